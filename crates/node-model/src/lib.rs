@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What Ferrite knows about machines: nodes, ports, steps, work in flight, the journal.
+//!
+//! Plain data and its invariants. Nothing here knows how it is stored, sent, decided or carried
+//! out, so every other crate can depend on this one and this one depends on none of them.
+
+mod allocation;
+mod chassis;
+mod conductor;
+mod hardware;
+mod ids;
+mod interface;
+mod journal;
+mod json;
+mod mac;
+mod network;
+mod node;
+mod recipes;
+mod rule;
+mod secret;
+mod states;
+mod step;
+mod time;
+mod volume;
+mod work;
+
+pub use allocation::{Allocation, AllocationState};
+pub use chassis::Chassis;
+pub use conductor::ConductorInfo;
+pub use hardware::{BiosSetting, FirmwareComponent, HistoryEntry, Inventory, Severity};
+pub use ids::{
+    AllocationId, ChassisId, DeployTemplateId, HistoryId, NodeId, PortId, PortgroupId, RuleId,
+    RunbookId, VolumeConnectorId, VolumeTargetId,
+};
+pub use interface::{InterfaceKind, Interfaces};
+pub use journal::{Actor, Happening, JournalEntry, Recorded};
+pub use json::{JsonArray, JsonObject};
+pub use mac::{Mac, ParseMacError};
+pub use network::{Port, Portgroup};
+pub use node::{Agent, Node};
+pub use recipes::{DeployTemplate, Runbook, RunbookStep, TemplateStep};
+pub use rule::{InspectionRule, Sensitive};
+pub use secret::{MASK, Secret, is_secret_key};
+pub use states::{Event, Fault, Health, PowerState, PowerTarget, ProvisionState, Verb};
+pub use step::{Step, StepArgument, StepFlow, StepOffer};
+pub use time::Timestamp;
+pub use volume::{VolumeConnector, VolumeTarget};
+pub use work::{Deadline, PowerRequest, Stage, Wait, WaitReason, Work, WorkKind};

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A moment in UTC with microseconds, as Ironic writes and stores it.
+//!
+//! The clock is never read here: whoever needs "now" is given it.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Microseconds since 1970-01-01T00:00:00Z.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
+#[serde(transparent)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// The moment `seconds` after the epoch.
+    #[must_use]
+    pub const fn from_secs(seconds: i64) -> Self {
+        Self(seconds * 1_000_000)
+    }
+
+    /// This moment plus `duration`, clamped to the representable range.
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
+    }
+
+    /// How long after `earlier` this is; zero if it is not after it.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    /// `2026-11-15T19:24:09.123456+00:00`; whole seconds are written without a fraction.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.div_euclid(1_000_000);
+        let micros = self.0.rem_euclid(1_000_000);
+        let (year, month, day) = civil_from_days(seconds.div_euclid(86_400));
+        let of_day = seconds.rem_euclid(86_400);
+        let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
+        if micros != 0 {
+            write!(f, ".{micros:06}")?;
+        }
+        f.write_str("+00:00")
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Year, month and day of a day number in the proleptic Gregorian calendar. The year is taken to
+/// start in March, so that the leap day is the last one of its year.
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    const DAYS_PER_ERA: i64 = 146_097; // 400 years
+    const DAYS_FROM_MARCH_0000_TO_EPOCH: i64 = 719_468;
+    let shifted = days + DAYS_FROM_MARCH_0000_TO_EPOCH;
+    let era = shifted.div_euclid(DAYS_PER_ERA);
+    let day_of_era = shifted.rem_euclid(DAYS_PER_ERA);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_moments() {
+        for (micros, text) in [
+            (0, "1970-01-01T00:00:00+00:00"),
+            (951_782_400_000_000, "2000-02-29T00:00:00+00:00"),
+            (1_795_001_049_123_456, "2026-11-18T11:24:09.123456+00:00"),
+            (-1, "1969-12-31T23:59:59.999999+00:00"),
+            (4_107_542_399_000_000, "2100-02-28T23:59:59+00:00"),
+            (4_107_542_400_000_000, "2100-03-01T00:00:00+00:00"),
+        ] {
+            assert_eq!(Timestamp(micros).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn differences_never_go_below_zero() {
+        assert_eq!(Timestamp(5).since(Timestamp(9)), Duration::ZERO);
+        assert_eq!(Timestamp(9).since(Timestamp(5)), Duration::from_micros(4));
+    }
+}
