@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The things that can be done to a machine, and how they can turn out.
+
+use std::fmt;
+
+use node_model::{Deadline, Event, PowerTarget, Step, StepFlow, StepOffer, Timestamp, WaitReason};
+
+/// One thing for the conductor to do. Each is safe to repeat: a process may die between doing it
+/// and recording it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Validate the power interface and read the power state.
+    CheckPower,
+    /// Read settings, firmware versions, boot mode and health from the BMC and keep them.
+    CacheHardware,
+    /// Ask driver and agent which steps they offer.
+    ListSteps(StepFlow),
+    /// Run one step.
+    RunStep {
+        /// Of which flow.
+        flow: StepFlow,
+        /// The step.
+        step: Step,
+    },
+    /// Look whether a step that the agent or the BMC is busy with has ended.
+    PollStep {
+        /// Of which flow.
+        flow: StepFlow,
+        /// The step.
+        step: Step,
+    },
+    /// Make the machine ready for deployment.
+    PrepareDeploy,
+    /// Put things back after a failed or aborted deployment.
+    CleanUpDeploy,
+    /// Take the instance off the machine.
+    TearDown,
+    /// Make the machine ready for cleaning.
+    PrepareCleaning,
+    /// Put things back after cleaning.
+    TearDownCleaning,
+    /// Make the machine ready for service.
+    PrepareService,
+    /// Put things back after service.
+    TearDownService,
+    /// Start inspecting.
+    Inspect,
+    /// Stop inspecting.
+    AbortInspection,
+    /// Boot the rescue system.
+    Rescue,
+    /// Tell the agent of the rescue system to hand over.
+    FinishRescue,
+    /// Put things back after a failed or aborted rescue.
+    CleanUpRescue,
+    /// Boot the machine's own system again.
+    Unrescue,
+    /// Take over a machine that already runs.
+    Adopt,
+    /// Change the power.
+    SetPower {
+        /// To what.
+        target: PowerTarget,
+        /// Give up after this many seconds.
+        timeout: Option<u32>,
+    },
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CheckPower => f.write_str("check power"),
+            Self::CacheHardware => f.write_str("read hardware"),
+            Self::ListSteps(flow) => write!(f, "list {flow} steps"),
+            Self::RunStep { flow, step } => write!(f, "run {flow} step {}", step.qualified()),
+            Self::PollStep { flow, step } => write!(f, "poll {flow} step {}", step.qualified()),
+            Self::PrepareDeploy => f.write_str("prepare deployment"),
+            Self::CleanUpDeploy => f.write_str("clean up deployment"),
+            Self::TearDown => f.write_str("tear down"),
+            Self::PrepareCleaning => f.write_str("prepare cleaning"),
+            Self::TearDownCleaning => f.write_str("tear down cleaning"),
+            Self::PrepareService => f.write_str("prepare service"),
+            Self::TearDownService => f.write_str("tear down service"),
+            Self::Inspect => f.write_str("inspect"),
+            Self::AbortInspection => f.write_str("abort inspection"),
+            Self::Rescue => f.write_str("rescue"),
+            Self::FinishRescue => f.write_str("finish rescue"),
+            Self::CleanUpRescue => f.write_str("clean up rescue"),
+            Self::Unrescue => f.write_str("unrescue"),
+            Self::Adopt => f.write_str("adopt"),
+            Self::SetPower { target, .. } => write!(f, "set power: {target}"),
+        }
+    }
+}
+
+/// How an action turned out. What the driver wants changed on the node is applied by the conductor
+/// in the same transaction; only what decisions depend on is here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// The steps on offer, in answer to [`Action::ListSteps`].
+    Offers(Vec<StepOffer>),
+    /// It goes on without us; the agent calls back.
+    AwaitAgent,
+    /// It goes on without us; look again at this moment.
+    AwaitUntil(Timestamp),
+    /// It failed.
+    Failed(Failure),
+}
+
+/// Why something failed, for the operator.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// What happened, and what to try.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with this message.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
+/// What is next for a node, one step at a time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// Do one thing, then ask again.
+    Act(Action),
+    /// Change the provision state, then ask again.
+    Enter {
+        /// By which event.
+        event: Event,
+        /// In words.
+        why: &'static str,
+    },
+    /// The current stage has nothing (more) to do: go to the next, then ask again.
+    NextStage,
+    /// The current step is over without anything having to be done: go to the next, then ask again.
+    NextStep,
+    /// The job begins to wait, then ask again.
+    Await(WaitReason, Deadline),
+    /// There is nothing to put back after the failure: the job is over.
+    CleanedUp,
+    /// The job cannot go on.
+    Fail(Failure),
+    /// Something has to happen first.
+    Wait(WaitReason, Deadline),
+    /// Nothing is going on.
+    Rest,
+}
+
+/// What the conductor has to do once everything decidable is decided.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Carry this out and [`record`](crate::record) how it went.
+    Act(Action),
+    /// Leave the node alone until the moment, or until an event.
+    Wait(WaitReason, Option<Timestamp>),
+    /// Leave the node alone.
+    Rest,
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is next for a node.
+//!
+//! A job is a short script of stages (prepare, plan, run, finish); [`action_of`] is that script for
+//! every job. [`decide`] looks at where the job stands and at the provision state, and answers with
+//! one decision; [`settle`] applies decisions until something has to be done or waited for.
+
+use node_model::{
+    Deadline, Event, Happening, Node, ProvisionState, Stage, Timestamp, Wait, WaitReason, Work,
+    WorkKind,
+};
+
+use crate::enter::{Ledger, enter};
+use crate::record::{await_callback, fail, finish_clean_up, flow_ended, next_stage, next_step};
+use crate::steps::Reserved;
+use crate::transitions::{Rest, rest};
+use crate::{Action, Decision, Failure, Next, Settings};
+
+/// Applies every decision that needs nothing done, and answers what has to be done or waited for.
+/// The node's `due_at` and `wait` say the same to whoever finds it after a crash.
+pub fn settle(node: &mut Node, settings: &Settings, now: Timestamp, ledger: &mut Ledger) -> Next {
+    // A job has four stages and each step needs two decisions at most: a longer walk would be a
+    // circle, which the property tests look for.
+    let longest = 64 + 4 * node.work.as_ref().map_or(0, |work| work.steps.len());
+    for _ in 0..longest {
+        match decide(node, settings, now) {
+            Decision::Act(action) => {
+                node.due_at = Some(now);
+                return Next::Act(action);
+            }
+            Decision::Enter { event, why } => transition(node, event, why, now, ledger),
+            Decision::NextStage => {
+                if let Some(work) = &mut node.work {
+                    next_stage(work, now);
+                }
+            }
+            Decision::NextStep => {
+                if let Some(work) = &mut node.work {
+                    next_step(work, now);
+                }
+            }
+            Decision::Await(why, until) => await_callback(node, why, until, now),
+            Decision::CleanedUp => finish_clean_up(node, now, ledger),
+            Decision::Fail(failure) => fail(node, Event::Fail, &failure, settings, now, ledger),
+            Decision::Wait(why, until) => return wait(node, why, until, ledger),
+            Decision::Rest => {
+                node.due_at = None;
+                node.wait = None;
+                return Next::Rest;
+            }
+        }
+    }
+    node.due_at = None;
+    Next::Rest
+}
+
+fn wait(node: &mut Node, why: WaitReason, until: Deadline, ledger: &mut Ledger) -> Next {
+    let wait = Wait { why, until, state: node.provision_state };
+    let told = node.wait.is_some_and(|before| before.why == why && before.state == wait.state);
+    node.wait = Some(wait);
+    node.due_at = until.moment();
+    if !told {
+        ledger
+            .happened
+            .push(Happening::Waiting { why: why.as_str().to_owned(), until: until.moment() });
+    }
+    Next::Wait(why, until.moment())
+}
+
+/// A transition decided here, with what it means for the job.
+fn transition(
+    node: &mut Node,
+    event: Event,
+    why: &'static str,
+    now: Timestamp,
+    ledger: &mut Ledger,
+) {
+    let over = node.work.as_ref().is_some_and(|work| work.stage == Stage::Over);
+    if !enter(node, event, why, now, ledger) || !over {
+        return;
+    }
+    let Some(mut work) = node.work.take() else { return };
+    if let Some(flow) = work.kind.flow() {
+        let took = i64::try_from(now.since(work.started_at).as_secs()).ok();
+        ledger.info(flow_ended(flow), format!("{} ended", work.kind), took);
+    }
+    if work.kind == WorkKind::TearDown {
+        work.kind = WorkKind::Clean;
+        work.stage = Stage::Prepare;
+        work.started_at = now;
+        work.since = now;
+        work.disable_ramdisk = false;
+        node.work = Some(work);
+    }
+}
+
+fn decide(node: &Node, settings: &Settings, now: Timestamp) -> Decision {
+    if let Some(request) = &node.power_request {
+        return Decision::Act(Action::SetPower {
+            target: request.target,
+            timeout: request.timeout,
+        });
+    }
+    let Some(work) = &node.work else { return Decision::Rest };
+    if work.stage == Stage::CleanUp {
+        return clean_up(work);
+    }
+    match rest(node.provision_state) {
+        Rest::Working => decide_working(node, work, settings, now),
+        Rest::Waiting => decide_waiting(node, work, settings, now),
+        Rest::Held => Decision::Wait(WaitReason::Hold, Deadline::Never),
+        // A job in a stable or failed state is a leftover: there is nothing to do for it.
+        Rest::Stable | Rest::Failed => Decision::CleanedUp,
+    }
+}
+
+fn decide_working(node: &Node, work: &Work, settings: &Settings, now: Timestamp) -> Decision {
+    if work.awaiting {
+        let held = node.wait.is_some_and(|wait| wait.why == WaitReason::Hold);
+        return if held {
+            Decision::Enter { event: Event::Hold, why: "a hold step was reached" }
+        } else {
+            Decision::Enter { event: Event::Wait, why: "the machine goes on by itself" }
+        };
+    }
+    match work.stage {
+        Stage::Run if work.kind.flow().is_some() => decide_step(work, now),
+        Stage::Over => end(node, work),
+        Stage::Prepare | Stage::Plan | Stage::Run | Stage::Finish | Stage::CleanUp => {
+            if skips_cleaning(node, work, settings) {
+                Decision::NextStage
+            } else {
+                action_of(work).map_or(Decision::NextStage, Decision::Act)
+            }
+        }
+    }
+}
+
+/// Whether the job is automated cleaning and that is switched off for this machine: then its stages
+/// are walked through without doing anything.
+fn skips_cleaning(node: &Node, work: &Work, settings: &Settings) -> bool {
+    work.kind == WorkKind::Clean && !node.automated_clean.unwrap_or(settings.automated_clean)
+}
+
+fn decide_step(work: &Work, now: Timestamp) -> Decision {
+    let (Some(step), Some(flow)) = (work.steps.get(work.cursor), work.kind.flow()) else {
+        return Decision::NextStage;
+    };
+    match Reserved::of(step) {
+        Some(Reserved::Hold) => Decision::Await(WaitReason::Hold, Deadline::Never),
+        Some(Reserved::Wait) => match step.args.get("seconds").and_then(|value| value.as_u64()) {
+            None => Decision::Await(WaitReason::AgentHeartbeat, Deadline::Never),
+            Some(0) => Decision::NextStep,
+            Some(seconds) => Decision::Await(
+                WaitReason::WaitStep,
+                Deadline::At(now.plus(std::time::Duration::from_secs(seconds))),
+            ),
+        },
+        Some(Reserved::PowerOn | Reserved::PowerOff | Reserved::Reboot) | None => {
+            Decision::Act(Action::RunStep { flow, step: step.clone() })
+        }
+    }
+}
+
+fn decide_waiting(node: &Node, work: &Work, settings: &Settings, now: Timestamp) -> Decision {
+    if !work.awaiting {
+        return Decision::Enter { event: Event::Resume, why: "what was waited for has happened" };
+    }
+    let why = node.wait.map_or(WaitReason::AgentHeartbeat, |wait| wait.why);
+    if work.heard {
+        return called_back(work);
+    }
+    let until = match (why, node.wait.map(|wait| wait.until)) {
+        (WaitReason::WaitStep, Some(until)) => until,
+        _ => callback_deadline(node, settings),
+    };
+    match until.moment() {
+        Some(moment) if moment <= now => deadline_passed(node, work, why),
+        _ => Decision::Wait(why, until),
+    }
+}
+
+/// The agent called while it was waited for.
+fn called_back(work: &Work) -> Decision {
+    let step = match work.stage {
+        Stage::Run => work.steps.get(work.cursor),
+        Stage::Prepare | Stage::Plan | Stage::Finish | Stage::Over | Stage::CleanUp => None,
+    };
+    match (step, work.kind.flow()) {
+        // A hold that was released, or a wait for this very call: nothing to ask the agent.
+        (Some(step), _) if Reserved::of(step).is_some() => Decision::NextStep,
+        (Some(step), Some(flow)) => Decision::Act(Action::PollStep { flow, step: step.clone() }),
+        // The ramdisk is up: that was the stage.
+        _ => Decision::NextStage,
+    }
+}
+
+/// When waiting for the agent ends in failure. Each call moves it; machines in maintenance are
+/// never timed out.
+fn callback_deadline(node: &Node, settings: &Settings) -> Deadline {
+    if node.maintenance {
+        return Deadline::Never;
+    }
+    let from = if node.provision_state == ProvisionState::InspectWait {
+        node.inspection_started_at
+    } else {
+        node.provision_updated_at
+    };
+    from.map_or(Deadline::Never, |from| {
+        Deadline::after(from, settings.callback_timeout(node.provision_state))
+    })
+}
+
+fn deadline_passed(node: &Node, work: &Work, why: WaitReason) -> Decision {
+    match why {
+        WaitReason::WaitStep => {
+            let step = work.steps.get(work.cursor);
+            match (step, work.kind.flow()) {
+                (Some(step), Some(flow)) if Reserved::of(step).is_none() => {
+                    Decision::Act(Action::PollStep { flow, step: step.clone() })
+                }
+                (Some(_), Some(_)) if work.stage == Stage::Run => Decision::NextStep,
+                _ => Decision::NextStage,
+            }
+        }
+        WaitReason::InspectionData => Decision::Fail(Failure::new(format!(
+            "timeout reached while inspecting node {}: the ramdisk sent no data; look at the \
+             machine's console and at its timeline to see how far it booted",
+            node.id
+        ))),
+        WaitReason::AgentHeartbeat | WaitReason::Hold => Decision::Fail(Failure::new(format!(
+            "Timeout reached while waiting for callback for node {}: the agent did not call; look \
+             at the machine's console and at its timeline to see how far it booted",
+            node.id
+        ))),
+    }
+}
+
+/// The transition with which a job ends well.
+fn end(node: &Node, work: &Work) -> Decision {
+    let event = match work.kind {
+        WorkKind::ManualClean => Event::Manage,
+        WorkKind::Clean if node.retired => Event::Manage,
+        WorkKind::TearDown => Event::Clean,
+        WorkKind::Clean
+        | WorkKind::Verify
+        | WorkKind::Inspect
+        | WorkKind::Deploy
+        | WorkKind::Rebuild
+        | WorkKind::Rescue
+        | WorkKind::Unrescue
+        | WorkKind::Adopt
+        | WorkKind::Service => Event::Done,
+    };
+    Decision::Enter { event, why: "everything is done" }
+}
+
+/// The one thing a stage does, for jobs and stages that do one thing.
+fn action_of(work: &Work) -> Option<Action> {
+    use WorkKind::{
+        Adopt, Clean, Deploy, Inspect, ManualClean, Rebuild, Rescue, Service, TearDown, Unrescue,
+        Verify,
+    };
+    let ramdisk = !work.disable_ramdisk;
+    match (work.kind, work.stage) {
+        (_, Stage::Plan) => work.kind.flow().map(Action::ListSteps),
+        (Verify, Stage::Prepare) => Some(Action::CheckPower),
+        (Verify | Inspect, Stage::Finish) => Some(Action::CacheHardware),
+        (Inspect, Stage::Run) => Some(Action::Inspect),
+        (Clean | ManualClean, Stage::Prepare) => ramdisk.then_some(Action::PrepareCleaning),
+        (Clean | ManualClean, Stage::Finish) => ramdisk.then_some(Action::TearDownCleaning),
+        (Deploy | Rebuild, Stage::Prepare) => Some(Action::PrepareDeploy),
+        (Service, Stage::Prepare) => ramdisk.then_some(Action::PrepareService),
+        (Service, Stage::Finish) => ramdisk.then_some(Action::TearDownService),
+        (TearDown, Stage::Run) => Some(Action::TearDown),
+        (Rescue, Stage::Run) => Some(Action::Rescue),
+        (Rescue, Stage::Finish) => Some(Action::FinishRescue),
+        (Unrescue, Stage::Run) => Some(Action::Unrescue),
+        (Adopt, Stage::Run) => Some(Action::Adopt),
+        (
+            Verify | Inspect | Clean | ManualClean | Deploy | Rebuild | TearDown | Rescue
+            | Unrescue | Adopt | Service,
+            Stage::Prepare | Stage::Run | Stage::Finish | Stage::Over | Stage::CleanUp,
+        ) => None,
+    }
+}
+
+/// What is put back after a failure.
+fn clean_up(work: &Work) -> Decision {
+    let action = match work.kind {
+        WorkKind::Clean | WorkKind::ManualClean => Action::TearDownCleaning,
+        WorkKind::Deploy | WorkKind::Rebuild => Action::CleanUpDeploy,
+        WorkKind::Service => Action::TearDownService,
+        WorkKind::Rescue => Action::CleanUpRescue,
+        WorkKind::Inspect => Action::AbortInspection,
+        WorkKind::Verify | WorkKind::TearDown | WorkKind::Unrescue | WorkKind::Adopt => {
+            return Decision::CleanedUp;
+        }
+    };
+    Decision::Act(action)
+}

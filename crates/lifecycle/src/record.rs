@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What follows from how an action turned out, and from what agents say.
+
+use node_model::{
+    Deadline, Event, Fault, Happening, JsonObject, Node, PowerTarget, ProvisionState, Stage, Step,
+    StepFlow, StepOffer, Timestamp, Wait, WaitReason, Work, WorkKind,
+};
+
+use crate::enter::{Chore, Ledger, enter};
+use crate::steps::{check_requested, merge_deploy_steps, order_steps};
+use crate::transitions::{Rest, rest};
+use crate::{Action, Failure, Outcome, Settings};
+
+/// Folds the outcome of `action` into the node. `took_ms` goes into the journal.
+pub fn record(
+    node: &mut Node,
+    action: &Action,
+    outcome: &Outcome,
+    took_ms: u64,
+    settings: &Settings,
+    now: Timestamp,
+) -> Ledger {
+    let mut ledger = Ledger::default();
+    journal(action, outcome, took_ms, &mut ledger);
+    if let Action::SetPower { target, .. } = action {
+        record_power(node, *target, outcome, &mut ledger);
+        return ledger;
+    }
+    match outcome {
+        Outcome::Failed(failure) => {
+            record_failure(node, action, failure, settings, now, &mut ledger)
+        }
+        Outcome::AwaitAgent => {
+            await_callback(node, WaitReason::AgentHeartbeat, Deadline::Never, now)
+        }
+        Outcome::AwaitUntil(moment) => {
+            await_callback(node, WaitReason::WaitStep, Deadline::At(*moment), now);
+        }
+        Outcome::Offers(offers) => plan(node, offers, settings, now, &mut ledger),
+        Outcome::Done => done(node, action, settings, now, &mut ledger),
+    }
+    ledger
+}
+
+fn journal(action: &Action, outcome: &Outcome, took_ms: u64, ledger: &mut Ledger) {
+    let name = action.to_string();
+    ledger.happened.push(match outcome {
+        Outcome::Failed(failure) => {
+            Happening::Failed { action: name, took_ms, error: failure.message.clone() }
+        }
+        Outcome::Offers(offers) => {
+            let offered: Vec<String> = offers.iter().map(|offer| offer.step.qualified()).collect();
+            Happening::Did { action: name, took_ms, result: Some(offered.into()) }
+        }
+        Outcome::AwaitAgent => Happening::Did {
+            action: name,
+            took_ms,
+            result: Some("goes on; the agent calls back".into()),
+        },
+        Outcome::AwaitUntil(moment) => Happening::Did {
+            action: name,
+            took_ms,
+            result: Some(format!("goes on until {moment}").into()),
+        },
+        Outcome::Done => Happening::Did { action: name, took_ms, result: None },
+    });
+}
+
+fn record_power(node: &mut Node, target: PowerTarget, outcome: &Outcome, ledger: &mut Ledger) {
+    let before = node.power_state;
+    node.power_request = None;
+    node.target_power_state = None;
+    if let Outcome::Failed(failure) = outcome {
+        let wanted = target.state();
+        let message = format!(
+            "Failed to change power state to '{wanted}' by '{target}': {}",
+            failure.message
+        );
+        ledger.error("power", &message);
+        node.last_error = Some(message);
+        return;
+    }
+    node.power_state = Some(target.state());
+    if target != PowerTarget::On {
+        forget_agent(node, ledger);
+    }
+    ledger.happened.push(Happening::Power {
+        from: before.map(|state| state.as_str().to_owned()),
+        to: node.power_state.map(|state| state.as_str().to_owned()),
+        why: format!("asked for: {target}"),
+    });
+}
+
+/// The agent does not survive a power cycle. Its token dies with it, unless the token comes with
+/// the boot medium.
+pub(crate) fn forget_agent(node: &mut Node, ledger: &mut Ledger) {
+    node.agent.url = None;
+    node.agent.verify_ca = None;
+    if node.agent.has_token && !node.agent.token_pregenerated {
+        node.agent.has_token = false;
+        ledger.chores.push(Chore::ForgetAgentToken);
+    }
+}
+
+/// The machine goes on without us: from now on it waits. Which state that is, and how long it may
+/// wait for an agent, is decided by `settle`.
+pub(crate) fn await_callback(node: &mut Node, why: WaitReason, until: Deadline, now: Timestamp) {
+    let inspecting =
+        matches!(node.provision_state, ProvisionState::Inspecting | ProvisionState::InspectWait);
+    let why = if inspecting { WaitReason::InspectionData } else { why };
+    if let Some(work) = &mut node.work {
+        if !work.awaiting {
+            work.since = now;
+        }
+        work.awaiting = true;
+        work.heard = false;
+    }
+    node.wait = Some(Wait { why, until, state: node.provision_state });
+}
+
+/// Puts the steps of the job in order.
+fn plan(
+    node: &mut Node,
+    offers: &[StepOffer],
+    settings: &Settings,
+    now: Timestamp,
+    ledger: &mut Ledger,
+) {
+    let Some(work) = &mut node.work else { return };
+    let Some(flow) = work.kind.flow() else { return };
+    match planned(work, flow, offers, settings) {
+        Ok(steps) => {
+            work.steps = steps;
+            work.cursor = 0;
+            next_stage(work, now);
+        }
+        Err(failure) => fail(node, Event::Fail, &failure, settings, now, ledger),
+    }
+}
+
+fn planned(
+    work: &Work,
+    flow: StepFlow,
+    offers: &[StepOffer],
+    settings: &Settings,
+) -> Result<Vec<Step>, Failure> {
+    let requested = check_requested(flow, &work.requested_steps, Some(offers), settings)
+        .map_err(|error| Failure::new(error.to_string()))?;
+    let offered: Vec<Step> = offers.iter().map(|offer| offer.step.clone()).collect();
+    Ok(match work.kind {
+        WorkKind::ManualClean | WorkKind::Service => requested,
+        WorkKind::Deploy | WorkKind::Rebuild => {
+            order_steps(flow, merge_deploy_steps(&[&requested, &offered]), settings)
+        }
+        WorkKind::Clean | WorkKind::Verify => order_steps(flow, offered, settings),
+        WorkKind::Inspect
+        | WorkKind::TearDown
+        | WorkKind::Rescue
+        | WorkKind::Unrescue
+        | WorkKind::Adopt => Vec::new(),
+    })
+}
+
+/// Something ended well: go on with the next step or stage.
+fn done(
+    node: &mut Node,
+    action: &Action,
+    settings: &Settings,
+    now: Timestamp,
+    ledger: &mut Ledger,
+) {
+    if *action == Action::TearDown {
+        forget_instance(node, ledger);
+    }
+    let Some(work) = &mut node.work else { return };
+    if work.stage == Stage::CleanUp {
+        finish_clean_up(node, now, ledger);
+        return;
+    }
+    if work.stage != Stage::Run || work.steps.is_empty() {
+        next_stage(work, now);
+        return;
+    }
+    let ended = work.steps.get(work.cursor);
+    if ended.is_some_and(|step| step.abort_after) {
+        let message = format!("By request, the {} operation was aborted.", work.kind);
+        let event =
+            if rest(node.provision_state) == Rest::Waiting { Event::Abort } else { Event::Fail };
+        fail(node, event, &Failure::new(message), settings, now, ledger);
+        return;
+    }
+    next_step(work, now);
+}
+
+pub(crate) fn next_step(work: &mut Work, now: Timestamp) {
+    work.cursor += 1;
+    work.awaiting = false;
+    work.heard = false;
+    work.since = now;
+    work.notes = JsonObject::empty();
+}
+
+pub(crate) fn next_stage(work: &mut Work, now: Timestamp) {
+    work.stage = match work.stage {
+        Stage::Prepare => Stage::Plan,
+        Stage::Plan => Stage::Run,
+        Stage::Run => Stage::Finish,
+        Stage::Finish | Stage::Over | Stage::CleanUp => Stage::Over,
+    };
+    work.awaiting = false;
+    work.heard = false;
+    work.since = now;
+    work.notes = JsonObject::empty();
+}
+
+fn record_failure(
+    node: &mut Node,
+    action: &Action,
+    failure: &Failure,
+    settings: &Settings,
+    now: Timestamp,
+    ledger: &mut Ledger,
+) {
+    let Some(work) = &node.work else { return };
+    if work.stage == Stage::CleanUp {
+        ledger.error("conductor", &failure.message);
+        if *action == Action::CleanUpRescue {
+            set_fault(node, Fault::RescueAbort, &failure.message, ledger);
+        }
+        finish_clean_up(node, now, ledger);
+        return;
+    }
+    if *action == Action::TearDown {
+        // Whatever the driver says, the instance is gone from the books.
+        forget_instance(node, ledger);
+    }
+    fail(node, Event::Fail, failure, settings, now, ledger);
+}
+
+/// The job is over, badly. What is left to put back is done in the failed state.
+pub(crate) fn fail(
+    node: &mut Node,
+    event: Event,
+    failure: &Failure,
+    settings: &Settings,
+    now: Timestamp,
+    ledger: &mut Ledger,
+) {
+    let step_ran = node.work.as_ref().and_then(Work::current_step).is_some();
+    let kind = node.work.as_ref().map(|work| work.kind);
+    ledger.error(history_type(kind), &failure.message);
+    if let (Some(kind), Some(work)) = (kind, &node.work)
+        && let Some(flow) = kind.flow()
+    {
+        let took = now.since(work.started_at).as_secs();
+        ledger.info(flow_ended(flow), format!("{kind} failed"), i64::try_from(took).ok());
+    }
+    enter(node, event, &failure.message, now, ledger);
+    node.last_error = Some(failure.message.clone());
+    let aborted = event == Event::Abort;
+    match kind {
+        Some(WorkKind::Clean | WorkKind::ManualClean) if step_ran && !aborted => {
+            set_fault(node, Fault::Clean, &failure.message, ledger);
+        }
+        Some(WorkKind::Service) if step_ran && !aborted => {
+            set_fault(node, Fault::Service, &failure.message, ledger);
+        }
+        Some(WorkKind::Adopt) => node.power_state = None,
+        _ => {}
+    }
+    if let Some(work) = &mut node.work {
+        work.stage = Stage::CleanUp;
+        work.awaiting = false;
+        work.heard = false;
+        work.since = now;
+        work.notes = JsonObject::empty();
+        if aborted {
+            work.notes.set("aborted", true);
+        }
+        if powers_off(work.kind, settings) {
+            work.notes.set("power_off", true);
+        }
+    }
+    node.due_at = Some(now);
+}
+
+fn powers_off(kind: WorkKind, settings: &Settings) -> bool {
+    match kind {
+        WorkKind::Clean | WorkKind::ManualClean => settings.poweroff_in_cleanfail,
+        WorkKind::Service => settings.poweroff_in_servicefail,
+        WorkKind::Deploy | WorkKind::Rebuild => settings.power_off_after_deploy_failure,
+        WorkKind::Verify
+        | WorkKind::Inspect
+        | WorkKind::TearDown
+        | WorkKind::Rescue
+        | WorkKind::Unrescue
+        | WorkKind::Adopt => false,
+    }
+}
+
+const fn history_type(kind: Option<WorkKind>) -> &'static str {
+    match kind {
+        Some(WorkKind::Verify) => "verify",
+        Some(WorkKind::Inspect) => "introspection",
+        Some(WorkKind::Clean | WorkKind::ManualClean) => "cleaning",
+        Some(WorkKind::Deploy | WorkKind::Rebuild) => "deploying",
+        Some(WorkKind::TearDown) => "unprovision",
+        Some(WorkKind::Rescue) => "rescue",
+        Some(WorkKind::Unrescue) => "unrescue",
+        Some(WorkKind::Adopt) => "adoption",
+        Some(WorkKind::Service) => "servicing",
+        None => "transition",
+    }
+}
+
+pub(crate) const fn flow_ended(flow: StepFlow) -> &'static str {
+    match flow {
+        StepFlow::Clean => "cleaning_end",
+        StepFlow::Deploy => "deploying_end",
+        StepFlow::Service => "servicing_end",
+        StepFlow::Verify => "verify_end",
+    }
+}
+
+fn set_fault(node: &mut Node, fault: Fault, reason: &str, ledger: &mut Ledger) {
+    node.maintenance = true;
+    node.fault = Some(fault);
+    if node.maintenance_reason.is_none() {
+        node.maintenance_reason = Some(reason.to_owned());
+    }
+    ledger.happened.push(Happening::Maintenance {
+        on: true,
+        reason: node.maintenance_reason.clone(),
+        fault: Some(fault.as_str().to_owned()),
+    });
+}
+
+/// Clearing up after a failure is over. An aborted service goes back to `active`.
+pub(crate) fn finish_clean_up(node: &mut Node, now: Timestamp, ledger: &mut Ledger) {
+    let Some(work) = node.work.take() else { return };
+    let aborted = work.notes.get("aborted").is_some();
+    if work.kind == WorkKind::Service && aborted {
+        enter(node, Event::Abort, "service was aborted and things are put back", now, ledger);
+    }
+}
+
+/// The machine no longer belongs to an instance.
+fn forget_instance(node: &mut Node, ledger: &mut Ledger) {
+    node.instance_info = JsonObject::empty();
+    node.instance_uuid = None;
+    node.instance_name = None;
+    node.driver_internal_info.edit(|info| {
+        for key in [
+            "instance",
+            "root_uuid_or_disk_id",
+            "is_whole_disk_image",
+            "is_source_a_path",
+            "deploy_boot_mode",
+        ] {
+            info.remove(key);
+        }
+    });
+    forget_agent(node, ledger);
+    ledger.chores.push(Chore::ForgetInstanceSecrets);
+    ledger.chores.push(Chore::DetachVifs);
+    if let Some(allocation) = node.allocation_id.take() {
+        ledger.chores.push(Chore::RemoveAllocation(allocation));
+    }
+}
+
+/// The agent called. What it says about itself is on the node already; here it is decided what
+/// that means for the job. Answers whether the node has something to do now.
+pub fn hear_agent(node: &mut Node, now: Timestamp) -> bool {
+    let waiting = matches!(rest(node.provision_state), Rest::Waiting);
+    if waiting {
+        node.provision_updated_at = Some(now);
+    }
+    let for_agent = node.wait.is_some_and(|wait| wait.why == WaitReason::AgentHeartbeat);
+    let Some(work) = &mut node.work else { return false };
+    if !(waiting && work.awaiting && for_agent) {
+        return false;
+    }
+    work.heard = true;
+    node.due_at = Some(now);
+    true
+}
+
+/// The inspection ramdisk sent its data and they were accepted. `settle` ends the inspection.
+pub fn hear_inspection_data(node: &mut Node, now: Timestamp, ledger: &mut Ledger) -> bool {
+    if node.provision_state != ProvisionState::InspectWait {
+        return false;
+    }
+    enter(node, Event::Resume, "inspection data arrived", now, ledger);
+    if let Some(work) = &mut node.work {
+        work.stage = Stage::Finish;
+        work.awaiting = false;
+        work.since = now;
+    }
+    node.due_at = Some(now);
+    true
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an operator may configure about decisions. The defaults are Ironic's.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Timeouts, limits and habits of the conductor's decisions.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Clean machines when they are provided and after they are torn down.
+    pub automated_clean: bool,
+    /// Seconds a deployment waits for the agent before it fails; 0 waits for ever.
+    pub deploy_callback_timeout: u64,
+    /// Seconds cleaning waits for the agent before it fails; 0 waits for ever.
+    pub clean_callback_timeout: u64,
+    /// Seconds service waits for the agent before it fails; 0 waits for ever.
+    pub service_callback_timeout: u64,
+    /// Seconds rescue waits for the agent before it fails; 0 waits for ever.
+    pub rescue_callback_timeout: u64,
+    /// Seconds inspection waits for its data before it fails; 0 waits for ever.
+    pub inspect_wait_timeout: u64,
+    /// The longest `wait` step, in seconds.
+    pub max_wait_step_seconds: u64,
+    /// Let machines in maintenance be provided.
+    pub allow_provisioning_in_maintenance: bool,
+    /// Let available machines be removed without maintenance.
+    pub allow_deleting_available_nodes: bool,
+    /// Switch a machine off when cleaning it failed.
+    pub poweroff_in_cleanfail: bool,
+    /// Switch a machine off when servicing it failed.
+    pub poweroff_in_servicefail: bool,
+    /// Switch a machine off when deploying it failed.
+    pub power_off_after_deploy_failure: bool,
+    /// How many machines may be deployed at once.
+    pub max_concurrent_deploy: u64,
+    /// How many machines may be torn down or cleaned at once.
+    pub max_concurrent_clean: u64,
+    /// Deploy steps nobody may ask for, as `interface.step`.
+    pub disallowed_deploy_steps: Vec<String>,
+    /// Clean steps nobody may ask for, as `interface.step`.
+    pub disallowed_clean_steps: Vec<String>,
+    /// Service steps nobody may ask for, as `interface.step`.
+    pub disallowed_service_steps: Vec<String>,
+    /// Priorities that replace those of clean steps, as `interface.step` = priority.
+    pub clean_step_priority_override: std::collections::BTreeMap<String, i64>,
+    /// Priorities that replace those of deploy steps, as `interface.step` = priority.
+    pub deploy_step_priority_override: std::collections::BTreeMap<String, i64>,
+    /// Priorities that replace those of verify steps, as `interface.step` = priority.
+    pub verify_step_priority_override: std::collections::BTreeMap<String, i64>,
+    /// Put a machine back into the power state it should have when it is found in another.
+    pub force_power_state_during_sync: bool,
+    /// How many times in a row the BMC may fail to answer before the machine is put into
+    /// maintenance.
+    pub power_state_sync_max_retries: u32,
+    /// Let agents call home on machines that no job runs on, and reuse them.
+    pub fast_track: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let blocked = vec!["vendor.send_raw".to_owned()];
+        Self {
+            automated_clean: true,
+            deploy_callback_timeout: 1800,
+            clean_callback_timeout: 1800,
+            service_callback_timeout: 1800,
+            rescue_callback_timeout: 1800,
+            inspect_wait_timeout: 1800,
+            max_wait_step_seconds: 30,
+            allow_provisioning_in_maintenance: true,
+            allow_deleting_available_nodes: true,
+            poweroff_in_cleanfail: false,
+            poweroff_in_servicefail: false,
+            power_off_after_deploy_failure: true,
+            max_concurrent_deploy: 250,
+            max_concurrent_clean: 50,
+            disallowed_deploy_steps: blocked.clone(),
+            disallowed_clean_steps: blocked.clone(),
+            disallowed_service_steps: blocked,
+            clean_step_priority_override: Default::default(),
+            deploy_step_priority_override: Default::default(),
+            verify_step_priority_override: Default::default(),
+            force_power_state_during_sync: true,
+            power_state_sync_max_retries: 3,
+            fast_track: false,
+        }
+    }
+}
+
+impl Settings {
+    /// How long a job in `state` may wait for the agent; zero is for ever.
+    #[must_use]
+    pub fn callback_timeout(&self, state: node_model::ProvisionState) -> Duration {
+        use node_model::ProvisionState::{
+            CleanWait, DeployWait, InspectWait, RescueWait, ServiceWait,
+        };
+        let timeouts = [
+            (DeployWait, self.deploy_callback_timeout),
+            (CleanWait, self.clean_callback_timeout),
+            (ServiceWait, self.service_callback_timeout),
+            (RescueWait, self.rescue_callback_timeout),
+            (InspectWait, self.inspect_wait_timeout),
+        ];
+        let found = timeouts.iter().find(|(waiting, _)| *waiting == state);
+        Duration::from_secs(found.map_or(0, |(_, seconds)| *seconds))
+    }
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The lifecycle from outside: jobs played through as golden texts, and properties that hold for
+//! any order of events.
+
+mod support;
+
+mod diagram;
+mod jobs;
+mod properties;
+mod verbs;

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whatever happens to a machine, in whatever order, these hold.
+
+use lifecycle::{
+    Action, Ledger, Next, Outcome, Rest, ask, ask_power, default_target, hear_agent,
+    hear_inspection_data, next_state, record, rest, settle,
+};
+use node_model::{Happening, PowerTarget, ProvisionState, Step, Timestamp, Verb};
+use proptest::prelude::*;
+
+use crate::support::{Bench, actor, asking, failed, offers, step, step_with};
+
+/// Something that can happen to a machine from outside.
+#[derive(Clone, Debug)]
+enum Stimulus {
+    Ask(Verb, usize),
+    Power(PowerTarget),
+    Heartbeat,
+    InspectionData,
+    Time(i64),
+    Maintenance(bool),
+    /// The next action turns out like this.
+    Turns(usize),
+    /// The process dies between doing and recording: the action is done again.
+    Crash,
+}
+
+fn stimulus() -> impl Strategy<Value = Stimulus> {
+    prop_oneof![
+        6 => (0..Verb::ALL.len(), 0usize..4).prop_map(|(verb, steps)| Stimulus::Ask(Verb::ALL[verb], steps)),
+        1 => (0..PowerTarget::ALL.len()).prop_map(|target| Stimulus::Power(PowerTarget::ALL[target])),
+        2 => Just(Stimulus::Heartbeat),
+        1 => Just(Stimulus::InspectionData),
+        2 => (0i64..4000).prop_map(Stimulus::Time),
+        1 => any::<bool>().prop_map(Stimulus::Maintenance),
+        4 => (0usize..5).prop_map(Stimulus::Turns),
+        1 => Just(Stimulus::Crash),
+    ]
+}
+
+fn user_steps(choice: usize) -> Vec<Step> {
+    match choice {
+        0 => vec![step("raid", "create", 0)],
+        1 => vec![step("x", "hold", 0), step("raid", "create", 0)],
+        2 => vec![step_with("x", "wait", r#"{"seconds":3}"#), step("x", "wait", 0)],
+        _ => vec![step("power", "power_off", 0), step("raid", "no_such_step", 0)],
+    }
+}
+
+struct World {
+    bench: Bench,
+    turns: usize,
+    crash: bool,
+    state: ProvisionState,
+}
+
+impl World {
+    /// Every change of state is told, and only by transitions that exist.
+    fn check_ledger(&mut self, ledger: &Ledger) {
+        for happening in &ledger.happened {
+            if let Happening::Entered { from, to, event, .. } = happening {
+                assert_eq!(from, self.state.as_str(), "the journal skipped a transition");
+                let event = event.parse().expect("a known event");
+                let next = next_state(self.state, event).expect("a transition of the table");
+                assert_eq!(to, next.as_str());
+                self.state = next;
+            }
+        }
+        assert_eq!(self.state, self.bench.node.provision_state, "a change of state was not told");
+    }
+
+    fn outcome(&self, action: &Action) -> Outcome {
+        match (self.turns, action) {
+            (0 | 1, Action::ListSteps(flow)) => Outcome::Offers(offers(*flow)),
+            (0 | 1, _) => Outcome::Done,
+            (
+                2,
+                Action::RunStep { .. }
+                | Action::PollStep { .. }
+                | Action::Rescue
+                | Action::Inspect
+                | Action::PrepareCleaning,
+            ) => Outcome::AwaitAgent,
+            (3, Action::RunStep { .. }) => {
+                Outcome::AwaitUntil(self.bench.now.plus(std::time::Duration::from_secs(9)))
+            }
+            (4, _) => failed("it broke"),
+            (_, Action::ListSteps(flow)) => Outcome::Offers(offers(*flow)),
+            _ => Outcome::Done,
+        }
+    }
+
+    fn run(&mut self) {
+        for _ in 0..100 {
+            let mut ledger = Ledger::default();
+            let next =
+                settle(&mut self.bench.node, &self.bench.settings, self.bench.now, &mut ledger);
+            self.check_ledger(&ledger);
+            let action = match next {
+                Next::Act(action) => action,
+                Next::Wait(why, until) => {
+                    let wait = self.bench.node.wait.expect("a waiting node says why");
+                    assert_eq!((wait.why, wait.until.moment()), (why, until));
+                    assert_eq!(self.bench.node.due_at, until);
+                    return;
+                }
+                Next::Rest => return,
+            };
+            assert!(
+                rest(self.bench.node.provision_state) != Rest::Stable
+                    || matches!(action, Action::SetPower { .. })
+                    || self.bench.node.provision_state == ProvisionState::Enroll
+                    || self.bench.node.provision_state == ProvisionState::Error,
+                "{action} in {}",
+                self.bench.node.provision_state
+            );
+            if std::mem::take(&mut self.crash) {
+                continue; // Done, but never recorded: the same action must come again.
+            }
+            let outcome = self.outcome(&action);
+            self.turns = 0;
+            let ledger = record(
+                &mut self.bench.node,
+                &action,
+                &outcome,
+                0,
+                &self.bench.settings,
+                self.bench.now,
+            );
+            self.check_ledger(&ledger);
+        }
+        panic!("the node never comes to rest: {:?}", self.bench.node.work);
+    }
+
+    fn apply(&mut self, stimulus: &Stimulus) {
+        let now = self.bench.now;
+        match stimulus {
+            Stimulus::Ask(verb, steps) => {
+                let before = self.bench.node.clone();
+                let steps = if matches!(verb, Verb::Clean | Verb::Service) {
+                    user_steps(*steps)
+                } else {
+                    Vec::new()
+                };
+                let settings = self.bench.settings.clone();
+                match ask(&mut self.bench.node, &asking(*verb, &steps), &settings, now) {
+                    Ok(ledger) => self.check_ledger(&ledger),
+                    Err(_) => assert_eq!(self.bench.node, before, "a refused verb left a trace"),
+                }
+            }
+            Stimulus::Power(target) => {
+                let _ = ask_power(&mut self.bench.node, *target, None, actor(), now);
+            }
+            Stimulus::Heartbeat => {
+                hear_agent(&mut self.bench.node, now);
+            }
+            Stimulus::InspectionData => {
+                let mut ledger = Ledger::default();
+                hear_inspection_data(&mut self.bench.node, now, &mut ledger);
+                self.check_ledger(&ledger);
+            }
+            Stimulus::Time(seconds) => self.bench.now = Timestamp(now.0 + seconds * 1_000_000),
+            Stimulus::Maintenance(on) => self.bench.node.maintenance = *on,
+            Stimulus::Turns(how) => self.turns = *how,
+            Stimulus::Crash => self.crash = true,
+        }
+    }
+
+    /// What is true of every node that nobody is working on.
+    fn check_at_rest(&self) {
+        let node = &self.bench.node;
+        let state = node.provision_state;
+        assert_eq!(
+            node.target_provision_state.is_none(),
+            default_target(state).is_none(),
+            "{state} aims at {:?}",
+            node.target_provision_state
+        );
+        match rest(state) {
+            Rest::Stable | Rest::Failed => {
+                assert!(node.work.is_none(), "{state} with {:?}", node.work);
+                assert!(node.due_at.is_none());
+            }
+            Rest::Waiting | Rest::Held => {
+                assert!(node.work.is_some(), "{state} without a job");
+                assert!(node.wait.is_some(), "{state} does not say why it waits");
+            }
+            Rest::Working => panic!("{state} at rest: {:?}", node.work),
+        }
+        assert!(node.power_request.is_none());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn any_order_of_events_keeps_the_invariants(stimuli in prop::collection::vec(stimulus(), 1..40)) {
+        let mut world = World {
+            bench: Bench::new(ProvisionState::Enroll),
+            turns: 0,
+            crash: false,
+            state: ProvisionState::Enroll,
+        };
+        for stimulus in &stimuli {
+            world.apply(stimulus);
+            if !matches!(stimulus, Stimulus::Turns(_) | Stimulus::Crash) {
+                world.run();
+                world.check_at_rest();
+            }
+        }
+    }
+
+    #[test]
+    fn an_explanation_is_never_wrong(prefix in prop::collection::vec(stimulus(), 0..15), verb in 0..Verb::ALL.len()) {
+        let mut world = World {
+            bench: Bench::new(ProvisionState::Enroll),
+            turns: 0,
+            crash: false,
+            state: ProvisionState::Enroll,
+        };
+        for stimulus in &prefix {
+            world.apply(stimulus);
+            if !matches!(stimulus, Stimulus::Turns(_) | Stimulus::Crash) {
+                world.run();
+            }
+        }
+        world.run();
+        let request = asking(Verb::ALL[verb], &[]);
+        let node = world.bench.node.clone();
+        let told = lifecycle::explain(&node, &request, &offers, &world.bench.settings, world.bench.now);
+        let accepted = ask(&mut world.bench.node, &request, &world.bench.settings, world.bench.now);
+        prop_assert_eq!(told.possible, accepted.is_ok());
+        if !told.possible {
+            prop_assert!(!told.obstacles.is_empty());
+            prop_assert!(told.plan.is_empty());
+        }
+    }
+}
