@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading request bodies, and creating resources from them by the field table.
+
+use node_model::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::error::WireError;
+use crate::field::{Field, Resource, find};
+use crate::version::ApiVersion;
+use crate::writer::JsonWriter;
+
+/// How deep a body may be nested.
+pub const DEEPEST: usize = 25;
+
+/// A resource that can be created or patched.
+pub trait Writable: Resource {
+    /// A new one with every default in place, to be filled from a body.
+    fn blank(now: Timestamp, version: ApiVersion) -> Self::Draft;
+
+    /// The resource inside a draft, to read the current values of its fields from.
+    fn of(draft: &Self::Draft) -> &Self;
+
+    /// The value of a field that the resource itself only holds masked.
+    fn revealed(_draft: &Self::Draft, _field: &'static str) -> Option<Value> {
+        None
+    }
+}
+
+/// A resource put together from a request.
+#[derive(Debug)]
+pub struct Drafted<R: Resource> {
+    /// The resource, and what goes with it.
+    pub draft: R::Draft,
+    /// The fields that were given, or changed.
+    pub fields: Vec<&'static str>,
+}
+
+impl<R: Resource> Drafted<R> {
+    /// Whether `field` was given, or changed.
+    #[must_use]
+    pub fn has(&self, field: &str) -> bool {
+        self.fields.contains(&field)
+    }
+}
+
+/// A new resource from the body of a `POST`.
+///
+/// # Errors
+/// 400 for what is unknown, missing or wrong, 406 for fields of a later version.
+pub fn create<R: Writable>(
+    body: &[u8],
+    version: ApiVersion,
+    now: Timestamp,
+) -> Result<Drafted<R>, WireError> {
+    let members = parse_object(body, R::KIND)?;
+    let mut given: Vec<(&'static Field<R>, Value)> = Vec::with_capacity(members.len());
+    let mut unknown: Vec<String> = Vec::new();
+    for (name, value) in members {
+        match find::<R>(&name) {
+            Some(field) if field.create.is_some() => given.push((field, value)),
+            Some(_) | None => unknown.push(name),
+        }
+    }
+    if !unknown.is_empty() {
+        let names: Vec<&str> = unknown.iter().map(String::as_str).collect();
+        return Err(WireError::unexpected(&names));
+    }
+    for (field, _) in &given {
+        if let Some(since) = field.create
+            && !version.has(since)
+        {
+            return Err(WireError::too_new(field.name, since));
+        }
+    }
+    let is_given = |field: &Field<R>| given.iter().any(|(other, _)| other.name == field.name);
+    if let Some(missing) = R::fields().iter().find(|field| field.required && !is_given(field)) {
+        return Err(WireError::missing(missing.name));
+    }
+
+    let mut draft = R::blank(now, version);
+    let mut fields = Vec::with_capacity(given.len());
+    for (field, value) in given {
+        set::<R>(field, &mut draft, value, version)?;
+        fields.push(field.name);
+    }
+    R::complete(&mut draft, &fields, version)?;
+    Ok(Drafted { draft, fields })
+}
+
+/// Sets one field of a draft.
+pub(crate) fn set<R: Resource>(
+    field: &Field<R>,
+    draft: &mut R::Draft,
+    value: Value,
+    version: ApiVersion,
+) -> Result<(), WireError> {
+    match field.set {
+        Some(set) => set(draft, value, version).map_err(|problem| problem.in_field(field.name)),
+        None => Err(WireError::invalid(format!("{} can not be set", field.name))),
+    }
+}
+
+/// The current value of a field of a draft, secrets in clear.
+pub(crate) fn current<R: Writable>(
+    field: &'static Field<R>,
+    draft: &R::Draft,
+    version: ApiVersion,
+) -> Value {
+    R::revealed(draft, field.name).unwrap_or_else(|| {
+        let mut writer = JsonWriter::default();
+        let context = crate::context::Context::new(version, "");
+        (field.write)(&mut writer, R::of(draft), &context);
+        serde_json::from_slice(&writer.into_bytes()).unwrap_or(Value::Null)
+    })
+}
+
+/// A body as a JSON value; an empty body is an empty object, as it is to Ironic.
+///
+/// # Errors
+/// 400 when it is not JSON or nested too deeply.
+pub fn parse_body(body: &[u8]) -> Result<Value, WireError> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(Value::Object(Map::new()));
+    }
+    check_depth(body)?;
+    serde_json::from_slice(body).map_err(|error| {
+        WireError::invalid(format!(
+            "The request body is not valid JSON: {} at line {} column {}",
+            category(&error),
+            error.line(),
+            error.column()
+        ))
+    })
+}
+
+/// A body that must be an object. `what` names it in messages.
+///
+/// # Errors
+/// 400 when it is not an object.
+pub fn parse_object(body: &[u8], what: &str) -> Result<Map<String, Value>, WireError> {
+    match parse_body(body)? {
+        Value::Object(members) => Ok(members),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err(WireError::invalid(format!("The body of a {what} request must be a JSON object")))
+        }
+    }
+}
+
+/// Refuses bodies nested deeper than [`DEEPEST`] before anything recursive looks at them. Brackets
+/// inside strings do not count.
+fn check_depth(body: &[u8]) -> Result<(), WireError> {
+    let mut depth = 0_usize;
+    let mut in_string = false;
+    let mut escaped = false;
+    for byte in body {
+        if in_string {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > DEEPEST {
+                    return Err(WireError::body_too_deep(DEEPEST));
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn category(error: &serde_json::Error) -> &'static str {
+    match error.classify() {
+        serde_json::error::Category::Eof => "it ends too early",
+        serde_json::error::Category::Syntax => "unexpected character",
+        serde_json::error::Category::Data => "unexpected value",
+        serde_json::error::Category::Io => "it could not be read",
+    }
+}

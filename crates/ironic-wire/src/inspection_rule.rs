@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Inspection rules as Ironic shows them, and what their conditions and actions may say.
+
+use node_model::{InspectionRule, JsonArray, RuleId, Sensitive, Timestamp};
+use serde_json::{Map, Value};
+
+use crate::body::Writable;
+use crate::error::{WireError, excerpt};
+use crate::field::{Field, Identity, Resource, Shape};
+use crate::rows::{created_at_row, links_row, text_row, updated_at_row, uuid_row};
+use crate::value::{Problem, SHORT_TEXT, array, expected, flag, integer, one_of, text};
+use crate::version::ApiVersion;
+
+/// When rules run.
+const PHASES: [&str; 1] = ["main"];
+/// The highest priority users may give; built-in rules go beyond.
+const HIGHEST_PRIORITY: i64 = 9_999;
+/// How several outcomes of a loop are taken together.
+const MULTIPLE: [&str; 4] = ["any", "all", "first", "last"];
+
+/// An operator or action: its name, the arguments it needs and those it takes, in the order of
+/// the old form that lists them without names.
+struct Operation {
+    name: &'static str,
+    needs: &'static [&'static str],
+    takes: &'static [&'static str],
+}
+
+const fn op(
+    name: &'static str,
+    needs: &'static [&'static str],
+    takes: &'static [&'static str],
+) -> Operation {
+    Operation { name, needs, takes }
+}
+
+const OPERATORS: [Operation; 14] = [
+    op("eq", &["values"], &["force_strings"]),
+    op("ne", &["values"], &["force_strings"]),
+    op("lt", &["values"], &["force_strings"]),
+    op("gt", &["values"], &["force_strings"]),
+    op("le", &["values"], &["force_strings"]),
+    op("ge", &["values"], &["force_strings"]),
+    op("is-empty", &["value"], &[]),
+    op("in-net", &["address", "subnet"], &[]),
+    op("matches", &["value", "regex"], &[]),
+    op("contains", &["value", "regex"], &[]),
+    op("one-of", &["value"], &["values"]),
+    op("is-none", &["value"], &[]),
+    op("is-true", &["value"], &[]),
+    op("is-false", &["value"], &[]),
+];
+
+const ACTIONS: [Operation; 16] = [
+    op("fail", &["msg"], &[]),
+    op("log", &["msg"], &["level"]),
+    op("set-attribute", &["path", "value"], &[]),
+    op("extend-attribute", &["path", "value"], &["unique"]),
+    op("del-attribute", &["path"], &[]),
+    op("set-capability", &["name", "value"], &[]),
+    op("unset-capability", &["name"], &[]),
+    op("add-trait", &["name"], &[]),
+    op("remove-trait", &["name"], &[]),
+    op("set-plugin-data", &["path", "value"], &[]),
+    op("extend-plugin-data", &["path", "value"], &["unique"]),
+    op("unset-plugin-data", &["path"], &[]),
+    op("set-port-attribute", &["port_id", "path", "value"], &[]),
+    op("extend-port-attribute", &["port_id", "path", "value"], &["unique"]),
+    op("del-port-attribute", &["port_id", "path"], &[]),
+    op("api-call", &["url"], &["headers", "proxies", "timeout", "retries", "backoff_factor"]),
+];
+
+impl Resource for InspectionRule {
+    const KIND: &'static str = "inspection rule";
+    const COLLECTION: &'static str = "inspection_rules";
+    const PATH: &'static str = "inspection_rules";
+    type Draft = Self;
+
+    fn fields() -> &'static [Field<Self>] {
+        FIELDS
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        Identity::Uuid(self.id.0)
+    }
+
+    fn complete(
+        draft: &mut Self,
+        _changed: &[&'static str],
+        _version: ApiVersion,
+    ) -> Result<(), WireError> {
+        if draft.actions.is_empty() {
+            return Err(WireError::missing("actions"));
+        }
+        Ok(())
+    }
+}
+
+impl Writable for InspectionRule {
+    fn blank(now: Timestamp, _version: ApiVersion) -> Self {
+        Self {
+            id: RuleId::random(),
+            created_at: now,
+            updated_at: None,
+            description: None,
+            priority: 0,
+            phase: Some(PHASES[0].to_owned()),
+            sensitive: Sensitive::No,
+            conditions: JsonArray::empty(),
+            actions: JsonArray::empty(),
+        }
+    }
+
+    fn of(draft: &Self) -> &Self {
+        draft
+    }
+
+    fn revealed(draft: &Self, field: &'static str) -> Option<Value> {
+        match field {
+            "conditions" => Some(Value::Array(draft.conditions.parse())),
+            "actions" => Some(Value::Array(draft.actions.parse())),
+            _ => None,
+        }
+    }
+}
+
+macro_rules! content_row {
+    ($name:literal, $member:ident) => {
+        Field::<InspectionRule>::new($name, 96, Shape::ObjectList, |w, rule, _| {
+            match rule.sensitive {
+                Sensitive::No => w.array(&rule.$member),
+                Sensitive::Yes => w.null(),
+            }
+        })
+        .nullable()
+        .needs(&[$name, "sensitive"])
+    };
+}
+
+static FIELDS: &[Field<InspectionRule>] = &[
+    uuid_row!(InspectionRule, 96, |draft| draft.id.0),
+    text_row!(InspectionRule, "description", 96, description).listed().written(
+        |draft, value, _| {
+            draft.description = text(value, SHORT_TEXT)?;
+            Ok(())
+        },
+    ),
+    Field::<InspectionRule>::new("priority", 96, Shape::Integer, |w, rule, _| {
+        w.integer(rule.priority);
+    })
+    .needs(&["priority"])
+    .sortable()
+    .listed()
+    .written(|draft, value, _| {
+        draft.priority = priority(&value)?;
+        Ok(())
+    }),
+    text_row!(InspectionRule, "phase", 96, phase).listed().written(|draft, value, _| {
+        let phase = text(value, SHORT_TEXT)?.unwrap_or_else(|| PHASES[0].to_owned());
+        one_of(&phase, &PHASES)?;
+        draft.phase = Some(phase);
+        Ok(())
+    }),
+    links_row!(InspectionRule, 96),
+    created_at_row!(InspectionRule, 96),
+    updated_at_row!(InspectionRule, 96),
+    Field::<InspectionRule>::new("sensitive", 96, Shape::Flag, |w, rule, _| {
+        w.boolean(rule.sensitive == Sensitive::Yes);
+    })
+    .needs(&["sensitive"])
+    .sortable()
+    .written(|draft, value, _| {
+        match (draft.sensitive, flag(&value)?.unwrap_or(false)) {
+            (Sensitive::Yes, false) => return Err("a sensitive rule cannot be made visible".into()),
+            (Sensitive::Yes | Sensitive::No, true) => draft.sensitive = Sensitive::Yes,
+            (Sensitive::No, false) => {}
+        }
+        Ok(())
+    }),
+    content_row!("conditions", conditions).written(|draft, value, _| {
+        draft.conditions = content(value, "condition", &OPERATORS, true)?.into();
+        Ok(())
+    }),
+    content_row!("actions", actions)
+        .written(|draft, value, _| {
+            let actions = content(value, "action", &ACTIONS, false)?;
+            if actions.is_empty() {
+                return Err("at least one action is needed".into());
+            }
+            draft.actions = actions.into();
+            Ok(())
+        })
+        .required(),
+];
+
+fn priority(value: &Value) -> Result<i64, Problem> {
+    if value.is_null() {
+        return Ok(0);
+    }
+    let number = integer(value)?;
+    if (0..=HIGHEST_PRIORITY).contains(&number) {
+        Ok(number)
+    } else {
+        Err(format!("it must be from 0 to {HIGHEST_PRIORITY}").into())
+    }
+}
+
+/// Conditions or actions in their normal form: arguments by name.
+fn content(
+    value: Value,
+    what: &str,
+    known: &[Operation],
+    is_condition: bool,
+) -> Result<Vec<Value>, Problem> {
+    array(value)?
+        .into_iter()
+        .enumerate()
+        .map(|(index, item)| {
+            entry(item, known, is_condition).map_err(|problem| match problem {
+                Problem::Wrong(words) => format!("{what} {index}: {words}").into(),
+                too_new @ Problem::TooNew(..) => too_new,
+            })
+        })
+        .collect()
+}
+
+fn entry(item: Value, known: &[Operation], is_condition: bool) -> Result<Value, Problem> {
+    let Value::Object(mut members) = item else {
+        return Err(expected("an object", &item));
+    };
+    let Some(Value::String(name)) = members.remove("op") else {
+        return Err("op is missing".into());
+    };
+    let plain = if is_condition { name.strip_prefix('!').unwrap_or(&name) } else { &name };
+    let Some(operation) = known.iter().find(|operation| operation.name == plain) else {
+        let names: Vec<&str> = known.iter().map(|operation| operation.name).collect();
+        return Err(format!("op '{}' is not one of {}", excerpt(&name), names.join(", ")).into());
+    };
+    let args = arguments(members.remove("args"), operation)?;
+
+    let mut normal = Map::new();
+    normal.insert("op".to_owned(), name.into());
+    normal.insert("args".to_owned(), Value::Object(args));
+    match members.remove("loop") {
+        None | Some(Value::Null) => {}
+        Some(list @ (Value::Array(_) | Value::Object(_))) => {
+            normal.insert("loop".to_owned(), list);
+        }
+        Some(other) => return Err(expected("loop to be an array or object", &other)),
+    }
+    if is_condition && let Some(multiple) = members.remove("multiple") {
+        let word = text(multiple, SHORT_TEXT)?.unwrap_or_else(|| MULTIPLE[0].to_owned());
+        one_of(&word, &MULTIPLE)?;
+        normal.insert("multiple".to_owned(), word.into());
+    }
+    match members.keys().next() {
+        Some(unknown) => Err(format!("'{}' was not expected", excerpt(unknown)).into()),
+        None => Ok(Value::Object(normal)),
+    }
+}
+
+fn arguments(value: Option<Value>, operation: &Operation) -> Result<Map<String, Value>, Problem> {
+    let names = || operation.needs.iter().chain(operation.takes);
+    let args = match value {
+        Some(Value::Object(args)) => args,
+        Some(Value::Array(values)) if values.len() <= names().count() => {
+            names().map(|name| (*name).to_owned()).zip(values).collect()
+        }
+        Some(Value::Array(_)) => return Err(format!("{}: too many args", operation.name).into()),
+        Some(other) => return Err(expected("args to be an object", &other)),
+        None => return Err("args is missing".into()),
+    };
+    if let Some(missing) = operation.needs.iter().find(|name| !args.contains_key(**name)) {
+        return Err(format!("{} needs the argument {missing}", operation.name).into());
+    }
+    match args.keys().find(|key| !names().any(|name| name == key)) {
+        Some(unknown) => {
+            Err(format!("{} takes no argument '{}'", operation.name, excerpt(unknown)).into())
+        }
+        None => Ok(args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn old_form_becomes_the_normal_one() {
+        let actions =
+            content(json!([{"op": "set-attribute", "args": ["/a", 1]}]), "action", &ACTIONS, false);
+        assert_eq!(
+            actions,
+            Ok(vec![json!({"op": "set-attribute", "args": {"path": "/a", "value": 1}})])
+        );
+    }
+
+    #[test]
+    fn refused() {
+        for (bad, says) in [
+            (json!([{"op": "bogus", "args": {}}]), "not one of"),
+            (json!([{"args": {}}]), "op is missing"),
+            (json!([{"op": "eq"}]), "args is missing"),
+            (json!([{"op": "eq", "args": {}}]), "needs the argument values"),
+            (json!([{"op": "eq", "args": {"values": [], "x": 1}}]), "no argument 'x'"),
+            (json!([{"op": "!!eq", "args": {"values": []}}]), "not one of"),
+            (json!([{"op": "eq", "args": {"values": []}, "multiple": "x"}]), "not one of"),
+            (json!([5]), "condition 0"),
+        ] {
+            match content(bad.clone(), "condition", &OPERATORS, true) {
+                Err(Problem::Wrong(words)) => assert!(words.contains(says), "{bad}: {words}"),
+                other => panic!("{bad}: {other:?}"),
+            }
+        }
+        let inverted = json!([{"op": "!eq", "args": {"values": [1, 2]}, "multiple": "all"}]);
+        assert!(content(inverted, "condition", &OPERATORS, true).is_ok());
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Static network configuration for a ramdisk: OpenStack's `network_data.json`.
+//!
+//! Checked here so that a mistake is told to whoever makes it rather than to a ramdisk that then
+//! has no network to complain over.
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "JSON has six kinds of value and will not get a seventh"
+)]
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use node_model::Mac;
+use serde_json::{Map, Value};
+
+use crate::error::excerpt;
+use crate::value::{Problem, expected, object, one_of};
+
+const PLAIN_LINKS: [&str; 9] =
+    ["bridge", "dvs", "hw_veb", "hyperv", "ovs", "tap", "vhostuser", "vif", "phy"];
+const BOND_MODES: [&str; 7] = [
+    "802.3ad",
+    "balance-rr",
+    "active-backup",
+    "balance-xor",
+    "broadcast",
+    "balance-tlb",
+    "balance-alb",
+];
+const NETWORK_TYPES: [&str; 5] = ["ipv4", "ipv4_dhcp", "ipv6", "ipv6_dhcp", "ipv6_slaac"];
+
+/// The object if it is well-formed. Null and the empty object are.
+pub(crate) fn checked(value: Value) -> Result<Map<String, Value>, Problem> {
+    let data = object(value)?;
+    if data.is_empty() {
+        return Ok(data);
+    }
+    for (part, check) in [
+        ("links", check_link as fn(&Map<String, Value>) -> Result<(), Problem>),
+        ("networks", check_network),
+        ("services", check_service),
+    ] {
+        let Some(items) = data.get(part) else {
+            return Err(format!("'{part}' is a required property").into());
+        };
+        let Value::Array(items) = items else {
+            return Err(at(part, expected("an array", items)));
+        };
+        for (index, item) in items.iter().enumerate() {
+            let place = format!("{part}[{index}]");
+            match item {
+                Value::Object(item) => check(item).map_err(|problem| at(&place, problem))?,
+                other => return Err(at(&place, expected("an object", other))),
+            }
+        }
+    }
+    Ok(data)
+}
+
+fn check_link(link: &Map<String, Value>) -> Result<(), Problem> {
+    string(link, "id")?;
+    let kind = string(link, "type")?;
+    check_mtu(link)?;
+    match kind {
+        "bond" => {
+            mac(link, "ethernet_mac_address")?;
+            one_of(string(link, "bond_mode")?, &BOND_MODES).map_err(|p| at("bond_mode", p))?;
+            match link.get("bond_links") {
+                Some(Value::Array(links)) if links.iter().all(Value::is_string) => Ok(()),
+                Some(_) | None => Err("bond_links must be an array of link ids".into()),
+            }
+        }
+        "vlan" => {
+            mac(link, "vlan_mac_address")?;
+            string(link, "vlan_link")?;
+            match link.get("vlan_id") {
+                Some(Value::Number(id)) if id.is_i64() || id.is_u64() => Ok(()),
+                Some(_) | None => Err("vlan_id must be an integer".into()),
+            }
+        }
+        plain => {
+            one_of(plain, &PLAIN_LINKS).map_err(|p| at("type", p))?;
+            mac(link, "ethernet_mac_address")
+        }
+    }
+}
+
+fn check_mtu(link: &Map<String, Value>) -> Result<(), Problem> {
+    match link.get("mtu") {
+        None | Some(Value::Null) => Ok(()),
+        Some(mtu) if mtu.as_f64().is_some_and(|mtu| (1.0..=65_535.0).contains(&mtu)) => Ok(()),
+        Some(_) => Err("mtu must be a number from 1 to 65535".into()),
+    }
+}
+
+fn check_network(network: &Map<String, Value>) -> Result<(), Problem> {
+    string(network, "id")?;
+    string(network, "link")?;
+    string(network, "network_id")?;
+    let kind = string(network, "type")?;
+    one_of(kind, &NETWORK_TYPES).map_err(|p| at("type", p))?;
+    let Some(address) = network.get("ip_address") else { return Ok(()) };
+    let is_v4 = kind.starts_with("ipv4");
+    let host = address.as_str().map(|text| text.split_once('/').map_or(text, |(host, _)| host));
+    let parses = host.is_some_and(|host| {
+        if is_v4 { host.parse::<Ipv4Addr>().is_ok() } else { host.parse::<Ipv6Addr>().is_ok() }
+    });
+    if parses { Ok(()) } else { Err(format!("ip_address is not an address of type {kind}").into()) }
+}
+
+fn check_service(service: &Map<String, Value>) -> Result<(), Problem> {
+    let address = string(service, "address")?;
+    string(service, "type")?;
+    if address.parse::<std::net::IpAddr>().is_ok() {
+        Ok(())
+    } else {
+        Err(format!("'{}' is not an IP address", excerpt(address)).into())
+    }
+}
+
+fn string<'a>(object: &'a Map<String, Value>, key: &str) -> Result<&'a str, Problem> {
+    match object.get(key) {
+        Some(Value::String(text)) => Ok(text),
+        Some(other) => Err(at(key, expected("a string", other))),
+        None => Err(format!("'{key}' is a required property").into()),
+    }
+}
+
+fn mac(object: &Map<String, Value>, key: &str) -> Result<(), Problem> {
+    string(object, key)?
+        .parse::<Mac>()
+        .map(|_| ())
+        .map_err(|problem| at(key, problem.to_string().into()))
+}
+
+fn at(place: &str, problem: Problem) -> Problem {
+    match problem {
+        Problem::Wrong(words) => format!("{place}: {words}").into(),
+        too_new @ Problem::TooNew(..) => too_new,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn well_formed() {
+        let link =
+            json!({"id": "eth0", "type": "phy", "ethernet_mac_address": "52:54:00:aa:bb:01"});
+        let network = json!({"id": "n", "link": "eth0", "network_id": "x", "type": "ipv4", "ip_address": "10.0.0.2"});
+        for good in [
+            json!(null),
+            json!({}),
+            json!({"links": [], "networks": [], "services": []}),
+            json!({"links": [link], "networks": [network],
+                   "services": [{"type": "dns", "address": "10.0.0.1"}]}),
+        ] {
+            assert!(checked(good.clone()).is_ok(), "{good}");
+        }
+    }
+
+    #[test]
+    fn refused() {
+        for (bad, names) in [
+            (json!({"links": []}), "networks"),
+            (json!({"links": 5, "networks": [], "services": []}), "links"),
+            (json!({"links": [{"id": "a"}], "networks": [], "services": []}), "type"),
+            (
+                json!({"links": [{"id": "a", "type": "phy", "ethernet_mac_address": "x"}],
+                       "networks": [], "services": []}),
+                "links[0]: ethernet_mac_address",
+            ),
+            (
+                json!({"links": [], "services": [],
+                       "networks": [{"id": "n", "link": "l", "network_id": "x", "type": "ipv6", "ip_address": "10.0.0.1"}]}),
+                "networks[0]: ip_address",
+            ),
+        ] {
+            match checked(bad.clone()) {
+                Err(Problem::Wrong(words)) => assert!(words.contains(names), "{bad}: {words}"),
+                other => panic!("{bad}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,566 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The node as Ironic shows it: its field table and the values that depend on the version.
+
+use node_model::{
+    InterfaceKind, JsonObject, MASK, Node, NodeId, ProvisionState, Step, StepFlow, Timestamp,
+    WorkKind,
+};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use crate::body::Writable;
+use crate::context::Context;
+use crate::error::WireError;
+use crate::field::{Field, Identity, Resource, Shape};
+use crate::value::{SHORT_TEXT, flag, mandatory_text, object, text, text_or_null, uuid};
+use crate::version::ApiVersion;
+use crate::writer::JsonWriter;
+
+/// The longest description.
+const DESCRIPTION: usize = 4096;
+/// The longest resource class.
+const RESOURCE_CLASS: usize = 80;
+/// The longest reason for protection or retirement that makes sense; the column holds any text.
+const REASON: usize = 65_535;
+
+/// A node being created or changed.
+///
+/// `driver_info` and `instance_info` are here in full, secrets included: the `node` itself keeps
+/// the masked ones until the store seals the new.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NodeDraft {
+    /// Everything but the two maps below.
+    pub node: Node,
+    /// How to reach its BMC, in full.
+    pub driver_info: Map<String, Value>,
+    /// What is deployed on it, in full.
+    pub instance_info: Map<String, Value>,
+    /// The parent as the user named it (name or UUID); `Some(None)` to unset, `None` if not given.
+    pub parent_node: Option<Option<String>>,
+}
+
+impl NodeDraft {
+    /// A draft of `node` with its secrets revealed.
+    #[must_use]
+    pub fn new(
+        node: Node,
+        driver_info: Map<String, Value>,
+        instance_info: Map<String, Value>,
+    ) -> Self {
+        Self { node, driver_info, instance_info, parent_node: None }
+    }
+}
+
+impl Resource for Node {
+    const KIND: &'static str = "node";
+    const COLLECTION: &'static str = "nodes";
+    const PATH: &'static str = "nodes";
+    type Draft = NodeDraft;
+
+    fn fields() -> &'static [Field<Self>] {
+        FIELDS
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        Identity::Uuid(self.id.0)
+    }
+
+    fn complete(
+        draft: &mut NodeDraft,
+        changed: &[&'static str],
+        version: ApiVersion,
+    ) -> Result<(), WireError> {
+        crate::node_rules::complete(draft, changed, version)
+    }
+}
+
+impl Writable for Node {
+    fn blank(now: Timestamp, version: ApiVersion) -> NodeDraft {
+        let mut node = Self::new(NodeId::random(), "", now);
+        node.provision_state = initial_state(version);
+        NodeDraft::new(node, Map::new(), Map::new())
+    }
+
+    fn of(draft: &NodeDraft) -> &Self {
+        &draft.node
+    }
+
+    fn revealed(draft: &NodeDraft, field: &'static str) -> Option<Value> {
+        match field {
+            "driver_info" => Some(Value::Object(draft.driver_info.clone())),
+            "instance_info" => Some(Value::Object(draft.instance_info.clone())),
+            _ => None,
+        }
+    }
+}
+
+type NodeField = Field<Node>;
+
+macro_rules! interface {
+    ($name:literal, $since:literal, $kind:ident) => {
+        NodeField::new($name, $since, Shape::Text, |w, node, _| {
+            w.optional_string(node.interfaces.get(InterfaceKind::$kind));
+        })
+        .nullable()
+        .needs(&[$name])
+        .sortable()
+        .written(|draft, value, _| {
+            let implementation = text(value, SHORT_TEXT)?;
+            draft.node.interfaces.set(InterfaceKind::$kind, implementation.as_deref());
+            Ok(())
+        })
+    };
+}
+
+macro_rules! sub_links {
+    ($name:literal, $since:literal, $suffix:literal) => {
+        NodeField::new($name, $since, Shape::Links, |w, node, context| {
+            context.links(w, "nodes", node.identity(), $suffix);
+        })
+        .needs(&["uuid"])
+    };
+}
+
+macro_rules! optional_text {
+    ($name:literal, $since:literal, $member:ident) => {
+        NodeField::new($name, $since, Shape::Text, |w, node, _| {
+            w.optional_string(node.$member.as_deref());
+        })
+        .nullable()
+        .needs(&[$name])
+        .sortable()
+    };
+}
+
+macro_rules! optional_moment {
+    ($name:literal, $since:literal, $member:ident) => {
+        NodeField::new($name, $since, Shape::Moment, |w, node, _| {
+            w.optional_timestamp(node.$member);
+        })
+        .nullable()
+        .needs(&[$name])
+        .sortable()
+    };
+}
+
+macro_rules! boolean {
+    ($name:literal, $since:literal, $member:ident) => {
+        NodeField::new($name, $since, Shape::Flag, |w, node, _| w.boolean(node.$member))
+            .needs(&[$name])
+            .sortable()
+    };
+}
+
+macro_rules! free_form {
+    ($name:literal, $since:literal, $member:ident) => {
+        NodeField::new($name, $since, Shape::Object, |w, node, _| w.object(&node.$member))
+            .needs(&[$name])
+    };
+}
+
+macro_rules! step {
+    ($name:literal, $since:literal, $flow:ident) => {
+        NodeField::new($name, $since, Shape::Object, |w, node, _| {
+            write_current_step(w, node, StepFlow::$flow);
+        })
+        .needs(&["work"])
+    };
+}
+
+static FIELDS: &[NodeField] = &[
+    NodeField::new("uuid", 1, Shape::Uuid, |w, node, _| w.uuid(node.id.0))
+        .needs(&["uuid"])
+        .sortable()
+        .listed()
+        .created(|draft, value, _| {
+            if let Some(id) = uuid(&value)? {
+                draft.node.id.0 = id;
+            }
+            Ok(())
+        }),
+    NodeField::new("name", 5, Shape::Text, |w, node, _| w.optional_string(node.name.as_deref()))
+        .nullable()
+        .needs(&["name"])
+        .sortable()
+        .listed()
+        .written(|draft, value, version| {
+            draft.node.name = crate::names::node_name(value, version)?;
+            Ok(())
+        }),
+    NodeField::new("instance_uuid", 1, Shape::Uuid, |w, node, _| {
+        w.optional_uuid(node.instance_uuid)
+    })
+    .nullable()
+    .needs(&["instance_uuid"])
+    .sortable()
+    .listed()
+    .written(|draft, value, _| {
+        draft.node.instance_uuid = uuid(&value)?;
+        Ok(())
+    }),
+    boolean!("maintenance", 1, maintenance).listed().written(|draft, value, _| {
+        draft.node.maintenance = flag(&value)?.unwrap_or(false);
+        Ok(())
+    }),
+    NodeField::new("power_state", 1, Shape::Text, |w, node, _| {
+        w.optional_string(node.power_state.map(|state| state.as_str()));
+    })
+    .nullable()
+    .needs(&["power_state"])
+    .sortable()
+    .listed(),
+    NodeField::new("provision_state", 1, Shape::Text, |w, node, context| {
+        w.optional_string(shown_state(node.provision_state, context.version));
+    })
+    .nullable()
+    .needs(&["provision_state"])
+    .sortable()
+    .listed(),
+    NodeField::new("links", 1, Shape::Links, |w, node, context| {
+        context.links(w, "nodes", node.identity(), "");
+    })
+    .needs(&["uuid"])
+    .listed(),
+    NodeField::new("created_at", 1, Shape::Moment, |w, node, _| w.timestamp(node.created_at))
+        .needs(&["created_at"])
+        .sortable(),
+    optional_moment!("updated_at", 1, updated_at),
+    NodeField::new("driver", 1, Shape::Text, |w, node, _| w.string(&node.driver))
+        .needs(&["driver"])
+        .sortable()
+        .written(|draft, value, _| {
+            draft.node.driver = mandatory_text(value, SHORT_TEXT)?;
+            Ok(())
+        })
+        .required(),
+    free_form!("driver_info", 1, driver_info).written(|draft, value, _| {
+        draft.driver_info = object(value)?;
+        Ok(())
+    }),
+    free_form!("properties", 1, properties).written(|draft, value, _| {
+        draft.node.properties = JsonObject::from(object(value)?);
+        Ok(())
+    }),
+    free_form!("extra", 1, extra).written(|draft, value, _| {
+        draft.node.extra = JsonObject::from(object(value)?);
+        Ok(())
+    }),
+    free_form!("instance_info", 1, instance_info).written(|draft, value, _| {
+        draft.instance_info = object(value)?;
+        Ok(())
+    }),
+    NodeField::new("driver_internal_info", 3, Shape::Object, |w, node, _| {
+        write_internal_info(w, node)
+    })
+    .needs(&["driver_internal_info", "agent", "work"]),
+    NodeField::new("chassis_uuid", 1, Shape::Uuid, |w, node, _| {
+        w.optional_uuid(node.chassis_id.map(|id| id.0));
+    })
+    .nullable()
+    .needs(&["chassis_uuid"])
+    .written(|draft, value, _| {
+        draft.node.chassis_id = uuid(&value)?.map(node_model::ChassisId);
+        Ok(())
+    }),
+    NodeField::new("target_power_state", 1, Shape::Text, |w, node, _| {
+        w.optional_string(node.target_power_state.map(|state| state.as_str()));
+    })
+    .nullable()
+    .needs(&["target_power_state"])
+    .sortable(),
+    NodeField::new("target_provision_state", 1, Shape::Text, |w, node, _| {
+        w.optional_string(node.target_provision_state.map(|state| state.as_str()));
+    })
+    .nullable()
+    .needs(&["target_provision_state"])
+    .sortable(),
+    optional_moment!("provision_updated_at", 1, provision_updated_at),
+    optional_text!("reservation", 1, reservation),
+    optional_text!("maintenance_reason", 1, maintenance_reason),
+    optional_text!("last_error", 1, last_error),
+    boolean!("console_enabled", 1, console_enabled).created(|draft, value, _| {
+        draft.node.console_enabled = flag(&value)?.unwrap_or(false);
+        Ok(())
+    }),
+    optional_moment!("inspection_finished_at", 6, inspection_finished_at),
+    optional_moment!("inspection_started_at", 6, inspection_started_at),
+    step!("clean_step", 7, Clean),
+    free_form!("raid_config", 12, raid_config),
+    free_form!("target_raid_config", 12, target_raid_config),
+    interface!("network_interface", 20, Network),
+    optional_text!("resource_class", 21, resource_class).written(|draft, value, _| {
+        draft.node.resource_class = text(value, RESOURCE_CLASS)?;
+        Ok(())
+    }),
+    interface!("boot_interface", 31, Boot),
+    interface!("console_interface", 31, Console),
+    interface!("deploy_interface", 31, Deploy),
+    interface!("inspect_interface", 31, Inspect),
+    interface!("management_interface", 31, Management),
+    interface!("power_interface", 31, Power),
+    interface!("raid_interface", 31, Raid),
+    interface!("vendor_interface", 31, Vendor),
+    interface!("storage_interface", 33, Storage),
+    NodeField::new("traits", 37, Shape::TextList, |w, node, _| w.strings(&node.traits))
+        .needs(&["traits"]),
+    interface!("rescue_interface", 38, Rescue),
+    interface!("bios_interface", 40, Bios),
+    NodeField::new("fault", 42, Shape::Text, |w, node, _| {
+        w.optional_string(node.fault.map(|fault| fault.as_str()));
+    })
+    .nullable()
+    .needs(&["fault"])
+    .sortable(),
+    step!("deploy_step", 44, Deploy),
+    NodeField::new("conductor_group", 46, Shape::Text, |w, node, _| {
+        w.string(&node.conductor_group)
+    })
+    .needs(&["conductor_group"])
+    .sortable()
+    .written(|draft, value, _| {
+        draft.node.conductor_group = text(value, SHORT_TEXT)?.unwrap_or_default().to_lowercase();
+        Ok(())
+    }),
+    NodeField::new("automated_clean", 47, Shape::Flag, |w, node, _| {
+        w.optional_boolean(node.automated_clean);
+    })
+    .nullable()
+    .needs(&["automated_clean"])
+    .sortable()
+    .written(|draft, value, _| {
+        draft.node.automated_clean = flag(&value)?;
+        Ok(())
+    }),
+    boolean!("protected", 48, protected).patched(|draft, value, _| {
+        draft.node.protected = flag(&value)?.unwrap_or(false);
+        Ok(())
+    }),
+    optional_text!("protected_reason", 48, protected_reason).patched(|draft, value, _| {
+        draft.node.protected_reason = text(value, REASON)?;
+        Ok(())
+    }),
+    NodeField::new("conductor", 49, Shape::Text, |w, node, context| {
+        w.optional_string(context.conductor_of(node));
+    })
+    .nullable()
+    .needs(&["uuid", "driver", "conductor_group"]),
+    optional_text!("owner", 50, owner).written(|draft, value, _| {
+        draft.node.owner = text(value, SHORT_TEXT)?;
+        Ok(())
+    }),
+    optional_text!("description", 51, description).written(|draft, value, _| {
+        draft.node.description = text(value, DESCRIPTION)?;
+        Ok(())
+    }),
+    NodeField::new("allocation_uuid", 52, Shape::Uuid, |w, node, _| {
+        w.optional_uuid(node.allocation_id.map(|id| id.0));
+    })
+    .nullable()
+    .needs(&["allocation_uuid"]),
+    boolean!("retired", 61, retired).written(|draft, value, _| {
+        draft.node.retired = flag(&value)?.unwrap_or(false);
+        Ok(())
+    }),
+    optional_text!("retired_reason", 61, retired_reason).written(|draft, value, _| {
+        draft.node.retired_reason = text(value, REASON)?;
+        Ok(())
+    }),
+    optional_text!("lessee", 65, lessee).written(|draft, value, _| {
+        draft.node.lessee = text(value, SHORT_TEXT)?;
+        Ok(())
+    }),
+    free_form!("network_data", 66, network_data).written(|draft, value, _| {
+        draft.node.network_data = JsonObject::from(crate::network_data::checked(value)?);
+        Ok(())
+    }),
+    optional_text!("boot_mode", 75, boot_mode).created(|draft, value, _| {
+        draft.node.boot_mode = text(value, 16)?;
+        Ok(())
+    }),
+    NodeField::new("secure_boot", 75, Shape::Flag, |w, node, _| {
+        w.optional_boolean(node.secure_boot)
+    })
+    .nullable()
+    .needs(&["secure_boot"])
+    .sortable()
+    .created(|draft, value, _| {
+        draft.node.secure_boot = flag(&value)?;
+        Ok(())
+    }),
+    optional_text!("shard", 82, shard).written(|draft, value, _| {
+        draft.node.shard = text(value, SHORT_TEXT)?;
+        Ok(())
+    }),
+    NodeField::new("parent_node", 83, Shape::Uuid, |w, node, _| {
+        w.optional_uuid(node.parent_node.map(|id| id.0));
+    })
+    .nullable()
+    .needs(&["parent_node"])
+    .sortable()
+    .written(|draft, value, _| {
+        draft.parent_node = Some(text(value, SHORT_TEXT)?);
+        Ok(())
+    }),
+    interface!("firmware_interface", 86, Firmware),
+    step!("service_step", 87, Service),
+    boolean!("disable_power_off", 95, disable_power_off).written(|draft, value, _| {
+        draft.node.disable_power_off = flag(&value)?.unwrap_or(false);
+        Ok(())
+    }),
+    optional_text!("instance_name", 104, instance_name).written(|draft, value, _| {
+        draft.node.instance_name = text_or_null(value, SHORT_TEXT)?;
+        Ok(())
+    }),
+    NodeField::new("health", 109, Shape::Text, |w, node, _| {
+        w.optional_string(node.health.map(|health| health.as_str()));
+    })
+    .nullable()
+    .needs(&["health"])
+    .sortable(),
+    sub_links!("ports", 1, "/ports"),
+    sub_links!("states", 14, "/states"),
+    sub_links!("portgroups", 24, "/portgroups"),
+    sub_links!("volume", 32, "/volume"),
+];
+
+/// The fields of `GET /v1/nodes/{node}/states` and the version each appeared in.
+const STATES: &[(&str, u16)] = &[
+    ("console_enabled", 1),
+    ("last_error", 1),
+    ("power_state", 1),
+    ("provision_state", 1),
+    ("target_power_state", 1),
+    ("target_provision_state", 1),
+    ("provision_updated_at", 1),
+    ("raid_config", 12),
+    ("target_raid_config", 12),
+    ("boot_mode", 75),
+    ("secure_boot", 75),
+];
+
+/// The body of `GET /v1/nodes/{node}/states`.
+#[must_use]
+pub fn node_states_body(node: &Node, context: &Context<'_>) -> Vec<u8> {
+    let mut writer = JsonWriter::with_capacity(512);
+    writer.begin_object();
+    for (name, since) in STATES {
+        if let Some(field) = FIELDS.iter().find(|field| field.name == *name)
+            && context.version.has(*since)
+        {
+            writer.key(field.name);
+            (field.write)(&mut writer, node, context);
+        }
+    }
+    writer.end_object();
+    writer.into_bytes()
+}
+
+/// The names and versions of the fields of the states document, for the schema.
+#[must_use]
+pub fn node_states_fields() -> &'static [(&'static str, u16)] {
+    STATES
+}
+
+/// A provision state as `version` knows it.
+#[must_use]
+pub fn shown_state(state: ProvisionState, version: ApiVersion) -> Option<&'static str> {
+    if state == ProvisionState::Available && !version.has(2) {
+        // Before 1.2 a free machine had no state at all.
+        return None;
+    }
+    let waits_unseen = state == ProvisionState::InspectWait && !version.has(39);
+    Some(if waits_unseen { ProvisionState::Inspecting } else { state }.as_str())
+}
+
+/// The state of a node newly created at `version`: before 1.11 there was no `enroll`.
+#[must_use]
+pub fn initial_state(version: ApiVersion) -> ProvisionState {
+    if version.has(11) { ProvisionState::Enroll } else { ProvisionState::Available }
+}
+
+fn write_current_step(w: &mut JsonWriter, node: &Node, flow: StepFlow) {
+    match node.current_step(flow) {
+        Some(step) => write_step(w, step),
+        None => w.bare("{}"),
+    }
+}
+
+fn write_step(w: &mut JsonWriter, step: &Step) {
+    w.begin_object();
+    w.key("interface");
+    w.string(&step.interface);
+    w.key("step");
+    w.string(&step.step);
+    w.key("args");
+    w.object(&step.args);
+    w.key("priority");
+    w.integer(step.priority);
+    w.key("abortable");
+    w.boolean(step.abortable);
+    w.key("requires_ramdisk");
+    w.boolean(step.requires_ramdisk);
+    if step.abort_after {
+        w.key("abort_after");
+        w.boolean(true);
+    }
+    w.end_object();
+}
+
+/// What drivers remember, plus what clients look for there and we keep in typed fields. Drivers
+/// must not use these names themselves.
+fn write_internal_info(w: &mut JsonWriter, node: &Node) {
+    w.open_object(&node.driver_internal_info);
+    let agent = &node.agent;
+    for (key, value) in [
+        ("agent_url", agent.url.as_deref()),
+        ("agent_version", agent.version.as_deref()),
+        ("agent_verify_ca", agent.verify_ca.as_deref()),
+        ("agent_status", agent.status.as_deref()),
+        ("agent_status_message", agent.status_message.as_deref()),
+        ("agent_secret_token", agent.has_token.then_some(MASK)),
+    ] {
+        if let Some(value) = value {
+            w.key(key);
+            w.string(value);
+        }
+    }
+    if let Some(heard) = agent.last_heartbeat {
+        w.key("agent_last_heartbeat");
+        w.timestamp(heard);
+    }
+    if agent.token_pregenerated {
+        w.key("agent_secret_token_pregenerated");
+        w.boolean(true);
+    }
+    if let Some(work) = &node.work
+        && let Some((steps, index)) = step_keys(work.kind)
+        && !work.steps.is_empty()
+    {
+        w.key(steps);
+        w.begin_array();
+        for step in &work.steps {
+            w.element();
+            write_step(w, step);
+        }
+        w.end_array();
+        w.key(index);
+        w.integer(i64::try_from(work.cursor).unwrap_or(i64::MAX));
+    }
+    w.end_object();
+}
+
+/// Under which names the steps of a job and the place in them are shown.
+fn step_keys(kind: WorkKind) -> Option<(&'static str, &'static str)> {
+    match kind.flow()? {
+        StepFlow::Clean => Some(("clean_steps", "clean_step_index")),
+        StepFlow::Deploy => Some(("deploy_steps", "deploy_step_index")),
+        StepFlow::Service => Some(("service_steps", "service_step_index")),
+        StepFlow::Verify => None,
+    }
+}
+
+/// A UUID in a path or query, if it is one.
+#[must_use]
+pub fn as_uuid(ident: &str) -> Option<Uuid> {
+    Uuid::try_parse(ident).ok()
+}

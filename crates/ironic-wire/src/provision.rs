@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `PUT …/states/provision`: the verb, what goes with it, and since when.
+//!
+//! Reading is in three parts, because the answers clients rely on depend on their order: first the
+//! shape of the body, then (after the node has been found) whether the version knows the verb, then
+//! (after the verb is known to be legal in the node's state) what goes with it.
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "JSON has six kinds of value and will not get a seventh"
+)]
+
+use node_model::{ProvisionState, Secret, Step, Verb};
+use serde_json::{Map, Value};
+
+use crate::error::WireError;
+use crate::requests::Members;
+use crate::steps::{deploy_steps, requested_steps};
+use crate::value::{Problem, SHORT_TEXT, expected, flag, mandatory_text, text};
+use crate::version::ApiVersion;
+
+/// The first microversion that knows a verb.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VerbGate {
+    /// The verb.
+    pub verb: Verb,
+    /// The version.
+    pub since: u16,
+    /// Whether the state is checked before the version, so that an illegal verb is 400, not 406.
+    pub state_first: bool,
+}
+
+const fn gate(verb: Verb, since: u16) -> VerbGate {
+    VerbGate { verb, since, state_first: false }
+}
+
+/// Every verb and its version. `undeploy` is documented for 1.73 and taken always.
+pub const VERB_GATES: &[VerbGate] = &[
+    gate(Verb::Active, 1),
+    gate(Verb::Rebuild, 1),
+    gate(Verb::Deleted, 1),
+    gate(Verb::Undeploy, 1),
+    gate(Verb::Manage, 4),
+    gate(Verb::Provide, 4),
+    gate(Verb::Inspect, 6),
+    gate(Verb::Abort, 13),
+    gate(Verb::Clean, 15),
+    gate(Verb::Adopt, 17),
+    gate(Verb::Rescue, 38),
+    gate(Verb::Unrescue, 38),
+    gate(Verb::Deploy, 73),
+    VerbGate { verb: Verb::Unhold, since: 85, state_first: true },
+    VerbGate { verb: Verb::Service, since: 87, state_first: true },
+];
+
+/// The gate of `verb`.
+#[must_use]
+pub fn gate_of(verb: Verb) -> VerbGate {
+    VERB_GATES.iter().copied().find(|gate| gate.verb == verb).unwrap_or(VerbGate {
+        verb,
+        since: u16::MAX,
+        state_first: false,
+    })
+}
+
+/// Refuses a verb that `version` does not know.
+///
+/// # Errors
+/// 406.
+pub fn check_verb_version(verb: Verb, version: ApiVersion) -> Result<(), WireError> {
+    let gate = gate_of(verb);
+    if version.has(gate.since) {
+        Ok(())
+    } else {
+        Err(WireError::too_new(&format!("provision target {verb}"), gate.since))
+    }
+}
+
+/// Refuses `abort` in states in which `version` cannot abort yet.
+///
+/// # Errors
+/// 406.
+pub fn check_abort_version(state: ProvisionState, version: ApiVersion) -> Result<(), WireError> {
+    let late = [(ProvisionState::InspectWait, 41), (ProvisionState::DeployWait, 110)];
+    match late.iter().find(|(late, since)| *late == state && !version.has(*since)) {
+        Some((state, since)) => Err(WireError::too_new(&format!("abort in state {state}"), *since)),
+        None => Ok(()),
+    }
+}
+
+/// The body, its shape checked and nothing else.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ProvisionRequest {
+    /// What was asked, in the user's words: for messages.
+    pub target: String,
+    /// What that means; none if nobody knows, which is answered with [`WireError::invalid_state`].
+    pub verb: Option<Verb>,
+    configdrive: Value,
+    clean_steps: Value,
+    deploy_steps: Value,
+    service_steps: Value,
+    rescue_password: Option<Secret<String>>,
+    disable_ramdisk: Option<bool>,
+    runbook: Option<String>,
+}
+
+/// A config drive in one of its forms.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ConfigDrive {
+    /// Where it can be fetched, or a packed ISO image in base64.
+    Text(Secret<String>),
+    /// What it shall be made of: `meta_data`, `network_data`, `user_data`, `vendor_data`.
+    Parts(Secret<Map<String, Value>>),
+}
+
+/// What goes with a verb, checked.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct ProvisionContent {
+    /// For `active` and `rebuild`.
+    pub configdrive: Option<ConfigDrive>,
+    /// Clean, deploy or service steps, whichever the verb takes.
+    pub steps: Vec<Step>,
+    /// For `rescue`.
+    pub rescue_password: Option<Secret<String>>,
+    /// For `clean` and `service`.
+    pub disable_ramdisk: bool,
+    /// For `clean` and `service`: a runbook instead of steps.
+    pub runbook: Option<String>,
+}
+
+impl ProvisionRequest {
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// 400 for what is unknown, missing or of the wrong type.
+    pub fn parse(body: &[u8]) -> Result<Self, WireError> {
+        let mut members = Members::parse(body, "provision")?;
+        let target = members.require("target", |value| mandatory_text(value, SHORT_TEXT))?;
+        let request = Self {
+            verb: target.parse().ok(),
+            target,
+            configdrive: members.take("configdrive", Ok)?,
+            clean_steps: members.take("clean_steps", Ok)?,
+            deploy_steps: members.take("deploy_steps", Ok)?,
+            service_steps: members.take("service_steps", Ok)?,
+            rescue_password: members
+                .take("rescue_password", |value| text(value, 65_535))?
+                .map(Secret::new),
+            disable_ramdisk: members.take("disable_ramdisk", |value| flag(&value))?,
+            runbook: members.take("runbook", |value| text(value, SHORT_TEXT))?,
+        };
+        members.finish()?;
+        Ok(request)
+    }
+
+    /// The runbook, by its name or UUID, if one is given.
+    #[must_use]
+    pub fn runbook(&self) -> Option<&str> {
+        self.runbook.as_deref()
+    }
+
+    /// Whether steps of any kind are given: some users may not give any.
+    #[must_use]
+    pub fn has_steps(&self) -> bool {
+        [&self.clean_steps, &self.deploy_steps, &self.service_steps]
+            .iter()
+            .any(|steps| !is_nothing(steps))
+    }
+
+    /// Checks what goes with `verb`.
+    ///
+    /// # Errors
+    /// 400 for what is missing, wrong or not for this verb, 406 for what is of a later version.
+    pub fn content(self, verb: Verb, version: ApiVersion) -> Result<ProvisionContent, WireError> {
+        let deploys = matches!(verb, Verb::Active | Verb::Deploy | Verb::Rebuild);
+        let runs_steps = matches!(verb, Verb::Clean | Verb::Service);
+        self.check_company(verb, deploys, runs_steps)?;
+        self.check_versions(verb, version)?;
+
+        let named = |field: &'static str| move |problem: Problem| problem.in_field(field);
+        let steps = match verb {
+            Verb::Clean => requested_steps(self.clean_steps).map_err(named("clean_steps"))?,
+            Verb::Service => requested_steps(self.service_steps).map_err(named("service_steps"))?,
+            Verb::Active | Verb::Deploy | Verb::Rebuild => {
+                deploy_steps(self.deploy_steps).map_err(named("deploy_steps"))?
+            }
+            Verb::Deleted
+            | Verb::Undeploy
+            | Verb::Manage
+            | Verb::Provide
+            | Verb::Inspect
+            | Verb::Abort
+            | Verb::Adopt
+            | Verb::Rescue
+            | Verb::Unrescue
+            | Verb::Unhold => Vec::new(),
+        };
+        if runs_steps {
+            match (steps.is_empty(), &self.runbook) {
+                (true, None) => {
+                    return Err(WireError::invalid(format!(
+                        "\"{verb}_steps\" or a runbook is required when setting provision state to {verb}"
+                    )));
+                }
+                (false, Some(_)) => {
+                    return Err(WireError::invalid(format!(
+                        "\"{verb}_steps\" and \"runbook\" can not be given together"
+                    )));
+                }
+                (true, Some(_)) | (false, None) => {}
+            }
+        }
+        if verb == Verb::Rescue
+            && self.rescue_password.as_ref().is_none_or(|word| word.reveal().trim().is_empty())
+        {
+            return Err(WireError::invalid(
+                "A non-empty \"rescue_password\" is required when setting provision state to rescue",
+            ));
+        }
+        Ok(ProvisionContent {
+            configdrive: config_drive(self.configdrive, version)
+                .map_err(|problem| problem.in_field("configdrive"))?,
+            steps,
+            rescue_password: self.rescue_password,
+            disable_ramdisk: self.disable_ramdisk.unwrap_or(false),
+            runbook: self.runbook,
+        })
+    }
+
+    /// Refuses members that do not go with the verb. Empty ones count as not given.
+    fn check_company(&self, verb: Verb, deploys: bool, runs_steps: bool) -> Result<(), WireError> {
+        for (given, allowed, member, with) in [
+            (!is_nothing(&self.configdrive), deploys, "configdrive", "active, rebuild"),
+            (!is_nothing(&self.clean_steps), verb == Verb::Clean, "clean_steps", "clean"),
+            (!is_nothing(&self.deploy_steps), deploys, "deploy_steps", "active, rebuild"),
+            (!is_nothing(&self.service_steps), verb == Verb::Service, "service_steps", "service"),
+            (self.rescue_password.is_some(), verb == Verb::Rescue, "rescue_password", "rescue"),
+            (self.disable_ramdisk == Some(true), runs_steps, "disable_ramdisk", "clean, service"),
+            (self.runbook.is_some(), runs_steps, "runbook", "clean, service"),
+        ] {
+            if given && !allowed {
+                return Err(WireError::invalid(format!(
+                    "\"{member}\" is only valid when setting provision state to {with}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_versions(&self, verb: Verb, version: ApiVersion) -> Result<(), WireError> {
+        let ramdisk_since = if verb == Verb::Service { 108 } else { 70 };
+        for (given, member, since) in [
+            (
+                !is_nothing(&self.configdrive) && verb == Verb::Rebuild,
+                "configdrive with rebuild",
+                35,
+            ),
+            (self.configdrive.is_object(), "configdrive as an object", 56),
+            (!is_nothing(&self.deploy_steps), "deploy_steps", 69),
+            (self.disable_ramdisk == Some(true), "disable_ramdisk", ramdisk_since),
+            (self.runbook.is_some(), "runbook", 92),
+        ] {
+            if given && !version.has(since) {
+                return Err(WireError::too_new(member, since));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn config_drive(value: Value, version: ApiVersion) -> Result<Option<ConfigDrive>, Problem> {
+    const VENDOR_DATA_SINCE: u16 = 59;
+    match value {
+        Value::Null => Ok(None),
+        Value::String(text) if text.is_empty() => Ok(None),
+        Value::String(text) => Ok(Some(ConfigDrive::Text(Secret::new(text)))),
+        Value::Object(parts) => {
+            for (key, part) in &parts {
+                let good = match key.as_str() {
+                    "meta_data" | "network_data" => part.is_object(),
+                    "vendor_data" if version.has(VENDOR_DATA_SINCE) => part.is_object(),
+                    "vendor_data" => {
+                        return Err(Problem::TooNew("vendor_data".into(), VENDOR_DATA_SINCE));
+                    }
+                    "user_data" => part.is_object() || part.is_string() || part.is_array(),
+                    _ => {
+                        return Err(
+                            format!("'{}' was not expected", crate::error::excerpt(key)).into()
+                        );
+                    }
+                };
+                if !good && !part.is_null() {
+                    return Err(format!("{key} has the wrong type").into());
+                }
+            }
+            Ok(Some(ConfigDrive::Parts(Secret::new(parts))))
+        }
+        other => Err(expected("a string or an object", &other)),
+    }
+}
+
+/// Null and the empty list, object and text all count as not given, as they do to Ironic.
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(_) => false,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(body: &str, version: u16) -> (u16, String) {
+        let outcome = ProvisionRequest::parse(body.as_bytes()).and_then(|request| {
+            let verb = request.verb.expect("the table names verbs");
+            check_verb_version(verb, ApiVersion(version))?;
+            request.content(verb, ApiVersion(version))
+        });
+        match outcome {
+            Ok(_) => (202, String::new()),
+            Err(error) => (error.status(), error.message().to_owned()),
+        }
+    }
+
+    #[test]
+    fn every_verb_has_a_gate() {
+        for verb in Verb::ALL {
+            assert!(VERB_GATES.iter().any(|gate| gate.verb == *verb), "{verb}");
+        }
+    }
+
+    #[test]
+    fn what_goes_with_what() {
+        let steps = r#"[{"interface":"raid","step":"x"}]"#;
+        for (body, version, expected) in [
+            (r#"{"target":"manage"}"#.to_owned(), 4, 202),
+            (r#"{"target":"manage"}"#.to_owned(), 3, 406),
+            (r#"{"target":"manage","clean_steps":[]}"#.to_owned(), 115, 202),
+            (r#"{"target":"manage","configdrive":"x"}"#.to_owned(), 115, 400),
+            (r#"{"target":"active","configdrive":"x"}"#.to_owned(), 1, 202),
+            (r#"{"target":"rebuild","configdrive":"x"}"#.to_owned(), 34, 406),
+            (r#"{"target":"active","configdrive":{"meta_data":{}}}"#.to_owned(), 55, 406),
+            (r#"{"target":"active","configdrive":{"meta_data":{}}}"#.to_owned(), 56, 202),
+            (r#"{"target":"active","configdrive":{"vendor_data":{}}}"#.to_owned(), 58, 406),
+            (r#"{"target":"active","configdrive":{"bogus":{}}}"#.to_owned(), 115, 400),
+            (r#"{"target":"active","configdrive":5}"#.to_owned(), 115, 400),
+            (r#"{"target":"clean"}"#.to_owned(), 115, 400),
+            (format!(r#"{{"target":"clean","clean_steps":{steps}}}"#), 15, 202),
+            (format!(r#"{{"target":"clean","clean_steps":{steps},"runbook":"r"}}"#), 115, 400),
+            (r#"{"target":"clean","runbook":"r"}"#.to_owned(), 92, 202),
+            (r#"{"target":"clean","runbook":"r"}"#.to_owned(), 91, 406),
+            (
+                format!(r#"{{"target":"clean","clean_steps":{steps},"disable_ramdisk":true}}"#),
+                69,
+                406,
+            ),
+            (
+                format!(r#"{{"target":"service","service_steps":{steps},"disable_ramdisk":true}}"#),
+                107,
+                406,
+            ),
+            (
+                format!(r#"{{"target":"service","service_steps":{steps},"disable_ramdisk":true}}"#),
+                108,
+                202,
+            ),
+            (format!(r#"{{"target":"service","clean_steps":{steps}}}"#), 115, 400),
+            (r#"{"target":"rescue"}"#.to_owned(), 38, 400),
+            (r#"{"target":"rescue","rescue_password":" "}"#.to_owned(), 38, 400),
+            (r#"{"target":"rescue","rescue_password":"x"}"#.to_owned(), 38, 202),
+            (r#"{"target":"active","bogus":1}"#.to_owned(), 115, 400),
+            (r"{}".to_owned(), 115, 400),
+            (r#"{"target":5}"#.to_owned(), 115, 400),
+        ] {
+            let (got, message) = status(&body, version);
+            assert_eq!(got, expected, "{body} at 1.{version}: {message}");
+        }
+    }
+
+    #[test]
+    fn abort_gates() {
+        assert!(check_abort_version(ProvisionState::CleanWait, ApiVersion(13)).is_ok());
+        assert!(check_abort_version(ProvisionState::InspectWait, ApiVersion(40)).is_err());
+        assert!(check_abort_version(ProvisionState::DeployWait, ApiVersion(110)).is_ok());
+    }
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Lists of steps in request bodies: what a user may write for cleaning, service, deployment,
+//! deploy templates and runbooks.
+
+use node_model::{JsonObject, RunbookStep, Step, TemplateStep};
+use serde_json::{Map, Value};
+
+use crate::error::excerpt;
+use crate::value::{Problem, SHORT_TEXT, array, expected, flag, mandatory_text, one_of, texts};
+
+/// The interfaces whose steps users may name.
+const INTERFACES: [&str; 7] =
+    ["vendor", "power", "management", "firmware", "deploy", "bios", "raid"];
+
+/// Clean or service steps of `PUT …/states/provision`. With `order` they run in that order.
+pub(crate) fn requested_steps(value: Value) -> Result<Vec<Step>, Problem> {
+    let mut steps: Vec<(i64, Step)> = each(value, 0, |members| {
+        let mut step = Step::new(&interface(members)?, &name(members)?, 0);
+        step.args = args(members, false)?;
+        let order = match members.remove("order") {
+            Some(order) => not_negative("order", &order)?,
+            None => 0,
+        };
+        if let Some(value) = members.remove("execute_on_child_nodes") {
+            step.execute_on_child_nodes = flag(&value)?.unwrap_or(false);
+        }
+        if let Some(value) = members.remove("limit_child_node_execution") {
+            step.limit_child_node_execution = texts(value)?;
+        }
+        Ok((order, step))
+    })?;
+    steps.sort_by_key(|(order, _)| *order);
+    Ok(steps.into_iter().map(|(_, step)| step).collect())
+}
+
+/// Deploy steps of `PUT …/states/provision`.
+pub(crate) fn deploy_steps(value: Value) -> Result<Vec<Step>, Problem> {
+    each(value, 0, |members| {
+        let mut step = Step::new(&interface(members)?, &name(members)?, 0);
+        step.args = args(members, true)?;
+        step.priority = number(members, "priority")?;
+        Ok(step)
+    })
+}
+
+/// The steps of a deploy template.
+pub(crate) fn template_steps(value: Value) -> Result<Vec<TemplateStep>, Problem> {
+    let steps = each(value, 1, |members| {
+        Ok(TemplateStep {
+            interface: interface(members)?,
+            step: name(members)?,
+            args: args(members, true)?,
+            priority: number(members, "priority")?,
+        })
+    })?;
+    no_duplicates(steps.iter().map(|step| (step.interface.as_str(), step.step.as_str())))?;
+    Ok(steps)
+}
+
+/// The steps of a runbook.
+pub(crate) fn runbook_steps(value: Value) -> Result<Vec<RunbookStep>, Problem> {
+    each(value, 1, |members| {
+        Ok(RunbookStep {
+            interface: interface(members)?,
+            step: name(members)?,
+            args: args(members, false)?,
+            order: number(members, "order")?,
+        })
+    })
+}
+
+/// Reads each step with `read`, which takes the members it knows; what is left is unknown.
+fn each<T>(
+    value: Value,
+    at_least: usize,
+    mut read: impl FnMut(&mut Map<String, Value>) -> Result<T, Problem>,
+) -> Result<Vec<T>, Problem> {
+    let items = array(value)?;
+    if items.len() < at_least {
+        return Err("at least one step is needed".into());
+    }
+    let mut steps = Vec::with_capacity(items.len());
+    for (index, item) in items.into_iter().enumerate() {
+        let at = |problem: Problem| match problem {
+            Problem::Wrong(words) => Problem::from(format!("step {index}: {words}")),
+            too_new @ Problem::TooNew(..) => too_new,
+        };
+        let Value::Object(mut members) = item else {
+            return Err(at(expected("an object", &item)));
+        };
+        steps.push(read(&mut members).map_err(at)?);
+        if let Some(unknown) = members.keys().next() {
+            return Err(at(format!("'{}' was not expected", excerpt(unknown)).into()));
+        }
+    }
+    Ok(steps)
+}
+
+fn interface(members: &mut Map<String, Value>) -> Result<String, Problem> {
+    let interface = mandatory(members, "interface")?;
+    let interface = mandatory_text(interface, SHORT_TEXT)?;
+    one_of(&interface, &INTERFACES)?;
+    Ok(interface)
+}
+
+fn name(members: &mut Map<String, Value>) -> Result<String, Problem> {
+    mandatory_text(mandatory(members, "step")?, SHORT_TEXT)
+}
+
+fn args(members: &mut Map<String, Value>, required: bool) -> Result<JsonObject, Problem> {
+    match members.remove("args") {
+        Some(Value::Object(args)) => Ok(args.into()),
+        Some(other) => Err(format!("args: {}", words(expected("an object", &other))).into()),
+        None if required => Err("args is missing".into()),
+        None => Ok(JsonObject::empty()),
+    }
+}
+
+fn number(members: &mut Map<String, Value>, key: &'static str) -> Result<i64, Problem> {
+    not_negative(key, &mandatory(members, key)?)
+}
+
+fn not_negative(key: &str, value: &Value) -> Result<i64, Problem> {
+    crate::value::integer(value)
+        .ok()
+        .filter(|number| *number >= 0)
+        .ok_or_else(|| format!("{key} must be a whole number that is not negative").into())
+}
+
+fn mandatory(members: &mut Map<String, Value>, key: &str) -> Result<Value, Problem> {
+    members.remove(key).ok_or_else(|| format!("{key} is missing").into())
+}
+
+fn no_duplicates<'a>(steps: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), Problem> {
+    let mut seen: Vec<(&str, &str)> = steps.collect();
+    seen.sort_unstable();
+    match seen.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(format!("duplicate step {}.{}", pair[0].0, excerpt(pair[0].1)).into()),
+        None => Ok(()),
+    }
+}
+
+fn words(problem: Problem) -> String {
+    match problem {
+        Problem::Wrong(words) | Problem::TooNew(words, _) => words.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn steps_run_in_the_order_given() {
+        let steps = requested_steps(json!([
+            {"interface": "raid", "step": "b", "order": 2},
+            {"interface": "raid", "step": "a", "order": "1", "args": {"x": 1}},
+        ]))
+        .unwrap();
+        assert_eq!(steps.iter().map(|s| s.step.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(steps[0].args.as_str(), r#"{"x":1}"#);
+    }
+
+    #[test]
+    fn refused() {
+        for (bad, says) in [
+            (json!([{"interface": "raid"}]), "step 0: step is missing"),
+            (json!([{"step": "x"}]), "step 0: interface is missing"),
+            (json!([{"interface": "x", "step": "x"}]), "not one of"),
+            (json!([{"interface": "raid", "step": "x", "args": []}]), "args"),
+            (json!([{"interface": "raid", "step": "x", "bogus": 1}]), "'bogus' was not expected"),
+            (json!([{"interface": "raid", "step": "x", "order": -1}]), "order"),
+            (json!([5]), "step 0"),
+            (json!("x"), "an array"),
+        ] {
+            match requested_steps(bad.clone()) {
+                Err(Problem::Wrong(words)) => assert!(words.contains(says), "{bad}: {words}"),
+                other => panic!("{bad}: {other:?}"),
+            }
+        }
+        let step = json!({"interface": "raid", "step": "x", "args": {}, "priority": 10});
+        assert!(template_steps(json!([step])).is_ok());
+        assert!(template_steps(json!([step, step])).is_err());
+        assert!(template_steps(json!([])).is_err());
+        assert!(deploy_steps(json!([{"interface": "raid", "step": "x", "priority": 1}])).is_err());
+        assert!(runbook_steps(json!([{"interface": "raid", "step": "x"}])).is_err());
+    }
+}
