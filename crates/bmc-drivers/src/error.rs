@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Why a machine did not do what it was asked to.
+//!
+//! The caller knows which machine it was and says so when it passes the error on.
+
+use std::error::Error as StdError;
+
+use node_model::InterfaceKind;
+
+/// Why a call of an interface failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The BMC does not answer.
+    #[error(
+        "the BMC at {address} could not be reached while trying to {what}; check its address, its \
+         network and that it is up"
+    )]
+    Unreachable {
+        /// Where it should be.
+        address: String,
+        /// What was wanted of it.
+        what: String,
+        /// What the network said.
+        #[source]
+        source: Option<Box<dyn StdError + Send + Sync>>,
+    },
+    /// The BMC answers and does not let us in.
+    #[error(
+        "the BMC at {address} refused the credentials while asked to {what}; check the user name \
+         and password in driver_info"
+    )]
+    Refused {
+        /// Where it is.
+        address: String,
+        /// What was wanted of it.
+        what: String,
+    },
+    /// This implementation never can.
+    #[error(
+        "the {interface} interface '{implementation}' cannot {what}; set {interface}_interface to \
+         one that can"
+    )]
+    Unsupported {
+        /// Which interface.
+        interface: InterfaceKind,
+        /// Its implementation.
+        implementation: &'static str,
+        /// What was wanted of it.
+        what: String,
+    },
+    /// A value is wrong.
+    #[error("'{name}' is invalid: {why}")]
+    InvalidParameter {
+        /// The key, with the object it is in where that is not obvious.
+        name: String,
+        /// What is wrong, and what would be right.
+        why: String,
+    },
+    /// A value is needed and not there.
+    #[error("'{name}' is missing: {why}")]
+    MissingParameter {
+        /// The key, with the object it is in where that is not obvious.
+        name: String,
+        /// What it is needed for.
+        why: String,
+    },
+    /// The machine tried and failed, or said no.
+    #[error("failed to {what}: {why}")]
+    Failed {
+        /// What was wanted of it.
+        what: String,
+        /// What it said, and what to try.
+        why: String,
+    },
+}
+
+impl Error {
+    /// Whether trying the same again later may succeed without anybody changing anything.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused { .. }
+            | Self::Unsupported { .. }
+            | Self::InvalidParameter { .. }
+            | Self::MissingParameter { .. }
+            | Self::Failed { .. } => false,
+        }
+    }
+
+    /// Whether the request or the node's fields are at fault rather than the machine: what an API
+    /// answers with 400.
+    #[must_use]
+    pub const fn is_callers_fault(&self) -> bool {
+        match self {
+            Self::Unsupported { .. }
+            | Self::InvalidParameter { .. }
+            | Self::MissingParameter { .. } => true,
+            Self::Unreachable { .. } | Self::Refused { .. } | Self::Failed { .. } => false,
+        }
+    }
+
+    pub(crate) fn invalid(name: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::InvalidParameter { name: name.into(), why: why.into() }
+    }
+
+    pub(crate) fn missing(name: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::MissingParameter { name: name.into(), why: why.into() }
+    }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Logical disks of a simulated machine: exactly those that were asked for.
+
+use std::sync::Arc;
+
+use node_model::{JsonObject, Step, StepArgument, StepFlow};
+use serde_json::{Map, Value, json};
+
+use super::FakeBehaviour;
+use super::behaviour::fake_interface;
+use crate::interfaces::validate_raid_config;
+use crate::step::StepRow;
+use crate::{Error, NodeChanges, Outcome, Raid, Target};
+
+/// The fake raid interface.
+pub(crate) struct FakeRaid(pub(super) Arc<FakeBehaviour>);
+
+fake_interface!(FakeRaid, Raid, RAID, STEPS);
+
+impl Raid for FakeRaid {}
+
+/// What `MAX` comes to.
+const DISK_GB: u64 = 960;
+
+const CREATE: &str = "create_configuration";
+const APPLY: &str = "apply_configuration";
+const DELETE: &str = "delete_configuration";
+
+const ROOT: StepArgument = StepArgument::optional(
+    "create_root_volume",
+    "Whether to create the root volume; true if not given.",
+);
+const OTHERS: StepArgument = StepArgument::optional(
+    "create_nonroot_volumes",
+    "Whether to create the volumes other than the root volume; true if not given.",
+);
+const DELETE_EXISTING: StepArgument = StepArgument::optional(
+    "delete_existing",
+    "Whether to delete the existing logical disks first; true if not given when a \
+                  configuration is applied, false when the target configuration is created.",
+);
+const CONFIG: StepArgument =
+    StepArgument::required("raid_config", "The RAID configuration to apply.");
+
+const STEPS: &[StepRow] = &[
+    StepRow {
+        name: CREATE,
+        flows: &[StepFlow::Clean],
+        priority: 0,
+        abortable: false,
+        requires_ramdisk: false,
+        arguments: &[ROOT, OTHERS, DELETE_EXISTING],
+    },
+    StepRow {
+        name: DELETE,
+        flows: &[StepFlow::Clean, StepFlow::Deploy, StepFlow::Service],
+        priority: 0,
+        abortable: false,
+        requires_ramdisk: false,
+        arguments: &[],
+    },
+    StepRow {
+        name: APPLY,
+        flows: &[StepFlow::Deploy, StepFlow::Service],
+        priority: 0,
+        abortable: false,
+        requires_ramdisk: false,
+        arguments: &[CONFIG, ROOT, OTHERS, DELETE_EXISTING],
+    },
+];
+
+impl FakeRaid {
+    fn run(&self, target: &Target<'_>, step: &Step) -> Result<Outcome, Error> {
+        let arguments = step.args.parse();
+        let changes = match step.step.as_str() {
+            DELETE => delete(),
+            APPLY => {
+                let config = arguments.get("raid_config").and_then(Value::as_object);
+                let config = config.ok_or_else(|| {
+                    Error::missing("raid_config", "give the RAID configuration to apply")
+                })?;
+                create(target, config, &arguments, true)?
+            }
+            _ => {
+                let config = target.node.target_raid_config.parse();
+                if config.is_empty() {
+                    return Err(Error::missing(
+                        "target_raid_config",
+                        "set it with PUT states/raid before creating the configuration",
+                    ));
+                }
+                create(target, &config, &arguments, false)?
+            }
+        };
+        Ok(Outcome::Done(changes))
+    }
+}
+
+fn delete() -> NodeChanges {
+    let mut changes = NodeChanges { raid_config: Some(JsonObject::empty()), ..NodeChanges::none() };
+    changes.properties.insert("root_device".to_owned(), Value::Null);
+    changes
+}
+
+/// Creating what already exists changes nothing but the date, so that the step can be repeated.
+fn create(
+    target: &Target<'_>,
+    config: &Map<String, Value>,
+    arguments: &Map<String, Value>,
+    delete_first: bool,
+) -> Result<NodeChanges, Error> {
+    validate_raid_config(config)?;
+    let flag =
+        |name: &str, default| arguments.get(name).and_then(Value::as_bool).unwrap_or(default);
+    let wanted =
+        config.get("logical_disks").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let mut disks =
+        if flag(&DELETE_EXISTING.name, delete_first) { Vec::new() } else { existing_disks(target) };
+    let mut changes = NodeChanges::none();
+    for (index, disk) in wanted.iter().enumerate() {
+        let is_root = disk.get("is_root_volume") == Some(&Value::Bool(true));
+        let argument = if is_root { ROOT } else { OTHERS };
+        if !flag(&argument.name, true) {
+            continue;
+        }
+        let created = created_disk(target, index, disk);
+        if is_root {
+            changes.properties = root_properties(target, &created);
+        }
+        disks.retain(|disk| disk.get("volume_name") != created.get("volume_name"));
+        disks.push(Value::Object(created));
+    }
+    let mut raid_config = Map::new();
+    raid_config.insert("logical_disks".to_owned(), Value::Array(disks));
+    raid_config.insert("last_updated".to_owned(), Value::from(target.now.to_string()));
+    changes.raid_config = Some(JsonObject::from(raid_config));
+    Ok(changes)
+}
+
+fn existing_disks(target: &Target<'_>) -> Vec<Value> {
+    match target.node.raid_config.get("logical_disks") {
+        Some(Value::Array(disks)) => disks,
+        Some(_) | None => Vec::new(),
+    }
+}
+
+/// The disk as the controller would report it: sized, named, and with a hint to find it by.
+fn created_disk(target: &Target<'_>, index: usize, disk: &Value) -> Map<String, Value> {
+    let mut disk = disk.as_object().cloned().unwrap_or_default();
+    if disk.get("size_gb").is_some_and(Value::is_string) {
+        disk.insert("size_gb".to_owned(), Value::from(DISK_GB));
+    }
+    disk.entry("volume_name").or_insert_with(|| Value::from(format!("volume-{index}")));
+    disk.entry("controller").or_insert_with(|| Value::from("fake-controller-0"));
+    let id = target.node.id.0.as_u128() as u64 ^ index as u64;
+    disk.insert("root_device_hint".to_owned(), json!({"wwn": format!("0x{id:016x}")}));
+    disk
+}
+
+/// What the root volume means for the node: its size, how to find it, and its RAID level among the
+/// capabilities.
+fn root_properties(target: &Target<'_>, root: &Map<String, Value>) -> Map<String, Value> {
+    let level = root.get("raid_level").and_then(Value::as_str).unwrap_or_default();
+    let capabilities = target.node.properties.get_str("capabilities").unwrap_or_default();
+    let others = capabilities.split(',').filter(|capability| {
+        !capability.is_empty() && capability.split(':').next() != Some("raid_level")
+    });
+    let mut capabilities: Vec<_> = others.map(str::to_owned).collect();
+    capabilities.push(format!("raid_level:{level}"));
+    let mut properties = Map::new();
+    for (property, key) in [("local_gb", "size_gb"), ("root_device", "root_device_hint")] {
+        properties.insert(property.to_owned(), root.get(key).cloned().unwrap_or_default());
+    }
+    properties.insert("capabilities".to_owned(), Value::from(capabilities.join(",")));
+    properties
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How the ramdisk and the instance are booted.
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+
+use super::Interface;
+use crate::{Error, NodeChanges, RamdiskMode, Target};
+
+/// Makes a machine boot what it should. Nothing here switches it on.
+#[async_trait]
+pub trait Boot: Interface {
+    /// What it can boot: `ipxe_boot`, `ramdisk_boot`, `iscsi_volume_boot`, …
+    fn capabilities(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Makes the next boot start the ramdisk of `mode`, with `parameters` for its kernel.
+    async fn prepare_ramdisk(
+        &self,
+        target: &Target<'_>,
+        mode: RamdiskMode,
+        parameters: &Map<String, Value>,
+    ) -> Result<NodeChanges, Error>;
+
+    /// Removes what was laid out for the ramdisk of `mode`.
+    async fn clean_up_ramdisk(
+        &self,
+        target: &Target<'_>,
+        mode: RamdiskMode,
+    ) -> Result<NodeChanges, Error>;
+
+    /// Makes the next boots start the instance.
+    async fn prepare_instance(&self, target: &Target<'_>) -> Result<NodeChanges, Error>;
+
+    /// Removes what was laid out for the instance.
+    async fn clean_up_instance(&self, target: &Target<'_>) -> Result<NodeChanges, Error>;
+}

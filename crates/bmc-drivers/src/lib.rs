@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What Ferrite can do to a machine: hardware types, the thirteen interfaces they are composed of,
+//! and fake hardware that implements all of them.
+//!
+//! The [`Registry`] knows which hardware types and implementations are enabled, fills in what a
+//! node does not choose, and composes a [`Driver`] for it. An interface is given a [`Target`] (the
+//! node with its secrets revealed) and answers with [`NodeChanges`]: what the caller should write
+//! down. Nothing here knows the database or decides what to do next.
+//!
+//! Every call may be repeated, because the process may die between doing and remembering. So
+//! implementations look first and then act, and keep what they must not forget in the changes they
+//! return. Calls may be slow and may fail; callers bound them in time.
+
+mod changes;
+mod direct;
+mod driver;
+mod error;
+mod fake;
+mod hardware_type;
+mod interfaces;
+mod noop;
+mod registry;
+mod settings;
+mod step;
+mod target;
+mod unavailable;
+mod words;
+
+pub use changes::NodeChanges;
+pub use driver::Driver;
+pub use error::Error;
+pub use hardware_type::HardwareType;
+pub use interfaces::{
+    Bios, Boot, BootDeviceSetting, Console, ConsoleInfo, Deploy, Findings, Firmware, Indicator,
+    Inspect, Inspection, Interface, Management, MediaSlot, Network, NetworkUse, Power, Property,
+    Raid, Rescue, Sensor, SensorStatus, Storage, Vendor, VendorAnswer, VendorMethod, VifInfo,
+    logical_disk_properties, validate_raid_config,
+};
+pub use registry::{ConfigError, Registry, SelectionError};
+pub use settings::{DriverSettings, FakeSettings};
+pub use step::Outcome;
+pub use target::Target;
+pub use words::{
+    BootDevice, BootMode, HttpMethod, IndicatorComponent, IndicatorState, MediaDevice, RamdiskMode,
+    SensorKind,
+};

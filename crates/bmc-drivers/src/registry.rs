@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which hardware types and implementations are enabled, what a node gets that does not choose,
+//! and whether what it chooses can be.
+
+use node_model::{InterfaceKind, Interfaces, Node};
+
+use crate::driver::Shelves;
+use crate::fake::FakeBehaviour;
+use crate::{Driver, DriverSettings, HardwareType, Property, direct, fake, noop, unavailable};
+
+/// The enabled hardware types and implementations. Made once, at start; it never changes.
+#[derive(Debug)]
+pub struct Registry {
+    enabled: Shelves,
+    types: Vec<EnabledType>,
+}
+
+/// An enabled hardware type with its default for each interface, in the order of
+/// [`InterfaceKind::ALL`].
+#[derive(Debug)]
+struct EnabledType {
+    hardware_type: &'static HardwareType,
+    defaults: Vec<&'static str>,
+}
+
+/// What is wrong with the settings.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// No such hardware type.
+    #[error("enabled_hardware_types names '{name}', which does not exist; there are: {known}")]
+    UnknownHardwareType {
+        /// The name.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// No such implementation.
+    #[error("{key} names '{name}', which does not exist; there are: {known}")]
+    UnknownInterface {
+        /// The setting.
+        key: String,
+        /// The name.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// The default is not among those enabled, or does not fit the hardware type.
+    #[error(
+        "default_{interface}_interface is '{name}', which {driver} cannot use; choose one of: {valid}"
+    )]
+    UnusableDefault {
+        /// The interface.
+        interface: InterfaceKind,
+        /// The default.
+        name: String,
+        /// The hardware type.
+        driver: &'static str,
+        /// What could be.
+        valid: String,
+    },
+    /// Nothing that fits the hardware type is enabled.
+    #[error(
+        "no enabled {interface} interface fits {driver}; add one of these to \
+         enabled_{interface}_interfaces: {supported}"
+    )]
+    NothingFits {
+        /// The interface.
+        interface: InterfaceKind,
+        /// The hardware type.
+        driver: &'static str,
+        /// What would fit.
+        supported: String,
+    },
+    /// A delay of fake hardware cannot be read.
+    #[error("fake.{key} is invalid: {why}")]
+    Delay {
+        /// The setting.
+        key: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// Why a node cannot have the driver or the implementation it chooses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SelectionError {
+    /// No such hardware type is enabled.
+    #[error("there is no hardware type '{driver}' here; the enabled ones are: {enabled}")]
+    UnknownDriver {
+        /// What the node chose.
+        driver: String,
+        /// What it could choose.
+        enabled: String,
+    },
+    /// No such implementation is enabled.
+    #[error("there is no {interface} interface '{implementation}' here; valid ones are: {valid}")]
+    NotEnabled {
+        /// The interface.
+        interface: InterfaceKind,
+        /// What the node chose.
+        implementation: String,
+        /// What it could choose.
+        valid: String,
+    },
+    /// The implementation is enabled and does not fit the hardware type.
+    #[error(
+        "the {interface} interface '{implementation}' does not fit hardware type {driver}; valid \
+         ones are: {valid}"
+    )]
+    Incompatible {
+        /// The interface.
+        interface: InterfaceKind,
+        /// What the node chose.
+        implementation: String,
+        /// The node's hardware type.
+        driver: String,
+        /// What it could choose.
+        valid: String,
+    },
+}
+
+impl Registry {
+    /// The registry for these settings. Every name in them must exist, and every enabled hardware
+    /// type must have a default for every interface.
+    pub fn new(settings: &DriverSettings) -> Result<Self, ConfigError> {
+        let mut shelves = implementations(FakeBehaviour::new(&settings.fake)?);
+        for kind in InterfaceKind::ALL {
+            let known = shelves.names(*kind);
+            let listed = settings.enabled(*kind);
+            if let Some(name) = listed.iter().find(|name| !known.contains(&name.as_str())) {
+                return Err(ConfigError::UnknownInterface {
+                    key: format!("enabled_{kind}_interfaces"),
+                    name: name.clone(),
+                    known: known.join(", "),
+                });
+            }
+            shelves.keep(*kind, listed);
+        }
+        let types = settings.enabled_hardware_types.iter();
+        let types = types
+            .map(|name| EnabledType::new(name, &shelves, settings))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { enabled: shelves, types })
+    }
+
+    /// The enabled hardware types, in the order of the settings.
+    pub fn hardware_types(&self) -> impl Iterator<Item = &'static HardwareType> {
+        self.types.iter().map(|enabled| enabled.hardware_type)
+    }
+
+    /// Whether a hardware type is enabled.
+    #[must_use]
+    pub fn has_driver(&self, driver: &str) -> bool {
+        self.hardware_types().any(|hardware_type| hardware_type.name == driver)
+    }
+
+    /// The enabled implementations of `kind` that fit `driver`, in the order of the settings.
+    /// Those that fit by the table: what fake hardware takes beyond it is not advertised.
+    pub fn enabled_interfaces(
+        &self,
+        driver: &str,
+        kind: InterfaceKind,
+    ) -> Result<Vec<&'static str>, SelectionError> {
+        let supported = self.find(driver)?.hardware_type.supported(kind);
+        let mut names = self.enabled.names(kind);
+        names.retain(|name| supported.contains(name));
+        Ok(names)
+    }
+
+    /// The implementation of `kind` that a node of `driver` gets if it does not choose.
+    pub fn default_interface(
+        &self,
+        driver: &str,
+        kind: InterfaceKind,
+    ) -> Result<&'static str, SelectionError> {
+        Ok(self.find(driver)?.default(kind))
+    }
+
+    /// The keys of `driver_info` that the default interfaces of `driver` read, with what they
+    /// mean; each key once.
+    pub fn properties(&self, driver: &str) -> Result<Vec<Property>, SelectionError> {
+        let hardware_type = self.find(driver)?;
+        let mut properties = Vec::new();
+        for kind in InterfaceKind::ALL {
+            let Some(interface) = self.enabled.interface(*kind, hardware_type.default(*kind))
+            else {
+                continue;
+            };
+            properties.extend_from_slice(interface.properties());
+        }
+        properties.sort_unstable();
+        properties.dedup_by_key(|(name, _)| *name);
+        Ok(properties)
+    }
+
+    /// Checks the implementations a node of `driver` chooses, and fills in the defaults for those
+    /// it does not.
+    pub fn resolve(&self, driver: &str, interfaces: &mut Interfaces) -> Result<(), SelectionError> {
+        let enabled_type = self.find(driver)?;
+        for kind in InterfaceKind::ALL {
+            match interfaces.get(*kind) {
+                Some(chosen) => self.check(enabled_type.hardware_type, *kind, chosen)?,
+                None => interfaces.set(*kind, Some(enabled_type.default(*kind))),
+            }
+        }
+        Ok(())
+    }
+
+    /// The driver for `node`. What its `instance_info` says under `<interface>_interface` wins over
+    /// what the node itself chooses; defaults fill the rest.
+    pub fn compose(&self, node: &Node) -> Result<Driver, SelectionError> {
+        let enabled_type = self.find(&node.driver)?;
+        // Overrides are rare, and parsing is not free: look for the letters first.
+        let overrides = if node.instance_info.as_str().contains("_interface\"") {
+            node.instance_info.parse()
+        } else {
+            serde_json::Map::new()
+        };
+        let chosen = |kind: InterfaceKind| {
+            let overridden = if overrides.is_empty() {
+                None
+            } else {
+                overrides.get(&format!("{kind}_interface")).and_then(serde_json::Value::as_str)
+            };
+            overridden.or_else(|| node.interfaces.get(kind))
+        };
+        for kind in InterfaceKind::ALL {
+            if let Some(name) = chosen(*kind) {
+                self.check(enabled_type.hardware_type, *kind, name)?;
+            }
+        }
+        let composed =
+            self.enabled.compose(|kind| chosen(kind).or(Some(enabled_type.default(kind))));
+        composed.map_err(|kind| self.not_enabled(kind, chosen(kind).unwrap_or_default()))
+    }
+
+    /// A driver made of the defaults of a hardware type, for what concerns no node: its vendor
+    /// methods, its logical disk properties.
+    pub fn default_driver(&self, driver: &str) -> Result<Driver, SelectionError> {
+        let enabled_type = self.find(driver)?;
+        let composed = self.enabled.compose(|kind| Some(enabled_type.default(kind)));
+        composed.map_err(|kind| self.not_enabled(kind, enabled_type.default(kind)))
+    }
+
+    fn find(&self, driver: &str) -> Result<&EnabledType, SelectionError> {
+        let mut types = self.types.iter();
+        types.find(|enabled| enabled.hardware_type.name == driver).ok_or_else(|| {
+            let enabled: Vec<_> = self.hardware_types().map(|known| known.name).collect();
+            SelectionError::UnknownDriver { driver: driver.to_owned(), enabled: enabled.join(", ") }
+        })
+    }
+
+    fn check(
+        &self,
+        hardware_type: &HardwareType,
+        kind: InterfaceKind,
+        chosen: &str,
+    ) -> Result<(), SelectionError> {
+        if self.enabled.interface(kind, chosen).is_none() {
+            return Err(self.not_enabled(kind, chosen));
+        }
+        if !hardware_type.accepts(kind, chosen) {
+            return Err(SelectionError::Incompatible {
+                interface: kind,
+                implementation: chosen.to_owned(),
+                driver: hardware_type.name.to_owned(),
+                valid: hardware_type.supported(kind).join(", "),
+            });
+        }
+        Ok(())
+    }
+
+    fn not_enabled(&self, kind: InterfaceKind, chosen: &str) -> SelectionError {
+        SelectionError::NotEnabled {
+            interface: kind,
+            implementation: chosen.to_owned(),
+            valid: self.enabled.names(kind).join(", "),
+        }
+    }
+}
+
+impl EnabledType {
+    fn new(name: &str, enabled: &Shelves, settings: &DriverSettings) -> Result<Self, ConfigError> {
+        let Some(hardware_type) = HardwareType::named(name) else {
+            let known: Vec<_> = HardwareType::ALL.iter().map(|known| known.name).collect();
+            return Err(ConfigError::UnknownHardwareType {
+                name: name.to_owned(),
+                known: known.join(", "),
+            });
+        };
+        let default = |kind| default_of(hardware_type, kind, &enabled.names(kind), settings);
+        let defaults =
+            InterfaceKind::ALL.iter().map(|kind| default(*kind)).collect::<Result<_, _>>()?;
+        Ok(Self { hardware_type, defaults })
+    }
+
+    fn default(&self, kind: InterfaceKind) -> &'static str {
+        self.defaults[kind as usize]
+    }
+}
+
+fn default_of(
+    hardware_type: &'static HardwareType,
+    kind: InterfaceKind,
+    enabled: &[&'static str],
+    settings: &DriverSettings,
+) -> Result<&'static str, ConfigError> {
+    let supported = hardware_type.supported(kind);
+    if let Some(configured) = settings.default_interface(kind) {
+        let usable = |name: &&&str| **name == configured && hardware_type.accepts(kind, configured);
+        return enabled.iter().find(usable).copied().ok_or_else(|| ConfigError::UnusableDefault {
+            interface: kind,
+            name: configured.to_owned(),
+            driver: hardware_type.name,
+            valid: enabled.join(", "),
+        });
+    }
+    supported.iter().find(|name| enabled.contains(name)).copied().ok_or_else(|| {
+        ConfigError::NothingFits {
+            interface: kind,
+            driver: hardware_type.name,
+            supported: supported.join(", "),
+        }
+    })
+}
+
+/// Every implementation in this version.
+fn implementations(behaviour: FakeBehaviour) -> Shelves {
+    let mut shelves = Shelves::default();
+    fake::add_to(&mut shelves, behaviour);
+    noop::add_to(&mut shelves);
+    unavailable::add_to(&mut shelves);
+    direct::add_to(&mut shelves);
+    shelves
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The steps an interface offers, and what comes of carrying one out.
+
+use std::borrow::Cow;
+
+use node_model::{InterfaceKind, Step, StepArgument, StepFlow, StepOffer, Timestamp};
+
+use crate::{NodeChanges, Target};
+
+/// How far a call came.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Outcome {
+    /// All done.
+    Done(NodeChanges),
+    /// The machine is on its way to an agent, or the agent works. When it has called, make the
+    /// same call again, with the notes that come with this: the answer then is whether it is done.
+    WaitForAgent(NodeChanges),
+    /// The machine works by itself. Make the same call again at that moment, with the notes that
+    /// come with this.
+    WaitUntil {
+        /// When to look again.
+        moment: Timestamp,
+        /// What to write until then.
+        changes: NodeChanges,
+    },
+}
+
+impl Outcome {
+    /// What the caller should write down.
+    pub const fn changes(&self) -> &NodeChanges {
+        match self {
+            Self::Done(changes) | Self::WaitForAgent(changes) | Self::WaitUntil { changes, .. } => {
+                changes
+            }
+        }
+    }
+}
+
+impl Target<'_> {
+    /// Whether an earlier call for the same stage or step was told to wait for the agent. Since it
+    /// is made again only when the agent has called, the agent is there.
+    pub(crate) fn agent_was_awaited(&self) -> bool {
+        self.notes.get(AGENT_AWAITED).is_some()
+    }
+
+    /// The answer of a call that waits for the agent, after having made `changes`.
+    pub(crate) fn wait_for_agent(&self, changes: NodeChanges) -> Outcome {
+        Outcome::WaitForAgent(changes.and(NodeChanges::note(self.notes, AGENT_AWAITED, true)))
+    }
+}
+
+/// The note that the agent is awaited.
+const AGENT_AWAITED: &str = "agent_awaited";
+
+/// A row of an implementation's table of steps.
+#[derive(Debug)]
+pub(crate) struct StepRow {
+    pub(crate) name: &'static str,
+    pub(crate) flows: &'static [StepFlow],
+    pub(crate) priority: i64,
+    pub(crate) abortable: bool,
+    pub(crate) requires_ramdisk: bool,
+    pub(crate) arguments: &'static [StepArgument],
+}
+
+/// The steps of `table` that belong to `flow`.
+pub(crate) fn offers(
+    table: &[StepRow],
+    interface: InterfaceKind,
+    flow: StepFlow,
+) -> Vec<StepOffer> {
+    let rows = table.iter().filter(|row| row.flows.contains(&flow));
+    rows.map(|row| StepOffer {
+        step: Step {
+            abortable: row.abortable,
+            requires_ramdisk: row.requires_ramdisk,
+            ..Step::new(interface.as_str(), row.name, row.priority)
+        },
+        arguments: Cow::Borrowed(row.arguments),
+    })
+    .collect()
+}

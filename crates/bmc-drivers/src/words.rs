@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The words that interfaces are called with, spelt as Ironic's clients spell them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Declares an enum whose variants each have one spelling.
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum $name {
+            $($(#[$vdoc])* $variant,)*
+        }
+
+        impl $name {
+            /// Every value, in the order of declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// The spelling clients use.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ();
+            fn from_str(text: &str) -> Result<Self, ()> {
+                match text { $($text => Ok(Self::$variant),)* _ => Err(()) }
+            }
+        }
+    )*};
+}
+
+words! {
+    /// Where a machine boots from.
+    BootDevice {
+        /// The network, by PXE.
+        Pxe = "pxe",
+        /// The first disk.
+        Disk = "disk",
+        /// A CD, real or virtual.
+        Cdrom = "cdrom",
+        /// The firmware's setup page.
+        Bios = "bios",
+        /// The operating system's safe mode.
+        Safe = "safe",
+        /// A WAN boot server.
+        Wanboot = "wanboot",
+        /// An iSCSI volume.
+        Iscsiboot = "iscsiboot",
+        /// A floppy, real or virtual.
+        Floppy = "floppy",
+        /// The network, by UEFI HTTP.
+        UefiHttp = "uefihttp",
+    }
+
+    /// How the firmware boots.
+    BootMode {
+        /// Legacy BIOS.
+        Bios = "bios",
+        /// UEFI.
+        Uefi = "uefi",
+    }
+
+    /// What an indicator belongs to.
+    IndicatorComponent {
+        /// The chassis.
+        Chassis = "chassis",
+        /// The machine itself.
+        System = "system",
+        /// A disk.
+        Disk = "disk",
+        /// A power supply.
+        Power = "power",
+        /// A network card.
+        Nic = "nic",
+    }
+
+    /// What an indicator shows.
+    IndicatorState {
+        /// Dark.
+        Off = "off",
+        /// Lit.
+        On = "on",
+        /// Blinking.
+        Blinking = "blinking",
+        /// The BMC cannot say.
+        Unknown = "unknown",
+    }
+
+    /// A kind of virtual medium.
+    MediaDevice {
+        /// A CD or DVD.
+        Cdrom = "cdrom",
+        /// A disk or USB stick.
+        Disk = "disk",
+        /// A floppy.
+        Floppy = "floppy",
+    }
+
+    /// The HTTP methods a vendor method may be called with.
+    HttpMethod {
+        /// GET.
+        Get = "GET",
+        /// POST.
+        Post = "POST",
+        /// PUT.
+        Put = "PUT",
+        /// PATCH.
+        Patch = "PATCH",
+        /// DELETE.
+        Delete = "DELETE",
+    }
+
+    /// What a ramdisk is booted for.
+    RamdiskMode {
+        /// Deployment, cleaning, service and inspection.
+        Deploy = "deploy",
+        /// Rescue.
+        Rescue = "rescue",
+    }
+
+    /// What a sensor measures, as metrics group it.
+    SensorKind {
+        /// A fan's speed.
+        Fan = "Fan",
+        /// A temperature.
+        Temperature = "Temperature",
+        /// A power supply or a voltage.
+        Power = "Power",
+        /// A disk.
+        Drive = "Drive",
+    }
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Drivers as their callers see them: through the registry and the traits only.
+
+mod behaviour;
+mod flows;
+mod machine;
+mod management;
+mod registry;
+mod setup;
+mod through_agent;
