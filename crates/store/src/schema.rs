@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The migrations: what every version of the schema added, in order.
+//!
+//! A migration that has been released is never edited; the next one is appended. Statements are
+//! written once, with `{words}` for the types that the engines call differently (see
+//! [`crate::migrate`]). Unique indexes are named `<table>_<field>_unique`: the name tells the API
+//! which field was taken.
+
+/// One step of the schema.
+pub(crate) struct Migration {
+    pub(crate) number: i64,
+    pub(crate) name: &'static str,
+    pub(crate) statements: &'static [&'static str],
+}
+
+/// Every migration, oldest first.
+pub(crate) const MIGRATIONS: &[Migration] =
+    &[Migration { number: 1, name: "the first tables", statements: FIRST_TABLES }];
+
+const FIRST_TABLES: &[&str] = &[
+    "CREATE TABLE vault (key_id {key} NOT NULL) {table}",
+    "CREATE TABLE chassis (
+        id {id}, uuid {uuid} NOT NULL, created_at {int} NOT NULL, updated_at {int},
+        description {text}, extra {json}) {table}",
+    "CREATE UNIQUE INDEX chassis_uuid_unique ON chassis (uuid)",
+    // The lease columns are written by claim, renew and release alone.
+    "CREATE TABLE nodes (
+        id {id}, uuid {uuid} NOT NULL, name {key}, instance_uuid {uuid}, power_state {key},
+        provision_state {key} NOT NULL, maintenance {bool} NOT NULL, driver {key} NOT NULL,
+        resource_class {key}, conductor_group {key} NOT NULL, owner {key}, lessee {key}, shard {key},
+        chassis_uuid {uuid} REFERENCES chassis (uuid), parent_node {uuid}, allocation_uuid {uuid},
+        instance_name {key}, fault {key}, retired {bool} NOT NULL, created_at {int} NOT NULL,
+        updated_at {int}, provision_updated_at {int}, due_at {int}, reservation {key},
+        lease_run {uuid}, lease_token {int} NOT NULL DEFAULT 0, lease_until {int},
+        target_power_state {key}, target_provision_state {key}, maintenance_reason {text},
+        last_error {text}, console_enabled {bool} NOT NULL, inspection_started_at {int},
+        inspection_finished_at {int}, automated_clean {bool}, protected {bool} NOT NULL,
+        protected_reason {text}, retired_reason {text}, description {text}, boot_mode {key},
+        secure_boot {bool}, disable_power_off {bool} NOT NULL, health {key}, traits {json},
+        bios_interface {key}, boot_interface {key}, console_interface {key}, deploy_interface {key},
+        firmware_interface {key}, inspect_interface {key}, management_interface {key},
+        network_interface {key}, power_interface {key}, raid_interface {key},
+        rescue_interface {key}, storage_interface {key}, vendor_interface {key}, agent {json},
+        wait {json}, power_request {json}, work {json}, properties {json}, extra {json},
+        driver_info {json}, instance_info {json}, driver_internal_info {json}, network_data {json},
+        raid_config {json}, target_raid_config {json}, sealed {blob}) {table}",
+    "CREATE UNIQUE INDEX nodes_uuid_unique ON nodes (uuid)",
+    "CREATE UNIQUE INDEX nodes_name_unique ON nodes (name)",
+    "CREATE UNIQUE INDEX nodes_instance_uuid_unique ON nodes (instance_uuid)",
+    "CREATE INDEX nodes_provision_state ON nodes (provision_state)",
+    "CREATE INDEX nodes_owner ON nodes (owner)",
+    // Sparse on SQLite and PostgreSQL: most nodes have none of these, and pay nothing for them.
+    "CREATE INDEX nodes_due_at ON nodes (due_at) {where due_at}",
+    "CREATE INDEX nodes_lessee ON nodes (lessee) {where lessee}",
+    "CREATE INDEX nodes_parent_node ON nodes (parent_node) {where parent_node}",
+    "CREATE INDEX nodes_chassis_uuid ON nodes (chassis_uuid) {where chassis_uuid}",
+    "CREATE INDEX nodes_reservation ON nodes (reservation) {where reservation}",
+    "CREATE TABLE portgroups (
+        id {id}, uuid {uuid} NOT NULL, address {key},
+        node_uuid {uuid} NOT NULL REFERENCES nodes (uuid) ON DELETE CASCADE, name {key},
+        created_at {int} NOT NULL, updated_at {int}, mode {key} NOT NULL,
+        standalone_ports_supported {bool} NOT NULL, physical_network {key}, category {key},
+        dynamic_portgroup {bool} NOT NULL, properties {json}, extra {json}, internal_info {json})
+        {table}",
+    "CREATE UNIQUE INDEX portgroups_uuid_unique ON portgroups (uuid)",
+    "CREATE UNIQUE INDEX portgroups_address_unique ON portgroups (address)",
+    "CREATE UNIQUE INDEX portgroups_name_unique ON portgroups (name)",
+    "CREATE INDEX portgroups_node_uuid ON portgroups (node_uuid)",
+    "CREATE TABLE ports (
+        id {id}, uuid {uuid} NOT NULL, address {key} NOT NULL,
+        node_uuid {uuid} NOT NULL REFERENCES nodes (uuid) ON DELETE CASCADE, name {key},
+        created_at {int} NOT NULL, updated_at {int},
+        portgroup_uuid {uuid} REFERENCES portgroups (uuid) ON DELETE SET NULL,
+        pxe_enabled {bool} NOT NULL, is_smartnic {bool} NOT NULL, physical_network {key},
+        vendor {key}, category {key}, available_for_dynamic_portgroup {bool} NOT NULL,
+        description {text}, local_link_connection {json}, extra {json}, internal_info {json}) {table}",
+    "CREATE UNIQUE INDEX ports_uuid_unique ON ports (uuid)",
+    "CREATE UNIQUE INDEX ports_address_unique ON ports (address)",
+    "CREATE UNIQUE INDEX ports_name_unique ON ports (name)",
+    "CREATE INDEX ports_node_uuid ON ports (node_uuid)",
+    "CREATE INDEX ports_portgroup_uuid ON ports (portgroup_uuid) {where portgroup_uuid}",
+    "CREATE TABLE volume_connectors (
+        id {id}, uuid {uuid} NOT NULL,
+        node_uuid {uuid} NOT NULL REFERENCES nodes (uuid) ON DELETE CASCADE, type {key} NOT NULL,
+        connector_id {key} NOT NULL, created_at {int} NOT NULL, updated_at {int}, extra {json})
+        {table}",
+    "CREATE UNIQUE INDEX volume_connectors_uuid_unique ON volume_connectors (uuid)",
+    "CREATE UNIQUE INDEX volume_connectors_connector_id_unique ON volume_connectors (type, connector_id)",
+    "CREATE INDEX volume_connectors_node_uuid ON volume_connectors (node_uuid)",
+    "CREATE TABLE volume_targets (
+        id {id}, uuid {uuid} NOT NULL,
+        node_uuid {uuid} NOT NULL REFERENCES nodes (uuid) ON DELETE CASCADE,
+        volume_type {key} NOT NULL, volume_id {key} NOT NULL, boot_index {int} NOT NULL,
+        created_at {int} NOT NULL, updated_at {int}, properties {json}, extra {json}, sealed {blob})
+        {table}",
+    "CREATE UNIQUE INDEX volume_targets_uuid_unique ON volume_targets (uuid)",
+    "CREATE UNIQUE INDEX volume_targets_boot_index_unique ON volume_targets (node_uuid, boot_index)",
+    "CREATE TABLE allocations (
+        id {id}, uuid {uuid} NOT NULL, name {key},
+        node_uuid {uuid} REFERENCES nodes (uuid) ON DELETE CASCADE, state {key} NOT NULL,
+        resource_class {key}, owner {key}, created_at {int} NOT NULL, updated_at {int},
+        last_error {text}, traits {json}, candidate_nodes {json}, extra {json}) {table}",
+    "CREATE UNIQUE INDEX allocations_uuid_unique ON allocations (uuid)",
+    "CREATE UNIQUE INDEX allocations_name_unique ON allocations (name)",
+    "CREATE INDEX allocations_node_uuid ON allocations (node_uuid)",
+    "CREATE TABLE deploy_templates (
+        id {id}, uuid {uuid} NOT NULL, name {key} NOT NULL, created_at {int} NOT NULL,
+        updated_at {int}, steps {json}, extra {json}) {table}",
+    "CREATE UNIQUE INDEX deploy_templates_uuid_unique ON deploy_templates (uuid)",
+    "CREATE UNIQUE INDEX deploy_templates_name_unique ON deploy_templates (name)",
+    "CREATE TABLE runbooks (
+        id {id}, uuid {uuid} NOT NULL, name {key} NOT NULL, created_at {int} NOT NULL,
+        updated_at {int}, description {text}, disable_ramdisk {bool} NOT NULL,
+        public {bool} NOT NULL, owner {key}, traits {json}, steps {json}, extra {json}) {table}",
+    "CREATE UNIQUE INDEX runbooks_uuid_unique ON runbooks (uuid)",
+    "CREATE UNIQUE INDEX runbooks_name_unique ON runbooks (name)",
+    "CREATE TABLE inspection_rules (
+        id {id}, uuid {uuid} NOT NULL, created_at {int} NOT NULL, updated_at {int},
+        priority {int} NOT NULL, phase {key}, is_sensitive {bool} NOT NULL, description {text},
+        conditions {json}, actions {json}) {table}",
+    "CREATE UNIQUE INDEX inspection_rules_uuid_unique ON inspection_rules (uuid)",
+    "CREATE TABLE bios_settings (
+        id {id}, node_uuid {uuid} NOT NULL REFERENCES nodes (uuid) ON DELETE CASCADE,
+        name {key} NOT NULL, value {text}, created_at {int} NOT NULL, updated_at {int},
+        registry {json}) {table}",
+    "CREATE UNIQUE INDEX bios_settings_name_unique ON bios_settings (node_uuid, name)",
+    "CREATE TABLE firmware_components (
+        id {id}, node_uuid {uuid} NOT NULL REFERENCES nodes (uuid) ON DELETE CASCADE,
+        component {key} NOT NULL, initial_version {text} NOT NULL, current_version {text},
+        last_version_flashed {text}, vendor {text}, model {text}, serial_number {text},
+        created_at {int} NOT NULL, updated_at {int}) {table}",
+    "CREATE UNIQUE INDEX firmware_components_component_unique
+        ON firmware_components (node_uuid, component)",
+    "CREATE TABLE node_history (
+        id {id}, uuid {uuid} NOT NULL,
+        node_uuid {uuid} NOT NULL REFERENCES nodes (uuid) ON DELETE CASCADE,
+        created_at {int} NOT NULL, event_type {key} NOT NULL, severity {key} NOT NULL,
+        event {text} NOT NULL, conductor {key}, user_name {key}, project {key}, state {key},
+        target_provision_state {key}, duration_seconds {int}) {table}",
+    "CREATE UNIQUE INDEX node_history_uuid_unique ON node_history (uuid)",
+    "CREATE INDEX node_history_node_uuid ON node_history (node_uuid, id)",
+    "CREATE TABLE inventories (
+        id {id}, node_uuid {uuid} NOT NULL REFERENCES nodes (uuid) ON DELETE CASCADE,
+        created_at {int} NOT NULL, inventory {json}, plugin_data {json}) {table}",
+    "CREATE UNIQUE INDEX inventories_node_uuid_unique ON inventories (node_uuid)",
+    "CREATE TABLE conductors (
+        id {id}, hostname {key} NOT NULL, conductor_group {key} NOT NULL, drivers {json},
+        created_at {int} NOT NULL, updated_at {int} NOT NULL, online {bool} NOT NULL) {table}",
+    "CREATE UNIQUE INDEX conductors_hostname_unique ON conductors (hostname)",
+    // No reference to nodes: the journal tells of machines that are gone.
+    "CREATE TABLE journal (
+        seq {seq}, recorded_at {int} NOT NULL, node_uuid {uuid} NOT NULL, actor {json} NOT NULL,
+        what {json} NOT NULL) {table}",
+    "CREATE INDEX journal_node_uuid ON journal (node_uuid, seq)",
+];

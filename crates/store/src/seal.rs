@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Taking the secrets out of free-form objects and putting them back.
+//!
+//! A secret is any value whose key says so, at any depth. It is replaced by the mask where it
+//! stood, and kept under its JSON pointer in one encrypted map per record.
+
+use node_model::{JsonObject, MASK, Node, Secret, VolumeTarget, is_secret_key};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use crate::error::Error;
+use crate::reader::Reader;
+use crate::store::Shared;
+
+const AGENT_TOKEN: &str = "/agent_token";
+
+/// The free-form objects of a node with the secrets in their places.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct NodeSecrets {
+    /// How to reach its BMC.
+    pub driver_info: Map<String, Value>,
+    /// What is deployed on it.
+    pub instance_info: Map<String, Value>,
+    /// What drivers remember.
+    pub driver_internal_info: Map<String, Value>,
+    /// The token its agent must show.
+    pub agent_token: Option<Secret<String>>,
+}
+
+impl std::fmt::Debug for NodeSecrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NodeSecrets(******)")
+    }
+}
+
+impl Reader<'_> {
+    /// The objects of a node with its secrets in them. For acting on the machine, not for showing.
+    pub fn reveal(&self, node: &Node) -> Result<NodeSecrets, Error> {
+        let mut secrets = open(self.shared, node.id.0, &node.sealed)?;
+        let agent_token = match secrets.remove(AGENT_TOKEN) {
+            Some(Value::String(token)) => Some(Secret::new(token)),
+            _ => None,
+        };
+        Ok(NodeSecrets {
+            driver_info: put_back(&node.driver_info, "/driver_info", &secrets),
+            instance_info: put_back(&node.instance_info, "/instance_info", &secrets),
+            driver_internal_info: put_back(
+                &node.driver_internal_info,
+                "/driver_internal_info",
+                &secrets,
+            ),
+            agent_token,
+        })
+    }
+
+    /// The properties of a volume target with its secrets in them.
+    pub fn reveal_volume_target(&self, target: &VolumeTarget) -> Result<Map<String, Value>, Error> {
+        let secrets = open(self.shared, target.id.0, &target.sealed)?;
+        Ok(put_back(&target.properties, "/properties", &secrets))
+    }
+
+    /// Puts full objects into a node: masked where they can be seen, encrypted in `sealed`. Where an
+    /// object has the mask itself as a secret, as a client sends it back, the secret stays what it
+    /// was.
+    pub fn seal_node(&self, node: &mut Node, full: NodeSecrets) -> Result<(), Error> {
+        let NodeSecrets { driver_info, instance_info, driver_internal_info, agent_token } = full;
+        let mut taken = Map::new();
+        node.driver_info = take_out(driver_info, "/driver_info", &mut taken);
+        node.instance_info = take_out(instance_info, "/instance_info", &mut taken);
+        node.driver_internal_info =
+            take_out(driver_internal_info, "/driver_internal_info", &mut taken);
+        if let Some(token) = agent_token {
+            taken.insert(AGENT_TOKEN.to_owned(), Value::String(token.reveal().clone()));
+        }
+        node.sealed = self.close(node.id.0, &node.sealed, taken)?;
+        Ok(())
+    }
+
+    /// The same for the properties of a volume target.
+    pub fn seal_volume_target(
+        &self,
+        target: &mut VolumeTarget,
+        properties: Map<String, Value>,
+    ) -> Result<(), Error> {
+        let mut taken = Map::new();
+        target.properties = take_out(properties, "/properties", &mut taken);
+        target.sealed = self.close(target.id.0, &target.sealed, taken)?;
+        Ok(())
+    }
+
+    /// Encrypts the secrets taken out, filling in those that came masked from the ones before.
+    fn close(
+        &self,
+        owner: Uuid,
+        before: &[u8],
+        mut taken: Map<String, Value>,
+    ) -> Result<Vec<u8>, Error> {
+        if taken.is_empty() {
+            return Ok(Vec::new());
+        }
+        if taken.values().any(is_mask) {
+            let mut known = open(self.shared, owner, before)?;
+            for (pointer, value) in &mut taken {
+                if is_mask(value)
+                    && let Some(secret) = known.remove(pointer)
+                {
+                    *value = secret;
+                }
+            }
+        }
+        let plain = Value::Object(taken).to_string();
+        Ok(self.shared.vault.seal(owner, plain.as_bytes()))
+    }
+}
+
+fn open(shared: &Shared, owner: Uuid, sealed: &[u8]) -> Result<Map<String, Value>, Error> {
+    if sealed.is_empty() {
+        return Ok(Map::new());
+    }
+    let unopenable = |source| Error::Vault { owner: owner.to_string(), source };
+    let plain = shared.vault.open_sealed(owner, sealed).map_err(unopenable)?;
+    serde_json::from_slice(&plain).map_err(|_| unopenable(crate::vault::VaultError::Unopenable))
+}
+
+fn is_mask(value: &Value) -> bool {
+    value.as_str() == Some(MASK)
+}
+
+/// Moves the secrets of `object` to `taken`, under pointers that start with `place`.
+fn take_out(
+    mut object: Map<String, Value>,
+    place: &str,
+    taken: &mut Map<String, Value>,
+) -> JsonObject {
+    take_from_object(&mut object, place, taken);
+    JsonObject::from(object)
+}
+
+fn take_from_object(object: &mut Map<String, Value>, place: &str, taken: &mut Map<String, Value>) {
+    for (key, value) in object {
+        if value.is_null() {
+            continue;
+        }
+        if is_secret_key(key) {
+            let secret = std::mem::replace(value, Value::String(MASK.to_owned()));
+            taken.insert(format!("{place}/{}", escaped(key)), secret);
+        } else if value.is_object() || value.is_array() {
+            take_from(value, &format!("{place}/{}", escaped(key)), taken);
+        }
+    }
+}
+
+fn take_from(value: &mut Value, place: &str, taken: &mut Map<String, Value>) {
+    match value {
+        Value::Object(object) => take_from_object(object, place, taken),
+        Value::Array(items) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                take_from(item, &format!("{place}/{index}"), taken);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn put_back(masked: &JsonObject, place: &str, secrets: &Map<String, Value>) -> Map<String, Value> {
+    let mut object = Value::Object(masked.parse());
+    for (pointer, secret) in secrets {
+        let within = pointer.strip_prefix(place).filter(|rest| rest.starts_with('/'));
+        if let Some(slot) = within.and_then(|within| object.pointer_mut(within)) {
+            *slot = secret.clone();
+        }
+    }
+    match object {
+        Value::Object(full) => full,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Map::new()
+        }
+    }
+}
+
+/// A key as a part of a JSON pointer.
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}

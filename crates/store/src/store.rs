@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The store: opened once, cloned freely.
+
+use std::path::Path;
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use node_model::{NodeId, Timestamp};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::engine::Session;
+use crate::engine::job::{Reading, Writing, read};
+use crate::engine::sqlite::{Sqlite, SqliteSession, translate};
+use crate::engine::workers::{Server, Workers};
+use crate::error::{Error, OpenError};
+use crate::migrate::migrate;
+use crate::reader::Reader;
+use crate::settings::{Address, Settings};
+use crate::vault::Vault;
+use crate::writer::{Pending, Writer};
+
+/// Where the store gets the time from.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// Ferrite's memory.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    engine: Engine,
+    wakes: Mutex<Option<mpsc::UnboundedReceiver<NodeId>>>,
+}
+
+enum Engine {
+    Sqlite(Sqlite),
+    Server(Workers),
+}
+
+/// What every connection needs.
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) vault: Vault,
+    /// Up to where the journal is known to have no gaps that may still be filled.
+    pub(crate) settled: AtomicI64,
+    position: watch::Sender<i64>,
+    wakes: mpsc::UnboundedSender<NodeId>,
+}
+
+impl Store {
+    /// Connects, brings the schema up to date, and loads the key file, or makes one on the very
+    /// first start.
+    pub fn open(settings: &Settings, clock: Clock) -> Result<Self, OpenError> {
+        std::fs::create_dir_all(&settings.data_dir)
+            .map_err(|source| OpenError::DataDir { path: settings.data_dir.clone(), source })?;
+        match settings.address()? {
+            Address::Sqlite(path) => Self::open_sqlite(settings, &path, clock),
+            Address::Postgres(url) => Self::open_server(settings, Server::Postgres(url), clock),
+            Address::MariaDb(url) => Self::open_server(settings, Server::MariaDb(url), clock),
+        }
+    }
+
+    /// Runs `closure` with a view of the database.
+    ///
+    /// On SQLite it runs right here: a read is over sooner than another thread would be awake. On
+    /// a server it runs on a thread of its own, so it must bring along what it needs.
+    pub async fn read<T, E>(
+        &self,
+        closure: impl FnOnce(&mut Reader<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        match &self.0.engine {
+            Engine::Sqlite(sqlite) => {
+                sqlite.with_reader(|session| read(closure, session, &self.0.shared))?
+            }
+            Engine::Server(workers) => {
+                let (reply, answer) = oneshot::channel();
+                workers.read(Box::new(Reading { closure, reply }));
+                answer.await.unwrap_or_else(|_| Err(E::from(Error::Closed)))
+            }
+        }
+    }
+
+    /// Runs `closure` as one transaction, which is durable when this returns `Ok`. If the closure
+    /// gives an error, nothing of it is kept.
+    ///
+    /// It may run more than once: a server asks for that when transactions get in each other's way.
+    /// Once asked, it runs to its end even if nobody waits for the answer any more.
+    pub async fn write<T, E>(
+        &self,
+        closure: impl FnMut(&mut Writer<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let job = Box::new(Writing::new(closure, reply));
+        match &self.0.engine {
+            Engine::Sqlite(sqlite) => sqlite.write(job),
+            Engine::Server(workers) => workers.write(job),
+        }
+        answer.await.unwrap_or_else(|_| Err(E::from(Error::Closed)))
+    }
+
+    /// The highest number of the journal that this process has committed. Changes of other
+    /// processes do not move it.
+    #[must_use]
+    pub fn journal_position(&self) -> watch::Receiver<i64> {
+        self.0.shared.position.subscribe()
+    }
+
+    /// Nodes whose committed changes asked for attention. There is one receiver; none the second
+    /// time.
+    #[must_use]
+    pub fn take_wakes(&self) -> Option<mpsc::UnboundedReceiver<NodeId>> {
+        self.0.wakes.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Finishes what was asked, and closes the database for every clone of this store.
+    pub fn close(self) {
+        match &self.0.engine {
+            Engine::Sqlite(sqlite) => sqlite.stop(),
+            Engine::Server(workers) => workers.stop(),
+        }
+    }
+
+    fn open_sqlite(settings: &Settings, path: &Path, clock: Clock) -> Result<Self, OpenError> {
+        let connection = Sqlite::connect(path, settings.synchronous)?;
+        let run = |sql: &str| {
+            connection.execute_batch(sql).map_err(|error| OpenError::Prepare(translate(error)))
+        };
+        run("BEGIN IMMEDIATE")?;
+        let vault = prepare(&mut SqliteSession(&connection), settings, &clock)?;
+        run("COMMIT")?;
+        Ok(Self::new(vault, clock, |shared| {
+            Engine::Sqlite(Sqlite::start(path, connection, shared))
+        }))
+    }
+
+    fn open_server(settings: &Settings, server: Server, clock: Clock) -> Result<Self, OpenError> {
+        let vault = server.with_first_session(|session| prepare(session, settings, &clock))?;
+        let connections = settings.connections.max(1);
+        Ok(Self::new(vault, clock, |shared| {
+            Engine::Server(Workers::start(server, connections, &shared))
+        }))
+    }
+
+    fn new(vault: Vault, clock: Clock, engine: impl FnOnce(Arc<Shared>) -> Engine) -> Self {
+        let (wakes, receiver) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            clock,
+            vault,
+            settled: AtomicI64::new(0),
+            position: watch::Sender::new(0),
+            wakes,
+        });
+        let engine = engine(Arc::clone(&shared));
+        Self(Arc::new(Inner { shared, engine, wakes: Mutex::new(Some(receiver)) }))
+    }
+}
+
+impl Shared {
+    /// Tells those who wait what has been committed.
+    pub(crate) fn committed(&self, pending: &Pending) {
+        if pending.last_seq > 0 {
+            self.position.send_if_modified(|position| {
+                let higher = pending.last_seq > *position;
+                *position = pending.last_seq.max(*position);
+                higher
+            });
+        }
+        for node in &pending.wakes {
+            // Nobody listening is fine: a wake is only a hint.
+            let _ = self.wakes.send(*node);
+        }
+    }
+}
+
+/// Schema and key, under whatever lock the caller holds.
+fn prepare(
+    session: &mut dyn Session,
+    settings: &Settings,
+    clock: &Clock,
+) -> Result<Vault, OpenError> {
+    migrate(session, clock().0)?;
+    Vault::open(session, &settings.data_dir)
+}

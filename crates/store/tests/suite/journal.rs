@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The journal keeps its order, and whoever follows it misses nothing.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use node_model::{Happening, NodeId, Recorded};
+use store::{Error, JournalQuery};
+
+use crate::database::{Database, Kind, on_every_engine};
+use crate::samples::*;
+
+on_every_engine! {
+    entries_are_in_order followers_miss_nothing young_gaps_hold_back old_entries_are_pruned
+    the_position_follows wakes_follow_commits
+}
+
+fn tail(db: &Database, after: i64) -> Vec<Recorded> {
+    db.read(move |r| r.journal(&JournalQuery { node: None, after, limit: 1000 })).unwrap()
+}
+
+fn targets(entries: &[Recorded]) -> String {
+    entries
+        .iter()
+        .map(|recorded| {
+            let Happening::Asked { target } = &recorded.entry.what else { panic!("{recorded:?}") };
+            target.as_str()
+        })
+        .collect()
+}
+
+fn entries_are_in_order(db: &Database) {
+    let (one, two, at) = (NodeId::random(), NodeId::random(), db.now());
+    db.write(move |w| {
+        // More than one statement inserts.
+        for target in "abcdefghijklmnopqrst".chars() {
+            w.append(entry(if target == 'c' { two } else { one }, at, &target.to_string()));
+        }
+        Ok(())
+    })
+    .unwrap();
+    let all = tail(db, 0);
+    assert_eq!(targets(&all), "abcdefghijklmnopqrst");
+    assert_eq!(all[2].entry, entry(two, at, "c"));
+    assert_eq!(targets(&tail(db, all[17].seq)), "st");
+    let of_two = JournalQuery { node: Some(two), after: 0, limit: 9 };
+    assert_eq!(targets(&db.read(move |r| r.journal(&of_two)).unwrap()), "c");
+    let few = JournalQuery { node: Some(one), after: all[0].seq, limit: 3 };
+    assert_eq!(targets(&db.read(move |r| r.journal(&few)).unwrap()), "bde");
+}
+
+fn followers_miss_nothing(db: &Database) {
+    const WRITERS: usize = 8;
+    const EACH: usize = 40;
+    let at = db.now();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let store = db.store.clone();
+            db.runtime.spawn(async move {
+                for number in 0..EACH {
+                    let result = store
+                        .write(move |w| {
+                            w.append(entry(NodeId::random(), at, &format!("{writer}.{number} ")));
+                            // Some are undone, and leave gaps.
+                            if number % 7 == 3 { Err(Error::Missing) } else { Ok(()) }
+                        })
+                        .await;
+                    assert_eq!(result.is_err(), number % 7 == 3);
+                }
+            })
+        })
+        .collect();
+    let (mut after, mut seen) = (0, Vec::new());
+    let mut follow = |db: &Database| {
+        for recorded in tail(db, after) {
+            assert!(recorded.seq > after);
+            after = recorded.seq;
+            seen.push(targets(&[recorded]));
+        }
+        seen.len()
+    };
+    while writers.iter().any(|writer| !writer.is_finished()) {
+        follow(db);
+    }
+    for writer in writers {
+        db.runtime.block_on(writer).unwrap();
+    }
+    follow(db);
+    // Gaps that never fill stop holding back once they are old.
+    db.advance(Duration::from_secs(11));
+    follow(db);
+    let expected: BTreeSet<String> = (0..WRITERS)
+        .flat_map(|writer| (0..EACH).map(move |number| (writer, number)))
+        .filter(|(_, number)| number % 7 != 3)
+        .map(|(writer, number)| format!("{writer}.{number} "))
+        .collect();
+    assert_eq!(seen.len(), expected.len());
+    assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), expected);
+}
+
+/// A number that is taken but not committed yet is waited for, though not for ever.
+fn young_gaps_hold_back(db: &Database) {
+    let (id, at) = (NodeId::random(), db.now());
+    let append = |target: &'static str| {
+        db.write(move |w| {
+            w.append(entry(id, at, target));
+            Ok(())
+        })
+        .unwrap();
+    };
+    append("a");
+    assert_eq!(targets(&tail(db, 0)), "a");
+    if db.kind == Kind::Sqlite {
+        return;
+    }
+    // What another process would have inserted with the next number, had it committed.
+    db.sql(
+        "INSERT INTO journal (seq, recorded_at, node_uuid, actor, what)
+            SELECT seq + 2, recorded_at, node_uuid, actor, what FROM journal",
+    );
+    assert_eq!(targets(&tail(db, 0)), "a");
+    let of_node = JournalQuery { node: Some(id), after: 0, limit: 9 };
+    assert_eq!(targets(&db.read(move |r| r.journal(&of_node)).unwrap()), "a");
+    db.sql(
+        "INSERT INTO journal (seq, recorded_at, node_uuid, actor, what)
+            SELECT seq + 1, recorded_at, node_uuid, actor, what FROM journal WHERE seq = 1",
+    );
+    assert_eq!(targets(&tail(db, 0)), "aaa");
+    db.sql(
+        "INSERT INTO journal (seq, recorded_at, node_uuid, actor, what)
+            SELECT 9, recorded_at, node_uuid, actor, what FROM journal WHERE seq = 1",
+    );
+    assert_eq!(targets(&tail(db, 0)), "aaa");
+    db.advance(Duration::from_secs(11));
+    assert_eq!(targets(&tail(db, 0)), "aaaa");
+}
+
+fn old_entries_are_pruned(db: &Database) {
+    let (id, before) = (NodeId::random(), db.now());
+    db.write(move |w| {
+        (0..1200).for_each(|_| w.append(entry(id, before, "x")));
+        Ok(())
+    })
+    .unwrap();
+    db.advance(Duration::from_secs(60));
+    let now = db.now();
+    db.write(move |w| {
+        w.append(entry(id, now, "y"));
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(db.write(move |w| w.prune_journal(now)).unwrap(), 1000);
+    assert_eq!(db.write(move |w| w.prune_journal(now)).unwrap(), 200);
+    assert_eq!(db.write(move |w| w.prune_journal(now)).unwrap(), 0);
+    // On servers the pruned part is a gap like any other.
+    db.advance(Duration::from_secs(11));
+    let left = tail(db, 0);
+    assert_eq!(targets(&left), "y");
+    // Numbers are never used again, even when nothing is left.
+    let all = node_model::Timestamp(now.0 + 1);
+    assert_eq!(db.write(move |w| w.prune_journal(all)).unwrap(), 1);
+    db.write(move |w| {
+        w.append(entry(id, now, "z"));
+        Ok(())
+    })
+    .unwrap();
+    assert!(tail(db, 0)[0].seq > left[0].seq);
+}
+
+fn the_position_follows(db: &Database) {
+    let (position, at) = (db.store.journal_position(), db.now());
+    let undone = db.write(move |w| {
+        w.append(entry(NodeId::random(), at, "a"));
+        Err::<(), _>(Error::Missing)
+    });
+    assert!(undone.is_err());
+    assert_eq!(*position.borrow(), 0);
+    db.write(move |w| {
+        w.append(entry(NodeId::random(), at, "b"));
+        w.append(entry(NodeId::random(), at, "c"));
+        Ok(())
+    })
+    .unwrap();
+    db.advance(Duration::from_secs(11));
+    assert_eq!(*position.borrow(), tail(db, 0)[1].seq);
+}
+
+fn wakes_follow_commits(db: &Database) {
+    let mut wakes = db.store.take_wakes().unwrap();
+    assert!(db.store.take_wakes().is_none());
+    let (kept, undone) = (NodeId::random(), NodeId::random());
+    let end = db.write(move |w| {
+        w.wake(undone);
+        Err::<(), _>(Error::Missing)
+    });
+    assert!(end.is_err());
+    db.write(move |w| {
+        w.wake(kept);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(wakes.try_recv(), Ok(kept));
+    assert!(wakes.try_recv().is_err());
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Filters, orders and pages: the same answers on every engine.
+
+use std::collections::BTreeSet;
+
+use node_model::{
+    AllocationState, ChassisId, Fault, Mac, Node, NodeId, Port, PowerState, ProvisionState,
+    Timestamp,
+};
+use store::{
+    AllocationFilter, Children, Columns, DeployTemplateFilter, Error, NodeColumn, NodeFilter, Page,
+    PortColumn, PortFilter, Query, RunbookFilter, VolumeFilter,
+};
+use uuid::Uuid;
+
+use crate::database::{Database, on_every_engine};
+use crate::samples::*;
+
+on_every_engine! {
+    node_filters other_filters orders_and_pages pages_of_every_sort unknown_markers
+    only_selected_columns counts_and_walks
+}
+
+fn names(db: &Database, query: Query<Node>) -> Vec<String> {
+    db.read(move |r| {
+        let mut names = Vec::new();
+        r.list(&query, |node| names.push(node.name.clone().unwrap_or_default()))?;
+        Ok(names)
+    })
+    .unwrap()
+}
+
+/// Eight nodes `a` to `h` that differ in one thing each.
+fn fleet(db: &Database) -> (Vec<Node>, ChassisId) {
+    let rack = chassis();
+    let rack_id = rack.id;
+    let mut nodes: Vec<_> = ["a", "b", "c", "d", "e", "f", "g", "h"].map(node).into();
+    nodes[0].maintenance = true;
+    nodes[0].fault = Some(Fault::ALL[0]);
+    nodes[1].instance_uuid = Some(Uuid::new_v4());
+    nodes[1].instance_name = Some("vm".to_owned());
+    nodes[1].chassis_id = Some(rack_id);
+    nodes[2].provision_state = ProvisionState::Active;
+    nodes[2].driver = "redfish".to_owned();
+    nodes[2].resource_class = Some("large".to_owned());
+    nodes[3].provision_state = ProvisionState::Available;
+    nodes[3].conductor_group = "east".to_owned();
+    nodes[3].owner = Some("p1".to_owned());
+    nodes[4].lessee = Some("p1".to_owned());
+    nodes[4].description = Some("The LEFT one, 100% _fine_".to_owned());
+    nodes[5].retired = true;
+    nodes[5].shard = Some("s1".to_owned());
+    nodes[6].parent_node = Some(nodes[0].id);
+    nodes[6].shard = Some("s2".to_owned());
+    nodes[7].traits = vec!["CUSTOM_A".to_owned(), "CUSTOM_AB".to_owned()];
+    nodes[7].power_state = Some(PowerState::ALL[0]);
+    let written = nodes.clone();
+    db.write(move |w| {
+        w.insert(&rack)?;
+        written.iter().try_for_each(|node| w.insert(node))
+    })
+    .unwrap();
+    (nodes, rack_id)
+}
+
+fn node_filters(db: &Database) {
+    let (nodes, rack) = fleet(db);
+    let none = NodeFilter::default;
+    let text = |text: &str| Some(text.to_owned());
+    let list = |list: &[&str]| Some(list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>());
+    for (expected, filter) in [
+        ("abcdefgh", none()),
+        ("bg", NodeFilter { ids: Some(vec![nodes[6].id, nodes[1].id]), ..none() }),
+        ("", NodeFilter { ids: Some(vec![]), ..none() }),
+        ("b", NodeFilter { associated: Some(true), ..none() }),
+        ("acdefgh", NodeFilter { associated: Some(false), ..none() }),
+        ("a", NodeFilter { maintenance: Some(true), ..none() }),
+        ("bcdefgh", NodeFilter { maintenance: Some(false), ..none() }),
+        ("b", NodeFilter { chassis: Some(rack), ..none() }),
+        ("b", NodeFilter { instance_uuid: nodes[1].instance_uuid, ..none() }),
+        ("", NodeFilter { instance_uuid: Some(Uuid::nil()), ..none() }),
+        (
+            "cd",
+            NodeFilter {
+                provision_states: Some(vec![ProvisionState::Active, ProvisionState::Available]),
+                ..none()
+            },
+        ),
+        ("c", NodeFilter { driver: text("redfish"), ..none() }),
+        ("c", NodeFilter { resource_class: text("large"), ..none() }),
+        ("", NodeFilter { resource_class: text("LARGE"), ..none() }),
+        ("a", NodeFilter { fault: Some(Fault::ALL[0]), ..none() }),
+        ("d", NodeFilter { conductor_groups: list(&["east", "west"]), ..none() }),
+        ("abcefgh", NodeFilter { conductor_groups: list(&[""]), ..none() }),
+        ("d", NodeFilter { owner: text("p1"), ..none() }),
+        ("e", NodeFilter { lessee: text("p1"), ..none() }),
+        ("de", NodeFilter { project: text("p1"), ..none() }),
+        ("e", NodeFilter { project: text("p1"), description_contains: text("left"), ..none() }),
+        ("e", NodeFilter { description_contains: text("left ONE"), ..none() }),
+        ("e", NodeFilter { description_contains: text("0% _f"), ..none() }),
+        ("", NodeFilter { description_contains: text("l%t"), ..none() }),
+        ("f", NodeFilter { retired: Some(true), ..none() }),
+        ("fg", NodeFilter { shards: list(&["s1", "s2"]), ..none() }),
+        ("fg", NodeFilter { sharded: Some(true), ..none() }),
+        ("abcdeh", NodeFilter { sharded: Some(false), ..none() }),
+        ("abcdefh", NodeFilter { children: Children::Excluded, ..none() }),
+        ("g", NodeFilter { parent_node: Some(nodes[0].id), ..none() }),
+        ("b", NodeFilter { instance_name: text("vm"), ..none() }),
+        ("", NodeFilter { reserved: Some(true), ..none() }),
+        ("h", NodeFilter { power_known: Some(true), ..none() }),
+        ("h", NodeFilter { traits: list(&["CUSTOM_A"]), ..none() }),
+        ("h", NodeFilter { traits: list(&["CUSTOM_AB", "CUSTOM_A"]), ..none() }),
+        ("", NodeFilter { traits: list(&["CUSTOM_A", "CUSTOM_B"]), ..none() }),
+        ("", NodeFilter { traits: list(&["CUSTOM"]), ..none() }),
+    ] {
+        let case = format!("{filter:?}");
+        let counted = filter.clone();
+        assert_eq!(names(db, Query::filtered(filter)).concat(), expected, "{case}");
+        let count = db.read(move |r| r.count::<Node>(&counted)).unwrap();
+        assert_eq!(count, expected.len() as u64, "{case}");
+    }
+}
+
+fn other_filters(db: &Database) {
+    let (nodes, _) = fleet(db);
+    let (d, e, f) = (nodes[3].id, nodes[4].id, nodes[5].id);
+    let bond = portgroup(d, 99);
+    let bond_id = bond.id;
+    db.write(move |w| {
+        w.insert(&bond)?;
+        let mut bonded = port(d, 1);
+        bonded.portgroup_id = Some(bond_id);
+        w.insert(&bonded)?;
+        w.insert(&port(e, 2))?;
+        w.insert(&port(f, 3))?;
+        w.insert(&volume_target(d, 0))?;
+        w.insert(&allocation(Some(d), "a"))?;
+        w.insert(&template("t1"))?;
+        w.insert(&template("t2"))?;
+        let mut private = runbook("private");
+        (private.public, private.owner) = (false, Some("p9".to_owned()));
+        w.insert(&private)?;
+        w.insert(&runbook("public"))
+    })
+    .unwrap();
+    let none = PortFilter::default;
+    let one = |text: &str| Some(vec![text.to_owned()]);
+    for (expected, filter) in [
+        (vec![1, 2, 3], none()),
+        (vec![1], PortFilter { node: Some(d), ..none() }),
+        (vec![2], PortFilter { address: Some(mac(2)), ..none() }),
+        (vec![1], PortFilter { portgroup: Some(bond_id), ..none() }),
+        (vec![3], PortFilter { shards: one("s1"), ..none() }),
+        (vec![1], PortFilter { conductor_groups: one("east"), ..none() }),
+        (vec![1, 2], PortFilter { project: Some("p1".to_owned()), ..none() }),
+        (vec![2], PortFilter { project: Some("p1".to_owned()), node: Some(e), ..none() }),
+        (vec![1, 2, 3], PortFilter { description_contains: Some("EF".to_owned()), ..none() }),
+    ] {
+        let case = format!("{filter:?}");
+        let ports = db.read(move |r| r.collect(&Query::<Port>::filtered(filter))).unwrap();
+        let found: Vec<Mac> = ports.into_iter().map(|port| port.address).collect();
+        assert_eq!(found, expected.into_iter().map(mac).collect::<Vec<_>>(), "{case}");
+    }
+    db.read(move |r| {
+        let volume = |node, project: Option<&str>| VolumeFilter {
+            node,
+            project: project.map(str::to_owned),
+        };
+        assert_eq!(r.count::<node_model::VolumeTarget>(&volume(Some(d), None))?, 1);
+        assert_eq!(r.count::<node_model::VolumeTarget>(&volume(Some(e), None))?, 0);
+        assert_eq!(r.count::<node_model::VolumeTarget>(&volume(None, Some("p1")))?, 1);
+        assert_eq!(r.count::<node_model::VolumeTarget>(&volume(None, Some("p2")))?, 0);
+        let active = Some(vec![AllocationState::Active]);
+        let filter = AllocationFilter { node: Some(d), states: active, ..Default::default() };
+        assert_eq!(r.count::<node_model::Allocation>(&filter)?, 1);
+        let named = DeployTemplateFilter { names: Some(vec!["t2".to_owned(), "t9".to_owned()]) };
+        assert_eq!(r.count::<node_model::DeployTemplate>(&named)?, 1);
+        let seen = |project: &str| RunbookFilter {
+            visible_to: Some(project.to_owned()),
+            ..Default::default()
+        };
+        assert_eq!(r.count::<node_model::Runbook>(&seen("p9"))?, 2);
+        assert_eq!(r.count::<node_model::Runbook>(&seen("p1"))?, 1);
+        let mut found = r.nodes_by_macs(&[mac(1), mac(3), mac(77)])?;
+        found.sort();
+        let mut expected = vec![d, f];
+        expected.sort();
+        assert_eq!(found, expected);
+        assert!(r.nodes_by_macs(&[])?.is_empty());
+        assert_eq!(
+            r.find::<Port>(PortColumn::Address, mac(2).as_str())?.map(|port| port.node_id),
+            Some(e)
+        );
+        Ok(())
+    })
+    .unwrap();
+}
+
+fn orders_and_pages(db: &Database) {
+    // Sorted by owner: missing first, upper case before lower case, ties by age.
+    let owners = [("a", Some("x")), ("b", None), ("c", Some("X")), ("d", Some("x")), ("e", None)];
+    db.write(move |w| {
+        owners.iter().try_for_each(|(name, owner)| {
+            let mut node = node(name);
+            node.owner = owner.map(str::to_owned);
+            w.insert(&node)
+        })
+    })
+    .unwrap();
+    for (expected, sort, descending) in [
+        ("abcde", None, false),
+        ("edcba", None, true),
+        ("becad", Some(NodeColumn::Owner), false),
+        ("daceb", Some(NodeColumn::Owner), true),
+        ("abcde", Some(NodeColumn::Maintenance), false),
+    ] {
+        let page = Page { sort, descending, ..Page::default() };
+        assert_eq!(names(db, Query { page, ..Query::default() }).concat(), expected);
+        let page = Page { sort, descending, limit: Some(2), ..Page::default() };
+        assert_eq!(names(db, Query { page, ..Query::default() }).concat(), expected[..2]);
+    }
+}
+
+/// Whatever the order, pages of two put together are the whole list.
+fn pages_of_every_sort(db: &Database) {
+    fleet(db);
+    for column in NodeColumn::ALL {
+        if *column == NodeColumn::Sealed {
+            continue;
+        }
+        for descending in [false, true] {
+            let mut page = Page { sort: Some(*column), descending, ..Page::default() };
+            let whole = names(db, Query { page: page.clone(), ..Query::default() });
+            page.limit = Some(3);
+            let mut parts: Vec<String> = Vec::new();
+            loop {
+                let query = Query::<Node> { page: page.clone(), ..Query::default() };
+                let part = db.read(move |r| r.collect(&query)).unwrap();
+                let Some(last) = part.last() else { break };
+                page.marker = Some(last.id.0);
+                parts.extend(part.into_iter().filter_map(|node| node.name));
+            }
+            assert_eq!(parts, whole, "{column:?} {descending}");
+            assert_eq!(whole.iter().collect::<BTreeSet<_>>().len(), 8);
+        }
+    }
+}
+
+fn unknown_markers(db: &Database) {
+    let page = Page { marker: Some(Uuid::new_v4()), ..Page::default() };
+    let query = Query::<Node> { page, ..Query::default() };
+    assert!(matches!(db.read(move |r| r.collect(&query)), Err(Error::NoSuchMarker)));
+}
+
+fn only_selected_columns(db: &Database) {
+    let rack = chassis();
+    let full = full_node(rack.id);
+    let (id, written) = (full.id, full.clone());
+    db.write(move |w| {
+        w.insert(&rack)?;
+        w.insert(&written)
+    })
+    .unwrap();
+    let select = Columns::<Node>::of(&[NodeColumn::Uuid, NodeColumn::Traits])
+        .with(NodeColumn::BootInterface);
+    assert!(select.contains(NodeColumn::Traits) && !select.contains(NodeColumn::Name));
+    let found = db.read(move |r| r.collect(&Query { select, ..Query::default() })).unwrap();
+    let mut expected = Node::new(id, "", Timestamp(0));
+    expected.traits = full.traits;
+    let boot = node_model::InterfaceKind::Boot;
+    expected.interfaces.set(boot, full.interfaces.get(boot));
+    assert_eq!(found, [expected]);
+}
+
+fn counts_and_walks(db: &Database) {
+    let (nodes, _) = fleet(db);
+    let ids: Vec<NodeId> = nodes.iter().map(|node| node.id).collect();
+    db.write(move |w| {
+        for (index, due) in [(0, 30), (1, 10), (2, 20), (3, 99)] {
+            let mut node = w.get(ids[index])?.ok_or(Error::Missing)?;
+            node.due_at = Some(Timestamp(due));
+            w.save(&mut node)?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    db.read(move |r| {
+        let due: Vec<_> = [1, 2, 0].map(|index: usize| nodes[index].id).into();
+        assert_eq!(r.node_ids_due(Timestamp(30), 9)?, due);
+        assert_eq!(r.node_ids_due(Timestamp(30), 2)?, due[..2]);
+        assert_eq!(r.next_due_after(Timestamp(30))?, Some(Timestamp(99)));
+        assert_eq!(r.next_due_after(Timestamp(99))?, None);
+        assert_eq!(r.nodes_in_states(&[ProvisionState::Active, ProvisionState::Available])?, 2);
+        assert_eq!(r.nodes_in_states(&[])?, 0);
+        let shard = |name: &str| Some(name.to_owned());
+        assert_eq!(r.shards()?, [(None, 6), (shard("s1"), 1), (shard("s2"), 1)]);
+        let select = Columns::of(&[NodeColumn::Name]);
+        let (mut row, mut walked) = (0, String::new());
+        while let Some(last) = r.nodes_after(row, 3, select, |node| {
+            walked.push_str(node.name.as_deref().unwrap_or("?"))
+        })? {
+            row = last;
+        }
+        assert_eq!(walked, "abcdefgh");
+        Ok(())
+    })
+    .unwrap();
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Secrets are masked where they can be seen, encrypted where they are kept, and come back whole.
+
+use node_model::{MASK, Node, Secret, Sensitive};
+use serde_json::{Map, Value, json};
+use store::{Error, NodeColumn, NodeSecrets};
+
+use crate::database::{Database, Kind, on_every_engine};
+use crate::samples::*;
+
+on_every_engine! {
+    secrets_come_back masks_keep_what_was_there no_secrets_no_seal sealed_values_do_not_move
+    volume_targets_have_secrets nothing_is_in_clear
+}
+
+fn map(value: Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}
+
+fn secrets() -> NodeSecrets {
+    NodeSecrets {
+        driver_info: map(json!({
+            "redfish_address": "https://bmc", "redfish_password": "open sesame",
+            "nested": {"list": [{"snmp/auth~token": "sesame too"}, 1]}, "password_hint": null,
+        })),
+        instance_info: map(json!({"image_source": "x", "configdrive": "sesame three"})),
+        driver_internal_info: map(json!({"agent_secret_token": "sesame four", "n": 1})),
+        agent_token: Some(Secret::new("sesame five".to_owned())),
+    }
+}
+
+fn sealed_node(db: &Database, name: &'static str) -> Node {
+    db.write(move |w| {
+        let mut machine = node(name);
+        w.seal_node(&mut machine, secrets())?;
+        w.insert(&machine)?;
+        Ok(machine)
+    })
+    .unwrap()
+}
+
+fn reveal(db: &Database, node: &Node) -> Result<NodeSecrets, Error> {
+    let node = node.clone();
+    db.read(move |r| r.reveal(&node))
+}
+
+fn secrets_come_back(db: &Database) {
+    let machine = sealed_node(db, "one");
+    assert_eq!(
+        machine.driver_info.parse(),
+        map(json!({
+            "redfish_address": "https://bmc", "redfish_password": MASK,
+            "nested": {"list": [{"snmp/auth~token": MASK}, 1]}, "password_hint": null,
+        }))
+    );
+    assert_eq!(machine.instance_info.get_str("configdrive").as_deref(), Some(MASK));
+    let id = machine.id;
+    let loaded = db.read(move |r| r.get(id)).unwrap().unwrap();
+    assert_eq!(loaded, machine);
+    assert_eq!(reveal(db, &loaded).unwrap(), secrets());
+    assert!(!format!("{:?} {:?}", loaded, secrets()).contains("sesame"));
+}
+
+fn masks_keep_what_was_there(db: &Database) {
+    let mut machine = sealed_node(db, "one");
+    let mut back = NodeSecrets {
+        driver_info: machine.driver_info.parse(),
+        instance_info: machine.instance_info.parse(),
+        driver_internal_info: machine.driver_internal_info.parse(),
+        agent_token: Some(Secret::new("new".to_owned())),
+    };
+    back.driver_info.insert("redfish_username".to_owned(), json!("root"));
+    back.instance_info.insert("configdrive".to_owned(), json!("changed"));
+    back.driver_internal_info.remove("agent_secret_token");
+    machine = db
+        .write(move |w| {
+            let mut machine = machine.clone();
+            w.seal_node(&mut machine, back.clone())?;
+            w.save(&mut machine)?;
+            Ok(machine)
+        })
+        .unwrap();
+    let mut expected = secrets();
+    expected.driver_info.insert("redfish_username".to_owned(), json!("root"));
+    expected.instance_info.insert("configdrive".to_owned(), json!("changed"));
+    expected.driver_internal_info.remove("agent_secret_token");
+    expected.agent_token = Some(Secret::new("new".to_owned()));
+    assert_eq!(reveal(db, &machine).unwrap(), expected);
+}
+
+fn no_secrets_no_seal(db: &Database) {
+    let full = NodeSecrets { driver_info: map(json!({"a": {"b": [1]}})), ..NodeSecrets::default() };
+    let given = full.clone();
+    let machine = db
+        .write(move |w| {
+            let mut machine = node("one");
+            machine.sealed = vec![1, 2, 3];
+            w.seal_node(&mut machine, given.clone())?;
+            Ok(machine)
+        })
+        .unwrap();
+    assert!(machine.sealed.is_empty());
+    assert_eq!(reveal(db, &machine).unwrap(), full);
+}
+
+fn sealed_values_do_not_move(db: &Database) {
+    let (one, mut two) = (sealed_node(db, "one"), sealed_node(db, "two"));
+    assert_ne!(one.sealed, two.sealed);
+    two.sealed = one.sealed.clone();
+    assert!(matches!(reveal(db, &two), Err(Error::Vault { .. })));
+    let mut damaged = one.clone();
+    let last = damaged.sealed.len() - 1;
+    damaged.sealed[last] ^= 1;
+    assert!(matches!(reveal(db, &damaged), Err(Error::Vault { .. })));
+    damaged.sealed = vec![1];
+    assert!(matches!(reveal(db, &damaged), Err(Error::Vault { .. })));
+}
+
+fn volume_targets_have_secrets(db: &Database) {
+    let machine = node("one");
+    let full = map(json!({"target_iqn": "iqn", "auth_password": "sesame"}));
+    let given = full.clone();
+    let target = db
+        .write(move |w| {
+            w.insert(&machine)?;
+            let mut target = volume_target(machine.id, 0);
+            w.seal_volume_target(&mut target, given.clone())?;
+            w.insert(&target)?;
+            Ok(target)
+        })
+        .unwrap();
+    assert_eq!(target.properties.get_str("auth_password").as_deref(), Some(MASK));
+    assert_eq!(db.read(move |r| r.reveal_volume_target(&target)).unwrap(), full);
+}
+
+fn nothing_is_in_clear(db: &Database) {
+    let machine = sealed_node(db, "one");
+    let law = rule(Sensitive::Yes);
+    let (id, expected) = (law.id, law.clone());
+    db.write(move |w| w.insert(&law)).unwrap();
+    assert_eq!(db.read(move |r| r.get(id)).unwrap(), Some(expected));
+    assert!(db.read(|r| r.find::<Node>(NodeColumn::Name, "one")).unwrap().is_some());
+    assert!(!machine.sealed.windows(6).any(|bytes| bytes == b"sesame"));
+    if db.kind == Kind::Sqlite {
+        for file in ["ferrite.sqlite", "ferrite.sqlite-wal"] {
+            let bytes = std::fs::read(db.settings.data_dir.join(file)).unwrap();
+            assert!(!bytes.windows(6).any(|bytes| bytes == b"sesame"), "{file}");
+        }
+    }
+}
