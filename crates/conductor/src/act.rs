@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where an action meets a driver.
+
+use std::time::Duration;
+
+use bmc_drivers::{Driver, Findings, Inspection, NetworkUse, NodeChanges, Target};
+use lifecycle::{Action, Failure, Outcome, Reserved};
+use node_model::{InterfaceKind, NodeId, PowerTarget, Step, StepFlow, StepOffer};
+use store::{NodeFilter, Query};
+
+use crate::sight::Sight;
+use crate::{Conductor, Error, hardware};
+
+/// What came of an action besides its outcome: for the recording transaction to write.
+#[derive(Default)]
+pub(crate) struct Done {
+    /// About the node.
+    pub(crate) changes: NodeChanges,
+    /// About its hardware.
+    pub(crate) found: Option<Box<Findings>>,
+    /// About its children.
+    pub(crate) children: Vec<(NodeId, NodeChanges)>,
+}
+
+impl From<NodeChanges> for Done {
+    fn from(changes: NodeChanges) -> Self {
+        Self { changes, ..Self::default() }
+    }
+}
+
+/// Carries out `action` on the node in `sight`. Never fails: failing is an outcome.
+pub(crate) async fn act(conductor: &Conductor, sight: &Sight, action: &Action) -> (Outcome, Done) {
+    let result = async {
+        let driver = sight.driver(&conductor.registry)?;
+        let target = sight.target(&driver, conductor.now());
+        carry_out(conductor, sight, &driver, &target, action).await
+    };
+    match result.await {
+        Ok(done) => done,
+        Err(error) => (Outcome::Failed(Failure::new(chain(&error))), Done::default()),
+    }
+}
+
+/// An error with its causes, for people.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let words = inner.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+type Acted = Result<(Outcome, Done), Error>;
+
+async fn carry_out(
+    conductor: &Conductor,
+    sight: &Sight,
+    driver: &Driver,
+    target: &Target<'_>,
+    action: &Action,
+) -> Acted {
+    let failed = |source| sight.failed(source);
+    match action {
+        Action::CheckPower => check_power(sight, driver, target).await,
+        Action::CacheHardware => Ok((Outcome::Done, hardware::read(driver, target).await.into())),
+        Action::ListSteps(flow) => {
+            Ok((Outcome::Offers(step_offers(driver, *flow)), Done::default()))
+        }
+        Action::RunStep { flow, step } | Action::PollStep { flow, step } => {
+            run_step(conductor, sight, driver, target, *flow, step).await
+        }
+        Action::PrepareDeploy => {
+            let attached = driver.storage().attach_volumes(target).await.map_err(failed)?;
+            let joined =
+                driver.network().join(target, NetworkUse::Provisioning).await.map_err(failed)?;
+            let prepared = driver.deploy().prepare(target).await.map_err(failed)?;
+            done(attached.and(joined).and(prepared))
+        }
+        Action::CleanUpDeploy => {
+            let mut changes = driver.deploy().clean_up(target).await.map_err(failed)?;
+            if target.notes.get("power_off").is_some() && !sight.node.disable_power_off {
+                let off =
+                    driver.power().set(target, PowerTarget::Off, None).await.map_err(failed)?;
+                changes = changes.and(off);
+            }
+            done(changes)
+        }
+        Action::TearDown => tear_down(sight, driver, target).await,
+        Action::PrepareCleaning => {
+            let joined =
+                driver.network().join(target, NetworkUse::Cleaning).await.map_err(failed)?;
+            let prepared = driver.deploy().prepare_cleaning(target).await.map_err(failed)?;
+            Ok(stepped(prepared, joined))
+        }
+        Action::TearDownCleaning => {
+            let torn = driver.deploy().tear_down_cleaning(target).await.map_err(failed)?;
+            let left =
+                driver.network().leave(target, NetworkUse::Cleaning).await.map_err(failed)?;
+            done(torn.and(left))
+        }
+        Action::PrepareService => {
+            let joined =
+                driver.network().join(target, NetworkUse::Servicing).await.map_err(failed)?;
+            let prepared = driver.deploy().prepare_service(target).await.map_err(failed)?;
+            Ok(stepped(prepared, joined))
+        }
+        Action::TearDownService => {
+            let torn = driver.deploy().tear_down_service(target).await.map_err(failed)?;
+            let left =
+                driver.network().leave(target, NetworkUse::Servicing).await.map_err(failed)?;
+            done(torn.and(left))
+        }
+        Action::Inspect => match driver.inspect().inspect(target).await.map_err(failed)? {
+            Inspection::Done(findings) => {
+                Ok((Outcome::Done, Done { found: Some(findings), ..Done::default() }))
+            }
+            Inspection::WaitForAgent(changes) => Ok((Outcome::AwaitAgent, changes.into())),
+        },
+        Action::AbortInspection => {
+            let changes = match driver.inspect().abort(target).await {
+                Ok(changes) => changes,
+                // Nothing to stop is as good as stopped.
+                Err(bmc_drivers::Error::Unsupported { .. }) => NodeChanges::none(),
+                Err(error) => return Err(failed(error)),
+            };
+            done(changes)
+        }
+        // When the agent has called, the same call says whether the rescue system is up.
+        Action::Rescue | Action::FinishRescue => {
+            let joined =
+                driver.network().join(target, NetworkUse::Rescuing).await.map_err(failed)?;
+            let rescued = driver.rescue().rescue(target).await.map_err(failed)?;
+            Ok(stepped(rescued, joined))
+        }
+        Action::CleanUpRescue => done(driver.rescue().clean_up(target).await.map_err(failed)?),
+        Action::Unrescue => {
+            let left =
+                driver.network().leave(target, NetworkUse::Rescuing).await.map_err(failed)?;
+            let booted = driver.rescue().unrescue(target).await.map_err(failed)?;
+            done(left.and(booted))
+        }
+        Action::Adopt => {
+            driver.boot().validate(target).await.map_err(failed)?;
+            done(driver.deploy().take_over(target).await.map_err(failed)?)
+        }
+        Action::SetPower { target: wanted, timeout } => {
+            let timeout = timeout.map(|seconds| Duration::from_secs(u64::from(seconds)));
+            done(driver.power().set(target, *wanted, timeout).await.map_err(failed)?)
+        }
+    }
+}
+
+fn done(changes: NodeChanges) -> Acted {
+    Ok((Outcome::Done, changes.into()))
+}
+
+/// A driver's answer, after `before` was changed already.
+fn stepped(outcome: bmc_drivers::Outcome, before: NodeChanges) -> (Outcome, Done) {
+    match outcome {
+        bmc_drivers::Outcome::Done(changes) => (Outcome::Done, before.and(changes).into()),
+        bmc_drivers::Outcome::WaitForAgent(changes) => {
+            (Outcome::AwaitAgent, before.and(changes).into())
+        }
+        bmc_drivers::Outcome::WaitUntil { moment, changes } => {
+            (Outcome::AwaitUntil(moment), before.and(changes).into())
+        }
+    }
+}
+
+async fn check_power(sight: &Sight, driver: &Driver, target: &Target<'_>) -> Acted {
+    let failed = |source| sight.failed(source);
+    driver.power().validate(target).await.map_err(failed)?;
+    let seen = driver.power().get(target).await.map_err(failed)?;
+    done(NodeChanges { power_state: seen, ..NodeChanges::none() })
+}
+
+async fn tear_down(sight: &Sight, driver: &Driver, target: &Target<'_>) -> Acted {
+    let failed = |source| sight.failed(source);
+    let mut changes = driver.rescue().clean_up(target).await.map_err(failed)?;
+    if sight.node.console_enabled {
+        changes = changes.and(driver.console().stop(target).await.map_err(failed)?);
+    }
+    changes = changes.and(driver.deploy().clean_up(target).await.map_err(failed)?);
+    changes = changes.and(driver.deploy().tear_down(target).await.map_err(failed)?);
+    changes = changes.and(driver.storage().detach_volumes(target).await.map_err(failed)?);
+    changes =
+        changes.and(driver.network().leave(target, NetworkUse::Tenant).await.map_err(failed)?);
+    // What the driver wanted to remember about the instance goes with it.
+    changes.instance_info.clear();
+    done(changes)
+}
+
+/// All steps a driver offers for `flow`.
+pub(crate) fn step_offers(driver: &Driver, flow: StepFlow) -> Vec<StepOffer> {
+    InterfaceKind::ALL.iter().flat_map(|kind| driver.interface(*kind).steps(flow)).collect()
+}
+
+async fn run_step(
+    conductor: &Conductor,
+    sight: &Sight,
+    driver: &Driver,
+    target: &Target<'_>,
+    flow: StepFlow,
+    step: &Step,
+) -> Acted {
+    if step.execute_on_child_nodes {
+        return run_on_children(conductor, sight, flow, step).await;
+    }
+    let outcome =
+        run_one(driver, target, flow, step).await.map_err(|source| sight.failed(source))?;
+    Ok(stepped(outcome, NodeChanges::none()))
+}
+
+async fn run_one(
+    driver: &Driver,
+    target: &Target<'_>,
+    flow: StepFlow,
+    step: &Step,
+) -> Result<bmc_drivers::Outcome, bmc_drivers::Error> {
+    let power = match Reserved::of(step) {
+        Some(Reserved::PowerOn) => PowerTarget::On,
+        Some(Reserved::PowerOff) => PowerTarget::Off,
+        Some(Reserved::Reboot) => PowerTarget::Reboot,
+        // Waiting and holding never come here: they are decisions, not actions.
+        Some(Reserved::Wait | Reserved::Hold) | None => {
+            let kind =
+                step.interface.parse().map_err(|()| bmc_drivers::Error::InvalidParameter {
+                    name: "interface".to_owned(),
+                    why: format!("there is no interface '{}'", step.interface),
+                })?;
+            return driver.interface(kind).execute_step(target, flow, step).await;
+        }
+    };
+    driver.power().set(target, power, None).await.map(bmc_drivers::Outcome::Done)
+}
+
+/// Runs a step on each child of the node, one after the other. A child has no job of its own that
+/// could wait, so a step that wants to wait is refused.
+async fn run_on_children(
+    conductor: &Conductor,
+    sight: &Sight,
+    flow: StepFlow,
+    step: &Step,
+) -> Acted {
+    let parent = sight.node.id;
+    let children = conductor
+        .store
+        .read(move |reader| {
+            let query = Query {
+                filter: NodeFilter { parent_node: Some(parent), ..NodeFilter::default() },
+                ..Query::default()
+            };
+            let nodes = reader.collect(&query)?;
+            nodes.into_iter().map(|node| Sight::of(reader, node)).collect::<Result<Vec<_>, _>>()
+        })
+        .await
+        .map_err(Error::Store)?;
+    let only = &step.limit_child_node_execution;
+    let mut done = Done::default();
+    for child in children {
+        if !only.is_empty() && !only.contains(&child.node.id.to_string()) {
+            continue;
+        }
+        let driver = child.driver(&conductor.registry)?;
+        let target = child.target(&driver, conductor.now());
+        let outcome =
+            run_one(&driver, &target, flow, step).await.map_err(|source| child.failed(source))?;
+        match outcome {
+            bmc_drivers::Outcome::Done(changes) => done.children.push((child.node.id, changes)),
+            bmc_drivers::Outcome::WaitForAgent(_) | bmc_drivers::Outcome::WaitUntil { .. } => {
+                return Err(Error::Invalid {
+                    node: child.node.label(),
+                    why: format!(
+                        "step {} does not end at once and so cannot be run on a child node",
+                        step.qualified()
+                    ),
+                });
+            }
+        }
+    }
+    Ok((Outcome::Done, done))
+}

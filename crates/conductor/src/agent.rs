@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The ramdisk agent calls home: lookup, which hands out the token once, and heartbeat.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use lifecycle::{Ledger, Rest, fast_track, hear_agent, lookup_allowed, rest};
+use node_model::{Actor, Happening, Mac, Node, NodeId, ProvisionState, Secret};
+use store::{Reader, Writer};
+
+use crate::ledger::write_ledger;
+use crate::provision::get;
+use crate::{Conductor, Error};
+
+/// Who an agent says it is.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    /// The node it was told it is.
+    pub node: Option<NodeId>,
+    /// Its network cards.
+    pub macs: Vec<Mac>,
+    /// The request, for the journal.
+    pub request_id: String,
+}
+
+/// What an agent is told.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// The node it is.
+    pub node: Node,
+    /// Its token, the first time; afterwards it is only told that there is one.
+    pub token: Option<Secret<String>>,
+    /// Seconds within which it has to call again.
+    pub heartbeat_timeout: u64,
+    /// Whether the BMC is known already, so that it need not look for it.
+    pub skip_bmc_detect: bool,
+}
+
+/// What an agent says when it calls.
+#[derive(Clone, Debug)]
+pub struct Heartbeat {
+    /// Where it listens.
+    pub callback_url: String,
+    /// Its token.
+    pub token: Secret<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// Its certificate.
+    pub verify_ca: Option<String>,
+    /// `start`, `end` or `error`, from installers that report that way.
+    pub status: Option<String>,
+    /// The words that came with the status.
+    pub status_message: Option<String>,
+    /// The request, for the journal.
+    pub request_id: String,
+}
+
+impl Conductor {
+    /// Finds the node an agent runs on. None if there is none, or if no agent is expected there:
+    /// the agent is told the same in both cases.
+    pub async fn lookup(&self, lookup: Lookup) -> Result<Option<AgentConfig>, Error> {
+        let conductor = self.clone();
+        let asked = lookup.clone();
+        let found = self.store.read(move |reader| find_node(&conductor, reader, &asked)).await?;
+        let Some(node) = found else { return Ok(None) };
+        if node.agent.has_token {
+            return Ok(Some(self.config(node, None)));
+        }
+        let (id, conductor) = (node.id, self.clone());
+        self.store.write(move |tx| give_token(&conductor, tx, id, &lookup)).await.map(Some)
+    }
+
+    fn config(&self, node: Node, token: Option<Secret<String>>) -> AgentConfig {
+        let management = node.interfaces.get(node_model::InterfaceKind::Management);
+        let skip_bmc_detect = matches!(management, Some("redfish" | "idrac-redfish"));
+        let heartbeat_timeout = self.settings.ramdisk_heartbeat_timeout;
+        AgentConfig { node, token, heartbeat_timeout, skip_bmc_detect }
+    }
+
+    /// Takes a heartbeat.
+    pub async fn heartbeat(&self, id: NodeId, heartbeat: Heartbeat) -> Result<(), Error> {
+        let conductor = self.clone();
+        self.store.write(move |tx| hear(&conductor, tx, id, &heartbeat)).await
+    }
+}
+
+fn find_node(
+    conductor: &Conductor,
+    reader: &mut Reader<'_>,
+    lookup: &Lookup,
+) -> Result<Option<Node>, Error> {
+    let id = match lookup.node {
+        Some(id) => id,
+        None => match reader.nodes_by_macs(&lookup.macs)?.as_slice() {
+            [one] => *one,
+            _ => return Ok(None),
+        },
+    };
+    let Some(node) = reader.get(id)? else { return Ok(None) };
+    let expected = !conductor.settings.restrict_lookup
+        || lookup_allowed(node.provision_state, fast_track(&node, &conductor.rules));
+    Ok(expected.then_some(node))
+}
+
+fn give_token(
+    conductor: &Conductor,
+    tx: &mut Writer<'_>,
+    id: NodeId,
+    lookup: &Lookup,
+) -> Result<AgentConfig, Error> {
+    let mut node = get(tx, id)?;
+    if node.agent.has_token {
+        return Ok(conductor.config(node, None));
+    }
+    let token = Secret::new(new_token()?);
+    let mut secrets = tx.reveal(&node)?;
+    secrets.agent_token = Some(token.clone());
+    tx.seal_node(&mut node, secrets)?;
+    node.agent.has_token = true;
+    let mut ledger = Ledger::default();
+    ledger.happened.push(Happening::Heard { what: "lookup".to_owned() });
+    let actor = Actor::Agent { request_id: lookup.request_id.clone() };
+    write_ledger(tx, &mut node, ledger, &actor, conductor.hostname())?;
+    tx.save(&mut node)?;
+    Ok(conductor.config(node, Some(token)))
+}
+
+fn new_token() -> Result<String, Error> {
+    let mut bytes = [0_u8; 32];
+    getrandom::fill(&mut bytes)
+        .map_err(|_| Error::Agent("this system has no source of random numbers".to_owned()))?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+fn hear(
+    conductor: &Conductor,
+    tx: &mut Writer<'_>,
+    id: NodeId,
+    heartbeat: &Heartbeat,
+) -> Result<(), Error> {
+    let mut node = get(tx, id)?;
+    check(conductor, tx, &node, heartbeat)?;
+    let now = tx.now();
+    if !is_heard(node.provision_state) && !fast_track(&node, &conductor.rules) {
+        tracing::debug!(node = %id, state = %node.provision_state, "heartbeat nobody waits for");
+        return Ok(());
+    }
+    let first = node.agent.url.is_none();
+    node.agent.url = Some(heartbeat.callback_url.clone());
+    node.agent.version.clone_from(&heartbeat.version);
+    node.agent.verify_ca.clone_from(&heartbeat.verify_ca);
+    node.agent.status.clone_from(&heartbeat.status);
+    node.agent.status_message.clone_from(&heartbeat.status_message);
+    node.agent.last_heartbeat = Some(now);
+    let moves = hear_agent(&mut node, now);
+    if !first && !moves {
+        // The most frequent write there is: only what changes with every call.
+        tx.touch_agent(id, &node.agent, node.provision_updated_at)?;
+        return Ok(());
+    }
+    let mut ledger = Ledger::default();
+    ledger.happened.push(Happening::Heard { what: "heartbeat".to_owned() });
+    let actor = Actor::Agent { request_id: heartbeat.request_id.clone() };
+    write_ledger(tx, &mut node, ledger, &actor, conductor.hostname())?;
+    tx.save(&mut node)?;
+    if moves {
+        tx.wake(id);
+    }
+    Ok(())
+}
+
+/// Whether an agent on a machine in this state is part of a job.
+fn is_heard(state: ProvisionState) -> bool {
+    use ProvisionState::{Cleaning, Deploying, InspectWait, Rescuing, Servicing};
+    match rest(state) {
+        Rest::Waiting => state != InspectWait,
+        Rest::Held => true,
+        Rest::Working => matches!(state, Deploying | Cleaning | Rescuing | Servicing),
+        Rest::Stable | Rest::Failed => false,
+    }
+}
+
+fn check(
+    conductor: &Conductor,
+    tx: &mut Writer<'_>,
+    node: &Node,
+    heartbeat: &Heartbeat,
+) -> Result<(), Error> {
+    let url = &heartbeat.callback_url;
+    if node.agent.url.as_ref().is_some_and(|known| known != url) {
+        return Err(Error::Agent(format!(
+            "Detected change in ramdisk provided \"callback_url\" for node {}; the agent that \
+             called first is the one that is believed until the machine is switched off",
+            node.id
+        )));
+    }
+    let known = tx.reveal(node)?.agent_token;
+    let matches = known
+        .is_some_and(|known| same(known.reveal().as_bytes(), heartbeat.token.reveal().as_bytes()));
+    if !matches {
+        return Err(Error::Agent("Invalid or missing agent token received.".to_owned()));
+    }
+    if heartbeat.version.is_none() && heartbeat.status.is_none() {
+        return Err(Error::Agent("agent_version is missing".to_owned()));
+    }
+    if conductor.settings.require_agent_tls && !url.is_empty() && !url.starts_with("https://") {
+        return Err(Error::Agent(format!(
+            "the agent of node {} listens at {url} without TLS; it must use https, or \
+             require_agent_tls must be switched off",
+            node.id
+        )));
+    }
+    let changed = node.agent.url.is_some()
+        && node.agent.verify_ca.is_some()
+        && node.agent.verify_ca != heartbeat.verify_ca;
+    if changed {
+        return Err(Error::Agent(format!(
+            "the agent of node {} presents another certificate than before",
+            node.id
+        )));
+    }
+    Ok(())
+}
+
+/// Compares without telling by its duration how much was right.
+fn same(one: &[u8], other: &[u8]) -> bool {
+    let differences = one.iter().zip(other).fold(0_u8, |differences, (a, b)| differences | (a ^ b));
+    one.len() == other.len() && differences == 0
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The inspection ramdisk's data: which machine they are from, what they mean, and what changes.
+
+use inspection::lookup::{Candidate, bmc_addresses, candidate_macs, choose, lookup_addresses};
+use inspection::{Context, Findings, HookError, ObjectField, PortChange, Report, RuleSet};
+use lifecycle::{Action, Failure, Ledger, Outcome, hear_inspection_data, record};
+use node_model::{
+    Actor, Happening, InspectionRule, Inventory, Node, NodeId, Port, PortId, ProvisionState,
+};
+use store::{Columns, NodeColumn, NodeFilter, PortColumn, PortFilter, Query, Reader, Writer};
+
+use crate::ledger::write_ledger;
+use crate::provision::get;
+use crate::{Conductor, Error};
+
+/// What the ramdisk is told.
+#[derive(Clone, Debug)]
+pub struct InspectionReply {
+    /// The node its data were taken for.
+    pub node: NodeId,
+}
+
+/// Everything a report is judged by, as read from the database.
+struct Known {
+    node: Node,
+    ports: Vec<Port>,
+    previous: Option<Inventory>,
+    rules: Vec<InspectionRule>,
+}
+
+impl Conductor {
+    /// Takes a report from the ramdisk. None if no node waits for it: the ramdisk is not told why,
+    /// the log is.
+    pub async fn continue_inspection(
+        &self,
+        report: Report,
+        named: Option<NodeId>,
+        request_id: String,
+    ) -> Result<Option<InspectionReply>, Error> {
+        let macs = candidate_macs(&report);
+        let bmc = bmc_addresses(&report);
+        let found = self
+            .store
+            .read(move |reader| {
+                let chosen = find(reader, named, &macs, &bmc)?;
+                let id = match chosen {
+                    Ok(id) => id,
+                    Err(reason) => return Ok(Err(reason)),
+                };
+                read_known(reader, id).map(Ok)
+            })
+            .await?;
+        let known = match found {
+            Ok(known) => known,
+            Err(reason) => {
+                tracing::warn!(%reason, "inspection data from a machine that is not expected");
+                return Ok(None);
+            }
+        };
+        let (id, judged) = (known.node.id, self.judge(&known, &report));
+        let conductor = self.clone();
+        let actor = Actor::Agent { request_id };
+        let kept = self
+            .store
+            .write(move |tx| match &judged {
+                Ok(findings) => keep(&conductor, tx, id, findings, &actor),
+                Err(message) => reject(&conductor, tx, id, message, &actor),
+            })
+            .await?;
+        Ok(kept.then_some(InspectionReply { node: id }))
+    }
+
+    fn judge(&self, known: &Known, report: &Report) -> Result<Findings, String> {
+        let rules = RuleSet::compile(&known.rules).map_err(|error| crate::act::chain(&error))?;
+        inspection::process(&Context {
+            node: &known.node,
+            ports: &known.ports,
+            report,
+            previous: known.previous.as_ref(),
+            settings: &self.inspection,
+            rules: &rules,
+            now: self.now(),
+        })
+        .map_err(|error: HookError| error.full_message())
+    }
+}
+
+fn find(
+    reader: &mut Reader<'_>,
+    named: Option<NodeId>,
+    macs: &[node_model::Mac],
+    bmc: &[String],
+) -> Result<Result<NodeId, inspection::lookup::NoMatch>, Error> {
+    let named = match named {
+        None => None,
+        Some(id) => Some(match reader.get(id)? {
+            Some(node) => Candidate { id, state: node.provision_state },
+            None => return Ok(Err(inspection::lookup::NoMatch::Unknown)),
+        }),
+    };
+    let mut by_mac = Vec::new();
+    for id in reader.nodes_by_macs(macs)? {
+        if let Some(node) = reader.get(id)? {
+            by_mac.push(Candidate { id, state: node.provision_state });
+        }
+    }
+    let by_bmc = if bmc.is_empty() { Vec::new() } else { waiting_with_bmc(reader, bmc)? };
+    Ok(choose(named, &by_mac, &by_bmc))
+}
+
+/// The nodes in `inspect wait` whose BMC has one of these addresses.
+fn waiting_with_bmc(reader: &mut Reader<'_>, bmc: &[String]) -> Result<Vec<Candidate>, Error> {
+    let mut found = Vec::new();
+    let query = Query::<Node> {
+        filter: NodeFilter {
+            provision_states: Some(vec![ProvisionState::InspectWait]),
+            ..NodeFilter::default()
+        },
+        select: Columns::of(&[NodeColumn::Uuid, NodeColumn::DriverInfo]),
+        ..Query::default()
+    };
+    reader.list(&query, |node| {
+        // A cheap look first: most nodes' addresses are not in the text at all.
+        let text = node.driver_info.as_str();
+        if bmc.iter().any(|address| text.contains(address.as_str()))
+            && lookup_addresses(node).iter().any(|address| bmc.contains(address))
+        {
+            found.push(Candidate { id: node.id, state: ProvisionState::InspectWait });
+        }
+    })?;
+    Ok(found)
+}
+
+fn read_known(reader: &mut Reader<'_>, id: NodeId) -> Result<Known, Error> {
+    let node = reader.get(id)?.ok_or_else(|| Error::NoSuchNode(id.to_string()))?;
+    let ports = reader.collect(&Query {
+        filter: PortFilter { node: Some(id), ..PortFilter::default() },
+        ..Query::default()
+    })?;
+    let rules = reader.collect(&Query::<InspectionRule>::default())?;
+    Ok(Known { node, ports, previous: reader.inventory(id)?, rules })
+}
+
+/// Writes what was found and lets the inspection end. False if the node no longer waits.
+fn keep(
+    conductor: &Conductor,
+    tx: &mut Writer<'_>,
+    id: NodeId,
+    findings: &Findings,
+    actor: &Actor,
+) -> Result<bool, Error> {
+    let mut node = get(tx, id)?;
+    let now = tx.now();
+    let mut ledger = Ledger::default();
+    ledger.happened.push(Happening::Heard { what: "inspection data".to_owned() });
+    if !hear_inspection_data(&mut node, now, &mut ledger) {
+        return Ok(false);
+    }
+    if !findings.node.is_empty() {
+        ledger.happened.push(Happening::Changed { fields: findings.node.names() });
+        write_node(tx, &mut node, findings)?;
+    }
+    for change in &findings.ports {
+        write_port(tx, change)?;
+    }
+    tx.set_inventory(&Inventory {
+        node_id: id,
+        created_at: now,
+        inventory: findings.inventory.clone(),
+        plugin_data: findings.plugin_data.clone(),
+    })?;
+    write_ledger(tx, &mut node, ledger, actor, conductor.hostname())?;
+    tx.save(&mut node)?;
+    tx.wake(id);
+    Ok(true)
+}
+
+/// Members that hold secrets are masked on the node, so they are changed in what is sealed.
+fn write_node(tx: &mut Writer<'_>, node: &mut Node, findings: &Findings) -> Result<(), Error> {
+    let touches_secrets =
+        [ObjectField::DriverInfo, ObjectField::InstanceInfo, ObjectField::DriverInternalInfo]
+            .iter()
+            .any(|field| findings.node.objects.contains_key(field));
+    findings.node.apply_to(node);
+    if touches_secrets {
+        // The mask keeps what was sealed before; a new secret is in the clear here and is sealed.
+        let before = tx.reveal(node)?;
+        let secrets = store::NodeSecrets {
+            driver_info: node.driver_info.parse(),
+            instance_info: node.instance_info.parse(),
+            driver_internal_info: node.driver_internal_info.parse(),
+            agent_token: before.agent_token,
+        };
+        tx.seal_node(node, secrets)?;
+    }
+    Ok(())
+}
+
+fn write_port(tx: &mut Writer<'_>, change: &PortChange) -> Result<(), Error> {
+    match change {
+        PortChange::Create(port) => {
+            if tx.find::<Port>(PortColumn::Address, port.address().as_str())?.is_none() {
+                tx.insert(&port.clone().into_port(PortId::random()))?;
+            }
+        }
+        PortChange::Update(port) => {
+            tx.save(&mut Port::clone(port))?;
+        }
+        PortChange::Delete(id, _) => {
+            tx.delete(*id)?;
+        }
+    }
+    Ok(())
+}
+
+/// The data cannot be used: the inspection fails and says why.
+fn reject(
+    conductor: &Conductor,
+    tx: &mut Writer<'_>,
+    id: NodeId,
+    message: &str,
+    actor: &Actor,
+) -> Result<bool, Error> {
+    let mut node = get(tx, id)?;
+    if node.provision_state != ProvisionState::InspectWait {
+        return Ok(false);
+    }
+    let now = tx.now();
+    let outcome = Outcome::Failed(Failure::new(format!("Failed to finish inspection: {message}")));
+    let ledger = record(&mut node, &Action::Inspect, &outcome, 0, &conductor.rules, now);
+    write_ledger(tx, &mut node, ledger, actor, conductor.hostname())?;
+    tx.save(&mut node)?;
+    tx.wake(id);
+    Ok(true)
+}

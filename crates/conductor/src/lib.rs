@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The part of Ferrite that acts: it claims nodes, carries out what `lifecycle` decides, and looks
+//! after them when nothing is going on.
+//!
+//! - [`Conductor`] is the handle others hold: the API asks through it, and the binary starts it.
+//! - `runner` takes one node through decide, act, record until there is nothing to do.
+//! - `scheduler` starts a runner for every node that is due; a lost wake-up costs only time.
+//! - `power_sync` looks at each machine's power and health, spread evenly over the interval.
+//! - `act` is the only place where an [`Action`](lifecycle::Action) meets a driver.
+//!
+//! Nothing here decides, and nothing here waits for one node while another has something to do.
+
+mod act;
+mod agent;
+mod allocations;
+mod error;
+mod handle;
+mod hardware;
+mod inspect;
+mod ledger;
+mod membership;
+mod power_sync;
+mod provision;
+mod runner;
+mod scheduler;
+mod settings;
+mod sight;
+#[cfg(test)]
+mod tests;
+
+// What the handle's methods take and give, so that callers need not know the drivers' crate.
+pub use bmc_drivers::{
+    ConsoleInfo, DriverSettings, Error as DriverError, HttpMethod, Indicator, IndicatorComponent,
+    IndicatorState, MediaDevice, MediaSlot, Registry, Sensor, SensorStatus, VendorMethod, VifInfo,
+};
+
+pub use agent::{AgentConfig, Heartbeat, Lookup};
+pub use allocations::AllocationError;
+pub use error::Error;
+pub use handle::{Conductor, Running, Tally};
+pub use hardware::{BootSetting, ConsoleState, PassthruReply};
+pub use inspect::InspectionReply;
+pub use ledger::write_ledger;
+pub use provision::ProvisionRequest;
+pub use settings::Settings;
+pub use sight::conductor_of;

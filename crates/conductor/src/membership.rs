@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Signs of life: this process in the table of conductors, and what an earlier run of it left.
+
+use std::time::Duration;
+
+use node_model::ConductorInfo;
+use tokio::sync::watch;
+
+use crate::Conductor;
+
+/// Enters this process into the table of conductors.
+pub(crate) async fn register(conductor: &Conductor) -> Result<(), store::Error> {
+    write(conductor, true).await
+}
+
+/// Frees the nodes that an earlier run of this process had reserved when it died: they go on now
+/// rather than when their leases expire.
+pub(crate) async fn take_up(conductor: &Conductor) -> Result<(), store::Error> {
+    let owner = conductor.owner.clone();
+    let freed = conductor
+        .store
+        .write(move |tx| {
+            let freed = tx.break_leases_of(&owner.hostname, owner.run)?;
+            for node in &freed {
+                tx.wake(*node);
+            }
+            Ok::<_, store::Error>(freed.len())
+        })
+        .await?;
+    if freed > 0 {
+        tracing::info!(nodes = freed, "taking up work that was in flight when the last run ended");
+    }
+    Ok(())
+}
+
+/// Says that this process lives, again and again.
+pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool>) {
+    let interval = Duration::from_secs(conductor.settings.heartbeat_interval.max(1));
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            _ = stopping.changed() => return,
+        }
+        if let Err(error) = write(&conductor, true).await {
+            tracing::warn!(%error, "could not write the sign of life");
+        }
+    }
+}
+
+/// Says goodbye, so that others need not wait for the silence.
+pub(crate) async fn leave(conductor: &Conductor) -> Result<(), store::Error> {
+    write(conductor, false).await
+}
+
+async fn write(conductor: &Conductor, online: bool) -> Result<(), store::Error> {
+    let drivers: Vec<String> = conductor
+        .registry
+        .hardware_types()
+        .map(|hardware_type| hardware_type.name.to_owned())
+        .collect();
+    let hostname = conductor.owner.hostname.clone();
+    let conductor_group = conductor.settings.conductor_group.to_lowercase();
+    conductor
+        .store
+        .write(move |tx| {
+            let now = tx.now();
+            tx.heartbeat_conductor(&ConductorInfo {
+                hostname: hostname.clone(),
+                conductor_group: conductor_group.clone(),
+                drivers: drivers.clone(),
+                created_at: now,
+                updated_at: now,
+                online,
+            })
+        })
+        .await
+}

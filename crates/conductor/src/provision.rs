@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What users ask of a node: provision verbs and power, with the checks that need its driver.
+
+use bmc_drivers::{Driver, Target};
+use lifecycle::{Ask, Explanation, Ledger, Rest, ask, ask_power, check_requested, explain, rest};
+use node_model::{
+    Actor, DeployTemplate, Node, NodeId, PowerTarget, ProvisionState, Runbook, Step, StepFlow, Verb,
+};
+use serde_json::{Map, Value};
+use store::{DeployTemplateFilter, Query, Reader, Writer};
+use uuid::Uuid;
+
+use crate::act::step_offers;
+use crate::ledger::write_ledger;
+use crate::sight::Sight;
+use crate::{Conductor, Error};
+
+/// A provision verb as a user gave it.
+#[derive(Clone, Debug)]
+pub struct ProvisionRequest {
+    /// The verb.
+    pub verb: Verb,
+    /// Clean, deploy or service steps.
+    pub steps: Vec<Step>,
+    /// A runbook whose steps are used instead.
+    pub runbook: Option<Runbook>,
+    /// Do without the ramdisk.
+    pub disable_ramdisk: bool,
+    /// The config drive to put on the machine: kept with the instance, as a secret.
+    pub configdrive: Option<Value>,
+    /// The password of the rescue system: kept with the instance, as a secret.
+    pub rescue_password: Option<String>,
+    /// Who asks.
+    pub actor: Actor,
+}
+
+impl ProvisionRequest {
+    /// A verb without anything.
+    #[must_use]
+    pub fn plain(verb: Verb, actor: Actor) -> Self {
+        Self {
+            verb,
+            steps: Vec::new(),
+            runbook: None,
+            disable_ramdisk: false,
+            configdrive: None,
+            rescue_password: None,
+            actor,
+        }
+    }
+
+    fn all_steps(&self) -> Vec<Step> {
+        match &self.runbook {
+            None => self.steps.clone(),
+            Some(runbook) => {
+                let mut steps = runbook.steps.clone();
+                steps.sort_by_key(|step| step.order);
+                steps
+                    .into_iter()
+                    .map(|step| Step {
+                        args: step.args,
+                        ..Step::new(&step.interface, &step.step, 0)
+                    })
+                    .collect()
+            }
+        }
+    }
+
+    fn without_ramdisk(&self) -> bool {
+        self.disable_ramdisk || self.runbook.as_ref().is_some_and(|runbook| runbook.disable_ramdisk)
+    }
+}
+
+impl Conductor {
+    /// Asks `id` for a verb. When this returns, the request is in the database and will be carried
+    /// out, whatever happens to this process.
+    pub async fn provision(&self, id: NodeId, request: ProvisionRequest) -> Result<(), Error> {
+        let sight = self.store.read(move |reader| Sight::load(reader, id)).await?;
+        // What the node alone decides comes first, so that a driver is not asked in vain.
+        lifecycle::check_maintenance(&sight.node, request.verb)?;
+        lifecycle::check_verb(&sight.node, request.verb)?;
+        self.check_with_driver(&sight, &request).await?;
+        let conductor = self.clone();
+        self.store.write(move |tx| write_ask(&conductor, tx, id, &request)).await
+    }
+
+    /// Asks for a change of power.
+    pub async fn power(
+        &self,
+        id: NodeId,
+        target: PowerTarget,
+        timeout: Option<u32>,
+        actor: Actor,
+    ) -> Result<(), Error> {
+        let sight = self.store.read(move |reader| Sight::load(reader, id)).await?;
+        let driver = sight.driver(&self.registry)?;
+        if !driver.power().supported().contains(&target) {
+            return Err(Error::Invalid {
+                node: sight.node.label(),
+                why: format!("its power interface cannot do '{target}'"),
+            });
+        }
+        let seen = sight.target(&driver, self.now());
+        driver.power().validate(&seen).await.map_err(|source| sight.failed(source))?;
+        let hostname = self.owner.hostname.clone();
+        self.store
+            .write(move |tx| {
+                let mut node = get(tx, id)?;
+                let now = tx.now();
+                let ledger = ask_power(&mut node, target, timeout, actor.clone(), now)?;
+                write_ledger(tx, &mut node, ledger, &actor, &hostname)?;
+                tx.save(&mut node)?;
+                tx.wake(id);
+                Ok(())
+            })
+            .await
+    }
+
+    /// Says, without doing anything, what a verb would do to a node and what stands in the way.
+    pub async fn explain(
+        &self,
+        id: NodeId,
+        request: ProvisionRequest,
+    ) -> Result<Explanation, Error> {
+        let (sight, templates) = self
+            .store
+            .read(move |reader| {
+                let sight = Sight::load(reader, id)?;
+                let templates = template_steps(reader, &sight.node)?;
+                Ok::<_, Error>((sight, templates))
+            })
+            .await?;
+        let driver = sight.driver(&self.registry)?;
+        let asked = Ask {
+            verb: request.verb,
+            steps: request.all_steps(),
+            template_steps: templates,
+            disable_ramdisk: request.without_ramdisk(),
+            actor: request.actor.clone(),
+            work_id: Uuid::nil(),
+        };
+        let offers = |flow| step_offers(&driver, flow);
+        let mut explanation = explain(&sight.node, &asked, &offers, &self.rules, self.now());
+        if let Err(error) = self.check_with_driver(&sight, &request).await {
+            explanation.possible = false;
+            explanation.obstacles.push(crate::act::chain(&error));
+        }
+        Ok(explanation)
+    }
+
+    /// The checks that need the node's driver but not the machine.
+    async fn check_with_driver(
+        &self,
+        sight: &Sight,
+        request: &ProvisionRequest,
+    ) -> Result<(), Error> {
+        let driver = sight.driver(&self.registry)?;
+        let target = sight.target(&driver, self.now());
+        validate_for(request.verb, sight, &driver, &target).await?;
+        let flow = match request.verb {
+            Verb::Clean => StepFlow::Clean,
+            Verb::Service => StepFlow::Service,
+            Verb::Active | Verb::Deploy | Verb::Rebuild => StepFlow::Deploy,
+            Verb::Deleted
+            | Verb::Undeploy
+            | Verb::Manage
+            | Verb::Provide
+            | Verb::Inspect
+            | Verb::Abort
+            | Verb::Adopt
+            | Verb::Rescue
+            | Verb::Unrescue
+            | Verb::Unhold => return Ok(()),
+        };
+        let offers = step_offers(&driver, flow);
+        check_requested(flow, &request.all_steps(), Some(&offers), &self.rules)
+            .map_err(|error| Error::Refused(lifecycle::Refusal::Steps(error)))?;
+        Ok(())
+    }
+
+    /// Sets or clears maintenance.
+    pub async fn maintain(
+        &self,
+        id: NodeId,
+        maintenance: Option<Option<String>>,
+        actor: Actor,
+    ) -> Result<(), Error> {
+        let hostname = self.owner.hostname.clone();
+        self.store
+            .write(move |tx| {
+                let mut node = get(tx, id)?;
+                node.maintenance = maintenance.is_some();
+                node.maintenance_reason = maintenance.clone().flatten();
+                if !node.maintenance {
+                    node.fault = None;
+                }
+                // Callback timeouts stand still in maintenance: let them be computed anew.
+                if node.work.is_some() && rest(node.provision_state) == Rest::Waiting {
+                    node.due_at = Some(tx.now());
+                    tx.wake(id);
+                }
+                let mut ledger = Ledger::default();
+                ledger.happened.push(node_model::Happening::Maintenance {
+                    on: node.maintenance,
+                    reason: node.maintenance_reason.clone(),
+                    fault: None,
+                });
+                write_ledger(tx, &mut node, ledger, &actor, &hostname)?;
+                tx.save(&mut node)?;
+                Ok(())
+            })
+            .await
+    }
+}
+
+async fn validate_for(
+    verb: Verb,
+    sight: &Sight,
+    driver: &Driver,
+    target: &Target<'_>,
+) -> Result<(), Error> {
+    let failed = |source| sight.failed(source);
+    match verb {
+        Verb::Active | Verb::Deploy | Verb::Rebuild => {
+            driver.power().validate(target).await.map_err(failed)?;
+            driver.deploy().validate(target).await.map_err(failed)?;
+            check_traits(sight)
+        }
+        Verb::Inspect => {
+            driver.power().validate(target).await.map_err(failed)?;
+            driver.inspect().validate(target).await.map_err(failed)
+        }
+        Verb::Rescue | Verb::Unrescue => {
+            driver.power().validate(target).await.map_err(failed)?;
+            driver.rescue().validate(target).await.map_err(failed)
+        }
+        Verb::Clean | Verb::Provide | Verb::Service => {
+            driver.power().validate(target).await.map_err(failed)
+        }
+        Verb::Abort if sight.node.provision_state == ProvisionState::InspectWait => {
+            driver.inspect().validate(target).await.map_err(failed)
+        }
+        Verb::Abort
+        | Verb::Deleted
+        | Verb::Undeploy
+        | Verb::Manage
+        | Verb::Adopt
+        | Verb::Unhold => Ok(()),
+    }
+}
+
+/// An instance may only ask for traits the node has.
+fn check_traits(sight: &Sight) -> Result<(), Error> {
+    let missing: Vec<String> = wanted_traits(&sight.node)
+        .into_iter()
+        .filter(|wanted| !sight.node.traits.contains(wanted))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        node: sight.node.label(),
+        why: format!(
+            "instance_info asks for traits the node does not have: {}",
+            missing.join(", ")
+        ),
+    })
+}
+
+fn wanted_traits(node: &Node) -> Vec<String> {
+    match node.instance_info.get("traits") {
+        Some(Value::Array(traits)) => {
+            traits.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The steps of the deploy templates whose traits the instance asks for.
+fn template_steps(reader: &mut Reader<'_>, node: &Node) -> Result<Vec<Step>, store::Error> {
+    let names = wanted_traits(node);
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let templates: Vec<DeployTemplate> = reader.collect(&Query {
+        filter: DeployTemplateFilter { names: Some(names) },
+        ..Query::default()
+    })?;
+    Ok(templates
+        .into_iter()
+        .flat_map(|template| template.steps)
+        .map(|step| Step {
+            args: step.args,
+            ..Step::new(&step.interface, &step.step, step.priority)
+        })
+        .collect())
+}
+
+fn write_ask(
+    conductor: &Conductor,
+    tx: &mut Writer<'_>,
+    id: NodeId,
+    request: &ProvisionRequest,
+) -> Result<(), Error> {
+    let mut node = get(tx, id)?;
+    let now = tx.now();
+    check_limits(conductor, tx, request.verb)?;
+    let asked = Ask {
+        verb: request.verb,
+        steps: request.all_steps(),
+        template_steps: if matches!(request.verb, Verb::Active | Verb::Deploy | Verb::Rebuild) {
+            template_steps(tx, &node)?
+        } else {
+            Vec::new()
+        },
+        disable_ramdisk: request.without_ramdisk(),
+        actor: request.actor.clone(),
+        work_id: Uuid::new_v4(),
+    };
+    let ledger = ask(&mut node, &asked, &conductor.rules, now)?;
+    keep_instance_secrets(tx, &mut node, request)?;
+    write_ledger(tx, &mut node, ledger, &request.actor, &conductor.owner.hostname)?;
+    tx.save(&mut node)?;
+    if node.work.is_some() {
+        tx.wake(id);
+    }
+    Ok(())
+}
+
+/// The config drive and the rescue password belong to the instance and are sealed with it.
+fn keep_instance_secrets(
+    tx: &mut Writer<'_>,
+    node: &mut Node,
+    request: &ProvisionRequest,
+) -> Result<(), store::Error> {
+    let mut kept = Map::new();
+    if let Some(configdrive) = &request.configdrive {
+        kept.insert("configdrive".to_owned(), configdrive.clone());
+    }
+    if let Some(password) = &request.rescue_password {
+        kept.insert("rescue_password".to_owned(), Value::String(password.clone()));
+    }
+    if kept.is_empty() {
+        return Ok(());
+    }
+    let mut secrets = tx.reveal(node)?;
+    secrets.instance_info.extend(kept);
+    tx.seal_node(node, secrets)
+}
+
+/// As many machines may be deployed, and torn down or cleaned, at once as the operator says.
+fn check_limits(conductor: &Conductor, tx: &mut Writer<'_>, verb: Verb) -> Result<(), Error> {
+    let (kind, states, limit, option): (_, &[ProvisionState], _, _) = match verb {
+        Verb::Active | Verb::Deploy | Verb::Rebuild => (
+            "deployment",
+            &[ProvisionState::Deploying, ProvisionState::DeployWait],
+            conductor.rules.max_concurrent_deploy,
+            "max_concurrent_deploy",
+        ),
+        Verb::Deleted | Verb::Undeploy | Verb::Clean => (
+            "tear-down or cleaning",
+            &[ProvisionState::Deleting, ProvisionState::Cleaning, ProvisionState::CleanWait],
+            conductor.rules.max_concurrent_clean,
+            "max_concurrent_clean",
+        ),
+        Verb::Manage
+        | Verb::Provide
+        | Verb::Inspect
+        | Verb::Abort
+        | Verb::Adopt
+        | Verb::Rescue
+        | Verb::Unrescue
+        | Verb::Unhold
+        | Verb::Service => return Ok(()),
+    };
+    let running = tx.nodes_in_states(states)?;
+    if running >= limit { Err(Error::Limit { kind, running, limit, option }) } else { Ok(()) }
+}
+
+pub(crate) fn get(tx: &mut Writer<'_>, id: NodeId) -> Result<Node, Error> {
+    tx.get(id)?.ok_or_else(|| Error::NoSuchNode(id.to_string()))
+}

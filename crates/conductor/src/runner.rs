@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Takes one node through decide, act, record until there is nothing left to do.
+//!
+//! Each round is one transaction (load, fold in the outcome, decide, save) and one action outside
+//! of it. The lease is renewed while an action runs; if it is lost, somebody else has the node, and
+//! nothing of ours is written any more.
+
+use std::future::Future;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bmc_drivers::NodeChanges;
+use lifecycle::{Action, Ledger, Next, Outcome, record, settle};
+use node_model::{Node, NodeId, Timestamp};
+use store::{Lease, Writer};
+
+use crate::act::{Done, act, chain};
+use crate::handle::Tally;
+use crate::ledger::write_ledger;
+use crate::sight::Sight;
+use crate::{Conductor, hardware};
+
+/// Runs `node` until it rests or waits, and answers when it wants to be looked at next.
+pub(crate) async fn run(conductor: &Conductor, node: NodeId) -> Option<Timestamp> {
+    conductor.tally.running.fetch_add(1, Ordering::Relaxed);
+    let ended = run_until_rest(conductor, node).await;
+    conductor.tally.running.fetch_sub(1, Ordering::Relaxed);
+    match ended {
+        Ok(due) => due,
+        Err(store::Error::LeaseLost) => {
+            tracing::warn!(%node, "the lease was lost; another process has the node");
+            None
+        }
+        Err(error) => {
+            tracing::error!(%node, error = chain(&error), "work on the node stopped; it is taken up again");
+            None
+        }
+    }
+}
+
+/// What a round of deciding ended with.
+enum Round {
+    /// Carry this out.
+    Act(Lease, Box<Sight>, Action),
+    /// Nothing to do before this moment, or until something happens.
+    Rest(Option<Timestamp>),
+}
+
+async fn run_until_rest(
+    conductor: &Conductor,
+    id: NodeId,
+) -> Result<Option<Timestamp>, store::Error> {
+    let mut round = begin(conductor, id).await?;
+    loop {
+        let (lease, sight, action) = match round {
+            Round::Act(lease, sight, action) => (lease, sight, action),
+            Round::Rest(due) => return Ok(due),
+        };
+        let started = Instant::now();
+        let (outcome, done) = holding(conductor, lease, act(conductor, &sight, &action)).await?;
+        let took = started.elapsed();
+        tell(conductor, &sight.node, &action, &outcome, took);
+        round = finish(conductor, lease, action, outcome, done, took).await?;
+    }
+}
+
+/// Claims the node and decides what to do first.
+async fn begin(conductor: &Conductor, id: NodeId) -> Result<Round, store::Error> {
+    let conductor = conductor.clone();
+    let store = conductor.store.clone();
+    store
+        .write(move |tx| {
+            let Some(lease) = tx.claim(id, &conductor.owner, conductor.lease_time())? else {
+                return Ok(Round::Rest(None));
+            };
+            let Some(node) = tx.get(id)? else { return Ok(Round::Rest(None)) };
+            decide(&conductor, tx, lease, node, Ledger::default())
+        })
+        .await
+}
+
+/// Records how an action turned out and decides what to do next.
+async fn finish(
+    conductor: &Conductor,
+    lease: Lease,
+    action: Action,
+    outcome: Outcome,
+    done: Done,
+    took: Duration,
+) -> Result<Round, store::Error> {
+    let conductor = conductor.clone();
+    let store = conductor.store.clone();
+    let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    store
+        .write(move |tx| {
+            let Some(mut node) = tx.get(lease.node)? else { return Ok(Round::Rest(None)) };
+            let now = tx.now();
+            write_changes(tx, &mut node, &done.changes)?;
+            hardware::write_findings(tx, &mut node, &done.found)?;
+            for child in &done.children {
+                write_child(tx, child.0, &child.1)?;
+            }
+            let ledger = record(&mut node, &action, &outcome, took_ms, &conductor.rules, now);
+            hardware::power_follows(tx, &node, &action, &outcome, &conductor)?;
+            decide(&conductor, tx, lease, node, ledger)
+        })
+        .await
+}
+
+fn decide(
+    conductor: &Conductor,
+    tx: &mut Writer<'_>,
+    lease: Lease,
+    mut node: Node,
+    mut ledger: Ledger,
+) -> Result<Round, store::Error> {
+    let now = tx.now();
+    let next = settle(&mut node, &conductor.rules, now, &mut ledger);
+    write_ledger(tx, &mut node, ledger, &conductor.actor(), &conductor.owner.hostname)?;
+    tx.save_fenced(&mut node, &lease)?;
+    match next {
+        Next::Act(action) => {
+            let sight = Sight::of(tx, node)?;
+            Ok(Round::Act(lease, Box::new(sight), action))
+        }
+        Next::Wait(_, due) => {
+            tx.release(&lease)?;
+            Ok(Round::Rest(due))
+        }
+        Next::Rest => {
+            tx.release(&lease)?;
+            Ok(Round::Rest(None))
+        }
+    }
+}
+
+/// Writes what a driver wants changed. Objects that may hold secrets are sealed again.
+pub(crate) fn write_changes(
+    tx: &mut Writer<'_>,
+    node: &mut Node,
+    changes: &NodeChanges,
+) -> Result<(), store::Error> {
+    let has_secret = |map: &serde_json::Map<String, serde_json::Value>| {
+        map.keys().any(|key| node_model::is_secret_key(key))
+    };
+    let sealed = has_secret(&changes.instance_info) || has_secret(&changes.driver_internal_info);
+    if sealed {
+        let mut secrets = tx.reveal(node)?;
+        merge(&mut secrets.instance_info, &changes.instance_info);
+        merge(&mut secrets.driver_internal_info, &changes.driver_internal_info);
+        let rest = NodeChanges {
+            instance_info: serde_json::Map::new(),
+            driver_internal_info: serde_json::Map::new(),
+            ..changes.clone()
+        };
+        rest.apply_to(node);
+        tx.seal_node(node, secrets)?;
+    } else {
+        changes.apply_to(node);
+    }
+    hardware::write_tables(tx, node.id, changes)
+}
+
+fn merge(
+    into: &mut serde_json::Map<String, serde_json::Value>,
+    from: &serde_json::Map<String, serde_json::Value>,
+) {
+    for (key, value) in from {
+        if value.is_null() {
+            into.remove(key);
+        } else {
+            into.insert(key.clone(), value.clone());
+        }
+    }
+}
+
+/// Writes what a step did to a child of the node it was run for.
+fn write_child(tx: &mut Writer<'_>, id: NodeId, changes: &NodeChanges) -> Result<(), store::Error> {
+    if let Some(mut child) = tx.get(id)? {
+        write_changes(tx, &mut child, changes)?;
+        tx.save(&mut child)?;
+    }
+    Ok(())
+}
+
+/// Awaits `work` and keeps the lease alive meanwhile.
+async fn holding<T>(
+    conductor: &Conductor,
+    lease: Lease,
+    work: impl Future<Output = T>,
+) -> Result<T, store::Error> {
+    let ttl = conductor.lease_time();
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return Ok(done),
+            () = tokio::time::sleep(ttl / 3) => {
+                if !conductor.store.write(move |tx| tx.renew(&lease, ttl)).await? {
+                    return Err(store::Error::LeaseLost);
+                }
+            }
+        }
+    }
+}
+
+fn tell(conductor: &Conductor, node: &Node, action: &Action, outcome: &Outcome, took: Duration) {
+    Tally::add(&conductor.tally.actions);
+    match outcome {
+        Outcome::Failed(failure) => {
+            Tally::add(&conductor.tally.failures);
+            tracing::warn!(node = %node.id, %action, ?took, error = %failure.message, "failed");
+        }
+        Outcome::Done | Outcome::Offers(_) | Outcome::AwaitAgent | Outcome::AwaitUntil(_) => {
+            tracing::debug!(node = %node.id, %action, ?took, "done");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A node as drivers see it: composed driver, revealed secrets, ports and volumes.
+
+use bmc_drivers::{Driver, Registry, Target};
+use node_model::{
+    ConductorInfo, JsonObject, Node, NodeId, Port, Portgroup, Timestamp, VolumeConnector,
+    VolumeTarget,
+};
+use serde_json::{Map, Value};
+use store::{PortFilter, PortgroupFilter, Query, Reader, VolumeFilter};
+
+use crate::Error;
+
+/// Everything read about a node before a driver is called.
+pub(crate) struct Sight {
+    pub(crate) node: Node,
+    driver_info: Map<String, Value>,
+    instance_info: Map<String, Value>,
+    ports: Vec<Port>,
+    portgroups: Vec<Portgroup>,
+    volume_connectors: Vec<VolumeConnector>,
+    volume_targets: Vec<VolumeTarget>,
+    notes: JsonObject,
+}
+
+impl Sight {
+    /// Reads what belongs to `node`.
+    pub(crate) fn of(reader: &mut Reader<'_>, node: Node) -> Result<Self, store::Error> {
+        let secrets = reader.reveal(&node)?;
+        let id = Some(node.id);
+        let ports = reader.collect(&Query {
+            filter: PortFilter { node: id, ..PortFilter::default() },
+            ..Query::default()
+        })?;
+        let portgroups = reader.collect(&Query {
+            filter: PortgroupFilter { node: id, ..PortgroupFilter::default() },
+            ..Query::default()
+        })?;
+        let volume_connectors = reader.collect(&Query {
+            filter: VolumeFilter { node: id, ..VolumeFilter::default() },
+            ..Query::default()
+        })?;
+        let volume_targets = reader.collect(&Query {
+            filter: VolumeFilter { node: id, ..VolumeFilter::default() },
+            ..Query::default()
+        })?;
+        let notes = node.work.as_ref().map(|work| work.notes.clone()).unwrap_or_default();
+        Ok(Self {
+            node,
+            driver_info: secrets.driver_info,
+            instance_info: secrets.instance_info,
+            ports,
+            portgroups,
+            volume_connectors,
+            volume_targets,
+            notes,
+        })
+    }
+
+    /// Reads a node and what belongs to it.
+    pub(crate) fn load(reader: &mut Reader<'_>, id: NodeId) -> Result<Self, Error> {
+        let node = reader.get(id)?.ok_or_else(|| Error::NoSuchNode(id.to_string()))?;
+        Ok(Self::of(reader, node)?)
+    }
+
+    /// The driver the node's interfaces make up.
+    pub(crate) fn driver(&self, registry: &Registry) -> Result<Driver, Error> {
+        registry
+            .compose(&self.node)
+            .map_err(|source| Error::Selection { node: self.node.label(), source })
+    }
+
+    /// What an interface is given.
+    pub(crate) fn target<'a>(&'a self, driver: &'a Driver, now: Timestamp) -> Target<'a> {
+        Target {
+            driver,
+            node: &self.node,
+            driver_info: &self.driver_info,
+            instance_info: &self.instance_info,
+            ports: &self.ports,
+            portgroups: &self.portgroups,
+            volume_connectors: &self.volume_connectors,
+            volume_targets: &self.volume_targets,
+            now,
+            notes: &self.notes,
+        }
+    }
+
+    /// The error of a driver, with the machine's name.
+    pub(crate) fn failed(&self, source: bmc_drivers::Error) -> Error {
+        Error::Driver { node: self.node.label(), source }
+    }
+}
+
+/// Which of `conductors` looks after a node: of those alive, in its group and with its driver, the
+/// one with the highest hash of both names. Every process computes the same answer, and a process
+/// that comes or goes moves only its own share. None for an orphan.
+#[must_use]
+pub fn conductor_of<'a>(
+    node: &Node,
+    conductors: impl IntoIterator<Item = &'a ConductorInfo>,
+) -> Option<&'a str> {
+    conductors
+        .into_iter()
+        .filter(|conductor| {
+            conductor.conductor_group == node.conductor_group
+                && conductor.drivers.contains(&node.driver)
+        })
+        .map(|conductor| conductor.hostname.as_str())
+        .max_by_key(|hostname| weight(hostname, node.id))
+}
+
+/// FNV-1a over the host name and the node's id, mixed once more so that close names spread.
+fn weight(hostname: &str, node: NodeId) -> u64 {
+    let bytes = hostname.bytes().chain(node.0.into_bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conductor(hostname: &str, drivers: &[&str]) -> ConductorInfo {
+        ConductorInfo {
+            hostname: hostname.to_owned(),
+            conductor_group: String::new(),
+            drivers: drivers.iter().map(|driver| (*driver).to_owned()).collect(),
+            created_at: Timestamp(0),
+            updated_at: Timestamp(0),
+            online: true,
+        }
+    }
+
+    #[test]
+    fn nodes_spread_evenly_and_stay_when_another_conductor_leaves() {
+        let three: Vec<_> =
+            ["a", "b", "c"].iter().map(|name| conductor(name, &["fake-hardware"])).collect();
+        let mut counts = std::collections::BTreeMap::new();
+        for _ in 0..3000 {
+            let node = Node::new(NodeId::random(), "fake-hardware", Timestamp(0));
+            let owner = conductor_of(&node, &three).unwrap();
+            *counts.entry(owner).or_insert(0) += 1;
+            if owner != "c" {
+                assert_eq!(conductor_of(&node, &three[..2]), Some(owner));
+            }
+        }
+        assert!(counts.values().all(|count| (800..1200).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn a_node_nobody_can_drive_is_an_orphan() {
+        let node = Node::new(NodeId::random(), "redfish", Timestamp(0));
+        assert_eq!(conductor_of(&node, &[conductor("a", &["fake-hardware"])]), None);
+    }
+}

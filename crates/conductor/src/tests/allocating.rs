@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which machine an allocation gets.
+
+use node_model::{
+    Allocation, AllocationId, AllocationState, JsonObject, ProvisionState, Timestamp,
+};
+use serde_json::json;
+
+use super::House;
+use crate::allocations::allocate;
+
+async fn allocated(house: &House, change: impl FnOnce(&mut Allocation)) -> Allocation {
+    let mut allocation = Allocation {
+        id: AllocationId::random(),
+        created_at: Timestamp(0),
+        updated_at: None,
+        name: None,
+        state: AllocationState::Allocating,
+        node_id: None,
+        resource_class: Some("big".to_owned()),
+        traits: Vec::new(),
+        candidate_nodes: Vec::new(),
+        last_error: None,
+        owner: None,
+        extra: JsonObject::empty(),
+    };
+    change(&mut allocation);
+    let (id, conductor) = (allocation.id, house.conductor.clone());
+    house
+        .store
+        .write(move |tx| {
+            tx.insert(&allocation)?;
+            allocate(&conductor, tx, id)
+        })
+        .await
+        .unwrap();
+    house.store.read(move |reader| reader.get(id)).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_free_machine_of_the_class_with_the_traits() {
+    let house = House::new();
+    let big = |traits: &'static [&str]| {
+        house.node_with(ProvisionState::Available, json!({}), move |node| {
+            node.resource_class = Some("big".to_owned());
+            node.traits = traits.iter().map(|name| (*name).to_owned()).collect();
+        })
+    };
+    let plain = big(&[]).await;
+    let gpu = big(&["CUSTOM_GPU"]).await;
+
+    let got = allocated(&house, |wanted| wanted.traits = vec!["CUSTOM_GPU".to_owned()]).await;
+    assert_eq!((got.state, got.node_id), (AllocationState::Active, Some(gpu)));
+    let node = house.get(gpu).await;
+    assert_eq!(node.instance_uuid, Some(got.id.0));
+    assert_eq!(node.allocation_id, Some(got.id));
+    assert_eq!(node.instance_info.as_str(), r#"{"traits":["CUSTOM_GPU"]}"#);
+
+    let none = allocated(&house, |wanted| wanted.traits = vec!["CUSTOM_GPU".to_owned()]).await;
+    assert_eq!(none.state, AllocationState::Error);
+    assert!(none.last_error.unwrap().contains("CUSTOM_GPU"));
+
+    let rest = allocated(&house, |_| {}).await;
+    assert_eq!(rest.node_id, Some(plain));
+    let nothing = allocated(&house, |_| {}).await;
+    assert!(nothing.last_error.unwrap().contains("resource class big"));
+}
+
+#[tokio::test]
+async fn a_namesake_comes_first_and_machines_in_maintenance_not_at_all() {
+    let house = House::new();
+    for name in ["a", "b", "c", "d"] {
+        house
+            .node_with(ProvisionState::Available, json!({}), |node| {
+                node.resource_class = Some("big".to_owned());
+                node.name = Some(name.to_owned());
+                node.maintenance = name == "d";
+            })
+            .await;
+    }
+    let got = allocated(&house, |wanted| wanted.name = Some("c".to_owned())).await;
+    assert_eq!(house.get(got.node_id.unwrap()).await.name.as_deref(), Some("c"));
+    let got = allocated(&house, |wanted| wanted.name = Some("d".to_owned())).await;
+    assert_ne!(house.get(got.node_id.unwrap()).await.name.as_deref(), Some("d"));
+}
