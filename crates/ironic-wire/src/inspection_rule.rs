@@ -205,7 +205,7 @@ fn priority(value: &Value) -> Result<i64, Problem> {
     }
 }
 
-/// Conditions or actions in their normal form: arguments by name.
+/// Conditions or actions, checked.
 fn content(
     value: Value,
     what: &str,
@@ -216,10 +216,8 @@ fn content(
         .into_iter()
         .enumerate()
         .map(|(index, item)| {
-            entry(item, known, is_condition).map_err(|problem| match problem {
-                Problem::Wrong(words) => format!("{what} {index}: {words}").into(),
-                too_new @ Problem::TooNew(..) => too_new,
-            })
+            entry(item, known, is_condition)
+                .map_err(|problem| problem.at(format_args!("{what} {index}")))
         })
         .collect()
 }
@@ -236,11 +234,12 @@ fn entry(item: Value, known: &[Operation], is_condition: bool) -> Result<Value, 
         let names: Vec<&str> = known.iter().map(|operation| operation.name).collect();
         return Err(format!("op '{}' is not one of {}", excerpt(&name), names.join(", ")).into());
     };
-    let args = arguments(members.remove("args"), operation)?;
+    let args = members.remove("args").ok_or("args is missing")?;
+    check_arguments(&args, operation)?;
 
     let mut normal = Map::new();
     normal.insert("op".to_owned(), name.into());
-    normal.insert("args".to_owned(), Value::Object(args));
+    normal.insert("args".to_owned(), args);
     match members.remove("loop") {
         None | Some(Value::Null) => {}
         Some(list @ (Value::Array(_) | Value::Object(_))) => {
@@ -259,25 +258,26 @@ fn entry(item: Value, known: &[Operation], is_condition: bool) -> Result<Value, 
     }
 }
 
-fn arguments(value: Option<Value>, operation: &Operation) -> Result<Map<String, Value>, Problem> {
+/// Arguments may be given by name or by position; they are kept as they were given.
+fn check_arguments(given: &Value, operation: &Operation) -> Result<(), Problem> {
     let names = || operation.needs.iter().chain(operation.takes);
-    let args = match value {
-        Some(Value::Object(args)) => args,
-        Some(Value::Array(values)) if values.len() <= names().count() => {
-            names().map(|name| (*name).to_owned()).zip(values).collect()
+    let missing = match given {
+        Value::Array(values) if values.len() > names().count() => {
+            return Err(format!("{}: too many args", operation.name).into());
         }
-        Some(Value::Array(_)) => return Err(format!("{}: too many args", operation.name).into()),
-        Some(other) => return Err(expected("args to be an object", &other)),
-        None => return Err("args is missing".into()),
+        Value::Array(values) => operation.needs.get(values.len()),
+        Value::Object(args) => {
+            if let Some(unknown) = args.keys().find(|key| !names().any(|name| name == key)) {
+                let unknown = excerpt(unknown);
+                return Err(format!("{} takes no argument '{unknown}'", operation.name).into());
+            }
+            operation.needs.iter().find(|name| !args.contains_key(**name))
+        }
+        other => return Err(expected("args to be an object", other)),
     };
-    if let Some(missing) = operation.needs.iter().find(|name| !args.contains_key(**name)) {
-        return Err(format!("{} needs the argument {missing}", operation.name).into());
-    }
-    match args.keys().find(|key| !names().any(|name| name == key)) {
-        Some(unknown) => {
-            Err(format!("{} takes no argument '{}'", operation.name, excerpt(unknown)).into())
-        }
-        None => Ok(args),
+    match missing {
+        Some(missing) => Err(format!("{} needs the argument {missing}", operation.name).into()),
+        None => Ok(()),
     }
 }
 
@@ -287,13 +287,10 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn old_form_becomes_the_normal_one() {
+    fn arguments_are_kept_as_they_were_given() {
         let actions =
             content(json!([{"op": "set-attribute", "args": ["/a", 1]}]), "action", &ACTIONS, false);
-        assert_eq!(
-            actions,
-            Ok(vec![json!({"op": "set-attribute", "args": {"path": "/a", "value": 1}})])
-        );
+        assert_eq!(actions, Ok(vec![json!({"op": "set-attribute", "args": ["/a", 1]})]));
     }
 
     #[test]

@@ -93,7 +93,7 @@ pub(crate) fn trait_name(value: Value) -> Result<String, Problem> {
         Ok(text)
     } else {
         Err(format!(
-            "'{}' is not a trait; use CUSTOM_ followed by A-Z, 0-9 and _, or a standard trait",
+            "'{}' does not match a trait: CUSTOM_ followed by A-Z, 0-9 and _, or a standard trait",
             excerpt(&text)
         )
         .into())

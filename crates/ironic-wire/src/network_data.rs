@@ -44,13 +44,13 @@ pub(crate) fn checked(value: Value) -> Result<Map<String, Value>, Problem> {
             return Err(format!("'{part}' is a required property").into());
         };
         let Value::Array(items) = items else {
-            return Err(at(part, expected("an array", items)));
+            return Err(expected("an array", items).at(part));
         };
         for (index, item) in items.iter().enumerate() {
             let place = format!("{part}[{index}]");
             match item {
-                Value::Object(item) => check(item).map_err(|problem| at(&place, problem))?,
-                other => return Err(at(&place, expected("an object", other))),
+                Value::Object(item) => check(item).map_err(|problem| problem.at(&place))?,
+                other => return Err(expected("an object", other).at(&place)),
             }
         }
     }
@@ -64,7 +64,8 @@ fn check_link(link: &Map<String, Value>) -> Result<(), Problem> {
     match kind {
         "bond" => {
             mac(link, "ethernet_mac_address")?;
-            one_of(string(link, "bond_mode")?, &BOND_MODES).map_err(|p| at("bond_mode", p))?;
+            one_of(string(link, "bond_mode")?, &BOND_MODES)
+                .map_err(|problem| problem.at("bond_mode"))?;
             match link.get("bond_links") {
                 Some(Value::Array(links)) if links.iter().all(Value::is_string) => Ok(()),
                 Some(_) | None => Err("bond_links must be an array of link ids".into()),
@@ -79,7 +80,7 @@ fn check_link(link: &Map<String, Value>) -> Result<(), Problem> {
             }
         }
         plain => {
-            one_of(plain, &PLAIN_LINKS).map_err(|p| at("type", p))?;
+            one_of(plain, &PLAIN_LINKS).map_err(|problem| problem.at("type"))?;
             mac(link, "ethernet_mac_address")
         }
     }
@@ -98,7 +99,7 @@ fn check_network(network: &Map<String, Value>) -> Result<(), Problem> {
     string(network, "link")?;
     string(network, "network_id")?;
     let kind = string(network, "type")?;
-    one_of(kind, &NETWORK_TYPES).map_err(|p| at("type", p))?;
+    one_of(kind, &NETWORK_TYPES).map_err(|problem| problem.at("type"))?;
     let Some(address) = network.get("ip_address") else { return Ok(()) };
     let is_v4 = kind.starts_with("ipv4");
     let host = address.as_str().map(|text| text.split_once('/').map_or(text, |(host, _)| host));
@@ -121,7 +122,7 @@ fn check_service(service: &Map<String, Value>) -> Result<(), Problem> {
 fn string<'a>(object: &'a Map<String, Value>, key: &str) -> Result<&'a str, Problem> {
     match object.get(key) {
         Some(Value::String(text)) => Ok(text),
-        Some(other) => Err(at(key, expected("a string", other))),
+        Some(other) => Err(expected("a string", other).at(key)),
         None => Err(format!("'{key}' is a required property").into()),
     }
 }
@@ -130,14 +131,7 @@ fn mac(object: &Map<String, Value>, key: &str) -> Result<(), Problem> {
     string(object, key)?
         .parse::<Mac>()
         .map(|_| ())
-        .map_err(|problem| at(key, problem.to_string().into()))
-}
-
-fn at(place: &str, problem: Problem) -> Problem {
-    match problem {
-        Problem::Wrong(words) => format!("{place}: {words}").into(),
-        too_new @ Problem::TooNew(..) => too_new,
-    }
+        .map_err(|error| Problem::from(error.to_string()).at(key))
 }
 
 #[cfg(test)]

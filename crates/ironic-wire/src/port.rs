@@ -204,7 +204,7 @@ fn link_connection(value: Value, version: ApiVersion) -> Result<Map<String, Valu
             None => one_of(key, &KNOWN)?,
         }
         if !value.is_string() {
-            return Err(format!("{}: {}", excerpt(key), words(expected("a string", value))).into());
+            return Err(expected("a string", value).at(excerpt(key)));
         }
     }
     let has = |key: &str| link.contains_key(key);
@@ -235,12 +235,6 @@ fn switch_id(text: &str) -> Result<String, Problem> {
         return Ok(text.to_ascii_lowercase());
     }
     Err(format!("switch_id '{}' is neither a MAC address nor a datapath id", excerpt(text)).into())
-}
-
-fn words(problem: Problem) -> String {
-    match problem {
-        Problem::Wrong(words) | Problem::TooNew(words, _) => words.into_owned(),
-    }
 }
 
 #[cfg(test)]

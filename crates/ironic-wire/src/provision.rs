@@ -173,7 +173,7 @@ impl ProvisionRequest {
     pub fn content(self, verb: Verb, version: ApiVersion) -> Result<ProvisionContent, WireError> {
         let deploys = matches!(verb, Verb::Active | Verb::Deploy | Verb::Rebuild);
         let runs_steps = matches!(verb, Verb::Clean | Verb::Service);
-        self.check_company(verb, deploys, runs_steps)?;
+        self.check_company(verb, version, deploys, runs_steps)?;
         self.check_versions(verb, version)?;
 
         let named = |field: &'static str| move |problem: Problem| problem.in_field(field);
@@ -227,14 +227,21 @@ impl ProvisionRequest {
     }
 
     /// Refuses members that do not go with the verb. Empty ones count as not given.
-    fn check_company(&self, verb: Verb, deploys: bool, runs_steps: bool) -> Result<(), WireError> {
+    fn check_company(
+        &self,
+        verb: Verb,
+        version: ApiVersion,
+        deploys: bool,
+        runs_steps: bool,
+    ) -> Result<(), WireError> {
+        let takes_configdrive = deploys && (verb != Verb::Rebuild || version.has(35));
         for (given, allowed, member, with) in [
-            (!is_nothing(&self.configdrive), deploys, "configdrive", "active, rebuild"),
+            (!is_nothing(&self.configdrive), takes_configdrive, "configdrive", "active, rebuild"),
             (!is_nothing(&self.clean_steps), verb == Verb::Clean, "clean_steps", "clean"),
             (!is_nothing(&self.deploy_steps), deploys, "deploy_steps", "active, rebuild"),
             (!is_nothing(&self.service_steps), verb == Verb::Service, "service_steps", "service"),
             (self.rescue_password.is_some(), verb == Verb::Rescue, "rescue_password", "rescue"),
-            (self.disable_ramdisk == Some(true), runs_steps, "disable_ramdisk", "clean, service"),
+            (self.disable_ramdisk.is_some(), runs_steps, "disable_ramdisk", "clean, service"),
             (self.runbook.is_some(), runs_steps, "runbook", "clean, service"),
         ] {
             if given && !allowed {
@@ -249,12 +256,6 @@ impl ProvisionRequest {
     fn check_versions(&self, verb: Verb, version: ApiVersion) -> Result<(), WireError> {
         let ramdisk_since = if verb == Verb::Service { 108 } else { 70 };
         for (given, member, since) in [
-            (
-                !is_nothing(&self.configdrive) && verb == Verb::Rebuild,
-                "configdrive with rebuild",
-                35,
-            ),
-            (self.configdrive.is_object(), "configdrive as an object", 56),
             (!is_nothing(&self.deploy_steps), "deploy_steps", 69),
             (self.disable_ramdisk == Some(true), "disable_ramdisk", ramdisk_since),
             (self.runbook.is_some(), "runbook", 92),
@@ -267,19 +268,30 @@ impl ProvisionRequest {
     }
 }
 
+/// What a config drive may be. A form that is too new is a wrong value here, not an unknown field:
+/// clients expect 400.
 fn config_drive(value: Value, version: ApiVersion) -> Result<Option<ConfigDrive>, Problem> {
+    const OBJECT_SINCE: u16 = 56;
     const VENDOR_DATA_SINCE: u16 = 59;
     match value {
         Value::Null => Ok(None),
         Value::String(text) if text.is_empty() => Ok(None),
-        Value::String(text) => Ok(Some(ConfigDrive::Text(Secret::new(text)))),
+        Value::String(text) if text.contains("://") || text.bytes().all(is_base64) => {
+            Ok(Some(ConfigDrive::Text(Secret::new(text))))
+        }
+        Value::String(_) => Err("is neither a URL nor base64 text nor a JSON object".into()),
+        Value::Object(_) if !version.has(OBJECT_SINCE) => {
+            Err(format!("may be an object since version 1.{OBJECT_SINCE} only").into())
+        }
         Value::Object(parts) => {
             for (key, part) in &parts {
                 let good = match key.as_str() {
                     "meta_data" | "network_data" => part.is_object(),
                     "vendor_data" if version.has(VENDOR_DATA_SINCE) => part.is_object(),
                     "vendor_data" => {
-                        return Err(Problem::TooNew("vendor_data".into(), VENDOR_DATA_SINCE));
+                        let since =
+                            format!("may have vendor_data since 1.{VENDOR_DATA_SINCE} only");
+                        return Err(since.into());
                     }
                     "user_data" => part.is_object() || part.is_string() || part.is_array(),
                     _ => {
@@ -296,6 +308,10 @@ fn config_drive(value: Value, version: ApiVersion) -> Result<Option<ConfigDrive>
         }
         other => Err(expected("a string or an object", &other)),
     }
+}
+
+fn is_base64(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte.is_ascii_whitespace() || b"+/=-_".contains(&byte)
 }
 
 /// Null and the empty list, object and text all count as not given, as they do to Ironic.
@@ -342,10 +358,11 @@ mod tests {
             (r#"{"target":"manage","clean_steps":[]}"#.to_owned(), 115, 202),
             (r#"{"target":"manage","configdrive":"x"}"#.to_owned(), 115, 400),
             (r#"{"target":"active","configdrive":"x"}"#.to_owned(), 1, 202),
-            (r#"{"target":"rebuild","configdrive":"x"}"#.to_owned(), 34, 406),
-            (r#"{"target":"active","configdrive":{"meta_data":{}}}"#.to_owned(), 55, 406),
+            (r#"{"target":"rebuild","configdrive":"x"}"#.to_owned(), 34, 400),
+            (r#"{"target":"active","configdrive":{"meta_data":{}}}"#.to_owned(), 55, 400),
             (r#"{"target":"active","configdrive":{"meta_data":{}}}"#.to_owned(), 56, 202),
-            (r#"{"target":"active","configdrive":{"vendor_data":{}}}"#.to_owned(), 58, 406),
+            (r#"{"target":"active","configdrive":{"vendor_data":{}}}"#.to_owned(), 58, 400),
+            (r#"{"target":"active","configdrive":"{not json"}"#.to_owned(), 115, 400),
             (r#"{"target":"active","configdrive":{"bogus":{}}}"#.to_owned(), 115, 400),
             (r#"{"target":"active","configdrive":5}"#.to_owned(), 115, 400),
             (r#"{"target":"clean"}"#.to_owned(), 115, 400),

@@ -60,10 +60,7 @@ fn check(config: &Map<String, Value>) -> Result<(), Problem> {
     }
     let mut roots = 0;
     for (index, disk) in disks.iter().enumerate() {
-        check_disk(disk).map_err(|problem| match problem {
-            Problem::Wrong(words) => format!("logical disk {index}: {words}").into(),
-            too_new @ Problem::TooNew(..) => too_new,
-        })?;
+        check_disk(disk).map_err(|problem| problem.at(format_args!("logical disk {index}")))?;
         roots += usize::from(disk.get("is_root_volume") == Some(&Value::Bool(true)));
     }
     if roots > 1 {
@@ -85,10 +82,7 @@ fn check_disk(disk: &Value) -> Result<(), Problem> {
         let Some((name, rule)) = PROPERTIES.iter().find(|(name, _)| name == key) else {
             return Err(format!("'{}' was not expected", excerpt(key)).into());
         };
-        check_property(rule, value).map_err(|problem| match problem {
-            Problem::Wrong(words) => Problem::from(format!("{name}: {words}")),
-            too_new @ Problem::TooNew(..) => too_new,
-        })?;
+        check_property(rule, value).map_err(|problem| problem.at(name))?;
     }
     if disk.contains_key("physical_disks") && !disk.contains_key("controller") {
         return Err("physical_disks needs controller as well".into());

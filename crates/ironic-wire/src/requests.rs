@@ -308,10 +308,7 @@ pub fn parse_events(body: &[u8]) -> Result<usize, WireError> {
         }
         let count = events.len();
         for (index, event) in events.into_iter().enumerate() {
-            check_event(event).map_err(|problem| match problem {
-                Problem::Wrong(words) => Problem::from(format!("event {index}: {words}")),
-                too_new @ Problem::TooNew(..) => too_new,
-            })?;
+            check_event(event).map_err(|problem| problem.at(format_args!("event {index}")))?;
         }
         Ok(count)
     })

@@ -77,14 +77,11 @@ fn each<T>(
 ) -> Result<Vec<T>, Problem> {
     let items = array(value)?;
     if items.len() < at_least {
-        return Err("at least one step is needed".into());
+        return Err("[] is too short; at least one step is needed".into());
     }
     let mut steps = Vec::with_capacity(items.len());
     for (index, item) in items.into_iter().enumerate() {
-        let at = |problem: Problem| match problem {
-            Problem::Wrong(words) => Problem::from(format!("step {index}: {words}")),
-            too_new @ Problem::TooNew(..) => too_new,
-        };
+        let at = |problem: Problem| problem.at(format_args!("step {index}"));
         let Value::Object(mut members) = item else {
             return Err(at(expected("an object", &item)));
         };
@@ -110,7 +107,7 @@ fn name(members: &mut Map<String, Value>) -> Result<String, Problem> {
 fn args(members: &mut Map<String, Value>, required: bool) -> Result<JsonObject, Problem> {
     match members.remove("args") {
         Some(Value::Object(args)) => Ok(args.into()),
-        Some(other) => Err(format!("args: {}", words(expected("an object", &other))).into()),
+        Some(other) => Err(expected("an object", &other).at("args")),
         None if required => Err("args is missing".into()),
         None => Ok(JsonObject::empty()),
     }
@@ -137,12 +134,6 @@ fn no_duplicates<'a>(steps: impl Iterator<Item = (&'a str, &'a str)>) -> Result<
     match seen.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(format!("duplicate step {}.{}", pair[0].0, excerpt(pair[0].1)).into()),
         None => Ok(()),
-    }
-}
-
-fn words(problem: Problem) -> String {
-    match problem {
-        Problem::Wrong(words) | Problem::TooNew(words, _) => words.into_owned(),
     }
 }
 

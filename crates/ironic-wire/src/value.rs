@@ -23,6 +23,8 @@ pub(crate) const SHORT_TEXT: usize = 255;
 pub enum Problem {
     /// It is wrong.
     Wrong(Cow<'static, str>),
+    /// It is this text, and should be a UUID.
+    NotUuid(String),
     /// It uses something of a later microversion: what, and which.
     TooNew(Cow<'static, str>, u16),
 }
@@ -33,7 +35,27 @@ impl Problem {
     pub fn in_field(self, field: &str) -> WireError {
         match self {
             Self::Wrong(problem) => WireError::invalid_field(field, &problem),
+            // Clients know these words.
+            Self::NotUuid(text) => {
+                WireError::invalid(format!("Expected UUID for {field}: '{text}'"))
+            }
             Self::TooNew(what, since) => WireError::too_new(&what, since),
+        }
+    }
+
+    /// The same problem, at a place within the value.
+    pub(crate) fn at(self, place: impl std::fmt::Display) -> Self {
+        match self {
+            Self::TooNew(..) => self,
+            Self::Wrong(_) | Self::NotUuid(_) => format!("{place}: {}", self.words()).into(),
+        }
+    }
+
+    /// What is wrong, without the field it is in.
+    pub(crate) fn words(self) -> String {
+        match self {
+            Self::Wrong(words) | Self::TooNew(words, _) => words.into_owned(),
+            Self::NotUuid(text) => format!("expected a UUID, got '{text}'"),
         }
     }
 }
@@ -55,7 +77,7 @@ pub(crate) fn text(value: Value, longest: usize) -> Result<Option<String>, Probl
     match value {
         Value::Null => Ok(None),
         Value::String(text) if fits(&text, longest) => Ok(Some(text)),
-        Value::String(_) => Err(format!("longer than {longest} characters").into()),
+        Value::String(text) => Err(too_long(&text, longest)),
         other => Err(expected("a string or null", &other)),
     }
 }
@@ -66,7 +88,7 @@ pub(crate) fn mandatory_text(value: Value, longest: usize) -> Result<String, Pro
         Value::Null => Err("it is mandatory and cannot be null or removed".into()),
         Value::String(text) if text.is_empty() => Err("it must not be empty".into()),
         Value::String(text) if fits(&text, longest) => Ok(text),
-        Value::String(_) => Err(format!("longer than {longest} characters").into()),
+        Value::String(text) => Err(too_long(&text, longest)),
         other => Err(expected("a string", &other)),
     }
 }
@@ -129,6 +151,11 @@ pub(crate) fn texts(value: Value) -> Result<Vec<String>, Problem> {
     array(value)?.into_iter().map(|item| mandatory_text(item, SHORT_TEXT)).collect()
 }
 
+/// Clients know the words "is too long".
+fn too_long(text: &str, longest: usize) -> Problem {
+    format!("'{}' is too long; it may have {longest} characters", excerpt(text)).into()
+}
+
 /// A UUID or null.
 pub(crate) fn uuid(value: &Value) -> Result<Option<Uuid>, Problem> {
     match value {
@@ -140,7 +167,7 @@ pub(crate) fn uuid(value: &Value) -> Result<Option<Uuid>, Problem> {
 
 /// A UUID in text.
 pub(crate) fn uuid_from_text(text: &str) -> Result<Uuid, Problem> {
-    Uuid::try_parse(text).map_err(|_| format!("expected a UUID, got '{}'", excerpt(text)).into())
+    Uuid::try_parse(text).map_err(|_| Problem::NotUuid(excerpt(text).to_string()))
 }
 
 /// A UUID.

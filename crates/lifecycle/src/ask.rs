@@ -8,7 +8,7 @@ use node_model::{
 use uuid::Uuid;
 
 use crate::enter::{Chore, Ledger, enter};
-use crate::record::fail;
+use crate::record::{fail, fast_track, forget_agent};
 use crate::steps::{StepError, check_requested, merge_deploy_steps};
 use crate::transitions::{Rest, next_state, rest};
 use crate::{Failure, Settings};
@@ -195,7 +195,7 @@ pub fn ask(
         | Verb::Adopt
         | Verb::Rescue
         | Verb::Unrescue
-        | Verb::Service => begin(node, request, now, &mut ledger),
+        | Verb::Service => begin(node, request, settings, now, &mut ledger),
     }
     node.due_at = node.work.is_some().then_some(now);
     Ok(ledger)
@@ -246,7 +246,7 @@ const fn kind_of(verb: Verb) -> Option<WorkKind> {
     }
 }
 
-fn begin(node: &mut Node, request: &Ask, now: Timestamp, ledger: &mut Ledger) {
+fn begin(node: &mut Node, request: &Ask, settings: &Settings, now: Timestamp, ledger: &mut Ledger) {
     let Some(kind) = kind_of(request.verb) else { return };
     let requested = match kind.flow() {
         Some(StepFlow::Deploy) => merge_deploy_steps(&[&request.steps, &request.template_steps]),
@@ -258,8 +258,9 @@ fn begin(node: &mut Node, request: &Ask, now: Timestamp, ledger: &mut Ledger) {
         ledger.info(flow_started(flow), format!("{kind} started"), None);
     }
     enter(node, event_of(request.verb), "asked for", now, ledger);
-    if kind == WorkKind::TearDown {
-        node.agent.url = None;
+    // An agent left over from an earlier job is not believed, unless it may be reused.
+    if kind == WorkKind::TearDown || !fast_track(node, settings) {
+        forget_agent(node, ledger);
     }
 }
 

@@ -11,7 +11,10 @@ use node_model::{
 };
 
 use crate::enter::{Ledger, enter};
-use crate::record::{await_callback, fail, finish_clean_up, flow_ended, next_stage, next_step};
+use crate::record::{
+    await_callback, fail, fast_track, finish_clean_up, flow_ended, forget_agent, next_stage,
+    next_step,
+};
 use crate::steps::Reserved;
 use crate::transitions::{Rest, rest};
 use crate::{Action, Decision, Failure, Next, Settings};
@@ -28,7 +31,7 @@ pub fn settle(node: &mut Node, settings: &Settings, now: Timestamp, ledger: &mut
                 node.due_at = Some(now);
                 return Next::Act(action);
             }
-            Decision::Enter { event, why } => transition(node, event, why, now, ledger),
+            Decision::Enter { event, why } => transition(node, event, why, settings, now, ledger),
             Decision::NextStage => {
                 if let Some(work) = &mut node.work {
                     next_stage(work, now);
@@ -72,6 +75,7 @@ fn transition(
     node: &mut Node,
     event: Event,
     why: &'static str,
+    settings: &Settings,
     now: Timestamp,
     ledger: &mut Ledger,
 ) {
@@ -80,6 +84,9 @@ fn transition(
         return;
     }
     let Some(mut work) = node.work.take() else { return };
+    if !fast_track(node, settings) {
+        forget_agent(node, ledger);
+    }
     if let Some(flow) = work.kind.flow() {
         let took = i64::try_from(now.since(work.started_at).as_secs()).ok();
         ledger.info(flow_ended(flow), format!("{} ended", work.kind), took);

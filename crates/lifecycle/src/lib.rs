@@ -31,7 +31,7 @@ pub use diagram::diagram;
 pub use enter::{Chore, HistoryLine, Ledger};
 pub use explain::{Explanation, explain};
 pub use power::{PowerRefusal, SyncVerdict, ask_power, power_sync};
-pub use record::{hear_agent, hear_inspection_data, record};
+pub use record::{fast_track, hear_agent, hear_inspection_data, record};
 pub use settings::Settings;
 pub use steps::{Reserved, StepError, check_requested, merge_deploy_steps, order_steps};
 pub use transitions::{

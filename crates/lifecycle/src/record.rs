@@ -6,6 +6,8 @@ use node_model::{
     StepFlow, StepOffer, Timestamp, Wait, WaitReason, Work, WorkKind,
 };
 
+use serde_json::Value;
+
 use crate::enter::{Chore, Ledger, enter};
 use crate::steps::{check_requested, merge_deploy_steps, order_steps};
 use crate::transitions::{Rest, rest};
@@ -159,6 +161,18 @@ fn planned(
         | WorkKind::Unrescue
         | WorkKind::Adopt => Vec::new(),
     })
+}
+
+/// Whether agents may stay on this machine between jobs, to be reused by the next.
+#[must_use]
+pub fn fast_track(node: &Node, settings: &Settings) -> bool {
+    match node.driver_info.get("fast_track") {
+        Some(Value::Bool(on)) => on,
+        Some(Value::String(text)) => {
+            matches!(text.to_ascii_lowercase().as_str(), "true" | "1" | "yes" | "on" | "t" | "y")
+        }
+        _ => settings.fast_track,
+    }
 }
 
 /// Something ended well: go on with the next step or stage.

@@ -300,8 +300,9 @@ fn manual_clean_with_reserved_steps() {
 #[test]
 fn after_unhold_a_listening_agent_is_waited_for() {
     let mut bench = Bench::new(ProvisionState::Manageable);
+    bench.ask(Verb::Clean, &[step("deploy", "hold", 0)]);
     bench.node.agent.url = Some("https://192.0.2.1:9999".to_owned());
-    bench.ask(Verb::Clean, &[step("deploy", "hold", 0)]).ask(Verb::Unhold, &[]).heartbeat();
+    bench.ask(Verb::Unhold, &[]).heartbeat();
     check(
         &bench,
         expect![[r#"
