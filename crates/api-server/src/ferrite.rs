@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What Ferrite knows about a node and Ironic's API has no place for: what a verb would do and what
+//! stands in its way, what the node waits for, and its measurements.
+
+use conductor::{ProvisionRequest, SensorStatus};
+use ironic_wire::WireError;
+use node_model::{Verb, Wait};
+use serde_json::{Value, json};
+
+use crate::call::Call;
+use crate::handler;
+use crate::kept;
+use crate::nodes::reach::node_id;
+use crate::refusal::Refusal;
+use crate::reply::Reply;
+use crate::routes::{Route, UNVERSIONED};
+
+pub(crate) const ROUTES: &[Route] = &[
+    Route::get(
+        "/v1/ferrite/nodes/{node}/explain",
+        "Say what a verb would do to a node, and what stands in its way",
+        handler!(explain),
+    )
+    .since(UNVERSIONED)
+    .query(&["target"]),
+    Route::get("/v1/ferrite/nodes/{node}/sensors", "Read a node's measurements", handler!(sensors))
+        .since(UNVERSIONED),
+];
+
+async fn explain(call: Call) -> Result<Reply, Refusal> {
+    kept::only_query(&call, &["target"])?;
+    let Some(target) = call.query_value("target") else {
+        return Err(WireError::missing("target").into());
+    };
+    let Ok(verb) = target.parse::<Verb>() else {
+        let verbs: Vec<&str> = Verb::ALL.iter().map(|verb| verb.as_str()).collect();
+        let problem = format!("it must be one of {}", verbs.join(", "));
+        return Err(WireError::invalid_field("target", &problem).into());
+    };
+    let id = node_id(&call).await?;
+    let request = ProvisionRequest::plain(verb, call.actor());
+    let explanation = call.app.conductor.explain(id, request).await?;
+    let body = json!({
+        "target": verb.as_str(),
+        "possible": explanation.possible,
+        "obstacles": explanation.obstacles,
+        "plan": explanation.plan,
+        "ends_in": explanation.ends_in,
+        "waiting": explanation.waiting.map(waiting),
+    });
+    Ok(Reply::ok(body.to_string().into_bytes()))
+}
+
+/// What a node waits for, and until when; `until` is null if only an event ends the wait.
+fn waiting(wait: Wait) -> Value {
+    json!({
+        "why": wait.why.as_str(),
+        "until": wait.until.moment().map(|moment| moment.to_string()),
+        "state": wait.state.as_str(),
+    })
+}
+
+async fn sensors(call: Call) -> Result<Reply, Refusal> {
+    kept::only_query(&call, &[])?;
+    let id = node_id(&call).await?;
+    let sensors = call.app.conductor.sensors(id).await?;
+    let rows: Vec<Value> = sensors
+        .iter()
+        .map(|sensor| {
+            let health = match sensor.status {
+                SensorStatus::Enabled(health) => Some(health.as_str()),
+                SensorStatus::Absent => None,
+            };
+            json!({
+                "name": sensor.name,
+                "kind": sensor.kind.as_str(),
+                "reading": sensor.reading,
+                "unit": sensor.unit,
+                "present": health.is_some(),
+                "health": health,
+            })
+        })
+        .collect();
+    Ok(Reply::ok(json!({"sensors": rows}).to_string().into_bytes()))
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! When which field of a node may be changed.
+
+use ironic_wire::{ApiVersion, Drafted, Patch, WireError};
+use lifecycle::{reconfigure_allowed, update_allowed};
+use node_model::{InterfaceKind, Node, ProvisionState};
+use store::Reader;
+
+use crate::refusal::Refusal;
+
+/// Since then a node under inspection cannot be changed.
+const INSPECTION_LOCKS_SINCE: u16 = 39;
+/// Since then a node can be taken out of its chassis.
+const LEAVE_CHASSIS_SINCE: u16 = 25;
+
+/// Refuses with 409 while the node is on its way somewhere.
+pub(super) fn check_state(
+    node: &Node,
+    patch: &Patch,
+    version: ApiVersion,
+) -> Result<(), WireError> {
+    // A broken machine may always be taken away from its instance.
+    if node.maintenance && patch.only_removes("instance_uuid") {
+        return Ok(());
+    }
+    if node.target_provision_state.is_some() && !update_allowed(node.provision_state) {
+        return Err(WireError::conflict(format!(
+            "Node {} can not be updated while a state transition is in progress: it is {} on its \
+             way to {}.",
+            node.label(),
+            node.provision_state,
+            node.target_provision_state.map_or("nowhere", ProvisionState::as_str),
+        )));
+    }
+    if node.provision_state == ProvisionState::Inspecting && version.has(INSPECTION_LOCKS_SINCE) {
+        return Err(WireError::conflict(format!(
+            "Cannot update node {} while it is in state {}.",
+            node.label(),
+            node.provision_state
+        )));
+    }
+    Ok(())
+}
+
+/// The owner of a machine that was allocated to an owner stays.
+pub(super) fn check_owner(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    patch: &Patch,
+) -> Result<(), Refusal> {
+    let Some(allocation) = node.allocation_id.filter(|_| patch.touches("owner")) else {
+        return Ok(());
+    };
+    match reader.get(allocation)? {
+        Some(allocation) if allocation.owner.is_some() => Err(WireError::conflict(format!(
+            "Cannot update the owner of node {} while allocation {} holds it, which has an owner.",
+            node.label(),
+            allocation.id
+        ))
+        .into()),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The rules between the node as it is and as it shall be.
+pub(super) fn check(
+    before: &Node,
+    drafted: &Drafted<Node>,
+    version: ApiVersion,
+) -> Result<(), WireError> {
+    let after = &drafted.draft.node;
+    if before.chassis_id.is_some()
+        && after.chassis_id.is_none()
+        && !version.has(LEAVE_CHASSIS_SINCE)
+    {
+        return Err(WireError::too_new("removing chassis_uuid", LEAVE_CHASSIS_SINCE));
+    }
+    if drafted.has("driver") && before.console_enabled {
+        return Err(WireError::conflict(format!(
+            "Node {} can not have its driver updated while its console is on, because the new \
+             driver could not stop it. Stop the console first.",
+            before.label()
+        )));
+    }
+    check_marks(before, drafted)?;
+    check_interfaces(before, drafted)?;
+    check_instance(before, drafted)?;
+    if drafted.has("resource_class")
+        && before.resource_class.is_some()
+        && !reconfigure_allowed(before.provision_state)
+    {
+        return Err(not_in_this_state(before, "resource_class", ""));
+    }
+    Ok(())
+}
+
+/// The field of a node that names the implementation of `kind`.
+pub(super) const fn field_of(kind: InterfaceKind) -> &'static str {
+    match kind {
+        InterfaceKind::Bios => "bios_interface",
+        InterfaceKind::Boot => "boot_interface",
+        InterfaceKind::Console => "console_interface",
+        InterfaceKind::Deploy => "deploy_interface",
+        InterfaceKind::Firmware => "firmware_interface",
+        InterfaceKind::Inspect => "inspect_interface",
+        InterfaceKind::Management => "management_interface",
+        InterfaceKind::Network => "network_interface",
+        InterfaceKind::Power => "power_interface",
+        InterfaceKind::Raid => "raid_interface",
+        InterfaceKind::Rescue => "rescue_interface",
+        InterfaceKind::Storage => "storage_interface",
+        InterfaceKind::Vendor => "vendor_interface",
+    }
+}
+
+/// `protected` and `retired` have states they can be set in.
+fn check_marks(before: &Node, drafted: &Drafted<Node>) -> Result<(), WireError> {
+    let after = &drafted.draft.node;
+    let in_use = matches!(before.provision_state, ProvisionState::Active | ProvisionState::Rescue);
+    if drafted.has("protected") && after.protected && !in_use {
+        return Err(WireError::conflict(format!(
+            "Node {} can only be made protected in state active or rescue; it is in state {}.",
+            before.label(),
+            before.provision_state
+        )));
+    }
+    let available = before.provision_state == ProvisionState::Available;
+    if drafted.has("retired") && after.retired && available {
+        return Err(WireError::conflict(format!(
+            "Node {} can not be retired while it is available: it could be chosen at any moment. \
+             Bring it to manageable first.",
+            before.label()
+        )));
+    }
+    Ok(())
+}
+
+fn check_interfaces(before: &Node, drafted: &Drafted<Node>) -> Result<(), WireError> {
+    // Maintenance counts as the same patch leaves it.
+    if drafted.draft.node.maintenance || reconfigure_allowed(before.provision_state) {
+        return Ok(());
+    }
+    let changed = InterfaceKind::ALL.iter().map(|kind| field_of(*kind)).find(|f| drafted.has(f));
+    match changed {
+        None => Ok(()),
+        Some(field) => Err(not_in_this_state(before, field, " or in maintenance")),
+    }
+}
+
+fn check_instance(before: &Node, drafted: &Drafted<Node>) -> Result<(), WireError> {
+    if !drafted.has("instance_uuid") {
+        return Ok(());
+    }
+    match (before.instance_uuid, drafted.draft.node.instance_uuid) {
+        (Some(instance), Some(_)) => {
+            Err(WireError::node_associated(&before.id.to_string(), &instance.to_string()))
+        }
+        (Some(_), None)
+            if before.allocation_id.is_some()
+                && !before.maintenance
+                && !reconfigure_allowed(before.provision_state) =>
+        {
+            Err(not_in_this_state(before, "instance_uuid of an allocation", " or in maintenance"))
+        }
+        (Some(_) | None, None) | (None, Some(_)) => Ok(()),
+    }
+}
+
+fn not_in_this_state(node: &Node, field: &str, or: &str) -> WireError {
+    let allowed: Vec<&str> = ProvisionState::ALL
+        .iter()
+        .filter(|state| reconfigure_allowed(**state))
+        .map(|state| state.as_str())
+        .collect();
+    WireError::conflict(format!(
+        "Node {} can not have {field} updated unless it is in one of the states {}{or}; it is in \
+         state {}.",
+        node.label(),
+        allowed.join(", "),
+        node.provision_state
+    ))
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A node's console: whether it is on, and how to reach it.
+
+use http::Method;
+use ironic_wire::{JsonWriter, parse_console};
+
+use super::reach::{free_node, node_id, to_the_end};
+use crate::call::Call;
+use crate::handler;
+use crate::kept;
+use crate::refusal::Refusal;
+use crate::reply::Reply;
+use crate::routes::Route;
+
+const CONSOLE: &str = "/v1/nodes/{node}/states/console";
+
+pub(crate) const ROUTES: &[Route] = &[
+    Route::get(CONSOLE, "Show how to reach a node's console", handler!(show)),
+    Route::new(Method::PUT, CONSOLE, "Switch a node's console", handler!(set)),
+];
+
+async fn show(call: Call) -> Result<Reply, Refusal> {
+    kept::only_query(&call, &[])?;
+    let id = node_id(&call).await?;
+    let console = call.app.conductor.console(id).await?;
+    let mut body = JsonWriter::with_capacity(128);
+    body.begin_object();
+    body.key("console_enabled");
+    body.boolean(console.enabled);
+    body.key("console_info");
+    match console.info {
+        None => body.null(),
+        Some(info) => {
+            body.begin_object();
+            body.key("type");
+            body.string(info.kind);
+            body.key("url");
+            body.string(&info.url);
+            body.end_object();
+        }
+    }
+    body.end_object();
+    Ok(Reply::ok(body.into_bytes()))
+}
+
+async fn set(call: Call) -> Result<Reply, Refusal> {
+    kept::only_query(&call, &[])?;
+    let on = parse_console(&call.body)?;
+    let node = free_node(&call).await?;
+    let conductor = call.app.conductor.clone();
+    to_the_end(async move { conductor.set_console(node.id, on).await }).await?;
+    let location = call.link(&format!("nodes/{}/states/console", call.param("node")));
+    Ok(Reply::accepted().with_location(&location))
+}

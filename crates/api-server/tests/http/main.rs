@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The API over real sockets: what a client sees, request by request.
+
+// Helpers of tests may unwrap as tests do.
+#![cfg(test)]
+
+mod agent;
+mod allocations;
+mod auth;
+mod belongings;
+mod drivers;
+mod event_stream;
+mod fixture;
+mod hardware;
+mod health;
+mod hostile;
+mod lab;
+mod limits;
+mod negotiation;
+mod node_changes;
+mod node_parts;
+mod nodes;
+mod nonsense;
+mod odd_values;
+mod refusals;
+mod resources;
+mod routing;
+mod verbs;
