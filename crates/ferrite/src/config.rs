@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The configuration: one TOML file, every key of which can also be set as `FERRITE_SECTION__KEY`.
+//!
+//! The page `docs/configuration.md` is made from these structs and those of the other crates.
+
+#[cfg(test)]
+mod reference;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use api_server::{ApiConfig, AuthStrategy, BodyLimits};
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+/// Everything that can be configured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    /// Where the database, the key file and the user file are.
+    pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) api: ApiSection,
+    pub(crate) database: DatabaseSection,
+    pub(crate) conductor: conductor::Settings,
+    pub(crate) lifecycle: lifecycle::Settings,
+    pub(crate) drivers: bmc_drivers::DriverSettings,
+    pub(crate) inspection: InspectionSection,
+    pub(crate) log: LogSection,
+}
+
+/// The HTTP API.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ApiSection {
+    /// Address and port to listen on.
+    pub(crate) listen: SocketAddr,
+    /// How callers prove who they are: `none`, `basic`, or `auto`, which is `none` when only this
+    /// machine can reach the API and `basic` otherwise.
+    pub(crate) auth: Auth,
+    /// The htpasswd file for `basic`; by default `htpasswd` in the data directory.
+    pub(crate) htpasswd_file: Option<PathBuf>,
+    /// The address clients know this API by; by default what each request calls it.
+    pub(crate) public_endpoint: Option<String>,
+    /// Believe `X-Forwarded-Proto`. Only safe behind a proxy that always sets it.
+    pub(crate) trust_forwarded_headers: bool,
+    /// Show `/metrics` to callers who have not signed in.
+    pub(crate) public_metrics: bool,
+    /// The most entries in one page of a list.
+    pub(crate) max_limit: u32,
+    /// The largest request body, in KiB.
+    pub(crate) max_json_body_size: usize,
+    /// The largest body of a provision request, which may carry a config drive, in KiB.
+    pub(crate) max_json_body_size_provision: usize,
+    /// The largest inspection report, in KiB.
+    pub(crate) max_json_body_size_inspection: usize,
+    /// The most connections served at once.
+    pub(crate) max_connections: usize,
+    /// Seconds an idle connection is kept.
+    pub(crate) idle_timeout: u64,
+}
+
+/// How callers prove who they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Auth {
+    /// `none` on loopback, `basic` elsewhere.
+    Auto,
+    /// Everybody may do everything.
+    None,
+    /// HTTP basic authentication against an htpasswd file.
+    Basic,
+}
+
+/// The database.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct DatabaseSection {
+    /// `sqlite:PATH`, `postgresql://user:password@host:port/database` or
+    /// `mysql://user:password@host:port/database`; by default SQLite in the data directory.
+    pub(crate) url: Option<String>,
+    /// Connections to a database server.
+    pub(crate) connections: usize,
+    /// How hard SQLite makes a commit: `full` survives loss of power, `normal` the end of the
+    /// process only.
+    pub(crate) synchronous: Synchronous,
+}
+
+/// How hard SQLite makes a commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Synchronous {
+    /// Survives loss of power.
+    Full,
+    /// Survives the end of the process.
+    Normal,
+}
+
+/// In-band inspection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct InspectionSection {
+    /// Hooks in the order they run; `$default_hooks` stands for the usual ones.
+    pub(crate) hooks: String,
+    /// For which network cards ports are created: `all`, `active`, `pxe` or `disabled`.
+    pub(crate) add_ports: inspection::AddPorts,
+    /// Which existing ports stay after inspection: `all`, `present` or `added`.
+    pub(crate) keep_ports: inspection::KeepPorts,
+    /// Let `pxe_enabled` of existing ports follow what the machine really booted from.
+    pub(crate) update_pxe_enabled: bool,
+    /// Leave a GiB of the root disk out of `local_gb`, for partitioning.
+    pub(crate) disk_partitioning_spacing: bool,
+}
+
+/// Logging to standard error.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct LogSection {
+    /// What is logged, such as `info` or `info,conductor=debug`.
+    pub(crate) level: String,
+    /// One JSON object per line instead of text.
+    pub(crate) json: bool,
+}
+
+impl Default for ApiSection {
+    fn default() -> Self {
+        let api = ApiConfig::default();
+        Self {
+            listen: api.listen,
+            auth: Auth::Auto,
+            htpasswd_file: None,
+            public_endpoint: None,
+            trust_forwarded_headers: api.trust_forwarded_headers,
+            public_metrics: api.public_metrics,
+            max_limit: api.max_limit,
+            max_json_body_size: api.body_limits.small / 1024,
+            max_json_body_size_provision: api.body_limits.provision / 1024,
+            max_json_body_size_inspection: api.body_limits.inspection / 1024,
+            max_connections: api.max_connections,
+            idle_timeout: api.idle_timeout.as_secs(),
+        }
+    }
+}
+
+impl Default for DatabaseSection {
+    fn default() -> Self {
+        Self { url: None, connections: 8, synchronous: Synchronous::Full }
+    }
+}
+
+impl Default for InspectionSection {
+    fn default() -> Self {
+        let settings = inspection::Settings::default();
+        Self {
+            hooks: "$default_hooks".to_owned(),
+            add_ports: settings.add_ports,
+            keep_ports: settings.keep_ports,
+            update_pxe_enabled: settings.update_pxe_enabled,
+            disk_partitioning_spacing: settings.disk_partitioning_spacing,
+        }
+    }
+}
+
+impl Default for LogSection {
+    fn default() -> Self {
+        Self { level: "info".to_owned(), json: false }
+    }
+}
+
+impl Config {
+    /// Reads the file, if there is one, and lays the environment over it.
+    pub(crate) fn load(
+        file: Option<&Path>,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> anyhow::Result<Self> {
+        let mut table = match file {
+            None => Table::new(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+                text.parse::<Table>()
+                    .with_context(|| format!("{} is not valid TOML", path.display()))?
+            }
+        };
+        for (name, text) in environment {
+            if let Some(key) = name.strip_prefix("FERRITE_") {
+                overlay(&mut table, key, &text);
+            }
+        }
+        Value::Table(table).try_into().context("the configuration has a mistake")
+    }
+
+    /// The settings of the API. `data_dir` is where the user file is unless it is named.
+    pub(crate) fn api(&self, data_dir: &Path) -> ApiConfig {
+        const KIB: usize = 1024;
+        let api = &self.api;
+        let basic = match api.auth {
+            Auth::None => false,
+            Auth::Basic => true,
+            Auth::Auto => !api.listen.ip().is_loopback(),
+        };
+        let file = api.htpasswd_file.clone().unwrap_or_else(|| data_dir.join("htpasswd"));
+        ApiConfig {
+            listen: api.listen,
+            auth: if basic { AuthStrategy::Basic { file } } else { AuthStrategy::None },
+            public_endpoint: api.public_endpoint.clone(),
+            trust_forwarded_headers: api.trust_forwarded_headers,
+            public_metrics: api.public_metrics,
+            max_limit: api.max_limit,
+            body_limits: BodyLimits {
+                small: api.max_json_body_size * KIB,
+                provision: api.max_json_body_size_provision * KIB,
+                inspection: api.max_json_body_size_inspection * KIB,
+            },
+            idle_timeout: Duration::from_secs(api.idle_timeout),
+            max_connections: api.max_connections,
+            conductor_timeout: Duration::from_secs(self.conductor.heartbeat_timeout),
+            ..ApiConfig::default()
+        }
+    }
+
+    /// The settings of the database.
+    pub(crate) fn store(&self, data_dir: &Path) -> store::Settings {
+        store::Settings {
+            url: self.database.url.clone(),
+            connections: self.database.connections,
+            synchronous: match self.database.synchronous {
+                Synchronous::Full => store::Synchronous::Full,
+                Synchronous::Normal => store::Synchronous::Normal,
+            },
+            ..store::Settings::in_dir(data_dir)
+        }
+    }
+
+    /// The settings of inspection.
+    pub(crate) fn inspection(&self) -> anyhow::Result<inspection::Settings> {
+        let section = &self.inspection;
+        Ok(inspection::Settings {
+            hooks: inspection::parse_hooks(&section.hooks).context("inspection.hooks")?,
+            add_ports: section.add_ports,
+            keep_ports: section.keep_ports,
+            update_pxe_enabled: section.update_pxe_enabled,
+            disk_partitioning_spacing: section.disk_partitioning_spacing,
+            ..inspection::Settings::default()
+        })
+    }
+
+    /// Where data are kept: as configured, else where this system keeps the data of programs.
+    pub(crate) fn data_dir(&self) -> anyhow::Result<PathBuf> {
+        if let Some(configured) = &self.data_dir {
+            return Ok(configured.clone());
+        }
+        if let Some(data) = std::env::var_os("XDG_DATA_HOME").filter(|data| !data.is_empty()) {
+            return Ok(PathBuf::from(data).join("ferrite"));
+        }
+        match std::env::var_os("HOME").filter(|home| !home.is_empty()) {
+            Some(home) => Ok(PathBuf::from(home).join(".local/share/ferrite")),
+            None => bail!("there is no HOME to keep data in; give --data-dir"),
+        }
+    }
+}
+
+/// Sets `SECTION__KEY` (or just `KEY`) in the table. The text is taken as TOML if it is a value,
+/// else as a string, so that neither numbers nor words need quotes.
+fn overlay(table: &mut Table, key: &str, text: &str) {
+    let path: Vec<String> = key.split("__").map(str::to_lowercase).collect();
+    // `FERRITE_TEST_…` and the like are for others: a top-level key is `data_dir` only.
+    if path.len() == 1 && path[0] != "data_dir" {
+        return;
+    }
+    let value = format!("v = {text}")
+        .parse::<Table>()
+        .ok()
+        .and_then(|mut parsed| parsed.remove("v"))
+        .unwrap_or_else(|| Value::String(text.to_owned()));
+    let mut place = table;
+    let (last, sections) = match path.split_last() {
+        Some(split) => split,
+        None => return,
+    };
+    for section in sections {
+        let entry = place.entry(section.clone()).or_insert_with(|| Value::Table(Table::new()));
+        let Value::Table(inner) = entry else { return };
+        place = inner;
+    }
+    place.insert(last.clone(), value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(environment: &[(&str, &str)]) -> anyhow::Result<Config> {
+        let pairs: Vec<(String, String)> = environment
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+            .collect();
+        Config::load(None, pairs.into_iter())
+    }
+
+    #[test]
+    fn everything_has_a_default() {
+        let config = load(&[]).unwrap();
+        assert_eq!(config.api.listen.to_string(), "127.0.0.1:6385");
+        assert_eq!(config.api(Path::new("d")).auth, AuthStrategy::None);
+        config.inspection().unwrap();
+    }
+
+    #[test]
+    fn the_environment_sets_any_key() {
+        let config = load(&[
+            ("FERRITE_API__LISTEN", "0.0.0.0:80"),
+            ("FERRITE_API__MAX_LIMIT", "10"),
+            ("FERRITE_LIFECYCLE__AUTOMATED_CLEAN", "false"),
+            ("FERRITE_DRIVERS__FAKE__POWER_DELAY", "\"1,2\""),
+            ("FERRITE_DATA_DIR", "/srv/ferrite"),
+            ("FERRITE_TEST_SERVERS", "required"),
+            ("PATH", "ignored"),
+        ])
+        .unwrap();
+        assert_eq!(config.api.max_limit, 10);
+        assert!(!config.lifecycle.automated_clean);
+        assert_eq!(config.drivers.fake.power_delay, "1,2");
+        assert_eq!(config.data_dir().unwrap(), Path::new("/srv/ferrite"));
+    }
+
+    #[test]
+    fn an_api_that_others_can_reach_asks_for_a_password() {
+        let config = load(&[("FERRITE_API__LISTEN", "[::]:6385")]).unwrap();
+        let AuthStrategy::Basic { file } = config.api(Path::new("d")).auth else {
+            panic!("nobody is asked");
+        };
+        assert_eq!(file, Path::new("d/htpasswd"));
+    }
+
+    #[test]
+    fn a_mistake_is_named() {
+        let error = load(&[("FERRITE_API__LISTN", "x")]).unwrap_err();
+        assert!(format!("{error:#}").contains("listn"), "{error:#}");
+        let error = load(&[("FERRITE_API__MAX_LIMIT", "many")]).unwrap_err();
+        assert!(
+            format!("{error:#}").contains("max_limit") || format!("{error:#}").contains("many")
+        );
+    }
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The `ferrite` program: bare-metal provisioning in one process.
+
+mod config;
+mod serve;
+mod telemetry;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Bare-metal provisioning in one program, wire-compatible with OpenStack Ironic.
+#[derive(Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the API and the conductor.
+    Serve(serve::ServeArguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.command {
+        Command::Serve(arguments) => serve::serve(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// One line that says what is wrong, with its causes.
+#[expect(clippy::print_stderr, reason = "this is where the program speaks to its user")]
+fn complain(error: &anyhow::Error) {
+    let mut causes: Vec<String> = Vec::new();
+    for cause in error.chain().map(ToString::to_string) {
+        // Some errors tell their cause themselves: it is not repeated.
+        if causes.last().is_none_or(|told| !told.contains(&cause)) {
+            causes.push(cause.replace('\n', " "));
+        }
+    }
+    eprintln!("ferrite: {}", causes.join(": "));
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ferrite serve`: wires store, conductor and API together, and takes them down in order.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use api_server::{App, AppParts, Authenticator, Metrics, Server};
+use bmc_drivers::Registry;
+use clap::Args;
+use conductor::Conductor;
+use node_model::Timestamp;
+use store::{Clock, Store};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{Auth, Config};
+use crate::telemetry;
+
+/// How long work in flight may go on when the program is asked to stop. What is not finished by
+/// then goes on at the next start.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Options of `ferrite serve`. They win over the configuration.
+#[derive(Args, Debug)]
+pub(crate) struct ServeArguments {
+    /// The configuration file (TOML).
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where the database, the key file and the user file are.
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Address and port of the API.
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    /// How callers prove who they are.
+    #[arg(long)]
+    auth: Option<Auth>,
+    /// The database, such as postgresql://user:password@host/ferrite.
+    #[arg(long, value_name = "URL")]
+    database: Option<String>,
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
+    let mut config = Config::load(arguments.config.as_deref(), std::env::vars())?;
+    if arguments.data_dir.is_some() {
+        config.data_dir.clone_from(&arguments.data_dir);
+    }
+    if let Some(listen) = arguments.listen {
+        config.api.listen = listen;
+    }
+    if let Some(auth) = arguments.auth {
+        config.api.auth = auth;
+    }
+    if arguments.database.is_some() {
+        config.database.url.clone_from(&arguments.database);
+    }
+    telemetry::start(&config.log)?;
+    let data_dir = config.data_dir()?;
+    prepare_data_dir(&data_dir)?;
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?
+        .block_on(run(config, &data_dir))
+}
+
+/// Makes the data directory, for our eyes only.
+fn prepare_data_dir(path: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(|| {
+        format!("cannot make the data directory {}; give another with --data-dir", path.display())
+    })
+}
+
+async fn run(config: Config, data_dir: &Path) -> anyhow::Result<()> {
+    let clock: Clock = Arc::new(now);
+    let store =
+        Store::open(&config.store(data_dir), clock.clone()).context("cannot open the database")?;
+    let registry = Registry::new(&config.drivers).context("the configuration of drivers")?;
+    let conductor = Conductor::new(
+        store.clone(),
+        registry,
+        config.conductor.host.clone().unwrap_or_else(machine_name),
+        config.conductor.clone(),
+        config.lifecycle.clone(),
+        config.inspection()?,
+        clock.clone(),
+    );
+    let api = config.api(data_dir);
+    let (authenticator, first_password) =
+        Authenticator::new(&api.auth).context("cannot prepare the user file")?;
+    let metrics = Metrics::new();
+    let counts = Box::new(telemetry::ConductorCounts(conductor.clone()));
+    metrics.register(|registry| registry.register_collector(counts));
+    let listen = api.listen;
+    let app = App::new(AppParts {
+        config: api,
+        store: store.clone(),
+        conductor: conductor.clone(),
+        clock,
+        authenticator,
+        metrics,
+        more_routes: Vec::new(),
+    })?;
+    let server = Server::bind(app)
+        .with_context(|| format!("cannot listen on {listen}; give another with --listen"))?;
+    let running = conductor.start().await.context("cannot start the conductor")?;
+    let server = server.spawn()?;
+    announce(server.address(), data_dir, first_password.as_ref());
+
+    wait_for_signal().await?;
+    tracing::info!("stopping");
+    server.stop().await;
+    running.stop(PATIENCE).await;
+    store.close();
+    Ok(())
+}
+
+/// The one line that says where we are, for people and for programs that start us.
+#[expect(clippy::print_stdout, reason = "this is where the program speaks to its user")]
+fn announce(
+    address: SocketAddr,
+    data_dir: &Path,
+    first_password: Option<&api_server::FirstPassword>,
+) {
+    if let Some(made) = first_password {
+        println!("user {}, password in {}", made.user, made.path.display());
+    }
+    println!("ferrite listening on http://{address} (data in {})", data_dir.display());
+}
+
+async fn wait_for_signal() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+fn machine_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "ferrite".to_owned() } else { name.to_owned() }
+}
