@@ -13,6 +13,7 @@
 mod act;
 mod agent;
 mod allocations;
+mod controls;
 mod error;
 mod handle;
 mod hardware;
@@ -36,9 +37,9 @@ pub use bmc_drivers::{
 
 pub use agent::{AgentConfig, Heartbeat, Lookup};
 pub use allocations::AllocationError;
+pub use controls::{BootSetting, ConsoleState, PassthruReply};
 pub use error::Error;
 pub use handle::{Conductor, Running, Tally};
-pub use hardware::{BootSetting, ConsoleState, PassthruReply};
 pub use inspect::InspectionReply;
 pub use ledger::write_ledger;
 pub use provision::ProvisionRequest;

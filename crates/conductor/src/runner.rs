@@ -6,18 +6,19 @@
 //! nothing of ours is written any more.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bmc_drivers::NodeChanges;
-use lifecycle::{Action, Ledger, Next, Outcome, record, settle};
+use lifecycle::{Action, Failure, Ledger, Next, Outcome, record, settle};
 use node_model::{Node, NodeId, Timestamp};
 use store::{Lease, Writer};
 
-use crate::act::{Done, act, chain};
+use crate::act::{Done, act, chain, step_offers};
 use crate::handle::Tally;
 use crate::ledger::write_ledger;
-use crate::sight::Sight;
+use crate::sight::{Belongings, Sight};
 use crate::{Conductor, hardware};
 
 /// Runs `node` until it rests or waits, and answers when it wants to be looked at next.
@@ -60,7 +61,8 @@ async fn run_until_rest(
         let (outcome, done) = holding(conductor, lease, act(conductor, &sight, &action)).await?;
         let took = started.elapsed();
         tell(conductor, &sight.node, &action, &outcome, took);
-        round = finish(conductor, lease, action, outcome, done, took).await?;
+        let belongings = Arc::clone(&sight.belongings);
+        round = finish(conductor, lease, belongings, action, outcome, done, took).await?;
     }
 }
 
@@ -74,7 +76,7 @@ async fn begin(conductor: &Conductor, id: NodeId) -> Result<Round, store::Error>
                 return Ok(Round::Rest(None));
             };
             let Some(node) = tx.get(id)? else { return Ok(Round::Rest(None)) };
-            decide(&conductor, tx, lease, node, Ledger::default())
+            decide(&conductor, tx, lease, node, None, Ledger::default())
         })
         .await
 }
@@ -83,6 +85,7 @@ async fn begin(conductor: &Conductor, id: NodeId) -> Result<Round, store::Error>
 async fn finish(
     conductor: &Conductor,
     lease: Lease,
+    belongings: Arc<Belongings>,
     action: Action,
     outcome: Outcome,
     done: Done,
@@ -102,7 +105,9 @@ async fn finish(
             }
             let ledger = record(&mut node, &action, &outcome, took_ms, &conductor.rules, now);
             hardware::power_follows(tx, &node, &action, &outcome, &conductor)?;
-            decide(&conductor, tx, lease, node, ledger)
+            // Inspection may just have made new ports.
+            let known = (action != Action::Inspect).then_some(&belongings);
+            decide(&conductor, tx, lease, node, known, ledger)
         })
         .await
 }
@@ -112,26 +117,36 @@ fn decide(
     tx: &mut Writer<'_>,
     lease: Lease,
     mut node: Node,
+    belongings: Option<&Arc<Belongings>>,
     mut ledger: Ledger,
 ) -> Result<Round, store::Error> {
     let now = tx.now();
-    let next = settle(&mut node, &conductor.rules, now, &mut ledger);
+    let mut next = settle(&mut node, &conductor.rules, now, &mut ledger);
+    // What a driver offers is known without asking the machine: no round is spent on it.
+    while let Next::Act(action @ Action::ListSteps(flow)) = &next {
+        let outcome = match conductor.registry.compose(&node) {
+            Ok(driver) => Outcome::Offers(step_offers(&driver, *flow)),
+            Err(error) => Outcome::Failed(Failure::new(chain(&error))),
+        };
+        let told = record(&mut node, action, &outcome, 0, &conductor.rules, now);
+        ledger.append(told);
+        next = settle(&mut node, &conductor.rules, now, &mut ledger);
+    }
     write_ledger(tx, &mut node, ledger, &conductor.actor(), &conductor.owner.hostname)?;
     tx.save_fenced(&mut node, &lease)?;
-    match next {
+    let due = match next {
         Next::Act(action) => {
-            let sight = Sight::of(tx, node)?;
-            Ok(Round::Act(lease, Box::new(sight), action))
+            let sight = match belongings {
+                Some(known) => Sight::again(tx, node, known)?,
+                None => Sight::of(tx, node)?,
+            };
+            return Ok(Round::Act(lease, Box::new(sight), action));
         }
-        Next::Wait(_, due) => {
-            tx.release(&lease)?;
-            Ok(Round::Rest(due))
-        }
-        Next::Rest => {
-            tx.release(&lease)?;
-            Ok(Round::Rest(None))
-        }
-    }
+        Next::Wait(_, due) => due,
+        Next::Rest => None,
+    };
+    tx.release(&lease)?;
+    Ok(Round::Rest(due))
 }
 
 /// Writes what a driver wants changed. Objects that may hold secrets are sealed again.

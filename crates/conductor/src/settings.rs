@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
+    /// The name of this process, unique among those that share a database; by default the name of
+    /// the machine.
+    pub host: Option<String>,
     /// Seconds between two looks at the same machine's power and health; 0 switches them off.
     pub sync_power_state_interval: u64,
     /// Seconds a BMC may take to answer such a look.
@@ -32,6 +35,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            host: None,
             sync_power_state_interval: 120,
             power_state_timeout: 60,
             heartbeat_interval: 10,

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node as drivers see it: composed driver, revealed secrets, ports and volumes.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use bmc_drivers::{Driver, Registry, Target};
 use node_model::{
     ConductorInfo, JsonObject, Node, NodeId, Port, Portgroup, Timestamp, VolumeConnector,
@@ -14,45 +17,76 @@ use crate::Error;
 /// Everything read about a node before a driver is called.
 pub(crate) struct Sight {
     pub(crate) node: Node,
+    pub(crate) belongings: Arc<Belongings>,
     driver_info: Map<String, Value>,
     instance_info: Map<String, Value>,
+    notes: JsonObject,
+}
+
+/// What belongs to a node. It seldom changes, so a job reads it again only now and then.
+pub(crate) struct Belongings {
     ports: Vec<Port>,
     portgroups: Vec<Portgroup>,
     volume_connectors: Vec<VolumeConnector>,
     volume_targets: Vec<VolumeTarget>,
-    notes: JsonObject,
+    read_at: Timestamp,
 }
+
+impl Belongings {
+    fn read(reader: &mut Reader<'_>, node: NodeId) -> Result<Self, store::Error> {
+        let id = Some(node);
+        let volumes = || VolumeFilter { node: id, ..VolumeFilter::default() };
+        Ok(Self {
+            ports: reader.collect(&Query {
+                filter: PortFilter { node: id, ..PortFilter::default() },
+                ..Query::default()
+            })?,
+            portgroups: reader.collect(&Query {
+                filter: PortgroupFilter { node: id, ..PortgroupFilter::default() },
+                ..Query::default()
+            })?,
+            volume_connectors: reader.collect(&Query { filter: volumes(), ..Query::default() })?,
+            volume_targets: reader.collect(&Query { filter: volumes(), ..Query::default() })?,
+            read_at: reader.now(),
+        })
+    }
+}
+
+/// How long what belongs to a node is believed to be as it was.
+const FRESH_FOR: Duration = Duration::from_secs(2);
 
 impl Sight {
     /// Reads what belongs to `node`.
     pub(crate) fn of(reader: &mut Reader<'_>, node: Node) -> Result<Self, store::Error> {
+        let belongings = Arc::new(Belongings::read(reader, node.id)?);
+        Self::with(reader, node, belongings)
+    }
+
+    /// Reads what belongs to `node`, unless that was done a moment ago.
+    pub(crate) fn again(
+        reader: &mut Reader<'_>,
+        node: Node,
+        before: &Arc<Belongings>,
+    ) -> Result<Self, store::Error> {
+        if reader.now().since(before.read_at) < FRESH_FOR {
+            Self::with(reader, node, Arc::clone(before))
+        } else {
+            Self::of(reader, node)
+        }
+    }
+
+    fn with(
+        reader: &mut Reader<'_>,
+        node: Node,
+        belongings: Arc<Belongings>,
+    ) -> Result<Self, store::Error> {
         let secrets = reader.reveal(&node)?;
-        let id = Some(node.id);
-        let ports = reader.collect(&Query {
-            filter: PortFilter { node: id, ..PortFilter::default() },
-            ..Query::default()
-        })?;
-        let portgroups = reader.collect(&Query {
-            filter: PortgroupFilter { node: id, ..PortgroupFilter::default() },
-            ..Query::default()
-        })?;
-        let volume_connectors = reader.collect(&Query {
-            filter: VolumeFilter { node: id, ..VolumeFilter::default() },
-            ..Query::default()
-        })?;
-        let volume_targets = reader.collect(&Query {
-            filter: VolumeFilter { node: id, ..VolumeFilter::default() },
-            ..Query::default()
-        })?;
         let notes = node.work.as_ref().map(|work| work.notes.clone()).unwrap_or_default();
         Ok(Self {
             node,
+            belongings,
             driver_info: secrets.driver_info,
             instance_info: secrets.instance_info,
-            ports,
-            portgroups,
-            volume_connectors,
-            volume_targets,
             notes,
         })
     }
@@ -77,10 +111,10 @@ impl Sight {
             node: &self.node,
             driver_info: &self.driver_info,
             instance_info: &self.instance_info,
-            ports: &self.ports,
-            portgroups: &self.portgroups,
-            volume_connectors: &self.volume_connectors,
-            volume_targets: &self.volume_targets,
+            ports: &self.belongings.ports,
+            portgroups: &self.belongings.portgroups,
+            volume_connectors: &self.belongings.volume_connectors,
+            volume_targets: &self.belongings.volume_targets,
             now,
             notes: &self.notes,
         }

@@ -9,7 +9,7 @@ use node_model::{Mac, Secret};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::body::parse_object;
+use crate::body::{object_of, parse_json, without_nul};
 use crate::error::WireError;
 use crate::requests::Members;
 use crate::value::{SHORT_TEXT, mandatory_text, text, uuid_from_text};
@@ -169,7 +169,10 @@ impl InspectionData {
     /// # Errors
     /// 400 when there is no inventory with at least one network card.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
-        let mut data = parse_object(body, "inspection data")?;
+        let parsed = parse_json(body)?;
+        // Firmware reports what it likes, and a machine must not stay unknown for it.
+        let value = if parsed.may_have_nul { without_nul(parsed.value) } else { parsed.value };
+        let mut data = object_of(value, "inspection data")?;
         let inventory = match data.remove("inventory") {
             Some(Value::Object(inventory)) => inventory,
             Some(_) => return Err(WireError::invalid_field("inventory", "expected an object")),
@@ -276,6 +279,10 @@ mod tests {
         assert_eq!(data.addresses[0].as_str(), "52:54:00:aa:bb:01");
         assert_eq!(data.bmc_address.as_deref(), Some("10.0.0.1"));
         assert!(data.plugin_data.contains_key("logs"));
+        let data = InspectionData::parse(
+            br#"{"inventory":{"interfaces":[{"mac_address":null}],"serial":"A1\u0000\u0000"}}"#,
+        );
+        assert_eq!(data.unwrap().inventory["serial"], "A1");
         assert!(InspectionData::accepted_at(ApiVersion(1)));
         assert!(!InspectionData::accepted_at(ApiVersion(2)));
         assert!(InspectionData::accepted_at(ApiVersion(84)));

@@ -273,7 +273,9 @@ fn check_arguments(given: &Value, operation: &Operation) -> Result<(), Problem> 
             }
             operation.needs.iter().find(|name| !args.contains_key(**name))
         }
-        other => return Err(expected("args to be an object", other)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            return Err(expected("args to be an object", given));
+        }
     };
     match missing {
         Some(missing) => Err(format!("{} needs the argument {missing}", operation.name).into()),

@@ -318,7 +318,9 @@ static FIELDS: &[NodeField] = &[
     .needs(&["conductor_group"])
     .sortable()
     .written(|draft, value, _| {
-        draft.node.conductor_group = text(value, SHORT_TEXT)?.unwrap_or_default().to_lowercase();
+        let group = text(value, SHORT_TEXT)?.unwrap_or_default().to_lowercase();
+        // A few letters become two when they are made small.
+        draft.node.conductor_group = text(group.into(), SHORT_TEXT)?.unwrap_or_default();
         Ok(())
     }),
     NodeField::new("automated_clean", 47, Shape::Flag, |w, node, _| {

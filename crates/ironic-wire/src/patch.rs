@@ -7,7 +7,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::body::{Drafted, Writable, current, parse_body, set};
+use crate::body::{
+    DEEPEST, Drafted, HAS_NUL, Parsed, Writable, current, parse_json, place_of_nul, set,
+};
 use crate::error::{WireError, excerpt};
 use crate::field::{Field, Resource, find};
 use crate::version::ApiVersion;
@@ -46,7 +48,8 @@ impl Patch {
     /// # Errors
     /// 400 when it is not a patch.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
-        let Value::Array(items) = parse_body(body)? else {
+        let Parsed { value, may_have_nul } = parse_json(body)?;
+        let Value::Array(items) = value else {
             return Err(WireError::invalid("A patch must be a JSON array of operations"));
         };
         if items.len() > MOST_OPERATIONS {
@@ -62,7 +65,13 @@ impl Patch {
                     WireError::invalid(format!("Patch operation {index}: {problem}"))
                 })
             })
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<Operation>, _>>()?;
+        let cannot_be_kept = |operation: &&Operation| {
+            operation.value.as_ref().is_some_and(|value| place_of_nul(value).is_some())
+        };
+        if may_have_nul && let Some(operation) = operations.iter().find(cannot_be_kept) {
+            return Err(WireError::invalid_field(&excerpt(&operation.path), HAS_NUL));
+        }
         Ok(Self { operations })
     }
 
@@ -158,6 +167,13 @@ impl Patch {
                     "'{}' is mandatory and can not be removed",
                     field.name
                 )));
+            }
+            if depth(&value) >= DEEPEST {
+                // Patch by patch, a field could become deeper than anybody can read.
+                return Err(WireError::invalid_field(
+                    field.name,
+                    &format!("it would be nested deeper than {DEEPEST} levels"),
+                ));
             }
             let changes = value != old;
             set::<R>(field, &mut draft, value, version)?;
@@ -327,6 +343,15 @@ fn step_into<'a>(place: &'a mut Value, part: &str) -> Option<&'a mut Value> {
         Value::Object(map) => map.get_mut(part),
         Value::Array(items) => items.get_mut(array_index(part)?),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
+/// How many arrays and objects are inside each other.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
     }
 }
 

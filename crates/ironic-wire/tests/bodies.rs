@@ -58,6 +58,11 @@ fn node_bodies() {
         (json!({"health": "OK"}), 50, 400, "health"),
         (json!({"shard": "x"}), 50, 406, "shard"),
         (json!({"retired_reason": "x"}), 115, 400, "retired"),
+        (json!({"conductor_group": "X".repeat(255)}), 115, 200, ""),
+        // Made small, each of these letters becomes two.
+        (json!({"conductor_group": "İ".repeat(128)}), 115, 400, "conductor_group"),
+        (json!({"owner": "a\0"}), 115, 400, "owner"),
+        (json!({"extra": {"a": ["\0"]}}), 115, 400, "extra.a[0]"),
         (json!({"retired_reason": "x", "retired": true}), 115, 200, ""),
         (json!({"automated_clean": 5}), 115, 400, "automated_clean"),
     ] {
@@ -257,6 +262,8 @@ fn node_patches() {
             "protected",
         ),
         (json!([{"op": "replace", "path": "/network_data", "value": {"a": 1}}]), 115, 400, "links"),
+        (json!([{"op": "replace", "path": "/owner", "value": "\0"}]), 115, 400, "/owner"),
+        (json!([{"op": "add", "path": "/extra/x", "value": [{"\0": 1}]}]), 115, 400, "/extra/x"),
         (
             json!([{"op": "replace", "path": "/chassis_uuid", "value": "x"}]),
             115,
@@ -302,4 +309,19 @@ fn sensitive_rules_stay_sensitive_and_whole() {
         Patch::parse(br#"[{"op":"replace","path":"/actions/0/args/msg","value":"y"}]"#).unwrap();
     let done = msg.apply::<InspectionRule>(rule.draft, ApiVersion::MAX).unwrap();
     assert_eq!(done.draft.actions.as_str(), r#"[{"args":{"msg":"y"},"op":"fail"}]"#);
+}
+
+#[test]
+fn patches_cannot_dig_deeper_than_bodies() {
+    let deep = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!({"a": inner}));
+    let start = json!([{"op": "add", "path": "/extra", "value": deep(20)}]);
+    let (draft, _) = patch_node(&start, 115).unwrap();
+    for (more, fits) in [(4, true), (5, false)] {
+        let path = format!("/extra{}", "/a".repeat(20));
+        let patch = json!([{"op": "add", "path": path, "value": deep(more)}]).to_string();
+        let patch = Patch::parse(patch.as_bytes()).unwrap();
+        let (status, message) = outcome(patch.apply::<Node>(draft.clone(), ApiVersion(115)));
+        assert_eq!(status == 200, fits, "{message}");
+        assert!(fits || message.contains("extra"), "{message}");
+    }
 }

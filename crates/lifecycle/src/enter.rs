@@ -46,6 +46,13 @@ pub enum Chore {
 }
 
 impl Ledger {
+    /// Adds what came of a later decision.
+    pub fn append(&mut self, later: Self) {
+        self.happened.extend(later.happened);
+        self.history.extend(later.history);
+        self.chores.extend(later.chores);
+    }
+
     pub(crate) fn error(&mut self, event_type: &'static str, event: &str) {
         self.history.push(HistoryLine {
             event_type,

@@ -24,6 +24,10 @@ pub enum Error {
     /// The row to be changed is not there.
     #[error("the record no longer exists")]
     Missing,
+    /// A text is longer than its column, or has a NUL character, and this engine cannot keep it.
+    /// The API refuses such texts by name; this is for what comes past it.
+    #[error("a text of the record is too long or has a NUL character")]
+    Unfit(#[source] Cause),
     /// The row a page should start after is not there.
     #[error("the marker does not exist")]
     NoSuchMarker,

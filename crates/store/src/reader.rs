@@ -84,11 +84,13 @@ impl Reader<'_> {
         self.number(&statement.sql, &statement.params, R::TABLE)
     }
 
-    /// Nodes that wanted to be looked at by now, the longest overdue first.
+    /// Nodes that wanted to be looked at by now and that nobody holds a lease on, the longest
+    /// overdue first.
     pub fn node_ids_due(&mut self, now: Timestamp, limit: u32) -> Result<Vec<NodeId>, Error> {
         self.column(
-            "SELECT uuid FROM nodes WHERE due_at <= ? ORDER BY due_at LIMIT ?",
-            &[now.bind(), Param::Int(i64::from(limit))],
+            "SELECT uuid FROM nodes WHERE due_at <= ? AND (lease_until IS NULL OR lease_until <= ?) \
+             ORDER BY due_at LIMIT ?",
+            &[now.bind(), now.bind(), Param::Int(i64::from(limit))],
             "nodes",
         )
     }

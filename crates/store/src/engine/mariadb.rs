@@ -17,6 +17,7 @@ const DUPLICATE_KEY: u16 = 1062;
 const DUPLICATE_KEY_WITH_NAME: u16 = 1586;
 const PARENT_IN_USE: u16 = 1451;
 const PARENT_MISSING: u16 = 1452;
+const DATA_TOO_LONG: u16 = 1406;
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const DEADLOCK: u16 = 1213;
 const CHANGED_SINCE_READ: u16 = 1020;
@@ -79,6 +80,7 @@ impl MariaDbSession {
                 duplicate(key.unwrap_or_default())
             }
             PARENT_IN_USE | PARENT_MISSING => Error::Reference,
+            DATA_TOO_LONG => Error::Unfit(hidden(error)),
             LOCK_WAIT_TIMEOUT | DEADLOCK | CHANGED_SINCE_READ => {
                 self.trouble = Trouble::Again;
                 Error::Contended(hidden(error))

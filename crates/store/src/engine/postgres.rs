@@ -100,6 +100,8 @@ impl PostgresSession {
             duplicate(db.constraint().unwrap_or_default())
         } else if *code == SqlState::FOREIGN_KEY_VIOLATION {
             Error::Reference
+        } else if *code == SqlState::CHARACTER_NOT_IN_REPERTOIRE {
+            Error::Unfit(Arc::new(error))
         } else if [
             SqlState::T_R_SERIALIZATION_FAILURE,
             SqlState::T_R_DEADLOCK_DETECTED,

@@ -11,13 +11,14 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use store::{Error, HistoryFilter, NodeColumn, Query, Resource};
 
-use crate::database::{Database, on_every_engine};
+use crate::database::{Database, Kind, on_every_engine};
 use crate::samples::*;
 
 on_every_engine! {
     everything_comes_back any_node_comes_back taken_values_are_named removal_takes_the_rest_along
     references_hold saving_what_is_gone_is_an_error heartbeats_touch_little
     facts_about_a_node_are_replaced history_is_bounded conductors_report
+    texts_that_do_not_fit_are_refused_as_such
 }
 
 /// Inserts, reads, saves and removes.
@@ -343,4 +344,18 @@ fn conductors_report(db: &Database) {
     let later = ConductorInfo { created_at: Timestamp(99), ..conductor.clone() };
     db.write(move |w| w.heartbeat_conductor(&later)).unwrap();
     assert_eq!(db.read(|r| r.conductors()).unwrap(), [other, conductor]);
+}
+
+/// Not as trouble with the database, which would be tried again.
+fn texts_that_do_not_fit_are_refused_as_such(db: &Database) {
+    let mut with_nul = node("with-nul");
+    with_nul.description = Some("a\0b".to_owned());
+    let mut too_long = node("too-long");
+    too_long.owner = Some("x".repeat(256));
+    for (record, refusing) in [(with_nul, Kind::Postgres), (too_long, Kind::MariaDb)] {
+        match db.write(move |w| w.insert(&record)) {
+            Err(Error::Unfit(_)) => assert_eq!(db.kind, refusing),
+            other => assert!(other.is_ok() && db.kind != refusing, "{other:?}"),
+        }
+    }
 }
