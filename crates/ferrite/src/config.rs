@@ -59,6 +59,10 @@ pub(crate) struct ApiSection {
     pub(crate) max_connections: usize,
     /// Seconds an idle connection is kept.
     pub(crate) idle_timeout: u64,
+    /// The resource class of nodes that are enrolled without one.
+    pub(crate) default_resource_class: Option<String>,
+    /// The conductor group of nodes that are enrolled without one.
+    pub(crate) default_conductor_group: String,
 }
 
 /// How callers prove who they are.
@@ -139,6 +143,8 @@ impl Default for ApiSection {
             max_json_body_size_inspection: api.body_limits.inspection / 1024,
             max_connections: api.max_connections,
             idle_timeout: api.idle_timeout.as_secs(),
+            default_resource_class: None,
+            default_conductor_group: String::new(),
         }
     }
 }
@@ -215,6 +221,8 @@ impl Config {
             },
             idle_timeout: Duration::from_secs(api.idle_timeout),
             max_connections: api.max_connections,
+            default_resource_class: api.default_resource_class.clone(),
+            default_conductor_group: api.default_conductor_group.to_lowercase(),
             conductor_timeout: Duration::from_secs(self.conductor.heartbeat_timeout),
             ..ApiConfig::default()
         }
