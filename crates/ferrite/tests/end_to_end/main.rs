@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The whole program from outside: the real binary, real sockets, real clients, real kills.
+//!
+//! One test program for all of it, because linking is what takes longest.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is tests")]
+
+mod durability;
+mod ferrite;
+mod journal;
+mod random;
+mod real_clients;
+mod start_and_stop;
