@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ferrite serve`: wires store, conductor and API together, and takes them down in order.
 
+use std::fs::{File, TryLockError};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use api_server::{App, AppParts, Authenticator, Metrics, Server};
 use bmc_drivers::Registry;
 use clap::Args;
@@ -59,7 +60,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     }
     telemetry::start(&config.log)?;
     let data_dir = config.data_dir()?;
-    prepare_data_dir(&data_dir)?;
+    let _in_use = prepare_data_dir(&data_dir)?;
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -67,12 +68,28 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         .block_on(run(config, &data_dir))
 }
 
-/// Makes the data directory, for our eyes only.
-fn prepare_data_dir(path: &Path) -> anyhow::Result<()> {
+/// Makes the data directory, for our eyes only, and marks it as in use for as long as the returned
+/// file lives: two processes on one SQLite file would each take the other's work for leftovers.
+fn prepare_data_dir(path: &Path) -> anyhow::Result<File> {
     use std::os::unix::fs::DirBuilderExt as _;
+    let shown = path.display();
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(|| {
-        format!("cannot make the data directory {}; give another with --data-dir", path.display())
-    })
+        format!("cannot make the data directory {shown}; give another with --data-dir")
+    })?;
+    let lock = File::create(path.join("lock")).with_context(|| {
+        format!("cannot write in the data directory {shown}; give another with --data-dir")
+    })?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            bail!(
+                "another ferrite uses the data directory {shown}; stop it, or give another with --data-dir"
+            )
+        }
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock the data directory {shown}"))
+        }
+    }
 }
 
 async fn run(config: Config, data_dir: &Path) -> anyhow::Result<()> {

@@ -66,11 +66,12 @@ def refused(line, because):
 
 
 def arrives(node, state, field="provision_state"):
-    """Waits until a node is where it was sent."""
+    """Waits until a node is where it was sent, and not on its way there (a reboot begins and ends
+    with the power on)."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        now = show("node show %s --fields %s last_error" % (node, field))
-        if now[field] == state:
+        now = show("node show %s --fields %s target_%s last_error" % (node, field, field))
+        if now[field] == state and now["target_" + field] is None:
             return
         assert time.monotonic() < deadline and not str(now[field]).endswith("failed"), \
             "%s is %s instead of %s: %s" % (node, now[field], state, now["last_error"])

@@ -53,6 +53,17 @@ def send(node, target, state, **more):
         time.sleep(0.05)
 
 
+def switch(node, target, state):
+    """Switches a node's power and waits. The SDK's own wait looks at the state alone, which is the
+    same before and after a reboot; what comes next would meet a node that is still busy."""
+    metal.set_node_power_state(node, target)
+    metal.wait_for_node_power_state(node, state, timeout=PATIENCE)
+    deadline = time.monotonic() + PATIENCE
+    while metal.get_node(node.id).target_power_state is not None:
+        assert time.monotonic() < deadline, "%s takes too long" % target
+        time.sleep(0.05)
+
+
 def walk_a_machine():
     node = metal.create_node(
         driver="fake-hardware", name=RUN + "-life", resource_class=RUN,
@@ -91,8 +102,7 @@ def walk_a_machine():
     same("fields", [n.name for n in metal.nodes(fields=["uuid", "name"], resource_class=RUN)], [node.name])
 
     for target, state in (("power on", "power on"), ("rebooting", "power on"), ("power off", "power off")):
-        metal.set_node_power_state(node, target)
-        metal.wait_for_node_power_state(node, state, timeout=PATIENCE)
+        switch(node, target, state)
     metal.set_node_maintenance(node, "new fan")
     same("reason", metal.get_node(node.id).maintenance_reason, "new fan")
     metal.unset_node_maintenance(node)
@@ -137,8 +147,7 @@ def walk_what_a_machine_has():
     target = metal.create_volume_target(node_id=node.id, volume_type="iscsi", boot_index=0, volume_id="vol-1")
     same("connectors", [c.id for c in metal.volume_connectors(node=node.id)], [connector.id])
     same("targets", [t.id for t in metal.volume_targets(node=node.id)], [target.id])
-    metal.set_node_power_state(node, "power off")
-    metal.wait_for_node_power_state(node, "power off", timeout=PATIENCE)
+    switch(node, "power off", "power off")
     metal.delete_volume_target(target)
     metal.delete_volume_connector(connector)
     metal.delete_port(port)
@@ -153,8 +162,7 @@ def walk_around_machines():
     metal.set_node_traits(node, ["CUSTOM_GOLD"])
     send(node, "manage", "manageable")
     send(node, "provide", "available")
-    metal.set_node_power_state(node, "power off")
-    metal.wait_for_node_power_state(node, "power off", timeout=PATIENCE)
+    switch(node, "power off", "power off")
 
     allocation = metal.create_allocation(
         resource_class=RUN, name=RUN + "-claim", traits=["CUSTOM_GOLD"], candidate_nodes=[node.id])
