@@ -205,7 +205,7 @@ async fn create(call: Call) -> Result<Reply, Refusal> {
             };
             port.node_id = node.id;
             if let Some(portgroup) = portgroup_of(writer, &port)? {
-                check_membership(writer, &port, &portgroup)?;
+                check_membership(writer, &port, portgroup.clone())?;
                 if asks_for_boot && port.pxe_enabled && !portgroup.standalone_ports_supported {
                     return Err(no_standalone_ports(&portgroup).into());
                 }
@@ -299,7 +299,7 @@ fn check_change(
         let problem = "physical_network cannot be changed while the port belongs to a portgroup.";
         return Err(WireError::invalid(problem).into());
     }
-    check_membership(writer, port, &portgroup)?;
+    check_membership(writer, port, portgroup.clone())?;
     let boots = port.pxe_enabled && (drafted.has("pxe_enabled") || drafted.has("portgroup_uuid"));
     let managed = belongings::network_is_managed(node);
     if managed && boots && !portgroup.standalone_ports_supported {
@@ -308,34 +308,46 @@ fn check_change(
     Ok(())
 }
 
-/// A port must be in the same node as its bond, and in the same network as its other ports.
+/// A port must be in the same node as its bond, and in the same physical network: that of the
+/// bond's other ports or, if it is the only one, that of the bond itself. A bond without a network
+/// takes over that of its first port.
 fn check_membership(
     writer: &mut Writer<'_>,
     port: &Port,
-    portgroup: &Portgroup,
+    mut portgroup: Portgroup,
 ) -> Result<(), Refusal> {
     if portgroup.node_id != port.node_id {
         let problem = "Port can not be added to a portgroup belonging to a different node.";
         return Err(WireError::invalid(problem).into());
     }
     let members = PortFilter { portgroup: Some(portgroup.id), ..PortFilter::default() };
-    let mut other_network = None;
+    let mut network = None;
     writer.list(&Query::<Port>::filtered(members), |member| {
-        if member.id != port.id && member.physical_network != port.physical_network {
-            other_network = Some(member.physical_network.clone());
+        if member.id != port.id {
+            network = Some(member.physical_network.clone());
         }
     })?;
-    match other_network {
-        None => Ok(()),
-        Some(network) => Err(WireError::conflict(format!(
-            "Port with physical network {} cannot become a member of portgroup {}, which has ports \
-             in physical network {}.",
-            port.physical_network.as_deref().unwrap_or("(none)"),
-            portgroup.id,
-            network.as_deref().unwrap_or("(none)"),
-        ))
-        .into()),
+    let network = match network.or_else(|| portgroup.physical_network.clone().map(Some)) {
+        Some(network) => network,
+        None => {
+            if port.physical_network.is_some() {
+                portgroup.physical_network.clone_from(&port.physical_network);
+                writer.save(&mut portgroup)?;
+            }
+            return Ok(());
+        }
+    };
+    if network == port.physical_network {
+        return Ok(());
     }
+    Err(WireError::conflict(format!(
+        "Port with physical network {} cannot become a member of portgroup {}, which has ports in \
+         physical network {}.",
+        port.physical_network.as_deref().unwrap_or("(none)"),
+        portgroup.id,
+        network.as_deref().unwrap_or("(none)"),
+    ))
+    .into())
 }
 
 /// The bond the port names; that it does not exist is the request's fault.

@@ -83,13 +83,9 @@ async fn carry_out(
             done(attached.and(joined).and(prepared))
         }
         Action::CleanUpDeploy => {
-            let mut changes = driver.deploy().clean_up(target).await.map_err(failed)?;
-            if target.notes.get("power_off").is_some() && !sight.node.disable_power_off {
-                let off =
-                    driver.power().set(target, PowerTarget::Off, None).await.map_err(failed)?;
-                changes = changes.and(off);
-            }
-            done(changes)
+            let changes = driver.deploy().clean_up(target).await.map_err(failed)?;
+            let off = power_off_if_noted(sight, driver, target).await?;
+            done(changes.and(off))
         }
         Action::TearDown => tear_down(sight, driver, target).await,
         Action::PrepareCleaning => {
@@ -102,7 +98,8 @@ async fn carry_out(
             let torn = driver.deploy().tear_down_cleaning(target).await.map_err(failed)?;
             let left =
                 driver.network().leave(target, NetworkUse::Cleaning).await.map_err(failed)?;
-            done(torn.and(left))
+            let off = power_off_if_noted(sight, driver, target).await?;
+            done(torn.and(left).and(off))
         }
         Action::PrepareService => {
             let joined =
@@ -114,7 +111,8 @@ async fn carry_out(
             let torn = driver.deploy().tear_down_service(target).await.map_err(failed)?;
             let left =
                 driver.network().leave(target, NetworkUse::Servicing).await.map_err(failed)?;
-            done(torn.and(left))
+            let off = power_off_if_noted(sight, driver, target).await?;
+            done(torn.and(left).and(off))
         }
         Action::Inspect => match driver.inspect().inspect(target).await.map_err(failed)? {
             Inspection::Done(findings) => {
@@ -173,6 +171,19 @@ fn stepped(outcome: bmc_drivers::Outcome, before: NodeChanges) -> (Outcome, Done
     }
 }
 
+/// Switches the machine off, if that is to be done after the failure that is cleared up.
+async fn power_off_if_noted(
+    sight: &Sight,
+    driver: &Driver,
+    target: &Target<'_>,
+) -> Result<NodeChanges, Error> {
+    if target.notes.get("power_off").is_none() || sight.node.disable_power_off {
+        return Ok(NodeChanges::none());
+    }
+    let off = driver.power().set(target, PowerTarget::Off, None).await;
+    off.map_err(|source| sight.failed(source))
+}
+
 async fn check_power(sight: &Sight, driver: &Driver, target: &Target<'_>) -> Acted {
     let failed = |source| sight.failed(source);
     driver.power().validate(target).await.map_err(failed)?;
@@ -223,19 +234,12 @@ async fn run_one(
     flow: StepFlow,
     step: &Step,
 ) -> Result<bmc_drivers::Outcome, bmc_drivers::Error> {
-    let power = match Reserved::of(step) {
-        Some(Reserved::PowerOn) => PowerTarget::On,
-        Some(Reserved::PowerOff) => PowerTarget::Off,
-        Some(Reserved::Reboot) => PowerTarget::Reboot,
-        // Waiting and holding never come here: they are decisions, not actions.
-        Some(Reserved::Wait | Reserved::Hold) | None => {
-            let kind =
-                step.interface.parse().map_err(|()| bmc_drivers::Error::InvalidParameter {
-                    name: "interface".to_owned(),
-                    why: format!("there is no interface '{}'", step.interface),
-                })?;
-            return driver.interface(kind).execute_step(target, flow, step).await;
-        }
+    let Some(power) = Reserved::of(step).and_then(Reserved::power_target) else {
+        let kind = step.interface.parse().map_err(|()| bmc_drivers::Error::InvalidParameter {
+            name: "interface".to_owned(),
+            why: format!("there is no interface '{}'", step.interface),
+        })?;
+        return driver.interface(kind).execute_step(target, flow, step).await;
     };
     driver.power().set(target, power, None).await.map(bmc_drivers::Outcome::Done)
 }

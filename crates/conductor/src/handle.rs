@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bmc_drivers::Registry;
-use node_model::{Actor, NodeId, Timestamp};
+use node_model::{Actor, Node, NodeId, Timestamp};
 use store::{Clock, Owner, Store};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -128,6 +128,12 @@ impl Conductor {
     #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// Whether this process may work on `node`: it is of its group and it has its driver.
+    pub(crate) fn can_drive(&self, node: &Node) -> bool {
+        self.settings.conductor_group.eq_ignore_ascii_case(&node.conductor_group)
+            && self.registry.has_driver(&node.driver)
     }
 
     pub(crate) fn now(&self) -> Timestamp {

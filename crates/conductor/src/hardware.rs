@@ -150,7 +150,7 @@ pub(crate) fn power_follows(
     outcome: &Outcome,
     conductor: &Conductor,
 ) -> Result<(), store::Error> {
-    let Action::SetPower { target, .. } = action else { return Ok(()) };
+    let Some(target) = action.power_target() else { return Ok(()) };
     if *outcome != Outcome::Done {
         return Ok(());
     }
@@ -167,7 +167,9 @@ pub(crate) fn power_follows(
         }
         PowerState::On | PowerState::Error => Vec::new(),
     };
-    for mut relative in relatives {
+    for relative in relatives {
+        // A list is not locked: the relative is read again before it is written.
+        let Some(mut relative) = tx.get(relative.id)? else { continue };
         let wanted = target.state();
         if relative.power_state == Some(wanted) || relative.power_state.is_none() {
             continue;

@@ -2,7 +2,7 @@
 //! The inspection ramdisk's data: which machine they are from, what they mean, and what changes.
 
 use inspection::lookup::{Candidate, bmc_addresses, candidate_macs, choose, lookup_addresses};
-use inspection::{Context, Findings, HookError, ObjectField, PortChange, Report, RuleSet};
+use inspection::{Context, Findings, HookError, Level, ObjectField, PortChange, Report, RuleSet};
 use lifecycle::{Action, Failure, Ledger, Outcome, hear_inspection_data, record};
 use node_model::{
     Actor, Happening, InspectionRule, Inventory, Node, NodeId, Port, PortId, ProvisionState,
@@ -63,7 +63,7 @@ impl Conductor {
         let kept = self
             .store
             .write(move |tx| match &judged {
-                Ok(findings) => keep(&conductor, tx, id, findings, &actor),
+                Ok(findings) => keep(&conductor, tx, id, findings, &known.ports, &actor),
                 Err(message) => reject(&conductor, tx, id, message, &actor),
             })
             .await?;
@@ -99,12 +99,16 @@ fn find(
         }),
     };
     let mut by_mac = Vec::new();
+    let mut sole = None;
     for id in reader.nodes_by_macs(macs)? {
         if let Some(node) = reader.get(id)? {
             by_mac.push(Candidate { id, state: node.provision_state });
+            sole = (by_mac.len() == 1).then_some(node);
         }
     }
-    let by_bmc = if bmc.is_empty() { Vec::new() } else { waiting_with_bmc(reader, bmc)? };
+    // The usual case needs no search: the node with the MAC address has the BMC address too.
+    let agree = sole.is_some_and(|node| lookup_addresses(&node).iter().any(|a| bmc.contains(a)));
+    let by_bmc = if bmc.is_empty() || agree { Vec::new() } else { waiting_with_bmc(reader, bmc)? };
     Ok(choose(named, &by_mac, &by_bmc))
 }
 
@@ -147,12 +151,19 @@ fn keep(
     tx: &mut Writer<'_>,
     id: NodeId,
     findings: &Findings,
+    ports_before: &[Port],
     actor: &Actor,
 ) -> Result<bool, Error> {
     let mut node = get(tx, id)?;
     let now = tx.now();
     let mut ledger = Ledger::default();
     ledger.happened.push(Happening::Heard { what: "inspection data".to_owned() });
+    for note in &findings.notes {
+        if note.level > Level::Debug {
+            let (by, text) = (note.source.to_string(), note.text.clone());
+            ledger.happened.push(Happening::Noted { by, text });
+        }
+    }
     if !hear_inspection_data(&mut node, now, &mut ledger) {
         return Ok(false);
     }
@@ -161,7 +172,7 @@ fn keep(
         write_node(tx, &mut node, findings)?;
     }
     for change in &findings.ports {
-        write_port(tx, change)?;
+        write_port(tx, change, ports_before)?;
     }
     tx.set_inventory(&Inventory {
         node_id: id,
@@ -196,21 +207,44 @@ fn write_node(tx: &mut Writer<'_>, node: &mut Node, findings: &Findings) -> Resu
     Ok(())
 }
 
-fn write_port(tx: &mut Writer<'_>, change: &PortChange) -> Result<(), Error> {
+fn write_port(
+    tx: &mut Writer<'_>,
+    change: &PortChange,
+    ports_before: &[Port],
+) -> Result<(), Error> {
     match change {
         PortChange::Create(port) => {
             if tx.find::<Port>(PortColumn::Address, port.address().as_str())?.is_none() {
                 tx.insert(&port.clone().into_port(PortId::random()))?;
             }
         }
-        PortChange::Update(port) => {
-            tx.save(&mut Port::clone(port))?;
+        PortChange::Update(after) => {
+            let before = ports_before.iter().find(|before| before.id == after.id);
+            if let (Some(mut port), Some(before)) = (tx.get(after.id)?, before) {
+                change_port(&mut port, before, after);
+                tx.save(&mut port)?;
+            }
         }
         PortChange::Delete(id, _) => {
             tx.delete(*id)?;
         }
     }
     Ok(())
+}
+
+/// Changes what the inspection changed and leaves what somebody else changed meanwhile.
+fn change_port(port: &mut Port, before: &Port, after: &Port) {
+    macro_rules! follow {
+        ($($field:ident)*) => {$(
+            if before.$field != after.$field {
+                port.$field.clone_from(&after.$field);
+            }
+        )*};
+    }
+    follow! {
+        name description pxe_enabled local_link_connection physical_network is_smartnic vendor
+        category extra internal_info
+    }
 }
 
 /// The data cannot be used: the inspection fails and says why.

@@ -60,6 +60,13 @@ fn do_chore(tx: &mut Writer<'_>, node: &mut Node, chore: Chore) -> Result<(), st
                 tx.seal_node(node, secrets)?;
             }
         }
+        Chore::ForgetRescuePassword => {
+            if !node.sealed.is_empty() {
+                let mut secrets = tx.reveal(node)?;
+                secrets.instance_info.remove("rescue_password");
+                tx.seal_node(node, secrets)?;
+            }
+        }
         Chore::ForgetInstanceSecrets => {
             if !node.sealed.is_empty() {
                 let mut secrets = tx.reveal(node)?;
@@ -79,7 +86,9 @@ fn detach_vifs(tx: &mut Writer<'_>, node: &Node) -> Result<(), store::Error> {
         filter: PortFilter { node: Some(node.id), ..PortFilter::default() },
         ..Query::default()
     };
-    for mut port in tx.collect(&query)? {
+    for port in tx.collect(&query)? {
+        // A list is not locked: the port is read again before it is written.
+        let Some(mut port) = tx.get(port.id)? else { continue };
         if port.internal_info.get(TENANT_VIF).is_some() {
             port.internal_info.remove(TENANT_VIF);
             tx.save(&mut port)?;

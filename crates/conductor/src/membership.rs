@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use node_model::ConductorInfo;
+use node_model::{ConductorInfo, Timestamp};
 use tokio::sync::watch;
 
 use crate::Conductor;
@@ -41,10 +41,23 @@ pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool
             () = tokio::time::sleep(interval) => {}
             _ = stopping.changed() => return,
         }
-        if let Err(error) = write(&conductor, true).await {
-            tracing::warn!(%error, "could not write the sign of life");
+        if let Err(error) = upkeep(&conductor).await {
+            tracing::warn!(%error, "could not write the sign of life or look after the rest");
         }
     }
+}
+
+/// What is done every few seconds besides.
+async fn upkeep(conductor: &Conductor) -> Result<(), store::Error> {
+    write(conductor, true).await?;
+    conductor.take_up_allocations().await?;
+    let days = conductor.settings.journal_days;
+    if days > 0 {
+        let age = Duration::from_secs(days * 24 * 60 * 60);
+        let before = Timestamp(conductor.now().0 - i64::try_from(age.as_micros()).unwrap_or(0));
+        conductor.store.write(move |tx| tx.prune_journal(before)).await?;
+    }
+    Ok(())
 }
 
 /// Says goodbye, so that others need not wait for the silence.

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use crate::act::chain;
 use crate::handle::Tally;
 use crate::ledger::write_ledger;
-use crate::sight::Sight;
+use crate::sight::{Sight, alive_conductors, conductor_of};
 use crate::{Conductor, Error};
 
 /// How many looks in a row a machine has not answered.
@@ -69,12 +69,16 @@ async fn read_slice(
     after: i64,
     limit: u32,
 ) -> Result<(Vec<Node>, Option<i64>), store::Error> {
-    conductor
-        .store
+    let store = conductor.store.clone();
+    let conductor = conductor.clone();
+    store
         .read(move |reader| {
             let mut nodes = Vec::new();
+            let alive = alive_conductors(reader, &conductor.settings)?;
+            let me = conductor.hostname();
             let next = reader.nodes_after(after, limit, Columns::ALL, |node| {
-                if is_watched(node) {
+                // Each machine is looked at by one of the processes that share a database.
+                if is_watched(node) && conductor_of(node, &alive) == Some(me) {
                     nodes.push(node.clone());
                 }
             })?;
@@ -97,13 +101,7 @@ pub(crate) async fn look(conductor: Conductor, node: Node, failures: Failures) {
     let id = node.id;
     Tally::add(&conductor.tally.power_looks);
     let patience = Duration::from_secs(conductor.settings.power_state_timeout.max(1));
-    let seen = match tokio::time::timeout(patience, see(&conductor, node.clone())).await {
-        Ok(seen) => seen,
-        Err(_) => Err(Error::Invalid {
-            node: node.label(),
-            why: format!("the BMC did not answer within {} s", patience.as_secs()),
-        }),
-    };
+    let seen = see(&conductor, node.clone(), patience).await;
     let in_a_row = count(&failures, id, seen.is_ok());
     let (power, health) = match &seen {
         // A machine whose power nobody can tell yet is left alone.
@@ -131,12 +129,19 @@ pub(crate) async fn look(conductor: Conductor, node: Node, failures: Failures) {
 async fn see(
     conductor: &Conductor,
     node: Node,
+    patience: Duration,
 ) -> Result<(Option<PowerState>, Option<Health>), Error> {
     let sight = conductor.store.read(move |reader| Sight::of(reader, node)).await?;
     let driver = sight.driver(&conductor.registry)?;
     let target = sight.target(&driver, conductor.now());
-    let power = driver.power().get(&target).await.map_err(|source| sight.failed(source))?;
-    Ok((power, health(&driver, &target).await))
+    let power = tokio::time::timeout(patience, driver.power().get(&target)).await;
+    let power = power.map_err(|_| Error::Invalid {
+        node: sight.node.label(),
+        why: format!("the BMC did not answer within {} s", patience.as_secs()),
+    })?;
+    let power = power.map_err(|source| sight.failed(source))?;
+    let health = tokio::time::timeout(patience, health(&driver, &target)).await;
+    Ok((power, health.ok().flatten()))
 }
 
 /// Health is an extra: a BMC that cannot tell it is not a fault.

@@ -2,7 +2,9 @@
 //! What users ask of a node: provision verbs and power, with the checks that need its driver.
 
 use bmc_drivers::{Driver, Target};
-use lifecycle::{Ask, Explanation, Ledger, Rest, ask, ask_power, check_requested, explain, rest};
+use lifecycle::{
+    Ask, Explanation, Ramdisk, ask, ask_power, check_requested, explain, set_maintenance,
+};
 use node_model::{
     Actor, DeployTemplate, Node, NodeId, PowerTarget, ProvisionState, Runbook, Step, StepFlow, Verb,
 };
@@ -79,6 +81,7 @@ impl Conductor {
         // What the node alone decides comes first, so that a driver is not asked in vain.
         lifecycle::check_maintenance(&sight.node, request.verb)?;
         lifecycle::check_verb(&sight.node, request.verb)?;
+        lifecycle::check_policy(&sight.node, request.verb, &self.rules)?;
         self.check_with_driver(&sight, &request).await?;
         let conductor = self.clone();
         self.store.write(move |tx| write_ask(&conductor, tx, id, &request)).await
@@ -173,7 +176,8 @@ impl Conductor {
             | Verb::Unhold => return Ok(()),
         };
         let offers = step_offers(&driver, flow);
-        check_requested(flow, &request.all_steps(), Some(&offers), &self.rules)
+        let ramdisk = if request.without_ramdisk() { Ramdisk::Disabled } else { Ramdisk::Booted };
+        check_requested(flow, &request.all_steps(), Some(&offers), ramdisk, &self.rules)
             .map_err(|error| Error::Refused(lifecycle::Refusal::Steps(error)))?;
         Ok(())
     }
@@ -189,22 +193,11 @@ impl Conductor {
         self.store
             .write(move |tx| {
                 let mut node = get(tx, id)?;
-                node.maintenance = maintenance.is_some();
-                node.maintenance_reason = maintenance.clone().flatten();
-                if !node.maintenance {
-                    node.fault = None;
-                }
-                // Callback timeouts stand still in maintenance: let them be computed anew.
-                if node.work.is_some() && rest(node.provision_state) == Rest::Waiting {
-                    node.due_at = Some(tx.now());
+                let now = tx.now();
+                let ledger = set_maintenance(&mut node, maintenance.clone(), now);
+                if node.due_at == Some(now) {
                     tx.wake(id);
                 }
-                let mut ledger = Ledger::default();
-                ledger.happened.push(node_model::Happening::Maintenance {
-                    on: node.maintenance,
-                    reason: node.maintenance_reason.clone(),
-                    fault: None,
-                });
                 write_ledger(tx, &mut node, ledger, &actor, &hostname)?;
                 tx.save(&mut node)?;
                 Ok(())

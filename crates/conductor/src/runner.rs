@@ -61,9 +61,28 @@ async fn run_until_rest(
         let (outcome, done) = holding(conductor, lease, act(conductor, &sight, &action)).await?;
         let took = started.elapsed();
         tell(conductor, &sight.node, &action, &outcome, took);
-        let belongings = Arc::clone(&sight.belongings);
-        round = finish(conductor, lease, belongings, action, outcome, done, took).await?;
+        let belongings = &sight.belongings;
+        let recorded =
+            finish(conductor, lease, Arc::clone(belongings), action.clone(), outcome, done, took);
+        round = match recorded.await {
+            Err(error) if is_about_the_data(&error) => {
+                // Recording the same again would fail the same: the job ends, and says why.
+                let why = format!("what the machine answered could not be kept: {}", chain(&error));
+                let failed = Outcome::Failed(Failure::new(why));
+                let (known, done) = (Arc::clone(belongings), Done::default());
+                finish(conductor, lease, known, action, failed, done, took).await?
+            }
+            recorded => recorded?,
+        };
     }
+}
+
+/// Whether a store refuses because of what it was given, and will refuse it again.
+const fn is_about_the_data(error: &store::Error) -> bool {
+    matches!(
+        error,
+        store::Error::Duplicate { .. } | store::Error::Reference | store::Error::Unfit { .. }
+    )
 }
 
 /// Claims the node and decides what to do first.
@@ -72,10 +91,13 @@ async fn begin(conductor: &Conductor, id: NodeId) -> Result<Round, store::Error>
     let store = conductor.store.clone();
     store
         .write(move |tx| {
+            let Some(node) = tx.get(id)? else { return Ok(Round::Rest(None)) };
+            if !conductor.can_drive(&node) {
+                return Ok(Round::Rest(None));
+            }
             let Some(lease) = tx.claim(id, &conductor.owner, conductor.lease_time())? else {
                 return Ok(Round::Rest(None));
             };
-            let Some(node) = tx.get(id)? else { return Ok(Round::Rest(None)) };
             decide(&conductor, tx, lease, node, None, Ledger::default())
         })
         .await
@@ -210,8 +232,12 @@ async fn holding<T>(
         tokio::select! {
             done = &mut work => return Ok(done),
             () = tokio::time::sleep(ttl / 3) => {
-                if !conductor.store.write(move |tx| tx.renew(&lease, ttl)).await? {
-                    return Err(store::Error::LeaseLost);
+                match conductor.store.write(move |tx| tx.renew(&lease, ttl)).await {
+                    Ok(true) => {}
+                    Ok(false) => return Err(store::Error::LeaseLost),
+                    // Two thirds of the lease are left: the database may be back by then, and what
+                    // the machine is doing must not be thrown away for a moment's absence.
+                    Err(error) => tracing::warn!(node = %lease.node, %error, "cannot renew the lease"),
                 }
             }
         }

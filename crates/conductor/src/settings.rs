@@ -24,12 +24,14 @@ pub struct Settings {
     pub due_interval: u64,
     /// The group of nodes this process looks after; empty for those without one.
     pub conductor_group: String,
-    /// Accept agents over plain HTTP too.
+    /// Refuse agents that listen over plain HTTP.
     pub require_agent_tls: bool,
     /// Seconds an agent may be silent before it looks itself up again.
     pub ramdisk_heartbeat_timeout: u64,
     /// Let agents look up only machines that a job runs on.
     pub restrict_lookup: bool,
+    /// Days the journal is kept; 0 keeps it for ever.
+    pub journal_days: u64,
 }
 
 impl Default for Settings {
@@ -46,6 +48,7 @@ impl Default for Settings {
             require_agent_tls: true,
             ramdisk_heartbeat_timeout: 300,
             restrict_lookup: true,
+            journal_days: 90,
         }
     }
 }

@@ -12,7 +12,7 @@ use node_model::{
 use serde_json::{Map, Value};
 use store::{PortFilter, PortgroupFilter, Query, Reader, VolumeFilter};
 
-use crate::Error;
+use crate::{Error, Settings};
 
 /// Everything read about a node before a driver is called.
 pub(crate) struct Sight {
@@ -124,6 +124,18 @@ impl Sight {
     pub(crate) fn failed(&self, source: bmc_drivers::Error) -> Error {
         Error::Driver { node: self.node.label(), source }
     }
+}
+
+/// The processes that share the database and have given a sign of life lately.
+pub(crate) fn alive_conductors(
+    reader: &mut Reader<'_>,
+    settings: &Settings,
+) -> Result<Vec<ConductorInfo>, store::Error> {
+    let patience = Duration::from_secs(settings.heartbeat_timeout);
+    let now = reader.now();
+    let mut conductors = reader.conductors()?;
+    conductors.retain(|known| known.online && now.since(known.updated_at) <= patience);
+    Ok(conductors)
 }
 
 /// Which of `conductors` looks after a node: of those alive, in its group and with its driver, the

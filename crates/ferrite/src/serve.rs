@@ -59,6 +59,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         config.database.url.clone_from(&arguments.database);
     }
     telemetry::start(&config.log)?;
+    allow_many_connections();
     let data_dir = config.data_dir()?;
     let _in_use = prepare_data_dir(&data_dir)?;
     tokio::runtime::Builder::new_multi_thread()
@@ -66,6 +67,17 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         .build()
         .context("cannot start the runtime")?
         .block_on(run(config, &data_dir))
+}
+
+/// Lets the process have as many open files as it may: a whole fleet of agents calls at once, and the
+/// usual soft limit of 1,024 would turn most of them away.
+fn allow_many_connections() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
 }
 
 /// Makes the data directory, for our eyes only, and marks it as in use for as long as the returned

@@ -5,6 +5,8 @@ use std::fmt;
 
 use node_model::{Deadline, Event, PowerTarget, Step, StepFlow, StepOffer, Timestamp, WaitReason};
 
+use crate::steps::Reserved;
+
 /// One thing for the conductor to do. Each is safe to repeat: a process may die between doing it
 /// and recording it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,6 +91,39 @@ impl fmt::Display for Action {
             Self::Unrescue => f.write_str("unrescue"),
             Self::Adopt => f.write_str("adopt"),
             Self::SetPower { target, .. } => write!(f, "set power: {target}"),
+        }
+    }
+}
+
+impl Action {
+    /// What the action does to the machine's power, if that is what it is for: a change a user
+    /// asked for, or a reserved step of a job.
+    #[must_use]
+    pub fn power_target(&self) -> Option<PowerTarget> {
+        match self {
+            Self::SetPower { target, .. } => Some(*target),
+            Self::RunStep { step, .. } if !step.execute_on_child_nodes => {
+                Reserved::of(step).and_then(Reserved::power_target)
+            }
+            Self::RunStep { .. }
+            | Self::PollStep { .. }
+            | Self::CheckPower
+            | Self::CacheHardware
+            | Self::ListSteps(_)
+            | Self::PrepareDeploy
+            | Self::CleanUpDeploy
+            | Self::TearDown
+            | Self::PrepareCleaning
+            | Self::TearDownCleaning
+            | Self::PrepareService
+            | Self::TearDownService
+            | Self::Inspect
+            | Self::AbortInspection
+            | Self::Rescue
+            | Self::FinishRescue
+            | Self::CleanUpRescue
+            | Self::Unrescue
+            | Self::Adopt => None,
         }
     }
 }

@@ -7,9 +7,9 @@ use node_model::{
 };
 use uuid::Uuid;
 
-use crate::enter::{Chore, Ledger, enter};
+use crate::enter::{Ledger, enter};
 use crate::record::{fail, fast_track, forget_agent};
-use crate::steps::{StepError, check_requested, merge_deploy_steps};
+use crate::steps::{Ramdisk, StepError, check_requested, merge_deploy_steps};
 use crate::transitions::{Rest, next_state, rest};
 use crate::{Failure, Settings};
 
@@ -201,7 +201,8 @@ pub fn ask(
     Ok(ledger)
 }
 
-fn check_policy(node: &Node, verb: Verb, settings: &Settings) -> Result<(), Refusal> {
+/// Third check: what the operator has forbidden for this machine.
+pub fn check_policy(node: &Node, verb: Verb, settings: &Settings) -> Result<(), Refusal> {
     let takes_away = matches!(verb, Verb::Rebuild | Verb::Deleted | Verb::Undeploy);
     if takes_away && node.protected {
         let reason =
@@ -222,8 +223,8 @@ fn check_policy(node: &Node, verb: Verb, settings: &Settings) -> Result<(), Refu
 
 fn check_steps(request: &Ask, settings: &Settings) -> Result<(), Refusal> {
     if let Some(flow) = kind_of(request.verb).and_then(WorkKind::flow) {
-        check_requested(flow, &request.steps, None, settings)?;
-        check_requested(flow, &request.template_steps, None, settings)?;
+        check_requested(flow, &request.steps, None, Ramdisk::Unknown, settings)?;
+        check_requested(flow, &request.template_steps, None, Ramdisk::Unknown, settings)?;
     }
     Ok(())
 }
@@ -316,9 +317,6 @@ fn abort(node: &mut Node, now: Timestamp, settings: &Settings, ledger: &mut Ledg
         format!("By request, the {job} operation was aborted.")
     };
     fail(node, Event::Abort, &Failure::new(message), settings, now, ledger);
-    if node.provision_state == ProvisionState::RescueFail {
-        ledger.chores.push(Chore::ForgetInstanceSecrets);
-    }
 }
 
 /// Ends a hold: the job goes on where it was held.

@@ -131,7 +131,7 @@ fn decide_working(node: &Node, work: &Work, settings: &Settings, now: Timestamp)
         };
     }
     match work.stage {
-        Stage::Run if work.kind.flow().is_some() => decide_step(work, now),
+        Stage::Run if work.kind.flow().is_some() => decide_step(node, work, now),
         Stage::Over => end(node, work),
         Stage::Prepare | Stage::Plan | Stage::Run | Stage::Finish | Stage::CleanUp => {
             if skips_cleaning(node, work, settings) {
@@ -149,7 +149,7 @@ fn skips_cleaning(node: &Node, work: &Work, settings: &Settings) -> bool {
     work.kind == WorkKind::Clean && !node.automated_clean.unwrap_or(settings.automated_clean)
 }
 
-fn decide_step(work: &Work, now: Timestamp) -> Decision {
+fn decide_step(node: &Node, work: &Work, now: Timestamp) -> Decision {
     let (Some(step), Some(flow)) = (work.steps.get(work.cursor), work.kind.flow()) else {
         return Decision::NextStage;
     };
@@ -163,6 +163,13 @@ fn decide_step(work: &Work, now: Timestamp) -> Decision {
                 Deadline::At(now.plus(std::time::Duration::from_secs(seconds))),
             ),
         },
+        Some(Reserved::PowerOff) if node.disable_power_off => {
+            Decision::Fail(Failure::new(format!(
+                "step {} would switch off node {}, and disable_power_off is set; use reboot instead",
+                step.qualified(),
+                node.id
+            )))
+        }
         Some(Reserved::PowerOn | Reserved::PowerOff | Reserved::Reboot) | None => {
             Decision::Act(Action::RunStep { flow, step: step.clone() })
         }

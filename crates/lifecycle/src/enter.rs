@@ -41,8 +41,10 @@ pub enum Chore {
     DetachVifs,
     /// The agent is gone; its token must not be accepted again.
     ForgetAgentToken,
-    /// Forget the secrets of the instance (config drive, rescue password).
+    /// The instance is gone, and its secrets (config drive, rescue password) with it.
     ForgetInstanceSecrets,
+    /// The rescue system is not (or no longer) wanted, and its password with it.
+    ForgetRescuePassword,
 }
 
 impl Ledger {

@@ -2,7 +2,8 @@
 //! Plays a job through without doing it: what would happen, and what stands in the way.
 //!
 //! It runs the very functions that decide in production on a copy of the node, and pretends that
-//! every action succeeds. So it cannot disagree with what would really happen.
+//! every action succeeds at once. So it tells the states, the actions and their order as they would
+//! really be, but not how long a machine's agent would be waited for in between.
 
 use node_model::{Happening, Node, StepFlow, StepOffer, Timestamp, Verb, Wait};
 use serde::Serialize;
@@ -118,6 +119,7 @@ fn tell(ledger: &Ledger, plan: &mut Vec<String>) {
             | Happening::Did { .. }
             | Happening::Power { .. }
             | Happening::Maintenance { .. }
+            | Happening::Noted { .. }
             | Happening::Heard { .. } => {}
         }
     }

@@ -18,6 +18,7 @@ mod decide;
 mod diagram;
 mod enter;
 mod explain;
+mod maintenance;
 mod power;
 mod record;
 mod settings;
@@ -25,15 +26,16 @@ mod steps;
 mod transitions;
 
 pub use action::{Action, Decision, Failure, Next, Outcome};
-pub use ask::{Ask, Refusal, ask, check_maintenance, check_verb, event_of};
+pub use ask::{Ask, Refusal, ask, check_maintenance, check_policy, check_verb, event_of};
 pub use decide::settle;
 pub use diagram::diagram;
 pub use enter::{Chore, HistoryLine, Ledger};
 pub use explain::{Explanation, explain};
+pub use maintenance::set_maintenance;
 pub use power::{PowerRefusal, SyncVerdict, ask_power, power_sync};
 pub use record::{fast_track, hear_agent, hear_inspection_data, record};
 pub use settings::Settings;
-pub use steps::{Reserved, StepError, check_requested, merge_deploy_steps, order_steps};
+pub use steps::{Ramdisk, Reserved, StepError, check_requested, merge_deploy_steps, order_steps};
 pub use transitions::{
     Rest, TRANSITIONS, default_target, delete_allowed, is_unstable, lookup_allowed, next_state,
     power_sync_excluded, reconfigure_allowed, rest, update_allowed,

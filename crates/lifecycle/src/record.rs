@@ -9,7 +9,7 @@ use node_model::{
 use serde_json::Value;
 
 use crate::enter::{Chore, Ledger, enter};
-use crate::steps::{check_requested, merge_deploy_steps, order_steps};
+use crate::steps::{Ramdisk, check_requested, merge_deploy_steps, order_steps};
 use crate::transitions::{Rest, rest};
 use crate::{Action, Failure, Outcome, Settings};
 
@@ -69,7 +69,6 @@ fn journal(action: &Action, outcome: &Outcome, took_ms: u64, ledger: &mut Ledger
 }
 
 fn record_power(node: &mut Node, target: PowerTarget, outcome: &Outcome, ledger: &mut Ledger) {
-    let before = node.power_state;
     node.power_request = None;
     node.target_power_state = None;
     if let Outcome::Failed(failure) = outcome {
@@ -82,6 +81,12 @@ fn record_power(node: &mut Node, target: PowerTarget, outcome: &Outcome, ledger:
         node.last_error = Some(message);
         return;
     }
+    power_changed(node, target, ledger);
+}
+
+/// The machine's power is now as `target` wants it. An agent does not survive being switched off.
+fn power_changed(node: &mut Node, target: PowerTarget, ledger: &mut Ledger) {
+    let before = node.power_state;
     node.power_state = Some(target.state());
     if target != PowerTarget::On {
         forget_agent(node, ledger);
@@ -146,7 +151,8 @@ fn planned(
     offers: &[StepOffer],
     settings: &Settings,
 ) -> Result<Vec<Step>, Failure> {
-    let requested = check_requested(flow, &work.requested_steps, Some(offers), settings)
+    let ramdisk = if work.disable_ramdisk { Ramdisk::Disabled } else { Ramdisk::Booted };
+    let requested = check_requested(flow, &work.requested_steps, Some(offers), ramdisk, settings)
         .map_err(|error| Failure::new(error.to_string()))?;
     let offered: Vec<Step> = offers.iter().map(|offer| offer.step.clone()).collect();
     Ok(match work.kind {
@@ -185,6 +191,12 @@ fn done(
 ) {
     if *action == Action::TearDown {
         forget_instance(node, ledger);
+    }
+    if *action == Action::Unrescue {
+        ledger.chores.push(Chore::ForgetRescuePassword);
+    }
+    if let Some(target) = action.power_target() {
+        power_changed(node, target, ledger);
     }
     let Some(work) = &mut node.work else { return };
     if work.stage == Stage::CleanUp {
@@ -279,6 +291,7 @@ pub(crate) fn fail(
         Some(WorkKind::Service) if step_ran && !aborted => {
             set_fault(node, Fault::Service, &failure.message, ledger);
         }
+        Some(WorkKind::Rescue) => ledger.chores.push(Chore::ForgetRescuePassword),
         Some(WorkKind::Adopt) => node.power_state = None,
         _ => {}
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use node_model::{Step, StepFlow, StepOffer};
+use node_model::{PowerTarget, Step, StepFlow, StepOffer};
 use serde_json::Value;
 
 use crate::Settings;
@@ -34,6 +34,17 @@ impl Reserved {
             "wait" => Some(Self::Wait),
             "hold" => Some(Self::Hold),
             _ => None,
+        }
+    }
+
+    /// What the step does to the machine's power.
+    #[must_use]
+    pub const fn power_target(self) -> Option<PowerTarget> {
+        match self {
+            Self::PowerOn => Some(PowerTarget::On),
+            Self::PowerOff => Some(PowerTarget::Off),
+            Self::Reboot => Some(PowerTarget::Reboot),
+            Self::Wait | Self::Hold => None,
         }
     }
 }
@@ -89,9 +100,28 @@ pub enum StepError {
         /// What was given.
         given: String,
     },
+    /// It runs in the ramdisk, and the job does without one.
+    #[error("{flow} step {step} needs the ramdisk, and disable_ramdisk is set")]
+    NeedsRamdisk {
+        /// Of which flow.
+        flow: StepFlow,
+        /// `interface.step`.
+        step: String,
+    },
     /// The deployment itself can only be switched off.
     #[error("step deploy.deploy cannot be overridden; give it priority 0 to leave it out")]
     CoreStep,
+}
+
+/// Whether the steps will have a ramdisk to run in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ramdisk {
+    /// They will.
+    Booted,
+    /// They will not: `disable_ramdisk` is set.
+    Disabled,
+    /// That is checked later.
+    Unknown,
 }
 
 /// Checks steps a user asked for and fills in what the driver says of them (whether they are
@@ -101,9 +131,15 @@ pub fn check_requested(
     flow: StepFlow,
     requested: &[Step],
     offers: Option<&[StepOffer]>,
+    ramdisk: Ramdisk,
     settings: &Settings,
 ) -> Result<Vec<Step>, StepError> {
-    requested.iter().map(|step| check_one(flow, step, offers, settings)).collect()
+    let checked = requested.iter().map(|step| check_one(flow, step, offers, settings));
+    let steps: Vec<Step> = checked.collect::<Result<_, _>>()?;
+    match steps.iter().find(|step| step.requires_ramdisk && ramdisk == Ramdisk::Disabled) {
+        Some(step) => Err(StepError::NeedsRamdisk { flow, step: step.qualified() }),
+        None => Ok(steps),
+    }
 }
 
 fn check_one(
@@ -322,7 +358,7 @@ mod tests {
         let offers = [offer("raid", "create", &[("level", true), ("size", false)])];
         let settings = Settings::default();
         let check = |step: Step| {
-            check_requested(StepFlow::Clean, &[step], Some(&offers), &settings)
+            check_requested(StepFlow::Clean, &[step], Some(&offers), Ramdisk::Booted, &settings)
                 .map(|_| ())
                 .map_err(|error| error.to_string())
         };
@@ -346,11 +382,30 @@ mod tests {
     }
 
     #[test]
+    fn a_step_for_the_ramdisk_is_refused_without_one() {
+        let mut needs = offer("deploy", "erase", &[]);
+        needs.step.requires_ramdisk = true;
+        let check = |ramdisk| {
+            let steps = [Step::new("deploy", "erase", 0)];
+            let offers = [needs.clone()];
+            check_requested(StepFlow::Clean, &steps, Some(&offers), ramdisk, &Settings::default())
+        };
+        assert!(check(Ramdisk::Booted).is_ok());
+        assert!(matches!(check(Ramdisk::Disabled), Err(StepError::NeedsRamdisk { .. })));
+    }
+
+    #[test]
     fn what_the_driver_says_of_a_step_is_kept() {
         let offers = [offer("raid", "create", &[])];
         let step = Step::new("raid", "create", 0);
-        let checked =
-            check_requested(StepFlow::Clean, &[step], Some(&offers), &Settings::default()).unwrap();
+        let checked = check_requested(
+            StepFlow::Clean,
+            &[step],
+            Some(&offers),
+            Ramdisk::Booted,
+            &Settings::default(),
+        )
+        .unwrap();
         assert!(checked[0].abortable);
     }
 }

@@ -106,6 +106,13 @@ pub enum Happening {
         /// The fault behind it.
         fault: Option<String>,
     },
+    /// An inspection hook or rule did something worth telling.
+    Noted {
+        /// Which.
+        by: String,
+        /// What.
+        text: String,
+    },
     /// The agent called.
     Heard {
         /// What it wanted: `lookup`, `heartbeat`, `inspection data`.

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Values that must not be shown, and how to tell from its key that a value is one.
 
+use std::borrow::Cow;
 use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::JsonObject;
 
 /// What stands in the place of a secret wherever it can be seen.
 pub const MASK: &str = "******";
@@ -28,26 +33,69 @@ impl<T> fmt::Debug for Secret<T> {
     }
 }
 
+/// What marks a key as a secret's wherever it stands in it.
+const MARKS: [&str; 12] = [
+    "password",
+    "admin_pass",
+    "adminpass",
+    "auth_token",
+    "new_pass",
+    "secret",
+    "sys_pswd",
+    "token",
+    "passphrase",
+    "private_key",
+    "snmp_auth_key",
+    "snmp_priv_key",
+];
+/// Keys of secrets that would mark too much if they were only a part.
+const WHOLE: [&str; 4] = ["ipmi_hex_kg_key", "configdrive", "image_url", "fernet"];
+
 /// Whether the value under `key` in a free-form object is a secret. Matches what Ironic masks.
 #[must_use]
 pub fn is_secret_key(key: &str) -> bool {
-    const MARKS: [&str; 12] = [
-        "password",
-        "admin_pass",
-        "adminpass",
-        "auth_token",
-        "new_pass",
-        "secret",
-        "sys_pswd",
-        "token",
-        "passphrase",
-        "private_key",
-        "snmp_auth_key",
-        "snmp_priv_key",
-    ];
-    const WHOLE: [&str; 4] = ["ipmi_hex_kg_key", "configdrive", "image_url", "fernet"];
     let key = key.to_ascii_lowercase();
     WHOLE.contains(&key.as_str()) || MARKS.iter().any(|mark| key.contains(mark))
+}
+
+/// `object` with [`MASK`] in the place of every secret, at any depth. Most objects hold none, and
+/// are given back without being parsed.
+#[must_use]
+pub fn masked(object: &JsonObject) -> Cow<'_, JsonObject> {
+    if object.is_empty() || !mentions_secret(object.as_str()) {
+        return Cow::Borrowed(object);
+    }
+    let mut members = object.parse();
+    mask_members(&mut members);
+    Cow::Owned(JsonObject::from(members))
+}
+
+/// Whether some key in the JSON text could be a secret's. No key that is hides behind an escape:
+/// JSON is kept as we write it, and we escape none of the letters they are made of.
+fn mentions_secret(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    MARKS.iter().chain(&WHOLE).any(|mark| text.contains(mark))
+}
+
+fn mask_members(members: &mut Map<String, Value>) {
+    for (key, value) in members {
+        if is_secret_key(key) {
+            // What is not set is no secret.
+            if !value.is_null() {
+                *value = Value::String(MASK.to_owned());
+            }
+        } else {
+            mask_within(value);
+        }
+    }
+}
+
+fn mask_within(value: &mut Value) {
+    match value {
+        Value::Object(members) => mask_members(members),
+        Value::Array(items) => items.iter_mut().for_each(mask_within),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 #[cfg(test)]
@@ -66,6 +114,29 @@ mod tests {
         }
         for key in ["ipmi_address", "deploy_kernel", "redfish_username"] {
             assert!(!is_secret_key(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn objects_are_masked_at_any_depth() {
+        for (text, shown) in [
+            (r#"{"Bmc_Password":"hunter2"}"#, r#"{"Bmc_Password":"******"}"#),
+            (
+                r#"{"a":[1,[{"configdrive":{"x":"hunter2"}}]],"b":"token"}"#,
+                r#"{"a":[1,[{"configdrive":"******"}]],"b":"token"}"#,
+            ),
+            (r#"{"password":null,"pin":1}"#, r#"{"password":null,"pin":1}"#),
+            (r#"{"my_image_url_list":["http://x"]}"#, r#"{"my_image_url_list":["http://x"]}"#),
+        ] {
+            assert_eq!(masked(&JsonObject::from_stored(text)).as_str(), shown);
+        }
+    }
+
+    #[test]
+    fn objects_without_secrets_are_not_parsed() {
+        for text in ["{}", r#"{"logical_disks":[{"size_gb":100}]}"#] {
+            let object = JsonObject::from_stored(text);
+            assert!(matches!(masked(&object), Cow::Borrowed(_)), "{text}");
         }
     }
 }

@@ -11,6 +11,9 @@ use super::FakeBehaviour;
 use super::behaviour::fake_interface;
 use crate::{Error, NodeChanges, Power, Target};
 
+/// Where the machine keeps whether it is on.
+const LAST_SET: &str = "fake_power_state";
+
 /// The fake power interface.
 pub(crate) struct FakePower(pub(super) Arc<FakeBehaviour>);
 
@@ -24,7 +27,15 @@ impl Power for FakePower {
 
     async fn get(&self, target: &Target<'_>) -> Result<Option<PowerState>, Error> {
         self.0.act(InterfaceKind::Power, target, "get").await?;
-        Ok(target.node.power_state)
+        // `error` is what others say of a machine that did not answer. Its own memory is what was
+        // last set, and a machine nobody ever switched on is off.
+        let set = target.node.driver_internal_info.get_str(LAST_SET);
+        Ok(match target.node.power_state {
+            Some(PowerState::Error) => {
+                Some(set.and_then(|state| state.parse().ok()).unwrap_or(PowerState::Off))
+            }
+            known => known,
+        })
     }
 
     async fn set(
@@ -46,6 +57,7 @@ impl Power for FakePower {
                 })??
             }
         }
-        Ok(NodeChanges::power(wanted.state()))
+        let state = wanted.state();
+        Ok(NodeChanges::power(state).and(NodeChanges::remember(LAST_SET, state.as_str())))
     }
 }

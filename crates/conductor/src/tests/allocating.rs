@@ -7,9 +7,14 @@ use node_model::{
 use serde_json::json;
 
 use super::House;
-use crate::allocations::allocate;
 
 async fn allocated(house: &House, change: impl FnOnce(&mut Allocation)) -> Allocation {
+    let id = inserted(house, change).await;
+    house.conductor.allocate_now(id).await.unwrap();
+    house.store.read(move |reader| reader.get(id)).await.unwrap().unwrap()
+}
+
+async fn inserted(house: &House, change: impl FnOnce(&mut Allocation)) -> AllocationId {
     let mut allocation = Allocation {
         id: AllocationId::random(),
         created_at: Timestamp(0),
@@ -25,16 +30,9 @@ async fn allocated(house: &House, change: impl FnOnce(&mut Allocation)) -> Alloc
         extra: JsonObject::empty(),
     };
     change(&mut allocation);
-    let (id, conductor) = (allocation.id, house.conductor.clone());
-    house
-        .store
-        .write(move |tx| {
-            tx.insert(&allocation)?;
-            allocate(&conductor, tx, id)
-        })
-        .await
-        .unwrap();
-    house.store.read(move |reader| reader.get(id)).await.unwrap().unwrap()
+    let id = allocation.id;
+    house.store.write(move |tx| tx.insert(&allocation)).await.unwrap();
+    id
 }
 
 #[tokio::test]
@@ -82,4 +80,52 @@ async fn a_namesake_comes_first_and_machines_in_maintenance_not_at_all() {
     assert_eq!(house.get(got.node_id.unwrap()).await.name.as_deref(), Some("c"));
     let got = allocated(&house, |wanted| wanted.name = Some("d".to_owned())).await;
     assert_ne!(house.get(got.node_id.unwrap()).await.name.as_deref(), Some("d"));
+}
+
+#[tokio::test]
+async fn a_machine_somebody_works_on_is_waited_for() {
+    let house = House::new();
+    let id = house
+        .node_with(ProvisionState::Available, json!({}), |node| {
+            node.resource_class = Some("big".to_owned());
+        })
+        .await;
+    let other = house.neighbour("there");
+    let (owner, ttl) = (other.owner.clone(), other.lease_time());
+    let lease = house.store.write(move |tx| tx.claim(id, &owner, ttl)).await.unwrap().unwrap();
+
+    let waits = allocated(&house, |_| {}).await;
+    assert_eq!(waits.state, AllocationState::Allocating);
+    house.store.write(move |tx| tx.release(&lease)).await.unwrap();
+    house.conductor.allocate_now(waits.id).await.unwrap();
+    assert_eq!(house.get(id).await.allocation_id, Some(waits.id));
+}
+
+#[tokio::test]
+async fn two_allocations_never_get_the_same_machine() {
+    let house = House::new();
+    for _ in 0..8 {
+        house
+            .node_with(ProvisionState::Available, json!({}), |node| {
+                node.resource_class = Some("big".to_owned());
+            })
+            .await;
+    }
+    let got = at_once(&house, 8).await;
+    let nodes: std::collections::BTreeSet<_> = got.iter().map(|got| got.node_id.unwrap()).collect();
+    assert_eq!(nodes.len(), 8);
+}
+
+/// That many allocations at once.
+async fn at_once(house: &House, count: usize) -> Vec<Allocation> {
+    let mut tasks = Vec::new();
+    for _ in 0..count {
+        let id = inserted(house, |_| {}).await;
+        let conductor = house.conductor.clone();
+        tasks.push(tokio::spawn(async move { conductor.allocate_now(id).await }));
+    }
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    house.store.read(|reader| reader.collect(&store::Query::<Allocation>::default())).await.unwrap()
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Looks at the power: silence becomes a fault, an answer ends it, a surprise is put right.
+//! Looks at the power: silence becomes a fault, an answer ends it, and nobody waits for another.
 
-use node_model::{Fault, PowerState, ProvisionState};
+use std::time::Duration;
+
+use node_model::{Fault, PowerState, ProvisionState, Verb};
 use serde_json::json;
 
 use super::House;
@@ -24,12 +26,38 @@ async fn silence_becomes_a_fault_and_an_answer_ends_it() {
     house
         .change(id, |node| {
             node.driver_info = node_model::JsonObject::empty();
-            node.power_state = Some(PowerState::On);
         })
         .await;
     look(house.conductor.clone(), house.get(id).await, failures).await;
     let node = house.get(id).await;
     assert_eq!((node.maintenance, node.fault, node.last_error), (false, None, None));
+}
+
+#[tokio::test]
+async fn a_machine_that_hangs_delays_nobody_else() {
+    let house = House::new();
+    let running = house.conductor.start().await.unwrap();
+    let hangs = house.node(ProvisionState::Enroll, json!({"fake_power_delay": "3600"})).await;
+    let quick = house.node(ProvisionState::Enroll, json!({})).await;
+    let mut moved = house.store.journal_position();
+    house.ask(hangs, Verb::Manage).await.unwrap();
+    house.ask(quick, Verb::Manage).await.unwrap();
+    let reached = async {
+        while house.get(quick).await.provision_state != ProvisionState::Manageable {
+            moved.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), reached).await.expect("the quick one arrives");
+    assert_eq!(house.get(hangs).await.provision_state, ProvisionState::Verifying);
+
+    let failures = Failures::default();
+    let stuck = house.get(hangs).await;
+    let hanging = tokio::spawn(look(house.conductor.clone(), stuck, failures.clone()));
+    let looked = look(house.conductor.clone(), house.get(quick).await, failures);
+    tokio::time::timeout(Duration::from_secs(30), looked).await.expect("the quick one answers");
+    assert!(!hanging.is_finished());
+    hanging.abort();
+    running.stop(Duration::ZERO).await;
 }
 
 #[tokio::test]
@@ -39,7 +67,7 @@ async fn health_is_kept_and_nothing_is_written_when_nothing_changed() {
     look(house.conductor.clone(), house.get(id).await, Failures::default()).await;
     let seen = house.get(id).await;
     assert_eq!(seen.health, Some(node_model::Health::Warning));
-    house.pass(std::time::Duration::from_secs(5));
+    house.pass(Duration::from_secs(5));
     look(house.conductor.clone(), house.get(id).await, Failures::default()).await;
     assert_eq!(house.get(id).await.updated_at, seen.updated_at);
 }

@@ -275,25 +275,26 @@ fn manual_clean_with_reserved_steps() {
     check(
         &bench,
         expect![[r#"
-        > clean
-        manageable -> cleaning (clean)
-        prepare cleaning
-        list clean steps
-        run clean step power.power_off
-        cleaning -> clean wait (wait)
-        waits for wait step, 5 s
-        > 5 s later
-        clean wait -> cleaning (resume)
-        cleaning -> clean hold (hold)
-        waits for hold
-        > unhold
-        clean hold -> clean wait (unhold)
-        clean wait -> cleaning (resume)
-        run clean step raid.create
-        tear down cleaning
-        cleaning -> manageable (manage)
-        = manageable
-    "#]],
+            > clean
+            manageable -> cleaning (clean)
+            prepare cleaning
+            list clean steps
+            run clean step power.power_off
+            power: Some("power off")
+            cleaning -> clean wait (wait)
+            waits for wait step, 5 s
+            > 5 s later
+            clean wait -> cleaning (resume)
+            cleaning -> clean hold (hold)
+            waits for hold
+            > unhold
+            clean hold -> clean wait (unhold)
+            clean wait -> cleaning (resume)
+            run clean step raid.create
+            tear down cleaning
+            cleaning -> manageable (manage)
+            = manageable
+        "#]],
     );
 }
 

@@ -153,6 +153,7 @@ impl Bench {
                 Happening::Enrolled
                 | Happening::Changed { .. }
                 | Happening::Removed
+                | Happening::Noted { .. }
                 | Happening::Heard { .. } => format!("{happening:?}"),
             };
             let _ = writeln!(self.story, "{line}");
