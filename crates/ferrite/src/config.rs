@@ -34,7 +34,7 @@ pub(crate) struct Config {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ApiSection {
-    /// Address and port to listen on.
+    /// Address and port to listen on, such as `0.0.0.0:6385`.
     pub(crate) listen: SocketAddr,
     /// How callers prove who they are: `none`, `basic`, or `auto`, which is `none` when only this
     /// machine can reach the API and `basic` otherwise.
@@ -189,12 +189,22 @@ impl Config {
                     .with_context(|| format!("{} is not valid TOML", path.display()))?
             }
         };
+        let from_file = match file {
+            None => "the configuration".to_owned(),
+            Some(path) => path.display().to_string(),
+        };
+        // Tried on its own first, so that a mistake is blamed on where it is.
+        Value::Table(table.clone())
+            .try_into::<Self>()
+            .with_context(|| format!("{from_file} has a mistake"))?;
         for (name, text) in environment {
             if let Some(key) = name.strip_prefix("FERRITE_") {
                 overlay(&mut table, key, &text);
             }
         }
-        Value::Table(table).try_into().context("the configuration has a mistake")
+        Value::Table(table)
+            .try_into()
+            .context("a FERRITE_ variable of the environment has a mistake")
     }
 
     /// The settings of the API. `data_dir` is where the user file is unless it is named.

@@ -60,13 +60,26 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     }
     telemetry::start(&config.log)?;
     allow_many_connections();
+    let registry = Registry::new(&config.drivers).context("the configuration of drivers")?;
+    let inspection = config.inspection()?;
+    warn_if_open(&config);
     let data_dir = config.data_dir()?;
     let _in_use = prepare_data_dir(&data_dir)?;
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?
-        .block_on(run(config, &data_dir))
+        .block_on(run(config, registry, inspection, &data_dir))
+}
+
+/// An API that needs no password is for this machine only; anything else should be meant.
+fn warn_if_open(config: &Config) {
+    if config.api.auth == Auth::None && !config.api.listen.ip().is_loopback() {
+        tracing::warn!(
+            listen = %config.api.listen,
+            "everybody who can reach the API may do everything: authentication is off"
+        );
+    }
 }
 
 /// Lets the process have as many open files as it may: a whole fleet of agents calls at once, and the
@@ -84,6 +97,8 @@ fn allow_many_connections() {
 /// file lives: two processes on one SQLite file would each take the other's work for leftovers.
 fn prepare_data_dir(path: &Path) -> anyhow::Result<File> {
     use std::os::unix::fs::DirBuilderExt as _;
+    // What is kept here is nobody else's business, even in a directory that was there before.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let shown = path.display();
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(|| {
         format!("cannot make the data directory {shown}; give another with --data-dir")
@@ -104,18 +119,22 @@ fn prepare_data_dir(path: &Path) -> anyhow::Result<File> {
     }
 }
 
-async fn run(config: Config, data_dir: &Path) -> anyhow::Result<()> {
+async fn run(
+    config: Config,
+    registry: Registry,
+    inspection: inspection::Settings,
+    data_dir: &Path,
+) -> anyhow::Result<()> {
     let clock: Clock = Arc::new(now);
     let store =
         Store::open(&config.store(data_dir), clock.clone()).context("cannot open the database")?;
-    let registry = Registry::new(&config.drivers).context("the configuration of drivers")?;
     let conductor = Conductor::new(
         store.clone(),
         registry,
         config.conductor.host.clone().unwrap_or_else(machine_name),
         config.conductor.clone(),
         config.lifecycle.clone(),
-        config.inspection()?,
+        inspection,
         clock.clone(),
     );
     let api = config.api(data_dir);
