@@ -70,12 +70,15 @@ pub(crate) const ROUTES: &[Route] = &[
     .access(Access::Public),
 ];
 
-/// What an agent is told about itself: `{"node": …, "config": …}`.
+/// What an agent is told about itself: `{"node": …, "config": …}`. Anybody can ask, so the steps of
+/// the job on the node are left out: their arguments are no business of anybody's, and an agent is
+/// sent each step when its turn comes.
 pub(crate) fn agent_body(
-    config: &AgentConfig,
+    mut config: AgentConfig,
     version: ApiVersion,
     base_url: &str,
 ) -> Result<Vec<u8>, WireError> {
+    config.node.work = None;
     let context = Context::new(version, base_url);
     let mut body = JsonWriter::with_capacity(2048);
     body.begin_object();
@@ -112,7 +115,7 @@ async fn lookup(call: Call) -> Result<Reply, Refusal> {
         })
         .await?;
     match found {
-        Some(config) => Ok(Reply::ok(agent_body(&config, call.version, &call.base_url)?)),
+        Some(config) => Ok(Reply::ok(agent_body(config, call.version, &call.base_url)?)),
         // Whether there is no such node or only no job on it is nobody's business.
         None => Err(WireError::new(404, "No node waits for this agent.").into()),
     }

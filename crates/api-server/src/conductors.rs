@@ -89,7 +89,7 @@ async fn show(call: Call) -> Result<Reply, Refusal> {
 
 async fn shards(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
-    let shards = call.app.store.read(|reader| Ok::<_, Refusal>(reader.shards()?)).await?;
+    let shards = call.app.store.scan(|reader| Ok::<_, Refusal>(reader.shards()?)).await?;
     Ok(Reply::ok(shards_body(&shards)))
 }
 

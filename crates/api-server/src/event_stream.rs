@@ -45,7 +45,7 @@ pub(crate) const ROUTES: &[Route] = &[
 
 async fn events(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &["after", "node"])?;
-    let mut position = call.app.store.journal_position();
+    let position = call.app.store.journal_position();
     let node = match call.query_value("node") {
         None => None,
         Some(text) => Some(find_node(&call, text).await?),
@@ -54,7 +54,7 @@ async fn events(call: Call) -> Result<Reply, Refusal> {
     let after = match (call.last_event_id.as_deref(), call.query_value("after")) {
         (Some(seen), _) => sequence("Last-Event-ID", seen)?,
         (None, Some(after)) => sequence("after", after)?,
-        (None, None) => *position.borrow_and_update(),
+        (None, None) => call.app.store.read(|reader| reader.journal_end()).await?,
     };
     let (reply, sender) = Reply::events();
     let stopping = call.app.watch_stopping();
@@ -80,7 +80,7 @@ async fn timeline(call: Call) -> Result<Reply, Refusal> {
     let node = find_node(&call, call.param("node")).await?;
     let query = JournalQuery { node: Some(node), after, limit };
     let entries =
-        call.app.store.read(move |reader| Ok::<_, Refusal>(reader.journal(&query)?)).await?;
+        call.app.store.scan(move |reader| Ok::<_, Refusal>(reader.journal(&query)?)).await?;
     let next = entries
         .last()
         .filter(|_| entries.len() == usize::try_from(limit).unwrap_or(usize::MAX))
@@ -138,8 +138,6 @@ impl Follower {
             match tokio::time::timeout(HEARTBEAT, self.position.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return,
-                // Entries of other processes do not move our position: this is also when they are
-                // looked for.
                 Err(_) => sign_of_life = Some(Bytes::from_static(b": heartbeat\n\n")),
             }
         }
@@ -151,7 +149,7 @@ impl Follower {
             // What comes while we read moves the position again, so nothing is slept through.
             self.position.borrow_and_update();
             let query = JournalQuery { node: self.node, after: self.after, limit: BATCH };
-            let batch = self.store.read(move |reader| reader.journal(&query)).await?;
+            let batch = self.store.scan(move |reader| reader.journal(&query)).await?;
             let full = batch.len() == usize::try_from(BATCH).unwrap_or(usize::MAX);
             for recorded in &batch {
                 if sender.send(event_bytes(recorded)).await.is_err() {

@@ -81,5 +81,5 @@ async fn whole_answer(call: &Call, id: NodeId) -> Result<Vec<u8>, Refusal> {
     };
     let heartbeat_timeout = call.app.conductor.settings().ramdisk_heartbeat_timeout;
     let config = AgentConfig { node, token: None, heartbeat_timeout, skip_bmc_detect: false };
-    Ok(agent_body(&config, call.version, &call.base_url)?)
+    Ok(agent_body(config, call.version, &call.base_url)?)
 }

@@ -177,7 +177,7 @@ pub(crate) async fn list<R: Kept>(
     let context = Context::new(call.version, &call.base_url);
     let store = call.app.store.clone();
     let body = store
-        .read(move |reader| {
+        .scan(move |reader| {
             let filter = filter(reader, &query)?;
             let rows = Query { filter, page: page(&query), select: columns(&query.selection) };
             write_page(reader, &query, &rows, &context, &path)

@@ -152,5 +152,6 @@ static FIELDS: &[Field<Allocation>] = &[
     Field::<Allocation>::only_created("node", 58, Shape::Text, |draft, value, _| {
         draft.node = text(value, SHORT_TEXT)?;
         Ok(())
-    }),
+    })
+    .unknown_before(),
 ];

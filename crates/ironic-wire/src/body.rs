@@ -58,9 +58,12 @@ pub fn create<R: Writable>(
     let members = parse_object(body, R::KIND)?;
     let mut given: Vec<(&'static Field<R>, Value)> = Vec::with_capacity(members.len());
     let mut unknown: Vec<String> = Vec::new();
+    let is_known = |field: &Field<R>| {
+        field.create.is_some_and(|since| !field.unknown_before || version.has(since))
+    };
     for (name, value) in members {
         match find::<R>(&name) {
-            Some(field) if field.create.is_some() => given.push((field, value)),
+            Some(field) if is_known(field) => given.push((field, value)),
             Some(_) | None => unknown.push(name),
         }
     }

@@ -100,6 +100,9 @@ pub struct Field<R: Resource> {
     pub set: Option<Set<R>>,
     /// The first microversion that takes it in `POST`.
     pub create: Option<u16>,
+    /// Whether versions that do not take it in `POST` yet refuse it as they refuse any name they
+    /// do not know, rather than as a field of a later version.
+    pub unknown_before: bool,
     /// The first microversion that takes it in `PATCH`.
     pub patch: Option<u16>,
     /// Whether it must be given in `POST` and cannot be removed.
@@ -124,6 +127,7 @@ impl<R: Resource> Field<R> {
             write,
             set: None,
             create: None,
+            unknown_before: false,
             patch: None,
             required: false,
             sortable: false,
@@ -192,6 +196,13 @@ impl<R: Resource> Field<R> {
         field.create = Some(since);
         field.set = Some(set);
         field
+    }
+
+    /// Versions that do not take it in `POST` yet do not know its name.
+    #[must_use]
+    pub const fn unknown_before(mut self) -> Self {
+        self.unknown_before = true;
+        self
     }
 
     /// It can be changed by `PATCH` from `since` on, which is not when it can be given in `POST`.

@@ -3,7 +3,7 @@
 
 use node_model::{
     InterfaceKind, JsonObject, MASK, Node, NodeId, ProvisionState, Step, StepFlow, Timestamp,
-    WorkKind,
+    WorkKind, masked,
 };
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -487,6 +487,8 @@ fn write_current_step(w: &mut JsonWriter, node: &Node, flow: StepFlow) {
     }
 }
 
+/// Writes a step. Whoever asked for it knows the secrets among its arguments; whoever sees the node
+/// need not.
 fn write_step(w: &mut JsonWriter, step: &Step) {
     w.begin_object();
     w.key("interface");
@@ -494,7 +496,7 @@ fn write_step(w: &mut JsonWriter, step: &Step) {
     w.key("step");
     w.string(&step.step);
     w.key("args");
-    w.object(&step.args);
+    w.object(&masked(&step.args));
     w.key("priority");
     w.integer(step.priority);
     w.key("abortable");
@@ -565,4 +567,55 @@ fn step_keys(kind: WorkKind) -> Option<(&'static str, &'static str)> {
 #[must_use]
 pub fn as_uuid(ident: &str) -> Option<Uuid> {
     Uuid::try_parse(ident).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use node_model::{Actor, Stage, Work};
+    use serde_json::json;
+
+    use super::*;
+    use crate::field::Selection;
+
+    fn running(kind: WorkKind, args: &str) -> Node {
+        let now = Timestamp(0);
+        let mut node = Node::new(NodeId::random(), "fake-hardware", now);
+        let mut step = Step::new("bios", "apply_configuration", 10);
+        step.args = JsonObject::from_stored(args);
+        node.work = Some(Work {
+            id: Uuid::nil(),
+            kind,
+            stage: Stage::Run,
+            steps: vec![step],
+            cursor: 0,
+            awaiting: false,
+            heard: false,
+            requested_steps: Vec::new(),
+            disable_ramdisk: false,
+            started_at: now,
+            since: now,
+            asked_by: Actor::Conductor { hostname: "c".to_owned() },
+            notes: JsonObject::empty(),
+        });
+        node
+    }
+
+    #[test]
+    fn secrets_among_the_arguments_of_steps_are_not_shown() {
+        for (kind, step, steps) in [
+            (WorkKind::ManualClean, "clean_step", "clean_steps"),
+            (WorkKind::Deploy, "deploy_step", "deploy_steps"),
+            (WorkKind::Service, "service_step", "service_steps"),
+        ] {
+            let args = r#"{"users":[{"Password":"hunter2","name":"a"}],"configdrive":{"x":1}}"#;
+            let node = running(kind, args);
+            let context = Context::new(ApiVersion::MAX, "");
+            let body = Selection::<Node>::detail(ApiVersion::MAX).body(&node, &context);
+            assert!(!String::from_utf8_lossy(&body).contains("hunter2"), "{step}");
+            let shown: Value = serde_json::from_slice(&body).unwrap();
+            let masked = json!({"users": [{"Password": MASK, "name": "a"}], "configdrive": MASK});
+            assert_eq!(shown[step]["args"], masked, "{step}");
+            assert_eq!(shown["driver_internal_info"][steps][0]["args"], masked, "{steps}");
+        }
+    }
 }

@@ -37,10 +37,6 @@ pub(crate) fn complete(
             *words = None;
         }
     }
-    if has_changed("maintenance") && !node.maintenance {
-        node.maintenance_reason = None;
-        node.fault = None;
-    }
     // Clients that do not know `instance_name` keep the name here.
     if has_changed("instance_info")
         && !has_changed("instance_name")

@@ -64,30 +64,15 @@ const RULES: &[Rule] = &[
     ),
     rule("ironic-wire", Reach::Anywhere, &[MACHINES, CONDUCTOR, RUNTIME, HTTP_SERVER, DATABASE]),
     rule(
-        "agent-protocol",
-        Reach::Anywhere,
-        &[LIFECYCLE, MACHINES, CONDUCTOR, HTTP_SERVER, DATABASE],
-    ),
-    rule(
         "store",
         Reach::Anywhere,
         &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, HTTP_SERVER, &["http"]],
     ),
     rule("bmc-drivers", Reach::Anywhere, &[LIFECYCLE, IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE]),
-    rule("images", Reach::Anywhere, &[LIFECYCLE, IRONIC, CONDUCTOR, DATABASE]),
-    rule(
-        "boot-server",
-        Reach::Anywhere,
-        &[LIFECYCLE, IRONIC, CONDUCTOR, DATABASE, &["bmc-drivers"]],
-    ),
     rule("inspection", Reach::Anywhere, &[IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE]),
     rule("conductor", Reach::Anywhere, &[IRONIC, HTTP_SERVER]),
     // It asks the conductor for what a BMC has to answer, and must not go round it.
     rule("api-server", Reach::Directly, &[MACHINES, &["rusqlite", "postgres", "mysql"]]),
-    rule("agent", Reach::Anywhere, &[LIFECYCLE, IRONIC, CONDUCTOR, DATABASE]),
-    rule("operators", Reach::Anywhere, &[CONDUCTOR, DATABASE]),
-    rule("web-ui", Reach::Anywhere, &[CONDUCTOR, DATABASE]),
-    rule("fleet-sim", Reach::Anywhere, &[CONDUCTOR, DATABASE]),
     // It shows what a client sees, so it knows nothing of how the answers come about.
     rule(
         "http-probe",
@@ -120,8 +105,21 @@ pub(super) fn read(root: &Path) -> Result<Graph> {
     Ok(packages.iter().filter_map(package).collect())
 }
 
-/// Every edge that must not be, and every crate without a rule.
+/// Every edge that must not be, every crate without a rule, and every rule without a crate.
 pub(super) fn complaints(graph: &Graph) -> Vec<String> {
+    let mut complaints = wrong_edges(graph);
+    complaints.extend(idle_rules(graph));
+    complaints
+}
+
+/// A rule that binds nobody looks like a check and is none.
+fn idle_rules(graph: &Graph) -> impl Iterator<Item = String> {
+    RULES.iter().filter(|rule| !graph.contains_key(rule.name)).map(|rule| {
+        format!("xtask/src/tidy/dependencies.rs has a rule for {}, and no such crate", rule.name)
+    })
+}
+
+fn wrong_edges(graph: &Graph) -> Vec<String> {
     let mut complaints = Vec::new();
     for (name, direct) in graph {
         let Some(rule) = RULES.iter().find(|rule| rule.name == name) else {
@@ -211,11 +209,21 @@ mod tests {
             (vec![("conductor", &["http-probe"])], Some("conductor must never know http-probe")),
             (vec![("odds-and-ends", &[])], Some("odds-and-ends has no rule")),
         ] {
-            let complaints = complaints(&graph(&edges)).join("\n");
+            let complaints = wrong_edges(&graph(&edges)).join("\n");
             match expected {
                 Some(expected) => assert!(complaints.contains(expected), "{complaints}"),
                 None => assert_eq!(complaints, ""),
             }
         }
+    }
+
+    #[test]
+    fn rules_without_a_crate_are_found() {
+        let mut crates: Graph =
+            RULES.iter().map(|rule| (rule.name.to_owned(), BTreeSet::new())).collect();
+        assert_eq!(complaints(&crates), Vec::<String>::new());
+        crates.remove("lifecycle");
+        let complaints = complaints(&crates).join("\n");
+        assert!(complaints.contains("a rule for lifecycle, and no such crate"), "{complaints}");
     }
 }

@@ -4,11 +4,12 @@
 //! Everything happens in one transaction: the node as it is, the rules, the node as it will be.
 //! The rules themselves are next door.
 
+use conductor::write_ledger;
 use http::Method;
 use ironic_wire::{
     Drafted, ListQuery, NodeDraft, Param, ParamKind, Params, Patch, Selection, WireError,
 };
-use lifecycle::{Rest, rest};
+use lifecycle::set_maintenance;
 use node_model::{Actor, Happening, InterfaceKind, JournalEntry, Node, Timestamp};
 use serde_json::Map;
 use store::{NodeSecrets, Writer};
@@ -58,7 +59,7 @@ async fn patch(call: Call) -> Result<Reply, Refusal> {
                 writer.seal_node(&mut node, secrets)?;
             }
             if fields.contains(&"maintenance") {
-                maintenance_changed(writer, &mut node, now, &actor);
+                maintenance_changed(writer, &call, &mut node, now)?;
             }
             writer.save(&mut node).on_duplicate(|field| already(&node, field))?;
             release_allocation(writer, &before, &node)?;
@@ -153,19 +154,20 @@ fn release_allocation(
     }
 }
 
-/// Maintenance is news to those who watch, and callback timeouts stand still in it: they are
-/// computed anew.
-fn maintenance_changed(writer: &mut Writer<'_>, node: &mut Node, now: Timestamp, actor: &Actor) {
-    if node.work.is_some() && rest(node.provision_state) == Rest::Waiting {
-        node.due_at = Some(now);
+/// All that goes with maintenance, as if it had been asked for by itself. A patch cannot give a
+/// reason, so one that was given before stays.
+fn maintenance_changed(
+    writer: &mut Writer<'_>,
+    call: &Call,
+    node: &mut Node,
+    now: Timestamp,
+) -> Result<(), store::Error> {
+    let on = node.maintenance.then(|| node.maintenance_reason.take());
+    let ledger = set_maintenance(node, on, now);
+    if node.due_at == Some(now) {
         writer.wake(node.id);
     }
-    let what = Happening::Maintenance {
-        on: node.maintenance,
-        reason: node.maintenance_reason.clone(),
-        fault: node.fault.map(|fault| fault.as_str().to_owned()),
-    };
-    writer.append(JournalEntry { at: now, node_id: node.id, actor: actor.clone(), what });
+    write_ledger(writer, node, ledger, &call.actor(), call.app.conductor.hostname())
 }
 
 fn note(

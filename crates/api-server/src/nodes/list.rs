@@ -84,7 +84,7 @@ async fn list_of(
     let now = call.now();
     let store = call.app.store.clone();
     let body = store
-        .read(move |reader| {
+        .scan(move |reader| {
             let mut filter = filter(reader, &query)?;
             if let Some(ident) = &chassis {
                 filter.chassis = Some(ident.find::<Chassis>(reader)?.id);

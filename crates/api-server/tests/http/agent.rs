@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The agent's calls: lookup, heartbeat and inspection data, and the jobs that wait for them.
 
-use node_model::{MASK, NodeId, PowerState, ProvisionState};
+use node_model::{MASK, NodeId, PowerState, ProvisionState, Step, WorkKind};
 use serde_json::{Value, json};
 
-use crate::fixture::Response;
-use crate::lab::{AGENT_VERSION, Lab, at};
+use crate::fixture::{Fixture, Response, waiting};
+use crate::lab::{AGENT_VERSION, Lab, at, object};
 
 #[tokio::test]
 async fn a_deployment_goes_on_when_the_agent_calls() {
@@ -96,6 +96,30 @@ async fn what_an_agent_is_told() {
         ]
     );
     assert_eq!(found["config"]["heartbeat_timeout"], 300);
+}
+
+#[tokio::test]
+async fn the_steps_of_a_job_are_not_told_to_whoever_asks() {
+    let fixture = Fixture::start().await;
+    let id = fixture
+        .node("n", |node| {
+            let mut step = Step::new("deploy", "set_up", 10);
+            step.args = object(json!({"seed": "hunter2"}));
+            node.provision_state = ProvisionState::CleanWait;
+            node.driver_internal_info = object(json!({"kept": 1}));
+            node.work = Some(waiting(WorkKind::ManualClean, vec![step]));
+        })
+        .await;
+    let shown = fixture.get("/v1/nodes/n", AGENT_VERSION).await.json();
+    assert_eq!(shown["driver_internal_info"]["clean_steps"][0]["step"], "set_up", "{shown}");
+    let told = fixture.get(&format!("/v1/lookup?node_uuid={id}"), AGENT_VERSION).await;
+    assert_eq!(told.status, 200, "{}", told.message());
+    assert!(!told.body.contains("hunter2"), "{}", told.body);
+    let info = &told.json()["node"]["driver_internal_info"];
+    assert_eq!(info["kept"], 1, "{info}");
+    for key in ["clean_steps", "clean_step_index"] {
+        assert!(info.get(key).is_none(), "{key}: {info}");
+    }
 }
 
 #[tokio::test]

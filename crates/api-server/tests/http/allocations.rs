@@ -154,7 +154,7 @@ async fn refusals() {
     for (method, path, headers, body, status) in [
         ("GET", ALL, at(51), "", 404),
         ("POST", ALL, at(51), "{}", 405),
-        ("POST", ALL, at(57), r#"{"node": "n1"}"#, 406),
+        ("POST", ALL, at(57), r#"{"node": "n1"}"#, 400),
         ("POST", ALL, at(59), r#"{"resource_class": "x", "owner": "me"}"#, 406),
         ("PATCH", "/v1/allocations/a1", at(56), "[]", 405),
         ("DELETE", "/v1/allocations/a1", at(51), "", 405),

@@ -12,6 +12,10 @@ use crate::fixture::{Fixture, NOW};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn record(fixture: &Fixture, node_id: NodeId, target: &str) {
+    record_in(&fixture.store, node_id, target).await;
+}
+
+async fn record_in(store: &store::Store, node_id: NodeId, target: &str) {
     let actor = Actor::User { name: None, request_id: "req-1".to_owned() };
     let what = Happening::Asked { target: target.to_owned() };
     let entry = JournalEntry { at: NOW, node_id, actor, what };
@@ -19,7 +23,7 @@ async fn record(fixture: &Fixture, node_id: NodeId, target: &str) {
         writer.append(entry.clone());
         Ok::<_, store::Error>(())
     };
-    fixture.store.write(write).await.unwrap();
+    store.write(write).await.unwrap();
 }
 
 /// Follows the stream until `count` events came, and gives their ids and targets.
@@ -93,6 +97,36 @@ async fn a_node_can_be_followed_alone_and_new_events_arrive() {
     };
     tokio::time::timeout(PATIENCE, read).await.expect("the event arrives");
     assert!(!text.contains("other"), "{text}");
+}
+
+/// What was recorded before is not told again to those who do not ask for it, whichever process
+/// recorded it.
+#[tokio::test]
+async fn a_new_follower_starts_with_what_comes_next() {
+    let fixture = Fixture::start().await;
+    let node = fixture.node("n1", |_| {}).await;
+    // As after a restart: this server has not written any of it.
+    let before = fixture.open_again();
+    for number in 0..3 {
+        record_in(&before, node, &format!("over{number}")).await;
+    }
+    before.close();
+    let mut stream = connect(&fixture, "", "").await;
+    let mut text = String::new();
+    let read = async {
+        let mut recorded = false;
+        while !text.contains("fresh") {
+            let mut piece = [0; 4096];
+            let size = stream.read(&mut piece).await.unwrap();
+            text.push_str(&String::from_utf8_lossy(&piece[..size]));
+            if !recorded && text.contains(": following") {
+                record(&fixture, node, "fresh").await;
+                recorded = true;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, read).await.expect("the event arrives");
+    assert!(!text.contains("over"), "{text}");
 }
 
 #[tokio::test]

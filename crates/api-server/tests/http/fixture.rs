@@ -11,7 +11,9 @@ use api_server::{
 };
 use conductor::{Conductor, DriverSettings, Registry};
 use http::Method;
-use node_model::{ConductorInfo, Node, NodeId, Timestamp};
+use node_model::{
+    Actor, ConductorInfo, JsonObject, Node, NodeId, Stage, Step, Timestamp, Work, WorkKind,
+};
 use store::{Clock, Settings, Store};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -63,7 +65,7 @@ async fn panic(_call: Call) -> Result<Reply, Refusal> {
 pub(crate) struct Fixture {
     pub(crate) server: ServerHandle,
     pub(crate) store: Store,
-    _data: TempDir,
+    data: TempDir,
 }
 
 impl Fixture {
@@ -97,7 +99,12 @@ impl Fixture {
             more_routes: vec![TEST_ROUTES],
         })
         .unwrap();
-        Self { server: Server::bind(app).unwrap().spawn().unwrap(), store, _data: data }
+        Self { server: Server::bind(app).unwrap().spawn().unwrap(), store, data }
+    }
+
+    /// What another process sees that opens the same database.
+    pub(crate) fn open_again(&self) -> Store {
+        Store::open(&Settings::in_dir(self.data.path()), Arc::new(|| NOW)).unwrap()
     }
 
     /// Stores a node, changed as `change` says.
@@ -140,6 +147,25 @@ impl Fixture {
         .into_bytes();
         request.extend_from_slice(body);
         Response::parse(&exchange(self.server.address(), &request).await)
+    }
+}
+
+/// A job that is under way and waits for the agent.
+pub(crate) fn waiting(kind: WorkKind, steps: Vec<Step>) -> Work {
+    Work {
+        id: NodeId::random().0,
+        kind,
+        stage: Stage::Run,
+        steps,
+        cursor: 0,
+        awaiting: true,
+        heard: false,
+        requested_steps: Vec::new(),
+        disable_ramdisk: false,
+        started_at: NOW,
+        since: NOW,
+        asked_by: Actor::Conductor { hostname: "somewhere".to_owned() },
+        notes: JsonObject::empty(),
     }
 }
 

@@ -3,10 +3,11 @@
 
 use node_model::{
     Allocation, AllocationId, AllocationState, Fault, JsonObject, Node, NodeId, ProvisionState,
+    WorkKind,
 };
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, NOW, Response};
+use crate::fixture::{Fixture, NOW, Response, waiting};
 
 const NOBODY: &str = "7fb9d8a5-7d76-4d38-b4a1-1e5ef7f0b3a3";
 const ONE: &str = "11111111-1111-4111-8111-111111111111";
@@ -301,6 +302,37 @@ async fn what_goes_with_a_change() {
             r#""changed" ["instance_info"]"#,
         ]
     );
+}
+
+#[tokio::test]
+async fn maintenance_of_a_waiting_node_has_its_timeout_computed_anew() {
+    let fixture = Fixture::start().await;
+    let id = fixture
+        .node("n1", |node| {
+            node.provision_state = ProvisionState::InspectWait;
+            node.target_provision_state = Some(ProvisionState::Manageable);
+            node.work = Some(waiting(WorkKind::Inspect, Vec::new()));
+        })
+        .await;
+    // What PATCH does is what the endpoint for it does.
+    for (method, path, body, on) in [
+        ("PATCH", "/v1/nodes/n1", set("/maintenance", true), true),
+        ("PATCH", "/v1/nodes/n1", set("/maintenance", false), false),
+        ("PUT", "/v1/nodes/n1/maintenance", Value::Null, true),
+        ("DELETE", "/v1/nodes/n1/maintenance", Value::Null, false),
+    ] {
+        let response = fixture.ask(method, path, body).await;
+        assert!([200, 202].contains(&response.status), "{method} {path}: {}", response.body);
+        let mut node = stored(&fixture, id).await;
+        assert_eq!((node.maintenance, node.due_at), (on, Some(NOW)), "{method} {path}");
+        node.due_at = None;
+        fixture.store.write(move |writer| writer.save(&mut node.clone())).await.unwrap();
+    }
+    let timeline = fixture.get("/v1/ferrite/nodes/n1/timeline", "").await.json();
+    let entries = timeline["timeline"].as_array().unwrap();
+    let told = entries.iter().filter(|entry| entry["what"]["kind"] == "maintenance");
+    let told: Vec<_> = told.map(|entry| entry["what"]["on"].as_bool().unwrap()).collect();
+    assert_eq!(told, [true, false, true, false]);
 }
 
 #[tokio::test]
