@@ -95,6 +95,18 @@ pub enum OpenError {
         #[source]
         source: Cause,
     },
+    /// The SQLite file cannot be used.
+    #[error(
+        "cannot use the database file {what}; check that its folder exists and that this user may \
+         write there, and restore a backup if the file is damaged"
+    )]
+    File {
+        /// The file.
+        what: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
     /// A migration failed.
     #[error("migration {number} ({name}) of the database failed; nothing after it was tried")]
     Migrate {

@@ -22,6 +22,14 @@ use crate::writer::{Pending, Writer};
 /// How long a gap in the numbers may still be filled by a transaction about to commit.
 const HOLD_BACK: Duration = Duration::from_secs(10);
 
+/// How old an entry must be for everything before it to be settled without looking. Much longer
+/// than [`HOLD_BACK`]: the time in an entry is when it was made, and its transaction may have waited
+/// for locks before it took a number.
+const LONG_SETTLED: Duration = Duration::from_secs(60);
+
+/// How many entries are forgotten at a time.
+const PRUNED_AT_ONCE: i64 = 5_000;
+
 /// How many entries one statement inserts.
 const ENTRIES_PER_STATEMENT: usize = 16;
 
@@ -41,7 +49,9 @@ impl Reader<'_> {
     pub fn journal(&mut self, query: &JournalQuery) -> Result<Vec<Recorded>, Error> {
         const COLUMNS: &str = "SELECT seq, recorded_at, node_uuid, actor, what FROM journal";
         const TABLE: &str = "journal";
-        let settled = self.settled()?;
+        // With one writer there is nothing to hold back.
+        let settled =
+            if self.session.dialect().locks_rows() { self.journal_end()? } else { i64::MAX };
         let limit = Param::Int(i64::from(query.limit));
         let range = [Param::Int(query.after), Param::Int(settled)];
         let [after, until] = range;
@@ -73,54 +83,90 @@ impl Reader<'_> {
         Ok(entries)
     }
 
-    /// The number up to which no entry can appear any more. Each entry is looked at once per
-    /// process to find it.
-    fn settled(&mut self) -> Result<i64, Error> {
+    /// The number after which new entries appear: whoever reads on from here gets what happens
+    /// next, of every process, and nothing that is over.
+    pub fn journal_end(&mut self) -> Result<i64, Error> {
+        let known = self.shared.settled.load(Ordering::Acquire);
+        let now = self.now();
+        let end = end_after(self.session, known, now)?;
         if !self.session.dialect().locks_rows() {
-            return Ok(i64::MAX);
+            // A write may see here what shares its commit, and may yet be undone.
+            return Ok(end);
         }
-        let may_still_fill = Timestamp(self.now().0 - micros(HOLD_BACK));
-        let mut before = self.shared.settled.load(Ordering::Acquire);
-        if before == 0 {
-            // The first time: whatever stands before an entry older than a gap may be is settled.
-            self.session.query(
-                "SELECT seq FROM journal WHERE recorded_at <= ? ORDER BY seq DESC LIMIT 1",
-                &[may_still_fill.bind()],
-                &mut |row| {
-                    before = field(row, 0, "journal", "seq")?;
-                    Ok(())
-                },
-            )?;
-        }
-        let (mut settled, mut held) = (before, false);
-        self.session.query(
-            "SELECT seq, recorded_at FROM journal WHERE seq > ? ORDER BY seq",
-            &[Param::Int(before)],
-            &mut |row| {
-                let seq: i64 = field(row, 0, "journal", "seq")?;
-                let at: Timestamp = field(row, 1, "journal", "recorded_at")?;
-                held = held || (seq != settled + 1 && at > may_still_fill);
-                if !held {
-                    settled = seq;
-                }
-                Ok(())
-            },
-        )?;
         // Others may have got further meanwhile; it never goes back.
-        Ok(self.shared.settled.fetch_max(settled, Ordering::AcqRel).max(settled))
+        Ok(self.shared.settled.fetch_max(end, Ordering::AcqRel).max(end))
     }
 }
 
 impl Writer<'_> {
-    /// Forgets entries older than `before`, the oldest first and at most a thousand at a time, so
-    /// that nobody waits long for the transaction; says how many. Call again until it says none.
+    /// Forgets entries older than `before`, the oldest first and at most five thousand at a time,
+    /// so that nobody waits long for the transaction; says how many. Call again until it says none.
     pub fn prune_journal(&mut self, before: Timestamp) -> Result<u64, Error> {
+        // Where the old ones end is looked up first, so that what is deleted is a plain range of
+        // the primary key: MariaDB and PostgreSQL may walk the whole table for anything more.
+        let mut last: Option<i64> = None;
+        self.session.query(
+            "SELECT MAX(seq) FROM (SELECT seq, recorded_at FROM journal ORDER BY seq LIMIT ?)
+             AS oldest WHERE recorded_at < ?",
+            &[Param::Int(PRUNED_AT_ONCE), before.bind()],
+            &mut |row| {
+                last = field(row, 0, "journal", "seq")?;
+                Ok(())
+            },
+        )?;
+        let Some(last) = last else { return Ok(0) };
         self.session.execute(
-            "DELETE FROM journal WHERE recorded_at < ? AND seq IN
-             (SELECT seq FROM (SELECT seq FROM journal ORDER BY seq LIMIT 1000) AS oldest)",
-            &[before.bind()],
+            "DELETE FROM journal WHERE seq <= ? AND recorded_at < ?",
+            &[Param::Int(last), before.bind()],
         )
     }
+}
+
+/// The number up to which no entry can appear any more, when it is known to be at least `known`.
+/// What is read to find it is no older than [`LONG_SETTLED`], however much was written since.
+pub(crate) fn end_after(
+    session: &mut dyn Session,
+    known: i64,
+    now: Timestamp,
+) -> Result<i64, Error> {
+    let mut end = known;
+    if !session.dialect().locks_rows() {
+        session.query(
+            "SELECT seq FROM journal WHERE seq > ? ORDER BY seq DESC LIMIT 1",
+            &[Param::Int(known)],
+            &mut |row| {
+                end = field(row, 0, "journal", "seq")?;
+                Ok(())
+            },
+        )?;
+        return Ok(end);
+    }
+    // Found by walking back from the newest entry, so what is older is not touched.
+    let long_settled = Timestamp(now.0 - micros(LONG_SETTLED));
+    session.query(
+        "SELECT seq FROM journal WHERE seq > ? AND recorded_at <= ? ORDER BY seq DESC LIMIT 1",
+        &[Param::Int(known), long_settled.bind()],
+        &mut |row| {
+            end = field(row, 0, "journal", "seq")?;
+            Ok(())
+        },
+    )?;
+    let may_still_fill = Timestamp(now.0 - micros(HOLD_BACK));
+    let mut held = false;
+    session.query(
+        "SELECT seq, recorded_at FROM journal WHERE seq > ? ORDER BY seq",
+        &[Param::Int(end)],
+        &mut |row| {
+            let seq: i64 = field(row, 0, "journal", "seq")?;
+            let at: Timestamp = field(row, 1, "journal", "recorded_at")?;
+            held = held || (seq != end + 1 && at > may_still_fill);
+            if !held {
+                end = seq;
+            }
+            Ok(())
+        },
+    )?;
+    Ok(end)
 }
 
 /// Writes the entries a transaction has collected. Called immediately before its commit.
@@ -151,4 +197,78 @@ pub(crate) fn flush(session: &mut dyn Session, pending: &mut Pending) -> Result<
 
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Dialect, Row};
+    use crate::value::{Damaged, Value};
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000_000);
+
+    /// A journal that answers the two statements on servers, and counts the rows it gives out.
+    struct Entries {
+        rows: Vec<(i64, i64)>,
+        given: usize,
+    }
+
+    struct Entry(i64, i64);
+
+    impl Row for Entry {
+        fn value(&self, column: usize) -> Result<Value<'_>, Damaged> {
+            Ok(Value::Int(if column == 0 { self.0 } else { self.1 }))
+        }
+    }
+
+    impl Session for Entries {
+        fn dialect(&self) -> Dialect {
+            Dialect::Postgres
+        }
+
+        fn query(
+            &mut self,
+            sql: &str,
+            params: &[Param<'_>],
+            each: &mut dyn FnMut(&dyn Row) -> Result<(), Error>,
+        ) -> Result<(), Error> {
+            let (after, until) = match params {
+                [Param::Int(after)] => (*after, i64::MAX),
+                [Param::Int(after), Param::Int(until)] => (*after, *until),
+                other => panic!("{sql} {}", other.len()),
+            };
+            let mut found: Vec<_> =
+                self.rows.iter().filter(|(seq, at)| *seq > after && *at <= until).collect();
+            if sql.ends_with("DESC LIMIT 1") {
+                found = found.pop().into_iter().collect();
+            }
+            self.given += found.len();
+            found.into_iter().try_for_each(|(seq, at)| each(&Entry(*seq, *at)))
+        }
+
+        fn execute(&mut self, _: &str, _: &[Param<'_>]) -> Result<u64, Error> {
+            unreachable!("finding the end changes nothing")
+        }
+
+        fn run(&mut self, _: &str) -> Result<(), Error> {
+            unreachable!("finding the end changes nothing")
+        }
+    }
+
+    /// Whoever has not looked for long does not pay for everything that was written meanwhile.
+    #[test]
+    fn the_end_is_found_without_reading_what_is_old() {
+        let second = 1_000_000;
+        // One entry a second for a day, the last one a second ago.
+        let rows = (1..=86_400).map(|seq| (seq, NOW.0 - (86_401 - seq) * second)).collect();
+        let mut journal = Entries { rows, given: 0 };
+        for known in [0, 5] {
+            journal.given = 0;
+            assert_eq!(end_after(&mut journal, known, NOW).unwrap(), 86_400);
+            assert!(journal.given <= 61, "{} rows from {known}", journal.given);
+        }
+        // A young gap still holds back what is behind it.
+        journal.rows.push((86_402, NOW.0));
+        assert_eq!(end_after(&mut journal, 5, NOW).unwrap(), 86_400);
+    }
 }

@@ -27,7 +27,8 @@ pub struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The resource with this id.
+    /// The resource with this id. Inside a write the row is locked until the write ends, so what is
+    /// checked here still holds when it is saved.
     pub fn get<I: Identifies>(&mut self, id: I) -> Result<Option<I::Of>, Error> {
         let statements = I::Of::statements();
         let sql =
@@ -36,7 +37,8 @@ impl Reader<'_> {
         self.unsealed(found)
     }
 
-    /// The resource with this value in a unique column: a name, an address, an instance.
+    /// The resource with this value in a unique column: a name, an address, an instance. Inside a
+    /// write the row is locked as by [`Reader::get`].
     pub fn find<R: Resource>(
         &mut self,
         column: R::Column,
@@ -51,6 +53,10 @@ impl Reader<'_> {
 
     /// Gives the rows of a list to `each`, in order. All rows are decoded into the same record, so
     /// `each` clones what it keeps; a list of thousands allocates next to nothing.
+    ///
+    /// A list locks nothing, inside a write either: on servers others may change its rows before
+    /// the write ends. A row of a list that is to be changed must be loaded again with
+    /// [`Reader::get`], and looked at again, before it is saved.
     pub fn list<R: Resource>(
         &mut self,
         query: &Query<R>,
@@ -69,7 +75,8 @@ impl Reader<'_> {
         })
     }
 
-    /// The rows of a list.
+    /// The rows of a list. As with [`Reader::list`], a row that is to be changed must be loaded
+    /// again with [`Reader::get`] before it is saved.
     pub fn collect<R: Resource + Clone>(&mut self, query: &Query<R>) -> Result<Vec<R>, Error> {
         let mut rows = Vec::new();
         self.list(query, |row| rows.push(row.clone()))?;

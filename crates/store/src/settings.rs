@@ -13,7 +13,8 @@ pub struct Settings {
     /// `sqlite:PATH`, `postgresql://user:password@host:port/database` or
     /// `mysql://user:password@host:port/database`; none is SQLite in the data directory.
     pub url: Option<String>,
-    /// Connections to a server. SQLite has one writer and up to four readers whatever this says.
+    /// Connections to a server. SQLite has one writer, up to four readers and up to four more for
+    /// scans, whatever this says.
     pub connections: usize,
     /// How hard SQLite makes a commit.
     pub synchronous: Synchronous,

@@ -6,13 +6,14 @@ use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use node_model::{NodeId, Timestamp};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use crate::engine::Session;
 use crate::engine::job::{Reading, Writing, read};
-use crate::engine::sqlite::{Sqlite, SqliteSession, translate};
+use crate::engine::sqlite::{MOST_SCANS, Readers, Sqlite, SqliteSession, translate};
 use crate::engine::workers::{Server, Workers};
 use crate::error::{Error, OpenError};
+use crate::journal;
 use crate::migrate::migrate;
 use crate::reader::Reader;
 use crate::settings::{Address, Settings};
@@ -33,7 +34,7 @@ struct Inner {
 }
 
 enum Engine {
-    Sqlite(Sqlite),
+    Sqlite { sqlite: Arc<Sqlite>, scans: Arc<Semaphore> },
     Server(Workers),
 }
 
@@ -64,6 +65,9 @@ impl Store {
     ///
     /// On SQLite it runs right here: a read is over sooner than another thread would be awake. On
     /// a server it runs on a thread of its own, so it must bring along what it needs.
+    ///
+    /// This is for single resources and the like, which take microseconds; what goes over many rows
+    /// belongs into [`Store::scan`].
     pub async fn read<T, E>(
         &self,
         closure: impl FnOnce(&mut Reader<'_>) -> Result<T, E> + Send + 'static,
@@ -73,15 +77,41 @@ impl Store {
         E: From<Error> + Send + 'static,
     {
         match &self.0.engine {
-            Engine::Sqlite(sqlite) => {
-                sqlite.with_reader(|session| read(closure, session, &self.0.shared))?
-            }
-            Engine::Server(workers) => {
-                let (reply, answer) = oneshot::channel();
-                workers.read(Box::new(Reading { closure, reply }));
-                answer.await.unwrap_or_else(|_| Err(E::from(Error::Closed)))
-            }
+            Engine::Sqlite { sqlite, .. } => sqlite
+                .with_reader(Readers::Points, |session| read(closure, session, &self.0.shared))?,
+            Engine::Server(workers) => on_server(workers, closure).await,
         }
+    }
+
+    /// Runs `closure` with a view of the database, for lists and everything else that goes over
+    /// many rows.
+    ///
+    /// On SQLite it runs on a thread that may block, with a connection of a set of its own: however
+    /// many scans there are, they hold up neither the async runtime nor [`Store::read`]. On a
+    /// server it is the same as a read.
+    pub async fn scan<T, E>(
+        &self,
+        closure: impl FnOnce(&mut Reader<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let (sqlite, scans) = match &self.0.engine {
+            Engine::Sqlite { sqlite, scans } => (Arc::clone(sqlite), Arc::clone(scans)),
+            Engine::Server(workers) => return on_server(workers, closure).await,
+        };
+        // Waiting here is free; waiting for a connection would be a thread that does nothing.
+        let permit = scans.acquire_owned().await.map_err(|_| Error::Closed)?;
+        let shared = Arc::clone(&self.0.shared);
+        let scan = tokio::task::spawn_blocking(move || {
+            let scanned =
+                sqlite.with_reader(Readers::Scans, |session| read(closure, session, &shared));
+            // Kept until the end even if nobody waits for the answer any more.
+            drop(permit);
+            scanned?
+        });
+        scan.await.unwrap_or_else(|_| Err(E::from(Error::Closed)))
     }
 
     /// Runs `closure` as one transaction, which is durable when this returns `Ok`. If the closure
@@ -100,14 +130,18 @@ impl Store {
         let (reply, answer) = oneshot::channel();
         let job = Box::new(Writing::new(closure, reply));
         match &self.0.engine {
-            Engine::Sqlite(sqlite) => sqlite.write(job),
+            Engine::Sqlite { sqlite, .. } => sqlite.write(job),
             Engine::Server(workers) => workers.write(job),
         }
         answer.await.unwrap_or_else(|_| Err(E::from(Error::Closed)))
     }
 
-    /// The highest number of the journal that this process has committed. Changes of other
-    /// processes do not move it.
+    /// The highest number of the journal that this process knows to be committed; at first, the
+    /// journal's end when the store was opened. It is marked as changed whenever there may be
+    /// something new to read, at times without being higher.
+    ///
+    /// On servers the entries of other processes are looked for once a second, while somebody has
+    /// such a receiver. Where the journal ends right now is known to [`Reader::journal_end`].
     #[must_use]
     pub fn journal_position(&self) -> watch::Receiver<i64> {
         self.0.shared.position.subscribe()
@@ -123,7 +157,7 @@ impl Store {
     /// Finishes what was asked, and closes the database for every clone of this store.
     pub fn close(self) {
         match &self.0.engine {
-            Engine::Sqlite(sqlite) => sqlite.stop(),
+            Engine::Sqlite { sqlite, .. } => sqlite.stop(),
             Engine::Server(workers) => workers.stop(),
         }
     }
@@ -134,28 +168,29 @@ impl Store {
             connection.execute_batch(sql).map_err(|error| OpenError::Prepare(translate(error)))
         };
         run("BEGIN IMMEDIATE")?;
-        let vault = prepare(&mut SqliteSession(&connection), settings, &clock)?;
+        let prepared = prepare(&mut SqliteSession(&connection), settings, &clock)?;
         run("COMMIT")?;
-        Ok(Self::new(vault, clock, |shared| {
-            Engine::Sqlite(Sqlite::start(path, connection, shared))
+        Ok(Self::new(prepared, clock, |shared| Engine::Sqlite {
+            sqlite: Arc::new(Sqlite::start(path, connection, shared)),
+            scans: Arc::new(Semaphore::new(MOST_SCANS)),
         }))
     }
 
     fn open_server(settings: &Settings, server: Server, clock: Clock) -> Result<Self, OpenError> {
-        let vault = server.with_first_session(|session| prepare(session, settings, &clock))?;
+        let prepared = server.with_first_session(|session| prepare(session, settings, &clock))?;
         let connections = settings.connections.max(1);
-        Ok(Self::new(vault, clock, |shared| {
+        Ok(Self::new(prepared, clock, |shared| {
             Engine::Server(Workers::start(server, connections, &shared))
         }))
     }
 
-    fn new(vault: Vault, clock: Clock, engine: impl FnOnce(Arc<Shared>) -> Engine) -> Self {
+    fn new(prepared: Prepared, clock: Clock, engine: impl FnOnce(Arc<Shared>) -> Engine) -> Self {
         let (wakes, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             clock,
-            vault,
-            settled: AtomicI64::new(0),
-            position: watch::Sender::new(0),
+            vault: prepared.vault,
+            settled: AtomicI64::new(prepared.journal_end),
+            position: watch::Sender::new(prepared.journal_end),
             wakes,
         });
         let engine = engine(Arc::clone(&shared));
@@ -167,25 +202,55 @@ impl Shared {
     /// Tells those who wait what has been committed.
     pub(crate) fn committed(&self, pending: &Pending) {
         if pending.last_seq > 0 {
-            self.position.send_if_modified(|position| {
-                let higher = pending.last_seq > *position;
-                *position = pending.last_seq.max(*position);
-                higher
-            });
+            self.journal_grew_to(pending.last_seq);
         }
         for node in &pending.wakes {
             // Nobody listening is fine: a wake is only a hint.
             let _ = self.wakes.send(*node);
         }
     }
+
+    /// Tells those who follow the journal that there may be something new to read. That can be so
+    /// without a higher number: on servers a lower one may be committed after a higher one, and
+    /// what waited behind it is shown from then on.
+    pub(crate) fn journal_grew_to(&self, seq: i64) {
+        self.position.send_modify(|position| *position = seq.max(*position));
+    }
+
+    /// Whether anybody follows the journal.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.position.receiver_count() > 0
+    }
 }
 
-/// Schema and key, under whatever lock the caller holds.
+/// What opening finds out before there is a store.
+struct Prepared {
+    vault: Vault,
+    journal_end: i64,
+}
+
+/// Schema, key and the journal's end, under whatever lock the caller holds.
 fn prepare(
     session: &mut dyn Session,
     settings: &Settings,
     clock: &Clock,
-) -> Result<Vault, OpenError> {
-    migrate(session, clock().0)?;
-    Vault::open(session, &settings.data_dir)
+) -> Result<Prepared, OpenError> {
+    let now = clock();
+    migrate(session, now.0)?;
+    let vault = Vault::open(session, &settings.data_dir)?;
+    let journal_end = journal::end_after(session, 0, now).map_err(OpenError::Prepare)?;
+    Ok(Prepared { vault, journal_end })
+}
+
+async fn on_server<T, E>(
+    workers: &Workers,
+    closure: impl FnOnce(&mut Reader<'_>) -> Result<T, E> + Send + 'static,
+) -> Result<T, E>
+where
+    T: Send + 'static,
+    E: From<Error> + Send + 'static,
+{
+    let (reply, answer) = oneshot::channel();
+    workers.read(Box::new(Reading { closure, reply }));
+    answer.await.unwrap_or_else(|_| Err(E::from(Error::Closed)))
 }

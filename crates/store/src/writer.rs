@@ -20,7 +20,8 @@ const HISTORY_PER_NODE: i64 = 300;
 /// A transaction. Reads are available too, and see what it has written.
 ///
 /// A resource is loaded, changed and saved within one write: saving writes the whole row, so a
-/// record that was loaded earlier would undo what others changed since.
+/// record that was loaded earlier would undo what others changed since. Loaded means by `get` or
+/// `find`, which lock the row; the rows of a list are not locked, and must be loaded again.
 ///
 /// After an error the closure should end with an error too: PostgreSQL refuses everything that
 /// follows a failed statement, and a transaction that goes on regardless is not committed there.

@@ -5,7 +5,8 @@
 //! engine owns connections and decides on which thread a closure runs:
 //!
 //! - SQLite reads on the caller's thread. A point read takes some microseconds and touches a page
-//!   cache in this process; handing it to another thread and back costs several times that.
+//!   cache in this process; handing it to another thread and back costs several times that. Scans
+//!   take long enough to be worth a thread that may block, and have connections of their own.
 //! - SQLite writes on one thread, many closures to a commit, because one commit is one disk flush.
 //! - PostgreSQL and MariaDB run every closure on a small set of threads with a blocking connection
 //!   each, because their time is spent waiting for the network.

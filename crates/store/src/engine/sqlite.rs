@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! SQLite: reads on the caller's thread, writes on one thread with many transactions to a commit.
+//!
+//! Point reads and scans have connections of their own, so that a point read, which runs on a
+//! thread of the async runtime, never waits for a list to end.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -19,9 +22,12 @@ use crate::store::Shared;
 use crate::value::{Damaged, Param, Value};
 use crate::writer::Pending;
 
-/// Readers beyond this wait for one to come free. Reads take microseconds, lists milliseconds, and
-/// each connection has a cache of its own.
+/// Point reads beyond this wait for one to end, which takes microseconds. Each connection has a
+/// cache of its own.
 const MOST_READERS: usize = 4;
+
+/// How many scans run at a time. Whoever starts them keeps to it.
+pub(crate) const MOST_SCANS: usize = 4;
 
 /// How long to wait for another process (a backup, a shell) that holds the write lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,13 +41,29 @@ const MOST_PER_COMMIT: usize = 256;
 /// The database file and the thread that writes to it.
 pub(crate) struct Sqlite {
     path: PathBuf,
-    readers: Mutex<Readers>,
-    reader_free: Condvar,
+    points: Pool,
+    scans: Pool,
     writer: Mutex<Option<(Sender<Message>, JoinHandle<()>)>>,
     queue: Sender<Message>,
 }
 
-struct Readers {
+/// Which connections a read takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Readers {
+    /// Those for single resources.
+    Points,
+    /// Those for many rows.
+    Scans,
+}
+
+/// Reading connections.
+struct Pool {
+    most: usize,
+    connections: Mutex<Connections>,
+    free: Condvar,
+}
+
+struct Connections {
     idle: Vec<Connection>,
     open: usize,
 }
@@ -58,7 +80,7 @@ pub(crate) struct SqliteSession<'a>(pub(crate) &'a Connection);
 impl Sqlite {
     /// Opens the database for writing. The schema is not looked at yet.
     pub(crate) fn connect(path: &Path, synchronous: Synchronous) -> Result<Connection, OpenError> {
-        let failed = |source: rusqlite::Error| OpenError::Connect {
+        let failed = |source: rusqlite::Error| OpenError::File {
             what: path.display().to_string(),
             source: Arc::new(source),
         };
@@ -92,8 +114,8 @@ impl Sqlite {
             .expect("the process may start one thread");
         Self {
             path: path.to_owned(),
-            readers: Mutex::new(Readers { idle: Vec::new(), open: 0 }),
-            reader_free: Condvar::new(),
+            points: Pool::new(MOST_READERS),
+            scans: Pool::new(MOST_SCANS),
             writer: Mutex::new(Some((queue.clone(), thread))),
             queue,
         }
@@ -102,12 +124,16 @@ impl Sqlite {
     /// Runs `read` on a reading connection, on this thread.
     pub(crate) fn with_reader<T>(
         &self,
+        readers: Readers,
         read: impl FnOnce(&mut SqliteSession<'_>) -> T,
     ) -> Result<T, Error> {
-        let connection = self.take_reader()?;
+        let pool = match readers {
+            Readers::Points => &self.points,
+            Readers::Scans => &self.scans,
+        };
+        let connection = pool.take(&self.path)?;
         let result = read(&mut SqliteSession(&connection));
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner).idle.push(connection);
-        self.reader_free.notify_one();
+        pool.give_back(connection);
         Ok(result)
     }
 
@@ -125,37 +151,11 @@ impl Sqlite {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((queue, thread)) = writer {
             // Reading connections keep the log from being folded completely.
-            let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-            readers.open -= readers.idle.len();
-            readers.idle.clear();
-            drop(readers);
+            self.points.close_idle();
+            self.scans.close_idle();
             let _ = queue.send(Message::Stop);
             let _ = thread.join();
         }
-    }
-
-    fn take_reader(&self) -> Result<Connection, Error> {
-        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(connection) = readers.idle.pop() {
-                return Ok(connection);
-            }
-            if readers.open < MOST_READERS {
-                readers.open += 1;
-                drop(readers);
-                return self.open_reader().inspect_err(|_| {
-                    self.readers.lock().unwrap_or_else(PoisonError::into_inner).open -= 1;
-                });
-            }
-            readers = self.reader_free.wait(readers).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn open_reader(&self) -> Result<Connection, Error> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&self.path, flags).map_err(translate)?;
-        prepare(&connection).map_err(translate)?;
-        Ok(connection)
     }
 }
 
@@ -163,6 +163,52 @@ impl Drop for Sqlite {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+// === impl Pool ===
+
+impl Pool {
+    fn new(most: usize) -> Self {
+        let connections = Mutex::new(Connections { idle: Vec::new(), open: 0 });
+        Self { most, connections, free: Condvar::new() }
+    }
+
+    fn take(&self, path: &Path) -> Result<Connection, Error> {
+        let mut connections = self.lock();
+        loop {
+            if let Some(connection) = connections.idle.pop() {
+                return Ok(connection);
+            }
+            if connections.open < self.most {
+                connections.open += 1;
+                drop(connections);
+                return open_reader(path).inspect_err(|_| self.lock().open -= 1);
+            }
+            connections = self.free.wait(connections).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn give_back(&self, connection: Connection) {
+        self.lock().idle.push(connection);
+        self.free.notify_one();
+    }
+
+    fn close_idle(&self) {
+        let mut connections = self.lock();
+        connections.open -= connections.idle.len();
+        connections.idle.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn open_reader(path: &Path) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(translate)?;
+    prepare(&connection).map_err(translate)?;
+    Ok(connection)
 }
 
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {

@@ -6,16 +6,22 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use super::Session;
-use super::job::{ReadJob, WriteJob};
+use super::job::{ReadJob, Reading, WriteJob};
 use super::mariadb::MariaDbSession;
 use super::postgres::PostgresSession;
 use crate::error::{Error, OpenError};
+use crate::reader::Reader;
 use crate::store::Shared;
 use crate::writer::Pending;
 
 /// How often a transaction is tried when others keep getting in its way.
 const ATTEMPTS: u32 = 10;
+
+/// How often entries that other processes add to the journal are looked for.
+const JOURNAL_POLL: Duration = Duration::from_secs(1);
 
 /// Which server, and its address.
 #[derive(Clone)]
@@ -57,6 +63,7 @@ pub(crate) struct Workers {
 struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
+    closed: Condvar,
 }
 
 struct Waiting {
@@ -109,8 +116,9 @@ impl Workers {
         let queue = Arc::new(Queue {
             waiting: Mutex::new(Waiting { jobs: VecDeque::new(), open: true }),
             arrived: Condvar::new(),
+            closed: Condvar::new(),
         });
-        let threads = (0..connections)
+        let mut threads: Vec<_> = (0..connections)
             .map(|_| {
                 let (queue, server, shared) =
                     (Arc::clone(&queue), server.clone(), Arc::clone(shared));
@@ -120,6 +128,13 @@ impl Workers {
                     .expect("the process may start a few threads")
             })
             .collect();
+        let (polled, shared) = (Arc::clone(&queue), Arc::clone(shared));
+        threads.push(
+            std::thread::Builder::new()
+                .name("store-journal".to_owned())
+                .spawn(move || watch_journal(&polled, &shared))
+                .expect("the process may start a few threads"),
+        );
         Self { queue, threads: Mutex::new(threads) }
     }
 
@@ -137,6 +152,7 @@ impl Workers {
     pub(crate) fn stop(&self) {
         self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner).open = false;
         self.queue.arrived.notify_all();
+        self.queue.closed.notify_all();
         let threads =
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
@@ -179,6 +195,13 @@ impl Queue {
             waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
     }
+
+    /// Waits for `time`; says whether there may still be jobs then.
+    fn is_open_after(&self, time: Duration) -> bool {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.closed.wait_timeout_while(waiting, time, |waiting| waiting.open);
+        waited.unwrap_or_else(PoisonError::into_inner).0.open
+    }
 }
 
 impl Job {
@@ -190,7 +213,30 @@ impl Job {
     }
 }
 
-// === A thread ===
+// === Threads ===
+
+/// Tells those who follow the journal what other processes add to it. While nobody does, nothing is
+/// asked.
+fn watch_journal(queue: &Queue, shared: &Shared) {
+    let mut told = 0;
+    while queue.is_open_after(JOURNAL_POLL) {
+        if !shared.is_followed() {
+            continue;
+        }
+        let (reply, answer) = oneshot::channel();
+        let closure = |reader: &mut Reader<'_>| reader.journal_end();
+        queue.push(Job::Read(Box::new(Reading { closure, reply })));
+        match answer.blocking_recv() {
+            Ok(Ok(end)) if end > told => {
+                told = end;
+                shared.journal_grew_to(end);
+            }
+            Ok(Ok(_)) | Err(_) => {}
+            // Followers who read now are told as well; there is nothing to do but ask again.
+            Ok(Err(error)) => tracing::debug!(%error, "the journal's end could not be read"),
+        }
+    }
+}
 
 struct Worker {
     server: Server,

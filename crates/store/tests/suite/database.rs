@@ -62,7 +62,11 @@ pub(crate) fn run(kind: Kind, test: fn(&Database)) {
     settings.url = server.as_ref().map(|server| server.url.clone());
     let clock = Arc::new(AtomicI64::new(1_800_000_000_000_000));
     let store = open(&settings, &clock).unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_time()
+        .build()
+        .unwrap();
     let database = Database { kind, settings, runtime, store, clock, _dir: dir };
     test(&database);
     database.store.clone().close();

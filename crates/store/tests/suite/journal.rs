@@ -10,9 +10,13 @@ use store::{Error, JournalQuery};
 use crate::database::{Database, Kind, on_every_engine};
 use crate::samples::*;
 
+/// Long enough for a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 on_every_engine! {
     entries_are_in_order followers_miss_nothing young_gaps_hold_back old_entries_are_pruned
-    the_position_follows wakes_follow_commits
+    the_position_follows wakes_follow_commits a_new_process_starts_at_the_end
+    entries_of_other_processes_are_noticed
 }
 
 fn tail(db: &Database, after: i64) -> Vec<Recorded> {
@@ -138,7 +142,7 @@ fn young_gaps_hold_back(db: &Database) {
 fn old_entries_are_pruned(db: &Database) {
     let (id, before) = (NodeId::random(), db.now());
     db.write(move |w| {
-        (0..1200).for_each(|_| w.append(entry(id, before, "x")));
+        (0..5200).for_each(|_| w.append(entry(id, before, "x")));
         Ok(())
     })
     .unwrap();
@@ -149,7 +153,7 @@ fn old_entries_are_pruned(db: &Database) {
         Ok(())
     })
     .unwrap();
-    assert_eq!(db.write(move |w| w.prune_journal(now)).unwrap(), 1000);
+    assert_eq!(db.write(move |w| w.prune_journal(now)).unwrap(), 5000);
     assert_eq!(db.write(move |w| w.prune_journal(now)).unwrap(), 200);
     assert_eq!(db.write(move |w| w.prune_journal(now)).unwrap(), 0);
     // On servers the pruned part is a gap like any other.
@@ -183,6 +187,66 @@ fn the_position_follows(db: &Database) {
     .unwrap();
     db.advance(Duration::from_secs(11));
     assert_eq!(*position.borrow(), tail(db, 0)[1].seq);
+}
+
+fn a_new_process_starts_at_the_end(db: &Database) {
+    let append = |store: &store::Store, target: &'static str| {
+        let at = db.now();
+        let write = move |w: &mut store::Writer<'_>| {
+            w.append(entry(NodeId::random(), at, target));
+            Ok::<_, Error>(())
+        };
+        db.runtime.block_on(store.write(write)).unwrap();
+    };
+    "abc".chars().for_each(|_| append(&db.store, "old"));
+    let last = tail(db, 0)[2].seq;
+    let restarted = db.open_again().unwrap();
+    assert_eq!(*restarted.journal_position().borrow(), last);
+    // The end is that of all processes, also of those that this one was not told of.
+    append(&db.store, "new");
+    let end = db.runtime.block_on(restarted.read(|r| r.journal_end())).unwrap();
+    assert_eq!(end, tail(db, last)[0].seq);
+    restarted.close();
+}
+
+/// On servers, within about a second; SQLite has one process.
+fn entries_of_other_processes_are_noticed(db: &Database) {
+    if db.kind == Kind::Sqlite {
+        return;
+    }
+    let (other, at) = (db.open_again().unwrap(), db.now());
+    let mut position = db.store.journal_position();
+    let write = move |w: &mut store::Writer<'_>| {
+        w.append(entry(NodeId::random(), at, "a"));
+        Ok::<_, Error>(())
+    };
+    db.runtime.block_on(other.write(write)).unwrap();
+    let mut changed = || {
+        let noticed = async { tokio::time::timeout(PATIENCE, position.changed()).await };
+        db.runtime.block_on(noticed).expect("it is noticed").unwrap();
+        *position.borrow_and_update()
+    };
+    assert_eq!(changed(), tail(db, 0)[0].seq);
+    // What was held back is announced as well, though the position was past it already.
+    let write = move |w: &mut store::Writer<'_>| {
+        w.append(entry(NodeId::random(), at, "c"));
+        Ok::<_, Error>(())
+    };
+    db.sql(
+        "INSERT INTO journal (seq, recorded_at, node_uuid, actor, what)
+            SELECT seq + 5, recorded_at, node_uuid, actor, what FROM journal",
+    );
+    db.sql(match db.kind {
+        Kind::Postgres => "ALTER TABLE journal ALTER COLUMN seq RESTART WITH 7",
+        Kind::MariaDb | Kind::Sqlite => "ALTER TABLE journal AUTO_INCREMENT = 7",
+    });
+    db.runtime.block_on(db.store.write(write)).unwrap();
+    assert_eq!(changed(), 7);
+    assert_eq!(targets(&tail(db, 0)), "a");
+    db.advance(Duration::from_secs(11));
+    assert_eq!(changed(), 7);
+    assert_eq!(targets(&tail(db, 0)), "aac");
+    other.close();
 }
 
 fn wakes_follow_commits(db: &Database) {

@@ -116,5 +116,5 @@ fn addresses() {
         assert!(matches!(error, OpenError::Connect { .. }), "{error:?}");
         assert!(!format!("{error} {error:?}").contains("hunter2"));
     }
-    assert!(matches!(open("sqlite:/nowhere/at/all"), Err(OpenError::Connect { .. })));
+    assert!(matches!(open("sqlite:/nowhere/at/all"), Err(OpenError::File { .. })));
 }
