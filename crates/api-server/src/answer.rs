@@ -145,7 +145,14 @@ async fn respond<'r>(
                 Ok(version) if known_first_segment => VersionHeaders::Served(*version),
                 Ok(_) | Err(_) => VersionHeaders::None,
             };
-            return refuse(None, versions, WireError::router(404, ""));
+            return refuse(
+                None,
+                versions,
+                WireError::router(
+                    404,
+                    "There is nothing at this path; /v1/ferrite/openapi lists what there is.",
+                ),
+            );
         }
     };
     let route = numbered.route;

@@ -26,8 +26,10 @@ use crate::writer::Pending;
 /// cache of its own.
 const MOST_READERS: usize = 4;
 
-/// How many scans run at a time. Whoever starts them keeps to it.
-pub(crate) const MOST_SCANS: usize = 4;
+/// How many scans run at a time. Whoever starts them keeps to it. More would not be quicker, since
+/// they wait for the processor and not for the disk, and each thread keeps the memory of its
+/// largest answer.
+pub(crate) const MOST_SCANS: usize = 2;
 
 /// How long to wait for another process (a backup, a shell) that holds the write lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
