@@ -1,45 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The words that interfaces are called with, spelt as Ironic's clients spell them.
 
-use std::fmt;
-use std::str::FromStr;
+use node_model::named;
 
-/// Declares an enum whose variants each have one spelling.
-macro_rules! words {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)* })*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        pub enum $name {
-            $($(#[$vdoc])* $variant,)*
-        }
-
-        impl $name {
-            /// Every value, in the order of declaration.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-
-            /// The spelling clients use.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text,)* }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = ();
-            fn from_str(text: &str) -> Result<Self, ()> {
-                match text { $($text => Ok(Self::$variant),)* _ => Err(()) }
-            }
-        }
-    )*};
-}
-
-words! {
+named! {
     /// Where a machine boots from.
     BootDevice {
         /// The network, by PXE.

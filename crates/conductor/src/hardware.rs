@@ -105,7 +105,7 @@ pub(crate) fn write_findings(
     let now = tx.now();
     for address in &found.ports {
         if tx.find::<Port>(PortColumn::Address, address.as_str())?.is_none() {
-            tx.insert(&new_port(node.id, address.clone(), now))?;
+            tx.insert(&Port::new(PortId::random(), node.id, address.clone(), now))?;
         }
     }
     if let Some(inventory) = &found.inventory {
@@ -117,28 +117,6 @@ pub(crate) fn write_findings(
         })?;
     }
     Ok(())
-}
-
-fn new_port(node_id: NodeId, address: node_model::Mac, now: Timestamp) -> Port {
-    Port {
-        id: PortId::random(),
-        created_at: now,
-        updated_at: None,
-        node_id,
-        address,
-        name: None,
-        description: None,
-        pxe_enabled: true,
-        local_link_connection: JsonObject::empty(),
-        portgroup_id: None,
-        physical_network: None,
-        is_smartnic: false,
-        vendor: None,
-        category: None,
-        available_for_dynamic_portgroup: true,
-        extra: JsonObject::empty(),
-        internal_info: JsonObject::empty(),
-    }
 }
 
 /// Power goes down the family: children go off with their parent, and a parent comes on for its

@@ -181,26 +181,9 @@ impl<'a> Draft<'a> {
     }
 
     pub(crate) fn add_port(&mut self, address: Mac, pxe_enabled: bool, extra: JsonObject) {
-        let port = Port {
-            // The caller gives the id; see `NewPort::into_port`.
-            id: PortId(Uuid::nil()),
-            created_at: self.now,
-            updated_at: None,
-            node_id: self.node.id,
-            address,
-            name: None,
-            description: None,
-            pxe_enabled,
-            local_link_connection: JsonObject::empty(),
-            portgroup_id: None,
-            physical_network: None,
-            is_smartnic: false,
-            vendor: None,
-            category: None,
-            available_for_dynamic_portgroup: true,
-            extra,
-            internal_info: JsonObject::empty(),
-        };
+        // The caller gives the id; see `NewPort::into_port`.
+        let id = PortId(Uuid::nil());
+        let port = Port { pxe_enabled, extra, ..Port::new(id, self.node.id, address, self.now) };
         self.ports.push(DraftPort { original: None, port, deleted: false });
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports as Ironic shows them.
 
-use node_model::{JsonObject, Mac, NodeId, Port, PortId, PortgroupId, Timestamp};
+use node_model::{Mac, NodeId, Port, PortId, PortgroupId, Timestamp};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -81,25 +81,13 @@ impl Resource for Port {
 impl Writable for Port {
     fn blank(now: Timestamp, _version: ApiVersion) -> PortDraft {
         PortDraft {
-            port: Self {
-                id: PortId::random(),
-                created_at: now,
-                updated_at: None,
-                node_id: NodeId(Uuid::nil()),
-                address: "00:00:00:00:00:00".parse().expect("it is an address"),
-                name: None,
-                description: None,
-                pxe_enabled: true,
-                local_link_connection: JsonObject::empty(),
-                portgroup_id: None,
-                physical_network: None,
-                is_smartnic: false,
-                vendor: None,
-                category: None,
-                available_for_dynamic_portgroup: true,
-                extra: JsonObject::empty(),
-                internal_info: JsonObject::empty(),
-            },
+            // Both the node and the address must be given; they are filled in by the rows below.
+            port: Self::new(
+                PortId::random(),
+                NodeId(Uuid::nil()),
+                "00:00:00:00:00:00".parse().expect("it is an address"),
+                now,
+            ),
             node_ident: None,
         }
     }

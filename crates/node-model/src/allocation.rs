@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A request for any machine of a kind.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
-use crate::states::named;
+use crate::named;
 use crate::{AllocationId, JsonObject, NodeId, Timestamp};
 
 named! {

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What was found out about a machine: settings, firmware, inventory, and what happened to it.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
-use crate::states::named;
+use crate::named;
 use crate::{HistoryId, JsonObject, NodeId, Timestamp};
 
 /// A firmware setting as last read from the BMC.

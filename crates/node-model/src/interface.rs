@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The thirteen interfaces a driver is composed of, and which implementation a node uses for each.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
-use crate::states::named;
+use crate::named;
 
 named! {
     /// One part of a driver.

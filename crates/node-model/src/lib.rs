@@ -13,6 +13,7 @@ mod interface;
 mod journal;
 mod json;
 mod mac;
+mod named;
 mod network;
 mod node;
 mod recipes;

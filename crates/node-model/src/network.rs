@@ -42,6 +42,32 @@ pub struct Port {
     pub internal_info: JsonObject,
 }
 
+impl Port {
+    /// A network card that is known by its address only.
+    #[must_use]
+    pub fn new(id: PortId, node_id: NodeId, address: Mac, now: Timestamp) -> Self {
+        Self {
+            id,
+            created_at: now,
+            updated_at: None,
+            node_id,
+            address,
+            name: None,
+            description: None,
+            pxe_enabled: true,
+            local_link_connection: JsonObject::empty(),
+            portgroup_id: None,
+            physical_network: None,
+            is_smartnic: false,
+            vendor: None,
+            category: None,
+            available_for_dynamic_portgroup: true,
+            extra: JsonObject::empty(),
+            internal_info: JsonObject::empty(),
+        }
+    }
+}
+
 /// Several ports bonded into one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Portgroup {

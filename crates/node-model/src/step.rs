@@ -2,13 +2,11 @@
 //! A step: one named thing that cleaning, deploying, servicing or verifying does.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::JsonObject;
-use crate::states::named;
+use crate::named;
 
 named! {
     /// Which work a step belongs to.

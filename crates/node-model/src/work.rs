@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a machine is in the middle of, in enough detail to go on after the process is gone.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::states::named;
+use crate::named;
 use crate::{Actor, JsonObject, PowerTarget, ProvisionState, Step, StepFlow, Timestamp};
 
 named! {

@@ -3,7 +3,7 @@
 
 use bmc_drivers::{Driver, DriverSettings, Error, NodeChanges, Outcome, Registry, Target};
 use node_model::{
-    InterfaceKind, JsonObject, Mac, Node, NodeId, Port, PortId, Step, StepFlow, Timestamp,
+    InterfaceKind, JsonObject, Node, NodeId, Port, PortId, Step, StepFlow, Timestamp,
 };
 use serde_json::{Map, Value};
 
@@ -98,25 +98,8 @@ impl Machine {
     }
 
     pub(crate) fn add_port(&mut self, address: &str) {
-        self.ports.push(Port {
-            id: PortId::random(),
-            created_at: self.now,
-            updated_at: None,
-            node_id: self.node.id,
-            address: address.parse::<Mac>().expect("a MAC address"),
-            name: None,
-            description: None,
-            pxe_enabled: true,
-            local_link_connection: JsonObject::empty(),
-            portgroup_id: None,
-            physical_network: None,
-            is_smartnic: false,
-            vendor: None,
-            category: None,
-            available_for_dynamic_portgroup: true,
-            extra: JsonObject::empty(),
-            internal_info: JsonObject::empty(),
-        });
+        let address = address.parse().expect("a MAC address");
+        self.ports.push(Port::new(PortId::random(), self.node.id, address, self.now));
     }
 }
 

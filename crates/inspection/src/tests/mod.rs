@@ -54,25 +54,8 @@ impl Case {
     }
 
     fn port(mut self, number: u128, address: &str) -> Self {
-        self.ports.push(Port {
-            id: PortId(Uuid::from_u128(number)),
-            created_at: Timestamp(0),
-            updated_at: None,
-            node_id: self.node.id,
-            address: address.parse().unwrap(),
-            name: None,
-            description: None,
-            pxe_enabled: true,
-            local_link_connection: JsonObject::empty(),
-            portgroup_id: None,
-            physical_network: None,
-            is_smartnic: false,
-            vendor: None,
-            category: None,
-            available_for_dynamic_portgroup: true,
-            extra: JsonObject::empty(),
-            internal_info: JsonObject::empty(),
-        });
+        let id = PortId(Uuid::from_u128(number));
+        self.ports.push(Port::new(id, self.node.id, address.parse().unwrap(), Timestamp(0)));
         self
     }
 
