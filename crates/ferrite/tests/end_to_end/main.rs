@@ -9,4 +9,5 @@ mod ferrite;
 mod journal;
 mod random;
 mod real_clients;
+mod replicas;
 mod start_and_stop;
