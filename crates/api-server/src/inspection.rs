@@ -6,7 +6,7 @@ use ::inspection::Report;
 use ::inspection::lookup::{bmc_addresses, candidate_macs};
 use conductor::AgentConfig;
 use http::Method;
-use ironic_wire::{InspectionData, JsonWriter, WireError, as_uuid, parse_object};
+use ironic_wire::{InspectionData, WireError, as_uuid, inspected_body, parse_object};
 use node_model::{Node, NodeId};
 use serde_json::Value;
 
@@ -57,18 +57,9 @@ async fn continue_inspection(call: Call) -> Result<Reply, Refusal> {
     let Some(taken) = taken else {
         return Err(WireError::new(404, "No node waits for these inspection data.").into());
     };
-    let json = if renewed { whole_answer(&call, taken.node).await? } else { uuid_body(taken.node) };
+    let json =
+        if renewed { whole_answer(&call, taken.node).await? } else { inspected_body(taken.node) };
     Ok(Reply::json(http::StatusCode::ACCEPTED, json))
-}
-
-/// What ramdisks without a version header read.
-fn uuid_body(node: NodeId) -> Vec<u8> {
-    let mut body = JsonWriter::with_capacity(64);
-    body.begin_object();
-    body.key("uuid");
-    body.uuid(node.0);
-    body.end_object();
-    body.into_bytes()
 }
 
 /// The answer of a lookup, without a new token: a ramdisk that stays up looks itself up, and one

@@ -3,7 +3,7 @@
 
 use http::Method;
 use ironic_wire::{
-    JsonWriter, MOST_TRAITS, Patch, WireError, create as draft, is_trait, params, parse_object,
+    MOST_TRAITS, Patch, WireError, create as draft, is_trait, params, parse_object, traits_body,
 };
 use node_model::Runbook;
 use serde_json::Value;
@@ -116,12 +116,7 @@ async fn traits(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let ident = Ident::of_path(&call, "runbook");
     let runbook: Runbook = call.app.store.read(move |reader| ident.find(reader)).await?;
-    let mut writer = JsonWriter::with_capacity(256);
-    writer.begin_object();
-    writer.key("traits");
-    writer.strings(&runbook.traits);
-    writer.end_object();
-    Ok(Reply::ok(writer.into_bytes()))
+    Ok(Reply::ok(traits_body(&runbook.traits)))
 }
 
 async fn replace_traits(call: Call) -> Result<Reply, Refusal> {

@@ -271,11 +271,6 @@ impl<R: Resource> Selection<R> {
         Ok(Self::of(|field| version.has(field.since) && (asked(field) || field.name == "links")))
     }
 
-    /// Exactly these fields, whatever the version: for documents that are not resources.
-    pub(crate) fn of_fields(names: &[&str]) -> Self {
-        Self::of(|field| names.contains(&field.name))
-    }
-
     /// The columns needed to show this selection, each once.
     #[must_use]
     pub fn needs(&self) -> Vec<&'static str> {

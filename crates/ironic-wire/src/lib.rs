@@ -61,9 +61,8 @@ pub use provision::{
 };
 pub use raid::parse_raid_config;
 pub use replies::{
-    ConsoleInfo, IndicatorView, LookupConfig, Validation, boot_device_body, children_body,
-    console_body, indicator_state_body, indicators_body, inspected_body, lookup_body,
-    supported_boot_devices_body, traits_body, validate_body, vifs_body,
+    ConsoleInfo, boot_device_body, children_body, console_body, indicator_state_body,
+    inspected_body, supported_boot_devices_body, traits_body, validate_body, vifs_body,
 };
 pub use requests::{
     BootDevice, PowerChange, VifAttachment, VirtualMedia, parse_boot_mode, parse_console,

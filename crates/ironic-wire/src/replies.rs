@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The small replies that are not a resource: traits, VIFs, console, boot device, validation, and
-//! what the agent is told when it looks itself up.
+//! The small replies that are not a resource: traits, VIFs, console, boot device, validation.
 
-use node_model::{InterfaceKind, JsonObject, Node, NodeId};
+use node_model::{InterfaceKind, NodeId};
 
 use crate::context::Context;
-use crate::field::{Identity, Selection};
 use crate::writer::JsonWriter;
 
 /// How a console can be reached.
@@ -15,41 +13,6 @@ pub struct ConsoleInfo {
     pub kind: String,
     /// Where.
     pub url: String,
-}
-
-/// Whether one interface of a node is configured well enough to be used.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Validation {
-    /// It is.
-    Valid,
-    /// It is not, and why.
-    Invalid(String),
-    /// The driver does not have this interface, and how that shows.
-    Unsupported(String),
-}
-
-/// An indicator light.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct IndicatorView {
-    /// Its name within the component.
-    pub name: String,
-    /// `chassis`, `system`, `disk`, `power` or `nic`.
-    pub component: String,
-    /// Whether it cannot be changed.
-    pub readonly: bool,
-    /// The states it can be in.
-    pub states: Vec<String>,
-}
-
-/// What an agent is told with its node: how often to call, and with which token.
-#[derive(Clone, PartialEq, Debug)]
-pub struct LookupConfig {
-    /// Seconds between heartbeats at most.
-    pub heartbeat_timeout: u32,
-    /// The token when it is handed out for the first time, else the mask.
-    pub agent_token: String,
-    /// Everything else, as a JSON object.
-    pub more: JsonObject,
 }
 
 /// `{"traits": […]}`.
@@ -144,56 +107,21 @@ pub fn children_body(context: &Context<'_>, parent: NodeId, children: &[NodeId])
     })
 }
 
-/// `GET …/validate`: one entry per interface that Ironic shows, which is all but `vendor`.
+/// `GET …/validate`: whether each interface has what it needs, and what is missing if not.
 #[must_use]
-pub fn validate_body(outcome_of: impl Fn(InterfaceKind) -> Validation) -> Vec<u8> {
+pub fn validate_body(results: &[(InterfaceKind, Result<(), String>)]) -> Vec<u8> {
     object(|w| {
-        for kind in InterfaceKind::ALL.iter().filter(|kind| **kind != InterfaceKind::Vendor) {
+        for (kind, result) in results {
             w.key(kind.as_str());
             w.begin_object();
             w.key("result");
-            match outcome_of(*kind) {
-                Validation::Valid => w.boolean(true),
-                Validation::Invalid(reason) => {
-                    w.boolean(false);
-                    w.key("reason");
-                    w.string(&reason);
-                }
-                Validation::Unsupported(reason) => {
-                    w.null();
-                    w.key("reason");
-                    w.string(&reason);
-                }
+            w.boolean(result.is_ok());
+            if let Err(reason) = result {
+                w.key("reason");
+                w.string(reason);
             }
             w.end_object();
         }
-    })
-}
-
-/// `GET …/management/indicators`.
-#[must_use]
-pub fn indicators_body(context: &Context<'_>, node: NodeId, list: &[IndicatorView]) -> Vec<u8> {
-    object(|w| {
-        w.key("indicators");
-        w.begin_array();
-        let path = format!("nodes/{node}/management/indicators");
-        for indicator in list {
-            let name = format!("{}@{}", indicator.name, indicator.component);
-            w.element();
-            w.begin_object();
-            w.key("name");
-            w.string(&name);
-            w.key("component");
-            w.string(&indicator.component);
-            w.key("readonly");
-            w.boolean(indicator.readonly);
-            w.key("states");
-            w.strings(&indicator.states);
-            w.key("links");
-            context.links(w, &path, Identity::Name(&name), "");
-            w.end_object();
-        }
-        w.end_array();
     })
 }
 
@@ -203,26 +131,6 @@ pub fn indicator_state_body(state: &str) -> Vec<u8> {
     object(|w| {
         w.key("state");
         w.string(state);
-    })
-}
-
-/// `GET /v1/lookup`, and the reply to `POST /v1/continue_inspection` from 1.84 on.
-#[must_use]
-pub fn lookup_body(context: &Context<'_>, node: &Node, config: &LookupConfig) -> Vec<u8> {
-    const SHOWN: [&str; 5] =
-        ["uuid", "properties", "instance_info", "driver_internal_info", "links"];
-    object(|w| {
-        w.key("node");
-        Selection::<Node>::of_fields(&SHOWN).write(w, node, context);
-        w.key("config");
-        w.open_object(&config.more);
-        w.key("heartbeat_timeout");
-        w.integer(i64::from(config.heartbeat_timeout));
-        w.key("agent_token");
-        w.string(&config.agent_token);
-        w.key("agent_token_required");
-        w.boolean(true);
-        w.end_object();
     })
 }
 

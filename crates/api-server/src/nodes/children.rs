@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `…/children`: the nodes that are parts of a node.
 
-use ironic_wire::JsonWriter;
+use ironic_wire::{Context, children_body};
 use node_model::{Node, NodeId};
 use store::{Columns, NodeColumn, NodeFilter, Query};
 
@@ -37,22 +37,6 @@ async fn list(call: Call) -> Result<Reply, Refusal> {
             Ok::<_, Refusal>((parent.id, children))
         })
         .await?;
-    let mut writer = JsonWriter::with_capacity(256 + 40 * children.len());
-    writer.begin_object();
-    writer.key("children");
-    writer.begin_array();
-    for child in children {
-        writer.element();
-        writer.uuid(child.0);
-    }
-    writer.end_array();
-    writer.key("links");
-    writer.begin_object();
-    writer.key("href");
-    writer.string(&call.link(&format!("nodes?parent_node={parent}")));
-    writer.key("rel");
-    writer.string("children");
-    writer.end_object();
-    writer.end_object();
-    Ok(Reply::ok(writer.into_bytes()))
+    let context = Context::new(call.version, &call.base_url);
+    Ok(Reply::ok(children_body(&context, parent, &children)))
 }

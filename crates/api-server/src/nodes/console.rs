@@ -2,7 +2,7 @@
 //! A node's console: whether it is on, and how to reach it.
 
 use http::Method;
-use ironic_wire::{JsonWriter, parse_console};
+use ironic_wire::{ConsoleInfo, console_body, parse_console};
 
 use super::reach::{free_node, node_id, to_the_end};
 use crate::call::Call;
@@ -23,24 +23,8 @@ async fn show(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let id = node_id(&call).await?;
     let console = call.app.conductor.console(id).await?;
-    let mut body = JsonWriter::with_capacity(128);
-    body.begin_object();
-    body.key("console_enabled");
-    body.boolean(console.enabled);
-    body.key("console_info");
-    match console.info {
-        None => body.null(),
-        Some(info) => {
-            body.begin_object();
-            body.key("type");
-            body.string(info.kind);
-            body.key("url");
-            body.string(&info.url);
-            body.end_object();
-        }
-    }
-    body.end_object();
-    Ok(Reply::ok(body.into_bytes()))
+    let info = console.info.map(|info| ConsoleInfo { kind: info.kind.to_owned(), url: info.url });
+    Ok(Reply::ok(console_body(console.enabled, info.as_ref())))
 }
 
 async fn set(call: Call) -> Result<Reply, Refusal> {

@@ -4,7 +4,9 @@
 //! They are documented for 1.63, but Ironic serves them at every version, and so do we.
 
 use http::Method;
-use ironic_wire::{Context, Identity, JsonWriter, WireError, parse_indicator};
+use ironic_wire::{
+    Context, Identity, JsonWriter, WireError, indicator_state_body, parse_indicator,
+};
 
 use super::reach::{free_node, node_id, to_the_end};
 use crate::call::Call;
@@ -62,12 +64,7 @@ async fn show(call: Call) -> Result<Reply, Refusal> {
     let id = node_id(&call).await?;
     let (name, component) = parts(call.param("indicator"))?;
     let state = call.app.conductor.indicator(id, component, name).await?;
-    let mut body = JsonWriter::with_capacity(32);
-    body.begin_object();
-    body.key("state");
-    body.string(state.as_str());
-    body.end_object();
-    Ok(Reply::ok(body.into_bytes()))
+    Ok(Reply::ok(indicator_state_body(state.as_str())))
 }
 
 async fn set(call: Call) -> Result<Reply, Refusal> {

@@ -2,7 +2,7 @@
 //! Where a node boots from, and interrupting it.
 
 use http::Method;
-use ironic_wire::{BootDevice, JsonWriter};
+use ironic_wire::{BootDevice, boot_device_body, supported_boot_devices_body};
 
 use super::reach::{free_node, node_id, to_the_end};
 use crate::call::Call;
@@ -40,26 +40,14 @@ async fn boot_device(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let id = node_id(&call).await?;
     let setting = call.app.conductor.boot_device(id).await?;
-    let mut body = JsonWriter::with_capacity(64);
-    body.begin_object();
-    body.key("boot_device");
-    body.optional_string(setting.device);
-    body.key("persistent");
-    body.optional_boolean(setting.persistent);
-    body.end_object();
-    Ok(Reply::ok(body.into_bytes()))
+    Ok(Reply::ok(boot_device_body(setting.device, setting.persistent)))
 }
 
 async fn supported_boot_devices(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let id = node_id(&call).await?;
     let devices = call.app.conductor.supported_boot_devices(id).await?;
-    let mut body = JsonWriter::with_capacity(128);
-    body.begin_object();
-    body.key("supported_boot_devices");
-    body.strings(&devices);
-    body.end_object();
-    Ok(Reply::ok(body.into_bytes()))
+    Ok(Reply::ok(supported_boot_devices_body(&devices)))
 }
 
 async fn set_boot_device(call: Call) -> Result<Reply, Refusal> {

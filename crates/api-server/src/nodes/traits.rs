@@ -2,7 +2,7 @@
 //! `…/traits`: what a node offers to those who ask for a machine.
 
 use http::Method;
-use ironic_wire::{JsonWriter, MOST_TRAITS, WireError, parse_object, parse_trait, parse_traits};
+use ironic_wire::{MOST_TRAITS, WireError, parse_object, parse_trait, parse_traits, traits_body};
 use node_model::Node;
 
 use super::reach;
@@ -36,12 +36,7 @@ pub(crate) const ROUTES: &[Route] = &[
 async fn list(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let node = reach::node(&call).await?;
-    let mut writer = JsonWriter::with_capacity(256);
-    writer.begin_object();
-    writer.key("traits");
-    writer.strings(&node.traits);
-    writer.end_object();
-    Ok(Reply::ok(writer.into_bytes()))
+    Ok(Reply::ok(traits_body(&node.traits)))
 }
 
 async fn replace(call: Call) -> Result<Reply, Refusal> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `…/validate`: whether a node has what its interfaces need.
 
-use ironic_wire::{JsonWriter, WireError, as_uuid};
+use ironic_wire::{WireError, as_uuid, validate_body};
 use node_model::Node;
 
 use crate::call::Call;
@@ -40,19 +40,5 @@ async fn of_query(call: Call) -> Result<Reply, Refusal> {
 async fn validate(call: &Call, ident: Ident) -> Result<Reply, Refusal> {
     let node: Node = call.app.store.read(move |reader| ident.find(reader)).await?;
     let results = call.app.conductor.validate(node.id).await?;
-    let mut writer = JsonWriter::with_capacity(512);
-    writer.begin_object();
-    for (kind, result) in results {
-        writer.key(kind.as_str());
-        writer.begin_object();
-        writer.key("result");
-        writer.boolean(result.is_ok());
-        if let Err(reason) = result {
-            writer.key("reason");
-            writer.string(&reason);
-        }
-        writer.end_object();
-    }
-    writer.end_object();
-    Ok(Reply::ok(writer.into_bytes()))
+    Ok(Reply::ok(validate_body(&results)))
 }

@@ -3,7 +3,7 @@
 
 use conductor::VifInfo;
 use http::Method;
-use ironic_wire::{JsonWriter, VifAttachment, WireError, as_uuid};
+use ironic_wire::{VifAttachment, WireError, as_uuid, vifs_body};
 use node_model::{JsonObject, PortId, PortgroupId};
 use uuid::Uuid;
 
@@ -34,20 +34,7 @@ async fn list(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let id = node_id(&call).await?;
     let vifs = call.app.conductor.vifs(id).await?;
-    let mut body = JsonWriter::with_capacity(32 + 64 * vifs.len());
-    body.begin_object();
-    body.key("vifs");
-    body.begin_array();
-    for vif in &vifs {
-        body.element();
-        body.begin_object();
-        body.key("id");
-        body.string(&vif.id);
-        body.end_object();
-    }
-    body.end_array();
-    body.end_object();
-    Ok(Reply::ok(body.into_bytes()))
+    Ok(Reply::ok(vifs_body(vifs.iter().map(|vif| vif.id.as_str()))))
 }
 
 async fn attach(call: Call) -> Result<Reply, Refusal> {

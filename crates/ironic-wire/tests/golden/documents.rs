@@ -3,12 +3,12 @@
 
 use expect_test::expect;
 use ironic_wire::{
-    ApiVersion, ConductorView, DriverInterface, DriverView, LookupConfig, Selection, Validation,
-    lookup_body, root_body, v1_body, validate_body, volume_body,
+    ApiVersion, ConductorView, DriverInterface, DriverView, Selection, root_body, v1_body,
+    validate_body, volume_body,
 };
-use node_model::{ConductorInfo, InterfaceKind, JsonObject};
+use node_model::{ConductorInfo, InterfaceKind};
 
-use crate::{NOW, check, context, node, pretty};
+use crate::{NOW, check, context, pretty};
 
 #[test]
 fn services() {
@@ -226,15 +226,10 @@ fn documents() {
           ]
         }"#]]
     .assert_eq(&pretty(&volume_body(&context(115), Some("n1"))));
-    let validations = validate_body(|kind| {
-        if kind == InterfaceKind::Boot {
-            Validation::Invalid("no kernel".to_owned())
-        } else if kind == InterfaceKind::Rescue {
-            Validation::Unsupported("not supported".to_owned())
-        } else {
-            Validation::Valid
-        }
-    });
+    let validations = validate_body(&[
+        (InterfaceKind::Bios, Ok(())),
+        (InterfaceKind::Boot, Err("no kernel".to_owned())),
+    ]);
     expect![[r#"
         {
           "bios": {
@@ -243,90 +238,7 @@ fn documents() {
           "boot": {
             "reason": "no kernel",
             "result": false
-          },
-          "console": {
-            "result": true
-          },
-          "deploy": {
-            "result": true
-          },
-          "firmware": {
-            "result": true
-          },
-          "inspect": {
-            "result": true
-          },
-          "management": {
-            "result": true
-          },
-          "network": {
-            "result": true
-          },
-          "power": {
-            "result": true
-          },
-          "raid": {
-            "result": true
-          },
-          "rescue": {
-            "reason": "not supported",
-            "result": null
-          },
-          "storage": {
-            "result": true
           }
         }"#]]
     .assert_eq(&pretty(&validations));
-    let config = LookupConfig {
-        heartbeat_timeout: 300,
-        agent_token: "token".to_owned(),
-        more: JsonObject::from_stored(r#"{"metrics":{"backend":"noop"}}"#),
-    };
-    expect![[r#"
-        {
-          "config": {
-            "agent_token": "token",
-            "agent_token_required": true,
-            "heartbeat_timeout": 300,
-            "metrics": {
-              "backend": "noop"
-            }
-          },
-          "node": {
-            "driver_internal_info": {
-              "agent_last_heartbeat": "2026-11-18T11:24:09.123456+00:00",
-              "agent_secret_token": "******",
-              "agent_url": "https://10.0.0.9:9999",
-              "agent_version": "12.0",
-              "clean_step_index": 0,
-              "clean_steps": [
-                {
-                  "abortable": true,
-                  "args": {},
-                  "interface": "deploy",
-                  "priority": 10,
-                  "requires_ramdisk": false,
-                  "step": "erase_devices"
-                }
-              ],
-              "last_power_state_change": "x"
-            },
-            "instance_info": {},
-            "links": [
-              {
-                "href": "http://h:6385/v1/nodes/00000000-0000-0000-0000-000000000001",
-                "rel": "self"
-              },
-              {
-                "href": "http://h:6385/nodes/00000000-0000-0000-0000-000000000001",
-                "rel": "bookmark"
-              }
-            ],
-            "properties": {
-              "cpus": 4
-            },
-            "uuid": "00000000-0000-0000-0000-000000000001"
-          }
-        }"#]]
-    .assert_eq(&pretty(&lookup_body(&context(62), &node(), &config)));
 }
