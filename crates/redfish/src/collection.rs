@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Collections and their members, and the systems, managers and chassis found through them.
+
+use std::collections::HashMap;
+use std::sync::{MutexGuard, PoisonError};
+
+use crate::{Client, Error, Resource, path};
+
+/// How many pages of a collection are read.
+const MOST_PAGES: usize = 500;
+
+impl Client {
+    /// The links to the members of a collection, all pages of it.
+    pub async fn members(&self, collection: &str) -> Result<Vec<String>, Error> {
+        let root = &self.shared.endpoint.root;
+        let mut page = path::local(root, collection);
+        let mut seen = Vec::new();
+        let mut members: Vec<String> = Vec::new();
+        loop {
+            let resource = self.get(&page).await?;
+            members
+                .extend(resource.links("/Members").into_iter().map(|link| path::local(root, link)));
+            let next = ["Members@odata.nextLink", "@odata.nextLink"]
+                .iter()
+                .find_map(|key| resource.link(key))
+                .map(|link| path::local(root, link));
+            seen.push(page);
+            let Some(next) = next else { break };
+            if seen.len() >= MOST_PAGES || seen.contains(&next) {
+                return Err(Error::Endless { path: collection.to_owned(), limit: MOST_PAGES });
+            }
+            page = next;
+        }
+        Ok(members)
+    }
+
+    /// The members of a collection. BMCs list members they do not have; those are left out.
+    pub async fn collect(&self, collection: &str) -> Result<Vec<Resource>, Error> {
+        let members = self.members(collection).await?;
+        self.gather(members.iter().map(String::as_str)).await
+    }
+
+    /// The system with this path or id; without one, the only system there is.
+    pub async fn system(&self, system_id: Option<&str>) -> Result<Resource, Error> {
+        let key = system_id.map(str::to_owned);
+        let known = self.system_paths().get(&key).cloned();
+        if let Some(known) = known {
+            match self.get(&known).await {
+                // The BMC has renamed its systems, as some do when they are updated.
+                Err(Error::NotFound { .. }) => {
+                    self.system_paths().remove(&key);
+                }
+                other => return other,
+            }
+        }
+        let system = match system_id {
+            Some(wanted) => self.named_system(wanted).await?,
+            None => self.only_system().await?,
+        };
+        self.system_paths().insert(key, system.path.clone());
+        Ok(system)
+    }
+
+    /// The managers of a system: those it names, else all there are.
+    pub async fn managers(&self, system: &Resource) -> Result<Vec<Resource>, Error> {
+        self.linked_or_all(&system.links("/Links/ManagedBy"), "Managers").await
+    }
+
+    /// The chassis of a system: those it names, else all there are.
+    pub async fn chassis(&self, system: &Resource) -> Result<Vec<Resource>, Error> {
+        self.linked_or_all(&system.links("/Links/Chassis"), "Chassis").await
+    }
+
+    async fn linked_or_all(
+        &self,
+        links: &[&str],
+        collection: &str,
+    ) -> Result<Vec<Resource>, Error> {
+        let linked = self.gather(links.iter().copied()).await?;
+        if !linked.is_empty() {
+            return Ok(linked);
+        }
+        match self.known_root().await?.link(collection) {
+            Some(path) => self.collect(path).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    async fn gather(&self, links: impl Iterator<Item = &str>) -> Result<Vec<Resource>, Error> {
+        let mut resources = Vec::new();
+        for link in links {
+            match self.get(link).await {
+                Ok(resource) => resources.push(resource),
+                Err(Error::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(resources)
+    }
+
+    async fn named_system(&self, wanted: &str) -> Result<Resource, Error> {
+        if wanted.contains('/') {
+            match self.get(wanted).await {
+                Err(Error::NotFound { .. }) => {}
+                other => return other,
+            }
+        }
+        let known = self.system_links().await?;
+        let id = path::last_segment(wanted);
+        let found = known.iter().find(|path| {
+            path::same(path, wanted) || (!wanted.contains('/') && path::last_segment(path) == id)
+        });
+        match found {
+            Some(path) => self.get(path).await,
+            None => Err(Error::NoSuchSystem { wanted: wanted.to_owned(), known }),
+        }
+    }
+
+    async fn only_system(&self) -> Result<Resource, Error> {
+        let known = self.system_links().await?;
+        match known.as_slice() {
+            [] => Err(Error::NoSystems { address: self.shared.endpoint.address.clone() }),
+            [only] => self.get(only).await,
+            [_, _, ..] => Err(Error::SeveralSystems { known }),
+        }
+    }
+
+    async fn system_links(&self) -> Result<Vec<String>, Error> {
+        let root = self.known_root().await?;
+        let systems = match root.link("/Systems") {
+            Some(systems) => systems.to_owned(),
+            None => format!("{}Systems", self.shared.endpoint.root),
+        };
+        self.members(&systems).await
+    }
+
+    fn system_paths(&self) -> MutexGuard<'_, HashMap<Option<String>, String>> {
+        self.shared.systems.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

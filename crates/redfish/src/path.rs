@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Turning links into paths on the one host they may lead to.
+//!
+//! A BMC's word never takes us, or our credentials, to another host: whatever a link says before
+//! its path is dropped.
+
+/// The path (with query) of `link` on the BMC itself. A link without a leading slash is taken to
+/// start at the service root; a fragment, which points inside a resource, is dropped.
+pub(crate) fn local(root: &str, link: &str) -> String {
+    let link = link.trim();
+    let link = link.split_once('#').map_or(link, |(path, _)| path);
+    let path = match link.split_once("://") {
+        Some((scheme, rest)) if scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+            rest.find(['/', '?']).map_or("/", |start| &rest[start..])
+        }
+        Some(_) | None => link,
+    };
+    if path.starts_with('/') { path.to_owned() } else { format!("{root}{path}") }
+}
+
+/// Whether two paths name the same resource: BMCs differ on the slash at the end.
+pub(crate) fn same(one: &str, other: &str) -> bool {
+    one.trim_end_matches('/') == other.trim_end_matches('/')
+}
+
+/// The last part of a path: a resource's id in most services.
+pub(crate) fn last_segment(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_stay_on_the_host() {
+        for (link, path) in [
+            ("/redfish/v1/Systems/1", "/redfish/v1/Systems/1"),
+            ("https://evil.example/redfish/v1/Systems/1", "/redfish/v1/Systems/1"),
+            ("https://evil.example", "/"),
+            ("https://evil.example?x=/1", "/redfish/v1/?x=/1"),
+            ("//evil.example/x", "//evil.example/x"),
+            ("Systems/1", "/redfish/v1/Systems/1"),
+            ("@evil.example/", "/redfish/v1/@evil.example/"),
+            ("/redfish/v1/Chassis/1/Thermal#/Fans/0", "/redfish/v1/Chassis/1/Thermal"),
+            ("/redfish/v1/Systems?$skip=50", "/redfish/v1/Systems?$skip=50"),
+            ("/x?next=http://evil/y", "/x?next=http://evil/y"),
+        ] {
+            assert_eq!(local("/redfish/v1/", link), path, "{link}");
+        }
+    }
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Taking out of a recording what identifies the machine.
+//!
+//! First everything is read: what stands under a telling key, and what looks like an address or a
+//! name wherever it stands. Then each of these texts is replaced everywhere, in values, keys and
+//! paths, by its stand-in. So a service tag found under `SerialNumber` also goes from the host name
+//! it is part of and from the links it is in, and the links still agree.
+
+use std::collections::BTreeMap;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use serde_json::{Map, Value};
+
+use super::kinds::{self, Kind};
+use super::stand_in::{StandIns, spellings};
+use super::{Recorded, Recording, patterns};
+
+/// Shorter texts are replaced where they stand and not looked for elsewhere: an asset tag `7` would
+/// take every 7 along.
+const SHORTEST_SOUGHT: usize = 3;
+/// From here on a text with digits in it is looked for inside words too.
+const SHORTEST_INSIDE: usize = 5;
+
+/// The recording without what identifies the machine, its owner or its secrets.
+#[must_use]
+pub fn sanitise(recording: Recording) -> Recording {
+    let mut finder = Finder::default();
+    for (path, recorded) in &recording.resources {
+        finder.text("", path);
+        finder.value("", &recorded.body);
+        recorded.headers.iter().for_each(|(name, value)| finder.text(name, value));
+    }
+    recording.left_out.keys().for_each(|path| finder.text("", path));
+    let mut replacer = finder.into_replacer();
+    let Recording { version, resources, left_out, .. } = recording;
+    let mut clean = Recording {
+        version,
+        resources: resources
+            .into_iter()
+            .map(|(path, recorded)| (replacer.text(&path), replacer.recorded(recorded)))
+            .collect(),
+        left_out: left_out
+            .into_iter()
+            .map(|(path, why)| (replacer.text(&path), replacer.text(&why)))
+            .collect(),
+        ..Recording::default()
+    };
+    clean.about = clean.describe();
+    clean
+}
+
+/// Finds the texts to replace.
+#[derive(Default)]
+struct Finder {
+    /// What to look for, and of what kind it is.
+    sought: BTreeMap<String, Kind>,
+    stand_ins: StandIns,
+}
+
+impl Finder {
+    fn value(&mut self, key: &str, value: &Value) {
+        match value {
+            Value::String(text) => self.text(key, text),
+            Value::Array(items) => items.iter().for_each(|item| self.value(key, item)),
+            Value::Object(members) => {
+                for (name, value) in members {
+                    // Some keys are names of things, and some of those identify them.
+                    patterns::find(name, true, |kind, word| self.seek(kind, word));
+                    self.value(name, value);
+                }
+            }
+            Value::Number(number) => {
+                if kinds::of_key(key).is_some() {
+                    self.seek(Kind::Serial, &number.to_string());
+                }
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    fn text(&mut self, key: &str, text: &str) {
+        if kinds::is_untouched(key) {
+            return;
+        }
+        if let Some(kind) = kinds::of_key(key) {
+            let kind = actual(kind, text);
+            self.seek(kind, text);
+            // A host goes by its first name too, and the rest of it is its owner's name.
+            if let (Kind::Host, Some((name, domain))) = (kind, text.split_once('.')) {
+                self.seek(Kind::Host, name);
+                self.seek(Kind::Host, domain);
+            }
+        }
+        patterns::find(text, kinds::is_version(key), |kind, word| self.seek(kind, word));
+    }
+
+    fn seek(&mut self, kind: Kind, text: &str) {
+        let text = text.trim();
+        if text.len() < SHORTEST_SOUGHT || kinds::is_placeholder(text) || kinds::is_everyday(text) {
+            return;
+        }
+        // Numbered in the order of being found, so that recording again gives the same.
+        self.stand_ins.of(kind, text);
+        self.sought.entry(text.to_owned()).or_insert(kind);
+    }
+
+    fn into_replacer(self) -> Replacer {
+        let Self { sought, mut stand_ins } = self;
+        let (mut inside, mut alone) = (BTreeMap::new(), BTreeMap::new());
+        for (text, kind) in sought {
+            for spelling in spellings(kind, &text) {
+                let stand_in = stand_ins.of(kind, &spelling);
+                let has_digit = spelling.bytes().any(|byte| byte.is_ascii_digit());
+                let is_ip = matches!(kind, Kind::Ip4 | Kind::Ip6);
+                if has_digit && spelling.len() >= SHORTEST_INSIDE && !is_ip {
+                    inside.insert(spelling.to_ascii_lowercase(), stand_in);
+                } else {
+                    alone.insert(spelling.to_ascii_lowercase(), stand_in);
+                }
+            }
+        }
+        Replacer { inside: Words::new(inside), alone: Words::new(alone), stand_ins }
+    }
+}
+
+/// Puts the stand-ins in.
+struct Replacer {
+    /// Replaced wherever they are.
+    inside: Words,
+    /// Replaced where they stand as a word.
+    alone: Words,
+    stand_ins: StandIns,
+}
+
+impl Replacer {
+    fn recorded(&mut self, recorded: Recorded) -> Recorded {
+        let headers =
+            recorded.headers.into_iter().map(|(name, value)| (name, self.text(&value))).collect();
+        Recorded { headers, body: self.value("", recorded.body), ..recorded }
+    }
+
+    fn value(&mut self, key: &str, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.under(key, &text)),
+            Value::Array(items) => {
+                Value::Array(items.into_iter().map(|item| self.value(key, item)).collect())
+            }
+            Value::Object(members) => Value::Object(self.members(members)),
+            Value::Number(_) if kinds::of_key(key).is_some() => Value::from(0),
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
+        }
+    }
+
+    fn members(&mut self, members: Map<String, Value>) -> Map<String, Value> {
+        members
+            .into_iter()
+            .map(|(name, value)| {
+                let value = self.value(&name, value);
+                (self.text(&name), value)
+            })
+            .collect()
+    }
+
+    fn under(&mut self, key: &str, text: &str) -> String {
+        if kinds::is_untouched(key) {
+            return text.to_owned();
+        }
+        match kinds::of_key(key) {
+            Some(kind) if !kinds::is_placeholder(text) => {
+                self.stand_ins.of(actual(kind, text), text)
+            }
+            Some(_) | None => self.text(text),
+        }
+    }
+
+    fn text(&self, text: &str) -> String {
+        let text = self.inside.replaced(text, |_, _, _| true);
+        self.alone.replaced(&text, |text, start, end| {
+            let joins = |byte: &u8| byte.is_ascii_alphanumeric();
+            let bytes = text.as_bytes();
+            !bytes[..start].last().is_some_and(joins) && !bytes[end..].first().is_some_and(joins)
+        })
+    }
+}
+
+/// Texts to look for, all at once and in any case.
+struct Words {
+    finder: Option<AhoCorasick>,
+    stand_ins: Vec<String>,
+}
+
+impl Words {
+    fn new(words: BTreeMap<String, String>) -> Self {
+        let (sought, stand_ins): (Vec<_>, Vec<_>) = words.into_iter().unzip();
+        let finder = AhoCorasick::builder()
+            .ascii_case_insensitive(true)
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(&sought)
+            .expect("a recording holds fewer than two thousand million texts");
+        Self { finder: (!sought.is_empty()).then_some(finder), stand_ins }
+    }
+
+    fn replaced(&self, text: &str, fits: impl Fn(&str, usize, usize) -> bool) -> String {
+        let Some(finder) = &self.finder else { return text.to_owned() };
+        let mut clean = String::with_capacity(text.len());
+        let mut done = 0;
+        for found in finder.find_iter(text) {
+            if fits(text, found.start(), found.end()) {
+                clean.push_str(&text[done..found.start()]);
+                clean.push_str(&self.stand_ins[found.pattern().as_usize()]);
+                done = found.end();
+            }
+        }
+        clean.push_str(&text[done..]);
+        clean
+    }
+}
+
+/// Of what kind the text is, whatever its key says: under `HostName` stands an address as often
+/// as a name.
+fn actual(kind: Kind, text: &str) -> Kind {
+    match kind {
+        Kind::Credential => Kind::Credential,
+        Kind::Mac if patterns::is_bare(text, 12) => Kind::Mac,
+        Kind::Uuid if patterns::is_bare(text, 32) => Kind::Uuid,
+        // What should be an address and does not look like one is a name of some sort.
+        Kind::Uuid | Kind::Mac => patterns::of_word(text.trim(), false).unwrap_or(Kind::Serial),
+        Kind::Serial
+        | Kind::Wwn
+        | Kind::Ip4
+        | Kind::Ip6
+        | Kind::Host
+        | Kind::Url
+        | Kind::User
+        | Kind::Place => patterns::of_word(text.trim(), false).unwrap_or(kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn recording(body: Value) -> Recording {
+        let recorded = Recorded { status: 200, headers: BTreeMap::new(), body };
+        let resources = BTreeMap::from([("/redfish/v1/Systems/1".to_owned(), recorded)]);
+        Recording { version: 1, resources, ..Recording::default() }
+    }
+
+    fn clean(body: Value) -> Value {
+        sanitise(recording(body)).resources.remove("/redfish/v1/Systems/1").unwrap().body
+    }
+
+    #[test]
+    fn the_same_thing_has_the_same_stand_in_however_it_is_spelt() {
+        let cleaned = clean(json!({
+            "MACAddress": "14:02:EC:3F:00:1A",
+            "Id": "NIC-1402ec3f001a",
+            "Path": "/x/14%3A02%3AEC%3A3F%3A00%3A1A",
+            "PermanentMACAddress": "1402EC3F001B",
+            "FQDN": "bmc7.corp.example", "HostName": "BMC7", "Note": "on bmc7 of corp.example",
+            "UUID": "4C4C4544-0051-3510-8052-B4C04F4A3632",
+            "Other": "4c4c4544005135108052b4c04f4a3632",
+        }));
+        assert_eq!(
+            cleaned,
+            json!({
+                "MACAddress": "02:00:00:00:00:01",
+                "Id": "NIC-020000000001",
+                "Path": "/x/02%3A00%3A00%3A00%3A00%3A01",
+                "PermanentMACAddress": "020000000002",
+                "FQDN": "host-1.example", "HostName": "host-2.example",
+                "Note": "on host-2.example of host-3.example",
+                "UUID": "00000000-0000-4000-8000-000000000001",
+                "Other": "00000000000040008000000000000001",
+            })
+        );
+    }
+
+    #[test]
+    fn what_identifies_nothing_stays() {
+        let body = json!({
+            "@odata.type": "#ComputerSystem.v1_10_0.ComputerSystem",
+            "SerialNumber": "To Be Filled By O.E.M.", "AssetTag": "", "HostName": null,
+            "Manufacturer": "Dell Inc.", "PartNumber": "0H3K7PX04", "BiosVersion": "2.5.13.3",
+            "SubnetMask": "255.255.255.0", "PasswordStatus": "Unlocked", "Speed": 25000,
+            "Schema": "http://redfish.dmtf.org/schemas/v1/x", "LastReset": "2026-11-15T12:30:45Z",
+        });
+        assert_eq!(clean(body.clone()), body);
+    }
+
+    #[test]
+    fn everyday_words_are_replaced_only_where_they_identify() {
+        let cleaned = clean(json!({
+            "UserName": "root", "HostName": "system", "AssetTag": "7", "SerialNumber": 12345,
+            "Kind": "System 7 root", "Oem": {"LicenseKey": "abc", "Word": "abc abcd"},
+        }));
+        assert_eq!(
+            cleaned,
+            json!({
+                "UserName": "user-1", "HostName": "host-1.example", "AssetTag": "SERIAL0002",
+                "SerialNumber": 0, "Kind": "System 7 root",
+                "Oem": {"LicenseKey": "removed", "Word": "removed abcd"},
+            })
+        );
+    }
+
+    /// A secret, and the key it stands under.
+    fn secret() -> impl Strategy<Value = (&'static str, String)> {
+        let keys = |keys: &'static [&'static str]| proptest::sample::select(keys);
+        prop_oneof![
+            (
+                keys(&["SerialNumber", "AssetTag", "SKU", "ChassisServiceTag"]),
+                "[A-Z]{3}[0-9]{4}[A-Z]{0,3}"
+            ),
+            (
+                keys(&["Password", "X-Auth-Token", "SecretKey"]),
+                "[a-z]{4}[0-9]{2}[A-Za-z!#$*+=?^~-]{4,9}"
+            ),
+            (keys(&["UserName", "Users.2.UserName", "Contact"]), "[a-z]{9,12}"),
+            (
+                keys(&["HostName", "FQDN", "NTPServers"]),
+                "[a-z]{4,8}-[0-9]{2}(\\.[a-z]{9}\\.[a-z]{9})?"
+            ),
+            (keys(&["MACAddress", "Id", "Text"]), "([13579BDE][0-9A-F]:){5}[0-9A-F]{2}"),
+            (
+                keys(&["UUID", "Id", "Text"]),
+                "[1-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+            ),
+            (keys(&["Address", "Id", "Text"]), "10\\.2[0-4][0-9]\\.1[0-9]{2}\\.[1-9][0-9]"),
+            (keys(&["Address", "Id", "Text"]), "fd00:[1-9a-f]{4}:[1-9a-f]{4}::[1-9a-f]{4}"),
+            (
+                keys(&["Image", "Id", "Text"]),
+                "https?://[a-z]{8}:[a-z0-9]{8}@[a-z]{8}/[a-z]{5}[.]iso"
+            ),
+        ]
+    }
+
+    /// How a secret turns up elsewhere.
+    fn elsewhere(secret: &str, way: u8) -> Value {
+        match way % 5 {
+            0 => json!({"@odata.id": format!("/redfish/v1/Things/{secret}/More")}),
+            1 => json!([{"Deep": [format!("made for {secret}.")]}]),
+            2 => json!({"Message": secret.to_ascii_lowercase()}),
+            3 => json!({ secret: {"Named": true} }),
+            _ => json!({"Description": format!("({secret}) and {secret}")}),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_secret_survives(
+            secrets in proptest::collection::vec((secret(), any::<u8>()), 1..12),
+        ) {
+            let resources = secrets.iter().enumerate().map(|(number, ((key, secret), way))| {
+                let body = json!({ *key: secret, "Other": elsewhere(secret, *way) });
+                let path = format!("/redfish/v1/Systems/{}-{number}", secret.replace('/', "-"));
+                let path = if way % 2 == 0 { path } else { format!("/redfish/v1/{number}") };
+                let headers = BTreeMap::from([("etag".to_owned(), format!("\"{secret}\""))]);
+                (path, Recorded { status: 200, headers, body })
+            });
+            let recording =
+                Recording { version: 1, resources: resources.collect(), ..Recording::default() };
+            let text = sanitise(recording).to_text().to_ascii_lowercase();
+            for ((key, secret), _) in &secrets {
+                let secret = secret.to_ascii_lowercase();
+                prop_assert!(!text.contains(&secret), "{key} {secret} in {text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Finding members, systems, managers and chassis.
+
+use redfish::Error;
+use serde_json::{Value, json};
+
+use crate::bmc::{Bmc, Say};
+
+fn links(paths: &[&str]) -> Value {
+    paths.iter().map(|path| json!({"@odata.id": path})).collect()
+}
+
+/// A BMC with these systems, of which `/redfish/v1/Systems/gone` is not there.
+async fn with_systems(paths: &'static [&'static str]) -> Bmc {
+    Bmc::start(move |asked| match asked.path.as_str() {
+        "/redfish/v1/" => Say::json(
+            200,
+            &json!({"Systems": {"@odata.id": "/redfish/v1/Systems"},
+                "Managers": {"@odata.id": "/redfish/v1/Managers"}}),
+        ),
+        "/redfish/v1/Systems" => Say::json(200, &json!({"Members": links(paths)})),
+        "/redfish/v1/Managers" => {
+            let members = links(&["/redfish/v1/Managers/bmc", "/redfish/v1/Managers/gone"]);
+            Say::json(200, &json!({"Members": members}))
+        }
+        "/redfish/v1/Systems/1" => Say::json(
+            200,
+            &json!({"Id": "1", "Links": {"ManagedBy": links(&["/redfish/v1/Managers/mine"])}}),
+        ),
+        path if path.ends_with("gone") => Say::nothing(404),
+        path if path.starts_with("/redfish/v1/Systems/") && !paths.contains(&path) => {
+            Say::nothing(404)
+        }
+        path => Say::json(200, &json!({"Id": path})),
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_only_system_needs_no_name() {
+    let bmc = with_systems(&["/redfish/v1/Systems/1"]).await;
+    let client = bmc.client();
+    assert_eq!(client.system(None).await.unwrap().text("Id"), Some("1"));
+    assert_eq!(bmc.asked().len(), 3);
+    client.system(None).await.unwrap();
+    assert_eq!(bmc.lines(), ["GET /redfish/v1/Systems/1"], "the path is remembered");
+}
+
+#[tokio::test]
+async fn systems_by_path_and_id() {
+    let bmc = with_systems(&["/redfish/v1/Systems/1", "/redfish/v1/Systems/2"]).await;
+    let client = bmc.client();
+    for wanted in ["/redfish/v1/Systems/2", "2", "https://else/redfish/v1/Systems/2"] {
+        let system = client.system(Some(wanted)).await.unwrap();
+        assert_eq!(system.path, "/redfish/v1/Systems/2", "{wanted}");
+    }
+    assert_eq!(
+        client.system(None).await.unwrap_err().to_string(),
+        "the BMC has several systems; set redfish_system_id to one of /redfish/v1/Systems/1, \
+         /redfish/v1/Systems/2"
+    );
+    for wanted in ["3", "/redfish/v1/Systems/3"] {
+        let error = client.system(Some(wanted)).await.unwrap_err();
+        assert!(
+            matches!(&error, Error::NoSuchSystem { known, .. } if known.len() == 2),
+            "{wanted} {error}"
+        );
+    }
+    let none = with_systems(&[]).await.client().system(None).await.unwrap_err();
+    assert!(matches!(none, Error::NoSystems { .. }), "{none}");
+}
+
+#[tokio::test]
+async fn managers_by_link_else_all_that_exist() {
+    let bmc = with_systems(&["/redfish/v1/Systems/1", "/redfish/v1/Systems/2"]).await;
+    let client = bmc.client();
+    for (system, managers) in
+        [("1", ["/redfish/v1/Managers/mine"]), ("2", ["/redfish/v1/Managers/bmc"])]
+    {
+        let system = client.system(Some(system)).await.unwrap();
+        let found = client.managers(&system).await.unwrap();
+        let paths: Vec<_> = found.iter().map(|manager| manager.path.as_str()).collect();
+        assert_eq!(paths, managers);
+        assert!(client.chassis(&system).await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn pages_are_followed_and_end() {
+    let bmc = Bmc::start(|asked| match asked.path.as_str() {
+        "/c" => Say::json(
+            200,
+            &json!({"Members": links(&["/c/1"]), "Members@odata.nextLink": "/c?$skip=1"}),
+        ),
+        "/c?$skip=1" => Say::json(200, &json!({"Members": links(&["/c/2"])})),
+        "/round" => Say::json(200, &json!({"Members": [], "@odata.nextLink": "/round"})),
+        _ => Say::json(200, &json!({})),
+    })
+    .await;
+    let client = bmc.client();
+    assert_eq!(client.members("/c").await.unwrap(), ["/c/1", "/c/2"]);
+    assert_eq!(client.collect("/c").await.unwrap().len(), 2);
+    let error = client.members("/round").await.unwrap_err();
+    assert!(matches!(error, Error::Endless { .. }), "{error}");
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! TLS: who is trusted, and what is said when somebody is not.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use redfish::{Client, Endpoint, Error, MinTls, Timeouts, Trust};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+use crate::bmc::{Bmc, Say, client};
+
+fn params(names: &[&str]) -> CertificateParams {
+    CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap()
+}
+
+fn acceptor(certificate: &Certificate, key: &KeyPair, old: bool) -> TlsAcceptor {
+    let versions: &[_] = if old { &[&rustls::version::TLS12] } else { rustls::ALL_VERSIONS };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from(certificate.der().to_vec())],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    TlsAcceptor::from(Arc::new(config))
+}
+
+fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut authority = params(&[]);
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap()
+}
+
+fn pem_file(pem: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(pem.as_bytes()).unwrap();
+    file
+}
+
+fn trusting(bmc: &Bmc, trust: Trust) -> Endpoint {
+    Endpoint { trust, ..Endpoint::parse(&bmc.address).unwrap() }
+}
+
+async fn said(endpoint: Endpoint) -> String {
+    match client(endpoint).get("/x").await {
+        Ok(_) => "welcome".to_owned(),
+        Err(Error::Certificate { why, .. }) => why,
+        Err(other) => panic!("not about TLS: {other}"),
+    }
+}
+
+const ADVICE: &str = "set redfish_verify_ca to a file with the CA certificate that signed it, or \
+                      to false to accept any certificate";
+
+#[tokio::test]
+async fn self_signed_certificates() {
+    let key = KeyPair::generate().unwrap();
+    let own = params(&["127.0.0.1"]).self_signed(&key).unwrap();
+    let bmc = Bmc::start_tls(acceptor(&own, &key, false)).await;
+    let unknown = format!(
+        "its certificate is self-signed or signed by a CA that is not trusted here; {ADVICE}"
+    );
+    assert_eq!(said(trusting(&bmc, Trust::System)).await, unknown);
+    assert_eq!(said(trusting(&bmc, Trust::Nobody)).await, "welcome");
+    let file = pem_file(&own.pem());
+    assert_eq!(said(trusting(&bmc, Trust::File(file.path().to_owned()))).await, "welcome");
+}
+
+#[tokio::test]
+async fn certificates_of_a_ca_of_ones_own() {
+    let authority = authority();
+    let file = pem_file(&format!("some words\n{}", authority.pem()));
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("ca.pem"), authority.pem()).unwrap();
+    std::fs::write(directory.path().join("README"), "no certificate").unwrap();
+    let by_file = Trust::File(file.path().to_owned());
+
+    let key = KeyPair::generate().unwrap();
+    let good = params(&["127.0.0.1"]).signed_by(&key, &authority).unwrap();
+    let bmc = Bmc::start_tls(acceptor(&good, &key, false)).await;
+    assert_eq!(said(trusting(&bmc, by_file.clone())).await, "welcome");
+    assert_eq!(said(trusting(&bmc, Trust::File(directory.path().to_owned()))).await, "welcome");
+
+    let other = params(&["bmc.example"]).signed_by(&key, &authority).unwrap();
+    let bmc = Bmc::start_tls(acceptor(&other, &key, false)).await;
+    assert_eq!(
+        said(trusting(&bmc, by_file.clone())).await,
+        format!(
+            "its certificate is for bmc.example and not for 127.0.0.1; use a name it is for as \
+             address, or {ADVICE}"
+        )
+    );
+
+    let mut past = params(&["127.0.0.1"]);
+    past.not_before = rcgen::date_time_ymd(2001, 1, 1);
+    past.not_after = rcgen::date_time_ymd(2002, 1, 1);
+    let past = past.signed_by(&key, &authority).unwrap();
+    let bmc = Bmc::start_tls(acceptor(&past, &key, false)).await;
+    assert_eq!(
+        said(trusting(&bmc, by_file.clone())).await,
+        format!(
+            "its certificate has expired; give the BMC a new one (and check the clocks), or {ADVICE}"
+        )
+    );
+    assert_eq!(said(trusting(&bmc, Trust::Nobody)).await, "welcome");
+
+    let mut future = params(&["127.0.0.1"]);
+    future.not_before = rcgen::date_time_ymd(4000, 1, 1);
+    future.not_after = rcgen::date_time_ymd(4001, 1, 1);
+    let future = future.signed_by(&key, &authority).unwrap();
+    let bmc = Bmc::start_tls(acceptor(&future, &key, false)).await;
+    assert_eq!(
+        said(trusting(&bmc, by_file)).await,
+        format!("its certificate is not valid yet; check the clocks, or {ADVICE}")
+    );
+}
+
+#[tokio::test]
+async fn versions_of_tls() {
+    let key = KeyPair::generate().unwrap();
+    let own = params(&["127.0.0.1"]).self_signed(&key).unwrap();
+    let bmc = Bmc::start_tls(acceptor(&own, &key, true)).await;
+    let endpoint = trusting(&bmc, Trust::Nobody);
+    assert_eq!(said(endpoint.clone()).await, "welcome");
+    let strict = said(Endpoint { min_tls: MinTls::V1_3, ..endpoint }).await;
+    assert!(strict.starts_with("it and we know no version or cipher of TLS in common"), "{strict}");
+}
+
+#[tokio::test]
+async fn http_where_https_was_expected() {
+    let bmc = Bmc::start(|_| Say::nothing(200)).await;
+    let address = bmc.address.replace("http://", "https://");
+    let endpoint = Endpoint { trust: Trust::Nobody, ..Endpoint::parse(&address).unwrap() };
+    assert_eq!(
+        said(endpoint).await,
+        "something other than TLS is spoken at that port; is it one for http?"
+    );
+}
+
+#[test]
+fn ca_files_that_are_none() {
+    let made = |path: PathBuf| {
+        let endpoint = Endpoint { trust: Trust::File(path), ..Endpoint::parse("bmc").unwrap() };
+        Client::new(endpoint, Timeouts::default(), Arc::new(Semaphore::new(1)))
+            .err()
+            .map(|error| error.to_string())
+    };
+    assert_eq!(
+        made(PathBuf::from("/nowhere/ca.pem")).unwrap(),
+        "the CA certificates in /nowhere/ca.pem cannot be used: No such file or directory (os \
+         error 2)"
+    );
+    let file = pem_file("no certificate");
+    assert_eq!(
+        made(file.path().to_owned()).unwrap(),
+        format!(
+            "the CA certificates in {} cannot be used: there is no certificate in PEM form in it",
+            file.path().display()
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_ca_file_that_changed_is_read_again() {
+    let key = KeyPair::generate().unwrap();
+    let own = params(&["127.0.0.1"]).self_signed(&key).unwrap();
+    let bmc = Bmc::start_tls(acceptor(&own, &key, false)).await;
+    let file = pem_file(&authority().pem());
+    let endpoint = trusting(&bmc, Trust::File(file.path().to_owned()));
+    assert_ne!(said(endpoint.clone()).await, "welcome");
+    std::fs::write(file.path(), own.pem()).unwrap();
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+    file.as_file().set_modified(later).unwrap();
+    assert_eq!(said(endpoint).await, "welcome");
+}
