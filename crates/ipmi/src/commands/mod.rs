@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The commands that Ferrite uses, with their requests and answers as types.
+//!
+//! Each type is read and written both ways, because the simulated BMC speaks with them too.
+
+mod app;
+mod boot;
+mod chassis;
+mod sensor;
+mod sensor_record;
+
+pub use app::{ActivateSol, DeactivateSol, DeviceId, GetDeviceId, ResetController, SolActivated};
+pub use boot::{BootDevice, BootFlags, DisableBootTimeout, GetBootFlags, SetBootFlags};
+pub use chassis::{ChassisControl, ChassisStatus, GetChassisStatus, IdentifyChassis};
+pub use sensor::{
+    GetRecord, GetRepositoryInfo, GetSensorReading, RecordChunk, RepositoryInfo, ReserveRepository,
+    SensorReading,
+};
+pub use sensor_record::{Conversion, NumberFormat, SensorRecord, Unit};
+
+use crate::Malformed;
+
+/// A request whose answer has a type.
+pub trait Ask {
+    /// What the standard calls it.
+    const NAME: &'static str;
+    /// Its family.
+    const NETFN: u8;
+    /// Its number.
+    const COMMAND: u8;
+    /// What comes back.
+    type Answer;
+
+    /// The unit of the BMC that is asked.
+    fn lun(&self) -> u8 {
+        0
+    }
+
+    /// Appends what follows the command.
+    fn emit(&self, out: &mut Vec<u8>);
+
+    /// Reads what follows a good completion code.
+    fn parse(data: &[u8]) -> Result<Self::Answer, Malformed>;
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+//! IPMI messages as LAN and IPMB carry them: addresses, a sequence number, a command, two checksums.
+
+use crate::Malformed;
+
+/// The address of a BMC.
+pub const BMC_ADDRESS: u8 = 0x20;
+/// The address of software at the other end of a LAN session.
+pub const CONSOLE_ADDRESS: u8 = 0x81;
+
+/// Network functions: the families of commands. Answers use the number after.
+pub mod netfn {
+    /// The enclosure: power, boot, identification.
+    pub const CHASSIS: u8 = 0x00;
+    /// Sensors and events.
+    pub const SENSOR: u8 = 0x04;
+    /// The BMC itself, its sessions and payloads.
+    pub const APP: u8 = 0x06;
+    /// Records: sensors, inventory, events.
+    pub const STORAGE: u8 = 0x0a;
+    /// LAN and serial-over-LAN configuration.
+    pub const TRANSPORT: u8 = 0x0c;
+}
+
+/// A request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request<'a> {
+    /// Who shall answer.
+    pub responder: u8,
+    /// The unit within it.
+    pub responder_lun: u8,
+    /// Who asks.
+    pub requester: u8,
+    /// The unit within it.
+    pub requester_lun: u8,
+    /// The family of the command; even, six bits.
+    pub netfn: u8,
+    /// Comes back in the answer; six bits.
+    pub sequence: u8,
+    /// What is asked for.
+    pub command: u8,
+    /// The rest.
+    pub data: &'a [u8],
+}
+
+/// The answer to a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Response<'a> {
+    /// Who asked.
+    pub requester: u8,
+    /// The unit within it.
+    pub requester_lun: u8,
+    /// Who answers.
+    pub responder: u8,
+    /// The unit within it.
+    pub responder_lun: u8,
+    /// That of the request, plus one.
+    pub netfn: u8,
+    /// That of the request.
+    pub sequence: u8,
+    /// That of the request.
+    pub command: u8,
+    /// Zero, or why not.
+    pub completion: u8,
+    /// The rest.
+    pub data: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// Reads a request.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let fields = Fields::parse(bytes)?;
+        if fields.netfn & 1 != 0 {
+            return Err(Malformed("request: it is an answer"));
+        }
+        Ok(Self {
+            responder: fields.to,
+            responder_lun: fields.to_lun,
+            requester: fields.from,
+            requester_lun: fields.from_lun,
+            netfn: fields.netfn,
+            sequence: fields.sequence,
+            command: fields.command,
+            data: fields.rest,
+        })
+    }
+
+    /// Appends the request to `out`.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        let head = [self.responder, self.netfn << 2 | self.responder_lun & 3];
+        out.extend_from_slice(&[head[0], head[1], checksum(&head), self.requester]);
+        out.extend_from_slice(&[self.sequence << 2 | self.requester_lun & 3, self.command]);
+        out.extend_from_slice(self.data);
+        out.push(checksum(&out[start + 3..]));
+    }
+
+    /// The answer to this request.
+    #[must_use]
+    pub const fn answer<'b>(&self, completion: u8, data: &'b [u8]) -> Response<'b> {
+        Response {
+            requester: self.requester,
+            requester_lun: self.requester_lun,
+            responder: self.responder,
+            responder_lun: self.responder_lun,
+            netfn: self.netfn | 1,
+            sequence: self.sequence,
+            command: self.command,
+            completion,
+            data,
+        }
+    }
+}
+
+impl<'a> Response<'a> {
+    /// Reads an answer.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let fields = Fields::parse(bytes)?;
+        if fields.netfn & 1 == 0 {
+            return Err(Malformed("answer: it is a request"));
+        }
+        let (completion, data) =
+            fields.rest.split_first().ok_or(Malformed("answer: no completion code"))?;
+        Ok(Self {
+            requester: fields.to,
+            requester_lun: fields.to_lun,
+            responder: fields.from,
+            responder_lun: fields.from_lun,
+            netfn: fields.netfn,
+            sequence: fields.sequence,
+            command: fields.command,
+            completion: *completion,
+            data,
+        })
+    }
+
+    /// Appends the answer to `out`.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        let head = [self.requester, self.netfn << 2 | self.requester_lun & 3];
+        out.extend_from_slice(&[head[0], head[1], checksum(&head), self.responder]);
+        out.extend_from_slice(&[self.sequence << 2 | self.responder_lun & 3, self.command]);
+        out.push(self.completion);
+        out.extend_from_slice(self.data);
+        out.push(checksum(&out[start + 3..]));
+    }
+}
+
+/// What requests and answers have in common.
+struct Fields<'a> {
+    to: u8,
+    to_lun: u8,
+    from: u8,
+    from_lun: u8,
+    netfn: u8,
+    sequence: u8,
+    command: u8,
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let [to, netfn, first, from, sequence, command, rest @ .., last] = bytes else {
+            return Err(Malformed("IPMI message: too short"));
+        };
+        let sum = bytes[3..bytes.len() - 1].iter().fold(*last, |sum, byte| sum.wrapping_add(*byte));
+        if checksum(&[*to, *netfn]) != *first || sum != 0 {
+            return Err(Malformed("IPMI message: checksum"));
+        }
+        Ok(Self {
+            to: *to,
+            to_lun: netfn & 3,
+            from: *from,
+            from_lun: sequence & 3,
+            netfn: netfn >> 2,
+            sequence: sequence >> 2,
+            command: *command,
+            rest,
+        })
+    }
+}
+
+/// What makes the sum of all bytes zero.
+fn checksum(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0u8, |sum, byte| sum.wrapping_sub(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_known_request() {
+        // Get Channel Authentication Capabilities, as ipmitool sends it.
+        let bytes = [0x20, 0x18, 0xc8, 0x81, 0x00, 0x38, 0x8e, 0x04, 0xb5];
+        let request = Request::parse(&bytes).unwrap();
+        assert_eq!((request.netfn, request.command), (netfn::APP, 0x38));
+        assert_eq!(request.data, [0x8e, 0x04]);
+        let mut written = Vec::new();
+        request.emit(&mut written);
+        assert_eq!(written, bytes);
+    }
+
+    #[test]
+    fn a_flipped_bit_is_noticed() {
+        let bytes = [0x20, 0x18, 0xc8, 0x81, 0x00, 0x38, 0x8e, 0x04, 0xb5];
+        for index in 0..bytes.len() {
+            let mut wrong = bytes;
+            wrong[index] ^= 0x10;
+            assert!(Request::parse(&wrong).is_err(), "byte {index}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn answers_are_read_as_written(
+            netfn in (0u8..32).prop_map(|half| half * 2),
+            luns in (0u8..4, 0u8..4),
+            sequence in 0u8..64,
+            command: u8,
+            completion: u8,
+            data: Vec<u8>,
+        ) {
+            let request = Request {
+                responder: BMC_ADDRESS,
+                responder_lun: luns.0,
+                requester: CONSOLE_ADDRESS,
+                requester_lun: luns.1,
+                netfn,
+                sequence,
+                command,
+                data: &data,
+            };
+            let mut bytes = vec![9, 9, 9];
+            request.emit(&mut bytes);
+            prop_assert_eq!(Request::parse(&bytes[3..]).unwrap(), request);
+            let response = request.answer(completion, &data);
+            let mut bytes = Vec::new();
+            response.emit(&mut bytes);
+            prop_assert_eq!(Response::parse(&bytes).unwrap(), response);
+            prop_assert!(Request::parse(&bytes).is_err());
+        }
+
+        #[test]
+        fn anything_may_arrive(bytes: Vec<u8>) {
+            let _ = Request::parse(&bytes);
+            let _ = Response::parse(&bytes);
+        }
+    }
+}

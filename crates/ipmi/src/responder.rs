@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The BMC's side of sessions, without a socket or a clock: for simulated BMCs and for tests.
+//!
+//! It answers everything that is about sessions itself (discovery, opening, privilege, closing)
+//! and passes every other request on, with the privilege of the session it came in.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::completion;
+use crate::endpoint::{Credentials, Privilege};
+use crate::handshake::{
+    Exchange, OpenSessionRequest, OpenSessionResponse, Rakp1, Rakp2, Rakp3, Rakp4, status,
+};
+use crate::message::{Request, netfn};
+use crate::packet::{self, IV_LENGTH, Keys, Packet, PayloadType};
+use crate::suite::{CipherSuite, Digest};
+use crate::window::Window;
+use crate::{Malformed, rmcp};
+
+/// The sessions of a BMC.
+pub struct Responder {
+    guid: [u8; 16],
+    users: Vec<User>,
+    suites: Vec<CipherSuite>,
+    slots: Vec<Slot>,
+    last_session: u32,
+}
+
+/// Somebody who may open sessions.
+#[derive(Clone, Debug)]
+pub struct User {
+    /// Name, password and Kg.
+    pub credentials: Credentials,
+    /// The most it may be allowed.
+    pub limit: Privilege,
+}
+
+/// What a datagram meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heard<'a> {
+    /// Nothing.
+    Nothing(Malformed),
+    /// It is answered; send the reply.
+    Answered,
+    /// The session has ended; send the reply.
+    Closed {
+        /// The session.
+        session: u32,
+    },
+    /// A request; answer with [`Responder::answer`].
+    Request {
+        /// The session.
+        session: u32,
+        /// What it may do.
+        privilege: Privilege,
+        /// The request.
+        request: Request<'a>,
+    },
+    /// A packet of the serial console.
+    Sol {
+        /// The session.
+        session: u32,
+        /// The packet.
+        packet: &'a [u8],
+    },
+}
+
+struct Slot {
+    console_session: u32,
+    bmc_session: u32,
+    suite: CipherSuite,
+    used: Duration,
+    stage: Stage,
+}
+
+enum Stage {
+    Opened,
+    Named { user: User, exchange: Exchange, key: Digest },
+    Active { limit: Privilege, keys: Keys, seen: Window, sent: u32, privilege: Privilege },
+}
+
+impl Responder {
+    /// After how long without a packet a session ends.
+    pub const IDLE: Duration = Duration::from_secs(60);
+    /// How many sessions there may be at a time.
+    pub const SESSIONS: usize = 16;
+
+    /// A BMC without sessions.
+    #[must_use]
+    pub const fn new(guid: [u8; 16], users: Vec<User>, suites: Vec<CipherSuite>) -> Self {
+        Self { guid, users, suites, slots: Vec::new(), last_session: 0 }
+    }
+
+    /// Takes in a datagram, which is decrypted in place, at the time `now` of any clock that only
+    /// goes forward. The reply, if there is one, is written into `reply`. `fill` gives random
+    /// bytes.
+    pub fn hear<'a>(
+        &mut self,
+        datagram: &'a mut [u8],
+        now: Duration,
+        fill: &mut dyn FnMut(&mut [u8]),
+        reply: &mut Vec<u8>,
+    ) -> Heard<'a> {
+        reply.clear();
+        self.hear_packet(datagram, now, fill, reply).unwrap_or_else(Heard::Nothing)
+    }
+
+    /// Writes the answer to a request of a session into `out`. False if the session has ended.
+    pub fn answer(
+        &mut self,
+        session: u32,
+        request: &Request<'_>,
+        completion: u8,
+        data: &[u8],
+        iv: [u8; IV_LENGTH],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let mut message = Vec::with_capacity(data.len() + 8);
+        request.answer(completion, data).emit(&mut message);
+        self.seal(session, PayloadType::Message, &message, iv, out)
+    }
+
+    /// Writes a packet of the serial console into `out`. False if the session has ended.
+    pub fn sol(
+        &mut self,
+        session: u32,
+        packet: &[u8],
+        iv: [u8; IV_LENGTH],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        self.seal(session, PayloadType::Sol, packet, iv, out)
+    }
+
+    /// Lets these users in from now on. Open sessions stay.
+    pub fn set_users(&mut self, users: Vec<User>) {
+        self.users = users;
+    }
+
+    /// Forgets all sessions, as a BMC does that restarts.
+    pub fn forget_sessions(&mut self) {
+        self.slots.clear();
+    }
+
+    fn hear_packet<'a>(
+        &mut self,
+        datagram: &'a mut [u8],
+        now: Duration,
+        fill: &mut dyn FnMut(&mut [u8]),
+        reply: &mut Vec<u8>,
+    ) -> Result<Heard<'a>, Malformed> {
+        let (kind, payload) = match Packet::parse(datagram)? {
+            Packet::Pong { .. } => return Err(Malformed("packet to a BMC: it is a pong")),
+            Packet::Ping { tag } => {
+                reply.extend_from_slice(&rmcp::pong(tag));
+                return Ok(Heard::Answered);
+            }
+            Packet::Old { message } => {
+                let request = Request::parse(message)?;
+                let (completion, data) = self.on_sessionless(&request);
+                let mut message = Vec::new();
+                request.answer(completion, &data).emit(&mut message);
+                packet::emit_old(&message, reply);
+                return Ok(Heard::Answered);
+            }
+            Packet::New { header, .. } if header.session != 0 => {
+                return self.hear_sealed(header.session, datagram, now, fill, reply);
+            }
+            Packet::New { header, payload } => (header.payload_type, payload),
+        };
+        let (kind, answer) = match kind {
+            PayloadType::OpenSessionRequest => {
+                let request = OpenSessionRequest::parse(payload)?;
+                (PayloadType::OpenSessionResponse, self.on_open_session(request, now).emit())
+            }
+            PayloadType::Rakp1 => {
+                (PayloadType::Rakp2, self.on_rakp1(&Rakp1::parse(payload)?, fill))
+            }
+            PayloadType::Rakp3 => {
+                let Some(rakp4) = self.on_rakp3(&Rakp3::parse(payload)?) else {
+                    return Err(Malformed("RAKP 3: the console gives up"));
+                };
+                (PayloadType::Rakp4, rakp4)
+            }
+            PayloadType::Message => {
+                let request = Request::parse(payload)?;
+                let (completion, data) = self.on_sessionless(&request);
+                let mut message = Vec::new();
+                request.answer(completion, &data).emit(&mut message);
+                (PayloadType::Message, message)
+            }
+            PayloadType::Sol
+            | PayloadType::OpenSessionResponse
+            | PayloadType::Rakp2
+            | PayloadType::Rakp4 => return Err(Malformed("packet to a BMC: payload type")),
+        };
+        packet::emit_plain(kind, &answer, reply);
+        Ok(Heard::Answered)
+    }
+
+    fn on_open_session(
+        &mut self,
+        request: OpenSessionRequest,
+        now: Duration,
+    ) -> OpenSessionResponse {
+        self.slots.retain(|slot| now.saturating_sub(slot.used) < Self::IDLE);
+        let suite = CipherSuite::of(request.algorithms);
+        let suite = suite.filter(|suite| self.suites.contains(suite));
+        let status = match suite {
+            None => status::NO_CIPHER_SUITE,
+            Some(_) if self.slots.len() >= Self::SESSIONS => status::INSUFFICIENT_RESOURCES,
+            Some(_) => 0,
+        };
+        if let (Some(suite), 0) = (suite, status) {
+            self.last_session = self.last_session.wrapping_add(1).max(1);
+            self.slots.push(Slot {
+                console_session: request.console_session,
+                bmc_session: self.last_session,
+                suite,
+                used: now,
+                stage: Stage::Opened,
+            });
+        }
+        OpenSessionResponse {
+            tag: request.tag,
+            status,
+            privilege: Privilege::Administrator.number(),
+            console_session: request.console_session,
+            bmc_session: self.last_session,
+            algorithms: request.algorithms,
+        }
+    }
+
+    fn on_rakp1(&mut self, rakp1: &Rakp1<'_>, fill: &mut dyn FnMut(&mut [u8])) -> Vec<u8> {
+        let refuse = |console_session, status| {
+            let none = [0; 16];
+            let proof = &[];
+            let (tag, bmc_nonce, guid) = (rakp1.tag, none, none);
+            Rakp2 { tag, status, console_session, bmc_nonce, guid, proof }.emit()
+        };
+        let slot = self.slots.iter_mut().find(|slot| slot.bmc_session == rakp1.bmc_session);
+        let Some(slot) = slot else { return refuse(0, status::INVALID_SESSION) };
+        let mut users = self.users.iter();
+        let user = users.find(|user| user.credentials.username() == rakp1.username);
+        let Some(user) = user.cloned() else {
+            return refuse(slot.console_session, status::UNAUTHORIZED_NAME);
+        };
+        match Privilege::numbered(rakp1.role & 0x0f) {
+            None => return refuse(slot.console_session, status::INVALID_ROLE),
+            Some(wanted) if wanted > user.limit => {
+                return refuse(slot.console_session, status::UNAUTHORIZED_ROLE);
+            }
+            Some(_) => {}
+        }
+        let mut bmc_nonce = [0; 16];
+        fill(&mut bmc_nonce);
+        let exchange = Exchange {
+            suite: slot.suite,
+            console_session: slot.console_session,
+            bmc_session: slot.bmc_session,
+            console_nonce: rakp1.console_nonce,
+            bmc_nonce,
+            guid: self.guid,
+            role: rakp1.role,
+        };
+        let proof = exchange.bmc_proof(&user.credentials);
+        let key = exchange.session_integrity_key(&user.credentials);
+        slot.stage = Stage::Named { user, exchange, key };
+        Rakp2 {
+            tag: rakp1.tag,
+            status: 0,
+            console_session: slot.console_session,
+            bmc_nonce,
+            guid: self.guid,
+            proof: proof.as_slice(),
+        }
+        .emit()
+    }
+
+    /// None if the console gives up.
+    fn on_rakp3(&mut self, rakp3: &Rakp3<'_>) -> Option<Vec<u8>> {
+        let refuse = |console_session, status| {
+            Some(Rakp4 { tag: rakp3.tag, status, console_session, proof: &[] }.emit())
+        };
+        let at = self.slots.iter().position(|slot| slot.bmc_session == rakp3.bmc_session);
+        let Some(at) = at else { return refuse(0, status::INVALID_SESSION) };
+        let slot = &mut self.slots[at];
+        let console_session = slot.console_session;
+        let Stage::Named { user, exchange, key } = &slot.stage else {
+            return refuse(console_session, status::INVALID_SESSION);
+        };
+        let is_proved = exchange.accepts_console_proof(&user.credentials, rakp3.proof);
+        if rakp3.status != 0 || !is_proved {
+            self.slots.swap_remove(at);
+            if rakp3.status != 0 {
+                return None;
+            }
+            return refuse(console_session, status::INVALID_INTEGRITY_CHECK);
+        }
+        let proof = exchange.key_proof(key);
+        slot.stage = Stage::Active {
+            limit: user.limit,
+            keys: Keys::derive(slot.suite, key),
+            seen: Window::default(),
+            sent: 0,
+            privilege: Privilege::User,
+        };
+        Some(Rakp4 { tag: rakp3.tag, status: 0, console_session, proof: proof.as_slice() }.emit())
+    }
+
+    fn hear_sealed<'a>(
+        &mut self,
+        session: u32,
+        datagram: &'a mut [u8],
+        now: Duration,
+        fill: &mut dyn FnMut(&mut [u8]),
+        reply: &mut Vec<u8>,
+    ) -> Result<Heard<'a>, Malformed> {
+        self.slots.retain(|slot| now.saturating_sub(slot.used) < Self::IDLE);
+        let slot = self.slots.iter_mut().find(|slot| slot.bmc_session == session);
+        let slot = slot.ok_or(Malformed("packet to a BMC: no such session"))?;
+        let Stage::Active { limit, keys, seen, privilege, .. } = &mut slot.stage else {
+            return Err(Malformed("packet to a BMC: the session is not open"));
+        };
+        let (header, payload) = keys.open(datagram)?;
+        if !seen.accepts(header.sequence) {
+            return Err(Malformed("packet to a BMC: it came before"));
+        }
+        slot.used = now;
+        if header.payload_type == PayloadType::Sol {
+            return Ok(Heard::Sol { session, packet: payload });
+        }
+        if header.payload_type != PayloadType::Message {
+            return Err(Malformed("packet to a BMC: payload type"));
+        }
+        let request = Request::parse(payload)?;
+        let (completion, data) = match (request.netfn, request.command, request.data) {
+            (netfn::APP, SET_PRIVILEGE, [wanted]) => match Privilege::numbered(*wanted) {
+                // Zero asks what it is.
+                None if *wanted == 0 => (completion::OK, vec![privilege.number()]),
+                Some(wanted) if wanted <= *limit => {
+                    *privilege = wanted;
+                    (completion::OK, vec![wanted.number()])
+                }
+                Some(_) => (PRIVILEGE_ABOVE_LIMIT, Vec::new()),
+                None => (completion::INVALID_FIELD, Vec::new()),
+            },
+            (netfn::APP, CLOSE_SESSION, _) => (completion::OK, Vec::new()),
+            (netfn::APP, GET_CAPABILITIES | GET_SUITES | GET_GUID, _) => {
+                self.on_sessionless(&request)
+            }
+            _ => {
+                let privilege = *privilege;
+                return Ok(Heard::Request { session, privilege, request });
+            }
+        };
+        let mut iv = [0; IV_LENGTH];
+        fill(&mut iv);
+        self.answer(session, &request, completion, &data, iv, reply);
+        if (request.netfn, request.command) == (netfn::APP, CLOSE_SESSION) {
+            self.slots.retain(|slot| slot.bmc_session != session);
+            return Ok(Heard::Closed { session });
+        }
+        Ok(Heard::Answered)
+    }
+
+    /// What may be asked by anybody.
+    fn on_sessionless(&self, request: &Request<'_>) -> (u8, Vec<u8>) {
+        match (request.netfn, request.command, request.data) {
+            (netfn::APP, GET_CAPABILITIES, [_, _]) => {
+                const IPMI_2_DATA: u8 = 0x80;
+                const USERS_HAVE_NAMES: u8 = 0x04;
+                const IPMI_2: u8 = 0x02;
+                (completion::OK, vec![CHANNEL, IPMI_2_DATA, USERS_HAVE_NAMES, IPMI_2, 0, 0, 0, 0])
+            }
+            (netfn::APP, GET_SUITES, [_, _, index]) => {
+                let records: Vec<u8> =
+                    self.suites.iter().flat_map(|suite| record(*suite)).collect();
+                let start = usize::from(index & 0x3f) * 16;
+                let mut data = vec![CHANNEL];
+                data.extend(records.iter().skip(start).take(16));
+                (completion::OK, data)
+            }
+            (netfn::APP, GET_GUID, _) => (completion::OK, self.guid.to_vec()),
+            _ => (completion::INSUFFICIENT_PRIVILEGE, Vec::new()),
+        }
+    }
+
+    fn seal(
+        &mut self,
+        session: u32,
+        kind: PayloadType,
+        payload: &[u8],
+        iv: [u8; IV_LENGTH],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let slot = self.slots.iter_mut().find(|slot| slot.bmc_session == session);
+        let Some(Slot { console_session, stage: Stage::Active { keys, sent, .. }, .. }) = slot
+        else {
+            return false;
+        };
+        *sent = sent.wrapping_add(1).max(1);
+        keys.seal(kind, *console_session, *sent, iv, payload, out);
+        true
+    }
+}
+
+impl fmt::Debug for Responder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Responder").field("sessions", &self.slots.len()).finish_non_exhaustive()
+    }
+}
+
+const GET_GUID: u8 = 0x37;
+const GET_CAPABILITIES: u8 = 0x38;
+const SET_PRIVILEGE: u8 = 0x3b;
+const CLOSE_SESSION: u8 = 0x3c;
+const GET_SUITES: u8 = 0x54;
+const PRIVILEGE_ABOVE_LIMIT: u8 = 0x81;
+/// The LAN channel.
+const CHANNEL: u8 = 1;
+
+/// How a suite is listed: its number and its algorithms, each marked for what it is.
+fn record(suite: CipherSuite) -> [u8; 5] {
+    let algorithms = suite.algorithms();
+    [
+        0xc0,
+        suite.number(),
+        algorithms.authentication,
+        0x40 | algorithms.integrity,
+        0x80 | algorithms.confidentiality,
+    ]
+}
