@@ -35,6 +35,16 @@ pub enum Error {
         /// What was wanted of it.
         what: String,
     },
+    /// The BMC cannot prove who it is.
+    #[error("the BMC at {address} could not be trusted while trying to {what}: {why}")]
+    Untrusted {
+        /// Where it is.
+        address: String,
+        /// What was wanted of it.
+        what: String,
+        /// What is wrong with its certificate, and what to do about it.
+        why: String,
+    },
     /// This implementation never can.
     #[error(
         "the {interface} interface '{implementation}' cannot {what}; set {interface}_interface to \
@@ -64,6 +74,14 @@ pub enum Error {
         /// What it is needed for.
         why: String,
     },
+    /// What was named is not there.
+    #[error("the BMC has no {what}; {hint}")]
+    NotFound {
+        /// The thing, with its name.
+        what: String,
+        /// How to find out what there is.
+        hint: String,
+    },
     /// The machine tried and failed, or said no.
     #[error("failed to {what}: {why}")]
     Failed {
@@ -81,9 +99,11 @@ impl Error {
         match self {
             Self::Unreachable { .. } => true,
             Self::Refused { .. }
+            | Self::Untrusted { .. }
             | Self::Unsupported { .. }
             | Self::InvalidParameter { .. }
             | Self::MissingParameter { .. }
+            | Self::NotFound { .. }
             | Self::Failed { .. } => false,
         }
     }
@@ -96,8 +116,18 @@ impl Error {
             Self::Unsupported { .. }
             | Self::InvalidParameter { .. }
             | Self::MissingParameter { .. } => true,
-            Self::Unreachable { .. } | Self::Refused { .. } | Self::Failed { .. } => false,
+            Self::Unreachable { .. }
+            | Self::Refused { .. }
+            | Self::Untrusted { .. }
+            | Self::NotFound { .. }
+            | Self::Failed { .. } => false,
         }
+    }
+
+    /// Whether what was asked for is not there: what an API answers with 404.
+    #[must_use]
+    pub const fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
     }
 
     pub(crate) fn invalid(name: impl Into<String>, why: impl Into<String>) -> Self {

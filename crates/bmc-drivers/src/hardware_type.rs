@@ -18,7 +18,7 @@ pub struct HardwareType {
 
 impl HardwareType {
     /// Every hardware type in this version.
-    pub const ALL: &'static [Self] = &[FAKE_HARDWARE];
+    pub const ALL: &'static [Self] = &[FAKE_HARDWARE, IPMI, REDFISH];
 
     /// The hardware type called `name`.
     #[must_use]
@@ -58,4 +58,45 @@ const FAKE_HARDWARE: HardwareType = HardwareType {
         (InterfaceKind::Vendor, &["fake", "no-vendor"]),
     ],
     takes_any: true,
+};
+
+const REDFISH: HardwareType = HardwareType {
+    name: "redfish",
+    supported: &[
+        (InterfaceKind::Bios, &["redfish", "no-bios"]),
+        (InterfaceKind::Boot, &["ipxe", "pxe", "redfish-virtual-media"]),
+        // A serial console by IPMI needs the keys of that driver, so it is a choice.
+        (InterfaceKind::Console, &["no-console", "ipmitool-socat"]),
+        (InterfaceKind::Deploy, &["direct"]),
+        (InterfaceKind::Firmware, &["redfish", "no-firmware"]),
+        (InterfaceKind::Inspect, &["redfish", "agent", "no-inspect"]),
+        (InterfaceKind::Management, &["redfish", "noop"]),
+        (InterfaceKind::Network, &["noop"]),
+        (InterfaceKind::Power, &["redfish"]),
+        (InterfaceKind::Raid, &["redfish", "no-raid"]),
+        (InterfaceKind::Rescue, &["no-rescue"]),
+        (InterfaceKind::Storage, &["noop"]),
+        (InterfaceKind::Vendor, &["redfish", "no-vendor"]),
+    ],
+    takes_any: false,
+};
+
+const IPMI: HardwareType = HardwareType {
+    name: "ipmi",
+    supported: &[
+        (InterfaceKind::Bios, &["no-bios"]),
+        (InterfaceKind::Boot, &["ipxe", "pxe"]),
+        (InterfaceKind::Console, &["ipmitool-socat", "no-console"]),
+        (InterfaceKind::Deploy, &["direct"]),
+        (InterfaceKind::Firmware, &["no-firmware"]),
+        (InterfaceKind::Inspect, &["agent", "no-inspect"]),
+        (InterfaceKind::Management, &["ipmitool", "noop"]),
+        (InterfaceKind::Network, &["noop"]),
+        (InterfaceKind::Power, &["ipmitool"]),
+        (InterfaceKind::Raid, &["no-raid"]),
+        (InterfaceKind::Rescue, &["no-rescue"]),
+        (InterfaceKind::Storage, &["noop"]),
+        (InterfaceKind::Vendor, &["ipmitool", "no-vendor"]),
+    ],
+    takes_any: false,
 };

@@ -11,6 +11,7 @@
 //! implementations look first and then act, and keep what they must not forget in the changes they
 //! return. Calls may be slow and may fail; callers bound them in time.
 
+mod calls;
 mod changes;
 mod direct;
 mod driver;
@@ -18,14 +19,20 @@ mod error;
 mod fake;
 mod hardware_type;
 mod interfaces;
+mod ipmi;
+mod network_boot;
+mod next_boot;
 mod noop;
+mod redfish;
 mod registry;
 mod settings;
 mod step;
 mod target;
+mod turns;
 mod unavailable;
 mod words;
 
+pub use calls::{Call, CallLog};
 pub use changes::NodeChanges;
 pub use driver::Driver;
 pub use error::Error;
@@ -36,6 +43,8 @@ pub use interfaces::{
     Raid, Rescue, Sensor, SensorStatus, Storage, Vendor, VendorAnswer, VendorMethod, VifInfo,
     logical_disk_properties, validate_raid_config,
 };
+pub use ipmi::{ConsoleSettings, IpmiSettings};
+pub use redfish::RedfishSettings;
 pub use registry::{ConfigError, Registry, SelectionError};
 pub use settings::{DriverSettings, FakeSettings};
 pub use step::Outcome;

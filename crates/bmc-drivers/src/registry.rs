@@ -2,11 +2,18 @@
 //! Which hardware types and implementations are enabled, what a node gets that does not choose,
 //! and whether what it chooses can be.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use node_model::{InterfaceKind, Interfaces, Node};
 
 use crate::driver::Shelves;
 use crate::fake::FakeBehaviour;
-use crate::{Driver, DriverSettings, HardwareType, Property, direct, fake, noop, unavailable};
+use crate::turns::Turns;
+use crate::{
+    Driver, DriverSettings, HardwareType, Property, direct, fake, ipmi, network_boot, noop,
+    redfish, unavailable,
+};
 
 /// The enabled hardware types and implementations. Made once, at start; it never changes.
 #[derive(Debug)]
@@ -71,6 +78,20 @@ pub enum ConfigError {
         /// What would fit.
         supported: String,
     },
+    /// A file of quirks cannot be read.
+    #[error("the quirks in {} cannot be used: {why}", file.display())]
+    Quirks {
+        /// Which file or folder.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The ports of consoles cannot be read.
+    #[error("console.port_range is '{found}', which is not first:last, such as 10000:20000")]
+    PortRange {
+        /// What it is.
+        found: String,
+    },
     /// A delay of fake hardware cannot be read.
     #[error("fake.{key} is invalid: {why}")]
     Delay {
@@ -123,7 +144,7 @@ impl Registry {
     /// The registry for these settings. Every name in them must exist, and every enabled hardware
     /// type must have a default for every interface.
     pub fn new(settings: &DriverSettings) -> Result<Self, ConfigError> {
-        let mut shelves = implementations(FakeBehaviour::new(&settings.fake)?);
+        let mut shelves = implementations(settings)?;
         for kind in InterfaceKind::ALL {
             let known = shelves.names(*kind);
             let listed = settings.enabled(*kind);
@@ -325,11 +346,15 @@ fn default_of(
 }
 
 /// Every implementation in this version.
-fn implementations(behaviour: FakeBehaviour) -> Shelves {
+fn implementations(settings: &DriverSettings) -> Result<Shelves, ConfigError> {
     let mut shelves = Shelves::default();
-    fake::add_to(&mut shelves, behaviour);
+    let turns = Arc::new(Turns::new(settings.requests_per_bmc));
+    fake::add_to(&mut shelves, FakeBehaviour::new(&settings.fake)?);
     noop::add_to(&mut shelves);
     unavailable::add_to(&mut shelves);
     direct::add_to(&mut shelves);
-    shelves
+    network_boot::add_to(&mut shelves);
+    redfish::add_to(&mut shelves, &settings.redfish, &turns)?;
+    ipmi::add_to(&mut shelves, &settings.ipmi, &settings.console, &turns)?;
+    Ok(shelves)
 }

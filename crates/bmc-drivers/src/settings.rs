@@ -4,6 +4,8 @@
 use node_model::InterfaceKind;
 use serde::{Deserialize, Serialize};
 
+use crate::{ConsoleSettings, IpmiSettings, RedfishSettings};
+
 /// Declares the settings with one list and one default per interface, and how to find them by kind.
 macro_rules! driver_settings {
     ($($enabled:ident, $default:ident, $kind:ident = [$($name:literal),*] $(, $chosen:literal)?;)*) => {
@@ -22,6 +24,14 @@ macro_rules! driver_settings {
                 )]
                 pub $default: Option<String>,
             )*
+            /// How many requests a BMC gets at a time. Most of them cope with one only.
+            pub requests_per_bmc: usize,
+            /// How Redfish BMCs are talked to.
+            pub redfish: RedfishSettings,
+            /// How IPMI BMCs are talked to.
+            pub ipmi: IpmiSettings,
+            /// Where serial consoles are served.
+            pub console: ConsoleSettings,
             /// How fake hardware behaves.
             pub fake: FakeSettings,
         }
@@ -47,11 +57,15 @@ macro_rules! driver_settings {
         impl Default for DriverSettings {
             fn default() -> Self {
                 Self {
-                    enabled_hardware_types: vec!["fake-hardware".to_owned()],
+                    enabled_hardware_types: ["fake-hardware", "ipmi", "redfish"].map(str::to_owned).to_vec(),
                     $(
                         $enabled: vec![$($name.to_owned()),*],
                         $default: None$(.or(Some($chosen.to_owned())))?,
                     )*
+                    requests_per_bmc: 1,
+                    redfish: RedfishSettings::default(),
+                    ipmi: IpmiSettings::default(),
+                    console: ConsoleSettings::default(),
                     fake: FakeSettings::default(),
                 }
             }
@@ -61,19 +75,19 @@ macro_rules! driver_settings {
 
 // Storage defaults to `noop` by configuration, as in Ironic: remote volumes are the exception.
 driver_settings! {
-    enabled_bios_interfaces, default_bios_interface, Bios = ["fake", "no-bios"];
-    enabled_boot_interfaces, default_boot_interface, Boot = ["fake"];
-    enabled_console_interfaces, default_console_interface, Console = ["fake", "no-console"];
+    enabled_bios_interfaces, default_bios_interface, Bios = ["fake", "redfish", "no-bios"];
+    enabled_boot_interfaces, default_boot_interface, Boot = ["fake", "ipxe", "pxe", "redfish-virtual-media"];
+    enabled_console_interfaces, default_console_interface, Console = ["fake", "ipmitool-socat", "no-console"];
     enabled_deploy_interfaces, default_deploy_interface, Deploy = ["fake", "direct", "noop"];
-    enabled_firmware_interfaces, default_firmware_interface, Firmware = ["fake", "no-firmware"];
-    enabled_inspect_interfaces, default_inspect_interface, Inspect = ["fake", "agent", "no-inspect"];
-    enabled_management_interfaces, default_management_interface, Management = ["fake", "noop"];
+    enabled_firmware_interfaces, default_firmware_interface, Firmware = ["fake", "redfish", "no-firmware"];
+    enabled_inspect_interfaces, default_inspect_interface, Inspect = ["fake", "redfish", "agent", "no-inspect"];
+    enabled_management_interfaces, default_management_interface, Management = ["fake", "ipmitool", "redfish", "noop"];
     enabled_network_interfaces, default_network_interface, Network = ["noop"];
-    enabled_power_interfaces, default_power_interface, Power = ["fake"];
-    enabled_raid_interfaces, default_raid_interface, Raid = ["fake", "no-raid"];
+    enabled_power_interfaces, default_power_interface, Power = ["fake", "ipmitool", "redfish"];
+    enabled_raid_interfaces, default_raid_interface, Raid = ["fake", "redfish", "no-raid"];
     enabled_rescue_interfaces, default_rescue_interface, Rescue = ["fake", "no-rescue"];
     enabled_storage_interfaces, default_storage_interface, Storage = ["noop", "fake"], "noop";
-    enabled_vendor_interfaces, default_vendor_interface, Vendor = ["fake", "no-vendor"];
+    enabled_vendor_interfaces, default_vendor_interface, Vendor = ["fake", "ipmitool", "redfish", "no-vendor"];
 }
 
 /// Declares the delays of fake hardware, one per interface that has a fake implementation.

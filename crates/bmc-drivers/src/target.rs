@@ -2,11 +2,12 @@
 //! What an interface is given to work with.
 
 use std::fmt;
+use std::sync::Arc;
 
 use node_model::{JsonObject, Node, Port, Portgroup, Timestamp, VolumeConnector, VolumeTarget};
 use serde_json::{Map, Value};
 
-use crate::Driver;
+use crate::{CallLog, Driver};
 
 /// A machine, with everything a driver may need to know to act on it.
 #[derive(Clone, Copy)]
@@ -31,6 +32,8 @@ pub struct Target<'a> {
     pub now: Timestamp,
     /// What the driver noted at an earlier attempt at the same stage or step.
     pub notes: &'a JsonObject,
+    /// Where to tell what was said to the BMC, if somebody wants to know.
+    pub calls: Option<&'a Arc<CallLog>>,
 }
 
 impl<'a> Target<'a> {
@@ -55,6 +58,7 @@ impl<'a> Target<'a> {
             volume_targets: &[],
             now,
             notes: NO_NOTES,
+            calls: None,
         }
     }
 }

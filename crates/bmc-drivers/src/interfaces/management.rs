@@ -3,6 +3,7 @@
 
 use async_trait::async_trait;
 use node_model::{Health, Mac};
+use serde_json::{Map, Value};
 
 use super::Interface;
 use crate::{
@@ -82,6 +83,12 @@ pub trait Management: Interface {
         persistent: bool,
     ) -> Result<NodeChanges, Error>;
 
+    /// Whether its firmware puts a newly installed system first by itself, so that being told to boot
+    /// from the disk would only confuse it.
+    async fn boots_disk_by_itself(&self, _target: &Target<'_>) -> Result<bool, Error> {
+        Ok(false)
+    }
+
     /// The modes its firmware can boot in; none where they cannot be chosen.
     fn supported_boot_modes(&self) -> &'static [BootMode] {
         &[]
@@ -155,6 +162,11 @@ pub trait Management: Interface {
     /// Who made it, as `properties.vendor` shall say.
     async fn detect_vendor(&self, _target: &Target<'_>) -> Result<Option<String>, Error> {
         Err(self.cannot("detect the vendor"))
+    }
+
+    /// What its BMC is and can do, found by asking it; none if there is nothing to find out.
+    async fn probe(&self, _target: &Target<'_>) -> Result<Option<Map<String, Value>>, Error> {
+        Ok(None)
     }
 
     /// The addresses of its network cards that have a link.

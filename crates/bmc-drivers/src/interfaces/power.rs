@@ -27,6 +27,12 @@ pub trait Power: Interface {
         timeout: Option<Duration>,
     ) -> Result<NodeChanges, Error>;
 
+    /// Whether the BMC lets us in with what the node says about it. Asks it, briefly; there is
+    /// nothing to ask where there is no BMC.
+    async fn check_access(&self, _target: &Target<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Whether the caller may switch the machine back when it finds it in another state than
     /// expected.
     fn supports_sync(&self) -> bool {

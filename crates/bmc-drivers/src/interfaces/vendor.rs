@@ -20,7 +20,8 @@ pub struct VendorMethod {
     pub description: &'static str,
     /// Whether the result is a file rather than JSON.
     pub attach: bool,
-    /// Whether nothing else may happen to the machine meanwhile.
+    /// Whether nothing else may happen to the machine meanwhile. A method for which that is not so
+    /// only reads: what it changes is not kept.
     pub require_exclusive_lock: bool,
 }
 

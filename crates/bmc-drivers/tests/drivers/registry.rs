@@ -73,10 +73,17 @@ fn a_bad_choice_is_refused_with_the_valid_ones() {
         error.to_string(),
         "there is no deploy interface 'ansible' here; valid ones are: fake, direct, noop"
     );
-    let error = registry().resolve("redfish", &mut Interfaces::default()).unwrap_err();
+    let error = registry().resolve("ilo", &mut Interfaces::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "there is no hardware type 'redfish' here; the enabled ones are: fake-hardware"
+        "there is no hardware type 'ilo' here; the enabled ones are: fake-hardware, ipmi, redfish"
+    );
+    let mut interfaces = Interfaces::default();
+    interfaces.set(InterfaceKind::Deploy, Some("fake"));
+    let error = registry().resolve("redfish", &mut interfaces).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the deploy interface 'fake' does not fit hardware type redfish; valid ones are: direct"
     );
 }
 
@@ -92,7 +99,7 @@ fn the_node_chooses_and_its_instance_overrules() {
     assert_eq!(deploy(&node), Ok("noop"));
     node.instance_info.set("deploy_interface", "nothing");
     assert!(matches!(deploy(&node), Err(SelectionError::NotEnabled { .. })));
-    node.driver = "ipmi".to_owned();
+    node.driver = "ilo".to_owned();
     assert!(matches!(deploy(&node), Err(SelectionError::UnknownDriver { .. })));
 }
 
@@ -125,15 +132,15 @@ fn bad_settings_are_refused_at_start() {
     for (settings, message) in [
         (
             DriverSettings { enabled_hardware_types: list(&["ilo"]), ..good.clone() },
-            "enabled_hardware_types names 'ilo', which does not exist; there are: fake-hardware",
+            "enabled_hardware_types names 'ilo', which does not exist; there are: fake-hardware, ipmi, redfish",
         ),
         (
             DriverSettings { enabled_power_interfaces: list(&["fake", "apc"]), ..good.clone() },
-            "enabled_power_interfaces names 'apc', which does not exist; there are: fake",
+            "enabled_power_interfaces names 'apc', which does not exist; there are: fake, redfish, ipmitool",
         ),
         (
             DriverSettings { default_raid_interface: Some("agent".to_owned()), ..good.clone() },
-            "default_raid_interface is 'agent', which fake-hardware cannot use; choose one of: fake, no-raid",
+            "default_raid_interface is 'agent', which fake-hardware cannot use; choose one of: fake, redfish, no-raid",
         ),
         (
             DriverSettings { enabled_boot_interfaces: Vec::new(), ..good.clone() },
@@ -189,7 +196,7 @@ fn settings_are_written_with_ironics_names() {
     .unwrap();
     assert_eq!(settings.enabled(InterfaceKind::Raid), ["no-raid"]);
     assert_eq!(settings.fake.delay(InterfaceKind::Power), Some(("power_delay", "1,2")));
-    assert_eq!(settings.enabled(InterfaceKind::Boot), ["fake"]);
+    assert_eq!(settings.enabled(InterfaceKind::Network), ["noop"]);
     for misspelt in [json!({"enabled_raid_interface": []}), json!({"fake": {"power": "1"}})] {
         assert!(serde_json::from_value::<DriverSettings>(misspelt.clone()).is_err(), "{misspelt}");
     }

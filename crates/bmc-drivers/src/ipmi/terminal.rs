@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One machine's console: users at a TCP port on one side, one serial-over-LAN session on the
+//! other.
+//!
+//! The session lives while somebody watches. All watchers see the same, and all may type. If the
+//! session is lost it is opened again, with a line that says so; nobody has to connect again.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipmi::{Endpoint, SolConsole, SolInput, Timeouts};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, broadcast, mpsc};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// A console that is on; it ends when dropped.
+pub(super) struct Terminal {
+    port: u16,
+    endpoint: Endpoint,
+    task: JoinHandle<()>,
+}
+
+/// The way to a machine's serial line.
+#[derive(Clone)]
+pub(super) struct Line {
+    pub(super) endpoint: Endpoint,
+    pub(super) timeouts: Timeouts,
+    pub(super) turns: Arc<Semaphore>,
+    /// After how long without a byte a watcher is disconnected.
+    pub(super) quiet_after: Option<Duration>,
+}
+
+/// How many may watch at a time.
+const MOST_WATCHERS: usize = 16;
+/// How many pieces of output a slow watcher may be behind before it misses some.
+const PIECES_KEPT: usize = 512;
+/// The pauses between attempts to get a lost session back.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+impl Terminal {
+    /// Begins to serve.
+    pub(super) fn serve(listener: TcpListener, line: Line) -> io::Result<Self> {
+        let port = listener.local_addr()?.port();
+        let endpoint = line.endpoint.clone();
+        Ok(Self { port, endpoint, task: tokio::spawn(run(listener, line)) })
+    }
+
+    /// Where it is.
+    pub(super) const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether it is on and leads to the same machine in the same way.
+    pub(super) fn serves(&self, line: &Line) -> bool {
+        !self.task.is_finished() && self.endpoint == line.endpoint
+    }
+
+    /// Ends it and waits until its port is free.
+    pub(super) async fn stop(mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn run(listener: TcpListener, line: Line) {
+    let (typed, mut input) = mpsc::channel(64);
+    let (printed, _) = broadcast::channel(PIECES_KEPT);
+    let mut watchers = JoinSet::new();
+    loop {
+        // Nobody watches: the machine's line is left to others.
+        let Some(first) = accept(&listener).await else { continue };
+        watchers.spawn(watch(first, typed.clone(), printed.subscribe(), line.quiet_after));
+        let mut carried = Box::pin(carry(&line, &mut input, &printed));
+        while !watchers.is_empty() {
+            tokio::select! {
+                stream = accept(&listener) => if let Some(stream) = stream
+                    && watchers.len() < MOST_WATCHERS
+                {
+                    watchers.spawn(watch(stream, typed.clone(), printed.subscribe(), line.quiet_after));
+                },
+                _ = watchers.join_next() => {}
+                // It goes on for ever.
+                () = &mut carried => {}
+            }
+        }
+        // Dropping the session here ends it on the BMC too.
+    }
+}
+
+/// None if the connection was lost before it was there.
+async fn accept(listener: &TcpListener) -> Option<TcpStream> {
+    match listener.accept().await {
+        Ok((stream, _)) => Some(stream),
+        Err(error) => {
+            // Out of file descriptors, most likely: a moment may help.
+            tracing::warn!(%error, "a console connection could not be accepted");
+            sleep(FIRST_PAUSE).await;
+            None
+        }
+    }
+}
+
+/// Carries the line between the watchers and the BMC, again and again.
+async fn carry(
+    line: &Line,
+    input: &mut mpsc::Receiver<SolInput>,
+    printed: &broadcast::Sender<Arc<[u8]>>,
+) {
+    let mut pause = FIRST_PAUSE;
+    let say = |bytes: &[u8]| {
+        // An error only means that nobody watches.
+        let _ = printed.send(Arc::from(bytes));
+    };
+    loop {
+        let opened = Instant::now();
+        let endpoint = line.endpoint.clone();
+        let ended = match SolConsole::open(endpoint, line.timeouts, &line.turns).await {
+            Err(error) => error,
+            Ok(console) => {
+                // What was typed before somebody could hear it is not typed into a login now.
+                while input.try_recv().is_ok() {}
+                match console.run(input, &mut |bytes| say(bytes)).await {
+                    // The input never ends, because we hold one end of it.
+                    Ok(()) => return,
+                    Err(error) => error,
+                }
+            }
+        };
+        if opened.elapsed() > LONGEST_PAUSE {
+            pause = FIRST_PAUSE;
+        }
+        say(format!("\r\n[the console is lost: {ended}; trying again]\r\n").as_bytes());
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Serves one watcher until it leaves, or nothing happens for too long.
+async fn watch(
+    mut stream: TcpStream,
+    typed: mpsc::Sender<SolInput>,
+    mut printed: broadcast::Receiver<Arc<[u8]>>,
+    quiet_after: Option<Duration>,
+) {
+    let (mut from, mut to) = stream.split();
+    let mut buffer = [0; 1024];
+    let mut active = Instant::now();
+    // A year stands for never.
+    let quiet_after = quiet_after.unwrap_or(Duration::from_secs(365 * 86_400));
+    loop {
+        tokio::select! {
+            read = from.read(&mut buffer) => match read {
+                Ok(0) | Err(_) => return,
+                Ok(length) => {
+                    active = Instant::now();
+                    if typed.send(SolInput::Bytes(buffer[..length].to_vec())).await.is_err() {
+                        return;
+                    }
+                }
+            },
+            piece = printed.recv() => {
+                active = Instant::now();
+                let written = match piece {
+                    Ok(piece) => to.write_all(&piece).await,
+                    Err(broadcast::error::RecvError::Lagged(_)) => {
+                        to.write_all(b"\r\n[some output was left out]\r\n").await
+                    }
+                    Err(broadcast::error::RecvError::Closed) => return,
+                };
+                if written.is_err() {
+                    return;
+                }
+            }
+            () = sleep_until(active + quiet_after) => {
+                let _ = to.write_all(b"\r\n[disconnected: nothing happened for a while]\r\n").await;
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The redfish interfaces against simulated BMCs of several makers, over real sockets.
+
+mod bios;
+mod boot;
+mod firmware;
+mod inspect;
+mod management;
+mod media;
+mod power;
+mod probe;
+mod raid;
+mod rig;
+mod steps;
+mod vendor;

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Steps that take their time, run as a conductor runs them: it calls, writes down what is asked
+//! for, and calls again at the moment it is told.
+
+use bmc_drivers::{Error, NodeChanges, Outcome};
+use node_model::{InterfaceKind, JsonObject, Step, StepFlow, Timestamp};
+use serde_json::Value;
+
+use crate::rig::{Rig, SPEED};
+
+/// More calls than any step may need.
+const MOST_CALLS: usize = 1000;
+
+/// How often a conductor is interrupted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Conductor {
+    /// Never.
+    Steady,
+    /// After every call, before it has written down what was asked for: it makes each call again.
+    Dying,
+}
+
+/// What a step changed at its end; it is written down already.
+#[derive(Debug)]
+pub(crate) struct Kept(pub(crate) NodeChanges);
+
+impl Rig {
+    /// Runs a step to its end, and keeps what it changed.
+    pub(crate) async fn run_step(
+        &mut self,
+        kind: InterfaceKind,
+        name: &str,
+        arguments: Value,
+    ) -> Result<Kept, Error> {
+        self.run_step_by(Conductor::Steady, kind, name, arguments).await
+    }
+
+    /// Runs a step to its end by such a conductor.
+    pub(crate) async fn run_step_by(
+        &mut self,
+        conductor: Conductor,
+        kind: InterfaceKind,
+        name: &str,
+        arguments: Value,
+    ) -> Result<Kept, Error> {
+        let flow = if name == "apply_configuration" && kind == InterfaceKind::Raid {
+            StepFlow::Deploy
+        } else {
+            StepFlow::Clean
+        };
+        let mut step = Step::new(kind.as_str(), name, 0);
+        step.args = JsonObject::from(arguments.as_object().cloned().expect("an object"));
+        let mut notes = JsonObject::empty();
+        let mut now = self.fleet.now();
+        for call in 0..MOST_CALLS {
+            let outcome = self.call(kind, flow, &step, &notes, now).await?;
+            let dies = conductor == Conductor::Dying && call % 2 == 0;
+            match outcome {
+                _ if dies => {}
+                Outcome::Done(changes) => {
+                    self.keep(&changes);
+                    return Ok(Kept(changes));
+                }
+                Outcome::WaitUntil { moment, changes } => {
+                    self.pass_time(now, moment);
+                    now = moment;
+                    notes = changes.notes.clone().expect("a step that waits has notes");
+                    self.keep(&changes);
+                }
+                Outcome::WaitForAgent(_) => panic!("there is no agent"),
+            }
+        }
+        panic!("{kind}.{name} does not end: {notes:?}");
+    }
+
+    /// Makes one call.
+    pub(crate) async fn call(
+        &self,
+        kind: InterfaceKind,
+        flow: StepFlow,
+        step: &Step,
+        notes: &JsonObject,
+        now: Timestamp,
+    ) -> Result<Outcome, Error> {
+        let mut target = self.target();
+        target.now = now;
+        target.notes = notes;
+        self.driver.interface(kind).execute_step(&target, flow, step).await
+    }
+
+    /// Lets the machine's time pass, which is faster than ours.
+    fn pass_time(&self, from: Timestamp, to: Timestamp) {
+        let passed = to.since(from).div_f64(SPEED);
+        self.machine().with(|machine, now| machine.advance(now.plus(passed)));
+    }
+}
