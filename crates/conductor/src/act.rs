@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where an action meets a driver.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use bmc_drivers::{Driver, Findings, Inspection, NetworkUse, NodeChanges, Target};
+use bmc_drivers::{CallLog, Driver, Findings, Inspection, NetworkUse, NodeChanges, Target};
 use lifecycle::{Action, Failure, Outcome, Reserved};
-use node_model::{InterfaceKind, NodeId, PowerTarget, Step, StepFlow, StepOffer};
+use node_model::{Happening, InterfaceKind, NodeId, PowerTarget, Step, StepFlow, StepOffer};
 use store::{NodeFilter, Query};
 
 use crate::sight::Sight;
@@ -20,6 +21,8 @@ pub(crate) struct Done {
     pub(crate) found: Option<Box<Findings>>,
     /// About its children.
     pub(crate) children: Vec<(NodeId, NodeChanges)>,
+    /// What was said to the BMC.
+    pub(crate) calls: Option<Happening>,
 }
 
 impl From<NodeChanges> for Done {
@@ -29,15 +32,30 @@ impl From<NodeChanges> for Done {
 }
 
 /// Carries out `action` on the node in `sight`. Never fails: failing is an outcome.
-pub(crate) async fn act(conductor: &Conductor, sight: &Sight, action: &Action) -> (Outcome, Done) {
+pub(crate) async fn act(
+    conductor: &Conductor,
+    sight: &Sight,
+    action: &Action,
+    calls: &Arc<CallLog>,
+) -> (Outcome, Done) {
     let result = async {
         let driver = sight.driver(&conductor.registry)?;
         let target = sight.target(&driver, conductor.now());
+        let target = Target { calls: Some(calls), ..target };
         carry_out(conductor, sight, &driver, &target, action).await
     };
     match result.await {
         Ok(done) => done,
-        Err(error) => (Outcome::Failed(Failure::new(chain(&error))), Done::default()),
+        Err(error) => {
+            let failure = Failure::new(chain(&error));
+            let outcome = match error {
+                Error::Driver { source, .. } if source.is_transient() => {
+                    Outcome::Unreachable(failure)
+                }
+                _ => Outcome::Failed(failure),
+            };
+            (outcome, Done::default())
+        }
     }
 }
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use bmc_drivers::Driver;
 use lifecycle::{Ledger, SyncVerdict, power_sync, power_sync_excluded};
-use node_model::{Fault, Health, Node, NodeId, PowerRequest, PowerState, PowerTarget};
+use node_model::{Fault, Health, Node, NodeId, PowerRequest, PowerState, PowerTarget, Timestamp};
+use serde_json::json;
 use store::{Columns, NodeFilter};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -21,7 +22,7 @@ use crate::ledger::write_ledger;
 use crate::sight::{Sight, alive_conductors, conductor_of};
 use crate::{Conductor, Error};
 
-/// How many looks in a row a machine has not answered.
+/// How many looks in a row a machine has not answered, or not as it should be.
 pub(crate) type Failures = Arc<Mutex<HashMap<NodeId, u32>>>;
 
 pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool>) {
@@ -102,7 +103,9 @@ pub(crate) async fn look(conductor: Conductor, node: Node, failures: Failures) {
     Tally::add(&conductor.tally.power_looks);
     let patience = Duration::from_secs(conductor.settings.power_state_timeout.max(1));
     let seen = see(&conductor, node.clone(), patience).await;
-    let in_a_row = count(&failures, id, seen.is_ok());
+    let as_expected =
+        matches!(&seen, Ok((power, _)) if power.is_none() || *power == node.power_state);
+    let in_a_row = count(&failures, id, as_expected);
     let (power, health) = match &seen {
         // A machine whose power nobody can tell yet is left alone.
         Ok((None, _)) => return,
@@ -118,11 +121,33 @@ pub(crate) async fn look(conductor: Conductor, node: Node, failures: Failures) {
         &mut Ledger::default(),
     );
     let unwell = health.is_some() && health != node.health;
-    if !unwell && matches!(verdict, SyncVerdict::AsExpected | SyncVerdict::TryAgain) {
+    let news = unwell || power.is_err() != is_noted_silent(&node);
+    if !news && matches!(verdict, SyncVerdict::AsExpected | SyncVerdict::TryAgain) {
         return;
     }
     if let Err(error) = write(&conductor, id, power, health, in_a_row).await {
         tracing::warn!(node = %id, %error, "could not write what was seen of the machine");
+    }
+}
+
+/// The key of `driver_internal_info` that tells of a BMC that does not answer, before that is a
+/// fault.
+const SILENT: &str = "bmc_silent";
+
+/// Asked of every machine at every look, so the text is searched rather than parsed.
+fn is_noted_silent(node: &Node) -> bool {
+    node.driver_internal_info.as_str().contains("\"bmc_silent\"")
+}
+
+/// Notes since when and why the BMC does not answer, or that it does again.
+fn note_silence(node: &mut Node, why: Option<&String>, now: Timestamp) {
+    match why {
+        None if is_noted_silent(node) => node.driver_internal_info.remove(SILENT),
+        Some(why) if !is_noted_silent(node) => {
+            let note = json!({"since": now.to_string(), "why": why});
+            node.driver_internal_info.set(SILENT, note);
+        }
+        None | Some(_) => {}
     }
 }
 
@@ -181,6 +206,7 @@ async fn write(
             if health.is_some() {
                 node.health = health;
             }
+            note_silence(&mut node, power.as_ref().err(), tx.now());
             let verdict = power_sync(
                 &mut node,
                 power.as_ref().map(|power| *power).map_err(String::as_str),
@@ -199,14 +225,14 @@ async fn write(
 }
 
 /// Asks for the state the machine should be in, as a user would.
-fn put_back(
-    node: &mut Node,
-    target: PowerTarget,
-    now: node_model::Timestamp,
-    conductor: &Conductor,
-) {
+fn put_back(node: &mut Node, target: PowerTarget, now: Timestamp, conductor: &Conductor) {
     node.target_power_state = Some(target.state());
-    node.power_request =
-        Some(PowerRequest { target, timeout: None, asked_at: now, asked_by: conductor.actor() });
+    node.power_request = Some(PowerRequest {
+        target,
+        timeout: None,
+        asked_at: now,
+        asked_by: conductor.actor(),
+        retry: None,
+    });
     node.due_at = Some(now);
 }

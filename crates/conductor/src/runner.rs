@@ -17,6 +17,7 @@ use store::{Lease, Writer};
 
 use crate::act::{Done, act, chain, step_offers};
 use crate::handle::Tally;
+use crate::held::bmc_calls;
 use crate::ledger::write_ledger;
 use crate::sight::{Belongings, Sight};
 use crate::{Conductor, hardware};
@@ -58,7 +59,10 @@ async fn run_until_rest(
             Round::Rest(due) => return Ok(due),
         };
         let started = Instant::now();
-        let (outcome, done) = holding(conductor, lease, act(conductor, &sight, &action)).await?;
+        let calls = Arc::default();
+        let acting = act(conductor, &sight, &action, &calls);
+        let (outcome, mut done) = holding(conductor, lease, acting).await?;
+        done.calls = bmc_calls(&calls);
         let took = started.elapsed();
         tell(conductor, &sight.node, &action, &outcome, took);
         let belongings = &sight.belongings;
@@ -125,7 +129,9 @@ async fn finish(
             for child in &done.children {
                 write_child(tx, child.0, &child.1)?;
             }
-            let ledger = record(&mut node, &action, &outcome, took_ms, &conductor.rules, now);
+            let mut ledger = Ledger::default();
+            ledger.happened.extend(done.calls.clone());
+            ledger.append(record(&mut node, &action, &outcome, took_ms, &conductor.rules, now));
             hardware::power_follows(tx, &node, &action, &outcome, &conductor)?;
             // Inspection may just have made new ports.
             let known = (action != Action::Inspect).then_some(&belongings);
@@ -221,7 +227,7 @@ fn write_child(tx: &mut Writer<'_>, id: NodeId, changes: &NodeChanges) -> Result
 }
 
 /// Awaits `work` and keeps the lease alive meanwhile.
-async fn holding<T>(
+pub(crate) async fn holding<T>(
     conductor: &Conductor,
     lease: Lease,
     work: impl Future<Output = T>,
@@ -247,7 +253,7 @@ async fn holding<T>(
 fn tell(conductor: &Conductor, node: &Node, action: &Action, outcome: &Outcome, took: Duration) {
     Tally::add(&conductor.tally.actions);
     match outcome {
-        Outcome::Failed(failure) => {
+        Outcome::Failed(failure) | Outcome::Unreachable(failure) => {
             Tally::add(&conductor.tally.failures);
             tracing::warn!(node = %node.id, %action, ?took, error = %failure.message, "failed");
         }

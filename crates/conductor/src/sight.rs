@@ -117,6 +117,7 @@ impl Sight {
             volume_targets: &self.belongings.volume_targets,
             now,
             notes: &self.notes,
+            calls: None,
         }
     }
 

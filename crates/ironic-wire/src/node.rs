@@ -596,6 +596,7 @@ mod tests {
             since: now,
             asked_by: Actor::Conductor { hostname: "c".to_owned() },
             notes: JsonObject::empty(),
+            retry: None,
         });
         node
     }

@@ -140,6 +140,8 @@ pub enum Outcome {
     AwaitAgent,
     /// It goes on without us; look again at this moment.
     AwaitUntil(Timestamp),
+    /// The BMC did not answer: it may when it is tried again.
+    Unreachable(Failure),
     /// It failed.
     Failed(Failure),
 }

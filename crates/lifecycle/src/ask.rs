@@ -289,6 +289,7 @@ fn new_work(kind: WorkKind, requested_steps: Vec<Step>, request: &Ask, now: Time
         since: now,
         asked_by: request.actor.clone(),
         notes: JsonObject::empty(),
+        retry: None,
     }
 }
 

@@ -58,6 +58,12 @@ pub fn settle(node: &mut Node, settings: &Settings, now: Timestamp, ledger: &mut
 }
 
 fn wait(node: &mut Node, why: WaitReason, until: Deadline, ledger: &mut Ledger) -> Next {
+    let awaiting = node.work.as_ref().is_some_and(|work| work.awaiting);
+    if why == WaitReason::BmcAnswer && node.power_request.is_some() && awaiting {
+        // A change of power came in between: what the job waits for stays as it is.
+        node.due_at = until.moment();
+        return Next::Wait(why, until.moment());
+    }
     let wait = Wait { why, until, state: node.provision_state };
     let told = node.wait.is_some_and(|before| before.why == why && before.state == wait.state);
     node.wait = Some(wait);
@@ -102,6 +108,9 @@ fn transition(
 }
 
 fn decide(node: &Node, settings: &Settings, now: Timestamp) -> Decision {
+    if let Some(moment) = not_before(node).filter(|moment| *moment > now) {
+        return Decision::Wait(WaitReason::BmcAnswer, Deadline::At(moment));
+    }
     if let Some(request) = &node.power_request {
         return Decision::Act(Action::SetPower {
             target: request.target,
@@ -119,6 +128,16 @@ fn decide(node: &Node, settings: &Settings, now: Timestamp) -> Decision {
         // A job in a stable or failed state is a leftover: there is nothing to do for it.
         Rest::Stable | Rest::Failed => Decision::CleanedUp,
     }
+}
+
+/// When the BMC that did not answer is tried again. A change of power comes before the job.
+fn not_before(node: &Node) -> Option<Timestamp> {
+    let retry = match (&node.power_request, &node.work) {
+        (Some(request), _) => request.retry.as_ref(),
+        (None, Some(work)) => work.retry.as_ref(),
+        (None, None) => None,
+    };
+    retry.map(|retry| retry.at)
 }
 
 fn decide_working(node: &Node, work: &Work, settings: &Settings, now: Timestamp) -> Decision {
@@ -185,7 +204,7 @@ fn decide_waiting(node: &Node, work: &Work, settings: &Settings, now: Timestamp)
         return called_back(work);
     }
     let until = match (why, node.wait.map(|wait| wait.until)) {
-        (WaitReason::WaitStep, Some(until)) => until,
+        (WaitReason::WaitStep | WaitReason::BmcAnswer, Some(until)) => until,
         _ => callback_deadline(node, settings),
     };
     match until.moment() {
@@ -227,7 +246,7 @@ fn callback_deadline(node: &Node, settings: &Settings) -> Deadline {
 
 fn deadline_passed(node: &Node, work: &Work, why: WaitReason) -> Decision {
     match why {
-        WaitReason::WaitStep => {
+        WaitReason::WaitStep | WaitReason::BmcAnswer => {
             let step = work.steps.get(work.cursor);
             match (step, work.kind.flow()) {
                 (Some(step), Some(flow)) if Reserved::of(step).is_none() => {

@@ -120,6 +120,7 @@ fn tell(ledger: &Ledger, plan: &mut Vec<String>) {
             | Happening::Power { .. }
             | Happening::Maintenance { .. }
             | Happening::Noted { .. }
+            | Happening::BmcCalls { .. }
             | Happening::Heard { .. } => {}
         }
     }

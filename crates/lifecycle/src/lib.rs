@@ -21,6 +21,7 @@ mod explain;
 mod maintenance;
 mod power;
 mod record;
+mod retry;
 mod settings;
 mod steps;
 mod transitions;
@@ -34,6 +35,7 @@ pub use explain::{Explanation, explain};
 pub use maintenance::set_maintenance;
 pub use power::{PowerRefusal, SyncVerdict, ask_power, power_sync};
 pub use record::{fast_track, hear_agent, hear_inspection_data, record};
+pub use retry::pause;
 pub use settings::Settings;
 pub use steps::{Ramdisk, Reserved, StepError, check_requested, merge_deploy_steps, order_steps};
 pub use transitions::{

@@ -60,7 +60,8 @@ pub fn ask_power(
     }
     node.target_power_state = Some(target.state());
     node.last_error = None;
-    node.power_request = Some(PowerRequest { target, timeout, asked_at: now, asked_by: actor });
+    node.power_request =
+        Some(PowerRequest { target, timeout, asked_at: now, asked_by: actor, retry: None });
     node.due_at = Some(now);
     let mut ledger = Ledger::default();
     ledger.happened.push(Happening::Asked { target: target.as_str().to_owned() });
@@ -81,7 +82,7 @@ pub enum SyncVerdict {
 }
 
 /// Compares what the BMC says with what the node says. `failures` counts the looks in a row that
-/// got no answer, this one included.
+/// got no answer or the wrong one, this one included.
 pub fn power_sync(
     node: &mut Node,
     seen: Result<PowerState, &str>,
@@ -94,7 +95,7 @@ pub fn power_sync(
         Ok(PowerState::Error) => {
             no_answer(node, "the BMC reports a power error", failures, settings, ledger)
         }
-        Ok(seen) => answered(node, seen, settings, ledger),
+        Ok(seen) => answered(node, seen, failures, settings, ledger),
     }
 }
 
@@ -130,6 +131,7 @@ fn no_answer(
 fn answered(
     node: &mut Node,
     seen: PowerState,
+    failures: u32,
     settings: &Settings,
     ledger: &mut Ledger,
 ) -> SyncVerdict {
@@ -154,10 +156,21 @@ fn answered(
             let forced = settings.force_power_state_during_sync
                 && !node.disable_power_off
                 && !node.maintenance;
-            if forced {
+            if forced && failures <= settings.power_state_sync_max_retries {
                 let target =
                     if known == PowerState::On { PowerTarget::On } else { PowerTarget::Off };
                 SyncVerdict::PutBack(target)
+            } else if forced {
+                let reason = format!(
+                    "the machine was put back to '{known}' {} times and is '{seen}' again: it is \
+                     left so; look who or what switches it",
+                    settings.power_state_sync_max_retries
+                );
+                changed(node, Some(seen), "does not stay as it was put", ledger);
+                node.power_state = Some(seen);
+                node.last_error = Some(reason.clone());
+                ledger.error("monitoring", &reason);
+                SyncVerdict::Recorded
             } else {
                 changed(node, Some(seen), "changed outside of Ferrite", ledger);
                 node.power_state = Some(seen);
@@ -216,6 +229,18 @@ mod tests {
         never_off.disable_power_off = true;
         assert_eq!(sync(&mut never_off, Ok(PowerState::Off), 0), SyncVerdict::Recorded);
         assert_eq!(sync(&mut node(None), Ok(PowerState::Off), 0), SyncVerdict::Recorded);
+    }
+
+    #[test]
+    fn a_machine_that_does_not_stay_put_is_believed_in_the_end() {
+        let mut node = node(Some(PowerState::On));
+        for failures in 1..=3 {
+            let verdict = sync(&mut node, Ok(PowerState::Off), failures);
+            assert_eq!(verdict, SyncVerdict::PutBack(PowerTarget::On));
+        }
+        assert_eq!(sync(&mut node, Ok(PowerState::Off), 4), SyncVerdict::Recorded);
+        assert_eq!(node.power_state, Some(PowerState::Off));
+        assert!(node.last_error.unwrap().contains("put back"), "it is said why");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::enter::{Chore, Ledger, enter};
 use crate::steps::{Ramdisk, check_requested, merge_deploy_steps, order_steps};
 use crate::transitions::{Rest, rest};
-use crate::{Action, Failure, Outcome, Settings};
+use crate::{Action, Failure, Outcome, Settings, retry};
 
 /// Folds the outcome of `action` into the node. `took_ms` goes into the journal.
 pub fn record(
@@ -24,12 +24,22 @@ pub fn record(
 ) -> Ledger {
     let mut ledger = Ledger::default();
     journal(action, outcome, took_ms, &mut ledger);
+    let outcome = &match outcome {
+        Outcome::Unreachable(failure) => match unanswered(node, action, failure, settings, now) {
+            None => return ledger,
+            Some(failure) => Outcome::Failed(failure),
+        },
+        outcome => {
+            answered(node);
+            outcome.clone()
+        }
+    };
     if let Action::SetPower { target, .. } = action {
         record_power(node, *target, outcome, &mut ledger);
         return ledger;
     }
     match outcome {
-        Outcome::Failed(failure) => {
+        Outcome::Failed(failure) | Outcome::Unreachable(failure) => {
             record_failure(node, action, failure, settings, now, &mut ledger)
         }
         Outcome::AwaitAgent => {
@@ -44,10 +54,62 @@ pub fn record(
     ledger
 }
 
+/// The BMC did not answer. Notes when it is tried again; or, when there were tries enough, answers
+/// the failure this ends in.
+fn unanswered(
+    node: &mut Node,
+    action: &Action,
+    failure: &Failure,
+    settings: &Settings,
+    now: Timestamp,
+) -> Option<Failure> {
+    let (id, says_so) = (node.id, says_so(node));
+    let slot = if matches!(action, Action::SetPower { .. }) {
+        node.power_request.as_mut().map(|request| (&mut request.retry, true))
+    } else {
+        node.work.as_mut().map(|work| (&mut work.retry, work.kind == WorkKind::Verify))
+    };
+    let Some((retry, somebody_waits)) = slot else { return Some(failure.clone()) };
+    let patience = settings.bmc_patience(somebody_waits);
+    if let Some(next) = retry::again(retry.as_ref(), id, &failure.message, patience, now) {
+        if says_so {
+            node.last_error = Some(format!("{} (tried again at {})", failure.message, next.at));
+        }
+        *retry = Some(next);
+        return None;
+    }
+    let given_up = match retry.take() {
+        None => failure.clone(),
+        Some(retry) => Failure::new(format!(
+            "{} (given up after {} tries in {} s)",
+            failure.message,
+            retry.tries + 1,
+            patience.as_secs()
+        )),
+    };
+    Some(given_up)
+}
+
+/// The BMC answered: whatever was being tried again is over.
+fn answered(node: &mut Node) {
+    let says_so = says_so(node);
+    let work = node.work.as_mut().and_then(|work| work.retry.take());
+    let power = node.power_request.as_mut().and_then(|request| request.retry.take());
+    if work.or(power).is_some() && says_so {
+        node.last_error = None;
+    }
+}
+
+/// Whether a silent BMC is the node's last error. While a failed job is cleared up, that is why
+/// the job failed.
+fn says_so(node: &Node) -> bool {
+    node.work.as_ref().is_none_or(|work| work.stage != Stage::CleanUp)
+}
+
 fn journal(action: &Action, outcome: &Outcome, took_ms: u64, ledger: &mut Ledger) {
     let name = action.to_string();
     ledger.happened.push(match outcome {
-        Outcome::Failed(failure) => {
+        Outcome::Failed(failure) | Outcome::Unreachable(failure) => {
             Happening::Failed { action: name, took_ms, error: failure.message.clone() }
         }
         Outcome::Offers(offers) => {

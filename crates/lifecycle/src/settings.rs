@@ -54,6 +54,12 @@ pub struct Settings {
     /// How many times in a row the BMC may fail to answer before the machine is put into
     /// maintenance.
     pub power_state_sync_max_retries: u32,
+    /// Seconds to try again when the BMC does not answer while somebody waits for the outcome: a
+    /// change of power, or the check when a machine is first managed.
+    pub bmc_timeout: u64,
+    /// Seconds to try again when the BMC does not answer in the middle of a job, such as a
+    /// deployment: long enough for a BMC to restart.
+    pub bmc_timeout_in_jobs: u64,
     /// Let agents call home on machines that no job runs on, and reuse them.
     pub fast_track: bool,
 }
@@ -84,12 +90,23 @@ impl Default for Settings {
             verify_step_priority_override: Default::default(),
             force_power_state_during_sync: true,
             power_state_sync_max_retries: 3,
+            bmc_timeout: 30,
+            bmc_timeout_in_jobs: 300,
             fast_track: false,
         }
     }
 }
 
 impl Settings {
+    /// How long to go on trying when the BMC does not answer.
+    pub(crate) const fn bmc_patience(&self, somebody_waits: bool) -> Duration {
+        Duration::from_secs(if somebody_waits {
+            self.bmc_timeout
+        } else {
+            self.bmc_timeout_in_jobs
+        })
+    }
+
     /// How long a job in `state` may wait for the agent; zero is for ever.
     #[must_use]
     pub fn callback_timeout(&self, state: node_model::ProvisionState) -> Duration {

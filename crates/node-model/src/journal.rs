@@ -80,6 +80,14 @@ pub enum Happening {
         /// What went wrong.
         error: String,
     },
+    /// What was said to the BMC in the course of an action, in order.
+    BmcCalls {
+        /// The calls.
+        calls: Vec<BmcCall>,
+        /// How many more there were.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        left_out: u64,
+    },
     /// The machine stopped moving.
     Waiting {
         /// What for.
@@ -118,6 +126,32 @@ pub enum Happening {
         /// What it wanted: `lookup`, `heartbeat`, `inspection data`.
         what: String,
     },
+}
+
+/// One request to a BMC and its answer, in words.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct BmcCall {
+    /// What was asked.
+    pub what: String,
+    /// What came back.
+    pub result: String,
+    /// How long it took, in milliseconds.
+    pub took_ms: u64,
+    /// How many times in a row.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub times: u32,
+}
+
+const fn once() -> u32 {
+    1
+}
+
+const fn is_once(times: &u32) -> bool {
+    *times == 1
+}
+
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// An entry about to be written.

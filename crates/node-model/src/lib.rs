@@ -34,7 +34,7 @@ pub use ids::{
     RunbookId, VolumeConnectorId, VolumeTargetId,
 };
 pub use interface::{InterfaceKind, Interfaces};
-pub use journal::{Actor, Happening, JournalEntry, Recorded};
+pub use journal::{Actor, BmcCall, Happening, JournalEntry, Recorded};
 pub use json::{JsonArray, JsonObject};
 pub use mac::{Mac, ParseMacError};
 pub use network::{Port, Portgroup};
@@ -46,4 +46,4 @@ pub use states::{Event, Fault, Health, PowerState, PowerTarget, ProvisionState, 
 pub use step::{Step, StepArgument, StepFlow, StepOffer};
 pub use time::Timestamp;
 pub use volume::{VolumeConnector, VolumeTarget};
-pub use work::{Deadline, PowerRequest, Stage, Wait, WaitReason, Work, WorkKind};
+pub use work::{Deadline, PowerRequest, Retry, Stage, Wait, WaitReason, Work, WorkKind};

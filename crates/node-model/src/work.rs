@@ -106,6 +106,9 @@ pub struct Work {
     /// What the driver wants to remember between attempts at the current stage or step.
     #[serde(default, skip_serializing_if = "JsonObject::is_empty")]
     pub notes: JsonObject,
+    /// The BMC does not answer, and the same is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
 }
 
 impl Work {
@@ -130,6 +133,22 @@ pub struct PowerRequest {
     pub asked_at: Timestamp,
     /// Who asked.
     pub asked_by: Actor,
+    /// The BMC does not answer, and the same is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
+}
+
+/// Something that failed because the BMC did not answer, and is tried again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Retry {
+    /// When the BMC was first found silent.
+    pub since: Timestamp,
+    /// How many times it was tried since.
+    pub tries: u32,
+    /// When it is tried again.
+    pub at: Timestamp,
+    /// What the last try said.
+    pub why: String,
 }
 
 named! {
@@ -143,6 +162,8 @@ named! {
         WaitStep = "wait step",
         /// An operator holds it; `unhold` or `abort` ends that.
         Hold = "hold",
+        /// Its BMC does not answer; it is asked again.
+        BmcAnswer = "BMC answer",
     }
 }
 

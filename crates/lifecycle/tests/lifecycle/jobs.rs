@@ -5,7 +5,7 @@ use expect_test::{Expect, expect};
 use lifecycle::Outcome;
 use node_model::{ProvisionState, Timestamp, Verb};
 
-use crate::support::{Bench, failed, step, step_with};
+use crate::support::{Bench, failed, step, step_with, unreachable};
 
 fn check(bench: &Bench, expect: Expect) {
     expect.assert_eq(&bench.end());
@@ -42,6 +42,90 @@ fn manage_with_a_bmc_that_refuses() {
         = enroll, last error: wrong password
     "#]],
     );
+}
+
+#[test]
+fn manage_with_a_bmc_that_does_not_answer_at_first() {
+    let mut bench = Bench::new(ProvisionState::Enroll)
+        .answer("check power", unreachable("no route"))
+        .answer("check power", unreachable("no route"));
+    bench.ask(Verb::Manage, &[]);
+    assert!(bench.node.last_error.as_ref().unwrap().starts_with("no route (tried again at "));
+    check(
+        bench.later(1).later(2),
+        expect![[r#"
+        > manage
+        enroll -> verifying (manage)
+        check power FAILED: no route
+        waits for BMC answer, 0 s
+        > 1 s later
+        check power FAILED: no route
+        > 2 s later
+        check power
+        list verify steps
+        read hardware
+        verifying -> manageable (done)
+        = manageable
+    "#]],
+    );
+}
+
+#[test]
+fn manage_with_a_bmc_that_never_answers() {
+    let mut bench = Bench::new(ProvisionState::Enroll);
+    for _ in 0..20 {
+        bench = bench.answer("check power", unreachable("no route"));
+    }
+    bench.ask(Verb::Manage, &[]);
+    for _ in 0..30 {
+        bench.later(1);
+    }
+    assert_eq!(bench.node.provision_state, ProvisionState::Enroll);
+    let error = bench.node.last_error.unwrap();
+    assert!(
+        error.starts_with("no route (given up after ") && error.ends_with("in 30 s)"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_step_goes_on_after_its_bmc_was_away() {
+    let mut bench = Bench::new(ProvisionState::Manageable)
+        .answer("run clean step vendor.first", Outcome::AwaitUntil(Timestamp::from_secs(1_000_010)))
+        .answer("poll clean step vendor.first", unreachable("BMC restarts"));
+    check(
+        bench.ask(Verb::Provide, &[]).later(10).later(1),
+        expect![[r#"
+            > provide
+            manageable -> cleaning (provide)
+            prepare cleaning
+            list clean steps
+            run clean step vendor.first
+            cleaning -> clean wait (wait)
+            waits for wait step, 10 s
+            > 10 s later
+            poll clean step vendor.first FAILED: BMC restarts
+            waits for BMC answer, 0 s
+            > 1 s later
+            poll clean step vendor.first
+            clean wait -> cleaning (resume)
+            run clean step deploy.erase_devices
+            tear down cleaning
+            cleaning -> available (done)
+            = available
+        "#]],
+    );
+}
+
+#[test]
+fn a_bmc_that_is_away_while_a_failure_is_cleared_up_does_not_hide_the_failure() {
+    let mut bench = Bench::new(ProvisionState::Available)
+        .answer("run deploy step", failed("disk on fire"))
+        .answer("clean up", unreachable("BMC restarts"));
+    bench.ask(Verb::Active, &[]).later(1);
+    assert_eq!(bench.node.provision_state, ProvisionState::DeployFail);
+    assert_eq!(bench.node.last_error.as_deref(), Some("disk on fire"));
+    assert!(bench.story.contains("BMC restarts"), "{}", bench.story);
 }
 
 #[test]

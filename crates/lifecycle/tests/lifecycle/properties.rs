@@ -5,10 +5,10 @@ use lifecycle::{
     Action, Ledger, Next, Outcome, Rest, ask, ask_power, default_target, hear_agent,
     hear_inspection_data, next_state, record, rest, settle,
 };
-use node_model::{Happening, PowerTarget, ProvisionState, Step, Timestamp, Verb};
+use node_model::{Happening, PowerTarget, ProvisionState, Step, Timestamp, Verb, WaitReason};
 use proptest::prelude::*;
 
-use crate::support::{Bench, actor, asking, failed, offers, step, step_with};
+use crate::support::{Bench, actor, asking, failed, offers, step, step_with, unreachable};
 
 /// Something that can happen to a machine from outside.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ fn stimulus() -> impl Strategy<Value = Stimulus> {
         1 => Just(Stimulus::InspectionData),
         2 => (0i64..4000).prop_map(Stimulus::Time),
         1 => any::<bool>().prop_map(Stimulus::Maintenance),
-        4 => (0usize..5).prop_map(Stimulus::Turns),
+        4 => (0usize..6).prop_map(Stimulus::Turns),
         1 => Just(Stimulus::Crash),
     ]
 }
@@ -85,6 +85,7 @@ impl World {
                 Outcome::AwaitUntil(self.bench.now.plus(std::time::Duration::from_secs(9)))
             }
             (4, _) => failed("it broke"),
+            (5, _) => unreachable("no answer"),
             (_, Action::ListSteps(flow)) => Outcome::Offers(offers(*flow)),
             _ => Outcome::Done,
         }
@@ -99,8 +100,13 @@ impl World {
             let action = match next {
                 Next::Act(action) => action,
                 Next::Wait(why, until) => {
-                    let wait = self.bench.node.wait.expect("a waiting node says why");
-                    assert_eq!((wait.why, wait.until.moment()), (why, until));
+                    let power = self.bench.node.power_request.as_ref();
+                    if let Some(retry) = power.and_then(|request| request.retry.as_ref()) {
+                        assert_eq!((why, until), (WaitReason::BmcAnswer, Some(retry.at)));
+                    } else {
+                        let wait = self.bench.node.wait.expect("a waiting node says why");
+                        assert_eq!((wait.why, wait.until.moment()), (why, until));
+                    }
                     assert_eq!(self.bench.node.due_at, until);
                     return;
                 }
@@ -176,6 +182,12 @@ impl World {
             "{state} aims at {:?}",
             node.target_provision_state
         );
+        let power = node.power_request.as_ref().and_then(|request| request.retry.as_ref());
+        let work = node.work.as_ref().and_then(|work| work.retry.as_ref());
+        if let Some(retry) = power.or(work) {
+            assert_eq!(node.due_at, Some(retry.at), "a BMC that is silent is asked again");
+            return;
+        }
         match rest(state) {
             Rest::Stable | Rest::Failed => {
                 assert!(node.work.is_none(), "{state} with {:?}", node.work);

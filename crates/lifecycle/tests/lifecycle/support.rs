@@ -154,6 +154,7 @@ impl Bench {
                 | Happening::Changed { .. }
                 | Happening::Removed
                 | Happening::Noted { .. }
+                | Happening::BmcCalls { .. }
                 | Happening::Heard { .. } => format!("{happening:?}"),
             };
             let _ = writeln!(self.story, "{line}");
@@ -177,6 +178,10 @@ impl Bench {
         story.push('\n');
         story
     }
+}
+
+pub(crate) fn unreachable(message: &str) -> Outcome {
+    Outcome::Unreachable(Failure::new(message))
 }
 
 pub(crate) fn failed(message: &str) -> Outcome {

@@ -6,7 +6,7 @@ use node_model::{
     Deadline, DeployTemplate, DeployTemplateId, Fault, FirmwareComponent, Happening, Health,
     HistoryEntry, HistoryId, InspectionRule, InterfaceKind, Inventory, JournalEntry, JsonArray,
     JsonObject, Mac, Node, NodeId, Port, PortId, Portgroup, PortgroupId, PowerRequest, PowerState,
-    PowerTarget, ProvisionState, RuleId, Runbook, RunbookId, RunbookStep, Sensitive, Severity,
+    PowerTarget, Retry, ProvisionState, RuleId, Runbook, RunbookId, RunbookStep, Sensitive, Severity,
     Stage, Step, TemplateStep, Timestamp, VolumeConnector, VolumeConnectorId, VolumeTarget,
     VolumeTargetId, Wait, WaitReason, Work, WorkKind,
 };
@@ -111,12 +111,19 @@ pub(crate) fn full_node(chassis: ChassisId) -> Node {
             since: Timestamp(9),
             asked_by: user(),
             notes: object(r#"{"k":"v"}"#),
+            retry: Some(Retry {
+                since: Timestamp(3),
+                tries: 2,
+                at: Timestamp(4),
+                why: "no route to host".to_owned(),
+            }),
         }),
         power_request: Some(PowerRequest {
             target: PowerTarget::ALL[0],
             timeout: Some(60),
             asked_at: Timestamp(10),
             asked_by: user(),
+            retry: None,
         }),
         wait: Some(Wait {
             why: WaitReason::AgentHeartbeat,
