@@ -3,6 +3,7 @@
 //! stands in its way, what the node waits for, and its measurements.
 
 use conductor::{ProvisionRequest, SensorStatus};
+use http::Method;
 use ironic_wire::WireError;
 use node_model::{Verb, Wait};
 use serde_json::{Value, json};
@@ -10,10 +11,12 @@ use serde_json::{Value, json};
 use crate::call::Call;
 use crate::handler;
 use crate::kept;
-use crate::nodes::reach::node_id;
+use crate::nodes::reach::{self, node_id};
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::routes::{Route, UNVERSIONED};
+
+const BMC: &str = "/v1/ferrite/nodes/{node}/bmc";
 
 pub(crate) const ROUTES: &[Route] = &[
     Route::get(
@@ -23,6 +26,19 @@ pub(crate) const ROUTES: &[Route] = &[
     )
     .since(UNVERSIONED)
     .query(&["target"]),
+    Route::get(
+        BMC,
+        "Say what a node's BMC is, what it can do and whether it answers",
+        handler!(bmc),
+    )
+    .since(UNVERSIONED),
+    Route::new(
+        Method::POST,
+        BMC,
+        "Ask a node's BMC again what it is and what it can do",
+        handler!(probe_bmc),
+    )
+    .since(UNVERSIONED),
     Route::get("/v1/ferrite/nodes/{node}/sensors", "Read a node's measurements", handler!(sensors))
         .since(UNVERSIONED),
 ];
@@ -58,6 +74,36 @@ fn waiting(wait: Wait) -> Value {
         "until": wait.until.moment().map(|moment| moment.to_string()),
         "state": wait.state.as_str(),
     })
+}
+
+async fn bmc(call: Call) -> Result<Reply, Refusal> {
+    kept::only_query(&call, &[])?;
+    let node = reach::node(&call).await?;
+    let power = node.power_request.as_ref().and_then(|request| request.retry.as_ref());
+    let work = node.work.as_ref().and_then(|work| work.retry.as_ref());
+    let retry = power.or(work).map(|retry| {
+        json!({
+            "since": retry.since.to_string(),
+            "tries": retry.tries,
+            "next_at": retry.at.to_string(),
+            "why": retry.why,
+        })
+    });
+    let body = json!({
+        "capabilities": node.driver_internal_info.get("bmc"),
+        "silent": node.driver_internal_info.get("bmc_silent"),
+        "retry": retry,
+        "fault": node.fault.map(|fault| fault.as_str()),
+    });
+    Ok(Reply::ok(body.to_string().into_bytes()))
+}
+
+async fn probe_bmc(call: Call) -> Result<Reply, Refusal> {
+    kept::only_query(&call, &[])?;
+    let node = reach::free_node(&call).await?;
+    let (conductor, actor) = (call.app.conductor.clone(), call.actor());
+    reach::to_the_end(async move { conductor.probe(node.id, &actor).await }).await?;
+    bmc(call).await
 }
 
 async fn sensors(call: Call) -> Result<Reply, Refusal> {

@@ -74,6 +74,9 @@ impl From<conductor::Error> for Refusal {
             Error::Driver { source, .. } if source.is_callers_fault() => {
                 WireError::invalid(message).into()
             }
+            Error::Driver { source, .. } if source.is_not_found() => {
+                WireError::new(404, message).into()
+            }
             Error::Driver { .. } => WireError::new(500, message).into(),
             Error::Selection { .. }
             | Error::Invalid { .. }

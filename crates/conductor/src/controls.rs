@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What users do to a machine directly: boot device, lights, console, media, vendor methods.
 //!
-//! Each call reads the node, asks its driver, and keeps what changed. No job is involved.
+//! Reading asks the driver and no more. What changes the machine holds the node meanwhile, keeps
+//! what changed and is told in the timeline. No job is involved.
+
+use std::fmt;
+use std::time::Duration;
 
 use bmc_drivers::{
     BootDevice, BootMode, ConsoleInfo, Driver, HttpMethod, Indicator, IndicatorComponent,
-    IndicatorState, MediaDevice, MediaSlot, NodeChanges, Sensor, VendorMethod, VifInfo,
+    IndicatorState, MediaDevice, MediaSlot, Sensor, VendorMethod, VifInfo,
 };
 use node_model::{Actor, InterfaceKind, JsonObject, NodeId};
 use serde_json::{Map, Value};
 
 use crate::act::chain;
+use crate::held::Held;
 use crate::ledger::write_ledger;
 use crate::provision::get;
-use crate::runner::write_changes;
 use crate::sight::Sight;
-use crate::{Conductor, Error};
+use crate::{Conductor, Error, hardware};
+
+/// How long a user is kept waiting for a change that may take minutes.
+const SHORT_WHILE: Duration = Duration::from_secs(10);
 
 /// Where a machine boots from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,21 +59,6 @@ impl Conductor {
         Ok((sight, driver))
     }
 
-    /// Writes what a direct call changed.
-    async fn keep(&self, id: NodeId, changes: NodeChanges) -> Result<(), Error> {
-        if changes.is_empty() {
-            return Ok(());
-        }
-        self.store
-            .write(move |tx| {
-                let mut node = get(tx, id)?;
-                write_changes(tx, &mut node, &changes)?;
-                tx.save(&mut node)?;
-                Ok(())
-            })
-            .await
-    }
-
     /// Whether each of a node's interfaces has what it needs; the reason where it has not. The
     /// vendor interface is not asked: it is validated per call.
     pub async fn validate(
@@ -76,13 +68,39 @@ impl Conductor {
         let (sight, driver) = self.sight(id).await?;
         let target = sight.target(&driver, self.now());
         let mut results = Vec::with_capacity(InterfaceKind::ALL.len());
+        let mut access: Option<Result<(), String>> = None;
         for kind in InterfaceKind::ALL {
-            if *kind != InterfaceKind::Vendor {
-                let result = driver.interface(*kind).validate(&target).await;
-                results.push((*kind, result.map_err(|error| chain(&error))));
+            if *kind == InterfaceKind::Vendor {
+                continue;
             }
+            let interface = driver.interface(*kind);
+            let mut result = interface.validate(&target).await.map_err(|error| chain(&error));
+            // Implementations of one name talk to the same BMC: it is asked once for all of them.
+            if result.is_ok() && interface.name() == driver.power().name() {
+                if access.is_none() {
+                    access = Some(self.check_access(&driver, &target).await);
+                }
+                result = access.clone().unwrap_or(Ok(()));
+            }
+            results.push((*kind, result));
         }
         Ok(results)
+    }
+
+    /// Whether the machine's BMC lets us in, in the time a user waits for an answer.
+    async fn check_access(
+        &self,
+        driver: &Driver,
+        target: &bmc_drivers::Target<'_>,
+    ) -> Result<(), String> {
+        let patience = Duration::from_secs(self.settings.validate_timeout.max(1));
+        match tokio::time::timeout(patience, driver.power().check_access(target)).await {
+            Ok(checked) => checked.map_err(|error| chain(&error)),
+            Err(_) => Err(format!(
+                "the BMC did not answer within {} s; check its address, its network and that it is up",
+                patience.as_secs()
+            )),
+        }
     }
 
     /// Where a machine boots from.
@@ -112,53 +130,79 @@ impl Conductor {
         id: NodeId,
         device: &str,
         persistent: bool,
+        actor: &Actor,
     ) -> Result<(), Error> {
         let (sight, driver) = self.sight(id).await?;
         let supported = driver.management().supported_boot_devices();
         let device: BootDevice = parse(&sight, "boot device", device, supported.iter().copied())?;
-        let target = sight.target(&driver, self.now());
-        let management = driver.management();
-        management.validate(&target).await.map_err(|source| sight.failed(source))?;
-        let changes = management
-            .set_boot_device(&target, device, persistent)
-            .await
-            .map_err(|source| sight.failed(source))?;
-        self.keep(id, changes).await
+        let held = self.hold(id).await?;
+        let (target, management) = (held.target(self), held.driver.management());
+        let how = if persistent { "from now on" } else { "once" };
+        let action = format!("set the boot device to {device}, {how}");
+        let work = async {
+            management.validate(&target).await?;
+            Ok(((), management.set_boot_device(&target, device, persistent).await?))
+        };
+        held.carry_out(self, actor, &action, work).await
     }
 
-    /// Changes the mode a machine's firmware boots in.
-    pub async fn set_boot_mode(&self, id: NodeId, mode: &str) -> Result<(), Error> {
+    /// Changes the mode a machine's firmware boots in. See [`Self::firmware_change`].
+    pub async fn set_boot_mode(&self, id: NodeId, mode: &str, actor: &Actor) -> Result<(), Error> {
         let (sight, driver) = self.sight(id).await?;
         let supported = driver.management().supported_boot_modes();
         let mode: BootMode = parse(&sight, "boot mode", mode, supported.iter().copied())?;
-        let target = sight.target(&driver, self.now());
-        let changes = driver
-            .management()
-            .set_boot_mode(&target, mode)
-            .await
-            .map_err(|source| sight.failed(source))?;
-        self.keep(id, changes).await
+        self.firmware_change(id, FirmwareChange::BootMode(mode), actor).await
     }
 
-    /// Switches secure boot.
-    pub async fn set_secure_boot(&self, id: NodeId, on: bool) -> Result<(), Error> {
-        let (sight, driver) = self.sight(id).await?;
-        let target = sight.target(&driver, self.now());
-        let changes = driver
-            .management()
-            .set_secure_boot(&target, on)
-            .await
-            .map_err(|source| sight.failed(source))?;
-        self.keep(id, changes).await
+    /// Switches secure boot. See [`Self::firmware_change`].
+    pub async fn set_secure_boot(&self, id: NodeId, on: bool, actor: &Actor) -> Result<(), Error> {
+        self.firmware_change(id, FirmwareChange::SecureBoot(on), actor).await
+    }
+
+    /// Some firmware takes a change only while the machine starts, which takes minutes. So this
+    /// answers when the change is made or [`SHORT_WHILE`] is over, whichever comes first; what
+    /// fails after that is the node's last error.
+    async fn firmware_change(
+        &self,
+        id: NodeId,
+        change: FirmwareChange,
+        actor: &Actor,
+    ) -> Result<(), Error> {
+        let held = self.hold(id).await?;
+        let (conductor, actor) = (self.clone(), actor.clone());
+        let mut changing = tokio::spawn(async move {
+            let (target, management) = (held.target(&conductor), held.driver.management());
+            let work = async {
+                let changed = match change {
+                    FirmwareChange::BootMode(mode) => management.set_boot_mode(&target, mode).await,
+                    FirmwareChange::SecureBoot(on) => management.set_secure_boot(&target, on).await,
+                };
+                Ok(((), changed?))
+            };
+            held.carry_out(&conductor, &actor, &change.to_string(), work).await
+        });
+        match tokio::time::timeout(SHORT_WHILE, &mut changing).await {
+            Ok(changed) => {
+                changed.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+            }
+            Err(_) => {
+                let conductor = self.clone();
+                tokio::spawn(async move {
+                    if let Ok(Err(error)) = changing.await {
+                        conductor.keep_failure(id, &change.to_string(), &error).await;
+                    }
+                });
+                Ok(())
+            }
+        }
     }
 
     /// Interrupts a machine.
-    pub async fn inject_nmi(&self, id: NodeId) -> Result<(), Error> {
-        let (sight, driver) = self.sight(id).await?;
-        let target = sight.target(&driver, self.now());
-        let changes =
-            driver.management().inject_nmi(&target).await.map_err(|source| sight.failed(source))?;
-        self.keep(id, changes).await
+    pub async fn inject_nmi(&self, id: NodeId, actor: &Actor) -> Result<(), Error> {
+        let held = self.hold(id).await?;
+        let (target, management) = (held.target(self), held.driver.management());
+        let work = async { Ok(((), management.inject_nmi(&target).await?)) };
+        held.carry_out(self, actor, "inject an NMI", work).await
     }
 
     /// A machine's lights.
@@ -192,18 +236,17 @@ impl Conductor {
         component: &str,
         name: &str,
         state: &str,
+        actor: &Actor,
     ) -> Result<(), Error> {
-        let (sight, driver) = self.sight(id).await?;
+        let (sight, _) = self.sight(id).await?;
         let component = component_of(&sight, component)?;
         let state: IndicatorState =
             parse(&sight, "indicator state", state, IndicatorState::ALL.iter().copied())?;
-        let target = sight.target(&driver, self.now());
-        let changes = driver
-            .management()
-            .set_indicator(&target, component, name, state)
-            .await
-            .map_err(|source| sight.failed(source))?;
-        self.keep(id, changes).await
+        let held = self.hold(id).await?;
+        let (target, management) = (held.target(self), held.driver.management());
+        let work =
+            async { Ok(((), management.set_indicator(&target, component, name, state).await?)) };
+        held.carry_out(self, actor, &format!("set the indicator {name} to {state}"), work).await
     }
 
     /// A machine's measurements, read now.
@@ -211,6 +254,14 @@ impl Conductor {
         let (sight, driver) = self.sight(id).await?;
         let target = sight.target(&driver, self.now());
         driver.management().sensors(&target).await.map_err(|source| sight.failed(source))
+    }
+
+    /// Asks a machine's BMC what it is and what it can do, and keeps the answer.
+    pub async fn probe(&self, id: NodeId, actor: &Actor) -> Result<(), Error> {
+        let held = self.hold(id).await?;
+        let target = held.target(self);
+        let work = async { Ok(((), hardware::probe(&held.driver, &target).await?)) };
+        held.carry_out(self, actor, "probe the BMC", work).await
     }
 
     /// How a console stands.
@@ -227,19 +278,23 @@ impl Conductor {
         Ok(ConsoleState { enabled, info })
     }
 
-    /// Switches a console.
-    pub async fn set_console(&self, id: NodeId, on: bool) -> Result<(), Error> {
+    /// Switches a console. A failure to do so stays on the node, as Ironic's does.
+    pub async fn set_console(&self, id: NodeId, on: bool, actor: &Actor) -> Result<(), Error> {
         let (sight, driver) = self.sight(id).await?;
         let target = sight.target(&driver, self.now());
-        let console = driver.console();
-        console.validate(&target).await.map_err(|source| sight.failed(source))?;
-        let changed = if on { console.start(&target).await } else { console.stop(&target).await };
-        let failure = changed.as_ref().err().map(|error| chain(error));
-        let changes = changed.unwrap_or_default();
+        driver.console().validate(&target).await.map_err(|source| sight.failed(source))?;
+        let held = self.hold(id).await?;
+        let (target, console) = (held.target(self), held.driver.console());
+        let work = async {
+            let switched =
+                if on { console.start(&target).await } else { console.stop(&target).await };
+            Ok(((), switched?))
+        };
+        let action = if on { "start the console" } else { "stop the console" };
+        let failure = held.carry_out(self, actor, action, work).await.err().map(|e| chain(&e));
         self.store
             .write(move |tx| {
                 let mut node = get(tx, id)?;
-                write_changes(tx, &mut node, &changes)?;
                 if failure.is_none() {
                     node.console_enabled = on;
                 } else {
@@ -264,33 +319,34 @@ impl Conductor {
         id: NodeId,
         device: &str,
         image_url: &str,
+        actor: &Actor,
     ) -> Result<(), Error> {
-        let (sight, driver) = self.sight(id).await?;
+        let (sight, _) = self.sight(id).await?;
         let device: MediaDevice =
             parse(&sight, "device type", device, MediaDevice::ALL.iter().copied())?;
-        let target = sight.target(&driver, self.now());
-        let changes = driver
-            .management()
-            .attach_virtual_media(&target, device, image_url)
-            .await
-            .map_err(|source| sight.failed(source))?;
-        self.keep(id, changes).await
+        let held = self.hold(id).await?;
+        let (target, management) = (held.target(self), held.driver.management());
+        let work =
+            async { Ok(((), management.attach_virtual_media(&target, device, image_url).await?)) };
+        held.carry_out(self, actor, &format!("put an image into the {device} drive"), work).await
     }
 
     /// Empties drives; all if `devices` is empty.
-    pub async fn detach_virtual_media(&self, id: NodeId, devices: &[String]) -> Result<(), Error> {
-        let (sight, driver) = self.sight(id).await?;
+    pub async fn detach_virtual_media(
+        &self,
+        id: NodeId,
+        devices: &[String],
+        actor: &Actor,
+    ) -> Result<(), Error> {
+        let (sight, _) = self.sight(id).await?;
         let devices = devices
             .iter()
             .map(|device| parse(&sight, "device type", device, MediaDevice::ALL.iter().copied()))
             .collect::<Result<Vec<MediaDevice>, Error>>()?;
-        let target = sight.target(&driver, self.now());
-        let changes = driver
-            .management()
-            .detach_virtual_media(&target, &devices)
-            .await
-            .map_err(|source| sight.failed(source))?;
-        self.keep(id, changes).await
+        let held = self.hold(id).await?;
+        let (target, management) = (held.target(self), held.driver.management());
+        let work = async { Ok(((), management.detach_virtual_media(&target, &devices).await?)) };
+        held.carry_out(self, actor, "empty the virtual drives", work).await
     }
 
     /// The virtual interfaces attached to a machine.
@@ -301,27 +357,19 @@ impl Conductor {
     }
 
     /// Attaches a virtual interface.
-    pub async fn attach_vif(&self, id: NodeId, vif: VifInfo) -> Result<(), Error> {
-        let (sight, driver) = self.sight(id).await?;
-        let target = sight.target(&driver, self.now());
-        let changes = driver
-            .network()
-            .attach_vif(&target, &vif)
-            .await
-            .map_err(|source| sight.failed(source))?;
-        self.keep(id, changes).await
+    pub async fn attach_vif(&self, id: NodeId, vif: VifInfo, actor: &Actor) -> Result<(), Error> {
+        let held = self.hold(id).await?;
+        let (target, network) = (held.target(self), held.driver.network());
+        let work = async { Ok(((), network.attach_vif(&target, &vif).await?)) };
+        held.carry_out(self, actor, "attach a virtual interface", work).await
     }
 
     /// Detaches a virtual interface.
-    pub async fn detach_vif(&self, id: NodeId, vif: &str) -> Result<(), Error> {
-        let (sight, driver) = self.sight(id).await?;
-        let target = sight.target(&driver, self.now());
-        let changes = driver
-            .network()
-            .detach_vif(&target, vif)
-            .await
-            .map_err(|source| sight.failed(source))?;
-        self.keep(id, changes).await
+    pub async fn detach_vif(&self, id: NodeId, vif: &str, actor: &Actor) -> Result<(), Error> {
+        let held = self.hold(id).await?;
+        let (target, network) = (held.target(self), held.driver.network());
+        let work = async { Ok(((), network.detach_vif(&target, vif).await?)) };
+        held.carry_out(self, actor, "detach a virtual interface", work).await
     }
 
     /// Sets the logical disks a machine should have.
@@ -369,6 +417,7 @@ impl Conductor {
         method: &str,
         http_method: HttpMethod,
         arguments: Map<String, Value>,
+        actor: Actor,
     ) -> Result<PassthruReply, Error> {
         let (sight, driver) = self.sight(id).await?;
         let found = find_method(&sight, driver.vendor().methods(), method, http_method)?;
@@ -378,56 +427,87 @@ impl Conductor {
             .validate_call(&target, method, &arguments)
             .await
             .map_err(|source| sight.failed(source))?;
+        let call = PassthruCall { id, method: method.to_owned(), http_method, arguments, actor };
+        let held = if found.require_exclusive_lock { Some(self.hold(id).await?) } else { None };
         if !found.is_async {
-            let answer = vendor
-                .call(&target, method, http_method, &arguments)
-                .await
-                .map_err(|source| sight.failed(source))?;
-            self.keep(id, answer.changes).await?;
-            return Ok(PassthruReply::Done(answer.value));
+            return self.call_vendor(held.as_ref(), &call).await.map(PassthruReply::Done);
         }
         let conductor = self.clone();
-        let method = method.to_owned();
         tokio::spawn(async move {
-            conductor.call_in_background(id, &method, http_method, &arguments).await;
+            if let Err(error) = conductor.call_vendor(held.as_ref(), &call).await {
+                let what = format!("call the vendor method {}", call.method);
+                conductor.keep_failure(id, &what, &error).await;
+            }
         });
         Ok(PassthruReply::Accepted)
     }
 
-    async fn call_in_background(
-        &self,
-        id: NodeId,
-        method: &str,
-        http_method: HttpMethod,
-        arguments: &Map<String, Value>,
-    ) {
-        let called = async {
-            let (sight, driver) = self.sight(id).await?;
+    /// Calls a method on a node that is held, or on one that need not be because the method only
+    /// reads.
+    async fn call_vendor(&self, held: Option<&Held>, call: &PassthruCall) -> Result<Value, Error> {
+        let Some(held) = held else {
+            let (sight, driver) = self.sight(call.id).await?;
             let target = sight.target(&driver, self.now());
-            let answer = driver
-                .vendor()
-                .call(&target, method, http_method, arguments)
-                .await
-                .map_err(|source| sight.failed(source))?;
-            self.keep(id, answer.changes).await
+            let answer =
+                driver.vendor().call(&target, &call.method, call.http_method, &call.arguments);
+            return match answer.await {
+                Ok(answer) => Ok(answer.value),
+                Err(source) => Err(sight.failed(source)),
+            };
         };
-        if let Err(error) = called.await {
-            let message = format!("vendor method {method} failed: {}", chain(&error));
-            tracing::warn!(node = %id, %message);
-            let kept = self
-                .store
-                .write(move |tx| {
-                    let mut node = get(tx, id)?;
-                    node.last_error = Some(message.clone());
-                    tx.save(&mut node)?;
-                    Ok::<_, Error>(())
-                })
-                .await;
-            if let Err(error) = kept {
-                tracing::warn!(node = %id, error = chain(&error), "the failure could not be kept");
-            }
+        let (target, vendor) = (held.target(self), held.driver.vendor());
+        let work = async {
+            let answer =
+                vendor.call(&target, &call.method, call.http_method, &call.arguments).await?;
+            Ok((answer.value, answer.changes))
+        };
+        let action = format!("call the vendor method {}", call.method);
+        held.carry_out(self, &call.actor, &action, work).await
+    }
+
+    /// Nobody waits for the answer any more: the failure stays on the node.
+    async fn keep_failure(&self, id: NodeId, what: &str, error: &Error) {
+        let message = format!("failed to {what}: {}", chain(error));
+        tracing::warn!(node = %id, %message);
+        let kept = self
+            .store
+            .write(move |tx| {
+                let mut node = get(tx, id)?;
+                node.last_error = Some(message.clone());
+                tx.save(&mut node)?;
+                Ok::<_, Error>(())
+            })
+            .await;
+        if let Err(error) = kept {
+            tracing::warn!(node = %id, error = chain(&error), "the failure could not be kept");
         }
     }
+}
+
+/// A change to how the firmware boots.
+#[derive(Clone, Copy)]
+enum FirmwareChange {
+    BootMode(BootMode),
+    SecureBoot(bool),
+}
+
+impl fmt::Display for FirmwareChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BootMode(mode) => write!(f, "set the boot mode to {mode}"),
+            Self::SecureBoot(true) => f.write_str("switch secure boot on"),
+            Self::SecureBoot(false) => f.write_str("switch secure boot off"),
+        }
+    }
+}
+
+/// A vendor method with what it is called with.
+struct PassthruCall {
+    id: NodeId,
+    method: String,
+    http_method: HttpMethod,
+    arguments: Map<String, Value>,
+    actor: Actor,
 }
 
 /// Finds the vendor method, and checks that it may be called this way.

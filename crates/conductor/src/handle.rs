@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::{Settings, membership, power_sync, scheduler};
+use crate::{Settings, consoles, membership, power_sync, scheduler};
 
 /// A conductor: cheap to clone, shared by the API and the background tasks.
 #[derive(Clone)]
@@ -96,6 +96,7 @@ impl Conductor {
         let mut tasks = JoinSet::new();
         tasks.spawn(scheduler::run(self.clone(), stopping.clone()));
         tasks.spawn(membership::run(self.clone(), stopping.clone()));
+        tasks.spawn(consoles::run(self.clone(), stopping.clone()));
         tasks.spawn(power_sync::run(self.clone(), stopping));
         Ok(Running { conductor: self.clone(), stop, tasks })
     }

@@ -26,11 +26,24 @@ pub(crate) async fn read(driver: &Driver, target: &Target<'_>) -> NodeChanges {
         health: management.health(target).await.ok().flatten(),
         ..NodeChanges::none()
     };
+    changes = changes.and(probe(driver, target).await.unwrap_or_default());
     let known = target.node.properties.get("vendor").is_some();
     if !known && let Ok(Some(vendor)) = management.detect_vendor(target).await {
         changes.properties.insert("vendor".to_owned(), Value::String(vendor));
     }
     changes
+}
+
+/// The key of `driver_internal_info` under which is kept what a machine's BMC is and can do.
+pub(crate) const CAPABILITIES: &str = "bmc";
+
+/// Finds out what the machine's BMC is and can do.
+pub(crate) async fn probe(
+    driver: &Driver,
+    target: &Target<'_>,
+) -> Result<NodeChanges, bmc_drivers::Error> {
+    let found = driver.management().probe(target).await?;
+    Ok(found.map_or_else(NodeChanges::none, |found| NodeChanges::remember(CAPABILITIES, found)))
 }
 
 /// Writes settings and firmware versions, keeping the times of what did not change.

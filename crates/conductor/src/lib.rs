@@ -13,10 +13,12 @@
 mod act;
 mod agent;
 mod allocations;
+mod consoles;
 mod controls;
 mod error;
 mod handle;
 mod hardware;
+mod held;
 mod inspect;
 mod ledger;
 mod membership;

@@ -14,6 +14,8 @@ pub struct Settings {
     pub sync_power_state_interval: u64,
     /// Seconds a BMC may take to answer such a look.
     pub power_state_timeout: u64,
+    /// Seconds a BMC may take to answer when a node is validated.
+    pub validate_timeout: u64,
     /// Seconds between two signs of life of this process in the database.
     pub heartbeat_interval: u64,
     /// Seconds without a sign of life after which another process counts as dead.
@@ -40,6 +42,7 @@ impl Default for Settings {
             host: None,
             sync_power_state_interval: 120,
             power_state_timeout: 60,
+            validate_timeout: 15,
             heartbeat_interval: 10,
             heartbeat_timeout: 60,
             lease_seconds: 60,

@@ -3,6 +3,7 @@
 
 mod agents;
 mod allocating;
+mod direct;
 mod family;
 mod leases;
 mod watching;

@@ -31,8 +31,8 @@ async fn set(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let on = parse_console(&call.body)?;
     let node = free_node(&call).await?;
-    let conductor = call.app.conductor.clone();
-    to_the_end(async move { conductor.set_console(node.id, on).await }).await?;
+    let (conductor, actor) = (call.app.conductor.clone(), call.actor());
+    to_the_end(async move { conductor.set_console(node.id, on, &actor).await }).await?;
     let location = call.link(&format!("nodes/{}/states/console", call.param("node")));
     Ok(Reply::accepted().with_location(&location))
 }

@@ -73,9 +73,11 @@ async fn set(call: Call) -> Result<Reply, Refusal> {
     let node = free_node(&call).await?;
     let (name, component) = parts(call.param("indicator"))?;
     let (name, component) = (name.to_owned(), component.to_owned());
-    let conductor = call.app.conductor.clone();
-    to_the_end(async move { conductor.set_indicator(node.id, &component, &name, &state).await })
-        .await?;
+    let (conductor, actor) = (call.app.conductor.clone(), call.actor());
+    to_the_end(
+        async move { conductor.set_indicator(node.id, &component, &name, &state, &actor).await },
+    )
+    .await?;
     Ok(Reply::no_content())
 }
 

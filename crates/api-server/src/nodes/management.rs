@@ -54,9 +54,10 @@ async fn set_boot_device(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let wanted = BootDevice::parse(&call.body)?;
     let node = free_node(&call).await?;
-    let conductor = call.app.conductor.clone();
+    let (conductor, actor) = (call.app.conductor.clone(), call.actor());
     to_the_end(async move {
-        conductor.set_boot_device(node.id, &wanted.boot_device, wanted.persistent).await
+        let (device, persistent) = (&wanted.boot_device, wanted.persistent);
+        conductor.set_boot_device(node.id, device, persistent, &actor).await
     })
     .await?;
     Ok(Reply::no_content())
@@ -65,7 +66,7 @@ async fn set_boot_device(call: Call) -> Result<Reply, Refusal> {
 async fn inject_nmi(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let node = free_node(&call).await?;
-    let conductor = call.app.conductor.clone();
-    to_the_end(async move { conductor.inject_nmi(node.id).await }).await?;
+    let (conductor, actor) = (call.app.conductor.clone(), call.actor());
+    to_the_end(async move { conductor.inject_nmi(node.id, &actor).await }).await?;
     Ok(Reply::no_content())
 }

@@ -49,8 +49,9 @@ async fn stop_console(call: &Call) -> Result<(), Refusal> {
     if !node.console_enabled {
         return Ok(());
     }
-    let (conductor, id) = (call.app.conductor.clone(), node.id);
-    let stopped = reach::to_the_end(async move { conductor.set_console(id, false).await }).await;
+    let (conductor, id, actor) = (call.app.conductor.clone(), node.id, call.actor());
+    let stopped =
+        reach::to_the_end(async move { conductor.set_console(id, false, &actor).await }).await;
     if let Err(error) = stopped {
         tracing::warn!(node = %id, %error, "console not stopped before the node is removed");
     }

@@ -49,8 +49,8 @@ async fn set_boot_mode(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let mode = parse_boot_mode(&call.body)?;
     let node = settled_node(&call).await?;
-    let conductor = call.app.conductor.clone();
-    to_the_end(async move { conductor.set_boot_mode(node.id, &mode).await }).await?;
+    let (conductor, actor) = (call.app.conductor.clone(), call.actor());
+    to_the_end(async move { conductor.set_boot_mode(node.id, &mode, &actor).await }).await?;
     Ok(Reply::accepted().with_location(&location(&call)))
 }
 
@@ -58,8 +58,8 @@ async fn set_secure_boot(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let on = parse_secure_boot(&call.body)?;
     let node = settled_node(&call).await?;
-    let conductor = call.app.conductor.clone();
-    to_the_end(async move { conductor.set_secure_boot(node.id, on).await }).await?;
+    let (conductor, actor) = (call.app.conductor.clone(), call.actor());
+    to_the_end(async move { conductor.set_secure_boot(node.id, on, &actor).await }).await?;
     Ok(Reply::accepted().with_location(&location(&call)))
 }
 

@@ -7,7 +7,7 @@ use http::Method;
 use ironic_wire::{JsonWriter, WireError, parse_object};
 use serde_json::{Map, Value};
 
-use super::reach::{node, node_id, to_the_end};
+use super::reach::{node_id, to_the_end};
 use crate::call::Call;
 use crate::handler;
 use crate::kept;
@@ -118,21 +118,11 @@ async fn call_with_delete(call: Call) -> Result<Reply, Refusal> {
 
 async fn passthru(call: Call, http_method: HttpMethod) -> Result<Reply, Refusal> {
     let (name, arguments) = arguments(&call)?;
-    let node = node(&call).await?;
-    let conductor = call.app.conductor.clone();
-    let id = node.id;
-    let exclusive = conductor
-        .vendor_methods(id)
-        .await?
-        .iter()
-        .any(|method| method.name == name && method.require_exclusive_lock);
-    if let (true, Some(holder)) = (exclusive, &node.reservation) {
-        return Err(WireError::node_locked(&id.to_string(), holder).into());
-    }
-    let reply =
-        to_the_end(
-            async move { conductor.vendor_passthru(id, &name, http_method, arguments).await },
-        )
-        .await?;
+    let id = node_id(&call).await?;
+    let (conductor, actor) = (call.app.conductor.clone(), call.actor());
+    let reply = to_the_end(async move {
+        conductor.vendor_passthru(id, &name, http_method, arguments, actor).await
+    })
+    .await?;
     Ok(answer(reply))
 }

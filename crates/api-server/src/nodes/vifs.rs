@@ -51,8 +51,8 @@ async fn attach(call: Call) -> Result<Reply, Refusal> {
         rest: JsonObject::from(asked.info),
     };
     let node = free_node(&call).await?;
-    let conductor = call.app.conductor.clone();
-    to_the_end(async move { conductor.attach_vif(node.id, vif).await }).await?;
+    let (conductor, actor) = (call.app.conductor.clone(), call.actor());
+    to_the_end(async move { conductor.attach_vif(node.id, vif, &actor).await }).await?;
     Ok(Reply::no_content())
 }
 
@@ -60,8 +60,8 @@ async fn detach(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let node = free_node(&call).await?;
     let vif = call.param("vif").to_owned();
-    let conductor = call.app.conductor.clone();
-    to_the_end(async move { conductor.detach_vif(node.id, &vif).await }).await?;
+    let (conductor, actor) = (call.app.conductor.clone(), call.actor());
+    to_the_end(async move { conductor.detach_vif(node.id, &vif, &actor).await }).await?;
     Ok(Reply::no_content())
 }
 

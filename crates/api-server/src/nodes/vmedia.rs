@@ -51,9 +51,10 @@ async fn attach(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let media = VirtualMedia::parse(&call.body)?;
     let node = free_node(&call).await?;
-    let conductor = call.app.conductor.clone();
+    let (conductor, actor) = (call.app.conductor.clone(), call.actor());
     to_the_end(async move {
-        conductor.attach_virtual_media(node.id, &media.device_type, &media.image_url).await
+        let (device, url) = (&media.device_type, &media.image_url);
+        conductor.attach_virtual_media(node.id, device, url, &actor).await
     })
     .await?;
     Ok(Reply::no_content())
@@ -63,8 +64,9 @@ async fn detach(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &["device_types"])?;
     let devices = VirtualMedia::parse_device_types(call.query_value("device_types"))?;
     let node = free_node(&call).await?;
-    let conductor = call.app.conductor.clone();
-    to_the_end(async move { conductor.detach_virtual_media(node.id, &devices).await }).await?;
+    let (conductor, actor) = (call.app.conductor.clone(), call.actor());
+    to_the_end(async move { conductor.detach_virtual_media(node.id, &devices, &actor).await })
+        .await?;
     Ok(Reply::no_content())
 }
 

@@ -166,6 +166,7 @@ pub(crate) fn waiting(kind: WorkKind, steps: Vec<Step>) -> Work {
         since: NOW,
         asked_by: Actor::Conductor { hostname: "somewhere".to_owned() },
         notes: JsonObject::empty(),
+        retry: None,
     }
 }
 
