@@ -48,12 +48,9 @@ pub(crate) async fn act(
         Ok(done) => done,
         Err(error) => {
             let failure = Failure::new(chain(&error));
-            let outcome = match error {
-                Error::Driver { source, .. } if source.is_transient() => {
-                    Outcome::Unreachable(failure)
-                }
-                _ => Outcome::Failed(failure),
-            };
+            let silent = matches!(error, Error::Driver { source, .. } if source.is_transient());
+            let outcome =
+                if silent { Outcome::Unreachable(failure) } else { Outcome::Failed(failure) };
             (outcome, Done::default())
         }
     }

@@ -24,15 +24,16 @@ pub fn record(
 ) -> Ledger {
     let mut ledger = Ledger::default();
     journal(action, outcome, took_ms, &mut ledger);
-    let outcome = &match outcome {
-        Outcome::Unreachable(failure) => match unanswered(node, action, failure, settings, now) {
+    let given_up;
+    let outcome = if let Outcome::Unreachable(failure) = outcome {
+        match unanswered(node, action, failure, settings, now) {
             None => return ledger,
-            Some(failure) => Outcome::Failed(failure),
-        },
-        outcome => {
-            answered(node);
-            outcome.clone()
+            Some(failure) => given_up = Outcome::Failed(failure),
         }
+        &given_up
+    } else {
+        answered(node);
+        outcome
     };
     if let Action::SetPower { target, .. } = action {
         record_power(node, *target, outcome, &mut ledger);

@@ -6,9 +6,9 @@ use node_model::{
     Deadline, DeployTemplate, DeployTemplateId, Fault, FirmwareComponent, Happening, Health,
     HistoryEntry, HistoryId, InspectionRule, InterfaceKind, Inventory, JournalEntry, JsonArray,
     JsonObject, Mac, Node, NodeId, Port, PortId, Portgroup, PortgroupId, PowerRequest, PowerState,
-    PowerTarget, Retry, ProvisionState, RuleId, Runbook, RunbookId, RunbookStep, Sensitive, Severity,
-    Stage, Step, TemplateStep, Timestamp, VolumeConnector, VolumeConnectorId, VolumeTarget,
-    VolumeTargetId, Wait, WaitReason, Work, WorkKind,
+    PowerTarget, ProvisionState, Retry, RuleId, Runbook, RunbookId, RunbookStep, Sensitive,
+    Severity, Stage, Step, TemplateStep, Timestamp, VolumeConnector, VolumeConnectorId,
+    VolumeTarget, VolumeTargetId, Wait, WaitReason, Work, WorkKind,
 };
 use uuid::Uuid;
 
