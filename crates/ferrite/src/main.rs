@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The `ferrite` program: bare-metal provisioning in one process.
 
+mod bmc;
 mod config;
+mod process;
 mod serve;
+mod sim;
 mod telemetry;
 
 use std::process::ExitCode;
@@ -21,12 +24,19 @@ struct Arguments {
 enum Command {
     /// Run the API and the conductor.
     Serve(serve::ServeArguments),
+    /// Run simulated machines with their BMCs, to try Ferrite on.
+    Sim(sim::SimArguments),
+    /// Record a BMC to a file, or serve a recording as a BMC.
+    #[command(subcommand)]
+    Bmc(bmc::BmcCommand),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
         Command::Serve(arguments) => serve::serve(&arguments),
+        Command::Sim(arguments) => sim::sim(&arguments),
+        Command::Bmc(command) => bmc::run(&command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

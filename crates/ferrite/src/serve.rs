@@ -14,9 +14,9 @@ use clap::Args;
 use conductor::Conductor;
 use node_model::Timestamp;
 use store::{Clock, Store};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Auth, Config};
+use crate::process::{allow_many_connections, wait_for_signal};
 use crate::telemetry;
 
 /// How long work in flight may go on when the program is asked to stop. What is not finished by
@@ -79,17 +79,6 @@ fn warn_if_open(config: &Config) {
             listen = %config.api.listen,
             "everybody who can reach the API may do everything: authentication is off"
         );
-    }
-}
-
-/// Lets the process have as many open files as it may: a whole fleet of agents calls at once, and the
-/// usual soft limit of 1,024 would turn most of them away.
-fn allow_many_connections() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
-        tracing::warn!(%error, "cannot raise the limit of open files");
     }
 }
 
@@ -178,16 +167,6 @@ fn announce(
         println!("user {}, password in {}", made.user, made.path.display());
     }
     println!("ferrite listening on http://{address} (data in {})", data_dir.display());
-}
-
-async fn wait_for_signal() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
 }
 
 fn now() -> Timestamp {

@@ -36,7 +36,7 @@ const LIFECYCLE: &[&str] = &["lifecycle"];
 const CONDUCTOR: &[&str] = &["conductor"];
 const IRONIC: &[&str] = &["ironic-wire"];
 /// Used by tests and developers; what we ship does without.
-const TOOLS: &[&str] = &["http-probe", "xtask", "fleet-sim"];
+const TOOLS: &[&str] = &["http-probe", "xtask"];
 
 const fn rule(name: &'static str, reach: Reach, never: &'static [&'static [&'static str]]) -> Rule {
     Rule { name, reach, never }
@@ -67,6 +67,23 @@ const RULES: &[Rule] = &[
         "store",
         Reach::Anywhere,
         &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, HTTP_SERVER, &["http"]],
+    ),
+    // The two protocols know nothing of us.
+    rule(
+        "redfish",
+        Reach::Anywhere,
+        &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, HTTP_SERVER, DATABASE, &["node-model"]],
+    ),
+    rule(
+        "ipmi",
+        Reach::Anywhere,
+        &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, HTTP_SERVER, DATABASE, &["node-model", "http"]],
+    ),
+    // It plays the other side, so it must not share our ideas of it.
+    rule(
+        "fleet-sim",
+        Reach::Anywhere,
+        &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, DATABASE, &["api-server"]],
     ),
     rule("bmc-drivers", Reach::Anywhere, &[LIFECYCLE, IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE]),
     rule("inspection", Reach::Anywhere, &[IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE]),

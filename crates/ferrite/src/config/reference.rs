@@ -24,6 +24,24 @@ const SECTIONS: &[(&str, &str, &str, &str)] = &[
         "Settings",
     ),
     ("drivers", "Which drivers may be used", "", ""),
+    (
+        "drivers.redfish",
+        "How Redfish BMCs are talked to",
+        include_str!("../../../bmc-drivers/src/redfish/settings.rs"),
+        "RedfishSettings",
+    ),
+    (
+        "drivers.ipmi",
+        "How IPMI BMCs are talked to",
+        include_str!("../../../bmc-drivers/src/ipmi/settings.rs"),
+        "IpmiSettings",
+    ),
+    (
+        "drivers.console",
+        "Where serial consoles are served",
+        include_str!("../../../bmc-drivers/src/ipmi/settings.rs"),
+        "ConsoleSettings",
+    ),
     ("inspection", "In-band inspection", include_str!("../config.rs"), "InspectionSection"),
     ("log", "Logging to standard error", include_str!("../config.rs"), "LogSection"),
 ];
@@ -44,7 +62,10 @@ fn page() -> String {
             page,
             "\n## `[{section}]` {title}\n\n| key | default | meaning |\n|---|---|---|\n"
         );
-        let values = defaults.get(*section).and_then(Value::as_table);
+        let mut values = Some(&defaults);
+        for part in section.split('.') {
+            values = values.and_then(|table| table.get(part)).and_then(Value::as_table);
+        }
         let keys = if source.is_empty() { driver_keys() } else { described(source, name) };
         for (key, meaning) in keys {
             let default = value_of(values, &key);
@@ -83,10 +104,16 @@ fn described(source: &str, name: &str) -> Vec<(String, String)> {
 
 /// The driver settings are made by a macro, one pair of keys per interface.
 fn driver_keys() -> Vec<(String, String)> {
-    let mut keys = vec![(
-        "enabled_hardware_types".to_owned(),
-        "Hardware types that nodes may have as `driver`.".to_owned(),
-    )];
+    let mut keys = vec![
+        (
+            "enabled_hardware_types".to_owned(),
+            "Hardware types that nodes may have as `driver`.".to_owned(),
+        ),
+        (
+            "requests_per_bmc".to_owned(),
+            "How many requests a BMC gets at a time. Most of them cope with one only.".to_owned(),
+        ),
+    ];
     for kind in node_model::InterfaceKind::ALL {
         keys.push((
             format!("enabled_{kind}_interfaces"),
@@ -130,10 +157,20 @@ fn generated_configuration_page_is_fresh() {
 fn every_key_of_every_section_is_on_the_page() {
     let page = page();
     let defaults = Table::try_from(Config::default()).expect("the defaults are TOML");
-    for (section, value) in &defaults {
-        for key in value.as_table().into_iter().flat_map(Table::keys) {
+    let mut sections: Vec<(String, &Table)> = Vec::new();
+    sections.extend(
+        defaults.iter().filter_map(|(name, value)| Some((name.clone(), value.as_table()?))),
+    );
+    while let Some((section, table)) = sections.pop() {
+        for (key, value) in table {
+            let path = format!("{section}.{key}");
+            let nested = value.as_table().filter(|_| page.contains(&format!("`[{path}]`")));
+            if let Some(table) = nested {
+                sections.push((path, table));
+                continue;
+            }
             let told = page.contains(&format!("`{key}`")) || page.contains(&format!("`{key}."));
-            assert!(told, "{section}.{key} is not described");
+            assert!(told, "{path} is not described");
         }
     }
 }

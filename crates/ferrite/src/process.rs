@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What every long-running command needs of the operating system.
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Lets the process have as many open files as it may: a whole fleet of agents calls at once, and the
+/// usual soft limit of 1,024 would turn most of them away.
+pub(crate) fn allow_many_connections() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+/// Waits until somebody asks us to stop, with SIGTERM or Ctrl-C.
+pub(crate) async fn wait_for_signal() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
