@@ -83,7 +83,7 @@ async fn carry_out(
     let failed = |source| sight.failed(source);
     match action {
         Action::CheckPower => check_power(sight, driver, target).await,
-        Action::CacheHardware => Ok((Outcome::Done, hardware::read(driver, target).await.into())),
+        Action::CacheHardware => done(hardware::read(driver, target).await.map_err(failed)?),
         Action::ListSteps(flow) => {
             Ok((Outcome::Offers(step_offers(driver, *flow)), Done::default()))
         }

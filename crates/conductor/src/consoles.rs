@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Consoles that were on when the last run ended are on again after the start.
+//! Consoles that are on stay on: after a start, and when the process that served them is gone.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use node_model::Node;
 use store::Columns;
@@ -17,12 +18,32 @@ const SLICE: u32 = 500;
 /// Consoles started at a time: each opens a session with a BMC.
 const AT_A_TIME: usize = 32;
 
-/// Starts the consoles that this process looks after, each in its own time.
+/// Starts the consoles that this process looks after: now, and whenever processes come or go, for
+/// then others may be its own. Starting one that runs changes nothing.
 pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool>) {
-    tokio::select! {
-        () = restart(&conductor) => {}
-        _ = stopping.changed() => {}
+    let interval = Duration::from_secs(conductor.settings.heartbeat_interval.max(1));
+    let mut company = None;
+    loop {
+        let alive = alive(&conductor).await;
+        if alive.is_some() && alive != company {
+            company = alive;
+            tokio::select! {
+                () = restart(&conductor) => {}
+                _ = stopping.changed() => return,
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            _ = stopping.changed() => return,
+        }
     }
+}
+
+/// The processes that share the database; none if that cannot be read now.
+async fn alive(conductor: &Conductor) -> Option<Vec<String>> {
+    let this = conductor.clone();
+    let alive = conductor.store.read(move |reader| alive_conductors(reader, &this.settings)).await;
+    Some(alive.ok()?.into_iter().map(|known| known.hostname).collect())
 }
 
 async fn restart(conductor: &Conductor) {

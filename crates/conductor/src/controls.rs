@@ -13,6 +13,7 @@ use bmc_drivers::{
 };
 use node_model::{Actor, InterfaceKind, JsonObject, NodeId};
 use serde_json::{Map, Value};
+use tokio::sync::oneshot;
 
 use crate::act::chain;
 use crate::held::Held;
@@ -169,8 +170,11 @@ impl Conductor {
         actor: &Actor,
     ) -> Result<(), Error> {
         let held = self.hold(id).await?;
+        let action = change.to_string();
+        held.announce(self, &action).await?;
         let (conductor, actor) = (self.clone(), actor.clone());
-        let mut changing = tokio::spawn(async move {
+        let (tell, told) = oneshot::channel();
+        self.in_background(async move {
             let (target, management) = (held.target(&conductor), held.driver.management());
             let work = async {
                 let changed = match change {
@@ -179,21 +183,15 @@ impl Conductor {
                 };
                 Ok(((), changed?))
             };
-            held.carry_out(&conductor, &actor, &change.to_string(), work).await
+            let changed = held.carry_out(&conductor, &actor, &action, work).await;
+            if let Err(Err(error)) = tell.send(changed) {
+                conductor.keep_failure(id, &action, &error).await;
+            }
         });
-        match tokio::time::timeout(SHORT_WHILE, &mut changing).await {
-            Ok(changed) => {
-                changed.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
-            }
-            Err(_) => {
-                let conductor = self.clone();
-                tokio::spawn(async move {
-                    if let Ok(Err(error)) = changing.await {
-                        conductor.keep_failure(id, &change.to_string(), &error).await;
-                    }
-                });
-                Ok(())
-            }
+        match tokio::time::timeout(SHORT_WHILE, told).await {
+            Ok(Ok(changed)) => changed,
+            // It goes on, or the program stops and says so when it is started again.
+            Ok(Err(_)) | Err(_) => Ok(()),
         }
     }
 
@@ -432,11 +430,13 @@ impl Conductor {
         if !found.is_async {
             return self.call_vendor(held.as_ref(), &call).await.map(PassthruReply::Done);
         }
+        if let Some(held) = &held {
+            held.announce(self, &call.to_string()).await?;
+        }
         let conductor = self.clone();
-        tokio::spawn(async move {
+        self.in_background(async move {
             if let Err(error) = conductor.call_vendor(held.as_ref(), &call).await {
-                let what = format!("call the vendor method {}", call.method);
-                conductor.keep_failure(id, &what, &error).await;
+                conductor.keep_failure(id, &call.to_string(), &error).await;
             }
         });
         Ok(PassthruReply::Accepted)
@@ -461,8 +461,7 @@ impl Conductor {
                 vendor.call(&target, &call.method, call.http_method, &call.arguments).await?;
             Ok((answer.value, answer.changes))
         };
-        let action = format!("call the vendor method {}", call.method);
-        held.carry_out(self, &call.actor, &action, work).await
+        held.carry_out(self, &call.actor, &call.to_string(), work).await
     }
 
     /// Nobody waits for the answer any more: the failure stays on the node.
@@ -508,6 +507,12 @@ struct PassthruCall {
     http_method: HttpMethod,
     arguments: Map<String, Value>,
     actor: Actor,
+}
+
+impl fmt::Display for PassthruCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call the vendor method {}", self.method)
+    }
 }
 
 /// Finds the vendor method, and checks that it may be called this way.

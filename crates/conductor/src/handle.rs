@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The handle on a conductor, and its start and stop.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bmc_drivers::Registry;
@@ -28,6 +28,8 @@ pub struct Inner {
     pub(crate) owner: Owner,
     pub(crate) clock: Clock,
     pub(crate) tally: Tally,
+    /// Direct calls that go on after their caller was answered.
+    background: Mutex<JoinSet<()>>,
 }
 
 /// Counts for metrics.
@@ -83,6 +85,7 @@ impl Conductor {
             owner: Owner { hostname, run: Uuid::new_v4() },
             clock,
             tally: Tally::default(),
+            background: Mutex::default(),
         }))
     }
 
@@ -137,6 +140,13 @@ impl Conductor {
             && self.registry.has_driver(&node.driver)
     }
 
+    /// Lets `work` go on after its caller was answered. Stopping waits for it as for jobs.
+    pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
+        while background.try_join_next().is_some() {}
+        background.spawn(work);
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()
     }
@@ -174,7 +184,13 @@ impl Running {
     pub async fn stop(mut self, patience: Duration) {
         // Nobody listening means that every task has ended already.
         let _ = self.stop.send(true);
-        let finished = async { while self.tasks.join_next().await.is_some() {} };
+        let background = &self.conductor.background;
+        let mut direct_calls =
+            std::mem::take(&mut *background.lock().unwrap_or_else(PoisonError::into_inner));
+        let finished = async {
+            while self.tasks.join_next().await.is_some() {}
+            while direct_calls.join_next().await.is_some() {}
+        };
         if tokio::time::timeout(patience, finished).await.is_err() {
             tracing::warn!("work still in flight is left to the next start");
             self.tasks.abort_all();

@@ -14,24 +14,38 @@ use crate::Conductor;
 use crate::ledger::write_ledger;
 use crate::runner::write_changes;
 
-/// Reads everything about the hardware that is shown without asking the machine. What cannot be
-/// read is left as it was: none of it is needed to manage the machine.
-pub(crate) async fn read(driver: &Driver, target: &Target<'_>) -> NodeChanges {
+/// Reads everything about the hardware that is shown without asking the machine. What a BMC will not
+/// tell is left as it was: none of it is needed to manage the machine. That it does not answer is
+/// an error: it is asked again.
+pub(crate) async fn read(
+    driver: &Driver,
+    target: &Target<'_>,
+) -> Result<NodeChanges, bmc_drivers::Error> {
     let management = driver.management();
+    let boot_mode = told(management.boot_mode(target).await)?;
     let mut changes = NodeChanges {
-        bios_settings: driver.bios().settings(target).await.ok().flatten(),
-        firmware_components: driver.firmware().components(target).await.ok().flatten(),
-        boot_mode: management.boot_mode(target).await.ok().map(|mode| mode.as_str().to_owned()),
-        secure_boot: management.secure_boot(target).await.ok(),
-        health: management.health(target).await.ok().flatten(),
+        bios_settings: told(driver.bios().settings(target).await)?.flatten(),
+        firmware_components: told(driver.firmware().components(target).await)?.flatten(),
+        boot_mode: boot_mode.map(|mode| mode.as_str().to_owned()),
+        secure_boot: told(management.secure_boot(target).await)?,
+        health: told(management.health(target).await)?.flatten(),
         ..NodeChanges::none()
     };
-    changes = changes.and(probe(driver, target).await.unwrap_or_default());
+    changes = changes.and(told(probe(driver, target).await)?.unwrap_or_default());
     let known = target.node.properties.get("vendor").is_some();
-    if !known && let Ok(Some(vendor)) = management.detect_vendor(target).await {
+    if !known && let Some(vendor) = told(management.detect_vendor(target).await)?.flatten() {
         changes.properties.insert("vendor".to_owned(), Value::String(vendor));
     }
-    changes
+    Ok(changes)
+}
+
+/// What was told; none if the BMC will not tell. Silence stays an error.
+fn told<T>(answer: Result<T, bmc_drivers::Error>) -> Result<Option<T>, bmc_drivers::Error> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_transient() => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 /// The key of `driver_internal_info` under which is kept what a machine's BMC is and can do.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bmc_drivers::{CallLog, Driver, NodeChanges, Target};
 use lifecycle::{Ledger, PowerRefusal};
-use node_model::{Actor, BmcCall, Happening, NodeId};
+use node_model::{Actor, BmcCall, Happening, Node, NodeId};
 use store::{Lease, Owner, Writer};
 use uuid::Uuid;
 
@@ -30,14 +30,17 @@ pub(crate) struct Held {
 impl Conductor {
     /// Claims a node for one call. Refused while anybody else, our own jobs included, has it.
     pub(crate) async fn hold(&self, id: NodeId) -> Result<Held, Error> {
-        let hostname = self.owner.hostname.clone();
+        let conductor = self.clone();
         let ttl = self.lease_time();
         let claim = move |tx: &mut Writer<'_>| -> Result<(Sight, Lease), Error> {
             let node = get(tx, id)?;
             // A run of its own: our jobs may take up again what they hold, but not this.
-            let owner = Owner { hostname: hostname.clone(), run: Uuid::new_v4() };
+            let owner = Owner { hostname: conductor.hostname().to_owned(), run: Uuid::new_v4() };
             match tx.claim(id, &owner, ttl)? {
-                Some(lease) => Ok((Sight::of(tx, node)?, lease)),
+                Some(lease) => {
+                    let node = report_interrupted(tx, node, &conductor)?;
+                    Ok((Sight::of(tx, node)?, lease))
+                }
                 None => Err(Error::PowerRefused(PowerRefusal::Locked {
                     node: node.id.to_string(),
                     holder: node.reservation.unwrap_or_default(),
@@ -101,8 +104,29 @@ impl Held {
                 (Err(self.sight.failed(error)), NodeChanges::none(), told)
             }
         };
-        self.keep(conductor, actor, changes, told).await?;
+        if let Err(error) = self.keep(conductor, actor, changes, told).await {
+            conductor.let_go(self.lease).await;
+            return Err(error);
+        }
         value
+    }
+
+    /// Writes down what is about to be done, for calls that nobody waits for: if the program ends
+    /// meanwhile, the next run says so on the node.
+    pub(crate) async fn announce(&self, conductor: &Conductor, action: &str) -> Result<(), Error> {
+        let (lease, action) = (self.lease, action.to_owned());
+        let announced = conductor
+            .store
+            .write(move |tx| -> Result<(), Error> {
+                let mut node = get(tx, lease.node)?;
+                node.driver_internal_info.set(ANNOUNCED, action.clone());
+                Ok(tx.save_fenced(&mut node, &lease)?)
+            })
+            .await;
+        if announced.is_err() {
+            conductor.let_go(self.lease).await;
+        }
+        announced
     }
 
     async fn keep(
@@ -120,6 +144,7 @@ impl Held {
             .write(move |tx| {
                 let mut node = get(tx, lease.node)?;
                 write_changes(tx, &mut node, &changes)?;
+                node.driver_internal_info.remove(ANNOUNCED);
                 let mut ledger = Ledger::default();
                 ledger.happened.extend(calls.clone());
                 ledger.happened.push(told.clone());
@@ -130,6 +155,32 @@ impl Held {
             })
             .await
     }
+}
+
+/// The key of `driver_internal_info` under which a call that nobody waits for is written down.
+const ANNOUNCED: &str = "direct_call";
+
+/// Says on a node, which is ours now, what nobody saw the end of because a process ended.
+pub(crate) fn report_interrupted(
+    tx: &mut Writer<'_>,
+    mut node: Node,
+    conductor: &Conductor,
+) -> Result<Node, store::Error> {
+    // Asked before every job, so the text is searched before it is parsed.
+    if !node.driver_internal_info.as_str().contains("\"direct_call\"") {
+        return Ok(node);
+    }
+    let Some(action) = node.driver_internal_info.get_str(ANNOUNCED) else { return Ok(node) };
+    node.driver_internal_info.remove(ANNOUNCED);
+    let error = "the program ended meanwhile, so it is not known whether it was done; look at the \
+                 machine and ask again"
+        .to_owned();
+    node.last_error = Some(format!("failed to {action}: {error}"));
+    let mut ledger = Ledger::default();
+    ledger.happened.push(Happening::Failed { action, took_ms: 0, error });
+    write_ledger(tx, &mut node, ledger, &conductor.actor(), conductor.hostname())?;
+    tx.save(&mut node)?;
+    Ok(node)
 }
 
 /// What was said to the BMC, as the journal tells it; none if nothing was.

@@ -7,6 +7,7 @@ use node_model::{ConductorInfo, Timestamp};
 use tokio::sync::watch;
 
 use crate::Conductor;
+use crate::held::report_interrupted;
 
 /// Enters this process into the table of conductors.
 pub(crate) async fn register(conductor: &Conductor) -> Result<(), store::Error> {
@@ -16,12 +17,15 @@ pub(crate) async fn register(conductor: &Conductor) -> Result<(), store::Error> 
 /// Frees the nodes that an earlier run of this process had reserved when it died: they go on now
 /// rather than when their leases expire.
 pub(crate) async fn take_up(conductor: &Conductor) -> Result<(), store::Error> {
-    let owner = conductor.owner.clone();
+    let this = conductor.clone();
     let freed = conductor
         .store
         .write(move |tx| {
-            let freed = tx.break_leases_of(&owner.hostname, owner.run)?;
+            let freed = tx.break_leases_of(&this.owner.hostname, this.owner.run)?;
             for node in &freed {
+                if let Some(node) = tx.get(*node)? {
+                    report_interrupted(tx, node, &this)?;
+                }
                 tx.wake(*node);
             }
             Ok::<_, store::Error>(freed.len())

@@ -4,8 +4,8 @@
 //! A slice of the fleet is looked at each second, each machine in a task of its own: one that does
 //! not answer costs nobody else anything. What is as expected is not written.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bmc_drivers::Driver;
@@ -22,15 +22,85 @@ use crate::ledger::write_ledger;
 use crate::sight::{Sight, alive_conductors, conductor_of};
 use crate::{Conductor, Error};
 
-/// How many looks in a row a machine has not answered, or not as it should be.
-pub(crate) type Failures = Arc<Mutex<HashMap<NodeId, u32>>>;
+/// What is known of the looks at machines, from one to the next.
+#[derive(Clone, Default)]
+pub(crate) struct Looks(Arc<Mutex<Known>>);
+
+#[derive(Default)]
+struct Known {
+    /// How many looks in a row a machine has not answered, or not as it should be.
+    unexpected: HashMap<NodeId, u32>,
+    /// Machines that are being looked at: one that hangs is not asked a second time meanwhile.
+    under_way: HashSet<NodeId>,
+}
+
+impl Looks {
+    /// Begins a look, unless one is under way.
+    fn begin(&self, id: NodeId) -> Option<Look> {
+        let begun = self.known().under_way.insert(id);
+        begun.then(|| Look { looks: self.clone(), id })
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A look that is under way until it is dropped.
+struct Look {
+    looks: Looks,
+    id: NodeId,
+}
+
+impl Look {
+    /// Counts how the look turned out: how many in a row were not as expected, this one included.
+    fn count(&self, as_expected: bool) -> u32 {
+        let mut known = self.looks.known();
+        if as_expected {
+            known.unexpected.remove(&self.id);
+            return 0;
+        }
+        let in_a_row = known.unexpected.entry(self.id).or_insert(0);
+        *in_a_row += 1;
+        *in_a_row
+    }
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        self.looks.known().under_way.remove(&self.id);
+    }
+}
+
+/// What was seen of a machine.
+#[derive(Clone)]
+struct Seen {
+    power: Result<PowerState, String>,
+    health: Option<Health>,
+    /// Looks in a row that were not as expected.
+    in_a_row: u32,
+    can_put_back: bool,
+}
+
+impl Seen {
+    /// What this means for `node`.
+    fn judge(
+        &self,
+        node: &mut Node,
+        rules: &lifecycle::Settings,
+        ledger: &mut Ledger,
+    ) -> SyncVerdict {
+        let power = self.power.as_ref().map(|power| *power).map_err(String::as_str);
+        power_sync(node, power, self.in_a_row, self.can_put_back, rules, ledger)
+    }
+}
 
 pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool>) {
     let interval = conductor.settings.sync_power_state_interval;
     if interval == 0 {
         return;
     }
-    let failures = Failures::default();
+    let seen_so_far = Looks::default();
     let mut looks = JoinSet::new();
     let mut after = 0;
     let mut slice = 1;
@@ -46,7 +116,7 @@ pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool
         match read_slice(&conductor, after, slice).await {
             Ok((nodes, next)) => {
                 for node in nodes {
-                    looks.spawn(look(conductor.clone(), node, failures.clone()));
+                    looks.spawn(look(conductor.clone(), node, seen_so_far.clone()));
                 }
                 after = next.unwrap_or(0);
             }
@@ -93,39 +163,36 @@ fn is_watched(node: &Node) -> bool {
     let left_alone = node.maintenance && node.fault != Some(Fault::Power);
     !left_alone
         && !power_sync_excluded(node.provision_state)
+        // What a job does to the power is its own business: firmware updates switch machines off.
+        && node.work.is_none()
         && node.reservation.is_none()
         && node.target_power_state.is_none()
 }
 
 /// One look at one machine.
-pub(crate) async fn look(conductor: Conductor, node: Node, failures: Failures) {
+pub(crate) async fn look(conductor: Conductor, node: Node, looks: Looks) {
     let id = node.id;
+    let Some(look) = looks.begin(id) else { return };
     Tally::add(&conductor.tally.power_looks);
     let patience = Duration::from_secs(conductor.settings.power_state_timeout.max(1));
-    let seen = see(&conductor, node.clone(), patience).await;
-    let as_expected =
-        matches!(&seen, Ok((power, _)) if power.is_none() || *power == node.power_state);
-    let in_a_row = count(&failures, id, as_expected);
-    let (power, health) = match &seen {
+    let (power, health, can_put_back) = match see(&conductor, node.clone(), patience).await {
         // A machine whose power nobody can tell yet is left alone.
-        Ok((None, _)) => return,
-        Ok((Some(power), health)) => (Ok(*power), *health),
-        Err(error) => (Err(chain(error)), None),
+        Ok(Sighting { power: None, .. }) => return,
+        Ok(Sighting { power: Some(power), health, can_put_back }) => {
+            (Ok(power), health, can_put_back)
+        }
+        Err(error) => (Err(chain(&error)), None, false),
     };
-    let mut imagined = node.clone();
-    let verdict = power_sync(
-        &mut imagined,
-        power.as_ref().map(|power| *power).map_err(String::as_str),
-        in_a_row,
-        &conductor.rules,
-        &mut Ledger::default(),
-    );
-    let unwell = health.is_some() && health != node.health;
-    let news = unwell || power.is_err() != is_noted_silent(&node);
+    let as_expected = power.as_ref().is_ok_and(|power| Some(*power) == node.power_state);
+    let in_a_row = look.count(as_expected);
+    let seen = Seen { power, health, in_a_row, can_put_back };
+    let verdict = seen.judge(&mut node.clone(), &conductor.rules, &mut Ledger::default());
+    let unwell = seen.health.is_some() && seen.health != node.health;
+    let news = unwell || !is_told(&node, seen.power.as_ref().err());
     if !news && matches!(verdict, SyncVerdict::AsExpected | SyncVerdict::TryAgain) {
         return;
     }
-    if let Err(error) = write(&conductor, id, power, health, in_a_row).await {
+    if let Err(error) = write(&conductor, &node, seen).await {
         tracing::warn!(node = %id, %error, "could not write what was seen of the machine");
     }
 }
@@ -134,28 +201,45 @@ pub(crate) async fn look(conductor: Conductor, node: Node, failures: Failures) {
 /// fault.
 const SILENT: &str = "bmc_silent";
 
-/// Asked of every machine at every look, so the text is searched rather than parsed.
-fn is_noted_silent(node: &Node) -> bool {
-    node.driver_internal_info.as_str().contains("\"bmc_silent\"")
-}
-
-/// Notes since when and why the BMC does not answer, or that it does again.
-fn note_silence(node: &mut Node, why: Option<&String>, now: Timestamp) {
-    match why {
-        None if is_noted_silent(node) => node.driver_internal_info.remove(SILENT),
-        Some(why) if !is_noted_silent(node) => {
-            let note = json!({"since": now.to_string(), "why": why});
-            node.driver_internal_info.set(SILENT, note);
-        }
-        None | Some(_) => {}
+/// Whether the node tells of its BMC what is so: that it is silent for this reason, or that it is
+/// not silent. Asked of every machine at every look, so the text is searched before it is parsed.
+fn is_told(node: &Node, why: Option<&String>) -> bool {
+    let told = if node.driver_internal_info.as_str().contains("\"bmc_silent\"") {
+        node.driver_internal_info.get(SILENT)
+    } else {
+        None
+    };
+    match (told, why) {
+        (None, None) => true,
+        (Some(told), Some(why)) => told["why"] == **why,
+        (None, Some(_)) | (Some(_), None) => false,
     }
 }
 
-async fn see(
-    conductor: &Conductor,
-    node: Node,
-    patience: Duration,
-) -> Result<(Option<PowerState>, Option<Health>), Error> {
+/// Tells since when and why the BMC does not answer, or nothing more of it.
+fn tell_silence(node: &mut Node, why: Option<&String>, now: Timestamp) {
+    if is_told(node, why) {
+        return;
+    }
+    match why {
+        None => node.driver_internal_info.remove(SILENT),
+        Some(why) => {
+            let before = node.driver_internal_info.get(SILENT);
+            let since = before.and_then(|told| told["since"].as_str().map(str::to_owned));
+            let since = since.unwrap_or_else(|| now.to_string());
+            node.driver_internal_info.set(SILENT, json!({"since": since, "why": why}));
+        }
+    }
+}
+
+/// What a machine answers when it is asked how it is.
+struct Sighting {
+    power: Option<PowerState>,
+    health: Option<Health>,
+    can_put_back: bool,
+}
+
+async fn see(conductor: &Conductor, node: Node, patience: Duration) -> Result<Sighting, Error> {
     let sight = conductor.store.read(move |reader| Sight::of(reader, node)).await?;
     let driver = sight.driver(&conductor.registry)?;
     let target = sight.target(&driver, conductor.now());
@@ -166,7 +250,8 @@ async fn see(
     })?;
     let power = power.map_err(|source| sight.failed(source))?;
     let health = tokio::time::timeout(patience, health(&driver, &target)).await;
-    Ok((power, health.ok().flatten()))
+    let can_put_back = driver.power().supports_sync();
+    Ok(Sighting { power, health: health.ok().flatten(), can_put_back })
 }
 
 /// Health is an extra: a BMC that cannot tell it is not a fault.
@@ -174,46 +259,24 @@ async fn health(driver: &Driver, target: &bmc_drivers::Target<'_>) -> Option<Hea
     driver.management().health(target).await.ok().flatten()
 }
 
-fn count(failures: &Failures, id: NodeId, answered: bool) -> u32 {
-    let mut failures = failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if answered {
-        failures.remove(&id);
-        return 0;
-    }
-    let in_a_row = failures.entry(id).or_insert(0);
-    *in_a_row += 1;
-    *in_a_row
-}
-
-/// Looks at the node again inside a transaction, since it may have changed meanwhile, and writes
-/// what follows.
-async fn write(
-    conductor: &Conductor,
-    id: NodeId,
-    power: Result<PowerState, String>,
-    health: Option<Health>,
-    in_a_row: u32,
-) -> Result<(), store::Error> {
+/// Looks at the node again inside a transaction and writes what follows; nothing if the node has
+/// changed since the machine was looked at, for then what was seen may be old.
+async fn write(conductor: &Conductor, before: &Node, seen: Seen) -> Result<(), store::Error> {
     let conductor = conductor.clone();
     let store = conductor.store.clone();
+    let (id, looked_at) = (before.id, before.updated_at);
     store
         .write(move |tx| {
             let Some(mut node) = tx.get(id)? else { return Ok(()) };
-            if !is_watched(&node) {
+            if !is_watched(&node) || node.updated_at != looked_at {
                 return Ok(());
             }
             let mut ledger = Ledger::default();
-            if health.is_some() {
-                node.health = health;
+            if seen.health.is_some() {
+                node.health = seen.health;
             }
-            note_silence(&mut node, power.as_ref().err(), tx.now());
-            let verdict = power_sync(
-                &mut node,
-                power.as_ref().map(|power| *power).map_err(String::as_str),
-                in_a_row,
-                &conductor.rules,
-                &mut ledger,
-            );
+            tell_silence(&mut node, seen.power.as_ref().err(), tx.now());
+            let verdict = seen.judge(&mut node, &conductor.rules, &mut ledger);
             if let SyncVerdict::PutBack(target) = verdict {
                 put_back(&mut node, target, tx.now(), &conductor);
                 tx.wake(id);

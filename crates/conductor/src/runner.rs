@@ -11,13 +11,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bmc_drivers::NodeChanges;
-use lifecycle::{Action, Failure, Ledger, Next, Outcome, record, settle};
-use node_model::{Node, NodeId, Timestamp};
+use lifecycle::{Action, Failure, Ledger, Next, Outcome, is_still_going_on, record, settle};
+use node_model::{Happening, Node, NodeId, Timestamp, Work};
 use store::{Lease, Writer};
 
 use crate::act::{Done, act, chain, step_offers};
 use crate::handle::Tally;
-use crate::held::bmc_calls;
+use crate::held::{bmc_calls, report_interrupted};
 use crate::ledger::write_ledger;
 use crate::sight::{Belongings, Sight};
 use crate::{Conductor, hardware};
@@ -102,6 +102,7 @@ async fn begin(conductor: &Conductor, id: NodeId) -> Result<Round, store::Error>
             let Some(lease) = tx.claim(id, &conductor.owner, conductor.lease_time())? else {
                 return Ok(Round::Rest(None));
             };
+            let node = report_interrupted(tx, node, &conductor)?;
             decide(&conductor, tx, lease, node, None, Ledger::default())
         })
         .await
@@ -124,13 +125,17 @@ async fn finish(
         .write(move |tx| {
             let Some(mut node) = tx.get(lease.node)? else { return Ok(Round::Rest(None)) };
             let now = tx.now();
+            let progress = progress(&node);
             write_changes(tx, &mut node, &done.changes)?;
             hardware::write_findings(tx, &mut node, &done.found)?;
             for child in &done.children {
                 write_child(tx, child.0, &child.1)?;
             }
             let mut ledger = Ledger::default();
-            ledger.happened.extend(done.calls.clone());
+            if !is_still_going_on(&action, &outcome) {
+                ledger.happened.extend(done.calls.clone());
+            }
+            ledger.happened.extend(made_progress(&node, progress.as_deref()));
             ledger.append(record(&mut node, &action, &outcome, took_ms, &conductor.rules, now));
             hardware::power_follows(tx, &node, &action, &outcome, &conductor)?;
             // Inspection may just have made new ports.
@@ -138,6 +143,18 @@ async fn finish(
             decide(&conductor, tx, lease, node, known, ledger)
         })
         .await
+}
+
+/// How far the driver says the current step has come.
+fn progress(node: &Node) -> Option<String> {
+    node.work.as_ref()?.notes.get_str("progress")
+}
+
+/// What to tell if the step has come further than `before`.
+fn made_progress(node: &Node, before: Option<&str>) -> Option<Happening> {
+    let text = progress(node).filter(|now| Some(now.as_str()) != before)?;
+    let by = node.work.as_ref().and_then(Work::current_step)?.qualified();
+    Some(Happening::Noted { by, text })
 }
 
 fn decide(

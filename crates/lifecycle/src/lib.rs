@@ -34,7 +34,7 @@ pub use enter::{Chore, HistoryLine, Ledger};
 pub use explain::{Explanation, explain};
 pub use maintenance::set_maintenance;
 pub use power::{PowerRefusal, SyncVerdict, ask_power, power_sync};
-pub use record::{fast_track, hear_agent, hear_inspection_data, record};
+pub use record::{fast_track, hear_agent, hear_inspection_data, is_still_going_on, record};
 pub use retry::pause;
 pub use settings::Settings;
 pub use steps::{Ramdisk, Reserved, StepError, check_requested, merge_deploy_steps, order_steps};

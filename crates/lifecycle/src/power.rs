@@ -82,11 +82,13 @@ pub enum SyncVerdict {
 }
 
 /// Compares what the BMC says with what the node says. `failures` counts the looks in a row that
-/// got no answer or the wrong one, this one included.
+/// got no answer or the wrong one, this one included; `can_put_back` says whether the machine's power
+/// interface allows to be told what a machine's state should be.
 pub fn power_sync(
     node: &mut Node,
     seen: Result<PowerState, &str>,
     failures: u32,
+    can_put_back: bool,
     settings: &Settings,
     ledger: &mut Ledger,
 ) -> SyncVerdict {
@@ -95,7 +97,7 @@ pub fn power_sync(
         Ok(PowerState::Error) => {
             no_answer(node, "the BMC reports a power error", failures, settings, ledger)
         }
-        Ok(seen) => answered(node, seen, failures, settings, ledger),
+        Ok(seen) => answered(node, seen, failures, can_put_back, settings, ledger),
     }
 }
 
@@ -106,13 +108,23 @@ fn no_answer(
     settings: &Settings,
     ledger: &mut Ledger,
 ) -> SyncVerdict {
+    let reason = format!(
+        "the BMC could not be asked for the power {failures} times in a row: {why} (the node comes \
+         back by itself when it can be asked again)"
+    );
+    if node.fault == Some(Fault::Power) {
+        // Why it is silent may change while it is: that is worth knowing, the count is not.
+        let known = node.maintenance_reason.as_ref().is_some_and(|known| known.contains(why));
+        if known {
+            return SyncVerdict::TryAgain;
+        }
+        node.maintenance_reason = Some(reason.clone());
+        node.last_error = Some(reason);
+        return SyncVerdict::Recorded;
+    }
     if node.maintenance || failures <= settings.power_state_sync_max_retries {
         return SyncVerdict::TryAgain;
     }
-    let reason = format!(
-        "the BMC did not answer {failures} times in a row ({why}); the node comes back by itself \
-         when it answers again"
-    );
     changed(node, None, "the BMC does not answer", ledger);
     node.power_state = Some(PowerState::Error);
     node.maintenance = true;
@@ -132,6 +144,7 @@ fn answered(
     node: &mut Node,
     seen: PowerState,
     failures: u32,
+    can_put_back: bool,
     settings: &Settings,
     ledger: &mut Ledger,
 ) -> SyncVerdict {
@@ -154,6 +167,7 @@ fn answered(
         }
         Some(known) => {
             let forced = settings.force_power_state_during_sync
+                && can_put_back
                 && !node.disable_power_off
                 && !node.maintenance;
             if forced && failures <= settings.power_state_sync_max_retries {
@@ -201,7 +215,7 @@ mod tests {
     }
 
     fn sync(node: &mut Node, seen: Result<PowerState, &str>, failures: u32) -> SyncVerdict {
-        power_sync(node, seen, failures, &Settings::default(), &mut Ledger::default())
+        power_sync(node, seen, failures, true, &Settings::default(), &mut Ledger::default())
     }
 
     #[test]
@@ -215,6 +229,15 @@ mod tests {
         assert_eq!(sync(&mut node, Ok(PowerState::Off), 0), SyncVerdict::Recorded);
         assert_eq!((node.maintenance, node.fault), (false, None));
         assert_eq!(node.power_state, Some(PowerState::Off));
+    }
+
+    #[test]
+    fn why_a_bmc_is_silent_is_kept_fresh() {
+        let mut node = node(Some(PowerState::On));
+        sync(&mut node, Err("no route to host"), 4);
+        assert_eq!(sync(&mut node, Err("no route to host"), 5), SyncVerdict::TryAgain);
+        assert_eq!(sync(&mut node, Err("wrong password"), 6), SyncVerdict::Recorded);
+        assert!(node.maintenance_reason.unwrap().contains("wrong password"));
     }
 
     #[test]

@@ -107,7 +107,18 @@ fn says_so(node: &Node) -> bool {
     node.work.as_ref().is_none_or(|work| work.stage != Stage::CleanUp)
 }
 
+/// Whether a step was looked at and is not over yet. Nothing happened, so there is nothing to tell:
+/// an update that takes hours is looked at every few seconds.
+#[must_use]
+pub fn is_still_going_on(action: &Action, outcome: &Outcome) -> bool {
+    matches!(action, Action::PollStep { .. })
+        && matches!(outcome, Outcome::AwaitUntil(_) | Outcome::AwaitAgent)
+}
+
 fn journal(action: &Action, outcome: &Outcome, took_ms: u64, ledger: &mut Ledger) {
+    if is_still_going_on(action, outcome) {
+        return;
+    }
     let name = action.to_string();
     ledger.happened.push(match outcome {
         Outcome::Failed(failure) | Outcome::Unreachable(failure) => {

@@ -65,3 +65,23 @@ async fn a_bmc_that_does_not_answer_is_asked_again() {
     assert_eq!(house.work(id).await, ProvisionState::Manageable);
     assert_eq!(house.get(id).await.last_error, None);
 }
+
+#[tokio::test]
+async fn a_call_that_nobody_saw_the_end_of_is_told() {
+    let house = House::new();
+    let id = house.node(ProvisionState::Manageable, json!({})).await;
+    let held = house.neighbour("here").hold(id).await.unwrap();
+    held.announce(&house.conductor, "set the boot mode to bios").await.unwrap();
+    // The process ends here; the next run of it starts.
+    crate::membership::take_up(&house.conductor).await.unwrap();
+    let node = house.get(id).await;
+    assert_eq!(node.reservation, None);
+    let error = node.last_error.unwrap();
+    assert!(error.contains("boot mode to bios") && error.contains("not known"), "{error}");
+    assert_eq!(node.driver_internal_info.get("direct_call"), None);
+
+    house.conductor.set_boot_mode(id, "bios", &user()).await.unwrap();
+    let node = house.get(id).await;
+    assert_eq!(node.boot_mode.as_deref(), Some("bios"));
+    assert_eq!(node.driver_internal_info.get("direct_call"), None);
+}

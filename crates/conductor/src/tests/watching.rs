@@ -7,13 +7,13 @@ use node_model::{Fault, PowerState, ProvisionState, Verb};
 use serde_json::json;
 
 use super::House;
-use crate::power_sync::{Failures, look};
+use crate::power_sync::{Looks, look};
 
 #[tokio::test]
 async fn silence_becomes_a_fault_and_an_answer_ends_it() {
     let house = House::new();
     let id = house.node(ProvisionState::Active, json!({"fake_power_failure": "unreachable"})).await;
-    let failures = Failures::default();
+    let failures = Looks::default();
     for _ in 0..3 {
         look(house.conductor.clone(), house.get(id).await, failures.clone()).await;
         assert!(!house.get(id).await.maintenance);
@@ -50,7 +50,7 @@ async fn a_machine_that_hangs_delays_nobody_else() {
     tokio::time::timeout(Duration::from_secs(30), reached).await.expect("the quick one arrives");
     assert_eq!(house.get(hangs).await.provision_state, ProvisionState::Verifying);
 
-    let failures = Failures::default();
+    let failures = Looks::default();
     let stuck = house.get(hangs).await;
     let hanging = tokio::spawn(look(house.conductor.clone(), stuck, failures.clone()));
     let looked = look(house.conductor.clone(), house.get(quick).await, failures);
@@ -64,10 +64,10 @@ async fn a_machine_that_hangs_delays_nobody_else() {
 async fn health_is_kept_and_nothing_is_written_when_nothing_changed() {
     let house = House::new();
     let id = house.node(ProvisionState::Active, json!({"fake_health": "WARNING"})).await;
-    look(house.conductor.clone(), house.get(id).await, Failures::default()).await;
+    look(house.conductor.clone(), house.get(id).await, Looks::default()).await;
     let seen = house.get(id).await;
     assert_eq!(seen.health, Some(node_model::Health::Warning));
     house.pass(Duration::from_secs(5));
-    look(house.conductor.clone(), house.get(id).await, Failures::default()).await;
+    look(house.conductor.clone(), house.get(id).await, Looks::default()).await;
     assert_eq!(house.get(id).await.updated_at, seen.updated_at);
 }

@@ -227,29 +227,28 @@ fn clean_steps_wait_for_the_agent() {
     check(
         &bench,
         expect![[r#"
-        > provide
-        manageable -> cleaning (provide)
-        prepare cleaning
-        cleaning -> clean wait (wait)
-        waits for agent heartbeat, 1800 s
-        > heartbeat
-        clean wait -> cleaning (resume)
-        list clean steps
-        run clean step vendor.first
-        run clean step deploy.erase_devices
-        cleaning -> clean wait (wait)
-        waits for agent heartbeat, 1800 s
-        > 60 s later
-        > heartbeat
-        poll clean step deploy.erase_devices
-        > 60 s later
-        > heartbeat
-        poll clean step deploy.erase_devices
-        clean wait -> cleaning (resume)
-        tear down cleaning
-        cleaning -> available (done)
-        = available
-    "#]],
+            > provide
+            manageable -> cleaning (provide)
+            prepare cleaning
+            cleaning -> clean wait (wait)
+            waits for agent heartbeat, 1800 s
+            > heartbeat
+            clean wait -> cleaning (resume)
+            list clean steps
+            run clean step vendor.first
+            run clean step deploy.erase_devices
+            cleaning -> clean wait (wait)
+            waits for agent heartbeat, 1800 s
+            > 60 s later
+            > heartbeat
+            > 60 s later
+            > heartbeat
+            poll clean step deploy.erase_devices
+            clean wait -> cleaning (resume)
+            tear down cleaning
+            cleaning -> available (done)
+            = available
+        "#]],
     );
 }
 
