@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a BMC answers to being told to do something.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 /// The answer to a POST, PATCH, PUT or DELETE that was accepted.
@@ -14,40 +12,29 @@ pub struct Answer {
     pub location: Option<String>,
     /// What it said; null if nothing or nothing readable.
     pub body: Value,
-    /// How long the BMC wants to be left alone.
-    pub retry_after: Option<Duration>,
-}
-
-/// Something the BMC is still doing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TaskHandle {
-    /// What to give to [`crate::Client::task`]. It can be stored and asked for after a restart.
-    pub path: String,
-    /// When to ask first.
-    pub retry_after: Option<Duration>,
 }
 
 /// What paths of tasks and of their monitors have in them.
 const TASK_PATHS: [&str; 4] = ["/Tasks/", "/TaskMonitors/", "/TaskMon", "/Jobs/"];
 
 impl Answer {
-    /// The task that does what was asked, if it is not done yet.
+    /// The path of the task that does what was asked, if it is not done yet: what to give to
+    /// [`crate::Client::task`]. It can be stored and asked for after a restart.
     ///
     /// The standard wants 202 with the monitor in `Location`. BMCs also put the task into the
     /// body, or answer 204 and a `Location` among the tasks. The task is preferred to its monitor:
     /// the monitor is gone when the task has ended, together with how it ended.
     #[must_use]
-    pub fn task(&self) -> Option<TaskHandle> {
+    pub fn task(&self) -> Option<&str> {
         let in_body = self.body.get("@odata.id").and_then(Value::as_str).filter(|path| {
             let kind = self.body.get("@odata.type").and_then(Value::as_str).unwrap_or_default();
             kind.starts_with("#Task.") || is_task_path(path)
         });
         let location = self.location.as_deref();
-        let path = match self.status {
+        match self.status {
             202 => in_body.or(location),
             _ => location.filter(|path| is_task_path(path)).or(in_body),
-        };
-        Some(TaskHandle { path: path?.to_owned(), retry_after: self.retry_after })
+        }
     }
 }
 
@@ -78,9 +65,8 @@ mod tests {
             (201, Some("/redfish/v1/Systems/1/Storage/1/Volumes/1"), volume, None),
             (204, None, Value::Null, None),
         ] {
-            let answer =
-                Answer { status, location: location.map(str::to_owned), body, retry_after: None };
-            assert_eq!(answer.task().map(|task| task.path).as_deref(), handle, "{answer:?}");
+            let answer = Answer { status, location: location.map(str::to_owned), body };
+            assert_eq!(answer.task(), handle, "{answer:?}");
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::exchange::{Call, Observer, Reply};
-use crate::session::Login;
+use crate::login::Login;
 use crate::{Endpoint, Error, Patience, Resource, Timeouts, body, path, transport};
 
 /// How long the service root is believed: it changes when the BMC's firmware does.
@@ -34,7 +34,6 @@ pub struct Client {
 pub(crate) struct Shared {
     pub(crate) endpoint: Endpoint,
     pub(crate) timeouts: Timeouts,
-    pub(crate) http: reqwest::Client,
     pub(crate) turns: Arc<Semaphore>,
     pub(crate) login: Login,
     /// The service root, and when it was read.
@@ -53,11 +52,12 @@ impl Client {
         timeouts: Timeouts,
         turns: Arc<Semaphore>,
     ) -> Result<Self, Error> {
-        let http = transport::client(&endpoint, &timeouts)?;
+        // What cannot work is told here; the HTTP client itself is asked for anew at each request,
+        // because the CA file may have changed.
+        transport::client(&endpoint, &timeouts)?;
         let shared = Shared {
             endpoint,
             timeouts,
-            http,
             turns,
             login: Login::default(),
             root: Mutex::default(),
@@ -173,7 +173,7 @@ impl Client {
     ) -> Result<Answer, Error> {
         let path = path::local(&self.shared.endpoint.root, path);
         let mut secrets = Vec::new();
-        body.into_iter().for_each(|body| passwords_in(body, &mut secrets));
+        body.into_iter().for_each(|body| secrets_in(body, &mut secrets));
         let mut call = Call {
             body: body.map(|body| Bytes::from(body.to_string())),
             secrets: &secrets,
@@ -202,7 +202,6 @@ impl Client {
                 .map(|location| path::local(&self.shared.endpoint.root, location)),
             // What was asked is done; that the answer cannot be read takes nothing from it.
             body: body::parse(&reply.body).unwrap_or(Value::Null),
-            retry_after: reply.retry_after(),
         }
     }
 }
@@ -235,19 +234,26 @@ fn preconditions(etag: Option<&str>) -> Vec<Option<String>> {
     tried
 }
 
-/// The passwords in what is sent, which must not come back in a message.
-fn passwords_in<'a>(body: &'a Value, found: &mut Vec<&'a str>) {
+/// The secrets in what is sent, which must not come back in a message: passwords, and what URLs of
+/// images have before their host and after their path.
+fn secrets_in<'a>(body: &'a Value, found: &mut Vec<&'a str>) {
     match body {
         Value::Object(members) => {
             for (key, value) in members {
                 match value.as_str().filter(|_| key.to_ascii_lowercase().contains("password")) {
                     Some(password) => found.push(password),
-                    None => passwords_in(value, found),
+                    None => secrets_in(value, found),
                 }
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| passwords_in(item, found)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::Array(items) => items.iter().for_each(|item| secrets_in(item, found)),
+        Value::String(text) => {
+            let Some((_, rest)) = text.split_once("://") else { return };
+            let authority = rest.split(['/', '?']).next().unwrap_or_default();
+            found.extend(authority.rsplit_once('@').map(|(login, _)| login));
+            found.extend(rest.split_once('?').map(|(_, query)| query));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::{MutexGuard, PoisonError};
 
 use crate::{Client, Error, Resource, path};
 
-/// How many pages of a collection are read.
-const MOST_PAGES: usize = 500;
+/// How many members of a collection are listed and read. The largest real ones have some hundreds.
+const MOST_MEMBERS: usize = 1000;
 
 impl Client {
     /// The links to the members of a collection, all pages of it.
@@ -25,9 +25,13 @@ impl Client {
                 .find_map(|key| resource.link(key))
                 .map(|link| path::local(root, link));
             seen.push(page);
+            // Each page may be empty, so there are no more pages than members either.
+            if members.len() > MOST_MEMBERS || seen.len() > MOST_MEMBERS {
+                return Err(endless(collection));
+            }
             let Some(next) = next else { break };
-            if seen.len() >= MOST_PAGES || seen.contains(&next) {
-                return Err(Error::Endless { path: collection.to_owned(), limit: MOST_PAGES });
+            if seen.contains(&next) {
+                return Err(endless(collection));
             }
             page = next;
         }
@@ -76,6 +80,9 @@ impl Client {
         links: &[&str],
         collection: &str,
     ) -> Result<Vec<Resource>, Error> {
+        if links.len() > MOST_MEMBERS {
+            return Err(endless(collection));
+        }
         let linked = self.gather(links.iter().copied()).await?;
         if !linked.is_empty() {
             return Ok(linked);
@@ -137,4 +144,8 @@ impl Client {
     fn system_paths(&self) -> MutexGuard<'_, HashMap<Option<String>, String>> {
         self.shared.systems.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn endless(collection: &str) -> Error {
+    Error::Endless { path: collection.to_owned(), limit: MOST_MEMBERS }
 }

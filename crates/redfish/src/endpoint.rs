@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use reqwest::Url;
 
-use crate::Error;
+use crate::{Error, path};
 
 /// Where Redfish services start unless the address says otherwise.
 const DEFAULT_ROOT: &str = "/redfish/v1/";
@@ -79,6 +79,10 @@ pub struct Patience {
     pub pauses: [Duration; 2],
     /// The longest `Retry-After` that is waited for; a longer one is waited for this long.
     pub longest: Duration,
+    /// How long a BMC that rejected our user name and password is not shown them again: until then
+    /// every call fails as the last one did, and the BMC is not asked. Wrong passwords lock
+    /// accounts. See [`Client::try_again`](crate::Client::try_again).
+    pub after_rejection: Duration,
 }
 
 impl Default for Timeouts {
@@ -92,6 +96,7 @@ impl Default for Patience {
         Self {
             pauses: [Duration::from_millis(500), Duration::from_secs(2)],
             longest: Duration::from_secs(10),
+            after_rejection: Duration::from_secs(300),
         }
     }
 }
@@ -107,7 +112,7 @@ impl Endpoint {
             (false, Err(_)) => format!("https://{address}"),
         };
         let bad =
-            |why: &str| Error::BadAddress { address: without_login(address), why: why.to_owned() };
+            |why: &str| Error::BadAddress { address: path::shown(address), why: why.to_owned() };
         let url = Url::parse(&whole).map_err(|error| bad(&error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(bad("the scheme must be https or http"));
@@ -119,7 +124,7 @@ impl Endpoint {
             return Err(bad("credentials belong in redfish_username and redfish_password"));
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err(bad("it must end with the path of the service root"));
+            return Err(bad("it must end with the path of the service root, without ? and #"));
         }
         let root = match url.path().trim_matches('/') {
             "" => DEFAULT_ROOT.to_owned(),
@@ -134,6 +139,16 @@ impl Endpoint {
             trust: Trust::System,
             min_tls: MinTls::V1_2,
         })
+    }
+
+    /// The host, and the port unless it is the usual one.
+    #[must_use]
+    pub fn host_and_port(&self) -> (&str, Option<u16>) {
+        let authority = self.address.split_once("://").map_or(&*self.address, |(_, rest)| rest);
+        match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
+            Some(_) | None => (authority, None),
+        }
     }
 
     /// The same endpoint, entered as this user.
@@ -157,13 +172,6 @@ impl fmt::Debug for Endpoint {
             .field("min_tls", &self.min_tls)
             .finish()
     }
-}
-
-/// The address without the `user:password@` somebody may have put in it, for showing.
-fn without_login(address: &str) -> String {
-    let Some((before, after)) = address.rsplit_once('@') else { return address.to_owned() };
-    let scheme = before.find("://").map_or("", |end| &before[..end + 3]);
-    format!("{scheme}{after}")
 }
 
 #[cfg(test)]
@@ -206,7 +214,7 @@ mod tests {
             ),
             (
                 "bmc/redfish?x=1",
-                r#""bmc/redfish?x=1" is not the address of a Redfish service: it must end with the path of the service root"#,
+                r#""bmc/redfish" is not the address of a Redfish service: it must end with the path of the service root, without ? and #"#,
             ),
         ] {
             assert_eq!(Endpoint::parse(given).unwrap_err().to_string(), said);

@@ -33,7 +33,10 @@ pub enum Error {
         why: String,
     },
     /// The CA certificates to trust could not be read.
-    #[error("the CA certificates in {} cannot be used: {why}", path.display())]
+    #[error(
+        "the CA certificates in {} cannot be used: {why}; check redfish_verify_ca",
+        path.display()
+    )]
     BadTrust {
         /// The file or directory that was to hold them.
         path: PathBuf,
@@ -116,11 +119,11 @@ pub enum Error {
         limit: usize,
     },
     /// A collection goes on and on.
-    #[error("the collection {path} has more than {limit} pages or leads back to itself")]
+    #[error("the collection {path} has more than {limit} members or leads back to itself")]
     Endless {
         /// The collection.
         path: String,
-        /// How many pages would have been read.
+        /// How many members would have been read.
         limit: usize,
     },
     /// The BMC does not have the system it was asked for.

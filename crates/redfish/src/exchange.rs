@@ -14,13 +14,15 @@ use http::header::{
 use http::{Method, StatusCode};
 use reqwest::Url;
 
+use crate::login::Ticket;
 use crate::refusal::Refusal;
-use crate::session::Ticket;
-use crate::transport::{Failure, Reached};
+use crate::transport::{self, Failure, Reached};
 use crate::{Client, Error, body, path};
 
-/// The largest answer that is read: attribute registries come near a tenth of it.
-pub(crate) const LARGEST: usize = 16 * 1024 * 1024;
+/// The largest answer that is read: the largest resources come near a tenth of it.
+const LARGEST: usize = 2 * 1024 * 1024;
+/// The largest registry that is read: registries of BIOS settings come near a tenth of it.
+const LARGEST_REGISTRY: usize = 16 * 1024 * 1024;
 /// How often a request may be sent on to another path.
 const MOST_REDIRECTS: usize = 5;
 
@@ -79,6 +81,11 @@ impl<'a> Call<'a> {
     /// A request without a body.
     pub(crate) const fn plain(method: Method, path: &'a str) -> Self {
         Self { method, path, body: None, if_match: None, compressed: false, secrets: &[] }
+    }
+
+    /// Method and path.
+    pub(crate) fn line(&self) -> String {
+        format!("{} {}", self.method, self.path)
     }
 }
 
@@ -140,15 +147,20 @@ impl Reply {
 impl Client {
     /// Makes the request as the user we are, logging in (again) where that is needed.
     pub(crate) async fn authorised(&self, call: &Call<'_>) -> Result<Reply, Error> {
-        let ticket = self.ticket().await?;
-        let reply = self.repeated(call, ticket.as_deref()).await?;
-        let Some(stale) = ticket.filter(|ticket| self.should_renew(ticket, &reply)) else {
-            return self.admitted(reply);
+        let Some(ticket) = self.ticket().await? else {
+            let reply = self.repeated(call, None).await?;
+            return self.admitted(None, reply);
         };
-        let Some(renewed) = self.renewed(&stale).await? else { return self.admitted(reply) };
+        let reply = self.repeated(call, Some(&ticket)).await?;
+        if !self.should_renew(&ticket, call, &reply) {
+            return self.admitted(Some(&ticket), reply);
+        }
+        let Some(renewed) = self.renewed(&ticket).await? else {
+            return self.admitted(Some(&ticket), reply);
+        };
         let reply = self.repeated(call, Some(&renewed)).await?;
-        self.note_forbidden(&reply);
-        self.admitted(reply)
+        self.note_forbidden(call, &reply);
+        self.admitted(Some(&renewed), reply)
     }
 
     /// Makes the request without saying who we are, or with the given ticket only.
@@ -253,8 +265,8 @@ impl Client {
         let shared = &self.shared;
         let hopeless = |error| Failure { error, reached: Reached::Hopeless };
         let url = self.url(path).map_err(hopeless)?;
-        let mut request = shared
-            .http
+        let http = transport::client(&shared.endpoint, &shared.timeouts).map_err(hopeless)?;
+        let mut request = http
             .request(call.method.clone(), url)
             .timeout(shared.timeouts.request)
             .header(ACCEPT, HeaderValue::from_static("application/json"))
@@ -281,15 +293,16 @@ impl Client {
         let failed =
             |error: reqwest::Error| Failure::of(&error, &shared.endpoint.address, &shared.timeouts);
         let mut answer = request.send().await.map_err(failed)?;
-        let too_large = || hopeless(Error::TooLarge { path: path.to_owned(), limit: LARGEST });
+        let limit = largest(path);
+        let too_large = || hopeless(Error::TooLarge { path: path.to_owned(), limit });
         let announced = answer.content_length().unwrap_or_default();
         let announced = usize::try_from(announced).unwrap_or(usize::MAX);
-        if announced > LARGEST {
+        if announced > limit {
             return Err(too_large());
         }
         let mut body = BytesMut::new();
         while let Some(chunk) = answer.chunk().await.map_err(failed)? {
-            if body.len() + chunk.len() > LARGEST {
+            if body.len() + chunk.len() > limit {
                 return Err(too_large());
             }
             if body.is_empty() {
@@ -301,7 +314,7 @@ impl Client {
         let headers = std::mem::take(answer.headers_mut());
         let mut body = body.freeze();
         if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "gzip") {
-            body = body::inflated(&body, LARGEST)
+            body = body::inflated(&body, limit)
                 .map_err(|error| {
                     let why = format!("it is badly compressed: {error}");
                     hopeless(Error::Garbled { path: path.to_owned(), why })
@@ -324,7 +337,7 @@ impl Client {
 
     /// The path a redirect leads to, if it stays on the host.
     fn same_host(&self, from: &str, to: &str) -> Result<String, Error> {
-        let elsewhere = || Error::Redirected { path: from.to_owned(), to: to.to_owned() };
+        let elsewhere = || Error::Redirected { path: from.to_owned(), to: path::shown(to) };
         let here = self.url(from)?;
         let there = here.join(to).map_err(|_| elsewhere())?;
         if there.origin() != here.origin() {
@@ -332,14 +345,15 @@ impl Client {
         }
         Ok(path::local(&self.shared.endpoint.root, there.as_str()))
     }
+}
 
-    /// The answer, unless it says that we are nobody.
-    fn admitted(&self, reply: Reply) -> Result<Reply, Error> {
-        if reply.status == StatusCode::UNAUTHORIZED {
-            return Err(Error::Unauthorized { address: self.shared.endpoint.address.clone() });
-        }
-        Ok(reply)
-    }
+/// How large the answer for this path may be. Registries are told by their paths, which have the
+/// word in them on all BMCs.
+fn largest(path: &str) -> usize {
+    const WORD: &[u8] = b"registr";
+    let is_registry =
+        path.as_bytes().windows(WORD.len()).any(|part| part.eq_ignore_ascii_case(WORD));
+    if is_registry { LARGEST_REGISTRY } else { LARGEST }
 }
 
 /// Whether this status sends this request on. What changes something is only sent on where the

@@ -24,8 +24,18 @@ pub(crate) fn same(one: &str, other: &str) -> bool {
 }
 
 /// The last part of a path: a resource's id in most services.
-pub(crate) fn last_segment(path: &str) -> &str {
+#[must_use]
+pub fn last_segment(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+}
+
+/// A URL as it may be shown to anybody: without the `user:password@` and the query it may have. A
+/// password somebody did not encode may hold anything, so all before the last `@` goes.
+pub(crate) fn shown(url: &str) -> String {
+    let (scheme, rest) = url.find("://").map_or(("", url), |end| url.split_at(end + 3));
+    let rest = rest.rsplit('@').next().unwrap_or_default();
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    format!("{scheme}{rest}")
 }
 
 #[cfg(test)]
@@ -47,6 +57,20 @@ mod tests {
             ("/x?next=http://evil/y", "/x?next=http://evil/y"),
         ] {
             assert_eq!(local("/redfish/v1/", link), path, "{link}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_of_a_url_is_no_secret() {
+        for (url, expected) in [
+            ("https://images/a.iso", "https://images/a.iso"),
+            ("https://me:hunter2@images/a.iso?token=1#x", "https://images/a.iso"),
+            ("https://me:hunter2@images", "https://images"),
+            ("https://me:h/u?n@t@images/a.iso", "https://images/a.iso"),
+            ("me:hunter2@images", "images"),
+            ("/redfish/v1/Systems?token=1", "/redfish/v1/Systems"),
+        ] {
+            assert_eq!(shown(url), expected);
         }
     }
 }

@@ -4,8 +4,7 @@
 //! BMCs have between 4 and 16 sessions for everybody, so a client holds one, makes it once however
 //! many requests want it, and gives it back when closed.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,6 +14,7 @@ use http::{Method, StatusCode};
 use serde_json::json;
 
 use crate::exchange::{Call, Reply};
+use crate::login::Ticket;
 use crate::refusal::Refusal;
 use crate::{Auth, Client, Error, Resource, path};
 
@@ -23,109 +23,112 @@ use crate::{Auth, Client, Error, Resource, path};
 const WRONG_CREDENTIALS: [&str; 3] =
     ["UnauthorizedLoginAttempt", "InvalidCredentials", "ResourceAtUriUnauthorized"];
 
-/// What is shown with each request.
-pub(crate) enum Ticket {
-    /// A session.
-    Session {
-        token: HeaderValue,
-        /// Where to log out.
-        location: Option<String>,
-    },
-    /// User name and password.
-    Basic {
-        header: HeaderValue,
-        /// Whether asking for a session again is pointless.
-        settled: bool,
-    },
-}
-
-/// The ticket of a client and all its clones.
-#[derive(Default)]
-pub(crate) struct Login {
-    ticket: RwLock<Option<Arc<Ticket>>>,
-    /// Held while logging in, so that it is done once.
-    door: tokio::sync::Mutex<()>,
-    /// This BMC answers 403 for what its user may not do, not for sessions that have ended.
-    means_forbidden: AtomicBool,
-}
-
-impl Login {
-    fn current(&self) -> Option<Arc<Ticket>> {
-        self.ticket.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, ticket: Option<Arc<Ticket>>) -> Option<Arc<Ticket>> {
-        let mut current = self.ticket.write().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut current, ticket)
-    }
-}
-
 impl Client {
     /// What to show with the next request; nothing if there is no user name.
     pub(crate) async fn ticket(&self) -> Result<Option<Arc<Ticket>>, Error> {
         if self.shared.endpoint.username.is_none() {
             return Ok(None);
         }
-        let login = &self.shared.login;
-        if let Some(ticket) = login.current() {
-            return Ok(Some(ticket));
+        match self.shared.login.current() {
+            Some(ticket) => Ok(Some(ticket)),
+            None => self.enter(None).await.map(Some),
         }
-        let _door = login.door.lock().await;
-        if let Some(ticket) = login.current() {
-            return Ok(Some(ticket));
-        }
-        let ticket = Arc::new(self.log_in().await?);
-        login.set(Some(Arc::clone(&ticket)));
-        Ok(Some(ticket))
     }
 
     /// A ticket in the place of one that was not accepted; `None` if no other can be had.
     pub(crate) async fn renewed(&self, stale: &Arc<Ticket>) -> Result<Option<Arc<Ticket>>, Error> {
-        let login = &self.shared.login;
-        let _door = login.door.lock().await;
-        if let Some(current) = login.current().filter(|current| !Arc::ptr_eq(current, stale)) {
-            return Ok(Some(current));
-        }
-        login.set(None);
-        // A session that was refused may live on, and there are few.
-        self.log_out(stale).await;
-        let ticket = Arc::new(self.log_in().await?);
-        login.set(Some(Arc::clone(&ticket)));
-        match *ticket {
-            Ticket::Session { .. } => Ok(Some(ticket)),
-            // A session that ended, on a BMC that gives no more of them.
-            Ticket::Basic { .. } if matches!(**stale, Ticket::Session { .. }) => Ok(Some(ticket)),
-            Ticket::Basic { .. } => Ok(None),
-        }
+        let ticket = self.enter(Some(Arc::clone(stale))).await?;
+        let is_other = match (&*ticket, &**stale) {
+            // The second of these is a session that ended, on a BMC that gives no more of them.
+            (Ticket::Session { .. }, _) | (Ticket::Basic { .. }, Ticket::Session { .. }) => true,
+            (Ticket::Basic { .. }, Ticket::Basic { .. }) => false,
+        };
+        Ok(is_other.then_some(ticket))
     }
 
     /// Whether the answer says that the ticket is worth nothing any more.
-    pub(crate) fn should_renew(&self, ticket: &Ticket, reply: &Reply) -> bool {
+    pub(crate) fn should_renew(&self, ticket: &Ticket, call: &Call<'_>, reply: &Reply) -> bool {
         match (ticket, reply.status) {
             (
                 Ticket::Session { .. } | Ticket::Basic { settled: false, .. },
                 StatusCode::UNAUTHORIZED,
             ) => true,
             (Ticket::Session { .. }, StatusCode::FORBIDDEN) => {
-                !self.shared.login.means_forbidden.load(Ordering::Relaxed)
+                !self.shared.login.is_forbidden(&call.line())
             }
             (Ticket::Session { .. } | Ticket::Basic { .. }, _) => false,
         }
     }
 
-    /// Learns from a 403 to a brand-new session that this BMC means it.
-    pub(crate) fn note_forbidden(&self, reply: &Reply) {
+    /// Learns from a 403 to a brand-new session that the BMC means it.
+    pub(crate) fn note_forbidden(&self, call: &Call<'_>, reply: &Reply) {
         if reply.status == StatusCode::FORBIDDEN {
-            self.shared.login.means_forbidden.store(true, Ordering::Relaxed);
+            self.shared.login.forbid(call.line());
         }
+    }
+
+    /// The answer, unless it says that we are nobody.
+    pub(crate) fn admitted(&self, ticket: Option<&Ticket>, reply: Reply) -> Result<Reply, Error> {
+        if reply.status != StatusCode::UNAUTHORIZED {
+            return Ok(reply);
+        }
+        // With a session the password was good a moment ago: it is only this that is not for us.
+        if let Some(Ticket::Basic { .. }) = ticket {
+            self.shared.login.reject();
+        }
+        Err(self.unauthorized())
+    }
+
+    /// Shows the BMC our user name and password at the next request even if it rejected them a
+    /// short while ago: somebody may have put it right there.
+    pub fn try_again(&self) {
+        self.shared.login.forget_rejection();
     }
 
     /// Logs out, as well as it can be done: a BMC that does not answer forgets the session itself
     /// in time. The client can go on being used, and logs in again if it is.
     pub async fn close(&self) {
+        let _door = self.shared.login.door.lock().await;
         if let Some(ticket) = self.shared.login.set(None) {
             self.log_out(&ticket).await;
         }
+    }
+
+    /// A ticket other than `stale`: the one somebody has got meanwhile, or a new one.
+    ///
+    /// It is got in a task of its own, which goes on if the caller gives up: a session that is
+    /// being opened then is the client's, and not one that nobody knows of.
+    async fn enter(&self, stale: Option<Arc<Ticket>>) -> Result<Arc<Ticket>, Error> {
+        let client = self.clone();
+        let entering = tokio::spawn(async move {
+            let login = &client.shared.login;
+            let _door = login.door.lock().await;
+            let is_stale =
+                |ticket: &Arc<Ticket>| stale.as_ref().is_some_and(|old| Arc::ptr_eq(old, ticket));
+            if let Some(current) = login.current().filter(|current| !is_stale(current)) {
+                return Ok(current);
+            }
+            login.set(None);
+            if let Some(stale) = &stale {
+                // A session that was refused may live on, and there are few.
+                client.log_out(stale).await;
+            }
+            if login.is_rejected(client.patience.after_rejection) {
+                return Err(client.unauthorized());
+            }
+            let entered = client.log_in().await;
+            match &entered {
+                Ok(Ticket::Session { .. }) => login.forget_rejection(),
+                Err(Error::Unauthorized { .. }) => login.reject(),
+                // Of user name and password it is not known yet; other errors say nothing of them.
+                Ok(Ticket::Basic { .. }) | Err(_) => {}
+            }
+            let ticket = Arc::new(entered?);
+            login.set(Some(Arc::clone(&ticket)));
+            Ok(ticket)
+        });
+        let gone = |_| Err(Error::Closed { address: self.shared.endpoint.address.clone() });
+        entering.await.unwrap_or_else(gone)
     }
 
     async fn log_out(&self, ticket: &Ticket) {
@@ -137,12 +140,19 @@ impl Client {
     }
 
     async fn log_in(&self) -> Result<Ticket, Error> {
-        let address = || self.shared.endpoint.address.clone();
         match self.shared.endpoint.auth {
             Auth::Basic => Ok(self.basic(true)),
             Auth::Session => {
                 let door = self.door().await?;
-                self.open_session(&door.path).await?.map_err(|none| none.into_error(address()))
+                self.open_session(&door.path).await?.map_err(|none| match none {
+                    NoSession::Rejected | NoSession::Unknown => self.unauthorized(),
+                    NoSession::Refused(status, refusal) => self.no_session(format!(
+                        "it answers {}: {}",
+                        status.as_u16(),
+                        refusal.message
+                    )),
+                    NoSession::NoToken => self.no_session("it answers without a token".to_owned()),
+                })
             }
             Auth::Auto => {
                 let door = self.door().await?;
@@ -151,14 +161,21 @@ impl Client {
                 }
                 match self.open_session(&door.path).await? {
                     Ok(session) => Ok(session),
+                    Err(NoSession::Rejected) => Err(self.unauthorized()),
                     // Where sessions are made is certain, so it is us who are wrong.
-                    Err(NoSession::Unknown) if door.said == Said::Where => {
-                        Err(Error::Unauthorized { address: address() })
-                    }
+                    Err(NoSession::Unknown) if door.said == Said::Where => Err(self.unauthorized()),
                     Err(none) => Ok(self.basic(none.is_final())),
                 }
             }
         }
+    }
+
+    fn unauthorized(&self) -> Error {
+        Error::Unauthorized { address: self.shared.endpoint.address.clone() }
+    }
+
+    fn no_session(&self, why: String) -> Error {
+        Error::NoSession { address: self.shared.endpoint.address.clone(), why }
     }
 
     fn basic(&self, settled: bool) -> Ticket {
@@ -189,7 +206,11 @@ impl Client {
         }
         if !reply.status.is_success() {
             let refusal = Refusal::read(&reply.body, &secrets);
-            return Ok(Err(NoSession::Refused(reply.status, refusal)));
+            return Ok(Err(if names_wrong_credentials(&refusal) {
+                NoSession::Rejected
+            } else {
+                NoSession::Refused(reply.status, refusal)
+            }));
         }
         let Some(token) = reply.token() else { return Ok(Err(NoSession::NoToken)) };
         let named = crate::body::parse(&reply.body).ok();
@@ -245,6 +266,8 @@ enum Said {
 
 /// Why there is no session.
 enum NoSession {
+    /// It knows that the user name or the password is wrong.
+    Rejected,
     /// It does not know us, or wants to know us before it says so.
     Unknown,
     Refused(StatusCode, Refusal),
@@ -262,22 +285,8 @@ impl NoSession {
                     | StatusCode::METHOD_NOT_ALLOWED
                     | StatusCode::NOT_IMPLEMENTED
             ),
-            Self::Unknown | Self::NoToken => true,
+            Self::Rejected | Self::Unknown | Self::NoToken => true,
         }
-    }
-
-    fn into_error(self, address: String) -> Error {
-        let why = match self {
-            Self::Unknown => return Error::Unauthorized { address },
-            Self::Refused(_, refusal) if names_wrong_credentials(&refusal) => {
-                return Error::Unauthorized { address };
-            }
-            Self::Refused(status, refusal) => {
-                format!("it answers {}: {}", status.as_u16(), refusal.message)
-            }
-            Self::NoToken => "it answers without a token".to_owned(),
-        };
-        Error::NoSession { address, why }
     }
 }
 

@@ -13,6 +13,8 @@ use crate::{Client, Error, body, path};
 pub struct Task {
     /// Whether it goes on.
     pub state: TaskState,
+    /// What the BMC calls that, such as `Pending`.
+    pub word: Option<String>,
     /// How much of it is done.
     pub percent: Option<u8>,
     /// What the BMC says about it, without repetitions.
@@ -85,12 +87,13 @@ impl Task {
             None if status == StatusCode::ACCEPTED => TaskState::Running,
             None => TaskState::Done,
         };
-        Self { state, percent: percent_in(&body), messages: texts_in(&body), gone: false }
+        let word = word.map(|word| shortened(word.to_owned()));
+        Self { state, word, percent: percent_in(&body), messages: texts_in(&body), gone: false }
     }
 }
 
 fn ended(state: TaskState) -> Task {
-    Task { state, percent: None, messages: Vec::new(), gone: false }
+    Task { state, word: None, percent: None, messages: Vec::new(), gone: false }
 }
 
 fn state_of(word: &str, health: Option<&str>) -> TaskState {

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whom to trust in TLS, and what TLS errors mean in words.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
-use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore,
-    SignatureScheme, SupportedProtocolVersion,
+    AlertDescription, CertificateError, ClientConfig, RootCertStore, SupportedProtocolVersion,
 };
 
+use crate::verify::{AcceptAny, AcceptTrusted};
 use crate::{Error, MinTls, Trust};
 
 /// How many BMCs' TLS sessions are remembered, so that coming back costs them no key exchange
@@ -24,29 +25,33 @@ const REMEMBERED_SESSIONS: usize = 1024;
 const ADVICE: &str = "set redfish_verify_ca to a file with the CA certificate that signed it, or \
                       to false to accept any certificate";
 
+/// What to do about a certificate that is not what a server's should be.
+const OWN: &str = "give the BMC another one, set redfish_verify_ca to a file with this very \
+                   certificate, or to false to accept any certificate";
+
 /// TLS with ring, the given trust and the given oldest version. Speaks HTTP/1.1 only.
 pub(crate) fn config(trust: &Trust, min_tls: MinTls) -> Result<ClientConfig, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions(min_tls))
         .expect("ring has suites for every version we name");
-    let mut config = match trust {
-        Trust::System => builder.with_root_certificates(system_roots()?),
-        Trust::File(path) => builder.with_root_certificates(roots_in(path)?),
-        Trust::Nobody => {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny { provider }))
-        }
-    }
-    .with_no_client_auth();
+    let verifier: Arc<dyn ServerCertVerifier> = match trust {
+        Trust::System => Arc::new(accept_trusted(system_certificates()?, provider)?),
+        Trust::File(path) => Arc::new(accept_trusted(certificates_in(path)?, provider)?),
+        Trust::Nobody => Arc::new(AcceptAny { provider }),
+    };
+    let mut config =
+        builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.resumption = Resumption::in_memory_sessions(REMEMBERED_SESSIONS);
     Ok(config)
 }
 
-/// What a TLS error means and what to do about it.
-#[expect(clippy::wildcard_enum_match_arm, reason = "what rustls may yet add speaks for itself")]
+/// What a TLS error means and what to do about it. Nothing of how rustls writes it: that is for us.
+#[expect(clippy::wildcard_enum_match_arm, reason = "what rustls may yet add says no more")]
 pub(crate) fn words(error: &rustls::Error) -> String {
     use rustls::Error as Tls;
+    tracing::debug!(%error, "TLS with a BMC failed");
     match error {
         Tls::InvalidCertificate(problem) => certificate_words(problem),
         Tls::InvalidMessage(_) => "something other than TLS is spoken at that port; is it one for \
@@ -56,15 +61,19 @@ pub(crate) fn words(error: &rustls::Error) -> String {
         Tls::AlertReceived(
             AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure,
         )
-        | Tls::PeerIncompatible(_) => format!(
+        | Tls::PeerIncompatible(_) => {
             "it and we know no version or cipher of TLS in common (we speak 1.2 and 1.3, unless \
-             redfish_tls_minimum_version says otherwise): {error}"
-        ),
-        other => format!("the TLS handshake failed: {other}"),
+             redfish_tls_minimum_version says otherwise)"
+                .to_owned()
+        }
+        Tls::AlertReceived(alert) => {
+            format!("it broke the TLS handshake off (alert {})", u8::from(*alert))
+        }
+        _ => "the TLS handshake failed: what it says is not as it should be".to_owned(),
     }
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "what rustls may yet add speaks for itself")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "what rustls may yet add says no more")]
 fn certificate_words(problem: &CertificateError) -> String {
     use CertificateError as Bad;
     match problem {
@@ -95,7 +104,20 @@ fn certificate_words(problem: &CertificateError) -> String {
         Bad::BadSignature => {
             format!("its certificate is not signed by the CA it names; {ADVICE}")
         }
-        other => format!("its certificate cannot be accepted ({other}); {ADVICE}"),
+        Bad::BadEncoding => {
+            "its certificate cannot be read; give the BMC a new one, or set redfish_verify_ca to \
+             false to accept any certificate"
+                .to_owned()
+        }
+        Bad::InvalidPurpose | Bad::InvalidPurposeContext { .. } => {
+            format!("its certificate is not meant for servers; {OWN}")
+        }
+        Bad::UnsupportedSignatureAlgorithmContext { .. }
+        | Bad::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            format!("its certificate is signed in a way that is not trusted any more; {OWN}")
+        }
+        // What remains are certificates of an authority shown as a server's, and rarer faults.
+        _ => format!("its certificate is not one that a server may show; {OWN}"),
     }
 }
 
@@ -113,88 +135,49 @@ fn versions(min_tls: MinTls) -> &'static [&'static SupportedProtocolVersion] {
     }
 }
 
-fn system_roots() -> Result<RootCertStore, Error> {
-    let found = rustls_native_certs::load_native_certs();
+/// Trusted certificates, and where they are from.
+type Certificates<'a> = (&'a Path, Vec<CertificateDer<'static>>);
+
+/// Certificates that cannot be used are passed over as long as one can.
+fn accept_trusted(
+    (path, given): Certificates<'_>,
+    provider: Arc<CryptoProvider>,
+) -> Result<AcceptTrusted, Error> {
+    let bad = |why: &str| Error::BadTrust { path: path.to_owned(), why: why.to_owned() };
     let mut roots = RootCertStore::empty();
-    let (added, _) = roots.add_parsable_certificates(found.certs);
-    if added > 0 {
-        return Ok(roots);
+    roots.add_parsable_certificates(given.iter().cloned());
+    if roots.is_empty() {
+        return Err(bad("there is no certificate in PEM form in it"));
+    }
+    let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    let signed = signed.map_err(|_| bad("nothing can be checked with them"))?;
+    Ok(AcceptTrusted { signed, given })
+}
+
+fn system_certificates() -> Result<Certificates<'static>, Error> {
+    let path = Path::new("/etc/ssl/certs");
+    let found = rustls_native_certs::load_native_certs();
+    if !found.certs.is_empty() {
+        return Ok((path, found.certs));
     }
     let why = found.errors.first().map_or_else(
         || "this machine has no CA certificates (is ca-certificates installed?)".to_owned(),
         ToString::to_string,
     );
-    Err(Error::BadTrust { path: PathBuf::from("/etc/ssl/certs"), why })
+    Err(Error::BadTrust { path: path.to_owned(), why })
 }
 
-/// The certificates in a PEM file, or in the PEM files of a directory. Certificates that cannot be
-/// used are passed over as long as one can.
-fn roots_in(path: &Path) -> Result<RootCertStore, Error> {
-    let bad = |why: String| Error::BadTrust { path: path.to_owned(), why };
-    let unreadable = |error: std::io::Error| bad(error.to_string());
-    let mut roots = RootCertStore::empty();
-    let files = if std::fs::metadata(path).map_err(unreadable)?.is_dir() {
-        let entries = std::fs::read_dir(path).map_err(unreadable)?;
-        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_file()).collect()
+/// The certificates in a PEM file, or in the PEM files of a directory.
+fn certificates_in(path: &Path) -> Result<Certificates<'_>, Error> {
+    let bad = |error: io::Error| Error::BadTrust { path: path.to_owned(), why: error.to_string() };
+    let mut pems = Vec::new();
+    if std::fs::metadata(path).map_err(bad)?.is_dir() {
+        let entries = std::fs::read_dir(path).map_err(bad)?;
+        let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        pems.extend(files.filter_map(|file| std::fs::read(file).ok()));
     } else {
-        vec![path.to_owned()]
-    };
-    for file in files {
-        let Ok(pem) = std::fs::read(&file) else {
-            if file == path {
-                return Err(bad("it cannot be read".to_owned()));
-            }
-            continue;
-        };
-        let certificates = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok);
-        roots.add_parsable_certificates(certificates);
+        pems.push(std::fs::read(path).map_err(bad)?);
     }
-    if roots.is_empty() {
-        return Err(bad("there is no certificate in PEM form in it".to_owned()));
-    }
-    Ok(roots)
-}
-
-/// Accepts every certificate and every key, also those rustls cannot work with: old BMCs show
-/// 1024-bit RSA keys and certificates nothing else parses. Whoever trusts nobody has asked for it.
-#[derive(Debug)]
-struct AcceptAny {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for AcceptAny {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let mut schemes = self.provider.signature_verification_algorithms.supported_schemes();
-        schemes.extend([SignatureScheme::RSA_PKCS1_SHA1, SignatureScheme::ECDSA_SHA1_Legacy]);
-        schemes
-    }
+    let certificates = pems.iter().flat_map(|pem| CertificateDer::pem_slice_iter(pem));
+    Ok((path, certificates.filter_map(Result::ok).collect()))
 }

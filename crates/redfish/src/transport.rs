@@ -27,10 +27,17 @@ enum Kind {
     Secure { connect: Duration, trust: Trust, min_tls: MinTls },
 }
 
-/// A client, and the age of the CA file it was made from.
+/// A client, and the state of the CA file it was made from.
 struct Made {
     client: reqwest::Client,
-    changed: Option<SystemTime>,
+    state: Option<FileState>,
+}
+
+/// What changes when a file does; of a folder, when files come to it or go from it.
+#[derive(PartialEq, Eq)]
+struct FileState {
+    changed: SystemTime,
+    length: u64,
 }
 
 static CLIENTS: LazyLock<Mutex<HashMap<Kind, Made>>> = LazyLock::new(Mutex::default);
@@ -40,19 +47,19 @@ static CLIENTS: LazyLock<Mutex<HashMap<Kind, Made>>> = LazyLock::new(Mutex::defa
 pub(crate) fn client(endpoint: &Endpoint, timeouts: &Timeouts) -> Result<reqwest::Client, Error> {
     let connect = timeouts.connect;
     let plain = endpoint.address.starts_with("http://");
-    let (kind, changed) = if plain {
+    let (kind, state) = if plain {
         (Kind::Plain { connect }, None)
     } else {
         let (trust, min_tls) = (endpoint.trust.clone(), endpoint.min_tls);
-        let changed = match &trust {
-            Trust::File(path) => Some(changed_at(path)?),
+        let state = match &trust {
+            Trust::File(path) => Some(state_of(path)?),
             Trust::System | Trust::Nobody => None,
         };
-        (Kind::Secure { connect, trust, min_tls }, changed)
+        (Kind::Secure { connect, trust, min_tls }, state)
     };
     // The map is whole at every instant: a panic elsewhere cannot have left it half changed.
     let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(made) = clients.get(&kind).filter(|made| made.changed == changed) {
+    if let Some(made) = clients.get(&kind).filter(|made| made.state == state) {
         return Ok(made.client.clone());
     }
     let tls = match &kind {
@@ -64,7 +71,7 @@ pub(crate) fn client(endpoint: &Endpoint, timeouts: &Timeouts) -> Result<reqwest
         address: endpoint.address.clone(),
         why: format!("no HTTP client can be made for it: {error}"),
     })?;
-    clients.insert(kind, Made { client: client.clone(), changed });
+    clients.insert(kind, Made { client: client.clone(), state });
     Ok(client)
 }
 
@@ -133,10 +140,15 @@ fn build(tls: rustls::ClientConfig, connect: Duration) -> reqwest::Result<reqwes
         .build()
 }
 
-fn changed_at(path: &Path) -> Result<SystemTime, Error> {
-    std::fs::metadata(path)
-        .and_then(|metadata| metadata.modified())
-        .map_err(|error| Error::BadTrust { path: path.to_owned(), why: error.to_string() })
+fn state_of(path: &Path) -> Result<FileState, Error> {
+    let read = || {
+        let metadata = std::fs::metadata(path)?;
+        Ok(FileState { changed: metadata.modified()?, length: metadata.len() })
+    };
+    read().map_err(|error: io::Error| Error::BadTrust {
+        path: path.to_owned(),
+        why: error.to_string(),
+    })
 }
 
 fn connect_words(error: &reqwest::Error) -> String {

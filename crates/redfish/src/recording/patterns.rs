@@ -21,10 +21,16 @@ const PUBLIC_HOSTS: [&str; 12] = [
     "opencompute.org",
 ];
 
+/// The kinds of things in a directory's names, in lower case.
+const DIRECTORY_KINDS: [&str; 9] = ["cn", "ou", "o", "dc", "uid", "c", "l", "st", "email"];
+
 /// Everything in `text` that looks identifying, with what it is. Numbers with dots are not looked
 /// at in a text that is a version.
 pub(super) fn find(text: &str, is_version: bool, mut found: impl FnMut(Kind, &str)) {
     urls(text, &mut found);
+    if is_distinguished_name(text) {
+        found(Kind::User, text);
+    }
     for word in text.split(|char: char| !is_address_char(char)) {
         let word = word.trim_matches(['.', ':', '-', '_', '@', '%']);
         if let Some(kind) = of_word(word, is_version) {
@@ -119,6 +125,18 @@ fn is_mail(word: &str) -> bool {
     })
 }
 
+/// Whether the text is the name of something in a directory: `CN=Admins,OU=IT,DC=corp,DC=example`.
+fn is_distinguished_name(text: &str) -> bool {
+    let mut parts = text.split(',').peekable();
+    let is_part = |part: &str| {
+        part.split_once('=').is_some_and(|(kind, name)| {
+            let kind = kind.trim().to_ascii_lowercase();
+            DIRECTORY_KINDS.contains(&kind.as_str()) && !name.trim().is_empty()
+        })
+    };
+    parts.next().is_some_and(is_part) && parts.peek().is_some() && parts.all(is_part)
+}
+
 /// Whether the address is anybody's in particular: not a mask, not "any", not the machine itself.
 fn identifies4(ip: Ipv4Addr) -> bool {
     !ip.is_unspecified() && !ip.is_loopback() && ip.octets()[0] != 255 && ip.octets()[0] != 0
@@ -160,6 +178,9 @@ mod tests {
             ("2026-11-15T12:30:45Z", ""),
             ("50:01:43:80:12:34:56:78", "Wwn 50:01:43:80:12:34:56:78"),
             ("mail jane@corp.example now", "User jane@corp.example"),
+            ("CN=Admins, OU=IT,DC=corp", "User CN=Admins, OU=IT,DC=corp"),
+            ("Boot=UEFI,Mode=Fast", ""),
+            ("cn=one", ""),
             ("Members@odata.count", ""),
             ("http://redfish.dmtf.org/schemas/v1/x", ""),
             (

@@ -307,6 +307,65 @@ mod tests {
         );
     }
 
+    #[test]
+    fn what_dell_like_attributes_tell_of_the_owner_goes() {
+        let cleaned = clean(json!({
+            "ProcessorId": {"ProtectedIdentificationNumber": "0xB0E1C8D5A2F43710"},
+            "EntitlementId": "FD00000021345678",
+            "Attributes": {
+                "ActiveDirectory.1.DomainController1": "dc-emea",
+                "ActiveDirectory.1.Enable": "Enabled",
+                "ADGroup.1.Name": "bmc-admins",
+                "EmailAlert.1.Address": "oncall@corp.example",
+                "LDAP.1.BaseDN": "dc=corp,dc=example",
+                "LDAP.1.BindDN": "cn=reader,dc=corp,dc=example",
+                "LDAP.1.Port": 636,
+                "LDAP.1.SearchFilter": "(memberOf=bmc-admins)",
+                "LDAP.1.Server": "directory",
+                "LDAPRoleGroup.1.DN": "cn=ops,dc=corp,dc=example",
+                "NTPConfigGroup.1.NTP1": "clock-one",
+                "NTPConfigGroup.1.NTPEnable": "Enabled",
+                "RemoteHosts.1.SMTPServerIPAddress": "mailhub",
+                "ServerBoot.1.FirstBootDevice": "Normal",
+                "SysLog.1.Server1": "loghub",
+                "SysLog.1.Port": 514,
+                "UserDomain.1.Name": "corp.example",
+                "SecureDefaultPassword.1.IPMIKey": "00c0ffee",
+            },
+            "Description": "mails by mailhub, logs to loghub; cn=ops,dc=corp,dc=example",
+            "Owner": "OU=Machines,DC=corp,DC=example",
+        }));
+        assert_eq!(
+            cleaned,
+            json!({
+                "ProcessorId": {"ProtectedIdentificationNumber": "SERIAL0002"},
+                "EntitlementId": "SERIAL0001",
+                "Attributes": {
+                    "ActiveDirectory.1.DomainController1": "host-1.example",
+                    "ActiveDirectory.1.Enable": "Enabled",
+                    "ADGroup.1.Name": "user-1",
+                    "EmailAlert.1.Address": "user-2",
+                    "LDAP.1.BaseDN": "user-3",
+                    "LDAP.1.BindDN": "user-4",
+                    "LDAP.1.Port": 636,
+                    "LDAP.1.SearchFilter": "user-5",
+                    "LDAP.1.Server": "host-2.example",
+                    "LDAPRoleGroup.1.DN": "user-6",
+                    "NTPConfigGroup.1.NTP1": "host-3.example",
+                    "NTPConfigGroup.1.NTPEnable": "Enabled",
+                    "RemoteHosts.1.SMTPServerIPAddress": "host-4.example",
+                    "ServerBoot.1.FirstBootDevice": "Normal",
+                    "SysLog.1.Server1": "host-5.example",
+                    "SysLog.1.Port": 514,
+                    "UserDomain.1.Name": "host-6.example",
+                    "SecureDefaultPassword.1.IPMIKey": "removed",
+                },
+                "Description": "mails by host-4.example, logs to host-5.example; user-6",
+                "Owner": "user-7",
+            })
+        );
+    }
+
     /// A secret, and the key it stands under.
     fn secret() -> impl Strategy<Value = (&'static str, String)> {
         let keys = |keys: &'static [&'static str]| proptest::sample::select(keys);

@@ -131,7 +131,11 @@ impl Bmc {
 }
 
 pub(crate) fn client(endpoint: Endpoint) -> Client {
-    let none = Patience { pauses: [Duration::ZERO; 2], longest: Duration::ZERO };
+    let none = Patience {
+        pauses: [Duration::ZERO; 2],
+        longest: Duration::ZERO,
+        after_rejection: Duration::ZERO,
+    };
     Client::new(endpoint, Timeouts::default(), Arc::new(Semaphore::new(1))).unwrap().patient(none)
 }
 

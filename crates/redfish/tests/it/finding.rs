@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finding members, systems, managers and chassis.
 
-use redfish::Error;
+use redfish::{Error, Resource};
 use serde_json::{Value, json};
 
 use crate::bmc::{Bmc, Say};
@@ -93,6 +93,15 @@ async fn pages_are_followed_and_end() {
             &json!({"Members": links(&["/c/1"]), "Members@odata.nextLink": "/c?$skip=1"}),
         ),
         "/c?$skip=1" => Say::json(200, &json!({"Members": links(&["/c/2"])})),
+        "/crowd" => {
+            let paths: Vec<String> = (0..1001).map(|number| format!("/crowd/{number}")).collect();
+            let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+            Say::json(200, &json!({"Members": links(&paths)}))
+        }
+        path if path.starts_with("/long") => {
+            let next = format!("{path}1");
+            Say::json(200, &json!({"Members": links(&["/x"]), "@odata.nextLink": next}))
+        }
         "/round" => Say::json(200, &json!({"Members": [], "@odata.nextLink": "/round"})),
         _ => Say::json(200, &json!({})),
     })
@@ -100,6 +109,15 @@ async fn pages_are_followed_and_end() {
     let client = bmc.client();
     assert_eq!(client.members("/c").await.unwrap(), ["/c/1", "/c/2"]);
     assert_eq!(client.collect("/c").await.unwrap().len(), 2);
-    let error = client.members("/round").await.unwrap_err();
+    for endless in ["/round", "/crowd", "/long"] {
+        let error = client.members(endless).await.unwrap_err();
+        assert!(matches!(error, Error::Endless { limit: 1000, .. }), "{endless}: {error}");
+    }
+    bmc.asked();
+    let many = vec![json!({"@odata.id": "/x"}); 1001];
+    let system =
+        Resource { path: "/s".to_owned(), etag: None, body: json!({"Links": {"ManagedBy": many}}) };
+    let error = client.managers(&system).await.unwrap_err();
     assert!(matches!(error, Error::Endless { .. }), "{error}");
+    assert!(bmc.asked().is_empty(), "nothing was asked for what is too much");
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Logging in, staying in, logging out.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use redfish::{Auth, Endpoint, Error};
+use redfish::{Auth, Endpoint, Error, Patience};
 use serde_json::json;
 
 use crate::bmc::{Asked, Bmc, Say, client};
@@ -135,6 +135,35 @@ async fn where_the_root_tells_of_no_sessions_none_is_asked_for() {
 }
 
 #[tokio::test]
+async fn a_session_that_ended_with_403_is_made_anew_whatever_is_forbidden() {
+    // As some BMCs do: 403 to sessions that have ended, and to what the user may not do.
+    let valid = Arc::new(AtomicUsize::new(0));
+    let current = Arc::clone(&valid);
+    let bmc = Bmc::start(move |asked| {
+        let token = format!("token-{}", current.load(Ordering::SeqCst));
+        match asked.path.as_str() {
+            "/redfish/v1/" => {
+                Say::json(200, &json!({"Links": {"Sessions": {"@odata.id": "/Sessions"}}}))
+            }
+            "/Sessions" => Say::nothing(201).with("x-auth-token", &token),
+            "/mine" if asked.header("x-auth-token") == Some(&token) => Say::json(200, &json!({})),
+            _ => Say::nothing(403),
+        }
+    })
+    .await;
+    let client = bmc.client_as("admin", "right");
+    for _ in 0..3 {
+        let error = client.get("/theirs").await.unwrap_err();
+        assert!(matches!(error, Error::Forbidden { .. }), "{error}");
+        client.get("/mine").await.unwrap();
+        valid.fetch_add(1, Ordering::SeqCst);
+        client.get("/mine").await.unwrap();
+    }
+    let logins = bmc.asked().iter().filter(|asked| asked.method == "POST").count();
+    assert_eq!(logins, 1 + 1 + 3, "at first, to be sure about /theirs, and for each that ended");
+}
+
+#[tokio::test]
 async fn forbidden_is_not_a_reason_to_log_in_for_ever() {
     let bmc = Bmc::start(|asked| match asked.method.as_str() {
         "POST" => Say::nothing(201).with("x-auth-token", "t"),
@@ -154,20 +183,120 @@ async fn forbidden_is_not_a_reason_to_log_in_for_ever() {
 }
 
 #[tokio::test]
-async fn ilo_says_400_to_a_wrong_password() {
-    let bmc = Bmc::start(|asked| match asked.method.as_str() {
-        "POST" => Say::json(
-            400,
-            &json!({"error": {"@Message.ExtendedInfo":
-                [{"MessageId": "iLO.2.14.UnauthorizedLoginAttempt"}]}}),
-        ),
+async fn a_wrong_password_is_tried_once_whatever_the_status_says() {
+    for status in [400, 403] {
+        let bmc = Bmc::start(move |asked| match asked.method.as_str() {
+            // As iLO says it.
+            "POST" => Say::json(
+                status,
+                &json!({"error": {"@Message.ExtendedInfo":
+                    [{"MessageId": "iLO.2.14.UnauthorizedLoginAttempt"}]}}),
+            ),
+            _ => Say::nothing(401),
+        })
+        .await;
+        for auth in [Auth::Auto, Auth::Session, Auth::Basic] {
+            let mut endpoint = Endpoint::parse(&bmc.address).unwrap().with_login("admin", "wrong");
+            endpoint.auth = auth;
+            let error = client(endpoint).get("/a").await.unwrap_err();
+            assert!(matches!(error, Error::Unauthorized { .. }), "{auth:?} {error}");
+            assert_eq!(attempts(&bmc), 1, "{auth:?} {status}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rejected_password_is_not_tried_again_for_a_while() {
+    for auth in [Auth::Auto, Auth::Session, Auth::Basic] {
+        let bmc = with_sessions(Arc::default()).await;
+        let mut endpoint = Endpoint::parse(&bmc.address).unwrap().with_login("admin", "wrong");
+        endpoint.auth = auth;
+        let impatient = client(endpoint);
+        let client = impatient.patient(Patience::default());
+        for _ in 0..3 {
+            let error = client.get("/a").await.unwrap_err();
+            assert!(matches!(error, Error::Unauthorized { .. }), "{auth:?} {error}");
+        }
+        assert_eq!(attempts(&bmc), 1, "{auth:?}: three calls, one attempt");
+
+        client.try_again();
+        client.get("/a").await.unwrap_err();
+        client.get("/a").await.unwrap_err();
+        assert_eq!(attempts(&bmc), 1, "{auth:?}: somebody wanted to know");
+
+        impatient.get("/a").await.unwrap_err();
+        assert_eq!(attempts(&bmc), 1, "{auth:?}: the while is over");
+    }
+}
+
+#[tokio::test]
+async fn a_password_that_was_put_right_lets_in_again() {
+    let is_right = Arc::new(AtomicBool::new(false));
+    let right = Arc::clone(&is_right);
+    let bmc = Bmc::start(move |asked| match asked.header("authorization") {
+        Some(_) if right.load(Ordering::SeqCst) => Say::json(200, &json!({})),
+        Some(_) | None => Say::nothing(401),
+    })
+    .await;
+    let mut endpoint = Endpoint::parse(&bmc.address).unwrap().with_login("admin", "wrong");
+    endpoint.auth = Auth::Basic;
+    let client = client(endpoint).patient(Patience::default());
+    client.get("/a").await.unwrap_err();
+    is_right.store(true, Ordering::SeqCst);
+    client.get("/a").await.unwrap_err();
+    client.try_again();
+    client.get("/a").await.unwrap();
+    client.get("/a").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_401_to_one_thing_does_not_lock_a_good_session_out() {
+    let bmc = Bmc::start(|asked| match asked.path.as_str() {
+        "/redfish/v1/" => {
+            Say::json(200, &json!({"Links": {"Sessions": {"@odata.id": "/Sessions"}}}))
+        }
+        "/Sessions" => Say::nothing(201).with("x-auth-token", "t"),
+        "/mine" => Say::json(200, &json!({})),
         _ => Say::nothing(401),
     })
     .await;
-    for auth in [Auth::Auto, Auth::Session, Auth::Basic] {
-        let mut endpoint = Endpoint::parse(&bmc.address).unwrap().with_login("admin", "wrong");
-        endpoint.auth = auth;
-        let error = client(endpoint).get("/a").await.unwrap_err();
-        assert!(matches!(error, Error::Unauthorized { .. }), "{auth:?} {error}");
-    }
+    let client = bmc.client_as("admin", "right").patient(Patience::default());
+    let error = client.get("/theirs").await.unwrap_err();
+    assert!(matches!(error, Error::Unauthorized { .. }), "{error}");
+    client.get("/mine").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_gives_up_leaves_no_session_behind() {
+    let (reached, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let (answer, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let bmc = Bmc::start(move |asked| match asked.path.as_str() {
+        "/redfish/v1/" => {
+            Say::json(200, &json!({"Links": {"Sessions": {"@odata.id": "/Sessions"}}}))
+        }
+        "/Sessions" => {
+            reached.send(()).unwrap();
+            tokio::task::block_in_place(|| wait.lock().unwrap().recv()).unwrap();
+            Say::nothing(201).with("x-auth-token", "t").with("location", "/Sessions/1")
+        }
+        _ => Say::json(200, &json!({})),
+    })
+    .await;
+    let client = bmc.client_as("admin", "right");
+    let caller = client.clone();
+    let calling = tokio::spawn(async move { caller.get("/a").await });
+    seen.recv().await.unwrap();
+    calling.abort();
+    assert!(calling.await.unwrap_err().is_cancelled());
+    answer.send(()).unwrap();
+    client.close().await;
+    let expected = ["GET /redfish/v1/", "POST /Sessions", "DELETE /Sessions/1"];
+    assert_eq!(bmc.lines(), expected);
+}
+
+/// How often the BMC was shown user name and password since the last time.
+fn attempts(bmc: &Bmc) -> usize {
+    let shows = |asked: &&Asked| asked.method == "POST" || asked.header("authorization").is_some();
+    bmc.asked().iter().filter(shows).count()
 }

@@ -74,6 +74,62 @@ async fn self_signed_certificates() {
 }
 
 #[tokio::test]
+async fn self_signed_certificates_marked_as_an_authority_s() {
+    let key = KeyPair::generate().unwrap();
+    let marked = |names: &[&str]| {
+        let mut params = params(names);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+    };
+    let past = |mut params: CertificateParams| {
+        params.not_before = rcgen::date_time_ymd(2001, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2002, 1, 1);
+        params
+    };
+    let expired = "its certificate has expired";
+    let not_ours = "its certificate is for bmc.example and not for 127.0.0.1";
+    for (what, params, expected) in [
+        ("as OpenSSL makes them", marked(&["127.0.0.1"]), "welcome"),
+        ("without any name", marked(&[]), "welcome"),
+        ("without any name or mark", params(&[]), "welcome"),
+        ("for another host", marked(&["bmc.example"]), not_ours),
+        ("of another time", past(marked(&["127.0.0.1"])), expired),
+        ("of another time, without any name", past(params(&[])), expired),
+    ] {
+        let own = params.self_signed(&key).unwrap();
+        let file = pem_file(&format!("{}{}", authority().pem(), own.pem()));
+        let bmc = Bmc::start_tls(acceptor(&own, &key, false)).await;
+        let said = said(trusting(&bmc, Trust::File(file.path().to_owned()))).await;
+        assert!(said.starts_with(expected), "{what}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn an_authority_s_certificate_from_elsewhere_is_told_about_in_words() {
+    let key = KeyPair::generate().unwrap();
+    let mut marked = params(&["127.0.0.1"]);
+    marked.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let marked = marked.self_signed(&key).unwrap();
+    let bmc = Bmc::start_tls(acceptor(&marked, &key, false)).await;
+    let file = pem_file(&authority().pem());
+    assert_eq!(
+        said(trusting(&bmc, Trust::File(file.path().to_owned()))).await,
+        "its certificate is not one that a server may show; give the BMC another one, set \
+         redfish_verify_ca to a file with this very certificate, or to false to accept any \
+         certificate"
+    );
+}
+
+#[tokio::test]
+async fn a_certificate_in_the_file_is_trusted_whoever_signed_it() {
+    let key = KeyPair::generate().unwrap();
+    let signed = params(&["127.0.0.1"]).signed_by(&key, &authority()).unwrap();
+    let bmc = Bmc::start_tls(acceptor(&signed, &key, false)).await;
+    let file = pem_file(&signed.pem());
+    assert_eq!(said(trusting(&bmc, Trust::File(file.path().to_owned()))).await, "welcome");
+}
+
+#[tokio::test]
 async fn certificates_of_a_ca_of_ones_own() {
     let authority = authority();
     let file = pem_file(&format!("some words\n{}", authority.pem()));
@@ -155,13 +211,14 @@ fn ca_files_that_are_none() {
     assert_eq!(
         made(PathBuf::from("/nowhere/ca.pem")).unwrap(),
         "the CA certificates in /nowhere/ca.pem cannot be used: No such file or directory (os \
-         error 2)"
+         error 2); check redfish_verify_ca"
     );
     let file = pem_file("no certificate");
     assert_eq!(
         made(file.path().to_owned()).unwrap(),
         format!(
-            "the CA certificates in {} cannot be used: there is no certificate in PEM form in it",
+            "the CA certificates in {} cannot be used: there is no certificate in PEM form in it; \
+             check redfish_verify_ca",
             file.path().display()
         )
     );
@@ -173,10 +230,14 @@ async fn a_ca_file_that_changed_is_read_again() {
     let own = params(&["127.0.0.1"]).self_signed(&key).unwrap();
     let bmc = Bmc::start_tls(acceptor(&own, &key, false)).await;
     let file = pem_file(&authority().pem());
-    let endpoint = trusting(&bmc, Trust::File(file.path().to_owned()));
-    assert_ne!(said(endpoint.clone()).await, "welcome");
+    let client = client(trusting(&bmc, Trust::File(file.path().to_owned())));
+    let error = client.get("/x").await.unwrap_err();
+    assert!(matches!(error, Error::Certificate { .. }), "{error}");
     std::fs::write(file.path(), own.pem()).unwrap();
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
     file.as_file().set_modified(later).unwrap();
-    assert_eq!(said(endpoint).await, "welcome");
+    client.get("/x").await.unwrap();
+    std::fs::remove_file(file.path()).unwrap();
+    let error = client.get("/x").await.unwrap_err();
+    assert!(matches!(error, Error::BadTrust { .. }), "{error}");
 }
