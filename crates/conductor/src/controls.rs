@@ -547,6 +547,10 @@ fn parse<W: std::str::FromStr + PartialEq + std::fmt::Display>(
     let supported: Vec<W> = supported.collect();
     match given.parse::<W>() {
         Ok(word) if supported.contains(&word) => Ok(word),
+        _ if supported.is_empty() => Err(Error::Invalid {
+            node: sight.node.label(),
+            why: format!("a {what} cannot be chosen for it"),
+        }),
         _ => {
             let names: Vec<String> = supported.iter().map(ToString::to_string).collect();
             Err(Error::Invalid {

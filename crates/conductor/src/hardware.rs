@@ -4,8 +4,8 @@
 use bmc_drivers::{Driver, Findings, NodeChanges, Target};
 use lifecycle::{Action, Outcome, ask_power};
 use node_model::{
-    BiosSetting, FirmwareComponent, Inventory, JsonObject, Node, NodeId, Port, PortId, PowerState,
-    PowerTarget, Timestamp,
+    Actor, BiosSetting, FirmwareComponent, Happening, Inventory, JournalEntry, JsonObject, Node,
+    NodeId, Port, PortId, PowerState, PowerTarget, Timestamp,
 };
 use serde_json::Value;
 use store::{NodeFilter, PortColumn, Query, Writer};
@@ -126,13 +126,27 @@ pub(crate) fn write_findings(
     tx: &mut Writer<'_>,
     node: &mut Node,
     found: &Option<Box<Findings>>,
+    hostname: &str,
 ) -> Result<(), store::Error> {
     let Some(found) = found else { return Ok(()) };
     write_changes(tx, node, &found.changes)?;
     let now = tx.now();
     for address in &found.ports {
-        if tx.find::<Port>(PortColumn::Address, address.as_str())?.is_none() {
-            tx.insert(&Port::new(PortId::random(), node.id, address.clone(), now))?;
+        match tx.find::<Port>(PortColumn::Address, address.as_str())? {
+            None => tx.insert(&Port::new(PortId::random(), node.id, address.clone(), now))?,
+            Some(port) if port.node_id == node.id => {}
+            Some(port) => {
+                let text = format!(
+                    "no port was made for {address}: it belongs to node {} already; is its BMC \
+                     enrolled twice?",
+                    port.node_id
+                );
+                tracing::warn!(node = %node.id, %text);
+                let (by, at) = ("inspection".to_owned(), now);
+                let what = Happening::Noted { by, text };
+                let actor = Actor::Conductor { hostname: hostname.to_owned() };
+                tx.append(JournalEntry { at, node_id: node.id, actor, what });
+            }
         }
     }
     if let Some(inventory) = &found.inventory {

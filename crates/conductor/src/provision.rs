@@ -3,7 +3,7 @@
 
 use bmc_drivers::{Driver, Target};
 use lifecycle::{
-    Ask, Explanation, Ramdisk, ask, ask_power, check_requested, explain, set_maintenance,
+    Ask, Explanation, Ramdisk, Reserved, ask, ask_power, check_requested, explain, set_maintenance,
 };
 use node_model::{
     Actor, DeployTemplate, Node, NodeId, PowerTarget, ProvisionState, Runbook, Step, StepFlow, Verb,
@@ -68,8 +68,33 @@ impl ProvisionRequest {
         }
     }
 
-    fn without_ramdisk(&self) -> bool {
-        self.disable_ramdisk || self.runbook.as_ref().is_some_and(|runbook| runbook.disable_ramdisk)
+    /// Whether the ramdisk is not booted: because the user says so, or because every step that was
+    /// asked for is done by the BMC.
+    fn without_ramdisk(&self, driver: &Driver) -> bool {
+        let said = self.disable_ramdisk
+            || self.runbook.as_ref().is_some_and(|runbook| runbook.disable_ramdisk);
+        said || self.needs_no_ramdisk(driver)
+    }
+
+    fn needs_no_ramdisk(&self, driver: &Driver) -> bool {
+        let flow = if self.verb == Verb::Clean {
+            StepFlow::Clean
+        } else if self.verb == Verb::Service {
+            StepFlow::Service
+        } else {
+            return false;
+        };
+        let (steps, offers) = (self.all_steps(), step_offers(driver, flow));
+        let by_bmc = |step: &Step| {
+            let power = Reserved::of(step).and_then(Reserved::power_target).is_some();
+            power
+                || offers.iter().any(|offer| {
+                    offer.step.interface == step.interface
+                        && offer.step.step == step.step
+                        && !offer.step.requires_ramdisk
+                })
+        };
+        !steps.is_empty() && steps.iter().all(by_bmc)
     }
 }
 
@@ -138,7 +163,7 @@ impl Conductor {
             verb: request.verb,
             steps: request.all_steps(),
             template_steps: templates,
-            disable_ramdisk: request.without_ramdisk(),
+            disable_ramdisk: request.without_ramdisk(&driver),
             actor: request.actor.clone(),
             work_id: Uuid::nil(),
         };
@@ -176,7 +201,8 @@ impl Conductor {
             | Verb::Unhold => return Ok(()),
         };
         let offers = step_offers(&driver, flow);
-        let ramdisk = if request.without_ramdisk() { Ramdisk::Disabled } else { Ramdisk::Booted };
+        let ramdisk =
+            if request.without_ramdisk(&driver) { Ramdisk::Disabled } else { Ramdisk::Booted };
         check_requested(flow, &request.all_steps(), Some(&offers), ramdisk, &self.rules)
             .map_err(|error| Error::Refused(lifecycle::Refusal::Steps(error)))?;
         Ok(())
@@ -298,6 +324,10 @@ fn write_ask(
     let mut node = get(tx, id)?;
     let now = tx.now();
     check_limits(conductor, tx, request.verb)?;
+    let driver = conductor
+        .registry
+        .compose(&node)
+        .map_err(|source| Error::Selection { node: node.label(), source })?;
     let asked = Ask {
         verb: request.verb,
         steps: request.all_steps(),
@@ -306,7 +336,7 @@ fn write_ask(
         } else {
             Vec::new()
         },
-        disable_ramdisk: request.without_ramdisk(),
+        disable_ramdisk: request.without_ramdisk(&driver),
         actor: request.actor.clone(),
         work_id: Uuid::new_v4(),
     };

@@ -127,7 +127,7 @@ async fn finish(
             let now = tx.now();
             let progress = progress(&node);
             write_changes(tx, &mut node, &done.changes)?;
-            hardware::write_findings(tx, &mut node, &done.found)?;
+            hardware::write_findings(tx, &mut node, &done.found, conductor.hostname())?;
             for child in &done.children {
                 write_child(tx, child.0, &child.1)?;
             }

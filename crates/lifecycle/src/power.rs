@@ -151,10 +151,13 @@ fn answered(
     if node.fault == Some(Fault::Power) {
         changed(node, Some(seen), "the BMC answers again", ledger);
         node.power_state = Some(seen);
+        // What else went wrong meanwhile, or before, stays.
+        if node.last_error == node.maintenance_reason {
+            node.last_error = None;
+        }
         node.maintenance = false;
         node.maintenance_reason = None;
         node.fault = None;
-        node.last_error = None;
         ledger.happened.push(Happening::Maintenance { on: false, reason: None, fault: None });
         return SyncVerdict::Recorded;
     }

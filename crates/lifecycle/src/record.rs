@@ -74,7 +74,7 @@ fn unanswered(
     let patience = settings.bmc_patience(somebody_waits);
     if let Some(next) = retry::again(retry.as_ref(), id, &failure.message, patience, now) {
         if says_so {
-            node.last_error = Some(format!("{} (tried again at {})", failure.message, next.at));
+            node.last_error = Some(format!("{} (next try at {})", failure.message, next.at));
         }
         *retry = Some(next);
         return None;
@@ -85,7 +85,7 @@ fn unanswered(
             "{} (given up after {} tries in {} s)",
             failure.message,
             retry.tries + 1,
-            patience.as_secs()
+            now.since(retry.since).as_secs()
         )),
     };
     Some(given_up)

@@ -50,7 +50,7 @@ fn manage_with_a_bmc_that_does_not_answer_at_first() {
         .answer("check power", unreachable("no route"))
         .answer("check power", unreachable("no route"));
     bench.ask(Verb::Manage, &[]);
-    assert!(bench.node.last_error.as_ref().unwrap().starts_with("no route (tried again at "));
+    assert!(bench.node.last_error.as_ref().unwrap().starts_with("no route (next try at "));
     check(
         bench.later(1).later(2),
         expect![[r#"
