@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use tokio::sync::{Mutex, Semaphore};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Duration, Instant, sleep};
 
-use crate::commands::Ask;
+use crate::commands::{Ask, GetDeviceId, Repetition};
 use crate::completion;
-use crate::endpoint::{Bridging, Endpoint, Timeouts};
+use crate::endpoint::{Endpoint, Timeouts};
 use crate::error::Error;
-use crate::link::{Failure, Link, Said, patience_with_kept};
+use crate::link::{Failure, Link, Said};
 use crate::sensors::SensorCache;
 use crate::session::Command;
 use crate::suite::CipherSuite;
@@ -38,6 +38,23 @@ struct Kept {
     used: Instant,
 }
 
+/// A command, and whether it may be sent again in another session.
+#[derive(Clone, Copy)]
+struct Order<'a> {
+    command: Command<'a>,
+    repetition: Repetition,
+}
+
+const ARE_YOU_THERE: Order<'static> = Order {
+    command: Command {
+        netfn: GetDeviceId::NETFN,
+        lun: 0,
+        command: GetDeviceId::COMMAND,
+        data: &[],
+    },
+    repetition: Repetition::Harmless,
+};
+
 impl Client {
     /// A client; nothing is sent yet.
     #[must_use]
@@ -60,14 +77,22 @@ impl Client {
 
     /// Asks something whose answer has a type.
     pub async fn ask<A: Ask>(&self, ask: &A) -> Result<A::Answer, Error> {
+        self.ask_within(ask, self.timeouts.total).await
+    }
+
+    /// Asks something for which there is less time than usual.
+    pub async fn ask_within<A: Ask>(&self, ask: &A, total: Duration) -> Result<A::Answer, Error> {
         let mut data = Vec::new();
         ask.emit(&mut data);
-        let answer = self.request(A::NETFN, ask.lun(), A::COMMAND, &data).await?;
+        let command = Command { netfn: A::NETFN, lun: ask.lun(), command: A::COMMAND, data: &data };
+        let total = total.min(self.timeouts.total);
+        let answer = self.carry_out(Order { command, repetition: ask.repetition() }, total).await?;
         Ok(A::parse(&answer)?)
     }
 
     /// Sends any command; the answer is what follows the completion code. Waits and asks again
-    /// where the BMC says that it is busy.
+    /// where the BMC says that it is busy. Since nobody knows what the command does, it is not sent
+    /// again where the BMC may have carried it out: then the outcome is [`Error::Uncertain`].
     pub async fn request(
         &self,
         netfn: u8,
@@ -75,22 +100,9 @@ impl Client {
         command: u8,
         data: &[u8],
     ) -> Result<Vec<u8>, Error> {
-        let mut kept = self.kept.lock().await;
-        let _turn = self.turns.acquire().await;
-        let deadline = Instant::now() + self.timeouts.total;
-        let mut pause = self.timeouts.first_retransmission;
-        let asked = Command { netfn, lun, command, data };
-        loop {
-            let (code, data) = self.exchange(&mut kept, asked, deadline).await?;
-            if code == completion::OK {
-                return Ok(data);
-            }
-            if !completion::is_passing(code) || Instant::now() + pause >= deadline {
-                return Err(Error::Completion { netfn, command, code });
-            }
-            sleep(pause).await;
-            pause = (pause * 2).min(self.timeouts.longest_wait);
-        }
+        let command = Command { netfn, lun, command, data };
+        let order = Order { command, repetition: Repetition::Harmful };
+        self.carry_out(order, self.timeouts.total).await
     }
 
     /// Ends the session, if there is one. The next request opens a new one.
@@ -108,60 +120,114 @@ impl Client {
         kept.is_none()
     }
 
+    async fn carry_out(&self, order: Order<'_>, total: Duration) -> Result<Vec<u8>, Error> {
+        let Order { command: Command { netfn, command, .. }, repetition } = order;
+        let mut kept = self.kept.lock().await;
+        let _turn = self.turns.acquire().await;
+        let deadline = Instant::now() + total;
+        let mut pause = self.timeouts.first_retransmission;
+        loop {
+            let (code, data) = self.exchange(&mut kept, order, deadline).await?;
+            if code == completion::OK {
+                return Ok(data);
+            }
+            let is_worth_it = completion::is_passing(code, repetition);
+            if !is_worth_it || Instant::now() + pause >= deadline {
+                return Err(Error::Completion { netfn, command, code });
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(self.timeouts.longest_wait);
+        }
+    }
+
     async fn exchange(
         &self,
         kept: &mut Option<Kept>,
-        command: Command<'_>,
+        order: Order<'_>,
         deadline: Instant,
     ) -> Result<(u8, Vec<u8>), Error> {
-        let bridging = self.endpoint.bridging.as_ref();
-        if let Some(old) = kept.take_if(|old| old.used.elapsed() >= self.timeouts.idle) {
-            drop(old);
+        // The BMC may have forgotten the session. What must not be sent in a second one is only
+        // sent in one that has just shown that it lives.
+        let first = match order.repetition {
+            Repetition::Harmless => order,
+            Repetition::Harmful => ARE_YOU_THERE,
+        };
+        if let Some(answer) = self.try_kept(kept, first, deadline).await
+            && order.repetition == Repetition::Harmless
+        {
+            return Ok(answer);
         }
-        if let Some(old) = kept {
-            let until = deadline.min(Instant::now() + patience_with_kept(&self.timeouts));
-            if let Ok(answer) = self.converse(old, command, bridging, until).await {
-                return Ok(answer);
+        let session = match kept {
+            Some(session) => session,
+            None => kept.insert(self.open(deadline).await?),
+        };
+        let started = Instant::now();
+        let failure = match self.converse(session, order, deadline).await {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => failure,
+        };
+        *kept = None;
+        let waited = started.elapsed();
+        Err(match (failure, order.repetition) {
+            (Failure::Refused(_), _) => Error::PrivilegeTooLow { wanted: self.endpoint.privilege },
+            (Failure::Silence { .. }, Repetition::Harmful) => {
+                Error::Uncertain { command: order.command.command, waited }
             }
-            // It has forgotten the session, or is gone. A new session will tell which.
+            (Failure::Silence { garbled: Some(source), .. }, Repetition::Harmless) => {
+                Error::Garbled { source }
+            }
+            (Failure::Silence { garbled: None, network }, Repetition::Harmless) => {
+                let address = format!("{}:{}", self.endpoint.address, self.endpoint.port);
+                Error::Unreachable { address, waited, source: network }
+            }
+        })
+    }
+
+    /// The answer in the session that was kept. None if there is no such session any more: the BMC
+    /// has forgotten it, or is gone, and a new one will tell which.
+    async fn try_kept(
+        &self,
+        kept: &mut Option<Kept>,
+        order: Order<'_>,
+        deadline: Instant,
+    ) -> Option<(u8, Vec<u8>)> {
+        if kept.as_ref()?.used.elapsed() >= self.timeouts.idle {
             *kept = None;
         }
+        // A BMC that is busy may keep one waiting for seconds, and a new session would not help.
+        let now = Instant::now();
+        let until = now + deadline.saturating_duration_since(now) / 2;
+        let answer = self.converse(kept.as_mut()?, order, until).await.ok();
+        if answer.is_none() {
+            *kept = None;
+        }
+        answer
+    }
+
+    async fn open(&self, deadline: Instant) -> Result<Kept, Error> {
         let (link, suite) =
             Link::open(&self.endpoint, &self.suites(), &self.timeouts, deadline).await?;
         self.suite.store(suite.number(), Ordering::Relaxed);
-        let fresh = kept.insert(Kept { link, used: Instant::now() });
-        let started = Instant::now();
-        match self.converse(fresh, command, bridging, deadline).await {
-            Ok(answer) => Ok(answer),
-            Err(failure) => {
-                *kept = None;
-                Err(match failure {
-                    Failure::Silence { garbled: Some(source), .. } => Error::Garbled { source },
-                    Failure::Silence { garbled: None, network } => Error::Unreachable {
-                        address: format!("{}:{}", self.endpoint.address, self.endpoint.port),
-                        waited: started.elapsed(),
-                        source: network,
-                    },
-                    Failure::Refused(_) => {
-                        Error::PrivilegeTooLow { wanted: self.endpoint.privilege }
-                    }
-                })
-            }
-        }
+        Ok(Kept { link, used: Instant::now() })
     }
 
     async fn converse(
         &self,
         kept: &mut Kept,
-        command: Command<'_>,
-        bridging: Option<&Bridging>,
+        order: Order<'_>,
         until: Instant,
     ) -> Result<(u8, Vec<u8>), Failure> {
         const NOT_OPEN: Failure = Failure::Silence { garbled: None, network: None };
-        if !kept.link.session.submit(command, bridging) {
+        if !kept.link.session.submit(order.command, self.endpoint.bridging.as_ref()) {
             return Err(NOT_OPEN);
         }
-        match kept.link.converse(&self.timeouts, until).await? {
+        // BMCs know a repetition for one by its number. Some do not, and those are more often slow
+        // than deaf.
+        let first_wait = match order.repetition {
+            Repetition::Harmless => self.timeouts.first_retransmission,
+            Repetition::Harmful => self.timeouts.longest_wait,
+        };
+        match kept.link.converse(&self.timeouts, first_wait, until).await? {
             Said::Opened => Err(NOT_OPEN),
             Said::Answer { completion, data } => {
                 kept.used = Instant::now();

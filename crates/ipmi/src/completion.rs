@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Completion codes in words.
 
+use crate::commands::Repetition;
 use crate::message::netfn;
 
 /// All went well.
@@ -32,10 +33,15 @@ pub const NOT_IN_THIS_STATE: u8 = 0xd5;
 /// No reason given.
 pub const UNSPECIFIED: u8 = 0xff;
 
-/// Whether the same request may succeed a moment later, without anybody doing anything.
+/// Whether to send the same request again a moment later: it may succeed then without anybody
+/// doing anything. What took too long may have been done all the same.
 #[must_use]
-pub const fn is_passing(code: u8) -> bool {
-    matches!(code, NODE_BUSY | TIMEOUT | OUT_OF_SPACE | INITIALIZING)
+pub const fn is_passing(code: u8, repetition: Repetition) -> bool {
+    match code {
+        NODE_BUSY | OUT_OF_SPACE | INITIALIZING => true,
+        TIMEOUT => matches!(repetition, Repetition::Harmless),
+        _ => false,
+    }
 }
 
 /// What `code` means as the answer to a command.

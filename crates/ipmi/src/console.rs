@@ -99,7 +99,7 @@ impl SolConsole {
                             }
                         }
                         Ok(Event::Answer { .. }) => unheard_since = None,
-                        Ok(Event::Ignored(_) | Event::Advanced | Event::Opened) | Err(_) => {}
+                        Ok(Event::Ignored(_) | Event::Offered | Event::Repeated | Event::Advanced | Event::Opened) | Err(_) => {}
                     }
                 }
                 typed = input.recv(), if self.line.room() >= LARGEST_INPUT => match typed {
@@ -149,7 +149,8 @@ impl SolConsole {
         ask.emit(&mut data);
         let (netfn, command) = (A::NETFN, A::COMMAND);
         self.link.session.submit(Command { netfn, lun: 0, command, data: &data }, None);
-        match self.link.converse(&self.timeouts, deadline).await {
+        let first_wait = self.timeouts.first_retransmission;
+        match self.link.converse(&self.timeouts, first_wait, deadline).await {
             Ok(Said::Answer { completion: completion::OK, data }) => Ok(A::parse(&data)?),
             Ok(Said::Answer { completion, .. }) => {
                 Err(Error::Completion { netfn, command, code: completion })

@@ -30,6 +30,11 @@ pub enum Error {
     /// There is no such user, or it is disabled.
     #[error("the BMC does not let this user in: it is unknown or disabled")]
     WrongUser,
+    /// The BMC answers until it is told the user's name. Some do that to users they do not know.
+    #[error(
+        "the BMC was silent whenever it was told the user name: most likely it has no such user"
+    )]
+    SilentToUser,
     /// The password is not what the BMC has.
     #[error("the password (or the user name) is wrong")]
     WrongPassword,
@@ -70,6 +75,18 @@ pub enum Error {
         /// The code.
         code: u8,
     },
+    /// Nothing came back to a command that must not be sent twice.
+    #[error(
+        "no answer within {} seconds to command 0x{command:02x}: it is not known whether it was \
+         carried out",
+        waited.as_secs_f32()
+    )]
+    Uncertain {
+        /// The command.
+        command: u8,
+        /// For how long an answer was waited for.
+        waited: Duration,
+    },
     /// Something came back and made no sense.
     #[error("the answer makes no sense")]
     Garbled {
@@ -87,12 +104,14 @@ impl Error {
             Self::Completion { code, .. } => Some(*code),
             Self::Unreachable { .. }
             | Self::WrongUser
+            | Self::SilentToUser
             | Self::WrongPassword
             | Self::WrongKg
             | Self::PrivilegeTooLow { .. }
             | Self::CipherSuite { .. }
             | Self::NoFreeSession
             | Self::Refused { .. }
+            | Self::Uncertain { .. }
             | Self::Garbled { .. } => None,
         }
     }

@@ -31,8 +31,8 @@ pub use commands::{
     ActivateSol, Ask, BootDevice, BootFlags, ChassisControl, ChassisStatus, Conversion,
     DeactivateSol, DeviceId, DisableBootTimeout, GetBootFlags, GetChassisStatus, GetDeviceId,
     GetRecord, GetRepositoryInfo, GetSensorReading, IdentifyChassis, NumberFormat, RecordChunk,
-    RepositoryInfo, ReserveRepository, ResetController, SensorReading, SensorRecord, SetBootFlags,
-    SolActivated, Unit,
+    Repetition, RepositoryInfo, ReserveRepository, ResetController, SensorReading, SensorRecord,
+    SetBootFlags, SolActivated, Unit,
 };
 pub use console::{SolConsole, SolInput};
 pub use endpoint::{Bridging, Credentials, CredentialsError, Endpoint, Hop, Privilege, Timeouts};

@@ -66,74 +66,81 @@ impl Link {
             source,
         };
         let mut confusions = 0;
-        let mut refused = Vec::new();
-        // A BMC may stay silent at a suite it does not know. So while there is more than one to try,
-        // each is given little time, and all are gone round again with more.
-        let mut patience = timeouts.first_retransmission * 3;
-        loop {
-            for suite in suites {
-                let socket = connect(endpoint, deadline)
-                    .await
-                    .map_err(|source| unreachable(Some(source)))?;
-                let mut link = Self::new(socket, endpoint, *suite);
-                let mut until = deadline;
-                if refused.len() + 1 < suites.len() {
-                    until = deadline.min(Instant::now() + patience);
-                }
-                match link.converse(timeouts, until).await {
-                    Ok(_) => return Ok((link, *suite)),
-                    Err(Failure::Silence { garbled, network }) => {
-                        if Instant::now() < deadline {
-                            continue;
-                        }
+        let mut named_in_vain = 0;
+        let mut left = suites.to_vec();
+        let mut attempt = 0;
+        while !left.is_empty() {
+            let suite = left[attempt % left.len()];
+            let socket =
+                connect(endpoint, deadline).await.map_err(|source| unreachable(Some(source)))?;
+            let mut link = Self::new(socket, endpoint, suite);
+            let rest = deadline.saturating_duration_since(Instant::now());
+            let mut patience = rest / 2;
+            // A BMC may stay silent at a suite it does not know. So while there is more than one to
+            // try, each is given little time, and all are gone round again with more.
+            if left.len() > 1 {
+                let round = u32::try_from(attempt / left.len()).unwrap_or(u32::MAX);
+                let factor = 2u32.saturating_pow(round).saturating_mul(7);
+                patience = timeouts.first_retransmission.saturating_mul(factor).min(rest);
+            } else if attempt > 0 {
+                patience = rest;
+            }
+            let until = Instant::now() + patience;
+            match link.converse(timeouts, timeouts.first_retransmission, until).await {
+                Ok(_) => return Ok((link, suite)),
+                Err(Failure::Silence { garbled, network }) => {
+                    attempt += 1;
+                    if link.session.is_offered() {
+                        left = vec![suite];
+                    }
+                    named_in_vain += u32::from(link.session.is_naming());
+                    if Instant::now() >= deadline {
                         return Err(match garbled {
+                            // Once may be chance: the BMC went away just then.
+                            _ if named_in_vain > 1 => Error::SilentToUser,
                             Some(source) => Error::Garbled { source },
                             None => unreachable(network),
                         });
                     }
-                    Err(Failure::Refused(refusal)) => {
-                        link.say_goodbye();
-                        match refusal {
-                            Refusal::Open(status) if is_about_the_suite(status) => {
-                                if !refused.contains(suite) {
-                                    refused.push(*suite);
-                                }
-                            }
-                            // A datagram sent twice makes some BMCs lose track: begin anew.
-                            Refusal::Confused(_) if confusions < 2 => confusions += 1,
-                            Refusal::Open(status)
-                            | Refusal::User(status)
-                            | Refusal::Confused(status) => {
-                                return Err(refusal_error(endpoint, status));
-                            }
-                            Refusal::Password => return Err(Error::WrongPassword),
-                            Refusal::Kg => return Err(Error::WrongKg),
-                            Refusal::Privilege => {
-                                return Err(Error::PrivilegeTooLow { wanted: endpoint.privilege });
-                            }
+                }
+                Err(Failure::Refused(refusal)) => {
+                    link.say_goodbye();
+                    match refusal {
+                        Refusal::Open(status) if is_about_the_suite(status) => {
+                            left.retain(|other| *other != suite);
+                        }
+                        // A datagram sent twice makes some BMCs lose track: begin anew.
+                        Refusal::Confused(_) if confusions < 2 => confusions += 1,
+                        // Once only: if it is the password after all, many tries lock the user out.
+                        Refusal::Mismatch if confusions == 0 => confusions += 1,
+                        Refusal::Open(status)
+                        | Refusal::User(status)
+                        | Refusal::Confused(status) => {
+                            return Err(refusal_error(endpoint, status));
+                        }
+                        Refusal::Password | Refusal::Mismatch => return Err(Error::WrongPassword),
+                        Refusal::Kg => return Err(Error::WrongKg),
+                        Refusal::Privilege => {
+                            return Err(Error::PrivilegeTooLow { wanted: endpoint.privilege });
                         }
                     }
                 }
             }
-            if refused.len() == suites.len() {
-                let tried: Vec<_> = suites.iter().map(ToString::to_string).collect();
-                return Err(Error::CipherSuite { tried: tried.join(", ") });
-            }
-            if Instant::now() >= deadline {
-                return Err(unreachable(None));
-            }
-            patience *= 2;
         }
+        let tried: Vec<_> = suites.iter().map(ToString::to_string).collect();
+        Err(Error::CipherSuite { tried: tried.join(", ") })
     }
 
-    /// Sends what the session has to say until something comes of it, or `deadline` comes.
+    /// Sends what the session has to say until something comes of it, or `deadline` comes. It is
+    /// sent again for the first time after `first_wait`.
     pub(crate) async fn converse(
         &mut self,
         timeouts: &Timeouts,
+        first_wait: Duration,
         deadline: Instant,
     ) -> Result<Said, Failure> {
         let mut datagram = vec![0; LONGEST_DATAGRAM];
-        let mut wait = timeouts.first_retransmission;
+        let mut wait = first_wait;
         let mut garbled = None;
         let mut network = None;
         loop {
@@ -141,11 +148,12 @@ impl Link {
                 network = self.socket.send(&self.out).await.err().or(network);
             }
             let again = deadline.min(Instant::now() + wait);
-            match self.listen(&mut datagram, again, &mut garbled).await {
+            let settling = timeouts.first_retransmission;
+            match self.listen(&mut datagram, again, settling, &mut garbled).await {
                 Ok(Some(said)) => return Ok(said),
                 // The opening went on: the next message has its own waits.
                 Ok(None) => {
-                    wait = timeouts.first_retransmission;
+                    wait = first_wait;
                     continue;
                 }
                 Err(ListenEnd::Refused(refusal)) => return Err(Failure::Refused(refusal)),
@@ -190,16 +198,20 @@ impl Link {
         Self { socket, session: Session::new(identity, random), out: Vec::new() }
     }
 
-    /// Listens until `until`. None if the session has something new to say.
+    /// Listens until `until`. None if the session has something new to say, as it has `settling`
+    /// after an offer.
     async fn listen(
         &mut self,
         datagram: &mut [u8],
-        until: Instant,
+        mut until: Instant,
+        settling: Duration,
         garbled: &mut Option<Malformed>,
     ) -> Result<Option<Said>, ListenEnd> {
+        let mut is_settling = false;
         loop {
             let received = timeout_at(until, self.socket.recv(datagram)).await;
             let length = match received {
+                Err(_) if is_settling => return Ok(None),
                 Err(_) => return Err(ListenEnd::Time),
                 Ok(Err(error)) => return Err(ListenEnd::Network(error)),
                 Ok(Ok(length)) => length,
@@ -212,7 +224,11 @@ impl Link {
                     return Ok(Some(Said::Answer { completion, data: data.to_vec() }));
                 }
                 Ok(Event::Ignored(malformed)) => *garbled = Some(malformed),
-                Ok(Event::Sol(_)) => {}
+                Ok(Event::Offered) => {
+                    is_settling = true;
+                    until = until.min(Instant::now() + settling);
+                }
+                Ok(Event::Repeated | Event::Sol(_)) => {}
             }
         }
     }
@@ -297,9 +313,4 @@ fn refusal_error(endpoint: &Endpoint, status: u8) -> Error {
         }
         _ => Error::Refused { status },
     }
-}
-
-/// How long to try a session that the BMC may have forgotten: the first message and one repetition.
-pub(crate) fn patience_with_kept(timeouts: &Timeouts) -> Duration {
-    timeouts.first_retransmission * 3
 }

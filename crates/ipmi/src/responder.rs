@@ -76,8 +76,25 @@ struct Slot {
 
 enum Stage {
     Opened,
-    Named { user: User, exchange: Exchange, key: Digest },
-    Active { limit: Privilege, keys: Keys, seen: Window, sent: u32, privilege: Privilege },
+    Named {
+        user: User,
+        exchange: Exchange,
+        key: Digest,
+    },
+    Active {
+        limit: Privilege,
+        keys: Keys,
+        seen: Window,
+        sent: u32,
+        privilege: Privilege,
+        answered: Option<Answered>,
+    },
+}
+
+/// The last request that was answered: one that comes again is not carried out again.
+struct Answered {
+    request: (u8, u8, u8),
+    message: Vec<u8>,
 }
 
 impl Responder {
@@ -118,7 +135,9 @@ impl Responder {
     ) -> bool {
         let mut message = Vec::with_capacity(data.len() + 8);
         request.answer(completion, data).emit(&mut message);
-        self.seal(session, PayloadType::Message, &message, iv, out)
+        let is_sealed = self.seal(session, PayloadType::Message, &message, iv, out);
+        self.remember(session, Answered { request: number(request), message });
+        is_sealed
     }
 
     /// Writes a packet of the serial console into `out`. False if the session has ended.
@@ -304,6 +323,7 @@ impl Responder {
             seen: Window::default(),
             sent: 0,
             privilege: Privilege::User,
+            answered: None,
         };
         Some(Rakp4 { tag: rakp3.tag, status: 0, console_session, proof: proof.as_slice() }.emit())
     }
@@ -319,7 +339,7 @@ impl Responder {
         self.slots.retain(|slot| now.saturating_sub(slot.used) < Self::IDLE);
         let slot = self.slots.iter_mut().find(|slot| slot.bmc_session == session);
         let slot = slot.ok_or(Malformed("packet to a BMC: no such session"))?;
-        let Stage::Active { limit, keys, seen, privilege, .. } = &mut slot.stage else {
+        let Stage::Active { limit, keys, seen, privilege, answered, .. } = &mut slot.stage else {
             return Err(Malformed("packet to a BMC: the session is not open"));
         };
         let (header, payload) = keys.open(datagram)?;
@@ -334,6 +354,13 @@ impl Responder {
             return Err(Malformed("packet to a BMC: payload type"));
         }
         let request = Request::parse(payload)?;
+        if let Some(before) = answered.take_if(|before| before.request == number(&request)) {
+            let mut iv = [0; IV_LENGTH];
+            fill(&mut iv);
+            self.seal(session, PayloadType::Message, &before.message, iv, reply);
+            self.remember(session, before);
+            return Ok(Heard::Answered);
+        }
         let (completion, data) = match (request.netfn, request.command, request.data) {
             (netfn::APP, SET_PRIVILEGE, [wanted]) => match Privilege::numbered(*wanted) {
                 // Zero asks what it is.
@@ -362,6 +389,13 @@ impl Responder {
             return Ok(Heard::Closed { session });
         }
         Ok(Heard::Answered)
+    }
+
+    fn remember(&mut self, session: u32, last: Answered) {
+        let slot = self.slots.iter_mut().find(|slot| slot.bmc_session == session);
+        if let Some(Slot { stage: Stage::Active { answered, .. }, .. }) = slot {
+            *answered = Some(last);
+        }
     }
 
     /// What may be asked by anybody.
@@ -419,6 +453,11 @@ const GET_SUITES: u8 = 0x54;
 const PRIVILEGE_ABOVE_LIMIT: u8 = 0x81;
 /// The LAN channel.
 const CHANNEL: u8 = 1;
+
+/// What makes two requests of a session, one right after the other, the same.
+const fn number(request: &Request<'_>) -> (u8, u8, u8) {
+    (request.sequence, request.netfn, request.command)
+}
 
 /// How a suite is listed: its number and its algorithms, each marked for what it is.
 fn record(suite: CipherSuite) -> [u8; 5] {

@@ -24,6 +24,10 @@ use crate::window::Window;
 pub struct Session {
     who: Identity,
     random: Random,
+    /// How often Open Session was sent.
+    open_requests: usize,
+    /// The BMC's numbers of the session, one for each Open Session that it heard.
+    offered: Vec<u32>,
     stage: Stage,
 }
 
@@ -52,6 +56,10 @@ pub struct Random {
 pub enum Event<'a> {
     /// Nothing: it is not ours, or came twice, or cannot be read.
     Ignored(Malformed),
+    /// A session is offered, and further offers may come: wait a moment before transmitting.
+    Offered,
+    /// A further answer to something that was sent more than once.
+    Repeated,
     /// The opening went on: transmit.
     Advanced,
     /// The session is open.
@@ -76,7 +84,11 @@ pub enum Refusal {
     User(u8),
     /// The BMC's proof is wrong: it knows another password.
     Password,
-    /// The BMC said no to our proof, though it knows our password: it lost track of the opening.
+    /// The BMC's proof is wrong, but perhaps only because it is of another session: Open Session was
+    /// sent more than once, and not all answers may have arrived.
+    Mismatch,
+    /// The BMC lost track of the opening: it does not know the session, or said no to our proof
+    /// though it knows our password.
     Confused(u8),
     /// The BMC came to another session key: it knows another Kg.
     Kg,
@@ -101,7 +113,7 @@ enum Stage {
     /// Open Session sent.
     Opening,
     /// RAKP 1 sent.
-    Naming { bmc_session: u32 },
+    Naming,
     /// RAKP 3 sent.
     Proving { exchange: Exchange, key: Digest },
     /// Open. While `raising`, the request in flight is the one for our privilege.
@@ -134,7 +146,20 @@ impl Session {
     /// A session about to be opened.
     #[must_use]
     pub const fn new(who: Identity, random: Random) -> Self {
-        Self { who, random, stage: Stage::Opening }
+        let offered = Vec::new();
+        Self { who, random, open_requests: 0, offered, stage: Stage::Opening }
+    }
+
+    /// Whether the BMC has offered a session, and with it has taken the suite.
+    #[must_use]
+    pub const fn is_offered(&self) -> bool {
+        !self.offered.is_empty()
+    }
+
+    /// Whether the BMC has offered a session and not yet said anything to the user's name.
+    #[must_use]
+    pub const fn is_naming(&self) -> bool {
+        matches!(self.stage, Stage::Naming)
     }
 
     /// Whether it is open.
@@ -148,8 +173,13 @@ impl Session {
     pub fn transmit(&mut self, iv: [u8; IV_LENGTH], out: &mut Vec<u8>) -> bool {
         let Random { console_session, nonce } = self.random;
         let who = &self.who;
+        // Further offers have been waited for long enough.
+        if matches!(self.stage, Stage::Opening) && !self.offered.is_empty() {
+            self.stage = Stage::Naming;
+        }
         match &mut self.stage {
             Stage::Opening => {
+                self.open_requests += 1;
                 let request = OpenSessionRequest {
                     tag: TAG_OPEN,
                     privilege: HIGHEST_OF_SUITE,
@@ -158,7 +188,8 @@ impl Session {
                 };
                 packet::emit_plain(PayloadType::OpenSessionRequest, &request.emit(), out);
             }
-            Stage::Naming { bmc_session } => {
+            Stage::Naming => {
+                let Some(bmc_session) = self.offered.last() else { return false };
                 let rakp1 = Rakp1 {
                     tag: TAG_NAME,
                     bmc_session: *bmc_session,
@@ -190,7 +221,7 @@ impl Session {
     pub fn on_datagram<'a>(&mut self, datagram: &'a mut [u8]) -> Result<Event<'a>, Refusal> {
         match &mut self.stage {
             Stage::Open { .. } => self.on_sealed(datagram),
-            Stage::Opening | Stage::Naming { .. } | Stage::Proving { .. } => {
+            Stage::Opening | Stage::Naming | Stage::Proving { .. } => {
                 match self.on_opening(datagram) {
                     Ok(progress) => progress,
                     Err(malformed) => Ok(Event::Ignored(malformed)),
@@ -228,16 +259,15 @@ impl Session {
             return Err(Malformed("packet while the session opens"));
         };
         Ok(match (&self.stage, header.payload_type) {
-            (Stage::Opening, PayloadType::OpenSessionResponse) => {
+            (Stage::Opening | Stage::Naming, PayloadType::OpenSessionResponse) => {
                 let response = OpenSessionResponse::parse(payload)?;
                 check(response.tag, TAG_OPEN)?;
                 self.on_open_session_response(response)?
             }
-            (Stage::Naming { bmc_session }, PayloadType::Rakp2) => {
+            (Stage::Naming | Stage::Proving { .. }, PayloadType::Rakp2) => {
                 let rakp2 = Rakp2::parse(payload)?;
                 check(rakp2.tag, TAG_NAME)?;
-                let bmc_session = *bmc_session;
-                self.on_rakp2(bmc_session, &rakp2)?
+                self.on_rakp2(&rakp2)?
             }
             (Stage::Proving { exchange, key }, PayloadType::Rakp4) => {
                 let rakp4 = Rakp4::parse(payload)?;
@@ -249,46 +279,79 @@ impl Session {
         })
     }
 
+    /// Takes in an offer of a session. Where Open Session was sent several times, there are several.
+    /// Some BMCs have a session for each; to others only the last is valid, whichever RAKP 1 names,
+    /// and virtualbmc falls over when RAKP 1 comes between them. So all are waited for.
     fn on_open_session_response<'a>(
         &mut self,
         response: OpenSessionResponse,
     ) -> Result<Result<Event<'a>, Refusal>, Malformed> {
-        if response.status != 0 {
-            self.stage = Stage::Over { bmc_session: None };
-            return Ok(Err(Refusal::Open(response.status)));
+        let suite = self.who.suite.algorithms();
+        let refusal = match response.status {
+            0 if response.algorithms == suite => None,
+            0 => Some(status::NO_CIPHER_SUITE),
+            status => Some(status),
+        };
+        match refusal {
+            Some(status) if self.offered.is_empty() => {
+                self.stage = Stage::Over { bmc_session: None };
+                return Ok(Err(Refusal::Open(status)));
+            }
+            Some(_) => return Ok(Ok(Event::Repeated)),
+            None => self.check_session(response.console_session)?,
         }
-        self.check_session(response.console_session)?;
-        if response.algorithms != self.who.suite.algorithms() {
-            self.stage = Stage::Over { bmc_session: None };
-            return Ok(Err(Refusal::Open(status::NO_CIPHER_SUITE)));
+        if self.offered.len() < MOST_OFFERS {
+            self.offered.push(response.bmc_session);
         }
-        self.stage = Stage::Naming { bmc_session: response.bmc_session };
+        if self.is_naming() {
+            return Ok(Ok(Event::Repeated));
+        }
+        if self.offered.len() != self.open_requests {
+            return Ok(Ok(Event::Offered));
+        }
+        self.stage = Stage::Naming;
         Ok(Ok(Event::Advanced))
     }
 
-    fn on_rakp2<'a>(
-        &mut self,
-        bmc_session: u32,
-        rakp2: &Rakp2<'_>,
-    ) -> Result<Result<Event<'a>, Refusal>, Malformed> {
+    /// Takes in the BMC's proof. A further one answers a repetition of RAKP 1, and the BMC counts on
+    /// the last that it sent.
+    fn on_rakp2<'a>(&mut self, rakp2: &Rakp2<'_>) -> Result<Result<Event<'a>, Refusal>, Malformed> {
+        let proved = match &self.stage {
+            Stage::Proving { exchange, .. } => Some(exchange.bmc_nonce),
+            Stage::Opening | Stage::Naming | Stage::Open { .. } | Stage::Over { .. } => None,
+        };
+        let is_further = proved.is_some();
+        if is_further && (rakp2.status != 0 || proved == Some(rakp2.bmc_nonce)) {
+            return Ok(Ok(Event::Repeated));
+        }
         if rakp2.status != 0 {
             self.stage = Stage::Over { bmc_session: None };
-            return Ok(Err(Refusal::User(rakp2.status)));
+            return Ok(Err(match rakp2.status {
+                lost @ (status::INVALID_SESSION | status::INACTIVE_SESSION) => {
+                    Refusal::Confused(lost)
+                }
+                refused => Refusal::User(refused),
+            }));
         }
         self.check_session(rakp2.console_session)?;
-        let exchange = Exchange {
+        let mut exchanges = self.offered.iter().rev().map(|bmc_session| Exchange {
             suite: self.who.suite,
             console_session: self.random.console_session,
-            bmc_session,
+            bmc_session: *bmc_session,
             console_nonce: self.random.nonce,
             bmc_nonce: rakp2.bmc_nonce,
             guid: rakp2.guid,
             role: handshake::role(self.who.privilege),
+        });
+        let is_proved = |it: &Exchange| it.accepts_bmc_proof(&self.who.credentials, rakp2.proof);
+        let Some(exchange) = exchanges.find(is_proved) else {
+            if is_further {
+                return Ok(Ok(Event::Repeated));
+            }
+            self.stage = Stage::Over { bmc_session: self.offered.last().copied() };
+            let is_sure = self.open_requests == 1;
+            return Ok(Err(if is_sure { Refusal::Password } else { Refusal::Mismatch }));
         };
-        if !exchange.accepts_bmc_proof(&self.who.credentials, rakp2.proof) {
-            self.stage = Stage::Over { bmc_session: Some(bmc_session) };
-            return Ok(Err(Refusal::Password));
-        }
         let key = exchange.session_integrity_key(&self.who.credentials);
         self.stage = Stage::Proving { exchange, key };
         Ok(Ok(Event::Advanced))
@@ -359,7 +422,7 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
             Stage::Opening => "opening",
-            Stage::Naming { .. } => "naming",
+            Stage::Naming => "naming",
             Stage::Proving { .. } => "proving",
             Stage::Open { .. } => "open",
             Stage::Over { .. } => "over",
@@ -458,6 +521,8 @@ const TAG_NAME: u8 = 2;
 const TAG_PROOF: u8 = 3;
 /// Instead of a privilege in Open Session: as high as the suite allows. RAKP 1 says what we want.
 const HIGHEST_OF_SUITE: u8 = 0;
+/// How many offers of a session are remembered: as many as repetitions fit into the time.
+const MOST_OFFERS: usize = 8;
 const SET_PRIVILEGE: u8 = 0x3b;
 const CLOSE_SESSION: u8 = 0x3c;
 

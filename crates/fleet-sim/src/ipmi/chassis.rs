@@ -118,7 +118,7 @@ const DEVICES: &[(BootDevice, BootTarget)] = &[
     (BootDevice::NONE, BootTarget::None),
     (BootDevice::PXE, BootTarget::Pxe),
     (BootDevice::DISK, BootTarget::Hdd),
-    (BootDevice::SUPERMICRO_UEFI_DISK, BootTarget::Hdd),
+    (BootDevice::REMOTE_MEDIA, BootTarget::Hdd),
     (BootDevice::CDROM, BootTarget::Cd),
     (BootDevice::BIOS, BootTarget::BiosSetup),
     (BootDevice::FLOPPY, BootTarget::Floppy),

@@ -52,8 +52,8 @@ impl BootDevice {
     pub const BIOS: Self = Self(6);
     /// A floppy.
     pub const FLOPPY: Self = Self(15);
-    /// Supermicro's number for the first disk under UEFI; "primary remote media" to others.
-    pub const SUPERMICRO_UEFI_DISK: Self = Self(9);
+    /// The first of the remote media.
+    pub const REMOTE_MEDIA: Self = Self(9);
 }
 
 impl BootFlags {
@@ -156,7 +156,7 @@ mod tests {
             (flags(BootDevice::SAFE, false, false), [0x05, 0x80, 0x0c, 0, 0, 0]),
             (flags(BootDevice::CDROM, true, false), [0x05, 0xc0, 0x14, 0, 0, 0]),
             (flags(BootDevice::BIOS, false, true), [0x05, 0xa0, 0x18, 0, 0, 0]),
-            (flags(BootDevice::SUPERMICRO_UEFI_DISK, true, true), [0x05, 0xe0, 0x24, 0, 0, 0]),
+            (flags(BootDevice::REMOTE_MEDIA, true, true), [0x05, 0xe0, 0x24, 0, 0, 0]),
         ] {
             assert_eq!(bytes, wanted);
             let answer = [&[1, 5], &bytes[1..]].concat();

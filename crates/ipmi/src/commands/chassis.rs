@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Power and the light that says "it is this one".
 
-use super::Ask;
+use super::{Ask, Repetition};
 use crate::Malformed;
 use crate::message::netfn;
 
@@ -136,6 +136,16 @@ impl Ask for ChassisControl {
     const NETFN: u8 = netfn::CHASSIS;
     const COMMAND: u8 = 0x02;
     type Answer = ();
+
+    fn repetition(&self) -> Repetition {
+        match self {
+            Self::PowerDown | Self::PowerUp => Repetition::Harmless,
+            // Many systems take a second press of the button for an order to go off at once.
+            Self::PowerCycle | Self::HardReset | Self::Diagnostic | Self::SoftShutdown => {
+                Repetition::Harmful
+            }
+        }
+    }
 
     fn emit(&self, out: &mut Vec<u8>) {
         out.push(self.number());

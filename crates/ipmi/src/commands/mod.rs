@@ -20,6 +20,16 @@ pub use sensor_record::{Conversion, NumberFormat, SensorRecord, Unit};
 
 use crate::Malformed;
 
+/// What becomes of a machine when a command reaches it twice. That happens: an answer gets lost,
+/// and whoever asked asks again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Repetition {
+    /// The same as when it comes once.
+    Harmless,
+    /// Something happens twice, or nobody knows.
+    Harmful,
+}
+
 /// A request whose answer has a type.
 pub trait Ask {
     /// What the standard calls it.
@@ -34,6 +44,11 @@ pub trait Ask {
     /// The unit of the BMC that is asked.
     fn lun(&self) -> u8 {
         0
+    }
+
+    /// What happens if it comes twice.
+    fn repetition(&self) -> Repetition {
+        Repetition::Harmless
     }
 
     /// Appends what follows the command.

@@ -2,12 +2,13 @@
 //! A BMC with bad habits, for the tests.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ipmi::handshake::{OpenSessionResponse, Rakp1, Rakp2, Rakp3};
 use ipmi::message::netfn;
-use ipmi::packet::{Packet, PayloadType};
+use ipmi::packet::{self, Packet, PayloadType};
 use ipmi::{
     ChassisControl, ChassisStatus, CipherSuite, Credentials, DeviceId, Heard, Privilege, Responder,
     User, completion,
@@ -24,11 +25,34 @@ pub(crate) struct Behaviour {
     pub(crate) silent_about_unknown_suites: bool,
     /// Hears nothing of every so many packets; zero for none.
     pub(crate) drop_every: usize,
+    /// How many packets it does not hear at first.
+    pub(crate) deaf_to: usize,
     pub(crate) answer_twice: bool,
     /// How many requests are answered with "busy".
     pub(crate) busy: usize,
     /// Takes a moment for each request.
     pub(crate) slow: bool,
+    /// Sleeps for so long when it hears something for the first time. What arrives in the meantime
+    /// is heard afterwards.
+    pub(crate) sleepy: Duration,
+    /// Has one session per console, which a repeated Open Session gives another number, and does
+    /// not look at the numbers it is told: virtualbmc is so.
+    pub(crate) renumbers_sessions: bool,
+    /// The answer to the second Open Session is lost.
+    pub(crate) loses_second_offer: bool,
+    /// Says nothing to users it does not know.
+    pub(crate) silent_to_strangers: bool,
+}
+
+/// What becomes of the next switching of the machine, besides that it is done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mishap {
+    /// Nobody is told.
+    AnswerLost,
+    /// Nobody is told, and no session is known any more.
+    Restart,
+    /// The BMC says that it took too long over it.
+    Timeout,
 }
 
 pub(crate) struct TestBmc {
@@ -46,6 +70,14 @@ pub(crate) struct State {
     power: AtomicBool,
     at_once: AtomicUsize,
     pub(crate) most_at_once: AtomicUsize,
+    slept: AtomicBool,
+    mishap: Mutex<Option<Mishap>>,
+    /// How often the machine was switched.
+    switched: AtomicUsize,
+    /// How often somebody said who they are.
+    named: AtomicUsize,
+    offers: AtomicUsize,
+    last_offer: AtomicU32,
 }
 
 impl Default for Behaviour {
@@ -55,9 +87,14 @@ impl Default for Behaviour {
             kg: None,
             silent_about_unknown_suites: false,
             drop_every: 0,
+            deaf_to: 0,
             answer_twice: false,
             busy: 0,
             slow: false,
+            sleepy: Duration::ZERO,
+            renumbers_sessions: false,
+            loses_second_offer: false,
+            silent_to_strangers: false,
         }
     }
 }
@@ -73,6 +110,12 @@ impl TestBmc {
             power: AtomicBool::new(false),
             at_once: AtomicUsize::new(0),
             most_at_once: AtomicUsize::new(0),
+            slept: AtomicBool::new(false),
+            mishap: Mutex::new(None),
+            switched: AtomicUsize::new(0),
+            named: AtomicUsize::new(0),
+            offers: AtomicUsize::new(0),
+            last_offer: AtomicU32::new(0),
             behaviour,
             socket,
         });
@@ -83,6 +126,31 @@ impl TestBmc {
     /// How many packets have arrived.
     pub(crate) fn heard(&self) -> usize {
         self.state.heard.load(Ordering::SeqCst)
+    }
+
+    /// How often the machine was switched.
+    pub(crate) fn switched(&self) -> usize {
+        self.state.switched.load(Ordering::SeqCst)
+    }
+
+    /// How often somebody said who they are.
+    pub(crate) fn named(&self) -> usize {
+        self.state.named.load(Ordering::SeqCst)
+    }
+
+    /// How many sessions were offered.
+    pub(crate) fn offers(&self) -> usize {
+        self.state.offers.load(Ordering::SeqCst)
+    }
+
+    /// Makes the next switching of the machine go wrong.
+    pub(crate) fn expect(&self, mishap: Mishap) {
+        *self.state.mishap.lock().unwrap() = Some(mishap);
+    }
+
+    /// Falls asleep when it hears the next packet.
+    pub(crate) fn grow_sleepy(&self) {
+        self.state.slept.store(false, Ordering::SeqCst);
     }
 
     pub(crate) fn forget_sessions(&self) {
@@ -120,10 +188,14 @@ impl State {
             let Ok((length, from)) = self.socket.recv_from(&mut datagram).await else { return };
             let count = self.heard.fetch_add(1, Ordering::SeqCst) + 1;
             let every = self.behaviour.drop_every;
-            if every != 0 && count.is_multiple_of(every) {
+            if count <= self.behaviour.deaf_to || every != 0 && count.is_multiple_of(every) {
                 continue;
             }
-            if let Some(reply) = self.hear(&mut datagram[..length]) {
+            if !self.slept.swap(true, Ordering::SeqCst) {
+                tokio::time::sleep(self.behaviour.sleepy).await;
+            }
+            let mut datagram = self.renumbered(&datagram[..length]);
+            if let Some(reply) = self.hear(&mut datagram) {
                 let state = Arc::clone(&self);
                 if self.behaviour.slow {
                     tokio::spawn(state.reply_slowly(reply, from));
@@ -152,28 +224,82 @@ impl State {
         let mut responder = self.responder.lock().unwrap();
         let mut reply = Vec::new();
         match responder.hear(datagram, Duration::ZERO, &mut fill, &mut reply) {
-            Heard::Nothing(_) => return None,
-            Heard::Answered if self.is_unknown_suite(&reply) => return None,
+            Heard::Nothing(_) | Heard::Sol { .. } => return None,
+            Heard::Answered if !self.lets_out(&reply) => return None,
             Heard::Answered | Heard::Closed { .. } => {}
-            Heard::Sol { .. } => return None,
             Heard::Request { session, privilege, request } => {
-                let (code, data) =
+                let before = self.switched.load(Ordering::SeqCst);
+                let (mut code, data) =
                     self.answer(request.netfn, request.command, request.data, privilege);
+                let is_switched = self.switched.load(Ordering::SeqCst) != before;
+                let mishap = self.mishap.lock().unwrap().take_if(|_| is_switched);
+                if mishap == Some(Mishap::Timeout) {
+                    code = completion::TIMEOUT;
+                }
                 let mut iv = [0; 16];
                 fill(&mut iv);
                 responder.answer(session, &request, code, &data, iv, &mut reply);
+                match mishap {
+                    None | Some(Mishap::Timeout) => {}
+                    Some(Mishap::AnswerLost) => return None,
+                    Some(Mishap::Restart) => {
+                        responder.forget_sessions();
+                        return None;
+                    }
+                }
             }
         }
         Some(reply)
     }
 
-    fn is_unknown_suite(&self, reply: &[u8]) -> bool {
-        self.behaviour.silent_about_unknown_suites
-            && matches!(
-                Packet::parse(reply),
-                Ok(Packet::New { header, payload })
-                    if header.payload_type == PayloadType::OpenSessionResponse && payload[1] != 0
-            )
+    /// What arrives, as a BMC that looks at no session numbers understands it.
+    fn renumbered(&self, datagram: &[u8]) -> Vec<u8> {
+        let mut out = datagram.to_vec();
+        let Ok(Packet::New { header, payload }) = Packet::parse(datagram) else { return out };
+        if header.payload_type == PayloadType::Rakp1 {
+            self.named.fetch_add(1, Ordering::SeqCst);
+        }
+        if !self.behaviour.renumbers_sessions {
+            return out;
+        }
+        let bmc_session = self.last_offer.load(Ordering::SeqCst);
+        if header.payload_type == PayloadType::Rakp1
+            && let Ok(rakp1) = Rakp1::parse(payload)
+        {
+            packet::emit_plain(
+                PayloadType::Rakp1,
+                &Rakp1 { bmc_session, ..rakp1 }.emit(),
+                &mut out,
+            );
+        } else if header.payload_type == PayloadType::Rakp3
+            && let Ok(rakp3) = Rakp3::parse(payload)
+        {
+            packet::emit_plain(
+                PayloadType::Rakp3,
+                &Rakp3 { bmc_session, ..rakp3 }.emit(),
+                &mut out,
+            );
+        }
+        out
+    }
+
+    /// Whether a message of the opening is sent; notes what is offered.
+    fn lets_out(&self, reply: &[u8]) -> bool {
+        let Ok(Packet::New { header, payload }) = Packet::parse(reply) else { return true };
+        if header.payload_type == PayloadType::OpenSessionResponse {
+            let offer = OpenSessionResponse::parse(payload).unwrap();
+            if offer.status != 0 {
+                return !self.behaviour.silent_about_unknown_suites;
+            }
+            self.last_offer.store(offer.bmc_session, Ordering::SeqCst);
+            let is_second = self.offers.fetch_add(1, Ordering::SeqCst) == 1;
+            return !(is_second && self.behaviour.loses_second_offer);
+        }
+        if header.payload_type == PayloadType::Rakp2 {
+            return Rakp2::parse(payload).unwrap().status == 0
+                || !self.behaviour.silent_to_strangers;
+        }
+        true
     }
 
     fn answer(&self, family: u8, command: u8, data: &[u8], privilege: Privilege) -> (u8, Vec<u8>) {
@@ -194,6 +320,7 @@ impl State {
                 return (completion::INSUFFICIENT_PRIVILEGE, out);
             }
             (netfn::CHASSIS, 0x02, [control]) => {
+                self.switched.fetch_add(1, Ordering::SeqCst);
                 let up = ChassisControl::numbered(*control) == Some(ChassisControl::PowerUp);
                 self.power.store(up, Ordering::SeqCst);
             }

@@ -19,7 +19,7 @@ use ipmi::{
 };
 use tokio::sync::Semaphore;
 
-use bmc::{Behaviour, TestBmc};
+use bmc::{Behaviour, Mishap, TestBmc};
 
 #[tokio::test]
 async fn both_suites_work_and_the_better_one_is_chosen() {
@@ -73,6 +73,137 @@ async fn a_forgotten_session_is_opened_again() {
     client.ask(&ChassisControl::PowerUp).await.unwrap();
     bmc.forget_sessions();
     assert!(client.ask(&GetChassisStatus).await.unwrap().power_on);
+}
+
+#[tokio::test]
+async fn what_must_not_happen_twice_happens_once_though_the_bmc_is_lost() {
+    for (control, times) in [
+        (ChassisControl::HardReset, 1),
+        (ChassisControl::PowerCycle, 1),
+        (ChassisControl::Diagnostic, 1),
+        (ChassisControl::SoftShutdown, 1),
+        (ChassisControl::PowerUp, 2),
+        (ChassisControl::PowerDown, 2),
+    ] {
+        let bmc = TestBmc::start(Behaviour::default()).await;
+        let client = impatient(&bmc);
+        client.ask(&GetDeviceId).await.unwrap();
+        bmc.expect(Mishap::Restart);
+        let asked = client.ask(&control).await;
+        assert_eq!(bmc.switched(), times, "{control:?}");
+        match asked {
+            Ok(()) => assert_eq!(times, 2, "{control:?}"),
+            Err(error) => {
+                assert!(matches!(error, Error::Uncertain { .. }), "{control:?}: {error:?}");
+                assert!(error.to_string().contains("not known whether"), "{error}");
+            }
+        }
+    }
+    // What a raw command does nobody knows.
+    let bmc = TestBmc::start(Behaviour::default()).await;
+    let client = impatient(&bmc);
+    bmc.expect(Mishap::Restart);
+    let asked = client.request(0, 0, 2, &[1]).await;
+    assert!(matches!(asked, Err(Error::Uncertain { .. })), "{asked:?}");
+    assert_eq!(bmc.switched(), 1);
+    client.ask(&GetDeviceId).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_asked_for_again_and_nothing_happens_twice() {
+    let bmc = TestBmc::start(Behaviour::default()).await;
+    let client = client(endpoint(&bmc));
+    bmc.expect(Mishap::AnswerLost);
+    client.ask(&ChassisControl::HardReset).await.unwrap();
+    assert_eq!(bmc.switched(), 1);
+}
+
+#[tokio::test]
+async fn a_forgotten_session_is_noticed_before_something_happens() {
+    let bmc = TestBmc::start(Behaviour::default()).await;
+    let client = client(endpoint(&bmc));
+    client.ask(&GetDeviceId).await.unwrap();
+    bmc.forget_sessions();
+    client.ask(&ChassisControl::HardReset).await.unwrap();
+    assert_eq!(bmc.switched(), 1);
+}
+
+#[tokio::test]
+async fn a_bmc_that_took_too_long_is_asked_again_only_for_what_may_happen_twice() {
+    for (control, times) in [(ChassisControl::HardReset, 1), (ChassisControl::PowerUp, 2)] {
+        let bmc = TestBmc::start(Behaviour::default()).await;
+        bmc.expect(Mishap::Timeout);
+        let asked = client(endpoint(&bmc)).ask(&control).await;
+        assert_eq!(asked.is_ok(), times == 2, "{control:?}: {asked:?}");
+        assert_eq!(bmc.switched(), times, "{control:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_bmc_that_is_slow_for_a_moment_keeps_its_session() {
+    let behaviour = Behaviour { sleepy: Duration::from_millis(400), ..Behaviour::default() };
+    let bmc = TestBmc::start(behaviour).await;
+    let client = client(endpoint(&bmc));
+    client.ask(&GetDeviceId).await.unwrap();
+    let offers = bmc.offers();
+    bmc.grow_sleepy();
+    client.ask(&GetDeviceId).await.unwrap();
+    assert_eq!(bmc.offers(), offers);
+}
+
+#[tokio::test]
+async fn a_bmc_that_comes_back_is_not_kept_waiting_for_what_it_never_heard() {
+    // Three messages are lost, and the fourth is answered 350 ms after the first. The time for one
+    // handshake ends before the fifth would be sent.
+    let bmc = TestBmc::start(Behaviour { deaf_to: 3, ..Behaviour::default() }).await;
+    let endpoint = Endpoint { cipher_suite: Some(CipherSuite::Three), ..endpoint(&bmc) };
+    let timeouts = Timeouts { total: Duration::from_millis(1200), ..timeouts() };
+    let client = Client::new(endpoint, timeouts, Arc::new(Semaphore::new(1)));
+    client.ask(&GetDeviceId).await.unwrap();
+    assert_eq!(bmc.offers(), 1);
+}
+
+#[tokio::test]
+async fn a_bmc_that_renumbers_its_session_is_not_thought_to_refuse_the_password() {
+    for loses_second_offer in [false, true] {
+        let behaviour = Behaviour {
+            suites: vec![CipherSuite::Three],
+            sleepy: Duration::from_millis(120),
+            renumbers_sessions: true,
+            loses_second_offer,
+            ..Behaviour::default()
+        };
+        let bmc = TestBmc::start(behaviour).await;
+        let cipher_suite = Some(CipherSuite::Three);
+        let client = client(Endpoint { cipher_suite, ..endpoint(&bmc) });
+        client.ask(&GetDeviceId).await.unwrap();
+        assert!(bmc.offers() > 1, "it was asked more than once");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_tried_once() {
+    let bmc = TestBmc::start(Behaviour::default()).await;
+    let credentials = Credentials::new(b"admin", b"wrong", None).unwrap();
+    let asked = client(Endpoint { credentials, ..endpoint(&bmc) }).ask(&GetDeviceId).await;
+    assert!(matches!(asked, Err(Error::WrongPassword)), "{asked:?}");
+    assert_eq!(bmc.named(), 1);
+}
+
+#[tokio::test]
+async fn a_bmc_that_is_silent_to_strangers_is_not_thought_to_be_gone() {
+    let behaviour = Behaviour { silent_to_strangers: true, ..Behaviour::default() };
+    let bmc = TestBmc::start(behaviour).await;
+    let credentials = Credentials::new(b"nobody", b"secret", None).unwrap();
+    let timeouts = Timeouts { total: Duration::from_secs(2), ..timeouts() };
+    for cipher_suite in [None, Some(CipherSuite::Three)] {
+        let endpoint =
+            Endpoint { credentials: credentials.clone(), cipher_suite, ..endpoint(&bmc) };
+        let client = Client::new(endpoint, timeouts, Arc::new(Semaphore::new(1)));
+        let error = client.ask(&GetDeviceId).await.unwrap_err();
+        assert!(matches!(error, Error::SilentToUser), "{error:?}");
+        assert!(error.to_string().contains("user name"), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -160,6 +291,16 @@ async fn silence_ends_in_time_and_holds_up_nobody_else() {
 }
 
 #[tokio::test]
+async fn who_has_less_time_is_told_sooner() {
+    let silent = TestBmc::start(Behaviour { drop_every: 1, ..Behaviour::default() }).await;
+    let started = Instant::now();
+    let client = client(endpoint(&silent));
+    let error = client.ask_within(&GetDeviceId, Duration::from_millis(200)).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    assert!(started.elapsed() < timeouts().total, "{:?}", started.elapsed());
+}
+
+#[tokio::test]
 async fn nobody_there_is_said_with_the_networks_words() {
     // The port was free a moment ago.
     let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -205,9 +346,20 @@ fn endpoint_at(port: u16) -> Endpoint {
 }
 
 fn timeouts() -> Timeouts {
-    Timeouts { first_retransmission: Duration::from_millis(50), ..Timeouts::default() }
+    Timeouts {
+        first_retransmission: Duration::from_millis(50),
+        longest_wait: Duration::from_millis(300),
+        total: Duration::from_secs(3),
+        ..Timeouts::default()
+    }
 }
 
 fn client(endpoint: Endpoint) -> Client {
     Client::new(endpoint, timeouts(), Arc::new(Semaphore::new(1)))
+}
+
+/// A client that gives up soon: for BMCs of which no answer is expected.
+fn impatient(bmc: &TestBmc) -> Client {
+    let timeouts = Timeouts { total: Duration::from_millis(500), ..timeouts() };
+    Client::new(endpoint(bmc), timeouts, Arc::new(Semaphore::new(1)))
 }

@@ -136,7 +136,12 @@ impl Network {
             match session.on_datagram(&mut reply)? {
                 Event::Answer { completion: 0, data } => answer = Some(data.to_vec()),
                 Event::Answer { completion, .. } => panic!("completion code {completion}"),
-                Event::Ignored(_) | Event::Advanced | Event::Opened | Event::Sol(_) => {}
+                Event::Ignored(_)
+                | Event::Offered
+                | Event::Repeated
+                | Event::Advanced
+                | Event::Opened
+                | Event::Sol(_) => {}
             }
         }
         Ok(answer)

@@ -183,7 +183,8 @@ fn endpoint(sim: &IpmiSim) -> Endpoint {
 }
 
 fn timeouts() -> Timeouts {
-    Timeouts { first_retransmission: Duration::from_millis(300), ..Timeouts::default() }
+    let first_retransmission = Duration::from_millis(300);
+    Timeouts { first_retransmission, total: Duration::from_secs(5), ..Timeouts::default() }
 }
 
 fn client(endpoint: Endpoint) -> Client {
