@@ -23,6 +23,8 @@ mod ipmi;
 mod network_boot;
 mod next_boot;
 mod noop;
+mod pace;
+mod power_plan;
 mod redfish;
 mod registry;
 mod settings;

@@ -20,6 +20,7 @@ use crate::{
 pub struct Registry {
     enabled: Shelves,
     types: Vec<EnabledType>,
+    redfish: Arc<redfish::Connections>,
 }
 
 /// An enabled hardware type with its default for each interface, in the order of
@@ -144,7 +145,7 @@ impl Registry {
     /// The registry for these settings. Every name in them must exist, and every enabled hardware
     /// type must have a default for every interface.
     pub fn new(settings: &DriverSettings) -> Result<Self, ConfigError> {
-        let mut shelves = implementations(settings)?;
+        let (mut shelves, redfish) = implementations(settings)?;
         for kind in InterfaceKind::ALL {
             let known = shelves.names(*kind);
             let listed = settings.enabled(*kind);
@@ -161,7 +162,7 @@ impl Registry {
         let types = types
             .map(|name| EnabledType::new(name, &shelves, settings))
             .collect::<Result<_, _>>()?;
-        Ok(Self { enabled: shelves, types })
+        Ok(Self { enabled: shelves, types, redfish })
     }
 
     /// The enabled hardware types, in the order of the settings.
@@ -263,6 +264,12 @@ impl Registry {
         composed.map_err(|kind| self.not_enabled(kind, enabled_type.default(kind)))
     }
 
+    /// Signs out of the BMCs, for the end of the program: BMCs have few sessions, and those nobody
+    /// closes stay for half an hour. Takes some seconds at most, whatever the BMCs do.
+    pub async fn close(&self) {
+        self.redfish.close().await;
+    }
+
     fn find(&self, driver: &str) -> Result<&EnabledType, SelectionError> {
         let mut types = self.types.iter();
         types.find(|enabled| enabled.hardware_type.name == driver).ok_or_else(|| {
@@ -345,8 +352,10 @@ fn default_of(
     })
 }
 
-/// Every implementation in this version.
-fn implementations(settings: &DriverSettings) -> Result<Shelves, ConfigError> {
+/// Every implementation in this version, and the connections of those that speak Redfish.
+fn implementations(
+    settings: &DriverSettings,
+) -> Result<(Shelves, Arc<redfish::Connections>), ConfigError> {
     let mut shelves = Shelves::default();
     let turns = Arc::new(Turns::new(settings.requests_per_bmc));
     fake::add_to(&mut shelves, FakeBehaviour::new(&settings.fake)?);
@@ -354,7 +363,7 @@ fn implementations(settings: &DriverSettings) -> Result<Shelves, ConfigError> {
     unavailable::add_to(&mut shelves);
     direct::add_to(&mut shelves);
     network_boot::add_to(&mut shelves);
-    redfish::add_to(&mut shelves, &settings.redfish, &turns)?;
+    let redfish = redfish::add_to(&mut shelves, &settings.redfish, &turns)?;
     ipmi::add_to(&mut shelves, &settings.ipmi, &settings.console, &turns)?;
-    Ok(shelves)
+    Ok((shelves, redfish))
 }

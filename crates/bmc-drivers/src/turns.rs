@@ -29,10 +29,17 @@ impl Turns {
         Self { at_a_time: at_a_time.max(1), bmcs: Mutex::default() }
     }
 
-    /// The turns of the BMC at `address`: the same for everybody who asks.
-    pub(crate) fn of(&self, address: &str) -> Arc<Semaphore> {
+    /// The turns of the BMC at `host`: the same for everybody who asks, whatever the protocol.
+    /// BMCs behind ports of their own are BMCs of their own; `port` is none where the protocol's
+    /// usual one is used.
+    pub(crate) fn of(&self, host: &str, port: Option<u16>) -> Arc<Semaphore> {
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        let address = match port {
+            None => host,
+            Some(port) => format!("{host} {port}"),
+        };
         let mut known = self.bmcs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(turns) = known.turns.get(address).and_then(Weak::upgrade) {
+        if let Some(turns) = known.turns.get(&address).and_then(Weak::upgrade) {
             return turns;
         }
         if known.turns.len() >= known.sweep_at {
@@ -40,7 +47,7 @@ impl Turns {
             known.sweep_at = (known.turns.len() * 2).max(64);
         }
         let turns = Arc::new(Semaphore::new(self.at_a_time));
-        known.turns.insert(address.to_owned(), Arc::downgrade(&turns));
+        known.turns.insert(address, Arc::downgrade(&turns));
         turns
     }
 }
@@ -52,13 +59,13 @@ mod tests {
     #[test]
     fn everybody_waits_in_the_same_line_and_empty_lines_go() {
         let turns = Turns::new(1);
-        let one = turns.of("10.0.0.1");
-        assert!(Arc::ptr_eq(&one, &turns.of("10.0.0.1")));
-        assert!(!Arc::ptr_eq(&one, &turns.of("10.0.0.2")));
+        let one = turns.of("10.0.0.1", None);
+        assert!(Arc::ptr_eq(&one, &turns.of("10.0.0.1", None)));
+        assert!(!Arc::ptr_eq(&one, &turns.of("10.0.0.1", Some(8443))));
         for number in 0..1000 {
-            drop(turns.of(&format!("10.1.0.{number}")));
+            drop(turns.of(&format!("10.1.0.{number}"), None));
         }
         assert!(turns.bmcs.lock().unwrap().turns.len() <= 65);
-        assert!(Arc::ptr_eq(&one, &turns.of("10.0.0.1")), "a line somebody stands in stays");
+        assert!(Arc::ptr_eq(&one, &turns.of("10.0.0.1", None)), "a line somebody stands in stays");
     }
 }

@@ -152,6 +152,7 @@ async fn run(
     tracing::info!("stopping");
     server.stop().await;
     running.stop(PATIENCE).await;
+    conductor.registry().close().await;
     store.close();
     Ok(())
 }

@@ -18,8 +18,10 @@ pub trait Power: Interface {
     /// Whether the machine is on; none if nobody can say yet.
     async fn get(&self, target: &Target<'_>) -> Result<Option<PowerState>, Error>;
 
-    /// Brings the machine to `wanted` and returns when it is there; gives up after `timeout`, or
-    /// after the implementation's own patience if none is given. A reboot is repeated as a whole.
+    /// Brings the machine to `wanted` and returns when it is there. Each part of it, such as going
+    /// off and coming on, is given up after `timeout`, or after the implementation's own patience if
+    /// none is given. What failed with a transient error may be asked for again; a reboot whose
+    /// machine may be starting already fails with another.
     async fn set(
         &self,
         target: &Target<'_>,

@@ -2,13 +2,14 @@
 //! Where a machine boots from: what is said to the BMC, and what is remembered where BMCs forget.
 //!
 //! The flag for UEFI matters: BMCs that are told to boot a disk without it start the BIOS way and
-//! find nothing. And some makers have numbers of their own.
+//! find nothing. And some makers have numbers of their own: see [`quirks`].
 
 use ipmi::{BootFlags, DisableBootTimeout, GetBootFlags, SetBootFlags};
 use serde_json::Value;
 
 use super::bmc::Bmc;
 use super::connections::Connections;
+use super::quirks;
 use crate::{BootDevice, BootDeviceSetting, BootMode, Error, NodeChanges, Target};
 
 /// The devices IPMI has numbers for.
@@ -23,14 +24,9 @@ pub(super) async fn get(bmc: &Bmc, target: &Target<'_>) -> Result<BootDeviceSett
         return Ok(BootDeviceSetting { device: Some(device), persistent: Some(true) });
     }
     let flags = bmc.ask(&GetBootFlags).await?;
-    let known = NUMBERS.iter().find(|(_, number)| *number == flags.device);
-    let device = match known {
-        Some((device, _)) => Some(*device),
-        None if flags.device == ipmi::BootDevice::SUPERMICRO_UEFI_DISK && is_supermicro(target) => {
-            Some(BootDevice::Disk)
-        }
-        None => None,
-    };
+    let usual = || NUMBERS.iter().find(|(_, number)| *number == flags.device);
+    let device = quirks::boot_device(&vendor(target), flags.device)
+        .or_else(|| usual().map(|(device, _)| *device));
     Ok(BootDeviceSetting { device, persistent: Some(flags.persistent) })
 }
 
@@ -118,17 +114,13 @@ async fn tell(
     device: BootDevice,
     persistent: bool,
 ) -> Result<(), Error> {
-    let uefi = boot_mode(target, connections.settings.default_boot_mode) == BootMode::Uefi;
-    let Some((_, number)) = NUMBERS.iter().find(|(known, _)| *known == device) else {
+    let mode = boot_mode(target, connections.settings.default_boot_mode);
+    let Some((_, usual)) = NUMBERS.iter().find(|(known, _)| *known == device) else {
         let known: Vec<_> = SUPPORTED.iter().map(|device| device.as_str()).collect();
         let why = format!("IPMI has no number for '{device}'; use one of {}", known.join(", "));
         return Err(Error::invalid("boot_device", why));
     };
-    let number = if uefi && device == BootDevice::Disk && is_supermicro(target) {
-        ipmi::BootDevice::SUPERMICRO_UEFI_DISK
-    } else {
-        *number
-    };
+    let number = quirks::boot_number(&vendor(target), mode, device).unwrap_or(*usual);
     if bmc.access.disable_boot_timeout {
         match bmc.try_ask(&DisableBootTimeout).await {
             // A BMC without this parameter, such as OpenBMC, has no timeout to disable.
@@ -136,6 +128,7 @@ async fn tell(
             Err(error) => return Err(bmc.explain(error)),
         }
     }
+    let uefi = mode == BootMode::Uefi;
     bmc.ask(&SetBootFlags(BootFlags { valid: true, persistent, uefi, device: number })).await
 }
 
@@ -175,9 +168,6 @@ fn capability(capabilities: Option<&Value>, name: &str) -> Option<String> {
     }
 }
 
-/// Supermicro boots UEFI disks by a number that means remote media to others
-/// (<https://www.supermicro.com/support/faqs/faq.cfm?faq=25559>).
-fn is_supermicro(target: &Target<'_>) -> bool {
-    let vendor = target.node.properties.get_str("vendor").unwrap_or_default().to_ascii_lowercase();
-    vendor.contains("supermicro") || vendor.contains("super micro")
+fn vendor(target: &Target<'_>) -> String {
+    target.node.properties.get_str("vendor").unwrap_or_default()
 }

@@ -76,7 +76,8 @@ impl Connections {
 
     /// The line to stand in for the BMC at `endpoint`.
     pub(super) fn turns(&self, endpoint: &Endpoint) -> Arc<Semaphore> {
-        self.turns.of(&endpoint.address)
+        let port = Some(endpoint.port).filter(|port| *port != ipmi::PORT);
+        self.turns.of(&endpoint.address, port)
     }
 
     fn client(&self, endpoint: &Endpoint) -> Arc<Client> {

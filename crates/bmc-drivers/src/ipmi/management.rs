@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ipmi::{ChassisControl, GetChassisStatus, GetDeviceId, IdentifyChassis};
+use serde_json::{Map, Value, json};
 
 use super::boot_device;
 use super::connections::Connections;
@@ -19,6 +20,9 @@ use crate::{
 pub(super) struct IpmiManagement(pub(super) Arc<Connections>);
 
 ipmi_interface!(IpmiManagement, Management);
+
+/// The bit of a device's support that says that it has sensors.
+const SENSOR_DEVICE: u8 = 0x01;
 
 /// The one light that IPMI has.
 const LIGHT: &str = "identify";
@@ -48,6 +52,26 @@ impl Management for IpmiManagement {
         let bmc = self.0.bmc(target, "inject an NMI")?;
         bmc.ask(&ChassisControl::Diagnostic).await?;
         Ok(NodeChanges::none())
+    }
+
+    async fn probe(&self, target: &Target<'_>) -> Result<Option<Map<String, Value>>, Error> {
+        let bmc = self.0.bmc(target, "ask the BMC what it is")?;
+        let device = bmc.ask(&GetDeviceId).await?;
+        let firmware = format!("{}.{:02x}", device.firmware_major & 0x7f, device.firmware_minor);
+        let version = format!("{}.{}", device.ipmi_version & 0x0f, device.ipmi_version >> 4);
+        let boot: Vec<_> = boot_device::SUPPORTED.iter().map(|device| device.as_str()).collect();
+        let found = json!({
+            "protocol": "ipmi",
+            "ipmi_version": version,
+            "vendor": makers::maker(device.manufacturer),
+            "manufacturer_id": device.manufacturer,
+            "product_id": device.product,
+            "bmc": {"firmware": firmware, "revision": device.revision & 0x0f},
+            "boot": {"devices": boot},
+            "sensors": device.support & SENSOR_DEVICE != 0,
+            "probed_at": target.now.to_string(),
+        });
+        Ok(found.as_object().cloned())
     }
 
     async fn indicators(&self, _target: &Target<'_>) -> Result<Vec<Indicator>, Error> {

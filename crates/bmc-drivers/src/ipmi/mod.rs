@@ -15,6 +15,7 @@ mod interface;
 mod makers;
 mod management;
 mod power;
+mod quirks;
 mod sensors;
 mod settings;
 mod terminal;

@@ -4,9 +4,14 @@
 //!
 //! The session lives while somebody watches. All watchers see the same, and all may type. If the
 //! session is lost it is opened again, with a line that says so; nobody has to connect again.
+//!
+//! A BMC that refuses our credentials is left alone until the console is started anew: many lock a
+//! user out who tries a wrong password again and again. Until then watchers are told why, and sent
+//! away.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ipmi::{Endpoint, SolConsole, SolInput, Timeouts};
@@ -14,12 +19,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// A console that is on; it ends when dropped.
 pub(super) struct Terminal {
     port: u16,
     endpoint: Endpoint,
+    is_refused: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
 
@@ -39,14 +45,20 @@ const MOST_WATCHERS: usize = 16;
 const PIECES_KEPT: usize = 512;
 /// The pauses between attempts to get a lost session back.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
+/// How long a watcher who is sent away may take to read why.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// How long a session must have lived for its loss to be a new one, with pauses from the first on.
+const SETTLED_AFTER: Duration = Duration::from_secs(30);
 
 impl Terminal {
     /// Begins to serve.
     pub(super) fn serve(listener: TcpListener, line: Line) -> io::Result<Self> {
         let port = listener.local_addr()?.port();
         let endpoint = line.endpoint.clone();
-        Ok(Self { port, endpoint, task: tokio::spawn(run(listener, line)) })
+        let is_refused = Arc::new(AtomicBool::new(false));
+        let task = tokio::spawn(run(listener, line, Arc::clone(&is_refused)));
+        Ok(Self { port, endpoint, is_refused, task })
     }
 
     /// Where it is.
@@ -56,7 +68,8 @@ impl Terminal {
 
     /// Whether it is on and leads to the same machine in the same way.
     pub(super) fn serves(&self, line: &Line) -> bool {
-        !self.task.is_finished() && self.endpoint == line.endpoint
+        let is_on = !self.task.is_finished() && !self.is_refused.load(Ordering::Relaxed);
+        is_on && self.endpoint == line.endpoint
     }
 
     /// Ends it and waits until its port is free.
@@ -72,25 +85,48 @@ impl Drop for Terminal {
     }
 }
 
-async fn run(listener: TcpListener, line: Line) {
+async fn run(listener: TcpListener, line: Line, is_refused: Arc<AtomicBool>) {
+    let mut watchers = JoinSet::new();
+    let why = serve(&listener, &line, &mut watchers).await;
+    is_refused.store(true, Ordering::Relaxed);
+    // Those who watch have been told, and go when they have read it.
+    let see_off = async { while watchers.join_next().await.is_some() {} };
+    let turn_away = async {
+        loop {
+            if let Some(mut stream) = accept(&listener).await {
+                let _ = timeout(FAREWELL, stream.write_all(&why)).await;
+            }
+        }
+    };
+    tokio::join!(see_off, turn_away);
+}
+
+/// Serves watchers until the BMC refuses our credentials. They are told, in the words returned.
+async fn serve(listener: &TcpListener, line: &Line, watchers: &mut JoinSet<()>) -> Arc<[u8]> {
     let (typed, mut input) = mpsc::channel(64);
     let (printed, _) = broadcast::channel(PIECES_KEPT);
-    let mut watchers = JoinSet::new();
     loop {
         // Nobody watches: the machine's line is left to others.
-        let Some(first) = accept(&listener).await else { continue };
+        let Some(first) = accept(listener).await else { continue };
         watchers.spawn(watch(first, typed.clone(), printed.subscribe(), line.quiet_after));
-        let mut carried = Box::pin(carry(&line, &mut input, &printed));
+        let mut carried = Box::pin(carry(line, &mut input, &printed));
         while !watchers.is_empty() {
             tokio::select! {
-                stream = accept(&listener) => if let Some(stream) = stream
+                stream = accept(listener) => if let Some(stream) = stream
                     && watchers.len() < MOST_WATCHERS
                 {
                     watchers.spawn(watch(stream, typed.clone(), printed.subscribe(), line.quiet_after));
                 },
                 _ = watchers.join_next() => {}
-                // It goes on for ever.
-                () = &mut carried => {}
+                refusal = &mut carried => {
+                    let why: Arc<[u8]> = Arc::from(format!(
+                        "\r\n[the BMC refuses the console: {refusal}; correct driver_info and start \
+                         the console again]\r\n"
+                    ).as_bytes());
+                    // An error only means that nobody watches.
+                    let _ = printed.send(Arc::clone(&why));
+                    return why;
+                }
             }
         }
         // Dropping the session here ends it on the BMC too.
@@ -110,12 +146,13 @@ async fn accept(listener: &TcpListener) -> Option<TcpStream> {
     }
 }
 
-/// Carries the line between the watchers and the BMC, again and again.
+/// Carries the line between the watchers and the BMC, again and again, until the BMC refuses our
+/// credentials.
 async fn carry(
     line: &Line,
     input: &mut mpsc::Receiver<SolInput>,
     printed: &broadcast::Sender<Arc<[u8]>>,
-) {
+) -> ipmi::Error {
     let mut pause = FIRST_PAUSE;
     let say = |bytes: &[u8]| {
         // An error only means that nobody watches.
@@ -125,23 +162,42 @@ async fn carry(
         let opened = Instant::now();
         let endpoint = line.endpoint.clone();
         let ended = match SolConsole::open(endpoint, line.timeouts, &line.turns).await {
-            Err(error) => error,
+            Err(error) if is_refusal(&error) => return error,
+            Err(error) => format!("the console is lost: {error}"),
             Ok(console) => {
                 // What was typed before somebody could hear it is not typed into a login now.
                 while input.try_recv().is_ok() {}
                 match console.run(input, &mut |bytes| say(bytes)).await {
-                    // The input never ends, because we hold one end of it.
-                    Ok(()) => return,
-                    Err(error) => error,
+                    Ok(()) => "the console has ended".to_owned(),
+                    Err(error) => format!("the console is lost: {error}"),
                 }
             }
         };
-        if opened.elapsed() > LONGEST_PAUSE {
+        if opened.elapsed() > SETTLED_AFTER {
             pause = FIRST_PAUSE;
         }
-        say(format!("\r\n[the console is lost: {ended}; trying again]\r\n").as_bytes());
+        let seconds = pause.as_secs();
+        say(format!("\r\n[{ended}; trying again in {seconds} s]\r\n").as_bytes());
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Whether the BMC will say the same until somebody changes something.
+const fn is_refusal(error: &ipmi::Error) -> bool {
+    match error {
+        ipmi::Error::WrongUser
+        | ipmi::Error::SilentToUser
+        | ipmi::Error::WrongPassword
+        | ipmi::Error::WrongKg
+        | ipmi::Error::PrivilegeTooLow { .. } => true,
+        ipmi::Error::Unreachable { .. }
+        | ipmi::Error::CipherSuite { .. }
+        | ipmi::Error::NoFreeSession
+        | ipmi::Error::Refused { .. }
+        | ipmi::Error::Completion { .. }
+        | ipmi::Error::Uncertain { .. }
+        | ipmi::Error::Garbled { .. } => false,
     }
 }
 

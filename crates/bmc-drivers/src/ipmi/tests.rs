@@ -72,8 +72,23 @@ async fn a_machine_that_does_not_follow_is_an_error_in_time() {
     let power = rack.driver.power();
     let error = power.set(&rack.target(&node), PowerTarget::SoftOff, timeout).await.unwrap_err();
     let text = error.to_string();
-    assert!(text.starts_with("failed to shut the machine down: the machine is still on"), "{text}");
+    assert!(text.starts_with("failed to shut the machine down: the machine is on"), "{text}");
     assert!(text.contains("'power off'"), "{text}");
+}
+
+#[tokio::test]
+async fn a_reboot_whose_bmc_is_lost_on_the_way_is_not_one_to_repeat() {
+    let rack = Rack::new();
+    let node = rack.node();
+    rack.until_booted(&node).await;
+    // Off is heard, on is not.
+    let hang = "hang path=/ipmi/power skip=1".parse().unwrap();
+    rack.fleet.faults().add(hang, rack.fleet.now());
+    let timeout = Some(Duration::from_secs(1));
+    let power = rack.driver.power();
+    let error = power.set(&rack.target(&node), PowerTarget::Reboot, timeout).await.unwrap_err();
+    assert!(!error.is_transient(), "{error}");
+    assert!(error.to_string().contains("the machine was off"), "{error}");
 }
 
 #[tokio::test]
@@ -191,6 +206,26 @@ async fn raw_commands_and_a_restart_of_the_bmc() {
 }
 
 #[tokio::test]
+async fn silence_after_a_command_means_what_the_command_does() {
+    let rack = Rack::new();
+    let node = rack.node();
+    let call = async |method: &str, arguments: Value, questions: u8| {
+        let hang = format!("hang path=/ipmi/controller skip={questions}").parse().unwrap();
+        rack.fleet.faults().set(vec![hang], rack.fleet.now());
+        let arguments = arguments.as_object().unwrap();
+        rack.driver.vendor().call(&rack.target(&node), method, HttpMethod::Post, arguments).await
+    };
+    let error = call("send_raw", json!({"raw_bytes": "0x06 0x01"}), 0).await.unwrap_err();
+    assert!(!error.is_transient(), "{error}");
+    assert!(error.to_string().contains("not known whether it was carried out"), "{error}");
+    // The questions who the BMC is and whether the session still lives come before the command.
+    call("bmc_reset", json!({}), 2).await.unwrap();
+    // A BMC that is not there has not been told.
+    let error = call("bmc_reset", json!({}), 0).await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+}
+
+#[tokio::test]
 async fn what_is_wrong_is_said() {
     let mut rack = Rack::new();
     let node = rack.node();
@@ -260,6 +295,31 @@ async fn a_console_is_watched_by_two_and_survives_the_bmc() {
     assert!(TcpStream::connect(&address).await.is_err());
     assert!(console.info(&rack.target(&node)).await.is_err());
     console.stop(&rack.target(&node)).await.map(drop).unwrap();
+}
+
+#[tokio::test]
+async fn a_console_that_is_refused_is_left_alone_until_it_is_started_again() {
+    let rack = Rack::new();
+    let node = rack.node();
+    rack.until_booted(&node).await;
+    rack.fleet.faults().add("wrong-password".parse().unwrap(), rack.fleet.now());
+    let console = rack.driver.console();
+    let connect = async || {
+        console.start(&rack.target(&node)).await.map(drop).unwrap();
+        let info = console.info(&rack.target(&node)).await.unwrap();
+        let address = info.url.strip_prefix("tcp://").unwrap().to_owned();
+        (TcpStream::connect(&address).await.unwrap(), address)
+    };
+    let (mut first, address) = connect().await;
+    until(&mut first, "the BMC refuses the console").await;
+    let mut rest = Vec::new();
+    first.read_to_end(&mut rest).await.unwrap();
+    // It would let us in now, and is not asked.
+    rack.fleet.faults().clear();
+    let mut second = TcpStream::connect(&address).await.unwrap();
+    until(&mut second, "start the console again").await;
+    let (mut third, _) = connect().await;
+    until(&mut third, "login: ").await;
 }
 
 #[tokio::test]
@@ -338,7 +398,7 @@ fn driver() -> Driver {
     let mut shelves = Shelves::default();
     crate::fake::add_to(&mut shelves, FakeBehaviour::new(&FakeSettings::default()).unwrap());
     crate::noop::add_to(&mut shelves);
-    let settings = IpmiSettings { command_retry_timeout: 4, ..IpmiSettings::default() };
+    let settings = IpmiSettings { command_retry_timeout: 3, ..IpmiSettings::default() };
     let turns = Arc::new(Turns::new(1));
     super::add_to(&mut shelves, &settings, &ConsoleSettings::default(), &turns).unwrap();
     let chosen = |kind| {

@@ -121,13 +121,13 @@ impl IpmiVendor {
 
     async fn reset(&self, target: &Target<'_>, kind: ResetController) -> Result<(), Error> {
         let bmc = self.0.bmc(target, "restart the BMC")?;
-        // Whether it is there is asked before, because one that restarts may not answer any more.
         let device = bmc.ask(&GetDeviceId).await?;
         tracing::info!(node = %target.node.id, reset = kind.name(), ?device, "BMC is restarted");
         let sent = bmc.request(ipmi::message::netfn::APP, kind.command(), &[]).await;
         bmc.client().close().await;
         match sent {
-            Ok(_) | Err(ipmi::Error::Unreachable { .. }) => Ok(()),
+            // One that restarts at once does not answer.
+            Ok(_) | Err(ipmi::Error::Uncertain { .. }) => Ok(()),
             Err(error) => Err(bmc.explain(error)),
         }
     }

@@ -2,6 +2,7 @@
 //! Where a machine's BMC is and how to enter it: the `redfish_…` keys of `driver_info`.
 
 use std::path::PathBuf;
+use std::sync::Once;
 
 use redfish::{Auth, Endpoint, MinTls, Trust};
 use serde_json::{Map, Value};
@@ -32,7 +33,16 @@ pub(super) const PROPERTIES: &[Property] = &[
         "redfish_auth_type",
         "How to sign in: 'session', 'basic', or 'auto', which is a session where the BMC has them.",
     ),
-    ("redfish_tls_minimum_version", "The oldest TLS to speak: '1.2' or '1.3'."),
+    (
+        "redfish_tls_minimum_version",
+        "The oldest TLS to speak: '1.2' or '1.3'. '1.1' is taken as '1.2'.",
+    ),
+    ("redfish_tls_ciphers", "Not used: all ciphers that are safe are offered."),
+    (
+        "firmware_update_unresponsive_bmc_wait",
+        "How many seconds the BMC needs after an update of its firmware before it can be relied \
+         on, where a step does not say.",
+    ),
 ];
 
 /// Where a machine's BMC is and how to enter it.
@@ -74,10 +84,13 @@ impl Access {
         endpoint.auth = auth(driver_info, settings)?;
         endpoint.min_tls = min_tls(driver_info)?;
         if text(driver_info, "redfish_tls_ciphers")?.is_some() {
-            return Err(Error::invalid(
-                key("redfish_tls_ciphers"),
-                "ciphers cannot be chosen here: all that are safe are offered; remove the key",
-            ));
+            static SAID: Once = Once::new();
+            SAID.call_once(|| {
+                tracing::warn!(
+                    bmc = endpoint.address,
+                    "redfish_tls_ciphers is not used: all ciphers that are safe are offered"
+                );
+            });
         }
         Ok(Self { endpoint, system_id: system_id(driver_info)? })
     }
@@ -151,9 +164,17 @@ fn min_tls(info: &Map<String, Value>) -> Result<MinTls, Error> {
     match text(info, "redfish_tls_minimum_version")? {
         None | Some("1.2") => Ok(MinTls::V1_2),
         Some("1.3") => Ok(MinTls::V1_3),
+        // What Ironic takes is taken; such an old TLS is spoken all the same by nobody here.
+        Some("1.1") => {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| {
+                tracing::warn!("redfish_tls_minimum_version 1.1 is not safe: 1.2 is used instead");
+            });
+            Ok(MinTls::V1_2)
+        }
         Some(other) => Err(Error::invalid(
             key("redfish_tls_minimum_version"),
-            format!("'{other}' is neither '1.2' nor '1.3'; anything older is not safe"),
+            format!("'{other}' is neither '1.2' nor '1.3'"),
         )),
     }
 }
@@ -195,6 +216,17 @@ mod tests {
     }
 
     #[test]
+    fn what_ironic_knows_and_we_do_not_makes_no_node_invalid() {
+        let access = read(json!({
+            "redfish_address": "bmc",
+            "redfish_tls_minimum_version": "1.1",
+            "redfish_tls_ciphers": "ECDHE-RSA-AES256-GCM-SHA384",
+        }))
+        .unwrap();
+        assert_eq!(access.endpoint.min_tls, MinTls::V1_2);
+    }
+
+    #[test]
     fn mistakes_are_named_with_what_to_do() {
         for (info, key, words) in [
             (json!({}), "redfish_address", "where the BMC is"),
@@ -216,7 +248,7 @@ mod tests {
                 "digest",
             ),
             (
-                json!({"redfish_address": "b", "redfish_tls_minimum_version": "1.1"}),
+                json!({"redfish_address": "b", "redfish_tls_minimum_version": "1.0"}),
                 "redfish_tls_minimum_version",
                 "1.2",
             ),

@@ -80,6 +80,8 @@ const STARTING: &[&str] = &[
 /// A change that was handed in, for the looks that follow.
 #[derive(Debug, Serialize, Deserialize)]
 struct Progress {
+    /// Whether the machine is still to be rebooted for it.
+    reboot: bool,
     /// When the machine was rebooted.
     since: Timestamp,
     /// The values that were asked for, without passwords. Empty after a reset, when any will do.
@@ -117,8 +119,12 @@ impl RedfishBios {
         let resets = step.step == RESET;
         let what = if resets { "reset the BIOS settings" } else { "change BIOS settings" };
         let bmc = self.0.bmc(target, what)?;
-        if let Some(progress) = tasks::recall::<Progress>(target, NOTE) {
-            return self.look(target, &bmc, progress).await;
+        if let Some(mut progress) = tasks::recall::<Progress>(target, NOTE) {
+            if !progress.reboot {
+                return self.look(target, &bmc, progress).await;
+            }
+            (progress.reboot, progress.since) = (false, target.now);
+            return tasks::reboot(target, &self.0.settings, NOTE, &progress).await;
         }
         if resets { self.reset(target, &bmc).await } else { self.apply(target, &bmc, step).await }
     }
@@ -145,12 +151,13 @@ impl RedfishBios {
         }
         let is_secret = |name: &str| registry.get(name).is_some_and(|entry| entry.is_secret());
         let progress = Progress {
+            reboot: true,
             since: target.now,
             wanted: wanted.into_iter().filter(|(name, _)| !is_secret(name)).collect(),
             applied_before: applied_at(&sight.bios),
             task,
         };
-        self.reboot(target, &progress).await
+        Ok(tasks::go_on(target, NOTE, &progress))
     }
 
     async fn reset(&self, target: &Target<'_>, bmc: &Bmc) -> Result<Outcome, Error> {
@@ -163,18 +170,13 @@ impl RedfishBios {
         };
         let answer = bmc.post(&action.target, &json!({})).await?;
         let progress = Progress {
+            reboot: true,
             since: target.now,
             wanted: Map::new(),
             applied_before: applied_at(&sight.bios),
             task: tasks::task_of(&answer),
         };
-        self.reboot(target, &progress).await
-    }
-
-    async fn reboot(&self, target: &Target<'_>, progress: &Progress) -> Result<Outcome, Error> {
-        let changes = tasks::reboot(target).await?;
-        let outcome = tasks::look_again(target, &self.0.settings, NOTE, progress);
-        Ok(tasks::after(changes, outcome))
+        Ok(tasks::go_on(target, NOTE, &progress))
     }
 
     /// Looks whether what was handed in has taken effect.

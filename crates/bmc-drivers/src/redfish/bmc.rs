@@ -5,7 +5,7 @@ use redfish::{Answer, Client, Resource};
 use serde_json::Value;
 
 use super::access::Access;
-use crate::{Error, Target};
+use crate::Error;
 
 /// A machine's BMC, while something is wanted of it.
 pub(super) struct Bmc {
@@ -16,7 +16,7 @@ pub(super) struct Bmc {
 }
 
 impl Bmc {
-    pub(super) fn new(client: Client, access: Access, what: String, _target: &Target<'_>) -> Self {
+    pub(super) fn new(client: Client, access: Access, what: String) -> Self {
         Self { client, access, what }
     }
 
@@ -94,36 +94,39 @@ impl Bmc {
 
     /// What an error of the connection means for what was wanted.
     pub(super) fn explain(&self, error: redfish::Error) -> Error {
-        let address = self.address().to_owned();
-        let what = self.what.clone();
-        match error {
-            redfish::Error::Unreachable { why, .. } => {
-                Error::Unreachable { address, what, source: Some(why.into()) }
-            }
-            redfish::Error::Certificate { why, .. } => Error::Untrusted { address, what, why },
-            redfish::Error::Unauthorized { .. } => Error::Refused { address, what },
-            error @ (redfish::Error::NoSuchSystem { .. }
-            | redfish::Error::SeveralSystems { .. }) => {
-                Error::invalid("driver_info/redfish_system_id", error.to_string())
-            }
-            error @ redfish::Error::BadTrust { .. } => {
-                Error::invalid("driver_info/redfish_verify_ca", error.to_string())
-            }
-            error @ redfish::Error::BadAddress { .. } => {
-                Error::invalid("driver_info/redfish_address", error.to_string())
-            }
-            error @ (redfish::Error::Forbidden { .. }
-            | redfish::Error::NoSession { .. }
-            | redfish::Error::NoSystems { .. }
-            | redfish::Error::NotFound { .. }
-            | redfish::Error::Refused { .. }
-            | redfish::Error::Redirected { .. }
-            | redfish::Error::Garbled { .. }
-            | redfish::Error::TooLarge { .. }
-            | redfish::Error::Endless { .. }
-            | redfish::Error::Closed { .. }) => {
-                Error::Failed { what, why: format!("the BMC at {address}: {error}") }
-            }
+        explain(error, self.address(), &self.what)
+    }
+}
+
+/// What an error of the connection to the BMC at `address` means for somebody who wanted `what`.
+pub(super) fn explain(error: redfish::Error, address: &str, what: &str) -> Error {
+    let (address, what) = (address.to_owned(), what.to_owned());
+    match error {
+        redfish::Error::Unreachable { why, .. } => {
+            Error::Unreachable { address, what, source: Some(why.into()) }
+        }
+        redfish::Error::Certificate { why, .. } => Error::Untrusted { address, what, why },
+        redfish::Error::Unauthorized { .. } => Error::Refused { address, what },
+        error @ (redfish::Error::NoSuchSystem { .. } | redfish::Error::SeveralSystems { .. }) => {
+            Error::invalid("driver_info/redfish_system_id", error.to_string())
+        }
+        error @ redfish::Error::BadTrust { .. } => {
+            Error::invalid("driver_info/redfish_verify_ca", error.to_string())
+        }
+        error @ redfish::Error::BadAddress { .. } => {
+            Error::invalid("driver_info/redfish_address", error.to_string())
+        }
+        error @ (redfish::Error::Forbidden { .. }
+        | redfish::Error::NoSession { .. }
+        | redfish::Error::NoSystems { .. }
+        | redfish::Error::NotFound { .. }
+        | redfish::Error::Refused { .. }
+        | redfish::Error::Redirected { .. }
+        | redfish::Error::Garbled { .. }
+        | redfish::Error::TooLarge { .. }
+        | redfish::Error::Endless { .. }
+        | redfish::Error::Closed { .. }) => {
+            Error::Failed { what, why: format!("the BMC at {address}: {error}") }
         }
     }
 }

@@ -77,7 +77,7 @@ pub(super) async fn set_device(
     persistent: bool,
 ) -> Result<NodeChanges, Error> {
     let system = bmc.system().await?;
-    let behaviour = connections.quirks.of(&system).behaviour;
+    let behaviour = connections.quirks.of(target.node, &system).behaviour;
     let name = device_name(&system, &behaviour, device)?;
     let memory = Memory::of(&target.node.driver_internal_info);
     let url = memory.http_url.as_deref().filter(|_| device == BootDevice::UefiHttp);
@@ -100,7 +100,7 @@ pub(super) async fn restore(
 ) {
     let memory = Memory::of(&target.node.driver_internal_info);
     let Some(device) = memory.lasting else { return };
-    let behaviour = connections.quirks.of(system).behaviour;
+    let behaviour = connections.quirks.of(target.node, system).behaviour;
     let restored = match device_name(system, &behaviour, device) {
         Ok(name) => {
             let attempts = device_attempts(system, &behaviour, name, false, None);
@@ -120,6 +120,7 @@ pub(super) async fn restore(
 pub(super) async fn set_mode(
     connections: &Connections,
     bmc: &Bmc,
+    target: &Target<'_>,
     system: &Resource,
     mode: BootMode,
 ) -> Result<(), Error> {
@@ -129,7 +130,7 @@ pub(super) async fn set_mode(
         let known = known.join(", ");
         return Err(bmc.failed(format!("the BMC has only these boot modes: {known}")));
     }
-    let behaviour = connections.quirks.of(system).behaviour;
+    let behaviour = connections.quirks.of(target.node, system).behaviour;
     send(bmc, system, &mode_attempts(system, &behaviour, name)).await.map(drop)
 }
 

@@ -8,12 +8,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use node_model::{FirmwareComponent, Step, StepArgument, StepFlow, Timestamp};
-use redfish::Resource;
+use redfish::{Resource, last_segment};
 use serde_json::Value;
+
+pub(super) use image::Form;
 
 use super::bmc::Bmc;
 use super::connections::Connections;
 use super::interface::redfish_interface;
+use super::names::id;
 use crate::step::StepRow;
 use crate::{Error, Firmware, Outcome, Target};
 
@@ -53,9 +56,19 @@ impl Firmware for RedfishFirmware {
 
 impl RedfishFirmware {
     async fn run(&self, target: &Target<'_>, step: &Step) -> Result<Outcome, Error> {
-        let bmc = self.0.bmc(target, "update firmware")?;
-        update::run(&self.0.settings, &bmc, target, step).await
+        run_update(&self.0, target, step, Form::Components).await
     }
+}
+
+/// Carries out a step that updates firmware as far as it goes.
+pub(super) async fn run_update(
+    connections: &Connections,
+    target: &Target<'_>,
+    step: &Step,
+    form: Form,
+) -> Result<Outcome, Error> {
+    let bmc = connections.bmc(target, "update firmware")?;
+    update::run(&connections.settings, &bmc, target, step, form).await
 }
 
 /// The pieces of firmware that a machine has.
@@ -126,8 +139,7 @@ async fn cards(
 /// The firmware of one network card: the first version that any of its controllers tells.
 fn card(adapter: &Resource, now: Timestamp) -> Option<FirmwareComponent> {
     let text = |key| adapter.text(key).filter(|text| !text.is_empty());
-    let last = adapter.path.trim_end_matches('/').rsplit('/').next();
-    let id = text("/SerialNumber").or_else(|| text("/Id")).or(last)?;
+    let id = text("/SerialNumber").unwrap_or_else(|| id(adapter));
     let version = adapter.list("/Controllers").iter().find_map(|controller| {
         let version = controller.get("FirmwarePackageVersion").and_then(Value::as_str)?.trim();
         (!version.is_empty()).then_some(version)
@@ -157,10 +169,8 @@ async fn inventory_item(bmc: &Bmc, service: &Resource, names: &[&str]) -> Option
 }
 
 fn only_called(members: Vec<String>, names: &[&str]) -> Option<String> {
-    let is_called = |path: &String| {
-        let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        names.iter().any(|name| last.eq_ignore_ascii_case(name))
-    };
+    let is_called =
+        |path: &String| names.iter().any(|name| last_segment(path).eq_ignore_ascii_case(name));
     let mut found = members.into_iter().filter(is_called);
     let first = found.next()?;
     found.next().is_none().then_some(first)

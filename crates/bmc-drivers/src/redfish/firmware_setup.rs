@@ -14,7 +14,7 @@ use serde_json::json;
 use super::bmc::Bmc;
 use super::boot_settings;
 use super::connections::Connections;
-use super::patience::Pace;
+use crate::pace::Pace;
 use crate::{BootMode, Error, NodeChanges, Target};
 
 /// What the firmware's setup is to become.
@@ -45,7 +45,7 @@ pub(super) async fn set_boot_mode(
     if before == Some(mode) {
         return Ok(Some(done));
     }
-    match boot_settings::set_mode(connections, bmc, &system, mode).await {
+    match boot_settings::set_mode(connections, bmc, target, &system, mode).await {
         Ok(()) if before.is_none() => Ok(Some(done)),
         Ok(()) => {
             let applied = see_applied(connections, bmc, target, Wanted::BootMode(mode)).await?;
@@ -104,10 +104,11 @@ async fn see_applied(
             break;
         }
         if !pace.pause().await {
-            look?;
+            // The machine was rebooted for it: this is no silence to answer by trying again.
+            let seen = look.map_or_else(|error| format!(" ({error})"), |_| String::new());
             return Err(bmc.failed(format!(
-                "the BMC took the change, and {} s after the reboot it is still not there; look \
-                 at the machine's screen, or allow more time with boot_mode_config_timeout",
+                "the BMC took the change, and {} s after the reboot it is still not there{seen}; \
+                 look at the machine's screen, or allow more time with boot_mode_config_timeout",
                 limit.as_secs()
             )));
         }

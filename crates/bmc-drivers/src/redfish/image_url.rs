@@ -15,6 +15,9 @@ const PROTOCOLS: &[(&str, &str)] = &[
     ("tftp", "TFTP"),
 ];
 
+/// What begins the part of a URL that is not shown.
+const QUERY: [char; 2] = ['?', '#'];
+
 /// An image a BMC can be told to fetch. Printing it shows no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct ImageUrl {
@@ -65,6 +68,22 @@ impl ImageUrl {
         }
         Ok(Self { url: format!("{scheme}://{host}{path}"), login, protocol })
     }
+
+    /// The URL as it may be shown.
+    pub(super) fn shown(&self) -> &str {
+        self.url.split(QUERY).next().unwrap_or_default()
+    }
+
+    /// What a BMC says about this image as it may be shown, should the BMC have repeated what is
+    /// secret about it.
+    pub(super) fn masked(&self, mut said: String) -> String {
+        let password = self.login.as_ref().map(|login| login.password.as_str());
+        let query = self.url.split_once(QUERY).map(|(_, query)| query);
+        for secret in [password, query].into_iter().flatten().filter(|text| !text.is_empty()) {
+            said = said.replace(secret, "******");
+        }
+        said
+    }
 }
 
 impl Login {
@@ -75,20 +94,25 @@ impl Login {
 }
 
 impl std::fmt::Debug for ImageUrl {
-    /// Without the login.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.url)
+        f.write_str(self.shown())
     }
 }
 
-/// The URL as it may be shown: without a user and password. Anything that is no URL stays as it is.
+/// The URL without a user and password. Anything that is no URL stays as it is.
 pub(super) fn without_login(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let (authority, path) = split_authority(rest);
-    match authority.rsplit_once('@') {
-        None => url.to_owned(),
-        Some((_, host)) => format!("{scheme}://{host}{path}"),
-    }
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
+}
+
+/// A URL as it may be shown: without a user and password, and without a query, which may be a
+/// signature that lets anybody fetch it.
+pub(super) fn shown_url(url: &str) -> String {
+    let mut shown = without_login(url);
+    shown.truncate(shown.find(QUERY).unwrap_or(shown.len()));
+    shown
 }
 
 fn split_authority(rest: &str) -> (&str, &str) {
@@ -139,10 +163,20 @@ mod tests {
             assert_eq!(image.protocol, protocol);
             let found = image.login.as_ref().map(|l| (l.username.as_str(), l.password.as_str()));
             assert_eq!(found, login, "{text}");
-            assert_eq!(format!("{image:?}"), url);
         }
-        assert_eq!(without_login("https://u:p@h/i?a=b@c"), "https://h/i?a=b@c");
-        assert_eq!(without_login("image.iso"), "image.iso");
+    }
+
+    #[test]
+    fn what_is_shown_lets_nobody_fetch_it() {
+        let text = "https://u:pass@h/i.iso?sig=abc#part";
+        let image = ImageUrl::parse("image", text).unwrap();
+        assert_eq!(format!("{image:?}"), "https://h/i.iso");
+        assert_eq!(shown_url(text), "https://h/i.iso");
+        assert_eq!(shown_url("image.iso"), "image.iso");
+        let said = format!("cannot fetch {} as u with pass", image.url);
+        assert_eq!(image.masked(said), "cannot fetch https://h/i.iso?****** as u with ******");
+        let plain = ImageUrl::parse("image", "http://u@h/i").unwrap();
+        assert_eq!(plain.masked("no http://h/i".to_owned()), "no http://h/i");
     }
 
     #[test]

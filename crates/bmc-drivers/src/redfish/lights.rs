@@ -8,6 +8,7 @@ use redfish::Resource;
 use serde_json::{Value, json};
 
 use super::bmc::Bmc;
+use super::names::id;
 use super::patience::{forgive, is_refusal};
 use super::survey::Survey;
 use crate::{Error, Indicator, IndicatorComponent, IndicatorState, NodeChanges};
@@ -158,11 +159,6 @@ fn identity(part: &Resource) -> String {
         Some(uuid) => uuid.to_owned(),
         None => id(part).to_owned(),
     }
-}
-
-fn id(part: &Resource) -> &str {
-    let last = part.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    part.text("/Id").filter(|id| !id.is_empty()).unwrap_or(last)
 }
 
 fn states(part: &Resource) -> &'static [IndicatorState] {

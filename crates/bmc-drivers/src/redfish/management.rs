@@ -3,6 +3,7 @@
 //! file it belongs to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use node_model::{Health, Mac, Step, StepArgument, StepFlow};
@@ -11,11 +12,11 @@ use serde_json::{Map, Value};
 
 use super::bmc::Bmc;
 use super::connections::Connections;
+use super::firmware::{self, Form};
 use super::firmware_setup::{self, KeyReset};
 use super::image_url::ImageUrl;
 use super::interface::redfish_interface;
-use super::power::Seen;
-use super::reset::{Purpose, Reset};
+use super::reset::Reset;
 use super::{boot_settings, clock, lights, media, probe, sensors};
 use crate::step::StepRow;
 use crate::{
@@ -32,6 +33,7 @@ const RESET_KEYS: &str = "reset_secure_boot_keys_to_default";
 const CLEAR_KEYS: &str = "clear_secure_boot_keys";
 const SET_CLOCK: &str = "set_bmc_clock";
 const VERIFY_CLOCK: &str = "verify_bmc_clock";
+const UPDATE_FIRMWARE: &str = "update_firmware";
 
 const STEPS: &[StepRow] = &[
     StepRow {
@@ -76,6 +78,20 @@ const STEPS: &[StepRow] = &[
         requires_ramdisk: false,
         arguments: &[],
     },
+    StepRow {
+        name: UPDATE_FIRMWARE,
+        flows: &[StepFlow::Clean, StepFlow::Service],
+        priority: 0,
+        abortable: false,
+        requires_ramdisk: false,
+        arguments: &[StepArgument::required(
+            "firmware_images",
+            "The updates, in order: a list of objects with 'url', 'checksum' (for the record: the \
+             BMC fetches the image and checks its signature) and, if the machine needs time \
+             afterwards, 'wait' in seconds. The update step of the firmware interface also sees \
+             that the new version is there.",
+        )],
+    },
 ];
 
 impl RedfishManagement {
@@ -111,6 +127,9 @@ impl RedfishManagement {
                 let bmc = self.0.bmc(target, "correct the clock of the BMC")?;
                 clock::correct(&bmc, target).await?
             }
+            UPDATE_FIRMWARE => {
+                return firmware::run_update(&self.0, target, step, Form::Images).await;
+            }
             other => return Err(self.cannot(&format!("carry out the step '{other}'"))),
         };
         Ok(Outcome::Done(changes))
@@ -145,7 +164,7 @@ impl Management for RedfishManagement {
 
     async fn boots_disk_by_itself(&self, target: &Target<'_>) -> Result<bool, Error> {
         let (_, system) = self.reach(target, "tell how it boots from its disk").await?;
-        let quirks = self.0.quirks.of(&system);
+        let quirks = self.0.quirks.of(target.node, &system);
         Ok(quirks.behaviour.leave_disk_boot_to_firmware == Some(true)
             && boot_settings::mode(&system) == Some(BootMode::Uefi))
     }
@@ -185,12 +204,11 @@ impl Management for RedfishManagement {
     async fn inject_nmi(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
         let (bmc, system) = self.reach(target, "interrupt the machine").await?;
         let reset = Reset::of(&bmc, &system).await?;
-        if reset.candidates(Purpose::Interrupt).is_empty() {
-            return Err(self.lacks("inject an NMI into the processors"));
+        let patience = Duration::from_secs(self.0.settings.power_state_change_timeout);
+        match reset.interrupt(&bmc, patience).await? {
+            true => Ok(NodeChanges::none()),
+            false => Err(self.lacks("inject an NMI into the processors")),
         }
-        let patience = std::time::Duration::from_secs(self.0.settings.power_state_change_timeout);
-        reset.send(&bmc, Purpose::Interrupt, Seen::of(&system), patience).await?;
-        Ok(NodeChanges::none())
     }
 
     async fn indicators(&self, target: &Target<'_>) -> Result<Vec<Indicator>, Error> {
@@ -266,7 +284,8 @@ impl Management for RedfishManagement {
     ) -> Result<NodeChanges, Error> {
         let image = ImageUrl::parse("image_url", image_url)?;
         let (bmc, system) = self.reach(target, format!("insert an image as '{device}'")).await?;
-        media::insert(&bmc, &system, &self.0.quirks.of(&system), device, &image).await?;
+        media::insert(&bmc, &system, &self.0.quirks.of(target.node, &system), device, &image)
+            .await?;
         Ok(NodeChanges::none())
     }
 
@@ -276,7 +295,7 @@ impl Management for RedfishManagement {
         devices: &[MediaDevice],
     ) -> Result<NodeChanges, Error> {
         let (bmc, system) = self.reach(target, "eject virtual media").await?;
-        media::eject(&bmc, &system, &self.0.quirks.of(&system), devices).await?;
+        media::eject(&bmc, &system, &self.0.quirks.of(target.node, &system), devices).await?;
         Ok(NodeChanges::none())
     }
 }

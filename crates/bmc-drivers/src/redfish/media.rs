@@ -11,12 +11,13 @@ use redfish::{Answer, Resource, TaskState};
 use serde_json::Value;
 
 use super::bmc::Bmc;
-use super::image_url::{ImageUrl, without_login};
+use super::image_url::{ImageUrl, shown_url};
 use super::media_drive::{
     Drive, Way, eject_body, first_body, fitting, holds, is_occupied, next_body, shows, tells,
 };
-use super::patience::{Pace, Retries, is_busy};
+use super::patience::{Retries, is_busy};
 use super::quirks::Quirks;
+use crate::pace::Pace;
 use crate::{Error, MediaDevice, MediaSlot};
 
 /// How long a drive may take to show that it was filled or emptied.
@@ -78,7 +79,7 @@ pub(super) async fn insert(
     Err(bmc.failed(format!(
         "{}; check that the BMC itself can reach {}",
         refusals.join("; "),
-        image.url
+        image.shown()
     )))
 }
 
@@ -207,11 +208,11 @@ async fn watch_filling(
     let patience = if task.is_some() { TASK_PATIENCE } else { PATIENCE };
     let mut pace = Pace::within(patience);
     loop {
-        if let Some(task) = &task {
-            let task = bmc.client().task(&task.path).await;
+        if let Some(task) = task {
+            let task = bmc.client().task(task).await;
             let task = task.map_err(|error| Trouble::Bmc(bmc.explain(error)))?;
             if task.state == TaskState::Failed {
-                let said = masked(task.messages.join(" "), Some(image));
+                let said = image.masked(task.messages.join(" "));
                 return Err(Trouble::Drive(format!("failed to fetch it: {said}")));
             }
         }
@@ -270,7 +271,7 @@ async fn watch_emptying(bmc: &Bmc, drive: &Drive) -> Result<Resource, Trouble> {
             return Ok(seen);
         }
         if !pace.pause().await {
-            let image = seen.text("/Image").map_or_else(|| "an image".to_owned(), without_login);
+            let image = seen.text("/Image").map_or_else(|| "an image".to_owned(), shown_url);
             let waited = PATIENCE.as_secs();
             return Err(Trouble::Drive(format!(
                 "was told to eject and still shows {image} after {waited} s"
@@ -314,7 +315,14 @@ fn complaint(
 ) -> Result<Complaint, Trouble> {
     match about(&error) {
         None => Err(Trouble::Bmc(bmc.explain(error))),
-        Some(about) => Ok(Complaint { about, words: masked(error.to_string(), image) }),
+        Some(about) => {
+            let said = error.to_string();
+            let words = match image {
+                Some(image) => image.masked(said),
+                None => said,
+            };
+            Ok(Complaint { about, words })
+        }
     }
 }
 
@@ -326,15 +334,6 @@ fn about(error: &redfish::Error) -> Option<About> {
         500 | 502 | 504 => Some(About::Moment),
         _ if is_busy(error) => Some(About::Moment),
         _ => Some(About::Wording),
-    }
-}
-
-/// The text without the password of the image, should the BMC have repeated it.
-fn masked(text: String, image: Option<&ImageUrl>) -> String {
-    let login = image.and_then(|image| image.login.as_ref());
-    match login.filter(|login| !login.password.is_empty()) {
-        Some(login) => text.replace(&login.password, "******"),
-        None => text,
     }
 }
 

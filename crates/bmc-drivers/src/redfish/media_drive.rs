@@ -5,7 +5,8 @@
 use redfish::Resource;
 use serde_json::{Map, Value, json};
 
-use super::image_url::{ImageUrl, without_login};
+use super::image_url::{ImageUrl, shown_url, without_login};
+use super::names::id;
 use super::quirks::Behaviour;
 use crate::{MediaDevice, MediaSlot};
 
@@ -53,15 +54,14 @@ impl Drive {
 
     /// What an operator knows the drive by.
     pub(super) fn name(&self) -> &str {
-        let last = self.resource.path.trim_end_matches('/').rsplit('/').next();
-        self.resource.text("/Id").or(last).unwrap_or_default()
+        id(&self.resource)
     }
 
     /// What it holds mainly, and what is in it.
     pub(super) fn slot(&self) -> MediaSlot {
         let device = self.devices.first().copied().unwrap_or(MediaDevice::Cdrom);
         let image_url = is_occupied(&self.resource)
-            .then(|| image(&self.resource).map_or_else(String::new, without_login));
+            .then(|| image(&self.resource).map_or_else(String::new, shown_url));
         MediaSlot { device, image_url }
     }
 

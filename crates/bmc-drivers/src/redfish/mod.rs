@@ -22,6 +22,7 @@ mod lights;
 mod management;
 mod media;
 mod media_drive;
+mod names;
 mod patience;
 mod power;
 mod probe;
@@ -42,20 +43,20 @@ use crate::ConfigError;
 use crate::driver::Shelves;
 use crate::turns::Turns;
 
+pub(crate) use connections::Connections;
 pub use settings::RedfishSettings;
 
-use connections::Connections;
 use quirks::QuirkBook;
 
 /// What nodes call all of these.
 const NAME: &str = "redfish";
 
-/// Puts these implementations on their shelves.
+/// Puts these implementations on their shelves; gives the connections they share.
 pub(crate) fn add_to(
     shelves: &mut Shelves,
     settings: &RedfishSettings,
     turns: &Arc<Turns>,
-) -> Result<(), ConfigError> {
+) -> Result<Arc<Connections>, ConfigError> {
     let quirks = QuirkBook::load(settings.quirks_dir.as_deref())?;
     let connections = Arc::new(Connections::new(settings.clone(), quirks, Arc::clone(turns)));
     shelves.bios.push((NAME, Arc::new(bios::RedfishBios(Arc::clone(&connections)))));
@@ -68,6 +69,6 @@ pub(crate) fn add_to(
     shelves.boot.push((virtual_media_boot::NAME, Arc::new(media_boot)));
     let management = management::RedfishManagement(Arc::clone(&connections));
     shelves.management.push((NAME, Arc::new(management)));
-    shelves.power.push((NAME, Arc::new(power::RedfishPower(connections))));
-    Ok(())
+    shelves.power.push((NAME, Arc::new(power::RedfishPower(Arc::clone(&connections)))));
+    Ok(connections)
 }

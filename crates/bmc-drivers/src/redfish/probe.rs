@@ -31,7 +31,6 @@ pub(super) async fn probe(
 ) -> Result<Map<String, Value>, Error> {
     let root = bmc.client().root().await.map_err(|error| bmc.explain(error))?;
     let system = bmc.system().await?;
-    let quirks = book.of(&system);
     let mut survey = Survey::new(bmc, &root, MOST_REQUESTS);
     let manager = survey.follow(&system, "/Links/ManagedBy/0").await?;
     let reset = system.action("ComputerSystem.Reset");
@@ -54,6 +53,8 @@ pub(super) async fn probe(
         media_place,
         media,
     };
+    let firmware = answers.manager.as_ref().and_then(|manager| manager.text("/FirmwareVersion"));
+    let quirks = book.of_firmware(&answers.system, firmware.unwrap_or_default());
     let mut found = answers.describe(&quirks);
     found.insert("probed_at".to_owned(), now.to_string().into());
     found.insert("could_not_ask".to_owned(), survey.missed().into());

@@ -5,9 +5,11 @@
 //! of quirks, each with a reason, a pattern and a behaviour. All that match apply, in order, the
 //! operator's last; what a later one says wins.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use node_model::Node;
 use redfish::Resource;
 use serde::Deserialize;
 
@@ -21,6 +23,14 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("supermicro.toml", include_str!("../../quirks/supermicro.toml")),
     ("ami.toml", include_str!("../../quirks/ami.toml")),
 ];
+
+/// The key of `driver_internal_info` with what the last probe found, and where in it the BMC's
+/// firmware version is.
+const PROBE: &str = "bmc";
+const PROBED_FIRMWARE: &str = "/bmc/firmware";
+
+/// The pattern that everything fits.
+const ANYTHING: &str = "*";
 
 /// All quirks that are known.
 #[derive(Debug)]
@@ -40,6 +50,10 @@ struct Quirk {
     /// Pattern of the BIOS version.
     #[serde(default = "anything")]
     bios: String,
+    /// Pattern of the BMC's own firmware version, such as `iLO 4*`. It is known once the BMC was
+    /// probed.
+    #[serde(default = "anything")]
+    firmware: String,
     /// What to do differently.
     behaviour: Behaviour,
 }
@@ -107,8 +121,23 @@ impl QuirkBook {
         Ok(Self(quirks))
     }
 
-    /// What is different about the machine behind `system`.
-    pub(super) fn of(&self, system: &Resource) -> Quirks {
+    /// What is different about the machine behind `system`. The version of its BMC is the one that
+    /// `node` remembers from the last probe.
+    pub(super) fn of(&self, node: &Node, system: &Resource) -> Quirks {
+        let firmware = LazyCell::new(|| {
+            let bmc = node.driver_internal_info.get(PROBE)?;
+            bmc.pointer(PROBED_FIRMWARE)?.as_str().map(str::to_owned)
+        });
+        self.matching(system, || firmware.as_deref().unwrap_or_default())
+    }
+
+    /// What is different about the machine behind `system`, whose BMC has this firmware.
+    pub(super) fn of_firmware(&self, system: &Resource, firmware: &str) -> Quirks {
+        self.matching(system, || firmware)
+    }
+
+    /// The version is asked for only if it makes a difference.
+    fn matching<'a>(&self, system: &Resource, firmware: impl Fn() -> &'a str) -> Quirks {
         let vendor = system.text("/Manufacturer").unwrap_or_default();
         let model = system.text("/Model").unwrap_or_default();
         let bios = system.text("/BiosVersion").unwrap_or_default();
@@ -116,7 +145,8 @@ impl QuirkBook {
         for quirk in &self.0 {
             let fits = matches(&quirk.vendor, vendor)
                 && matches(&quirk.model, model)
-                && matches(&quirk.bios, bios);
+                && matches(&quirk.bios, bios)
+                && (quirk.firmware == ANYTHING || matches(&quirk.firmware, firmware()));
             if fits {
                 found.behaviour.overlay(&quirk.behaviour);
                 found.reasons.push(quirk.why.clone());
@@ -152,7 +182,7 @@ impl Behaviour {
 }
 
 fn anything() -> String {
-    "*".to_owned()
+    ANYTHING.to_owned()
 }
 
 fn read(name: &str, text: &str) -> Result<Vec<Quirk>, ConfigError> {
@@ -180,6 +210,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use node_model::{NodeId, Timestamp};
     use serde_json::json;
 
     use super::*;
@@ -218,7 +249,7 @@ mod tests {
             etag: None,
             body: json!({"Manufacturer": "Supermicro", "Model": "X"}),
         };
-        let quirks = book.of(&system);
+        let quirks = book.of_firmware(&system, "");
         assert_eq!(quirks.behaviour.boot_always_send, Some(Vec::new()));
         assert_eq!(quirks.behaviour.rest_after_power_off, Some(7));
         assert!(quirks.reasons.len() > 1 && quirks.reasons.contains(&"ours".to_owned()));
@@ -231,6 +262,24 @@ mod tests {
     fn a_machine_nobody_complains_about_is_plain() {
         let book = QuirkBook::load(None).unwrap();
         let system = Resource { path: String::new(), etag: None, body: json!({}) };
-        assert_eq!(book.of(&system), Quirks::default());
+        assert_eq!(book.of_firmware(&system, ""), Quirks::default());
+    }
+
+    #[test]
+    fn a_bmc_is_known_by_the_firmware_it_was_probed_with() {
+        let book = QuirkBook::load(None).unwrap();
+        let body = json!({"Manufacturer": "HPE", "Model": "ProLiant DL380 Gen9"});
+        let system = Resource { path: String::new(), etag: None, body };
+        let mut node = Node::new(NodeId::random(), "redfish", Timestamp(0));
+        for (probed, left_out) in [
+            (json!(null), None),
+            (json!({"bmc": {"model": "iLO 5", "firmware": "iLO 5 v2.44"}}), None),
+            (json!({"bmc": {"model": "iLO 4", "firmware": null}}), None),
+            (json!({"bmc": {"model": "iLO 4", "firmware": "iLO 4 v2.82"}}), Some(2)),
+        ] {
+            node.driver_internal_info.set("bmc", probed.clone());
+            let behaviour = book.of(&node, &system).behaviour;
+            assert_eq!(behaviour.media_leave_out.map(|keys| keys.len()), left_out, "{probed}");
+        }
     }
 }

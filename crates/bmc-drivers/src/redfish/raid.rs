@@ -242,7 +242,7 @@ impl RedfishRaid {
         if let Some(change) = &mut progress.change {
             if change.reboot {
                 change.reboot = false;
-                return self.reboot(target, &progress).await;
+                return tasks::reboot(target, &self.0.settings, NOTE, &progress).await;
             }
             if let Some(task) = change.task.take() {
                 match tasks::look(bmc, &task).await {
@@ -253,8 +253,8 @@ impl RedfishRaid {
                         change.task = Some(task);
                         let taken = target.now.since(change.since);
                         if change.undecided && taken >= WITHOUT_REBOOT {
-                            change.undecided = false;
-                            return self.reboot(target, &progress).await;
+                            (change.undecided, change.reboot) = (false, true);
+                            return Ok(tasks::go_on(target, NOTE, &progress));
                         }
                         if change.found && taken >= OTHERS_WORK {
                             change.task = None;
@@ -405,12 +405,6 @@ impl RedfishRaid {
         progress.change =
             Some(Change { since: target.now, task, reboot, undecided, ..Change::default() });
         Ok(Some(tasks::go_on(target, NOTE, progress)))
-    }
-
-    async fn reboot(&self, target: &Target<'_>, progress: &Progress) -> Result<Outcome, Error> {
-        let changes = tasks::reboot(target).await?;
-        let outcome = tasks::look_again(target, &self.0.settings, NOTE, progress);
-        Ok(tasks::after(changes, outcome))
     }
 
     /// The volumes cannot be seen. While the BMC is changing something that is to be expected.

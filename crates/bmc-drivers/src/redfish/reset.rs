@@ -8,58 +8,15 @@ use serde_json::json;
 
 use super::bmc::Bmc;
 use super::patience::{Retries, is_busy, is_refusal};
-use super::power::Seen;
+use super::power::seen;
 use crate::Error;
-
-/// What a reset is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Purpose {
-    /// Switch on.
-    On,
-    /// Cut the power.
-    Off,
-    /// Ask the operating system to shut down.
-    ShutDown,
-    /// Restart without asking, and without switching off.
-    Restart,
-    /// Ask the operating system to restart.
-    RestartSoftly,
-    /// Interrupt the processors.
-    Interrupt,
-}
-
-impl Purpose {
-    /// The types of reset that serve it, best first. The power button is a last resort.
-    pub(super) const fn types(self) -> &'static [&'static str] {
-        match self {
-            Self::On => &["On", "ForceOn", BUTTON],
-            Self::Off => &["ForceOff", BUTTON],
-            Self::ShutDown => &["GracefulShutdown", BUTTON],
-            Self::Restart => &["ForceRestart", "PowerCycle"],
-            Self::RestartSoftly => &["GracefulRestart"],
-            Self::Interrupt => &["Nmi"],
-        }
-    }
-
-    /// Where it leads.
-    pub(super) const fn leads_to(self) -> Seen {
-        match self {
-            Self::On | Self::Restart | Self::RestartSoftly | Self::Interrupt => Seen::On,
-            Self::Off | Self::ShutDown => Seen::Off,
-        }
-    }
-
-    /// Whether being there already means that nothing is left to do.
-    const fn is_idempotent(self) -> bool {
-        match self {
-            Self::On | Self::Off | Self::ShutDown => true,
-            Self::Restart | Self::RestartSoftly | Self::Interrupt => false,
-        }
-    }
-}
+use crate::power_plan::{Purpose, Seen};
 
 /// The type of reset that depends on how the machine stands.
 const BUTTON: &str = "PushPowerButton";
+
+/// The types that interrupt the processors.
+const INTERRUPT: &[&str] = &["Nmi"];
 
 /// The reset action of a machine.
 #[derive(Debug)]
@@ -92,32 +49,61 @@ impl Reset {
         Ok(Self { target: action.target, known })
     }
 
-    /// The types to try for `purpose`, best first.
-    pub(super) fn candidates(&self, purpose: Purpose) -> Vec<&'static str> {
-        let is_known = |kind: &&&str| match &self.known {
-            None => true,
-            Some(known) => known.iter().any(|other| other == **kind),
-        };
-        purpose.types().iter().filter(is_known).copied().collect()
+    /// Whether the BMC may have a type for `purpose`.
+    pub(super) fn can(&self, purpose: Purpose) -> bool {
+        !self.candidates(types(purpose)).is_empty()
     }
 
     /// Sends the reset for `purpose`, trying again while the BMC is busy and there is time, and
-    /// trying other types where it refuses one. `seen` is how the machine stands. Returns the type
-    /// that was taken; none if there turned out to be nothing left to do.
+    /// trying other types where it refuses one. `stands` is how the machine stands. Returns the
+    /// type that was taken; none if there turned out to be nothing left to do.
     pub(super) async fn send(
         &self,
         bmc: &Bmc,
         purpose: Purpose,
-        seen: Seen,
+        stands: Seen,
         patience: Duration,
     ) -> Result<Option<&'static str>, Error> {
-        let end = tokio::time::Instant::now() + patience;
-        let mut retries = Retries::POWER;
-        let mut candidates = self.candidates(purpose);
+        let mut candidates = self.candidates(types(purpose));
         // Pressing the button switches off what is on and on what is off.
-        candidates.retain(|kind| *kind != BUTTON || seen != Seen::Unknown);
-        let mut remaining = candidates.iter();
-        let Some(mut kind) = remaining.next() else { return Err(self.lacks(bmc, purpose)) };
+        candidates.retain(|kind| *kind != BUTTON || stands != Seen::Unknown);
+        if candidates.is_empty() {
+            return Err(self.lacks(bmc, types(purpose)));
+        }
+        let end = purpose.is_idempotent().then(|| purpose.leads_to());
+        self.try_in_turn(bmc, &candidates, end, patience).await
+    }
+
+    /// Interrupts the processors; false if the BMC has no reset for that.
+    pub(super) async fn interrupt(&self, bmc: &Bmc, patience: Duration) -> Result<bool, Error> {
+        let candidates = self.candidates(INTERRUPT);
+        if candidates.is_empty() {
+            return Ok(false);
+        }
+        self.try_in_turn(bmc, &candidates, None, patience).await.map(|_| true)
+    }
+
+    /// Those of `types` that the BMC has, as far as it says.
+    fn candidates(&self, types: &[&'static str]) -> Vec<&'static str> {
+        let is_known = |kind: &&&str| match &self.known {
+            None => true,
+            Some(known) => known.iter().any(|other| other == **kind),
+        };
+        types.iter().filter(is_known).copied().collect()
+    }
+
+    /// Sends one type after the other until one is taken. A machine that is at `end` needs none.
+    async fn try_in_turn(
+        &self,
+        bmc: &Bmc,
+        types: &[&'static str],
+        end: Option<Seen>,
+        patience: Duration,
+    ) -> Result<Option<&'static str>, Error> {
+        let deadline = tokio::time::Instant::now() + patience;
+        let mut retries = Retries::POWER;
+        let mut remaining = types.iter();
+        let Some(mut kind) = remaining.next() else { return Ok(None) };
         loop {
             let body = json!({ "ResetType": kind });
             let error = match bmc.client().post(&self.target, &body).await {
@@ -125,14 +111,14 @@ impl Reset {
                 Err(error) => error,
             };
             // The BMC refuses what is already so, or it did it and the answer was lost.
-            if purpose.is_idempotent()
+            if let Some(end) = end
                 && let Ok(system) = bmc.system().await
-                && Seen::of(&system).is_at_or_going(purpose.leads_to())
+                && seen(&system).is_at_or_going(end)
             {
                 return Ok(None);
             }
             if is_busy(&error) {
-                let left = end.saturating_duration_since(tokio::time::Instant::now());
+                let left = deadline.saturating_duration_since(tokio::time::Instant::now());
                 let Some(pause) = retries.next(left) else { return Err(bmc.explain(error)) };
                 tokio::time::sleep(pause).await;
             } else if is_refusal(&error) {
@@ -144,13 +130,24 @@ impl Reset {
         }
     }
 
-    fn lacks(&self, bmc: &Bmc, purpose: Purpose) -> Error {
+    fn lacks(&self, bmc: &Bmc, types: &[&str]) -> Error {
         let known = self.known.as_deref().unwrap_or_default().join(", ");
         bmc.failed(format!(
             "the BMC at {} has none of the reset types {}; it has: {known}",
             bmc.address(),
-            purpose.types().join(", "),
+            types.join(", "),
         ))
+    }
+}
+
+/// The types of reset that serve a purpose, best first. The power button is a last resort.
+const fn types(purpose: Purpose) -> &'static [&'static str] {
+    match purpose {
+        Purpose::On => &["On", "ForceOn", BUTTON],
+        Purpose::Off => &["ForceOff", BUTTON],
+        Purpose::ShutDown => &["GracefulShutdown", BUTTON],
+        Purpose::Restart => &["ForceRestart", "PowerCycle"],
+        Purpose::RestartSoftly => &["GracefulRestart"],
     }
 }
 
@@ -181,16 +178,16 @@ mod tests {
 
     #[test]
     fn what_the_bmc_has_is_tried_best_first() {
-        for (known, purpose, tried) in [
-            (None, Purpose::On, vec!["On", "ForceOn", "PushPowerButton"]),
-            (Some(&["On", "ForceOff"][..]), Purpose::On, vec!["On"]),
-            (Some(&["ForceOn", "ForceOff"]), Purpose::On, vec!["ForceOn"]),
-            (Some(&["PushPowerButton"]), Purpose::Off, vec!["PushPowerButton"]),
-            (Some(&["On", "ForceOff"]), Purpose::ShutDown, vec![]),
-            (Some(&["PowerCycle"]), Purpose::Restart, vec!["PowerCycle"]),
-            (Some(&["On"]), Purpose::Interrupt, vec![]),
+        for (known, wanted, tried) in [
+            (None, types(Purpose::On), vec!["On", "ForceOn", "PushPowerButton"]),
+            (Some(&["On", "ForceOff"][..]), types(Purpose::On), vec!["On"]),
+            (Some(&["ForceOn", "ForceOff"]), types(Purpose::On), vec!["ForceOn"]),
+            (Some(&["PushPowerButton"]), types(Purpose::Off), vec!["PushPowerButton"]),
+            (Some(&["On", "ForceOff"]), types(Purpose::ShutDown), vec![]),
+            (Some(&["PowerCycle"]), types(Purpose::Restart), vec!["PowerCycle"]),
+            (Some(&["On"]), INTERRUPT, vec![]),
         ] {
-            assert_eq!(reset(known).candidates(purpose), tried, "{known:?} {purpose:?}");
+            assert_eq!(reset(known).candidates(wanted), tried, "{known:?} {wanted:?}");
         }
     }
 

@@ -11,6 +11,7 @@ use redfish::Resource;
 use serde_json::Value;
 
 use super::bmc::Bmc;
+use super::names::id;
 use super::patience::forgive;
 use super::survey::Survey;
 use crate::{Error, Sensor, SensorKind, SensorStatus};
@@ -209,11 +210,6 @@ fn number(value: &Value) -> Option<f64> {
         Value::String(text) => text.trim().parse().ok().filter(|number: &f64| number.is_finite()),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     }
-}
-
-fn id(resource: &Resource) -> &str {
-    let last = resource.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    resource.text("/Id").filter(|id| !id.is_empty()).unwrap_or(last)
 }
 
 /// Numbers the second and later of those that have the same kind and name.

@@ -21,6 +21,9 @@ pub struct RedfishSettings {
     pub read_timeout: u64,
     /// Connections kept, each with its session; beyond that the longest unused is closed.
     pub connection_cache_size: usize,
+    /// Seconds a BMC that rejected a user name and password is not shown them again: wrong passwords
+    /// lock accounts. A changed password, and validating the node, are tried at once.
+    pub rejected_password_pause: u64,
     /// Seconds a machine may take to reach the power state it was asked to.
     pub power_state_change_timeout: u64,
     /// Seconds an operating system may take to shut down when it was asked to.
@@ -69,6 +72,7 @@ impl Default for RedfishSettings {
             connect_timeout: 10,
             read_timeout: 60,
             connection_cache_size: 10_000,
+            rejected_password_pause: 300,
             power_state_change_timeout: 120,
             soft_power_off_timeout: 600,
             boot_mode_config_timeout: 900,

@@ -14,6 +14,8 @@ use super::bmc::Bmc;
 use super::settings::RedfishSettings;
 use crate::{Error, NodeChanges, Outcome, Target};
 
+/// The note of what a step is doing, in words for whoever looks at the machine.
+const PROGRESS: &str = "progress";
 /// The note of when the BMC was first too busy to take a change.
 const BUSY: &str = "redfish_busy_since";
 /// How long a BMC may be too busy: longer than the longest self-test of a machine.
@@ -26,7 +28,7 @@ const MOST_LOOKED_AT: usize = 4;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Look {
     /// It goes on.
-    Working(Option<u8>),
+    Working(Work),
     /// It ended well.
     Done,
     /// The BMC no longer knows it, which mostly means that it ended well.
@@ -37,13 +39,22 @@ pub(super) enum Look {
     Silent(String),
 }
 
+/// How far a task that goes on has come, as far as the BMC tells.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Work {
+    /// How much of it is done.
+    pub(super) percent: Option<u8>,
+    /// What the BMC calls its state.
+    pub(super) word: Option<String>,
+}
+
 /// Looks at a task. A BMC that does not answer, or answers nonsense, is no failure of the task: it
 /// may be restarting.
 pub(super) async fn look(bmc: &Bmc, task: &str) -> Look {
     match bmc.client().task(task).await {
         Err(error) => Look::Silent(error.to_string()),
         Ok(task) => match task.state {
-            TaskState::Running => Look::Working(task.percent),
+            TaskState::Running => Look::Working(Work { percent: task.percent, word: task.word }),
             TaskState::Done if task.gone => Look::Gone,
             TaskState::Done => Look::Done,
             TaskState::Failed if task.messages.is_empty() => {
@@ -77,7 +88,7 @@ pub(super) async fn unfinished(bmc: &Bmc) -> Option<String> {
 
 /// The path of the task that does what was asked, if it is not done yet.
 pub(super) fn task_of(answer: &Answer) -> Option<String> {
-    answer.task().map(|task| task.path)
+    answer.task().map(str::to_owned)
 }
 
 /// What a step remembered under `key` when it was last told to wait.
@@ -114,20 +125,31 @@ pub(super) fn try_again(
     Ok(look_again(target, settings, BUSY, &since))
 }
 
-/// Reboots the machine, whatever it is doing; a machine that is off is switched on.
-pub(super) async fn reboot(target: &Target<'_>) -> Result<NodeChanges, Error> {
-    target.driver.power().set(target, PowerTarget::Reboot, None).await
+/// The answer of a step that reboots the machine and then looks again, with `progress` saying that
+/// the reboot is no longer due. That it was due must have been written down by an earlier call,
+/// together with everything that led to it: a machine is not to be rebooted twice because an answer
+/// was lost. A machine that is off is switched on.
+pub(super) async fn reboot(
+    target: &Target<'_>,
+    settings: &RedfishSettings,
+    key: &str,
+    progress: &impl Serialize,
+) -> Result<Outcome, Error> {
+    let changes = target.driver.power().set(target, PowerTarget::Reboot, None).await?;
+    let mut outcome = look_again(target, settings, key, progress);
+    if let Outcome::WaitUntil { changes: later, .. } = &mut outcome {
+        *later = changes.and(std::mem::take(later));
+    }
+    Ok(outcome)
 }
 
-/// The same outcome, with `changes` written before it.
-pub(super) fn after(changes: NodeChanges, outcome: Outcome) -> Outcome {
-    match outcome {
-        Outcome::Done(later) => Outcome::Done(changes.and(later)),
-        Outcome::WaitForAgent(later) => Outcome::WaitForAgent(changes.and(later)),
-        Outcome::WaitUntil { moment, changes: later } => {
-            Outcome::WaitUntil { moment, changes: changes.and(later) }
-        }
+/// The same outcome, which also tells what the step is doing.
+pub(super) fn telling(mut outcome: Outcome, words: impl Into<String>) -> Outcome {
+    if let Outcome::WaitUntil { changes: NodeChanges { notes: Some(notes), .. }, .. } = &mut outcome
+    {
+        notes.set(PROGRESS, words.into());
     }
+    outcome
 }
 
 fn wait(target: &Target<'_>, pause: Duration, key: &str, progress: &impl Serialize) -> Outcome {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use redfish::Resource;
+use redfish::{Resource, last_segment};
 use serde_json::{Map, Value};
 
 use super::bmc::Bmc;
@@ -123,7 +123,7 @@ impl RedfishVendor {
     ) -> Result<Value, Error> {
         let bmc = self.0.bmc(target, "eject virtual media")?;
         let system = bmc.system().await?;
-        let quirks = self.0.quirks.of(&system);
+        let quirks = self.0.quirks.of(target.node, &system);
         media::eject(&bmc, &system, &quirks, device.as_slice()).await?;
         Ok(Value::Null)
     }
@@ -208,8 +208,7 @@ async fn find(bmc: &Bmc, id: &str) -> Result<String, Error> {
     let service = event_service(bmc).await?;
     let members = bmc.client().members(collection(bmc, &service)?).await;
     let members = members.map_err(|error| bmc.explain(error))?;
-    let mut paths = members.into_iter();
-    let found = paths.find(|path| path.trim_end_matches('/').rsplit('/').next() == Some(id));
+    let found = members.into_iter().find(|path| last_segment(path) == id);
     found.ok_or_else(|| no_subscription(id))
 }
 

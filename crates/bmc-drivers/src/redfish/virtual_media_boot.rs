@@ -61,7 +61,7 @@ impl VirtualMediaBoot {
     ) -> Result<(), Error> {
         let bmc: Bmc = self.connections.bmc(target, what)?;
         let system = bmc.system().await?;
-        let quirks = self.connections.quirks.of(&system);
+        let quirks = self.connections.quirks.of(target.node, &system);
         // An image of the same name may be another one by now: it is taken out in any case.
         media::eject(&bmc, &system, &quirks, &[MediaDevice::Cdrom]).await?;
         match image {

@@ -60,6 +60,20 @@ async fn a_change_takes_effect_with_a_reboot_on_every_kind_of_machine() {
 }
 
 #[tokio::test]
+async fn a_reboot_is_written_down_before_it_is_made() {
+    for kind in Personality::names() {
+        let personality = Personality::named(kind).unwrap();
+        let (name, value) = change(&personality);
+        let mut rig = Rig::of(personality);
+        let asked = json!({"settings": [{"name": name, "value": value}]});
+        let calls = rig.watch_step(InterfaceKind::Bios, APPLY, asked).await;
+        let reboots: Vec<_> = calls.iter().filter(|call| call.switched()).collect();
+        assert_eq!(reboots.len(), 1, "{kind}: {calls:?}");
+        assert!(reboots[0].was_due(), "{kind}: {calls:?}");
+    }
+}
+
+#[tokio::test]
 async fn values_get_the_types_the_firmware_wants() {
     let mut rig = Rig::named("generic");
     let asked = json!({"settings": [

@@ -101,10 +101,65 @@ async fn a_conductor_that_dies_after_every_call_comes_to_the_same_end() {
 }
 
 #[tokio::test]
+async fn reboots_are_written_down_before_and_progress_can_be_read() {
+    for kind in Personality::names() {
+        let mut personality = Personality::named(kind).unwrap();
+        personality.pace.bmc_restart = 5.0;
+        let mut rig = Rig::of(personality);
+        let asked = json!({"settings": [
+            update("bmc", "bmc-9.8.0.bin"),
+            update("bios", "bios-9.9.1.bin"),
+        ]});
+        let calls = rig.watch_step(InterfaceKind::Firmware, "update", asked).await;
+        let reboots: Vec<_> = calls.iter().filter(|call| call.switched()).collect();
+        let were_due = reboots.iter().all(|call| call.was_due());
+        assert!(!reboots.is_empty() && were_due, "{kind}: {reboots:?}");
+        let told: Vec<_> = calls.iter().filter_map(|call| call.after.get_str("progress")).collect();
+        assert_eq!(told.first().map(String::as_str), Some("update 1 of 2 (bmc) begins"), "{kind}");
+        for words in ["update 2 of 2 (bios): the machine is rebooted", "(bmc): its task goes on"] {
+            assert!(told.iter().any(|told| told.contains(words)), "{kind}: {words}: {told:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_image_may_know_by_itself_what_it_is_for() {
+    for kind in Personality::names() {
+        let mut rig = Rig::named(kind);
+        rig.power(PowerTarget::On).await;
+        let image = json!({"url": "http://images.example/bios-9.9.1.bin", "checksum": "abc"});
+        let asked = json!({"firmware_images": [image]});
+        let ran = rig.run_step(InterfaceKind::Management, "update_firmware", asked).await;
+        ran.unwrap_or_else(|error| panic!("{kind}: {error}"));
+        assert_eq!(version(&rig, ComponentKind::Bios), "9.9.1", "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_bmc_gets_the_time_its_node_says_it_needs() {
+    let mut personality = Personality::named("generic").unwrap();
+    personality.pace.bmc_restart = 5.0;
+    let mut rig = Rig::of(personality);
+    let before = version(&rig, ComponentKind::Bmc);
+    let mut looks = Vec::new();
+    for wait in [json!(3600), json!("60")] {
+        rig.driver_info.insert("firmware_update_unresponsive_bmc_wait".to_owned(), wait);
+        // The version it has already: that it is there shows nothing.
+        let asked = json!({"settings": [update("bmc", &format!("bmc-{before}.bin"))]});
+        looks.push(rig.watch_step(InterfaceKind::Firmware, "update", asked).await.len());
+    }
+    assert!(looks[0] >= 3600 / 15 && looks[1] < 3600 / 15, "{looks:?}");
+    rig.driver_info.insert("firmware_update_unresponsive_bmc_wait".to_owned(), json!("soon"));
+    let asked = json!({"settings": [update("bmc", "bmc-9.8.0.bin")]});
+    let error = rig.run_step(InterfaceKind::Firmware, "update", asked).await.unwrap_err();
+    assert!(error.is_callers_fault() && error.to_string().contains("unresponsive"), "{error}");
+}
+
+#[tokio::test]
 async fn a_bad_image_is_told_without_its_password() {
     let mut rig = Rig::named("generic");
     let before = version(&rig, ComponentKind::Bios);
-    let url = "https://user:secret@images.example/bios-bad-9.9.1.bin";
+    let url = "https://user:secret@images.example/bios-bad-9.9.1.bin?token=secret";
     let asked = json!({"settings": [{"component": "bios", "url": url}]});
     let error = rig.run_step(InterfaceKind::Firmware, "update", asked).await.unwrap_err();
     let message = error.to_string();

@@ -11,5 +11,6 @@ mod power;
 mod probe;
 mod raid;
 mod rig;
+mod sessions;
 mod steps;
 mod vendor;

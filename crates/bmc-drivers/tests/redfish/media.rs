@@ -73,6 +73,24 @@ async fn a_login_in_the_url_goes_into_fields_and_is_never_shown() {
 }
 
 #[tokio::test]
+async fn a_signature_in_the_url_reaches_the_bmc_and_nobody_else() {
+    let rig = Rig::named("generic");
+    let url = "https://images.example/boot.iso?X-Signature=5ecret";
+    attach(&rig, MediaDevice::Cdrom, url).await.unwrap();
+    assert_eq!(images(&rig), [url]);
+    let shown = shown(&rig).await;
+    assert_eq!(shown, [(MediaDevice::Cdrom, "https://images.example/boot.iso".to_owned())]);
+    rig.deeds();
+    attach(&rig, MediaDevice::Cdrom, url).await.unwrap();
+    assert_eq!(rig.deeds(), [""; 0], "it was there already");
+    rig.fault("status=400 method=POST");
+    let error = attach(&rig, MediaDevice::Cdrom, &url.replace("boot", "other")).await.unwrap_err();
+    let told = format!("{error} {:?}", rig.calls.take());
+    assert!(told.contains("https://images.example/other.iso"), "{told}");
+    assert!(!told.contains("5ecret"), "{told}");
+}
+
+#[tokio::test]
 async fn a_bmc_that_needs_more_keys_is_given_them() {
     let mut picky = Personality::named("generic").unwrap();
     picky.media.needs = ["TransferProtocolType", "TransferMethod", "UserName", "Password"]

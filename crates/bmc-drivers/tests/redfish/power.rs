@@ -90,6 +90,26 @@ async fn a_bmc_that_is_busy_is_asked_again() {
 }
 
 #[tokio::test]
+async fn a_reboot_that_has_switched_the_machine_off_is_finished_and_not_repeated() {
+    let rig = Rig::named("generic");
+    rig.power(PowerTarget::On).await;
+    // The first reset switches off; the answers to the next ones are lost.
+    rig.fault("drop method=POST path=/redfish/v1/Systems skip=1 times=2");
+    rig.deeds();
+    rig.power(PowerTarget::Reboot).await;
+    assert_eq!(rig.machine().power(), Shown::On);
+    assert_eq!(rig.deeds().iter().filter(|deed| deed.contains("Reset")).count(), 4);
+
+    rig.fleet.faults().clear();
+    rig.fault("drop method=POST path=/redfish/v1/Systems skip=1");
+    let patience = Some(Duration::from_millis(500));
+    let reboot = rig.driver.power().set(&rig.target(), PowerTarget::Reboot, patience).await;
+    let error = reboot.unwrap_err();
+    assert!(matches!(error, Error::Failed { .. }), "{error}");
+    assert!(error.to_string().contains("the machine was off"), "{error}");
+}
+
+#[tokio::test]
 async fn a_device_that_does_not_last_is_set_before_every_start() {
     let mut rig = Rig::named("hpe-like");
     let management = rig.driver.clone();

@@ -29,7 +29,7 @@ pub(crate) struct Rig {
     /// What was said to the BMC.
     pub(crate) calls: Arc<CallLog>,
     pub(crate) instance_info: Map<String, Value>,
-    registry: Registry,
+    pub(crate) registry: Registry,
     _quirks: TempDir,
 }
 

@@ -20,6 +20,29 @@ pub(crate) enum Conductor {
     Dying,
 }
 
+/// One call of a step.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    /// The notes it was given.
+    pub(crate) before: JsonObject,
+    /// What it changed.
+    pub(crate) deeds: Vec<String>,
+    /// The notes it asked for.
+    pub(crate) after: JsonObject,
+}
+
+impl Watched {
+    /// Whether the machine was switched.
+    pub(crate) fn switched(&self) -> bool {
+        self.deeds.iter().any(|deed| deed.contains("ComputerSystem.Reset"))
+    }
+
+    /// Whether it was written down before that it would be.
+    pub(crate) fn was_due(&self) -> bool {
+        self.before.as_str().contains("\"reboot\":true")
+    }
+}
+
 /// What a step changed at its end; it is written down already.
 #[derive(Debug)]
 pub(crate) struct Kept(pub(crate) NodeChanges);
@@ -67,6 +90,37 @@ impl Rig {
                     notes = changes.notes.clone().expect("a step that waits has notes");
                     self.keep(&changes);
                 }
+                Outcome::WaitForAgent(_) => panic!("there is no agent"),
+            }
+        }
+        panic!("{kind}.{name} does not end: {notes:?}");
+    }
+
+    /// Runs a step to its end, and tells what each call was given, did and wrote down.
+    pub(crate) async fn watch_step(
+        &mut self,
+        kind: InterfaceKind,
+        name: &str,
+        arguments: Value,
+    ) -> Vec<Watched> {
+        let mut step = Step::new(kind.as_str(), name, 0);
+        step.args = JsonObject::from(arguments.as_object().cloned().expect("an object"));
+        let (mut notes, mut now) = (JsonObject::empty(), self.fleet.now());
+        let mut watched = Vec::new();
+        self.deeds();
+        for _ in 0..MOST_CALLS {
+            let outcome = self.call(kind, StepFlow::Clean, &step, &notes, now).await;
+            let deeds = self.deeds();
+            match outcome.unwrap_or_else(|error| panic!("{kind}.{name}: {error}")) {
+                Outcome::WaitUntil { moment, changes } => {
+                    self.pass_time(now, moment);
+                    now = moment;
+                    let later = changes.notes.clone().expect("a step that waits has notes");
+                    watched.push(Watched { before: notes, deeds, after: later.clone() });
+                    notes = later;
+                    self.keep(&changes);
+                }
+                Outcome::Done(_) => return watched,
                 Outcome::WaitForAgent(_) => panic!("there is no agent"),
             }
         }

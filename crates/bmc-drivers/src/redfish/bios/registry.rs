@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use node_model::JsonObject;
-use redfish::Resource;
+use redfish::{Resource, last_segment};
 use serde_json::{Map, Number, Value};
 
 use crate::redfish::bmc::Bmc;
@@ -240,7 +240,7 @@ async fn find(bmc: &Bmc, id: &str) -> Result<Option<Resource>, redfish::Error> {
 
 /// How unlike a path is to the name of a registry; the likeliest first.
 fn likeness(path: &str, id: &str) -> u8 {
-    let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or(path);
+    let last = last_segment(path);
     if last.eq_ignore_ascii_case(id) {
         0
     } else if stem(last).eq_ignore_ascii_case(stem(id)) {

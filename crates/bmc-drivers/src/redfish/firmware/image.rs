@@ -13,6 +13,7 @@ use crate::redfish::image_url::ImageUrl;
 /// An update that is asked for.
 #[derive(Debug)]
 pub(super) struct Update {
+    /// What is updated, as it is listed; `firmware` if only the image knows.
     pub(super) component: String,
     pub(super) kind: Kind,
     pub(super) image: ImageUrl,
@@ -26,6 +27,42 @@ pub(super) enum Kind {
     Bios,
     Bmc,
     Card,
+    /// Whatever the image is for.
+    Unknown,
+}
+
+/// The ways to ask for updates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::redfish) enum Form {
+    /// `settings` of the firmware interface: images and which component each is for.
+    Components,
+    /// `firmware_images` of the management interface: images, and they know what they are for.
+    Images,
+}
+
+impl Form {
+    const fn argument(self) -> &'static str {
+        match self {
+            Self::Components => "settings",
+            Self::Images => "firmware_images",
+        }
+    }
+
+    /// The keys an update must have.
+    const fn needed(self) -> &'static [&'static str] {
+        match self {
+            Self::Components => &["component", "url"],
+            Self::Images => &["url", "checksum"],
+        }
+    }
+
+    /// The keys it may have besides.
+    const fn possible(self) -> &'static [&'static str] {
+        match self {
+            Self::Components => &["wait"],
+            Self::Images => &["wait", "source"],
+        }
+    }
 }
 
 impl Kind {
@@ -40,34 +77,50 @@ impl Kind {
 
 impl Update {
     /// The updates that a step is asked for, in order.
-    pub(super) fn read(arguments: &JsonObject) -> Result<Vec<Self>, Error> {
-        let list = match arguments.get("settings") {
+    pub(super) fn read(arguments: &JsonObject, form: Form) -> Result<Vec<Self>, Error> {
+        let list = match arguments.get(form.argument()) {
             Some(Value::Array(list)) if !list.is_empty() => list,
             Some(_) | None => {
-                return Err(Error::missing(
-                    "settings",
-                    "give a list of objects with 'component' and 'url'",
-                ));
+                let needed = form.needed().join(" and ");
+                let why = format!("give a list of objects, each with {needed}");
+                return Err(Error::missing(form.argument(), why));
             }
         };
-        list.iter().enumerate().map(|(place, update)| Self::of(place, update)).collect()
+        list.iter().enumerate().map(|(place, update)| Self::of(form, place, update)).collect()
     }
 
-    fn of(place: usize, update: &Value) -> Result<Self, Error> {
-        let name = |key: &str| format!("settings[{place}].{key}");
+    fn of(form: Form, place: usize, update: &Value) -> Result<Self, Error> {
+        let name = |key: &str| format!("{}[{place}].{key}", form.argument());
         let text = |key: &str| {
             let text = update.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
             text.ok_or_else(|| Error::missing(name(key), "every update needs it"))
         };
-        let component = text("component")?;
-        let kind = Kind::of(component).ok_or_else(|| {
-            let why = format!("there is no component '{component}'; use bios, bmc or nic:<id>");
-            Error::invalid(name("component"), why)
-        })?;
-        let known = ["component", "url", "wait"];
-        let keys = update.as_object().into_iter().flat_map(Map::keys);
-        if let Some(unknown) = keys.into_iter().find(|key| !known.contains(&key.as_str())) {
-            return Err(Error::invalid(name(unknown), "an update has component, url and wait"));
+        for key in form.needed() {
+            text(key)?;
+        }
+        let known = [form.needed(), form.possible()].concat();
+        let mut keys = update.as_object().into_iter().flat_map(Map::keys);
+        if let Some(unknown) = keys.find(|key| !known.contains(&key.as_str())) {
+            let why = format!("an update has no such key; it has {}", known.join(", "));
+            return Err(Error::invalid(name(unknown), why));
+        }
+        let (component, kind) = match form {
+            Form::Images => ("firmware", Kind::Unknown),
+            Form::Components => {
+                let component = text("component")?;
+                let kind = Kind::of(component).ok_or_else(|| {
+                    let why =
+                        format!("there is no component '{component}'; use bios, bmc or nic:<id>");
+                    Error::invalid(name("component"), why)
+                })?;
+                (component, kind)
+            }
+        };
+        // The BMC fetches the image from where it is, and checks it by its own signature.
+        if !matches!(update.get("source"), None | Some(Value::Null)) && text("source")? != "http" {
+            let why = "images are not copied before a BMC fetches them; use 'http', and a URL the \
+                       BMC can reach";
+            return Err(Error::invalid(name("source"), why));
         }
         let wait = match update.get("wait") {
             None | Some(Value::Null) => None,
@@ -124,9 +177,14 @@ mod tests {
 
     use super::*;
 
+    fn read_as(form: Form, updates: Value) -> Result<Vec<Update>, Error> {
+        let mut arguments = JsonObject::empty();
+        arguments.set(form.argument(), updates);
+        Update::read(&arguments, form)
+    }
+
     fn read(settings: Value) -> Result<Vec<Update>, Error> {
-        let arguments = json!({ "settings": settings });
-        Update::read(&JsonObject::from(arguments.as_object().unwrap().clone()))
+        read_as(Form::Components, settings)
     }
 
     #[test]
@@ -151,6 +209,28 @@ mod tests {
         ] {
             let error = read(settings.clone()).unwrap_err().to_string();
             assert!(error.contains(words), "{settings}: {error}");
+        }
+    }
+
+    #[test]
+    fn images_that_know_what_they_are_for() {
+        let image = |more: Value| {
+            let mut image = json!({"url": "http://h/i", "checksum": "abc"});
+            image.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            read_as(Form::Images, json!([image]))
+        };
+        let good = image(json!({"wait": 5, "source": "http"})).unwrap();
+        assert_eq!((good[0].kind, good[0].component.as_str()), (Kind::Unknown, "firmware"));
+        assert_eq!(good[0].wait, Some(Duration::from_secs(5)));
+        for (updates, words) in [
+            (image(json!({"source": "swift"})), "firmware_images[0].source"),
+            (image(json!({"source": 1})), "firmware_images[0].source"),
+            (image(json!({"component": "bios"})), "firmware_images[0].component"),
+            (image(json!({"checksum": ""})), "firmware_images[0].checksum"),
+            (read_as(Form::Images, json!(7)), "'firmware_images'"),
+        ] {
+            let error = updates.unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
         }
     }
 

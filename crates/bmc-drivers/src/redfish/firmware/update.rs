@@ -12,8 +12,9 @@ use std::time::Duration;
 use node_model::{FirmwareComponent, Step, Timestamp};
 use redfish::{Action, Resource};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::image::{Kind, Update, bodies};
+use super::image::{Form, Kind, Update, bodies};
 use super::{BIOS_NAMES, BMC_NAMES, bmc_component, cards, components, inventory_item};
 use crate::redfish::bmc::Bmc;
 use crate::redfish::patience::{is_busy, is_refusal};
@@ -34,6 +35,9 @@ const MOST_REBOOTS: u8 = 3;
 /// How long a component may take to show its new version, if the operator does not say. If it still
 /// shows the old one then, it had that version before.
 const SETTLING: Duration = Duration::from_secs(300);
+
+/// The key of `driver_info` with the seconds a BMC needs after an update before it can be relied on.
+const UNRESPONSIVE_WAIT: &str = "firmware_update_unresponsive_bmc_wait";
 
 /// What BMCs call a task that has not begun because nothing is there to begin with.
 const NEW: &[&str] = &["New", "Downloading", "Downloaded"];
@@ -60,11 +64,13 @@ struct Progress {
     before: Option<String>,
     /// The update in flight.
     running: Option<Running>,
+    /// Whether the machine is to be rebooted before anything else.
+    reboot: bool,
 }
 
 impl Progress {
     fn at(next: usize, now: Timestamp) -> Self {
-        Self { next, since: now, before: None, running: None }
+        Self { next, since: now, before: None, running: None, reboot: false }
     }
 }
 
@@ -128,8 +134,9 @@ pub(super) async fn run(
     bmc: &Bmc,
     target: &Target<'_>,
     step: &Step,
+    form: Form,
 ) -> Result<Outcome, Error> {
-    let updates = Update::read(&step.args)?;
+    let updates = wanted(target, step, form)?;
     let mut progress = match tasks::recall(target, NOTE) {
         Some(progress) => progress,
         None => {
@@ -137,13 +144,19 @@ pub(super) async fn run(
             Progress::at(0, target.now)
         }
     };
+    if progress.reboot {
+        progress.reboot = false;
+        return tasks::reboot(target, settings, NOTE, &progress).await;
+    }
     let Some(update) = updates.get(progress.next) else {
         return Ok(Outcome::Done(finished(bmc, target, &updates).await?));
     };
+    let place = format!("update {} of {} ({})", progress.next + 1, updates.len(), update.component);
     let Some(running) = progress.running.as_mut() else {
-        return start(settings, bmc, target, update, progress).await;
+        let outcome = start(settings, bmc, target, update, progress).await?;
+        return Ok(tasks::telling(outcome, format!("{place} begins")));
     };
-    let seen = look(bmc, update, running, target.now).await;
+    let seen = look(bmc, running, target.now).await;
     let due = match while_working(update.kind, running, &seen, target.now) {
         Some(due) => due,
         None => match version(bmc, update).await {
@@ -153,7 +166,6 @@ pub(super) async fn run(
         },
     };
     match due {
-        Move::Fail(why) if !running.found => Err(failed(update, &format!("the BMC says: {why}"))),
         Move::Over | Move::Fail(_) if running.found && !running.renewed => {
             // It was busy with something else.
             progress.running = None;
@@ -161,33 +173,58 @@ pub(super) async fn run(
         }
         Move::Fail(why) => Err(failed(update, &format!("the BMC says: {why}"))),
         Move::Reboot => {
-            let changes = tasks::reboot(target).await?;
-            let outcome = tasks::look_again(target, settings, NOTE, &progress);
-            Ok(tasks::after(changes, outcome))
+            progress.reboot = true;
+            let outcome = tasks::go_on(target, NOTE, &progress);
+            Ok(tasks::telling(outcome, format!("{place}: the machine is rebooted for it")))
         }
         Move::LookAgain => {
             let limit = Duration::from_secs(settings.firmware_update_timeout);
+            let seen = last_seen(&seen, running);
             if target.now.since(progress.since) >= limit {
-                let seen = last_seen(&seen, running);
                 let why = format!(
                     "it was not done after {} seconds ({seen}); look at the BMC's job queue",
                     limit.as_secs()
                 );
                 return Err(failed(update, &why));
             }
-            Ok(tasks::look_again(target, settings, NOTE, &progress))
+            let outcome = tasks::look_again(target, settings, NOTE, &progress);
+            Ok(tasks::telling(outcome, format!("{place}: {seen}")))
         }
         Move::Over => {
             let node = target.node.id;
             tracing::info!(%node, component = update.component, "firmware update is over");
-            let more = progress.next + 1 < updates.len();
-            let reboots = more && update.kind == Kind::Bmc;
-            let next = Progress::at(progress.next + 1, target.now);
+            let mut next = Progress::at(progress.next + 1, target.now);
             // Some machines take no further update before they were rebooted under their new BMC.
-            let changes = if reboots { tasks::reboot(target).await? } else { NodeChanges::none() };
-            Ok(tasks::after(changes, tasks::go_on(target, NOTE, &next)))
+            next.reboot = update.kind == Kind::Bmc && next.next < updates.len();
+            let outcome = tasks::go_on(target, NOTE, &next);
+            Ok(tasks::telling(outcome, format!("{place} is over")))
         }
     }
+}
+
+/// The updates that are asked for. How long an image that may be one of the BMC is given, the node
+/// may say for all of them.
+fn wanted(target: &Target<'_>, step: &Step, form: Form) -> Result<Vec<Update>, Error> {
+    let mut updates = Update::read(&step.args, form)?;
+    let wait = unresponsive_wait(target)?;
+    for update in &mut updates {
+        if matches!(update.kind, Kind::Bmc | Kind::Unknown) {
+            update.wait = update.wait.or(wait);
+        }
+    }
+    Ok(updates)
+}
+
+fn unresponsive_wait(target: &Target<'_>) -> Result<Option<Duration>, Error> {
+    let seconds = match target.driver_info.get(UNRESPONSIVE_WAIT) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) => text.trim().parse().ok(),
+        Some(value) => value.as_u64(),
+    };
+    let why = "use a whole number of seconds";
+    let seconds =
+        seconds.ok_or_else(|| Error::invalid(format!("driver_info/{UNRESPONSIVE_WAIT}"), why))?;
+    Ok(Some(Duration::from_secs(seconds)).filter(|wait| !wait.is_zero()))
 }
 
 /// Whether the network cards that are to be updated are there, as far as the BMC tells.
@@ -247,7 +284,7 @@ async fn start(
         Err(error) if is_busy(&error) => {
             // It may be busy with this very update, if we died before we remembered asking for it.
             let Some(task) = tasks::unfinished(bmc).await else {
-                return tasks::try_again(target, settings, bmc.explain(error));
+                return tasks::try_again(target, settings, explain(bmc, update, error));
             };
             progress.running = Some(Running {
                 task: Some(task),
@@ -258,7 +295,7 @@ async fn start(
             });
             return Ok(tasks::look_again(target, settings, NOTE, &progress));
         }
-        Err(error) => return Err(bmc.explain(error)),
+        Err(error) => return Err(explain(bmc, update, error)),
     };
     let node = target.node.id;
     tracing::info!(%node, component = update.component, image = ?update.image, "firmware update");
@@ -285,7 +322,7 @@ async fn targets(
     let item = match kind {
         Kind::Bios => inventory_item(bmc, service, BIOS_NAMES).await,
         Kind::Bmc => inventory_item(bmc, service, BMC_NAMES).await,
-        Kind::Card => None,
+        Kind::Card | Kind::Unknown => None,
     };
     item.into_iter().collect()
 }
@@ -310,7 +347,7 @@ async fn submit(
 }
 
 /// Looks at the update in flight.
-async fn look(bmc: &Bmc, update: &Update, running: &mut Running, now: Timestamp) -> Seen {
+async fn look(bmc: &Bmc, running: &mut Running, now: Timestamp) -> Seen {
     let Some(task) = running.task.as_deref().filter(|_| running.ended.is_none()) else {
         return Seen::Ended;
     };
@@ -318,25 +355,18 @@ async fn look(bmc: &Bmc, update: &Update, running: &mut Running, now: Timestamp)
         Look::Done | Look::Gone => Seen::Ended,
         Look::Failed(why) => Seen::Failed(why),
         Look::Silent(why) => Seen::Silent(why),
-        Look::Working(percent) => {
-            if percent != running.percent {
-                tracing::info!(component = update.component, ?percent, "firmware update goes on");
-                running.percent = percent;
+        Look::Working(work) => {
+            if work.percent != running.percent {
+                running.percent = work.percent;
                 running.moved = now;
             }
-            match update.kind {
-                // It needs no reboot, so it does not matter how far it is.
-                Kind::Bmc => Seen::Running,
-                Kind::Bios | Kind::Card => phase(bmc.client().get(task).await.ok().as_ref()),
-            }
+            phase(work.word.as_deref())
         }
     }
 }
 
-/// How far a task that has not ended has come.
-fn phase(task: Option<&Resource>) -> Seen {
-    let word =
-        task.and_then(|task| ["/TaskState", "/JobState"].iter().find_map(|key| task.text(key)));
+/// How far a task that has not ended has come, by what the BMC calls its state.
+fn phase(word: Option<&str>) -> Seen {
     match word {
         Some(word) if NEW.contains(&word) => Seen::New,
         Some(word) if WAITING.contains(&word) => Seen::Queued,
@@ -356,7 +386,8 @@ fn while_working(kind: Kind, running: &mut Running, seen: &Seen, now: Timestamp)
         Seen::New | Seen::Running => {
             (running.queued, running.still_queued) = (None, false);
             let stands = now.since(running.moved) >= STANDSTILL;
-            kind == Kind::Bios && *seen == Seen::Running && running.reboots == 0 && stands
+            let may_wait = matches!(kind, Kind::Bios | Kind::Unknown);
+            may_wait && *seen == Seen::Running && running.reboots == 0 && stands
         }
         Seen::Queued => {
             let patience = if running.still_queued { STANDSTILL } else { QUEUED };
@@ -411,6 +442,7 @@ async fn version(bmc: &Bmc, update: &Update) -> Result<Option<String>, Error> {
             let cards = cards(bmc, &system, now).await.unwrap_or_default();
             cards.into_iter().find(|card| card.component == update.component)
         }
+        Kind::Unknown => None,
     };
     Ok(component.and_then(|component| component.current_version))
 }
@@ -435,10 +467,19 @@ fn mark_flashed(component: &mut FirmwareComponent, updates: &[Update]) {
     }
 }
 
+/// What a refusal means; the BMC may have repeated what it was sent.
+fn explain(bmc: &Bmc, update: &Update, error: redfish::Error) -> Error {
+    let mut explained = bmc.explain(error);
+    if let Error::Failed { why, .. } = &mut explained {
+        *why = update.image.masked(std::mem::take(why));
+    }
+    explained
+}
+
 fn failed(update: &Update, why: &str) -> Error {
     Error::Failed {
-        what: format!("update {} from {}", update.component, update.image.url),
-        why: why.to_owned(),
+        what: format!("update {} from {}", update.component, update.image.shown()),
+        why: update.image.masked(why.to_owned()),
     }
 }
 
@@ -449,7 +490,7 @@ fn last_seen(seen: &Seen, running: &Running) -> String {
         Seen::New => "its task has not begun".to_owned(),
         Seen::Queued => "its task waits to begin".to_owned(),
         Seen::Running => format!("its task goes on{percent}"),
-        Seen::Ended => "its task has ended and the BMC does not tell the version".to_owned(),
+        Seen::Ended => "its task has ended and no new version is seen".to_owned(),
         Seen::Failed(why) | Seen::Silent(why) => why.clone(),
     }
 }

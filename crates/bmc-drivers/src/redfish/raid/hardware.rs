@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::levels::Level;
 use crate::Error;
 use crate::redfish::bmc::Bmc;
+use crate::redfish::names::id;
 
 /// More drives than this are not asked for.
 const MOST_DRIVES: usize = 512;
@@ -101,7 +102,7 @@ impl Drive {
         let text = |key| drive.text(key).unwrap_or_default().to_owned();
         let bytes = drive.whole("/CapacityBytes").and_then(|bytes| u64::try_from(bytes).ok());
         Self {
-            id: id_of(drive),
+            id: id(drive).to_owned(),
             path: drive.path.clone(),
             name: text("/Name"),
             bytes: bytes.unwrap_or(0),
@@ -122,7 +123,7 @@ impl Volume {
         let bytes = volume.whole("/CapacityBytes").and_then(|bytes| u64::try_from(bytes).ok());
         let links = |pointer| volume.links(pointer).into_iter().map(str::to_owned).collect();
         Self {
-            id: id_of(volume),
+            id: id(volume).to_owned(),
             path: volume.path.clone(),
             name: volume.text("/Name").unwrap_or_default().to_owned(),
             level: Level::of(volume),
@@ -161,7 +162,7 @@ pub(super) async fn shelves(bmc: &Bmc) -> Result<Vec<Shelf>, Error> {
     let mut shelves = Vec::new();
     for storage in bmc.collect(&system, "/Storage").await? {
         if let Some(collection) = bmc.follow(&storage, "/Volumes").await? {
-            shelves.push(shelf(&id_of(&storage), &collection));
+            shelves.push(shelf(id(&storage), &collection));
         }
     }
     Ok(shelves)
@@ -198,7 +199,7 @@ fn described(storage: &Resource, first: Option<&Resource>) -> Controller {
         aliases.extend(own.map(str::to_owned));
     }
     Controller {
-        id: id_of(storage),
+        id: id(storage).to_owned(),
         aliases,
         raid_types: types
             .map(|types| types.iter().filter_map(Value::as_str).map(str::to_owned).collect()),
@@ -213,11 +214,6 @@ fn shelf(controller: &str, collection: &Resource) -> Shelf {
         path: collection.path.clone(),
         apply_times: times.into_iter().map(str::to_owned).collect(),
     }
-}
-
-fn id_of(resource: &Resource) -> String {
-    let last = resource.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    resource.text("/Id").filter(|id| !id.is_empty()).unwrap_or(last).to_owned()
 }
 
 /// Why a drive cannot be part of a volume.

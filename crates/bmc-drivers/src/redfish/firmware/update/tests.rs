@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How updates of each kind go on, as scripts of what is seen and what is done about it.
 
-use serde_json::json;
-
 use super::*;
 use crate::redfish::image_url::ImageUrl;
 
@@ -166,17 +164,28 @@ fn a_bmc_goes_away_and_comes_back_with_its_new_version() {
 }
 
 #[test]
+fn an_image_of_unknown_use_is_followed_by_a_reboot_and_given_its_time() {
+    let script = [
+        (0, Seen::Running, None),
+        (15, Seen::Ended, None),
+        (30, Seen::Ended, None),
+        (74, Seen::Ended, None),
+        (75, Seen::Ended, None),
+    ];
+    let moves = play(&update(Kind::Unknown, Some(60)), &script);
+    assert_eq!(moves, "look reboot look look over");
+}
+
+#[test]
 fn phases_of_tasks() {
-    for (body, expected) in [
-        (json!({"TaskState": "New"}), Seen::New),
-        (json!({"TaskState": "Starting"}), Seen::Queued),
-        (json!({"JobState": "Scheduled"}), Seen::Queued),
-        (json!({"TaskState": "Running"}), Seen::Running),
-        (json!({"TaskState": "Marinating"}), Seen::Running),
-        (json!({}), Seen::Running),
+    for (word, expected) in [
+        (Some("New"), Seen::New),
+        (Some("Starting"), Seen::Queued),
+        (Some("Scheduled"), Seen::Queued),
+        (Some("Running"), Seen::Running),
+        (Some("Marinating"), Seen::Running),
+        (None, Seen::Running),
     ] {
-        let task = Resource { path: String::new(), etag: None, body: body.clone() };
-        assert_eq!(phase(Some(&task)), expected, "{body}");
+        assert_eq!(phase(word), expected, "{word:?}");
     }
-    assert_eq!(phase(None), Seen::Running);
 }
