@@ -64,6 +64,9 @@ pub(crate) struct SimArguments {
     /// How many times faster than real machines.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     speed: f64,
+    /// What the names of nodes begin with: give each fleet that is enrolled in one API its own.
+    #[arg(long, value_name = "NAME", default_value = "sim")]
+    name: String,
     /// Other numbers give other serial numbers, UUIDs and MACs.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
@@ -142,6 +145,7 @@ fn config(arguments: &SimArguments) -> anyhow::Result<FleetConfig> {
         credentials: Credentials::new(&arguments.user, &arguments.password),
         tls: arguments.tls,
         ipmi: arguments.ipmi || arguments.driver == EnrolDriver::Ipmi,
+        name: arguments.name.clone(),
         seed: arguments.seed,
         speed: arguments.speed,
         powered_on: arguments.powered_on,

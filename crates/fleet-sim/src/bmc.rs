@@ -23,6 +23,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) is_tls: bool,
     pub(crate) is_ipmi: bool,
+    pub(crate) name: String,
 }
 
 /// Wall time that moves as tokio's does, so that tests can hold it.

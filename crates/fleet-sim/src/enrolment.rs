@@ -75,7 +75,7 @@ fn of(bmc: &Bmc, driver: &str, driver_info: BTreeMap<String, Value>) -> Enrolmen
         });
         let ports = (0..personality.network.count).map(|card| machine.identity().mac(card));
         Enrolment {
-            name: format!("sim-{:05}", bmc.index),
+            name: format!("{}-{:05}", bmc.shared.name, bmc.index),
             driver: driver.to_owned(),
             driver_info,
             properties: match properties {

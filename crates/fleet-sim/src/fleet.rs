@@ -40,6 +40,8 @@ pub struct FleetConfig {
     pub tls: bool,
     /// Whether BMCs speak IPMI too, on UDP ports of the same numbers.
     pub ipmi: bool,
+    /// What the names of nodes begin with when they are enrolled.
+    pub name: String,
     /// Decides over serial numbers, UUIDs and MACs.
     pub seed: u64,
     /// How many times faster than real machines.
@@ -108,6 +110,7 @@ impl Default for FleetConfig {
             credentials: Credentials::default(),
             tls: false,
             ipmi: false,
+            name: "sim".to_owned(),
             seed: 1,
             speed: 1.0,
             powered_on: false,
@@ -142,6 +145,7 @@ impl Fleet {
             clock,
             is_tls: config.tls,
             is_ipmi: config.ipmi,
+            name: config.name,
         });
         let (stop, stopped) = watch::channel(false);
         let mut fleet = Self {
