@@ -46,6 +46,90 @@ const PYTHON: &[Need] = &[Need {
     is_there: python_has_venv,
 }];
 
+/// Where Debian's own Python is, whatever else is first on the path.
+pub(crate) const DEBIAN_PYTHON: &str = "/usr/bin/python3";
+
+const LAB: &[Need] = &[
+    Need {
+        what: "QEMU for x86",
+        packages: &["qemu-system-x86"],
+        is_there: || Path::new("/usr/bin/qemu-system-x86_64").exists(),
+    },
+    Need {
+        what: "firmware for QEMU",
+        packages: &["ovmf", "seabios"],
+        is_there: || {
+            Path::new("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd").exists()
+                && Path::new("/usr/share/seabios/bios-256k.bin").exists()
+        },
+    },
+    Need {
+        what: "libvirt",
+        // Without libvirt-daemon-system: no service, no network, no user of its own.
+        packages: &["libvirt-daemon", "libvirt-daemon-driver-qemu", "libvirt-clients"],
+        is_there: || {
+            Path::new("/usr/sbin/libvirtd").exists()
+                && libvirt_has_qemu()
+                && on_path("virsh").is_some()
+        },
+    },
+    Need {
+        what: "libvirt for Python",
+        packages: &["python3-libvirt", "python3-venv"],
+        is_there: || runs(DEBIAN_PYTHON, &["-c", "import libvirt, venv, ensurepip"]),
+    },
+    Need {
+        what: "IPMI tools",
+        packages: &["openipmi", "ipmitool"],
+        is_there: || on_path("ipmi_sim").is_some() && on_path("ipmitool").is_some(),
+    },
+    Need { what: "OpenSSL", packages: &["openssl"], is_there: || on_path("openssl").is_some() },
+];
+
+const BOOT: &[Need] = &[
+    Need {
+        what: "readers of boot media",
+        packages: &["xorriso", "genisoimage", "mtools", "dosfstools", "binutils"],
+        is_there: || {
+            ["xorriso", "isoinfo", "mdir", "objdump"].iter().all(|name| on_path(name).is_some())
+                && Path::new("/usr/sbin/fsck.fat").exists()
+        },
+    },
+    Need {
+        what: "the stub of unified kernel images",
+        packages: &["systemd-boot-efi"],
+        is_there: || Path::new("/usr/lib/systemd/boot/efi/linuxx64.efi.stub").exists(),
+    },
+    Need {
+        what: "busybox for test ramdisks",
+        packages: &["busybox-static"],
+        is_there: || on_path("busybox").is_some(),
+    },
+    Need {
+        what: "tools for disk images",
+        packages: &["qemu-utils"],
+        is_there: || on_path("qemu-img").is_some(),
+    },
+    Need {
+        what: "DHCP and TFTP clients, and dnsmasq as a peer",
+        packages: &[
+            "udhcpc",
+            "dhcpcd-base",
+            "isc-dhcp-client",
+            "tftp-hpa",
+            "atftp",
+            "dnsmasq-base",
+            "curl",
+            "iproute2",
+        ],
+        is_there: || {
+            ["udhcpc", "dhcpcd", "dhclient", "tftp", "atftp", "dnsmasq", "curl", "ip"]
+                .iter()
+                .all(|name| is_program(name))
+        },
+    },
+];
+
 /// The database servers, installed if need be.
 pub(crate) fn servers(interrupt: &Interrupt) -> Result<Programs> {
     ensure(SERVERS, interrupt)?;
@@ -60,6 +144,16 @@ pub(crate) fn servers(interrupt: &Interrupt) -> Result<Programs> {
 /// A Python that can make virtual environments, installed if need be.
 pub(crate) fn python(interrupt: &Interrupt) -> Result<()> {
     ensure(PYTHON, interrupt)
+}
+
+/// What the lab is made of but for the emulators from PyPI, installed if need be.
+pub(crate) fn lab(interrupt: &Interrupt) -> Result<()> {
+    ensure(LAB, interrupt)
+}
+
+/// What the tests of boot media and boot services compare with, installed if need be.
+pub(crate) fn boot(interrupt: &Interrupt) -> Result<()> {
+    ensure(BOOT, interrupt)
 }
 
 /// Whether we may do what only root may.
@@ -119,14 +213,29 @@ fn mariadbd() -> Option<PathBuf> {
         .or_else(|| Some(PathBuf::from("/usr/sbin/mariadbd")).filter(|path| path.exists()))
 }
 
+/// Whether a program is there, also one for the administrator only.
+fn is_program(name: &str) -> bool {
+    on_path(name).is_some()
+        || ["/usr/sbin", "/sbin"].iter().any(|folder| Path::new(folder).join(name).is_file())
+}
+
 fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
 fn python_has_venv() -> bool {
-    Command::new("python3")
-        .args(["-c", "import venv, ensurepip"])
-        .output()
-        .is_ok_and(|output| output.status.success())
+    runs("python3", &["-c", "import venv, ensurepip"])
+}
+
+/// libvirt looks for its drivers in a folder named for the architecture.
+fn libvirt_has_qemu() -> bool {
+    let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    folders
+        .map(|entry| entry.path().join("libvirt/connection-driver/libvirt_driver_qemu.so"))
+        .any(|driver| driver.exists())
+}
+
+fn runs(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
 }

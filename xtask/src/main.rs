@@ -7,6 +7,7 @@
 mod bench;
 mod install;
 mod interrupt;
+mod random;
 mod repository;
 mod say;
 mod shell;
@@ -29,7 +30,7 @@ struct Arguments {
 enum Command {
     /// Run everything CI runs: formatting, lints, all tests, tidiness, release build.
     Test {
-        /// Only what needs no database servers and nothing from PyPI.
+        /// Only what needs no database servers, no lab and nothing from PyPI.
         #[arg(long)]
         quick: bool,
     },
@@ -37,6 +38,13 @@ enum Command {
     /// point tests at them, and stop them again.
     WithServers {
         /// The command, e.g. `cargo test -p store`.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Start the lab (virtual machines behind Redfish and IPMI BMCs), run a command with the
+    /// variables that point tests at it, and stop it again.
+    WithLab {
+        /// The command, e.g. `cargo test -p ferrite real_bmcs`.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
@@ -53,6 +61,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Test { quick } => test::run(quick),
         Command::WithServers { command } => test::with_servers(&command),
+        Command::WithLab { command } => test::with_lab(&command),
         Command::Tidy => tidy::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Docs => tidy::regenerate_documents(),

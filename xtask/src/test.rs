@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask test`: everything CI runs, with everything it needs.
 
-mod clients;
+mod kernel;
+mod lab;
+mod process;
+mod python;
 mod servers;
 mod tally;
 
@@ -14,6 +17,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::interrupt::Interrupt;
 use crate::{install, repository, say, shell, tidy};
+use lab::Lab;
+use python::{CLIENTS, EMULATORS};
 use servers::Servers;
 use tally::Tally;
 
@@ -26,7 +31,7 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     let mut tally = Tally::default();
 
     // PyPI is slow and the compiler does not need it: both at once.
-    let clients = (!quick).then(|| spawn_clients(&root, &interrupt)).transpose()?;
+    let from_pypi = (!quick).then(|| spawn_from_pypi(&root, &interrupt)).transpose()?;
 
     report.step("formatting", &interrupt, || {
         shell::run(shell::cargo(&root).args(["fmt", "--all", "--check"]), &interrupt)
@@ -40,9 +45,9 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     report.step("tests", &interrupt, || {
         let mut tests = shell::cargo(&root);
         tests.args(["test", "--workspace", "--no-fail-fast"]);
-        let outside = clients.map(Outside::prepare_with(&interrupt)).transpose()?;
+        let outside = from_pypi.map(Outside::prepare_with(&interrupt)).transpose()?;
         if let Some(outside) = &outside {
-            tests.envs(outside.servers.variables()).env("FERRITE_TEST_CLIENTS", &outside.clients);
+            tests.envs(outside.servers.variables()).envs(outside.variables());
         }
         shell::run_and_read(&mut tests, &interrupt, |line| tally.read(line))
     });
@@ -65,31 +70,77 @@ pub(crate) fn with_servers(command: &[String]) -> Result<()> {
     shell::run(Command::new(program).args(arguments).envs(servers.variables()), &interrupt)
 }
 
+/// Runs one command with the lab up.
+pub(crate) fn with_lab(command: &[String]) -> Result<()> {
+    let interrupt = Interrupt::watch()?;
+    let (program, arguments) = command.split_first().context("no command given")?;
+    let from_pypi = spawn_from_pypi(&repository::root(), &interrupt)?.wait()?;
+    let lab = Lab::start(&from_pypi.emulators)?;
+    let variables = [lab.variable(), from_pypi.variable()];
+    shell::run(Command::new(program).args(arguments).envs(variables), &interrupt)
+}
+
 /// What the tests talk to that is not ours.
 struct Outside {
     servers: Servers,
-    clients: PathBuf,
+    lab: Lab,
+    from_pypi: FromPypi,
+    kernel: PathBuf,
 }
 
-type ClientsThread = thread::JoinHandle<Result<PathBuf>>;
-
 impl Outside {
-    fn prepare_with(interrupt: &Interrupt) -> impl FnOnce(ClientsThread) -> Result<Self> {
-        move |clients| {
+    fn prepare_with(interrupt: &Interrupt) -> impl FnOnce(FromPypiThread) -> Result<Self> {
+        move |from_pypi| {
             let servers = Servers::start(&install::servers(interrupt)?)?;
-            let clients = match clients.join() {
-                Ok(clients) => clients?,
-                Err(_) => bail!("the thread that installs the clients panicked"),
-            };
-            Ok(Self { servers, clients })
+            let from_pypi = from_pypi.wait()?;
+            let lab = Lab::start(&from_pypi.emulators)?;
+            install::boot(interrupt)?;
+            let kernel = kernel::ensure(&repository::root())?;
+            Ok(Self { servers, lab, from_pypi, kernel })
+        }
+    }
+
+    fn variables(&self) -> [(&'static str, &Path); 3] {
+        let kernel = ("FERRITE_TEST_KERNEL", self.kernel.as_path());
+        [self.lab.variable(), self.from_pypi.variable(), kernel]
+    }
+}
+
+/// Where things from PyPI were installed.
+struct FromPypi {
+    clients: PathBuf,
+    emulators: PathBuf,
+}
+
+impl FromPypi {
+    /// The variable that points the tests at the clients.
+    fn variable(&self) -> (&'static str, &Path) {
+        ("FERRITE_TEST_CLIENTS", &self.clients)
+    }
+}
+
+/// They are being installed.
+struct FromPypiThread(thread::JoinHandle<Result<FromPypi>>);
+
+impl FromPypiThread {
+    fn wait(self) -> Result<FromPypi> {
+        match self.0.join() {
+            Ok(installed) => installed,
+            Err(_) => bail!("the thread that installs from PyPI panicked"),
         }
     }
 }
 
-fn spawn_clients(root: &Path, interrupt: &Interrupt) -> Result<ClientsThread> {
+fn spawn_from_pypi(root: &Path, interrupt: &Interrupt) -> Result<FromPypiThread> {
     install::python(interrupt)?;
+    install::lab(interrupt)?;
     let root = root.to_owned();
-    Ok(thread::spawn(move || clients::ensure(&root)))
+    Ok(FromPypiThread(thread::spawn(move || {
+        Ok(FromPypi {
+            clients: python::ensure(&root, &CLIENTS)?,
+            emulators: python::ensure(&root, &EMULATORS)?,
+        })
+    })))
 }
 
 /// How each step went.

@@ -7,27 +7,18 @@
 
 use std::fs;
 use std::io::Read;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use crate::install::{self, Programs};
-use crate::{say, shell};
-
-/// User and group the servers run as when we are root. Debian has had these numbers for nobody and
-/// nogroup in every release.
-const NOBODY: u32 = 65534;
-/// How long a server may take to answer. Seconds on a good day; CI machines have bad ones.
-const START_PATIENCE: Duration = Duration::from_secs(90);
-/// How long a server may take to stop before it is killed.
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
-/// How often a starting server is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+use super::process::{Process, free_port, give_away, unprivileged};
+use crate::install::Programs;
+use crate::{random, say};
 
 /// Both servers, running.
 pub(crate) struct Servers {
@@ -102,12 +93,10 @@ impl Place {
 }
 
 struct Server {
-    process: Child,
-    name: &'static str,
-    stop: &'static str,
+    /// Before the folder: it is stopped before that is removed.
+    _process: Process,
     url: String,
     port: u16,
-    /// Removed when the server is dropped.
     _folder: TempDir,
 }
 
@@ -131,7 +120,7 @@ impl Server {
         let place = Place {
             folder: folder.path().to_owned(),
             port: free_port()?,
-            password: random_password()?,
+            password: random::password()?,
         };
         let output = kind.initialise(&place)?.output().context("cannot run its initialisation")?;
         if !output.status.success() {
@@ -142,56 +131,10 @@ impl Server {
                 String::from_utf8_lossy(&output.stderr)
             );
         }
-        let log_path = place.write("log", "")?;
-        let log = fs::OpenOptions::new().append(true).open(&log_path)?;
-        let process = kind
-            .serve(&place)?
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .context("cannot run the server")?;
-        let mut server = Self {
-            process,
-            name: K::NAME,
-            stop: K::STOP,
-            url: K::url(&place),
-            port: place.port,
-            _folder: folder,
-        };
-        server.wait_until(|| K::is_ready(&place), &log_path)?;
-        Ok(server)
-    }
-
-    fn wait_until(&mut self, is_ready: impl Fn() -> bool, log: &Path) -> Result<()> {
-        let deadline = Instant::now() + START_PATIENCE;
-        while !is_ready() {
-            let ended = self.process.try_wait()?;
-            if ended.is_some() || Instant::now() >= deadline {
-                let log = fs::read_to_string(log).unwrap_or_default();
-                let last: Vec<&str> = log.lines().rev().take(15).collect();
-                let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
-                match ended {
-                    Some(status) => bail!("{} ended with {status}:\n{last}", self.name),
-                    None => bail!("{} does not answer:\n{last}", self.name),
-                }
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let asked = http_probe::send_signal(self.process.id(), self.stop).is_ok();
-        let stopped =
-            asked && shell::ends_within(&mut self.process, STOP_PATIENCE).unwrap_or(false);
-        if !stopped {
-            // Nothing more can be done if even this fails, and the process may be gone already.
-            let _already_gone = self.process.kill();
-            let _already_waited_for = self.process.wait();
-        }
+        let log = place.write("log", "")?;
+        let mut process = Process::start(K::NAME, K::STOP, kind.serve(&place)?, log)?;
+        process.wait_until(|| K::is_ready(&place))?;
+        Ok(Self { _process: process, url: K::url(&place), port: place.port, _folder: folder })
     }
 }
 
@@ -307,34 +250,4 @@ impl Kind for Mariadb<'_> {
     fn url(place: &Place) -> String {
         format!("mysql://ferrite:{}@127.0.0.1:{}/ferrite", place.password, place.port)
     }
-}
-
-/// A command without root's rights that is stopped by the kernel if we die.
-fn unprivileged(program: &Path, stop: &str, folder: &Path) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", stop]);
-    if install::is_root() {
-        let id = NOBODY.to_string();
-        command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]);
-    }
-    command.arg("--").arg(program).current_dir(folder).env("TMPDIR", folder);
-    command
-}
-
-fn give_away(path: &Path) -> Result<()> {
-    if install::is_root() {
-        chown(path, Some(NOBODY), Some(NOBODY))
-            .with_context(|| format!("cannot give {} to the server's user", path.display()))?;
-    }
-    Ok(())
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
-
-fn random_password() -> Result<String> {
-    let mut bytes = [0; 16];
-    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

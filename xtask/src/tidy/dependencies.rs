@@ -85,6 +85,22 @@ const RULES: &[Rule] = &[
         Reach::Anywhere,
         &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, DATABASE, &["api-server"]],
     ),
+    // What machines boot: bytes, files and packets, and nothing of whose they are.
+    rule(
+        "images",
+        Reach::Anywhere,
+        &[LIFECYCLE, IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE, &["node-model", "bmc-drivers"]],
+    ),
+    rule(
+        "boot-media",
+        Reach::Anywhere,
+        &[LIFECYCLE, IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE, RUNTIME, &["node-model", "http"]],
+    ),
+    rule(
+        "boot-server",
+        Reach::Anywhere,
+        &[LIFECYCLE, IRONIC, CONDUCTOR, DATABASE, &["bmc-drivers"]],
+    ),
     rule("bmc-drivers", Reach::Anywhere, &[LIFECYCLE, IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE]),
     rule("inspection", Reach::Anywhere, &[IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE]),
     rule("conductor", Reach::Anywhere, &[IRONIC, HTTP_SERVER]),

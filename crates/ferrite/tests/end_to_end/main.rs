@@ -7,7 +7,10 @@
 mod durability;
 mod ferrite;
 mod journal;
+mod manners;
 mod random;
+mod real_bmcs;
 mod real_clients;
 mod replicas;
+mod simulated_fleet;
 mod start_and_stop;

@@ -63,7 +63,7 @@ fn walk(script: &str) {
 }
 
 /// Where the clients are installed. They must be when the servers are required, as in CI.
-fn clients() -> Option<PathBuf> {
+pub(crate) fn clients() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("FERRITE_TEST_CLIENTS") {
         return Some(folder.into());
     }
@@ -78,7 +78,7 @@ fn baremetal(clients: &std::path::Path) -> Command {
 }
 
 /// Without the settings of the person who runs the test.
-fn clean(mut command: Command) -> Command {
+pub(crate) fn clean(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("OS_")
