@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Bytes that are described rather than held: a list of segments with a known length.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// A piece of a [`Content`]. Cloning one is cheap: bytes and files are shared.
+#[derive(Clone)]
+pub enum Segment {
+    /// Bytes in memory.
+    Bytes(Bytes),
+    /// A range of an open file. The file stays open, so replacing its name on disk changes nothing
+    /// here; writing into it in place would, and nobody may do that to a published part.
+    File {
+        /// The file, shared by everything made of it.
+        file: Arc<File>,
+        /// Where the range starts, in bytes.
+        offset: u64,
+        /// How long the range is, in bytes.
+        length: u64,
+    },
+    /// So many zero bytes.
+    Zeros(u64),
+}
+
+/// A sequence of segments: what a file would hold if it were ever written.
+#[derive(Debug, Clone, Default)]
+pub struct Content {
+    segments: Vec<Segment>,
+    /// The end of each segment, counted from the start; same length as `segments`, strictly
+    /// growing.
+    ends: Vec<u64>,
+}
+
+/// Reads a [`Content`] from front to back, or from anywhere after a seek.
+#[derive(Debug)]
+pub struct ContentReader<'a> {
+    content: &'a Content,
+    position: u64,
+}
+
+// === impl Segment ===
+
+impl Segment {
+    /// How many bytes this segment stands for.
+    pub fn length(&self) -> u64 {
+        match self {
+            Segment::Bytes(bytes) => bytes.len() as u64,
+            Segment::File { length, .. } | Segment::Zeros(length) => *length,
+        }
+    }
+
+    fn part(&self, range: Range<u64>) -> Segment {
+        match self {
+            Segment::Bytes(bytes) => {
+                Segment::Bytes(bytes.slice(range.start as usize..range.end as usize))
+            }
+            Segment::File { file, offset, .. } => Segment::File {
+                file: Arc::clone(file),
+                offset: offset + range.start,
+                length: range.end - range.start,
+            },
+            Segment::Zeros(_) => Segment::Zeros(range.end - range.start),
+        }
+    }
+
+    /// Reads from `skip` bytes into this segment; the buffer is not longer than what is left of it.
+    fn read_exact_at(&self, skip: u64, buffer: &mut [u8]) -> io::Result<()> {
+        match self {
+            Segment::Bytes(bytes) => {
+                let from = skip as usize;
+                buffer.copy_from_slice(&bytes[from..from + buffer.len()]);
+                Ok(())
+            }
+            Segment::File { file, offset, .. } => file.read_exact_at(buffer, offset + skip),
+            Segment::Zeros(_) => {
+                buffer.fill(0);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Bytes are not shown: kernel parameters hold agent tokens, user data holds passwords.
+impl fmt::Debug for Segment {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Segment::Bytes(bytes) => write!(formatter, "{} bytes", bytes.len()),
+            Segment::File { offset, length, .. } => {
+                write!(formatter, "{length} bytes of a file from {offset}")
+            }
+            Segment::Zeros(length) => write!(formatter, "{length} zeros"),
+        }
+    }
+}
+
+// === impl Content ===
+
+impl Content {
+    /// Nothing, to append to.
+    pub fn new() -> Content {
+        Content::default()
+    }
+
+    /// Opens a file and stands for all of it as it is now.
+    pub fn open(path: &Path) -> io::Result<Content> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            // A pipe or a device has no length to plan with.
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        let length = metadata.len();
+        let mut content = Content::new();
+        content.push(Segment::File { file: Arc::new(file), offset: 0, length });
+        Ok(content)
+    }
+
+    /// How many bytes there are.
+    pub fn length(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The segments in order, for somebody who can send a file range without reading it.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Appends one segment; an empty one leaves no trace.
+    pub fn push(&mut self, segment: Segment) {
+        let length = segment.length();
+        if length > 0 {
+            self.ends.push(self.length() + length);
+            self.segments.push(segment);
+        }
+    }
+
+    /// Appends all of another content, by reference.
+    pub fn append(&mut self, other: &Content) {
+        for segment in &other.segments {
+            self.push(segment.clone());
+        }
+    }
+
+    /// Appends zeros until the length is a multiple of `unit`.
+    pub fn pad_to_multiple(&mut self, unit: u64) {
+        let length = self.length();
+        self.push(Segment::Zeros(length.next_multiple_of(unit) - length));
+    }
+
+    /// The bytes of `range` (cut to what there is) as a content of its own, by reference: an HTTP
+    /// range.
+    pub fn slice(&self, range: Range<u64>) -> Content {
+        let end = range.end.min(self.length());
+        let mut position = range.start;
+        let mut slice = Content::new();
+        let mut index = self.ends.partition_point(|segment_end| *segment_end <= position);
+        while position < end {
+            let segment = &self.segments[index];
+            let segment_start = self.ends[index] - segment.length();
+            let until = self.ends[index].min(end);
+            slice.push(segment.part(position - segment_start..until - segment_start));
+            position = until;
+            index += 1;
+        }
+        slice
+    }
+
+    /// Fills the buffer from `offset` on as far as there are bytes, and says how many it wrote.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut position = offset;
+        let mut filled = 0;
+        let mut index = self.ends.partition_point(|segment_end| *segment_end <= offset);
+        while filled < buffer.len() && index < self.segments.len() {
+            let segment = &self.segments[index];
+            let left = self.ends[index] - position;
+            let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len() - filled);
+            segment.read_exact_at(segment.length() - left, &mut buffer[filled..filled + count])?;
+            filled += count;
+            position += count as u64;
+            index += 1;
+        }
+        Ok(filled)
+    }
+
+    /// A reader over all of it.
+    pub fn reader(&self) -> ContentReader<'_> {
+        ContentReader { content: self, position: 0 }
+    }
+
+    /// Writes every byte, in pieces of a fixed size whatever the segments are.
+    pub fn write_to(&self, output: &mut impl Write) -> io::Result<u64> {
+        let mut buffer = vec![0; 256 * 1024];
+        let mut position = 0;
+        loop {
+            let count = self.read_at(position, &mut buffer)?;
+            if count == 0 {
+                return Ok(position);
+            }
+            output.write_all(&buffer[..count])?;
+            position += count as u64;
+        }
+    }
+}
+
+impl From<Vec<u8>> for Content {
+    fn from(bytes: Vec<u8>) -> Content {
+        Content::from(Bytes::from(bytes))
+    }
+}
+
+impl From<Bytes> for Content {
+    fn from(bytes: Bytes) -> Content {
+        let mut content = Content::new();
+        content.push(Segment::Bytes(bytes));
+        content
+    }
+}
+
+// === impl ContentReader ===
+
+impl Read for ContentReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.content.read_at(self.position, buffer)?;
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+impl Seek for ContentReader<'_> {
+    fn seek(&mut self, target: SeekFrom) -> io::Result<u64> {
+        let position = match target {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::End(distance) => self.content.length().checked_add_signed(distance),
+            SeekFrom::Current(distance) => self.position.checked_add_signed(distance),
+        };
+        self.position = position.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "seek before the start of the content")
+        })?;
+        Ok(self.position)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn written(content: &Content) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        content.write_to(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// A content of the three kinds of segments, and the plain bytes it stands for.
+    fn pair(pieces: &[(u8, Vec<u8>)]) -> (Content, Vec<u8>) {
+        let mut content = Content::new();
+        let mut plain = Vec::new();
+        for (kind, bytes) in pieces {
+            match kind % 3 {
+                0 => {
+                    plain.extend_from_slice(bytes);
+                    content.push(Segment::Bytes(Bytes::from(bytes.clone())));
+                }
+                1 => {
+                    plain.extend_from_slice(bytes);
+                    let mut file = tempfile::tempfile().unwrap();
+                    file.write_all(b"before").unwrap();
+                    file.write_all(bytes).unwrap();
+                    let length = bytes.len() as u64;
+                    content.push(Segment::File { file: Arc::new(file), offset: 6, length });
+                }
+                _ => {
+                    plain.resize(plain.len() + bytes.len(), 0);
+                    content.push(Segment::Zeros(bytes.len() as u64));
+                }
+            }
+        }
+        (content, plain)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn every_way_of_reading_agrees(
+            pieces in prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..40)), 0..8),
+            start in 0_u64..300,
+            length in 0_u64..300,
+        ) {
+            let (content, plain) = pair(&pieces);
+            prop_assert_eq!(content.length(), plain.len() as u64);
+            prop_assert_eq!(&written(&content), &plain);
+            let from = (start as usize).min(plain.len());
+            let to = ((start + length) as usize).min(plain.len());
+            prop_assert_eq!(written(&content.slice(start..start + length)), &plain[from..to]);
+            let mut buffer = vec![0xAA; length as usize];
+            let count = content.read_at(start, &mut buffer).unwrap();
+            prop_assert_eq!(&buffer[..count], &plain[from..to]);
+        }
+    }
+
+    #[test]
+    fn a_file_cut_short_under_us_is_an_error_and_not_short_data() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"twelve bytes").unwrap();
+        let content = Content::open(file.path()).unwrap();
+        file.as_file().set_len(4).unwrap();
+        let error = content.write_to(&mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_reader_seeks() {
+        let content = Content::from(b"0123456789".to_vec());
+        let mut reader = content.reader();
+        reader.seek(SeekFrom::End(-3)).unwrap();
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "789");
+        assert!(reader.seek(SeekFrom::Current(-11)).is_err());
+    }
+}

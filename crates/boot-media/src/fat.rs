@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! FAT volumes, written once and never changed: the ESP of a boot ISO and small removable volumes.
+//!
+//! All files are contiguous, so a volume is one head (boot sector, tables, folders) and then the
+//! contents of the files, each padded to whole clusters.
+
+mod directory;
+mod geometry;
+
+use bytes::Bytes;
+
+use crate::{Content, FileTree, Segment};
+use directory::FlatTree;
+use geometry::Geometry;
+
+/// Bytes in a sector.
+pub(crate) const SECTOR: u64 = 512;
+/// The longest label a volume can have, in characters.
+pub const LONGEST_LABEL: usize = 11;
+
+/// How large a volume is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// As large as its files need.
+    Fitting,
+    /// So many bytes, a multiple of 512.
+    Exactly(u64),
+}
+
+/// Why a volume could not be laid out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FatError {
+    /// The label is empty, too long or not plain ASCII.
+    #[error(
+        "{label:?} cannot be a FAT label: it must be of 1 to {LONGEST_LABEL} printable ASCII characters"
+    )]
+    Label {
+        /// The label as given.
+        label: String,
+    },
+    /// A file of 4 GiB or more.
+    #[error("a file of {size} bytes is too large for a FAT volume (4 GiB); use a smaller ramdisk")]
+    FileTooLarge {
+        /// Its size in bytes.
+        size: u64,
+    },
+    /// All files together are too many or too large for any FAT volume.
+    #[error("the files are too large together for a FAT volume")]
+    TooLarge,
+    /// They do not fit the exact size asked for.
+    #[error("the files do not fit a volume of {size} bytes; ask for a larger one")]
+    DoesNotFit {
+        /// The size asked for.
+        size: u64,
+    },
+}
+
+/// Lays out a volume.
+pub fn layout(label: &str, files: &FileTree, size: Size) -> Result<Content, FatError> {
+    let label = padded_label(label)?;
+    if let Some(file) = files.files().iter().find(|file| file.length() > u64::from(u32::MAX)) {
+        return Err(FatError::FileTooLarge { size: file.length() });
+    }
+    let tree = FlatTree::new(files);
+    let demand = geometry::Demand { tree: &tree, files: files.files() };
+    let geometry = match size {
+        Size::Fitting => Geometry::fitting(&demand).ok_or(FatError::TooLarge)?,
+        Size::Exactly(size) => {
+            Geometry::exactly(&demand, size).ok_or(FatError::DoesNotFit { size })?
+        }
+    };
+    Ok(assemble(&label, &tree, files, &geometry))
+}
+
+/// Where the clusters of one folder or file are.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    first: u32,
+    count: u32,
+}
+
+fn assemble(
+    label: &[u8; 11],
+    tree: &FlatTree<'_>,
+    files: &FileTree,
+    geometry: &Geometry,
+) -> Content {
+    let mut next = 2;
+    let mut take = |count: u32| {
+        let run = Run { first: if count == 0 { 0 } else { next }, count };
+        next += count;
+        run
+    };
+    // The root of FAT12 and FAT16 is not in the clusters; as cluster 0 it is what `..` wants to
+    // see.
+    let folders: Vec<Run> = tree
+        .folders
+        .iter()
+        .enumerate()
+        .map(|(i, f)| take(geometry.folder_clusters(i, f)))
+        .collect();
+    let contents: Vec<Run> =
+        files.files().iter().map(|file| take(geometry.clusters_of(file.length()))).collect();
+
+    let mut volume = Content::from(geometry.boot_sectors(label, next));
+    let table = Bytes::from(geometry.table(folders.iter().chain(&contents)));
+    volume.push(Segment::Bytes(table.clone()));
+    volume.push(Segment::Bytes(table));
+    for (index, run) in folders.iter().enumerate() {
+        let entries = tree.folder_entries(index, label, &folders, &contents, files.files());
+        let in_clusters = u64::from(run.count) * geometry.cluster_size();
+        let room = if index == 0 { in_clusters + geometry.fixed_root_size() } else { in_clusters };
+        let unused = room - entries.len() as u64;
+        volume.push(Segment::Bytes(entries.into()));
+        volume.push(Segment::Zeros(unused));
+    }
+    for file in files.files() {
+        volume.append(file);
+        // The head is not a multiple of clusters, so the padding counts from each file's own start.
+        let tail = file.length().next_multiple_of(geometry.cluster_size()) - file.length();
+        volume.push(Segment::Zeros(tail));
+    }
+    let rest = geometry.total_size() - volume.length();
+    volume.push(Segment::Zeros(rest));
+    volume
+}
+
+fn padded_label(label: &str) -> Result<[u8; 11], FatError> {
+    let printable = label.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    if label.is_empty() || label.len() > LONGEST_LABEL || !printable {
+        return Err(FatError::Label { label: label.to_owned() });
+    }
+    let mut padded = [b' '; 11];
+    padded[..label.len()].copy_from_slice(label.as_bytes());
+    Ok(padded)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which kind of FAT a volume is, how large its parts are, and the sectors that say so.
+
+use super::directory::{FlatFolder, FlatTree};
+use super::{Run, SECTOR};
+use crate::Content;
+
+/// By definition fewer clusters make FAT12; a few more keep clear of drivers that count
+/// differently.
+const FEWEST_FAT16: u32 = 4085 + 16;
+const MOST_FAT12: u32 = 4084;
+const MOST_FAT16: u32 = 65_524 - 16;
+const FEWEST_FAT32: u32 = 65_525 + 16;
+const MOST_FAT32: u32 = 0x0FFF_FFF0;
+/// In sectors: with 2 KiB the smallest FAT16 has 8 MiB, less than any kernel with its ramdisk.
+const SMALLEST_FITTING: u32 = 4;
+const LARGEST_CLUSTER: u32 = 64;
+/// Written into the boot sector; the same for the same files, so no chance and no clock.
+const VOLUME_ID: u32 = 0x4645_5252;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Fat12,
+    Fat16,
+    Fat32,
+}
+
+/// What has to be stored.
+pub(super) struct Demand<'a> {
+    pub(super) tree: &'a FlatTree<'a>,
+    pub(super) files: &'a [Content],
+}
+
+/// Everything in sectors and clusters.
+#[derive(Debug, Clone)]
+pub(super) struct Geometry {
+    pub(super) kind: Kind,
+    pub(super) clusters: u32,
+    sectors_per_cluster: u32,
+    reserved_sectors: u32,
+    table_sectors: u32,
+    /// Zero for FAT32, whose root is a folder like others.
+    root_entries: u32,
+    total_sectors: u32,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    fn reserved_sectors(self) -> u32 {
+        match self {
+            Kind::Fat12 | Kind::Fat16 => 1,
+            Kind::Fat32 => 32,
+        }
+    }
+
+    fn table_sectors(self, clusters: u32) -> u32 {
+        let entries = u64::from(clusters) + 2;
+        let bytes = match self {
+            Kind::Fat12 => (entries * 3).div_ceil(2),
+            Kind::Fat16 => entries * 2,
+            Kind::Fat32 => entries * 4,
+        };
+        u32::try_from(bytes.div_ceil(SECTOR)).expect("clusters are counted with 28 bits")
+    }
+}
+
+// === impl Geometry ===
+
+impl Geometry {
+    /// A volume that holds everything: FAT16 as long as it can be, since all firmware reads it, and
+    /// with the largest clusters that still make it FAT16, since its tables are kept in memory for
+    /// each node.
+    pub(super) fn fitting(demand: &Demand<'_>) -> Option<Geometry> {
+        let mut sectors_per_cluster = LARGEST_CLUSTER;
+        while sectors_per_cluster >= SMALLEST_FITTING {
+            let draft = Geometry::draft(Kind::Fat16, sectors_per_cluster, demand, 512);
+            match draft.needed(demand) {
+                Some(FEWEST_FAT16..=MOST_FAT16) => break,
+                Some(0..FEWEST_FAT16) => sectors_per_cluster /= 2,
+                Some(_) | None => return Geometry::fitting_fat32(demand),
+            }
+        }
+        let sectors_per_cluster = sectors_per_cluster.max(SMALLEST_FITTING);
+        let draft = Geometry::draft(Kind::Fat16, sectors_per_cluster, demand, 512);
+        let needed = draft.needed(demand)?;
+        draft.with_clusters(needed.max(FEWEST_FAT16))
+    }
+
+    /// A volume of a given size with the smallest clusters it can have.
+    pub(super) fn exactly(demand: &Demand<'_>, size: u64) -> Option<Geometry> {
+        if !size.is_multiple_of(SECTOR) {
+            return None;
+        }
+        let total = u32::try_from(size / SECTOR).ok()?;
+        let root_entries = if is_floppy(total) { 224 } else { 512 };
+        let mut sectors_per_cluster = 1;
+        while sectors_per_cluster <= LARGEST_CLUSTER {
+            for (kind, range) in
+                [(Kind::Fat12, 1..=MOST_FAT12), (Kind::Fat16, FEWEST_FAT16..=MOST_FAT16)]
+            {
+                let draft = Geometry::draft(kind, sectors_per_cluster, demand, root_entries);
+                let filled = draft.filling(total).filter(|filled| range.contains(&filled.clusters));
+                if let Some(geometry) = filled {
+                    return (draft.needed(demand)? <= geometry.clusters).then_some(geometry);
+                }
+            }
+            sectors_per_cluster *= 2;
+        }
+        None
+    }
+
+    pub(super) fn cluster_size(&self) -> u64 {
+        u64::from(self.sectors_per_cluster) * SECTOR
+    }
+
+    pub(super) fn total_size(&self) -> u64 {
+        u64::from(self.total_sectors) * SECTOR
+    }
+
+    /// The bytes of the root folder where it has a place of its own.
+    pub(super) fn fixed_root_size(&self) -> u64 {
+        u64::from(self.root_entries) * 32
+    }
+
+    /// How many clusters so many bytes take. Only asked for sizes that were counted before.
+    pub(super) fn clusters_of(&self, size: u64) -> u32 {
+        u32::try_from(size.div_ceil(self.cluster_size())).expect("a file is smaller than 4 GiB")
+    }
+
+    pub(super) fn folder_clusters(&self, index: usize, folder: &FlatFolder<'_>) -> u32 {
+        if index == 0 && self.kind != Kind::Fat32 { 0 } else { self.clusters_of(folder.size()) }
+    }
+
+    /// The boot sector, and for FAT32 what belongs to it; `next_free` is the first unused cluster.
+    pub(super) fn boot_sectors(&self, label: &[u8; 11], next_free: u32) -> Vec<u8> {
+        let mut sectors = vec![0; self.reserved_sectors as usize * SECTOR as usize];
+        let boot = self.boot_sector(label);
+        sectors[..512].copy_from_slice(&boot);
+        if self.kind == Kind::Fat32 {
+            let mut info = [0; 512];
+            put(&mut info, 0, b"RRaA");
+            put(&mut info, 484, b"rrAa");
+            put(&mut info, 488, &(self.clusters + 2 - next_free).to_le_bytes());
+            put(&mut info, 492, &next_free.min(self.clusters + 1).to_le_bytes());
+            put(&mut info, 510, &[0x55, 0xAA]);
+            put(&mut sectors, 512, &info);
+            put(&mut sectors, 6 * 512, &boot);
+            put(&mut sectors, 7 * 512, &info);
+        }
+        sectors
+    }
+
+    /// One copy of the allocation table: each run is a chain of neighbours.
+    pub(super) fn table<'a>(&self, runs: impl Iterator<Item = &'a Run>) -> Vec<u8> {
+        let mut table = vec![0; self.table_sectors as usize * SECTOR as usize];
+        let mut set = |cluster: u32, value: u32| match self.kind {
+            Kind::Fat12 => {
+                // Two entries share three bytes.
+                let at = cluster as usize * 3 / 2;
+                let [low, high, ..] = if cluster.is_multiple_of(2) {
+                    (value & 0xFFF).to_le_bytes()
+                } else {
+                    ((value & 0xFFF) << 4).to_le_bytes()
+                };
+                table[at] |= low;
+                table[at + 1] |= high;
+            }
+            Kind::Fat16 => put(&mut table, cluster as usize * 2, &(value as u16).to_le_bytes()),
+            Kind::Fat32 => {
+                put(&mut table, cluster as usize * 4, &(value & 0x0FFF_FFFF).to_le_bytes());
+            }
+        };
+        set(0, 0xFFFF_FF00 | u32::from(self.media()));
+        set(1, u32::MAX);
+        for run in runs {
+            for cluster in run.first..run.first + run.count {
+                let last = cluster + 1 == run.first + run.count;
+                set(cluster, if last { u32::MAX } else { cluster + 1 });
+            }
+        }
+        table
+    }
+
+    fn fitting_fat32(demand: &Demand<'_>) -> Option<Geometry> {
+        let draft = Geometry::draft(Kind::Fat32, LARGEST_CLUSTER, demand, 0);
+        let needed = draft.needed(demand)?;
+        draft.with_clusters(needed.max(FEWEST_FAT32))
+    }
+
+    fn draft(
+        kind: Kind,
+        sectors_per_cluster: u32,
+        demand: &Demand<'_>,
+        least_root: u32,
+    ) -> Geometry {
+        let root_entries = match kind {
+            Kind::Fat12 | Kind::Fat16 => {
+                let entries =
+                    u32::try_from(demand.tree.folders[0].size() / 32).unwrap_or(u32::MAX / 2);
+                entries.next_multiple_of(16).max(least_root)
+            }
+            Kind::Fat32 => 0,
+        };
+        Geometry {
+            kind,
+            clusters: 0,
+            sectors_per_cluster,
+            reserved_sectors: kind.reserved_sectors(),
+            table_sectors: 0,
+            root_entries,
+            total_sectors: 0,
+        }
+    }
+
+    /// How many clusters everything takes, or nothing if no volume has so many.
+    fn needed(&self, demand: &Demand<'_>) -> Option<u32> {
+        let folders = demand.tree.folders.iter().enumerate();
+        let folders = folders.map(|(index, folder)| u64::from(self.folder_clusters(index, folder)));
+        let files = demand.files.iter().map(|file| u64::from(self.clusters_of(file.length())));
+        let needed = u32::try_from(folders.chain(files).sum::<u64>()).ok()?;
+        (needed <= MOST_FAT32 && self.root_entries <= u32::from(u16::MAX)).then_some(needed)
+    }
+
+    fn with_clusters(mut self, clusters: u32) -> Option<Geometry> {
+        self.clusters = clusters;
+        self.table_sectors = self.kind.table_sectors(clusters);
+        let total = self.sectors_before_clusters()
+            + u64::from(clusters) * u64::from(self.sectors_per_cluster);
+        self.total_sectors = u32::try_from(total).ok()?;
+        Some(self)
+    }
+
+    /// As many clusters as fit a given size; the tables grow until they describe what is left.
+    fn filling(&self, total_sectors: u32) -> Option<Geometry> {
+        let mut geometry = Geometry { total_sectors, ..self.clone() };
+        loop {
+            let left = u64::from(total_sectors).checked_sub(geometry.sectors_before_clusters())?;
+            let clusters = left / u64::from(geometry.sectors_per_cluster);
+            geometry.clusters = u32::try_from(clusters).ok().filter(|c| *c <= MOST_FAT32)?;
+            let wanted = geometry.kind.table_sectors(geometry.clusters);
+            if wanted <= geometry.table_sectors {
+                return Some(geometry);
+            }
+            geometry.table_sectors = wanted;
+        }
+    }
+
+    fn sectors_before_clusters(&self) -> u64 {
+        u64::from(self.reserved_sectors)
+            + 2 * u64::from(self.table_sectors)
+            + u64::from(self.root_entries) * 32 / SECTOR
+    }
+
+    fn media(&self) -> u8 {
+        if is_floppy(self.total_sectors) { 0xF0 } else { 0xF8 }
+    }
+
+    fn boot_sector(&self, label: &[u8; 11]) -> [u8; 512] {
+        let mut boot = [0; 512];
+        let (heads, sectors_per_track) =
+            if is_floppy(self.total_sectors) { (2, 18) } else { (64, 32) };
+        put(&mut boot, 0, &[0xEB, 0x3C, 0x90]);
+        put(&mut boot, 3, b"FERRITE ");
+        put(&mut boot, 11, &512_u16.to_le_bytes());
+        boot[13] = self.sectors_per_cluster as u8;
+        put(&mut boot, 14, &(self.reserved_sectors as u16).to_le_bytes());
+        boot[16] = 2;
+        put(&mut boot, 17, &(self.root_entries as u16).to_le_bytes());
+        match u16::try_from(self.total_sectors).ok().filter(|_| self.kind != Kind::Fat32) {
+            Some(total) => put(&mut boot, 19, &total.to_le_bytes()),
+            None => put(&mut boot, 32, &self.total_sectors.to_le_bytes()),
+        }
+        boot[21] = self.media();
+        put(&mut boot, 24, &u16::to_le_bytes(sectors_per_track));
+        put(&mut boot, 26, &u16::to_le_bytes(heads));
+        let (tail, name) = match self.kind {
+            Kind::Fat12 => (36, b"FAT12   "),
+            Kind::Fat16 => (36, b"FAT16   "),
+            Kind::Fat32 => (64, b"FAT32   "),
+        };
+        match self.kind {
+            Kind::Fat12 | Kind::Fat16 => {
+                put(&mut boot, 22, &(self.table_sectors as u16).to_le_bytes());
+            }
+            Kind::Fat32 => {
+                boot[1] = 0x58;
+                put(&mut boot, 36, &self.table_sectors.to_le_bytes());
+                put(&mut boot, 44, &2_u32.to_le_bytes());
+                put(&mut boot, 48, &1_u16.to_le_bytes());
+                put(&mut boot, 50, &6_u16.to_le_bytes());
+            }
+        }
+        boot[tail] = 0x80;
+        boot[tail + 2] = 0x29;
+        put(&mut boot, tail + 3, &VOLUME_ID.to_le_bytes());
+        put(&mut boot, tail + 7, label);
+        put(&mut boot, tail + 18, name);
+        put(&mut boot, 510, &[0x55, 0xAA]);
+        boot
+    }
+}
+
+/// 1440 KiB, the one floppy there still is.
+fn is_floppy(total_sectors: u32) -> bool {
+    total_sectors == 2880
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    bytes[at..at + value.len()].copy_from_slice(value);
+}

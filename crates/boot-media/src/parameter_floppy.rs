@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The small FAT volume that gives a prebuilt ramdisk ISO its parameters: `parameters.txt` on a
+//! volume labelled `ir-vfd-dev`, where ironic-python-agent looks for it.
+
+use crate::fat::{self, FatError};
+use crate::{Content, FileTree, PathError};
+
+/// The label the agent looks for; in small letters, as mkfs.vfat writes it for Ironic.
+pub const LABEL: &str = "ir-vfd-dev";
+/// The file in the root of the volume.
+pub const PARAMETERS_PATH: &str = "parameters.txt";
+/// A floppy of 1440 KiB, which every BMC can emulate.
+pub const SIZE: u64 = 1440 * 1024;
+
+/// Why the volume could not be laid out.
+#[derive(Debug, thiserror::Error)]
+pub enum FloppyError {
+    /// A name or a value has a line break, or a name an equals sign: the file could not be read
+    /// back.
+    #[error("the parameter {name:?} cannot be written on one line as name=value")]
+    Parameter {
+        /// The parameter's name.
+        name: String,
+    },
+    /// A file among the others has the parameters' path, or one that FAT cannot carry.
+    #[error("a file cannot go onto the parameter floppy")]
+    Path(#[from] PathError),
+    /// It does not fit.
+    #[error("could not lay out the parameter floppy")]
+    Volume(#[from] FatError),
+}
+
+/// Lays out the volume with the parameters in the order given, and perhaps other files.
+pub fn layout(parameters: &[(&str, &str)], mut files: FileTree) -> Result<Content, FloppyError> {
+    let mut text = String::new();
+    for (name, value) in parameters {
+        let broken = |text: &str| text.chars().any(char::is_control);
+        if name.is_empty() || name.contains('=') || broken(name) || broken(value) {
+            return Err(FloppyError::Parameter { name: (*name).to_owned() });
+        }
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(name);
+        text.push('=');
+        text.push_str(value);
+    }
+    files.insert(PARAMETERS_PATH, Content::from(text.into_bytes()))?;
+    Ok(fat::layout(LABEL, &files, fat::Size::Exactly(SIZE))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_a_floppy_with_the_parameters() {
+        let parameters = [("ipa-api-url", "http://[::1]:6385"), ("ipa-agent-token", "t=o")];
+        let volume = layout(&parameters, FileTree::new()).unwrap();
+        let mut bytes = Vec::new();
+        volume.write_to(&mut bytes).unwrap();
+        assert_eq!(bytes.len() as u64, SIZE);
+        assert_eq!(&bytes[43..54], b"ir-vfd-dev ");
+        let text = b"ipa-api-url=http://[::1]:6385\nipa-agent-token=t=o\0";
+        assert!(bytes.windows(text.len()).any(|window| window == text));
+    }
+
+    #[test]
+    fn what_would_not_come_back_is_refused() {
+        for (name, value) in [("a=b", "c"), ("a", "b\nc=d"), ("", "b"), ("a\n", "b")] {
+            let error = layout(&[(name, value)], FileTree::new()).unwrap_err();
+            assert!(matches!(error, FloppyError::Parameter { .. }), "{name:?} {value:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Unified kernel images: an EFI stub with the kernel, its ramdisks and its parameters as extra
+//! sections.
+//!
+//! The stub is systemd's (`linuxx64.efi.stub` of Debian's `systemd-boot-efi`). It finds its parts
+//! by section name in memory, so building an image is writing a longer section table and putting
+//! the parts behind the stub. The kernel and the ramdisk stay where they are, see [`Content`].
+
+mod pe;
+
+use std::io;
+
+use bytes::Bytes;
+
+use crate::{Content, Segment};
+use pe::{PeHeaders, SectionHeader};
+
+pub use pe::{Architecture, StubError};
+
+/// EFI firmware loads sections into pages; a part that starts on a page can be used where it is.
+const PAGE: u64 = 4096;
+
+/// Linux on x86_64 and aarch64 keeps 2048 bytes, the terminating zero among them, and drops the
+/// rest silently.
+const LONGEST_COMMAND_LINE: usize = 2047;
+
+/// A stub, parsed once and used for every image.
+#[derive(Debug, Clone)]
+pub struct Stub {
+    headers: PeHeaders,
+    /// What follows the headers, up to the end of the last section. A symbol table or a signature
+    /// behind that is left away: neither survives new sections.
+    body: Bytes,
+}
+
+/// What goes into a unified kernel image.
+/// Not `Debug`: the parameters hold an agent token.
+#[derive(Clone, Default)]
+pub struct Parts {
+    /// The kernel, an EFI application itself (`CONFIG_EFI_STUB`, as all distributions build it).
+    pub kernel: Content,
+    /// The ramdisks, unpacked by the kernel one after the other.
+    pub ramdisks: Vec<Content>,
+    /// The kernel parameters.
+    pub command_line: String,
+    /// The contents of `os-release`, which boot menus show; may be empty.
+    pub os_release: String,
+    /// The kernel's version (`uname -r`); may be empty.
+    pub kernel_version: String,
+    /// More sections, by name (`.dtb`, `.splash`, …).
+    pub extra_sections: Vec<(String, Content)>,
+}
+
+/// Why a unified kernel image could not be laid out.
+#[derive(Debug, thiserror::Error)]
+pub enum UkiError {
+    /// The kernel's own header could not be read.
+    #[error("could not read the kernel's first bytes")]
+    ReadKernel(#[source] io::Error),
+    /// The kernel is no EFI application.
+    #[error(
+        "the kernel is not an EFI application: give an uncompressed image of a kernel built with CONFIG_EFI_STUB"
+    )]
+    KernelNotEfi,
+    /// The kernel is for another processor than the stub.
+    #[error(
+        "the kernel is for {kernel}, the stub for {stub}: give the stub of the kernel's architecture"
+    )]
+    KernelForAnother {
+        /// What the kernel's header says.
+        kernel: String,
+        /// The stub's architecture.
+        stub: Architecture,
+    },
+    /// The kernel parameters hold a line break or another control character.
+    #[error("the kernel parameters hold a control character; give them on one line")]
+    CommandLine,
+    /// The kernel would cut the parameters off.
+    #[error(
+        "the kernel parameters have {length} bytes and the kernel takes {LONGEST_COMMAND_LINE}; shorten them"
+    )]
+    CommandLineTooLong {
+        /// Their length in bytes.
+        length: usize,
+    },
+    /// A section's name is empty, longer than eight bytes, or there already.
+    #[error(
+        "{name:?} cannot be a section's name: it must be of 1 to 8 ASCII characters and new to the image"
+    )]
+    SectionName {
+        /// The name as given.
+        name: String,
+    },
+    /// The stub's headers leave no room for so many sections.
+    #[error(
+        "the stub has room for {room} more sections and {wanted} are wanted; use fewer or a newer stub"
+    )]
+    NoRoom {
+        /// How many fit.
+        room: usize,
+        /// How many are wanted.
+        wanted: usize,
+    },
+    /// Sizes and addresses of an EFI application have 32 bits.
+    #[error("the image would be larger than 4 GiB; use a smaller ramdisk")]
+    TooLarge,
+}
+
+// === impl Stub ===
+
+impl Stub {
+    /// Takes a stub apart. The bytes are shared, not copied, except for the headers.
+    pub fn parse(stub: &Bytes) -> Result<Stub, StubError> {
+        let headers = PeHeaders::parse(stub)?;
+        let body = stub.slice(headers.size_of_headers()..headers.end_of_sections());
+        Ok(Stub { headers, body })
+    }
+
+    /// The processor this stub is for.
+    pub fn architecture(&self) -> Architecture {
+        self.headers.architecture()
+    }
+
+    /// Lays out an image.
+    pub fn build(&self, parts: &Parts) -> Result<Content, UkiError> {
+        self.check_kernel(&parts.kernel)?;
+        if parts.command_line.chars().any(char::is_control) {
+            return Err(UkiError::CommandLine);
+        }
+        let length = parts.command_line.len();
+        if length > LONGEST_COMMAND_LINE {
+            return Err(UkiError::CommandLineTooLong { length });
+        }
+        let sections = sections_of(parts);
+        self.check_names(&sections)?;
+
+        let alignment = u64::from(self.headers.file_alignment());
+        let page = u64::from(self.headers.section_alignment()).max(PAGE);
+        let mut headers = self.headers.clone();
+        let mut behind = Content::from(self.body.clone());
+        let mut address = u64::from(headers.size_of_image()).next_multiple_of(page);
+        let headers_length = headers.size_of_headers() as u64;
+        for (name, content) in &sections {
+            // File positions count from the start of the image, headers included.
+            pad_at(&mut behind, headers_length, alignment);
+            let size = content.length();
+            let section = SectionHeader {
+                name,
+                virtual_size: narrow(size)?,
+                virtual_address: narrow(address)?,
+                raw_size: narrow(size.next_multiple_of(alignment))?,
+                raw_offset: narrow(headers_length + behind.length())?,
+            };
+            headers.add_section(&section);
+            behind.append(content);
+            address = (address + size).next_multiple_of(page);
+            narrow(address)?;
+        }
+        pad_at(&mut behind, headers_length, alignment);
+        headers.set_size_of_image(narrow(address)?);
+
+        let mut image = Content::from(headers.into_bytes());
+        image.append(&behind);
+        Ok(image)
+    }
+
+    fn check_kernel(&self, kernel: &Content) -> Result<(), UkiError> {
+        let machine = pe::machine_of(kernel).map_err(UkiError::ReadKernel)?;
+        let machine = machine.ok_or(UkiError::KernelNotEfi)?;
+        let stub = self.architecture();
+        if Architecture::from_machine(machine) == Some(stub) {
+            return Ok(());
+        }
+        let kernel = match Architecture::from_machine(machine) {
+            Some(architecture) => architecture.to_string(),
+            None => format!("machine {machine:#06x}"),
+        };
+        Err(UkiError::KernelForAnother { kernel, stub })
+    }
+
+    fn check_names(&self, sections: &[(&str, Content)]) -> Result<(), UkiError> {
+        for (index, (name, _)) in sections.iter().enumerate() {
+            let valid = (1..=8).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic());
+            let twice = sections[..index].iter().any(|(earlier, _)| earlier == name);
+            if !valid || twice || self.headers.has_section(name) {
+                return Err(UkiError::SectionName { name: (*name).to_owned() });
+            }
+        }
+        let room = self.headers.room_for_sections();
+        if sections.len() > room {
+            return Err(UkiError::NoRoom { room, wanted: sections.len() });
+        }
+        Ok(())
+    }
+}
+
+/// The sections in the order they get. The kernel is last because an old kernel started where it
+/// lies unpacks itself over what follows.
+fn sections_of(parts: &Parts) -> Vec<(&str, Content)> {
+    let mut sections = Vec::with_capacity(parts.extra_sections.len() + 5);
+    for (name, content) in &parts.extra_sections {
+        sections.push((name.as_str(), content.clone()));
+    }
+    let texts = [
+        (".osrel", &parts.os_release),
+        (".uname", &parts.kernel_version),
+        (".cmdline", &parts.command_line),
+    ];
+    for (name, text) in texts {
+        if !text.is_empty() {
+            sections.push((name, Content::from(text.clone().into_bytes())));
+        }
+    }
+    let mut ramdisk = Content::new();
+    for part in &parts.ramdisks {
+        // The kernel looks for the next archive at a multiple of four.
+        ramdisk.pad_to_multiple(4);
+        ramdisk.append(part);
+    }
+    if !ramdisk.is_empty() {
+        sections.push((".initrd", ramdisk));
+    }
+    sections.push((".linux", parts.kernel.clone()));
+    sections
+}
+
+fn pad_at(content: &mut Content, before: u64, unit: u64) {
+    let end = before + content.length();
+    content.push(Segment::Zeros(end.next_multiple_of(unit) - end));
+}
+
+fn narrow(value: u64) -> Result<u32, UkiError> {
+    u32::try_from(value).map_err(|_| UkiError::TooLarge)
+}
+
+#[cfg(test)]
+mod tests;

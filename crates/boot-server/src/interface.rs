@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sockets that belong to one interface.
+//!
+//! `SO_BINDTODEVICE` is what keeps a server off the networks it was not told of: the kernel delivers
+//! nothing to the socket that came in elsewhere, and sends nothing from it elsewhere.
+
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::UdpSocket;
+
+/// A socket could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// There is no such interface, or it may not be used.
+    #[error(
+        "interface {name} cannot be used; is it there, and may this program bind to it (CAP_NET_RAW)"
+    )]
+    Interface {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The address or port cannot be had.
+    #[error("{address} cannot be had; is another server using it")]
+    Address {
+        /// The address and port.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Something else.
+    #[error("a socket cannot be made")]
+    Socket(#[source] io::Error),
+}
+
+/// A UDP socket on `address`, for one interface if one is named.
+pub(crate) fn udp(address: SocketAddr, interface: Option<&str>) -> Result<UdpSocket, BindError> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+        .map_err(BindError::Socket)?;
+    if let Some(name) = interface {
+        bind_to_device(&socket, name)?;
+    }
+    if address.is_ipv6() {
+        socket.set_only_v6(true).map_err(BindError::Socket)?;
+    }
+    finish(socket, address)
+}
+
+/// A UDP socket for all that comes in by one interface, and that can broadcast there.
+pub(crate) fn udp_for_broadcast(address: SocketAddr, name: &str) -> Result<UdpSocket, BindError> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+        .map_err(BindError::Socket)?;
+    bind_to_device(&socket, name)?;
+    socket.set_broadcast(true).map_err(BindError::Socket)?;
+    // A rack that is switched on at once sends a thousand packets within a second.
+    socket.set_recv_buffer_size(4 << 20).map_err(BindError::Socket)?;
+    finish(socket, address)
+}
+
+/// A v6 UDP socket on one interface that hears what is sent to `group`.
+pub(crate) fn udp_in_group(
+    address: SocketAddr,
+    name: &str,
+    group: Ipv6Addr,
+) -> Result<UdpSocket, BindError> {
+    let socket =
+        Socket::new(Domain::IPV6, Type::DGRAM, Some(Protocol::UDP)).map_err(BindError::Socket)?;
+    bind_to_device(&socket, name)?;
+    socket.set_only_v6(true).map_err(BindError::Socket)?;
+    socket.set_recv_buffer_size(4 << 20).map_err(BindError::Socket)?;
+    let index = index(name)?;
+    socket
+        .join_multicast_v6(&group, index)
+        .map_err(|source| BindError::Interface { name: name.to_owned(), source })?;
+    finish(socket, address)
+}
+
+/// The kernel's number of an interface.
+pub(crate) fn index(name: &str) -> Result<u32, BindError> {
+    let number = udp_for_questions()
+        .and_then(|socket| Ok(rustix::net::netdevice::name_to_index(&socket, name)?));
+    number.map_err(|source| BindError::Interface { name: name.to_owned(), source })
+}
+
+fn udp_for_questions() -> io::Result<Socket> {
+    Socket::new(Domain::IPV4, Type::DGRAM, None)
+}
+
+fn bind_to_device(socket: &Socket, name: &str) -> Result<(), BindError> {
+    socket
+        .bind_device(Some(name.as_bytes()))
+        .map_err(|source| BindError::Interface { name: name.to_owned(), source })
+}
+
+fn finish(socket: Socket, address: SocketAddr) -> Result<UdpSocket, BindError> {
+    let fail = |source| BindError::Address { address, source };
+    // No `SO_REUSEADDR`: sockets of different devices may share a port without it, and a second
+    // server on the same interface must be an error and not a silent thief of packets.
+    socket.set_nonblocking(true).map_err(fail)?;
+    socket.bind(&address.into()).map_err(fail)?;
+    UdpSocket::from_std(socket.into()).map_err(fail)
+}

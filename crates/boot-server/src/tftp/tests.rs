@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Transfers over a link that loses, doubles and delays packets, in virtual time; and the folder.
+
+use std::collections::BinaryHeap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use node_model::Timestamp;
+use proptest::prelude::*;
+use tokio::net::UdpSocket;
+
+use super::packet::{ACK, DATA, ERROR, OACK, READ};
+use super::*;
+use crate::{Sighting, Sightings, What};
+
+fn request(file: &str, mode: &str, options: &[(&str, &str)]) -> Vec<u8> {
+    let mut out = READ.to_be_bytes().to_vec();
+    for word in
+        [file, mode].into_iter().chain(options.iter().flat_map(|(name, value)| [*name, *value]))
+    {
+        out.extend_from_slice(word.as_bytes());
+        out.push(0);
+    }
+    out
+}
+
+fn bytes(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+/// A client as simple as firmware's: takes blocks in order, acknowledges at the end of a window, at a
+/// gap and at the end, and says the same again when nothing comes.
+struct Client {
+    block_size: usize,
+    window: u64,
+    taken: Vec<u8>,
+    expected: u64,
+    in_window: u64,
+    gap_told: bool,
+    done: bool,
+    last_said: Vec<u8>,
+}
+
+impl Client {
+    fn ack(&mut self) -> Option<Vec<u8>> {
+        self.in_window = 0;
+        let block = (self.expected - 1) as u16;
+        self.last_said = [ACK.to_be_bytes(), block.to_be_bytes()].concat();
+        Some(self.last_said.clone())
+    }
+
+    fn hear(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        let kind = u16::from_be_bytes([message[0], message[1]]);
+        if kind == OACK {
+            return if self.expected == 1 { self.ack() } else { None };
+        }
+        assert_eq!(kind, DATA, "{message:?}");
+        let block = u16::from_be_bytes([message[2], message[3]]);
+        if block != self.expected as u16 {
+            // An old block means that the acknowledgement was lost; of the blocks behind a gap only the
+            // first is worth a word.
+            let is_old = (self.expected as u16).wrapping_sub(block) < 0x8000;
+            if !is_old && self.gap_told {
+                return None;
+            }
+            self.gap_told |= !is_old;
+            return self.ack();
+        }
+        self.gap_told = false;
+        self.taken.extend_from_slice(&message[4..]);
+        self.expected += 1;
+        self.in_window += 1;
+        self.done = message.len() < self.block_size + 4;
+        if self.done || self.in_window == self.window { self.ack() } else { None }
+    }
+}
+
+/// Something that happens at a time; the heap gives the earliest first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Arrival {
+    at: std::cmp::Reverse<Duration>,
+    order: std::cmp::Reverse<u64>,
+    to_client: bool,
+    message: Vec<u8>,
+}
+
+struct Link {
+    seed: u64,
+    loss_percent: u64,
+    order: u64,
+    queue: BinaryHeap<Arrival>,
+}
+
+impl Link {
+    fn chance(&mut self, percent: u64) -> bool {
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        self.seed % 100 < percent
+    }
+
+    fn send(&mut self, now: Duration, to_client: bool, message: Vec<u8>) {
+        if self.chance(self.loss_percent) {
+            return;
+        }
+        let copies = if self.chance(self.loss_percent / 4) { 2 } else { 1 };
+        for copy in 0..copies {
+            self.order += 1;
+            let delay = Duration::from_micros(200 + copy * 900);
+            self.queue.push(Arrival {
+                at: std::cmp::Reverse(now + delay),
+                order: std::cmp::Reverse(self.order),
+                to_client,
+                message: message.clone(),
+            });
+        }
+    }
+}
+
+/// Sends `content` over the link and returns what the client has, the outcome and the virtual time.
+fn transfer(
+    content: Vec<u8>,
+    options: &[(&str, &str)],
+    loss_percent: u64,
+    seed: u64,
+) -> (Vec<u8>, Outcome, Duration) {
+    let asked = Request::decode(&request("file", "octet", options)).unwrap();
+    let limits = Limits { block_size: 65464, window: 64, ..Limits::default() };
+    let mut client = Client {
+        block_size: asked.options.block_size.unwrap_or(512).into(),
+        window: asked.options.window.unwrap_or(1).min(64).into(),
+        taken: Vec::new(),
+        expected: 1,
+        in_window: 0,
+        gap_told: false,
+        done: false,
+        last_said: Vec::new(),
+    };
+    let mut link = Link { seed: seed | 1, loss_percent, order: 0, queue: BinaryHeap::new() };
+    let epoch = Instant::now();
+    let mut now = Duration::ZERO;
+    let mut client_timer = Duration::from_secs(3);
+    let mut out = Outbox::default();
+    let (mut sender, mut progress) =
+        Transfer::start(&asked, Arc::new(content), &limits, epoch, &mut out);
+    loop {
+        for message in out.iter() {
+            link.send(now, true, message.to_vec());
+        }
+        out.clear();
+        let deadline = match progress {
+            Progress::Over(outcome) => return (client.taken, outcome, now),
+            Progress::Until(deadline) => deadline.duration_since(epoch),
+        };
+        let arrival = link.queue.peek().map_or(Duration::MAX, |arrival| arrival.at.0);
+        now = arrival.min(deadline).min(client_timer);
+        if arrival == now {
+            let arrival = link.queue.pop().unwrap();
+            if arrival.to_client {
+                client_timer = now + Duration::from_secs(3);
+                if let Some(reply) = client.hear(&arrival.message) {
+                    link.send(now, false, reply);
+                }
+            } else {
+                progress = sender.receive(&arrival.message, epoch + now, &mut out);
+            }
+        } else if deadline == now {
+            progress = sender.remind(epoch + now, &mut out);
+        } else {
+            client_timer = now + Duration::from_secs(3);
+            if !client.last_said.is_empty() {
+                let again = client.last_said.clone();
+                link.send(now, false, again);
+            }
+        }
+    }
+}
+
+#[test]
+fn files_of_every_awkward_size_arrive() {
+    let options: [&[(&str, &str)]; 4] = [
+        &[],
+        &[("blksize", "1024"), ("tsize", "0")],
+        &[("BLKSIZE", "8"), ("windowsize", "3")],
+        &[("windowsize", "16"), ("timeout", "2")],
+    ];
+    for options in options {
+        for length in [0, 1, 7, 8, 511, 512, 513, 1024, 10_240, 100_001] {
+            let content = bytes(length);
+            let (taken, outcome, _) = transfer(content.clone(), options, 0, 1);
+            assert!(taken == content, "{length} bytes with {options:?}");
+            assert_eq!(outcome, Outcome::Done { bytes: length as u64 });
+        }
+    }
+}
+
+#[test]
+fn block_numbers_roll_over() {
+    // 70,000 blocks of 8 bytes, and a window that straddles the roll-over.
+    for options in [&[("blksize", "8")][..], &[("blksize", "8"), ("windowsize", "7")]] {
+        let content = bytes(560_003);
+        let (taken, outcome, _) = transfer(content.clone(), options, 0, 1);
+        assert!(taken == content && outcome == Outcome::Done { bytes: 560_003 });
+    }
+}
+
+#[test]
+fn a_fifth_of_all_packets_may_be_lost() {
+    for window in ["1", "4", "32"] {
+        for (seed, loss) in [(11, 5), (12, 10), (13, 20), (14, 20)] {
+            let content = bytes(700_000);
+            let options = [("blksize", "1468"), ("windowsize", window)];
+            let (taken, outcome, took) = transfer(content.clone(), &options, loss, seed);
+            assert!(taken == content, "window {window}, loss {loss} %: {outcome:?}");
+            assert!(took < Duration::from_secs(60), "window {window}, loss {loss} %: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn a_dead_client_is_given_up() {
+    let (_, outcome, took) = transfer(bytes(5000), &[], 100, 3);
+    assert_eq!(outcome, Outcome::Silent);
+    assert!((60..65).contains(&took.as_secs()), "{took:?}");
+}
+
+#[test]
+fn a_repeated_acknowledgement_does_not_double_every_block() {
+    let asked = Request::decode(&request("file", "octet", &[])).unwrap();
+    let now = Instant::now();
+    let mut out = Outbox::default();
+    let (mut sender, _) =
+        Transfer::start(&asked, Arc::new(bytes(5000)), &Limits::default(), now, &mut out);
+    out.clear();
+    for _ in 0..2 {
+        let _ = sender.receive(&[0, 4, 0, 1], now, &mut out);
+    }
+    assert_eq!(out.iter().count(), 1);
+}
+
+#[test]
+fn the_agreed_options_are_within_the_limits() {
+    let options =
+        [("blksize", "9000"), ("tsize", "0"), ("windowsize", "1000"), ("timeout", "5"), ("x", "y")];
+    let asked = Request::decode(&request("file", "octet", &options)).unwrap();
+    let mut out = Outbox::default();
+    let content = Arc::new(bytes(5000));
+    let _ = Transfer::start(&asked, content, &Limits::default(), Instant::now(), &mut out);
+    let agreed: Vec<String> = out
+        .iter()
+        .map(|message| String::from_utf8_lossy(&message[2..]).replace('\0', " "))
+        .collect();
+    assert_eq!(agreed, ["blksize 1468 tsize 5000 timeout 5 windowsize 64 "]);
+}
+
+#[test]
+fn a_folder_gives_its_own_files_and_nothing_else() {
+    let outer = tempfile::tempdir().unwrap();
+    let root = outer.path().join("root");
+    std::fs::create_dir_all(root.join("sub")).unwrap();
+    std::fs::write(outer.path().join("secret"), "secret").unwrap();
+    std::fs::write(root.join("sub/file"), "inside").unwrap();
+    std::os::unix::fs::symlink("../../secret", root.join("sub/out")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", root.join("absolute")).unwrap();
+    std::os::unix::fs::symlink("sub/file", root.join("within")).unwrap();
+    let folder = Folder::open(&root).unwrap();
+    let client: SocketAddr = "192.0.2.9:1000".parse().unwrap();
+    for good in ["sub/file", "/sub/file", "//sub/file", "\\sub\\file", "within", "sub/../within"] {
+        assert_eq!(
+            folder.open(good, client).map_err(|error| format!("{good}: {error}")).unwrap().size(),
+            6
+        );
+    }
+    for bad in [
+        "../secret",
+        "sub/../../secret",
+        "/../secret",
+        "..\\secret",
+        "sub/out",
+        "absolute",
+        "/etc/passwd",
+        "sub",
+        "",
+        ".",
+        "a\0b",
+        "/proc/self/root/etc/passwd",
+    ] {
+        assert!(folder.open(bad, client).is_err(), "{bad}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_request_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        let _ = Request::decode(&bytes);
+        let _ = Request::decode(&[&[0, 1][..], &bytes].concat());
+    }
+
+    #[test]
+    fn no_message_disturbs_a_transfer(messages in prop::collection::vec(
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..8),
+            (0_u16..12).prop_map(|block| [ACK.to_be_bytes(), block.to_be_bytes()].concat()),
+        ], 0..60), window in 1_u16..6) {
+        let options = [("blksize", "8"), ("windowsize", &*window.to_string())];
+        let asked = Request::decode(&request("file", "octet", &options)).unwrap();
+        let now = Instant::now();
+        let mut out = Outbox::default();
+        let (mut sender, _) = Transfer::start(&asked, Arc::new(bytes(77)), &Limits::default(), now, &mut out);
+        for message in messages {
+            out.clear();
+            let progress = sender.receive(&message, now, &mut out);
+            prop_assert!(out.iter().count() <= usize::from(window));
+            if let Progress::Over(outcome) = progress {
+                let fine = matches!(outcome, Outcome::Ended | Outcome::Done { bytes: 77 });
+                prop_assert!(fine);
+                break;
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Seen(Mutex<Vec<Sighting>>);
+
+impl Sightings for Seen {
+    fn seen(&self, sighting: Sighting) {
+        self.0.lock().unwrap().push(sighting);
+    }
+}
+
+struct Texts;
+
+impl Files for Texts {
+    fn open(&self, name: &str, client: SocketAddr) -> Result<Arc<dyn Content>, OpenError> {
+        match name {
+            "text" => Ok(Arc::new(b"one\ntwo\r\n".to_vec())),
+            "who" => Ok(Arc::new(client.ip().to_string().into_bytes())),
+            _ => Err(OpenError::NotFound),
+        }
+    }
+}
+
+async fn exchange(server: SocketAddr, message: &[u8]) -> Vec<u8> {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket.send_to(message, server).await.unwrap();
+    let mut buffer = [0; 600];
+    let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
+    socket.send_to(&[0, 4, 0, 1], from).await.unwrap();
+    buffer[..length].to_vec()
+}
+
+#[tokio::test]
+async fn a_server_gives_texts_and_refuses_the_rest() {
+    let seen = Arc::new(Seen::default());
+    let services = Services {
+        files: Arc::new(Texts),
+        sightings: seen.clone(),
+        clock: || Timestamp::from_secs(5),
+    };
+    let settings = Settings::new("127.0.0.1:0".parse().unwrap());
+    let server = Server::bind(settings, services).unwrap();
+    let address = server.local_address().unwrap();
+    let running = tokio::spawn(server.run());
+    let data = |text: &[u8]| [&[0, 3, 0, 1][..], text].concat();
+    assert_eq!(exchange(address, &request("text", "octet", &[])).await, data(b"one\ntwo\r\n"));
+    let translated = exchange(address, &request("text", "NetASCII", &[])).await;
+    assert_eq!(translated, data(b"one\r\ntwo\r\0\r\n"));
+    assert_eq!(exchange(address, &request("who", "octet", &[])).await, data(b"127.0.0.1"));
+    let error = |message: Vec<u8>| {
+        assert_eq!(message[..2], ERROR.to_be_bytes());
+        message[3]
+    };
+    assert_eq!(error(exchange(address, &request("gone", "octet", &[])).await), 1);
+    assert_eq!(error(exchange(address, &request("text", "mail", &[])).await), 4);
+    let mut write = request("text", "octet", &[]);
+    write[1] = 2;
+    assert_eq!(error(exchange(address, &write).await), 4);
+    running.abort();
+    let seen = seen.0.lock().unwrap();
+    let missing = What::Tftp { file: "gone".into(), outcome: Outcome::NotFound };
+    assert!(seen.iter().any(|sighting| sighting.what == missing));
+}
+
+#[tokio::test]
+async fn one_client_has_a_bounded_number_of_transfers() {
+    let services = Services {
+        files: Arc::new(Texts),
+        sightings: Arc::new(Seen::default()),
+        clock: || Timestamp::from_secs(5),
+    };
+    let mut settings = Settings::new("127.0.0.1:0".parse().unwrap());
+    settings.most_per_client = 3;
+    let server = Server::bind(settings, services).unwrap();
+    let address = server.local_address().unwrap();
+    let running = tokio::spawn(server.run());
+    let mut kinds = Vec::new();
+    let mut sockets = Vec::new();
+    for _ in 0..4 {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        socket.send_to(&request("text", "octet", &[]), address).await.unwrap();
+        let mut buffer = [0; 600];
+        let _ = socket.recv_from(&mut buffer).await.unwrap();
+        kinds.push(u16::from(buffer[1]));
+        sockets.push(socket);
+    }
+    assert_eq!(kinds, [DATA, DATA, DATA, ERROR]);
+    running.abort();
+}

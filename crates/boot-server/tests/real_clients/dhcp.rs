@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+//! DHCP clients, a relay, and somebody else's server next to ours.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use boot_server::dhcp4::{
+    self, Interface, Leases, Listener, MessageType, Options, Packet, Settings, Subnet, Verdict,
+    code,
+};
+use boot_server::{FileLeaseBook, HardwareAddress, Mode, What, dhcp6};
+
+use super::lab::{Lab, SERVER, Seen, Serving, ready, services};
+
+/// A server's and a client's space with a cable between, the server's end with its address.
+pub(crate) fn lab() -> Lab {
+    let lab = Lab::new(&["server", "client"]);
+    lab.cable(("server", "s0"), ("client", "c0"));
+    lab.ip("server", &["addr", "add", "10.77.0.1/24", "dev", "s0"]);
+    lab
+}
+
+fn subnet(first: u8, last: u8) -> Subnet {
+    let mut subnet = Subnet::new(Ipv4Addr::new(10, 77, 0, 0), 24);
+    subnet.ranges = vec![(Ipv4Addr::new(10, 77, 0, first), Ipv4Addr::new(10, 77, 0, last))];
+    subnet.gateway = Some(SERVER);
+    subnet.dns = vec![SERVER];
+    subnet
+}
+
+pub(crate) fn serve(lab: &Lab, mode: Mode, subnets: Vec<Subnet>, seen: &Arc<Seen>) -> Serving {
+    let interface = Interface { name: "s0".into(), address: SERVER, mode };
+    let settings = Settings { interfaces: vec![interface], subnets, ..Settings::default() };
+    let services = services(seen);
+    let book = FileLeaseBook::new(lab.folder.path().join("leases"));
+    lab.serve("server", move || {
+        let leases = Leases::load(Box::new(book)).unwrap();
+        Listener::bind(settings, leases, services).unwrap().run()
+    })
+}
+
+/// What a udhcpc that asks like 64-bit UEFI firmware is told, as `name=value` lines.
+fn udhcpc(lab: &Lab, arguments: &[&str]) -> Option<String> {
+    let script = lab.folder.path().join("script");
+    let told = lab.folder.path().join("told");
+    std::fs::write(&script, "#!/bin/sh\n[ \"$1\" = bound ] && env > told\nexit 0\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let _ = std::fs::remove_file(&told);
+    let script = script.to_str().unwrap();
+    let common = ["udhcpc", "-i", "c0", "-f", "-n", "-q", "-t", "3", "-T", "1", "-s", script];
+    let _ = lab.run("client", &[&common[..], arguments].concat());
+    std::fs::read_to_string(told).ok()
+}
+
+fn value<'a>(told: &'a str, name: &str) -> Option<&'a str> {
+    told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+}
+
+#[test]
+fn udhcpc_gets_an_address_and_its_boot_file_and_keeps_it_over_a_restart() {
+    if !ready(&["udhcpc", "ip"]) {
+        return;
+    }
+    let lab = lab();
+    let seen = Arc::new(Seen::default());
+    let firmware =
+        ["-x", "0x5d:0007", "-V", "PXEClient:Arch:00007", "-O", "bootfile", "-O", "tftp"];
+    let serving = serve(&lab, Mode::Discover, vec![subnet(100, 200)], &seen);
+    let told = udhcpc(&lab, &firmware).expect("a lease");
+    assert_eq!(value(&told, "boot_file"), Some("snponly.efi"), "{told}");
+    assert_eq!(value(&told, "siaddr"), Some("10.77.0.1"));
+    assert_eq!(value(&told, "router"), Some("10.77.0.1"));
+    assert_eq!(value(&told, "subnet"), Some("255.255.255.0"));
+    let address = value(&told, "ip").unwrap().to_owned();
+    // The reply went to the card alone: the kernel was told where the new address is.
+    let (_, neighbour) = lab.run("server", &["ip", "neigh", "show", &address]);
+    assert!(neighbour.contains("lladdr"), "{neighbour}");
+    drop(serving);
+    let _serving = serve(&lab, Mode::Discover, vec![subnet(100, 200)], &seen);
+    // Broadcast replies this time, and iPXE's mark.
+    let again = udhcpc(&lab, &["-B", "-x", "0x4d:69505845", "-O", "bootfile"]).expect("a lease");
+    assert_eq!(value(&again, "ip"), Some(&*address));
+    assert_eq!(value(&again, "boot_file"), Some("http://10.77.0.1/boot.ipxe"));
+    let is_lease = |what: &What| matches!(what, What::Dhcp4 { verdict: Verdict::Leased(_), .. });
+    assert_eq!(seen.count(is_lease), 2);
+}
+
+#[test]
+fn nobody_is_answered_on_an_interface_that_was_not_named() {
+    if !ready(&["udhcpc", "ip"]) {
+        return;
+    }
+    let lab = lab();
+    lab.cable(("server", "s1"), ("client", "c1"));
+    lab.ip("server", &["addr", "add", "10.77.1.1/24", "dev", "s1"]);
+    let seen = Arc::new(Seen::default());
+    let _serving = serve(&lab, Mode::Discover, vec![subnet(100, 200)], &seen);
+    assert_eq!(udhcpc(&lab, &["-i", "c1"]), None);
+    assert_eq!(seen.count(|_| true), 0);
+    assert!(udhcpc(&lab, &[]).is_some());
+}
+
+#[test]
+fn an_address_somebody_uses_is_not_offered() {
+    if !ready(&["udhcpc", "ip"]) {
+        return;
+    }
+    let lab = lab();
+    // The client's own space answers for .100, which no lease is known of.
+    lab.ip("client", &["addr", "add", "10.77.0.100/24", "dev", "c0"]);
+    let seen = Arc::new(Seen::default());
+    let _serving = serve(&lab, Mode::Discover, vec![subnet(100, 101)], &seen);
+    let told = udhcpc(&lab, &["-r", "10.77.0.100"]).expect("a lease");
+    assert_eq!(value(&told, "ip"), Some("10.77.0.101"));
+}
+
+#[test]
+fn dhclient_gets_an_address() {
+    if !ready(&["dhclient", "ip"]) {
+        return;
+    }
+    let lab = lab();
+    let seen = Arc::new(Seen::default());
+    let _serving = serve(&lab, Mode::Discover, vec![subnet(100, 200)], &seen);
+    std::fs::write(lab.folder.path().join("leases.client"), "").unwrap();
+    let common = ["dhclient", "-1", "-d", "-v", "-sf", "/bin/true", "-lf", "leases.client"];
+    let rest = ["-pf", "client.pid", "-cf", "/dev/null", "c0"];
+    // -d keeps it in the foreground; it is ended once its lease is written.
+    let arguments = [&["timeout", "6"], &common[..], &rest].concat();
+    let (_, words) = lab.run("client", &arguments);
+    assert!(words.contains("bound to 10.77.0.1"), "{words}");
+    let leases = std::fs::read_to_string(lab.folder.path().join("leases.client")).unwrap();
+    assert!(leases.contains("option routers 10.77.0.1;"), "{leases}");
+}
+
+#[test]
+fn dhcpcd_gets_an_address() {
+    if !ready(&["dhcpcd", "ip"]) {
+        return;
+    }
+    let lab = lab();
+    let seen = Arc::new(Seen::default());
+    let _serving = serve(&lab, Mode::Discover, vec![subnet(100, 200)], &seen);
+    let arguments = ["timeout", "8", "dhcpcd", "-4", "-T", "-d", "-A", "-f", "/dev/null", "c0"];
+    let (_, words) = lab.run("client", &arguments);
+    assert!(
+        words.contains("offered 10.77.0.") || words.contains("new_ip_address='10.77.0."),
+        "{words}"
+    );
+}
+
+#[test]
+fn a_relay_agent_works() {
+    if !ready(&["udhcpc", "dnsmasq", "ip"]) {
+        return;
+    }
+    let mut lab = Lab::new(&["server", "relay", "client"]);
+    lab.cable(("server", "s0"), ("relay", "r0"));
+    lab.cable(("relay", "r1"), ("client", "c0"));
+    lab.ip("server", &["addr", "add", "10.77.0.1/24", "dev", "s0"]);
+    lab.ip("relay", &["addr", "add", "10.77.0.2/24", "dev", "r0"]);
+    lab.ip("relay", &["addr", "add", "10.88.0.1/24", "dev", "r1"]);
+    lab.ip("server", &["route", "add", "10.88.0.0/24", "via", "10.77.0.2"]);
+    lab.spawn(
+        "relay",
+        &[
+            "dnsmasq",
+            "-k",
+            "-p",
+            "0",
+            "--conf-file=/dev/null",
+            "--pid-file",
+            "--dhcp-relay=10.88.0.1,10.77.0.1",
+        ],
+    );
+    let mut far = Subnet::new(Ipv4Addr::new(10, 88, 0, 0), 24);
+    far.ranges = vec![(Ipv4Addr::new(10, 88, 0, 50), Ipv4Addr::new(10, 88, 0, 60))];
+    let seen = Arc::new(Seen::default());
+    let _serving = serve(&lab, Mode::Discover, vec![subnet(100, 200), far], &seen);
+    let told = udhcpc(&lab, &["-t", "8"]).expect("a lease");
+    let given: Ipv4Addr = value(&told, "ip").unwrap().parse().unwrap();
+    assert!((50..=60).contains(&given.octets()[3]) && given.octets()[1] == 88, "{given}");
+}
+
+#[test]
+fn a_proxy_and_dnsmasq_answer_side_by_side() {
+    if !ready(&["dnsmasq", "ip"]) {
+        return;
+    }
+    let mut lab = Lab::new(&["server", "site", "client"]);
+    // A bridge in the client's space joins the three.
+    lab.ip("client", &["link", "add", "c0", "type", "bridge"]);
+    lab.cable(("server", "s0"), ("client", "p0"));
+    lab.cable(("site", "d0"), ("client", "p1"));
+    for port in ["p0", "p1"] {
+        lab.ip("client", &["link", "set", port, "master", "c0"]);
+    }
+    lab.ip("client", &["link", "set", "c0", "up"]);
+    lab.ip("client", &["route", "add", "255.255.255.255/32", "dev", "c0"]);
+    lab.ip("server", &["addr", "add", "10.77.0.1/24", "dev", "s0"]);
+    lab.ip("site", &["addr", "add", "10.77.0.9/24", "dev", "d0"]);
+    lab.spawn(
+        "site",
+        &[
+            "dnsmasq",
+            "-k",
+            "-p",
+            "0",
+            "--conf-file=/dev/null",
+            "--pid-file",
+            "--no-ping",
+            "--dhcp-leasefile=site.leases",
+            "--dhcp-range=10.77.0.20,10.77.0.30,1h",
+        ],
+    );
+    let seen = Arc::new(Seen::default());
+    let _serving = serve(&lab, Mode::Proxy, vec![], &seen);
+    let offers = lab.inside("client", || {
+        let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 68))).unwrap();
+        socket.set_broadcast(true).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let discover = pxe_discover([0x52, 0x54, 0, 1, 2, 3]).encode(548);
+        let mut offers: Vec<Packet> = Vec::new();
+        let mut buffer = [0; 2000];
+        // dnsmasq takes a moment to listen; a client says it again, too.
+        for _ in 0..15 {
+            socket.send_to(&discover, "255.255.255.255:67").unwrap();
+            while let Ok((length, _)) = socket.recv_from(&mut buffer) {
+                offers.extend(Packet::decode(&buffer[..length]));
+            }
+            if offers.iter().any(|offer| !offer.your_address.is_unspecified()) {
+                break;
+            }
+        }
+        offers
+    });
+    let offers = offers.join().unwrap();
+    let site =
+        offers.iter().find(|offer| !offer.your_address.is_unspecified()).expect("an address");
+    assert_eq!(site.options.address(code::SERVER_ID), Some(Ipv4Addr::new(10, 77, 0, 9)));
+    let proxy =
+        offers.iter().find(|offer| offer.your_address.is_unspecified()).expect("a proxy offer");
+    assert_eq!(proxy.file, b"snponly.efi");
+    assert_eq!(proxy.options.get(code::VENDOR_CLASS), Some(&b"PXEClient"[..]));
+}
+
+/// What 64-bit UEFI firmware with this card says first.
+pub(crate) fn pxe_discover(card: [u8; 6]) -> Packet {
+    let mut options = Options::default();
+    options.set(code::MESSAGE_TYPE, [MessageType::Discover.number()]);
+    options.set(code::VENDOR_CLASS, "PXEClient:Arch:00007:UNDI:003000");
+    options.set(code::ARCHITECTURE, 7_u16.to_be_bytes());
+    Packet {
+        is_request: true,
+        hops: 0,
+        transaction: 0x1234,
+        seconds: 0,
+        broadcast: true,
+        client_address: Ipv4Addr::UNSPECIFIED,
+        your_address: Ipv4Addr::UNSPECIFIED,
+        next_server: Ipv4Addr::UNSPECIFIED,
+        relay: Ipv4Addr::UNSPECIFIED,
+        hardware: HardwareAddress::ethernet(card),
+        file: Vec::new(),
+        options,
+    }
+}
+
+#[test]
+fn dhclient_gets_a_v6_address_and_the_boot_url() {
+    if !ready(&["dhclient", "ip"]) {
+        return;
+    }
+    let lab = lab();
+    lab.ip("server", &["addr", "add", "2001:db8:77::1/64", "dev", "s0", "nodad"]);
+    // Link-local addresses must not wait for duplicate detection.
+    for (space, link, address) in [("server", "s0", "fe80::1/64"), ("client", "c0", "fe80::2/64")] {
+        lab.ip(space, &["addr", "add", address, "dev", link, "nodad"]);
+    }
+    let seen = Arc::new(Seen::default());
+    let mut subnet = dhcp6::Subnet::new("2001:db8:77::".parse().unwrap(), 64);
+    subnet.range = Some(("2001:db8:77::100".parse().unwrap(), "2001:db8:77::1ff".parse().unwrap()));
+    subnet.dns = vec!["2001:db8:77::1".parse().unwrap()];
+    let settings = dhcp6::Settings {
+        duid: dhcp6::Settings::duid_of([2, 0, 0, 0, 0, 1]),
+        interfaces: vec![dhcp6::Interface {
+            name: "s0".into(),
+            address: "2001:db8:77::1".parse().unwrap(),
+            mode: Mode::Discover,
+        }],
+        subnets: vec![subnet],
+        ignored: Default::default(),
+        first_stages: Default::default(),
+    };
+    let services: dhcp4::Services = services(&seen);
+    let book = FileLeaseBook::new(lab.folder.path().join("leases6"));
+    let _serving = lab.serve("server", move || {
+        let leases = dhcp6::Leases::load(Box::new(book)).unwrap();
+        dhcp6::Listener::bind(settings, leases, services).unwrap().run()
+    });
+    std::fs::write(lab.folder.path().join("leases.client"), "").unwrap();
+    std::fs::write(
+        lab.folder.path().join("client.conf"),
+        "option dhcp6.arch code 61 = unsigned integer 16;\n\
+         option dhcp6.bootfile-url code 59 = text;\n\
+         send dhcp6.arch 7;\nalso request dhcp6.bootfile-url;\n",
+    )
+    .unwrap();
+    let common = ["timeout", "8", "dhclient", "-6", "-1", "-d", "-v", "-sf", "/bin/true"];
+    let rest = ["-lf", "leases.client", "-pf", "client.pid", "-cf", "client.conf", "c0"];
+    let (_, words) = lab.run("client", &[&common[..], &rest].concat());
+    let leases = std::fs::read_to_string(lab.folder.path().join("leases.client"));
+    let leases = leases.unwrap_or_default();
+    assert!(leases.contains("iaaddr 2001:db8:77::1"), "{leases}\n{words}");
+    assert!(leases.contains("tftp://[2001:db8:77::1]/snponly.efi"), "{leases}\n{words}");
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a registry wants to see before it answers, from its `WWW-Authenticate`.
+
+/// What a registry asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Challenge {
+    /// A user and a password with each request.
+    Basic,
+    /// A token from this place.
+    Bearer {
+        /// Where tokens are given.
+        realm: String,
+        /// For which service.
+        service: Option<String>,
+        /// To do what.
+        scope: Option<String>,
+    },
+}
+
+impl Challenge {
+    /// Understands a header's value; `None` if it asks for something else.
+    pub(super) fn parse(header: &str) -> Option<Self> {
+        let (scheme, parameters) = header.trim().split_once(' ').unwrap_or((header.trim(), ""));
+        if scheme.eq_ignore_ascii_case("basic") {
+            return Some(Self::Basic);
+        }
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return None;
+        }
+        let (mut realm, mut service, mut scope) = (None, None, None);
+        for (name, value) in Parameters(parameters) {
+            match name.to_ascii_lowercase().as_str() {
+                "realm" => realm = Some(value),
+                "service" => service = Some(value),
+                "scope" => scope = Some(value),
+                _ => {}
+            }
+        }
+        Some(Self::Bearer { realm: realm?, service, scope })
+    }
+}
+
+/// `name="value"` pairs with commas between them; values may have commas when quoted.
+struct Parameters<'a>(&'a str);
+
+impl<'a> Iterator for Parameters<'a> {
+    type Item = (&'a str, String);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.0.trim_start_matches([' ', ',', '\t']);
+        let (name, rest) = rest.split_once('=')?;
+        let (value, rest) = match rest.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"')?,
+            None => rest.split_once(',').unwrap_or((rest, "")),
+        };
+        self.0 = rest;
+        Some((name.trim(), value.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Challenge;
+
+    #[test]
+    fn what_registries_ask_for() {
+        let asked = Challenge::parse(
+            r#"Bearer realm="https://auth.example/token",service="r.example", scope="repository:a/b:pull,push""#,
+        );
+        let expected = Challenge::Bearer {
+            realm: "https://auth.example/token".to_owned(),
+            service: Some("r.example".to_owned()),
+            scope: Some("repository:a/b:pull,push".to_owned()),
+        };
+        assert_eq!(asked, Some(expected));
+        assert_eq!(Challenge::parse(r#"Basic realm="x""#), Some(Challenge::Basic));
+        assert_eq!(Challenge::parse("basic"), Some(Challenge::Basic));
+        assert_eq!(Challenge::parse("Negotiate"), None);
+        assert_eq!(Challenge::parse(r#"Bearer service="x""#), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_is_a_panic(text in "\\PC*") {
+            let _ = Challenge::parse(&format!("Bearer {text}"));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Manifests and indexes, and which of an index's manifests is the one.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+
+/// What we say we understand.
+pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
+    application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json, \
+    application/vnd.docker.distribution.manifest.v2+json";
+
+/// Disk types in the order we like them. The first two are qcow2, which is the smallest to fetch
+/// and unpacked here; the other two are raw.
+const PREFERENCE: [&str; 4] = ["qcow2", "qemu", "raw", "applehv"];
+
+/// Either an index (it has manifests) or a manifest (it has layers).
+#[derive(Deserialize)]
+pub(super) struct Document {
+    manifests: Option<Vec<Descriptor>>,
+    layers: Option<Vec<Descriptor>>,
+}
+
+/// Something in the registry.
+#[derive(Deserialize)]
+pub(super) struct Descriptor {
+    pub(super) digest: String,
+    #[serde(default)]
+    pub(super) size: u64,
+    platform: Option<Platform>,
+    #[serde(default)]
+    annotations: HashMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Platform {
+    architecture: Option<String>,
+}
+
+/// What a document is.
+pub(super) enum Contents {
+    Index(Vec<Descriptor>),
+    Manifest(Vec<Descriptor>),
+}
+
+impl Document {
+    /// What it is; `None` if it is neither.
+    pub(super) fn contents(self) -> Option<Contents> {
+        match (self.manifests, self.layers) {
+            (Some(manifests), None) => Some(Contents::Index(manifests)),
+            (None, Some(layers)) => Some(Contents::Manifest(layers)),
+            (Some(_), Some(_)) | (None, None) => None,
+        }
+    }
+}
+
+/// The manifest of an index with the disk for this architecture (any, if none is given).
+pub(super) fn choose<'a>(
+    manifests: &'a [Descriptor],
+    architecture: Option<&str>,
+) -> Option<&'a Descriptor> {
+    let fitting = manifests.iter().filter(|it| it.fits(architecture));
+    fitting
+        .filter_map(|it| Some((it.preference()?, it)))
+        .min_by_key(|(preference, _)| *preference)
+        .map(|(_, it)| it)
+}
+
+/// What there is to choose from, for people.
+pub(super) fn listed(manifests: &[Descriptor]) -> String {
+    let each = manifests.iter().map(|it| {
+        let architecture = it.platform.as_ref().and_then(|it| it.architecture.as_deref());
+        let disk = it.annotations.get("disktype").map_or("no disk type", String::as_str);
+        format!("{} ({disk})", architecture.unwrap_or("any"))
+    });
+    let listed: Vec<String> = each.take(20).collect();
+    if listed.is_empty() { "nothing".to_owned() } else { listed.join(", ") }
+}
+
+impl Descriptor {
+    fn fits(&self, architecture: Option<&str>) -> bool {
+        let own = self.platform.as_ref().and_then(|it| it.architecture.as_deref());
+        match (own, architecture) {
+            (Some(own), Some(wanted)) => plain(own) == plain(wanted),
+            (None, _) | (_, None) => true,
+        }
+    }
+
+    /// Lower is better. What says nothing of its disk may be one; what has another kind is none.
+    fn preference(&self) -> Option<usize> {
+        match self.annotations.get("disktype") {
+            Some(kind) => PREFERENCE.iter().position(|known| known == kind),
+            None => Some(PREFERENCE.len()),
+        }
+    }
+}
+
+/// Go's names and the kernel's are both in use.
+fn plain(architecture: &str) -> &str {
+    match architecture {
+        "amd64" => "x86_64",
+        "arm64" => "aarch64",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::{Contents, Document, choose, listed};
+
+    fn index() -> Vec<super::Descriptor> {
+        let entry = |digest: &str, architecture: &str, disk: &str| {
+            serde_json::json!({"digest": digest, "size": 1,
+                "platform": {"architecture": architecture, "os": "linux"},
+                "annotations": {"disktype": disk}})
+        };
+        let document = serde_json::json!({"manifests": [
+            entry("a", "x86_64", "applehv"), entry("b", "x86_64", "hyperv"),
+            entry("c", "aarch64", "qemu"), entry("d", "amd64", "qemu"), entry("e", "arm64", "raw"),
+            entry("f", "riscv64", "hyperv"),
+        ]});
+        let document: Document = serde_json::from_value(document).unwrap();
+        match document.contents().unwrap() {
+            Contents::Index(manifests) => manifests,
+            Contents::Manifest(_) => panic!("an index"),
+        }
+    }
+
+    #[test]
+    fn the_right_disk_for_the_architecture() {
+        let index = index();
+        let chosen = |wanted| choose(&index, wanted).map(|it| it.digest.as_str());
+        assert_eq!(chosen(Some("x86_64")), Some("d"));
+        assert_eq!(chosen(Some("amd64")), Some("d"));
+        assert_eq!(chosen(Some("aarch64")), Some("c"));
+        assert_eq!(chosen(Some("riscv64")), None);
+        assert_eq!(chosen(Some("ppc64le")), None);
+        assert_eq!(chosen(None), Some("c"));
+        expect!["x86_64 (applehv), x86_64 (hyperv), aarch64 (qemu), amd64 (qemu), arm64 (raw), riscv64 (hyperv)"]
+            .assert_eq(&listed(&index));
+    }
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The disk in a qcow2 image, from its first byte to its last.
+//!
+//! One table of up to 2 MiB and one run of clusters of up to 2 MiB are in memory at a time,
+//! however large the disk is. Clusters that lie next to each other are read at once, and what is
+//! not there is not written.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use flate2::{Decompress, FlushDecompress, Status};
+use ruzstd::decoding::FrameDecoder;
+
+use super::{Header, Qcow2Error};
+use crate::sink::{Sink, SinkError};
+
+/// How much of the image's beginning the header and its extensions are looked for in.
+const HEAD: u64 = 64 * 1024;
+
+/// How much is read at once at most.
+const RUN: u64 = 2 << 20;
+
+/// Where an L1 or L2 entry has its offset, and an L2 entry its flags.
+const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
+const COMPRESSED: u64 = 1 << 62;
+const ALL_ZEROES: u64 = 1;
+
+/// Why a disk could not be read out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConvertError {
+    #[error(transparent)]
+    Image(#[from] Qcow2Error),
+    #[error(transparent)]
+    Sink(#[from] SinkError),
+}
+
+/// Writes the disk in the qcow2 image `file` to `sink`, if it has at most `limit` bytes.
+pub(crate) fn convert(file: &File, limit: u64, sink: &mut Sink) -> Result<(), ConvertError> {
+    let length = file.metadata().map_err(Qcow2Error::Read)?.len();
+    let mut head = vec![0; usize::try_from(length.min(HEAD)).expect("at most 64 KiB")];
+    file.read_exact_at(&mut head, 0).map_err(Qcow2Error::Read)?;
+    let header = Header::parse(&head, limit)?;
+    Reader::new(file, length, header).run(sink)
+}
+
+struct Reader<'a> {
+    file: &'a File,
+    file_length: u64,
+    header: Header,
+    /// Of one cluster.
+    cluster_size: u64,
+    /// Clusters that were read.
+    run: Vec<u8>,
+    /// A compressed cluster.
+    packed: Vec<u8>,
+    inflate: Decompress,
+    zstd: FrameDecoder,
+}
+
+/// What is where a cluster of the disk should be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cluster {
+    /// Nothing: it reads as zeroes.
+    Zeroes,
+    /// Its bytes, here in the file.
+    At(u64),
+    /// Its bytes, compressed, here in the file and no longer than this.
+    Packed { offset: u64, length: u64 },
+}
+
+impl<'a> Reader<'a> {
+    fn new(file: &'a File, file_length: u64, header: Header) -> Self {
+        let mut zstd = FrameDecoder::new();
+        // A cluster is the most a frame can look back.
+        zstd.set_max_window_size(8 << 20);
+        Self {
+            file,
+            file_length,
+            cluster_size: 1 << header.cluster_bits,
+            run: Vec::new(),
+            packed: Vec::new(),
+            inflate: Decompress::new(false),
+            zstd,
+            header,
+        }
+    }
+
+    fn run(mut self, sink: &mut Sink) -> Result<(), ConvertError> {
+        let l2_entries = self.cluster_size / 8;
+        let mut left = self.header.virtual_size;
+        let mut l2 = vec![0; usize::try_from(self.cluster_size).expect("at most 2 MiB")];
+        let needed = left.div_ceil(l2_entries * self.cluster_size);
+        let mut l1 = vec![0; usize::try_from(needed * 8).expect("the header bounds it")];
+        self.read_table(self.header.l1_offset, &mut l1)?;
+        let mut holes = 0;
+        for entry in entries(&l1) {
+            let offset = entry & OFFSET;
+            let covered = left.min(l2_entries * self.cluster_size);
+            left -= covered;
+            if offset == 0 {
+                holes += covered;
+                continue;
+            }
+            sink.skip(std::mem::take(&mut holes))?;
+            self.read_table(offset, &mut l2)?;
+            self.clusters(&l2, covered, sink)?;
+        }
+        Ok(sink.skip(holes)?)
+    }
+
+    /// Writes the `covered` bytes that this L2 table leads to.
+    fn clusters(&mut self, l2: &[u8], covered: u64, sink: &mut Sink) -> Result<(), ConvertError> {
+        let mut left = covered;
+        let mut clusters = entries(l2)
+            .take(usize::try_from(covered.div_ceil(self.cluster_size)).unwrap_or(0))
+            .peekable();
+        while let Some(entry) = clusters.next() {
+            let cluster = self.cluster(entry)?;
+            let mut length = self.cluster_size;
+            // What goes on where this one ends is part of the same run.
+            while length < RUN
+                && let Some(&next) = clusters.peek()
+                && self.continues(cluster, length, next)?
+            {
+                length += self.cluster_size;
+                clusters.next();
+            }
+            // The disk may end within its last cluster.
+            let length = length.min(left);
+            left -= length;
+            match cluster {
+                Cluster::Zeroes => sink.skip(length)?,
+                Cluster::At(offset) => {
+                    self.read_run(offset, length)?;
+                    sink.write(&self.run)?;
+                }
+                Cluster::Packed { offset, length: packed } => {
+                    self.unpack(offset, packed)?;
+                    sink.write(&self.run[..usize::try_from(length).expect("one cluster")])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn continues(&self, cluster: Cluster, length: u64, next: u64) -> Result<bool, Qcow2Error> {
+        let next = self.cluster(next)?;
+        Ok(match cluster {
+            Cluster::Zeroes => next == Cluster::Zeroes,
+            Cluster::At(offset) => next == Cluster::At(offset + length),
+            Cluster::Packed { .. } => false,
+        })
+    }
+
+    /// What an L2 entry says.
+    fn cluster(&self, entry: u64) -> Result<Cluster, Qcow2Error> {
+        if entry & COMPRESSED != 0 {
+            // The offset takes the low bits, the length in sectors those between it and the flags.
+            let length_bits = self.header.cluster_bits - 8;
+            let offset_bits = 62 - length_bits;
+            let offset = entry & ((1 << offset_bits) - 1);
+            let sectors = (entry >> offset_bits & ((1 << length_bits) - 1)) + 1;
+            return Ok(Cluster::Packed { offset, length: sectors * 512 - offset % 512 });
+        }
+        if entry & ALL_ZEROES != 0 && self.header.version >= 3 {
+            return Ok(Cluster::Zeroes);
+        }
+        match entry & OFFSET {
+            0 => Ok(Cluster::Zeroes),
+            offset if offset % self.cluster_size == 0 => Ok(Cluster::At(offset)),
+            _ => Err(Qcow2Error::Damaged { what: "a cluster is out of line" }),
+        }
+    }
+
+    fn read_table(&self, offset: u64, table: &mut [u8]) -> Result<(), Qcow2Error> {
+        let end = offset.checked_add(table.len() as u64);
+        if end.is_none_or(|end| end > self.file_length) {
+            return Err(Qcow2Error::Damaged { what: "a table lies beyond its end" });
+        }
+        self.file.read_exact_at(table, offset).map_err(Qcow2Error::Read)
+    }
+
+    /// Reads clusters into `run`. The file's last one may be cut short, and is zeroes from there.
+    fn read_run(&mut self, offset: u64, length: u64) -> Result<(), Qcow2Error> {
+        let there = self.file_length.saturating_sub(offset).min(length);
+        if length - there >= self.cluster_size {
+            return Err(Qcow2Error::Damaged { what: "a cluster lies beyond its end" });
+        }
+        let size = |bytes: u64| usize::try_from(bytes).expect("at most a run");
+        self.run.clear();
+        self.run.resize(size(length), 0);
+        self.file.read_exact_at(&mut self.run[..size(there)], offset).map_err(Qcow2Error::Read)
+    }
+
+    /// Unpacks one cluster into `run`.
+    fn unpack(&mut self, offset: u64, length: u64) -> Result<(), Qcow2Error> {
+        let damaged = || Qcow2Error::Damaged { what: "a compressed cluster makes no sense" };
+        // The length is in whole sectors and may point past the end.
+        let there = self.file_length.saturating_sub(offset).min(length);
+        self.packed.resize(usize::try_from(there).map_err(|_| damaged())?, 0);
+        self.file.read_exact_at(&mut self.packed, offset).map_err(Qcow2Error::Read)?;
+        let size = usize::try_from(self.cluster_size).expect("at most 2 MiB");
+        self.run.clear();
+        self.run.resize(size, 0);
+        if self.header.zstd {
+            let mut input = self.packed.as_slice();
+            let unpacked = unpack_zstd(&mut self.zstd, &mut input, &mut self.run);
+            return unpacked.map_err(|_| damaged());
+        }
+        self.inflate.reset(false);
+        let status = self.inflate.decompress(&self.packed, &mut self.run, FlushDecompress::Finish);
+        let full = self.inflate.total_out() == self.cluster_size;
+        match status {
+            Ok(Status::StreamEnd | Status::Ok | Status::BufError) if full => Ok(()),
+            Ok(_) | Err(_) => Err(damaged()),
+        }
+    }
+}
+
+/// Unpacks one frame, which must fill `output`. What follows it in the sector is left alone.
+fn unpack_zstd(
+    decoder: &mut FrameDecoder,
+    input: &mut &[u8],
+    output: &mut [u8],
+) -> Result<(), io::Error> {
+    use std::io::Read;
+
+    use ruzstd::decoding::BlockDecodingStrategy;
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    decoder.reset(&mut *input).map_err(invalid)?;
+    let mut filled = 0;
+    while filled < output.len() {
+        while decoder.can_collect() == 0 && !decoder.is_finished() {
+            decoder
+                .decode_blocks(&mut *input, BlockDecodingStrategy::UptoBlocks(1))
+                .map_err(invalid)?;
+        }
+        match decoder.read(&mut output[filled..])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => filled += count,
+        }
+    }
+    Ok(())
+}
+
+fn entries(table: &[u8]) -> impl Iterator<Item = u64> {
+    table
+        .chunks_exact(8)
+        .map(|entry| u64::from_be_bytes(entry.try_into().expect("chunks of eight bytes")))
+}

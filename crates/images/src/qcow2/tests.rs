@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Images made by hand, images made by QEMU, and images made by chance.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::Command;
+
+use proptest::prelude::*;
+
+use super::{ConvertError, Header, Qcow2Error, convert};
+use crate::cache::Reservation;
+use crate::sink::Sink;
+
+const CLUSTER: usize = 512;
+
+/// A version 3 image of 512-byte clusters: header, L1, one L2 table, and then one data cluster for
+/// each cluster of the disk that is given bytes.
+fn image(virtual_size: u64, clusters: &[Option<[u8; CLUSTER]>]) -> Vec<u8> {
+    let mut image = vec![0; 3 * CLUSTER];
+    image[..4].copy_from_slice(b"QFI\xfb");
+    let mut set = |offset: usize, bytes: &[u8]| {
+        image[offset..offset + bytes.len()].copy_from_slice(bytes);
+    };
+    set(4, &3_u32.to_be_bytes());
+    set(20, &9_u32.to_be_bytes());
+    set(24, &virtual_size.to_be_bytes());
+    set(36, &1_u32.to_be_bytes());
+    set(40, &(CLUSTER as u64).to_be_bytes());
+    set(100, &104_u32.to_be_bytes());
+    set(CLUSTER, &(2 * CLUSTER as u64).to_be_bytes());
+    for (index, content) in clusters.iter().enumerate() {
+        if let Some(content) = content {
+            let offset = image.len() as u64;
+            image.extend(content);
+            let entry = 2 * CLUSTER + 8 * index;
+            image[entry..entry + 8].copy_from_slice(&offset.to_be_bytes());
+        }
+    }
+    image
+}
+
+fn disk(image: &[u8], limit: u64) -> Result<Vec<u8>, ConvertError> {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(image).unwrap();
+    disk_in(&file, limit)
+}
+
+fn disk_in(file: &File, limit: u64) -> Result<Vec<u8>, ConvertError> {
+    let output = tempfile::tempfile().unwrap();
+    let mut sink = Sink::new(output, Reservation::boundless(), limit, &[]);
+    convert(file, limit, &mut sink)?;
+    let taken = sink.finish().unwrap();
+    let mut disk = vec![0; usize::try_from(taken.size).unwrap()];
+    taken.file.read_exact_at(&mut disk, 0).unwrap();
+    Ok(disk)
+}
+
+#[test]
+fn clusters_and_holes() {
+    let made = image(
+        4 * 512 + 100,
+        &[Some([1; 512]), None, Some([3; 512]), Some([4; 512]), Some([5; 512])],
+    );
+    let whole = [[1; 512], [0; 512], [3; 512], [4; 512], [5; 512]].concat();
+    assert_eq!(disk(&made, 1 << 20).unwrap(), whole[..4 * 512 + 100]);
+    // The file may end within its last cluster.
+    let cut = &made[..made.len() - 440];
+    assert_eq!(disk(cut, 1 << 20).unwrap()[..4 * 512 + 72], whole[..4 * 512 + 72]);
+}
+
+#[test]
+fn what_is_refused() {
+    let good = image(512, &[Some([1; 512])]);
+    assert!(disk(&good, 512).is_ok());
+    let with = |offset: usize, bytes: &[u8]| {
+        let mut image = good.clone();
+        image[offset..offset + bytes.len()].copy_from_slice(bytes);
+        let error = disk(&image, 1 << 30).unwrap_err();
+        match error {
+            ConvertError::Image(error) => error,
+            ConvertError::Sink(error) => panic!("{error}"),
+        }
+    };
+    let backing = with(8, &400_u64.to_be_bytes());
+    assert!(matches!(backing, Qcow2Error::NamesFile { what: "a backing file" }));
+    let nameless_backing = with(16, &9_u32.to_be_bytes());
+    assert!(matches!(nameless_backing, Qcow2Error::NamesFile { .. }));
+    let data_file = with(72, &4_u64.to_be_bytes());
+    assert!(matches!(data_file, Qcow2Error::NamesFile { what: "an external data file" }));
+    let data_file_name = with(104, b"DATA\0\0\0\x0b/etc/passwd");
+    assert!(matches!(data_file_name, Qcow2Error::NamesFile { .. }));
+    for (offset, bytes) in [
+        (4, &4_u32.to_be_bytes()[..]),
+        (32, &1_u32.to_be_bytes()),
+        (72, &(1_u64 << 4).to_be_bytes()),
+        (72, &(1_u64 << 40).to_be_bytes()),
+    ] {
+        assert!(matches!(with(offset, bytes), Qcow2Error::Unsupported { .. }), "{offset}");
+    }
+    for (offset, bytes) in [
+        (20, &40_u32.to_be_bytes()[..]),
+        (36, &0_u32.to_be_bytes()),
+        (36, &u32::MAX.to_be_bytes()),
+        (40, &(1_u64 << 62).to_be_bytes()),
+        (72, &2_u64.to_be_bytes()),
+        (100, &u32::MAX.to_be_bytes()),
+        (104, b"ABCD\xff\xff\xff\xff"),
+        (CLUSTER, &(1_u64 << 50).to_be_bytes()),
+        (2 * CLUSTER, &(1_u64 << 50).to_be_bytes()),
+        (2 * CLUSTER, &(1_u64 << 62 | 3).to_be_bytes()),
+    ] {
+        assert!(matches!(with(offset, bytes), Qcow2Error::Damaged { .. }), "{offset}");
+    }
+    let large = Header::parse(&image(1 << 40, &[]), 1 << 30);
+    assert!(matches!(large, Err(Qcow2Error::TooLarge { .. })));
+}
+
+proptest! {
+    #[test]
+    fn no_header_is_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Header::parse(&bytes, 1 << 40);
+        let mut with_magic = b"QFI\xfb\0\0\0\x03".to_vec();
+        with_magic.extend(bytes);
+        let _ = Header::parse(&with_magic, 1 << 40);
+    }
+
+    #[test]
+    fn no_change_to_an_image_is_a_panic(
+        changes in proptest::collection::vec((0_usize..5 * CLUSTER, any::<u8>()), 0..6),
+        entry in any::<u64>(),
+    ) {
+        let mut made = image(60 * 512, &[Some([1; 512]), Some([2; 512])]);
+        made[2 * CLUSTER + 16..][..8].copy_from_slice(&entry.to_be_bytes());
+        for (offset, byte) in changes {
+            made[offset] = byte;
+        }
+        let _ = disk(&made, 1 << 20);
+    }
+}
+
+fn qemu_img(folder: &Path, arguments: &str) {
+    let arguments = arguments.split(' ');
+    let output = Command::new("qemu-img").args(arguments).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// QEMU's own images, of every sort that a disk image is likely to be. The package that has
+/// `qemu-img` is one of those `cargo xtask test` installs; without it there is nothing to compare.
+#[test]
+fn what_qemu_makes_is_read_to_the_byte() {
+    if Command::new("qemu-img").arg("--version").output().is_err() {
+        eprintln!("qemu-img is not installed: nothing compared");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut content = vec![0; 9 << 20];
+    for (index, byte) in content[300_000..3_000_000].iter_mut().enumerate() {
+        *byte = (index * index / 977) as u8;
+    }
+    content[8 << 20] = 1;
+    content.truncate((9 << 20) - 1536);
+    std::fs::write(at("raw"), &content).unwrap();
+    let sorts = [
+        "convert -O qcow2 raw x.qcow2",
+        "convert -O qcow2 -o compat=0.10 raw x.qcow2",
+        "convert -c -O qcow2 raw x.qcow2",
+        "convert -c -O qcow2 -o cluster_size=2M raw x.qcow2",
+        "convert -c -O qcow2 -o compression_type=zstd raw x.qcow2",
+        "convert -O qcow2 -o cluster_size=512 raw x.qcow2",
+        "convert -O qcow2 -o preallocation=metadata raw x.qcow2",
+        "convert -O qcow2 -o lazy_refcounts=on,refcount_bits=1 raw x.qcow2",
+    ];
+    for sort in sorts {
+        qemu_img(folder.path(), sort);
+        let read = disk_in(&File::open(at("x.qcow2")).unwrap(), 1 << 30);
+        assert!(read.unwrap() == content, "{sort}");
+    }
+    qemu_img(folder.path(), "create -f qcow2 -b raw -F raw overlay.qcow2");
+    qemu_img(folder.path(), "create -f qcow2 -o data_file=data.raw outside.qcow2 1M");
+    for name in ["overlay.qcow2", "outside.qcow2"] {
+        let refused = disk_in(&File::open(at(name)).unwrap(), 1 << 30);
+        let right = matches!(refused, Err(ConvertError::Image(Qcow2Error::NamesFile { .. })));
+        assert!(right, "{name}");
+    }
+    qemu_img(folder.path(), "create -f qcow2 -o extended_l2=on,cluster_size=128k sub.qcow2 1M");
+    let refused = disk_in(&File::open(at("sub.qcow2")).unwrap(), 1 << 30);
+    assert!(matches!(refused, Err(ConvertError::Image(Qcow2Error::Unsupported { .. }))));
+}
+
+#[test]
+fn what_is_not_there_takes_no_room() {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&image(60 * 512, &[])).unwrap();
+    let output = tempfile::tempfile().unwrap();
+    let mut sink = Sink::new(output, Reservation::boundless(), 1 << 20, &[]);
+    convert(&file, 1 << 20, &mut sink).unwrap();
+    let taken = sink.finish().unwrap();
+    assert_eq!((taken.size, taken.file.metadata().unwrap().blocks()), (60 * 512, 0));
+}

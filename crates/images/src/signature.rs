@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Detached signatures: proof that an image was made by somebody the configuration trusts.
+//!
+//! A signature is made with Ed25519 or RSA (2048 bits or more, SHA-256, PKCS #1 v1.5 or PSS), and
+//! over one of two things:
+//!
+//! * the image's SHA-256 as 64 lower-case hexadecimal digits, which works for images of any size:
+//!   `sha256sum disk.raw | head -c 64 | openssl dgst -sha256 -sign rsa.pem -out disk.raw.sig`, or
+//!   `sha256sum disk.raw | head -c 64 > d; openssl pkeyutl -sign -rawin -inkey ed25519.pem -in d -out disk.raw.sig`
+//! * the image's bytes themselves, for kernels and ramdisks of no more than [`WHOLE_BYTES`], as
+//!   they are in memory for the check: `openssl dgst -sha256 -sign rsa.pem -out vmlinuz.sig vmlinuz`.
+//!
+//! The signature is looked for where the request says, else next to the image with `.sig` after
+//! its name. It may be the bytes or their base64.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ring::signature::{
+    ED25519, RSA_PKCS1_2048_8192_SHA256, RSA_PSS_2048_8192_SHA256, UnparsedPublicKey,
+    VerificationAlgorithm,
+};
+use rustls::pki_types::SubjectPublicKeyInfoDer;
+use rustls::pki_types::pem::PemObject;
+
+use crate::hex;
+
+/// The longest image that is taken into memory to check a signature over its bytes.
+pub const WHOLE_BYTES: u64 = 512 << 20;
+
+/// What is written before an Ed25519 key's 32 bytes (RFC 8410).
+const ED25519_PREFIX: [u8; 12] =
+    [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+
+/// RSA's name in a key: the object identifier 1.2.840.113549.1.1.1 and a NULL.
+const RSA_NAME: [u8; 15] =
+    [0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
+
+/// Whether an image must be signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Policy {
+    /// Signatures are not looked at.
+    #[default]
+    Off,
+    /// A signature that is there must be right. Whoever can change an image on its way can also
+    /// take its signature away, so this protects against mistakes and not against them.
+    WhenPresent,
+    /// There must be one, and it must be right.
+    Required,
+}
+
+/// A key that signatures are checked with.
+#[derive(Clone, PartialEq, Eq)]
+pub enum PublicKey {
+    /// 32 bytes.
+    Ed25519(Vec<u8>),
+    /// As PKCS #1 writes it.
+    Rsa(Vec<u8>),
+}
+
+/// Why a key or a signature is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SignatureError {
+    /// The text has no public key, or one of another kind.
+    #[error(
+        "there is no Ed25519 or RSA public key in PEM form (-----BEGIN PUBLIC KEY-----) in it; `openssl pkey -in private.pem -pubout` writes one"
+    )]
+    BadKey,
+    /// The signature is missing where one must be.
+    #[error(
+        "the image is not signed, and only signed ones are allowed: put its signature at {place}"
+    )]
+    Missing {
+        /// Where it was looked for.
+        place: String,
+    },
+    /// No configured key made this signature over this image.
+    #[error(
+        "the image's signature is by none of the {keys} configured keys, or for another image: sign it again, or add the key to the configuration"
+    )]
+    Wrong {
+        /// How many keys there are.
+        keys: usize,
+    },
+    /// The same, and the image is too large for the form that was perhaps meant.
+    #[error(
+        "the image's signature is not over its SHA-256 digits by one of the {keys} configured keys; an image of this size is checked only that way: sign the output of `sha256sum`, first 64 characters"
+    )]
+    WrongForLarge {
+        /// How many keys there are.
+        keys: usize,
+    },
+    /// The image cannot be read back.
+    #[error("the image cannot be read to check its signature")]
+    Read(#[source] io::Error),
+}
+
+impl PublicKey {
+    /// All keys in a PEM text.
+    pub fn parse_pem(text: &str) -> Result<Vec<Self>, SignatureError> {
+        let keys: Result<Vec<Self>, SignatureError> =
+            SubjectPublicKeyInfoDer::pem_slice_iter(text.as_bytes())
+                .map(|key| Self::from_der(key.map_err(|_| SignatureError::BadKey)?.as_ref()))
+                .collect();
+        keys.and_then(|keys| if keys.is_empty() { Err(SignatureError::BadKey) } else { Ok(keys) })
+    }
+
+    fn from_der(der: &[u8]) -> Result<Self, SignatureError> {
+        if let Some(key) = der.strip_prefix(&ED25519_PREFIX)
+            && key.len() == 32
+        {
+            return Ok(Self::Ed25519(key.to_vec()));
+        }
+        rsa_key(der).map(|key| Self::Rsa(key.to_vec())).ok_or(SignatureError::BadKey)
+    }
+
+    /// Whether it made this signature over this message.
+    fn made(&self, signature: &[u8], message: &[u8]) -> bool {
+        let (key, algorithms): (&[u8], &[&'static dyn VerificationAlgorithm]) = match self {
+            Self::Ed25519(key) => (key, &[&ED25519]),
+            Self::Rsa(key) => (key, &[&RSA_PKCS1_2048_8192_SHA256, &RSA_PSS_2048_8192_SHA256]),
+        };
+        algorithms
+            .iter()
+            .any(|&it| UnparsedPublicKey::new(it, key).verify(message, signature).is_ok())
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Ed25519(key) | Self::Rsa(key) => key,
+        }
+    }
+}
+
+/// By its end: whole keys are for nobody's eyes.
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self {
+            Self::Ed25519(_) => "Ed25519",
+            Self::Rsa(_) => "Rsa",
+        };
+        let bytes = self.bytes();
+        write!(f, "{kind}(…{})", hex::encode(&bytes[bytes.len().saturating_sub(8)..]))
+    }
+}
+
+/// Checks the signature of an image whose SHA-256 is known.
+pub fn verify(
+    keys: &[PublicKey],
+    signature: &[u8],
+    image: &File,
+    sha256: &[u8; 32],
+) -> Result<(), SignatureError> {
+    let decoded = decoded(signature);
+    let signature = decoded.as_deref().unwrap_or(signature);
+    let made_over = |message: &[u8]| keys.iter().any(|key| key.made(signature, message));
+    if made_over(hex::encode(sha256).as_bytes()) {
+        return Ok(());
+    }
+    let size = image.metadata().map_err(SignatureError::Read)?.len();
+    if size > WHOLE_BYTES {
+        return Err(SignatureError::WrongForLarge { keys: keys.len() });
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+    let mut image = image;
+    image.rewind().map_err(SignatureError::Read)?;
+    image.take(WHOLE_BYTES).read_to_end(&mut bytes).map_err(SignatureError::Read)?;
+    if made_over(&bytes) { Ok(()) } else { Err(SignatureError::Wrong { keys: keys.len() }) }
+}
+
+/// The bytes of a signature in base64; `None` if it is none.
+fn decoded(signature: &[u8]) -> Option<Vec<u8>> {
+    let text: String =
+        std::str::from_utf8(signature).ok()?.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    STANDARD.decode(text).ok()
+}
+
+/// The PKCS #1 key in a DER SubjectPublicKeyInfo that says it is RSA.
+fn rsa_key(der: &[u8]) -> Option<&[u8]> {
+    let (body, rest) = element(der, 0x30)?;
+    let bits = body.strip_prefix(&RSA_NAME)?;
+    let (bits, after) = element(bits, 0x03)?;
+    // The first byte of a bit string says how many bits of the last are not used.
+    let key = bits.strip_prefix(&[0])?;
+    (rest.is_empty() && after.is_empty()).then_some(key)
+}
+
+/// The contents of a DER element of this kind, and what follows it.
+fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let rest = der.strip_prefix(&[tag])?;
+    let (&first, rest) = rest.split_first()?;
+    if first < 0x80 {
+        return rest.split_at_checked(usize::from(first));
+    }
+    let count = usize::from(first & 0x7f);
+    if !(1..=4).contains(&count) {
+        return None;
+    }
+    let (length, rest) = rest.split_at_checked(count)?;
+    let length = length.iter().fold(0_usize, |length, &byte| length << 8 | usize::from(byte));
+    rest.split_at_checked(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::path::Path;
+    use std::process::Command;
+
+    use proptest::prelude::*;
+    use ring::signature::{Ed25519KeyPair, KeyPair};
+
+    use super::{ED25519_PREFIX, PublicKey, SignatureError, verify};
+    use crate::hex;
+
+    fn sha256(content: &[u8]) -> [u8; 32] {
+        ring::digest::digest(&ring::digest::SHA256, content).as_ref().try_into().unwrap()
+    }
+
+    fn file(content: &[u8]) -> std::fs::File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(content).unwrap();
+        file
+    }
+
+    fn pem(der: &[u8]) -> String {
+        use base64::Engine as _;
+        let text = base64::engine::general_purpose::STANDARD.encode(der);
+        format!("-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
+    }
+
+    #[test]
+    fn ed25519_over_the_digits_or_over_the_bytes() {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+        let der = [&ED25519_PREFIX[..], pair.public_key().as_ref()].concat();
+        let keys = PublicKey::parse_pem(&pem(&der)).unwrap();
+        let image = b"a kernel";
+        let digits = hex::encode(&sha256(image));
+        let check = |signature: &[u8], content: &[u8]| {
+            verify(&keys, signature, &file(content), &sha256(content))
+        };
+        let over_digits = pair.sign(digits.as_bytes());
+        check(over_digits.as_ref(), image).unwrap();
+        check(pair.sign(image).as_ref(), image).unwrap();
+        use base64::Engine as _;
+        let text = base64::engine::general_purpose::STANDARD.encode(over_digits.as_ref());
+        check(format!("{text}\n").as_bytes(), image).unwrap();
+        let wrong = check(over_digits.as_ref(), b"another kernel");
+        assert!(matches!(wrong, Err(SignatureError::Wrong { keys: 1 })));
+        assert!(check(b"", image).is_err());
+        let nobody = verify(&[], over_digits.as_ref(), &file(image), &sha256(image));
+        assert!(matches!(nobody, Err(SignatureError::Wrong { keys: 0 })));
+    }
+
+    /// With the tool people use. Debian's base has it; `cargo xtask test` installs it.
+    fn openssl(folder: &Path, arguments: &str) {
+        let arguments = arguments.split(' ');
+        let output = Command::new("openssl").args(arguments).current_dir(folder).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    #[test]
+    fn what_openssl_signs_is_right() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let image = b"a ramdisk, somewhat longer than a digest is, to be sure of the difference";
+        std::fs::write(at("image"), image).unwrap();
+        std::fs::write(at("digits"), hex::encode(&sha256(image))).unwrap();
+        openssl(folder.path(), "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out rsa.pem");
+        openssl(folder.path(), "pkey -in rsa.pem -pubout -out rsa.pub");
+        openssl(folder.path(), "genpkey -algorithm ED25519 -out ed.pem");
+        openssl(folder.path(), "pkey -in ed.pem -pubout -out ed.pub");
+        openssl(folder.path(), "dgst -sha256 -sign rsa.pem -out 1.sig image");
+        openssl(folder.path(), "dgst -sha256 -sign rsa.pem -out 2.sig digits");
+        openssl(
+            folder.path(),
+            "dgst -sha256 -sigopt rsa_padding_mode:pss -sigopt rsa_pss_saltlen:digest -sign rsa.pem -out 3.sig image",
+        );
+        openssl(folder.path(), "pkeyutl -sign -rawin -inkey ed.pem -in image -out 4.sig");
+        openssl(folder.path(), "pkeyutl -sign -rawin -inkey ed.pem -in digits -out 5.sig");
+        openssl(folder.path(), "dgst -sha1 -sign rsa.pem -out weak.sig image");
+        let read = |name: &str| std::fs::read(at(name)).unwrap();
+        let text = [read("rsa.pub"), read("ed.pub")].concat();
+        let keys = PublicKey::parse_pem(&String::from_utf8(text).unwrap()).unwrap();
+        assert_eq!(keys.len(), 2);
+        let image_file = file(image);
+        for name in ["1.sig", "2.sig", "3.sig", "4.sig", "5.sig"] {
+            let outcome = verify(&keys, &read(name), &image_file, &sha256(image));
+            assert!(outcome.is_ok(), "{name}");
+        }
+        assert!(verify(&keys, &read("weak.sig"), &image_file, &sha256(image)).is_err());
+        assert!(PublicKey::parse_pem(std::str::from_utf8(&read("rsa.pem")).unwrap()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_key_is_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = PublicKey::from_der(&bytes);
+            let _ = PublicKey::parse_pem(&pem(&bytes));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A web server that does what a test says, byte for byte: also what no web server should.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// A request that came.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    /// Path and query.
+    pub path: String,
+    /// Headers by lower-case name.
+    pub headers: HashMap<String, String>,
+}
+
+/// What to say to it.
+pub(crate) enum Reply {
+    /// These bytes, and then the end of the connection.
+    Bytes(Vec<u8>),
+    /// These bytes, and then nothing for ever.
+    Silence(Vec<u8>),
+}
+
+/// A running server; ends when dropped.
+pub(crate) struct Server {
+    pub url: String,
+    pub asked: Arc<Mutex<Vec<Asked>>>,
+    task: JoinHandle<()>,
+}
+
+impl Asked {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(String::as_str)
+    }
+
+    /// The first byte of the range asked for.
+    pub(crate) fn range(&self) -> Option<usize> {
+        self.header("range")?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
+    }
+}
+
+impl Server {
+    pub(crate) async fn start(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (answer, log) = (Arc::new(answer), Arc::clone(&asked));
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&answer), Arc::clone(&log)));
+            }
+        });
+        Self { url, asked, task }
+    }
+
+    /// A server that has these files, and nothing else.
+    pub(crate) async fn with_files(files: Vec<(&'static str, Vec<u8>)>) -> Self {
+        Self::start(move |asked| {
+            let found = files.iter().find(|(path, _)| *path == asked.path);
+            found.map_or_else(|| status("404 Not Found"), |(_, content)| ok(content, ""))
+        })
+        .await
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// 200 with these headers, each ended by `\r\n`.
+pub(crate) fn ok(content: &[u8], headers: &str) -> Reply {
+    Reply::Bytes(whole("200 OK", headers, content.len(), content))
+}
+
+pub(crate) fn status(status: &str) -> Reply {
+    Reply::Bytes(whole(status, "", 0, b""))
+}
+
+/// An answer whose body may be shorter than it says.
+pub(crate) fn whole(status: &str, headers: &str, length: usize, body: &[u8]) -> Vec<u8> {
+    let mut bytes = format!(
+        "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
+    )
+    .into_bytes();
+    bytes.extend(body);
+    bytes
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    answer: Arc<impl Fn(&Asked) -> Reply>,
+    log: Arc<Mutex<Vec<Asked>>>,
+) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(_) => return,
+        }
+    }
+    let head = String::from_utf8(head).unwrap();
+    let mut lines = head.lines();
+    let path = lines.next().unwrap().split(' ').nth(1).unwrap().to_owned();
+    let headers = lines.filter_map(|line| line.split_once(": "));
+    let headers = headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
+    let asked = Asked { path, headers };
+    log.lock().unwrap().push(asked.clone());
+    let reply = answer(&asked);
+    match reply {
+        Reply::Bytes(bytes) => {
+            let _ = stream.write_all(&bytes).await;
+            let _ = stream.shutdown().await;
+            // Until the client has closed too: else what is on its way may be lost.
+            while matches!(stream.read(&mut [0; 64]).await, Ok(1..)) {}
+        }
+        Reply::Silence(bytes) => {
+            let _ = stream.write_all(&bytes).await;
+            std::future::pending::<()>().await;
+        }
+    }
+}
