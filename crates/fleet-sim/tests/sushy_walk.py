@@ -62,7 +62,10 @@ def settable(system):
         fresh(system).set_system_boot_options(
             target=sushy.BOOT_SOURCE_TARGET_HDD, enabled=sushy.BOOT_SOURCE_ENABLED_ONCE)
         return True
-    except sushy.exceptions.BadRequestError:
+    except sushy.exceptions.HTTPError as error:
+        # Refused during POST; or POST went on between reading and changing, and the etag is old.
+        if error.status_code not in (400, 412, 428):
+            raise
         return False
 
 
