@@ -13,6 +13,7 @@
 
 mod calls;
 mod changes;
+mod connected;
 mod direct;
 mod driver;
 mod error;

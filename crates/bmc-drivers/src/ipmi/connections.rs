@@ -57,6 +57,11 @@ impl Connections {
     }
 
     /// Reads where the machine's BMC is; asks nobody.
+    pub(super) fn validate(&self, target: &Target<'_>) -> Result<(), Error> {
+        self.access(target).map(drop)
+    }
+
+    /// Where the machine's BMC is and how to enter it.
     pub(super) fn access(&self, target: &Target<'_>) -> Result<Access, Error> {
         Access::read(target.driver_info, &self.settings)
     }

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::boot_device;
 use super::connections::Connections;
-use super::interface::ipmi_interface;
 use super::{makers, sensors};
+use crate::connected::connected_interface;
 use crate::{
     BootDevice, BootDeviceSetting, Error, Indicator, IndicatorComponent, IndicatorState,
     Management, NodeChanges, Sensor, Target,
@@ -19,7 +19,7 @@ use crate::{
 /// The IPMI management interface.
 pub(super) struct IpmiManagement(pub(super) Arc<Connections>);
 
-ipmi_interface!(IpmiManagement, Management);
+connected_interface!(IpmiManagement, Management);
 
 /// The bit of a device's support that says that it has sensors.
 const SENSOR_DEVICE: u8 = 0x01;

@@ -11,7 +11,6 @@ mod bmc;
 mod boot_device;
 mod connections;
 mod console;
-mod interface;
 mod makers;
 mod management;
 mod power;

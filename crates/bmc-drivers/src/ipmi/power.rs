@@ -12,14 +12,14 @@ use node_model::{PowerState, PowerTarget};
 use super::bmc::Bmc;
 use super::boot_device;
 use super::connections::Connections;
-use super::interface::ipmi_interface;
+use crate::connected::connected_interface;
 use crate::power_plan::{self, Limits, Purpose, Restarts, Seen, Switch};
 use crate::{Error, NodeChanges, Power, Target};
 
 /// The IPMI power interface.
 pub(super) struct IpmiPower(pub(super) Arc<Connections>);
 
-ipmi_interface!(IpmiPower, Power);
+connected_interface!(IpmiPower, Power);
 
 /// How long the check of an address and its credentials may take: less than users wait for it, so
 /// that they are told the cause.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::access::{parse_number, read_flag};
 use super::connections::Connections;
-use super::interface::ipmi_interface;
+use crate::connected::connected_interface;
 use crate::step::StepRow;
 use crate::{
     Error, HttpMethod, Interface, NodeChanges, Outcome, Target, Vendor, VendorAnswer, VendorMethod,
@@ -19,7 +19,7 @@ use crate::{
 /// The IPMI vendor interface.
 pub(super) struct IpmiVendor(pub(super) Arc<Connections>);
 
-ipmi_interface!(IpmiVendor, Vendor, STEPS);
+connected_interface!(IpmiVendor, Vendor, STEPS);
 
 const SEND_RAW: &str = "send_raw";
 const BMC_RESET: &str = "bmc_reset";
@@ -85,7 +85,7 @@ impl Vendor for IpmiVendor {
             BMC_RESET => reset_kind(arguments).map(drop)?,
             _ => return Err(self.cannot(&format!("call the vendor method '{method}'"))),
         }
-        self.0.access(target).map(drop)
+        self.0.validate(target)
     }
 
     async fn call(

@@ -19,9 +19,9 @@ use serde_json::{Map, Value, json};
 
 use super::bmc::Bmc;
 use super::connections::Connections;
-use super::interface::redfish_interface;
 use super::patience::{is_busy, is_refusal};
 use super::tasks::{self, Look};
+use crate::connected::connected_interface;
 use crate::step::StepRow;
 use crate::{Bios, Error, NodeChanges, Outcome, Target};
 
@@ -33,7 +33,7 @@ use values::{
 /// The redfish bios interface.
 pub(super) struct RedfishBios(pub(super) Arc<Connections>);
 
-redfish_interface!(RedfishBios, Bios, STEPS);
+connected_interface!(RedfishBios, Bios, STEPS);
 
 const APPLY: &str = "apply_configuration";
 const RESET: &str = "factory_reset";

@@ -15,15 +15,15 @@ pub(super) use image::Form;
 
 use super::bmc::Bmc;
 use super::connections::Connections;
-use super::interface::redfish_interface;
 use super::names::id;
+use crate::connected::connected_interface;
 use crate::step::StepRow;
 use crate::{Error, Firmware, Outcome, Target};
 
 /// The redfish firmware interface.
 pub(super) struct RedfishFirmware(pub(super) Arc<Connections>);
 
-redfish_interface!(RedfishFirmware, Firmware, STEPS);
+connected_interface!(RedfishFirmware, Firmware, STEPS);
 
 const STEPS: &[StepRow] = &[StepRow {
     name: "update",

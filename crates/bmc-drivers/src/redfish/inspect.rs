@@ -6,9 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::connections::Connections;
-use super::interface::redfish_interface;
 use super::inventory::{Hardware, StorageUnit};
 use super::survey::Survey;
+use crate::connected::connected_interface;
 use crate::{Error, Findings, Inspect, Inspection, Target};
 
 /// How many requests an inspection may make. A machine with two dozen disks takes about sixty.
@@ -17,7 +17,7 @@ const MOST_REQUESTS: usize = 300;
 /// The Redfish inspect interface.
 pub(super) struct RedfishInspect(pub(super) Arc<Connections>);
 
-redfish_interface!(RedfishInspect, Inspect);
+connected_interface!(RedfishInspect, Inspect);
 
 #[async_trait]
 impl Inspect for RedfishInspect {

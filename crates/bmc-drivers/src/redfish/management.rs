@@ -15,9 +15,9 @@ use super::connections::Connections;
 use super::firmware::{self, Form};
 use super::firmware_setup::{self, KeyReset};
 use super::image_url::ImageUrl;
-use super::interface::redfish_interface;
 use super::reset::Reset;
 use super::{boot_settings, clock, lights, media, probe, sensors};
+use crate::connected::connected_interface;
 use crate::step::StepRow;
 use crate::{
     BootDevice, BootDeviceSetting, BootMode, Error, Indicator, IndicatorComponent, IndicatorState,
@@ -27,7 +27,7 @@ use crate::{
 /// The redfish management interface.
 pub(crate) struct RedfishManagement(pub(super) Arc<Connections>);
 
-redfish_interface!(RedfishManagement, Management, STEPS);
+connected_interface!(RedfishManagement, Management, STEPS);
 
 const RESET_KEYS: &str = "reset_secure_boot_keys_to_default";
 const CLEAR_KEYS: &str = "clear_secure_boot_keys";

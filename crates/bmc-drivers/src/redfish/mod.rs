@@ -16,7 +16,6 @@ mod firmware;
 mod firmware_setup;
 mod image_url;
 mod inspect;
-mod interface;
 mod inventory;
 mod lights;
 mod management;

@@ -12,15 +12,15 @@ use redfish::Resource;
 use super::bmc::Bmc;
 use super::boot_settings;
 use super::connections::Connections;
-use super::interface::redfish_interface;
 use super::reset::Reset;
+use crate::connected::connected_interface;
 use crate::power_plan::{self, Limits, Purpose, Restarts, Seen, Switch};
 use crate::{Error, NodeChanges, Power, Target};
 
 /// The redfish power interface.
 pub(crate) struct RedfishPower(pub(super) Arc<Connections>);
 
-redfish_interface!(RedfishPower, Power);
+connected_interface!(RedfishPower, Power);
 
 /// How long the check of an address and its credentials may take.
 const ACCESS_PATIENCE: Duration = Duration::from_secs(10);

@@ -23,9 +23,9 @@ use serde_json::{Map, Value};
 
 use super::bmc::Bmc;
 use super::connections::Connections;
-use super::interface::redfish_interface;
 use super::patience::is_busy;
 use super::tasks::{self, Look};
+use crate::connected::connected_interface;
 use crate::interfaces::validate_raid_config;
 use crate::step::StepRow;
 use crate::{Error, Outcome, Raid, Target};
@@ -38,7 +38,7 @@ use wanted::{Selection, Wanted};
 /// The redfish raid interface.
 pub(super) struct RedfishRaid(pub(super) Arc<Connections>);
 
-redfish_interface!(RedfishRaid, Raid, STEPS);
+connected_interface!(RedfishRaid, Raid, STEPS);
 
 #[async_trait]
 impl Raid for RedfishRaid {

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 
 use super::bmc::Bmc;
 use super::connections::Connections;
-use super::interface::redfish_interface;
 use super::media;
 use super::subscription::{self, Wanted};
+use crate::connected::connected_interface;
 use crate::{
     Error, HttpMethod, Interface, MediaDevice, NodeChanges, Target, Vendor, VendorAnswer,
     VendorMethod,
@@ -20,7 +20,7 @@ use crate::{
 /// The Redfish vendor interface.
 pub(super) struct RedfishVendor(pub(super) Arc<Connections>);
 
-redfish_interface!(RedfishVendor, Vendor);
+connected_interface!(RedfishVendor, Vendor);
 
 const EJECT: &str = "eject_vmedia";
 const CREATE: &str = "create_subscription";

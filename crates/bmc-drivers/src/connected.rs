@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all IPMI interfaces have in common: the keys of `driver_info` they read, and how their
-//! steps are found.
+//! What all interfaces that talk to a BMC have in common: their name, the keys of `driver_info` they
+//! read, and how their steps are found.
 
-/// Implements [`Interface`](crate::Interface) for a struct that holds an `Arc<Connections>`. With a
-/// table of steps, its `async fn run(&self, target: &Target<'_>, step: &Step)` carries out those
+/// Implements [`Interface`](crate::Interface) for a struct that holds the `Arc<Connections>` of its
+/// protocol; the module above has its `NAME` and the `PROPERTIES` of `access`. With a table of steps, its `async fn run(&self, target: &Target<'_>, step: &Step)` carries out those
 /// that are in the table.
-macro_rules! ipmi_interface {
+macro_rules! connected_interface {
     ($name:ident, $kind:ident $(, $steps:ident)?) => {
         #[async_trait::async_trait]
         impl $crate::Interface for $name {
@@ -22,7 +22,7 @@ macro_rules! ipmi_interface {
             }
 
             async fn validate(&self, target: &$crate::Target<'_>) -> Result<(), $crate::Error> {
-                self.0.access(target).map(drop)
+                self.0.validate(target)
             }
 
             $(
@@ -48,4 +48,4 @@ macro_rules! ipmi_interface {
     };
 }
 
-pub(super) use ipmi_interface;
+pub(crate) use connected_interface;
