@@ -100,9 +100,9 @@ async fn bmc(call: Call) -> Result<Reply, Refusal> {
 
 async fn probe_bmc(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
-    let node = reach::free_node(&call).await?;
+    let id = node_id(&call).await?;
     let (conductor, actor) = (call.app.conductor.clone(), call.actor());
-    reach::to_the_end(async move { conductor.probe(node.id, &actor).await }).await?;
+    reach::to_the_end(async move { conductor.probe(id, &actor).await }).await?;
     bmc(call).await
 }
 

@@ -4,7 +4,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bmc_drivers::{CallLog, Driver, NodeChanges, Target};
 use lifecycle::{Ledger, PowerRefusal};
@@ -19,6 +19,9 @@ use crate::runner::{holding, write_changes};
 use crate::sight::Sight;
 use crate::{Conductor, Error};
 
+/// How often a node that somebody else has is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
 /// A node, its driver, and the lease that makes it ours.
 pub(crate) struct Held {
     pub(crate) sight: Sight,
@@ -28,8 +31,31 @@ pub(crate) struct Held {
 }
 
 impl Conductor {
-    /// Claims a node for one call. Refused while anybody else, our own jobs included, has it.
+    /// Claims a node for one call. If anybody else, our own jobs included, has it for longer than
+    /// `node_locked_timeout`, the call is refused.
     pub(crate) async fn hold(&self, id: NodeId) -> Result<Held, Error> {
+        let patience = Duration::from_secs(self.settings.node_locked_timeout);
+        let began = Instant::now();
+        let (sight, lease) = loop {
+            match self.claim(id).await {
+                Err(Error::PowerRefused(PowerRefusal::Locked { .. }))
+                    if began.elapsed() < patience =>
+                {
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
+                claimed => break claimed?,
+            }
+        };
+        match sight.driver(&self.registry) {
+            Ok(driver) => Ok(Held { sight, driver, lease, calls: Arc::default() }),
+            Err(error) => {
+                self.let_go(lease).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn claim(&self, id: NodeId) -> Result<(Sight, Lease), Error> {
         let conductor = self.clone();
         let ttl = self.lease_time();
         let claim = move |tx: &mut Writer<'_>| -> Result<(Sight, Lease), Error> {
@@ -47,14 +73,7 @@ impl Conductor {
                 })),
             }
         };
-        let (sight, lease) = self.store.write(claim).await?;
-        match sight.driver(&self.registry) {
-            Ok(driver) => Ok(Held { sight, driver, lease, calls: Arc::default() }),
-            Err(error) => {
-                self.let_go(lease).await;
-                Err(error)
-            }
-        }
+        self.store.write(claim).await
     }
 
     async fn let_go(&self, lease: Lease) {

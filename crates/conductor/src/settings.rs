@@ -22,6 +22,8 @@ pub struct Settings {
     pub heartbeat_timeout: u64,
     /// Seconds a node stays reserved by a process that died without saying so.
     pub lease_seconds: u64,
+    /// Seconds a direct call waits for a node that is reserved before it is refused.
+    pub node_locked_timeout: u64,
     /// Seconds between two searches for nodes whose wake-up was lost.
     pub due_interval: u64,
     /// The group of nodes this process looks after; empty for those without one.
@@ -46,6 +48,7 @@ impl Default for Settings {
             heartbeat_interval: 10,
             heartbeat_timeout: 60,
             lease_seconds: 60,
+            node_locked_timeout: 3,
             due_interval: 5,
             conductor_group: String::new(),
             require_agent_tls: true,

@@ -4,7 +4,7 @@
 use http::Method;
 use ironic_wire::{ConsoleInfo, console_body, parse_console};
 
-use super::reach::{free_node, node_id, to_the_end};
+use super::reach::{node_id, to_the_end};
 use crate::call::Call;
 use crate::handler;
 use crate::kept;
@@ -30,9 +30,9 @@ async fn show(call: Call) -> Result<Reply, Refusal> {
 async fn set(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let on = parse_console(&call.body)?;
-    let node = free_node(&call).await?;
+    let id = node_id(&call).await?;
     let (conductor, actor) = (call.app.conductor.clone(), call.actor());
-    to_the_end(async move { conductor.set_console(node.id, on, &actor).await }).await?;
+    to_the_end(async move { conductor.set_console(id, on, &actor).await }).await?;
     let location = call.link(&format!("nodes/{}/states/console", call.param("node")));
     Ok(Reply::accepted().with_location(&location))
 }

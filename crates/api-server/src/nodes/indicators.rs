@@ -8,7 +8,7 @@ use ironic_wire::{
     Context, Identity, JsonWriter, WireError, indicator_state_body, parse_indicator,
 };
 
-use super::reach::{free_node, node_id, to_the_end};
+use super::reach::{node_id, to_the_end};
 use crate::call::Call;
 use crate::handler;
 use crate::kept;
@@ -70,14 +70,12 @@ async fn show(call: Call) -> Result<Reply, Refusal> {
 async fn set(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let state = parse_indicator(&call.body)?;
-    let node = free_node(&call).await?;
+    let id = node_id(&call).await?;
     let (name, component) = parts(call.param("indicator"))?;
     let (name, component) = (name.to_owned(), component.to_owned());
     let (conductor, actor) = (call.app.conductor.clone(), call.actor());
-    to_the_end(
-        async move { conductor.set_indicator(node.id, &component, &name, &state, &actor).await },
-    )
-    .await?;
+    to_the_end(async move { conductor.set_indicator(id, &component, &name, &state, &actor).await })
+        .await?;
     Ok(Reply::no_content())
 }
 

@@ -4,7 +4,7 @@
 use http::Method;
 use ironic_wire::{BootDevice, boot_device_body, supported_boot_devices_body};
 
-use super::reach::{free_node, node_id, to_the_end};
+use super::reach::{node_id, to_the_end};
 use crate::call::Call;
 use crate::handler;
 use crate::kept;
@@ -53,11 +53,11 @@ async fn supported_boot_devices(call: Call) -> Result<Reply, Refusal> {
 async fn set_boot_device(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let wanted = BootDevice::parse(&call.body)?;
-    let node = free_node(&call).await?;
+    let id = node_id(&call).await?;
     let (conductor, actor) = (call.app.conductor.clone(), call.actor());
     to_the_end(async move {
         let (device, persistent) = (&wanted.boot_device, wanted.persistent);
-        conductor.set_boot_device(node.id, device, persistent, &actor).await
+        conductor.set_boot_device(id, device, persistent, &actor).await
     })
     .await?;
     Ok(Reply::no_content())
@@ -65,8 +65,8 @@ async fn set_boot_device(call: Call) -> Result<Reply, Refusal> {
 
 async fn inject_nmi(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
-    let node = free_node(&call).await?;
+    let id = node_id(&call).await?;
     let (conductor, actor) = (call.app.conductor.clone(), call.actor());
-    to_the_end(async move { conductor.inject_nmi(node.id, &actor).await }).await?;
+    to_the_end(async move { conductor.inject_nmi(id, &actor).await }).await?;
     Ok(Reply::no_content())
 }

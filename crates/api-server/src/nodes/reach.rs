@@ -21,8 +21,8 @@ pub(crate) async fn node_id(call: &Call) -> Result<NodeId, Refusal> {
     node(call).await.map(|node| node.id)
 }
 
-/// The node the path names, if nobody is working on it: whatever changes the machine has to wait
-/// until the current job is over. Clients retry on the 409 this answers otherwise.
+/// The node the path names, if nobody is working on it: what is asked of it has to wait until the
+/// current job is over. Clients retry on the 409 this answers otherwise.
 pub(crate) async fn free_node(call: &Call) -> Result<Node, Refusal> {
     let node = node(call).await?;
     match &node.reservation {

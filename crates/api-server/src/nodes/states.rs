@@ -6,7 +6,7 @@ use ironic_wire::{Context, WireError, node_states_body, parse_boot_mode, parse_s
 use lifecycle::{Rest, rest};
 use node_model::Node;
 
-use super::reach::{free_node, node, to_the_end};
+use super::reach::{node, to_the_end};
 use crate::call::Call;
 use crate::handler;
 use crate::kept;
@@ -65,7 +65,7 @@ async fn set_secure_boot(call: Call) -> Result<Reply, Refusal> {
 
 /// The node, if no job is under way that relies on how its firmware boots.
 async fn settled_node(call: &Call) -> Result<Node, Refusal> {
-    let node = free_node(call).await?;
+    let node = node(call).await?;
     match rest(node.provision_state) {
         Rest::Stable | Rest::Failed | Rest::Held => Ok(node),
         Rest::Working | Rest::Waiting => Err(WireError::conflict(format!(

@@ -7,7 +7,7 @@ use ironic_wire::{VifAttachment, WireError, as_uuid, vifs_body};
 use node_model::{JsonObject, PortId, PortgroupId};
 use uuid::Uuid;
 
-use super::reach::{free_node, node_id, to_the_end};
+use super::reach::{node_id, to_the_end};
 use crate::call::Call;
 use crate::handler;
 use crate::kept;
@@ -50,18 +50,18 @@ async fn attach(call: Call) -> Result<Reply, Refusal> {
             .map(PortgroupId),
         rest: JsonObject::from(asked.info),
     };
-    let node = free_node(&call).await?;
+    let id = node_id(&call).await?;
     let (conductor, actor) = (call.app.conductor.clone(), call.actor());
-    to_the_end(async move { conductor.attach_vif(node.id, vif, &actor).await }).await?;
+    to_the_end(async move { conductor.attach_vif(id, vif, &actor).await }).await?;
     Ok(Reply::no_content())
 }
 
 async fn detach(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
-    let node = free_node(&call).await?;
+    let id = node_id(&call).await?;
     let vif = call.param("vif").to_owned();
     let (conductor, actor) = (call.app.conductor.clone(), call.actor());
-    to_the_end(async move { conductor.detach_vif(node.id, &vif, &actor).await }).await?;
+    to_the_end(async move { conductor.detach_vif(id, &vif, &actor).await }).await?;
     Ok(Reply::no_content())
 }
 

@@ -5,7 +5,7 @@ use conductor::MediaDevice;
 use http::Method;
 use ironic_wire::{JsonWriter, VirtualMedia};
 
-use super::reach::{free_node, node_id, to_the_end};
+use super::reach::{node_id, to_the_end};
 use crate::call::Call;
 use crate::handler;
 use crate::kept;
@@ -50,11 +50,11 @@ async fn list(call: Call) -> Result<Reply, Refusal> {
 async fn attach(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let media = VirtualMedia::parse(&call.body)?;
-    let node = free_node(&call).await?;
+    let id = node_id(&call).await?;
     let (conductor, actor) = (call.app.conductor.clone(), call.actor());
     to_the_end(async move {
         let (device, url) = (&media.device_type, &media.image_url);
-        conductor.attach_virtual_media(node.id, device, url, &actor).await
+        conductor.attach_virtual_media(id, device, url, &actor).await
     })
     .await?;
     Ok(Reply::no_content())
@@ -63,10 +63,9 @@ async fn attach(call: Call) -> Result<Reply, Refusal> {
 async fn detach(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &["device_types"])?;
     let devices = VirtualMedia::parse_device_types(call.query_value("device_types"))?;
-    let node = free_node(&call).await?;
+    let id = node_id(&call).await?;
     let (conductor, actor) = (call.app.conductor.clone(), call.actor());
-    to_the_end(async move { conductor.detach_virtual_media(node.id, &devices, &actor).await })
-        .await?;
+    to_the_end(async move { conductor.detach_virtual_media(id, &devices, &actor).await }).await?;
     Ok(Reply::no_content())
 }
 

@@ -176,7 +176,8 @@ pub(crate) fn resting_conductor(store: Store, clock: Clock) -> Conductor {
         store,
         Registry::new(&DriverSettings::default()).unwrap(),
         "conductor.example".to_owned(),
-        conductor::Settings::default(),
+        // What is locked in a test stays locked: nobody has to wait to see that.
+        conductor::Settings { node_locked_timeout: 0, ..conductor::Settings::default() },
         lifecycle::Settings::default(),
         inspection::Settings::default(),
         clock,

@@ -19,11 +19,17 @@ async fn a_direct_call_holds_the_node() {
     assert_eq!(house.get(id).await.reservation.as_deref(), Some("here"));
     let second = house.conductor.set_boot_device(id, "pxe", false, &user()).await;
     assert!(matches!(second, Err(Error::PowerRefused(_))), "{second:?}");
+
+    // One that comes while another is at it waits its turn.
+    let waiting = tokio::spawn({
+        let conductor = house.conductor.clone();
+        async move { conductor.set_boot_device(id, "pxe", false, &user()).await }
+    });
     assert_eq!(house.work(id).await, ProvisionState::Verifying, "our own jobs wait, too");
 
     let work = async { Ok(((), NodeChanges::none())) };
     held.carry_out(&house.conductor, &user(), "look", work).await.unwrap();
-    assert_eq!(house.get(id).await.reservation, None);
+    waiting.await.unwrap().unwrap();
     assert_eq!(house.work(id).await, ProvisionState::Manageable);
 }
 

@@ -138,8 +138,6 @@ def walk_what_a_machine_has():
     same("passthru", answer.json(), True)
     answer = metal.call_node_vendor_passthru(node, verb="POST", method="second_method", body={"bar": "meow"})
     same("passthru in the background", answer.status_code, 202)
-    # The node is locked while the method runs, as in Ironic.
-    metal.wait_for_node_reservation(node)
     metal.enable_node_console(node)
     same("console", metal.get_node_console(node)["console_enabled"], True)
     metal.disable_node_console(node)
