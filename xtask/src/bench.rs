@@ -5,6 +5,7 @@
 //! read from /proc. With `--against` another Ironic is measured in the same run, phase by phase in
 //! turn, so that noise hits both. It is a benchmark and no test: nothing fails for being slow.
 
+mod boot;
 mod load;
 mod meter;
 mod phases;
@@ -15,7 +16,7 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, Subcommand};
 use http_probe::Server;
 
 use crate::interrupt::Interrupt;
@@ -27,7 +28,10 @@ use target::Target;
 
 /// What is measured, and on whom.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
+    #[command(subcommand)]
+    instead: Option<Instead>,
     /// How many nodes are enrolled.
     #[arg(long, default_value_t = 1000)]
     nodes: usize,
@@ -61,6 +65,13 @@ pub(crate) struct Options {
     keep: bool,
 }
 
+/// What is measured instead of the API.
+#[derive(Subcommand)]
+enum Instead {
+    /// DHCP, TFTP and HTTP for machines that boot, beside dnsmasq and nginx. Needs root.
+    Boot(boot::Options),
+}
+
 /// The options as the phases need them.
 pub(crate) struct Settings {
     pub(crate) nodes: usize,
@@ -74,6 +85,9 @@ pub(crate) struct Settings {
 
 /// Measures and prints.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    if let Some(Instead::Boot(options)) = &options.instead {
+        return boot::run(options);
+    }
     let root = repository::root();
     let interrupt = Interrupt::watch()?;
     say::heading("building");

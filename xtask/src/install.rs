@@ -56,11 +56,14 @@ const LAB: &[Need] = &[
         is_there: || Path::new("/usr/bin/qemu-system-x86_64").exists(),
     },
     Need {
-        what: "firmware for QEMU",
-        packages: &["ovmf", "seabios"],
+        what: "firmware for QEMU and its network cards",
+        packages: &["ovmf", "seabios", "ipxe-qemu"],
         is_there: || {
-            Path::new("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd").exists()
-                && Path::new("/usr/share/seabios/bios-256k.bin").exists()
+            all_there(&[
+                "/usr/share/OVMF/OVMF_CODE_4M.secboot.fd",
+                "/usr/share/seabios/bios-256k.bin",
+                "/usr/lib/ipxe/qemu/pxe-virtio.rom",
+            ])
         },
     },
     Need {
@@ -83,6 +86,11 @@ const LAB: &[Need] = &[
         packages: &["openipmi", "ipmitool"],
         is_there: || on_path("ipmi_sim").is_some() && on_path("ipmitool").is_some(),
     },
+    Need {
+        what: "namespaces and bridges",
+        packages: &["iproute2", "util-linux"],
+        is_there: || is_program("ip") && is_program("unshare"),
+    },
     Need { what: "OpenSSL", packages: &["openssl"], is_there: || on_path("openssl").is_some() },
 ];
 
@@ -101,6 +109,20 @@ const BOOT: &[Need] = &[
         is_there: || Path::new("/usr/lib/systemd/boot/efi/linuxx64.efi.stub").exists(),
     },
     Need {
+        what: "boot loaders for networks",
+        packages: &["ipxe", "pxelinux", "syslinux-common", "grub-efi-amd64-signed", "shim-signed"],
+        is_there: || {
+            all_there(&[
+                "/usr/lib/ipxe/undionly.kpxe",
+                "/usr/lib/ipxe/snponly.efi",
+                "/usr/lib/PXELINUX/pxelinux.0",
+                "/usr/lib/syslinux/modules/bios/ldlinux.c32",
+                "/usr/lib/grub/x86_64-efi-signed/grubnetx64.efi.signed",
+                "/usr/lib/shim/shimx64.efi.signed",
+            ])
+        },
+    },
+    Need {
         what: "busybox for test ramdisks",
         packages: &["busybox-static"],
         is_there: || on_path("busybox").is_some(),
@@ -111,23 +133,39 @@ const BOOT: &[Need] = &[
         is_there: || on_path("qemu-img").is_some(),
     },
     Need {
-        what: "DHCP and TFTP clients, and dnsmasq as a peer",
+        what: "DHCP, TFTP and HTTP clients, relay agents, dnsmasq as a peer, and a way to lose packets",
         packages: &[
             "udhcpc",
             "dhcpcd-base",
             "isc-dhcp-client",
+            "isc-dhcp-relay",
             "tftp-hpa",
             "atftp",
             "dnsmasq-base",
             "curl",
+            "wget",
             "iproute2",
+            "nftables",
         ],
         is_there: || {
-            ["udhcpc", "dhcpcd", "dhclient", "tftp", "atftp", "dnsmasq", "curl", "ip"]
-                .iter()
-                .all(|name| is_program(name))
+            [
+                "udhcpc", "dhcpcd", "dhclient", "dhcrelay", "tftp", "atftp", "dnsmasq", "curl",
+                "wget", "ip", "nft",
+            ]
+            .iter()
+            .all(|name| is_program(name))
         },
     },
+];
+
+const BOOT_PEERS: &[Need] = &[
+    Need {
+        what: "dnsmasq",
+        packages: &["dnsmasq-base", "iproute2"],
+        is_there: || is_program("dnsmasq") && is_program("ip"),
+    },
+    // Where services are started on installation this one is too; it is not what is measured.
+    Need { what: "nginx", packages: &["nginx-light"], is_there: || is_program("nginx") },
 ];
 
 /// The database servers, installed if need be.
@@ -154,6 +192,11 @@ pub(crate) fn lab(interrupt: &Interrupt) -> Result<()> {
 /// What the tests of boot media and boot services compare with, installed if need be.
 pub(crate) fn boot(interrupt: &Interrupt) -> Result<()> {
     ensure(BOOT, interrupt)
+}
+
+/// The servers our boot services are measured beside, installed if need be.
+pub(crate) fn boot_peers(interrupt: &Interrupt) -> Result<()> {
+    ensure(BOOT_PEERS, interrupt)
 }
 
 /// Whether we may do what only root may.
@@ -211,6 +254,10 @@ fn postgres_folder() -> Option<PathBuf> {
 fn mariadbd() -> Option<PathBuf> {
     on_path("mariadbd")
         .or_else(|| Some(PathBuf::from("/usr/sbin/mariadbd")).filter(|path| path.exists()))
+}
+
+fn all_there(files: &[&str]) -> bool {
+    files.iter().all(|file| Path::new(file).exists())
 }
 
 /// Whether a program is there, also one for the administrator only.

@@ -3,8 +3,10 @@
 
 mod kernel;
 mod lab;
+mod network;
 mod process;
 mod python;
+mod ramdisk;
 mod servers;
 mod tally;
 
@@ -18,6 +20,7 @@ use anyhow::{Context, Result, bail};
 use crate::interrupt::Interrupt;
 use crate::{install, repository, say, shell, tidy};
 use lab::Lab;
+use network::Network;
 use python::{CLIENTS, EMULATORS};
 use servers::Servers;
 use tally::Tally;
@@ -25,6 +28,9 @@ use tally::Tally;
 /// Runs all checks, goes on after a failure so that one run tells everything, and says at the end
 /// how it went. The last line is what CI reads.
 pub(crate) fn run(quick: bool) -> Result<()> {
+    if !quick {
+        Network::check()?;
+    }
     let root = repository::root();
     let interrupt = Interrupt::watch()?;
     let mut report = Report::default();
@@ -42,12 +48,18 @@ pub(crate) fn run(quick: bool) -> Result<()> {
         clippy.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
         shell::run(&mut clippy, &interrupt)
     });
+    // Built apart: it may download, which the tests cannot.
+    report.step("test build", &interrupt, || {
+        let mut build = shell::cargo(&root);
+        build.args(["test", "--workspace", "--no-run"]);
+        shell::run(&mut build, &interrupt)
+    });
     report.step("tests", &interrupt, || {
         let mut tests = shell::cargo(&root);
         tests.args(["test", "--workspace", "--no-fail-fast"]);
         let outside = from_pypi.map(Outside::prepare_with(&interrupt)).transpose()?;
         if let Some(outside) = &outside {
-            tests.envs(outside.servers.variables()).envs(outside.variables());
+            tests.arg("--offline").envs(outside.servers.variables()).envs(outside.lab.variables());
         }
         shell::run_and_read(&mut tests, &interrupt, |line| tally.read(line))
     });
@@ -70,39 +82,81 @@ pub(crate) fn with_servers(command: &[String]) -> Result<()> {
     shell::run(Command::new(program).args(arguments).envs(servers.variables()), &interrupt)
 }
 
-/// Runs one command with the lab up.
+/// Runs one command with the lab up, in the lab's network.
 pub(crate) fn with_lab(command: &[String]) -> Result<()> {
+    Network::check()?;
     let interrupt = Interrupt::watch()?;
     let (program, arguments) = command.split_first().context("no command given")?;
-    let from_pypi = spawn_from_pypi(&repository::root(), &interrupt)?.wait()?;
-    let lab = Lab::start(&from_pypi.emulators)?;
-    let variables = [lab.variable(), from_pypi.variable()];
-    shell::run(Command::new(program).args(arguments).envs(variables), &interrupt)
+    let root = repository::root();
+    let from_pypi = spawn_from_pypi(&root, &interrupt)?;
+    // The command is cargo as a rule, and where it runs nothing can be downloaded.
+    shell::run(shell::cargo(&root).args(["fetch", "--quiet"]), &interrupt)?;
+    let parts = LabParts::prepare(from_pypi, &interrupt)?;
+    let _network = Network::enter()?;
+    let lab = LabAndParts::start(parts)?;
+    let mut command = Command::new(program);
+    command.args(arguments).envs(lab.variables()).env("CARGO_NET_OFFLINE", "true");
+    shell::run(&mut command, &interrupt)
 }
 
-/// What the tests talk to that is not ours.
+/// What the tests talk to that is not ours, in a network of its own. The order of the fields is the
+/// order in which things end.
 struct Outside {
     servers: Servers,
-    lab: Lab,
-    from_pypi: FromPypi,
-    kernel: PathBuf,
+    lab: LabAndParts,
+    _network: Network,
 }
 
 impl Outside {
     fn prepare_with(interrupt: &Interrupt) -> impl FnOnce(FromPypiThread) -> Result<Self> {
         move |from_pypi| {
-            let servers = Servers::start(&install::servers(interrupt)?)?;
-            let from_pypi = from_pypi.wait()?;
-            let lab = Lab::start(&from_pypi.emulators)?;
-            install::boot(interrupt)?;
-            let kernel = kernel::ensure(&repository::root())?;
-            Ok(Self { servers, lab, from_pypi, kernel })
+            let servers = install::servers(interrupt)?;
+            let parts = LabParts::prepare(from_pypi, interrupt)?;
+            // From here on nothing can be downloaded.
+            let network = Network::enter()?;
+            let servers = Servers::start(&servers)?;
+            let lab = LabAndParts::start(parts)?;
+            Ok(Self { servers, lab, _network: network })
         }
     }
+}
 
-    fn variables(&self) -> [(&'static str, &Path); 3] {
-        let kernel = ("FERRITE_TEST_KERNEL", self.kernel.as_path());
-        [self.lab.variable(), self.from_pypi.variable(), kernel]
+/// What is made or installed before the lab starts.
+struct LabParts {
+    from_pypi: FromPypi,
+    kernel: PathBuf,
+    ramdisk: PathBuf,
+}
+
+impl LabParts {
+    fn prepare(from_pypi: FromPypiThread, interrupt: &Interrupt) -> Result<Self> {
+        install::boot(interrupt)?;
+        let root = repository::root();
+        let kernel = kernel::ensure(&root)?;
+        let ramdisk = ramdisk::make(&root, &kernel)?;
+        Ok(Self { from_pypi: from_pypi.wait()?, kernel, ramdisk })
+    }
+}
+
+/// The lab, up, and what its tests need besides.
+struct LabAndParts {
+    lab: Lab,
+    parts: LabParts,
+}
+
+impl LabAndParts {
+    fn start(parts: LabParts) -> Result<Self> {
+        Ok(Self { lab: Lab::start(&parts.from_pypi.emulators)?, parts })
+    }
+
+    /// The variables that point the tests at all this.
+    fn variables(&self) -> [(&'static str, &Path); 4] {
+        [
+            self.lab.variable(),
+            ("FERRITE_TEST_CLIENTS", &self.parts.from_pypi.clients),
+            ("FERRITE_TEST_KERNEL", &self.parts.kernel),
+            ("FERRITE_TEST_RAMDISK", &self.parts.ramdisk),
+        ]
     }
 }
 
@@ -110,13 +164,6 @@ impl Outside {
 struct FromPypi {
     clients: PathBuf,
     emulators: PathBuf,
-}
-
-impl FromPypi {
-    /// The variable that points the tests at the clients.
-    fn variable(&self) -> (&'static str, &Path) {
-        ("FERRITE_TEST_CLIENTS", &self.clients)
-    }
 }
 
 /// They are being installed.

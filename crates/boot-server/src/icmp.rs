@@ -4,45 +4,89 @@
 //! A kernel that gets the request answers it, or its ARP entry fails; a machine that drops echo
 //! requests is not found. Clients find those themselves by ARP and decline the address.
 
+use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
+use tokio::sync::oneshot;
 
-/// Whether `address` answers within `wait` on the interface. An error to ask counts as no answer: a
-/// server that may not send echo requests still gives addresses.
-pub(crate) async fn is_in_use(address: Ipv4Addr, interface: &str, wait: Duration) -> bool {
-    let answered = async {
-        let socket = open(address, interface)?;
-        socket.send(&echo_request()).await?;
-        let mut buffer = [0; 256];
-        loop {
-            let length = socket.recv(&mut buffer).await?;
-            if is_echo_reply(&buffer[..length]) {
-                return io::Result::Ok(());
-            }
-        }
-    };
-    match tokio::time::timeout(wait, answered).await {
-        Ok(Ok(())) => true,
-        Ok(Err(error)) => {
-            // "No route to host" is what a free address looks like after ARP failed.
-            tracing::debug!(%address, %error, "conflict probe");
-            false
-        }
-        Err(_) => false,
-    }
+/// Addresses watched at a time. Each is an entry in the kernel's table of neighbours, which holds a
+/// thousand.
+const MOST: usize = 256;
+
+/// Asks addresses on one interface.
+pub(crate) struct Prober {
+    socket: UdpSocket,
+    /// Who waits for which address: more than one when a client asks twice in short time.
+    asked: Mutex<HashMap<Ipv4Addr, Vec<oneshot::Sender<()>>>>,
 }
 
-fn open(address: Ipv4Addr, interface: &str) -> io::Result<UdpSocket> {
-    let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4))?;
-    socket.bind_device(Some(interface.as_bytes()))?;
-    socket.set_nonblocking(true)?;
-    // A connected socket hears only this address.
-    socket.connect(&SocketAddrV4::new(address, 0).into())?;
-    UdpSocket::from_std(socket.into())
+impl Prober {
+    /// Opens the one socket all requests of an interface go through.
+    pub(crate) fn open(interface: &str) -> io::Result<Self> {
+        let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4))?;
+        socket.bind_device(Some(interface.as_bytes()))?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket: UdpSocket::from_std(socket.into())?, asked: Mutex::default() })
+    }
+
+    /// Hears answers until it is dropped.
+    pub(crate) async fn listen(&self) {
+        let mut buffer = [0; 256];
+        loop {
+            match self.socket.recv_from(&mut buffer).await {
+                Ok((length, from)) => {
+                    if let IpAddr::V4(address) = from.ip()
+                        && is_echo_reply(&buffer[..length])
+                    {
+                        for waiting in self.asked().remove(&address).unwrap_or_default() {
+                            let _too_late = waiting.send(());
+                        }
+                    }
+                }
+                // "No route to host" is what a free address looks like after ARP failed.
+                Err(error) => tracing::debug!(%error, "conflict probe"),
+            }
+        }
+    }
+
+    /// Whether `address` answers within `wait`; none if it was not asked, because the system does not
+    /// let us or because too many are being asked: a server that cannot probe still gives addresses.
+    pub(crate) async fn is_in_use(&self, address: Ipv4Addr, wait: Duration) -> Option<bool> {
+        let (answered, answer) = oneshot::channel();
+        {
+            let mut asked = self.asked();
+            if asked.len() >= MOST {
+                return None;
+            }
+            asked.entry(address).or_default().push(answered);
+        }
+        let to = SocketAddrV4::new(address, 0);
+        let outcome = match self.socket.send_to(&echo_request(), to).await {
+            Ok(_) => Some(matches!(tokio::time::timeout(wait, answer).await, Ok(Ok(())))),
+            Err(error) => {
+                tracing::debug!(%address, %error, "conflict probe");
+                drop(answer);
+                None
+            }
+        };
+        let mut asked = self.asked();
+        if let Some(waiting) = asked.get_mut(&address) {
+            waiting.retain(|one| !one.is_closed());
+            if waiting.is_empty() {
+                asked.remove(&address);
+            }
+        }
+        outcome
+    }
+
+    fn asked(&self) -> MutexGuard<'_, HashMap<Ipv4Addr, Vec<oneshot::Sender<()>>>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn echo_request() -> [u8; 8] {

@@ -6,9 +6,11 @@
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
 
+use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::UdpSocket;
+use tokio::net::{TcpListener, UdpSocket};
 
 /// A socket could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -57,8 +59,7 @@ pub(crate) fn udp_for_broadcast(address: SocketAddr, name: &str) -> Result<UdpSo
         .map_err(BindError::Socket)?;
     bind_to_device(&socket, name)?;
     socket.set_broadcast(true).map_err(BindError::Socket)?;
-    // A rack that is switched on at once sends a thousand packets within a second.
-    socket.set_recv_buffer_size(4 << 20).map_err(BindError::Socket)?;
+    make_room(&socket);
     finish(socket, address)
 }
 
@@ -72,12 +73,47 @@ pub(crate) fn udp_in_group(
         Socket::new(Domain::IPV6, Type::DGRAM, Some(Protocol::UDP)).map_err(BindError::Socket)?;
     bind_to_device(&socket, name)?;
     socket.set_only_v6(true).map_err(BindError::Socket)?;
-    socket.set_recv_buffer_size(4 << 20).map_err(BindError::Socket)?;
+    make_room(&socket);
     let index = index(name)?;
     socket
         .join_multicast_v6(&group, index)
         .map_err(|source| BindError::Interface { name: name.to_owned(), source })?;
     finish(socket, address)
+}
+
+/// A TCP socket that listens on `address`, for one interface if one is named.
+pub(crate) fn tcp(address: SocketAddr, interface: Option<&str>) -> Result<TcpListener, BindError> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
+        .map_err(BindError::Socket)?;
+    if let Some(name) = interface {
+        bind_to_device(&socket, name)?;
+    }
+    if address.is_ipv6() {
+        socket.set_only_v6(true).map_err(BindError::Socket)?;
+    }
+    let fail = |source| BindError::Address { address, source };
+    // Connections of a server that ended a moment ago must not keep the next one from starting; a
+    // second server that listens is refused all the same.
+    socket.set_reuse_address(true).map_err(fail)?;
+    socket.set_nonblocking(true).map_err(fail)?;
+    socket.bind(&address.into()).map_err(fail)?;
+    // A rack that is switched on at once connects within a second.
+    socket.listen(4096).map_err(fail)?;
+    TcpListener::from_std(socket.into()).map_err(fail)
+}
+
+/// Makes room for all that comes in while something else is done: racks that are switched on at once
+/// send thousands of packets within a second, and Linux's ordinary limit holds about a hundred.
+pub(crate) fn make_room(socket: impl AsFd) {
+    const BYTES: usize = 4 << 20;
+    let forced = sockopt::set_socket_recv_buffer_size_force(&socket, BYTES);
+    // Only an administrator may go past the limit; others have what it allows, and packets that
+    // do not fit are sent again.
+    if forced.is_err()
+        && let Err(error) = sockopt::set_socket_recv_buffer_size(&socket, BYTES)
+    {
+        tracing::debug!(%error, "a socket keeps its small buffer");
+    }
 }
 
 /// The kernel's number of an interface.

@@ -212,23 +212,6 @@ impl LeaseBook for MemoryLeaseBook {
     }
 }
 
-/// Commits on a thread that may wait for the disk; gives the leases back, and whether they are durable.
-pub(crate) async fn flush<Leases: Send + 'static>(
-    mut leases: Leases,
-    commit: fn(&mut Leases) -> Result<(), LeaseBookError>,
-) -> (Leases, bool) {
-    let done = tokio::task::spawn_blocking(move || {
-        let outcome = commit(&mut leases);
-        (leases, outcome)
-    });
-    let (leases, outcome) = done.await.expect("committing leases does not panic");
-    if let Err(error) = &outcome {
-        let cause = std::error::Error::source(error).map(ToString::to_string);
-        tracing::error!(%error, cause, "no lease was given");
-    }
-    (leases, outcome.is_ok())
-}
-
 fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()

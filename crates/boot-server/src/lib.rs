@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers machines that boot from the network: DHCP for IPv4 and IPv6, ProxyDHCP, and TFTP.
+//! Answers machines that boot from the network: DHCP for IPv4 and IPv6, ProxyDHCP, TFTP, and HTTP.
 //!
 //! This crate knows packets, addresses and files. What a machine should boot is asked of [`Plans`],
 //! what was seen on the wire is told to [`Sightings`], and leases are kept in a [`LeaseBook`]; whoever
@@ -12,13 +12,16 @@
 pub mod dhcp4;
 pub mod dhcp6;
 mod firmware;
+mod folder;
 mod hardware;
+pub mod http;
 mod icmp;
 pub mod interface;
 mod lease_book;
 mod mode;
 mod neighbour;
 mod plans;
+mod serving;
 mod sighting;
 pub mod tftp;
 

@@ -9,6 +9,7 @@
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
@@ -18,12 +19,15 @@ use rustix::net::{
 /// A way to the kernel's table of neighbours.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
-    socket: OwnedFd,
+    /// Held from a request to its answer.
+    socket: Mutex<OwnedFd>,
 }
 
 const NEW_NEIGHBOUR: u16 = 28;
-/// Request, acknowledge, create, replace.
-const FLAGS: u16 = 0x1 | 0x4 | 0x400 | 0x100;
+const FORGET_NEIGHBOUR: u16 = 29;
+const REQUEST: u16 = 0x1;
+const ACKNOWLEDGE: u16 = 0x4;
+const CREATE_OR_REPLACE: u16 = 0x400 | 0x100;
 /// Usable now, and asked for again soon: once the machine has its address it answers for itself.
 const STALE: u16 = 0x04;
 const FAMILY_V4: u8 = 2;
@@ -36,17 +40,30 @@ impl Neighbours {
         let flags = SocketFlags::CLOEXEC;
         // Protocol zero of netlink is routing, addresses and neighbours.
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        Ok(Self { socket })
+        Ok(Self { socket: Mutex::new(socket) })
     }
 
     /// Says that `address` is at `card` on the interface of that number.
     pub(crate) fn set(&self, interface: u32, address: Ipv4Addr, card: [u8; 6]) -> io::Result<()> {
-        let request = request(interface, address, card);
+        self.tell(&request(NEW_NEIGHBOUR, interface, address, Some(card)))
+    }
+
+    /// Makes room in the table, which is small (1024 entries) and would otherwise be full of machines
+    /// that got a reply in the last seconds, and of addresses that were only probed. When it is full
+    /// not even a broadcast leaves.
+    pub(crate) fn forget(&self, interface: u32, address: Ipv4Addr) {
+        if let Err(error) = self.tell(&request(FORGET_NEIGHBOUR, interface, address, None)) {
+            tracing::debug!(%address, %error, "a neighbour was not forgotten");
+        }
+    }
+
+    fn tell(&self, request: &[u8]) -> io::Result<()> {
         let kernel = SocketAddrNetlink::new(0, 0);
-        sendto(&self.socket, &request, SendFlags::empty(), &kernel)?;
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        sendto(&*socket, request, SendFlags::empty(), &kernel)?;
         // The kernel does it during the send, so the answer is already there.
         let mut answer = [0_u8; 1024];
-        let (length, _) = recv(&self.socket, &mut answer[..], RecvFlags::DONTWAIT)?;
+        let (length, _) = recv(&*socket, &mut answer[..], RecvFlags::DONTWAIT)?;
         let Some(answer) = answer.get(..length).filter(|bytes| bytes.len() >= 20) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
@@ -59,13 +76,14 @@ impl Neighbours {
     }
 }
 
-/// A netlink header, a neighbour message and two attributes, in the machine's own byte order.
-fn request(interface: u32, address: Ipv4Addr, card: [u8; 6]) -> Vec<u8> {
-    const LENGTH: u32 = 16 + 12 + 8 + 12;
-    let mut out = Vec::with_capacity(LENGTH as usize);
-    out.extend(LENGTH.to_ne_bytes());
-    out.extend(NEW_NEIGHBOUR.to_ne_bytes());
-    out.extend(FLAGS.to_ne_bytes());
+/// A netlink header, a neighbour message and its attributes, in the machine's own byte order.
+fn request(kind: u16, interface: u32, address: Ipv4Addr, card: Option<[u8; 6]>) -> Vec<u8> {
+    let length: u32 = 16 + 12 + 8 + if card.is_some() { 12 } else { 0 };
+    let flags = REQUEST | ACKNOWLEDGE | if card.is_some() { CREATE_OR_REPLACE } else { 0 };
+    let mut out = Vec::with_capacity(length as usize);
+    out.extend(length.to_ne_bytes());
+    out.extend(kind.to_ne_bytes());
+    out.extend(flags.to_ne_bytes());
     out.extend([0; 8]); // sequence and sender
     out.extend([FAMILY_V4, 0, 0, 0]);
     out.extend(interface.to_ne_bytes());
@@ -74,9 +92,11 @@ fn request(interface: u32, address: Ipv4Addr, card: [u8; 6]) -> Vec<u8> {
     out.extend(8_u16.to_ne_bytes());
     out.extend(ATTRIBUTE_ADDRESS.to_ne_bytes());
     out.extend(address.octets());
-    out.extend(10_u16.to_ne_bytes());
-    out.extend(ATTRIBUTE_CARD.to_ne_bytes());
-    out.extend(card);
-    out.extend([0, 0]); // to a multiple of four
+    if let Some(card) = card {
+        out.extend(10_u16.to_ne_bytes());
+        out.extend(ATTRIBUTE_CARD.to_ne_bytes());
+        out.extend(card);
+        out.extend([0, 0]); // to a multiple of four
+    }
     out
 }

@@ -4,12 +4,21 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use async_trait::async_trait;
+
 use crate::{Architecture, HardwareAddress, Stage};
 
-/// Answers for machines. Asked once per packet, on the task that owns the socket: it must answer from
-/// memory.
+/// Answers for machines, in two steps: first [`look_up`](Self::look_up) once for all machines that
+/// are waiting, which may ask a database, and then [`plan`](Self::plan) once per packet, from memory.
+#[async_trait]
 pub trait Plans: Send + Sync {
-    /// What is to be done for the machine that asks.
+    /// Brings what is known of these machines into memory, because they are about to be asked for.
+    /// No machine is named twice. After two seconds it is dropped, and so are the packets it was for;
+    /// their senders ask again.
+    async fn look_up(&self, _machines: &[HardwareAddress]) {}
+
+    /// What is to be done for the machine that asks. Asked on the task that owns the leases, so it
+    /// must not wait for anything.
     fn plan(&self, request: &BootRequest<'_>) -> Plan;
 
     /// Whether the address is set aside for some machine, so that no range may hand it out.

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use node_model::Timestamp;
 
@@ -19,9 +20,9 @@ pub trait Sightings: Send + Sync {
 pub struct Sighting {
     /// When.
     pub at: Timestamp,
-    /// The interface it came in by; empty for TFTP, which listens on addresses.
+    /// The interface it came in by; empty for TFTP and HTTP, which listen on addresses.
     pub interface: Arc<str>,
-    /// The card, where the protocol tells (TFTP does not).
+    /// The card, where the protocol tells (TFTP and HTTP do not).
     pub hardware: Option<HardwareAddress>,
     /// The address the machine has or was given.
     pub address: Option<IpAddr>,
@@ -31,6 +32,8 @@ pub struct Sighting {
     pub stage: Option<Stage>,
     /// Whether the plans know the machine.
     pub known: bool,
+    /// What the pages called the machine; DHCP and TFTP have no name for it.
+    pub subject: Option<Arc<str>>,
     /// What happened.
     pub what: What,
 }
@@ -62,5 +65,20 @@ pub enum What {
         file: String,
         /// How it ended.
         outcome: tftp::Outcome,
+    },
+    /// An HTTP request that was answered or refused.
+    Http {
+        /// What the pages call it, never the path: paths hold secrets.
+        title: Arc<str>,
+        /// The status of the answer.
+        status: u16,
+        /// How many bytes of content were given to the network.
+        sent: u64,
+        /// Whether those are all that the answer promised.
+        whole: bool,
+        /// How long it took from the request to the last byte.
+        took: Duration,
+        /// What the client calls itself, shortened; empty if it does not say.
+        agent: Arc<str>,
     },
 }

@@ -3,11 +3,14 @@
 //!
 //! A private libvirtd runs machines without operating systems in software emulation. In front of
 //! them stand sushy-emulator (Redfish, over http and over https with a self-signed certificate),
-//! virtualbmc and OpenIPMI's `ipmi_sim` (IPMI). Everything listens on the loopback, lives in one
-//! temporary folder and ends with us; any number of labs can be up at once.
+//! virtualbmc and OpenIPMI's `ipmi_sim` (IPMI). Some machines boot, each from a bridge of its own.
+//! Everything is in the [network](super::network) of the run, lives in one temporary folder and ends
+//! with us; any number of labs can be up at once.
 
+mod bridges;
 mod emulators;
 mod folder;
+mod hardware;
 mod machines;
 
 use std::fs;
@@ -21,6 +24,7 @@ use super::process::Process;
 use crate::{random, say};
 use emulators::{Bmc, Credentials};
 use folder::Folder;
+use hardware::Machine;
 use machines::{MACHINES, Machines};
 
 /// The lab, up. The order of the fields is the order in which things end.
@@ -33,11 +37,12 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Starts everything; `environment` is where the emulators are installed.
+    /// Starts everything; `environment` is where the emulators are installed. Once in a network.
     ///
     /// Must be called from a thread that lives as long as the lab shall, see
     /// [`tied_to_us`](super::process::tied_to_us).
     pub(crate) fn start(environment: &Path) -> Result<Self> {
+        bridges::make(MACHINES.iter().filter_map(Machine::bridge))?;
         // A port that was free a moment ago may be taken by the time it is bound.
         let mut attempts = 3;
         loop {
@@ -75,7 +80,7 @@ impl Lab {
                 "password": credentials.password,
                 "bmcs": described.into_iter().collect::<serde_json::Map<_, _>>(),
                 "machines": MACHINES.iter().map(|machine| {
-                    (machine.name.to_owned(), json!({ "uuid": machine.uuid, "mac": machine.mac }))
+                    (machine.name.to_owned(), machine.described(folder.path()))
                 }).collect::<serde_json::Map<_, _>>(),
             })
             .to_string(),

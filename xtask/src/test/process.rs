@@ -15,7 +15,7 @@ use crate::{install, random, shell};
 
 /// User and group such a program runs as when we are root and it shall not be. Debian has had these
 /// numbers for nobody and nogroup in every release.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 /// How long a program may take to answer. Seconds on a good day; CI machines have bad ones.
 const START_PATIENCE: Duration = Duration::from_secs(90);
 /// How long a program may take to stop before it is killed.

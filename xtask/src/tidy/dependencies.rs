@@ -36,7 +36,7 @@ const LIFECYCLE: &[&str] = &["lifecycle"];
 const CONDUCTOR: &[&str] = &["conductor"];
 const IRONIC: &[&str] = &["ironic-wire"];
 /// Used by tests and developers; what we ship does without.
-const TOOLS: &[&str] = &["http-probe", "xtask"];
+const TOOLS: &[&str] = &["boot-bench", "http-probe", "xtask"];
 
 const fn rule(name: &'static str, reach: Reach, never: &'static [&'static [&'static str]]) -> Rule {
     Rule { name, reach, never }
@@ -94,18 +94,36 @@ const RULES: &[Rule] = &[
     rule(
         "boot-media",
         Reach::Anywhere,
-        &[LIFECYCLE, IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE, RUNTIME, &["node-model", "http"]],
+        &[
+            LIFECYCLE,
+            IRONIC,
+            MACHINES,
+            CONDUCTOR,
+            HTTP_SERVER,
+            DATABASE,
+            RUNTIME,
+            &["node-model", "http"],
+        ],
     ),
+    // Its HTTP is its own, for sendfile.
     rule(
         "boot-server",
         Reach::Anywhere,
-        &[LIFECYCLE, IRONIC, CONDUCTOR, DATABASE, &["bmc-drivers"]],
+        &[LIFECYCLE, IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE, &["bmc-drivers"]],
     ),
+    // It knows machines by what they boot, and neither why nor who asked.
+    rule("boot-plans", Reach::Anywhere, &[LIFECYCLE, IRONIC, CONDUCTOR, HTTP_SERVER]),
     rule("bmc-drivers", Reach::Anywhere, &[LIFECYCLE, IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE]),
     rule("inspection", Reach::Anywhere, &[IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE]),
     rule("conductor", Reach::Anywhere, &[IRONIC, HTTP_SERVER]),
     // It asks the conductor for what a BMC has to answer, and must not go round it.
     rule("api-server", Reach::Directly, &[MACHINES, &["rusqlite", "postgres", "mysql"]]),
+    // It runs boot services without the rest, and plays the machines they are for.
+    rule(
+        "boot-bench",
+        Reach::Anywhere,
+        &[LIFECYCLE, IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE, &["bmc-drivers", "images"]],
+    ),
     // It shows what a client sees, so it knows nothing of how the answers come about.
     rule(
         "http-probe",

@@ -15,6 +15,7 @@ use super::config::Subnet;
 use super::packet::Packet;
 use crate::LeaseRecord;
 use crate::dhcp4::code;
+use crate::serving::Durable;
 use crate::{LeaseBook, LeaseBookError, Plans};
 
 /// How long an offered address waits for the client's request. Slow firmware takes ten seconds.
@@ -266,6 +267,16 @@ impl Leases {
         if self.by_client.get(client) == Some(&address) {
             self.by_client.remove(client);
         }
+    }
+}
+
+impl Durable for Leases {
+    fn needs_commit(&self) -> bool {
+        self.needs_commit()
+    }
+
+    fn commit(&mut self) -> Result<(), LeaseBookError> {
+        self.commit()
     }
 }
 

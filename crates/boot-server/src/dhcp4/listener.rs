@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DHCPv4 server's sockets.
-//!
-//! One task per socket reads packets; one task owns the leases, answers whatever is waiting, makes the
-//! leases durable once for all of it, and only then sends. While the disk is busy packets gather, and
-//! the next flush serves them all.
+//! The DHCPv4 server's sockets, and how its replies leave.
 
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
-use node_model::Timestamp;
-use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -19,66 +14,25 @@ use super::leases::Leases;
 use super::packet::{MessageType, Packet};
 use super::reply::{Answer, Reply, To, Verdict};
 use super::server::{Port, Received, Server};
+use crate::icmp::Prober;
 use crate::interface::{self, BindError};
-use crate::lease_book::flush;
 use crate::neighbour::Neighbours;
-use crate::{Mode, Plans, Sighting, Sightings, What, icmp};
+use crate::serving::{self, Incoming, Link, ListenError, Queue, Services, Version};
+use crate::{HardwareAddress, Mode, Sighting, What};
 
-/// Packets that may wait to be answered. Beyond that they are dropped, and clients ask again.
-const QUEUE: usize = 4096;
-/// Packets answered per flush to disk.
-const BATCH: usize = 256;
 /// How long an address is watched before it is offered. Firmware gives up after four seconds at the
 /// earliest, and a machine on the same segment answers within milliseconds.
 const PROBE_TIME: Duration = Duration::from_millis(400);
-
-/// What the server works with.
-#[derive(Clone)]
-pub struct Services {
-    /// What machines should boot.
-    pub plans: Arc<dyn Plans>,
-    /// Who is told of exchanges.
-    pub sightings: Arc<dyn Sightings>,
-    /// The time of day.
-    pub clock: fn() -> Timestamp,
-}
+const DHCP_PORT: u16 = 67;
+const PXE_PORT: u16 = 4011;
 
 /// A DHCPv4 server that listens.
 pub struct Listener {
     server: Server,
     leases: Leases,
     services: Services,
-    links: Vec<Arc<Link>>,
-    neighbours: Option<Neighbours>,
-}
-
-/// The server could not begin to listen.
-#[derive(Debug, thiserror::Error)]
-#[error("DHCP cannot listen on {interface}")]
-pub struct ListenError {
-    interface: Arc<str>,
-    #[source]
-    source: BindError,
-}
-
-/// One socket.
-struct Link {
-    name: Arc<str>,
-    index: u32,
-    port: Port,
-    socket: UdpSocket,
-}
-
-enum Event {
-    Packet(Incoming),
-    /// The address that was to be offered answers.
-    Occupied(Ipv4Addr, Incoming),
-}
-
-struct Incoming {
-    link: Arc<Link>,
-    from: SocketAddrV4,
-    packet: Packet,
+    links: Vec<Link>,
+    wires: Wires,
 }
 
 impl Listener {
@@ -93,117 +47,137 @@ impl Listener {
     ) -> Result<Self, ListenError> {
         let mut links = Vec::new();
         for served in &settings.interfaces {
-            let ports: &[(Port, u16)] = match served.mode {
+            let ports: &[u16] = match served.mode {
                 Mode::Off => &[],
-                Mode::Proxy => &[(Port::Dhcp, 67), (Port::Pxe, 4011)],
-                Mode::Reserve | Mode::Discover => &[(Port::Dhcp, 67)],
+                Mode::Proxy => &[DHCP_PORT, PXE_PORT],
+                Mode::Reserve | Mode::Discover => &[DHCP_PORT],
             };
-            for (port, number) in ports {
-                let link = Link::open(&served.name, *port, *number)
-                    .map_err(|source| ListenError { interface: served.name.clone(), source })?;
-                links.push(Arc::new(link));
+            let open = |port: u16| -> Result<Link, BindError> {
+                let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+                let socket = interface::udp_for_broadcast(any, &served.name)?;
+                Link::new(&served.name, port, socket)
+            };
+            for port in ports {
+                let interface = &served.name;
+                let link = open(*port)
+                    .map_err(|source| ListenError { interface: interface.clone(), source })?;
+                links.push(link);
             }
         }
-        let neighbours = Neighbours::open()
-            .inspect_err(|error| tracing::warn!(%error, "DHCP replies will be broadcast"))
-            .ok();
-        Ok(Self { server: Server::new(settings), leases, services, links, neighbours })
+        let wires = Wires::open(&links);
+        Ok(Self { server: Server::new(settings), leases, services, links, wires })
     }
 
     /// Serves until it is dropped.
-    pub async fn run(mut self) {
-        let (sender, mut events) = mpsc::channel(QUEUE);
+    pub async fn run(self) {
+        let queue = Queue::new();
+        let plans = self.services.plans.clone();
         let mut tasks = JoinSet::new();
-        for link in &self.links {
-            tasks.spawn(read(link.clone(), sender.clone()));
+        for prober in self.wires.probers.values() {
+            let prober = prober.clone();
+            tasks.spawn(async move { prober.listen().await });
         }
-        let mut batch = Vec::with_capacity(BATCH);
-        loop {
-            while tasks.try_join_next().is_some() {}
-            if events.recv_many(&mut batch, BATCH).await == 0 {
-                return;
-            }
-            let mut answers = Vec::with_capacity(batch.len());
-            for event in batch.drain(..) {
-                answers.push(self.answer(event));
-            }
-            let mut durable = true;
-            if self.leases.needs_commit() {
-                (self.leases, durable) = flush(self.leases, Leases::commit).await;
-            }
-            for (incoming, mut answer) in answers {
-                if !durable && matches!(answer.verdict, Verdict::Leased(_)) {
-                    answer.verdict = Verdict::NotRecorded;
-                    answer.reply = None;
-                }
-                self.tell(&incoming, &answer);
-                if let Some(reply) = answer.reply {
-                    self.send(incoming, reply, &sender, &mut tasks).await;
-                }
-            }
-        }
+        let version4 = Version4 {
+            server: self.server,
+            services: self.services,
+            wires: Arc::new(self.wires),
+            queue: queue.sender.clone(),
+            tasks,
+        };
+        serving::serve(version4, self.leases, self.links, plans, queue).await;
+    }
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+struct Version4 {
+    server: Server,
+    services: Services,
+    wires: Arc<Wires>,
+    /// Where a packet goes again when the address that was to be offered turned out to be in use.
+    queue: mpsc::Sender<Incoming<Asked>>,
+    /// Who hears the answers of probes, and the probes that are going on.
+    tasks: JoinSet<()>,
+}
+
+/// Ways to machines that do not have their addresses yet. The server works without them: then replies
+/// are broadcast, and addresses are offered without a look at who uses them.
+struct Wires {
+    neighbours: Option<Neighbours>,
+    /// By the number of the interface.
+    probers: HashMap<u32, Arc<Prober>>,
+}
+
+struct Asked {
+    from: SocketAddrV4,
+    packet: Packet,
+    /// The address that was to be offered, and answers.
+    occupied: Option<Ipv4Addr>,
+}
+
+impl Version for Version4 {
+    type Message = Asked;
+    type Answer = Answer;
+    type Leases = Leases;
+
+    fn decode(bytes: &[u8], from: SocketAddr) -> Result<Asked, String> {
+        let SocketAddr::V4(from) = from else { return Err("the sender has no v4 address".into()) };
+        let packet = Packet::decode(bytes).map_err(|error| error.to_string())?;
+        Ok(Asked { from, packet, occupied: None })
     }
 
-    fn answer(&mut self, event: Event) -> (Incoming, Answer) {
+    fn card(&self, incoming: &Incoming<Asked>) -> Option<HardwareAddress> {
+        let card = incoming.message.packet.hardware;
+        (!self.server.settings().ignored.contains(&card)).then_some(card)
+    }
+
+    fn answer(&mut self, incoming: &Incoming<Asked>, leases: &mut Leases) -> Answer {
         let now = (self.services.clock)();
-        let incoming = match event {
-            Event::Packet(incoming) => incoming,
-            Event::Occupied(address, incoming) => {
-                self.leases.conflict(address, now);
-                incoming
-            }
-        };
+        if let Some(address) = incoming.message.occupied {
+            leases.conflict(address, now);
+        }
         let received = Received {
             interface: &incoming.link.name,
-            port: incoming.link.port,
-            from: incoming.from,
+            port: if incoming.link.port == PXE_PORT { Port::Pxe } else { Port::Dhcp },
+            from: incoming.message.from,
             now,
         };
-        let answer = self.server.answer(
-            &incoming.packet,
-            &received,
-            &mut self.leases,
-            &*self.services.plans,
-        );
-        (incoming, answer)
+        let packet = &incoming.message.packet;
+        self.server.answer(packet, &received, leases, &*self.services.plans)
     }
 
-    async fn send(
-        &self,
-        incoming: Incoming,
-        reply: Reply,
-        sender: &mpsc::Sender<Event>,
-        tasks: &mut JoinSet<()>,
-    ) {
-        if let To::NewAddress { address, hardware } = reply.to
-            && reply.probe.is_none()
-            && let Some(card) = hardware.mac()
-            && let Some(neighbours) = &self.neighbours
-            && neighbours.set(incoming.link.index, address, card).is_ok()
-        {
-            let to = SocketAddrV4::new(address, 68);
-            return incoming.link.send(&incoming.packet, &reply.packet, to).await;
+    async fn finish(&mut self, incoming: Incoming<Asked>, mut answer: Answer, is_durable: bool) {
+        if !is_durable && matches!(answer.verdict, Verdict::Leased(_)) {
+            answer.verdict = Verdict::NotRecorded;
+            answer.reply = None;
         }
-        let Some(probe) = reply.probe else {
-            let to = plain_destination(reply.to);
-            return incoming.link.send(&incoming.packet, &reply.packet, to).await;
-        };
-        let sender = sender.clone();
-        tasks.spawn(async move {
-            if icmp::is_in_use(probe, &incoming.link.name, PROBE_TIME).await {
-                // A full queue only means that the client has to ask again.
-                let _ = sender.try_send(Event::Occupied(probe, incoming));
-            } else {
-                // The probe left a failed entry in the table of neighbours; an offer to a new address
-                // is broadcast rather than sent after it.
-                let to = plain_destination(reply.to);
-                incoming.link.send(&incoming.packet, &reply.packet, to).await;
-            }
-        });
+        self.tell(&incoming, &answer);
+        if let Some(reply) = answer.reply {
+            self.send(incoming, reply).await;
+        }
+    }
+}
+
+impl Version4 {
+    async fn send(&mut self, incoming: Incoming<Asked>, reply: Reply) {
+        let prober = self.wires.probers.get(&incoming.link.index);
+        if let (Some(address), Some(prober)) = (reply.probe, prober) {
+            while self.tasks.try_join_next().is_some() {}
+            let (wires, prober, queue) = (self.wires.clone(), prober.clone(), self.queue.clone());
+            self.tasks.spawn(async move {
+                probe(address, &prober, incoming, &reply, &wires, queue).await;
+            });
+            return;
+        }
+        self.wires.send(&incoming, &reply).await;
     }
 
-    fn tell(&self, incoming: &Incoming, answer: &Answer) {
-        let packet = &incoming.packet;
+    fn tell(&self, incoming: &Incoming<Asked>, answer: &Answer) {
+        let packet = &incoming.message.packet;
         let given = answer.reply.as_ref().map(|reply| reply.packet.your_address);
         let given = given.filter(|address| !address.is_unspecified());
         let given = given.unwrap_or(packet.client_address);
@@ -215,6 +189,7 @@ impl Listener {
             architecture: answer.architecture,
             stage: Some(answer.stage),
             known: answer.known,
+            subject: None,
             what: What::Dhcp4 {
                 asked: packet.message_type().unwrap_or(MessageType::Discover),
                 verdict: answer.verdict,
@@ -224,24 +199,76 @@ impl Listener {
     }
 }
 
-impl std::fmt::Debug for Listener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listener").field("server", &self.server).finish_non_exhaustive()
+impl Wires {
+    fn open(links: &[Link]) -> Self {
+        let neighbours = Neighbours::open()
+            .inspect_err(|error| tracing::warn!(%error, "DHCP replies will be broadcast"))
+            .ok();
+        let mut probers = HashMap::new();
+        for link in links {
+            match Prober::open(&link.name) {
+                Ok(prober) => {
+                    probers.insert(link.index, Arc::new(prober));
+                }
+                Err(error) => {
+                    let interface = &link.name;
+                    tracing::warn!(%interface, %error, "addresses are offered without probing them");
+                }
+            }
+        }
+        Self { neighbours, probers }
+    }
+
+    async fn send(&self, incoming: &Incoming<Asked>, reply: &Reply) {
+        let index = incoming.link.index;
+        if let To::NewAddress { address, hardware } = reply.to
+            && let Some(card) = hardware.mac()
+            && let Some(neighbours) = &self.neighbours
+            && neighbours.set(index, address, card).is_ok()
+        {
+            send(incoming, &reply.packet, SocketAddrV4::new(address, 68)).await;
+            neighbours.forget(index, address);
+        } else {
+            send(incoming, &reply.packet, plain_destination(reply.to)).await;
+        }
     }
 }
 
-impl Link {
-    fn open(name: &Arc<str>, port: Port, number: u16) -> Result<Self, BindError> {
-        let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, number));
-        let socket = interface::udp_for_broadcast(address, name)?;
-        Ok(Self { name: name.clone(), index: interface::index(name)?, port, socket })
+/// Sends the offer unless somebody answers at the address; then the packet is answered again.
+async fn probe(
+    address: Ipv4Addr,
+    prober: &Prober,
+    mut incoming: Incoming<Asked>,
+    reply: &Reply,
+    wires: &Wires,
+    queue: mpsc::Sender<Incoming<Asked>>,
+) {
+    let is_in_use = prober.is_in_use(address, PROBE_TIME).await;
+    if is_in_use == Some(true) {
+        incoming.message.occupied = Some(address);
+        // A full queue only means that the client has to ask again, and the address is probed again.
+        let _ = queue.try_send(incoming);
+        return;
     }
+    if let (Some(_), Some(neighbours)) = (is_in_use, &wires.neighbours) {
+        neighbours.forget(incoming.link.index, address);
+    }
+    wires.send(&incoming, reply).await;
+}
 
-    async fn send(&self, asked: &Packet, reply: &Packet, to: SocketAddrV4) {
-        let bytes = reply.encode(asked.largest_reply());
-        if let Err(error) = self.socket.send_to(&bytes, to).await {
-            tracing::warn!(interface = %self.name, %to, %error, "a DHCP reply was not sent");
-        }
+async fn send(asked: &Incoming<Asked>, reply: &Packet, to: SocketAddrV4) {
+    let bytes = reply.encode(asked.message.packet.largest_reply());
+    let Err(error) = asked.link.socket.send_to(&bytes, to).await else { return };
+    let interface = &asked.link.name;
+    if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) {
+        // More than a thousand machines on one segment are more than Linux is set up for.
+        tracing::warn!(
+            %interface, %to,
+            "a DHCP reply was not sent: the kernel's table of neighbours is full; raise \
+             net.ipv4.neigh.default.gc_thresh3"
+        );
+    } else {
+        tracing::warn!(%interface, %to, %error, "a DHCP reply was not sent");
     }
 }
 
@@ -249,32 +276,5 @@ fn plain_destination(to: To) -> SocketAddrV4 {
     match to {
         To::Address(address) => address,
         To::Broadcast | To::NewAddress { .. } => SocketAddrV4::new(Ipv4Addr::BROADCAST, 68),
-    }
-}
-
-async fn read(link: Arc<Link>, events: mpsc::Sender<Event>) {
-    let mut buffer = vec![0; 4096];
-    loop {
-        let (length, from) = match link.socket.recv_from(&mut buffer).await {
-            Ok((length, SocketAddr::V4(from))) => (length, from),
-            Ok((_, SocketAddr::V6(_))) => continue,
-            Err(error) => {
-                tracing::debug!(interface = %link.name, %error, "DHCP receive");
-                // An interface that is down reports it again and again.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let packet = match Packet::decode(&buffer[..length]) {
-            Ok(packet) => packet,
-            Err(error) => {
-                tracing::debug!(interface = %link.name, %from, %error, "no DHCP message");
-                continue;
-            }
-        };
-        let event = Event::Packet(Incoming { link: link.clone(), from, packet });
-        if let Err(mpsc::error::TrySendError::Closed(_)) = events.try_send(event) {
-            return;
-        }
     }
 }

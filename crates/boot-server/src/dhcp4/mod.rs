@@ -14,8 +14,10 @@ mod tests;
 pub use config::{Interface, Settings, StaticHost, Subnet};
 pub(crate) use leases::place_of;
 pub use leases::{Lease, LeaseState, Leases};
-pub use listener::{ListenError, Listener, Services};
+pub use listener::Listener;
 pub use options::{Options, code};
 pub use packet::{DecodeError, MessageType, Packet};
 pub use reply::{Answer, Reply, To, Verdict};
 pub use server::{Port, Received, Server};
+
+pub use crate::serving::{ListenError, Services};

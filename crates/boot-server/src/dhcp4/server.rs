@@ -8,7 +8,7 @@ use std::sync::Arc;
 use node_model::Timestamp;
 
 use super::config::{Interface, Settings, Subnet};
-use super::leases::{Client, Leases, client_of};
+use super::leases::{Client, LeaseState, Leases, client_of};
 use super::options::{Options, code};
 use super::packet::{MessageType, Packet};
 use super::reply::{Answer, Reply, To, Verdict};
@@ -207,8 +207,11 @@ impl Server {
         };
         let now = exchange.received.now;
         // An address this client was leased before was found good then; a reserved one is its own.
-        let is_fresh = leases.get(address).is_none_or(|lease| *lease.client != *exchange.client)
-            && reserved(exchange, subnet) != Some(address);
+        // One that was only offered may have been found in use since.
+        let was_leased = leases.get(address).is_some_and(|lease| {
+            lease.state == LeaseState::Leased && *lease.client == *exchange.client
+        });
+        let is_fresh = !was_leased && reserved(exchange, subnet) != Some(address);
         leases.offer(&exchange.client, address, now);
         let mut packet = self.reply(exchange, Some(subnet), MessageType::Offer);
         packet.your_address = address;

@@ -438,8 +438,39 @@ fn a_ramdisk_keeps_its_address_after_the_plan_became_the_disk() {
     let mut renewal = packet(DISK, MessageType::Request);
     renewal.client_address = address;
     assert_eq!(bench.send(&renewal).verdict, Verdict::Leased(address));
-    let discover = packet(DISK, MessageType::Discover);
-    assert_eq!(bench.send(&discover).verdict, Verdict::BootsFromDisk);
+}
+
+#[test]
+fn the_deployed_system_of_a_known_machine_is_left_to_the_site_where_strangers_are_served() {
+    let mut bench = Bench::new(Mode::Discover);
+    let mut rebinding = packet(DISK, MessageType::Request);
+    rebinding.client_address = Ipv4Addr::new(192, 0, 2, 77);
+    let mut inform = packet(DISK, MessageType::Inform);
+    inform.client_address = Ipv4Addr::new(192, 0, 2, 77);
+    // Asking anew, after a reboot for the address it had, in the course of its lease, and for the
+    // rest: silence, and above all no refusal of an address that another server gave.
+    for asked in [
+        packet(DISK, MessageType::Discover),
+        request(DISK, Ipv4Addr::new(192, 0, 2, 77)),
+        request(DISK, Ipv4Addr::new(192, 0, 2, 101)),
+        rebinding,
+        inform,
+    ] {
+        let answer = bench.send(&asked);
+        assert_eq!((answer.verdict, answer.reply), (Verdict::BootsFromDisk, None));
+    }
+}
+
+#[test]
+fn an_address_that_was_only_offered_is_probed_again() {
+    let mut bench = Bench::new(Mode::Discover);
+    let asked = packet(STRANGER, MessageType::Discover);
+    let first = bench.send(&asked).reply.unwrap();
+    let second = bench.send(&asked).reply.unwrap();
+    assert_eq!(first.probe, Some(first.packet.your_address));
+    assert_eq!(second.probe, first.probe);
+    let _ = bench.send(&request(STRANGER, first.packet.your_address));
+    assert_eq!(bench.send(&asked).reply.unwrap().probe, None);
 }
 
 #[test]

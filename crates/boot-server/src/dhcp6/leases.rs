@@ -9,6 +9,7 @@ use node_model::Timestamp;
 
 use super::config::Subnet;
 use crate::dhcp4::place_of;
+use crate::serving::Durable;
 use crate::{LeaseBook, LeaseBookError, LeaseRecord, Plans};
 
 const OFFER_TIME: Duration = Duration::from_secs(60);
@@ -173,6 +174,16 @@ impl Leases {
     fn record(&mut self, client: &[u8], address: Ipv6Addr, until: Timestamp) {
         self.is_dirty = true;
         self.book.record(LeaseRecord { address: address.into(), client: client.to_vec(), until });
+    }
+}
+
+impl Durable for Leases {
+    fn needs_commit(&self) -> bool {
+        self.needs_commit()
+    }
+
+    fn commit(&mut self) -> Result<(), LeaseBookError> {
+        self.commit()
     }
 }
 

@@ -1,25 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DHCPv6 server's sockets, made like those of v4: one owner of the leases, one flush per batch.
+//! The DHCPv6 server's sockets, and how its replies leave.
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::net::UdpSocket;
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
 use super::config::Settings;
 use super::leases::Leases;
 use super::message::Relayed;
 use super::server::{Answer, Received, Server, Verdict};
-use crate::dhcp4::Services;
 use crate::interface::{self, BindError};
-use crate::lease_book::flush;
-use crate::{Mode, Sighting, What};
+use crate::serving::{self, Incoming, Link, ListenError, Queue, Services, Version};
+use crate::{HardwareAddress, Mode, Sighting, What};
 
-const QUEUE: usize = 4096;
-const BATCH: usize = 256;
+const PORT: u16 = 547;
 /// All servers and relays of a segment.
 const GROUP: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
 
@@ -28,27 +20,7 @@ pub struct Listener {
     server: Server,
     leases: Leases,
     services: Services,
-    links: Vec<Arc<Link>>,
-}
-
-/// The server could not begin to listen.
-#[derive(Debug, thiserror::Error)]
-#[error("DHCPv6 cannot listen on {interface}")]
-pub struct ListenError {
-    interface: Arc<str>,
-    #[source]
-    source: BindError,
-}
-
-struct Link {
-    name: Arc<str>,
-    socket: UdpSocket,
-}
-
-struct Incoming {
-    link: Arc<Link>,
-    from: SocketAddrV6,
-    relayed: Relayed,
+    links: Vec<Link>,
 }
 
 impl Listener {
@@ -63,76 +35,23 @@ impl Listener {
     ) -> Result<Self, ListenError> {
         let mut links = Vec::new();
         for served in settings.interfaces.iter().filter(|served| served.mode != Mode::Off) {
-            let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 547));
-            let socket = interface::udp_in_group(any, &served.name, GROUP)
-                .map_err(|source| ListenError { interface: served.name.clone(), source })?;
-            links.push(Arc::new(Link { name: served.name.clone(), socket }));
+            let open = || -> Result<Link, BindError> {
+                let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
+                let socket = interface::udp_in_group(any, &served.name, GROUP)?;
+                Link::new(&served.name, PORT, socket)
+            };
+            let link =
+                open().map_err(|source| ListenError { interface: served.name.clone(), source })?;
+            links.push(link);
         }
         Ok(Self { server: Server::new(settings), leases, services, links })
     }
 
     /// Serves until it is dropped.
-    pub async fn run(mut self) {
-        let (sender, mut incoming) = mpsc::channel(QUEUE);
-        let mut readers = JoinSet::new();
-        for link in &self.links {
-            readers.spawn(read(link.clone(), sender.clone()));
-        }
-        drop(sender);
-        let mut batch = Vec::with_capacity(BATCH);
-        while incoming.recv_many(&mut batch, BATCH).await > 0 {
-            let mut answers = Vec::with_capacity(batch.len());
-            for incoming in batch.drain(..) {
-                let answer = self.answer(&incoming);
-                answers.push((incoming, answer));
-            }
-            let mut durable = true;
-            if self.leases.needs_commit() {
-                (self.leases, durable) = flush(self.leases, Leases::commit).await;
-            }
-            for (incoming, mut answer) in answers {
-                if !durable && matches!(answer.verdict, Verdict::Leased(_)) {
-                    answer.verdict = Verdict::NotRecorded;
-                    answer.reply = None;
-                }
-                self.tell(&incoming, &answer);
-                if let Some(reply) = answer.reply
-                    && let Err(error) = incoming.link.socket.send_to(&reply.bytes, reply.to).await
-                {
-                    let interface = &incoming.link.name;
-                    tracing::warn!(%interface, to = %reply.to, %error, "a DHCPv6 reply was not sent");
-                }
-            }
-        }
-    }
-
-    fn answer(&mut self, incoming: &Incoming) -> Answer {
-        let now = (self.services.clock)();
-        let received = Received { interface: &incoming.link.name, from: incoming.from, now };
-        self.server.answer(&incoming.relayed, &received, &mut self.leases, &*self.services.plans)
-    }
-
-    fn tell(&self, incoming: &Incoming, answer: &Answer) {
-        let given = if let Verdict::Advertised(address) | Verdict::Leased(address) = answer.verdict
-        {
-            address
-        } else {
-            *incoming.from.ip()
-        };
-        self.services.sightings.seen(Sighting {
-            at: (self.services.clock)(),
-            interface: incoming.link.name.clone(),
-            hardware: answer.hardware,
-            address: Some(given.into()),
-            architecture: answer.architecture,
-            stage: Some(answer.stage),
-            known: answer.known,
-            what: What::Dhcp6 {
-                asked: incoming.relayed.message.kind,
-                verdict: answer.verdict,
-                boot_url: answer.boot_url.clone(),
-            },
-        });
+    pub async fn run(self) {
+        let plans = self.services.plans.clone();
+        let version6 = Version6 { server: self.server, services: self.services };
+        serving::serve(version6, self.leases, self.links, plans, Queue::new()).await;
     }
 }
 
@@ -142,28 +61,77 @@ impl std::fmt::Debug for Listener {
     }
 }
 
-async fn read(link: Arc<Link>, messages: mpsc::Sender<Incoming>) {
-    let mut buffer = vec![0; 4096];
-    loop {
-        let (length, from) = match link.socket.recv_from(&mut buffer).await {
-            Ok((length, SocketAddr::V6(from))) => (length, from),
-            Ok((_, SocketAddr::V4(_))) => continue,
-            Err(error) => {
-                tracing::debug!(interface = %link.name, %error, "DHCPv6 receive");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let relayed = match Relayed::decode(&buffer[..length]) {
-            Ok(relayed) => relayed,
-            Err(error) => {
-                tracing::debug!(interface = %link.name, %from, %error, "no DHCPv6 message");
-                continue;
-            }
-        };
-        let incoming = Incoming { link: link.clone(), from, relayed };
-        if let Err(mpsc::error::TrySendError::Closed(_)) = messages.try_send(incoming) {
-            return;
+struct Version6 {
+    server: Server,
+    services: Services,
+}
+
+struct Asked {
+    from: SocketAddrV6,
+    relayed: Relayed,
+}
+
+impl Version for Version6 {
+    type Message = Asked;
+    type Answer = Answer;
+    type Leases = Leases;
+
+    fn decode(bytes: &[u8], from: SocketAddr) -> Result<Asked, String> {
+        let SocketAddr::V6(from) = from else { return Err("the sender has no v6 address".into()) };
+        let relayed = Relayed::decode(bytes).map_err(|error| error.to_string())?;
+        Ok(Asked { from, relayed })
+    }
+
+    fn card(&self, incoming: &Incoming<Asked>) -> Option<HardwareAddress> {
+        let Asked { from, relayed } = &incoming.message;
+        self.server.card(relayed, *from.ip())
+    }
+
+    fn answer(&mut self, incoming: &Incoming<Asked>, leases: &mut Leases) -> Answer {
+        let Asked { from, relayed } = &incoming.message;
+        let now = (self.services.clock)();
+        let received = Received { interface: &incoming.link.name, from: *from, now };
+        self.server.answer(relayed, &received, leases, &*self.services.plans)
+    }
+
+    async fn finish(&mut self, incoming: Incoming<Asked>, mut answer: Answer, is_durable: bool) {
+        if !is_durable && matches!(answer.verdict, Verdict::Leased(_)) {
+            answer.verdict = Verdict::NotRecorded;
+            answer.reply = None;
         }
+        self.tell(&incoming, &answer);
+        if let Some(reply) = answer.reply
+            && let Err(error) = incoming.link.socket.send_to(&reply.bytes, reply.to).await
+        {
+            let interface = &incoming.link.name;
+            tracing::warn!(%interface, to = %reply.to, %error, "a DHCPv6 reply was not sent");
+        }
+    }
+}
+
+impl Version6 {
+    fn tell(&self, incoming: &Incoming<Asked>, answer: &Answer) {
+        let Asked { from, relayed } = &incoming.message;
+        let given = if let Verdict::Advertised(address) | Verdict::Leased(address) = answer.verdict
+        {
+            address
+        } else {
+            *from.ip()
+        };
+        self.services.sightings.seen(Sighting {
+            at: (self.services.clock)(),
+            interface: incoming.link.name.clone(),
+            hardware: answer.hardware,
+            address: Some(given.into()),
+            architecture: answer.architecture,
+            stage: Some(answer.stage),
+            known: answer.known,
+            subject: None,
+            what: What::Dhcp6 {
+                asked: relayed.message.kind,
+                verdict: answer.verdict,
+                boot_url: answer.boot_url.clone(),
+            },
+        });
     }
 }

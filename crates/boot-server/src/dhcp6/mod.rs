@@ -15,6 +15,8 @@ mod tests;
 
 pub use config::{Interface, Settings, Subnet};
 pub use leases::Leases;
-pub use listener::{ListenError, Listener};
+pub use listener::Listener;
 pub use message::{DecodeError, Message, MessageType, Options, RelayHop, Relayed, code};
 pub use server::{Answer, Received, Reply, Server, Verdict};
+
+pub use crate::serving::{ListenError, Services};

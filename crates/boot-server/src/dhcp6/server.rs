@@ -137,6 +137,11 @@ impl Server {
         &self.settings
     }
 
+    /// The card a message is about, if it can be told and is not one of those to ignore.
+    pub(super) fn card(&self, relayed: &Relayed, from: Ipv6Addr) -> Option<HardwareAddress> {
+        card_of(relayed, from).filter(|card| !self.settings.ignored.contains(card))
+    }
+
     /// What to answer. The leases must be [committed](Leases::commit) before the reply is sent.
     pub fn answer(
         &self,

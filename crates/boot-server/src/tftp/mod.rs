@@ -8,7 +8,8 @@ mod server;
 mod tests;
 mod transfer;
 
-pub use files::{Content, Files, Folder, OpenError};
+pub use crate::folder::Folder;
+pub use files::{Files, OpenError};
 pub use packet::{ErrorCode, Request, RequestError, RequestedOptions};
 pub use server::{ListenError, Server, Services, Settings};
 pub use transfer::{Limits, Outbox, Outcome, Progress, Transfer};

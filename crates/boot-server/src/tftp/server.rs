@@ -8,14 +8,17 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use boot_media::Content;
 use node_model::Timestamp;
+use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::files::{Content, Files, OpenError, netascii};
+use super::files::{Files, OpenError, netascii};
 use super::packet::{ErrorCode, Request, RequestError, error};
 use super::transfer::{Limits, Outbox, Outcome, Progress, Transfer};
 use crate::interface::{self, BindError};
@@ -50,10 +53,15 @@ pub struct Services {
 
 /// A TFTP server that listens.
 pub struct Server {
+    listening: Arc<Listening>,
+}
+
+/// What the listening task and the transfers share.
+struct Listening {
     socket: UdpSocket,
     settings: Settings,
     services: Services,
-    running: Arc<Running>,
+    running: Running,
 }
 
 /// The server could not begin to listen.
@@ -77,7 +85,7 @@ struct Table {
 
 /// A place among the running transfers, given back when dropped.
 struct Place {
-    running: Arc<Running>,
+    listening: Arc<Listening>,
     client: SocketAddr,
 }
 
@@ -97,9 +105,9 @@ impl Server {
     pub fn bind(settings: Settings, services: Services) -> Result<Self, ListenError> {
         let socket = interface::udp(settings.listen, settings.interface.as_deref())
             .map_err(|source| ListenError { listen: settings.listen, source })?;
-        // Room for the first requests of some thousand machines; with less they only ask again.
-        let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(4 << 20);
-        Ok(Self { socket, settings, services, running: Arc::default() })
+        interface::make_room(&socket);
+        let running = Running::default();
+        Ok(Self { listening: Arc::new(Listening { socket, settings, services, running }) })
     }
 
     /// Where it listens.
@@ -107,7 +115,7 @@ impl Server {
     /// # Errors
     /// If the system does not say.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+        self.listening.socket.local_addr()
     }
 
     /// Serves until it is dropped; running transfers end with it.
@@ -116,7 +124,7 @@ impl Server {
         let mut buffer = vec![0; 2048];
         loop {
             tokio::select! {
-                received = self.socket.recv_from(&mut buffer) => match received {
+                received = self.listening.socket.recv_from(&mut buffer) => match received {
                     Ok((length, client)) => self.request(&buffer[..length], client, &mut transfers).await,
                     // An ICMP error of an earlier answer; the socket itself is fine.
                     Err(error) => tracing::debug!(%error, "TFTP receive"),
@@ -127,76 +135,97 @@ impl Server {
     }
 
     async fn request(&self, message: &[u8], client: SocketAddr, transfers: &mut JoinSet<()>) {
+        let listening = &self.listening;
         let request = match Request::decode(message) {
             Ok(request) => request,
             Err(RequestError::Malformed) => return,
             Err(refused @ (RequestError::Write | RequestError::Mode)) => {
-                self.refuse(client, ErrorCode::IllegalOperation, &refused.to_string()).await;
-                return self.tell(String::new(), client, Outcome::Malformed);
+                listening.refuse(client, ErrorCode::IllegalOperation, &refused.to_string()).await;
+                return listening.tell(String::new(), client, Outcome::Malformed);
             }
         };
-        let place = match self.running.enter(client, &self.settings) {
-            Entrance::Granted => Place { running: self.running.clone(), client },
+        match listening.running.enter(client, &listening.settings) {
+            Entrance::Granted => {
+                let place = Place { listening: listening.clone(), client };
+                transfers.spawn(place.transfer(request));
+            }
             // The first reply was lost or crossed with this; the running transfer sends it again.
-            Entrance::Running => return,
+            Entrance::Running => {}
             Entrance::Full => {
-                self.refuse(client, ErrorCode::Undefined, "too many transfers; try again").await;
-                return self.tell(request.file, client, Outcome::TooMany);
+                let refused = "too many transfers; try again";
+                listening.refuse(client, ErrorCode::Undefined, refused).await;
+                listening.tell(request.file, client, Outcome::TooMany);
             }
-        };
-        let content = match self.open(&request, client) {
-            Ok(content) => content,
+        }
+    }
+}
+
+impl Place {
+    async fn transfer(self, request: Request) {
+        let Listening { settings, .. } = &*self.listening;
+        let client = self.client;
+        let outcome = match self.open(&request).await {
+            Ok(content) => {
+                let local = SocketAddr::new(settings.listen.ip(), 0);
+                match interface::udp(local, settings.interface.as_deref()) {
+                    Ok(socket) => serve(&socket, client, &request, content, &settings.limits)
+                        .await
+                        .unwrap_or(Outcome::Silent),
+                    Err(error) => {
+                        tracing::warn!(%client, %error, "no socket for a TFTP transfer");
+                        Outcome::TooMany
+                    }
+                }
+            }
             Err(error) => {
                 let (code, outcome) = match error {
                     OpenError::NotFound => (ErrorCode::NotFound, Outcome::NotFound),
                     OpenError::Forbidden => (ErrorCode::AccessViolation, Outcome::Forbidden),
+                    OpenError::Unavailable => (ErrorCode::Undefined, Outcome::Unreadable),
                 };
-                self.refuse(client, code, &error.to_string()).await;
-                return self.tell(request.file, client, outcome);
+                self.listening.refuse(client, code, &error.to_string()).await;
+                outcome
             }
         };
-        let services = self.services.clone();
-        let limits = self.settings.limits;
-        let interface = self.settings.interface.clone();
-        let local = SocketAddr::new(self.settings.listen.ip(), 0);
-        transfers.spawn(async move {
-            let outcome = match interface::udp(local, interface.as_deref()) {
-                Ok(socket) => serve(&socket, client, &request, content, &limits)
-                    .await
-                    .unwrap_or(Outcome::Silent),
-                Err(error) => {
-                    tracing::warn!(%client, %error, "no socket for a TFTP transfer");
-                    Outcome::TooMany
-                }
-            };
-            drop(place);
-            tell(&services, interface.unwrap_or_default(), request.file, client, outcome);
-        });
+        let listening = self.listening.clone();
+        // Who is told of the end may find the place free.
+        drop(self);
+        listening.tell(request.file, client, outcome);
     }
 
-    fn open(&self, request: &Request, client: SocketAddr) -> Result<Arc<dyn Content>, OpenError> {
-        let content = self.services.files.open(&request.file, client)?;
-        if !request.netascii {
-            return Ok(content);
-        }
-        let text = netascii(&*content).ok_or(OpenError::Forbidden)?;
-        Ok(Arc::new(text))
+    async fn open(&self, request: &Request) -> Result<Content, OpenError> {
+        let Listening { settings, services, .. } = &*self.listening;
+        let opening = services.files.open(&request.file, self.client);
+        let opened = tokio::time::timeout(settings.limits.patience, opening).await;
+        let content = opened.unwrap_or(Err(OpenError::Unavailable))?;
+        if request.netascii { netascii(&content).ok_or(OpenError::Forbidden) } else { Ok(content) }
     }
+}
 
+impl Listening {
     async fn refuse(&self, client: SocketAddr, code: ErrorCode, text: &str) {
         // Lost refusals are asked for again by the client.
         let _ = self.socket.send_to(&error(code, text), client).await;
     }
 
     fn tell(&self, file: String, client: SocketAddr, outcome: Outcome) {
-        let interface = self.settings.interface.clone().unwrap_or_default();
-        tell(&self.services, interface, file, client, outcome);
+        self.services.sightings.seen(Sighting {
+            at: (self.services.clock)(),
+            interface: self.settings.interface.clone().unwrap_or_default(),
+            hardware: None,
+            address: Some(client.ip()),
+            architecture: None,
+            stage: None,
+            known: false,
+            subject: None,
+            what: What::Tftp { file, outcome },
+        });
     }
 }
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Server").field("settings", &self.listening.settings).finish_non_exhaustive()
     }
 }
 
@@ -225,7 +254,7 @@ impl Running {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut table = self.running.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.listening.running.0.lock().unwrap_or_else(PoisonError::into_inner);
         table.all -= 1;
         if let Some(ports) = table.ports.get_mut(&self.client.ip()) {
             ports.retain(|port| *port != self.client.port());
@@ -240,7 +269,7 @@ async fn serve(
     socket: &UdpSocket,
     client: SocketAddr,
     request: &Request,
-    content: Arc<dyn Content>,
+    content: Content,
     limits: &Limits,
 ) -> io::Result<Outcome> {
     socket.connect(client).await?;
@@ -248,7 +277,11 @@ async fn serve(
     let mut buffer = [0; 1024];
     let now = Instant::now().into_std();
     let (mut transfer, mut progress) = Transfer::start(request, content, limits, now, &mut out);
+    let mut alarm = pin!(tokio::time::sleep(limits.patience));
     loop {
+        if !out.is_empty() {
+            expect_silence(socket);
+        }
         for message in out.iter() {
             match socket.send(message).await {
                 Ok(_) => {}
@@ -265,34 +298,31 @@ async fn serve(
             Progress::Until(deadline) => deadline,
             Progress::Over(outcome) => return Ok(outcome),
         };
-        let received = tokio::time::timeout_at(deadline.into(), socket.recv(&mut buffer)).await;
+        // Set anew only when it must be earlier or has passed: not for every block.
+        if alarm.is_elapsed() || Instant::from(deadline) < alarm.deadline() {
+            alarm.as_mut().reset(deadline.into());
+        }
+        let received = tokio::select! {
+            biased;
+            received = socket.recv(&mut buffer) => Some(received),
+            () = &mut alarm => None,
+        };
         let now = Instant::now().into_std();
         progress = match received {
-            Ok(Ok(length)) => transfer.receive(&buffer[..length], now, &mut out),
-            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            Some(Ok(length)) => transfer.receive(&buffer[..length], now, &mut out),
+            Some(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 return Ok(Outcome::Ended);
             }
-            Ok(Err(error)) => return Err(error),
-            Err(_) => transfer.remind(now, &mut out),
+            Some(Err(error)) => return Err(error),
+            None => transfer.remind(now, &mut out),
         };
     }
 }
 
-fn tell(
-    services: &Services,
-    interface: Arc<str>,
-    file: String,
-    client: SocketAddr,
-    outcome: Outcome,
-) {
-    services.sightings.seen(Sighting {
-        at: (services.clock)(),
-        interface,
-        hardware: None,
-        address: Some(client.ip()),
-        architecture: None,
-        stage: None,
-        known: false,
-        what: What::Tftp { file, outcome },
-    });
+/// Whoever is about to be sent something has nothing more to say before, so the next receive can wait
+/// at once instead of asking the system first and being told to wait: one call in four. What comes
+/// later ends the wait; something that is already there is read when the answer comes.
+fn expect_silence(socket: &UdpSocket) {
+    let nothing = || io::Result::<()>::Err(io::ErrorKind::WouldBlock.into());
+    let _would_block = socket.try_io(Interest::READABLE, nothing);
 }

@@ -6,11 +6,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
+use boot_media::Content;
 use node_model::Timestamp;
 use proptest::prelude::*;
 use tokio::net::UdpSocket;
 
-use super::packet::{ACK, DATA, ERROR, OACK, READ};
+use super::packet::{ACK, DATA, ERROR, OACK, READ, error};
 use super::*;
 use crate::{Sighting, Sightings, What};
 
@@ -120,7 +122,7 @@ impl Link {
 
 /// Sends `content` over the link and returns what the client has, the outcome and the virtual time.
 fn transfer(
-    content: Vec<u8>,
+    content: impl Into<Content>,
     options: &[(&str, &str)],
     loss_percent: u64,
     seed: u64,
@@ -143,7 +145,7 @@ fn transfer(
     let mut client_timer = Duration::from_secs(3);
     let mut out = Outbox::default();
     let (mut sender, mut progress) =
-        Transfer::start(&asked, Arc::new(content), &limits, epoch, &mut out);
+        Transfer::start(&asked, content.into(), &limits, epoch, &mut out);
     loop {
         for message in out.iter() {
             link.send(now, true, message.to_vec());
@@ -196,6 +198,17 @@ fn files_of_every_awkward_size_arrive() {
 }
 
 #[test]
+fn a_file_that_is_cut_short_meanwhile_ends_the_transfer() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), bytes(100_000)).unwrap();
+    let content = Content::open(file.path()).unwrap();
+    file.as_file().set_len(60_000).unwrap();
+    let (taken, outcome, _) = transfer(content, &[("blksize", "1000")], 0, 1);
+    assert_eq!(outcome, Outcome::Unreadable);
+    assert!(bytes(60_000).starts_with(&taken), "{} bytes", taken.len());
+}
+
+#[test]
 fn block_numbers_roll_over() {
     // 70,000 blocks of 8 bytes, and a window that straddles the roll-over.
     for options in [&[("blksize", "8")][..], &[("blksize", "8"), ("windowsize", "7")]] {
@@ -207,10 +220,11 @@ fn block_numbers_roll_over() {
 
 #[test]
 fn a_fifth_of_all_packets_may_be_lost() {
-    for window in ["1", "4", "32"] {
+    for (window, timeout) in [("1", "6"), ("1", "0"), ("4", "1"), ("32", "0")] {
         for (seed, loss) in [(11, 5), (12, 10), (13, 20), (14, 20)] {
             let content = bytes(700_000);
-            let options = [("blksize", "1468"), ("windowsize", window)];
+            // A timeout of zero is nonsense, and counts as none.
+            let options = [("blksize", "1468"), ("windowsize", window), ("timeout", timeout)];
             let (taken, outcome, took) = transfer(content.clone(), &options, loss, seed);
             assert!(taken == content, "window {window}, loss {loss} %: {outcome:?}");
             assert!(took < Duration::from_secs(60), "window {window}, loss {loss} %: {took:?}");
@@ -231,7 +245,7 @@ fn a_repeated_acknowledgement_does_not_double_every_block() {
     let now = Instant::now();
     let mut out = Outbox::default();
     let (mut sender, _) =
-        Transfer::start(&asked, Arc::new(bytes(5000)), &Limits::default(), now, &mut out);
+        Transfer::start(&asked, Content::from(bytes(5000)), &Limits::default(), now, &mut out);
     out.clear();
     for _ in 0..2 {
         let _ = sender.receive(&[0, 4, 0, 1], now, &mut out);
@@ -245,7 +259,7 @@ fn the_agreed_options_are_within_the_limits() {
         [("blksize", "9000"), ("tsize", "0"), ("windowsize", "1000"), ("timeout", "5"), ("x", "y")];
     let asked = Request::decode(&request("file", "octet", &options)).unwrap();
     let mut out = Outbox::default();
-    let content = Arc::new(bytes(5000));
+    let content = Content::from(bytes(5000));
     let _ = Transfer::start(&asked, content, &Limits::default(), Instant::now(), &mut out);
     let agreed: Vec<String> = out
         .iter()
@@ -254,8 +268,8 @@ fn the_agreed_options_are_within_the_limits() {
     assert_eq!(agreed, ["blksize 1468 tsize 5000 timeout 5 windowsize 64 "]);
 }
 
-#[test]
-fn a_folder_gives_its_own_files_and_nothing_else() {
+#[tokio::test]
+async fn a_folder_gives_its_own_files_and_nothing_else() {
     let outer = tempfile::tempdir().unwrap();
     let root = outer.path().join("root");
     std::fs::create_dir_all(root.join("sub")).unwrap();
@@ -267,10 +281,8 @@ fn a_folder_gives_its_own_files_and_nothing_else() {
     let folder = Folder::open(&root).unwrap();
     let client: SocketAddr = "192.0.2.9:1000".parse().unwrap();
     for good in ["sub/file", "/sub/file", "//sub/file", "\\sub\\file", "within", "sub/../within"] {
-        assert_eq!(
-            folder.open(good, client).map_err(|error| format!("{good}: {error}")).unwrap().size(),
-            6
-        );
+        let content = folder.open(good, client).await;
+        assert_eq!(content.unwrap_or_else(|error| panic!("{good}: {error}")).length(), 6);
     }
     for bad in [
         "../secret",
@@ -286,7 +298,7 @@ fn a_folder_gives_its_own_files_and_nothing_else() {
         "a\0b",
         "/proc/self/root/etc/passwd",
     ] {
-        assert!(folder.open(bad, client).is_err(), "{bad}");
+        assert!(folder.open(bad, client).await.is_err(), "{bad}");
     }
 }
 
@@ -307,7 +319,7 @@ proptest! {
         let asked = Request::decode(&request("file", "octet", &options)).unwrap();
         let now = Instant::now();
         let mut out = Outbox::default();
-        let (mut sender, _) = Transfer::start(&asked, Arc::new(bytes(77)), &Limits::default(), now, &mut out);
+        let (mut sender, _) = Transfer::start(&asked, Content::from(bytes(77)), &Limits::default(), now, &mut out);
         for message in messages {
             out.clear();
             let progress = sender.receive(&message, now, &mut out);
@@ -332,11 +344,13 @@ impl Sightings for Seen {
 
 struct Texts;
 
+#[async_trait]
 impl Files for Texts {
-    fn open(&self, name: &str, client: SocketAddr) -> Result<Arc<dyn Content>, OpenError> {
+    async fn open(&self, name: &str, client: SocketAddr) -> Result<Content, OpenError> {
         match name {
-            "text" => Ok(Arc::new(b"one\ntwo\r\n".to_vec())),
-            "who" => Ok(Arc::new(client.ip().to_string().into_bytes())),
+            "text" => Ok(b"one\ntwo\r\n".to_vec().into()),
+            "who" => Ok(client.ip().to_string().into_bytes().into()),
+            "slow" => std::future::pending().await,
             _ => Err(OpenError::NotFound),
         }
     }
@@ -407,4 +421,33 @@ async fn one_client_has_a_bounded_number_of_transfers() {
     }
     assert_eq!(kinds, [DATA, DATA, DATA, ERROR]);
     running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_slow_to_open_holds_up_only_its_own_client() {
+    let seen = Arc::new(Seen::default());
+    let services = Services {
+        files: Arc::new(Texts),
+        sightings: seen.clone(),
+        clock: || Timestamp::from_secs(5),
+    };
+    let mut settings = Settings::new("127.0.0.1:0".parse().unwrap());
+    settings.most_per_client = 2;
+    let server = Server::bind(settings, services).unwrap();
+    let address = server.local_address().unwrap();
+    let running = tokio::spawn(server.run());
+    let waiting = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    waiting.send_to(&request("slow", "octet", &[]), address).await.unwrap();
+    // Asked twice is still one transfer.
+    waiting.send_to(&request("slow", "octet", &[]), address).await.unwrap();
+    let quick = exchange(address, &request("who", "octet", &[])).await;
+    assert_eq!(quick[1], DATA as u8);
+    // In the end the client is told, and its place is free again.
+    let mut buffer = [0; 600];
+    let (length, _) = waiting.recv_from(&mut buffer).await.unwrap();
+    let expected = error(ErrorCode::Undefined, "this file cannot be had now; try again");
+    assert_eq!(buffer[..length], expected);
+    running.abort();
+    let slow = What::Tftp { file: "slow".into(), outcome: Outcome::Unreadable };
+    assert_eq!(seen.0.lock().unwrap().iter().filter(|it| it.what == slow).count(), 1);
 }

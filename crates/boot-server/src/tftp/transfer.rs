@@ -4,10 +4,11 @@
 //! No sockets: messages and the time go in, messages come out. Blocks are counted in 64 bits, and only
 //! their lower sixteen are on the wire, so files of any size work with clients whose numbers roll over.
 
-use std::sync::Arc;
+use std::io;
 use std::time::{Duration, Instant};
 
-use super::files::Content;
+use boot_media::Content;
+
 use super::packet::{DATA, ErrorCode, FromClient, OACK, Request, error};
 
 /// What a server allows.
@@ -56,7 +57,7 @@ pub enum Outcome {
     Ended,
     /// The client was silent for too long.
     Silent,
-    /// The file could not be read to its end.
+    /// Opening the file or reading it failed or took too long.
     Unreadable,
     /// There is no such file.
     NotFound,
@@ -70,7 +71,7 @@ pub enum Outcome {
 
 /// A transfer.
 pub struct Transfer {
-    content: Arc<dyn Content>,
+    content: ReadAhead,
     size: u64,
     block_size: u64,
     window: u64,
@@ -90,9 +91,24 @@ pub struct Transfer {
     went_back: Option<Instant>,
 }
 
+/// A content that is read in larger pieces than a block: a call to the system for each block would be
+/// a third of all calls.
+struct ReadAhead {
+    content: Content,
+    /// What was read last, and where it is in the content.
+    piece: Vec<u8>,
+    start: u64,
+}
+
+/// The size of a piece. Thousands of transfers at once must fit into memory.
+const PIECE: usize = 16 * 1024;
+
 /// When to send again: four times what an answer has taken, doubled for every silence.
+///
+/// A client that asks for a time gets that as the longest. It is not waited for from the first loss
+/// on: curl asks for six seconds, and one block in ten lost would make a kernel take an hour.
 struct Timer {
-    fixed: Option<Duration>,
+    longest: Duration,
     wait: Duration,
     smoothed: Option<Duration>,
     /// When the window that is waited for was sent, unless it was sent twice and an answer says nothing.
@@ -103,18 +119,19 @@ struct Timer {
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const SHORTEST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const LONGEST_ASKED_WAIT: Duration = Duration::from_secs(10);
 
 impl Transfer {
     /// Begins to send `content`; the first messages are put into `out`.
     pub fn start(
         request: &Request,
-        content: Arc<dyn Content>,
+        content: Content,
         limits: &Limits,
         now: Instant,
         out: &mut Outbox,
     ) -> (Self, Progress) {
         let asked = &request.options;
-        let size = content.size();
+        let size = content.length();
         let block_size = asked.block_size.map_or(512, |asked| asked.min(limits.block_size));
         let window = asked.window.map_or(1, |asked| asked.min(limits.window).max(1));
         let mut options = Vec::new();
@@ -135,7 +152,7 @@ impl Transfer {
         }
         let block_size = u64::from(block_size);
         let mut transfer = Self {
-            content,
+            content: ReadAhead { content, piece: Vec::new(), start: 0 },
             size,
             block_size,
             window: u64::from(window),
@@ -233,10 +250,32 @@ impl Transfer {
         Progress::Until(self.timer.start(now))
     }
 
-    fn put_block(&self, block: u64, out: &mut Outbox) -> std::io::Result<()> {
+    fn put_block(&mut self, block: u64, out: &mut Outbox) -> io::Result<()> {
         let offset = (block - 1) * self.block_size;
         let length = self.block_size.min(self.size - offset) as usize;
-        out.push_data(block as u16, length, |buffer| self.content.read_at(offset, buffer))
+        out.push_data(block as u16, self.content.read(offset, length)?);
+        Ok(())
+    }
+}
+
+impl ReadAhead {
+    /// So many bytes from there on.
+    fn read(&mut self, offset: u64, length: usize) -> io::Result<&[u8]> {
+        let is_here = |skip: u64, piece: &[u8]| skip + length as u64 <= piece.len() as u64;
+        let skip = offset.checked_sub(self.start).filter(|skip| is_here(*skip, &self.piece));
+        let skip = match skip {
+            Some(skip) => skip as usize,
+            None => {
+                self.piece.resize(PIECE.max(length), 0);
+                self.start = offset;
+                let filled = self.content.read_at(offset, &mut self.piece);
+                // What could not be read is not there for the next try either.
+                self.piece.truncate(*filled.as_ref().unwrap_or(&0));
+                filled?;
+                0
+            }
+        };
+        self.piece.get(skip..skip + length).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 }
 
@@ -251,8 +290,10 @@ impl std::fmt::Debug for Transfer {
 }
 
 impl Timer {
-    fn new(fixed: Option<Duration>, now: Instant) -> Self {
-        Self { fixed, wait: fixed.unwrap_or(FIRST_WAIT), smoothed: None, sent: None, deadline: now }
+    fn new(asked: Option<Duration>, now: Instant) -> Self {
+        let longest = asked.map_or(LONGEST_WAIT, |asked| asked.min(LONGEST_ASKED_WAIT));
+        let wait = FIRST_WAIT.min(longest);
+        Self { longest, wait, smoothed: None, sent: None, deadline: now }
     }
 
     fn start(&mut self, now: Instant) -> Instant {
@@ -266,13 +307,12 @@ impl Timer {
             let took = now.duration_since(sent);
             self.smoothed = Some(self.smoothed.map_or(took, |known| (known * 7 + took) / 8));
         }
-        let adapted = self.smoothed.map(|took| (took * 4).clamp(SHORTEST_WAIT, LONGEST_WAIT));
-        self.wait = self.fixed.or(adapted).unwrap_or(FIRST_WAIT);
+        let adapted = self.smoothed.map(|took| (took * 4).clamp(SHORTEST_WAIT, self.longest));
+        self.wait = adapted.unwrap_or(FIRST_WAIT.min(self.longest));
     }
 
     fn double(&mut self) {
-        self.wait =
-            if self.fixed.is_some() { self.wait } else { (self.wait * 2).min(LONGEST_WAIT) };
+        self.wait = (self.wait * 2).min(self.longest);
     }
 }
 
@@ -281,6 +321,12 @@ impl Outbox {
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
     }
 
     /// Forgets the messages and keeps the room.
@@ -294,22 +340,9 @@ impl Outbox {
         self.ends.push(self.bytes.len());
     }
 
-    fn push_data(
-        &mut self,
-        block: u16,
-        length: usize,
-        read: impl FnOnce(&mut [u8]) -> std::io::Result<()>,
-    ) -> std::io::Result<()> {
-        let start = self.bytes.len();
+    fn push_data(&mut self, block: u16, data: &[u8]) {
         self.bytes.extend(DATA.to_be_bytes());
         self.bytes.extend(block.to_be_bytes());
-        let data = self.bytes.len();
-        self.bytes.resize(data + length, 0);
-        let outcome = read(&mut self.bytes[data..]);
-        match outcome {
-            Ok(()) => self.ends.push(self.bytes.len()),
-            Err(_) => self.bytes.truncate(start),
-        }
-        outcome
+        self.push(data);
     }
 }

@@ -6,9 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
+use boot_media::Content;
 use boot_server::Mode;
 use boot_server::dhcp4::{MessageType, Packet, Subnet, code};
-use boot_server::tftp::{Content, Files, OpenError, Server, Services, Settings};
+use boot_server::tftp::{Files, OpenError, Server, Services, Settings};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::dhcp::{lab, pxe_discover, serve};
@@ -72,10 +74,11 @@ fn every_machine_of_a_row_of_racks_gets_its_own_address() {
     assert_eq!((leased.len(), addresses.len()), (usize::from(MACHINES), usize::from(MACHINES)));
 }
 
-struct OneFile(Arc<Vec<u8>>);
+struct OneFile(Content);
 
+#[async_trait]
 impl Files for OneFile {
-    fn open(&self, _name: &str, _client: SocketAddr) -> Result<Arc<dyn Content>, OpenError> {
+    async fn open(&self, _name: &str, _client: SocketAddr) -> Result<Content, OpenError> {
         Ok(self.0.clone())
     }
 }
@@ -124,7 +127,7 @@ fn two_thousand_transfers_at_once_all_end() {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let lab = Lab::new(&["server"]);
     let services = Services {
-        files: Arc::new(OneFile(Arc::new(vec![7; SIZE]))),
+        files: Arc::new(OneFile(vec![7; SIZE].into())),
         sightings: Arc::new(Seen::default()),
         clock: wall_clock,
     };

@@ -214,12 +214,17 @@ impl Seen {
 
     /// Waits until there is one; the client is often done before the server has heard of it.
     pub(crate) fn wait_for(&self, what: &What) {
+        self.wait_until(&format!("{what:?}"), |seen| seen == what);
+    }
+
+    /// Waits until there is one that `is_it` says it is.
+    pub(crate) fn wait_until(&self, wanted: &str, is_it: impl Fn(&What) -> bool) {
         let sightings = self.sightings.lock().unwrap();
         let is_missing =
-            |seen: &mut Vec<Sighting>| !seen.iter().any(|sighting| sighting.what == *what);
+            |seen: &mut Vec<Sighting>| !seen.iter().any(|sighting| is_it(&sighting.what));
         let (seen, waited) =
             self.more.wait_timeout_while(sightings, Duration::from_secs(10), is_missing).unwrap();
-        assert!(!waited.timed_out(), "{what:?} is not in {seen:?}");
+        assert!(!waited.timed_out(), "{wanted} is not in {seen:?}");
     }
 }
 

@@ -11,10 +11,17 @@ use super::lab::{Lab, Seen, Serving, ready, wall_clock};
 /// 40,000 blocks and a bit at the ordinary block size.
 const SIZE: usize = 20_480_123;
 
-fn serve(lab: &Lab, seen: &Arc<Seen>) -> Serving {
+/// Serves a folder with `kernel` of that size, next to a secret.
+pub(crate) fn serve(
+    lab: &Lab,
+    address: &str,
+    interface: &str,
+    size: usize,
+    seen: &Arc<Seen>,
+) -> Serving {
     let root = lab.folder.path().join("root");
     std::fs::create_dir(&root).unwrap();
-    let bytes: Vec<u8> = (0..SIZE).map(|at| (at * 31 + at / 251) as u8).collect();
+    let bytes: Vec<u8> = (0..size).map(|at| (at * 31 + at / 251) as u8).collect();
     std::fs::write(root.join("kernel"), bytes).unwrap();
     std::fs::write(lab.folder.path().join("secret"), "secret").unwrap();
     let services = Services {
@@ -22,11 +29,9 @@ fn serve(lab: &Lab, seen: &Arc<Seen>) -> Serving {
         sightings: seen.clone(),
         clock: wall_clock,
     };
-    lab.serve("server", move || {
-        let mut settings = Settings::new("127.0.0.1:69".parse().unwrap());
-        settings.interface = Some("lo".into());
-        Server::bind(settings, services).unwrap().run()
-    })
+    let mut settings = Settings::new(address.parse().unwrap());
+    settings.interface = Some(interface.into());
+    lab.serve("server", move || Server::bind(settings, services).unwrap().run())
 }
 
 fn check(program: &str, arguments: &[&str]) {
@@ -35,7 +40,7 @@ fn check(program: &str, arguments: &[&str]) {
     }
     let lab = Lab::new(&["server"]);
     let seen = Arc::new(Seen::default());
-    let _serving = serve(&lab, &seen);
+    let _serving = serve(&lab, "127.0.0.1:69", "lo", SIZE, &seen);
     let (_, said) = lab.run("server", &[&[program], arguments].concat());
     let fetched = std::fs::read(lab.folder.path().join("fetched")).unwrap_or_default();
     let original = std::fs::read(lab.folder.path().join("root/kernel")).unwrap();
@@ -95,7 +100,7 @@ fn curl_fetches_a_file_and_cannot_leave_the_folder() {
     }
     let lab = Lab::new(&["server"]);
     let seen = Arc::new(Seen::default());
-    let _serving = serve(&lab, &seen);
+    let _serving = serve(&lab, "127.0.0.1:69", "lo", SIZE, &seen);
     for name in ["../secret", "%2e%2e/secret", "/../secret", "kernel/../../secret"] {
         let url = format!("tftp://127.0.0.1/{name}");
         let (succeeded, said) = lab.run("server", &["curl", "--path-as-is", "-sS", &url]);

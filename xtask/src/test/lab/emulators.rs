@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::filled_in;
 use super::folder::Folder;
+use super::hardware::Machine;
 use super::machines::{MACHINES, Machines};
 use crate::test::process::{Process, free_port, tied_to_us};
 
@@ -57,6 +58,7 @@ pub(super) fn start(
         place.virtualbmc("virtualbmc")?,
         // It answers one request at a time, so who disturbs it has one for himself.
         place.virtualbmc("virtualbmc-mistakes")?,
+        place.virtualbmc("boot-bios")?,
         place.ipmi_sim("ipmi-sim")?,
     ];
     for (bmc, port, protocol) in &mut started {
@@ -97,7 +99,7 @@ impl Place<'_> {
     ) -> Result<Started> {
         let port = free_port()?;
         let state = self.folder.make_inside(&format!("{name}-state"))?;
-        let machines: Vec<&str> = MACHINES.iter().map(|machine| machine.uuid).collect();
+        let machines: Vec<String> = MACHINES.iter().map(Machine::uuid).collect();
         let only = MACHINES.iter().find(|machine| machine.name == name);
         let (certificate, key) = https
             .map(|(certificate, key)| (certificate.to_string_lossy(), key.to_string_lossy()))
@@ -112,7 +114,7 @@ impl Place<'_> {
                 ("state", &state.to_string_lossy()),
                 ("uri", self.machines.uri()),
                 ("machines", &machines.join(" ")),
-                ("only", only.map_or("", |machine| machine.uuid)),
+                ("only", &only.map(Machine::uuid).unwrap_or_default()),
             ],
         );
         let settings = self.folder.write(&format!("{name}.conf"), &settings)?;

@@ -6,20 +6,20 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::filled_in;
+use super::bridges::Bridge;
 use super::folder::Folder;
+use super::hardware::{Firmware, Machine};
 use crate::test::process::{Process, free_port, give_away, unprivileged};
 
-const DOMAIN: &str = include_str!("../../../lab/domain.xml");
-const SERIAL: &str = "<serial type='tcp'><source mode='bind' host='127.0.0.1' service='@port@'/>\
-                      <target port='0'/></serial>";
 /// No confinement, no helper daemons: there is neither AppArmor nor systemd to ask.
 const QEMU_SETTINGS: &str =
     "security_driver = \"none\"\nstdio_handler = \"file\"\nnamespaces = [ ]\n";
+const TAP_DEVICE: &str = "mkdir -p /dev/net && mount -t tmpfs tmpfs /dev/net && \
+                          mknod -m 666 /dev/net/tun c 10 200 && exec \"$0\" \"$@\"";
 /// Grows as it is written to, and nothing is.
 const DISK_BYTES: u64 = 4 << 30;
 
@@ -30,48 +30,20 @@ const XDG_FOLDERS: &[(&str, &str)] = &[
     ("XDG_DATA_HOME", "data"),
 ];
 
-/// One machine. Tests run side by side, so each has a machine of its own.
-pub(super) struct Machine {
-    pub(super) name: &'static str,
-    pub(super) uuid: &'static str,
-    pub(super) mac: &'static str,
-}
-
 /// All of them, named for the tests that use them.
 pub(super) const MACHINES: &[Machine] = &[
-    Machine {
-        name: "redfish-power",
-        uuid: "6c61620a-0000-4000-8000-000000000001",
-        mac: "52:54:00:1a:b0:01",
-    },
-    Machine {
-        name: "redfish-settings",
-        uuid: "6c61620a-0000-4000-8000-000000000002",
-        mac: "52:54:00:1a:b0:02",
-    },
-    Machine {
-        name: "redfish-https",
-        uuid: "6c61620a-0000-4000-8000-000000000003",
-        mac: "52:54:00:1a:b0:03",
-    },
-    Machine {
-        name: "virtualbmc",
-        uuid: "6c61620a-0000-4000-8000-000000000004",
-        mac: "52:54:00:1a:b0:04",
-    },
-    Machine {
-        name: "virtualbmc-mistakes",
-        uuid: "6c61620a-0000-4000-8000-000000000006",
-        mac: "52:54:00:1a:b0:06",
-    },
-    Machine {
-        name: IPMI_SIM,
-        uuid: "6c61620a-0000-4000-8000-000000000005",
-        mac: "52:54:00:1a:b0:05",
-    },
+    Machine::idle("redfish-power", 1),
+    Machine::idle("redfish-settings", 2),
+    Machine::idle("redfish-https", 3),
+    Machine::idle("virtualbmc", 4),
+    Machine::idle_with_console("ipmi-sim", 5),
+    Machine::idle("virtualbmc-mistakes", 6),
+    Machine::booting("boot-bios", 16, Firmware::Bios, Bridge::new(0), 512),
+    Machine::booting("boot-uefi", 17, Firmware::Uefi, Bridge::new(1), 512),
+    Machine::booting("boot-http", 18, Firmware::UefiHttp, Bridge::new(2), 1024),
+    Machine::booting("boot-media", 19, Firmware::Uefi, Bridge::new(3), 1024),
+    Machine::booting("boot-pxelinux", 20, Firmware::BiosToPxelinux, Bridge::new(4), 512),
 ];
-/// The one with a serial console.
-const IPMI_SIM: &str = "ipmi-sim";
 
 /// libvirtd with the machines defined and off.
 pub(super) struct Machines {
@@ -82,7 +54,8 @@ pub(super) struct Machines {
 
 impl Machines {
     pub(super) fn start(folder: &Folder) -> Result<Self> {
-        let mut command = unprivileged(Path::new("/usr/sbin/libvirtd"), "TERM", folder.path());
+        let libvirtd = unprivileged(Path::new("/usr/sbin/libvirtd"), "TERM", folder.path());
+        let mut command = with_tap_device(&libvirtd, folder.path());
         command.env("HOME", folder.path());
         for (variable, name) in XDG_FOLDERS {
             command.env(variable, folder.make_inside(name)?);
@@ -121,25 +94,33 @@ fn definitions(folder: &Folder, serial_port: u16) -> Result<String> {
             .and_then(|file| file.set_len(DISK_BYTES))
             .with_context(|| format!("cannot make {}", disk.display()))?;
         give_away(&disk)?;
-        let serial = match machine.name {
-            IPMI_SIM => filled_in(SERIAL, &[("port", &serial_port.to_string())]),
-            _ => String::new(),
-        };
-        let definition = filled_in(
-            DOMAIN,
-            &[
-                ("name", machine.name),
-                ("uuid", machine.uuid),
-                ("mac", machine.mac),
-                ("folder", &pool.to_string_lossy()),
-                ("serial", &serial),
-            ],
-        );
+        if let Some(console) = machine.console() {
+            folder.write(&console, "")?;
+        }
+        if let Some((file, script)) = machine.script() {
+            folder.write(&file, script)?;
+        }
+        let definition = machine.definition(folder.path(), serial_port);
         let file = folder.write(&format!("{}.xml", machine.name), &definition)?;
         commands.push_str(&format!("; define '{}'", file.display()));
     }
     commands.push_str("; pool-refresh default");
     Ok(commands)
+}
+
+/// libvirtd opens the machines' ends of the bridges, and `/dev/net/tun` is root's on some systems.
+/// In a mount namespace of its own it sees another, which everybody may open; what can be opened
+/// there is still only what was given to its user.
+fn with_tap_device(libvirtd: &Command, folder: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", TAP_DEVICE])
+        .arg(libvirtd.get_program())
+        .args(libvirtd.get_args())
+        .stdin(Stdio::null())
+        .current_dir(folder)
+        .env("TMPDIR", folder);
+    command
 }
 
 fn virsh(uri: &str, commands: &str) -> Result<()> {

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `Range` and the conditions on entity tags (RFC 9110 §13 and §14).
+
+use std::ops::Range;
+
+/// The bytes a client asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AskedRange {
+    /// From one byte to another, both included, or to the end.
+    From {
+        /// The first byte.
+        first: u64,
+        /// The last byte.
+        last: Option<u64>,
+    },
+    /// So many bytes at the end.
+    Last(u64),
+}
+
+impl AskedRange {
+    /// Reads the header's value. Several ranges, other units and what is not well written are `None`:
+    /// the header is then passed over and the whole is sent, as RFC 9110 allows.
+    #[must_use]
+    pub fn parse(value: &str) -> Option<Self> {
+        let (unit, range) = value.split_once('=')?;
+        if !unit.trim().eq_ignore_ascii_case("bytes") {
+            return None;
+        }
+        let (first, last) = range.trim().split_once('-')?;
+        match (first.trim_end(), last.trim_start()) {
+            ("", last) => Some(Self::Last(number(last)?)),
+            (first, "") => Some(Self::From { first: number(first)?, last: None }),
+            (first, last) => {
+                let (first, last) = (number(first)?, number(last)?);
+                (first <= last).then_some(Self::From { first, last: Some(last) })
+            }
+        }
+    }
+
+    /// Which bytes of `length` those are; `None` if there are none of them.
+    #[must_use]
+    pub fn within(self, length: u64) -> Option<Range<u64>> {
+        let range = match self {
+            Self::From { first, last } => {
+                let end = last.map_or(length, |last| last.saturating_add(1).min(length));
+                first..end
+            }
+            Self::Last(count) => length.saturating_sub(count)..length,
+        };
+        (!range.is_empty()).then_some(range)
+    }
+}
+
+/// Whether an `If-None-Match` names the tag (which is written without its quotes), or `*`.
+pub(super) fn none_match_names(value: &str, etag: Option<&str>) -> bool {
+    let value = value.trim();
+    if value == "*" {
+        return true;
+    }
+    let Some(etag) = etag else { return false };
+    value.split(',').any(|named| {
+        let named = named.trim();
+        unquoted(named.strip_prefix("W/").unwrap_or(named)) == Some(etag)
+    })
+}
+
+/// Whether an `If-Range` is about what is there now. A date never is: no page has one.
+pub(super) fn range_is_current(value: &str, etag: Option<&str>) -> bool {
+    etag.is_some() && unquoted(value.trim()) == etag
+}
+
+fn unquoted(tag: &str) -> Option<&str> {
+    tag.strip_prefix('"')?.strip_suffix('"')
+}
+
+/// Digits alone; `u64::from_str` would take a sign. More than fits means "to the end".
+fn number(digits: &str) -> Option<u64> {
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some(digits.parse().unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges() {
+        for (value, length, expected) in [
+            ("bytes=0-0", 10, Some(Some(0..1))),
+            ("bytes=0-", 10, Some(Some(0..10))),
+            ("bytes=2-4", 10, Some(Some(2..5))),
+            ("bytes=9-9", 10, Some(Some(9..10))),
+            ("bytes=5-99", 10, Some(Some(5..10))),
+            ("Bytes = 5 - 6", 10, Some(Some(5..7))),
+            ("bytes=-3", 10, Some(Some(7..10))),
+            ("bytes=-99", 10, Some(Some(0..10))),
+            ("bytes=0-18446744073709551615", 10, Some(Some(0..10))),
+            ("bytes=0-99999999999999999999999999", 10, Some(Some(0..10))),
+            ("bytes=99999999999999999999999999-", 10, Some(None)),
+            ("bytes=10-", 10, Some(None)),
+            ("bytes=10-12", 10, Some(None)),
+            ("bytes=-0", 10, Some(None)),
+            ("bytes=0-", 0, Some(None)),
+            ("bytes=-1", 0, Some(None)),
+            ("bytes=4-2", 10, None),
+            ("bytes=0-1,4-5", 10, None),
+            ("bytes=-", 10, None),
+            ("bytes=", 10, None),
+            ("bytes", 10, None),
+            ("bytes=a-b", 10, None),
+            ("bytes=+1-2", 10, None),
+            ("bytes=--2", 10, None),
+            ("lines=1-2", 10, None),
+            ("", 10, None),
+        ] {
+            let range = AskedRange::parse(value).map(|asked| asked.within(length));
+            assert_eq!(range, expected, "{value} of {length}");
+        }
+    }
+
+    #[test]
+    fn conditions() {
+        for (value, none_match, is_current) in [
+            ("\"abc\"", true, true),
+            ("W/\"abc\"", true, false),
+            ("\"x\", \"abc\"", true, false),
+            ("\"x\",W/\"abc\" , \"y\"", true, false),
+            ("*", true, false),
+            ("\"ab\"", false, false),
+            ("abc", false, false),
+            ("\"", false, false),
+            ("", false, false),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", false, false),
+        ] {
+            assert_eq!(none_match_names(value, Some("abc")), none_match, "{value}");
+            assert_eq!(range_is_current(value, Some("abc")), is_current, "{value}");
+            assert!(!range_is_current(value, None), "{value}");
+            assert_eq!(none_match_names(value, None), value == "*", "{value}");
+        }
+    }
+}
