@@ -25,6 +25,11 @@ pub enum Actor {
         /// The request that did it.
         request_id: String,
     },
+    /// The machine itself, booting.
+    Machine {
+        /// Its card or its address.
+        address: String,
+    },
     /// A conductor process.
     Conductor {
         /// Its name.
@@ -120,6 +125,16 @@ pub enum Happening {
         by: String,
         /// What.
         text: String,
+    },
+    /// The machine was seen on the network, booting.
+    Seen {
+        /// By which service: `dhcp`, `tftp`, `http`.
+        by: String,
+        /// What it asked for and was given.
+        text: String,
+        /// How many times in a row.
+        #[serde(default = "once", skip_serializing_if = "is_once")]
+        times: u32,
     },
     /// The agent called.
     Heard {

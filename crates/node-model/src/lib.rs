@@ -5,6 +5,7 @@
 //! out, so every other crate can depend on this one and this one depends on none of them.
 
 mod allocation;
+mod boot;
 mod chassis;
 mod conductor;
 mod hardware;
@@ -26,6 +27,10 @@ mod volume;
 mod work;
 
 pub use allocation::{Allocation, AllocationState};
+pub use boot::{
+    BOOT_WAY, BOOT_WAYS_TRIED, BootCard, BootExperience, BootImage, BootPlan, BootPurpose,
+    BootSystem, BootWay, StrangerSeen,
+};
 pub use chassis::Chassis;
 pub use conductor::ConductorInfo;
 pub use hardware::{BiosSetting, FirmwareComponent, HistoryEntry, Inventory, Severity};

@@ -8,6 +8,7 @@
 //!
 //! Nothing here knows what a provision state means or what a request is.
 
+mod boot;
 mod engine;
 mod error;
 mod journal;

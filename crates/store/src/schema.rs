@@ -14,8 +14,10 @@ pub(crate) struct Migration {
 }
 
 /// Every migration, oldest first.
-pub(crate) const MIGRATIONS: &[Migration] =
-    &[Migration { number: 1, name: "the first tables", statements: FIRST_TABLES }];
+pub(crate) const MIGRATIONS: &[Migration] = &[
+    Migration { number: 1, name: "the first tables", statements: FIRST_TABLES },
+    Migration { number: 2, name: "what machines boot", statements: BOOT_TABLES },
+];
 
 const FIRST_TABLES: &[&str] = &[
     "CREATE TABLE vault (key_id {key} NOT NULL) {table}",
@@ -152,4 +154,22 @@ const FIRST_TABLES: &[&str] = &[
         seq {seq}, recorded_at {int} NOT NULL, node_uuid {uuid} NOT NULL, actor {json} NOT NULL,
         what {json} NOT NULL) {table}",
     "CREATE INDEX journal_node_uuid ON journal (node_uuid, seq)",
+];
+
+const BOOT_TABLES: &[&str] = &[
+    "CREATE TABLE boot_plans (
+        id {id}, node_uuid {uuid} NOT NULL REFERENCES nodes (uuid) ON DELETE CASCADE,
+        key_digest {key} NOT NULL, made_at {int} NOT NULL, expires_at {int}, sealed {blob}) {table}",
+    "CREATE UNIQUE INDEX boot_plans_node_uuid_unique ON boot_plans (node_uuid)",
+    "CREATE UNIQUE INDEX boot_plans_key_digest_unique ON boot_plans (key_digest)",
+    "CREATE TABLE strangers (
+        id {id}, address {key} NOT NULL, first_seen_at {int} NOT NULL, last_seen_at {int} NOT NULL,
+        times {int} NOT NULL, ip_address {key}, interface {key} NOT NULL, architecture {key},
+        last_words {text}) {table}",
+    "CREATE UNIQUE INDEX strangers_address_unique ON strangers (address)",
+    "CREATE INDEX strangers_last_seen_at ON strangers (last_seen_at)",
+    "CREATE TABLE boot_experience (
+        id {id}, model {key} NOT NULL, way {key} NOT NULL, worked {int} NOT NULL,
+        failed {int} NOT NULL, tried_at {int} NOT NULL) {table}",
+    "CREATE UNIQUE INDEX boot_experience_way_unique ON boot_experience (model, way)",
 ];

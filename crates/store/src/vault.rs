@@ -211,6 +211,7 @@ fn holds_secrets(session: &mut dyn Session) -> Result<bool, Error> {
     for sql in [
         "SELECT id FROM nodes WHERE sealed IS NOT NULL LIMIT 1",
         "SELECT id FROM volume_targets WHERE sealed IS NOT NULL LIMIT 1",
+        "SELECT id FROM boot_plans LIMIT 1",
         "SELECT id FROM inspection_rules WHERE is_sensitive = 1 LIMIT 1",
     ] {
         session.query(sql, &[], &mut |_| {

@@ -21,6 +21,7 @@ use crate::credentials::Credentials;
 use crate::decompress::DecompressError;
 use crate::fetch::{Download, Downloaded, FetchError, Stopped, Version};
 use crate::format::{Format, FormatError};
+use crate::hex;
 use crate::oci::{self, OciError};
 use crate::qcow2::Qcow2Error;
 use crate::signature::{self, Policy, SignatureError};
@@ -157,7 +158,11 @@ impl Inner {
         match (fetched, have) {
             (Fetched::Whole(made, version), _) => {
                 verify_checksums(&resolved.checksums, &made.taken)?;
-                self.convert_fetched(request, key, made, version).await
+                let entry = self.convert_fetched(request, key, made, version).await?;
+                if !certain && request.wanted == Wanted::AsIs {
+                    self.keep_under_checksum(request, &entry).await?;
+                }
+                Ok(entry)
             }
             (Fetched::NotChanged, Some((entry, _))) => Ok(entry),
             (Fetched::NotChanged, None) => unreachable!("nothing was there to have changed"),
@@ -185,6 +190,16 @@ impl Inner {
             shelf.keep(key, made.temporary, made.taken, format, version).map_err(Problem::Folder)
         })
         .await
+    }
+
+    /// Keeps in mind which bytes these were: whoever asks for the same source and names them is
+    /// answered at once, whatever its server has by then.
+    async fn keep_under_checksum(&self, request: &Request, entry: &Entry) -> Result<(), Problem> {
+        let digits = hex::encode(&entry.sha256);
+        let checksum = Checksum::with_algorithm(Algorithm::Sha256, &digits)?;
+        let key = self.record_key(request, Wanted::AsIs, &[checksum]);
+        let (shelf, entry) = (Arc::clone(&self.shelf), entry.clone());
+        blocking(move || shelf.keep_also(key, &entry).map_err(Problem::Folder)).await
     }
 
     /// Makes raw what was let in as it was.

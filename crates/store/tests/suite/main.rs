@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests fail by panicking")]
 
+mod boot;
 mod database;
 mod journal;
 mod kill;
