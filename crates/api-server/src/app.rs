@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use boot_plans::BootServices;
 use conductor::Conductor;
 use node_model::Timestamp;
 use store::{Clock, Store};
@@ -29,6 +30,8 @@ pub struct AppParts {
     pub authenticator: Authenticator,
     /// Where measurements go.
     pub metrics: Metrics,
+    /// What machines boot, unless the boot services are switched off.
+    pub boot: Option<BootServices>,
     /// Routes of other crates (the web page, boot services), added to the API's own.
     pub more_routes: Vec<&'static [Route]>,
 }
@@ -45,6 +48,8 @@ pub struct App {
     pub authenticator: Authenticator,
     /// Where measurements go.
     pub metrics: Metrics,
+    /// What machines boot, unless the boot services are switched off.
+    pub boot: Option<BootServices>,
     clock: Clock,
     stopping: watch::Sender<bool>,
     pub(crate) caretakers: CaretakerCache,
@@ -58,7 +63,7 @@ impl App {
     /// # Errors
     /// When two routes want the same path and method.
     pub fn new(parts: AppParts) -> Result<Arc<Self>, RouteTableError> {
-        let AppParts { config, store, conductor, clock, authenticator, metrics, more_routes } =
+        let AppParts { config, store, conductor, clock, authenticator, metrics, boot, more_routes } =
             parts;
         let tables = routes::TABLES.iter().copied().chain(more_routes);
         let router = Router::build(tables.flatten())?;
@@ -71,6 +76,7 @@ impl App {
             conductor,
             authenticator,
             metrics,
+            boot,
             clock,
             stopping,
             caretakers,

@@ -12,6 +12,7 @@ mod answer;
 mod app;
 mod auth;
 mod belongings;
+mod boot;
 mod call;
 mod chassis;
 mod conductors;

@@ -14,7 +14,7 @@ use crate::path;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::{
-    agent, allocations, chassis, conductors, deploy_templates, driver_vendor, drivers,
+    agent, allocations, boot, chassis, conductors, deploy_templates, driver_vendor, drivers,
     event_stream, ferrite, health, inspection, inspection_rules, nodes, openapi, portgroups, ports,
     root, runbooks, volume_connectors, volume_targets, volumes,
 };
@@ -57,6 +57,7 @@ pub(crate) const TABLES: &[&[Route]] = &[
     nodes::vifs::ROUTES,
     nodes::vmedia::ROUTES,
     agent::ROUTES,
+    boot::ROUTES,
     inspection::ROUTES,
     ferrite::ROUTES,
     event_stream::ROUTES,

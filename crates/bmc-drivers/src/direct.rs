@@ -88,7 +88,10 @@ impl Interface for DirectDeploy {
         step: &Step,
     ) -> Result<Outcome, Error> {
         if flow != StepFlow::Deploy || step.step != DEPLOY_STEP {
-            return Err(self.in_band(&format!("carry out the {flow} step '{}'", step.step)));
+            return Err(needs_commands(
+                self,
+                &format!("carry out the {flow} step '{}'", step.step),
+            ));
         }
         if target.agent_was_awaited() || agent_runs(target) {
             return Ok(Outcome::Done(NodeChanges::none()));
@@ -104,7 +107,8 @@ impl Deploy for DirectDeploy {
         if agent_runs(target) {
             return Ok(NodeChanges::none());
         }
-        let changes = boot_ramdisk_next(target, NetworkUse::Provisioning).await?;
+        let changes =
+            boot_ramdisk_next(target, RamdiskMode::Deploy, NetworkUse::Provisioning).await?;
         Ok(changes.and(target.driver.storage().attach_volumes(target).await?))
     }
 
@@ -125,18 +129,17 @@ impl Deploy for DirectDeploy {
     }
 
     async fn prepare_cleaning(&self, _target: &Target<'_>) -> Result<Outcome, Error> {
-        Err(self.in_band("clean the machine"))
+        Err(needs_commands(self, "clean the machine"))
     }
 
     async fn prepare_service(&self, _target: &Target<'_>) -> Result<Outcome, Error> {
-        Err(self.in_band("service the machine"))
+        Err(needs_commands(self, "service the machine"))
     }
 }
 
-impl DirectDeploy {
-    fn in_band(&self, what: &str) -> Error {
-        self.cannot(&format!("{what}, because this version does not command the ramdisk agent yet"))
-    }
+/// The error for what needs the agent to be commanded.
+pub(crate) fn needs_commands(deploy: &dyn Interface, what: &str) -> Error {
+    deploy.cannot(&format!("{what}, because this version does not command the ramdisk agent yet"))
 }
 
 /// Inspects by booting the agent, which sends what it finds.
@@ -167,11 +170,9 @@ impl Inspect for AgentInspect {
         if agent_runs(target) {
             return Ok(Inspection::WaitForAgent(NodeChanges::none()));
         }
-        let changes = boot_ramdisk_next(target, NetworkUse::Inspection).await?;
-        let power = target.driver.power();
-        let wanted =
-            if target.node.disable_power_off { PowerTarget::Reboot } else { PowerTarget::On };
-        Ok(Inspection::WaitForAgent(changes.and(power.set(target, wanted, None).await?)))
+        let changes =
+            boot_ramdisk_next(target, RamdiskMode::Inspection, NetworkUse::Inspection).await?;
+        Ok(Inspection::WaitForAgent(changes.and(start(target).await?)))
     }
 
     async fn abort(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
@@ -184,20 +185,38 @@ impl Inspect for AgentInspect {
         }
         let changes = power_off(target).await?;
         let boot = target.driver.boot();
-        let changes = changes.and(boot.clean_up_ramdisk(target, RamdiskMode::Deploy).await?);
+        let changes = changes.and(boot.clean_up_ramdisk(target, RamdiskMode::Inspection).await?);
         Ok(changes.and(target.driver.network().leave(target, NetworkUse::Inspection).await?))
     }
 }
 
 /// Switches the machine off and makes its next boot start the agent, on the network for `purpose`.
-async fn boot_ramdisk_next(target: &Target<'_>, purpose: NetworkUse) -> Result<NodeChanges, Error> {
+async fn boot_ramdisk_next(
+    target: &Target<'_>,
+    mode: RamdiskMode,
+    purpose: NetworkUse,
+) -> Result<NodeChanges, Error> {
     let changes = power_off(target).await?;
     let changes = changes.and(target.driver.network().join(target, purpose).await?);
     let boot = target.driver.boot();
-    Ok(changes.and(boot.prepare_ramdisk(target, RamdiskMode::Deploy, &Map::new()).await?))
+    Ok(changes.and(boot.prepare_ramdisk(target, mode).await?))
 }
 
-async fn power_off(target: &Target<'_>) -> Result<NodeChanges, Error> {
+/// Boots the ramdisk of `mode` once more, because nothing was heard of its agent: by another way, if
+/// the boot interface has one.
+pub async fn boot_again(target: &Target<'_>, mode: RamdiskMode) -> Result<NodeChanges, Error> {
+    let changes = power_off(target).await?;
+    let changes = changes.and(target.driver.boot().prepare_again(target, mode).await?);
+    Ok(changes.and(start(target).await?))
+}
+
+/// Switches a machine on that was switched off, or reboots one that must not be.
+pub(crate) async fn start(target: &Target<'_>) -> Result<NodeChanges, Error> {
+    let wanted = if target.node.disable_power_off { PowerTarget::Reboot } else { PowerTarget::On };
+    target.driver.power().set(target, wanted, None).await
+}
+
+pub(crate) async fn power_off(target: &Target<'_>) -> Result<NodeChanges, Error> {
     if target.node.disable_power_off {
         return Ok(NodeChanges::none());
     }

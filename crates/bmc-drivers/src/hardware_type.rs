@@ -64,10 +64,13 @@ const REDFISH: HardwareType = HardwareType {
     name: "redfish",
     supported: &[
         (InterfaceKind::Bios, &["redfish", "no-bios"]),
-        (InterfaceKind::Boot, &["ipxe", "pxe", "redfish-virtual-media"]),
+        (
+            InterfaceKind::Boot,
+            &["ipxe", "pxe", "http-ipxe", "http", "redfish-virtual-media", "automatic"],
+        ),
         // A serial console by IPMI needs the keys of that driver, so it is a choice.
         (InterfaceKind::Console, &["no-console", "ipmitool-socat"]),
-        (InterfaceKind::Deploy, &["direct"]),
+        (InterfaceKind::Deploy, &["direct", "ramdisk"]),
         (InterfaceKind::Firmware, &["redfish", "no-firmware"]),
         (InterfaceKind::Inspect, &["redfish", "agent", "no-inspect"]),
         (InterfaceKind::Management, &["redfish", "noop"]),
@@ -85,9 +88,9 @@ const IPMI: HardwareType = HardwareType {
     name: "ipmi",
     supported: &[
         (InterfaceKind::Bios, &["no-bios"]),
-        (InterfaceKind::Boot, &["ipxe", "pxe"]),
+        (InterfaceKind::Boot, &["ipxe", "pxe", "http-ipxe", "http", "automatic"]),
         (InterfaceKind::Console, &["ipmitool-socat", "no-console"]),
-        (InterfaceKind::Deploy, &["direct"]),
+        (InterfaceKind::Deploy, &["direct", "ramdisk"]),
         (InterfaceKind::Firmware, &["no-firmware"]),
         (InterfaceKind::Inspect, &["agent", "no-inspect"]),
         (InterfaceKind::Management, &["ipmitool", "noop"]),

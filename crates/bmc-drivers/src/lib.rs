@@ -11,6 +11,8 @@
 //! implementations look first and then act, and keep what they must not forget in the changes they
 //! return. Calls may be slow and may fail; callers bound them in time.
 
+mod automatic_boot;
+mod boot_desk;
 mod calls;
 mod changes;
 mod connected;
@@ -26,6 +28,7 @@ mod next_boot;
 mod noop;
 mod pace;
 mod power_plan;
+mod ramdisk;
 mod redfish;
 mod registry;
 mod settings;
@@ -35,8 +38,11 @@ mod turns;
 mod unavailable;
 mod words;
 
+pub use automatic_boot::boot_model;
+pub use boot_desk::{BootDesk, NoBootServices, Published};
 pub use calls::{Call, CallLog};
 pub use changes::NodeChanges;
+pub use direct::boot_again;
 pub use driver::Driver;
 pub use error::Error;
 pub use hardware_type::HardwareType;

@@ -1,38 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Booting over the network: the boot interfaces `ipxe` and `pxe`.
+//! Booting over the network: the boot interfaces `ipxe`, `pxe`, `http-ipxe` and `http`.
 //!
-//! They tell the machine to boot from its network card. What answers it there is, in this version,
-//! the site's own DHCP and TFTP servers: they hand out the ramdisk to machines that ask for one.
-//! Ferrite's own boot server, which gives each machine what its node says, comes later; so do
-//! instances that run from the network rather than from a disk.
+//! Each lays out at the boot services what the machine is to boot, and tells the machine to boot
+//! from its network card. They differ in how the first piece gets there: see [`BootWay`].
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use node_model::InterfaceKind;
-use serde_json::{Map, Value};
+use node_model::{BootPurpose, BootWay, InterfaceKind};
 
+use crate::boot_desk::{BootDesk, OneWay, Published};
 use crate::driver::Shelves;
 use crate::interfaces::{Boot, Interface, Property};
-use crate::next_boot::{FORCE_PERSISTENT, boot_from, boot_from_disk, instance_runs, is_persistent};
+use crate::next_boot::{
+    BOOT_PROPERTIES, boot_from, boot_from_disk, instance_runs, is_persistent, lives_in_memory,
+};
 use crate::{BootDevice, Error, NodeChanges, RamdiskMode, Target};
 
-/// Puts these implementations on their shelves.
-pub(crate) fn add_to(shelves: &mut Shelves) {
-    for boot in [&IPXE, &PXE] {
-        shelves.boot.push((boot.name, Arc::new(boot.clone())));
+/// Puts these implementations on their shelves, and their ways among `ways`.
+pub(crate) fn add_to(
+    shelves: &mut Shelves,
+    ways: &mut Vec<Arc<dyn OneWay>>,
+    desk: &Arc<dyn BootDesk>,
+) {
+    for (name, way, device) in WAYS {
+        let desk = Arc::clone(desk);
+        let boot = Arc::new(NetworkBoot { name, way: *way, device: *device, desk });
+        shelves.boot.push((name, boot.clone()));
+        ways.push(boot);
     }
 }
 
+const WAYS: &[(&str, BootWay, BootDevice)] = &[
+    ("ipxe", BootWay::Ipxe, BootDevice::Pxe),
+    ("pxe", BootWay::Pxe, BootDevice::Pxe),
+    ("http-ipxe", BootWay::HttpIpxe, BootDevice::UefiHttp),
+    ("http", BootWay::Http, BootDevice::UefiHttp),
+];
+
 /// A way of booting over the network.
-#[derive(Clone)]
 struct NetworkBoot {
     name: &'static str,
-    capabilities: &'static [&'static str],
+    way: BootWay,
+    device: BootDevice,
+    desk: Arc<dyn BootDesk>,
 }
-
-const IPXE: NetworkBoot = NetworkBoot { name: "ipxe", capabilities: &["ipxe_boot", "pxe_boot"] };
-const PXE: NetworkBoot = NetworkBoot { name: "pxe", capabilities: &["pxe_boot"] };
 
 #[async_trait]
 impl Interface for NetworkBoot {
@@ -45,34 +57,44 @@ impl Interface for NetworkBoot {
     }
 
     fn properties(&self) -> &[Property] {
-        &[FORCE_PERSISTENT]
+        &BOOT_PROPERTIES
     }
 
     async fn validate(&self, target: &Target<'_>) -> Result<(), Error> {
-        is_persistent(target.driver_info, true).map(drop)
+        is_persistent(target.driver_info, true)?;
+        let purpose = if lives_in_memory(target)? {
+            BootPurpose::Instance
+        } else {
+            BootPurpose::DeployRamdisk
+        };
+        self.desk.check(target, self.way, purpose)
     }
 }
 
 #[async_trait]
 impl Boot for NetworkBoot {
     fn capabilities(&self) -> &'static [&'static str] {
-        self.capabilities
+        match self.way {
+            BootWay::Ipxe | BootWay::HttpIpxe => &["ipxe_boot", "pxe_boot", "ramdisk_boot"],
+            BootWay::Pxe | BootWay::Http | BootWay::VirtualMedia => &["pxe_boot", "ramdisk_boot"],
+        }
     }
 
     async fn prepare_ramdisk(
         &self,
         target: &Target<'_>,
-        _mode: RamdiskMode,
-        _parameters: &Map<String, Value>,
+        mode: RamdiskMode,
     ) -> Result<NodeChanges, Error> {
-        boot_from(target, BootDevice::Pxe, false).await
+        let published = self.desk.publish(target, self.way, mode.purpose()).await?;
+        self.present(target, &published, mode.purpose(), false).await
     }
 
     async fn clean_up_ramdisk(
         &self,
-        _target: &Target<'_>,
+        target: &Target<'_>,
         _mode: RamdiskMode,
     ) -> Result<NodeChanges, Error> {
+        self.desk.withdraw(target).await?;
         Ok(NodeChanges::none())
     }
 
@@ -80,10 +102,42 @@ impl Boot for NetworkBoot {
         if instance_runs(target) {
             return Ok(NodeChanges::none());
         }
+        if lives_in_memory(target)? {
+            let published = self.desk.publish(target, self.way, BootPurpose::Instance).await?;
+            return self.present(target, &published, BootPurpose::Instance, true).await;
+        }
+        self.desk.withdraw(target).await?;
         boot_from_disk(target).await
     }
 
-    async fn clean_up_instance(&self, _target: &Target<'_>) -> Result<NodeChanges, Error> {
+    async fn clean_up_instance(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
+        self.desk.withdraw(target).await?;
         Ok(NodeChanges::none())
+    }
+}
+
+#[async_trait]
+impl OneWay for NetworkBoot {
+    fn way(&self) -> BootWay {
+        self.way
+    }
+
+    /// Makes the machine boot from its card, which finds there what was laid out. A BMC that cannot
+    /// tell HTTP from PXE is told PXE: the firmware then tries both.
+    async fn present(
+        &self,
+        target: &Target<'_>,
+        _published: &Published,
+        _purpose: BootPurpose,
+        always: bool,
+    ) -> Result<NodeChanges, Error> {
+        let offered = target.driver.management().supported_boot_devices();
+        let device = if offered.contains(&self.device) { self.device } else { BootDevice::Pxe };
+        match boot_from(target, device, always).await {
+            Err(error) if device != BootDevice::Pxe && error.is_callers_fault() => {
+                boot_from(target, BootDevice::Pxe, always).await
+            }
+            done => done,
+        }
     }
 }

@@ -8,11 +8,39 @@ use serde_json::{Map, Value};
 use crate::{BootDevice, Error, NodeChanges, Property, Target};
 
 /// The `driver_info` key that says how long a boot device is to be set for.
-pub(crate) const FORCE_PERSISTENT: Property = (
+const FORCE_PERSISTENT: Property = (
     "force_persistent_boot_device",
     "Whether boot devices are set for all boots ('Always'), for the next boot only ('Never') or as \
      each case wants it ('Default'). Optional.",
 );
+
+/// The `driver_info` keys of all boot interfaces.
+pub(crate) const BOOT_PROPERTIES: [Property; 6] = [
+    FORCE_PERSISTENT,
+    (
+        "deploy_kernel",
+        "The URL of the kernel of the ramdisk for deployment, cleaning, service and inspection. \
+         Optional where boot.deploy_kernel is configured.",
+    ),
+    (
+        "deploy_ramdisk",
+        "The URL of the ramdisk for deployment, cleaning, service and inspection. Optional where \
+         boot.deploy_ramdisk is configured.",
+    ),
+    (
+        "rescue_kernel",
+        "The URL of the kernel of the ramdisk for rescue. Optional where boot.rescue_kernel is \
+         configured.",
+    ),
+    (
+        "rescue_ramdisk",
+        "The URL of the ramdisk for rescue. Optional where boot.rescue_ramdisk is configured.",
+    ),
+    (
+        "kernel_append_params",
+        "Parameters for the ramdisk's kernel; %default% stands for the configured ones. Optional.",
+    ),
+];
 
 /// Makes the machine boot from `device`: at its next boot, or at all of them if `persistent` is
 /// true and the operator does not force something else.
@@ -38,6 +66,26 @@ pub(crate) async fn boot_from_disk(target: &Target<'_>) -> Result<NodeChanges, E
 pub(crate) fn instance_runs(target: &Target<'_>) -> bool {
     matches!(target.node.provision_state, ProvisionState::Active | ProvisionState::Adopting)
 }
+
+/// Whether the instance has no disk: it is booted from outside every time.
+pub(crate) fn lives_in_memory(target: &Target<'_>) -> Result<bool, Error> {
+    let given = |key: &str| {
+        let value = target.instance_info.get(key);
+        value.is_some_and(|value| !value.is_null() && value != "")
+    };
+    let from_cd = given(BOOT_ISO);
+    if from_cd && given("image_source") {
+        return Err(Error::invalid(
+            format!("instance_info/{BOOT_ISO}"),
+            "there is an image_source too; an instance is either written to the disk or runs from \
+             an ISO image, so remove one of them",
+        ));
+    }
+    Ok(from_cd || target.driver.deploy().name() == crate::ramdisk::NAME)
+}
+
+/// The `instance_info` key of an instance that runs from a CD.
+const BOOT_ISO: &str = "boot_iso";
 
 /// How long the boot device is set for, if `wanted` is what the case at hand wants.
 pub(crate) fn is_persistent(driver_info: &Map<String, Value>, wanted: bool) -> Result<bool, Error> {

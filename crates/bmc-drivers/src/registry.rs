@@ -11,8 +11,8 @@ use crate::driver::Shelves;
 use crate::fake::FakeBehaviour;
 use crate::turns::Turns;
 use crate::{
-    Driver, DriverSettings, HardwareType, Property, direct, fake, ipmi, network_boot, noop,
-    redfish, unavailable,
+    BootDesk, Driver, DriverSettings, HardwareType, Property, automatic_boot, direct, fake, ipmi,
+    network_boot, noop, ramdisk, redfish, unavailable,
 };
 
 /// The enabled hardware types and implementations. Made once, at start; it never changes.
@@ -142,10 +142,11 @@ pub enum SelectionError {
 }
 
 impl Registry {
-    /// The registry for these settings. Every name in them must exist, and every enabled hardware
-    /// type must have a default for every interface.
-    pub fn new(settings: &DriverSettings) -> Result<Self, ConfigError> {
-        let (mut shelves, redfish) = implementations(settings)?;
+    /// The registry for these settings, with boot interfaces that lay out at `desk` what machines
+    /// boot. Every name in the settings must exist, and every enabled hardware type must have a
+    /// default for every interface.
+    pub fn new(settings: &DriverSettings, desk: Arc<dyn BootDesk>) -> Result<Self, ConfigError> {
+        let (mut shelves, redfish) = implementations(settings, &desk)?;
         for kind in InterfaceKind::ALL {
             let known = shelves.names(*kind);
             let listed = settings.enabled(*kind);
@@ -355,6 +356,7 @@ fn default_of(
 /// Every implementation in this version, and the connections of those that speak Redfish.
 fn implementations(
     settings: &DriverSettings,
+    desk: &Arc<dyn BootDesk>,
 ) -> Result<(Shelves, Arc<redfish::Connections>), ConfigError> {
     let mut shelves = Shelves::default();
     let turns = Arc::new(Turns::new(settings.requests_per_bmc));
@@ -362,8 +364,12 @@ fn implementations(
     noop::add_to(&mut shelves);
     unavailable::add_to(&mut shelves);
     direct::add_to(&mut shelves);
-    network_boot::add_to(&mut shelves);
-    let redfish = redfish::add_to(&mut shelves, &settings.redfish, &turns)?;
+    ramdisk::add_to(&mut shelves);
+    let mut ways = Vec::new();
+    network_boot::add_to(&mut shelves, &mut ways, desk);
+    let redfish = redfish::add_to(&mut shelves, &mut ways, &settings.redfish, &turns, desk)?;
+    ways.retain(|way| settings.enabled_boot_interfaces.iter().any(|name| name == way.name()));
+    automatic_boot::add_to(&mut shelves, ways, desk);
     ipmi::add_to(&mut shelves, &settings.ipmi, &settings.console, &turns)?;
     Ok((shelves, redfish))
 }

@@ -76,9 +76,9 @@ macro_rules! driver_settings {
 // Storage defaults to `noop` by configuration, as in Ironic: remote volumes are the exception.
 driver_settings! {
     enabled_bios_interfaces, default_bios_interface, Bios = ["fake", "redfish", "no-bios"];
-    enabled_boot_interfaces, default_boot_interface, Boot = ["fake", "ipxe", "pxe", "redfish-virtual-media"];
+    enabled_boot_interfaces, default_boot_interface, Boot = ["fake", "ipxe", "pxe", "http-ipxe", "http", "redfish-virtual-media", "automatic"];
     enabled_console_interfaces, default_console_interface, Console = ["fake", "ipmitool-socat", "no-console"];
-    enabled_deploy_interfaces, default_deploy_interface, Deploy = ["fake", "direct", "noop"];
+    enabled_deploy_interfaces, default_deploy_interface, Deploy = ["fake", "direct", "ramdisk", "noop"];
     enabled_firmware_interfaces, default_firmware_interface, Firmware = ["fake", "redfish", "no-firmware"];
     enabled_inspect_interfaces, default_inspect_interface, Inspect = ["fake", "redfish", "agent", "no-inspect"];
     enabled_management_interfaces, default_management_interface, Management = ["fake", "ipmitool", "redfish", "noop"];

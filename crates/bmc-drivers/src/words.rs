@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The words that interfaces are called with, spelt as Ironic's clients spell them.
 
-use node_model::named;
+use node_model::{BootPurpose, named};
 
 named! {
     /// Where a machine boots from.
@@ -86,8 +86,10 @@ named! {
 
     /// What a ramdisk is booted for.
     RamdiskMode {
-        /// Deployment, cleaning, service and inspection.
+        /// Deployment, cleaning and service.
         Deploy = "deploy",
+        /// Inspection.
+        Inspection = "inspection",
         /// Rescue.
         Rescue = "rescue",
     }
@@ -102,5 +104,17 @@ named! {
         Power = "Power",
         /// A disk.
         Drive = "Drive",
+    }
+}
+
+impl RamdiskMode {
+    /// The same, as boot plans say it.
+    #[must_use]
+    pub const fn purpose(self) -> BootPurpose {
+        match self {
+            Self::Deploy => BootPurpose::DeployRamdisk,
+            Self::Inspection => BootPurpose::InspectionRamdisk,
+            Self::Rescue => BootPurpose::RescueRamdisk,
+        }
     }
 }

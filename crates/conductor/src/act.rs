@@ -4,9 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bmc_drivers::{CallLog, Driver, Findings, Inspection, NetworkUse, NodeChanges, Target};
+use bmc_drivers::{
+    CallLog, Driver, Findings, Inspection, NetworkUse, NodeChanges, RamdiskMode, Target, boot_again,
+};
 use lifecycle::{Action, Failure, Outcome, Reserved};
-use node_model::{Happening, InterfaceKind, NodeId, PowerTarget, Step, StepFlow, StepOffer};
+use node_model::{
+    Happening, InterfaceKind, NodeId, PowerTarget, Step, StepFlow, StepOffer, WorkKind,
+};
 use store::{NodeFilter, Query};
 
 use crate::sight::Sight;
@@ -144,6 +148,11 @@ async fn carry_out(
             };
             done(changes)
         }
+        Action::BootAgain => {
+            let mode = ramdisk_mode(sight.node.work.as_ref().map(|work| work.kind));
+            let changes = boot_again(target, mode).await.map_err(failed)?;
+            Ok((Outcome::AwaitAgent, changes.into()))
+        }
         // When the agent has called, the same call says whether the rescue system is up.
         Action::Rescue | Action::FinishRescue => {
             let joined =
@@ -166,6 +175,26 @@ async fn carry_out(
             let timeout = timeout.map(|seconds| Duration::from_secs(u64::from(seconds)));
             done(driver.power().set(target, *wanted, timeout).await.map_err(failed)?)
         }
+    }
+}
+
+/// Which ramdisk a job boots.
+const fn ramdisk_mode(kind: Option<WorkKind>) -> RamdiskMode {
+    match kind {
+        Some(WorkKind::Inspect) => RamdiskMode::Inspection,
+        Some(WorkKind::Rescue) => RamdiskMode::Rescue,
+        Some(
+            WorkKind::Verify
+            | WorkKind::Clean
+            | WorkKind::ManualClean
+            | WorkKind::Deploy
+            | WorkKind::Rebuild
+            | WorkKind::TearDown
+            | WorkKind::Unrescue
+            | WorkKind::Adopt
+            | WorkKind::Service,
+        )
+        | None => RamdiskMode::Deploy,
     }
 }
 

@@ -3,8 +3,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use lifecycle::{Ledger, Rest, fast_track, hear_agent, lookup_allowed, rest};
-use node_model::{Actor, Happening, Mac, Node, NodeId, ProvisionState, Secret};
+use lifecycle::{Ledger, Rest, fast_track, hear_agent, lookup_allowed, rest, see_agent};
+use node_model::{Actor, BootWay, Happening, Mac, Node, NodeId, ProvisionState, Secret};
 use store::{Reader, Writer};
 
 use crate::ledger::write_ledger;
@@ -61,12 +61,13 @@ impl Conductor {
         let conductor = self.clone();
         let asked = lookup.clone();
         let found = self.store.read(move |reader| find_node(&conductor, reader, &asked)).await?;
-        let Some(node) = found else { return Ok(None) };
-        if node.agent.has_token {
+        let Some((node, has_token)) = found else { return Ok(None) };
+        let is_first = see_agent(&mut node.clone(), &mut Ledger::default());
+        if has_token && !is_first {
             return Ok(Some(self.config(node, None)));
         }
         let (id, conductor) = (node.id, self.clone());
-        self.store.write(move |tx| give_token(&conductor, tx, id, &lookup)).await.map(Some)
+        self.store.write(move |tx| answer(&conductor, tx, id, &lookup)).await.map(Some)
     }
 
     fn config(&self, node: Node, token: Option<Secret<String>>) -> AgentConfig {
@@ -83,11 +84,12 @@ impl Conductor {
     }
 }
 
+/// The node the agent runs on, and whether the agent has its token.
 fn find_node(
     conductor: &Conductor,
     reader: &mut Reader<'_>,
     lookup: &Lookup,
-) -> Result<Option<Node>, Error> {
+) -> Result<Option<(Node, bool)>, Error> {
     let id = match lookup.node {
         Some(id) => id,
         None => match reader.nodes_by_macs(&lookup.macs)?.as_slice() {
@@ -98,30 +100,52 @@ fn find_node(
     let Some(node) = reader.get(id)? else { return Ok(None) };
     let expected = !conductor.settings.restrict_lookup
         || lookup_allowed(node.provision_state, fast_track(&node, &conductor.rules));
-    Ok(expected.then_some(node))
+    if !expected {
+        return Ok(None);
+    }
+    let has_token = has_token(reader, &node)?;
+    Ok(Some((node, has_token)))
 }
 
-fn give_token(
+/// Whether the agent that runs now was given its token. One that came with a CD is known only to
+/// what was booted from it: if the machine boots by another way now, its agent has none.
+fn has_token(reader: &mut Reader<'_>, node: &Node) -> Result<bool, store::Error> {
+    if !node.agent.token_pregenerated {
+        return Ok(node.agent.has_token);
+    }
+    let plan = reader.boot_plan(node.id)?;
+    Ok(node.agent.has_token && plan.is_none_or(|plan| plan.way == BootWay::VirtualMedia))
+}
+
+/// Notes that the agent was seen, and gives it its token if it has none.
+fn answer(
     conductor: &Conductor,
     tx: &mut Writer<'_>,
     id: NodeId,
     lookup: &Lookup,
 ) -> Result<AgentConfig, Error> {
     let mut node = get(tx, id)?;
-    if node.agent.has_token {
-        return Ok(conductor.config(node, None));
-    }
-    let token = Secret::new(new_token()?);
-    let mut secrets = tx.reveal(&node)?;
-    secrets.agent_token = Some(token.clone());
-    tx.seal_node(&mut node, secrets)?;
-    node.agent.has_token = true;
     let mut ledger = Ledger::default();
+    let is_first = see_agent(&mut node, &mut ledger);
+    let token = if has_token(tx, &node)? {
+        if !is_first {
+            return Ok(conductor.config(node, None));
+        }
+        None
+    } else {
+        let token = Secret::new(new_token()?);
+        let mut secrets = tx.reveal(&node)?;
+        secrets.agent_token = Some(token.clone());
+        tx.seal_node(&mut node, secrets)?;
+        node.agent.has_token = true;
+        node.agent.token_pregenerated = false;
+        Some(token)
+    };
     ledger.happened.push(Happening::Heard { what: "lookup".to_owned() });
     let actor = Actor::Agent { request_id: lookup.request_id.clone() };
     write_ledger(tx, &mut node, ledger, &actor, conductor.hostname())?;
     tx.save(&mut node)?;
-    Ok(conductor.config(node, Some(token)))
+    Ok(conductor.config(node, token))
 }
 
 fn new_token() -> Result<String, Error> {
@@ -151,13 +175,14 @@ fn hear(
     node.agent.status.clone_from(&heartbeat.status);
     node.agent.status_message.clone_from(&heartbeat.status_message);
     node.agent.last_heartbeat = Some(now);
+    let mut ledger = Ledger::default();
+    let is_first_of_boot = see_agent(&mut node, &mut ledger);
     let moves = hear_agent(&mut node, now);
-    if !first && !moves {
+    if !first && !moves && !is_first_of_boot {
         // The most frequent write there is: only what changes with every call.
         tx.touch_agent(id, &node.agent, node.provision_updated_at)?;
         return Ok(());
     }
-    let mut ledger = Ledger::default();
     ledger.happened.push(Happening::Heard { what: "heartbeat".to_owned() });
     let actor = Actor::Agent { request_id: heartbeat.request_id.clone() };
     write_ledger(tx, &mut node, ledger, &actor, conductor.hostname())?;

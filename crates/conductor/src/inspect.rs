@@ -3,7 +3,7 @@
 
 use inspection::lookup::{Candidate, bmc_addresses, candidate_macs, choose, lookup_addresses};
 use inspection::{Context, Findings, HookError, Level, ObjectField, PortChange, Report, RuleSet};
-use lifecycle::{Action, Failure, Ledger, Outcome, hear_inspection_data, record};
+use lifecycle::{Action, Failure, Ledger, Outcome, hear_inspection_data, record, see_agent};
 use node_model::{
     Actor, Happening, InspectionRule, Inventory, Node, NodeId, Port, PortId, ProvisionState,
 };
@@ -261,7 +261,9 @@ fn reject(
     }
     let now = tx.now();
     let outcome = Outcome::Failed(Failure::new(format!("Failed to finish inspection: {message}")));
-    let ledger = record(&mut node, &Action::Inspect, &outcome, 0, &conductor.rules, now);
+    let mut ledger = Ledger::default();
+    see_agent(&mut node, &mut ledger);
+    ledger.append(record(&mut node, &Action::Inspect, &outcome, 0, &conductor.rules, now));
     write_ledger(tx, &mut node, ledger, actor, conductor.hostname())?;
     tx.save(&mut node)?;
     tx.wake(id);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writes what follows from a decision: journal, history, and changes to other things than the node.
 
+use bmc_drivers::boot_model;
 use lifecycle::{Chore, Ledger};
-use node_model::{Actor, HistoryEntry, HistoryId, JournalEntry, Node, Port};
+use node_model::{Actor, BootWay, HistoryEntry, HistoryId, JournalEntry, Node, Port};
 use serde_json::Map;
 use store::{PortFilter, Query, Writer};
 
@@ -24,7 +25,7 @@ pub fn write_ledger(
     }
     let user = match actor {
         Actor::User { name, .. } => name.clone(),
-        Actor::Agent { .. } | Actor::Conductor { .. } => None,
+        Actor::Agent { .. } | Actor::Machine { .. } | Actor::Conductor { .. } => None,
     };
     for line in ledger.history {
         tx.add_history(&HistoryEntry {
@@ -74,8 +75,30 @@ fn do_chore(tx: &mut Writer<'_>, node: &mut Node, chore: Chore) -> Result<(), st
                 tx.seal_node(node, secrets)?;
             }
         }
+        Chore::NoteBoot { way, worked } => note_boot(tx, node, way, worked)?,
     }
     Ok(())
+}
+
+/// Remembers for machines of the node's model whether it booted. Nothing is remembered about
+/// machines whose model is not known, or that nobody told what to boot.
+fn note_boot(
+    tx: &mut Writer<'_>,
+    node: &Node,
+    way: Option<BootWay>,
+    worked: bool,
+) -> Result<(), store::Error> {
+    let Some(model) = boot_model(node) else { return Ok(()) };
+    let way = match way {
+        Some(way) => Some(way),
+        None => tx.boot_plan(node.id)?.map(|plan| plan.way),
+    };
+    let Some(way) = way else { return Ok(()) };
+    match tx.note_boot(&model, way, worked) {
+        // Another process was the first to learn about this model at the same moment.
+        Err(store::Error::Duplicate { .. }) => tx.note_boot(&model, way, worked),
+        noted => noted,
+    }
 }
 
 /// The key under which a port remembers the virtual interface attached to it.

@@ -34,7 +34,8 @@ mod tests;
 // What the handle's methods take and give, so that callers need not know the drivers' crate.
 pub use bmc_drivers::{
     ConsoleInfo, DriverSettings, Error as DriverError, HttpMethod, Indicator, IndicatorComponent,
-    IndicatorState, MediaDevice, MediaSlot, Registry, Sensor, SensorStatus, VendorMethod, VifInfo,
+    IndicatorState, MediaDevice, MediaSlot, NoBootServices, Registry, Sensor, SensorStatus,
+    VendorMethod, VifInfo,
 };
 
 pub use agent::{AgentConfig, Heartbeat, Lookup};

@@ -3,6 +3,7 @@
 
 mod agents;
 mod allocating;
+mod booting;
 mod direct;
 mod family;
 mod leases;
@@ -117,7 +118,8 @@ impl House {
 fn conductor(store: &Store, hostname: &str, clock: Clock) -> Conductor {
     Conductor::new(
         store.clone(),
-        Registry::new(&DriverSettings::default()).unwrap(),
+        Registry::new(&DriverSettings::default(), std::sync::Arc::new(bmc_drivers::NoBootServices))
+            .unwrap(),
         hostname.to_owned(),
         Settings::default(),
         lifecycle::Settings::default(),

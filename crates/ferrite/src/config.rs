@@ -3,6 +3,7 @@
 //!
 //! The page `docs/configuration.md` is made from these structs and those of the other crates.
 
+mod dhcp;
 #[cfg(test)]
 mod reference;
 
@@ -15,6 +16,8 @@ use api_server::{ApiConfig, AuthStrategy, BodyLimits};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+pub(crate) use dhcp::DhcpSection;
+
 /// Everything that can be configured.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -26,6 +29,9 @@ pub(crate) struct Config {
     pub(crate) conductor: conductor::Settings,
     pub(crate) lifecycle: lifecycle::Settings,
     pub(crate) drivers: bmc_drivers::DriverSettings,
+    pub(crate) boot: boot_plans::Settings,
+    pub(crate) images: boot_plans::ImageSettings,
+    pub(crate) dhcp: DhcpSection,
     pub(crate) inspection: InspectionSection,
     pub(crate) log: LogSection,
 }

@@ -2,6 +2,7 @@
 //! The `ferrite` program: bare-metal provisioning in one process.
 
 mod bmc;
+mod boot;
 mod config;
 mod process;
 mod serve;

@@ -9,12 +9,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
 use api_server::{App, AppParts, Authenticator, Metrics, Server};
-use bmc_drivers::Registry;
+use bmc_drivers::{BootDesk, NoBootServices, Registry};
 use clap::Args;
 use conductor::Conductor;
 use node_model::Timestamp;
 use store::{Clock, Store};
 
+use crate::boot::{self, BootServers};
 use crate::config::{Auth, Config};
 use crate::process::{allow_many_connections, wait_for_signal};
 use crate::telemetry;
@@ -60,8 +61,8 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     }
     telemetry::start(&config.log)?;
     allow_many_connections();
-    let registry = Registry::new(&config.drivers).context("the configuration of drivers")?;
     let inspection = config.inspection()?;
+    config.dhcp.servers()?;
     warn_if_open(&config);
     let data_dir = config.data_dir()?;
     let _in_use = prepare_data_dir(&data_dir)?;
@@ -69,7 +70,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?
-        .block_on(run(config, registry, inspection, &data_dir))
+        .block_on(run(config, inspection, &data_dir))
 }
 
 /// An API that needs no password is for this machine only; anything else should be meant.
@@ -110,17 +111,23 @@ fn prepare_data_dir(path: &Path) -> anyhow::Result<File> {
 
 async fn run(
     config: Config,
-    registry: Registry,
     inspection: inspection::Settings,
     data_dir: &Path,
 ) -> anyhow::Result<()> {
     let clock: Clock = Arc::new(now);
     let store =
         Store::open(&config.store(data_dir), clock.clone()).context("cannot open the database")?;
+    let hostname = config.conductor.host.clone().unwrap_or_else(machine_name);
+    let boot = boot::open(&config, &store, data_dir, hostname.clone(), clock.clone()).await?;
+    let desk: Arc<dyn BootDesk> = match &boot {
+        Some(services) => Arc::new(services.clone()),
+        None => Arc::new(NoBootServices),
+    };
+    let registry = Registry::new(&config.drivers, desk).context("the configuration of drivers")?;
     let conductor = Conductor::new(
         store.clone(),
         registry,
-        config.conductor.host.clone().unwrap_or_else(machine_name),
+        hostname,
         config.conductor.clone(),
         config.lifecycle.clone(),
         inspection,
@@ -140,17 +147,27 @@ async fn run(
         clock,
         authenticator,
         metrics,
+        boot: boot.clone(),
         more_routes: Vec::new(),
     })?;
     let server = Server::bind(app)
         .with_context(|| format!("cannot listen on {listen}; give another with --listen"))?;
+    let boot = match &boot {
+        Some(services) => Some(BootServers::bind(&config, services, data_dir, now)?),
+        None => None,
+    };
+    let files = boot.as_ref().map(|servers| servers.url().to_owned());
+    let api = server.address().context("cannot tell where the API is")?;
+    // Machines that are in the middle of booting are answered before anything else goes on.
+    let machines = boot.map(|servers| servers.spawn(&config, api));
     let running = conductor.start().await.context("cannot start the conductor")?;
     let server = server.spawn()?;
-    announce(server.address(), data_dir, first_password.as_ref());
+    announce(server.address(), files.as_deref(), data_dir, first_password.as_ref());
 
     wait_for_signal().await?;
     tracing::info!("stopping");
     server.stop().await;
+    drop(machines);
     running.stop(PATIENCE).await;
     conductor.registry().close().await;
     store.close();
@@ -161,11 +178,15 @@ async fn run(
 #[expect(clippy::print_stdout, reason = "this is where the program speaks to its user")]
 fn announce(
     address: SocketAddr,
+    files: Option<&str>,
     data_dir: &Path,
     first_password: Option<&api_server::FirstPassword>,
 ) {
     if let Some(made) = first_password {
         println!("user {}, password in {}", made.user, made.path.display());
+    }
+    if let Some(files) = files {
+        println!("machines boot from {files}");
     }
     println!("ferrite listening on http://{address} (data in {})", data_dir.display());
 }

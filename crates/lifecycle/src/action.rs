@@ -49,6 +49,8 @@ pub enum Action {
     Inspect,
     /// Stop inspecting.
     AbortInspection,
+    /// Boot the ramdisk again, because nothing was heard of it.
+    BootAgain,
     /// Boot the rescue system.
     Rescue,
     /// Tell the agent of the rescue system to hand over.
@@ -85,6 +87,7 @@ impl fmt::Display for Action {
             Self::TearDownService => f.write_str("tear down service"),
             Self::Inspect => f.write_str("inspect"),
             Self::AbortInspection => f.write_str("abort inspection"),
+            Self::BootAgain => f.write_str("boot again"),
             Self::Rescue => f.write_str("rescue"),
             Self::FinishRescue => f.write_str("finish rescue"),
             Self::CleanUpRescue => f.write_str("clean up rescue"),
@@ -119,6 +122,7 @@ impl Action {
             | Self::TearDownService
             | Self::Inspect
             | Self::AbortInspection
+            | Self::BootAgain
             | Self::Rescue
             | Self::FinishRescue
             | Self::CleanUpRescue

@@ -10,6 +10,7 @@ use node_model::{
     WorkKind,
 };
 
+use crate::booting::{Boots, gave_up, tried};
 use crate::enter::{Ledger, enter};
 use crate::record::{
     await_callback, fail, fast_track, finish_clean_up, flow_ended, forget_agent, next_stage,
@@ -44,7 +45,10 @@ pub fn settle(node: &mut Node, settings: &Settings, now: Timestamp, ledger: &mut
             }
             Decision::Await(why, until) => await_callback(node, why, until, now),
             Decision::CleanedUp => finish_clean_up(node, now, ledger),
-            Decision::Fail(failure) => fail(node, Event::Fail, &failure, settings, now, ledger),
+            Decision::Fail(failure) => {
+                gave_up(node, ledger);
+                fail(node, Event::Fail, &failure, settings, now, ledger);
+            }
             Decision::Wait(why, until) => return wait(node, why, until, ledger),
             Decision::Rest => {
                 node.due_at = None;
@@ -109,7 +113,8 @@ fn transition(
 
 fn decide(node: &Node, settings: &Settings, now: Timestamp) -> Decision {
     if let Some(moment) = not_before(node).filter(|moment| *moment > now) {
-        return Decision::Wait(WaitReason::BmcAnswer, Deadline::At(moment));
+        let why = silent_while_booting(node).unwrap_or(WaitReason::BmcAnswer);
+        return Decision::Wait(why, Deadline::At(moment));
     }
     if let Some(request) = &node.power_request {
         return Decision::Act(Action::SetPower {
@@ -138,6 +143,14 @@ fn not_before(node: &Node) -> Option<Timestamp> {
         (None, None) => None,
     };
     retry.map(|retry| retry.at)
+}
+
+/// What the job goes on waiting for where the BMC is silent only when told to boot the machine
+/// again: the agent may still call.
+fn silent_while_booting(node: &Node) -> Option<WaitReason> {
+    let work = node.work.as_ref().filter(|work| work.awaiting && node.power_request.is_none())?;
+    Boots::unanswered(work)?;
+    node.wait.map(|wait| wait.why)
 }
 
 fn decide_working(node: &Node, work: &Work, settings: &Settings, now: Timestamp) -> Decision {
@@ -205,12 +218,37 @@ fn decide_waiting(node: &Node, work: &Work, settings: &Settings, now: Timestamp)
     }
     let until = match (why, node.wait.map(|wait| wait.until)) {
         (WaitReason::WaitStep | WaitReason::BmcAnswer, Some(until)) => until,
-        _ => callback_deadline(node, settings),
+        _ => callback_deadline(node, work, settings),
     };
-    match until.moment() {
-        Some(moment) if moment <= now => deadline_passed(node, work, why),
-        _ => Decision::Wait(why, until),
+    if until.moment().is_some_and(|moment| moment <= now) {
+        return deadline_passed(node, work, why);
     }
+    match boot_again_at(node, work, why, settings) {
+        Some(moment) if moment <= now => Decision::Act(Action::BootAgain),
+        Some(moment) if until.moment().is_none_or(|end| moment < end) => {
+            Decision::Wait(why, Deadline::At(moment))
+        }
+        Some(_) | None => Decision::Wait(why, until),
+    }
+}
+
+/// When the machine is booted again if nothing is heard of its agent. Machines in maintenance are
+/// somebody's to look at, and are left alone.
+fn boot_again_at(
+    node: &Node,
+    work: &Work,
+    why: WaitReason,
+    settings: &Settings,
+) -> Option<Timestamp> {
+    let for_agent = match why {
+        WaitReason::AgentHeartbeat | WaitReason::InspectionData => true,
+        WaitReason::WaitStep | WaitReason::Hold | WaitReason::BmcAnswer => false,
+    };
+    if !for_agent || node.maintenance {
+        return None;
+    }
+    let patience = settings.boot_patience()?;
+    Boots::unanswered(work).map(|boots| boots.at.plus(patience))
 }
 
 /// The agent called while it was waited for.
@@ -228,9 +266,9 @@ fn called_back(work: &Work) -> Decision {
     }
 }
 
-/// When waiting for the agent ends in failure. Each call moves it; machines in maintenance are
-/// never timed out.
-fn callback_deadline(node: &Node, settings: &Settings) -> Deadline {
+/// When waiting for the agent ends in failure. Each call moves it, and so does another way of
+/// booting; machines in maintenance are never timed out.
+fn callback_deadline(node: &Node, work: &Work, settings: &Settings) -> Deadline {
     if node.maintenance {
         return Deadline::Never;
     }
@@ -239,7 +277,8 @@ fn callback_deadline(node: &Node, settings: &Settings) -> Deadline {
     } else {
         node.provision_updated_at
     };
-    from.map_or(Deadline::Never, |from| {
+    let another_way = Boots::of(work).map(|boots| boots.way_since);
+    from.max(another_way).map_or(Deadline::Never, |from| {
         Deadline::after(from, settings.callback_timeout(node.provision_state))
     })
 }
@@ -257,14 +296,16 @@ fn deadline_passed(node: &Node, work: &Work, why: WaitReason) -> Decision {
             }
         }
         WaitReason::InspectionData => Decision::Fail(Failure::new(format!(
-            "timeout reached while inspecting node {}: the ramdisk sent no data; look at the \
+            "timeout reached while inspecting node {}: the ramdisk sent no data{}; look at the \
              machine's console and at its timeline to see how far it booted",
-            node.id
+            node.id,
+            tried(node, work)
         ))),
         WaitReason::AgentHeartbeat | WaitReason::Hold => Decision::Fail(Failure::new(format!(
-            "Timeout reached while waiting for callback for node {}: the agent did not call; look \
-             at the machine's console and at its timeline to see how far it booted",
-            node.id
+            "Timeout reached while waiting for callback for node {}: the agent did not call{}; \
+             look at the machine's console and at its timeline to see how far it booted",
+            node.id,
+            tried(node, work)
         ))),
     }
 }

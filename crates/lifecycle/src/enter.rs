@@ -2,7 +2,7 @@
 //! The only function that changes a provision state, and what every change entails.
 
 use node_model::{
-    AllocationId, Event, Happening, Node, ProvisionState, Severity, Timestamp, WorkKind,
+    AllocationId, BootWay, Event, Happening, Node, ProvisionState, Severity, Timestamp, WorkKind,
 };
 
 use crate::transitions::{default_target, next_state};
@@ -45,6 +45,14 @@ pub enum Chore {
     ForgetInstanceSecrets,
     /// The rescue system is not (or no longer) wanted, and its password with it.
     ForgetRescuePassword,
+    /// It is known now whether a boot brought the agent up: that is remembered for machines of the
+    /// same model.
+    NoteBoot {
+        /// By which way; none if it is the one of the boot plan.
+        way: Option<BootWay>,
+        /// Whether it did.
+        worked: bool,
+    },
 }
 
 impl Ledger {

@@ -121,6 +121,7 @@ fn tell(ledger: &Ledger, plan: &mut Vec<String>) {
             | Happening::Maintenance { .. }
             | Happening::Noted { .. }
             | Happening::BmcCalls { .. }
+            | Happening::Seen { .. }
             | Happening::Heard { .. } => {}
         }
     }

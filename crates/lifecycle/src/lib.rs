@@ -14,6 +14,7 @@
 
 mod action;
 mod ask;
+mod booting;
 mod decide;
 mod diagram;
 mod enter;
@@ -28,6 +29,7 @@ mod transitions;
 
 pub use action::{Action, Decision, Failure, Next, Outcome};
 pub use ask::{Ask, Refusal, ask, check_maintenance, check_policy, check_verb, event_of};
+pub use booting::see_agent;
 pub use decide::settle;
 pub use diagram::diagram;
 pub use enter::{Chore, HistoryLine, Ledger};

@@ -8,6 +8,7 @@ use node_model::{
 
 use serde_json::Value;
 
+use crate::booting::{boot_started, booted_again, is_awaited, see_agent};
 use crate::enter::{Chore, Ledger, enter};
 use crate::steps::{Ramdisk, check_requested, merge_deploy_steps, order_steps};
 use crate::transitions::{Rest, rest};
@@ -24,6 +25,10 @@ pub fn record(
 ) -> Ledger {
     let mut ledger = Ledger::default();
     journal(action, outcome, took_ms, &mut ledger);
+    if *action == Action::BootAgain && !is_awaited(node) {
+        // Meanwhile the data arrived, or the job was aborted.
+        return ledger;
+    }
     let given_up;
     let outcome = if let Outcome::Unreachable(failure) = outcome {
         match unanswered(node, action, failure, settings, now) {
@@ -39,12 +44,17 @@ pub fn record(
         record_power(node, *target, outcome, &mut ledger);
         return ledger;
     }
+    if *action == Action::BootAgain {
+        booted_again(node, outcome, settings, now, &mut ledger);
+        return ledger;
+    }
     match outcome {
         Outcome::Failed(failure) | Outcome::Unreachable(failure) => {
             record_failure(node, action, failure, settings, now, &mut ledger)
         }
         Outcome::AwaitAgent => {
-            await_callback(node, WaitReason::AgentHeartbeat, Deadline::Never, now)
+            await_callback(node, WaitReason::AgentHeartbeat, Deadline::Never, now);
+            boot_started(node, action, now);
         }
         Outcome::AwaitUntil(moment) => {
             await_callback(node, WaitReason::WaitStep, Deadline::At(*moment), now);
@@ -371,6 +381,7 @@ pub(crate) fn fail(
     }
     if let Some(work) = &mut node.work {
         work.stage = Stage::CleanUp;
+        work.retry = None;
         work.awaiting = false;
         work.heard = false;
         work.since = now;
@@ -491,6 +502,7 @@ pub fn hear_inspection_data(node: &mut Node, now: Timestamp, ledger: &mut Ledger
     if node.provision_state != ProvisionState::InspectWait {
         return false;
     }
+    see_agent(node, ledger);
     enter(node, Event::Resume, "inspection data arrived", now, ledger);
     if let Some(work) = &mut node.work {
         work.stage = Stage::Finish;

@@ -21,6 +21,9 @@ pub struct Settings {
     pub rescue_callback_timeout: u64,
     /// Seconds inspection waits for its data before it fails; 0 waits for ever.
     pub inspect_wait_timeout: u64,
+    /// Seconds after which a machine whose agent has not called since it was booted is booted again,
+    /// by another way if its boot interface is `automatic`; 0 never does.
+    pub boot_retry_timeout: u64,
     /// The longest `wait` step, in seconds.
     pub max_wait_step_seconds: u64,
     /// Let machines in maintenance be provided.
@@ -74,6 +77,7 @@ impl Default for Settings {
             service_callback_timeout: 1800,
             rescue_callback_timeout: 1800,
             inspect_wait_timeout: 1800,
+            boot_retry_timeout: 600,
             max_wait_step_seconds: 30,
             allow_provisioning_in_maintenance: true,
             allow_deleting_available_nodes: true,
@@ -105,6 +109,14 @@ impl Settings {
         } else {
             self.bmc_timeout_in_jobs
         })
+    }
+
+    /// How long an agent may stay silent before its machine is booted again; none is for ever.
+    pub(crate) const fn boot_patience(&self) -> Option<Duration> {
+        match self.boot_retry_timeout {
+            0 => None,
+            seconds => Some(Duration::from_secs(seconds)),
+        }
     }
 
     /// How long a job in `state` may wait for the agent; zero is for ever.

@@ -96,6 +96,7 @@ impl Fixture {
             clock,
             authenticator,
             metrics: Metrics::new(),
+            boot: None,
             more_routes: vec![TEST_ROUTES],
         })
         .unwrap();
@@ -174,7 +175,8 @@ pub(crate) fn waiting(kind: WorkKind, steps: Vec<Step>) -> Work {
 pub(crate) fn resting_conductor(store: Store, clock: Clock) -> Conductor {
     Conductor::new(
         store,
-        Registry::new(&DriverSettings::default()).unwrap(),
+        Registry::new(&DriverSettings::default(), std::sync::Arc::new(conductor::NoBootServices))
+            .unwrap(),
         "conductor.example".to_owned(),
         // What is locked in a test stays locked: nobody has to wait to see that.
         conductor::Settings { node_locked_timeout: 0, ..conductor::Settings::default() },

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use node_model::InterfaceKind;
-use serde_json::{Map, Value};
 
 use super::FakeBehaviour;
 use super::behaviour::fake_interface;
@@ -33,7 +32,6 @@ impl Boot for FakeBoot {
         &self,
         target: &Target<'_>,
         _mode: RamdiskMode,
-        _parameters: &Map<String, Value>,
     ) -> Result<NodeChanges, Error> {
         self.act(target, "prepare_ramdisk").await
     }

@@ -2,7 +2,6 @@
 //! How the ramdisk and the instance are booted.
 
 use async_trait::async_trait;
-use serde_json::{Map, Value};
 
 use super::Interface;
 use crate::{Error, NodeChanges, RamdiskMode, Target};
@@ -15,13 +14,22 @@ pub trait Boot: Interface {
         &[]
     }
 
-    /// Makes the next boot start the ramdisk of `mode`, with `parameters` for its kernel.
+    /// Makes the next boot start the ramdisk of `mode`.
     async fn prepare_ramdisk(
         &self,
         target: &Target<'_>,
         mode: RamdiskMode,
-        parameters: &Map<String, Value>,
     ) -> Result<NodeChanges, Error>;
+
+    /// Makes the next boot start the ramdisk of `mode` after one that did not bring the agent up:
+    /// by another way, if the implementation has one.
+    async fn prepare_again(
+        &self,
+        target: &Target<'_>,
+        mode: RamdiskMode,
+    ) -> Result<NodeChanges, Error> {
+        self.prepare_ramdisk(target, mode).await
+    }
 
     /// Removes what was laid out for the ramdisk of `mode`.
     async fn clean_up_ramdisk(

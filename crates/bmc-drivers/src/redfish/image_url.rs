@@ -20,7 +20,7 @@ const QUERY: [char; 2] = ['?', '#'];
 
 /// An image a BMC can be told to fetch. Printing it shows no secret.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct ImageUrl {
+pub(crate) struct ImageUrl {
     /// The URL without user and password.
     pub(super) url: String,
     /// Who may fetch it.
@@ -31,14 +31,14 @@ pub(super) struct ImageUrl {
 
 /// Who may fetch an image.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Login {
+pub(crate) struct Login {
     pub(super) username: String,
     pub(super) password: String,
 }
 
 impl ImageUrl {
     /// Reads the URL that the operator gave under `name`.
-    pub(super) fn parse(name: &str, text: &str) -> Result<Self, Error> {
+    pub(crate) fn parse(name: &str, text: &str) -> Result<Self, Error> {
         let text = text.trim();
         let wrong = |why: &str| Error::invalid(name, why);
         let Some((scheme, rest)) = text.split_once("://") else {

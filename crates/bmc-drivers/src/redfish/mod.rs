@@ -38,11 +38,13 @@ mod virtual_media_boot;
 
 use std::sync::Arc;
 
-use crate::ConfigError;
+use crate::boot_desk::OneWay;
 use crate::driver::Shelves;
 use crate::turns::Turns;
+use crate::{BootDesk, ConfigError};
 
 pub(crate) use connections::Connections;
+pub(crate) use image_url::ImageUrl;
 pub use settings::RedfishSettings;
 
 use quirks::QuirkBook;
@@ -50,11 +52,14 @@ use quirks::QuirkBook;
 /// What nodes call all of these.
 const NAME: &str = "redfish";
 
-/// Puts these implementations on their shelves; gives the connections they share.
+/// Puts these implementations on their shelves, and virtual media among `ways`; gives the
+/// connections they share.
 pub(crate) fn add_to(
     shelves: &mut Shelves,
+    ways: &mut Vec<Arc<dyn OneWay>>,
     settings: &RedfishSettings,
     turns: &Arc<Turns>,
+    desk: &Arc<dyn BootDesk>,
 ) -> Result<Arc<Connections>, ConfigError> {
     let quirks = QuirkBook::load(settings.quirks_dir.as_deref())?;
     let connections = Arc::new(Connections::new(settings.clone(), quirks, Arc::clone(turns)));
@@ -64,8 +69,11 @@ pub(crate) fn add_to(
     let inspect = inspect::RedfishInspect(Arc::clone(&connections));
     shelves.inspect.push((NAME, Arc::new(inspect)));
     shelves.vendor.push((NAME, Arc::new(vendor::RedfishVendor(Arc::clone(&connections)))));
-    let media_boot = virtual_media_boot::VirtualMediaBoot::new(Arc::clone(&connections));
-    shelves.boot.push((virtual_media_boot::NAME, Arc::new(media_boot)));
+    let media_boot =
+        virtual_media_boot::VirtualMediaBoot::new(Arc::clone(&connections), Arc::clone(desk));
+    let media_boot = Arc::new(media_boot);
+    shelves.boot.push((virtual_media_boot::NAME, media_boot.clone()));
+    ways.push(media_boot);
     let management = management::RedfishManagement(Arc::clone(&connections));
     shelves.management.push((NAME, Arc::new(management)));
     shelves.power.push((NAME, Arc::new(power::RedfishPower(Arc::clone(&connections)))));

@@ -53,7 +53,8 @@ async fn calls_take_as_long_as_the_node_says() {
 async fn the_settings_say_how_long_where_the_node_does_not() {
     let mut settings = DriverSettings::default();
     settings.fake.boot_delay = "7".to_owned();
-    let registry = Registry::new(&settings).unwrap();
+    let registry =
+        Registry::new(&settings, std::sync::Arc::new(bmc_drivers::NoBootServices)).unwrap();
     for (driver_info, seconds) in [(json!({}), 7), (json!({"fake_boot_delay": "1"}), 1)] {
         let machine = Machine::fake(driver_info);
         let driver = registry.compose(&machine.node).unwrap();

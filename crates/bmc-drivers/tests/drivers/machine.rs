@@ -104,7 +104,8 @@ impl Machine {
 }
 
 pub(crate) fn registry() -> Registry {
-    Registry::new(&DriverSettings::default()).expect("the defaults work")
+    Registry::new(&DriverSettings::default(), std::sync::Arc::new(bmc_drivers::NoBootServices))
+        .expect("the defaults work")
 }
 
 pub(crate) fn object(value: Value) -> Map<String, Value> {

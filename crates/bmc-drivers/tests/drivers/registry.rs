@@ -71,7 +71,7 @@ fn a_bad_choice_is_refused_with_the_valid_ones() {
     let error = registry().resolve("fake-hardware", &mut interfaces).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "there is no deploy interface 'ansible' here; valid ones are: fake, direct, noop"
+        "there is no deploy interface 'ansible' here; valid ones are: fake, direct, ramdisk, noop"
     );
     let error = registry().resolve("ilo", &mut Interfaces::default()).unwrap_err();
     assert_eq!(
@@ -83,7 +83,8 @@ fn a_bad_choice_is_refused_with_the_valid_ones() {
     let error = registry().resolve("redfish", &mut interfaces).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the deploy interface 'fake' does not fit hardware type redfish; valid ones are: direct"
+        "the deploy interface 'fake' does not fit hardware type redfish; valid ones are: direct, \
+         ramdisk"
     );
 }
 
@@ -147,11 +148,19 @@ fn bad_settings_are_refused_at_start() {
             "no enabled boot interface fits fake-hardware; add one of these to enabled_boot_interfaces: fake",
         ),
     ] {
-        assert_eq!(Registry::new(&settings).unwrap_err().to_string(), message);
+        assert_eq!(
+            Registry::new(&settings, std::sync::Arc::new(bmc_drivers::NoBootServices))
+                .unwrap_err()
+                .to_string(),
+            message
+        );
     }
     let mut slow = good;
     slow.fake.power_delay = "soon".to_owned();
-    assert!(matches!(Registry::new(&slow), Err(ConfigError::Delay { key: "power_delay", .. })));
+    assert!(matches!(
+        Registry::new(&slow, std::sync::Arc::new(bmc_drivers::NoBootServices)),
+        Err(ConfigError::Delay { key: "power_delay", .. })
+    ));
 }
 
 #[test]
@@ -161,7 +170,8 @@ fn the_first_that_fits_is_the_default_unless_configured() {
         default_rescue_interface: Some("no-rescue".to_owned()),
         ..DriverSettings::default()
     };
-    let registry = Registry::new(&settings).unwrap();
+    let registry =
+        Registry::new(&settings, std::sync::Arc::new(bmc_drivers::NoBootServices)).unwrap();
     let default = |kind| registry.default_interface("fake-hardware", kind);
     // The hardware type's order counts, not that of the settings.
     assert_eq!(default(InterfaceKind::Inspect), Ok("agent"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Deployment through the ramdisk agent: as far as it goes, and honest about where it ends.
 
-use bmc_drivers::Outcome;
+use bmc_drivers::{Outcome, RamdiskMode, boot_again};
 use node_model::{InterfaceKind, PowerState, StepFlow, Timestamp};
 use serde_json::json;
 
@@ -81,6 +81,9 @@ async fn a_machine_that_must_stay_on_is_rebooted_instead() {
     assert_eq!(changes.power_state, None);
     let changes = machine.driver.deploy().tear_down(&machine.target()).await.unwrap();
     assert_eq!(changes.power_state, None);
+    // A reboot is all that is left for booting again.
+    let changes = boot_again(&machine.target(), RamdiskMode::Deploy).await.unwrap();
+    assert_eq!(changes.power_state, Some(PowerState::On));
 }
 
 #[tokio::test]

@@ -4,12 +4,12 @@
 use fleet_sim::Personality;
 use fleet_sim::machine::BootTarget;
 use node_model::{PowerTarget, ProvisionState};
-use serde_json::{Map, json};
+use serde_json::json;
 
 use crate::rig::Rig;
 use bmc_drivers::RamdiskMode::{Deploy, Rescue};
 
-const DEPLOY_ISO: &str = "http://images.example/deploy.iso";
+pub(crate) const DEPLOY_ISO: &str = "http://images.example/deploy.iso";
 
 fn with_iso(kind: &str) -> Rig {
     let mut rig = Rig::named(kind);
@@ -19,7 +19,7 @@ fn with_iso(kind: &str) -> Rig {
 }
 
 /// Starts the machine and tells what it booted: the device and the image.
-async fn boot(rig: &Rig) -> (BootTarget, Option<String>) {
+pub(crate) async fn boot(rig: &Rig) -> (BootTarget, Option<String>) {
     let power = rig.driver.power();
     for wanted in [PowerTarget::Off, PowerTarget::On] {
         let _changes = power.set(&rig.target(), wanted, None).await.expect("it is switched");
@@ -47,7 +47,7 @@ async fn every_kind_of_machine_boots_the_ramdisk_and_then_its_disk() {
         let mut rig = with_iso(kind);
         let interface = rig.driver.boot();
         interface.validate(&rig.target()).await.unwrap();
-        let prepared = interface.prepare_ramdisk(&rig.target(), Deploy, &Map::new()).await;
+        let prepared = interface.prepare_ramdisk(&rig.target(), Deploy).await;
         let changes = prepared.unwrap_or_else(|error| panic!("{kind}: {error}"));
         rig.keep(&changes);
         assert_eq!(boot(&rig).await.1.as_deref(), Some(DEPLOY_ISO), "{kind}");
@@ -112,7 +112,7 @@ async fn what_is_missing_is_named() {
         assert!(error.is_callers_fault() && error.to_string().contains(words), "{error}");
         rig.driver_info = known;
     }
-    let prepared = rig.driver.boot().prepare_ramdisk(&rig.target(), Rescue, &Map::new()).await;
+    let prepared = rig.driver.boot().prepare_ramdisk(&rig.target(), Rescue).await;
     let error = prepared.unwrap_err().to_string();
     assert!(error.contains("driver_info/rescue_iso"), "{error}");
 }
@@ -126,13 +126,12 @@ async fn network_boot_is_for_once_unless_it_is_forced() {
         let interface = rig.driver.boot();
         assert!(interface.capabilities().contains(&"pxe_boot"));
         interface.validate(&rig.target()).await.unwrap();
-        let _changes = interface.prepare_ramdisk(&rig.target(), Deploy, &Map::new()).await.unwrap();
+        let _changes = interface.prepare_ramdisk(&rig.target(), Deploy).await.unwrap();
         assert_eq!(boot(&rig).await.0, BootTarget::Pxe);
         assert_eq!(boot(&rig).await.0, BootTarget::Hdd);
     }
     rig.driver_info.insert("force_persistent_boot_device".to_owned(), "Always".into());
-    let _changes =
-        rig.driver.boot().prepare_ramdisk(&rig.target(), Deploy, &Map::new()).await.unwrap();
+    let _changes = rig.driver.boot().prepare_ramdisk(&rig.target(), Deploy).await.unwrap();
     for _ in 0..2 {
         assert_eq!(boot(&rig).await.0, BootTarget::Pxe);
     }

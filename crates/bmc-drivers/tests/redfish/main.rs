@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The redfish interfaces against simulated BMCs of several makers, over real sockets.
 
+mod automatic;
 mod bios;
 mod boot;
 mod firmware;

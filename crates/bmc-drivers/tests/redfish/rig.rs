@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use bmc_drivers::{CallLog, Driver, DriverSettings, NodeChanges, Registry, Target};
+use bmc_drivers::{
+    BootDesk, CallLog, Driver, DriverSettings, NoBootServices, NodeChanges, Registry, Target,
+};
 use fleet_sim::{Fleet, FleetConfig, Personality, SimulatedMachine};
 use node_model::{InterfaceKind, Node, NodeId, PowerTarget, Timestamp};
 use serde_json::{Map, Value};
@@ -41,6 +43,11 @@ impl Rig {
 
     /// A machine of this kind.
     pub(crate) fn of(personality: Personality) -> Self {
+        Self::at(personality, Arc::new(NoBootServices))
+    }
+
+    /// A machine of this kind, which boots what is laid out at `desk`.
+    pub(crate) fn at(personality: Personality, desk: Arc<dyn BootDesk>) -> Self {
         let personalities = vec![personality];
         let fleet = Fleet::start(FleetConfig { personalities, speed: SPEED, ..Default::default() })
             .expect("a fleet starts");
@@ -48,7 +55,7 @@ impl Rig {
         std::fs::write(quirks.path().join("tests.toml"), NO_REST).expect("a file");
         let mut settings = DriverSettings::default();
         settings.redfish.quirks_dir = Some(quirks.path().to_owned());
-        let registry = Registry::new(&settings).expect("the settings are sound");
+        let registry = Registry::new(&settings, desk).expect("the settings are sound");
         let mut node = Node::new(NodeId::random(), "redfish", Timestamp(0));
         node.interfaces.set(InterfaceKind::Boot, Some("redfish-virtual-media"));
         let machine = fleet.machine(0).expect("there is one");

@@ -42,6 +42,20 @@ const SECTIONS: &[(&str, &str, &str, &str)] = &[
         include_str!("../../../bmc-drivers/src/ipmi/settings.rs"),
         "ConsoleSettings",
     ),
+    ("boot", "How machines boot", include_str!("../../../boot-plans/src/settings.rs"), "Settings"),
+    (
+        "images",
+        "Where images come from",
+        include_str!("../../../boot-plans/src/settings.rs"),
+        "ImageSettings",
+    ),
+    ("dhcp", "DHCP, and TFTP with it", include_str!("dhcp.rs"), "DhcpSection"),
+    (
+        "[dhcp.networks]",
+        "A network whose machines are answered",
+        include_str!("dhcp.rs"),
+        "Network",
+    ),
     ("inspection", "In-band inspection", include_str!("../config.rs"), "InspectionSection"),
     ("log", "Logging to standard error", include_str!("../config.rs"), "LogSection"),
 ];

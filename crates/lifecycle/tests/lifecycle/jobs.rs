@@ -231,8 +231,9 @@ fn clean_steps_wait_for_the_agent() {
             manageable -> cleaning (provide)
             prepare cleaning
             cleaning -> clean wait (wait)
-            waits for agent heartbeat, 1800 s
+            waits for agent heartbeat, 600 s
             > heartbeat
+            remember: the plan's way worked: true
             clean wait -> cleaning (resume)
             list clean steps
             run clean step vendor.first
@@ -287,14 +288,14 @@ fn maintenance_stops_the_clock() {
     check(
         &bench,
         expect![[r#"
-        > provide
-        manageable -> cleaning (provide)
-        prepare cleaning
-        cleaning -> clean wait (wait)
-        waits for agent heartbeat, 1800 s
-        > 100000 s later
-        = clean wait -> available, working: clean
-    "#]],
+            > provide
+            manageable -> cleaning (provide)
+            prepare cleaning
+            cleaning -> clean wait (wait)
+            waits for agent heartbeat, 600 s
+            > 100000 s later
+            = clean wait -> available, working: clean
+        "#]],
     );
 }
 
@@ -453,23 +454,24 @@ fn inspect_in_band_until_data_or_timeout() {
     check(
         &bench,
         expect![[r#"
-        > inspect
-        manageable -> inspecting (inspect)
-        inspect
-        inspecting -> inspect wait (wait)
-        waits for inspection data, 1800 s
-        read hardware
-        inspecting -> manageable (done)
-        > inspect
-        manageable -> inspecting (inspect)
-        inspect
-        inspecting -> inspect wait (wait)
-        waits for inspection data, 1800 s
-        > 1800 s later
-        inspect wait -> inspect failed (fail)
-        abort inspection
-        = inspect failed -> manageable, last error: timeout reached while inspecting node 00000000-0000-0000-0000-000000000000: the ramdisk sent no data; look at the machine's console and at its timeline to see how far it booted
-    "#]],
+            > inspect
+            manageable -> inspecting (inspect)
+            inspect
+            inspecting -> inspect wait (wait)
+            waits for inspection data, 600 s
+            read hardware
+            inspecting -> manageable (done)
+            > inspect
+            manageable -> inspecting (inspect)
+            inspect
+            inspecting -> inspect wait (wait)
+            waits for inspection data, 600 s
+            > 1800 s later
+            inspect wait -> inspect failed (fail)
+            remember: the plan's way worked: false
+            abort inspection
+            = inspect failed -> manageable, last error: timeout reached while inspecting node 00000000-0000-0000-0000-000000000000: the ramdisk sent no data; look at the machine's console and at its timeline to see how far it booted
+        "#]],
     );
 }
 
@@ -480,21 +482,22 @@ fn rescue_and_unrescue() {
     check(
         &bench,
         expect![[r#"
-        > rescue
-        active -> rescuing (rescue)
-        rescue
-        rescuing -> rescue wait (wait)
-        waits for agent heartbeat, 1800 s
-        > heartbeat
-        rescue wait -> rescuing (resume)
-        finish rescue
-        rescuing -> rescue (done)
-        > unrescue
-        rescue -> unrescuing (unrescue)
-        unrescue
-        unrescuing -> active (done)
-        = active
-    "#]],
+            > rescue
+            active -> rescuing (rescue)
+            rescue
+            rescuing -> rescue wait (wait)
+            waits for agent heartbeat, 600 s
+            > heartbeat
+            remember: the plan's way worked: true
+            rescue wait -> rescuing (resume)
+            finish rescue
+            rescuing -> rescue (done)
+            > unrescue
+            rescue -> unrescuing (unrescue)
+            unrescue
+            unrescuing -> active (done)
+            = active
+        "#]],
     );
 }
 
@@ -507,17 +510,17 @@ fn rescue_aborted() {
     check(
         &bench,
         expect![[r#"
-        > rescue
-        active -> rescuing (rescue)
-        rescue
-        rescuing -> rescue wait (wait)
-        waits for agent heartbeat, 1800 s
-        > abort
-        rescue wait -> rescue failed (abort)
-        clean up rescue FAILED: network gone
-        maintenance: Some("rescue abort failure")
-        = rescue failed -> rescue, last error: By request, the rescue operation was aborted.
-    "#]],
+            > rescue
+            active -> rescuing (rescue)
+            rescue
+            rescuing -> rescue wait (wait)
+            waits for agent heartbeat, 600 s
+            > abort
+            rescue wait -> rescue failed (abort)
+            clean up rescue FAILED: network gone
+            maintenance: Some("rescue abort failure")
+            = rescue failed -> rescue, last error: By request, the rescue operation was aborted.
+        "#]],
     );
 }
 

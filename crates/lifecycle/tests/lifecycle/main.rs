@@ -4,6 +4,7 @@
 
 mod support;
 
+mod booting;
 mod diagram;
 mod jobs;
 mod properties;

@@ -2,10 +2,12 @@
 //! Whatever happens to a machine, in whatever order, these hold.
 
 use lifecycle::{
-    Action, Ledger, Next, Outcome, Rest, ask, ask_power, default_target, hear_agent,
-    hear_inspection_data, next_state, record, rest, settle,
+    Action, Chore, Ledger, Next, Outcome, Rest, ask, ask_power, default_target, hear_agent,
+    hear_inspection_data, next_state, record, rest, see_agent, settle,
 };
-use node_model::{Happening, PowerTarget, ProvisionState, Step, Timestamp, Verb, WaitReason};
+use node_model::{
+    Happening, PowerTarget, ProvisionState, Step, StepFlow, Timestamp, Verb, WaitReason,
+};
 use proptest::prelude::*;
 
 use crate::support::{Bench, actor, asking, failed, offers, step, step_with, unreachable};
@@ -16,6 +18,8 @@ enum Stimulus {
     Ask(Verb, usize),
     Power(PowerTarget),
     Heartbeat,
+    /// The agent looks its node up and says no more.
+    Lookup,
     InspectionData,
     Time(i64),
     Maintenance(bool),
@@ -30,6 +34,7 @@ fn stimulus() -> impl Strategy<Value = Stimulus> {
         6 => (0..Verb::ALL.len(), 0usize..4).prop_map(|(verb, steps)| Stimulus::Ask(Verb::ALL[verb], steps)),
         1 => (0..PowerTarget::ALL.len()).prop_map(|target| Stimulus::Power(PowerTarget::ALL[target])),
         2 => Just(Stimulus::Heartbeat),
+        1 => Just(Stimulus::Lookup),
         1 => Just(Stimulus::InspectionData),
         2 => (0i64..4000).prop_map(Stimulus::Time),
         1 => any::<bool>().prop_map(Stimulus::Maintenance),
@@ -52,9 +57,28 @@ struct World {
     turns: usize,
     crash: bool,
     state: ProvisionState,
+    /// How many boots were started of which it is not known yet whether they worked.
+    open_boots: usize,
 }
 
 impl World {
+    fn new() -> Self {
+        Self {
+            bench: Bench::new(ProvisionState::Enroll),
+            turns: 0,
+            crash: false,
+            state: ProvisionState::Enroll,
+            open_boots: 0,
+        }
+    }
+
+    /// A boot turns out once, or never if the job was aborted.
+    fn count(&mut self, ledger: &Ledger) {
+        let known = ledger.chores.iter().filter(|chore| matches!(chore, Chore::NoteBoot { .. }));
+        self.open_boots =
+            self.open_boots.checked_sub(known.count()).expect("a boot turns out once");
+    }
+
     /// Every change of state is told, and only by transitions that exist.
     fn check_ledger(&mut self, ledger: &Ledger) {
         for happening in &ledger.happened {
@@ -67,6 +91,7 @@ impl World {
             }
         }
         assert_eq!(self.state, self.bench.node.provision_state, "a change of state was not told");
+        self.count(ledger);
     }
 
     fn outcome(&self, action: &Action) -> Outcome {
@@ -123,6 +148,11 @@ impl World {
             if std::mem::take(&mut self.crash) {
                 continue; // Done, but never recorded: the same action must come again.
             }
+            let started = self.bench.node.work.as_ref().map(|work| work.started_at);
+            let heard_in_this_job = self.bench.node.agent.last_heartbeat >= started;
+            if action == Action::BootAgain {
+                self.check_boot_again();
+            }
             let outcome = self.outcome(&action);
             self.turns = 0;
             let ledger = record(
@@ -133,9 +163,29 @@ impl World {
                 &self.bench.settings,
                 self.bench.now,
             );
+            let booted = match (&action, &outcome) {
+                (Action::BootAgain, Outcome::Done) => true,
+                (Action::RunStep { flow, .. }, Outcome::AwaitAgent) => {
+                    *flow == StepFlow::Deploy && !heard_in_this_job
+                }
+                (Action::PollStep { .. }, _) => false,
+                (_, Outcome::AwaitAgent) => true,
+                _ => false,
+            };
             self.check_ledger(&ledger);
+            self.open_boots += usize::from(booted);
         }
         panic!("the node never comes to rest: {:?}", self.bench.node.work);
+    }
+
+    /// Nobody is rebooted who has called, is held, waits for something else, or is looked at.
+    fn check_boot_again(&self) {
+        let node = &self.bench.node;
+        assert!(rest(node.provision_state) == Rest::Waiting && !node.maintenance);
+        let why = node.wait.expect("a waiting node says why").why;
+        assert!(matches!(why, WaitReason::AgentHeartbeat | WaitReason::InspectionData), "{why}");
+        assert!(!node.work.as_ref().expect("there is a job").heard);
+        assert!(self.open_boots > 0, "it was booted, and nothing was heard of it");
     }
 
     fn apply(&mut self, stimulus: &Stimulus) {
@@ -158,7 +208,16 @@ impl World {
                 let _ = ask_power(&mut self.bench.node, *target, None, actor(), now);
             }
             Stimulus::Heartbeat => {
+                let mut ledger = Ledger::default();
+                see_agent(&mut self.bench.node, &mut ledger);
+                self.count(&ledger);
+                self.bench.node.agent.last_heartbeat = Some(now);
                 hear_agent(&mut self.bench.node, now);
+            }
+            Stimulus::Lookup => {
+                let mut ledger = Ledger::default();
+                see_agent(&mut self.bench.node, &mut ledger);
+                self.count(&ledger);
             }
             Stimulus::InspectionData => {
                 let mut ledger = Ledger::default();
@@ -208,12 +267,7 @@ proptest! {
 
     #[test]
     fn any_order_of_events_keeps_the_invariants(stimuli in prop::collection::vec(stimulus(), 1..40)) {
-        let mut world = World {
-            bench: Bench::new(ProvisionState::Enroll),
-            turns: 0,
-            crash: false,
-            state: ProvisionState::Enroll,
-        };
+        let mut world = World::new();
         for stimulus in &stimuli {
             world.apply(stimulus);
             if !matches!(stimulus, Stimulus::Turns(_) | Stimulus::Crash) {
@@ -225,12 +279,7 @@ proptest! {
 
     #[test]
     fn an_explanation_is_never_wrong(prefix in prop::collection::vec(stimulus(), 0..15), verb in 0..Verb::ALL.len()) {
-        let mut world = World {
-            bench: Bench::new(ProvisionState::Enroll),
-            turns: 0,
-            crash: false,
-            state: ProvisionState::Enroll,
-        };
+        let mut world = World::new();
         for stimulus in &prefix {
             world.apply(stimulus);
             if !matches!(stimulus, Stimulus::Turns(_) | Stimulus::Crash) {

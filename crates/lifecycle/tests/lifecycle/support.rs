@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use lifecycle::{
-    Action, Ask, Failure, Ledger, Next, Outcome, Refusal, Settings, ask, record, settle,
+    Action, Ask, Chore, Failure, Ledger, Next, Outcome, Refusal, Settings, ask, record, settle,
 };
 use node_model::{
     Actor, Happening, JsonObject, Node, NodeId, ProvisionState, Step, StepFlow, StepOffer,
@@ -130,8 +130,25 @@ impl Bench {
 
     pub(crate) fn heartbeat(&mut self) -> &mut Self {
         let _ = writeln!(self.story, "> heartbeat");
-        lifecycle::hear_agent(&mut self.node, self.now);
+        self.hear();
         self.run()
+    }
+
+    /// The agent looks its node up and says no more.
+    pub(crate) fn lookup(&mut self) -> &mut Self {
+        let _ = writeln!(self.story, "> lookup");
+        let mut ledger = Ledger::default();
+        lifecycle::see_agent(&mut self.node, &mut ledger);
+        self.tell(&ledger);
+        self.run()
+    }
+
+    fn hear(&mut self) {
+        let mut ledger = Ledger::default();
+        lifecycle::see_agent(&mut self.node, &mut ledger);
+        self.tell(&ledger);
+        self.node.agent.last_heartbeat = Some(self.now);
+        lifecycle::hear_agent(&mut self.node, self.now);
     }
 
     fn tell(&mut self, ledger: &Ledger) {
@@ -149,15 +166,22 @@ impl Bench {
                 ),
                 Happening::Maintenance { fault, .. } => format!("maintenance: {fault:?}"),
                 Happening::Power { to, .. } => format!("power: {to:?}"),
+                Happening::Noted { by, text } => format!("{by}: {text}"),
                 Happening::Asked { .. } => continue,
                 Happening::Enrolled
                 | Happening::Changed { .. }
                 | Happening::Removed
-                | Happening::Noted { .. }
                 | Happening::BmcCalls { .. }
+                | Happening::Seen { .. }
                 | Happening::Heard { .. } => format!("{happening:?}"),
             };
             let _ = writeln!(self.story, "{line}");
+        }
+        for chore in &ledger.chores {
+            if let Chore::NoteBoot { way, worked } = chore {
+                let way = way.map_or("the plan's way", node_model::BootWay::as_str);
+                let _ = writeln!(self.story, "remember: {way} worked: {worked}");
+            }
         }
     }
 

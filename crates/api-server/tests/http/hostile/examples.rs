@@ -28,6 +28,8 @@ pub(crate) fn segment_of(name: &str) -> &'static str {
         "indicator" => "led@chassis",
         "trait" => "CUSTOM_A",
         "vif" => "vif-1",
+        "mac" => "52:54:00:00:00:01",
+        "name" => "boot.ipxe",
         "method" => "third_method_sync",
         other => panic!("hostile/examples.rs does not know what {{{other}}} stands for"),
     }

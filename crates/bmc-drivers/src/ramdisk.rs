@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The deploy interface `ramdisk`: the instance lives in memory, booted afresh from the network or
+//! from a CD at every start. Nothing is written to a disk, and no agent is needed.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use node_model::{InterfaceKind, Step, StepFlow, StepOffer};
+
+use crate::direct::{needs_commands, power_off, start};
+use crate::driver::Shelves;
+use crate::interfaces::{Deploy, Interface, NetworkUse};
+use crate::step::{StepRow, offers};
+use crate::{Error, NodeChanges, Outcome, Target};
+
+/// What nodes call it.
+pub(crate) const NAME: &str = "ramdisk";
+
+/// Puts this implementation on its shelf.
+pub(crate) fn add_to(shelves: &mut Shelves) {
+    shelves.deploy.push((NAME, Arc::new(RamdiskDeploy)));
+}
+
+/// Deploys by booting.
+struct RamdiskDeploy;
+
+const STEPS: &[StepRow] = &[StepRow {
+    name: "deploy",
+    flows: &[StepFlow::Deploy],
+    priority: 100,
+    abortable: false,
+    requires_ramdisk: false,
+    arguments: &[],
+}];
+
+#[async_trait]
+impl Interface for RamdiskDeploy {
+    fn kind(&self) -> InterfaceKind {
+        InterfaceKind::Deploy
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn validate(&self, target: &Target<'_>) -> Result<(), Error> {
+        let boot = target.driver.boot();
+        if !boot.capabilities().contains(&"ramdisk_boot") {
+            return Err(boot.cannot("boot an instance that lives in memory"));
+        }
+        boot.validate(target).await
+    }
+
+    fn steps(&self, flow: StepFlow) -> Vec<StepOffer> {
+        offers(STEPS, self.kind(), flow)
+    }
+
+    async fn execute_step(
+        &self,
+        target: &Target<'_>,
+        flow: StepFlow,
+        step: &Step,
+    ) -> Result<Outcome, Error> {
+        if flow != StepFlow::Deploy || step.step != STEPS[0].name {
+            return Err(self.cannot(&format!("carry out the {flow} step '{}'", step.step)));
+        }
+        let changes = power_off(target).await?;
+        let driver = target.driver;
+        let changes = changes.and(driver.network().join(target, NetworkUse::Tenant).await?);
+        let changes = changes.and(driver.boot().prepare_instance(target).await?);
+        Ok(Outcome::Done(changes.and(start(target).await?)))
+    }
+}
+
+#[async_trait]
+impl Deploy for RamdiskDeploy {
+    async fn prepare(&self, _target: &Target<'_>) -> Result<NodeChanges, Error> {
+        Ok(NodeChanges::none())
+    }
+
+    async fn tear_down(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
+        let changes = power_off(target).await?;
+        Ok(changes.and(target.driver.network().leave(target, NetworkUse::Tenant).await?))
+    }
+
+    async fn clean_up(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
+        target.driver.boot().clean_up_instance(target).await
+    }
+
+    async fn take_over(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
+        target.driver.boot().prepare_instance(target).await
+    }
+
+    // The instance may have written to the disks it found.
+    async fn prepare_cleaning(&self, _target: &Target<'_>) -> Result<Outcome, Error> {
+        Err(needs_commands(self, "clean the machine"))
+    }
+
+    async fn prepare_service(&self, _target: &Target<'_>) -> Result<Outcome, Error> {
+        Err(needs_commands(self, "service the machine"))
+    }
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The files of a plan: kernel, ramdisk, unified kernel image, CD and config drive.
+//!
+//! None of them is written anywhere. Each is laid out in memory as a list of pieces of images in
+//! the cache, when it is first asked for, and kept for as long as somebody may read on: BMCs read
+//! CDs in thousands of small ranges.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use boot_media::boot_iso::{BootIso, NETWORK_DATA_PATH};
+use boot_media::config_drive::{self, ConfigDrive, Owner};
+use boot_media::uki::{Parts, UkiError};
+use boot_media::{Content, FileTree};
+use bytes::Bytes;
+use images::{Cache, Entry, Expected, Kind, Request, Source};
+use node_model::{BootImage, BootPlan, BootSystem};
+use serde_json::Value;
+
+use crate::loaders::Loaders;
+
+/// How many files are kept laid out. One takes some kilobytes and its open files.
+const KEPT: usize = 2048;
+
+/// A file of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Piece {
+    Kernel,
+    Ramdisk,
+    UnifiedImage,
+    Cd,
+    ConfigDrive,
+}
+
+/// A file as it is sent.
+#[derive(Clone)]
+pub(crate) struct Laid {
+    pub(crate) content: Content,
+    pub(crate) etag: Arc<str>,
+    /// While these are there, the cache keeps what the content is made of.
+    _images: Arc<[Entry]>,
+}
+
+/// Why a file cannot be laid out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LayoutError {
+    #[error("the plan has no such file")]
+    NoSuchPiece,
+    #[error(transparent)]
+    Image(#[from] Arc<images::Error>),
+    #[error("{0}")]
+    Address(String),
+    #[error("the image cannot be opened")]
+    Open(#[source] std::io::Error),
+    #[error(transparent)]
+    Stub(#[from] crate::loaders::StubMissing),
+    #[error("the kernel, the ramdisk and the parameters do not make an image")]
+    Unified(#[source] UkiError),
+    #[error("the CD cannot be laid out")]
+    Cd(#[source] boot_media::boot_iso::BootIsoError),
+    #[error("the config drive cannot be used: {0}")]
+    ConfigDrive(String),
+}
+
+/// The files that are laid out.
+pub(crate) struct Layouts {
+    cache: Cache,
+    loaders: Loaders,
+    made: Mutex<Made>,
+}
+
+#[derive(Default)]
+struct Made {
+    files: HashMap<(String, Piece), (u64, Laid)>,
+    uses: u64,
+}
+
+impl Piece {
+    const NAMES: &[(&str, Self, &str)] = &[
+        ("kernel", Self::Kernel, "application/octet-stream"),
+        ("ramdisk", Self::Ramdisk, "application/octet-stream"),
+        ("boot.efi", Self::UnifiedImage, "application/efi"),
+        ("boot.iso", Self::Cd, "application/vnd.efi-iso"),
+        ("config-drive.iso", Self::ConfigDrive, "application/octet-stream"),
+    ];
+
+    /// The file called `name`.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, ..)| *known == name).map(|(_, piece, _)| *piece)
+    }
+
+    /// What it is called.
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, piece, _)| *piece == self).map_or("", |(name, ..)| name)
+    }
+
+    /// What it is. UEFI firmware goes by this when the name does not tell.
+    pub(crate) fn media_type(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, piece, _)| *piece == self).map_or("", |(.., media)| media)
+    }
+}
+
+impl Layouts {
+    pub(crate) fn new(cache: Cache, loaders: Loaders) -> Self {
+        Self { cache, loaders, made: Mutex::default() }
+    }
+
+    pub(crate) fn loaders(&self) -> &Loaders {
+        &self.loaders
+    }
+
+    /// A file of a plan.
+    pub(crate) async fn get(&self, plan: &BootPlan, piece: Piece) -> Result<Laid, LayoutError> {
+        let place = (plan.key.clone(), piece);
+        if let Some(laid) = self.made().find(&place) {
+            return Ok(laid);
+        }
+        let laid = self.lay_out(plan, piece).await?;
+        self.made().keep(place, &laid);
+        Ok(laid)
+    }
+
+    /// Forgets the files of a plan that is over.
+    pub(crate) fn forget(&self, key: &str) {
+        self.made().files.retain(|(of, _), _| of != key);
+    }
+
+    /// The image itself, fetched and checked.
+    pub(crate) async fn fetch(&self, image: &BootImage, kind: Kind) -> Result<Entry, LayoutError> {
+        let address = |error: &dyn std::fmt::Display| LayoutError::Address(error.to_string());
+        let source = Source::parse(&image.source).map_err(|error| address(&error))?;
+        let mut request = Request::new(source, kind);
+        if let Some(checksum) = &image.checksum {
+            request.checksum = Some(Expected::parse(checksum).map_err(|error| address(&error))?);
+        }
+        request.credentials = image.pull_secret.as_deref().map(images::Credentials::pull_secret);
+        Ok(self.cache.get(&request).await?)
+    }
+
+    async fn lay_out(&self, plan: &BootPlan, piece: Piece) -> Result<Laid, LayoutError> {
+        match (piece, &plan.system) {
+            (Piece::Kernel, BootSystem::Kernel { kernel, .. }) => {
+                self.plain(kernel, Kind::Kernel).await
+            }
+            (Piece::Ramdisk, BootSystem::Kernel { ramdisk, .. }) => {
+                self.plain(ramdisk, Kind::Ramdisk).await
+            }
+            (Piece::Cd, BootSystem::Iso { image }) => self.plain(image, Kind::Iso).await,
+            (Piece::UnifiedImage | Piece::Cd, BootSystem::Kernel { .. }) => {
+                self.built(plan, piece).await
+            }
+            (Piece::ConfigDrive, _) => {
+                let content = config_drive_of(plan)?.ok_or(LayoutError::NoSuchPiece)?;
+                Ok(Laid { content, etag: etag_of(plan, piece), _images: Arc::new([]) })
+            }
+            (Piece::Kernel | Piece::Ramdisk | Piece::UnifiedImage, BootSystem::Iso { .. }) => {
+                Err(LayoutError::NoSuchPiece)
+            }
+        }
+    }
+
+    async fn plain(&self, image: &BootImage, kind: Kind) -> Result<Laid, LayoutError> {
+        let entry = self.fetch(image, kind).await?;
+        let content = Content::open(&entry.path).map_err(LayoutError::Open)?;
+        Ok(Laid { content, etag: hex(&entry.sha256).into(), _images: Arc::new([entry]) })
+    }
+
+    /// A unified kernel image, alone or on a CD.
+    async fn built(&self, plan: &BootPlan, piece: Piece) -> Result<Laid, LayoutError> {
+        let BootSystem::Kernel { kernel, ramdisk, parameters, network_data } = &plan.system else {
+            return Err(LayoutError::NoSuchPiece);
+        };
+        let kernel = self.fetch(kernel, Kind::Kernel).await?;
+        let ramdisk = self.fetch(ramdisk, Kind::Ramdisk).await?;
+        let parts = Parts {
+            kernel: Content::open(&kernel.path).map_err(LayoutError::Open)?,
+            ramdisks: vec![Content::open(&ramdisk.path).map_err(LayoutError::Open)?],
+            command_line: parameters.join(" "),
+            ..Parts::default()
+        };
+        let stub = self.loaders.stub()?;
+        let image = stub.build(&parts).map_err(LayoutError::Unified)?;
+        let content = if piece == Piece::UnifiedImage {
+            image
+        } else {
+            let mut files = FileTree::new();
+            if !network_data.is_empty() {
+                let bytes = Bytes::from(network_data.as_str().to_owned());
+                files
+                    .insert(NETWORK_DATA_PATH, Content::from(bytes))
+                    .expect("the path is one of ours");
+            }
+            let publisher = plan.node_id.to_string();
+            let architecture = stub.architecture();
+            BootIso { image: &image, architecture, files, publisher: Some(&publisher) }
+                .layout()
+                .map_err(LayoutError::Cd)?
+        };
+        Ok(Laid { content, etag: etag_of(plan, piece), _images: Arc::new([kernel, ramdisk]) })
+    }
+
+    fn made(&self) -> std::sync::MutexGuard<'_, Made> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Made {
+    fn find(&mut self, place: &(String, Piece)) -> Option<Laid> {
+        self.uses += 1;
+        let uses = self.uses;
+        let (last, laid) = self.files.get_mut(place)?;
+        *last = uses;
+        Some(laid.clone())
+    }
+
+    fn keep(&mut self, place: (String, Piece), laid: &Laid) {
+        if self.files.len() >= KEPT {
+            // The older half goes at once, so that this is done seldom.
+            let mut uses: Vec<u64> = self.files.values().map(|(last, _)| *last).collect();
+            uses.sort_unstable();
+            let middle = uses[uses.len() / 2];
+            self.files.retain(|_, (last, _)| *last > middle);
+        }
+        self.uses += 1;
+        self.files.insert(place, (self.uses, laid.clone()));
+    }
+}
+
+/// The config drive of a plan; none if it has none that is ours to present.
+fn config_drive_of(plan: &BootPlan) -> Result<Option<Content>, LayoutError> {
+    let wrong = |error: &dyn std::fmt::Display| LayoutError::ConfigDrive(error.to_string());
+    let Some(text) = &plan.config_drive else { return Ok(None) };
+    // The contents are kept as JSON text; neither of the other forms begins with a brace.
+    let value = match serde_json::from_str(text) {
+        Ok(parts @ Value::Object(_)) => parts,
+        Ok(_) | Err(_) => Value::String(text.clone()),
+    };
+    match ConfigDrive::parse(&value).map_err(|error| wrong(&error))? {
+        None | Some(ConfigDrive::Url(_)) => Ok(None),
+        Some(ConfigDrive::Packed(packed)) => {
+            let bytes = config_drive::unpack(packed).map_err(|error| wrong(&error))?;
+            Ok(Some(Content::from(Bytes::from(bytes))))
+        }
+        Some(ConfigDrive::Parts(parts)) => {
+            let uuid = plan.node_id.to_string();
+            let owner = Owner { uuid: &uuid, name: None };
+            parts.build(owner).map(Some).map_err(|error| wrong(&error))
+        }
+    }
+}
+
+/// A name for exactly these bytes: they follow from the plan, and a plan is never changed.
+fn etag_of(plan: &BootPlan, piece: Piece) -> Arc<str> {
+    format!("{:x}-{}", plan.made_at.0, piece.name()).into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The servers that machines boot from: HTTP, TFTP and DHCP, wired to the boot services.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use boot_plans::BootServices;
+use boot_server::{FileLeaseBook, Plans, Sightings, dhcp4, dhcp6, http, tftp};
+use node_model::Timestamp;
+use store::{Clock, Store};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::config::Config;
+
+/// The port of the file service.
+const HTTP_PORT: u16 = 6180;
+const TFTP_PORT: u16 = 69;
+
+/// The servers, bound and not yet serving: a port that cannot be had ends the program before it has
+/// promised anything.
+pub(crate) struct BootServers {
+    services: BootServices,
+    http: http::Server,
+    tftp: Vec<tftp::Server>,
+    dhcp4: Option<dhcp4::Listener>,
+    dhcp6: Option<dhcp6::Listener>,
+    url: String,
+    scribe: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// Opens the boot services; none if they are switched off.
+pub(crate) async fn open(
+    config: &Config,
+    store: &Store,
+    data_dir: &Path,
+    hostname: String,
+    clock: Clock,
+) -> anyhow::Result<Option<BootServices>> {
+    if !config.boot.enabled {
+        return Ok(None);
+    }
+    let (settings, images) = (config.boot.clone(), config.images.clone());
+    let (store, data_dir) = (store.clone(), data_dir.to_owned());
+    let open = move || BootServices::open(store, settings, &images, &data_dir, hostname, clock);
+    let services = tokio::task::spawn_blocking(open).await?;
+    Ok(Some(services.context("cannot open the boot services")?))
+}
+
+impl BootServers {
+    /// Begins to listen.
+    pub(crate) fn bind(
+        config: &Config,
+        services: &BootServices,
+        data_dir: &Path,
+        clock: fn() -> Timestamp,
+    ) -> anyhow::Result<Self> {
+        let (witness, scribe) = services.witness();
+        let witness: Arc<dyn Sightings> = Arc::new(witness);
+        let http = bind_http(config, services, &witness, clock)?;
+        let url = file_url(config, http.local_address().context("cannot tell where HTTP is")?);
+        let servers = config.dhcp.servers()?;
+        let mut tftp = Vec::new();
+        for (address, interface) in config.dhcp.own_addresses() {
+            let mut settings = tftp::Settings::new(SocketAddr::new(address, TFTP_PORT));
+            settings.interface = Some(interface.into());
+            let parts = tftp::Services {
+                files: Arc::new(services.clone()),
+                sightings: Arc::clone(&witness),
+                clock,
+            };
+            tftp.push(tftp::Server::bind(settings, parts).context("cannot serve TFTP")?);
+        }
+        let plans: Arc<dyn Plans> = Arc::new(services.clone());
+        let parts = dhcp4::Services { plans, sightings: Arc::clone(&witness), clock };
+        let dhcp4 = if servers.v4.interfaces.is_empty() {
+            None
+        } else {
+            let book = FileLeaseBook::new(data_dir.join("dhcp-leases"));
+            let leases = dhcp4::Leases::load(Box::new(book)).context("cannot serve DHCP")?;
+            let listener = dhcp4::Listener::bind(servers.v4.clone(), leases, parts.clone());
+            Some(listener.context("cannot serve DHCP")?)
+        };
+        let dhcp6 = if servers.interfaces6.is_empty() {
+            None
+        } else {
+            let settings = dhcp6::Settings {
+                duid: identity(data_dir)?,
+                interfaces: servers.interfaces6,
+                subnets: servers.subnets6,
+                ignored: servers.v4.ignored,
+                first_stages: servers.v4.first_stages,
+            };
+            let book = FileLeaseBook::new(data_dir.join("dhcpv6-leases"));
+            let leases = dhcp6::Leases::load(Box::new(book)).context("cannot serve DHCPv6")?;
+            let listener = dhcp6::Listener::bind(settings, leases, parts);
+            Some(listener.context("cannot serve DHCPv6")?)
+        };
+        Ok(Self {
+            services: services.clone(),
+            http,
+            tftp,
+            dhcp4,
+            dhcp6,
+            url,
+            scribe: Box::pin(scribe),
+        })
+    }
+
+    /// Serves until the returned tasks are dropped. `api` is where the API listens.
+    pub(crate) fn spawn(self, config: &Config, api: SocketAddr) -> JoinSet<()> {
+        let api = match &config.api.public_endpoint {
+            Some(url) => url.clone(),
+            None => format!("http://{}", reachable(config, api)),
+        };
+        self.services.found_at(&self.url, &api);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(self.scribe);
+        tasks.spawn(self.http.run());
+        for server in self.tftp {
+            tasks.spawn(server.run());
+        }
+        if let Some(listener) = self.dhcp4 {
+            tasks.spawn(listener.run());
+        }
+        if let Some(listener) = self.dhcp6 {
+            tasks.spawn(listener.run());
+        }
+        tasks
+    }
+
+    /// Where machines reach the file service.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+fn bind_http(
+    config: &Config,
+    services: &BootServices,
+    witness: &Arc<dyn Sightings>,
+    clock: fn() -> Timestamp,
+) -> anyhow::Result<http::Server> {
+    let api = config.api.listen;
+    // Whoever wants any free port for the API, as tests do, wants any for the files too.
+    let port = if api.port() == 0 { 0 } else { HTTP_PORT };
+    let listen = config.boot.listen.unwrap_or(SocketAddr::new(api.ip(), port));
+    let mut settings = http::Settings::new(listen);
+    settings.tls = match (&config.boot.tls_certificate, &config.boot.tls_key) {
+        (Some(certificate), Some(key)) => {
+            Some(http::tls_from_files(certificate, key).context("boot.tls_certificate")?)
+        }
+        (None, None) => None,
+        (Some(_), None) => bail!("boot.tls_certificate is given without boot.tls_key"),
+        (None, Some(_)) => bail!("boot.tls_key is given without boot.tls_certificate"),
+    };
+    let parts =
+        http::Services { pages: Arc::new(services.clone()), sightings: Arc::clone(witness), clock };
+    http::Server::bind(settings, parts).with_context(|| {
+        format!("cannot serve files on {listen}; give another address as boot.listen")
+    })
+}
+
+/// What machines call the file service that listens on `address`.
+fn file_url(config: &Config, address: SocketAddr) -> String {
+    if let Some(url) = &config.boot.http_url {
+        return url.trim_end_matches('/').to_owned();
+    }
+    let scheme = if config.boot.tls_certificate.is_some() { "https" } else { "http" };
+    format!("{scheme}://{}", reachable(config, address))
+}
+
+/// The address by which machines reach what listens on `address`: itself; or, if that is everywhere,
+/// ours on the first DHCP network, or the one this machine goes out by.
+fn reachable(config: &Config, address: SocketAddr) -> SocketAddr {
+    if !address.ip().is_unspecified() {
+        return address;
+    }
+    let same_kind = |found: &IpAddr| found.is_ipv4() == address.is_ipv4();
+    let on_dhcp = config.dhcp.own_addresses().into_iter().map(|(found, _)| found).find(same_kind);
+    let ip = on_dhcp.or_else(|| outgoing(address)).unwrap_or(address.ip());
+    SocketAddr::new(ip, address.port())
+}
+
+/// The address of the default route. Nothing is sent: a datagram socket only chooses its address.
+fn outgoing(like: SocketAddr) -> Option<IpAddr> {
+    // Addresses for documentation (RFC 5737, RFC 3849): nobody has them.
+    let far: (SocketAddr, SocketAddr) = if like.is_ipv4() {
+        (([0, 0, 0, 0], 0).into(), ([192, 0, 2, 1], 9).into())
+    } else {
+        let far: std::net::Ipv6Addr = "2001:db8::1".parse().ok()?;
+        ((std::net::Ipv6Addr::UNSPECIFIED, 0).into(), (far, 9).into())
+    };
+    let socket = UdpSocket::bind(far.0).ok()?;
+    socket.connect(far.1).ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
+}
+
+/// This server's identity in DHCPv6 (a DUID-UUID, RFC 6355), made once and kept: clients renew by it.
+fn identity(data_dir: &Path) -> anyhow::Result<Vec<u8>> {
+    const KIND: [u8; 2] = [0, 4];
+    let path = data_dir.join("dhcpv6-identity");
+    let kept = match std::fs::read_to_string(&path) {
+        Ok(text) => text.trim().parse::<Uuid>().ok(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let id = match kept {
+        Some(id) => id,
+        None => {
+            let id = Uuid::new_v4();
+            std::fs::write(&path, format!("{id}\n"))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            id
+        }
+    };
+    Ok([&KIND[..], id.as_bytes()].concat())
+}
