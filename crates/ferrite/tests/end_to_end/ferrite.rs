@@ -23,8 +23,13 @@ impl Home {
 
     /// The command that serves from this home, on a free port.
     pub(crate) fn command(&self) -> Command {
+        self.command_on("127.0.0.1:0")
+    }
+
+    /// The same on a certain address.
+    pub(crate) fn command_on(&self, address: &str) -> Command {
         let mut command = ferrite();
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(self.path("data"));
+        command.args(["serve", "--listen", address, "--data-dir"]).arg(self.path("data"));
         command
     }
 

@@ -4,6 +4,7 @@
 //! One test program for all of it, because linking is what takes longest.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is tests")]
 
+mod boots;
 mod durability;
 mod ferrite;
 mod journal;

@@ -9,7 +9,7 @@
 mod baremetal;
 mod driver_info;
 mod ipmi;
-mod lab;
-mod operator;
+pub(crate) mod lab;
+pub(crate) mod operator;
 mod redfish;
 mod redfish_setup;

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use crate::ferrite::output_of;
 
 /// The inventory of a running lab.
-pub(super) struct Lab {
+pub(crate) struct Lab {
     inventory: Value,
 }
 
 impl Lab {
     /// The lab, if there is one. There must be when the servers are required, as in CI.
-    pub(super) fn find() -> Option<Self> {
+    pub(crate) fn find() -> Option<Self> {
         if let Some(path) = std::env::var_os("FERRITE_TEST_LAB") {
             let text = std::fs::read_to_string(path).unwrap();
             return Some(Self { inventory: serde_json::from_str(&text).unwrap() });
@@ -58,17 +58,28 @@ impl Lab {
     }
 
     /// The address of the one network card of a machine.
-    pub(super) fn mac(&self, machine: &str) -> &str {
+    pub(crate) fn mac(&self, machine: &str) -> &str {
         text(&self.inventory["machines"][machine]["mac"])
     }
 
+    /// The file that a machine writes its serial console to, if it is one that boots.
+    pub(crate) fn console(&self, machine: &str) -> &str {
+        text(&self.inventory["machines"][machine]["console"])
+    }
+
+    /// The bridge that a machine boots from: its name and our address on it.
+    pub(crate) fn bridge(&self, machine: &str) -> (&str, &str) {
+        let network = &self.inventory["machines"][machine]["network"];
+        (text(&network["interface"]), text(&network["address"]))
+    }
+
     /// The path of a machine's System resource.
-    pub(super) fn system(&self, machine: &str) -> String {
+    pub(crate) fn system(&self, machine: &str) -> String {
         format!("/redfish/v1/Systems/{}", text(&self.inventory["machines"][machine]["uuid"]))
     }
 
     /// The `driver_info` of a machine behind `redfish`.
-    pub(super) fn redfish_info(&self, machine: &str) -> Value {
+    pub(crate) fn redfish_info(&self, machine: &str) -> Value {
         json!({
             "redfish_address": self.url("redfish"),
             "redfish_system_id": self.system(machine),
@@ -99,7 +110,7 @@ impl Lab {
     }
 
     /// What libvirt says of a machine: `running` or `shut off`.
-    pub(super) fn power(&self, machine: &str) -> String {
+    pub(crate) fn power(&self, machine: &str) -> String {
         self.virsh(&["domstate", machine]).trim().to_owned()
     }
 
@@ -108,7 +119,7 @@ impl Lab {
         self.virsh(&["dumpxml", "--inactive", machine])
     }
 
-    pub(super) fn virsh(&self, arguments: &[&str]) -> String {
+    pub(crate) fn virsh(&self, arguments: &[&str]) -> String {
         let mut virsh = Command::new("virsh");
         said(virsh.args(["--quiet", "--connect", self.libvirt_uri()]).args(arguments))
     }
@@ -124,7 +135,7 @@ impl Lab {
     }
 
     /// What a resource of the emulator behind `redfish` says.
-    pub(super) fn resource(&self, path: &str) -> Value {
+    pub(crate) fn resource(&self, path: &str) -> Value {
         let address: SocketAddr = self.url("redfish")["http://".len()..].parse().unwrap();
         let login = STANDARD.encode(format!("{}:{}", self.username(), self.password()));
         let mut client =
@@ -151,7 +162,7 @@ impl Lab {
 }
 
 /// The text of a JSON string.
-pub(super) fn text(value: &Value) -> &str {
+pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
 }
 
