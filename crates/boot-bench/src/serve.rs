@@ -70,16 +70,12 @@ pub(crate) async fn run(options: &Options, ready: impl FnOnce()) -> Result<()> {
 }
 
 fn dhcp(options: &Options, sightings: Arc<dyn Sightings>) -> Result<dhcp4::Listener> {
-    let mut subnet = Subnet::new(options.address, options.prefix);
+    let mut subnet = Subnet::new(options.address, options.prefix, Mode::Discover);
     subnet.ranges = vec![(options.first, options.last)];
     subnet.gateway = Some(options.address);
     subnet.dns = vec![options.address];
     let settings = dhcp4::Settings {
-        interfaces: vec![Interface {
-            name: options.interface.clone(),
-            address: options.address,
-            mode: Mode::Discover,
-        }],
+        interfaces: vec![Interface { name: options.interface.clone(), address: options.address }],
         subnets: vec![subnet],
         ..dhcp4::Settings::default()
     };

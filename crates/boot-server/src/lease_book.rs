@@ -16,7 +16,8 @@ use node_model::Timestamp;
 
 /// Keeps leases.
 pub trait LeaseBook: Send {
-    /// Every lease that was ever committed, the newest per address.
+    /// Every lease that was committed and not forgotten, the newest per address. What was forgotten
+    /// only lately may be among them.
     ///
     /// # Errors
     /// If the book cannot be read.
@@ -24,6 +25,9 @@ pub trait LeaseBook: Send {
 
     /// Notes a lease; it may be lost until [`commit`](Self::commit).
     fn record(&mut self, record: LeaseRecord);
+
+    /// Drops what nobody needs any more, also of what is noted and not committed.
+    fn forget(&mut self, is_over: &dyn Fn(&LeaseRecord) -> bool);
 
     /// Makes everything noted durable. After an error nothing noted since the last commit counts.
     ///
@@ -38,7 +42,8 @@ pub trait LeaseBook: Send {
 pub struct LeaseRecord {
     /// The address.
     pub address: IpAddr,
-    /// Who: the bytes the server tells its clients apart by.
+    /// Who: the bytes the server tells its clients apart by; empty for an address that somebody uses
+    /// who did not ask us.
     pub client: Vec<u8>,
     /// Until when.
     pub until: Timestamp,
@@ -76,6 +81,10 @@ pub struct FileLeaseBook {
     newest: BTreeMap<IpAddr, LeaseRecord>,
     pending: Vec<LeaseRecord>,
     lines: usize,
+    /// How many bytes of the file are whole lines that were committed.
+    length: u64,
+    /// Whether a failed write may have left more than that.
+    is_torn: bool,
 }
 
 /// A book in memory, for tests; clones share their pages, so one survives a "restart".
@@ -98,10 +107,15 @@ impl FileLeaseBook {
             newest: BTreeMap::new(),
             pending: Vec::new(),
             lines: 0,
+            length: 0,
+            is_torn: false,
         }
     }
 
     fn append(&mut self) -> io::Result<()> {
+        if self.is_torn {
+            self.mend()?;
+        }
         let file = match &mut self.file {
             Some(file) => file,
             None => {
@@ -112,8 +126,26 @@ impl FileLeaseBook {
             }
         };
         let text: String = self.pending.iter().map(line).collect();
+        self.is_torn = true;
         file.write_all(text.as_bytes())?;
         file.sync_data()?;
+        self.is_torn = false;
+        self.length += text.len() as u64;
+        Ok(())
+    }
+
+    /// Cuts off what a failed write left: the next line must not be glued to half a line, and a lease
+    /// that was not given must not count after a restart.
+    fn mend(&mut self) -> io::Result<()> {
+        self.file = None;
+        self.cut_off().or_else(|_| self.compact())
+    }
+
+    fn cut_off(&mut self) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(&self.path)?;
+        file.set_len(self.length)?;
+        file.sync_all()?;
+        self.is_torn = false;
         Ok(())
     }
 
@@ -124,10 +156,12 @@ impl FileLeaseBook {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&beside, &self.path)?;
-        sync_folder_of(&self.path)?;
+        // From here on the old file is nobody's, even if the next step fails.
         self.file = None;
         self.lines = self.newest.len();
-        Ok(())
+        self.length = text.len() as u64;
+        self.is_torn = false;
+        sync_folder_of(&self.path)
     }
 }
 
@@ -136,6 +170,7 @@ impl LeaseBook for FileLeaseBook {
         let fail = |source| LeaseBookError::Read { place: self.path.display().to_string(), source };
         self.newest.clear();
         self.lines = 0;
+        self.length = 0;
         let file = match File::open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -151,6 +186,7 @@ impl LeaseBook for FileLeaseBook {
                 self.newest.insert(record.address, record);
             }
             self.lines += 1;
+            self.length += bytes.len() as u64;
             bytes.clear();
         }
         if cut_short {
@@ -167,6 +203,11 @@ impl LeaseBook for FileLeaseBook {
         self.pending.push(record);
     }
 
+    fn forget(&mut self, is_over: &dyn Fn(&LeaseRecord) -> bool) {
+        self.newest.retain(|_, record| !is_over(record));
+        self.pending.retain(|record| !is_over(record));
+    }
+
     fn commit(&mut self) -> Result<(), LeaseBookError> {
         if self.pending.is_empty() {
             return Ok(());
@@ -176,10 +217,11 @@ impl LeaseBook for FileLeaseBook {
         let fail =
             |source| LeaseBookError::Write { place: self.path.display().to_string(), source };
         if let Err(error) = written {
-            // Part of a line may be there; a fresh file starts clean.
-            self.file = None;
             let error = fail(error);
-            let _ = self.compact();
+            // If this fails too, it is tried again before anything else is written.
+            if self.is_torn {
+                let _ = self.mend();
+            }
             return Err(error);
         }
         self.lines += pending.len();
@@ -205,6 +247,12 @@ impl LeaseBook for MemoryLeaseBook {
         self.pending.push(record);
     }
 
+    fn forget(&mut self, is_over: &dyn Fn(&LeaseRecord) -> bool) {
+        let mut committed = self.committed.lock().unwrap_or_else(PoisonError::into_inner);
+        committed.retain(|_, record| !is_over(record));
+        self.pending.retain(|record| !is_over(record));
+    }
+
     fn commit(&mut self) -> Result<(), LeaseBookError> {
         let mut committed = self.committed.lock().unwrap_or_else(PoisonError::into_inner);
         committed.extend(self.pending.drain(..).map(|record| (record.address, record)));
@@ -217,10 +265,13 @@ fn sync_folder_of(path: &Path) -> io::Result<()> {
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// `192.0.2.7 01525400aabb01 1794700000000000`.
+/// `192.0.2.7 01525400aabb01 1794700000000000`; the client is `-` if there is none.
 fn line(record: &LeaseRecord) -> String {
     use std::fmt::Write as _;
     let mut text = format!("{} ", record.address);
+    if record.client.is_empty() {
+        text.push('-');
+    }
     for byte in &record.client {
         let _ = write!(text, "{byte:02x}");
     }
@@ -231,8 +282,9 @@ fn line(record: &LeaseRecord) -> String {
 fn parse_line(text: &str) -> Option<LeaseRecord> {
     let mut words = text.split_ascii_whitespace();
     let address = words.next()?.parse().ok()?;
-    let hexadecimal = words.next()?.as_bytes();
+    let hexadecimal = words.next().map(|word| if word == "-" { "" } else { word })?;
     let client = hexadecimal
+        .as_bytes()
         .chunks(2)
         .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
         .collect::<Option<Vec<u8>>>()?;
@@ -277,6 +329,61 @@ mod tests {
         book.commit().unwrap();
         let loaded = FileLeaseBook::new(&path).load().unwrap();
         assert_eq!(loaded, [record(1, 1, 100), record(3, 3, 300)]);
+    }
+
+    #[test]
+    fn an_address_without_a_client_is_remembered() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leases");
+        let conflict = LeaseRecord { client: Vec::new(), ..record(1, 1, 100) };
+        let mut book = FileLeaseBook::new(&path);
+        book.record(conflict.clone());
+        book.commit().unwrap();
+        assert_eq!(FileLeaseBook::new(&path).load().unwrap(), [conflict]);
+    }
+
+    #[test]
+    fn what_a_failed_write_left_is_cut_off_before_the_next() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path().join("folder");
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("leases");
+        let mut book = FileLeaseBook::new(&path);
+        book.load().unwrap();
+        book.record(record(1, 1, 100));
+        book.commit().unwrap();
+        // As a disk that is full leaves it: a whole line and half a line of leases that were not given.
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        write!(file, "{}192.0.2.1 0109 1", line(&record(2, 2, 200))).unwrap();
+        book.is_torn = true;
+        // While it cannot be mended nothing is written, and nothing counts as written.
+        let away = outer.path().join("away");
+        std::fs::rename(&folder, &away).unwrap();
+        book.record(record(4, 4, 400));
+        book.commit().unwrap_err();
+        std::fs::rename(&away, &folder).unwrap();
+        book.record(record(3, 3, 300));
+        book.commit().unwrap();
+        let loaded = FileLeaseBook::new(&path).load().unwrap();
+        assert_eq!(loaded, [record(1, 1, 100), record(3, 3, 300)]);
+    }
+
+    #[test]
+    fn what_was_forgotten_is_not_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leases");
+        let mut book = FileLeaseBook::new(&path);
+        for number in 0..200 {
+            book.record(record(number, number, i64::from(number)));
+        }
+        book.commit().unwrap();
+        book.forget(&|record| record.until < Timestamp::from_secs(190));
+        for _ in 0..COMPACT_FROM {
+            book.record(record(199, 199, 199));
+        }
+        book.commit().unwrap();
+        assert_eq!(FileLeaseBook::new(&path).load().unwrap().len(), 10);
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 10);
     }
 
     #[test]

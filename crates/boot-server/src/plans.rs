@@ -1,35 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What this crate asks about a machine: is it known, what should it boot now, which addresses are its own.
+//! What this crate asks about a machine: is it known, and what should it boot now.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{Architecture, HardwareAddress, Stage};
+use crate::{Architecture, HardwareAddress, Mode, Stage};
 
 /// Answers for machines, in two steps: first [`look_up`](Self::look_up) once for all machines that
 /// are waiting, which may ask a database, and then [`plan`](Self::plan) once per packet, from memory.
 #[async_trait]
 pub trait Plans: Send + Sync {
-    /// Brings what is known of these machines into memory, because they are about to be asked for.
-    /// No machine is named twice. After two seconds it is dropped, and so are the packets it was for;
-    /// their senders ask again.
-    async fn look_up(&self, _machines: &[HardwareAddress]) {}
+    /// Brings what is known of these machines into memory, because they are about to be asked for,
+    /// and says whether it could. No machine is named twice. After two seconds it is dropped; then,
+    /// and when it could not, the packets it was for are dropped too, and their senders ask again.
+    async fn look_up(&self, _machines: &[HardwareAddress]) -> bool {
+        true
+    }
 
     /// What is to be done for the machine that asks. Asked on the task that owns the leases, so it
     /// must not wait for anything.
     fn plan(&self, request: &BootRequest<'_>) -> Plan;
-
-    /// Whether the address is set aside for some machine, so that no range may hand it out.
-    fn is_reserved(&self, _address: Ipv4Addr) -> bool {
-        false
-    }
-
-    /// Whether the v6 address is set aside for some machine.
-    fn is_reserved6(&self, _address: Ipv6Addr) -> bool {
-        false
-    }
 }
 
 /// What is known of the machine that asks.
@@ -37,10 +28,6 @@ pub trait Plans: Send + Sync {
 pub struct BootRequest<'a> {
     /// The card it asks with.
     pub hardware: HardwareAddress,
-    /// Its client identifier, or its DUID in v6.
-    pub client_id: Option<&'a [u8]>,
-    /// Its SMBIOS UUID (option 97), as sent.
-    pub machine_uuid: Option<[u8; 16]>,
     /// Its processor and firmware, if it says.
     pub architecture: Option<Architecture>,
     /// The program that asks.
@@ -54,22 +41,24 @@ pub struct BootRequest<'a> {
 pub struct Plan {
     /// Whether the machine is one of ours.
     pub known: bool,
-    /// What it should boot.
+    /// Whether it is booting something of ours, by whatever way: what was booted needs an address,
+    /// even if it came by virtual media and there is nothing to load from the network.
+    pub is_booting: bool,
+    /// What it should load from the network. What is given to an unknown machine counts only where
+    /// unknown machines are served ([`Mode::Discover`](crate::Mode::Discover)).
     pub boot: BootAnswer,
-    /// The v4 address set aside for it.
-    pub address: Option<Ipv4Addr>,
-    /// The v6 address set aside for it.
-    pub address6: Option<Ipv6Addr>,
     /// The name to give it.
     pub host_name: Option<Arc<str>>,
 }
 
-/// What a machine should boot.
+/// What a machine should load from the network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum BootAnswer {
     /// Its own disk: nothing to load from the network.
     #[default]
     Disk,
+    /// It should boot something of ours, but there is nothing that the program that asks can load.
+    NothingForThisFirmware,
     /// Something from us.
     Netboot(Netboot),
 }
@@ -79,10 +68,23 @@ pub enum BootAnswer {
 pub struct Netboot {
     /// The URL of the script for iPXE.
     pub script: Arc<str>,
-    /// What UEFI firmware loads by HTTP; without it such firmware is not answered.
+    /// What UEFI firmware loads by HTTP; without it there is nothing to load for such firmware.
     pub http: Option<Arc<str>>,
     /// The first stage to load by TFTP, where the server's own table is not wanted.
     pub first_stage: Option<Arc<str>>,
-    /// Parameters for what is loaded, sent in v6 only (option 60), where firmware passes them on.
+    /// Parameters for what is loaded, sent in v6 only (option 60): firmware hands them to the program
+    /// as its command line. For programs that take one, such as a kernel that is a UEFI application;
+    /// boot loaders and unified images have theirs inside, and for those it is empty.
     pub parameters: Vec<Arc<str>>,
+}
+
+impl Plan {
+    /// The plan where machines are served in this way: whoever is not known boots nothing of ours,
+    /// except where unknown machines are looked for.
+    pub(crate) fn in_mode(self, mode: Mode) -> Self {
+        if self.known || mode == Mode::Discover {
+            return self;
+        }
+        Self { is_booting: false, boot: BootAnswer::Disk, ..self }
+    }
 }

@@ -140,7 +140,7 @@ pub(crate) async fn serve<V: Version>(
             let packets = batch.len();
             tracing::warn!(
                 packets,
-                "what machines should boot was not found out in time; packets dropped"
+                "what machines should boot could not be found out; their packets were dropped"
             );
             batch.clear();
             continue;
@@ -165,7 +165,7 @@ async fn look_up(plans: &dyn Plans, cards: HashSet<HardwareAddress>) -> bool {
         return true;
     }
     let cards: Vec<HardwareAddress> = cards.into_iter().collect();
-    tokio::time::timeout(LOOK_UP_TIME, plans.look_up(&cards)).await.is_ok()
+    tokio::time::timeout(LOOK_UP_TIME, plans.look_up(&cards)).await.unwrap_or(false)
 }
 
 /// Commits on a thread that may wait for the disk; gives the leases back, and whether they are durable.
@@ -226,7 +226,7 @@ mod tests {
         HardwareAddress::ethernet([2, 0, 0, 0, 0, number])
     }
 
-    /// Notes what it is asked, and hangs when it is asked for card 0.
+    /// Notes what it is asked, hangs when it is asked for card 0, and fails for card 255.
     #[derive(Default)]
     struct Database {
         asked: Mutex<Vec<Vec<HardwareAddress>>>,
@@ -234,14 +234,15 @@ mod tests {
 
     #[async_trait]
     impl Plans for Database {
-        async fn look_up(&self, machines: &[HardwareAddress]) {
+        async fn look_up(&self, machines: &[HardwareAddress]) -> bool {
             let mut machines = machines.to_vec();
             machines.sort_unstable();
-            let hangs = machines.contains(&card(0));
+            let (hangs, fails) = (machines.contains(&card(0)), machines.contains(&card(255)));
             self.asked.lock().unwrap().push(machines);
             if hangs {
                 std::future::pending::<()>().await;
             }
+            !fails
         }
 
         fn plan(&self, _request: &BootRequest<'_>) -> Plan {
@@ -340,6 +341,12 @@ mod tests {
         assert_eq!(sent, [(3, true), (4, true)]);
         assert_eq!(began.elapsed().as_secs(), LOOK_UP_TIME.as_secs());
         assert_eq!(database.asked.lock().unwrap().last(), Some(&[3, 4].map(card).to_vec()));
+    }
+
+    #[tokio::test]
+    async fn a_look_up_that_fails_costs_its_packets_and_no_others() {
+        let sent = sent(&Arc::default(), Book::default(), &[&[1, 255, 2], &[3]]).await;
+        assert_eq!(sent, [(3, true)]);
     }
 
     #[tokio::test]

@@ -32,6 +32,8 @@ pub struct Sighting {
     pub stage: Option<Stage>,
     /// Whether the plans know the machine.
     pub known: bool,
+    /// Whether the machine should boot something of ours that the program that asks cannot load.
+    pub nothing_to_load: bool,
     /// What the pages called the machine; DHCP and TFTP have no name for it.
     pub subject: Option<Arc<str>>,
     /// What happened.

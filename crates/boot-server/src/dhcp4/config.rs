@@ -28,8 +28,6 @@ pub struct Interface {
     pub name: Arc<str>,
     /// Our address on it, which clients see as the server's.
     pub address: Ipv4Addr,
-    /// Whom to answer there.
-    pub mode: Mode,
 }
 
 /// One network and what its machines are told.
@@ -39,6 +37,8 @@ pub struct Subnet {
     pub network: Ipv4Addr,
     /// The length of its prefix.
     pub prefix: u8,
+    /// Whom to answer there, directly or through relays.
+    pub mode: Mode,
     /// First and last address of each range to hand out; none for a network of reserved addresses only.
     pub ranges: Vec<(Ipv4Addr, Ipv4Addr)>,
     /// Addresses for certain cards.
@@ -66,18 +66,39 @@ pub struct StaticHost {
     pub hardware: HardwareAddress,
     /// Its address.
     pub address: Ipv4Addr,
-    /// Its name.
-    pub name: Option<Arc<str>>,
+}
+
+impl Settings {
+    /// The network an address is on; the smallest if there are several.
+    #[must_use]
+    pub fn subnet_of(&self, address: Ipv4Addr) -> Option<&Subnet> {
+        let around = self.subnets.iter().filter(|subnet| subnet.contains(address));
+        around.max_by_key(|subnet| subnet.prefix)
+    }
+
+    /// Whom to answer on the interface's own network.
+    pub(super) fn mode_of(&self, interface: &Interface) -> Mode {
+        self.subnet_of(interface.address).map_or(Mode::Off, |subnet| subnet.mode)
+    }
+
+    /// Whether a network that is reached through relays only is served beside its own DHCP.
+    pub(super) fn has_distant_proxy(&self) -> bool {
+        let is_distant = |subnet: &&Subnet| {
+            !self.interfaces.iter().any(|interface| subnet.contains(interface.address))
+        };
+        self.subnets.iter().filter(is_distant).any(|subnet| subnet.mode == Mode::Proxy)
+    }
 }
 
 impl Subnet {
     /// A network with nothing set but an hour's lease: provisioning is short, and addresses of machines
     /// that left come back the same hour.
     #[must_use]
-    pub fn new(network: Ipv4Addr, prefix: u8) -> Self {
+    pub fn new(network: Ipv4Addr, prefix: u8, mode: Mode) -> Self {
         Self {
             network,
             prefix: prefix.min(32),
+            mode,
             ranges: Vec::new(),
             hosts: Vec::new(),
             gateway: None,

@@ -16,12 +16,16 @@ use super::packet::Packet;
 use crate::LeaseRecord;
 use crate::dhcp4::code;
 use crate::serving::Durable;
-use crate::{LeaseBook, LeaseBookError, Plans};
+use crate::{LeaseBook, LeaseBookError};
 
 /// How long an offered address waits for the client's request. Slow firmware takes ten seconds.
 const OFFER_TIME: Duration = Duration::from_secs(60);
 /// How long an address that somebody else was found to use is left alone.
 const CONFLICT_TIME: Duration = Duration::from_secs(3600);
+/// How long the last owner of an address is remembered.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+/// After so many leases those that ended long ago are forgotten.
+const LEASES_PER_CLEANING: u32 = 4096;
 
 /// Whom an address belongs to: the card's kind and bytes, or a zero and the client identifier.
 pub(crate) type Client = Box<[u8]>;
@@ -35,6 +39,8 @@ pub struct Leases {
     /// Networks found full: they stay so until then, or until something is given back. Spares a search
     /// of the whole range for every machine that asks in vain.
     full_until: HashMap<Ipv4Addr, Timestamp>,
+    /// Leases to give until the next cleaning; after a restart the first one cleans.
+    until_cleaning: u32,
 }
 
 /// One address.
@@ -71,12 +77,18 @@ impl Leases {
             book: Box::new(crate::MemoryLeaseBook::default()),
             is_dirty: false,
             full_until: HashMap::new(),
+            until_cleaning: 0,
         };
         let mut newest: HashMap<Client, Timestamp> = HashMap::new();
         for record in book.load()? {
             let IpAddr::V4(address) = record.address else { continue };
             let client = Client::from(record.client);
             let until = record.until;
+            if client.is_empty() {
+                let lease = Lease { client, state: LeaseState::Conflict, until };
+                leases.by_address.insert(address, lease);
+                continue;
+            }
             if newest.get(&client).is_none_or(|known| *known < until) {
                 newest.insert(client.clone(), until);
                 leases.by_client.insert(client.clone(), address);
@@ -122,7 +134,7 @@ impl Leases {
         let until = now.plus(CONFLICT_TIME);
         let lease = Lease { client: Client::default(), state: LeaseState::Conflict, until };
         self.by_address.insert(address, lease);
-        // After a restart the address counts as nobody's and is probed again.
+        // Without a client it is known for a conflict after a restart too.
         self.is_dirty = true;
         self.book.record(LeaseRecord { address: address.into(), client: Vec::new(), until });
     }
@@ -162,7 +174,6 @@ impl Leases {
         &mut self,
         subnet: &Subnet,
         client: &[u8],
-        plans: &dyn Plans,
         server: Ipv4Addr,
         now: Timestamp,
     ) -> Option<Ipv4Addr> {
@@ -182,8 +193,7 @@ impl Leases {
             let taken = !subnet.is_usable(address)
                 || address == server
                 || Some(address) == subnet.gateway
-                || subnet.hosts.iter().any(|host| host.address == address)
-                || plans.is_reserved(address);
+                || subnet.hosts.iter().any(|host| host.address == address);
             if taken {
                 continue;
             }
@@ -215,10 +225,17 @@ impl Leases {
     }
 
     /// Gives the address to the client.
-    pub(super) fn lease(&mut self, client: &[u8], address: Ipv4Addr, until: Timestamp) {
+    pub(super) fn lease(
+        &mut self,
+        client: &[u8],
+        address: Ipv4Addr,
+        until: Timestamp,
+        now: Timestamp,
+    ) {
         self.put(client, address, LeaseState::Leased, until);
         self.is_dirty = true;
         self.book.record(LeaseRecord { address: address.into(), client: client.to_vec(), until });
+        self.forget_long_ended(now);
     }
 
     /// The client chose another server: what was offered is free.
@@ -239,8 +256,20 @@ impl Leases {
             return false;
         }
         self.full_until.clear();
-        self.lease(client, address, now);
+        self.lease(client, address, now, now);
         true
+    }
+
+    /// Now and then, forgets what ended long ago: machines that left, and networks that are no longer.
+    fn forget_long_ended(&mut self, now: Timestamp) {
+        let Some(fewer) = self.until_cleaning.checked_sub(1) else {
+            self.until_cleaning = LEASES_PER_CLEANING;
+            self.by_address.retain(|_, lease| lease.until.plus(KEPT) > now);
+            self.by_client.retain(|_, address| self.by_address.contains_key(address));
+            self.book.forget(&|record| record.until.plus(KEPT) <= now);
+            return;
+        };
+        self.until_cleaning = fewer;
     }
 
     fn put(&mut self, client: &[u8], address: Ipv4Addr, state: LeaseState, until: Timestamp) {

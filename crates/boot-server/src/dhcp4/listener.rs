@@ -36,7 +36,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Begins to listen on every interface that is not off.
+    /// Begins to listen on every interface whose own network is not off.
     ///
     /// # Errors
     /// If one cannot be had.
@@ -47,9 +47,12 @@ impl Listener {
     ) -> Result<Self, ListenError> {
         let mut links = Vec::new();
         for served in &settings.interfaces {
-            let ports: &[u16] = match served.mode {
+            let ports: &[u16] = match settings.mode_of(served) {
                 Mode::Off => &[],
                 Mode::Proxy => &[DHCP_PORT, PXE_PORT],
+                Mode::Reserve | Mode::Discover if settings.has_distant_proxy() => {
+                    &[DHCP_PORT, PXE_PORT]
+                }
                 Mode::Reserve | Mode::Discover => &[DHCP_PORT],
             };
             let open = |port: u16| -> Result<Link, BindError> {
@@ -153,6 +156,7 @@ impl Version for Version4 {
     async fn finish(&mut self, incoming: Incoming<Asked>, mut answer: Answer, is_durable: bool) {
         if !is_durable && matches!(answer.verdict, Verdict::Leased(_)) {
             answer.verdict = Verdict::NotRecorded;
+            answer.nothing_to_load = false;
             answer.reply = None;
         }
         self.tell(&incoming, &answer);
@@ -189,6 +193,7 @@ impl Version4 {
             architecture: answer.architecture,
             stage: Some(answer.stage),
             known: answer.known,
+            nothing_to_load: answer.nothing_to_load,
             subject: None,
             what: What::Dhcp4 {
                 asked: packet.message_type().unwrap_or(MessageType::Discover),

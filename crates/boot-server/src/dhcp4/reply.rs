@@ -17,6 +17,9 @@ pub struct Answer {
     pub verdict: Verdict,
     /// Whether the plans know the machine.
     pub known: bool,
+    /// Whether the machine got an address and should boot something of ours that the program that
+    /// asked cannot load.
+    pub nothing_to_load: bool,
     /// The program that asked.
     pub stage: Stage,
     /// Its processor and firmware.
@@ -70,7 +73,7 @@ pub enum Verdict {
     Released(Ipv4Addr),
     /// The client found the address in use by another.
     Declined(Ipv4Addr),
-    /// The server is off on this interface.
+    /// The network is not served.
     Off,
     /// The card is on the list of those to ignore.
     Ignored,

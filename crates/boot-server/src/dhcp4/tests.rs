@@ -18,7 +18,10 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const DISK: u8 = 1;
 const NETBOOT: u8 = 2;
 const RESERVED: u8 = 3;
+const VIRTUAL_MEDIA: u8 = 4;
 const STRANGER: u8 = 9;
+/// An unknown card with an address of its own.
+const HOST: u8 = 8;
 const IGNORED: u8 = 66;
 
 /// Cards are numbered; the number says what the plan is.
@@ -35,20 +38,17 @@ impl Plans for Fleet {
         let number = request.hardware.bytes().last().copied().unwrap_or(0);
         match number {
             DISK => Plan { known: true, ..Plan::default() },
-            NETBOOT => Plan { known: true, boot: netboot, ..Plan::default() },
-            RESERVED => Plan {
-                known: true,
-                boot: netboot,
-                address: Some(Ipv4Addr::new(192, 0, 2, 50)),
-                host_name: Some("node-3".into()),
-                ..Plan::default()
-            },
+            NETBOOT => Plan { known: true, is_booting: true, boot: netboot, host_name: None },
+            RESERVED => {
+                let host_name = Some("node-3".into());
+                Plan { known: true, is_booting: true, boot: netboot, host_name }
+            }
+            VIRTUAL_MEDIA => {
+                let boot = BootAnswer::NothingForThisFirmware;
+                Plan { known: true, is_booting: true, boot, host_name: None }
+            }
             _ => Plan { boot: netboot, ..Plan::default() },
         }
-    }
-
-    fn is_reserved(&self, address: Ipv4Addr) -> bool {
-        address == Ipv4Addr::new(192, 0, 2, 50)
     }
 }
 
@@ -61,14 +61,19 @@ struct Bench {
 
 impl Bench {
     fn new(mode: Mode) -> Self {
-        let mut subnet = Subnet::new(Ipv4Addr::new(192, 0, 2, 0), 24);
+        let mut subnet = Subnet::new(Ipv4Addr::new(192, 0, 2, 0), 24, mode);
+        let host = |number, last| StaticHost {
+            hardware: card(number),
+            address: Ipv4Addr::new(192, 0, 2, last),
+        };
+        subnet.hosts = vec![host(RESERVED, 50), host(HOST, 51)];
         subnet.ranges = vec![(Ipv4Addr::new(192, 0, 2, 100), Ipv4Addr::new(192, 0, 2, 103))];
         subnet.gateway = Some(Ipv4Addr::new(192, 0, 2, 254));
         subnet.dns = vec![SERVER];
         subnet.lease_time = Duration::from_secs(600);
-        let mut relayed = Subnet::new(Ipv4Addr::new(198, 51, 100, 0), 24);
+        let mut relayed = Subnet::new(Ipv4Addr::new(198, 51, 100, 0), 24, mode);
         relayed.ranges = vec![(Ipv4Addr::new(198, 51, 100, 7), Ipv4Addr::new(198, 51, 100, 7))];
-        let interface = Interface { name: "eth1".into(), address: SERVER, mode };
+        let interface = Interface { name: "eth1".into(), address: SERVER };
         let settings = Settings {
             interfaces: vec![interface],
             subnets: vec![subnet, relayed],
@@ -239,22 +244,26 @@ fn a_url_too_long_for_the_header_goes_into_the_option() {
 #[test]
 fn modes_decide_who_is_answered() {
     use Verdict as V;
-    let first = |number: u8| match number {
-        RESERVED => V::Offered(Ipv4Addr::new(192, 0, 2, 50)),
-        _ => V::Off,
-    };
+    let offered = |last: u8| Some(V::Offered(Ipv4Addr::new(192, 0, 2, last)));
     let table = [
         (Mode::Off, NETBOOT, Some(V::Off)),
         (Mode::Proxy, NETBOOT, Some(V::ProxyAnswered)),
         (Mode::Proxy, DISK, Some(V::BootsFromDisk)),
+        (Mode::Proxy, STRANGER, Some(V::Unknown)),
+        (Mode::Proxy, HOST, Some(V::Unknown)),
+        (Mode::Proxy, VIRTUAL_MEDIA, Some(V::NoBootFile)),
         (Mode::Proxy, IGNORED, Some(V::Ignored)),
         (Mode::Reserve, STRANGER, Some(V::Unknown)),
-        (Mode::Reserve, RESERVED, Some(first(RESERVED))),
+        (Mode::Reserve, RESERVED, offered(50)),
+        (Mode::Reserve, HOST, offered(51)),
+        (Mode::Reserve, VIRTUAL_MEDIA, None),
         (Mode::Reserve, NETBOOT, None),
         (Mode::Reserve, DISK, None),
         (Mode::Reserve, IGNORED, Some(V::Ignored)),
         (Mode::Discover, STRANGER, None),
+        (Mode::Discover, HOST, offered(51)),
         (Mode::Discover, NETBOOT, None),
+        (Mode::Discover, VIRTUAL_MEDIA, None),
         (Mode::Discover, DISK, Some(V::BootsFromDisk)),
     ];
     for (mode, number, expected) in table {
@@ -265,9 +274,72 @@ fn modes_decide_who_is_answered() {
             Some(expected) => assert_eq!(answer.verdict, expected, "{mode:?} {number}"),
             None => assert!(matches!(answer.verdict, V::Offered(_)), "{mode:?} {number}"),
         }
-        let disk_in_reserve = mode == Mode::Reserve && number == DISK;
-        let boots = answer.reply.is_some() && !disk_in_reserve;
+        let has_nothing = number == VIRTUAL_MEDIA;
+        let from_disk = mode == Mode::Reserve && matches!(number, DISK | HOST);
+        let boots = answer.reply.is_some() && !from_disk && !has_nothing;
         assert_eq!(answer.boot_file.is_some(), boots, "{mode:?} {number}");
+        let told = answer.reply.is_some() && has_nothing;
+        assert_eq!(answer.nothing_to_load, told, "{mode:?} {number}");
+    }
+}
+
+#[test]
+fn a_ramdisk_that_came_by_virtual_media_gets_its_address() {
+    let mut bench = Bench::new(Mode::Discover);
+    let offer = bench.send(&packet(VIRTUAL_MEDIA, MessageType::Discover));
+    let address = offer.reply.unwrap().packet.your_address;
+    let leased = bench.send(&request(VIRTUAL_MEDIA, address));
+    // It is not firmware, and looks for nothing to load.
+    assert_eq!((leased.verdict, leased.nothing_to_load), (Verdict::Leased(address), false));
+}
+
+#[test]
+fn a_relayed_network_is_served_in_its_own_mode() {
+    use Verdict as V;
+    // The interface's own mode, the relayed network's, the card, and what the relay gets.
+    let far = V::Offered(Ipv4Addr::new(198, 51, 100, 7));
+    for (near, distant, number, expected) in [
+        (Mode::Discover, Mode::Off, STRANGER, V::Off),
+        (Mode::Discover, Mode::Off, NETBOOT, V::Off),
+        (Mode::Discover, Mode::Reserve, STRANGER, V::Unknown),
+        (Mode::Discover, Mode::Reserve, NETBOOT, far),
+        (Mode::Reserve, Mode::Discover, STRANGER, far),
+        (Mode::Discover, Mode::Proxy, NETBOOT, V::ProxyAnswered),
+        (Mode::Proxy, Mode::Reserve, DISK, far),
+    ] {
+        let mut bench = Bench::new(near);
+        let mut settings = bench.server.settings().clone();
+        settings.subnets[1].mode = distant;
+        assert_eq!(settings.has_distant_proxy(), distant == Mode::Proxy);
+        bench.server = Server::new(settings);
+        let mut asked = firmware(packet(number, MessageType::Discover), 7, "PXEClient");
+        asked.relay = Ipv4Addr::new(198, 51, 100, 1);
+        assert_eq!(bench.send(&asked).verdict, expected, "{near:?} {distant:?} {number}");
+    }
+}
+
+#[test]
+fn firmware_that_cannot_load_the_plan_is_told_of_in_every_mode() {
+    for (mode, answered) in [(Mode::Proxy, false), (Mode::Reserve, true), (Mode::Discover, true)] {
+        let mut bench = Bench::new(mode);
+        // 32-bit UEFI, for which there is no first stage.
+        let answer = bench.send(&firmware(packet(NETBOOT, MessageType::Discover), 6, "PXEClient"));
+        let says_so = answer.nothing_to_load || answer.verdict == Verdict::NoBootFile;
+        assert_eq!((answer.reply.is_some(), says_so), (answered, true), "{mode:?}");
+    }
+}
+
+#[test]
+fn who_left_long_ago_is_forgotten() {
+    let mut bench = Bench::new(Mode::Discover);
+    let _ = bench.send(&request(STRANGER, Ipv4Addr::new(192, 0, 2, 100)));
+    for (days, remembered) in [(29, true), (2, false)] {
+        bench.now = bench.now.plus(Duration::from_secs(days * 24 * 3600));
+        bench.restart();
+        let _ = bench.send(&request(20, Ipv4Addr::new(192, 0, 2, 101)));
+        bench.restart();
+        let left = bench.leases.get(Ipv4Addr::new(192, 0, 2, 100));
+        assert_eq!(left.is_some(), remembered, "{left:?}");
     }
 }
 
@@ -434,7 +506,7 @@ fn a_ramdisk_keeps_its_address_after_the_plan_became_the_disk() {
     let mut bench = Bench::new(Mode::Discover);
     let address = Ipv4Addr::new(192, 0, 2, 101);
     let client = [&[1][..], card(DISK).bytes()].concat();
-    bench.leases.lease(&client, address, bench.now.plus(Duration::from_secs(60)));
+    bench.leases.lease(&client, address, bench.now.plus(Duration::from_secs(60)), bench.now);
     let mut renewal = packet(DISK, MessageType::Request);
     renewal.client_address = address;
     assert_eq!(bench.send(&renewal).verdict, Verdict::Leased(address));

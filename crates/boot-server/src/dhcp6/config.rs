@@ -30,8 +30,6 @@ pub struct Interface {
     pub name: Arc<str>,
     /// Our global address on it: where TFTP is, and by which a direct client's network is found.
     pub address: Ipv6Addr,
-    /// Whom to answer there.
-    pub mode: Mode,
 }
 
 /// One network and what its machines are told.
@@ -41,6 +39,8 @@ pub struct Subnet {
     pub network: Ipv6Addr,
     /// The length of its prefix.
     pub prefix: u8,
+    /// Whom to answer there, directly or through relays.
+    pub mode: Mode,
     /// First and last address to hand out; none for a stateless network.
     pub range: Option<(Ipv6Addr, Ipv6Addr)>,
     /// Name servers.
@@ -52,20 +52,27 @@ pub struct Subnet {
 }
 
 impl Settings {
-    /// The identity made of a card's address (DUID-LL).
+    /// The network an address is on; the smallest if there are several.
     #[must_use]
-    pub fn duid_of(card: [u8; 6]) -> Vec<u8> {
-        [&[0, 3, 0, 1][..], &card].concat()
+    pub fn subnet_of(&self, address: Ipv6Addr) -> Option<&Subnet> {
+        let around = self.subnets.iter().filter(|subnet| subnet.contains(address));
+        around.max_by_key(|subnet| subnet.prefix)
+    }
+
+    /// Whom to answer on the interface's own network.
+    pub(super) fn mode_of(&self, interface: &Interface) -> Mode {
+        self.subnet_of(interface.address).map_or(Mode::Off, |subnet| subnet.mode)
     }
 }
 
 impl Subnet {
     /// A stateless network with nothing set.
     #[must_use]
-    pub fn new(network: Ipv6Addr, prefix: u8) -> Self {
+    pub fn new(network: Ipv6Addr, prefix: u8, mode: Mode) -> Self {
         Self {
             network,
             prefix: prefix.min(128),
+            mode,
             range: None,
             dns: Vec::new(),
             lease_time: Duration::from_secs(3600),

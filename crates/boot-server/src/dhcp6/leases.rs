@@ -10,7 +10,7 @@ use node_model::Timestamp;
 use super::config::Subnet;
 use crate::dhcp4::place_of;
 use crate::serving::Durable;
-use crate::{LeaseBook, LeaseBookError, LeaseRecord, Plans};
+use crate::{LeaseBook, LeaseBookError, LeaseRecord};
 
 const OFFER_TIME: Duration = Duration::from_secs(60);
 const CONFLICT_TIME: Duration = Duration::from_secs(3600);
@@ -20,6 +20,11 @@ const MOST_TRIES: u128 = 65_536;
 /// The most addresses in use at a time: a range may hold 2^64, and a flood of made-up clients must not
 /// fill the memory.
 const MOST_ENTRIES: usize = 65_536;
+/// How long an address that ended is remembered. Its owner gets it again all the same: a client's place
+/// in the range follows from its identity.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
+/// After so many leases those that ended long ago are forgotten.
+const LEASES_PER_CLEANING: u32 = 4096;
 
 /// All leases of one server. An address has one entry, so it never has two owners.
 pub struct Leases {
@@ -27,6 +32,11 @@ pub struct Leases {
     by_client: HashMap<Box<[u8]>, Ipv6Addr>,
     book: Box<dyn LeaseBook>,
     is_dirty: bool,
+    /// Leases to give until the next cleaning; after a restart the first one cleans.
+    until_cleaning: u32,
+    /// There is no room before then, unless something is given back. Spares a search of all entries
+    /// for every client that asks in vain.
+    full_until: Option<Timestamp>,
 }
 
 struct Entry {
@@ -49,10 +59,21 @@ impl Leases {
         for record in records {
             let IpAddr::V6(address) = record.address else { continue };
             let client: Box<[u8]> = record.client.into();
-            by_client.insert(client.clone(), address);
-            by_address.insert(address, Entry { client, is_leased: true, until: record.until });
+            // An address without a client was found in use by another.
+            let is_leased = !client.is_empty();
+            if is_leased {
+                by_client.insert(client.clone(), address);
+            }
+            by_address.insert(address, Entry { client, is_leased, until: record.until });
         }
-        Ok(Self { by_address, by_client, book, is_dirty: false })
+        Ok(Self {
+            by_address,
+            by_client,
+            book,
+            is_dirty: false,
+            until_cleaning: 0,
+            full_until: None,
+        })
     }
 
     /// Makes what was leased durable; only then may the replies be sent.
@@ -92,12 +113,11 @@ impl Leases {
         &mut self,
         subnet: &Subnet,
         client: &[u8],
-        plans: &dyn Plans,
         server: Ipv6Addr,
         now: Timestamp,
     ) -> Option<Ipv6Addr> {
         let (first, last) = subnet.range?;
-        if self.by_address.len() >= MOST_ENTRIES && !self.forget_ended(now) {
+        if !self.has_room(now) {
             return None;
         }
         let span = last.to_bits().checked_sub(first.to_bits())?;
@@ -108,9 +128,13 @@ impl Leases {
             .find(|address| {
                 *address != server
                     && subnet.contains(*address)
-                    && !plans.is_reserved6(*address)
                     && self.is_free_for(client, *address, now)
             })
+    }
+
+    /// Whether an entry for the address can be had: it has one, or there is room for another.
+    pub(super) fn can_hold(&mut self, address: Ipv6Addr, now: Timestamp) -> bool {
+        self.by_address.contains_key(&address) || self.has_room(now)
     }
 
     pub(super) fn offer(&mut self, client: &[u8], address: Ipv6Addr, now: Timestamp) {
@@ -119,15 +143,28 @@ impl Leases {
         }
     }
 
-    pub(super) fn lease(&mut self, client: &[u8], address: Ipv6Addr, until: Timestamp) {
+    pub(super) fn lease(
+        &mut self,
+        client: &[u8],
+        address: Ipv6Addr,
+        until: Timestamp,
+        now: Timestamp,
+    ) {
         self.put(client, address, true, until);
         self.record(client, address, until);
+        if let Some(fewer) = self.until_cleaning.checked_sub(1) {
+            self.until_cleaning = fewer;
+        } else {
+            self.until_cleaning = LEASES_PER_CLEANING;
+            self.forget_ended(KEPT, now);
+        }
     }
 
     pub(super) fn release(&mut self, client: &[u8], address: Ipv6Addr, now: Timestamp) -> bool {
         let held = self.holds(client, address, now);
         if held {
-            self.lease(client, address, now);
+            self.full_until = None;
+            self.lease(client, address, now, now);
         }
         held
     }
@@ -144,12 +181,26 @@ impl Leases {
         held
     }
 
-    /// Forgets what has ended, which a client gets again all the same: its place in the range follows
-    /// from its identity. Whether there is room now.
-    fn forget_ended(&mut self, now: Timestamp) -> bool {
-        self.by_address.retain(|_, entry| entry.until > now);
+    /// Whether there is room for another entry; what has ended is forgotten for it.
+    fn has_room(&mut self, now: Timestamp) -> bool {
+        if self.by_address.len() < MOST_ENTRIES {
+            return true;
+        }
+        if self.full_until.is_some_and(|until| until > now) {
+            return false;
+        }
+        self.forget_ended(Duration::ZERO, now);
+        let is_full = self.by_address.len() >= MOST_ENTRIES;
+        let soonest = self.by_address.values().map(|entry| entry.until).min();
+        self.full_until = soonest.filter(|_| is_full);
+        !is_full
+    }
+
+    /// Forgets, here and in the book, what ended at least so long ago.
+    fn forget_ended(&mut self, ago: Duration, now: Timestamp) {
+        self.by_address.retain(|_, entry| entry.until.plus(ago) > now);
         self.by_client.retain(|_, address| self.by_address.contains_key(address));
-        self.by_address.len() < MOST_ENTRIES
+        self.book.forget(&|record| record.until.plus(ago) <= now);
     }
 
     fn put(&mut self, client: &[u8], address: Ipv6Addr, is_leased: bool, until: Timestamp) {

@@ -3,7 +3,7 @@
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use super::config::Settings;
+use super::config::{Interface, Settings};
 use super::leases::Leases;
 use super::message::Relayed;
 use super::server::{Answer, Received, Server, Verdict};
@@ -24,7 +24,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Begins to listen on every interface that is not off.
+    /// Begins to listen on every interface whose own network is not off.
     ///
     /// # Errors
     /// If one cannot be had.
@@ -34,7 +34,8 @@ impl Listener {
         services: Services,
     ) -> Result<Self, ListenError> {
         let mut links = Vec::new();
-        for served in settings.interfaces.iter().filter(|served| served.mode != Mode::Off) {
+        let is_on = |served: &&Interface| settings.mode_of(served) != Mode::Off;
+        for served in settings.interfaces.iter().filter(is_on) {
             let open = || -> Result<Link, BindError> {
                 let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
                 let socket = interface::udp_in_group(any, &served.name, GROUP)?;
@@ -97,6 +98,7 @@ impl Version for Version6 {
     async fn finish(&mut self, incoming: Incoming<Asked>, mut answer: Answer, is_durable: bool) {
         if !is_durable && matches!(answer.verdict, Verdict::Leased(_)) {
             answer.verdict = Verdict::NotRecorded;
+            answer.nothing_to_load = false;
             answer.reply = None;
         }
         self.tell(&incoming, &answer);
@@ -126,6 +128,7 @@ impl Version6 {
             architecture: answer.architecture,
             stage: Some(answer.stage),
             known: answer.known,
+            nothing_to_load: answer.nothing_to_load,
             subject: None,
             what: What::Dhcp6 {
                 asked: relayed.message.kind,

@@ -40,6 +40,9 @@ pub struct Answer {
     pub hardware: Option<HardwareAddress>,
     /// Whether the plans know the machine.
     pub known: bool,
+    /// Whether the machine was served and should boot something of ours that the program that asked
+    /// cannot load.
+    pub nothing_to_load: bool,
     /// The program that asked.
     pub stage: Stage,
     /// Its processor and firmware.
@@ -80,7 +83,7 @@ pub enum Verdict {
     Declined,
     /// There is no address to give.
     NoFreeAddress,
-    /// The server is off on this interface.
+    /// The network is not served.
     Off,
     /// The card is on the list of those to ignore.
     Ignored,
@@ -112,8 +115,6 @@ struct Exchange<'a> {
     interface: &'a Interface,
     subnet: &'a Subnet,
     client: &'a [u8],
-    plan: Plan,
-    plans: &'a dyn Plans,
     now: Timestamp,
 }
 
@@ -161,6 +162,7 @@ impl Server {
             verdict: Verdict::Meaningless,
             hardware,
             known: false,
+            nothing_to_load: false,
             stage: stage_of(&message.options, number),
             architecture: number.map(Architecture::from_number),
             boot_url: None,
@@ -172,24 +174,23 @@ impl Server {
         if client.is_none() && message.kind != MessageType::InformationRequest {
             return answer;
         }
-        if let Some(verdict) = self.not_for_us(message, interface, hardware) {
+        if let Some(verdict) = self.not_for_us(message, hardware) {
             answer.verdict = verdict;
             return answer;
         }
-        let Some(subnet) = self.subnet(relayed, interface) else {
-            answer.verdict = Verdict::NoSubnet;
-            return answer;
-        };
         let plan = plans.plan(&BootRequest {
             hardware: hardware.unwrap_or(HardwareAddress::new(0, &[])),
-            client_id: client,
-            machine_uuid: client.and_then(uuid_of),
             architecture: answer.architecture,
             stage: answer.stage,
             interface: received.interface,
         });
         answer.known = plan.known;
-        if let Some(verdict) = not_served(interface.mode, &plan, message.kind) {
+        let Some(subnet) = self.subnet(relayed, interface) else {
+            answer.verdict = Verdict::NoSubnet;
+            return answer;
+        };
+        let plan = plan.in_mode(subnet.mode);
+        if let Some(verdict) = not_served(subnet.mode, &plan, message.kind) {
             answer.verdict = verdict;
             return answer;
         }
@@ -197,10 +198,14 @@ impl Server {
         let parameters = boot_parameters(&plan);
         let client = client.unwrap_or_default();
         let now = received.now;
-        let exchange = Exchange { message, interface, subnet, client, plan, plans, now };
+        let exchange = Exchange { message, interface, subnet, client, now };
         let (verdict, reply) = self.reply(&exchange, leases);
         answer.verdict = verdict;
         let Some(mut reply) = reply else { return answer };
+        answer.nothing_to_load = carries_information(message.kind)
+            && answer.stage != Stage::System
+            && plan.boot != BootAnswer::Disk
+            && url.is_none();
         if let Some(url) = url.filter(|_| carries_information(message.kind)) {
             reply.options.add(code::BOOT_FILE_URL, url.as_bytes());
             if !parameters.is_empty() {
@@ -218,15 +223,7 @@ impl Server {
         answer
     }
 
-    fn not_for_us(
-        &self,
-        message: &Message,
-        interface: &Interface,
-        hardware: Option<HardwareAddress>,
-    ) -> Option<Verdict> {
-        if interface.mode == Mode::Off {
-            return Some(Verdict::Off);
-        }
+    fn not_for_us(&self, message: &Message, hardware: Option<HardwareAddress>) -> Option<Verdict> {
         if hardware.is_some_and(|hardware| self.settings.ignored.contains(&hardware)) {
             return Some(Verdict::Ignored);
         }
@@ -300,7 +297,7 @@ impl Server {
             };
             let lifetime = exchange.subnet.lease_time;
             if for_good {
-                leases.lease(&client, address, exchange.now.plus(lifetime));
+                leases.lease(&client, address, exchange.now.plus(lifetime), exchange.now);
                 verdict = Verdict::Leased(address);
             } else {
                 leases.offer(&client, address, exchange.now);
@@ -395,7 +392,7 @@ impl Server {
     fn subnet(&self, relayed: &Relayed, interface: &Interface) -> Option<&Subnet> {
         let links = relayed.hops.iter().rev().map(|hop| hop.link);
         let on = links.into_iter().find(|link| !link.is_unspecified()).unwrap_or(interface.address);
-        self.settings.subnets.iter().find(|subnet| subnet.contains(on))
+        self.settings.subnet_of(on)
     }
 }
 
@@ -429,7 +426,7 @@ impl Association<'_> {
     }
 }
 
-/// The address for one association: its own, the one it has or had, a free one.
+/// The address for one association: the one it has or had, the one it wishes, a free one.
 fn choose(
     exchange: &Exchange<'_>,
     leases: &mut Leases,
@@ -439,20 +436,16 @@ fn choose(
 ) -> Option<Ipv6Addr> {
     let now = exchange.now;
     let subnet = exchange.subnet;
-    let reserved = exchange.plan.address6.filter(|address| subnet.contains(*address));
     let server = exchange.interface.address;
     let may_have = |leases: &Leases, address: Ipv6Addr| {
-        let for_anybody =
-            subnet.in_range(address) && address != server && !exchange.plans.is_reserved6(address);
-        (for_anybody || reserved == Some(address)) && leases.is_free_for(client, address, now)
+        subnet.in_range(address) && address != server && leases.is_free_for(client, address, now)
     };
-    let wished = association.addresses().find(|address| may_have(leases, *address));
-    if extends {
-        return wished;
+    let mut chosen = association.addresses().find(|address| may_have(leases, *address));
+    if !extends {
+        let last = leases.last_of(client, now).filter(|address| may_have(leases, *address));
+        chosen = last.or(chosen).or_else(|| leases.pick(subnet, client, server, now));
     }
-    let own = reserved.filter(|address| leases.is_free_for(client, *address, now));
-    let last = leases.last_of(client, now).filter(|address| may_have(leases, *address));
-    own.or(last).or(wished).or_else(|| leases.pick(subnet, client, exchange.plans, server, now))
+    chosen.filter(|address| leases.can_hold(*address, now))
 }
 
 fn not_served(mode: Mode, plan: &Plan, kind: MessageType) -> Option<Verdict> {
@@ -460,10 +453,12 @@ fn not_served(mode: Mode, plan: &Plan, kind: MessageType) -> Option<Verdict> {
     let keeps = matches!(kind, MessageType::Renew | MessageType::Rebind | MessageType::Confirm);
     match mode {
         Mode::Off => Some(Verdict::Off),
-        Mode::Proxy => (kind != MessageType::InformationRequest).then_some(Verdict::Meaningless),
+        Mode::Proxy if kind != MessageType::InformationRequest => Some(Verdict::Meaningless),
+        Mode::Proxy if !plan.known => Some(Verdict::Unknown),
+        Mode::Proxy => (!plan.is_booting).then_some(Verdict::BootsFromDisk),
         Mode::Reserve => (!plan.known && !gives_back).then_some(Verdict::Unknown),
         Mode::Discover => {
-            let from_disk = plan.known && plan.boot == BootAnswer::Disk;
+            let from_disk = plan.known && !plan.is_booting;
             (from_disk && !gives_back && !keeps).then_some(Verdict::BootsFromDisk)
         }
     }
@@ -508,11 +503,6 @@ fn vendor_class(word: &str) -> Vec<u8> {
     out.extend((word.len() as u16).to_be_bytes());
     out.extend_from_slice(word.as_bytes());
     out
-}
-
-/// The machine's UUID in a DUID of type 4, which UEFI and iPXE use.
-fn uuid_of(duid: &[u8]) -> Option<[u8; 16]> {
-    duid.strip_prefix(&[0, 4])?.try_into().ok()
 }
 
 /// The card: as a relay says (RFC 6939), from the DUID, or from a link-local address made of it.

@@ -10,13 +10,14 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    BootAnswer, BootRequest, FirstStages, HardwareAddress, MemoryLeaseBook, Mode, Netboot, Plan,
-    Plans, Stage,
+    BootAnswer, BootRequest, FirstStages, HardwareAddress, LeaseBook as _, MemoryLeaseBook, Mode,
+    Netboot, Plan, Plans, Stage,
 };
 
 const SERVER_DUID: &[u8] = &[0, 3, 0, 1, 2, 0, 0, 0, 0, 1];
 const KNOWN: u8 = 2;
 const DISK: u8 = 1;
+const VIRTUAL_MEDIA: u8 = 4;
 
 struct Fleet;
 
@@ -30,18 +31,13 @@ impl Plans for Fleet {
         });
         match request.hardware.bytes().last() {
             Some(&DISK) => Plan { known: true, ..Plan::default() },
-            Some(&KNOWN) => Plan {
-                known: true,
-                boot: netboot,
-                address6: Some(address(0x50)),
-                ..Plan::default()
-            },
+            Some(&KNOWN) => Plan { known: true, is_booting: true, boot: netboot, host_name: None },
+            Some(&VIRTUAL_MEDIA) => {
+                let boot = BootAnswer::NothingForThisFirmware;
+                Plan { known: true, is_booting: true, boot, host_name: None }
+            }
             _ => Plan { boot: netboot, ..Plan::default() },
         }
-    }
-
-    fn is_reserved6(&self, asked: Ipv6Addr) -> bool {
-        asked == address(0x50)
     }
 }
 
@@ -58,13 +54,13 @@ struct Bench {
 
 impl Bench {
     fn new(mode: Mode, range: Option<(u16, u16)>) -> Self {
-        let mut subnet = Subnet::new(address(0), 64);
+        let mut subnet = Subnet::new(address(0), 64, mode);
         subnet.range = range.map(|(first, last)| (address(first), address(last)));
         subnet.dns = vec![address(1)];
         subnet.lease_time = Duration::from_secs(600);
         let settings = Settings {
             duid: SERVER_DUID.to_vec(),
-            interfaces: vec![Interface { name: "eth1".into(), address: address(1), mode }],
+            interfaces: vec![Interface { name: "eth1".into(), address: address(1) }],
             subnets: vec![subnet],
             ignored: [HardwareAddress::ethernet([2, 0, 0, 0, 0, 66])].into(),
             first_stages: FirstStages::default(),
@@ -192,8 +188,10 @@ fn modes_and_lists_decide_who_is_answered() {
         (Mode::Off, 9, MessageType::Solicit, Verdict::Off),
         (Mode::Proxy, KNOWN, MessageType::Solicit, Verdict::Meaningless),
         (Mode::Proxy, KNOWN, MessageType::InformationRequest, Verdict::Informed),
+        (Mode::Proxy, DISK, MessageType::InformationRequest, Verdict::BootsFromDisk),
+        (Mode::Proxy, 9, MessageType::InformationRequest, Verdict::Unknown),
         (Mode::Reserve, 9, MessageType::Solicit, Verdict::Unknown),
-        (Mode::Reserve, KNOWN, MessageType::Solicit, Verdict::Advertised(address(0x50))),
+        (Mode::Reserve, KNOWN, MessageType::InformationRequest, Verdict::Informed),
         (Mode::Discover, DISK, MessageType::Solicit, Verdict::BootsFromDisk),
         (Mode::Discover, 66, MessageType::Solicit, Verdict::Ignored),
     ];
@@ -201,6 +199,17 @@ fn modes_and_lists_decide_who_is_answered() {
         let mut bench = Bench::new(mode, range);
         let answer = bench.send(wanting(message(kind, client), None));
         assert_eq!(answer.verdict, expected, "{mode:?} {client}");
+    }
+    for (mode, client, lacks) in [
+        (Mode::Reserve, KNOWN, false),
+        (Mode::Reserve, VIRTUAL_MEDIA, true),
+        (Mode::Discover, VIRTUAL_MEDIA, true),
+    ] {
+        let mut bench = Bench::new(mode, range);
+        let asked = firmware(wanting(message(MessageType::Solicit, client), None), 7, "PXEClient");
+        let answer = bench.send(asked);
+        assert!(matches!(answer.verdict, Verdict::Advertised(_)), "{mode:?} {client}");
+        assert_eq!(answer.nothing_to_load, lacks, "{mode:?} {client}");
     }
     let mut stateless = Bench::new(Mode::Discover, None);
     let answer = stateless.send(wanting(message(MessageType::Solicit, 9), None));
@@ -230,7 +239,7 @@ fn confirm_says_whether_addresses_fit_the_network() {
 
 #[test]
 fn a_relayed_message_is_answered_through_its_relays() {
-    let mut bench = Bench::new(Mode::Reserve, None);
+    let mut bench = Bench::new(Mode::Reserve, Some((0x50, 0x50)));
     let mut inner = message(MessageType::Solicit, 9);
     // The identity was made with another card; the relay knows better.
     inner = firmware(wanting(inner, None), 7, "PXEClient");
@@ -252,8 +261,34 @@ fn a_relayed_message_is_answered_through_its_relays() {
 }
 
 #[test]
+fn a_relayed_network_is_served_in_its_own_mode() {
+    for (mode, expected) in [(Mode::Off, Verdict::Off), (Mode::Reserve, Verdict::Unknown)] {
+        let mut bench = Bench::new(Mode::Discover, Some((0x100, 0x1ff)));
+        let mut settings = bench.server.settings().clone();
+        settings.subnets.push(Subnet::new("2001:db8:9::".parse().unwrap(), 64, mode));
+        bench.server = Server::new(settings);
+        let link = "2001:db8:9::1".parse().unwrap();
+        let peer = "fe80::99".parse().unwrap();
+        let hops = vec![RelayHop { count: 0, link, peer, options: Options::default() }];
+        let message = wanting(message(MessageType::Solicit, 9), None);
+        assert_eq!(bench.send_relayed(Relayed { hops, message }).verdict, expected);
+    }
+}
+
+#[test]
+fn leases_that_ended_are_not_kept_for_ever() {
+    let mut bench = Bench::new(Mode::Discover, Some((0x100, 0x1ff)));
+    let asked = |client| wanting(message(MessageType::Request, client), None);
+    assert!(matches!(bench.send(asked(9)).verdict, Verdict::Leased(_)));
+    bench.now = bench.now.plus(Duration::from_secs(2 * 24 * 3600));
+    bench.leases = Leases::load(Box::new(bench.book.clone())).unwrap();
+    assert!(matches!(bench.send(asked(10)).verdict, Verdict::Leased(_)));
+    assert_eq!(bench.book.load().unwrap().len(), 1);
+}
+
+#[test]
 fn the_card_is_found_in_a_link_local_address() {
-    let mut bench = Bench::new(Mode::Reserve, None);
+    let mut bench = Bench::new(Mode::Reserve, Some((0x50, 0x50)));
     let mut options = Options::default();
     options.add(code::CLIENT_ID, [&[0, 4][..], &[7; 16]].concat());
     let asked = Message { kind: MessageType::Solicit, transaction: 1, options };
@@ -282,6 +317,13 @@ fn a_flood_of_made_up_clients_is_bounded_and_passes() {
     let given = |verdict| matches!(verdict, Verdict::Advertised(_));
     assert!((0..65_536).all(|number| given(solicit(&mut bench, number))));
     assert_eq!(solicit(&mut bench, 70_000), Verdict::NoFreeAddress);
+    // Nor does it help to name the address.
+    let named = |kind| wanting(message(kind, 9), Some(address(0x7777)));
+    for (kind, expected) in
+        [(MessageType::Request, Verdict::NoFreeAddress), (MessageType::Renew, Verdict::Refused)]
+    {
+        assert_eq!(bench.send(named(kind)).verdict, expected);
+    }
     bench.now = bench.now.plus(Duration::from_secs(61));
     assert!(given(solicit(&mut bench, 70_000)));
 }

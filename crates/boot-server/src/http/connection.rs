@@ -135,6 +135,7 @@ impl Connection {
             architecture: None,
             stage: None,
             known: told.subject.is_some(),
+            nothing_to_load: false,
             subject: told.subject,
             what: What::Http {
                 title: told.title,

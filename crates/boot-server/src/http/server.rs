@@ -170,6 +170,7 @@ impl Server {
             architecture: None,
             stage: None,
             known: false,
+            nothing_to_load: false,
             subject: None,
             what: What::Http {
                 title: "refused: too many connections".into(),

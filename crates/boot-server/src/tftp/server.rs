@@ -217,6 +217,7 @@ impl Listening {
             architecture: None,
             stage: None,
             known: false,
+            nothing_to_load: false,
             subject: None,
             what: What::Tftp { file, outcome },
         });

@@ -64,9 +64,9 @@ fn every_machine_of_a_row_of_racks_gets_its_own_address() {
     }
     let lab = lab();
     lab.ip("client", &["route", "add", "255.255.255.255/32", "dev", "c0"]);
-    let mut subnet = Subnet::new(Ipv4Addr::new(10, 77, 0, 0), 20);
+    let mut subnet = Subnet::new(Ipv4Addr::new(10, 77, 0, 0), 20, Mode::Discover);
     subnet.ranges = vec![(Ipv4Addr::new(10, 77, 4, 1), Ipv4Addr::new(10, 77, 7, 254))];
-    let _serving = serve(&lab, Mode::Discover, vec![subnet], &Arc::new(Seen::default()));
+    let _serving = serve(&lab, vec![subnet], &Arc::new(Seen::default()));
     let start = Instant::now();
     let leased = lab.inside("client", boot_all).join().unwrap();
     println!("{} machines in {:?}", leased.len(), start.elapsed());

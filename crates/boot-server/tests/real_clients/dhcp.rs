@@ -24,15 +24,15 @@ pub(crate) fn lab() -> Lab {
 }
 
 pub(crate) fn subnet(first: u8, last: u8) -> Subnet {
-    let mut subnet = Subnet::new(Ipv4Addr::new(10, 77, 0, 0), 24);
+    let mut subnet = Subnet::new(Ipv4Addr::new(10, 77, 0, 0), 24, Mode::Discover);
     subnet.ranges = vec![(Ipv4Addr::new(10, 77, 0, first), Ipv4Addr::new(10, 77, 0, last))];
     subnet.gateway = Some(SERVER);
     subnet.dns = vec![SERVER];
     subnet
 }
 
-pub(crate) fn serve(lab: &Lab, mode: Mode, subnets: Vec<Subnet>, seen: &Arc<Seen>) -> Serving {
-    let interface = Interface { name: "s0".into(), address: SERVER, mode };
+pub(crate) fn serve(lab: &Lab, subnets: Vec<Subnet>, seen: &Arc<Seen>) -> Serving {
+    let interface = Interface { name: "s0".into(), address: SERVER };
     let settings = Settings { interfaces: vec![interface], subnets, ..Settings::default() };
     let services = services(seen);
     let book = FileLeaseBook::new(lab.folder.path().join("leases"));
@@ -83,7 +83,7 @@ fn udhcpc_gets_an_address_and_its_boot_file_and_keeps_it_over_a_restart() {
     let seen = Arc::new(Seen::default());
     let firmware =
         ["-x", "0x5d:0007", "-V", "PXEClient:Arch:00007", "-O", "bootfile", "-O", "tftp"];
-    let serving = serve(&lab, Mode::Discover, vec![subnet(100, 200)], &seen);
+    let serving = serve(&lab, vec![subnet(100, 200)], &seen);
     let told = udhcpc(&lab, &firmware).expect("a lease");
     assert_eq!(value(&told, "boot_file"), Some("snponly.efi"), "{told}");
     assert_eq!(value(&told, "siaddr"), Some("10.77.0.1"));
@@ -98,7 +98,7 @@ fn udhcpc_gets_an_address_and_its_boot_file_and_keeps_it_over_a_restart() {
     let (_, left) = lab.run("server", &["ip", "neigh", "show", &address]);
     assert!(!left.contains("STALE"), "{left}");
     drop(serving);
-    let _serving = serve(&lab, Mode::Discover, vec![subnet(100, 200)], &seen);
+    let _serving = serve(&lab, vec![subnet(100, 200)], &seen);
     // Broadcast replies this time, and iPXE's mark.
     let again = udhcpc(&lab, &["-B", "-x", "0x4d:69505845", "-O", "bootfile"]).expect("a lease");
     assert_eq!(value(&again, "ip"), Some(&*address));
@@ -116,7 +116,7 @@ fn nobody_is_answered_on_an_interface_that_was_not_named() {
     lab.cable(("server", "s1"), ("client", "c1"));
     lab.ip("server", &["addr", "add", "10.77.1.1/24", "dev", "s1"]);
     let seen = Arc::new(Seen::default());
-    let _serving = serve(&lab, Mode::Discover, vec![subnet(100, 200)], &seen);
+    let _serving = serve(&lab, vec![subnet(100, 200)], &seen);
     assert_eq!(udhcpc(&lab, &["-i", "c1"]), None);
     assert_eq!(seen.count(|_| true), 0);
     assert!(udhcpc(&lab, &[]).is_some());
@@ -131,7 +131,7 @@ fn an_address_somebody_uses_is_not_offered() {
     // The client's own space answers for .100, which no lease is known of.
     lab.ip("client", &["addr", "add", "10.77.0.100/24", "dev", "c0"]);
     let seen = Arc::new(Seen::default());
-    let _serving = serve(&lab, Mode::Discover, vec![subnet(100, 101)], &seen);
+    let _serving = serve(&lab, vec![subnet(100, 101)], &seen);
     let told = udhcpc(&lab, &["-r", "10.77.0.100"]).expect("a lease");
     assert_eq!(value(&told, "ip"), Some("10.77.0.101"));
 }
@@ -143,7 +143,7 @@ fn dhclient_gets_an_address() {
     }
     let lab = lab();
     let seen = Arc::new(Seen::default());
-    let _serving = serve(&lab, Mode::Discover, vec![subnet(100, 200)], &seen);
+    let _serving = serve(&lab, vec![subnet(100, 200)], &seen);
     std::fs::write(lab.folder.path().join("leases.client"), "").unwrap();
     let common = ["dhclient", "-1", "-d", "-v", "-sf", "/bin/true", "-lf", "leases.client"];
     let rest = ["-pf", "client.pid", "-cf", "/dev/null", "c0"];
@@ -162,7 +162,7 @@ fn dhcpcd_gets_an_address() {
     }
     let lab = lab();
     let seen = Arc::new(Seen::default());
-    let _serving = serve(&lab, Mode::Discover, vec![subnet(100, 200)], &seen);
+    let _serving = serve(&lab, vec![subnet(100, 200)], &seen);
     let arguments = ["timeout", "8", "dhcpcd", "-4", "-T", "-d", "-A", "-f", "/dev/null", "c0"];
     let (_, words) = lab.run("client", &arguments);
     assert!(
@@ -184,10 +184,10 @@ fn check_relay(relay: &[&str]) {
     lab.ip("relay", &["addr", "add", "10.88.0.1/24", "dev", "r1"]);
     lab.ip("server", &["route", "add", "10.88.0.0/24", "via", "10.77.0.2"]);
     lab.spawn("relay", relay);
-    let mut far = Subnet::new(Ipv4Addr::new(10, 88, 0, 0), 24);
+    let mut far = Subnet::new(Ipv4Addr::new(10, 88, 0, 0), 24, Mode::Discover);
     far.ranges = vec![(Ipv4Addr::new(10, 88, 0, 50), Ipv4Addr::new(10, 88, 0, 60))];
     let seen = Arc::new(Seen::default());
-    let _serving = serve(&lab, Mode::Discover, vec![subnet(100, 200), far], &seen);
+    let _serving = serve(&lab, vec![subnet(100, 200), far], &seen);
     let told = udhcpc(&lab, &["-t", "8"]).expect("a lease");
     let given: Ipv4Addr = value(&told, "ip").unwrap().parse().unwrap();
     assert!((50..=60).contains(&given.octets()[3]) && given.octets()[1] == 88, "{given}");
@@ -240,15 +240,14 @@ fn dhclient_gets_a_v6_address_and_the_boot_url() {
         lab.ip(space, &["addr", "add", address, "dev", link, "nodad"]);
     }
     let seen = Arc::new(Seen::default());
-    let mut subnet = dhcp6::Subnet::new("2001:db8:77::".parse().unwrap(), 64);
+    let mut subnet = dhcp6::Subnet::new("2001:db8:77::".parse().unwrap(), 64, Mode::Discover);
     subnet.range = Some(("2001:db8:77::100".parse().unwrap(), "2001:db8:77::1ff".parse().unwrap()));
     subnet.dns = vec!["2001:db8:77::1".parse().unwrap()];
     let settings = dhcp6::Settings {
-        duid: dhcp6::Settings::duid_of([2, 0, 0, 0, 0, 1]),
+        duid: vec![0, 3, 0, 1, 2, 0, 0, 0, 0, 1],
         interfaces: vec![dhcp6::Interface {
             name: "s0".into(),
             address: "2001:db8:77::1".parse().unwrap(),
-            mode: Mode::Discover,
         }],
         subnets: vec![subnet],
         ignored: Default::default(),

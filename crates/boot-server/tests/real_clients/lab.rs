@@ -184,7 +184,7 @@ impl Drop for Serving {
     }
 }
 
-/// Every machine is unknown and should boot iPXE.
+/// Every machine is known and should boot iPXE.
 pub(crate) struct Everybody;
 
 impl Plans for Everybody {
@@ -195,7 +195,8 @@ impl Plans for Everybody {
             first_stage: None,
             parameters: Vec::new(),
         };
-        Plan { boot: BootAnswer::Netboot(netboot), ..Plan::default() }
+        let boot = BootAnswer::Netboot(netboot);
+        Plan { known: true, is_booting: true, boot, host_name: None }
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use boot_server::dhcp4::{MessageType, Packet, Verdict, code};
+use boot_server::dhcp4::{MessageType, Packet, Subnet, Verdict, code};
 use boot_server::{Mode, What};
 
 use super::dhcp::{pxe_discover, serve, udhcpc, value};
@@ -32,6 +32,11 @@ fn lab() -> Lab {
     let leases = ["--dhcp-leasefile=site.leases", "--dhcp-range=10.77.0.20,10.77.0.30,1h"];
     lab.spawn("site", &[&quiet[..], &leases].concat());
     lab
+}
+
+/// The segment, as one where another server gives the addresses.
+fn beside_the_site() -> Subnet {
+    Subnet::new(Ipv4Addr::new(10, 77, 0, 0), 24, Mode::Proxy)
 }
 
 /// Firmware's socket.
@@ -70,7 +75,7 @@ fn firmware_gets_its_address_from_the_site_and_its_boot_file_from_the_proxy() {
     }
     let lab = lab();
     let seen = Arc::new(Seen::default());
-    let _serving = serve(&lab, Mode::Proxy, vec![], &seen);
+    let _serving = serve(&lab, vec![beside_the_site()], &seen);
 
     let has_address = |packet: &Packet| !packet.your_address.is_unspecified();
     let offers = lab.inside("client", move || {
@@ -126,7 +131,7 @@ fn a_system_that_is_not_booting_is_left_to_the_site() {
     }
     let lab = lab();
     let seen = Arc::new(Seen::default());
-    let _serving = serve(&lab, Mode::Proxy, vec![], &seen);
+    let _serving = serve(&lab, vec![beside_the_site()], &seen);
     let told = udhcpc(&lab, &["-t", "10", "-O", "bootfile"]).expect("a lease");
     assert_eq!(value(&told, "serverid"), Some("10.77.0.9"), "{told}");
     assert_eq!(value(&told, "boot_file"), None, "{told}");

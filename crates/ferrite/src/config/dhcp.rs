@@ -26,13 +26,15 @@ pub(crate) struct DhcpSection {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Network {
     /// The interface it is reached by. Nothing is answered on any other. Without one it is reached
-    /// through relays only.
+    /// through relays only, which send to an interface of another network. An interface has one
+    /// network of each version of IP: a machine that asks for its first address does not say which
+    /// network it is on.
     pub(crate) interface: Option<String>,
     /// Our address on the interface and the length of its prefix, such as `10.0.0.1/24` or
     /// `fd00::1/64`; without an interface any address of the network.
     pub(crate) address: String,
-    /// Whom to answer: `off`, nobody; `proxy`, machines that should boot from the network, which get
-    /// their addresses elsewhere; `reserve`, enrolled machines only; `discover`, unknown machines,
+    /// Whom to answer: `off`, nobody; `proxy`, enrolled machines that should boot from the network,
+    /// which get their addresses elsewhere; `reserve`, enrolled machines only; `discover`, unknown machines,
     /// which get the inspection ramdisk, and enrolled ones when they should boot from the network.
     #[serde(default)]
     pub(crate) mode: Mode,
@@ -60,6 +62,10 @@ pub(crate) struct Network {
     pub(crate) tftp_server: Option<IpAddr>,
 }
 
+const SECOND_NETWORK: &str = "the interface has another network of the same version of IP, and a \
+    machine that asks for its first address does not say which one it is on; give each its own \
+    interface, such as a VLAN, or leave the interface out if it is reached through a relay";
+
 /// Whom DHCP answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -74,6 +80,11 @@ pub(crate) enum Mode {
     /// Unknown machines too.
     Discover,
 }
+
+/// The shortest lease, in seconds: while a machine boots it does not ask for more time.
+const SHORTEST_LEASE: u64 = 120;
+/// The smallest packet that every IPv4 network carries (RFC 791).
+const SMALLEST_MTU: u16 = 576;
 
 /// What the DHCP servers of both versions are told.
 #[derive(Debug, Default)]
@@ -104,7 +115,26 @@ impl DhcpSection {
             let name = network.interface.as_deref().unwrap_or(&network.address);
             network.add_to(&mut servers).with_context(|| format!("dhcp.networks: {name}"))?;
         }
+        let is_served4 = servers.v4.subnets.iter().any(|it| it.mode != boot_server::Mode::Off);
+        let is_served6 = servers.subnets6.iter().any(|it| it.mode != boot_server::Mode::Off);
+        for (is_served, has_interface, version) in [
+            (is_served4, !servers.v4.interfaces.is_empty(), "IPv4"),
+            (is_served6, !servers.interfaces6.is_empty(), "IPv6"),
+        ] {
+            if is_served && !has_interface {
+                bail!(
+                    "dhcp.networks: every {version} network is reached through relays only, so \
+                     there is nothing to listen on; give one an interface, or add the network that \
+                     the relays send to with its interface and a mode other than off"
+                );
+            }
+        }
         Ok(servers)
+    }
+
+    /// Whether machines that nobody enrolled boot the agent on some network.
+    pub(crate) fn discovers(&self) -> bool {
+        self.networks.iter().any(|network| network.mode == Mode::Discover)
     }
 
     /// Our addresses on the networks that are answered, with the interface of each.
@@ -122,27 +152,23 @@ impl DhcpSection {
 impl Network {
     fn add_to(&self, servers: &mut Servers) -> anyhow::Result<()> {
         let (address, prefix) = self.prefix()?;
-        let mode = self.mode.into();
+        let name = self.interface.as_deref().filter(|_| self.mode != Mode::Off).map(Arc::from);
         match address {
             IpAddr::V4(address) => {
                 servers.v4.subnets.push(self.subnet4(address, prefix)?);
-                servers.v4.interfaces.extend(
-                    self.interface.as_deref().map(|name| dhcp4::Interface {
-                        name: Arc::from(name),
-                        address,
-                        mode,
-                    }),
-                );
+                let interfaces = &mut servers.v4.interfaces;
+                if interfaces.iter().any(|other| Some(&other.name) == name.as_ref()) {
+                    bail!("{SECOND_NETWORK}");
+                }
+                interfaces.extend(name.map(|name| dhcp4::Interface { name, address }));
             }
             IpAddr::V6(address) => {
                 servers.subnets6.push(self.subnet6(address, prefix)?);
-                servers.interfaces6.extend(
-                    self.interface.as_deref().map(|name| dhcp6::Interface {
-                        name: Arc::from(name),
-                        address,
-                        mode,
-                    }),
-                );
+                let interfaces = &mut servers.interfaces6;
+                if interfaces.iter().any(|other| Some(&other.name) == name.as_ref()) {
+                    bail!("{SECOND_NETWORK}");
+                }
+                interfaces.extend(name.map(|name| dhcp6::Interface { name, address }));
             }
         }
         Ok(())
@@ -162,12 +188,25 @@ impl Network {
         })
     }
 
+    fn lease_time(&self) -> anyhow::Result<Option<Duration>> {
+        match self.lease_time {
+            Some(seconds) if seconds < SHORTEST_LEASE => bail!(
+                "lease_time is {seconds}, and a machine cannot boot in less than {SHORTEST_LEASE} seconds"
+            ),
+            seconds => Ok(seconds.map(Duration::from_secs)),
+        }
+    }
+
     fn subnet4(&self, address: Ipv4Addr, prefix: u8) -> anyhow::Result<dhcp4::Subnet> {
-        let mut subnet = dhcp4::Subnet::new(address, prefix);
+        let mut subnet = dhcp4::Subnet::new(address, prefix, self.mode.into());
         for range in &self.ranges {
             let (first, last) = ends::<Ipv4Addr>(range)?;
             if !subnet.is_usable(first) || !subnet.is_usable(last) {
                 bail!("the range {range} is not inside {}", self.address);
+            }
+            let overlaps = |other: &(Ipv4Addr, Ipv4Addr)| first <= other.1 && other.0 <= last;
+            if subnet.ranges.iter().any(overlaps) {
+                bail!("the range {range} overlaps another one");
             }
             subnet.ranges.push((first, last));
         }
@@ -179,16 +218,25 @@ impl Network {
             if !subnet.is_usable(address) {
                 bail!("the host {mac} has {address}, which is not inside {}", self.address);
             }
-            subnet.hosts.push(dhcp4::StaticHost { hardware, address, name: None });
+            if subnet.hosts.iter().any(|host| host.address == address) {
+                bail!("two hosts have the address {address}");
+            }
+            subnet.hosts.push(dhcp4::StaticHost { hardware, address });
+        }
+        if let Some(gateway) = self.gateway.filter(|gateway| !subnet.is_usable(*gateway)) {
+            bail!("the gateway {gateway} is not inside {}", self.address);
+        }
+        if let Some(mtu) = self.mtu.filter(|mtu| *mtu < SMALLEST_MTU) {
+            bail!("mtu is {mtu}, and no IPv4 network has less than {SMALLEST_MTU}");
         }
         subnet.gateway = self.gateway;
-        subnet.dns = self.dns.iter().filter_map(|dns| v4(*dns)).collect();
+        subnet.dns = self.dns.iter().map(|dns| v4("dns", *dns)).collect::<anyhow::Result<_>>()?;
         subnet.ntp.clone_from(&self.ntp);
         subnet.domain = self.domain.as_deref().map(Arc::from);
         subnet.mtu = self.mtu;
-        subnet.tftp_server = self.tftp_server.and_then(v4);
-        if let Some(seconds) = self.lease_time {
-            subnet.lease_time = Duration::from_secs(seconds);
+        subnet.tftp_server = self.tftp_server.map(|it| v4("tftp_server", it)).transpose()?;
+        if let Some(time) = self.lease_time()? {
+            subnet.lease_time = time;
         }
         Ok(subnet)
     }
@@ -197,7 +245,10 @@ impl Network {
         if !self.hosts.is_empty() || self.gateway.is_some() || !self.ntp.is_empty() {
             bail!("hosts, gateway and ntp are for IPv4 networks only; routers announce themselves");
         }
-        let mut subnet = dhcp6::Subnet::new(address, prefix);
+        if self.domain.is_some() || self.mtu.is_some() {
+            bail!("domain and mtu are for IPv4 networks only; routers announce them");
+        }
+        let mut subnet = dhcp6::Subnet::new(address, prefix, self.mode.into());
         match self.ranges.as_slice() {
             [] => {}
             [range] => {
@@ -209,10 +260,10 @@ impl Network {
             }
             _ => bail!("an IPv6 network has one range at most"),
         }
-        subnet.dns = self.dns.iter().filter_map(|dns| v6(*dns)).collect();
-        subnet.tftp_server = self.tftp_server.and_then(v6);
-        if let Some(seconds) = self.lease_time {
-            subnet.lease_time = Duration::from_secs(seconds);
+        subnet.dns = self.dns.iter().map(|dns| v6("dns", *dns)).collect::<anyhow::Result<_>>()?;
+        subnet.tftp_server = self.tftp_server.map(|it| v6("tftp_server", it)).transpose()?;
+        if let Some(time) = self.lease_time()? {
+            subnet.lease_time = time;
         }
         Ok(subnet)
     }
@@ -237,17 +288,17 @@ fn card(mac: &Mac) -> Option<HardwareAddress> {
     parts.next().is_none().then(|| HardwareAddress::ethernet(bytes))
 }
 
-fn v4(address: IpAddr) -> Option<Ipv4Addr> {
+fn v4(field: &str, address: IpAddr) -> anyhow::Result<Ipv4Addr> {
     match address {
-        IpAddr::V4(address) => Some(address),
-        IpAddr::V6(_) => None,
+        IpAddr::V4(address) => Ok(address),
+        IpAddr::V6(_) => bail!("{field} is {address}, an IPv6 address, on an IPv4 network"),
     }
 }
 
-fn v6(address: IpAddr) -> Option<Ipv6Addr> {
+fn v6(field: &str, address: IpAddr) -> anyhow::Result<Ipv6Addr> {
     match address {
-        IpAddr::V4(_) => None,
-        IpAddr::V6(address) => Some(address),
+        IpAddr::V4(_) => bail!("{field} is {address}, an IPv4 address, on an IPv6 network"),
+        IpAddr::V6(address) => Ok(address),
     }
 }
 
@@ -276,11 +327,17 @@ mod tests {
             mode = "reserve"
             [[networks]]
             address = "10.1.0.0/16"
+            mode = "proxy"
+            [[networks]]
+            interface = "eth1"
+            address = "10.2.0.1/16"
             "#,
         )
         .unwrap();
         assert_eq!(servers.v4.interfaces.len(), 1);
-        assert_eq!(servers.v4.subnets.len(), 2);
+        let modes: Vec<_> = servers.v4.subnets.iter().map(|subnet| subnet.mode).collect();
+        assert_eq!(modes, [Mode::Discover, Mode::Proxy, Mode::Off].map(boot_server::Mode::from));
+        assert_eq!(servers.subnets6[0].mode, boot_server::Mode::Reserve);
         assert_eq!(servers.v4.ignored.len(), 1);
         assert_eq!(servers.v4.subnets[0].hosts[0].address, Ipv4Addr::new(10, 0, 0, 5));
         assert_eq!((servers.interfaces6.len(), servers.subnets6.len()), (1, 1));
@@ -299,6 +356,31 @@ mod tests {
             ),
             ("address = \"fd00::1/64\"\ngateway = \"10.0.0.1\"", "IPv4 networks only"),
             ("address = \"10.0.0.1/24\"\nmode = \"always\"", "always"),
+            ("address = \"10.0.0.1/24\"\nlease_time = 0", "lease_time is 0"),
+            ("address = \"10.0.0.1/24\"\nmtu = 5", "mtu is 5"),
+            ("address = \"10.0.0.1/24\"\ngateway = \"10.9.0.1\"", "not inside"),
+            (
+                "address = \"10.0.0.1/24\"\nranges = [\"10.0.0.5-10.0.0.9\", \"10.0.0.9-10.0.0.12\"]",
+                "overlaps",
+            ),
+            (
+                "address = \"10.0.0.1/24\"\nhosts = { \"52:54:00:aa:bb:01\" = \"10.0.0.5\", \
+                 \"52:54:00:aa:bb:02\" = \"10.0.0.5\" }",
+                "two hosts",
+            ),
+            ("address = \"fd00::1/64\"\ndomain = \"example.org\"", "IPv4 networks only"),
+            ("address = \"fd00::1/64\"\nmtu = 9000", "IPv4 networks only"),
+            ("address = \"fd00::1/64\"\ndns = [\"10.0.0.1\"]", "dns is 10.0.0.1"),
+            ("address = \"10.0.0.1/24\"\ndns = [\"fd00::1\"]", "dns is fd00::1"),
+            ("address = \"10.0.0.1/24\"\ntftp_server = \"fd00::1\"", "tftp_server is fd00::1"),
+            ("address = \"fd00::1/64\"\ntftp_server = \"10.0.0.1\"", "tftp_server is 10.0.0.1"),
+            ("address = \"10.0.0.1/24\"\nmode = \"reserve\"", "every IPv4 network is reached"),
+            ("address = \"fd00::1/64\"\nmode = \"reserve\"", "every IPv6 network is reached"),
+            (
+                "address = \"10.0.0.1/24\"\ninterface = \"eth1\"\nmode = \"reserve\"\n[[networks]]\n\
+                 address = \"10.1.0.1/24\"\ninterface = \"eth1\"\nmode = \"discover\"",
+                "each its own interface",
+            ),
         ] {
             let error = section(&format!("[[networks]]\n{text}")).unwrap_err();
             assert!(format!("{error:#}").contains(words), "{error:#}");
