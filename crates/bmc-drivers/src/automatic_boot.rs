@@ -9,11 +9,13 @@
 //! same one.
 
 use std::cmp::Reverse;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use node_model::{
-    BOOT_WAY, BOOT_WAYS_TRIED, BootExperience, BootPurpose, BootWay, InterfaceKind, Node,
+    BOOT_WAY, BOOT_WAYS_TRIED, BootExperience, BootPurpose, BootWay, InterfaceKind, Node, NodeId,
+    Timestamp,
 };
 use serde_json::Value;
 
@@ -50,7 +52,8 @@ pub(crate) fn add_to(
     properties.sort_unstable();
     properties.dedup_by_key(|(name, _)| *name);
     let desk = Arc::clone(desk);
-    shelves.boot.push((NAME, Arc::new(AutomaticBoot { ways, desk, properties })));
+    let refusals = Mutex::default();
+    shelves.boot.push((NAME, Arc::new(AutomaticBoot { ways, desk, properties, refusals })));
 }
 
 /// What experience with booting is remembered by: maker and model as the BMC tells them, or else the
@@ -79,6 +82,16 @@ struct AutomaticBoot {
     ways: Vec<Arc<dyn OneWay>>,
     desk: Arc<dyn BootDesk>,
     properties: Vec<Property>,
+    /// By machine.
+    refusals: Mutex<HashMap<NodeId, Refusals>>,
+}
+
+/// The ways that a machine's BMC refused in a job, which are counted.
+#[derive(Default)]
+struct Refusals {
+    /// When the job began.
+    since: Option<Timestamp>,
+    ways: Vec<BootWay>,
 }
 
 #[async_trait]
@@ -135,11 +148,13 @@ impl Boot for AutomaticBoot {
         mode: RamdiskMode,
     ) -> Result<NodeChanges, Error> {
         match self.current(target.node) {
-            Some(way) => Ok(way.clean_up_ramdisk(target, mode).await?.and(forgotten(target.node))),
+            Some(way) => {
+                Ok(way.clean_up_ramdisk(target, mode).await?.and(self.forgotten(target.node)))
+            }
             None => {
                 self.eject_leftovers(target, mode).await?;
                 self.desk.withdraw(target).await?;
-                Ok(forgotten(target.node))
+                Ok(self.forgotten(target.node))
             }
         }
     }
@@ -158,18 +173,23 @@ impl Boot for AutomaticBoot {
                 boot_from_disk(target).await?
             }
         };
-        Ok(changes.and(forgotten(target.node)))
+        Ok(changes.and(self.forgotten(target.node)))
     }
 
     async fn clean_up_instance(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
         let changes = match self.current(target.node) {
             Some(way) => way.clean_up_instance(target).await?,
             None => {
+                // One that lived in memory may have been put into drives by a job that ended too
+                // early to say so, and its config drive is not for the next to have the machine.
+                if lives_in_memory(target).unwrap_or(true) {
+                    self.eject_leftovers(target, RamdiskMode::Deploy).await?;
+                }
                 self.desk.withdraw(target).await?;
                 NodeChanges::none()
             }
         };
-        Ok(changes.and(forgotten(target.node)))
+        Ok(changes.and(self.forgotten(target.node)))
     }
 }
 
@@ -223,6 +243,7 @@ impl AutomaticBoot {
     }
 
     /// Boots by the first way of `queue` that the boot services can lay out and the BMC accepts.
+    /// A way that the BMC refuses counts as failed, unless it was in `tried` before.
     async fn boot(
         &self,
         target: &Target<'_>,
@@ -237,7 +258,8 @@ impl AutomaticBoot {
             if let Some(before) = before.filter(|before| before.way() != way.way()) {
                 put_back(before, target).await?;
             }
-            if !tried.contains(&way.way()) {
+            let is_new = !tried.contains(&way.way());
+            if is_new {
                 tried.push(way.way());
             }
             let published = match self.desk.publish(target, way.way(), purpose).await {
@@ -254,8 +276,8 @@ impl AutomaticBoot {
                 Ok(changes) => return Ok(changes.and(remembered(way.way(), &tried))),
                 Err(error) if is_refusal(&error) => {
                     tracing::warn!(node = %target.node.id, way = %way.way(), %error, "the BMC refuses");
-                    if let Some(model) = boot_model(target.node) {
-                        self.desk.note(&model, way.way(), false).await;
+                    if is_new {
+                        self.note_refusal(target, way.way()).await;
                     }
                     problems.push((way.name(), error));
                 }
@@ -263,6 +285,40 @@ impl AutomaticBoot {
             }
         }
         Err(no_way_left(problems))
+    }
+
+    /// Remembers that a way failed, once for the job: when the BMC falls silent afterwards, what was
+    /// tried is not written down, and all of it is tried again.
+    async fn note_refusal(&self, target: &Target<'_>, way: BootWay) {
+        let Some(model) = boot_model(target.node) else { return };
+        let since = target.node.work.as_ref().map(|work| work.started_at);
+        let is_first = {
+            let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+            let counted = refusals.entry(target.node.id).or_default();
+            if counted.since != since {
+                *counted = Refusals { since, ways: Vec::new() };
+            }
+            let is_first = !counted.ways.contains(&way);
+            if is_first {
+                counted.ways.push(way);
+            }
+            is_first
+        };
+        if is_first {
+            self.desk.note(&model, way, false).await;
+        }
+    }
+
+    /// The job has ended: the next one chooses anew.
+    fn forgotten(&self, node: &Node) -> NodeChanges {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner).remove(&node.id);
+        let mut changes = NodeChanges::none();
+        for key in [BOOT_WAY, BOOT_WAYS_TRIED] {
+            if node.driver_internal_info.get(key).is_some() {
+                changes = changes.and(NodeChanges::remember(key, Value::Null));
+            }
+        }
+        changes
     }
 
     /// Takes out a CD of a job that ended before it could write down that it had put one in.
@@ -351,20 +407,8 @@ fn remembered(way: BootWay, tried: &[BootWay]) -> NodeChanges {
     NodeChanges::remember(BOOT_WAY, way.as_str()).and(NodeChanges::remember(BOOT_WAYS_TRIED, tried))
 }
 
-/// The job has ended: the next one chooses anew.
-fn forgotten(node: &Node) -> NodeChanges {
-    let mut changes = NodeChanges::none();
-    for key in [BOOT_WAY, BOOT_WAYS_TRIED] {
-        if node.driver_internal_info.get(key).is_some() {
-            changes = changes.and(NodeChanges::remember(key, Value::Null));
-        }
-    }
-    changes
-}
-
 #[cfg(test)]
 mod tests {
-    use node_model::{NodeId, Timestamp};
     use serde_json::json;
 
     use super::*;

@@ -7,7 +7,6 @@
 //! agent are refused from the start: a machine must not count as clean because nothing was done.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use node_model::{InterfaceKind, PowerState, PowerTarget, Step, StepFlow, StepOffer};
@@ -23,9 +22,6 @@ pub(crate) fn add_to(shelves: &mut Shelves) {
     shelves.deploy.push((DirectDeploy.name(), Arc::new(DirectDeploy)));
     shelves.inspect.push((AgentInspect.name(), Arc::new(AgentInspect)));
 }
-
-/// How long after its last call an agent still counts as running.
-const AGENT_IS_FRESH: Duration = Duration::from_secs(300);
 
 const FAST_TRACK: Property = (
     "fast_track",
@@ -129,7 +125,7 @@ impl Deploy for DirectDeploy {
     }
 
     async fn prepare_cleaning(&self, _target: &Target<'_>) -> Result<Outcome, Error> {
-        Err(needs_commands(self, "clean the machine"))
+        Err(needs_commands(self, "clean the machine (automated_clean=false goes without)"))
     }
 
     async fn prepare_service(&self, _target: &Target<'_>) -> Result<Outcome, Error> {
@@ -230,11 +226,10 @@ fn agent_runs(target: &Target<'_>) -> bool {
         Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
         Some(Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_)) | None => false,
     };
-    let last_call = target.node.agent.last_heartbeat;
     fast_track
         && target.node.power_state == Some(PowerState::On)
         && target.node.last_error.is_none()
-        && last_call.is_some_and(|moment| target.now.since(moment) < AGENT_IS_FRESH)
+        && target.node.agent.is_fresh(target.now)
 }
 
 /// Whether `instance_info` names an image, and how to tell that it arrived whole.

@@ -11,7 +11,7 @@ use crate::driver::Shelves;
 use crate::interfaces::{
     BootDeviceSetting, Deploy, Interface, Management, Network, NetworkUse, Storage, VifInfo,
 };
-use crate::step::{StepRow, offers};
+use crate::step::{DEPLOY_AT_ONCE, offers};
 use crate::{BootDevice, Error, NodeChanges, Outcome, Target};
 
 /// Puts these implementations on their shelves.
@@ -27,15 +27,6 @@ const NAME: &str = "noop";
 /// The machine deploys itself.
 struct NoopDeploy;
 
-const DEPLOY_STEPS: &[StepRow] = &[StepRow {
-    name: "deploy",
-    flows: &[StepFlow::Deploy],
-    priority: 100,
-    abortable: false,
-    requires_ramdisk: false,
-    arguments: &[],
-}];
-
 #[async_trait]
 impl Interface for NoopDeploy {
     fn kind(&self) -> InterfaceKind {
@@ -47,7 +38,7 @@ impl Interface for NoopDeploy {
     }
 
     fn steps(&self, flow: StepFlow) -> Vec<StepOffer> {
-        offers(DEPLOY_STEPS, self.kind(), flow)
+        offers(DEPLOY_AT_ONCE, self.kind(), flow)
     }
 
     async fn execute_step(
@@ -56,7 +47,7 @@ impl Interface for NoopDeploy {
         flow: StepFlow,
         step: &Step,
     ) -> Result<Outcome, Error> {
-        if flow == StepFlow::Deploy && step.step == "deploy" {
+        if flow == StepFlow::Deploy && step.step == DEPLOY_AT_ONCE[0].name {
             Ok(Outcome::Done(NodeChanges::none()))
         } else {
             Err(self.cannot(&format!("carry out the {flow} step '{}'", step.step)))

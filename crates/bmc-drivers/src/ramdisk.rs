@@ -10,7 +10,7 @@ use node_model::{InterfaceKind, Step, StepFlow, StepOffer};
 use crate::direct::{needs_commands, power_off, start};
 use crate::driver::Shelves;
 use crate::interfaces::{Deploy, Interface, NetworkUse};
-use crate::step::{StepRow, offers};
+use crate::step::{DEPLOY_AT_ONCE, offers};
 use crate::{Error, NodeChanges, Outcome, Target};
 
 /// What nodes call it.
@@ -23,15 +23,6 @@ pub(crate) fn add_to(shelves: &mut Shelves) {
 
 /// Deploys by booting.
 struct RamdiskDeploy;
-
-const STEPS: &[StepRow] = &[StepRow {
-    name: "deploy",
-    flows: &[StepFlow::Deploy],
-    priority: 100,
-    abortable: false,
-    requires_ramdisk: false,
-    arguments: &[],
-}];
 
 #[async_trait]
 impl Interface for RamdiskDeploy {
@@ -52,7 +43,7 @@ impl Interface for RamdiskDeploy {
     }
 
     fn steps(&self, flow: StepFlow) -> Vec<StepOffer> {
-        offers(STEPS, self.kind(), flow)
+        offers(DEPLOY_AT_ONCE, self.kind(), flow)
     }
 
     async fn execute_step(
@@ -61,7 +52,7 @@ impl Interface for RamdiskDeploy {
         flow: StepFlow,
         step: &Step,
     ) -> Result<Outcome, Error> {
-        if flow != StepFlow::Deploy || step.step != STEPS[0].name {
+        if flow != StepFlow::Deploy || step.step != DEPLOY_AT_ONCE[0].name {
             return Err(self.cannot(&format!("carry out the {flow} step '{}'", step.step)));
         }
         let changes = power_off(target).await?;
@@ -93,7 +84,7 @@ impl Deploy for RamdiskDeploy {
 
     // The instance may have written to the disks it found.
     async fn prepare_cleaning(&self, _target: &Target<'_>) -> Result<Outcome, Error> {
-        Err(needs_commands(self, "clean the machine"))
+        Err(needs_commands(self, "clean the machine (automated_clean=false goes without)"))
     }
 
     async fn prepare_service(&self, _target: &Target<'_>) -> Result<Outcome, Error> {

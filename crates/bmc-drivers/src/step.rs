@@ -64,6 +64,16 @@ pub(crate) struct StepRow {
     pub(crate) arguments: &'static [StepArgument],
 }
 
+/// The table of a deploy interface that does everything in one step, without the agent.
+pub(crate) const DEPLOY_AT_ONCE: &[StepRow] = &[StepRow {
+    name: "deploy",
+    flows: &[StepFlow::Deploy],
+    priority: 100,
+    abortable: false,
+    requires_ramdisk: false,
+    arguments: &[],
+}];
+
 /// The steps of `table` that belong to `flow`.
 pub(crate) fn offers(
     table: &[StepRow],

@@ -94,11 +94,7 @@ fn note_boot(
         None => tx.boot_plan(node.id)?.map(|plan| plan.way),
     };
     let Some(way) = way else { return Ok(()) };
-    match tx.note_boot(&model, way, worked) {
-        // Another process was the first to learn about this model at the same moment.
-        Err(store::Error::Duplicate { .. }) => tx.note_boot(&model, way, worked),
-        noted => noted,
-    }
+    tx.note_boot(&model, way, worked)
 }
 
 /// The key under which a port remembers the virtual interface attached to it.

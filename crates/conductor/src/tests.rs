@@ -122,7 +122,7 @@ fn conductor(store: &Store, hostname: &str, clock: Clock) -> Conductor {
             .unwrap(),
         hostname.to_owned(),
         Settings::default(),
-        lifecycle::Settings::default(),
+        lifecycle::Settings { boot_retry_timeout: 600, ..lifecycle::Settings::default() },
         inspection::Settings::default(),
         clock,
     )

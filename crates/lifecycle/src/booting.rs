@@ -60,7 +60,7 @@ impl Boots {
 }
 
 /// The machine was booted and its agent is waited for, if that is what `action` did.
-pub(crate) fn boot_started(node: &mut Node, action: &Action, now: Timestamp) {
+pub(crate) fn boot_started(node: &mut Node, action: &Action, now: Timestamp, ledger: &mut Ledger) {
     let way = way(node);
     let last_call = node.agent.last_heartbeat;
     let Some(work) = &mut node.work else { return };
@@ -87,9 +87,14 @@ pub(crate) fn boot_started(node: &mut Node, action: &Action, now: Timestamp) {
         | Action::Adopt
         | Action::SetPower { .. } => false,
     };
-    if boots {
-        let (at, way_since) = (now, now);
-        Boots { at, times: 1, way, way_since, answered: false, told: false }.keep(work);
+    if !boots {
+        return;
+    }
+    let (at, way_since) = (now, now);
+    Boots { at, times: 1, way, way_since, answered: false, told: false }.keep(work);
+    // An inspection may use the agent that runs. All others have ended it, if there was one.
+    if *action != Action::Inspect {
+        forget_agent(node, ledger);
     }
 }
 

@@ -54,7 +54,7 @@ pub fn record(
         }
         Outcome::AwaitAgent => {
             await_callback(node, WaitReason::AgentHeartbeat, Deadline::Never, now);
-            boot_started(node, action, now);
+            boot_started(node, action, now, &mut ledger);
         }
         Outcome::AwaitUntil(moment) => {
             await_callback(node, WaitReason::WaitStep, Deadline::At(*moment), now);

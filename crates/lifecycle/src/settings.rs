@@ -77,7 +77,7 @@ impl Default for Settings {
             service_callback_timeout: 1800,
             rescue_callback_timeout: 1800,
             inspect_wait_timeout: 1800,
-            boot_retry_timeout: 600,
+            boot_retry_timeout: 1200,
             max_wait_step_seconds: 30,
             allow_provisioning_in_maintenance: true,
             allow_deleting_available_nodes: true,

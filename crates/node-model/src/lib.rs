@@ -46,7 +46,7 @@ pub use network::{Port, Portgroup};
 pub use node::{Agent, Node};
 pub use recipes::{DeployTemplate, Runbook, RunbookStep, TemplateStep};
 pub use rule::{InspectionRule, Sensitive};
-pub use secret::{MASK, Secret, is_secret_key, masked};
+pub use secret::{MASK, Secret, is_secret_key, masked, without_keys};
 pub use states::{Event, Fault, Health, PowerState, PowerTarget, ProvisionState, Verb};
 pub use step::{Step, StepArgument, StepFlow, StepOffer};
 pub use time::Timestamp;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The machine itself.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -153,6 +155,17 @@ pub struct Agent {
     /// Whether the token travels inside the boot medium instead of being asked for.
     #[serde(default)]
     pub token_pregenerated: bool,
+}
+
+/// How long after its last call an agent still counts as running.
+const AGENT_IS_FRESH: Duration = Duration::from_secs(300);
+
+impl Agent {
+    /// Whether it called so recently that it counts as running.
+    #[must_use]
+    pub fn is_fresh(&self, now: Timestamp) -> bool {
+        self.last_heartbeat.is_some_and(|moment| now.since(moment) < AGENT_IS_FRESH)
+    }
 }
 
 impl Node {

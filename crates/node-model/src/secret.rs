@@ -58,6 +58,28 @@ pub fn is_secret_key(key: &str) -> bool {
     WHOLE.contains(&key.as_str()) || MARKS.iter().any(|mark| key.contains(mark))
 }
 
+/// So many letters of base64 in a row are a key: those of boot plans have 43, and nothing that people
+/// name things by has as many.
+const KEY: usize = 40;
+
+/// The text with `…` in the place of every key. The URLs of what machines boot hold one, which opens
+/// what they name to whoever has it; a BMC may repeat them in what it says.
+#[must_use]
+pub fn without_keys(text: &str) -> String {
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+    let mut shown = String::with_capacity(text.len());
+    for part in text.split_inclusive(|letter| !is_letter(letter)) {
+        let run = part.trim_end_matches(|letter| !is_letter(letter));
+        if run.len() >= KEY {
+            shown.push('…');
+            shown.push_str(&part[run.len()..]);
+        } else {
+            shown.push_str(part);
+        }
+    }
+    shown
+}
+
 /// `object` with [`MASK`] in the place of every secret, at any depth. Most objects hold none, and
 /// are given back without being parsed.
 #[must_use]
@@ -114,6 +136,25 @@ mod tests {
         }
         for key in ["ipmi_address", "deploy_kernel", "redfish_username"] {
             assert!(!is_secret_key(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn keys_are_taken_out_of_texts() {
+        let key = "Ab-_".repeat(11);
+        for (text, shown) in [
+            (format!("http://10.0.0.1:6180/{key}/boot.iso"), "http://10.0.0.1:6180/…/boot.iso"),
+            (format!("'{key}' is not {key}"), "'…' is not …"),
+            (key[..KEY].to_owned(), "…"),
+            (key[..KEY - 1].to_owned(), &key[..KEY - 1]),
+            (String::new(), ""),
+            ("é€ pxelinux.cfg/01-52-54".to_owned(), "é€ pxelinux.cfg/01-52-54"),
+            (
+                "8f2b6f0e-2b1a-4a57-9d0c-3c1f4a9d7f11".to_owned(),
+                "8f2b6f0e-2b1a-4a57-9d0c-3c1f4a9d7f11",
+            ),
+        ] {
+            assert_eq!(without_keys(&text), shown);
         }
     }
 

@@ -10,7 +10,7 @@ use node_model::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::engine::Row;
+use crate::engine::{Dialect, Row};
 use crate::error::Error;
 use crate::query::Where;
 use crate::reader::{Reader, field};
@@ -36,7 +36,8 @@ impl Reader<'_> {
         self.sealed_plan(sql, Param::Owned(digest(key)))
     }
 
-    /// What is known about these cards. Cards of unknown machines are left out.
+    /// What is known about these cards. Cards of unknown machines are left out. A plan that cannot be
+    /// opened counts as none: it must not keep other machines from booting.
     pub fn boot_cards(&mut self, addresses: &[Mac]) -> Result<Vec<BootCard>, Error> {
         let sql = "SELECT ports.address, ports.node_uuid, nodes.name, ports.pxe_enabled, \
                    boot_plans.sealed FROM ports JOIN nodes ON nodes.uuid = ports.node_uuid \
@@ -49,7 +50,13 @@ impl Reader<'_> {
         self.session.query(&statement.sql, &statement.params, &mut |row| {
             let node_id: NodeId = field(row, 1, "ports", "node_uuid")?;
             let sealed: Option<Vec<u8>> = field(row, 4, "boot_plans", "sealed")?;
-            let plan = sealed.map(|sealed| open(shared, node_id, &sealed)).transpose()?;
+            let plan = sealed.and_then(|sealed| match open(shared, node_id, &sealed) {
+                Ok(plan) => Some(plan),
+                Err(error) => {
+                    tracing::warn!(node = %node_id, %error, "the boot plan cannot be opened");
+                    None
+                }
+            });
             cards.push(BootCard {
                 address: field(row, 0, "ports", "address")?,
                 node_id,
@@ -142,25 +149,25 @@ impl Writer<'_> {
     /// Adds what was seen of a stranger to what is known of it, and forgets the strangers that were
     /// not seen for longest if there are too many.
     pub fn see_stranger(&mut self, seen: &StrangerSeen) -> Result<(), Error> {
-        let known = self.session.execute(
-            "UPDATE strangers SET last_seen_at = ?, times = times + ?, interface = ?, last_words = ?,
-             ip_address = COALESCE(?, ip_address), architecture = COALESCE(?, architecture)
-             WHERE address = ?",
-            &[
-                seen.last_seen_at.bind(),
-                seen.times.bind(),
-                seen.interface.bind(),
-                seen.last.bind(),
-                seen.ip_address.bind(),
-                seen.architecture.bind(),
-                seen.address.bind(),
-            ],
-        )?;
-        if known > 0 {
-            return Ok(());
-        }
-        self.session.execute(
+        let mut is_known = false;
+        let sql = "SELECT 1 FROM strangers WHERE address = ?";
+        self.session.query(sql, &[seen.address.bind()], &mut |_| {
+            is_known = true;
+            Ok(())
+        })?;
+        // Another process may see it for the first time at the same moment.
+        let sql = upsert(
+            self.session.dialect(),
             &format!("INSERT INTO strangers ({STRANGER_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"),
+            "address",
+            "last_seen_at = {new:last_seen_at}, times = strangers.times + {new:times},
+             ip_address = COALESCE({new:ip_address}, strangers.ip_address),
+             interface = {new:interface},
+             architecture = COALESCE({new:architecture}, strangers.architecture),
+             last_words = {new:last_words}",
+        );
+        self.session.execute(
+            &sql,
             &[
                 seen.address.bind(),
                 seen.first_seen_at.bind(),
@@ -172,6 +179,9 @@ impl Writer<'_> {
                 seen.last.bind(),
             ],
         )?;
+        if is_known {
+            return Ok(());
+        }
         // The derived table is for MariaDB, which does not take a LIMIT directly below.
         self.session
             .execute(
@@ -194,23 +204,20 @@ impl Writer<'_> {
     pub fn note_boot(&mut self, model: &str, way: BootWay, worked: bool) -> Result<(), Error> {
         let now = self.now();
         let (change, first) = if worked {
-            ("worked = worked + 1, failed = 0", (1, 0))
+            ("worked = boot_experience.worked + 1, failed = 0", (1, 0))
         } else {
-            ("failed = failed + 1", (0, 1))
+            ("failed = boot_experience.failed + 1", (0, 1))
         };
-        let known = self.session.execute(
-            &format!(
-                "UPDATE boot_experience SET {change}, tried_at = ? WHERE model = ? AND way = ?"
-            ),
-            &[now.bind(), Param::Text(model), Param::Text(way.as_str())],
-        )?;
-        if known > 0 {
-            return Ok(());
-        }
+        let sql = upsert(
+            self.session.dialect(),
+            "INSERT INTO boot_experience (model, way, worked, failed, tried_at)
+             VALUES (?, ?, ?, ?, ?)",
+            "model, way",
+            &format!("{change}, tried_at = {{new:tried_at}}"),
+        );
         self.session
             .execute(
-                "INSERT INTO boot_experience (model, way, worked, failed, tried_at)
-                 VALUES (?, ?, ?, ?, ?)",
+                &sql,
                 &[
                     Param::Text(model),
                     Param::Text(way.as_str()),
@@ -220,6 +227,21 @@ impl Writer<'_> {
                 ],
             )
             .map(drop)
+    }
+}
+
+/// `insert`, which makes `change` instead if there is a row with the same `key` already. In
+/// `change`, `{new:x}` is what would have been inserted into the column `x`.
+fn upsert(dialect: Dialect, insert: &str, key: &str, change: &str) -> String {
+    match dialect {
+        Dialect::Sqlite | Dialect::Postgres => {
+            let change = change.replace("{new:", "excluded.").replace('}', "");
+            format!("{insert} ON CONFLICT ({key}) DO UPDATE SET {change}")
+        }
+        Dialect::MariaDb => {
+            let change = change.replace("{new:", "VALUES(").replace('}', ")");
+            format!("{insert} ON DUPLICATE KEY UPDATE {change}")
+        }
     }
 }
 

@@ -83,6 +83,17 @@ impl Reader<'_> {
         Ok(entries)
     }
 
+    /// The number after which a node has `count` entries or fewer: whoever reads on from here gets
+    /// the latest.
+    pub fn journal_tail(&mut self, node: NodeId, count: u32) -> Result<i64, Error> {
+        let found: Vec<i64> = self.column(
+            "SELECT seq FROM journal WHERE node_uuid = ? ORDER BY seq DESC LIMIT 1 OFFSET ?",
+            &[Param::id(node.0), Param::Int(i64::from(count))],
+            "journal",
+        )?;
+        Ok(found.first().copied().unwrap_or(0))
+    }
+
     /// The number after which new entries appear: whoever reads on from here gets what happens
     /// next, of every process, and nothing that is over.
     pub fn journal_end(&mut self) -> Result<i64, Error> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A BMC in the middle of one call: its connection, and errors in the words of what was wanted.
 
+use node_model::without_keys;
 use redfish::{Answer, Client, Resource};
 use serde_json::Value;
 
@@ -88,8 +89,8 @@ impl Bmc {
     }
 
     /// The error that what was wanted failed for this reason.
-    pub(super) fn failed(&self, why: impl Into<String>) -> Error {
-        Error::Failed { what: self.what.clone(), why: why.into() }
+    pub(super) fn failed(&self, why: impl AsRef<str>) -> Error {
+        Error::Failed { what: self.what.clone(), why: without_keys(why.as_ref()) }
     }
 
     /// What an error of the connection means for what was wanted.
@@ -98,7 +99,8 @@ impl Bmc {
     }
 }
 
-/// What an error of the connection to the BMC at `address` means for somebody who wanted `what`.
+/// What an error of the connection to the BMC at `address` means for somebody who wanted `what`. A
+/// BMC may repeat the URL it was told to boot from: the key in it is left out.
 pub(super) fn explain(error: redfish::Error, address: &str, what: &str) -> Error {
     let (address, what) = (address.to_owned(), what.to_owned());
     match error {
@@ -126,7 +128,7 @@ pub(super) fn explain(error: redfish::Error, address: &str, what: &str) -> Error
         | redfish::Error::TooLarge { .. }
         | redfish::Error::Endless { .. }
         | redfish::Error::Closed { .. }) => {
-            Error::Failed { what, why: format!("the BMC at {address}: {error}") }
+            Error::Failed { what, why: without_keys(&format!("the BMC at {address}: {error}")) }
         }
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use node_model::NodeId;
+use node_model::{NodeId, without_keys};
 use redfish::{Client, Endpoint, Exchange, Observer, Patience, Timeouts};
 use tokio::task::JoinSet;
 
@@ -207,7 +207,8 @@ impl Observer for Journal {
     fn exchanged(&self, exchange: &Exchange<'_>) {
         let result = match exchange.result {
             Ok(status) => status.to_string(),
-            Err(error) => error.to_string(),
+            // A BMC may repeat the URL of what it was told to boot.
+            Err(error) => without_keys(&error.to_string()),
         };
         let path = exchange.path.split('?').next().unwrap_or_default();
         self.0.add(format!("{} {path}", exchange.method), result, exchange.took);

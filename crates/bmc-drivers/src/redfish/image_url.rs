@@ -2,6 +2,8 @@
 //! Where a BMC fetches an image from: the URL without a user and password in it, and those two by
 //! themselves, because BMCs take them in fields of their own.
 
+use node_model::without_keys;
+
 use crate::Error;
 
 /// The schemes that BMCs fetch images by, and what Redfish calls each.
@@ -70,8 +72,8 @@ impl ImageUrl {
     }
 
     /// The URL as it may be shown.
-    pub(super) fn shown(&self) -> &str {
-        self.url.split(QUERY).next().unwrap_or_default()
+    pub(super) fn shown(&self) -> String {
+        shown_url(&self.url)
     }
 
     /// What a BMC says about this image as it may be shown, should the BMC have repeated what is
@@ -82,7 +84,7 @@ impl ImageUrl {
         for secret in [password, query].into_iter().flatten().filter(|text| !text.is_empty()) {
             said = said.replace(secret, "******");
         }
-        said
+        without_keys(&said)
     }
 }
 
@@ -95,7 +97,7 @@ impl Login {
 
 impl std::fmt::Debug for ImageUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.shown())
+        f.write_str(&self.shown())
     }
 }
 
@@ -107,12 +109,12 @@ pub(super) fn without_login(url: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
-/// A URL as it may be shown: without a user and password, and without a query, which may be a
-/// signature that lets anybody fetch it.
+/// A URL as it may be shown: without a user and password, without a query, which may be a signature
+/// that lets anybody fetch it, and without a key in its path, which does the same.
 pub(super) fn shown_url(url: &str) -> String {
     let mut shown = without_login(url);
     shown.truncate(shown.find(QUERY).unwrap_or(shown.len()));
-    shown
+    without_keys(&shown)
 }
 
 fn split_authority(rest: &str) -> (&str, &str) {
@@ -175,6 +177,11 @@ mod tests {
         assert_eq!(shown_url("image.iso"), "image.iso");
         let said = format!("cannot fetch {} as u with pass", image.url);
         assert_eq!(image.masked(said), "cannot fetch https://h/i.iso?****** as u with ******");
+        let ours = format!("http://h/{}/boot.iso", "Ab-_".repeat(11));
+        let image = ImageUrl::parse("image", &ours).unwrap();
+        for shown in [format!("{image:?}"), shown_url(&ours), image.masked(ours)] {
+            assert_eq!(shown, "http://h/…/boot.iso");
+        }
         let plain = ImageUrl::parse("image", "http://u@h/i").unwrap();
         assert_eq!(plain.masked("no http://h/i".to_owned()), "no http://h/i");
     }

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use node_model::without_keys;
 use redfish::{Answer, Resource, TaskState};
 use serde_json::Value;
 
@@ -319,7 +320,7 @@ fn complaint(
             let said = error.to_string();
             let words = match image {
                 Some(image) => image.masked(said),
-                None => said,
+                None => without_keys(&said),
             };
             Ok(Complaint { about, words })
         }

@@ -62,7 +62,7 @@ impl VirtualMediaBoot {
         self.desk.withdraw(target).await
     }
 
-    /// Empties the drives, and fills them if there is something to put in.
+    /// Empties the drives that are ours to use, and fills them if there is something to put in.
     async fn change_media(
         &self,
         target: &Target<'_>,
@@ -72,12 +72,14 @@ impl VirtualMediaBoot {
         let bmc: Bmc = self.connections.bmc(target, what)?;
         let system = bmc.system().await?;
         let quirks = self.connections.quirks.of(target.node, &system);
-        // An image of the same name may be another one by now: it is taken out in any case.
+        // An image of the same name may be another one by now: it is taken out in any case. When
+        // nothing is to be put in, the second medium goes too, whoever remembers it: what is on it is
+        // not for the next to have the machine.
         let drives = match published {
-            Some(Published { config_drive: Some(_), .. }) => {
-                &[MediaDevice::Cdrom, MediaDevice::Disk][..]
+            Some(Published { config_drive: None, .. }) => &[MediaDevice::Cdrom][..],
+            Some(Published { config_drive: Some(_), .. }) | None => {
+                &[MediaDevice::Cdrom, MediaDevice::Disk]
             }
-            Some(_) | None => &[MediaDevice::Cdrom],
         };
         media::eject(&bmc, &system, &quirks, drives).await?;
         let Some(published) = published else { return Ok(()) };

@@ -25,6 +25,8 @@ struct Desk {
     plan: Mutex<Option<BootWay>>,
     /// What cannot be laid out.
     broken: Vec<BootWay>,
+    /// The second medium that is laid out with every CD.
+    config_drive: Option<String>,
 }
 
 impl Desk {
@@ -54,7 +56,8 @@ impl BootDesk for Desk {
             return Err(Error::Failed { what, why });
         }
         *self.plan.lock().expect("nobody panicked") = Some(way);
-        NoBootServices.publish(target, way, purpose).await
+        let published = NoBootServices.publish(target, way, purpose).await?;
+        Ok(Published { config_drive: self.config_drive.clone(), ..published })
     }
 
     async fn withdraw(&self, _target: &Target<'_>) -> Result<(), Error> {
@@ -220,6 +223,67 @@ async fn an_instance_in_memory_keeps_its_way_for_as_long_as_it_lives() {
     let changes = rig.driver.boot().clean_up_instance(&rig.target()).await.unwrap();
     rig.keep(&changes);
     assert_eq!((desk.plan(), ways(&rig).0), (None, None));
+}
+
+#[tokio::test]
+async fn a_config_drive_leaves_with_its_instance() {
+    for interface in ["redfish-virtual-media", "automatic"] {
+        for is_written_down in [true, false] {
+            let config_drive = Some("http://images.example/config-2.img".to_owned());
+            let (mut rig, _) = rig(Desk { config_drive, ..Desk::default() });
+            rig.choose(InterfaceKind::Boot, interface);
+            rig.choose(InterfaceKind::Deploy, "ramdisk");
+            let iso = "http://images.example/live.iso";
+            rig.instance_info.insert("boot_iso".to_owned(), iso.into());
+            let changes = rig.driver.boot().prepare_instance(&rig.target()).await.unwrap();
+            if is_written_down {
+                rig.keep(&changes);
+            }
+            let media = rig.machine().virtual_media();
+            assert_eq!(media.iter().flatten().count(), 2, "{media:?}");
+            let _changes = rig.driver.boot().clean_up_instance(&rig.target()).await.unwrap();
+            assert!(media_is_empty(&rig), "{interface}: {:?}", rig.machine().virtual_media());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bmc_with_one_drive_has_nothing_else_to_empty() {
+    let mut one = Personality::named("generic").expect("the kind exists");
+    one.media.slots.truncate(1);
+    let mut rig = Rig::of(one);
+    rig.node.provision_state = ProvisionState::Deploying;
+    rig.driver_info.insert("deploy_iso".to_owned(), DEPLOY_ISO.into());
+    let boot = rig.driver.boot();
+    let _changes = boot.prepare_ramdisk(&rig.target(), Deploy).await.unwrap();
+    assert!(!media_is_empty(&rig));
+    let _changes = boot.clean_up_ramdisk(&rig.target(), Deploy).await.unwrap();
+    let _changes = boot.clean_up_instance(&rig.target()).await.unwrap();
+    assert!(media_is_empty(&rig));
+}
+
+#[tokio::test]
+async fn a_refusal_counts_once_however_often_it_is_asked_again() {
+    let (mut rig, desk) = rig(Desk::default());
+    refuse_media(&rig);
+    // The BMC falls silent when it is told to boot from the network.
+    rig.fault("drop method=PATCH");
+    for _ in 0..3 {
+        let error = rig.driver.boot().prepare_ramdisk(&rig.target(), Deploy).await.unwrap_err();
+        assert!(error.is_transient(), "{error}");
+    }
+    rig.fleet.faults().clear();
+    refuse_media(&rig);
+    // Or when it is told to start: what was changed until then is lost.
+    let _lost = rig.driver.boot().prepare_ramdisk(&rig.target(), Deploy).await.unwrap();
+    prepare(&mut rig).await;
+    assert_eq!(desk.memory(), [(VirtualMedia, false)]);
+    // The agent stays silent, which is the conductor's to tell, and all else is refused.
+    rig.fault("status=400 method=PATCH");
+    let error = rig.driver.boot().prepare_again(&rig.target(), Deploy).await.unwrap_err();
+    assert!(!error.is_transient(), "{error}");
+    let refused = [VirtualMedia, Ipxe, Pxe, HttpIpxe].map(|way| (way, false));
+    assert_eq!(desk.memory(), refused);
 }
 
 #[tokio::test]

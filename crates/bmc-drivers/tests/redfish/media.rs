@@ -91,6 +91,27 @@ async fn a_signature_in_the_url_reaches_the_bmc_and_nobody_else() {
 }
 
 #[tokio::test]
+async fn a_key_in_the_path_reaches_the_bmc_and_nobody_else() {
+    let rig = Rig::named("generic");
+    let key = "Ab-_".repeat(11);
+    let url = format!("http://images.example/{key}/boot.iso");
+    attach(&rig, MediaDevice::Cdrom, &url).await.unwrap();
+    assert_eq!(images(&rig), [url.as_str()]);
+    assert_eq!(
+        shown(&rig).await,
+        [(MediaDevice::Cdrom, "http://images.example/…/boot.iso".to_owned())]
+    );
+    // This one says in its refusal what it was asked for.
+    let mut refusing = Personality::named("generic").unwrap();
+    refusing.media.schemes = vec!["nfs".to_owned()];
+    let rig = Rig::of(refusing);
+    let error = attach(&rig, MediaDevice::Cdrom, &url).await.unwrap_err();
+    let told = format!("{error} {error:?} {:?}", rig.calls.take());
+    assert!(told.contains("cannot be http://images.example/…/boot.iso"), "{told}");
+    assert!(!told.contains(&key), "{told}");
+}
+
+#[tokio::test]
 async fn a_bmc_that_needs_more_keys_is_given_them() {
     let mut picky = Personality::named("generic").unwrap();
     picky.media.needs = ["TransferProtocolType", "TransferMethod", "UserName", "Password"]

@@ -58,6 +58,25 @@ async fn cleaning_goes_on_when_the_agent_calls() {
     assert_eq!(house.work(id).await, ProvisionState::Available);
 }
 
+/// The same where agents are reused, too: one that has gone silent is not, the machine is booted.
+#[tokio::test]
+async fn the_agent_of_the_next_job_may_have_another_address() {
+    let house = House::new();
+    let info = json!({"fake_wait_for_agent": true, "fast_track": true});
+    let id = house.node(ProvisionState::Manageable, info).await;
+    for address in ["https://192.0.2.7:9999", "https://192.0.2.8:9999"] {
+        assert_eq!(house.through(id, Verb::Provide).await, ProvisionState::CleanWait);
+        let token = house.conductor.lookup(lookup(id)).await.unwrap().unwrap().token;
+        let token = token.expect("what was given to the last agent is of no use to this one");
+        let call = Heartbeat { callback_url: address.to_owned(), ..heartbeat(token.reveal()) };
+        house.conductor.heartbeat(id, call).await.unwrap();
+        assert_eq!(house.through(id, Verb::Abort).await, ProvisionState::CleanFail);
+        assert_eq!(house.through(id, Verb::Manage).await, ProvisionState::Manageable);
+        assert_eq!(house.get(id).await.agent.url.as_deref(), Some(address), "it is left over");
+        house.pass(Duration::from_secs(300));
+    }
+}
+
 #[tokio::test]
 async fn a_silent_agent_fails_the_job_at_its_deadline() {
     let house = House::new();

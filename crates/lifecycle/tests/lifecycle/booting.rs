@@ -278,3 +278,29 @@ fn what_happens_while_the_machine_is_booted_again_wins() {
     bench.heartbeat();
     assert_eq!(bench.node.provision_state, ProvisionState::Available);
 }
+
+/// An agent that was left over from a failed job is not the one that is booted in the next, though
+/// agents may be reused: with another address, that one would not be believed.
+#[test]
+fn an_agent_of_a_failed_job_is_not_the_one_of_the_next() {
+    let asked_after = |seconds: i64| {
+        let mut bench =
+            Bench::new(ProvisionState::CleanFail).answer("prepare cleaning", Outcome::AwaitAgent);
+        bench.settings.fast_track = true;
+        bench.node.agent.last_heartbeat = Some(bench.now);
+        bench.node.agent.url = Some("https://192.0.2.1:9999".to_owned());
+        bench.node.agent.has_token = true;
+        bench.later(seconds).ask(Verb::Manage, &[]);
+        bench.try_ask(Verb::Provide, &[]).expect("it can be cleaned");
+        bench
+    };
+    let knows = |bench: &Bench| (bench.node.agent.url.is_some(), bench.node.agent.has_token);
+    // It was not heard for too long to be there still.
+    assert_eq!(knows(&asked_after(300)), (false, false));
+    // It is there, and then the machine is booted.
+    let mut bench = asked_after(299);
+    assert_eq!(knows(&bench), (true, true), "{}", bench.end());
+    bench.run();
+    assert_eq!(bench.node.provision_state, ProvisionState::CleanWait, "{}", bench.end());
+    assert_eq!(knows(&bench), (false, false));
+}

@@ -66,7 +66,7 @@ impl Bench {
         node.provision_state = state;
         Self {
             node,
-            settings: Settings::default(),
+            settings: Settings { boot_retry_timeout: 600, ..Settings::default() },
             now: Timestamp::from_secs(1_000_000),
             story: String::new(),
             answers: Vec::new(),

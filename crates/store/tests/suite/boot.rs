@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What machines should boot, who was seen on the network, and which way works for which model.
 
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use node_model::{
     BootImage, BootPlan, BootPurpose, BootSystem, BootWay, JsonObject, Node, Port, PortId,
     StrangerSeen,
 };
+use store::Writer;
 
-use crate::database::{Database, on_every_engine};
+use crate::database::{Database, Kind, on_every_engine};
 use crate::samples::*;
 
-on_every_engine! { plans_are_found_by_node_key_and_card strangers_are_counted experience_is_kept }
+on_every_engine! {
+    plans_are_found_by_node_key_and_card a_plan_that_cannot_be_opened_is_left_out
+    strangers_are_counted experience_is_kept processes_learn_together
+}
 
 fn image(source: &str) -> BootImage {
     BootImage { source: source.to_owned(), checksum: None, pull_secret: None }
@@ -68,6 +73,31 @@ fn plans_are_found_by_node_key_and_card(db: &Database) {
     assert_eq!(db.read(|r| r.boot_plan_by_key("key-three")).unwrap(), None);
 }
 
+fn a_plan_that_cannot_be_opened_is_left_out(db: &Database) {
+    let machines = [node("broken"), node("whole")];
+    let ids = machines.each_ref().map(|machine| machine.id);
+    let all: Vec<_> = (1..).zip(machines).collect();
+    db.write(move |w| {
+        for (number, machine) in &all {
+            w.insert(machine)?;
+            w.insert(&Port::new(PortId::random(), machine.id, mac(*number), THEN))?;
+            w.set_boot_plan(&plan(machine, &format!("key-{number}")))?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    // What was sealed for one machine does not open for another.
+    db.sql(&format!(
+        "UPDATE boot_plans SET sealed = (SELECT sealed FROM
+         (SELECT sealed FROM boot_plans WHERE node_uuid = '{}') AS other) WHERE node_uuid = '{}'",
+        ids[1], ids[0]
+    ));
+    let mut cards = db.read(|r| r.boot_cards(&[mac(1), mac(2)])).unwrap();
+    cards.sort_by_key(|card| card.plan.is_some());
+    let found: Vec<_> = cards.iter().map(|card| (card.node_id, card.plan.is_some())).collect();
+    assert_eq!(found, [(ids[0], false), (ids[1], true)]);
+}
+
 fn strangers_are_counted(db: &Database) {
     let seen = |card: u32, second: u64, address: Option<&str>, words: &str| StrangerSeen {
         address: mac(card),
@@ -122,4 +152,46 @@ fn experience_is_kept(db: &Database) {
     assert_eq!(ways(db), [(BootWay::Http, 1, 0), (BootWay::Ipxe, 0, 2)]);
     db.write(|w| w.note_boot("Dell R650", BootWay::Ipxe, true)).unwrap();
     assert_eq!(ways(db), [(BootWay::Http, 1, 0), (BootWay::Ipxe, 1, 0)]);
+}
+
+/// Two processes that see the same new machines, of the same new models, at the same moments.
+fn processes_learn_together(db: &Database) {
+    const ROUNDS: u32 = 20;
+    // One process alone uses a file.
+    let other = match db.kind {
+        Kind::Sqlite => db.store.clone(),
+        Kind::Postgres | Kind::MariaDb => db.open_again().unwrap(),
+    };
+    for round in 0..ROUNDS {
+        let start = Arc::new(Barrier::new(2));
+        let writes = [db.store.clone(), other.clone()].map(|store| {
+            let start = Arc::clone(&start);
+            db.runtime.spawn(async move {
+                tokio::task::block_in_place(|| start.wait());
+                let write = move |w: &mut Writer<'_>| {
+                    w.see_stranger(&StrangerSeen {
+                        address: mac(round),
+                        first_seen_at: THEN,
+                        last_seen_at: THEN,
+                        times: 1,
+                        ip_address: None,
+                        interface: "eth1".to_owned(),
+                        architecture: None,
+                        last: "DISCOVER".to_owned(),
+                    })?;
+                    w.note_boot(&format!("model {round}"), BootWay::Ipxe, false)
+                };
+                store.write(write).await
+            })
+        });
+        for write in writes {
+            db.runtime.block_on(write).unwrap().unwrap();
+        }
+    }
+    let seen = db.read(|r| r.strangers(2 * ROUNDS)).unwrap();
+    assert_eq!(seen.iter().map(|seen| seen.times).collect::<Vec<_>>(), [2; ROUNDS as usize]);
+    for round in 0..ROUNDS {
+        let known = db.read(move |r| r.boot_experience(&format!("model {round}"))).unwrap();
+        assert_eq!(known.iter().map(|known| known.failed).collect::<Vec<_>>(), [2]);
+    }
 }
