@@ -47,13 +47,13 @@ pub(crate) const ROUTES: &[Route] = &[
     .since(UNVERSIONED),
 ];
 
-/// Anybody can ask, so every refusal is the same: what is not there and what is not for now look
-/// alike.
+/// Anybody can ask, so every refusal is the same: a card that nobody knows, one with nothing to boot
+/// now and a name that means nothing look alike.
 async fn boot_config(call: Call) -> Result<Reply, Refusal> {
     let nothing = || WireError::new(404, "There is nothing to boot under this name.");
     let mac: Mac = call.param("mac").parse().map_err(|_| nothing())?;
     let Some(boot) = &call.app.boot else { return Err(nothing().into()) };
-    let page = boot.mac_page(&mac, call.param("name")).await?.ok_or_else(nothing)?;
+    let page = boot.boot_config(&mac, call.param("name")).await?.ok_or_else(nothing)?;
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     Ok(Reply::with_type(StatusCode::OK, plain, page.text.into_bytes()))
 }
@@ -140,7 +140,11 @@ async fn forget_sighting(call: Call) -> Result<Reply, Refusal> {
     let text = call.param("mac");
     let mac: Mac =
         text.parse().map_err(|_| WireError::invalid_field("mac", "it is no MAC address"))?;
-    let forgotten = call.app.store.write(move |tx| tx.forget_stranger(&mac)).await?;
+    let card = mac.clone();
+    let forgotten = call.app.store.write(move |tx| tx.forget_stranger(&card)).await?;
+    if let Some(boot) = &call.app.boot {
+        boot.forget_stranger(&mac);
+    }
     if forgotten {
         Ok(Reply::no_content())
     } else {

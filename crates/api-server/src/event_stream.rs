@@ -40,7 +40,7 @@ pub(crate) const ROUTES: &[Route] = &[
         handler!(timeline),
     )
     .since(UNVERSIONED)
-    .query(&["after", "limit"]),
+    .query(&["after", "limit", "last"]),
 ];
 
 async fn events(call: Call) -> Result<Reply, Refusal> {
@@ -63,24 +63,33 @@ async fn events(call: Call) -> Result<Reply, Refusal> {
     Ok(reply)
 }
 
+/// How many entries are asked for under `name`, if it is said.
+fn page_length(call: &Call, name: &str) -> Result<Option<u32>, WireError> {
+    match call.query_value(name).map(str::parse::<u32>) {
+        None => Ok(None),
+        Some(Ok(count)) if count > 0 => Ok(Some(count.min(LONGEST_PAGE))),
+        Some(Ok(_) | Err(_)) => Err(WireError::invalid_field(name, "it must be a positive number")),
+    }
+}
+
 async fn timeline(call: Call) -> Result<Reply, Refusal> {
-    kept::only_query(&call, &["after", "limit"])?;
+    kept::only_query(&call, &["after", "limit", "last"])?;
     let after = call.query_value("after").map_or(Ok(0), |text| sequence("after", text))?;
-    let limit = match call.query_value("limit") {
-        None => USUAL_PAGE,
-        Some(text) => match text.parse::<u32>() {
-            Ok(limit) if limit > 0 => limit.min(LONGEST_PAGE),
-            Ok(_) | Err(_) => {
-                return Err(
-                    WireError::invalid_field("limit", "it must be a positive number").into()
-                );
-            }
-        },
-    };
+    let last = page_length(&call, "last")?;
+    let limit = last.or(page_length(&call, "limit")?).unwrap_or(USUAL_PAGE);
     let node = find_node(&call, call.param("node")).await?;
-    let query = JournalQuery { node: Some(node), after, limit };
-    let entries =
-        call.app.store.scan(move |reader| Ok::<_, Refusal>(reader.journal(&query)?)).await?;
+    let entries = call
+        .app
+        .store
+        .scan(move |reader| {
+            let after = match last {
+                Some(count) => reader.journal_tail(node, count)?.max(after),
+                None => after,
+            };
+            let query = JournalQuery { node: Some(node), after, limit };
+            Ok::<_, Refusal>(reader.journal(&query)?)
+        })
+        .await?;
     let next = entries
         .last()
         .filter(|_| entries.len() == usize::try_from(limit).unwrap_or(usize::MAX))

@@ -15,9 +15,11 @@ use node_model::{
 };
 use serde_json::Value;
 
+use crate::discovery::chain;
+use crate::hex::hex;
 use crate::layouts::{LayoutError, Piece};
 use crate::order::{self, Home};
-use crate::services::BootServices;
+use crate::services::{BootServices, Fresh};
 use crate::settings::DownloadSource;
 
 #[async_trait]
@@ -39,7 +41,9 @@ impl BootDesk for BootServices {
         let api_url = self.api_url(way);
         let home = Home { api_url: &api_url, token: token.as_deref() };
         let mut system = order::system(target, &self.0.settings, &home, way, purpose)?;
-        let straight = self.straight_from_source(&system, way);
+        // A CD that somebody built has no place for it.
+        let token = token.filter(|_| matches!(system, BootSystem::Kernel { .. }));
+        let straight = self.straight_from_source(&system, way)?;
         if straight.is_none() {
             self.pin(&mut system, purpose).await?;
         }
@@ -55,21 +59,16 @@ impl BootDesk for BootServices {
             made_at: now,
             expires_at: (!is_instance).then(|| now.plus(lifetime)),
         };
-        if straight.is_none() && way != BootWay::Pxe {
-            self.try_layout(&plan).await?;
-        }
+        self.try_layout(&plan, straight.is_some()).await?;
         let files = format!("{}/{}", self.files_url(target, way), plan.key);
-        let config_drive = match &plan.config_drive {
-            Some(url) if url.contains("://") && !url.starts_with('{') => Some(url.clone()),
-            Some(_) => Some(format!("{files}/{}", Piece::ConfigDrive.name())),
-            None => None,
-        };
+        let config_drive =
+            plan.config_drive.as_ref().map(|_| format!("{files}/{}", Piece::ConfigDrive.name()));
         let cd = straight.unwrap_or_else(|| format!("{files}/{}", Piece::Cd.name()));
         self.write(plan, token).await?;
         self.forget_cards(target);
-        let cards = target.ports.iter().map(|port| port.address.clone()).collect();
-        let mut published = self.0.published.lock().unwrap_or_else(PoisonError::into_inner);
-        published.push((target.node.id, cards));
+        let mut fresh = self.0.fresh.lock().unwrap_or_else(PoisonError::into_inner);
+        fresh.push(Fresh::Node(target.node.id));
+        fresh.extend(target.ports.iter().map(|port| Fresh::Card(port.address.clone())));
         Ok(Published { cd, config_drive })
     }
 
@@ -129,15 +128,32 @@ impl BootServices {
         }
     }
 
-    /// The URL of a CD that the BMC is to fetch from where it is.
-    fn straight_from_source(&self, system: &BootSystem, way: BootWay) -> Option<String> {
-        let BootSystem::Iso { image } = system else { return None };
-        let as_configured = self.0.settings.ramdisk_image_download_source == DownloadSource::Http
-            && !image.source.starts_with("file:")
-            && !image.source.starts_with("oci:");
-        let straight =
-            way == BootWay::VirtualMedia && (order::is_for_bmcs(&image.source) || as_configured);
-        straight.then(|| image.source.clone())
+    /// The URL of a CD that the BMC is to fetch from where it is. Nobody can check what it fetches.
+    pub(crate) fn straight_from_source(
+        &self,
+        system: &BootSystem,
+        way: BootWay,
+    ) -> Result<Option<String>, Error> {
+        let BootSystem::Iso { image } = system else { return Ok(None) };
+        if way != BootWay::VirtualMedia {
+            return Ok(None);
+        }
+        let must_be_checked = image.checksum.is_some()
+            || self.0.iso_signatures == images::signature::Policy::Required;
+        if order::is_for_bmcs(&image.source) {
+            if must_be_checked {
+                return Err(Error::InvalidParameter {
+                    name: "boot_iso or deploy_iso".to_owned(),
+                    why: "only the BMC can fetch it from there, so neither its checksum nor its \
+                          signature can be checked; give an http, https, file or oci URL"
+                        .to_owned(),
+                });
+            }
+            return Ok(Some(image.source.clone()));
+        }
+        let by_http = image.source.starts_with("http:") || image.source.starts_with("https:");
+        let wanted = self.0.settings.ramdisk_image_download_source == DownloadSource::Http;
+        Ok((wanted && by_http && !must_be_checked).then(|| image.source.clone()))
     }
 
     /// Fetches and checks what is to be booted, and notes exactly which bytes were checked: the same
@@ -163,27 +179,24 @@ impl BootServices {
     async fn pin_image(&self, image: &mut BootImage, kind: Kind, what: &str) -> Result<(), Error> {
         let entry =
             self.0.layouts.fetch(image, kind).await.map_err(|error| failed(what, &error))?;
-        let digits: String = entry.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-        image.checksum = Some(digits);
+        image.checksum = Some(hex(&entry.sha256));
         Ok(())
     }
 
     /// Lays out what firmware reads first, so that what cannot be laid out fails here, where it can
-    /// be explained, and not on the machine's screen.
-    async fn try_layout(&self, plan: &BootPlan) -> Result<(), Error> {
-        let piece = match plan.way {
-            BootWay::VirtualMedia => Piece::Cd,
-            BootWay::Http => match plan.system {
-                BootSystem::Kernel { .. } => Piece::UnifiedImage,
-                BootSystem::Iso { .. } => Piece::Cd,
-            },
-            BootWay::Ipxe | BootWay::Pxe | BootWay::HttpIpxe => return Ok(()),
+    /// be explained, and not on the machine's screen. A CD that goes `straight` to the BMC is not
+    /// ours to lay out.
+    async fn try_layout(&self, plan: &BootPlan, straight: bool) -> Result<(), Error> {
+        let first = match (plan.way, &plan.system) {
+            (BootWay::VirtualMedia, _) | (BootWay::Http, BootSystem::Iso { .. }) => Some(Piece::Cd),
+            (BootWay::Http, BootSystem::Kernel { .. }) => Some(Piece::UnifiedImage),
+            (BootWay::Ipxe | BootWay::Pxe | BootWay::HttpIpxe, _) => None,
         };
-        let what = format!("lay out the {}", plan.purpose);
-        self.0.layouts.get(plan, piece).await.map_err(|error| failed(&what, &error))?;
-        if plan.config_drive.as_ref().is_some_and(|drive| !drive.contains("://")) {
-            let laid = self.0.layouts.get(plan, Piece::ConfigDrive).await;
-            laid.map_err(|error| failed("lay out the config drive", &error))?;
+        let first = first.filter(|_| !straight);
+        let drive = plan.config_drive.as_ref().map(|_| Piece::ConfigDrive);
+        for piece in first.into_iter().chain(drive) {
+            let what = format!("lay out {} of the {}", piece.name(), plan.purpose);
+            self.0.layouts.get(plan, piece).await.map_err(|error| failed(&what, &error))?;
         }
         Ok(())
     }
@@ -198,12 +211,13 @@ impl BootServices {
                 let Some(mut node) = tx.get(plan.node_id)? else {
                     return Err(store::Error::Missing);
                 };
-                if let Some(token) = &token {
+                // The agent of this boot has the token that is on its way to it, or none yet.
+                if plan.purpose != BootPurpose::Instance {
                     let mut secrets = tx.reveal(&node)?;
-                    secrets.agent_token = Some(Secret::new(token.clone()));
+                    secrets.agent_token = token.clone().map(Secret::new);
                     tx.seal_node(&mut node, secrets)?;
-                    node.agent.has_token = true;
-                    node.agent.token_pregenerated = true;
+                    node.agent.has_token = token.is_some();
+                    node.agent.token_pregenerated = token.is_some();
                     tx.save(&mut node)?;
                 }
                 tx.set_boot_plan(&plan)?;
@@ -252,13 +266,7 @@ fn random() -> Result<String, Error> {
 }
 
 fn failed(what: &str, error: &LayoutError) -> Error {
-    let mut why = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        why = format!("{why}: {inner}");
-        cause = inner.source();
-    }
-    Error::Failed { what: what.to_owned(), why }
+    Error::Failed { what: what.to_owned(), why: chain(error) }
 }
 
 fn not_written(error: &store::Error) -> Error {

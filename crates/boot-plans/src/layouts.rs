@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use boot_media::boot_iso::{BootIso, NETWORK_DATA_PATH};
-use boot_media::config_drive::{self, ConfigDrive, Owner};
+use boot_media::config_drive::{self, ConfigDrive, ImageKind, Owner};
 use boot_media::uki::{Parts, UkiError};
 use boot_media::{Content, FileTree};
 use bytes::Bytes;
@@ -17,10 +18,16 @@ use images::{Cache, Entry, Expected, Kind, Request, Source};
 use node_model::{BootImage, BootPlan, BootSystem};
 use serde_json::Value;
 
+use crate::hex::hex;
 use crate::loaders::Loaders;
 
 /// How many files are kept laid out. One takes some kilobytes and its open files.
 const KEPT: usize = 2048;
+/// How long a file is kept that nobody reads. While it is, the cache cannot drop its images.
+const KEPT_FOR: Duration = Duration::from_secs(600);
+
+/// The most bytes of a config drive as it is fetched: 64 MiB in base64, and some air.
+const LARGEST_PACKED_DRIVE: u64 = 96 << 20;
 
 /// A file of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,6 +59,8 @@ pub(crate) enum LayoutError {
     Address(String),
     #[error("the image cannot be opened")]
     Open(#[source] std::io::Error),
+    #[error("the program is about to end")]
+    Ended,
     #[error(transparent)]
     Stub(#[from] crate::loaders::StubMissing),
     #[error("the kernel, the ramdisk and the parameters do not make an image")]
@@ -71,8 +80,7 @@ pub(crate) struct Layouts {
 
 #[derive(Default)]
 struct Made {
-    files: HashMap<(String, Piece), (u64, Laid)>,
-    uses: u64,
+    files: HashMap<(String, Piece), (Instant, Laid)>,
 }
 
 impl Piece {
@@ -125,7 +133,21 @@ impl Layouts {
         self.made().files.retain(|(of, _), _| of != key);
     }
 
-    /// The image itself, fetched and checked.
+    /// Forgets the files that nobody reads any more, also those of plans that another process
+    /// withdrew.
+    pub(crate) fn forget_idle(&self) {
+        self.made().forget_idle(KEPT_FOR);
+    }
+
+    /// An image as it is.
+    pub(crate) async fn image(&self, image: &BootImage, kind: Kind) -> Result<Laid, LayoutError> {
+        let entry = self.fetch(image, kind).await?;
+        let content = Content::open(&entry.path).map_err(LayoutError::Open)?;
+        Ok(Laid { content, etag: hex(&entry.sha256).into(), _images: Arc::new([entry]) })
+    }
+
+    /// The image itself, fetched and checked. Goes on when nobody waits for it any more: a machine
+    /// that gave up asks again, and should not find the download at its beginning.
     pub(crate) async fn fetch(&self, image: &BootImage, kind: Kind) -> Result<Entry, LayoutError> {
         let address = |error: &dyn std::fmt::Display| LayoutError::Address(error.to_string());
         let source = Source::parse(&image.source).map_err(|error| address(&error))?;
@@ -134,23 +156,25 @@ impl Layouts {
             request.checksum = Some(Expected::parse(checksum).map_err(|error| address(&error))?);
         }
         request.credentials = image.pull_secret.as_deref().map(images::Credentials::pull_secret);
-        Ok(self.cache.get(&request).await?)
+        let cache = self.cache.clone();
+        let fetching = tokio::spawn(async move { cache.get(&request).await });
+        Ok(fetching.await.map_err(|_| LayoutError::Ended)??)
     }
 
     async fn lay_out(&self, plan: &BootPlan, piece: Piece) -> Result<Laid, LayoutError> {
         match (piece, &plan.system) {
             (Piece::Kernel, BootSystem::Kernel { kernel, .. }) => {
-                self.plain(kernel, Kind::Kernel).await
+                self.image(kernel, Kind::Kernel).await
             }
             (Piece::Ramdisk, BootSystem::Kernel { ramdisk, .. }) => {
-                self.plain(ramdisk, Kind::Ramdisk).await
+                self.image(ramdisk, Kind::Ramdisk).await
             }
-            (Piece::Cd, BootSystem::Iso { image }) => self.plain(image, Kind::Iso).await,
+            (Piece::Cd, BootSystem::Iso { image }) => self.image(image, Kind::Iso).await,
             (Piece::UnifiedImage | Piece::Cd, BootSystem::Kernel { .. }) => {
                 self.built(plan, piece).await
             }
             (Piece::ConfigDrive, _) => {
-                let content = config_drive_of(plan)?.ok_or(LayoutError::NoSuchPiece)?;
+                let content = self.config_drive(plan).await?;
                 Ok(Laid { content, etag: etag_of(plan, piece), _images: Arc::new([]) })
             }
             (Piece::Kernel | Piece::Ramdisk | Piece::UnifiedImage, BootSystem::Iso { .. }) => {
@@ -159,10 +183,37 @@ impl Layouts {
         }
     }
 
-    async fn plain(&self, image: &BootImage, kind: Kind) -> Result<Laid, LayoutError> {
-        let entry = self.fetch(image, kind).await?;
-        let content = Content::open(&entry.path).map_err(LayoutError::Open)?;
-        Ok(Laid { content, etag: hex(&entry.sha256).into(), _images: Arc::new([entry]) })
+    async fn config_drive(&self, plan: &BootPlan) -> Result<Content, LayoutError> {
+        let wrong = |error: &dyn std::fmt::Display| LayoutError::ConfigDrive(error.to_string());
+        let Some(text) = &plan.config_drive else { return Err(LayoutError::NoSuchPiece) };
+        let value = config_drive_value(text);
+        match ConfigDrive::parse(&value).map_err(|error| wrong(&error))? {
+            None => Err(LayoutError::NoSuchPiece),
+            Some(ConfigDrive::Url(url)) => {
+                let source = url.to_owned();
+                let image = BootImage { source, checksum: None, pull_secret: None };
+                // Whatever it is: what it has to be is looked at here.
+                let entry = self.fetch(&image, Kind::Ramdisk).await?;
+                if entry.size > LARGEST_PACKED_DRIVE {
+                    return Err(wrong(&"it is larger than a config drive can be"));
+                }
+                unpacked(tokio::fs::read(&entry.path).await.map_err(LayoutError::Open)?)
+            }
+            Some(ConfigDrive::Packed(packed)) => unpacked(packed.as_bytes().to_vec()),
+            Some(ConfigDrive::Parts(mut parts)) => {
+                // There is one medium called config-2: what the CD would say of the network is here.
+                let network = match &plan.system {
+                    BootSystem::Kernel { network_data, .. } => network_data.parse(),
+                    BootSystem::Iso { .. } => serde_json::Map::new(),
+                };
+                if parts.network_data.is_none() && !network.is_empty() {
+                    parts.network_data = Some(&network);
+                }
+                let uuid = plan.node_id.to_string();
+                let owner = Owner { uuid: &uuid, name: None };
+                parts.build(owner).map_err(|error| wrong(&error))
+            }
+        }
     }
 
     /// A unified kernel image, alone or on a CD.
@@ -178,13 +229,13 @@ impl Layouts {
             command_line: parameters.join(" "),
             ..Parts::default()
         };
-        let stub = self.loaders.stub()?;
+        let (stub, stub_name) = self.loaders.stub()?;
         let image = stub.build(&parts).map_err(LayoutError::Unified)?;
         let content = if piece == Piece::UnifiedImage {
             image
         } else {
             let mut files = FileTree::new();
-            if !network_data.is_empty() {
+            if !network_data.is_empty() && plan.config_drive.is_none() {
                 let bytes = Bytes::from(network_data.as_str().to_owned());
                 files
                     .insert(NETWORK_DATA_PATH, Content::from(bytes))
@@ -196,7 +247,8 @@ impl Layouts {
                 .layout()
                 .map_err(LayoutError::Cd)?
         };
-        Ok(Laid { content, etag: etag_of(plan, piece), _images: Arc::new([kernel, ramdisk]) })
+        let etag = format!("{}-{stub_name}", etag_of(plan, piece)).into();
+        Ok(Laid { content, etag, _images: Arc::new([kernel, ramdisk]) })
     }
 
     fn made(&self) -> std::sync::MutexGuard<'_, Made> {
@@ -206,59 +258,51 @@ impl Layouts {
 
 impl Made {
     fn find(&mut self, place: &(String, Piece)) -> Option<Laid> {
-        self.uses += 1;
-        let uses = self.uses;
         let (last, laid) = self.files.get_mut(place)?;
-        *last = uses;
+        *last = Instant::now();
         Some(laid.clone())
     }
 
     fn keep(&mut self, place: (String, Piece), laid: &Laid) {
+        self.forget_idle(KEPT_FOR);
         if self.files.len() >= KEPT {
-            // The older half goes at once, so that this is done seldom.
-            let mut uses: Vec<u64> = self.files.values().map(|(last, _)| *last).collect();
+            // What was read longest ago goes, half of it at once, so that this is done seldom.
+            let mut uses: Vec<Instant> = self.files.values().map(|(last, _)| *last).collect();
             uses.sort_unstable();
             let middle = uses[uses.len() / 2];
             self.files.retain(|_, (last, _)| *last > middle);
         }
-        self.uses += 1;
-        self.files.insert(place, (self.uses, laid.clone()));
+        self.files.insert(place, (Instant::now(), laid.clone()));
+    }
+
+    fn forget_idle(&mut self, idle: Duration) {
+        self.files.retain(|_, (last, _)| last.elapsed() < idle);
     }
 }
 
-/// The config drive of a plan; none if it has none that is ours to present.
-fn config_drive_of(plan: &BootPlan) -> Result<Option<Content>, LayoutError> {
+/// A config drive from outside: unpacked, and checked to be something that can be mounted.
+fn unpacked(bytes: Vec<u8>) -> Result<Content, LayoutError> {
     let wrong = |error: &dyn std::fmt::Display| LayoutError::ConfigDrive(error.to_string());
-    let Some(text) = &plan.config_drive else { return Ok(None) };
-    // The contents are kept as JSON text; neither of the other forms begins with a brace.
-    let value = match serde_json::from_str(text) {
-        Ok(parts @ Value::Object(_)) => parts,
-        Ok(_) | Err(_) => Value::String(text.clone()),
+    let image = match std::str::from_utf8(&bytes) {
+        Ok(packed) => config_drive::unpack(packed).map_err(|error| wrong(&error))?,
+        Err(_) => bytes,
     };
-    match ConfigDrive::parse(&value).map_err(|error| wrong(&error))? {
-        None | Some(ConfigDrive::Url(_)) => Ok(None),
-        Some(ConfigDrive::Packed(packed)) => {
-            let bytes = config_drive::unpack(packed).map_err(|error| wrong(&error))?;
-            Ok(Some(Content::from(Bytes::from(bytes))))
-        }
-        Some(ConfigDrive::Parts(parts)) => {
-            let uuid = plan.node_id.to_string();
-            let owner = Owner { uuid: &uuid, name: None };
-            parts.build(owner).map(Some).map_err(|error| wrong(&error))
-        }
+    match config_drive::kind_of(&image) {
+        ImageKind::Iso9660 | ImageKind::Fat => Ok(Content::from(Bytes::from(image))),
+        ImageKind::Unknown => Err(wrong(&"it is neither an ISO 9660 nor a FAT image")),
+    }
+}
+
+/// A config drive as it was given. Contents are kept as JSON text; neither of the other forms begins
+/// with a brace.
+fn config_drive_value(text: &str) -> Value {
+    match serde_json::from_str(text) {
+        Ok(parts @ Value::Object(_)) => parts,
+        Ok(_) | Err(_) => Value::String(text.to_owned()),
     }
 }
 
 /// A name for exactly these bytes: they follow from the plan, and a plan is never changed.
 fn etag_of(plan: &BootPlan, piece: Piece) -> Arc<str> {
     format!("{:x}-{}", plan.made_at.0, piece.name()).into()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }

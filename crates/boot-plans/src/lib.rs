@@ -12,6 +12,8 @@
 
 mod answers;
 mod desk;
+mod discovery;
+mod hex;
 mod layouts;
 mod loaders;
 mod order;
@@ -25,6 +27,7 @@ mod sightings;
 mod tests;
 mod tftp;
 
+pub use answers::DhcpPlans;
 pub use pages::MacPage;
 pub use services::{BootServices, StartError};
 pub use settings::{DownloadSource, ImageSettings, Settings};

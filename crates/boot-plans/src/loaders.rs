@@ -11,7 +11,9 @@ use boot_media::uki::Stub;
 use boot_server::Architecture;
 use bytes::Bytes;
 use node_model::BootWay;
+use sha2::{Digest as _, Sha256};
 
+use crate::hex::hex;
 use crate::settings::Settings;
 
 /// A program by the name that clients ask for, where Debian keeps it, and in which package.
@@ -110,13 +112,16 @@ impl Loaders {
         found
     }
 
-    /// The stub. Read anew each time it is asked for, which is once per plan.
-    pub(crate) fn stub(&self) -> Result<Stub, StubMissing> {
+    /// The stub, and a name for exactly its bytes. Read anew each time it is asked for, which is
+    /// once per plan: packages are upgraded.
+    pub(crate) fn stub(&self) -> Result<(Stub, String), StubMissing> {
         let path = &self.stub;
         let bytes =
             fs::read(path).map_err(|source| StubMissing::Read { path: path.clone(), source })?;
-        Stub::parse(&Bytes::from(bytes))
-            .map_err(|source| StubMissing::Parse { path: path.clone(), source })
+        let name = hex(&Sha256::digest(&bytes)[..8]);
+        let stub = Stub::parse(&Bytes::from(bytes))
+            .map_err(|source| StubMissing::Parse { path: path.clone(), source })?;
+        Ok((stub, name))
     }
 }
 

@@ -25,11 +25,20 @@ pub(crate) fn system(
     way: BootWay,
     purpose: BootPurpose,
 ) -> Result<BootSystem, Error> {
+    let by_network = way != BootWay::VirtualMedia;
+    if by_network && !target.ports.iter().any(|port| port.pxe_enabled) {
+        return Err(Error::MissingParameter {
+            name: "ports".to_owned(),
+            why: "a machine that boots from the network is known by its cards; create a port with \
+                  the MAC address of one that it boots from (pxe_enabled)"
+                .to_owned(),
+        });
+    }
     let found = match purpose {
         BootPurpose::DeployRamdisk
         | BootPurpose::InspectionRamdisk
         | BootPurpose::RescueRamdisk => ramdisk(target, settings, home, way, purpose)?,
-        BootPurpose::Instance => instance(target, settings)?,
+        BootPurpose::Instance => instance(target, settings, way)?,
     };
     match (&found, way) {
         (BootSystem::Iso { .. }, BootWay::Pxe) => Err(invalid(
@@ -129,7 +138,16 @@ fn ramdisk_images(
     }
 }
 
-fn instance(target: &Target<'_>, settings: &Settings) -> Result<BootSystem, Error> {
+fn instance(target: &Target<'_>, settings: &Settings, way: BootWay) -> Result<BootSystem, Error> {
+    let drive = target.instance_info.get("configdrive");
+    let has_drive = drive.is_some_and(|drive| !drive.is_null() && drive != "");
+    if has_drive && way != BootWay::VirtualMedia {
+        return Err(invalid(
+            "instance_info/configdrive",
+            "an instance that lives in memory and boots from the network cannot have one: whoever \
+             is on that network could read it; use redfish-virtual-media, or leave it out",
+        ));
+    }
     let of_instance = |key: &str| image_in(target.instance_info, "instance_info", key);
     if let Some(image) = of_instance("boot_iso")? {
         return Ok(BootSystem::Iso { image });
@@ -138,19 +156,22 @@ fn instance(target: &Target<'_>, settings: &Settings) -> Result<BootSystem, Erro
         (Some(kernel), Some(ramdisk)) => {
             let given = text(target.instance_info, "instance_info", "ramdisk_kernel_arguments")?
                 .or(text(target.instance_info, "instance_info", "kernel_append_params")?);
-            let parameters = parameters::split(given.unwrap_or(&settings.kernel_append_params))
+            let parameters = parameters::of_instance(&settings.kernel_append_params, given)
                 .map_err(|error| wrong_parameters(&error))?;
             let network_data = target.node.network_data.clone();
             Ok(BootSystem::Kernel { kernel, ramdisk, parameters, network_data })
         }
-        _ => Err(Error::MissingParameter {
-            name: "instance_info/kernel".to_owned(),
-            why:
-                "an instance that lives in memory boots kernel and ramdisk, or boot_iso; give one \
-                  of them"
-                    .to_owned(),
-        }),
+        (Some(_), None) => Err(missing_in_instance("ramdisk", "there is only a kernel")),
+        (None, Some(_)) => Err(missing_in_instance("kernel", "there is only a ramdisk")),
+        (None, None) => Err(missing_in_instance(
+            "kernel",
+            "an instance that lives in memory boots kernel and ramdisk, or boot_iso; give one of them",
+        )),
     }
+}
+
+fn missing_in_instance(key: &str, why: &str) -> Error {
+    Error::MissingParameter { name: format!("instance_info/{key}"), why: why.to_owned() }
 }
 
 /// An image that the instance or else the node names.

@@ -17,11 +17,10 @@ use async_trait::async_trait;
 use boot_media::Content;
 use boot_server::http::{Page, Pages, Reason, Refusal, Request};
 use bytes::Bytes;
-use images::Kind;
-use node_model::{BootCard, BootImage, BootPlan, BootWay, Mac};
+use node_model::{BootCard, BootPlan, BootWay, Mac};
 
-use crate::layouts::{LayoutError, Piece};
-use crate::parameters;
+use crate::discovery::chain;
+use crate::layouts::{Laid, LayoutError, Piece};
 use crate::scripts;
 use crate::services::BootServices;
 
@@ -46,39 +45,69 @@ impl Pages for BootServices {
         match path.trim_start_matches('/').split_once('/') {
             None if path == "/boot.ipxe" => Ok(text_page(scripts::ROOT.into(), "boot.ipxe", None)),
             None => self.loader(path.trim_start_matches('/')),
-            Some(("pxelinux.cfg", card)) => self.script_page(card).await,
-            Some(("discovery", name)) => self.discovery_file(name).await,
+            Some(("pxelinux.cfg", card)) => self.script_page(card, request.host).await,
+            Some(("discovery", name)) => self.discovery_page(name),
             Some((key, name)) => self.file(key, name).await,
         }
     }
 }
 
 impl BootServices {
-    /// The text called `name` for a card: `boot.ipxe`, `pxelinux.cfg` or `grub.cfg`. None if there
-    /// is no such text, or nothing to boot for this card.
-    pub async fn mac_page(&self, card: &Mac, name: &str) -> Result<Option<MacPage>, store::Error> {
-        let wanted = card.clone();
-        let found = self.0.store.read(move |reader| reader.boot_cards(&[wanted])).await?.pop();
-        Ok(match found {
-            Some(known) => self.text_of(&known, name),
-            None if name == IPXE => {
-                self.discovery_script().map(|text| MacPage { text, node: None })
+    /// The boot-configuration API: the text called `name` for a card (`boot.ipxe`, `pxelinux.cfg` or
+    /// `grub.cfg`). None whenever there is nothing to boot for the card.
+    pub async fn boot_config(
+        &self,
+        card: &Mac,
+        name: &str,
+    ) -> Result<Option<MacPage>, store::Error> {
+        let files = self.0.places().files;
+        match self.card(card).await? {
+            Some(known) if self.plan_for_loaders(&known).is_some() => {
+                Ok(self.text_of(&known, name, &files))
             }
-            None => None,
+            Some(_) => Ok(None),
+            None => Ok(self.text_for_stranger(name, &files)),
+        }
+    }
+
+    /// The same for machines that are on the way already: one with nothing to boot is told to boot
+    /// its disk. `files` is where the machine finds us.
+    pub(crate) async fn mac_page(
+        &self,
+        card: &Mac,
+        name: &str,
+        files: &str,
+    ) -> Result<Option<MacPage>, store::Error> {
+        Ok(match self.card(card).await? {
+            Some(known) => self.text_of(&known, name, files),
+            None => self.text_for_stranger(name, files),
         })
     }
 
-    fn text_of(&self, card: &BootCard, name: &str) -> Option<MacPage> {
-        // What is on a virtual CD is for the BMC alone: anybody can ask for this text, and with it
-        // would come the key of the CD and the agent's token.
-        let is_here = |plan: &&BootPlan| {
+    async fn card(&self, card: &Mac) -> Result<Option<BootCard>, store::Error> {
+        let wanted = card.clone();
+        Ok(self.0.store.read(move |reader| reader.boot_cards(&[wanted])).await?.pop())
+    }
+
+    fn text_for_stranger(&self, name: &str, files: &str) -> Option<MacPage> {
+        if name != IPXE {
+            return None;
+        }
+        self.discovery_script(files).map(|text| MacPage { text, node: None })
+    }
+
+    /// The plan that the boot loader of a card may be told. What is on a virtual CD is for the BMC
+    /// alone: anybody can ask, and would be given the key of the CD and the agent's token.
+    fn plan_for_loaders<'a>(&self, card: &'a BootCard) -> Option<&'a BootPlan> {
+        card.plan.as_ref().filter(|plan| {
             plan.is_valid(self.0.now()) && card.pxe_enabled && plan.way != BootWay::VirtualMedia
-        };
-        let plan = card.plan.as_ref().filter(is_here);
+        })
+    }
+
+    fn text_of(&self, card: &BootCard, name: &str, files: &str) -> Option<MacPage> {
+        let plan = self.plan_for_loaders(card);
         let text = match (name, plan) {
-            (IPXE, Some(plan)) => {
-                scripts::ipxe(plan, &format!("{}/{}", self.0.places().files, plan.key))
-            }
+            (IPXE, Some(plan)) => scripts::ipxe(plan, &format!("{files}/{}", plan.key)),
             (IPXE, None) => scripts::LOCAL.to_owned(),
             (PXELINUX, Some(plan)) => scripts::pxelinux(plan, &plan.key)?,
             (PXELINUX, None) => scripts::PXELINUX_LOCAL.to_owned(),
@@ -89,32 +118,39 @@ impl BootServices {
         Some(MacPage { text, node: Some(card.node_id) })
     }
 
-    /// What a machine runs that nobody enrolled: the agent, which reports what it is.
-    fn discovery_script(&self) -> Option<String> {
-        let settings = &self.0.settings;
-        settings.deploy_kernel.as_ref().and(settings.deploy_ramdisk.as_ref())?;
-        let places = self.0.places();
-        let mut parameters = parameters::of_ramdisk(&settings.kernel_append_params, None).ok()?;
-        parameters.push(format!("ipa-api-url={}", places.api));
-        parameters
-            .push(format!("ipa-inspection-callback-url={}/v1/continue_inspection", places.api));
-        parameters.extend(parameters::split(&settings.inspection_kernel_params).ok()?);
-        let line = parameters::line(&parameters).ok()?;
-        let title = "echo Nobody enrolled this machine; booting the agent to have a look\n";
-        Some(scripts::kernel_script(title, &format!("{}/discovery", places.files), &line))
-    }
-
-    async fn script_page(&self, card: &str) -> Result<Page, Refusal> {
+    async fn script_page(&self, card: &str, host: Option<&str>) -> Result<Page, Refusal> {
         let title = || format!("the script of {card}");
         let refuse = |reason| Refusal::new(reason).titled(title());
         let mac: Mac = card.parse().map_err(|_| refuse(Reason::NotFound))?;
-        let page = self.mac_page(&mac, IPXE).await.map_err(|error| {
+        let files = self.files_as_called(host);
+        let page = self.mac_page(&mac, IPXE, &files).await.map_err(|error| {
             tracing::warn!(%error, %mac, "cannot look up what a machine boots");
             refuse(busy("the database does not answer"))
         })?;
         let page = page.ok_or_else(|| refuse(Reason::NotFound))?;
         let subject = page.node.map(|node| node.to_string().into());
         Ok(text_page(page.text.into(), &title(), subject))
+    }
+
+    /// The file service as whoever asks calls it, so that machines on every network find it where
+    /// they have found it already; unless the operator says where it is.
+    fn files_as_called(&self, host: Option<&str>) -> String {
+        let files = self.0.places().files;
+        let is_plain = |host: &str| {
+            !host.is_empty()
+                && host.len() <= 255
+                && host
+                    .bytes()
+                    .all(|letter| letter.is_ascii_alphanumeric() || b".-:[]".contains(&letter))
+        };
+        match (
+            &self.0.settings.http_url,
+            host.filter(|host| is_plain(host)),
+            files.split_once("://"),
+        ) {
+            (None, Some(host), Some((scheme, _))) => format!("{scheme}://{host}"),
+            (_, _, _) => files,
+        }
     }
 
     fn loader(&self, name: &str) -> Result<Page, Refusal> {
@@ -124,27 +160,23 @@ impl BootServices {
         Ok(Page { content, media_type, etag: None, title: name.into(), subject: None })
     }
 
-    async fn discovery_file(&self, name: &str) -> Result<Page, Refusal> {
-        let settings = &self.0.settings;
-        let (source, kind) = match Piece::named(name) {
-            Some(Piece::Kernel) => (&settings.deploy_kernel, Kind::Kernel),
-            Some(Piece::Ramdisk) => (&settings.deploy_ramdisk, Kind::Ramdisk),
-            Some(Piece::UnifiedImage | Piece::Cd | Piece::ConfigDrive) | None => {
-                return Err(Refusal::new(Reason::NotFound));
-            }
-        };
+    fn discovery_page(&self, name: &str) -> Result<Page, Refusal> {
         let title: Arc<str> = format!("the {name} for unknown machines").into();
         let refuse = |reason| Refusal::new(reason).titled(Arc::clone(&title));
-        let source = source.clone().ok_or_else(|| refuse(Reason::NotFound))?;
-        let image = BootImage { source, checksum: None, pull_secret: None };
-        let entry = self.0.layouts.fetch(&image, kind).await.map_err(|error| {
-            tracing::warn!(%error, "cannot serve the agent to unknown machines");
-            refuse(busy("the image cannot be had"))
-        })?;
-        let content =
-            Content::open(&entry.path).map_err(|_| refuse(busy("the image cannot be opened")))?;
-        let media_type = "application/octet-stream";
-        Ok(Page { content, media_type, etag: None, title, subject: None })
+        let piece = Piece::named(name).ok_or_else(|| Refusal::new(Reason::NotFound))?;
+        match self.discovery_file(piece) {
+            Some(Laid { content, etag, .. }) => Ok(Page {
+                content,
+                media_type: piece.media_type(),
+                etag: Some(etag),
+                title,
+                subject: None,
+            }),
+            None if self.discovery_script("").is_some() => {
+                Err(refuse(busy("the agent for unknown machines is not at hand yet")))
+            }
+            None => Err(refuse(Reason::NotFound)),
+        }
     }
 
     /// A file of the plan that `key` opens.
@@ -173,8 +205,10 @@ impl BootServices {
             }),
             Err(LayoutError::NoSuchPiece) => Err(refuse(Reason::NotFound)),
             Err(error) => {
-                tracing::warn!(node = %plan.node_id, %error, "cannot serve what a machine boots");
-                Err(refuse(busy("what this machine boots cannot be had")))
+                let why = chain(&error);
+                tracing::warn!(node = %plan.node_id, why, "cannot serve what a machine boots");
+                let refusal = refuse(busy("what this machine boots cannot be had"));
+                Err(refusal.titled(format!("{title} cannot be had ({why})")))
             }
         }
     }

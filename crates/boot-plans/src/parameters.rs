@@ -50,11 +50,19 @@ pub(crate) fn of_ramdisk(
     of_node: Option<&str>,
 ) -> Result<Vec<String>, ParameterError> {
     let mut parameters = split(FOR_RAMDISKS)?;
-    match of_node {
-        None => parameters.extend(split(configured)?),
-        Some(line) => parameters.extend(split(&line.replace(CONFIGURED, configured))?),
-    }
+    parameters.extend(of_instance(configured, of_node)?);
     Ok(parameters)
+}
+
+/// The parameters of an instance that lives in memory.
+pub(crate) fn of_instance(
+    configured: &str,
+    of_node: Option<&str>,
+) -> Result<Vec<String>, ParameterError> {
+    match of_node {
+        None => split(configured),
+        Some(line) => split(&line.replace(CONFIGURED, configured)),
+    }
 }
 
 /// The whole line.

@@ -50,7 +50,7 @@ pub(crate) fn ipxe(plan: &BootPlan, files: &str) -> String {
     match &plan.system {
         BootSystem::Kernel { parameters, .. } => {
             let parameters = parameters.join(" ");
-            kernel_script(&title, files, &parameters)
+            kernel_script(&title, files, &parameters, OFF)
         }
         BootSystem::Iso { .. } => {
             format!("#!ipxe\n{title}sanboot --no-describe {files}/boot.iso || exit 1\n")
@@ -58,8 +58,17 @@ pub(crate) fn ipxe(plan: &BootPlan, files: &str) -> String {
     }
 }
 
-/// The iPXE script that boots a kernel and a ramdisk from `files`.
-pub(crate) fn kernel_script(title: &str, files: &str, parameters: &str) -> String {
+/// What a machine of ours does when it cannot load what it should.
+const OFF: &str = "echo Giving up; the machine is switched off so that the boot server can see it
+poweroff || reboot
+";
+/// What a machine does that is not ours: nothing.
+pub(crate) const GO_ON: &str = "echo Giving up
+exit 1
+";
+
+/// The iPXE script that boots a kernel and a ramdisk from `files`, and does `otherwise` if it cannot.
+pub(crate) fn kernel_script(title: &str, files: &str, parameters: &str, otherwise: &str) -> String {
     format!(
         "#!ipxe
 {title}set tries:int32 0
@@ -75,9 +84,7 @@ echo That did not work; trying again
 sleep 5
 goto retry
 :over
-echo Giving up; the machine is switched off so that the boot server can see it
-poweroff || reboot
-"
+{otherwise}"
     )
 }
 

@@ -15,10 +15,11 @@ pub struct Settings {
     /// Whether what machines boot is served at all. Without, machines get from the network what
     /// other servers give them, and virtual media only from ISO images that nodes name.
     pub enabled: bool,
-    /// Address and port of the HTTP file service; by default the API's address, port 6180.
-    pub listen: Option<SocketAddr>,
-    /// Where machines reach the file service; by default where it listens, or, if that is
-    /// everywhere, the address of the first DHCP network or of the default route.
+    /// Addresses and ports of the HTTP file service; by default port 6180 of the API's address and of
+    /// our address on each DHCP network.
+    pub listen: Vec<SocketAddr>,
+    /// Where machines reach the file service; by default where it listens on the network that they
+    /// boot from.
     pub http_url: Option<String>,
     /// Where BMCs reach the file service, if that is not where machines do.
     pub external_http_url: Option<String>,
@@ -108,7 +109,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             enabled: true,
-            listen: None,
+            listen: Vec::new(),
             http_url: None,
             external_http_url: None,
             api_url: None,

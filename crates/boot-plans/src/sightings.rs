@@ -15,7 +15,7 @@ use node_model::{Actor, BootCard, Happening, JournalEntry, Mac, NodeId, Stranger
 use tokio::sync::mpsc;
 
 use crate::answers::mac;
-use crate::services::BootServices;
+use crate::services::{BootServices, Fresh};
 
 mod words;
 
@@ -29,6 +29,9 @@ const COUNTED: Duration = Duration::from_secs(30);
 const PER_MINUTE: u32 = 200;
 /// The most addresses and repetitions that are remembered.
 const REMEMBERED: usize = 100_000;
+
+/// The length of a plan's key: 32 bytes in base64.
+const KEY_LENGTH: usize = 43;
 
 /// Takes what servers see.
 #[derive(Debug)]
@@ -99,6 +102,14 @@ struct Note {
     architecture: Option<&'static str>,
 }
 
+impl Repeat {
+    /// What was counted, to be told at `now`; counting starts anew.
+    fn told(&mut self, now: Timestamp) -> Note {
+        self.since = now;
+        Note { times: std::mem::take(&mut self.held), ..self.note.clone() }
+    }
+}
+
 impl Scribe {
     async fn run(mut self, mut receiver: mpsc::Receiver<Sighting>) {
         let mut portion = Vec::new();
@@ -122,19 +133,26 @@ impl Scribe {
             }
             tokio::time::sleep(GATHERED).await;
         }
+        // Nobody sees any more: what was counted is told before the end.
+        let rest = self.repeats.values_mut().filter(|repeat| repeat.held > 0);
+        let mut rest: Vec<Note> = rest.map(|repeat| repeat.told(repeat.since)).collect();
+        rest.sort_by_key(|note| note.at);
+        self.write_or_warn(rest).await;
     }
 
     async fn take(&mut self, portion: &[Sighting]) {
         let now = self.services.0.now();
-        self.forget_published();
+        self.forget_past();
         let mut notes = self.over(now);
         for sighting in portion {
-            if let Some(note) = self.note(sighting).await
-                && let Some(note) = self.first_or_held(note)
-            {
-                notes.push(note);
+            if let Some(note) = self.note(sighting).await {
+                self.tell_or_count(note, &mut notes);
             }
         }
+        self.write_or_warn(notes).await;
+    }
+
+    async fn write_or_warn(&mut self, notes: Vec<Note>) {
         if notes.is_empty() {
             return;
         }
@@ -178,6 +196,7 @@ impl Scribe {
                 return Some(Who::Card(card));
             }
             if let Some((key, _)) = file.trim_start_matches('/').split_once('/')
+                && key.len() == KEY_LENGTH
                 && let Ok(Some(plan)) = self.services.plan_by_key(key).await
             {
                 return Some(Who::Node(plan.node_id));
@@ -186,34 +205,42 @@ impl Scribe {
         self.cards.get(&sighting.address?).cloned().map(Who::Card)
     }
 
-    /// The note, if it is told now; if the same was told lately it is only counted.
-    fn first_or_held(&mut self, note: Note) -> Option<Note> {
+    /// Tells the note, or only counts it if the same was told lately. Before something new is told
+    /// of a machine, what was counted of it is, so that its story stays in order.
+    fn tell_or_count(&mut self, note: Note, notes: &mut Vec<Note>) {
         let key = (note.who.clone(), note.text.clone());
         if let Some(repeat) = self.repeats.get_mut(&key) {
             repeat.held += 1;
             repeat.note.at = note.at;
-            return None;
+            return;
         }
         if self.repeats.len() >= REMEMBERED {
             self.repeats.clear();
         }
-        let repeat = Repeat { since: note.at, held: 0, note: note.clone() };
-        self.repeats.insert(key, repeat);
-        Some(note)
+        let mut before: Vec<Note> = self
+            .repeats
+            .iter_mut()
+            .filter(|((who, _), repeat)| *who == note.who && repeat.held > 0)
+            .map(|(_, repeat)| repeat.told(note.at))
+            .collect();
+        before.sort_by_key(|told| told.at);
+        notes.append(&mut before);
+        self.repeats.insert(key, Repeat { since: note.at, held: 0, note: note.clone() });
+        notes.push(note);
     }
 
-    /// Forgets what was seen of machines before their present plan.
-    fn forget_published(&mut self) {
-        let published = &self.services.0.published;
-        let published =
-            std::mem::take(&mut *published.lock().unwrap_or_else(PoisonError::into_inner));
-        if published.is_empty() {
+    /// Forgets what was counted of those of whom everything is new.
+    fn forget_past(&mut self) {
+        let fresh = &self.services.0.fresh;
+        let fresh = std::mem::take(&mut *fresh.lock().unwrap_or_else(PoisonError::into_inner));
+        if fresh.is_empty() {
             return;
         }
         self.repeats.retain(|(who, _), _| {
-            published.iter().all(|(node, cards)| match who {
-                Who::Node(seen) => seen != node,
-                Who::Card(seen) => !cards.contains(seen),
+            !fresh.iter().any(|it| match (who, it) {
+                (Who::Node(seen), Fresh::Node(node)) => seen == node,
+                (Who::Card(seen), Fresh::Card(card)) => seen == card,
+                (Who::Node(_), Fresh::Card(_)) | (Who::Card(_), Fresh::Node(_)) => false,
             })
         });
     }
@@ -228,9 +255,7 @@ impl Scribe {
             if repeat.held == 0 {
                 return false;
             }
-            told.push(Note { times: repeat.held, ..repeat.note.clone() });
-            repeat.since = now;
-            repeat.held = 0;
+            told.push(repeat.told(now));
             true
         });
         told
@@ -263,6 +288,8 @@ impl Scribe {
             }
         }
         entries.retain(|(node, note)| self.may_write(*node, note.at));
+        // In one order everywhere, so that two processes that saw the same do not wait for each other.
+        strangers.sort_by(|one, other| one.address.cmp(&other.address));
         store
             .write(move |tx| {
                 for (node_id, note) in &entries {

@@ -14,6 +14,7 @@ use boot_server::{
     Architecture, BootAnswer, BootRequest, HardwareAddress, Plans, Sighting, Sightings, Stage,
     What, dhcp4, tftp,
 };
+use images::signature::Policy;
 use node_model::{
     BootPurpose, BootWay, Happening, JsonObject, Mac, Node, NodeId, Port, PortId, Timestamp,
 };
@@ -46,6 +47,13 @@ impl Rig {
     }
 
     async fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        Self::with_images(change, |_| ()).await
+    }
+
+    async fn with_images(
+        change: impl FnOnce(&mut Settings),
+        change_images: impl FnOnce(&mut ImageSettings),
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let images = folder.path().join("images-of-mine");
         std::fs::create_dir(&images).unwrap();
@@ -57,13 +65,14 @@ impl Rig {
         let store = Store::open(&store::Settings::in_dir(folder.path()), now.clone()).unwrap();
         let mut settings = Settings::default();
         change(&mut settings);
-        let image_settings =
+        let mut image_settings =
             ImageSettings { file_url_allowed_paths: vec![images], ..ImageSettings::default() };
+        change_images(&mut image_settings);
         let host = "host".to_owned();
         let services =
             BootServices::open(store.clone(), settings, &image_settings, folder.path(), host, now)
                 .unwrap();
-        services.found_at("http://10.0.0.1:6180", "http://10.0.0.1:6385/");
+        services.found_at("http://10.0.0.1:6180", "http://10.0.0.1:6385/", true);
         let registry = Registry::new(&DriverSettings::default(), Arc::new(NoBootServices)).unwrap();
         let mut node = Node::new(NodeId::random(), "fake-hardware", Timestamp(0));
         node.name = Some("rack1-01".to_owned());
@@ -143,6 +152,10 @@ impl Rig {
     }
 
     async fn get(&self, path: &str) -> Result<Page, Reason> {
+        self.get_at(None, path).await
+    }
+
+    async fn get_at(&self, host: Option<&str>, path: &str) -> Result<Page, Reason> {
         let client: SocketAddr = "10.0.0.100:999".parse().unwrap();
         let request = Request {
             method: Method::Get,
@@ -151,7 +164,7 @@ impl Rig {
             range: None,
             if_none_match: None,
             if_range: None,
-            host: None,
+            host,
             user_agent: None,
             client,
         };
@@ -178,16 +191,21 @@ impl Rig {
         stage: Stage,
         architecture: Architecture,
     ) -> boot_server::Plan {
+        self.dhcp_on("eth1", card, stage, architecture).await
+    }
+
+    async fn dhcp_on(
+        &self,
+        interface: &str,
+        card: [u8; 6],
+        stage: Stage,
+        architecture: Architecture,
+    ) -> boot_server::Plan {
         let hardware = HardwareAddress::ethernet(card);
-        self.services.look_up(&[hardware]).await;
-        self.services.plan(&BootRequest {
-            hardware,
-            client_id: None,
-            machine_uuid: None,
-            architecture: Some(architecture),
-            stage,
-            interface: "eth1",
-        })
+        let files = [("eth9".to_owned(), "http://10.9.0.1:6180".to_owned())];
+        let plans = self.services.plans(files.into());
+        assert!(plans.look_up(&[hardware]).await);
+        plans.plan(&BootRequest { hardware, architecture: Some(architecture), stage, interface })
     }
 
     async fn journal(&self) -> Vec<Happening> {
@@ -291,11 +309,13 @@ async fn every_firmware_gets_what_it_can_load() {
 
 #[tokio::test]
 async fn cards_that_do_not_boot_are_left_alone() {
-    let mut rig = Rig::new().await;
-    rig.ports[0].pxe_enabled = false;
-    let mut port = rig.ports[0].clone();
-    rig.store.write(move |tx| tx.save(&mut port)).await.unwrap();
+    let rig = Rig::new().await;
     rig.publish(BootWay::Ipxe, BootPurpose::DeployRamdisk).await.unwrap();
+    let port = rig.ports[0].clone();
+    rig.store
+        .write(move |tx| tx.save(&mut Port { pxe_enabled: false, ..port.clone() }))
+        .await
+        .unwrap();
     let plan = rig.dhcp(Stage::Pxe, Architecture::Bios).await;
     assert_eq!((plan.known, plan.boot), (true, BootAnswer::Disk));
 }
@@ -401,7 +421,8 @@ async fn virtual_media_carry_a_token_and_the_network() {
     // Whoever knows the card must not be given what is for the BMC alone.
     for name in ["boot.ipxe", "pxelinux.cfg", "grub.cfg"] {
         let card = &rig.ports[0].address;
-        let text = rig.services.mac_page(card, name).await.unwrap().unwrap().text;
+        let text =
+            rig.services.mac_page(card, name, "http://10.0.0.1:6180").await.unwrap().unwrap().text;
         assert!(!text.contains(key) && !text.contains(&token), "{name}: {text}");
     }
 }
@@ -433,7 +454,8 @@ async fn a_unified_image_is_served_for_http_boot_and_not_by_tftp() {
     assert_eq!(&image[..2], b"MZ");
     let needle = b"ipa-api-url=http://10.0.0.1:6385";
     assert!(image.windows(needle.len()).any(|window| window == needle));
-    assert_eq!(rig.dhcp(Stage::Pxe, Architecture::UefiX64).await.boot, BootAnswer::Disk);
+    let by_pxe = rig.dhcp(Stage::Pxe, Architecture::UefiX64).await;
+    assert_eq!((by_pxe.is_booting, by_pxe.boot), (true, BootAnswer::NothingForThisFirmware));
 }
 
 #[tokio::test]
@@ -505,10 +527,6 @@ async fn the_config_drive_of_an_instance_in_memory_is_a_medium_of_its_own() {
     let has = |needle: &[u8]| drive.windows(needle.len()).any(|window| window == needle);
     assert!(drive[0x8028..0x8048].starts_with(b"config-2"));
     assert!(has(b"#cloud-config") && has(rig.node.id.to_string().as_bytes()));
-
-    rig.instance_info.insert("configdrive".to_owned(), json!("https://h/drive"));
-    let published = rig.publish(BootWay::VirtualMedia, BootPurpose::Instance).await.unwrap();
-    assert_eq!(published.config_drive.as_deref(), Some("https://h/drive"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -526,6 +544,7 @@ async fn what_is_seen_is_on_the_timeline_or_among_the_strangers() {
         stage: Some(Stage::Pxe),
         known: false,
         subject: None,
+        nothing_to_load: false,
         what,
     };
     let discover = || What::Dhcp4 {
@@ -554,23 +573,23 @@ async fn what_is_seen_is_on_the_timeline_or_among_the_strangers() {
     while strangers().await.is_empty() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let first = "dhcp: DISCOVER by firmware, by PXE (x86-64 UEFI) on eth1: offered 10.0.0.100, to load \
-                 snponly.efi x1";
-    assert_eq!(seen().await, [first, "tftp: snponly.efi: sent, 5 bytes x1"]);
+    let discovered = "dhcp: DISCOVER by firmware, by PXE (x86-64 UEFI) on eth1: offered 10.0.0.100, to \
+                      load snponly.efi";
+    // What repeats is counted, and told before something else is.
+    let (once, twice) = (format!("{discovered} x1"), format!("{discovered} x2"));
+    assert_eq!(seen().await, [&*once, &*twice, "tftp: snponly.efi: sent, 5 bytes x1"]);
     let found = strangers().await;
     let stranger: Mac = "02:00:00:00:00:09".parse().unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!((&found[0].address, found[0].times), (&stranger, 1));
     assert_eq!(found[0].architecture.as_deref(), Some("x86-64 UEFI"));
 
-    // The two repetitions are told as a number once nothing new comes for a while.
-    rig.advance(31);
-    while seen().await.len() < 3 {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    assert!(seen().await[2].ends_with("x2"), "{:?}", seen().await);
+    // What is counted when everything ends is told, too.
+    witness.seen(sighting(Some(CARD), discover()));
     drop(witness);
     scribe.await.unwrap();
+    assert_eq!(seen().await.len(), 4);
+    assert_eq!(seen().await[3], once);
 }
 
 #[tokio::test]
@@ -588,4 +607,157 @@ async fn a_cd_with_a_large_ramdisk_is_laid_out_in_no_time() {
     assert!(page.content.length() > 60 << 20);
     // A few milliseconds; the bound is for machines that are busy with other things.
     assert!(took < Duration::from_millis(500), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_cd_that_somebody_built_has_no_place_for_a_token() {
+    let mut rig = Rig::new().await;
+    rig.driver_info.insert("deploy_iso".to_owned(), "nfs://host/deploy.iso".into());
+    rig.publish(BootWay::VirtualMedia, BootPurpose::DeployRamdisk).await.unwrap();
+    let id = rig.node.id;
+    let node = rig.store.read(move |reader| reader.get(id)).await.unwrap().unwrap();
+    assert!(!node.agent.has_token && !node.agent.token_pregenerated, "the agent would not get one");
+}
+
+#[tokio::test]
+async fn what_must_be_checked_is_not_left_to_the_bmc() {
+    let mut rig = Rig::new().await;
+    rig.driver_info.insert("deploy_iso".to_owned(), "nfs://host/deploy.iso".into());
+    rig.driver_info.insert("deploy_iso_checksum".to_owned(), "0".repeat(64).into());
+    let failed = |rig: Rig| async move {
+        let published = rig.publish(BootWay::VirtualMedia, BootPurpose::DeployRamdisk).await;
+        published.unwrap_err().to_string()
+    };
+    assert!(failed(rig).await.contains("only the BMC can fetch it"));
+
+    let key = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n";
+    let keys = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(keys.path(), key).unwrap();
+    let cd = node_model::BootSystem::Iso {
+        image: node_model::BootImage {
+            source: "http://images/deploy.iso".to_owned(),
+            checksum: None,
+            pull_secret: None,
+        },
+    };
+    for (policy, straight) in [(Policy::Off, true), (Policy::Required, false)] {
+        let rig = Rig::with_images(
+            |settings| settings.ramdisk_image_download_source = crate::DownloadSource::Http,
+            |images| {
+                images.signing_keys = vec![keys.path().to_owned()];
+                images.iso_signatures = policy;
+            },
+        )
+        .await;
+        let url = rig.services.straight_from_source(&cd, BootWay::VirtualMedia).unwrap();
+        assert_eq!(url.is_some(), straight, "{policy:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_instance_on_the_network_cannot_have_a_config_drive() {
+    let mut rig = Rig::new().await;
+    rig.instance_info.insert("kernel".to_owned(), rig.url("kernel").into());
+    let error = rig.check(BootWay::Ipxe, BootPurpose::Instance).unwrap_err().to_string();
+    assert!(error.starts_with("'instance_info/ramdisk' is missing"), "{error}");
+    rig.instance_info.insert("ramdisk".to_owned(), rig.url("ramdisk").into());
+    rig.check(BootWay::Ipxe, BootPurpose::Instance).unwrap();
+    rig.instance_info.insert("configdrive".to_owned(), json!({"user_data": "secret"}));
+    let error = rig.check(BootWay::Ipxe, BootPurpose::Instance).unwrap_err().to_string();
+    assert!(error.contains("configdrive") && error.contains("redfish-virtual-media"), "{error}");
+    rig.instance_info.remove("configdrive");
+
+    rig.instance_info.insert("kernel_append_params".to_owned(), "%default% quiet".into());
+    rig.publish(BootWay::Ipxe, BootPurpose::Instance).await.unwrap();
+    assert_eq!(rig.parameters().await, ["nofb", "vga=normal", "quiet"]);
+
+    rig.ports.clear();
+    let error = rig.check(BootWay::Ipxe, BootPurpose::Instance).unwrap_err().to_string();
+    assert!(error.contains("create a port"), "{error}");
+}
+
+#[tokio::test]
+async fn a_config_drive_elsewhere_is_fetched_and_looked_at() {
+    let Some(mut rig) = with_real_kernel().await else { return };
+    rig.instance_info.insert("kernel".to_owned(), rig.url("kernel").into());
+    rig.instance_info.insert("ramdisk".to_owned(), rig.url("ramdisk").into());
+    rig.instance_info.insert("configdrive".to_owned(), rig.url("drive").into());
+    async fn publish(rig: &Rig) -> Result<bmc_drivers::Published, String> {
+        let published = rig.publish(BootWay::VirtualMedia, BootPurpose::Instance).await;
+        published.map_err(|error| error.to_string())
+    }
+    let error = publish(&rig).await.unwrap_err();
+    assert!(error.contains("config-drive.iso") && error.contains("drive"), "{error}");
+    std::fs::write(rig.path("drive"), "bm90IGEgZHJpdmU=").unwrap();
+    assert!(publish(&rig).await.unwrap_err().contains("config drive cannot be used"));
+
+    let parts = boot_media::config_drive::Parts {
+        user_data: Some(boot_media::config_drive::UserData::Text("#cloud-config")),
+        ..boot_media::config_drive::Parts::default()
+    };
+    let owner = boot_media::config_drive::Owner { uuid: "u", name: None };
+    let image = parts.build(owner).unwrap();
+    std::fs::write(rig.path("drive"), boot_media::config_drive::pack(&image).unwrap()).unwrap();
+    let url = publish(&rig).await.unwrap().config_drive.unwrap();
+    let path = url.strip_prefix("http://10.0.0.1:6180").unwrap();
+    assert_eq!(bytes(&rig.get(path).await.unwrap().content), bytes(&image));
+}
+
+#[tokio::test]
+async fn the_boot_configuration_api_tells_nothing_of_machines_that_do_not_boot() {
+    let rig = Rig::new().await;
+    let card = rig.ports[0].address.clone();
+    for name in ["boot.ipxe", "pxelinux.cfg", "grub.cfg", "nonsense"] {
+        assert_eq!(rig.services.boot_config(&card, name).await.unwrap(), None, "{name}");
+    }
+    rig.publish(BootWay::Ipxe, BootPurpose::DeployRamdisk).await.unwrap();
+    let page = rig.services.boot_config(&card, "boot.ipxe").await.unwrap().unwrap();
+    assert_eq!(page.node, Some(rig.node.id));
+    assert_eq!(rig.services.boot_config(&card, "nonsense").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn machines_are_sent_where_they_have_found_us_already() {
+    let rig = Rig::new().await;
+    rig.publish(BootWay::Ipxe, BootPurpose::DeployRamdisk).await.unwrap();
+    let script = |host| {
+        let page = rig.get_at(host, SCRIPT);
+        async move { String::from_utf8(bytes(&page.await.unwrap().content)).unwrap() }
+    };
+    assert!(script(Some("10.9.0.1:6180")).await.contains("kernel http://10.9.0.1:6180/"));
+    assert!(script(Some("evil\nchain")).await.contains("kernel http://10.0.0.1:6180/"));
+    assert!(script(None).await.contains("kernel http://10.0.0.1:6180/"));
+    let plan = rig.dhcp_on("eth9", CARD, Stage::Ipxe, Architecture::UefiX64).await;
+    let BootAnswer::Netboot(netboot) = plan.boot else { panic!("not answered") };
+    assert!(netboot.script.starts_with("http://10.9.0.1:6180/"), "{}", netboot.script);
+}
+
+#[tokio::test]
+async fn mistakes_in_the_settings_are_found_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let now: store::Clock = Arc::new(|| Timestamp(0));
+    let store = Store::open(&store::Settings::in_dir(folder.path()), now.clone()).unwrap();
+    type Change = fn(&mut Settings);
+    let cases: [(Change, &str); 6] = [
+        (|boot| boot.http_url = Some("hello".to_owned()), "boot.http_url"),
+        (|boot| boot.api_url = Some("http://x y".to_owned()), "boot.api_url"),
+        (|boot| boot.deploy_kernel = Some("hello".to_owned()), "boot.deploy_kernel"),
+        (|boot| boot.kernel_append_params = "a\nb".to_owned(), "boot.kernel_append_params"),
+        (|boot| boot.inspection_kernel_params = "${x}".to_owned(), "boot.inspection_kernel_params"),
+        (|boot| boot.url_lifetime = 0, "boot.url_lifetime"),
+    ];
+    for (change, key) in cases {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        let opened = BootServices::open(
+            store.clone(),
+            settings,
+            &ImageSettings::default(),
+            folder.path(),
+            "host".to_owned(),
+            now.clone(),
+        );
+        let error = opened.unwrap_err().to_string();
+        assert!(error.starts_with(key), "{error}");
+    }
 }

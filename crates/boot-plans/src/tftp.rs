@@ -10,6 +10,7 @@ use boot_server::tftp::{Files, OpenError};
 use bytes::Bytes;
 use node_model::Mac;
 
+use crate::discovery::chain;
 use crate::layouts::{LayoutError, Piece};
 use crate::pages::{GRUB, IPXE, PXELINUX};
 use crate::scripts;
@@ -42,7 +43,7 @@ impl Files for BootServices {
 
 impl BootServices {
     async fn text_for_card(&self, card: Mac, name: &str) -> Result<Content, OpenError> {
-        let page = self.mac_page(&card, name).await.map_err(|error| {
+        let page = self.mac_page(&card, name, &self.0.places().files).await.map_err(|error| {
             tracing::warn!(%error, %card, "cannot look up what a machine boots");
             OpenError::Unavailable
         })?;
@@ -60,7 +61,8 @@ impl BootServices {
             Ok(laid) => Ok(laid.content),
             Err(LayoutError::NoSuchPiece) => Err(OpenError::NotFound),
             Err(error) => {
-                tracing::warn!(node = %plan.node_id, %error, "cannot serve what a machine boots");
+                let why = chain(&error);
+                tracing::warn!(node = %plan.node_id, why, "cannot serve what a machine boots");
                 Err(OpenError::Unavailable)
             }
         }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The servers that machines boot from: HTTP, TFTP and DHCP, wired to the boot services.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use boot_plans::BootServices;
@@ -23,7 +25,7 @@ const TFTP_PORT: u16 = 69;
 /// promised anything.
 pub(crate) struct BootServers {
     services: BootServices,
-    http: http::Server,
+    http: Vec<http::Server>,
     tftp: Vec<tftp::Server>,
     dhcp4: Option<dhcp4::Listener>,
     dhcp6: Option<dhcp6::Listener>,
@@ -40,6 +42,9 @@ pub(crate) async fn open(
     clock: Clock,
 ) -> anyhow::Result<Option<BootServices>> {
     if !config.boot.enabled {
+        if !config.dhcp.networks.is_empty() {
+            bail!("boot.enabled is false, so nothing can be said to machines on dhcp.networks");
+        }
         return Ok(None);
     }
     let (settings, images) = (config.boot.clone(), config.images.clone());
@@ -60,28 +65,35 @@ impl BootServers {
         let (witness, scribe) = services.witness();
         let witness: Arc<dyn Sightings> = Arc::new(witness);
         let http = bind_http(config, services, &witness, clock)?;
-        let url = file_url(config, http.local_address().context("cannot tell where HTTP is")?);
+        let url = file_url(config, &http)?;
         let servers = config.dhcp.servers()?;
         let mut tftp = Vec::new();
         for (address, interface) in config.dhcp.own_addresses() {
             let mut settings = tftp::Settings::new(SocketAddr::new(address, TFTP_PORT));
-            settings.interface = Some(interface.into());
+            settings.interface = Some(interface.as_str().into());
             let parts = tftp::Services {
                 files: Arc::new(services.clone()),
                 sightings: Arc::clone(&witness),
                 clock,
             };
-            tftp.push(tftp::Server::bind(settings, parts).context("cannot serve TFTP")?);
+            let server = tftp::Server::bind(settings, parts).with_context(|| {
+                format!(
+                    "cannot serve TFTP on {address} ({interface}), which needs CAP_NET_BIND_SERVICE"
+                )
+            });
+            tftp.push(server?);
         }
-        let plans: Arc<dyn Plans> = Arc::new(services.clone());
-        let parts = dhcp4::Services { plans, sightings: Arc::clone(&witness), clock };
+        let parts = |family: Family| {
+            let plans: Arc<dyn Plans> = Arc::new(services.plans(urls(config, &http, family)?));
+            anyhow::Ok(dhcp4::Services { plans, sightings: Arc::clone(&witness), clock })
+        };
         let dhcp4 = if servers.v4.interfaces.is_empty() {
             None
         } else {
             let book = FileLeaseBook::new(data_dir.join("dhcp-leases"));
             let leases = dhcp4::Leases::load(Box::new(book)).context("cannot serve DHCP")?;
-            let listener = dhcp4::Listener::bind(servers.v4.clone(), leases, parts.clone());
-            Some(listener.context("cannot serve DHCP")?)
+            let listener = dhcp4::Listener::bind(servers.v4.clone(), leases, parts(Family::V4)?);
+            Some(listener.context("cannot serve DHCP, which needs CAP_NET_BIND_SERVICE")?)
         };
         let dhcp6 = if servers.interfaces6.is_empty() {
             None
@@ -95,8 +107,8 @@ impl BootServers {
             };
             let book = FileLeaseBook::new(data_dir.join("dhcpv6-leases"));
             let leases = dhcp6::Leases::load(Box::new(book)).context("cannot serve DHCPv6")?;
-            let listener = dhcp6::Listener::bind(settings, leases, parts);
-            Some(listener.context("cannot serve DHCPv6")?)
+            let listener = dhcp6::Listener::bind(settings, leases, parts(Family::V6)?);
+            Some(listener.context("cannot serve DHCPv6, which needs CAP_NET_BIND_SERVICE")?)
         };
         Ok(Self {
             services: services.clone(),
@@ -109,26 +121,35 @@ impl BootServers {
         })
     }
 
-    /// Serves until the returned tasks are dropped. `api` is where the API listens.
-    pub(crate) fn spawn(self, config: &Config, api: SocketAddr) -> JoinSet<()> {
-        let api = match &config.api.public_endpoint {
-            Some(url) => url.clone(),
-            None => format!("http://{}", reachable(config, api)),
+    /// Serves. `api` is where the API listens.
+    pub(crate) fn spawn(self, config: &Config, api: SocketAddr) -> Serving {
+        let api_url = match (&config.boot.api_url, &config.api.public_endpoint) {
+            (Some(url), _) | (None, Some(url)) => url.clone(),
+            (None, None) => format!("http://{}", reachable(config, api)),
         };
-        self.services.found_at(&self.url, &api);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(self.scribe);
-        tasks.spawn(self.http.run());
+        if !config.dhcp.own_addresses().is_empty() && is_for_this_machine(&api_url) {
+            tracing::warn!(
+                api_url,
+                "machines that boot cannot reach the API there: give api.listen an address on their \
+                 network, or say in boot.api_url where it is"
+            );
+        }
+        self.services.found_at(&self.url, &api_url, config.dhcp.discovers());
+        let mut servers = JoinSet::new();
+        servers.spawn(self.services.clone().keep_at_hand());
+        for server in self.http {
+            servers.spawn(server.run());
+        }
         for server in self.tftp {
-            tasks.spawn(server.run());
+            servers.spawn(server.run());
         }
         if let Some(listener) = self.dhcp4 {
-            tasks.spawn(listener.run());
+            servers.spawn(listener.run());
         }
         if let Some(listener) = self.dhcp6 {
-            tasks.spawn(listener.run());
+            servers.spawn(listener.run());
         }
-        tasks
+        Serving { servers, scribe: tokio::spawn(self.scribe) }
     }
 
     /// Where machines reach the file service.
@@ -137,18 +158,35 @@ impl BootServers {
     }
 }
 
+/// The servers at work.
+pub(crate) struct Serving {
+    servers: JoinSet<()>,
+    scribe: tokio::task::JoinHandle<()>,
+}
+
+impl Serving {
+    /// Ends when one of the servers does, which none should.
+    pub(crate) async fn one_ended(&mut self) {
+        // There is one at least, so there is something to wait for.
+        let _ended = self.servers.join_next().await;
+    }
+
+    /// Stops serving, and lets what was seen be written down.
+    pub(crate) async fn stop(mut self, patience: Duration) {
+        self.servers.shutdown().await;
+        if tokio::time::timeout(patience, self.scribe).await.is_err() {
+            tracing::warn!("not all that was seen of booting machines was written down");
+        }
+    }
+}
+
 fn bind_http(
     config: &Config,
     services: &BootServices,
     witness: &Arc<dyn Sightings>,
     clock: fn() -> Timestamp,
-) -> anyhow::Result<http::Server> {
-    let api = config.api.listen;
-    // Whoever wants any free port for the API, as tests do, wants any for the files too.
-    let port = if api.port() == 0 { 0 } else { HTTP_PORT };
-    let listen = config.boot.listen.unwrap_or(SocketAddr::new(api.ip(), port));
-    let mut settings = http::Settings::new(listen);
-    settings.tls = match (&config.boot.tls_certificate, &config.boot.tls_key) {
+) -> anyhow::Result<Vec<http::Server>> {
+    let tls = match (&config.boot.tls_certificate, &config.boot.tls_key) {
         (Some(certificate), Some(key)) => {
             Some(http::tls_from_files(certificate, key).context("boot.tls_certificate")?)
         }
@@ -156,20 +194,95 @@ fn bind_http(
         (Some(_), None) => bail!("boot.tls_certificate is given without boot.tls_key"),
         (None, Some(_)) => bail!("boot.tls_key is given without boot.tls_certificate"),
     };
-    let parts =
-        http::Services { pages: Arc::new(services.clone()), sightings: Arc::clone(witness), clock };
-    http::Server::bind(settings, parts).with_context(|| {
-        format!("cannot serve files on {listen}; give another address as boot.listen")
-    })
+    let mut servers = Vec::new();
+    for listen in http_addresses(config) {
+        let mut settings = http::Settings::new(listen);
+        settings.tls.clone_from(&tls);
+        let parts = http::Services {
+            pages: Arc::new(services.clone()),
+            sightings: Arc::clone(witness),
+            clock,
+        };
+        let server = http::Server::bind(settings, parts).with_context(|| {
+            format!("cannot serve files on {listen}; give another address as boot.listen")
+        });
+        servers.push(server?);
+    }
+    Ok(servers)
 }
 
-/// What machines call the file service that listens on `address`.
-fn file_url(config: &Config, address: SocketAddr) -> String {
-    if let Some(url) = &config.boot.http_url {
-        return url.trim_end_matches('/').to_owned();
+/// Where the file service listens: as configured, or where the API does and on every DHCP network.
+fn http_addresses(config: &Config) -> Vec<SocketAddr> {
+    if !config.boot.listen.is_empty() {
+        return config.boot.listen.clone();
     }
+    let api = config.api.listen;
+    // Whoever wants any free port for the API, as tests do, wants any for the files too.
+    let port = if api.port() == 0 { 0 } else { HTTP_PORT };
+    let mut addresses = vec![SocketAddr::new(api.ip(), port)];
+    for (ip, _) in config.dhcp.own_addresses() {
+        let covers = |known: &SocketAddr| {
+            known.ip() == ip || (known.ip().is_unspecified() && known.is_ipv4() == ip.is_ipv4())
+        };
+        if !addresses.iter().any(covers) {
+            addresses.push(SocketAddr::new(ip, port));
+        }
+    }
+    addresses
+}
+
+/// What machines call the file service: by an address that machines on a network can reach, if it
+/// has one.
+fn file_url(config: &Config, servers: &[http::Server]) -> anyhow::Result<String> {
+    if let Some(url) = &config.boot.http_url {
+        return Ok(url.trim_end_matches('/').to_owned());
+    }
+    let mut addresses = Vec::new();
+    for server in servers {
+        addresses.push(server.local_address().context("cannot tell where HTTP is")?);
+    }
+    let best = addresses.iter().find(|address| !address.ip().is_loopback());
+    let address = best.or(addresses.first()).context("boot.listen is empty")?;
     let scheme = if config.boot.tls_certificate.is_some() { "https" } else { "http" };
-    format!("{scheme}://{}", reachable(config, address))
+    Ok(format!("{scheme}://{}", reachable(config, *address)))
+}
+
+/// By which URL machines on each interface of a DHCP network reach the file service.
+fn urls(
+    config: &Config,
+    servers: &[http::Server],
+    family: Family,
+) -> anyhow::Result<HashMap<String, String>> {
+    let mut urls = HashMap::new();
+    let scheme = if config.boot.tls_certificate.is_some() { "https" } else { "http" };
+    for (ip, interface) in config.dhcp.own_addresses() {
+        if ip.is_ipv4() != (family == Family::V4) {
+            continue;
+        }
+        for server in servers {
+            let address = server.local_address().context("cannot tell where HTTP is")?;
+            let listens = address.ip() == ip
+                || (address.ip().is_unspecified() && address.is_ipv4() == ip.is_ipv4());
+            if listens {
+                let url = format!("{scheme}://{}", SocketAddr::new(ip, address.port()));
+                urls.insert(interface.clone(), url);
+            }
+        }
+    }
+    Ok(urls)
+}
+
+/// A version of IP.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    V4,
+    V6,
+}
+
+/// Whether the URL means this machine to whoever reads it.
+fn is_for_this_machine(url: &str) -> bool {
+    let host = url.split_once("://").map_or(url, |(_, rest)| rest);
+    ["127.", "localhost", "[::1]"].iter().any(|local| host.starts_with(local))
 }
 
 /// The address by which machines reach what listens on `address`: itself; or, if that is everywhere,

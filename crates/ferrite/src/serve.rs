@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use api_server::{App, AppParts, Authenticator, Metrics, Server};
 use bmc_drivers::{BootDesk, NoBootServices, Registry};
 use clap::Args;
@@ -15,7 +15,7 @@ use conductor::Conductor;
 use node_model::Timestamp;
 use store::{Clock, Store};
 
-use crate::boot::{self, BootServers};
+use crate::boot::{self, BootServers, Serving};
 use crate::config::{Auth, Config};
 use crate::process::{allow_many_connections, wait_for_signal};
 use crate::telemetry;
@@ -159,19 +159,34 @@ async fn run(
     let files = boot.as_ref().map(|servers| servers.url().to_owned());
     let api = server.address().context("cannot tell where the API is")?;
     // Machines that are in the middle of booting are answered before anything else goes on.
-    let machines = boot.map(|servers| servers.spawn(&config, api));
+    let mut machines = boot.map(|servers| servers.spawn(&config, api));
     let running = conductor.start().await.context("cannot start the conductor")?;
     let server = server.spawn()?;
     announce(server.address(), files.as_deref(), data_dir, first_password.as_ref());
 
-    wait_for_signal().await?;
+    let outcome = tokio::select! {
+        stopped = wait_for_signal() => stopped,
+        () = one_ended(&mut machines) => {
+            Err(anyhow!("a server that machines boot from ended unexpectedly; see the log"))
+        }
+    };
     tracing::info!("stopping");
     server.stop().await;
-    drop(machines);
+    if let Some(machines) = machines {
+        machines.stop(PATIENCE).await;
+    }
     running.stop(PATIENCE).await;
     conductor.registry().close().await;
     store.close();
-    Ok(())
+    outcome
+}
+
+/// Ends when a server ends that machines boot from; never if there is none.
+async fn one_ended(machines: &mut Option<Serving>) {
+    match machines {
+        Some(serving) => serving.one_ended().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The one line that says where we are, for people and for programs that start us.

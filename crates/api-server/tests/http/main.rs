@@ -8,6 +8,7 @@ mod agent;
 mod allocations;
 mod auth;
 mod belongings;
+mod boot;
 mod drivers;
 mod event_stream;
 mod fixture;

@@ -4,12 +4,9 @@
 use std::fmt::Write as _;
 
 use boot_server::{Architecture, Sighting, What, dhcp4, dhcp6, tftp};
-use node_model::Mac;
+use node_model::{Mac, without_keys};
 
 use super::program;
-
-/// A run of so many letters of base64 is a key.
-const KEY: usize = 40;
 
 /// By which service, and what. None for what is not worth telling.
 pub(super) fn of(sighting: &Sighting) -> Option<(&'static str, String)> {
@@ -68,6 +65,10 @@ fn dhcp(sighting: &Sighting, asked: &str, outcome: &str, boot_file: Option<&str>
     let _ = write!(text, " on {}: {outcome}", sighting.interface);
     if let Some(file) = boot_file {
         let _ = write!(text, ", to load {}", without_keys(file));
+    } else if sighting.nothing_to_load {
+        text.push_str(
+            ", and there is nothing to load for this firmware by the node's boot interface",
+        );
     }
     text
 }
@@ -135,38 +136,9 @@ fn tftp_words(outcome: tftp::Outcome) -> String {
     }
 }
 
-/// The text with every key of a plan taken out.
-fn without_keys(text: &str) -> String {
-    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
-    let mut shown = String::with_capacity(text.len());
-    for part in text.split_inclusive(|letter| !is_letter(letter)) {
-        let run = part.trim_end_matches(|letter| !is_letter(letter));
-        if run.len() >= KEY {
-            shown.push('…');
-            shown.push_str(&part[run.len()..]);
-        } else {
-            shown.push_str(part);
-        }
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_are_not_told() {
-        let key = "Ab-_".repeat(11);
-        assert_eq!(
-            without_keys(&format!("http://10.0.0.1:6180/{key}/boot.efi")),
-            "http://10.0.0.1:6180/…/boot.efi"
-        );
-        assert_eq!(
-            without_keys("pxelinux.cfg/01-52-54-00-aa-bb-01"),
-            "pxelinux.cfg/01-52-54-00-aa-bb-01"
-        );
-    }
 
     #[test]
     fn the_card_is_found_in_the_names_boot_loaders_use() {

@@ -111,9 +111,10 @@ mode = \"{mode}\"
         self.lab.mac(self.machine)
     }
 
-    /// What the ramdisk is to ask for when it is up: the script of its own card, at our API.
+    /// What the ramdisk is to ask for when it is up: the script that all machines begin with, which
+    /// is there by whatever way they boot.
     pub(super) fn report_url(&self) -> String {
-        format!("http://{}:{API_PORT}/v1/boot/{}/boot.ipxe", self.address(), self.mac())
+        format!("http://{}:{FILES_PORT}/boot.ipxe", self.address())
     }
 
     /// An instance that lives in memory. `word` can be found in its parameters.
@@ -150,9 +151,11 @@ mode = \"{mode}\"
         self.operator.expect(200, "PATCH", &format!("/v1/nodes/{node}"), Some(&change));
         let console = Console::watch(self.lab.console(self.machine));
         self.operator.provision(&node, json!({ "target": "active" }), "active");
-        let script = self.script();
-        let files = match script.split_whitespace().find_map(|word| word.strip_suffix("/kernel")) {
-            Some(url) => url.to_owned(),
+        let files = match self.script() {
+            Some(script) => {
+                let mut words = script.split_whitespace();
+                words.find_map(|word| word.strip_suffix("/kernel")).unwrap().to_owned()
+            }
             // What a BMC presents is not for everybody who knows the card, so only the BMC knows.
             None => {
                 let image = text(&self.inserted_cd()["Image"]).to_owned();
@@ -168,10 +171,15 @@ mode = \"{mode}\"
         self.lab.resource(&format!("{}/VirtualMedia/Cd", self.lab.system(self.machine)))
     }
 
-    /// The script of the machine's card, as everybody can have it.
-    pub(super) fn script(&mut self) -> String {
+    /// The script of the machine's card, as everybody can have it, if there is something to boot.
+    pub(super) fn script(&mut self) -> Option<String> {
         let path = format!("/v1/boot/{}/boot.ipxe", self.mac());
-        self.operator.expect(200, "GET", &path, None).text()
+        let answer = self.operator.ask("GET", &path, None);
+        match answer.status {
+            200 => Some(answer.text()),
+            404 => None,
+            status => panic!("{path}: {status}: {}", answer.text()),
+        }
     }
 
     /// Waits until the machine is up and has done what it was told to; checks that it was `word`
@@ -231,9 +239,14 @@ mode = \"{mode}\"
         assert_eq!(self.lab.power(self.machine), "shut off");
     }
 
-    /// The script of the machine's card makes it boot its disk.
+    /// There is nothing to boot for the machine's card, and if it comes by the network nevertheless,
+    /// its script makes it boot its disk.
     pub(super) fn boots_disk(&mut self) {
-        let script = self.script();
+        assert_eq!(self.script(), None);
+        let files: SocketAddr = format!("{}:{FILES_PORT}", self.address()).parse().unwrap();
+        let path = format!("/pxelinux.cfg/{}", self.mac().replace(':', "-"));
+        let answer = Client::new(files).send("GET", &path, None).unwrap();
+        let script = answer.text();
         assert!(script.contains("sanboot") && script.contains("0x80"), "{script}");
         assert!(!script.contains("http"), "{script}");
     }
