@@ -14,6 +14,9 @@ use crate::ferrite::Home;
 use crate::real_bmcs::lab::{Lab, text};
 use crate::real_bmcs::operator::Operator;
 
+/// How the timeline tells of the ramdisk's report, which is a GET of the file service.
+pub(super) const REPORT: &str = "http: boot.ipxe: 200";
+
 /// Nobody else has these addresses in the network of the lab, so the ports are the usual ones; a
 /// Ferrite that is started again is found where the one before it was.
 const API_PORT: u16 = 6385;
@@ -81,7 +84,7 @@ impl<'a> Site<'a> {
         let config = home.path("ferrite.toml");
         let settings = format!(
             "[boot]
-listen = \"{address}:{FILES_PORT}\"
+listen = [\"{address}:{FILES_PORT}\"]
 {more}
 [images]
 file_url_allowed_paths = {images:?}
