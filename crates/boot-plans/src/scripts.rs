@@ -118,6 +118,14 @@ pub(crate) fn hyphenated(card: &Mac) -> String {
     card.as_str().replace(':', "-")
 }
 
+/// The card in the name of a boot loader's configuration: `01-52-54-00-aa-bb-01`, where 01 stands for
+/// Ethernet, the same without it, or `52:54:00:aa:bb:01.conf`.
+pub(crate) fn card_named(name: &str) -> Option<Mac> {
+    let name = name.strip_suffix(".conf").unwrap_or(name);
+    let name = name.strip_prefix("01-").filter(|rest| rest.len() == 17).unwrap_or(name);
+    name.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use expect_test::expect;

@@ -69,10 +69,8 @@ impl BootServices {
     }
 }
 
-/// The card in a file name: `01-52-54-00-aa-bb-01`, where 01 stands for Ethernet, or without it.
 fn card_of(name: &str) -> Result<Mac, OpenError> {
-    let plain = name.strip_prefix("01-").filter(|rest| rest.len() == 17).unwrap_or(name);
-    plain.parse().map_err(|_| OpenError::NotFound)
+    scripts::card_named(name).ok_or(OpenError::NotFound)
 }
 
 fn text(text: String) -> Content {

@@ -50,10 +50,7 @@ pub(super) fn architecture(architecture: Architecture) -> &'static str {
 
 /// The card in the name of a boot loader's configuration.
 pub(super) fn card_in(file: &str) -> Option<Mac> {
-    let name = file.rsplit('/').next()?;
-    let name = name.strip_suffix(".conf").unwrap_or(name);
-    let name = name.strip_prefix("01-").filter(|rest| rest.len() == 17).unwrap_or(name);
-    name.parse().ok()
+    crate::scripts::card_named(file.rsplit('/').next()?)
 }
 
 fn dhcp(sighting: &Sighting, asked: &str, outcome: &str, boot_file: Option<&str>) -> String {
