@@ -4,6 +4,7 @@
 //! What the lifecycle owns (states, power, reservation, times) can be read and never written: a
 //! provision state changes in exactly one place, and that is not here.
 
+use agent_protocol::flag;
 use node_model::{InterfaceKind, JsonObject, Node, Port};
 use serde_json::Value;
 
@@ -194,22 +195,6 @@ impl<T> Attribute<T> {
             Flag(_, at) => *at(subject) = value.as_bool().unwrap_or_default(),
             OptionalFlag(_, at) => *at(subject) = value.as_bool(),
         }
-    }
-}
-
-/// The words for true and false that Ironic takes.
-pub(crate) fn flag(value: &Value) -> Option<bool> {
-    if let Some(flag) = value.as_bool() {
-        return Some(flag);
-    }
-    let text = value
-        .as_str()
-        .map(str::to_ascii_lowercase)
-        .or_else(|| Some(value.as_i64()?.to_string()))?;
-    match text.trim() {
-        "1" | "t" | "true" | "on" | "y" | "yes" => Some(true),
-        "0" | "f" | "false" | "off" | "n" | "no" => Some(false),
-        _ => None,
     }
 }
 

@@ -16,11 +16,12 @@ pub mod lldp;
 pub mod lookup;
 mod process;
 mod report;
-mod root_device;
 pub mod rules;
 mod settings;
 #[cfg(test)]
 mod tests;
+
+pub use agent_protocol::{HintError, Hints};
 
 pub use address::{Network, ParseNetworkError};
 pub use findings::{
@@ -29,7 +30,6 @@ pub use findings::{
 pub use hooks::{Hook, HookFailure};
 pub use process::{Context, HookError, process};
 pub use report::{Interface, MAX_REPORT_BYTES, ParseError, Report};
-pub use root_device::{HintError, Hints};
 pub use rules::{RuleError, RuleSet, validate_rule};
 pub use settings::{
     AddPorts, ExistingProperties, KeepPorts, KnownAccelerator, MaskSecrets, PciAlias,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The disk that the system goes on.
 
+use agent_protocol::Hints;
 use serde_json::{Map, Value};
 
 use super::HookFailure;
 use crate::draft::Draft;
 use crate::findings::{Level, ObjectField};
 use crate::report::disks_of;
-use crate::root_device::Hints;
 
 const GIB: u64 = 1 << 30;
 

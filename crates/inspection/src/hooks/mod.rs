@@ -14,9 +14,10 @@ mod system;
 use std::fmt;
 use std::str::FromStr;
 
+use agent_protocol::HintError;
+
 use crate::capabilities::MalformedCapabilities;
 use crate::draft::Draft;
-use crate::root_device::HintError;
 
 type Function = fn(&mut Draft<'_>) -> Result<(), HookFailure>;
 

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use agent_protocol::flag;
 use node_model::Port;
 use serde_json::{Map, Value};
 
 use super::operation::{Args, Defect, Operation, Problem, Signature, arg, entry_and_op, text_arg};
 use super::values;
-use crate::attributes::{self, flag};
+use crate::attributes;
 use crate::draft::Draft;
 use crate::findings::{ApiCall, Level, ObjectField};
 

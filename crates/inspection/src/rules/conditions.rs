@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 
+use agent_protocol::flag;
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
@@ -10,7 +11,6 @@ use super::operation::{Args, Defect, Operation, Problem, Signature, arg, entry_a
 use super::values;
 use crate::Network;
 use crate::address::parse_address;
-use crate::attributes::flag;
 use crate::draft::Draft;
 
 /// A compiled program larger than this is a mistake or an attack.

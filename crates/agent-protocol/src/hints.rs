@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::attributes::flag;
+use crate::Disk;
 
 /// Checked hints.
 #[derive(Clone, PartialEq, Debug)]
@@ -28,6 +28,28 @@ pub enum HintError {
         name: &'static str,
         /// What it must be.
         expected: &'static str,
+    },
+}
+
+/// No disk to put a system on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoRootDevice {
+    /// The hints cannot be used.
+    #[error("the root device hints cannot be used")]
+    Hints(#[from] HintError),
+    /// The hints match nothing.
+    #[error("no disk matches the root device hints {hints}; the machine has {disks}")]
+    NoMatch {
+        /// The hints.
+        hints: String,
+        /// The disks.
+        disks: String,
+    },
+    /// All disks are too small.
+    #[error("no disk of at least 4 GiB was found; the machine has {disks}")]
+    TooSmall {
+        /// The disks.
+        disks: String,
     },
 }
 
@@ -77,6 +99,7 @@ const HINTS: &[(&str, Kind)] = &[
     ("rotational", Kind::Flag),
     ("hctl", Kind::Text),
     ("by_path", Kind::Text),
+    ("tran", Kind::Text),
 ];
 
 /// Longer ones first, where one begins like another. A lone `=` means "at least", as it always has.
@@ -125,6 +148,9 @@ impl Hints {
 
 impl Test {
     fn holds(&self, name: &str, value: &Value) -> bool {
+        if let Value::Array(values) = value {
+            return values.iter().any(|value| self.holds(name, value));
+        }
         let number = || match name {
             "size" => value.as_f64().map(|bytes| bytes / f64::from(1 << 30)),
             _ => value.as_f64().or_else(|| value.as_str()?.trim().parse().ok()),
@@ -167,6 +193,70 @@ impl Operator {
             Self::Greater => left > right,
             Self::GreaterOrEqual => left >= right,
         }
+    }
+}
+
+/// The disk a system goes on: the first that matches the hints; without hints the smallest that is
+/// large enough, the first by name of equally small ones.
+///
+/// # Errors
+/// If the hints make no sense, or there is no such disk.
+pub fn choose_root_device<'a>(
+    disks: &'a [Disk],
+    hints: Option<&Map<String, Value>>,
+) -> Result<&'a Disk, NoRootDevice> {
+    const LEAST: u64 = 4 << 30;
+    match hints.filter(|hints| !hints.is_empty()) {
+        Some(hints) => {
+            let checked = Hints::parse(hints)?;
+            disks.iter().find(|disk| checked.matches(&fields(disk))).ok_or_else(|| {
+                let hints = Value::Object(hints.clone()).to_string();
+                NoRootDevice::NoMatch { hints, disks: in_words(disks) }
+            })
+        }
+        None => disks
+            .iter()
+            .filter(|disk| disk.size >= LEAST)
+            .min_by(|one, other| (one.size, &one.name).cmp(&(other.size, &other.name)))
+            .ok_or_else(|| NoRootDevice::TooSmall { disks: in_words(disks) }),
+    }
+}
+
+/// The disk as hints see it.
+fn fields(disk: &Disk) -> Map<String, Value> {
+    match serde_json::to_value(disk) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) | Err(_) => Map::new(),
+    }
+}
+
+/// Disks for a message: names, sizes and what else tells them apart.
+fn in_words(disks: &[Disk]) -> String {
+    if disks.is_empty() {
+        return "no disk at all".to_owned();
+    }
+    let one = |disk: &Disk| {
+        let model = disk.model.as_deref().unwrap_or("unknown model");
+        let serial = disk.serial.as_deref().unwrap_or("none");
+        format!("{} ({} GiB, {model}, serial {serial})", disk.name, disk.size >> 30)
+    };
+    disks.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// True or false, in any of the ways people write them.
+#[must_use]
+pub fn flag(value: &Value) -> Option<bool> {
+    if let Some(flag) = value.as_bool() {
+        return Some(flag);
+    }
+    let text = value
+        .as_str()
+        .map(str::to_ascii_lowercase)
+        .or_else(|| Some(value.as_i64()?.to_string()))?;
+    match text.trim() {
+        "1" | "t" | "true" | "on" | "y" | "yes" => Some(true),
+        "0" | "f" | "false" | "off" | "n" | "no" => Some(false),
+        _ => None,
     }
 }
 
@@ -328,6 +418,43 @@ mod tests {
                 "{hints}"
             );
         }
+    }
+
+    #[test]
+    fn the_root_device() {
+        let disk = |name: &str, gib: u64, serial: &str| Disk {
+            name: name.to_owned(),
+            size: gib << 30,
+            serial: Some(serial.to_owned()),
+            ..Disk::default()
+        };
+        let disks = [
+            disk("/dev/sdc", 100, "C"),
+            disk("/dev/sdb", 20, "B"),
+            disk("/dev/sda", 20, "A"),
+            disk("/dev/sdd", 3, "D"),
+        ];
+        for (hints, chosen) in [
+            (json!({}), Ok("/dev/sda")),
+            (json!({"serial": "c"}), Ok("/dev/sdc")),
+            (json!({"size": ">= 20", "serial": "<or> a <or> b"}), Ok("/dev/sdb")),
+            (
+                json!({"serial": "E"}),
+                Err("no disk matches the root device hints {\"serial\":\"E\"}"),
+            ),
+            (json!({"size": "x"}), Err("the root device hints cannot be used")),
+        ] {
+            let found = choose_root_device(&disks, Some(&object(hints.clone())));
+            match (found, chosen) {
+                (Ok(disk), Ok(name)) => assert_eq!(disk.name, name, "{hints}"),
+                (Err(error), Err(words)) => {
+                    assert!(error.to_string().starts_with(words), "{error}");
+                }
+                (found, chosen) => panic!("{hints}: {found:?} instead of {chosen:?}"),
+            }
+        }
+        let none = choose_root_device(&disks[3..], None).unwrap_err().to_string();
+        assert!(none.contains("/dev/sdd (3 GiB"), "{none}");
     }
 
     #[test]
