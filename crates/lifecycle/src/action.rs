@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-use node_model::{Deadline, Event, PowerTarget, Step, StepFlow, StepOffer, Timestamp, WaitReason};
+use node_model::{Deadline, Event, PowerTarget, Silent, Step, StepFlow, Timestamp, WaitReason};
 
-use crate::steps::Reserved;
+use crate::steps::{Offers, Reserved};
 
 /// One thing for the conductor to do. Each is safe to repeat: a process may die between doing it
 /// and recording it.
@@ -47,6 +47,8 @@ pub enum Action {
     TearDownService,
     /// Start inspecting.
     Inspect,
+    /// Put things back after inspection, and read from the BMC what it knows.
+    FinishInspection,
     /// Stop inspecting.
     AbortInspection,
     /// Boot the ramdisk again, because nothing was heard of it.
@@ -86,6 +88,7 @@ impl fmt::Display for Action {
             Self::PrepareService => f.write_str("prepare service"),
             Self::TearDownService => f.write_str("tear down service"),
             Self::Inspect => f.write_str("inspect"),
+            Self::FinishInspection => f.write_str("finish inspection"),
             Self::AbortInspection => f.write_str("abort inspection"),
             Self::BootAgain => f.write_str("boot again"),
             Self::Rescue => f.write_str("rescue"),
@@ -121,6 +124,7 @@ impl Action {
             | Self::PrepareService
             | Self::TearDownService
             | Self::Inspect
+            | Self::FinishInspection
             | Self::AbortInspection
             | Self::BootAgain
             | Self::Rescue
@@ -138,14 +142,17 @@ impl Action {
 pub enum Outcome {
     /// It is done.
     Done,
-    /// The steps on offer, in answer to [`Action::ListSteps`].
-    Offers(Vec<StepOffer>),
+    /// The steps on offer: in answer to [`Action::ListSteps`], or because the step that was run
+    /// brought up the agent, which has steps of its own.
+    Offers(Offers),
     /// It goes on without us; the agent calls back.
     AwaitAgent,
     /// It goes on without us; look again at this moment.
     AwaitUntil(Timestamp),
-    /// The BMC did not answer: it may when it is tried again.
-    Unreachable(Failure),
+    /// The agent is busy with it and calls when it is over; look at this moment in any case.
+    AwaitStep(Timestamp),
+    /// The machine did not answer: it may when it is tried again.
+    Unreachable(Silent, Failure),
     /// It failed.
     Failed(Failure),
 }

@@ -79,6 +79,7 @@ pub(crate) fn boot_started(node: &mut Node, action: &Action, now: Timestamp, led
         | Action::TearDown
         | Action::TearDownCleaning
         | Action::TearDownService
+        | Action::FinishInspection
         | Action::AbortInspection
         | Action::BootAgain
         | Action::FinishRescue
@@ -131,7 +132,7 @@ pub(crate) fn booted_again(
     tell_failed(before, ledger);
     let silence = format!("the agent did not call within {} s", settings.boot_retry_timeout);
     match outcome {
-        Outcome::Failed(failure) | Outcome::Unreachable(failure) => {
+        Outcome::Failed(failure) | Outcome::Unreachable(_, failure) => {
             let message = format!(
                 "{silence}{}, and the machine could not be booted again: {}",
                 node.work.as_ref().map(|work| tried(node, work)).unwrap_or_default(),
@@ -140,7 +141,11 @@ pub(crate) fn booted_again(
             fail(node, Event::Fail, &Failure::new(message), settings, now, ledger);
             return;
         }
-        Outcome::Done | Outcome::AwaitAgent | Outcome::AwaitUntil(_) | Outcome::Offers(_) => {}
+        Outcome::Done
+        | Outcome::AwaitAgent
+        | Outcome::AwaitUntil(_)
+        | Outcome::AwaitStep(_)
+        | Outcome::Offers(_) => {}
     }
     // Even if the agent called while this was going on: it was switched off since.
     forget_agent(node, ledger);

@@ -6,8 +6,8 @@
 //! one decision; [`settle`] applies decisions until something has to be done or waited for.
 
 use node_model::{
-    Deadline, Event, Happening, Node, ProvisionState, Stage, Timestamp, Wait, WaitReason, Work,
-    WorkKind,
+    Deadline, Event, Happening, Node, ProvisionState, Retry, Stage, Timestamp, Wait, WaitReason,
+    Work, WorkKind,
 };
 
 use crate::booting::{Boots, gave_up, tried};
@@ -63,7 +63,8 @@ pub fn settle(node: &mut Node, settings: &Settings, now: Timestamp, ledger: &mut
 
 fn wait(node: &mut Node, why: WaitReason, until: Deadline, ledger: &mut Ledger) -> Next {
     let awaiting = node.work.as_ref().is_some_and(|work| work.awaiting);
-    if why == WaitReason::BmcAnswer && node.power_request.is_some() && awaiting {
+    let silent = matches!(why, WaitReason::BmcAnswer | WaitReason::AgentAnswer);
+    if silent && node.power_request.is_some() && awaiting {
         // A change of power came in between: what the job waits for stays as it is.
         node.due_at = until.moment();
         return Next::Wait(why, until.moment());
@@ -113,7 +114,7 @@ fn transition(
 
 fn decide(node: &Node, settings: &Settings, now: Timestamp) -> Decision {
     if let Some(moment) = not_before(node).filter(|moment| *moment > now) {
-        let why = silent_while_booting(node).unwrap_or(WaitReason::BmcAnswer);
+        let why = silent_while_booting(node).unwrap_or_else(|| silent(node));
         return Decision::Wait(why, Deadline::At(moment));
     }
     if let Some(request) = &node.power_request {
@@ -135,14 +136,23 @@ fn decide(node: &Node, settings: &Settings, now: Timestamp) -> Decision {
     }
 }
 
-/// When the BMC that did not answer is tried again. A change of power comes before the job.
+/// When a machine that did not answer is tried again.
 fn not_before(node: &Node) -> Option<Timestamp> {
-    let retry = match (&node.power_request, &node.work) {
+    retry(node).map(|retry| retry.at)
+}
+
+/// Who of the machine does not answer.
+fn silent(node: &Node) -> WaitReason {
+    retry(node).map(|retry| retry.whom).unwrap_or_default().awaited()
+}
+
+/// What is being tried again. A change of power comes before the job.
+fn retry(node: &Node) -> Option<&Retry> {
+    match (&node.power_request, &node.work) {
         (Some(request), _) => request.retry.as_ref(),
         (None, Some(work)) => work.retry.as_ref(),
         (None, None) => None,
-    };
-    retry.map(|retry| retry.at)
+    }
 }
 
 /// What the job goes on waiting for where the BMC is silent only when told to boot the machine
@@ -217,7 +227,13 @@ fn decide_waiting(node: &Node, work: &Work, settings: &Settings, now: Timestamp)
         return called_back(work);
     }
     let until = match (why, node.wait.map(|wait| wait.until)) {
-        (WaitReason::WaitStep | WaitReason::BmcAnswer, Some(until)) => until,
+        (
+            WaitReason::WaitStep
+            | WaitReason::AgentStep
+            | WaitReason::BmcAnswer
+            | WaitReason::AgentAnswer,
+            Some(until),
+        ) => until,
         _ => callback_deadline(node, work, settings),
     };
     if until.moment().is_some_and(|moment| moment <= now) {
@@ -242,7 +258,11 @@ fn boot_again_at(
 ) -> Option<Timestamp> {
     let for_agent = match why {
         WaitReason::AgentHeartbeat | WaitReason::InspectionData => true,
-        WaitReason::WaitStep | WaitReason::Hold | WaitReason::BmcAnswer => false,
+        WaitReason::WaitStep
+        | WaitReason::AgentStep
+        | WaitReason::Hold
+        | WaitReason::BmcAnswer
+        | WaitReason::AgentAnswer => false,
     };
     if !for_agent || node.maintenance {
         return None;
@@ -285,7 +305,10 @@ fn callback_deadline(node: &Node, work: &Work, settings: &Settings) -> Deadline 
 
 fn deadline_passed(node: &Node, work: &Work, why: WaitReason) -> Decision {
     match why {
-        WaitReason::WaitStep | WaitReason::BmcAnswer => {
+        WaitReason::WaitStep
+        | WaitReason::AgentStep
+        | WaitReason::BmcAnswer
+        | WaitReason::AgentAnswer => {
             let step = work.steps.get(work.cursor);
             match (step, work.kind.flow()) {
                 (Some(step), Some(flow)) if Reserved::of(step).is_none() => {
@@ -339,7 +362,8 @@ fn action_of(work: &Work) -> Option<Action> {
     match (work.kind, work.stage) {
         (_, Stage::Plan) => work.kind.flow().map(Action::ListSteps),
         (Verify, Stage::Prepare) => Some(Action::CheckPower),
-        (Verify | Inspect, Stage::Finish) => Some(Action::CacheHardware),
+        (Verify, Stage::Finish) => Some(Action::CacheHardware),
+        (Inspect, Stage::Finish) => Some(Action::FinishInspection),
         (Inspect, Stage::Run) => Some(Action::Inspect),
         (Clean | ManualClean, Stage::Prepare) => ramdisk.then_some(Action::PrepareCleaning),
         (Clean | ManualClean, Stage::Finish) => ramdisk.then_some(Action::TearDownCleaning),

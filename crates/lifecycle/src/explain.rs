@@ -5,14 +5,14 @@
 //! every action succeeds at once. So it tells the states, the actions and their order as they would
 //! really be, but not how long a machine's agent would be waited for in between.
 
-use node_model::{Happening, Node, StepFlow, StepOffer, Timestamp, Verb, Wait};
+use node_model::{Happening, Node, StepFlow, Timestamp, Verb, Wait};
 use serde::Serialize;
 
 use crate::ask::{Ask, ask};
 use crate::decide::settle;
 use crate::enter::Ledger;
 use crate::record::{hear_agent, hear_inspection_data, record};
-use crate::{Action, Next, Outcome, Settings};
+use crate::{Action, Next, Offers, Outcome, Settings};
 
 /// What a verb would do to a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -37,7 +37,7 @@ pub struct Explanation {
 pub fn explain(
     node: &Node,
     request: &Ask,
-    offers: &dyn Fn(StepFlow) -> Vec<StepOffer>,
+    offers: &dyn Fn(StepFlow) -> Offers,
     settings: &Settings,
     now: Timestamp,
 ) -> Explanation {
@@ -66,7 +66,7 @@ pub fn explain(
 
 fn play(
     node: &mut Node,
-    offers: &dyn Fn(StepFlow) -> Vec<StepOffer>,
+    offers: &dyn Fn(StepFlow) -> Offers,
     settings: &Settings,
     now: Timestamp,
     explanation: &mut Explanation,
@@ -98,7 +98,7 @@ fn play(
     }
 }
 
-fn imagine(action: &Action, offers: &dyn Fn(StepFlow) -> Vec<StepOffer>) -> Outcome {
+fn imagine(action: &Action, offers: &dyn Fn(StepFlow) -> Offers) -> Outcome {
     if let Action::ListSteps(flow) = action {
         Outcome::Offers(offers(*flow))
     } else {

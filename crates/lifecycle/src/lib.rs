@@ -36,10 +36,14 @@ pub use enter::{Chore, HistoryLine, Ledger};
 pub use explain::{Explanation, explain};
 pub use maintenance::set_maintenance;
 pub use power::{PowerRefusal, SyncVerdict, ask_power, power_sync};
-pub use record::{fast_track, hear_agent, hear_inspection_data, is_still_going_on, record};
+pub use record::{
+    fast_track, forget_agent, hear_agent, hear_inspection_data, is_still_going_on, record,
+};
 pub use retry::pause;
 pub use settings::Settings;
-pub use steps::{Ramdisk, Reserved, StepError, check_requested, merge_deploy_steps, order_steps};
+pub use steps::{
+    Offers, Ramdisk, Reserved, StepError, check_requested, merge_deploy_steps, order_steps,
+};
 pub use transitions::{
     Rest, TRANSITIONS, default_target, delete_allowed, is_unstable, lookup_allowed, next_state,
     power_sync_excluded, reconfigure_allowed, rest, update_allowed,

@@ -2,15 +2,15 @@
 //! What follows from how an action turned out, and from what agents say.
 
 use node_model::{
-    Deadline, Event, Fault, Happening, JsonObject, Node, PowerTarget, ProvisionState, Stage, Step,
-    StepFlow, StepOffer, Timestamp, Wait, WaitReason, Work, WorkKind,
+    Deadline, Event, Fault, Happening, JsonObject, Node, PowerTarget, ProvisionState, Silent,
+    Stage, Step, StepFlow, Timestamp, Wait, WaitReason, Work, WorkKind,
 };
 
 use serde_json::Value;
 
 use crate::booting::{boot_started, booted_again, is_awaited, see_agent};
 use crate::enter::{Chore, Ledger, enter};
-use crate::steps::{Ramdisk, check_requested, merge_deploy_steps, order_steps};
+use crate::steps::{Offers, Ramdisk, check_requested, merge_deploy_steps, order_steps};
 use crate::transitions::{Rest, rest};
 use crate::{Action, Failure, Outcome, Settings, retry};
 
@@ -30,8 +30,8 @@ pub fn record(
         return ledger;
     }
     let given_up;
-    let outcome = if let Outcome::Unreachable(failure) = outcome {
-        match unanswered(node, action, failure, settings, now) {
+    let outcome = if let Outcome::Unreachable(whom, failure) = outcome {
+        match unanswered(node, action, *whom, failure, settings, now) {
             None => return ledger,
             Some(failure) => given_up = Outcome::Failed(failure),
         }
@@ -49,7 +49,7 @@ pub fn record(
         return ledger;
     }
     match outcome {
-        Outcome::Failed(failure) | Outcome::Unreachable(failure) => {
+        Outcome::Failed(failure) | Outcome::Unreachable(_, failure) => {
             record_failure(node, action, failure, settings, now, &mut ledger)
         }
         Outcome::AwaitAgent => {
@@ -59,17 +59,21 @@ pub fn record(
         Outcome::AwaitUntil(moment) => {
             await_callback(node, WaitReason::WaitStep, Deadline::At(*moment), now);
         }
+        Outcome::AwaitStep(moment) => {
+            await_callback(node, WaitReason::AgentStep, Deadline::At(*moment), now);
+        }
         Outcome::Offers(offers) => plan(node, offers, settings, now, &mut ledger),
         Outcome::Done => done(node, action, settings, now, &mut ledger),
     }
     ledger
 }
 
-/// The BMC did not answer. Notes when it is tried again; or, when there were tries enough, answers
-/// the failure this ends in.
+/// The machine did not answer. Notes when it is tried again; or, when there were tries enough,
+/// answers the failure this ends in.
 fn unanswered(
     node: &mut Node,
     action: &Action,
+    whom: Silent,
     failure: &Failure,
     settings: &Settings,
     now: Timestamp,
@@ -82,7 +86,8 @@ fn unanswered(
     };
     let Some((retry, somebody_waits)) = slot else { return Some(failure.clone()) };
     let patience = settings.bmc_patience(somebody_waits);
-    if let Some(next) = retry::again(retry.as_ref(), id, &failure.message, patience, now) {
+    let silence = (whom, failure.message.as_str());
+    if let Some(next) = retry::again(retry.as_ref(), id, silence, patience, now) {
         if says_so {
             node.last_error = Some(format!("{} (next try at {})", failure.message, next.at));
         }
@@ -101,7 +106,7 @@ fn unanswered(
     Some(given_up)
 }
 
-/// The BMC answered: whatever was being tried again is over.
+/// The machine answered: whatever was being tried again is over.
 fn answered(node: &mut Node) {
     let says_so = says_so(node);
     let work = node.work.as_mut().and_then(|work| work.retry.take());
@@ -122,7 +127,7 @@ fn says_so(node: &Node) -> bool {
 #[must_use]
 pub fn is_still_going_on(action: &Action, outcome: &Outcome) -> bool {
     matches!(action, Action::PollStep { .. })
-        && matches!(outcome, Outcome::AwaitUntil(_) | Outcome::AwaitAgent)
+        && matches!(outcome, Outcome::AwaitUntil(_) | Outcome::AwaitStep(_) | Outcome::AwaitAgent)
 }
 
 fn journal(action: &Action, outcome: &Outcome, took_ms: u64, ledger: &mut Ledger) {
@@ -131,11 +136,12 @@ fn journal(action: &Action, outcome: &Outcome, took_ms: u64, ledger: &mut Ledger
     }
     let name = action.to_string();
     ledger.happened.push(match outcome {
-        Outcome::Failed(failure) | Outcome::Unreachable(failure) => {
+        Outcome::Failed(failure) | Outcome::Unreachable(_, failure) => {
             Happening::Failed { action: name, took_ms, error: failure.message.clone() }
         }
         Outcome::Offers(offers) => {
-            let offered: Vec<String> = offers.iter().map(|offer| offer.step.qualified()).collect();
+            let offered: Vec<String> =
+                offers.known.iter().map(|offer| offer.step.qualified()).collect();
             Happening::Did { action: name, took_ms, result: Some(offered.into()) }
         }
         Outcome::AwaitAgent => Happening::Did {
@@ -143,6 +149,9 @@ fn journal(action: &Action, outcome: &Outcome, took_ms: u64, ledger: &mut Ledger
             took_ms,
             result: Some("goes on; the agent calls back".into()),
         },
+        Outcome::AwaitStep(_) => {
+            Happening::Did { action: name, took_ms, result: Some("the agent is at it".into()) }
+        }
         Outcome::AwaitUntil(moment) => Happening::Did {
             action: name,
             took_ms,
@@ -184,7 +193,7 @@ fn power_changed(node: &mut Node, target: PowerTarget, ledger: &mut Ledger) {
 
 /// The agent does not survive a power cycle. Its token dies with it, unless the token comes with
 /// the boot medium.
-pub(crate) fn forget_agent(node: &mut Node, ledger: &mut Ledger) {
+pub fn forget_agent(node: &mut Node, ledger: &mut Ledger) {
     node.agent.url = None;
     node.agent.verify_ca = None;
     if node.agent.has_token && !node.agent.token_pregenerated {
@@ -209,10 +218,11 @@ pub(crate) fn await_callback(node: &mut Node, why: WaitReason, until: Deadline, 
     node.wait = Some(Wait { why, until, state: node.provision_state });
 }
 
-/// Puts the steps of the job in order.
+/// Puts the steps of the job in order. If some were run already, these are over, the one that
+/// runs included, and the others are put in order anew.
 fn plan(
     node: &mut Node,
-    offers: &[StepOffer],
+    offers: &Offers,
     settings: &Settings,
     now: Timestamp,
     ledger: &mut Ledger,
@@ -220,6 +230,14 @@ fn plan(
     let Some(work) = &mut node.work else { return };
     let Some(flow) = work.kind.flow() else { return };
     match planned(work, flow, offers, settings) {
+        Ok(steps) if work.stage == Stage::Run => {
+            work.steps.truncate(work.cursor + 1);
+            let is_over =
+                |step: &Step| work.steps.iter().any(|over| over.qualified() == step.qualified());
+            let rest: Vec<Step> = steps.into_iter().filter(|step| !is_over(step)).collect();
+            work.steps.extend(rest);
+            next_step(work, now);
+        }
         Ok(steps) => {
             work.steps = steps;
             work.cursor = 0;
@@ -232,13 +250,13 @@ fn plan(
 fn planned(
     work: &Work,
     flow: StepFlow,
-    offers: &[StepOffer],
+    offers: &Offers,
     settings: &Settings,
 ) -> Result<Vec<Step>, Failure> {
     let ramdisk = if work.disable_ramdisk { Ramdisk::Disabled } else { Ramdisk::Booted };
     let requested = check_requested(flow, &work.requested_steps, Some(offers), ramdisk, settings)
         .map_err(|error| Failure::new(error.to_string()))?;
-    let offered: Vec<Step> = offers.iter().map(|offer| offer.step.clone()).collect();
+    let offered: Vec<Step> = offers.known.iter().map(|offer| offer.step.clone()).collect();
     Ok(match work.kind {
         WorkKind::ManualClean | WorkKind::Service => requested,
         WorkKind::Deploy | WorkKind::Rebuild => {
@@ -487,7 +505,9 @@ pub fn hear_agent(node: &mut Node, now: Timestamp) -> bool {
     if waiting {
         node.provision_updated_at = Some(now);
     }
-    let for_agent = node.wait.is_some_and(|wait| wait.why == WaitReason::AgentHeartbeat);
+    let for_agent = node
+        .wait
+        .is_some_and(|wait| matches!(wait.why, WaitReason::AgentHeartbeat | WaitReason::AgentStep));
     let Some(work) = &mut node.work else { return false };
     if !(waiting && work.awaiting && for_agent) {
         return false;

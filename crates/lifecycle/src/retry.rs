@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Trying again when a BMC does not answer: how long to pause, and when to give up.
+//! Trying again when a machine does not answer: how long to pause, and when to give up.
 
 use std::time::Duration;
 
-use node_model::{NodeId, Retry, Timestamp};
+use node_model::{NodeId, Retry, Silent, Timestamp};
 
 /// The first pause; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -15,7 +15,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 pub(crate) fn again(
     before: Option<&Retry>,
     node: NodeId,
-    why: &str,
+    (whom, why): (Silent, &str),
     patience: Duration,
     now: Timestamp,
 ) -> Option<Retry> {
@@ -26,7 +26,7 @@ pub(crate) fn again(
     let tries = before.map_or(0, |retry| retry.tries).saturating_add(1);
     let end = since.plus(patience);
     let at = now.plus(pause(node, tries)).min(end);
-    Some(Retry { since, tries, at, why: why.to_owned() })
+    Some(Retry { since, tries, at, why: why.to_owned(), whom })
 }
 
 /// The pause after the given try: doubled each time and never quite the same for two machines, so
@@ -71,7 +71,7 @@ mod tests {
         let mut now = Timestamp(0);
         let mut retry = None;
         let mut tries = 0;
-        while let Some(next) = again(retry.as_ref(), node, "silent", patience, now) {
+        while let Some(next) = again(retry.as_ref(), node, (Silent::Bmc, "silent"), patience, now) {
             assert!(next.at > now && next.at <= Timestamp(0).plus(patience));
             now = next.at;
             retry = Some(next);

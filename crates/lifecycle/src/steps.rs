@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use node_model::{PowerTarget, Step, StepFlow, StepOffer};
+use node_model::{InterfaceKind, PowerTarget, Step, StepFlow, StepOffer};
 use serde_json::Value;
 
 use crate::Settings;
@@ -113,6 +113,27 @@ pub enum StepError {
     CoreStep,
 }
 
+/// The steps on offer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Offers {
+    /// Those that are known.
+    pub known: Vec<StepOffer>,
+    /// The interfaces for which the agent may have more: it was not asked yet.
+    pub open: Vec<InterfaceKind>,
+}
+
+impl Offers {
+    /// These and no others.
+    #[must_use]
+    pub const fn all(known: Vec<StepOffer>) -> Self {
+        Self { known, open: Vec::new() }
+    }
+
+    fn is_open(&self, interface: &str) -> bool {
+        self.open.iter().any(|open| open.as_str() == interface)
+    }
+}
+
 /// Whether the steps will have a ramdisk to run in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ramdisk {
@@ -125,12 +146,12 @@ pub enum Ramdisk {
 }
 
 /// Checks steps a user asked for and fills in what the driver says of them (whether they are
-/// abortable, whether they need the ramdisk). `offers` is empty where it is not known yet what an
-/// agent offers: then only the rules that need no offer are checked.
+/// abortable, whether they need the ramdisk). What is not known yet, because the agent was not asked,
+/// is left for later: without `offers` only the rules that need none are checked.
 pub fn check_requested(
     flow: StepFlow,
     requested: &[Step],
-    offers: Option<&[StepOffer]>,
+    offers: Option<&Offers>,
     ramdisk: Ramdisk,
     settings: &Settings,
 ) -> Result<Vec<Step>, StepError> {
@@ -145,7 +166,7 @@ pub fn check_requested(
 fn check_one(
     flow: StepFlow,
     step: &Step,
-    offers: Option<&[StepOffer]>,
+    offers: Option<&Offers>,
     settings: &Settings,
 ) -> Result<Step, StepError> {
     let qualified = step.qualified();
@@ -161,10 +182,14 @@ fn check_one(
     }
     let Some(offers) = offers else { return Ok(step.clone()) };
     let Some(offer) = offers
+        .known
         .iter()
         .find(|offer| offer.step.interface == step.interface && offer.step.step == step.step)
     else {
-        let offered = list(offers.iter().map(|offer| offer.step.qualified()));
+        if offers.is_open(&step.interface) {
+            return Ok(Step { requires_ramdisk: true, ..step.clone() });
+        }
+        let offered = list(offers.known.iter().map(|offer| offer.step.qualified()));
         return Err(StepError::Unknown { flow, step: qualified, offered });
     };
     check_arguments(flow, step, offer)?;
@@ -355,7 +380,8 @@ mod tests {
 
     #[test]
     fn requests_are_checked() {
-        let offers = [offer("raid", "create", &[("level", true), ("size", false)])];
+        let offers =
+            Offers::all(vec![offer("raid", "create", &[("level", true), ("size", false)])]);
         let settings = Settings::default();
         let check = |step: Step| {
             check_requested(StepFlow::Clean, &[step], Some(&offers), Ramdisk::Booted, &settings)
@@ -387,7 +413,7 @@ mod tests {
         needs.step.requires_ramdisk = true;
         let check = |ramdisk| {
             let steps = [Step::new("deploy", "erase", 0)];
-            let offers = [needs.clone()];
+            let offers = Offers::all(vec![needs.clone()]);
             check_requested(StepFlow::Clean, &steps, Some(&offers), ramdisk, &Settings::default())
         };
         assert!(check(Ramdisk::Booted).is_ok());
@@ -395,8 +421,27 @@ mod tests {
     }
 
     #[test]
+    fn what_the_agent_may_offer_is_not_refused_before_it_was_asked() {
+        let check = |offers: &Offers, interface, ramdisk| {
+            let steps = [Step::new(interface, "burn_in", 0)];
+            check_requested(StepFlow::Clean, &steps, Some(offers), ramdisk, &Settings::default())
+        };
+        let open = Offers { known: Vec::new(), open: vec![InterfaceKind::Deploy] };
+        assert!(check(&open, "deploy", Ramdisk::Booted).is_ok());
+        assert!(matches!(
+            check(&open, "deploy", Ramdisk::Disabled),
+            Err(StepError::NeedsRamdisk { .. })
+        ));
+        assert!(matches!(check(&open, "bios", Ramdisk::Booted), Err(StepError::Unknown { .. })));
+        assert!(matches!(
+            check(&Offers::default(), "deploy", Ramdisk::Booted),
+            Err(StepError::Unknown { .. })
+        ));
+    }
+
+    #[test]
     fn what_the_driver_says_of_a_step_is_kept() {
-        let offers = [offer("raid", "create", &[])];
+        let offers = Offers::all(vec![offer("raid", "create", &[])]);
         let step = Step::new("raid", "create", 0);
         let checked = check_requested(
             StepFlow::Clean,

@@ -51,4 +51,4 @@ pub use states::{Event, Fault, Health, PowerState, PowerTarget, ProvisionState, 
 pub use step::{Step, StepArgument, StepFlow, StepOffer};
 pub use time::Timestamp;
 pub use volume::{VolumeConnector, VolumeTarget};
-pub use work::{Deadline, PowerRequest, Retry, Stage, Wait, WaitReason, Work, WorkKind};
+pub use work::{Deadline, PowerRequest, Retry, Silent, Stage, Wait, WaitReason, Work, WorkKind};

@@ -138,10 +138,10 @@ pub struct PowerRequest {
     pub retry: Option<Retry>,
 }
 
-/// Something that failed because the BMC did not answer, and is tried again.
+/// Something that failed because the machine did not answer, and is tried again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Retry {
-    /// When the BMC was first found silent.
+    /// When the machine was first found silent.
     pub since: Timestamp,
     /// How many times it was tried since.
     pub tries: u32,
@@ -149,13 +149,46 @@ pub struct Retry {
     pub at: Timestamp,
     /// What the last try said.
     pub why: String,
+    /// Who does not answer.
+    #[serde(default)]
+    pub whom: Silent,
+}
+
+named! {
+    /// Who does not answer.
+    Silent {
+        /// The BMC.
+        Bmc = "BMC",
+        /// The agent.
+        Agent = "agent",
+    }
+}
+
+impl Default for Silent {
+    /// What jobs meant that were written down before agents were commanded.
+    fn default() -> Self {
+        Self::Bmc
+    }
+}
+
+impl Silent {
+    /// What a machine waits for whose one is silent.
+    #[must_use]
+    pub const fn awaited(self) -> WaitReason {
+        match self {
+            Self::Bmc => WaitReason::BmcAnswer,
+            Self::Agent => WaitReason::AgentAnswer,
+        }
+    }
 }
 
 named! {
     /// What a machine that is not moving waits for.
     WaitReason {
-        /// The agent has not called yet, or is busy with a step.
+        /// The agent has not called yet.
         AgentHeartbeat = "agent heartbeat",
+        /// The agent is busy with a step. It calls when the step is over, and is asked now and then.
+        AgentStep = "agent step",
         /// The inspection ramdisk has not sent its data yet.
         InspectionData = "inspection data",
         /// A `wait` step's time is not over.
@@ -164,6 +197,8 @@ named! {
         Hold = "hold",
         /// Its BMC does not answer; it is asked again.
         BmcAnswer = "BMC answer",
+        /// Its agent does not answer; it is asked again.
+        AgentAnswer = "agent answer",
     }
 }
 

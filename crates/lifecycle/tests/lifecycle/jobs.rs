@@ -431,13 +431,13 @@ fn inspect_out_of_band() {
     check(
         bench.ask(Verb::Inspect, &[]),
         expect![[r#"
-        > inspect
-        manageable -> inspecting (inspect)
-        inspect
-        read hardware
-        inspecting -> manageable (done)
-        = manageable
-    "#]],
+            > inspect
+            manageable -> inspecting (inspect)
+            inspect
+            finish inspection
+            inspecting -> manageable (done)
+            = manageable
+        "#]],
     );
 }
 
@@ -459,7 +459,7 @@ fn inspect_in_band_until_data_or_timeout() {
             inspect
             inspecting -> inspect wait (wait)
             waits for inspection data, 600 s
-            read hardware
+            finish inspection
             inspecting -> manageable (done)
             > inspect
             manageable -> inspecting (inspect)

@@ -6,6 +6,7 @@ mod support;
 
 mod booting;
 mod diagram;
+mod in_band;
 mod jobs;
 mod properties;
 mod verbs;

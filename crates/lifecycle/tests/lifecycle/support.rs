@@ -4,10 +4,11 @@
 use std::fmt::Write as _;
 
 use lifecycle::{
-    Action, Ask, Chore, Failure, Ledger, Next, Outcome, Refusal, Settings, ask, record, settle,
+    Action, Ask, Chore, Failure, Ledger, Next, Offers, Outcome, Refusal, Settings, ask, record,
+    settle,
 };
 use node_model::{
-    Actor, Happening, JsonObject, Node, NodeId, ProvisionState, Step, StepFlow, StepOffer,
+    Actor, Happening, JsonObject, Node, NodeId, ProvisionState, Silent, Step, StepFlow, StepOffer,
     Timestamp, Verb,
 };
 use uuid::Uuid;
@@ -43,12 +44,12 @@ pub(crate) fn step_with(interface: &str, name: &str, args: &str) -> Step {
     Step { args: JsonObject::from_stored(args), ..Step::new(interface, name, 0) }
 }
 
-pub(crate) fn offers(flow: StepFlow) -> Vec<StepOffer> {
+pub(crate) fn offers(flow: StepFlow) -> Offers {
     let offer = |interface: &str, name: &str, priority: i64, abortable: bool| StepOffer {
         step: Step { abortable, ..Step::new(interface, name, priority) },
         arguments: (&[]).into(),
     };
-    match flow {
+    Offers::all(match flow {
         StepFlow::Clean => vec![
             offer("deploy", "erase_devices", 10, true),
             offer("raid", "create", 0, false),
@@ -57,7 +58,7 @@ pub(crate) fn offers(flow: StepFlow) -> Vec<StepOffer> {
         StepFlow::Deploy => vec![offer("deploy", "deploy", 100, false)],
         StepFlow::Service => vec![offer("raid", "create", 0, false)],
         StepFlow::Verify => Vec::new(),
-    }
+    })
 }
 
 impl Bench {
@@ -205,7 +206,7 @@ impl Bench {
 }
 
 pub(crate) fn unreachable(message: &str) -> Outcome {
-    Outcome::Unreachable(Failure::new(message))
+    Outcome::Unreachable(Silent::Bmc, Failure::new(message))
 }
 
 pub(crate) fn failed(message: &str) -> Outcome {

@@ -112,6 +112,7 @@ pub(crate) fn full_node(chassis: ChassisId) -> Node {
             asked_by: user(),
             notes: object(r#"{"k":"v"}"#),
             retry: Some(Retry {
+                whom: node_model::Silent::Agent,
                 since: Timestamp(3),
                 tries: 2,
                 at: Timestamp(4),
