@@ -376,7 +376,10 @@ const fn is_refusal(error: &Error) -> bool {
         | Error::MissingParameter { .. }
         | Error::NotFound { .. }
         | Error::Failed { .. } => true,
-        Error::Unreachable { .. } | Error::Refused { .. } | Error::Untrusted { .. } => false,
+        Error::Unreachable { .. }
+        | Error::AgentSilent { .. }
+        | Error::Refused { .. }
+        | Error::Untrusted { .. } => false,
     }
 }
 

@@ -6,7 +6,7 @@ use node_model::{BootExperience, BootPurpose, BootWay};
 use serde_json::Value;
 
 use crate::redfish::ImageUrl;
-use crate::{Boot, Error, NodeChanges, Target};
+use crate::{Boot, Error, ImageDownloadSource, NodeChanges, Target};
 
 /// Lays out what machines boot. Implemented by the boot services.
 #[async_trait]
@@ -26,12 +26,41 @@ pub trait BootDesk: Send + Sync {
     /// From now on the machine boots its disk. Its files are no longer served.
     async fn withdraw(&self, target: &Target<'_>) -> Result<(), Error>;
 
+    /// Lays out the image of the instance for the agent to fetch, from `usual` if the instance does
+    /// not say from where. When this returns and it comes from us, it was checked.
+    async fn offer_image(
+        &self,
+        target: &Target<'_>,
+        usual: ImageDownloadSource,
+    ) -> Result<OfferedImage, Error>;
+
+    /// The config drive of the instance as agents take it: packed, or an URL. None if it has none.
+    async fn config_drive(&self, target: &Target<'_>) -> Result<Option<String>, Error>;
+
     /// What is known about booting machines of `model`. Nothing, if it cannot be found out: ways
     /// are then tried as if it were the first time.
     async fn experience(&self, model: &str) -> Vec<BootExperience>;
 
     /// Remembers whether a machine of `model` booted by `way`, as far as that can be done.
     async fn note(&self, model: &str, way: BootWay, worked: bool);
+}
+
+/// An image as an agent fetches it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OfferedImage {
+    /// Where it is.
+    pub url: String,
+    /// Its checksum by an algorithm: `sha256` and hexadecimal digits, or the URL of a file with it.
+    pub checksum: Option<(String, String)>,
+    /// What it is, if that is known.
+    pub format: Option<String>,
+}
+
+impl std::fmt::Debug for OfferedImage {
+    /// Without the URL, which may open what it names to whoever has it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OfferedImage").field("format", &self.format).finish_non_exhaustive()
+    }
 }
 
 /// A boot interface that boots by one way, in the two halves that a choice between ways needs:
@@ -127,6 +156,36 @@ impl BootDesk for NoBootServices {
 
     async fn withdraw(&self, _target: &Target<'_>) -> Result<(), Error> {
         Ok(())
+    }
+
+    async fn offer_image(
+        &self,
+        target: &Target<'_>,
+        _usual: ImageDownloadSource,
+    ) -> Result<OfferedImage, Error> {
+        let image = crate::agent::ImageOrder::of(target)?;
+        if !image.is_on_the_web() {
+            return Err(Error::invalid(
+                "instance_info/image_source",
+                "the boot services are switched off, so only the agent can fetch the image; give \
+                 an http or https URL",
+            ));
+        }
+        Ok(image.straight())
+    }
+
+    async fn config_drive(&self, target: &Target<'_>) -> Result<Option<String>, Error> {
+        match target.instance_info.get("configdrive") {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(drive)) => Ok(Some(drive.clone()).filter(|drive| !drive.is_empty())),
+            Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                Err(Error::invalid(
+                    "instance_info/configdrive",
+                    "the boot services are switched off, so none is built from its parts; give it \
+                     packed, or as an URL",
+                ))
+            }
+        }
     }
 
     async fn experience(&self, _model: &str) -> Vec<BootExperience> {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a driver wants written down about a machine.
 
-use node_model::{BiosSetting, FirmwareComponent, Health, JsonObject, Node, PowerState};
+use node_model::{
+    BiosSetting, FirmwareComponent, Health, InterfaceKind, JsonObject, Node, PowerState,
+};
 use serde_json::{Map, Value};
 
 /// Changes for the caller to write, in one transaction with the outcome of the call. Everything
@@ -32,6 +34,10 @@ pub struct NodeChanges {
     pub bios_settings: Option<Vec<BiosSetting>>,
     /// Replaces the node's firmware components, with the same care for the times.
     pub firmware_components: Option<Vec<FirmwareComponent>>,
+    /// Replaces the node's deploy interface.
+    pub deploy_interface: Option<String>,
+    /// The machine was switched off or restarted, and no agent survives that.
+    pub agent_is_gone: bool,
     /// Replaces the notes of the job in flight.
     pub notes: Option<JsonObject>,
 }
@@ -79,6 +85,8 @@ impl NodeChanges {
         self.raid_config = later.raid_config.or(self.raid_config);
         self.bios_settings = later.bios_settings.or(self.bios_settings);
         self.firmware_components = later.firmware_components.or(self.firmware_components);
+        self.deploy_interface = later.deploy_interface.or(self.deploy_interface);
+        self.agent_is_gone |= later.agent_is_gone;
         self.notes = later.notes.or(self.notes);
         self
     }
@@ -104,6 +112,9 @@ impl NodeChanges {
         merge(&mut node.driver_internal_info, &self.driver_internal_info);
         if let Some(raid_config) = &self.raid_config {
             node.raid_config = raid_config.clone();
+        }
+        if let Some(deploy) = &self.deploy_interface {
+            node.interfaces.set(InterfaceKind::Deploy, Some(deploy));
         }
         if let (Some(notes), Some(work)) = (&self.notes, &mut node.work) {
             work.notes = notes.clone();

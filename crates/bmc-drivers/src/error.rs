@@ -5,7 +5,7 @@
 
 use std::error::Error as StdError;
 
-use node_model::InterfaceKind;
+use node_model::{InterfaceKind, Silent};
 
 /// Why a call of an interface failed.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +16,20 @@ pub enum Error {
          network and that it is up"
     )]
     Unreachable {
+        /// Where it should be.
+        address: String,
+        /// What was wanted of it.
+        what: String,
+        /// What the network said.
+        #[source]
+        source: Option<Box<dyn StdError + Send + Sync>>,
+    },
+    /// The agent does not answer.
+    #[error(
+        "the agent at {address} could not be reached while trying to {what}; the machine may have \
+         crashed, lost its network or been switched off: look at its console"
+    )]
+    AgentSilent {
         /// Where it should be.
         address: String,
         /// What was wanted of it.
@@ -96,15 +110,22 @@ impl Error {
     /// Whether trying the same again later may succeed without anybody changing anything.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
+        self.silent().is_some()
+    }
+
+    /// Who did not answer, if that is what went wrong.
+    #[must_use]
+    pub const fn silent(&self) -> Option<Silent> {
         match self {
-            Self::Unreachable { .. } => true,
+            Self::Unreachable { .. } => Some(Silent::Bmc),
+            Self::AgentSilent { .. } => Some(Silent::Agent),
             Self::Refused { .. }
             | Self::Untrusted { .. }
             | Self::Unsupported { .. }
             | Self::InvalidParameter { .. }
             | Self::MissingParameter { .. }
             | Self::NotFound { .. }
-            | Self::Failed { .. } => false,
+            | Self::Failed { .. } => None,
         }
     }
 
@@ -117,6 +138,7 @@ impl Error {
             | Self::InvalidParameter { .. }
             | Self::MissingParameter { .. } => true,
             Self::Unreachable { .. }
+            | Self::AgentSilent { .. }
             | Self::Refused { .. }
             | Self::Untrusted { .. }
             | Self::NotFound { .. }
@@ -132,6 +154,10 @@ impl Error {
 
     pub(crate) fn invalid(name: impl Into<String>, why: impl Into<String>) -> Self {
         Self::InvalidParameter { name: name.into(), why: why.into() }
+    }
+
+    pub(crate) fn failed(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Failed { what: what.into(), why: why.into() }
     }
 
     pub(crate) fn missing(name: impl Into<String>, why: impl Into<String>) -> Self {

@@ -11,12 +11,12 @@
 //! implementations look first and then act, and keep what they must not forget in the changes they
 //! return. Calls may be slow and may fail; callers bound them in time.
 
+mod agent;
 mod automatic_boot;
 mod boot_desk;
 mod calls;
 mod changes;
 mod connected;
-mod direct;
 mod driver;
 mod error;
 mod fake;
@@ -38,11 +38,11 @@ mod turns;
 mod unavailable;
 mod words;
 
+pub use agent::{AgentSettings, CollectLogs, ImageDownloadSource, ImageOrder, boot_again, warm_up};
 pub use automatic_boot::boot_model;
-pub use boot_desk::{BootDesk, NoBootServices, Published};
+pub use boot_desk::{BootDesk, NoBootServices, OfferedImage, Published};
 pub use calls::{Call, CallLog};
 pub use changes::NodeChanges;
-pub use direct::boot_again;
 pub use driver::Driver;
 pub use error::Error;
 pub use hardware_type::HardwareType;

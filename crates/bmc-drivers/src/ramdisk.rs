@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The deploy interface `ramdisk`: the instance lives in memory, booted afresh from the network or
-//! from a CD at every start. Nothing is written to a disk, and no agent is needed.
+//! from a CD at every start. Nothing is written to a disk, and deployment needs no agent.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use node_model::{InterfaceKind, Step, StepFlow, StepOffer};
 
-use crate::direct::{needs_commands, power_off, start};
+use crate::agent::{InBand, power_off, start};
 use crate::driver::Shelves;
 use crate::interfaces::{Deploy, Interface, NetworkUse};
 use crate::step::{DEPLOY_AT_ONCE, offers};
@@ -17,12 +17,13 @@ use crate::{Error, NodeChanges, Outcome, Target};
 pub(crate) const NAME: &str = "ramdisk";
 
 /// Puts this implementation on its shelf.
-pub(crate) fn add_to(shelves: &mut Shelves) {
-    shelves.deploy.push((NAME, Arc::new(RamdiskDeploy)));
+pub(crate) fn add_to(shelves: &mut Shelves, in_band: &Arc<InBand>) {
+    shelves.deploy.push((NAME, Arc::new(RamdiskDeploy(Arc::clone(in_band)))));
 }
 
-/// Deploys by booting.
-struct RamdiskDeploy;
+/// Deploys by booting. Cleaning and service go through the agent: the instance may have written to
+/// the disks it found.
+struct RamdiskDeploy(Arc<InBand>);
 
 #[async_trait]
 impl Interface for RamdiskDeploy {
@@ -46,6 +47,10 @@ impl Interface for RamdiskDeploy {
         offers(DEPLOY_AT_ONCE, self.kind(), flow)
     }
 
+    fn takes_agent_steps(&self) -> bool {
+        true
+    }
+
     async fn execute_step(
         &self,
         target: &Target<'_>,
@@ -53,7 +58,7 @@ impl Interface for RamdiskDeploy {
         step: &Step,
     ) -> Result<Outcome, Error> {
         if flow != StepFlow::Deploy || step.step != DEPLOY_AT_ONCE[0].name {
-            return Err(self.cannot(&format!("carry out the {flow} step '{}'", step.step)));
+            return self.0.agent_step(target, flow, step).await;
         }
         let changes = power_off(target).await?;
         let driver = target.driver;
@@ -82,12 +87,19 @@ impl Deploy for RamdiskDeploy {
         target.driver.boot().prepare_instance(target).await
     }
 
-    // The instance may have written to the disks it found.
-    async fn prepare_cleaning(&self, _target: &Target<'_>) -> Result<Outcome, Error> {
-        Err(needs_commands(self, "clean the machine (automated_clean=false goes without)"))
+    async fn prepare_cleaning(&self, target: &Target<'_>) -> Result<Outcome, Error> {
+        self.0.prepare_cleaning(target).await
     }
 
-    async fn prepare_service(&self, _target: &Target<'_>) -> Result<Outcome, Error> {
-        Err(needs_commands(self, "service the machine"))
+    async fn tear_down_cleaning(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
+        self.0.tear_down_cleaning(target).await
+    }
+
+    async fn prepare_service(&self, target: &Target<'_>) -> Result<Outcome, Error> {
+        self.0.prepare_service(target).await
+    }
+
+    async fn tear_down_service(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
+        self.0.tear_down_service(target).await
     }
 }

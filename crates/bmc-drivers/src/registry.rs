@@ -5,14 +5,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use node_model::{InterfaceKind, Interfaces, Node};
+use node_model::{InterfaceKind, Interfaces, Node, StepFlow, StepOffer};
 
 use crate::driver::Shelves;
 use crate::fake::FakeBehaviour;
 use crate::turns::Turns;
 use crate::{
-    BootDesk, Driver, DriverSettings, HardwareType, Property, automatic_boot, direct, fake, ipmi,
-    network_boot, noop, ramdisk, redfish, unavailable,
+    BootDesk, Driver, DriverSettings, Error, HardwareType, NodeChanges, Property, Target, agent,
+    automatic_boot, fake, ipmi, network_boot, noop, ramdisk, redfish, unavailable,
 };
 
 /// The enabled hardware types and implementations. Made once, at start; it never changes.
@@ -21,6 +21,7 @@ pub struct Registry {
     enabled: Shelves,
     types: Vec<EnabledType>,
     redfish: Arc<redfish::Connections>,
+    in_band: Arc<agent::InBand>,
 }
 
 /// An enabled hardware type with its default for each interface, in the order of
@@ -93,6 +94,12 @@ pub enum ConfigError {
         /// What it is.
         found: String,
     },
+    /// The line to agents cannot be set up.
+    #[error("agents cannot be spoken to: {why}")]
+    Agent {
+        /// Why.
+        why: String,
+    },
     /// A delay of fake hardware cannot be read.
     #[error("fake.{key} is invalid: {why}")]
     Delay {
@@ -146,7 +153,7 @@ impl Registry {
     /// boot. Every name in the settings must exist, and every enabled hardware type must have a
     /// default for every interface.
     pub fn new(settings: &DriverSettings, desk: Arc<dyn BootDesk>) -> Result<Self, ConfigError> {
-        let (mut shelves, redfish) = implementations(settings, &desk)?;
+        let Made { mut shelves, redfish, in_band } = implementations(settings, &desk)?;
         for kind in InterfaceKind::ALL {
             let known = shelves.names(*kind);
             let listed = settings.enabled(*kind);
@@ -163,7 +170,7 @@ impl Registry {
         let types = types
             .map(|name| EnabledType::new(name, &shelves, settings))
             .collect::<Result<_, _>>()?;
-        Ok(Self { enabled: shelves, types, redfish })
+        Ok(Self { enabled: shelves, types, redfish, in_band })
     }
 
     /// The enabled hardware types, in the order of the settings.
@@ -265,6 +272,25 @@ impl Registry {
         composed.map_err(|kind| self.not_enabled(kind, enabled_type.default(kind)))
     }
 
+    /// The steps that the agent on a machine offers for `flow`, and what to remember about it.
+    pub async fn agent_steps(
+        &self,
+        target: &Target<'_>,
+        flow: StepFlow,
+    ) -> Result<(Vec<StepOffer>, NodeChanges), Error> {
+        self.in_band.list_steps(target, flow).await
+    }
+
+    /// The logs of the agent on a machine after a job that `failed` or not: a tar archive,
+    /// compressed with gzip, in base64. None if there is none, or if they are not wanted.
+    pub async fn agent_logs(
+        &self,
+        target: &Target<'_>,
+        failed: bool,
+    ) -> Result<Option<String>, Error> {
+        self.in_band.collect_logs(target, failed).await
+    }
+
     /// Signs out of the BMCs, for the end of the program: BMCs have few sessions, and those nobody
     /// closes stay for half an hour. Takes some seconds at most, whatever the BMCs do.
     pub async fn close(&self) {
@@ -353,23 +379,31 @@ fn default_of(
     })
 }
 
-/// Every implementation in this version, and the connections of those that speak Redfish.
+/// Every implementation, and what some of them share.
+struct Made {
+    shelves: Shelves,
+    redfish: Arc<redfish::Connections>,
+    in_band: Arc<agent::InBand>,
+}
+
+/// Every implementation in this version.
 fn implementations(
     settings: &DriverSettings,
     desk: &Arc<dyn BootDesk>,
-) -> Result<(Shelves, Arc<redfish::Connections>), ConfigError> {
+) -> Result<Made, ConfigError> {
     let mut shelves = Shelves::default();
     let turns = Arc::new(Turns::new(settings.requests_per_bmc));
     fake::add_to(&mut shelves, FakeBehaviour::new(&settings.fake)?);
     noop::add_to(&mut shelves);
     unavailable::add_to(&mut shelves);
-    direct::add_to(&mut shelves);
-    ramdisk::add_to(&mut shelves);
+    let in_band = agent::in_band(&settings.agent, settings.fast_track, desk)?;
+    ramdisk::add_to(&mut shelves, &in_band);
+    agent::add_to(&mut shelves, &in_band);
     let mut ways = Vec::new();
     network_boot::add_to(&mut shelves, &mut ways, desk);
     let redfish = redfish::add_to(&mut shelves, &mut ways, &settings.redfish, &turns, desk)?;
     ways.retain(|way| settings.enabled_boot_interfaces.iter().any(|name| name == way.name()));
     automatic_boot::add_to(&mut shelves, ways, desk);
     ipmi::add_to(&mut shelves, &settings.ipmi, &settings.console, &turns)?;
-    Ok((shelves, redfish))
+    Ok(Made { shelves, redfish, in_band })
 }

@@ -4,7 +4,7 @@
 use node_model::InterfaceKind;
 use serde::{Deserialize, Serialize};
 
-use crate::{ConsoleSettings, IpmiSettings, RedfishSettings};
+use crate::{AgentSettings, ConsoleSettings, IpmiSettings, RedfishSettings};
 
 /// Declares the settings with one list and one default per interface, and how to find them by kind.
 macro_rules! driver_settings {
@@ -26,6 +26,12 @@ macro_rules! driver_settings {
             )*
             /// How many requests a BMC gets at a time. Most of them cope with one only.
             pub requests_per_bmc: usize,
+            /// Whether agents that run on machines are used where a node does not say. Told by the
+            /// lifecycle's settings.
+            #[serde(skip)]
+            pub fast_track: bool,
+            /// How agents are used.
+            pub agent: AgentSettings,
             /// How Redfish BMCs are talked to.
             pub redfish: RedfishSettings,
             /// How IPMI BMCs are talked to.
@@ -63,6 +69,8 @@ macro_rules! driver_settings {
                         $default: None$(.or(Some($chosen.to_owned())))?,
                     )*
                     requests_per_bmc: 1,
+                    fast_track: false,
+                    agent: AgentSettings::default(),
                     redfish: RedfishSettings::default(),
                     ipmi: IpmiSettings::default(),
                     console: ConsoleSettings::default(),
@@ -78,14 +86,14 @@ driver_settings! {
     enabled_bios_interfaces, default_bios_interface, Bios = ["fake", "redfish", "no-bios"];
     enabled_boot_interfaces, default_boot_interface, Boot = ["fake", "ipxe", "pxe", "http-ipxe", "http", "redfish-virtual-media", "automatic"];
     enabled_console_interfaces, default_console_interface, Console = ["fake", "ipmitool-socat", "no-console"];
-    enabled_deploy_interfaces, default_deploy_interface, Deploy = ["fake", "direct", "ramdisk", "noop"];
+    enabled_deploy_interfaces, default_deploy_interface, Deploy = ["fake", "direct", "ramdisk", "custom-agent", "bootc", "autodetect", "noop"];
     enabled_firmware_interfaces, default_firmware_interface, Firmware = ["fake", "redfish", "no-firmware"];
     enabled_inspect_interfaces, default_inspect_interface, Inspect = ["fake", "redfish", "agent", "no-inspect"];
     enabled_management_interfaces, default_management_interface, Management = ["fake", "ipmitool", "redfish", "noop"];
     enabled_network_interfaces, default_network_interface, Network = ["noop"];
     enabled_power_interfaces, default_power_interface, Power = ["fake", "ipmitool", "redfish"];
-    enabled_raid_interfaces, default_raid_interface, Raid = ["fake", "redfish", "no-raid"];
-    enabled_rescue_interfaces, default_rescue_interface, Rescue = ["fake", "no-rescue"];
+    enabled_raid_interfaces, default_raid_interface, Raid = ["fake", "redfish", "agent", "no-raid"];
+    enabled_rescue_interfaces, default_rescue_interface, Rescue = ["fake", "agent", "no-rescue"];
     enabled_storage_interfaces, default_storage_interface, Storage = ["noop", "fake"], "noop";
     enabled_vendor_interfaces, default_vendor_interface, Vendor = ["fake", "ipmitool", "redfish", "no-vendor"];
 }

@@ -16,6 +16,16 @@ pub enum Outcome {
     /// The machine is on its way to an agent, or the agent works. When it has called, make the
     /// same call again, with the notes that come with this: the answer then is whether it is done.
     WaitForAgent(NodeChanges),
+    /// All done, and the agent is up: it may have steps of its own, so it is to be asked for them.
+    AgentIsUp(NodeChanges),
+    /// The agent is busy with it. When it has called, and at that moment in any case, make the same
+    /// call again with the notes that come with this.
+    AgentWorks {
+        /// When to look again.
+        moment: Timestamp,
+        /// What to write until then.
+        changes: NodeChanges,
+    },
     /// The machine works by itself. Make the same call again at that moment, with the notes that
     /// come with this.
     WaitUntil {
@@ -27,12 +37,29 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// The same, after `before` was changed already.
+    pub fn after(self, before: NodeChanges) -> Self {
+        match self {
+            Self::Done(changes) => Self::Done(before.and(changes)),
+            Self::WaitForAgent(changes) => Self::WaitForAgent(before.and(changes)),
+            Self::AgentIsUp(changes) => Self::AgentIsUp(before.and(changes)),
+            Self::AgentWorks { moment, changes } => {
+                Self::AgentWorks { moment, changes: before.and(changes) }
+            }
+            Self::WaitUntil { moment, changes } => {
+                Self::WaitUntil { moment, changes: before.and(changes) }
+            }
+        }
+    }
+
     /// What the caller should write down.
     pub const fn changes(&self) -> &NodeChanges {
         match self {
-            Self::Done(changes) | Self::WaitForAgent(changes) | Self::WaitUntil { changes, .. } => {
-                changes
-            }
+            Self::Done(changes)
+            | Self::WaitForAgent(changes)
+            | Self::AgentIsUp(changes)
+            | Self::AgentWorks { changes, .. }
+            | Self::WaitUntil { changes, .. } => changes,
         }
     }
 }

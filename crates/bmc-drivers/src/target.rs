@@ -4,7 +4,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use node_model::{JsonObject, Node, Port, Portgroup, Timestamp, VolumeConnector, VolumeTarget};
+use node_model::{
+    JsonObject, Node, Port, Portgroup, Secret, Timestamp, VolumeConnector, VolumeTarget,
+};
 use serde_json::{Map, Value};
 
 use crate::{CallLog, Driver};
@@ -20,6 +22,8 @@ pub struct Target<'a> {
     pub driver_info: &'a Map<String, Value>,
     /// `instance_info` with its secrets.
     pub instance_info: &'a Map<String, Value>,
+    /// What its agent is to be shown with every command.
+    pub agent_token: Option<&'a Secret<String>>,
     /// Its network cards.
     pub ports: &'a [Port],
     /// Its bonds.
@@ -52,6 +56,7 @@ impl<'a> Target<'a> {
             node,
             driver_info,
             instance_info,
+            agent_token: None,
             ports: &[],
             portgroups: &[],
             volume_connectors: &[],

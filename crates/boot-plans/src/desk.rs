@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bmc_drivers::{BootDesk, Error, Published, Target};
+use bmc_drivers::{BootDesk, Error, ImageDownloadSource, OfferedImage, Published, Target};
 use images::Kind;
 use node_model::{
     Actor, BootExperience, BootImage, BootPlan, BootPurpose, BootSystem, BootWay, Happening,
@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use crate::discovery::chain;
 use crate::hex::hex;
+use crate::instance_images::packed_config_drive;
 use crate::layouts::{LayoutError, Piece};
 use crate::order::{self, Home};
 use crate::services::{BootServices, Fresh};
@@ -89,6 +90,18 @@ impl BootDesk for BootServices {
             self.forget_cards(target);
         }
         Ok(())
+    }
+
+    async fn offer_image(
+        &self,
+        target: &Target<'_>,
+        usual: ImageDownloadSource,
+    ) -> Result<OfferedImage, Error> {
+        self.offer(target, usual).await
+    }
+
+    async fn config_drive(&self, target: &Target<'_>) -> Result<Option<String>, Error> {
+        packed_config_drive(target)
     }
 
     async fn experience(&self, model: &str) -> Vec<BootExperience> {

@@ -49,7 +49,7 @@ impl BootServices {
         match piece {
             Piece::Kernel => Some(known.kernel),
             Piece::Ramdisk => Some(known.ramdisk),
-            Piece::UnifiedImage | Piece::Cd | Piece::ConfigDrive => None,
+            Piece::UnifiedImage | Piece::Cd | Piece::ConfigDrive | Piece::InstanceImage => None,
         }
     }
 

@@ -37,6 +37,8 @@ pub(crate) enum Piece {
     UnifiedImage,
     Cd,
     ConfigDrive,
+    /// What an agent writes to the disk. It belongs to no plan.
+    InstanceImage,
 }
 
 /// A file as it is sent.
@@ -83,6 +85,14 @@ struct Made {
     files: HashMap<(String, Piece), (Instant, Laid)>,
 }
 
+impl Laid {
+    /// An image of the cache as it is.
+    pub(crate) fn of(entry: Entry) -> Result<Self, LayoutError> {
+        let content = Content::open(&entry.path).map_err(LayoutError::Open)?;
+        Ok(Self { content, etag: hex(&entry.sha256).into(), _images: Arc::new([entry]) })
+    }
+}
+
 impl Piece {
     const NAMES: &[(&str, Self, &str)] = &[
         ("kernel", Self::Kernel, "application/octet-stream"),
@@ -104,7 +114,8 @@ impl Piece {
 
     /// What it is. UEFI firmware goes by this when the name does not tell.
     pub(crate) fn media_type(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, piece, _)| *piece == self).map_or("", |(.., media)| media)
+        let row = Self::NAMES.iter().find(|(_, piece, _)| *piece == self);
+        row.map_or("application/octet-stream", |(.., media)| media)
     }
 }
 
@@ -141,9 +152,17 @@ impl Layouts {
 
     /// An image as it is.
     pub(crate) async fn image(&self, image: &BootImage, kind: Kind) -> Result<Laid, LayoutError> {
-        let entry = self.fetch(image, kind).await?;
-        let content = Content::open(&entry.path).map_err(LayoutError::Open)?;
-        Ok(Laid { content, etag: hex(&entry.sha256).into(), _images: Arc::new([entry]) })
+        Laid::of(self.fetch(image, kind).await?)
+    }
+
+    /// A file that was laid out before.
+    pub(crate) fn kept(&self, place: &(String, Piece)) -> Option<Laid> {
+        self.made().find(place)
+    }
+
+    /// Keeps a file laid out for as long as somebody reads it.
+    pub(crate) fn keep(&self, place: (String, Piece), laid: &Laid) {
+        self.made().keep(place, laid);
     }
 
     /// The image itself, fetched and checked. Goes on when nobody waits for it any more: a machine
@@ -156,6 +175,11 @@ impl Layouts {
             request.checksum = Some(Expected::parse(checksum).map_err(|error| address(&error))?);
         }
         request.credentials = image.pull_secret.as_deref().map(images::Credentials::pull_secret);
+        self.fetch_request(request).await
+    }
+
+    /// Any image, fetched and checked.
+    pub(crate) async fn fetch_request(&self, request: Request) -> Result<Entry, LayoutError> {
         let cache = self.cache.clone();
         let fetching = tokio::spawn(async move { cache.get(&request).await });
         Ok(fetching.await.map_err(|_| LayoutError::Ended)??)
@@ -173,6 +197,7 @@ impl Layouts {
             (Piece::UnifiedImage | Piece::Cd, BootSystem::Kernel { .. }) => {
                 self.built(plan, piece).await
             }
+            (Piece::InstanceImage, _) => Err(LayoutError::NoSuchPiece),
             (Piece::ConfigDrive, _) => {
                 let content = self.config_drive(plan).await?;
                 Ok(Laid { content, etag: etag_of(plan, piece), _images: Arc::new([]) })

@@ -14,6 +14,7 @@ mod answers;
 mod desk;
 mod discovery;
 mod hex;
+mod instance_images;
 mod layouts;
 mod loaders;
 mod order;

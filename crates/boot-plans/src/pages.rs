@@ -8,6 +8,7 @@
 //! | `/pxelinux.cfg/52-54-00-aa-bb-01` | the machine's own |
 //! | `/snponly.efi` and others | boot programs |
 //! | `/discovery/kernel`, `/discovery/ramdisk` | the agent, for machines nobody enrolled |
+//! | `/image/<node>/<what>` | the image of an instance, for the agent that writes it |
 //! | `/<key>/kernel`, `ramdisk`, `boot.efi`, `boot.iso`, `config-drive.iso` | the files of a plan |
 
 use std::sync::Arc;
@@ -47,6 +48,7 @@ impl Pages for BootServices {
             None => self.loader(path.trim_start_matches('/')),
             Some(("pxelinux.cfg", card)) => self.script_page(card, request.host).await,
             Some(("discovery", name)) => self.discovery_page(name),
+            Some(("image", name)) => self.image_page(name).await,
             Some((key, name)) => self.file(key, name).await,
         }
     }
@@ -233,6 +235,6 @@ fn text_page(text: Bytes, title: &str, subject: Option<Arc<str>>) -> Page {
     }
 }
 
-fn busy(why: &str) -> Reason {
+pub(crate) fn busy(why: &str) -> Reason {
     Reason::Unavailable { why: why.into(), retry_after: AGAIN }
 }

@@ -8,13 +8,11 @@ use bmc_drivers::{
     CallLog, Driver, Findings, Inspection, NetworkUse, NodeChanges, RamdiskMode, Target, boot_again,
 };
 use lifecycle::{Action, Failure, Outcome, Reserved};
-use node_model::{
-    Happening, InterfaceKind, NodeId, PowerTarget, Step, StepFlow, StepOffer, WorkKind,
-};
+use node_model::{Happening, NodeId, PowerTarget, Step, StepFlow, WorkKind};
 use store::{NodeFilter, Query};
 
 use crate::sight::Sight;
-use crate::{Conductor, Error, hardware};
+use crate::{Conductor, Error, hardware, offers};
 
 /// What came of an action besides its outcome: for the recording transaction to write.
 #[derive(Default)]
@@ -52,9 +50,14 @@ pub(crate) async fn act(
         Ok(done) => done,
         Err(error) => {
             let failure = Failure::new(chain(&error));
-            let silent = matches!(error, Error::Driver { source, .. } if source.is_transient());
-            let outcome =
-                if silent { Outcome::Unreachable(failure) } else { Outcome::Failed(failure) };
+            let silent = match error {
+                Error::Driver { source, .. } => source.silent(),
+                _ => None,
+            };
+            let outcome = match silent {
+                Some(whom) => Outcome::Unreachable(whom, failure),
+                None => Outcome::Failed(failure),
+            };
             (outcome, Done::default())
         }
     }
@@ -89,7 +92,7 @@ async fn carry_out(
         Action::CheckPower => check_power(sight, driver, target).await,
         Action::CacheHardware => done(hardware::read(driver, target).await.map_err(failed)?),
         Action::ListSteps(flow) => {
-            Ok((Outcome::Offers(step_offers(driver, *flow)), Done::default()))
+            ask_for_steps(conductor, sight, driver, target, *flow, NodeChanges::none()).await
         }
         Action::RunStep { flow, step } | Action::PollStep { flow, step } => {
             run_step(conductor, sight, driver, target, *flow, step).await
@@ -139,6 +142,10 @@ async fn carry_out(
             }
             Inspection::WaitForAgent(changes) => Ok((Outcome::AwaitAgent, changes.into())),
         },
+        Action::FinishInspection => {
+            let cleared = driver.inspect().clean_up(target).await.map_err(failed)?;
+            done(cleared.and(hardware::read(driver, target).await.map_err(failed)?))
+        }
         Action::AbortInspection => {
             let changes = match driver.inspect().abort(target).await {
                 Ok(changes) => changes,
@@ -205,9 +212,14 @@ fn done(changes: NodeChanges) -> Acted {
 /// A driver's answer, after `before` was changed already.
 fn stepped(outcome: bmc_drivers::Outcome, before: NodeChanges) -> (Outcome, Done) {
     match outcome {
-        bmc_drivers::Outcome::Done(changes) => (Outcome::Done, before.and(changes).into()),
+        bmc_drivers::Outcome::Done(changes) | bmc_drivers::Outcome::AgentIsUp(changes) => {
+            (Outcome::Done, before.and(changes).into())
+        }
         bmc_drivers::Outcome::WaitForAgent(changes) => {
             (Outcome::AwaitAgent, before.and(changes).into())
+        }
+        bmc_drivers::Outcome::AgentWorks { moment, changes } => {
+            (Outcome::AwaitStep(moment), before.and(changes).into())
         }
         bmc_drivers::Outcome::WaitUntil { moment, changes } => {
             (Outcome::AwaitUntil(moment), before.and(changes).into())
@@ -251,9 +263,18 @@ async fn tear_down(sight: &Sight, driver: &Driver, target: &Target<'_>) -> Acted
     done(changes)
 }
 
-/// All steps a driver offers for `flow`.
-pub(crate) fn step_offers(driver: &Driver, flow: StepFlow) -> Vec<StepOffer> {
-    InterfaceKind::ALL.iter().flat_map(|kind| driver.interface(*kind).steps(flow)).collect()
+/// What the driver and the agent, which is up, offer for `flow`.
+async fn ask_for_steps(
+    conductor: &Conductor,
+    sight: &Sight,
+    driver: &Driver,
+    target: &Target<'_>,
+    flow: StepFlow,
+    before: NodeChanges,
+) -> Acted {
+    let asked = offers::of_both(conductor, driver, target, flow).await;
+    let (offers, found) = asked.map_err(|source| sight.failed(source))?;
+    Ok((Outcome::Offers(offers), before.and(found).into()))
 }
 
 async fn run_step(
@@ -269,7 +290,12 @@ async fn run_step(
     }
     let outcome =
         run_one(driver, target, flow, step).await.map_err(|source| sight.failed(source))?;
-    Ok(stepped(outcome, NodeChanges::none()))
+    match outcome {
+        bmc_drivers::Outcome::AgentIsUp(changes) => {
+            ask_for_steps(conductor, sight, driver, target, flow, changes).await
+        }
+        outcome => Ok(stepped(outcome, NodeChanges::none())),
+    }
 }
 
 async fn run_one(
@@ -321,7 +347,10 @@ async fn run_on_children(
             run_one(&driver, &target, flow, step).await.map_err(|source| child.failed(source))?;
         match outcome {
             bmc_drivers::Outcome::Done(changes) => done.children.push((child.node.id, changes)),
-            bmc_drivers::Outcome::WaitForAgent(_) | bmc_drivers::Outcome::WaitUntil { .. } => {
+            bmc_drivers::Outcome::WaitForAgent(_)
+            | bmc_drivers::Outcome::AgentIsUp(_)
+            | bmc_drivers::Outcome::AgentWorks { .. }
+            | bmc_drivers::Outcome::WaitUntil { .. } => {
                 return Err(Error::Invalid {
                     node: child.node.label(),
                     why: format!(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bmc_drivers::{CallLog, Driver, NodeChanges, Target};
-use lifecycle::{Ledger, PowerRefusal};
+use lifecycle::{Ledger, PowerRefusal, forget_agent};
 use node_model::{Actor, BmcCall, Happening, Node, NodeId};
 use store::{Lease, Owner, Writer};
 use uuid::Uuid;
@@ -130,6 +130,11 @@ impl Held {
         value
     }
 
+    /// Lets the node go without having done anything.
+    pub(crate) async fn give_back(&self, conductor: &Conductor) {
+        conductor.let_go(self.lease).await;
+    }
+
     /// Writes down what is about to be done, for calls that nobody waits for: if the program ends
     /// meanwhile, the next run says so on the node.
     pub(crate) async fn announce(&self, conductor: &Conductor, action: &str) -> Result<(), Error> {
@@ -165,6 +170,9 @@ impl Held {
                 write_changes(tx, &mut node, &changes)?;
                 node.driver_internal_info.remove(ANNOUNCED);
                 let mut ledger = Ledger::default();
+                if changes.agent_is_gone {
+                    forget_agent(&mut node, &mut ledger);
+                }
                 ledger.happened.extend(calls.clone());
                 ledger.happened.push(told.clone());
                 write_ledger(tx, &mut node, ledger, &actor, &hostname)?;

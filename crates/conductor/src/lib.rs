@@ -22,6 +22,7 @@ mod held;
 mod inspect;
 mod ledger;
 mod membership;
+mod offers;
 mod power_sync;
 mod provision;
 mod runner;
@@ -30,6 +31,7 @@ mod settings;
 mod sight;
 #[cfg(test)]
 mod tests;
+mod warm;
 
 // What the handle's methods take and give, so that callers need not know the drivers' crate.
 pub use bmc_drivers::{

@@ -12,10 +12,9 @@ use serde_json::{Map, Value};
 use store::{DeployTemplateFilter, Query, Reader, Writer};
 use uuid::Uuid;
 
-use crate::act::step_offers;
 use crate::ledger::write_ledger;
 use crate::sight::Sight;
-use crate::{Conductor, Error};
+use crate::{Conductor, Error, offers};
 
 /// A provision verb as a user gave it.
 #[derive(Clone, Debug)]
@@ -84,11 +83,11 @@ impl ProvisionRequest {
         } else {
             return false;
         };
-        let (steps, offers) = (self.all_steps(), step_offers(driver, flow));
+        let (steps, offers) = (self.all_steps(), offers::of_driver(driver, flow));
         let by_bmc = |step: &Step| {
             let power = Reserved::of(step).and_then(Reserved::power_target).is_some();
             power
-                || offers.iter().any(|offer| {
+                || offers.known.iter().any(|offer| {
                     offer.step.interface == step.interface
                         && offer.step.step == step.step
                         && !offer.step.requires_ramdisk
@@ -167,7 +166,7 @@ impl Conductor {
             actor: request.actor.clone(),
             work_id: Uuid::nil(),
         };
-        let offers = |flow| step_offers(&driver, flow);
+        let offers = |flow| offers::foreseen(&driver, &sight.node, flow);
         let mut explanation = explain(&sight.node, &asked, &offers, &self.rules, self.now());
         if let Err(error) = self.check_with_driver(&sight, &request).await {
             explanation.possible = false;
@@ -200,7 +199,7 @@ impl Conductor {
             | Verb::Unrescue
             | Verb::Unhold => return Ok(()),
         };
-        let offers = step_offers(&driver, flow);
+        let offers = offers::of_driver(&driver, flow);
         let ramdisk =
             if request.without_ramdisk(&driver) { Ramdisk::Disabled } else { Ramdisk::Booted };
         check_requested(flow, &request.all_steps(), Some(&offers), ramdisk, &self.rules)

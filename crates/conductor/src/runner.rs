@@ -11,16 +11,18 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bmc_drivers::NodeChanges;
-use lifecycle::{Action, Failure, Ledger, Next, Outcome, is_still_going_on, record, settle};
-use node_model::{Happening, Node, NodeId, Timestamp, Work};
+use lifecycle::{
+    Action, Failure, Ledger, Next, Offers, Outcome, forget_agent, is_still_going_on, record, settle,
+};
+use node_model::{Happening, Node, NodeId, StepFlow, Timestamp, Work};
 use store::{Lease, Writer};
 
-use crate::act::{Done, act, chain, step_offers};
+use crate::act::{Done, act, chain};
 use crate::handle::Tally;
 use crate::held::{bmc_calls, report_interrupted};
 use crate::ledger::write_ledger;
 use crate::sight::{Belongings, Sight};
-use crate::{Conductor, hardware};
+use crate::{Conductor, hardware, offers};
 
 /// Runs `node` until it rests or waits, and answers when it wants to be looked at next.
 pub(crate) async fn run(conductor: &Conductor, node: NodeId) -> Option<Timestamp> {
@@ -132,6 +134,9 @@ async fn finish(
                 write_child(tx, child.0, &child.1)?;
             }
             let mut ledger = Ledger::default();
+            if done.changes.agent_is_gone {
+                forget_agent(&mut node, &mut ledger);
+            }
             if !is_still_going_on(&action, &outcome) {
                 ledger.happened.extend(done.calls.clone());
             }
@@ -170,7 +175,10 @@ fn decide(
     // What a driver offers is known without asking the machine: no round is spent on it.
     while let Next::Act(action @ Action::ListSteps(flow)) = &next {
         let outcome = match conductor.registry.compose(&node) {
-            Ok(driver) => Outcome::Offers(step_offers(&driver, *flow)),
+            Ok(driver) => match offers::of_driver(&driver, *flow) {
+                offers if agent_has_more(&node, *flow, &offers) => break,
+                offers => Outcome::Offers(offers),
+            },
             Err(error) => Outcome::Failed(Failure::new(chain(&error))),
         };
         let told = record(&mut node, action, &outcome, 0, &conductor.rules, now);
@@ -192,6 +200,17 @@ fn decide(
     };
     tx.release(&lease)?;
     Ok(Round::Rest(due))
+}
+
+/// Whether the agent has to be asked for its steps. In a deployment it is not up yet when steps are
+/// first listed; it is asked when it is.
+fn agent_has_more(node: &Node, flow: StepFlow, offers: &Offers) -> bool {
+    let with_ramdisk = node.work.as_ref().is_some_and(|work| !work.disable_ramdisk);
+    let is_up = match flow {
+        StepFlow::Clean | StepFlow::Service => true,
+        StepFlow::Deploy | StepFlow::Verify => false,
+    };
+    is_up && with_ramdisk && !offers.open.is_empty()
 }
 
 /// Writes what a driver wants changed. Objects that may hold secrets are sealed again.
@@ -270,11 +289,15 @@ pub(crate) async fn holding<T>(
 fn tell(conductor: &Conductor, node: &Node, action: &Action, outcome: &Outcome, took: Duration) {
     Tally::add(&conductor.tally.actions);
     match outcome {
-        Outcome::Failed(failure) | Outcome::Unreachable(failure) => {
+        Outcome::Failed(failure) | Outcome::Unreachable(_, failure) => {
             Tally::add(&conductor.tally.failures);
             tracing::warn!(node = %node.id, %action, ?took, error = %failure.message, "failed");
         }
-        Outcome::Done | Outcome::Offers(_) | Outcome::AwaitAgent | Outcome::AwaitUntil(_) => {
+        Outcome::Done
+        | Outcome::Offers(_)
+        | Outcome::AwaitAgent
+        | Outcome::AwaitStep(_)
+        | Outcome::AwaitUntil(_) => {
             tracing::debug!(node = %node.id, %action, ?took, "done");
         }
     }

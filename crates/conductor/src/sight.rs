@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bmc_drivers::{Driver, Registry, Target};
 use node_model::{
-    ConductorInfo, JsonObject, Node, NodeId, Port, Portgroup, Timestamp, VolumeConnector,
+    ConductorInfo, JsonObject, Node, NodeId, Port, Portgroup, Secret, Timestamp, VolumeConnector,
     VolumeTarget,
 };
 use serde_json::{Map, Value};
@@ -20,6 +20,7 @@ pub(crate) struct Sight {
     pub(crate) belongings: Arc<Belongings>,
     driver_info: Map<String, Value>,
     instance_info: Map<String, Value>,
+    agent_token: Option<Secret<String>>,
     notes: JsonObject,
 }
 
@@ -87,6 +88,7 @@ impl Sight {
             belongings,
             driver_info: secrets.driver_info,
             instance_info: secrets.instance_info,
+            agent_token: secrets.agent_token,
             notes,
         })
     }
@@ -111,6 +113,7 @@ impl Sight {
             node: &self.node,
             driver_info: &self.driver_info,
             instance_info: &self.instance_info,
+            agent_token: self.agent_token.as_ref(),
             ports: &self.belongings.ports,
             portgroups: &self.belongings.portgroups,
             volume_connectors: &self.belongings.volume_connectors,

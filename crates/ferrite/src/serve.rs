@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow, bail};
 use api_server::{App, AppParts, Authenticator, Metrics, Server};
-use bmc_drivers::{BootDesk, NoBootServices, Registry};
+use bmc_drivers::{BootDesk, DriverSettings, NoBootServices, Registry};
 use clap::Args;
 use conductor::Conductor;
 use node_model::Timestamp;
@@ -123,7 +123,9 @@ async fn run(
         Some(services) => Arc::new(services.clone()),
         None => Arc::new(NoBootServices),
     };
-    let registry = Registry::new(&config.drivers, desk).context("the configuration of drivers")?;
+    let fast_track = config.lifecycle.fast_track;
+    let drivers = DriverSettings { fast_track, ..config.drivers.clone() };
+    let registry = Registry::new(&drivers, desk).context("the configuration of drivers")?;
     let conductor = Conductor::new(
         store.clone(),
         registry,

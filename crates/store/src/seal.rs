@@ -53,6 +53,19 @@ impl Reader<'_> {
         })
     }
 
+    /// Seals bytes that leave this program and come back, such as parts of a URL: whoever has them
+    /// learns nothing and can make none, and they open only for `owner`.
+    #[must_use]
+    pub fn seal(&self, owner: Uuid, plain: &[u8]) -> Vec<u8> {
+        self.shared.vault.seal(owner, plain)
+    }
+
+    /// Opens what [`Reader::seal`] made for `owner`.
+    pub fn unseal(&self, owner: Uuid, sealed: &[u8]) -> Result<Vec<u8>, Error> {
+        let opened = self.shared.vault.open_sealed(owner, sealed);
+        opened.map_err(|source| Error::Vault { owner: owner.to_string(), source })
+    }
+
     /// The properties of a volume target with its secrets in them.
     pub fn reveal_volume_target(&self, target: &VolumeTarget) -> Result<Map<String, Value>, Error> {
         let secrets = open(self.shared, target.id.0, &target.sealed)?;

@@ -63,6 +63,12 @@ pub trait Interface: Send + Sync {
         Vec::new()
     }
 
+    /// Whether steps that the agent offers for this interface are this implementation's to carry
+    /// out.
+    fn takes_agent_steps(&self) -> bool {
+        false
+    }
+
     /// Carries out one of its steps, or goes on with it where an earlier call was told to wait.
     async fn execute_step(
         &self,

@@ -71,7 +71,8 @@ fn a_bad_choice_is_refused_with_the_valid_ones() {
     let error = registry().resolve("fake-hardware", &mut interfaces).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "there is no deploy interface 'ansible' here; valid ones are: fake, direct, ramdisk, noop"
+        "there is no deploy interface 'ansible' here; valid ones are: fake, direct, ramdisk, \
+         custom-agent, bootc, autodetect, noop"
     );
     let error = registry().resolve("ilo", &mut Interfaces::default()).unwrap_err();
     assert_eq!(
@@ -140,8 +141,8 @@ fn bad_settings_are_refused_at_start() {
             "enabled_power_interfaces names 'apc', which does not exist; there are: fake, redfish, ipmitool",
         ),
         (
-            DriverSettings { default_raid_interface: Some("agent".to_owned()), ..good.clone() },
-            "default_raid_interface is 'agent', which fake-hardware cannot use; choose one of: fake, redfish, no-raid",
+            DriverSettings { default_raid_interface: Some("tape".to_owned()), ..good.clone() },
+            "default_raid_interface is 'tape', which fake-hardware cannot use; choose one of: fake, redfish, agent, no-raid",
         ),
         (
             DriverSettings { enabled_boot_interfaces: Vec::new(), ..good.clone() },

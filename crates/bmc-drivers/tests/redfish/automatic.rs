@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bmc_drivers::RamdiskMode::Deploy;
-use bmc_drivers::{BootDesk, Error, NoBootServices, NodeChanges, Published, Target, boot_model};
+use bmc_drivers::{
+    BootDesk, Error, ImageDownloadSource, NoBootServices, NodeChanges, OfferedImage, Published,
+    Target, boot_model,
+};
 use fleet_sim::Personality;
 use fleet_sim::machine::BootTarget;
 use node_model::BootWay::{Http, HttpIpxe, Ipxe, Pxe, VirtualMedia};
@@ -63,6 +66,18 @@ impl BootDesk for Desk {
     async fn withdraw(&self, _target: &Target<'_>) -> Result<(), Error> {
         *self.plan.lock().expect("nobody panicked") = None;
         Ok(())
+    }
+
+    async fn offer_image(
+        &self,
+        target: &Target<'_>,
+        usual: ImageDownloadSource,
+    ) -> Result<OfferedImage, Error> {
+        NoBootServices.offer_image(target, usual).await
+    }
+
+    async fn config_drive(&self, target: &Target<'_>) -> Result<Option<String>, Error> {
+        NoBootServices.config_drive(target).await
     }
 
     async fn experience(&self, model: &str) -> Vec<BootExperience> {

@@ -90,7 +90,9 @@ impl Rig {
                     notes = changes.notes.clone().expect("a step that waits has notes");
                     self.keep(&changes);
                 }
-                Outcome::WaitForAgent(_) => panic!("there is no agent"),
+                Outcome::WaitForAgent(_) | Outcome::AgentIsUp(_) | Outcome::AgentWorks { .. } => {
+                    panic!("there is no agent")
+                }
             }
         }
         panic!("{kind}.{name} does not end: {notes:?}");
@@ -121,7 +123,9 @@ impl Rig {
                     self.keep(&changes);
                 }
                 Outcome::Done(_) => return watched,
-                Outcome::WaitForAgent(_) => panic!("there is no agent"),
+                Outcome::WaitForAgent(_) | Outcome::AgentIsUp(_) | Outcome::AgentWorks { .. } => {
+                    panic!("there is no agent")
+                }
             }
         }
         panic!("{kind}.{name} does not end: {notes:?}");

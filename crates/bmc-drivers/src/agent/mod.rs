@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Work through the ramdisk agent: deploying, cleaning, servicing, rescuing, software RAID and
+//! inspection.
+//!
+//! The agent is booted ([`ready`]), calls home, and is then given commands over HTTP ([`line`]).
+//! What takes long it does by itself and calls when it is done; [`following`] starts such a command
+//! once, however often we are interrupted, and finds out how it ended. [`steps`] carries out the
+//! steps that the agent offers. The rest are the interfaces of a driver made of these.
+
+mod autodetect;
+mod deploy;
+mod following;
+mod handover;
+mod image;
+mod inspect;
+mod line;
+mod logs;
+mod password;
+mod raid;
+mod ready;
+mod rescue;
+mod settings;
+mod steps;
+mod told;
+mod trust;
+
+use std::sync::Arc;
+
+use crate::driver::Shelves;
+use crate::{BootDesk, ConfigError};
+use line::AgentLine;
+
+pub use image::ImageOrder;
+pub use ready::{boot_again, warm_up};
+pub use settings::{AgentSettings, CollectLogs, ImageDownloadSource};
+
+pub(crate) use ready::{power_off, start};
+
+/// What all implementations here share.
+pub(crate) struct InBand {
+    line: AgentLine,
+    desk: Arc<dyn BootDesk>,
+    settings: AgentSettings,
+    /// Whether running agents are used where the node does not say.
+    fast_track: bool,
+}
+
+impl std::fmt::Debug for InBand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InBand").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// What the implementations here share, and others that clean through the agent.
+pub(crate) fn in_band(
+    settings: &AgentSettings,
+    fast_track: bool,
+    desk: &Arc<dyn BootDesk>,
+) -> Result<Arc<InBand>, ConfigError> {
+    let line =
+        AgentLine::new(settings).map_err(|error| ConfigError::Agent { why: error.to_string() })?;
+    let (desk, settings) = (Arc::clone(desk), settings.clone());
+    Ok(Arc::new(InBand { line, desk, settings, fast_track }))
+}
+
+/// Puts these implementations on their shelves.
+pub(crate) fn add_to(shelves: &mut Shelves, in_band: &Arc<InBand>) {
+    deploy::add_to(shelves, in_band);
+    inspect::add_to(shelves, in_band);
+    raid::add_to(shelves, in_band);
+    rescue::add_to(shelves, in_band);
+}

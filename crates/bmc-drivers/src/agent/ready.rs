@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Getting an agent to run on a machine, and using one that runs already.
+
+use node_model::{PowerState, PowerTarget};
+
+use super::InBand;
+use crate::interfaces::{NetworkUse, Property};
+use crate::{Error, NodeChanges, Outcome, RamdiskMode, Target};
+
+/// The `driver_info` key that lets agents stay on a machine between jobs.
+pub(super) const FAST_TRACK: Property = (
+    "fast_track",
+    "Whether an agent that already runs on the machine is used instead of booting it again, and \
+     stays there after cleaning. Optional; the configured value if not given.",
+);
+
+impl InBand {
+    /// Whether an agent runs on the machine that may be used as it is. It is asked, so that one
+    /// that has died since its last call is not relied on.
+    pub(super) async fn agent_runs(&self, target: &Target<'_>) -> bool {
+        self.stays(target)
+            && target.node.power_state == Some(PowerState::On)
+            && target.node.last_error.is_none()
+            && target.node.agent.url.is_some()
+            && target.node.agent.is_fresh(target.now)
+            && self.line.commands(target).await.is_ok()
+    }
+
+    /// Whether agents may stay on the machine between jobs.
+    pub(super) fn stays(&self, target: &Target<'_>) -> bool {
+        let said = target.driver_info.get(FAST_TRACK.0);
+        said.and_then(agent_protocol::flag).unwrap_or(self.fast_track)
+    }
+
+    /// Boots the agent for `purpose`, unless one runs.
+    pub(super) async fn boot_agent(
+        &self,
+        target: &Target<'_>,
+        mode: RamdiskMode,
+        purpose: NetworkUse,
+    ) -> Result<Outcome, Error> {
+        if target.agent_was_awaited() || self.agent_runs(target).await {
+            return Ok(Outcome::Done(NodeChanges::none()));
+        }
+        let changes = boot_ramdisk_next(target, mode, purpose).await?;
+        Ok(target.wait_for_agent(changes.and(start(target).await?)))
+    }
+}
+
+/// Switches the machine off and makes its next boot start the agent, on the network for `purpose`.
+pub(super) async fn boot_ramdisk_next(
+    target: &Target<'_>,
+    mode: RamdiskMode,
+    purpose: NetworkUse,
+) -> Result<NodeChanges, Error> {
+    let changes = power_off(target).await?;
+    let changes = changes.and(target.driver.network().join(target, purpose).await?);
+    let boot = target.driver.boot();
+    Ok(changes.and(boot.prepare_ramdisk(target, mode).await?))
+}
+
+/// Boots the ramdisk of `mode` once more, because nothing was heard of its agent: by another way, if
+/// the boot interface has one.
+pub async fn boot_again(target: &Target<'_>, mode: RamdiskMode) -> Result<NodeChanges, Error> {
+    let changes = power_off(target).await?;
+    let changes = changes.and(target.driver.boot().prepare_again(target, mode).await?);
+    Ok(changes.and(start(target).await?))
+}
+
+/// Boots a machine that nobody uses into the agent, where the agent stays until it is needed.
+pub async fn warm_up(target: &Target<'_>) -> Result<NodeChanges, Error> {
+    let changes = boot_ramdisk_next(target, RamdiskMode::Deploy, NetworkUse::Provisioning).await?;
+    let started = start(target).await?;
+    Ok(NodeChanges { agent_is_gone: true, ..changes.and(started) })
+}
+
+/// Switches a machine on that was switched off, or reboots one that must not be.
+pub(crate) async fn start(target: &Target<'_>) -> Result<NodeChanges, Error> {
+    let wanted = if target.node.disable_power_off { PowerTarget::Reboot } else { PowerTarget::On };
+    target.driver.power().set(target, wanted, None).await
+}
+
+pub(crate) async fn power_off(target: &Target<'_>) -> Result<NodeChanges, Error> {
+    if target.node.disable_power_off {
+        return Ok(NodeChanges::none());
+    }
+    target.driver.power().set(target, PowerTarget::Off, None).await
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The steps that an agent offers: asking for them, and having it carry them out.
+
+use std::borrow::Cow;
+
+use agent_protocol::{
+    Command, CommandStatus, Flow, StepDescription, StepList, StepOrder, StepResult,
+};
+use node_model::{Step, StepArgument, StepFlow, StepOffer};
+use serde_json::{Map, Value};
+
+use super::following::{Followed, reboot, why};
+use super::{InBand, told};
+use crate::{Error, NodeChanges, Outcome, Target};
+
+/// The key of `driver_internal_info` with the hardware managers of the agent.
+const MANAGERS: &str = "hardware_manager_version";
+/// The note that the machine is restarted because the step wants that.
+const RESTARTED: &str = "restarted_after_step";
+
+/// How an in-band step ended.
+pub(super) enum Stepped {
+    /// Not yet: this is the answer for now.
+    NotYet(Outcome),
+    /// Well, with this result.
+    Done(Value, NodeChanges),
+}
+
+impl InBand {
+    /// The steps that the agent offers for `flow`, and what to remember about it.
+    pub(crate) async fn list_steps(
+        &self,
+        target: &Target<'_>,
+        flow: StepFlow,
+    ) -> Result<(Vec<StepOffer>, NodeChanges), Error> {
+        let Some(of_agent) = in_band(flow) else { return Ok((Vec::new(), NodeChanges::none())) };
+        let mut params = Map::new();
+        params.insert("node".to_owned(), Value::Object(told::node(target)));
+        params.insert("ports".to_owned(), Value::Array(told::ports(target)));
+        let result = self.line.ask(target, &of_agent.list_command(), params).await?;
+        let list = StepList::from_result(of_agent, result).map_err(|error| {
+            Error::failed(
+                "ask the agent for its steps",
+                format!("its answer makes no sense: {error}"),
+            )
+        })?;
+        let offers =
+            list.steps.into_values().flatten().map(|step| self.offer(flow, step)).collect();
+        Ok((offers, NodeChanges::remember(MANAGERS, list.versions)))
+    }
+
+    /// Has the agent carry out a step of its own with `arguments`, and goes on with it until it is
+    /// over.
+    pub(super) async fn run_step(
+        &self,
+        target: &Target<'_>,
+        flow: StepFlow,
+        step: &Step,
+        arguments: Map<String, Value>,
+    ) -> Result<Stepped, Error> {
+        let what = || format!("carry out the {flow} step {}", step.qualified());
+        let Some(of_agent) = in_band(flow) else {
+            return Err(Error::failed(what(), "agents have no such steps"));
+        };
+        if target.notes.get(RESTARTED).is_some() {
+            // The agent has called since: it is up again.
+            return Ok(Stepped::Done(Value::Null, NodeChanges::none()));
+        }
+        let versions = match target.node.driver_internal_info.get(MANAGERS) {
+            Some(Value::Object(versions)) => Some(versions),
+            Some(_) | None => None,
+        };
+        let command = order(target, of_agent, step, arguments, versions);
+        let (report, changes) = match self.line.follow(target, &command).await? {
+            Followed::NotYet(outcome) => return Ok(Stepped::NotYet(outcome)),
+            Followed::Ended(report, changes) => (report, changes),
+        };
+        match report.command_status {
+            CommandStatus::Succeeded if step.reboot_requested => {
+                let restarted = reboot(target).await?;
+                let notes = NodeChanges::note(target.notes, RESTARTED, true);
+                let changes = changes.and(restarted).and(notes);
+                Ok(Stepped::NotYet(target.wait_for_agent(changes)))
+            }
+            CommandStatus::Succeeded => {
+                let result = report.command_result.as_ref();
+                let result = result.and_then(|result| StepResult::from_result(of_agent, result));
+                Ok(Stepped::Done(result.map(|result| result.result).unwrap_or_default(), changes))
+            }
+            // Other managers are loaded now. What they offer is asked, and the step tried again.
+            CommandStatus::VersionMismatch => {
+                let (offers, managers) = self.list_steps(target, flow).await?;
+                let is_same = |offer: &StepOffer| offer.step.qualified() == step.qualified();
+                if !offers.iter().any(is_same) {
+                    return Err(Error::failed(what(), "the agent does not offer it any more"));
+                }
+                let (moment, changes) = (target.now, changes.and(managers));
+                Ok(Stepped::NotYet(Outcome::AgentWorks { moment, changes }))
+            }
+            CommandStatus::Failed | CommandStatus::Running => {
+                Err(Error::failed(what(), why(&report)))
+            }
+        }
+    }
+
+    /// Has the agent carry out a step of its own, whose result is of no interest.
+    pub(crate) async fn agent_step(
+        &self,
+        target: &Target<'_>,
+        flow: StepFlow,
+        step: &Step,
+    ) -> Result<Outcome, Error> {
+        self.step_with(target, flow, step, step.args.parse()).await
+    }
+
+    /// The same, with other arguments than the step was asked for with.
+    pub(super) async fn step_with(
+        &self,
+        target: &Target<'_>,
+        flow: StepFlow,
+        step: &Step,
+        arguments: Map<String, Value>,
+    ) -> Result<Outcome, Error> {
+        Ok(match self.run_step(target, flow, step, arguments).await? {
+            Stepped::NotYet(outcome) => outcome,
+            Stepped::Done(_, changes) => Outcome::Done(changes),
+        })
+    }
+
+    fn offer(&self, flow: StepFlow, description: StepDescription) -> StepOffer {
+        let StepDescription { step, priority, interface, reboot_requested, abortable, argsinfo } =
+            description;
+        let configured = match flow {
+            StepFlow::Clean => self.settings.clean_priority(&step),
+            StepFlow::Deploy | StepFlow::Service | StepFlow::Verify => None,
+        };
+        let arguments =
+            argsinfo.unwrap_or_default().into_iter().map(|(name, argument)| StepArgument {
+                name: Cow::Owned(name),
+                required: argument.required,
+                description: Cow::Owned(argument.description),
+            });
+        StepOffer {
+            arguments: arguments.collect(),
+            step: Step {
+                abortable,
+                requires_ramdisk: true,
+                reboot_requested,
+                ..Step::new(&interface, &step, configured.unwrap_or(priority))
+            },
+        }
+    }
+}
+
+/// The command to carry out a step.
+fn order(
+    target: &Target<'_>,
+    flow: Flow,
+    step: &Step,
+    arguments: Map<String, Value>,
+    versions: Option<Map<String, Value>>,
+) -> Command {
+    let described = serde_json::json!({
+        "interface": step.interface,
+        "step": step.step,
+        "priority": step.priority,
+        "abortable": step.abortable,
+        "reboot_requested": step.reboot_requested,
+        "args": arguments,
+    });
+    let Value::Object(described) = described else { unreachable!("it is written as an object") };
+    let order = StepOrder {
+        step: described,
+        node: told::node(target),
+        ports: told::ports(target),
+        versions,
+    };
+    Command { name: flow.execute_command(), params: order.into_params(flow) }
+}
+
+/// The flows in which agents have steps.
+const fn in_band(flow: StepFlow) -> Option<Flow> {
+    match flow {
+        StepFlow::Clean => Some(Flow::Clean),
+        StepFlow::Deploy => Some(Flow::Deploy),
+        StepFlow::Service => Some(Flow::Service),
+        StepFlow::Verify => None,
+    }
+}
