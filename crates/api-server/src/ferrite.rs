@@ -39,6 +39,13 @@ pub(crate) const ROUTES: &[Route] = &[
         handler!(probe_bmc),
     )
     .since(UNVERSIONED),
+    Route::new(
+        Method::POST,
+        "/v1/ferrite/nodes/{node}/warm",
+        "Boot a machine that nobody uses into the agent, for the next job to use",
+        handler!(warm),
+    )
+    .since(UNVERSIONED),
     Route::get("/v1/ferrite/nodes/{node}/sensors", "Read a node's measurements", handler!(sensors))
         .since(UNVERSIONED),
 ];
@@ -104,6 +111,14 @@ async fn probe_bmc(call: Call) -> Result<Reply, Refusal> {
     let (conductor, actor) = (call.app.conductor.clone(), call.actor());
     reach::to_the_end(async move { conductor.probe(id, &actor).await }).await?;
     bmc(call).await
+}
+
+async fn warm(call: Call) -> Result<Reply, Refusal> {
+    kept::only_query(&call, &[])?;
+    let id = node_id(&call).await?;
+    let (conductor, actor) = (call.app.conductor.clone(), call.actor());
+    reach::to_the_end(async move { conductor.warm(id, &actor).await }).await?;
+    Ok(Reply::accepted())
 }
 
 async fn sensors(call: Call) -> Result<Reply, Refusal> {

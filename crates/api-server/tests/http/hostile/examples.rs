@@ -46,7 +46,7 @@ pub(crate) fn example_of(method: &str, template: &str) -> Option<Value> {
     let example = match (method, template.strip_prefix("/v1/").unwrap_or(template)) {
         ("GET" | "DELETE", _)
         | ("PUT", "nodes/{node}/management/inject_nmi")
-        | ("POST", "ferrite/nodes/{node}/bmc")
+        | ("POST", "ferrite/nodes/{node}/bmc" | "ferrite/nodes/{node}/warm")
         | ("PUT", "nodes/{node}/traits/{trait}" | "runbooks/{runbook}/traits/{trait}") => {
             return None;
         }
