@@ -8,9 +8,9 @@
 //! `cargo xtask with-lab cargo test -p ferrite --test end_to_end boots`.
 
 mod beside;
-mod console;
+pub(crate) mod console;
 mod interruption;
 mod media;
-mod site;
+pub(crate) mod site;
 mod strangers;
 mod ways;

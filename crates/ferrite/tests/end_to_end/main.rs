@@ -8,6 +8,7 @@ mod boots;
 mod durability;
 mod ferrite;
 mod journal;
+mod journeys;
 mod manners;
 mod random;
 mod real_bmcs;

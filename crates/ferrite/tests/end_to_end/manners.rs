@@ -41,8 +41,9 @@ fn a_tenth_of_a_thousand_bmcs_hangs_and_nobody_else_notices() {
     }
     let mut client = server.client();
     let all = usize::try_from(BMCS).unwrap();
-    let limit = Duration::from_secs(2 * INTERVAL + SLACK);
-    let seen = until(limit, || Some(()).filter(|()| how_many(&mut client, "power off") == all));
+    // That a busy machine is slow to see them for the first time is not the question here.
+    let patience = Duration::from_secs(180);
+    let seen = until(patience, || Some(()).filter(|()| how_many(&mut client, "power off") == all));
     assert!(seen.is_some(), "only {} of {all} were ever seen", how_many(&mut client, "power off"));
     let before = slowest_answer(&fleet, &mut client);
 

@@ -7,27 +7,32 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The longest a machine in software emulation may take to boot, on a busy computer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What stands before everything the ramdisk says.
 const RAMDISK: &str = "FERRITE-RAMDISK-";
 
 /// The console of a machine that is about to be switched on: the file is added to at each start.
-pub(super) struct Console {
+pub(crate) struct Console {
     path: PathBuf,
     from: u64,
 }
 
 impl Console {
     /// From now on.
-    pub(super) fn watch(path: &str) -> Self {
+    pub(crate) fn watch(path: &str) -> Self {
         let path = PathBuf::from(path);
         let from = std::fs::metadata(&path).unwrap().len();
         Self { path, from }
     }
 
+    /// From the beginning.
+    pub(crate) fn all(path: &str) -> Self {
+        Self { path: PathBuf::from(path), from: 0 }
+    }
+
     /// All that was said since.
-    pub(super) fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         let mut bytes = Vec::new();
         let mut file = File::open(&self.path).unwrap();
         file.seek(SeekFrom::Start(self.from)).unwrap();
@@ -36,7 +41,7 @@ impl Console {
     }
 
     /// Waits until the machine has said `words`. `log` is for the message if it never does.
-    pub(super) fn until(&self, words: &str, log: impl Fn() -> String) {
+    pub(crate) fn until(&self, words: &str, log: impl Fn() -> String) {
         let deadline = Instant::now() + PATIENCE;
         while !self.said().contains(words) {
             assert!(
@@ -50,7 +55,7 @@ impl Console {
     }
 
     /// What the ramdisk said under a name, such as `ADDRESS`. None if it did not, or nothing.
-    pub(super) fn ramdisk_said(&self, name: &str) -> Option<String> {
+    pub(crate) fn ramdisk_said(&self, name: &str) -> Option<String> {
         let opening = format!("{RAMDISK}{name} ");
         let said = self.said();
         let line = said.lines().find_map(|line| line.trim().strip_prefix(&opening))?;
@@ -58,7 +63,7 @@ impl Console {
     }
 
     /// The last lines that can be read.
-    pub(super) fn last(&self, count: usize) -> String {
+    pub(crate) fn last(&self, count: usize) -> String {
         let said = self.said();
         let readable = |line: &&str| line.chars().any(char::is_alphanumeric);
         let lines: Vec<&str> = said.lines().filter(readable).collect();

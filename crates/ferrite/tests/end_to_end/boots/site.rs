@@ -15,12 +15,22 @@ use crate::real_bmcs::lab::{Lab, text};
 use crate::real_bmcs::operator::Operator;
 
 /// How the timeline tells of the ramdisk's report, which is a GET of the file service.
-pub(super) const REPORT: &str = "http: boot.ipxe: 200";
+pub(crate) const REPORT: &str = "http: boot.ipxe: 200";
 
 /// Nobody else has these addresses in the network of the lab, so the ports are the usual ones; a
 /// Ferrite that is started again is found where the one before it was.
 const API_PORT: u16 = 6385;
 const FILES_PORT: u16 = 6180;
+/// The variables that name images which machines boot or are given.
+const IMAGES: &[&str] = &[
+    "FERRITE_TEST_KERNEL",
+    "FERRITE_TEST_RAMDISK",
+    "FERRITE_TEST_IMAGE",
+    "FERRITE_TEST_AGENT_KERNEL",
+    "FERRITE_TEST_AGENT_RAMDISK",
+    "FERRITE_TEST_IPA_KERNEL",
+    "FERRITE_TEST_IPA_RAMDISK",
+];
 /// Every machine is on such a network; see the lab's bridges.
 const PREFIX: u8 = 24;
 /// How long something that was seen may take to be written down.
@@ -29,23 +39,26 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 const KEY: usize = 43;
 
 /// A machine, its bridge, and a Ferrite there.
-pub(super) struct Site<'a> {
-    pub(super) lab: &'a Lab,
-    pub(super) machine: &'static str,
-    pub(super) operator: Operator,
+pub(crate) struct Site<'a> {
+    pub(crate) lab: &'a Lab,
+    pub(crate) machine: &'static str,
+    pub(crate) operator: Operator,
+    mode: String,
+    first: u8,
+    more: String,
 }
 
 /// A machine that was told to boot and is on its way.
-pub(super) struct Boot {
-    pub(super) node: String,
-    pub(super) console: Console,
+pub(crate) struct Boot {
+    pub(crate) node: String,
+    pub(crate) console: Console,
     /// Where its files are; who knows it can read them.
-    pub(super) files: String,
+    pub(crate) files: String,
 }
 
 impl<'a> Site<'a> {
     /// Starts a Ferrite whose DHCP is in `mode`; `more` is for its section `boot`.
-    pub(super) fn open(lab: &'a Lab, machine: &'static str, mode: &str, more: &str) -> Self {
+    pub(crate) fn open(lab: &'a Lab, machine: &'static str, mode: &str, more: &str) -> Self {
         // A test that failed leaves it running.
         if lab.power(machine) != "shut off" {
             lab.virsh(&["destroy", machine]);
@@ -54,7 +67,7 @@ impl<'a> Site<'a> {
     }
 
     /// The same, in a home that is there.
-    pub(super) fn open_in(
+    pub(crate) fn open_in(
         home: Home,
         lab: &'a Lab,
         machine: &'static str,
@@ -65,7 +78,7 @@ impl<'a> Site<'a> {
     }
 
     /// The same, which gives addresses that end in `first` or more.
-    pub(super) fn open_with(
+    pub(crate) fn open_with(
         home: Home,
         lab: &'a Lab,
         machine: &'static str,
@@ -79,8 +92,9 @@ impl<'a> Site<'a> {
             "proxy" | "off" => String::new(),
             _ => format!("ranges = [\"{network}.{first}-{network}.200\"]"),
         };
-        let images = [kernel().parent().unwrap(), ramdisk().parent().unwrap(), &home.path("")]
-            .map(|folder| folder.display().to_string());
+        let files = IMAGES.iter().filter_map(|name| Some(PathBuf::from(std::env::var_os(name)?)));
+        let folders = files.map(|file| file.parent().unwrap().to_owned()).chain([home.path("")]);
+        let images: Vec<String> = folders.map(|folder| folder.display().to_string()).collect();
         let config = home.path("ferrite.toml");
         let settings = format!(
             "[boot]
@@ -102,26 +116,33 @@ mode = \"{mode}\"
         std::fs::write(&config, settings).unwrap();
         let mut command = home.command_on(&format!("{address}:{API_PORT}"));
         command.args(["--auth", "none", "--config"]).arg(&config);
-        Self { lab, machine, operator: Operator::start_in(home, &mut command) }
+        let operator = Operator::start_in(home, &mut command);
+        Self { lab, machine, operator, mode: mode.to_owned(), first, more: more.to_owned() }
+    }
+
+    /// The same after its server was killed on the spot and started again on what it kept.
+    pub(crate) fn killed(self) -> Self {
+        let Self { lab, machine, operator, mode, first, more } = self;
+        Self::open_with(operator.kill(), lab, machine, &mode, first, &more)
     }
 
     /// Our address on the bridge.
-    pub(super) fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         self.lab.bridge(self.machine).1
     }
 
-    pub(super) fn mac(&self) -> &str {
+    pub(crate) fn mac(&self) -> &str {
         self.lab.mac(self.machine)
     }
 
     /// What the ramdisk is to ask for when it is up: the script that all machines begin with, which
     /// is there by whatever way they boot.
-    pub(super) fn report_url(&self) -> String {
+    pub(crate) fn report_url(&self) -> String {
         format!("http://{}:{FILES_PORT}/boot.ipxe", self.address())
     }
 
     /// An instance that lives in memory. `word` can be found in its parameters.
-    pub(super) fn instance(&self, word: &str, more: &str) -> Value {
+    pub(crate) fn instance(&self, word: &str, more: &str) -> Value {
         let report = self.report_url();
         json!({
             "kernel": url_of(&kernel()),
@@ -132,7 +153,7 @@ mode = \"{mode}\"
     }
 
     /// Enrols the machine, with its card, and brings it to available.
-    pub(super) fn enrol(&mut self, boot_interface: &str, network_data: Value) -> String {
+    pub(crate) fn enrol(&mut self, boot_interface: &str, network_data: Value) -> String {
         let more = json!({
             "boot_interface": boot_interface,
             "deploy_interface": "ramdisk",
@@ -149,7 +170,7 @@ mode = \"{mode}\"
     }
 
     /// Gives the machine to an instance, which switches it on, and says what it is to boot.
-    pub(super) fn deploy(&mut self, node: String, instance: &Value) -> Boot {
+    pub(crate) fn deploy(&mut self, node: String, instance: &Value) -> Boot {
         let change = json!([{ "op": "add", "path": "/instance_info", "value": instance }]);
         self.operator.expect(200, "PATCH", &format!("/v1/nodes/{node}"), Some(&change));
         let console = Console::watch(self.lab.console(self.machine));
@@ -170,12 +191,12 @@ mode = \"{mode}\"
     }
 
     /// What the BMC says of its CD drive.
-    pub(super) fn inserted_cd(&self) -> Value {
+    pub(crate) fn inserted_cd(&self) -> Value {
         self.lab.resource(&format!("{}/VirtualMedia/Cd", self.lab.system(self.machine)))
     }
 
     /// The script of the machine's card, as everybody can have it, if there is something to boot.
-    pub(super) fn script(&mut self) -> Option<String> {
+    pub(crate) fn script(&mut self) -> Option<String> {
         let path = format!("/v1/boot/{}/boot.ipxe", self.mac());
         let answer = self.operator.ask("GET", &path, None);
         match answer.status {
@@ -187,7 +208,7 @@ mode = \"{mode}\"
 
     /// Waits until the machine is up and has done what it was told to; checks that it was `word`
     /// that was booted, that it has an address of ours, and that it reached us.
-    pub(super) fn comes_up(&self, console: &Console, word: &str) {
+    pub(crate) fn comes_up(&self, console: &Console, word: &str) {
         console.until("FERRITE-RAMDISK-DONE", || self.operator.log());
         let parameters = console.ramdisk_said("PARAMETERS").unwrap();
         assert!(parameters.contains(&format!("test.word={word}")), "{parameters}");
@@ -200,7 +221,7 @@ mode = \"{mode}\"
 
     /// What was seen of a machine, each as `service: what`, oldest first, once all of `steps` are
     /// among it in this order. Checks that it gives no key away.
-    pub(super) fn seen(&mut self, node: &str, steps: &[&str]) -> Vec<String> {
+    pub(crate) fn seen(&mut self, node: &str, steps: &[&str]) -> Vec<String> {
         let deadline = Instant::now() + WRITTEN_WITHIN;
         loop {
             let timeline = self.operator.timeline(node);
@@ -225,7 +246,7 @@ mode = \"{mode}\"
     }
 
     /// Takes the machine back. From then on it boots its disk, and what it booted is not to be had.
-    pub(super) fn undeploy(&mut self, boot: &Boot) {
+    pub(crate) fn undeploy(&mut self, boot: &Boot) {
         let files: SocketAddr = format!("{}:{FILES_PORT}", self.address()).parse().unwrap();
         let mut client = Client::new(files);
         let mut status = |name: &str| {
@@ -244,7 +265,7 @@ mode = \"{mode}\"
 
     /// There is nothing to boot for the machine's card, and if it comes by the network nevertheless,
     /// its script makes it boot its disk.
-    pub(super) fn boots_disk(&mut self) {
+    pub(crate) fn boots_disk(&mut self) {
         assert_eq!(self.script(), None);
         let files: SocketAddr = format!("{}:{FILES_PORT}", self.address()).parse().unwrap();
         let path = format!("/pxelinux.cfg/{}", self.mac().replace(':', "-"));
@@ -255,7 +276,7 @@ mode = \"{mode}\"
     }
 
     /// What was seen of the machine while nobody had enrolled it, once it is as it should be.
-    pub(super) fn sighting(&mut self, is_so: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn sighting(&mut self, is_so: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + WRITTEN_WITHIN;
         loop {
             let all = self.operator.get("/v1/ferrite/sightings");
@@ -269,34 +290,34 @@ mode = \"{mode}\"
     }
 
     /// Switches the machine on without anybody having enrolled it; see [`Self::switch_off`].
-    pub(super) fn switch_on(&self) -> Console {
+    pub(crate) fn switch_on(&self) -> Console {
         let console = Console::watch(self.lab.console(self.machine));
         self.lab.virsh(&["start", self.machine]);
         console
     }
 
-    pub(super) fn switch_off(&self) {
+    pub(crate) fn switch_off(&self) {
         self.lab.virsh(&["destroy", self.machine]);
     }
 }
 
 /// The machine with a BIOS is for several tests, which boot quickest there: one after the other.
-pub(super) fn turn_of_boot_bios() -> MutexGuard<'static, ()> {
+pub(crate) fn turn_of_boot_bios() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The kernel that is booted.
-pub(super) fn kernel() -> PathBuf {
+pub(crate) fn kernel() -> PathBuf {
     named_in("FERRITE_TEST_KERNEL")
 }
 
 /// Its ramdisk.
-pub(super) fn ramdisk() -> PathBuf {
+pub(crate) fn ramdisk() -> PathBuf {
     named_in("FERRITE_TEST_RAMDISK")
 }
 
-pub(super) fn url_of(path: &Path) -> String {
+pub(crate) fn url_of(path: &Path) -> String {
     format!("file://{}", path.display())
 }
 
@@ -312,7 +333,7 @@ fn contains_in_order(line: &str, step: &str) -> bool {
     })
 }
 
-fn named_in(variable: &str) -> PathBuf {
+pub(crate) fn named_in(variable: &str) -> PathBuf {
     let path = std::env::var_os(variable);
     path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`")).into()
 }
