@@ -68,6 +68,64 @@ const RULES: &[Rule] = &[
         Reach::Anywhere,
         &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, HTTP_SERVER, &["http"]],
     ),
+    // What the agent and its server share does nothing by itself.
+    rule(
+        "agent-protocol",
+        Reach::Anywhere,
+        &[
+            LIFECYCLE,
+            IRONIC,
+            MACHINES,
+            CONDUCTOR,
+            RUNTIME,
+            HTTP_SERVER,
+            DATABASE,
+            &["node-model", "http", "reqwest"],
+        ],
+    ),
+    // What runs in the ramdisk knows nothing of the server that commands it.
+    rule(
+        "machine-inventory",
+        Reach::Anywhere,
+        &[
+            LIFECYCLE,
+            IRONIC,
+            MACHINES,
+            CONDUCTOR,
+            RUNTIME,
+            HTTP_SERVER,
+            DATABASE,
+            &["node-model", "http", "reqwest"],
+        ],
+    ),
+    rule(
+        "disk-steps",
+        Reach::Anywhere,
+        &[
+            LIFECYCLE,
+            IRONIC,
+            CONDUCTOR,
+            HTTP_SERVER,
+            DATABASE,
+            &["node-model", "bmc-drivers", "boot-server"],
+        ],
+    ),
+    rule(
+        "agent",
+        Reach::Anywhere,
+        &[
+            LIFECYCLE,
+            IRONIC,
+            CONDUCTOR,
+            DATABASE,
+            &["node-model", "bmc-drivers", "boot-server", "api-server"],
+        ],
+    ),
+    rule(
+        "ramdisk",
+        Reach::Anywhere,
+        &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, RUNTIME, HTTP_SERVER, DATABASE, &["node-model"]],
+    ),
     // The two protocols know nothing of us.
     rule(
         "redfish",
