@@ -32,9 +32,11 @@ pub struct Settings {
     pub tls_certificate: Option<PathBuf>,
     /// The key (PEM) of that certificate.
     pub tls_key: Option<PathBuf>,
-    /// The URL of the agent's kernel, for nodes that name none.
+    /// The URL of the agent's kernel, for nodes that name none; by default the one that
+    /// `ferrite ramdisk build` made.
     pub deploy_kernel: Option<String>,
-    /// The URL of the agent's ramdisk, for nodes that name none.
+    /// The URL of the agent's ramdisk, for nodes that name none; by default the one that
+    /// `ferrite ramdisk build` made.
     pub deploy_ramdisk: Option<String>,
     /// The URL of the rescue system's kernel, for nodes that name none; by default the agent's.
     pub rescue_kernel: Option<String>,

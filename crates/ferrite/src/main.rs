@@ -5,6 +5,7 @@ mod bmc;
 mod boot;
 mod config;
 mod process;
+mod ramdisk;
 mod serve;
 mod sim;
 mod telemetry;
@@ -30,6 +31,9 @@ enum Command {
     /// Record a BMC to a file, or serve a recording as a BMC.
     #[command(subcommand)]
     Bmc(bmc::BmcCommand),
+    /// Make the ramdisk that machines boot the agent from.
+    #[command(subcommand)]
+    Ramdisk(ramdisk::RamdiskCommand),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::serve(&arguments),
         Command::Sim(arguments) => sim::sim(&arguments),
         Command::Bmc(command) => bmc::run(&command),
+        Command::Ramdisk(command) => ramdisk::run(&command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

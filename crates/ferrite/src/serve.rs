@@ -18,7 +18,7 @@ use store::{Clock, Store};
 use crate::boot::{self, BootServers, Serving};
 use crate::config::{Auth, Config};
 use crate::process::{allow_many_connections, wait_for_signal};
-use crate::telemetry;
+use crate::{ramdisk, telemetry};
 
 /// How long work in flight may go on when the program is asked to stop. What is not finished by
 /// then goes on at the next start.
@@ -66,6 +66,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     warn_if_open(&config);
     let data_dir = config.data_dir()?;
     let _in_use = prepare_data_dir(&data_dir)?;
+    ramdisk::adopt(&mut config, &data_dir);
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
