@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What machines boot: the boot-configuration API that boot loaders ask, what a node should boot
-//! now, and the strangers seen on the network.
+//! What machines boot: the boot-configuration API that boot loaders ask, and what a node should boot
+//! now.
 
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderValue, StatusCode};
 use ironic_wire::WireError;
-use node_model::{BootImage, BootPlan, BootSystem, Mac, StrangerSeen};
+use node_model::{BootImage, BootPlan, BootSystem, Mac};
 use serde_json::{Value, json};
 
 use crate::call::Call;
@@ -14,9 +14,6 @@ use crate::nodes::reach::node_id;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::routes::{Access, Route, UNVERSIONED};
-
-/// The most strangers in one answer: all there can be.
-const STRANGERS: u32 = 10_000;
 
 pub(crate) const ROUTES: &[Route] = &[
     Route::get(
@@ -30,19 +27,6 @@ pub(crate) const ROUTES: &[Route] = &[
         "/v1/ferrite/nodes/{node}/boot",
         "Say what a node should boot now, and by which way",
         handler!(plan),
-    )
-    .since(UNVERSIONED),
-    Route::get(
-        "/v1/ferrite/sightings",
-        "List machines seen on the network that nobody enrolled",
-        handler!(sightings),
-    )
-    .since(UNVERSIONED),
-    Route::new(
-        Method::DELETE,
-        "/v1/ferrite/sightings/{mac}",
-        "Forget a machine seen on the network",
-        handler!(forget_sighting),
     )
     .since(UNVERSIONED),
 ];
@@ -112,42 +96,5 @@ fn without_login(source: &str) -> String {
             format!("{scheme}://{host}/{path}")
         }
         None => plain.to_owned(),
-    }
-}
-
-async fn sightings(call: Call) -> Result<Reply, Refusal> {
-    kept::only_query(&call, &[])?;
-    let found = call.app.store.read(|reader| reader.strangers(STRANGERS)).await?;
-    let rows: Vec<Value> = found.iter().map(sighting).collect();
-    Ok(Reply::ok(json!({"sightings": rows}).to_string().into_bytes()))
-}
-
-fn sighting(seen: &StrangerSeen) -> Value {
-    json!({
-        "mac": seen.address.as_str(),
-        "first_seen_at": seen.first_seen_at.to_string(),
-        "last_seen_at": seen.last_seen_at.to_string(),
-        "times": seen.times,
-        "ip_address": seen.ip_address,
-        "interface": seen.interface,
-        "architecture": seen.architecture,
-        "last": seen.last,
-    })
-}
-
-async fn forget_sighting(call: Call) -> Result<Reply, Refusal> {
-    kept::only_query(&call, &[])?;
-    let text = call.param("mac");
-    let mac: Mac =
-        text.parse().map_err(|_| WireError::invalid_field("mac", "it is no MAC address"))?;
-    let card = mac.clone();
-    let forgotten = call.app.store.write(move |tx| tx.forget_stranger(&card)).await?;
-    if let Some(boot) = &call.app.boot {
-        boot.forget_stranger(&mac);
-    }
-    if forgotten {
-        Ok(Reply::no_content())
-    } else {
-        Err(WireError::new(404, format!("No machine with the card {text} was seen.")).into())
     }
 }

@@ -58,7 +58,7 @@ async fn show(call: Call) -> Result<Reply, Refusal> {
 async fn create(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let rule = draft::<InspectionRule>(&call.body, call.version, call.now())?.draft;
-    check_content(&rule)?;
+    check_content(call.app.conductor.api_call_allowed(), &rule)?;
     let stored = rule.clone();
     call.app
         .store
@@ -72,6 +72,7 @@ async fn patch(call: Call) -> Result<Reply, Refusal> {
     let patch = Patch::parse(&call.body)?;
     let ident = Ident::of_path(&call, "rule");
     let version = call.version;
+    let allowed = call.app.conductor.api_call_allowed().to_vec();
     let rule = call
         .app
         .store
@@ -84,7 +85,7 @@ async fn patch(call: Call) -> Result<Reply, Refusal> {
                 let problem = "Inspection rules cannot have the sensitive flag unset";
                 return Err(WireError::invalid(problem).into());
             }
-            check_content(&rule)?;
+            check_content(&allowed, &rule)?;
             writer.save(&mut rule)?;
             Ok::<_, Refusal>(rule)
         })
@@ -122,12 +123,13 @@ async fn delete_all(call: Call) -> Result<Reply, Refusal> {
 
 /// Checks that the rule can be carried out: a bad expression is refused now rather than when a
 /// machine is inspected.
-fn check_content(rule: &InspectionRule) -> Result<(), WireError> {
+fn check_content(allowed: &[String], rule: &InspectionRule) -> Result<(), WireError> {
     let actions = rule.actions.parse();
     inspection::validate_rule(&rule.conditions.parse(), &actions)
         .map_err(|error| WireError::invalid(error.to_string()))?;
-    if actions.iter().any(|action| action["op"] == "api-call") {
-        let problem = "the action api-call is not supported yet; use set-attribute, fail or log";
+    if allowed.is_empty() && actions.iter().any(|action| action["op"] == "api-call") {
+        let problem = "the action api-call is off: name the addresses that rules may ask in \
+                       inspection.api_call_allowed of the configuration";
         return Err(WireError::invalid_field("actions", problem));
     }
     Ok(())

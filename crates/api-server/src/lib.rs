@@ -7,6 +7,7 @@
 //! handlers see a [`Call`] and return a [`Reply`] or a refusal.
 
 mod agent;
+mod agent_logs;
 mod allocations;
 mod answer;
 mod app;
@@ -22,6 +23,7 @@ mod driver_vendor;
 mod drivers;
 mod event_stream;
 mod ferrite;
+mod flavours;
 mod health;
 mod htpasswd;
 mod inspection;
@@ -40,6 +42,8 @@ mod root;
 mod routes;
 mod runbooks;
 mod server;
+mod sightings;
+mod topology;
 mod volume_connectors;
 mod volume_targets;
 mod volumes;

@@ -14,9 +14,10 @@ use crate::path;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::{
-    agent, allocations, boot, chassis, conductors, deploy_templates, driver_vendor, drivers,
-    event_stream, ferrite, health, inspection, inspection_rules, nodes, openapi, portgroups, ports,
-    root, runbooks, volume_connectors, volume_targets, volumes,
+    agent, agent_logs, allocations, boot, chassis, conductors, deploy_templates, driver_vendor,
+    drivers, event_stream, ferrite, flavours, health, inspection, inspection_rules, nodes, openapi,
+    portgroups, ports, root, runbooks, sightings, topology, volume_connectors, volume_targets,
+    volumes,
 };
 
 /// Every route of the API, by subject.
@@ -58,6 +59,10 @@ pub(crate) const TABLES: &[&[Route]] = &[
     nodes::vmedia::ROUTES,
     agent::ROUTES,
     boot::ROUTES,
+    sightings::ROUTES,
+    topology::ROUTES,
+    flavours::ROUTES,
+    agent_logs::ROUTES,
     inspection::ROUTES,
     ferrite::ROUTES,
     event_stream::ROUTES,

@@ -38,7 +38,7 @@ mod turns;
 mod unavailable;
 mod words;
 
-pub use agent::{AgentSettings, CollectLogs, ImageDownloadSource, ImageOrder, boot_again, warm_up};
+pub use agent::{AgentSettings, ImageDownloadSource, ImageOrder, boot_again, warm_up};
 pub use automatic_boot::boot_model;
 pub use boot_desk::{BootDesk, NoBootServices, OfferedImage, Published};
 pub use calls::{Call, CallLog};

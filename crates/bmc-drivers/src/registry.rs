@@ -281,14 +281,10 @@ impl Registry {
         self.in_band.list_steps(target, flow).await
     }
 
-    /// The logs of the agent on a machine after a job that `failed` or not: a tar archive,
-    /// compressed with gzip, in base64. None if there is none, or if they are not wanted.
-    pub async fn agent_logs(
-        &self,
-        target: &Target<'_>,
-        failed: bool,
-    ) -> Result<Option<String>, Error> {
-        self.in_band.collect_logs(target, failed).await
+    /// The logs of the agent on a machine: a tar archive, compressed with gzip, in base64. None if
+    /// there is no agent.
+    pub async fn agent_logs(&self, target: &Target<'_>) -> Result<Option<String>, Error> {
+        self.in_band.collect_logs(target).await
     }
 
     /// Signs out of the BMCs, for the end of the program: BMCs have few sessions, and those nobody

@@ -125,7 +125,7 @@ impl Default for Settings {
             deploy_kernel_by_arch: BTreeMap::new(),
             deploy_ramdisk_by_arch: BTreeMap::new(),
             kernel_append_params: "nofb vga=normal".to_owned(),
-            inspection_kernel_params: String::new(),
+            inspection_kernel_params: "ipa-collect-lldp=1".to_owned(),
             url_lifetime: 24 * 60 * 60,
             ramdisk_image_download_source: DownloadSource::Local,
             loader_dirs: Vec::new(),

@@ -581,8 +581,9 @@ async fn what_is_seen_is_on_the_timeline_or_among_the_strangers() {
     let found = strangers().await;
     let stranger: Mac = "02:00:00:00:00:09".parse().unwrap();
     assert_eq!(found.len(), 1);
-    assert_eq!((&found[0].address, found[0].times), (&stranger, 1));
-    assert_eq!(found[0].architecture.as_deref(), Some("x86-64 UEFI"));
+    let known = &found[0].seen;
+    assert_eq!((&known.address, known.times), (&stranger, 1));
+    assert_eq!(known.architecture.as_deref(), Some("x86-64 UEFI"));
 
     // What is counted when everything ends is told, too.
     witness.seen(sighting(Some(CARD), discover()));

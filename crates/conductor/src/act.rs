@@ -11,6 +11,7 @@ use lifecycle::{Action, Failure, Outcome, Reserved};
 use node_model::{Happening, NodeId, PowerTarget, Step, StepFlow, WorkKind};
 use store::{NodeFilter, Query};
 
+use crate::agent_logs::Logs;
 use crate::sight::Sight;
 use crate::{Conductor, Error, hardware, offers};
 
@@ -25,6 +26,8 @@ pub(crate) struct Done {
     pub(crate) children: Vec<(NodeId, NodeChanges)>,
     /// What was said to the BMC.
     pub(crate) calls: Option<Happening>,
+    /// The logs of an agent that was ended.
+    pub(crate) logs: Option<Logs>,
 }
 
 impl From<NodeChanges> for Done {
@@ -44,7 +47,9 @@ pub(crate) async fn act(
         let driver = sight.driver(&conductor.registry)?;
         let target = sight.target(&driver, conductor.now());
         let target = Target { calls: Some(calls), ..target };
-        carry_out(conductor, sight, &driver, &target, action).await
+        let logs = conductor.collect(&target, action).await;
+        let (outcome, done) = carry_out(conductor, sight, &driver, &target, action).await?;
+        Ok((outcome, Done { logs, ..done }))
     };
     match result.await {
         Ok(done) => done,

@@ -4,13 +4,14 @@
 use bmc_drivers::{Driver, Findings, NodeChanges, Target};
 use lifecycle::{Action, Outcome, ask_power};
 use node_model::{
-    Actor, BiosSetting, FirmwareComponent, Happening, Inventory, JournalEntry, JsonObject, Node,
-    NodeId, Port, PortId, PowerState, PowerTarget, Timestamp,
+    Actor, BiosSetting, FirmwareComponent, Happening, JournalEntry, Node, NodeId, Port, PortId,
+    PowerState, PowerTarget, Timestamp,
 };
 use serde_json::Value;
 use store::{NodeFilter, PortColumn, Query, Writer};
 
 use crate::Conductor;
+use crate::inspect::keep_told;
 use crate::ledger::write_ledger;
 use crate::runner::write_changes;
 
@@ -150,12 +151,10 @@ pub(crate) fn write_findings(
         }
     }
     if let Some(inventory) = &found.inventory {
-        tx.set_inventory(&Inventory {
-            node_id: node.id,
-            created_at: now,
-            inventory: inventory.clone(),
-            plugin_data: JsonObject::empty(),
-        })?;
+        let actor = Actor::Conductor { hostname: hostname.to_owned() };
+        for what in keep_told(tx, node, inventory)? {
+            tx.append(JournalEntry { at: now, node_id: node.id, actor: actor.clone(), what });
+        }
     }
     Ok(())
 }

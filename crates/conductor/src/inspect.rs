@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The inspection ramdisk's data: which machine they are from, what they mean, and what changes.
 
-use inspection::lookup::{Candidate, bmc_addresses, candidate_macs, choose, lookup_addresses};
-use inspection::{Context, Findings, HookError, Level, ObjectField, PortChange, Report, RuleSet};
+use inspection::lookup::NoMatch;
+use inspection::lookup::{Candidate, bmc_addresses, candidate_macs, choose};
+use inspection::{
+    Context, Findings, FlavourSet, HookError, Level, ObjectField, PortChange, Report, RuleSet,
+};
 use lifecycle::{Action, Failure, Ledger, Outcome, hear_inspection_data, record, see_agent};
 use node_model::{
-    Actor, Happening, InspectionRule, Inventory, Node, NodeId, Port, PortId, ProvisionState,
+    Actor, Flavour, Happening, InspectionRule, Inventory, JsonObject, LogKind, Mac, Node, NodeId,
+    Port, PortId, ProvisionState,
 };
 use store::{Columns, NodeColumn, NodeFilter, PortColumn, PortFilter, Query, Reader, Writer};
 
+use crate::agent_logs::Logs;
 use crate::ledger::write_ledger;
 use crate::provision::get;
-use crate::{Conductor, Error};
+use crate::{Conductor, Error, api_call, bmc_names};
 
 /// What the ramdisk is told.
 #[derive(Clone, Debug)]
@@ -21,16 +26,22 @@ pub struct InspectionReply {
 }
 
 /// Everything a report is judged by, as read from the database.
-struct Known {
-    node: Node,
-    ports: Vec<Port>,
-    previous: Option<Inventory>,
+pub(crate) struct Known {
+    pub(crate) node: Node,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) previous: Option<Inventory>,
+    pub(crate) ways: Ways,
+}
+
+/// What operators want done with reports.
+pub(crate) struct Ways {
     rules: Vec<InspectionRule>,
+    flavours: Vec<Flavour>,
 }
 
 impl Conductor {
     /// Takes a report from the ramdisk. None if no node waits for it: the ramdisk is not told why,
-    /// the log is.
+    /// the log is. A machine that nobody knows is enrolled, or remembered, as the settings say.
     pub async fn continue_inspection(
         &self,
         report: Report,
@@ -52,26 +63,51 @@ impl Conductor {
             .await?;
         let known = match found {
             Ok(known) => known,
+            Err(NoMatch::Unknown) => return self.meet_stranger(report, request_id).await,
             Err(reason) => {
                 tracing::warn!(%reason, "inspection data from a machine that is not expected");
                 return Ok(None);
             }
         };
         let (id, judged) = (known.node.id, self.judge(&known, &report));
+        // Megabytes to decode, and mostly for nothing.
+        let logs = if self.collects_logs(judged.is_err()) {
+            Logs::of_report(&report, LogKind::Inspection)
+        } else {
+            Logs::none(LogKind::Inspection)
+        };
+        drop(report);
+        let calls = judged.as_ref().map(|findings| findings.calls.clone()).unwrap_or_default();
         let conductor = self.clone();
         let actor = Actor::Agent { request_id };
         let kept = self
             .store
-            .write(move |tx| match &judged {
-                Ok(findings) => keep(&conductor, tx, id, findings, &known.ports, &actor),
-                Err(message) => reject(&conductor, tx, id, message, &actor),
+            .write(move |tx| {
+                let kept = match &judged {
+                    Ok(findings) => keep(&conductor, tx, id, findings, &known.ports, &actor)?,
+                    Err(message) => reject(&conductor, tx, id, message, &actor)?,
+                };
+                if kept {
+                    logs.keep(&conductor, tx, id, judged.as_ref().err().map(String::as_str))?;
+                }
+                Ok::<_, Error>(kept)
             })
             .await?;
+        if kept && !calls.is_empty() {
+            self.in_background(api_call::carry_out(self.clone(), id, calls));
+        }
         Ok(kept.then_some(InspectionReply { node: id }))
     }
 
-    fn judge(&self, known: &Known, report: &Report) -> Result<Findings, String> {
-        let rules = RuleSet::compile(&known.rules).map_err(|error| crate::act::chain(&error))?;
+    /// Works out what a report changes, or why it cannot be used.
+    pub(crate) fn judge(&self, known: &Known, report: &Report) -> Result<Findings, String> {
+        let rules =
+            RuleSet::compile(known.ways.rules.iter().chain(&self.inspection.built_in_rules))
+                .map_err(|error| crate::act::chain(&error))?;
+        let (flavours, broken) = FlavourSet::compile(&known.ways.flavours);
+        for (flavour, error) in broken {
+            tracing::warn!(%flavour, %error, "a flavour cannot be used");
+        }
         inspection::process(&Context {
             node: &known.node,
             ports: &known.ports,
@@ -79,6 +115,7 @@ impl Conductor {
             previous: known.previous.as_ref(),
             settings: &self.inspection,
             rules: &rules,
+            flavours: &flavours,
             now: self.now(),
         })
         .map_err(|error: HookError| error.full_message())
@@ -88,14 +125,14 @@ impl Conductor {
 fn find(
     reader: &mut Reader<'_>,
     named: Option<NodeId>,
-    macs: &[node_model::Mac],
+    macs: &[Mac],
     bmc: &[String],
-) -> Result<Result<NodeId, inspection::lookup::NoMatch>, Error> {
+) -> Result<Result<NodeId, NoMatch>, Error> {
     let named = match named {
         None => None,
         Some(id) => Some(match reader.get(id)? {
             Some(node) => Candidate { id, state: node.provision_state },
-            None => return Ok(Err(inspection::lookup::NoMatch::Unknown)),
+            None => return Ok(Err(NoMatch::NoSuchNode(id))),
         }),
     };
     let mut by_mac = Vec::new();
@@ -107,7 +144,7 @@ fn find(
         }
     }
     // The usual case needs no search: the node with the MAC address has the BMC address too.
-    let agree = sole.is_some_and(|node| lookup_addresses(&node).iter().any(|a| bmc.contains(a)));
+    let agree = sole.is_some_and(|node| bmc_names::known(&node).iter().any(|a| bmc.contains(a)));
     let by_bmc = if bmc.is_empty() || agree { Vec::new() } else { waiting_with_bmc(reader, bmc)? };
     Ok(choose(named, &by_mac, &by_bmc))
 }
@@ -120,14 +157,18 @@ fn waiting_with_bmc(reader: &mut Reader<'_>, bmc: &[String]) -> Result<Vec<Candi
             provision_states: Some(vec![ProvisionState::InspectWait]),
             ..NodeFilter::default()
         },
-        select: Columns::of(&[NodeColumn::Uuid, NodeColumn::DriverInfo]),
+        select: Columns::of(&[
+            NodeColumn::Uuid,
+            NodeColumn::DriverInfo,
+            NodeColumn::DriverInternalInfo,
+        ]),
         ..Query::default()
     };
     reader.list(&query, |node| {
         // A cheap look first: most nodes' addresses are not in the text at all.
-        let text = node.driver_info.as_str();
-        if bmc.iter().any(|address| text.contains(address.as_str()))
-            && lookup_addresses(node).iter().any(|address| bmc.contains(address))
+        let texts = [node.driver_info.as_str(), node.driver_internal_info.as_str()];
+        if bmc.iter().any(|address| texts.iter().any(|text| text.contains(address.as_str())))
+            && bmc_names::known(node).iter().any(|address| bmc.contains(address))
         {
             found.push(Candidate { id: node.id, state: ProvisionState::InspectWait });
         }
@@ -141,8 +182,15 @@ fn read_known(reader: &mut Reader<'_>, id: NodeId) -> Result<Known, Error> {
         filter: PortFilter { node: Some(id), ..PortFilter::default() },
         ..Query::default()
     })?;
-    let rules = reader.collect(&Query::<InspectionRule>::default())?;
-    Ok(Known { node, ports, previous: reader.inventory(id)?, rules })
+    Ok(Known { node, ports, previous: reader.inventory(id)?, ways: read_ways(reader)? })
+}
+
+/// The rules and flavours there are.
+pub(crate) fn read_ways(reader: &mut Reader<'_>) -> Result<Ways, store::Error> {
+    Ok(Ways {
+        rules: reader.collect(&Query::default())?,
+        flavours: reader.collect(&Query::default())?,
+    })
 }
 
 /// Writes what was found and lets the inspection end. False if the node no longer waits.
@@ -158,12 +206,7 @@ fn keep(
     let now = tx.now();
     let mut ledger = Ledger::default();
     ledger.happened.push(Happening::Heard { what: "inspection data".to_owned() });
-    for note in &findings.notes {
-        if note.level > Level::Debug {
-            let (by, text) = (note.source.to_string(), note.text.clone());
-            ledger.happened.push(Happening::Noted { by, text });
-        }
-    }
+    ledger.happened.extend(told(findings));
     if !hear_inspection_data(&mut node, now, &mut ledger) {
         return Ok(false);
     }
@@ -174,20 +217,99 @@ fn keep(
     for change in &findings.ports {
         write_port(tx, change, ports_before)?;
     }
-    tx.set_inventory(&Inventory {
-        node_id: id,
-        created_at: now,
-        inventory: findings.inventory.clone(),
-        plugin_data: findings.plugin_data.clone(),
-    })?;
+    write_inventory(tx, id, findings)?;
     write_ledger(tx, &mut node, ledger, actor, conductor.hostname())?;
     tx.save(&mut node)?;
     tx.wake(id);
     Ok(true)
 }
 
+/// Keeps the hardware that a BMC told of, and lets rules and flavours work on it. Hooks are for what
+/// ramdisks tell. The node is saved by the caller.
+pub(crate) fn keep_told(
+    tx: &mut Writer<'_>,
+    node: &mut Node,
+    inventory: &JsonObject,
+) -> Result<Vec<Happening>, store::Error> {
+    let mut told_of = Inventory {
+        node_id: node.id,
+        created_at: tx.now(),
+        inventory: inventory.clone(),
+        plugin_data: JsonObject::empty(),
+        found: JsonObject::empty(),
+    };
+    let ports: Vec<Port> = tx.collect(&Query {
+        filter: PortFilter { node: Some(node.id), ..PortFilter::default() },
+        ..Query::default()
+    })?;
+    let ways = read_ways(tx)?;
+    let previous = tx.inventory(node.id)?;
+    let (flavours, _) = FlavourSet::compile(&ways.flavours);
+    let judged = RuleSet::compile(&ways.rules).map_err(|error| crate::act::chain(&error));
+    let judged = judged.and_then(|rules| {
+        inspection::process(&Context {
+            node,
+            ports: &ports,
+            report: &Report::stored(&told_of),
+            previous: previous.as_ref(),
+            settings: &inspection::Settings { hooks: Vec::new(), ..Default::default() },
+            rules: &rules,
+            flavours: &flavours,
+            now: tx.now(),
+        })
+        .map_err(|error| error.full_message())
+    });
+    match judged {
+        Ok(findings) => {
+            write_node(tx, node, &findings)?;
+            for change in &findings.ports {
+                write_port(tx, change, &ports)?;
+            }
+            told_of.plugin_data = findings.plugin_data.clone();
+            told_of.found = findings.found.clone();
+            tx.set_inventory(&told_of)?;
+            Ok(told(&findings).collect())
+        }
+        Err(text) => {
+            tx.set_inventory(&told_of)?;
+            Ok(vec![Happening::Noted { by: "inspection rules".to_owned(), text }])
+        }
+    }
+}
+
+/// What hooks, rules and flavours have to say, for the timeline.
+pub(crate) fn told(findings: &Findings) -> impl Iterator<Item = Happening> {
+    let worth = findings.notes.iter().filter(|note| note.level > Level::Debug);
+    worth.map(|note| Happening::Noted { by: note.source.to_string(), text: note.text.clone() })
+}
+
+/// Writes the hardware, and what it is plugged into if the ramdisk listened.
+pub(crate) fn write_inventory(
+    tx: &mut Writer<'_>,
+    id: NodeId,
+    findings: &Findings,
+) -> Result<(), store::Error> {
+    let now = tx.now();
+    tx.set_inventory(&Inventory {
+        node_id: id,
+        created_at: now,
+        inventory: findings.inventory.clone(),
+        plugin_data: findings.plugin_data.clone(),
+        found: findings.found.clone(),
+    })?;
+    match &findings.neighbours {
+        Some(heard) => tx.hear_neighbours(id, heard),
+        // Nothing was heard because nobody listened: what was heard before may still hold.
+        None => Ok(()),
+    }
+}
+
 /// Members that hold secrets are masked on the node, so they are changed in what is sealed.
-fn write_node(tx: &mut Writer<'_>, node: &mut Node, findings: &Findings) -> Result<(), Error> {
+fn write_node(
+    tx: &mut Writer<'_>,
+    node: &mut Node,
+    findings: &Findings,
+) -> Result<(), store::Error> {
     let touches_secrets =
         [ObjectField::DriverInfo, ObjectField::InstanceInfo, ObjectField::DriverInternalInfo]
             .iter()
@@ -211,7 +333,7 @@ fn write_port(
     tx: &mut Writer<'_>,
     change: &PortChange,
     ports_before: &[Port],
-) -> Result<(), Error> {
+) -> Result<(), store::Error> {
     match change {
         PortChange::Create(port) => {
             if tx.find::<Port>(PortColumn::Address, port.address().as_str())?.is_none() {

@@ -12,9 +12,13 @@
 
 mod act;
 mod agent;
+mod agent_logs;
 mod allocations;
+mod api_call;
+mod bmc_names;
 mod consoles;
 mod controls;
+mod discover;
 mod error;
 mod handle;
 mod hardware;
@@ -25,6 +29,7 @@ mod membership;
 mod offers;
 mod power_sync;
 mod provision;
+mod pxe_filter;
 mod runner;
 mod scheduler;
 mod settings;
@@ -42,11 +47,14 @@ pub use bmc_drivers::{
 
 pub use agent::{AgentConfig, Heartbeat, Lookup};
 pub use allocations::AllocationError;
+pub use api_call::is_allowed;
 pub use controls::{BootSetting, ConsoleState, PassthruReply};
+pub use discover::{EnrolError, Enrolment};
 pub use error::Error;
 pub use handle::{Conductor, Running, Tally};
 pub use inspect::InspectionReply;
 pub use ledger::write_ledger;
 pub use provision::ProvisionRequest;
+pub use pxe_filter::{PxeFilter, PxeFilterSettings};
 pub use settings::Settings;
 pub use sight::conductor_of;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::ledger::write_ledger;
 use crate::sight::Sight;
-use crate::{Conductor, Error, offers};
+use crate::{Conductor, Error, bmc_names, offers};
 
 /// A provision verb as a user gave it.
 #[derive(Clone, Debug)]
@@ -107,8 +107,13 @@ impl Conductor {
         lifecycle::check_verb(&sight.node, request.verb)?;
         lifecycle::check_policy(&sight.node, request.verb, &self.rules)?;
         self.check_with_driver(&sight, &request).await?;
+        let bmc = if request.verb == Verb::Inspect {
+            Some(bmc_names::resolve(&sight.node).await)
+        } else {
+            None
+        };
         let conductor = self.clone();
-        self.store.write(move |tx| write_ask(&conductor, tx, id, &request)).await
+        self.store.write(move |tx| write_ask(&conductor, tx, id, &request, bmc.as_deref())).await
     }
 
     /// Asks for a change of power.
@@ -319,9 +324,13 @@ fn write_ask(
     tx: &mut Writer<'_>,
     id: NodeId,
     request: &ProvisionRequest,
+    bmc: Option<&[String]>,
 ) -> Result<(), Error> {
     let mut node = get(tx, id)?;
     let now = tx.now();
+    if let Some(bmc) = bmc {
+        bmc_names::keep(&mut node, bmc);
+    }
     check_limits(conductor, tx, request.verb)?;
     let driver = conductor
         .registry

@@ -14,7 +14,7 @@ use bmc_drivers::NodeChanges;
 use lifecycle::{
     Action, Failure, Ledger, Next, Offers, Outcome, forget_agent, is_still_going_on, record, settle,
 };
-use node_model::{Happening, Node, NodeId, StepFlow, Timestamp, Work};
+use node_model::{Happening, Node, NodeId, Stage, StepFlow, Timestamp, Work};
 use store::{Lease, Writer};
 
 use crate::act::{Done, act, chain};
@@ -132,6 +132,11 @@ async fn finish(
             hardware::write_findings(tx, &mut node, &done.found, conductor.hostname())?;
             for child in &done.children {
                 write_child(tx, child.0, &child.1)?;
+            }
+            if let Some(logs) = &done.logs {
+                let failed = node.work.as_ref().is_some_and(|work| work.stage == Stage::CleanUp);
+                let why = node.last_error.as_deref().filter(|_| failed);
+                logs.keep(&conductor, tx, node.id, why)?;
             }
             let mut ledger = Ledger::default();
             if done.changes.agent_is_gone {

@@ -3,8 +3,10 @@
 
 mod agents;
 mod allocating;
+mod asking;
 mod booting;
 mod direct;
+mod discovering;
 mod family;
 mod leases;
 mod watching;
@@ -33,6 +35,11 @@ pub(crate) struct House {
 
 impl House {
     pub(crate) fn new() -> Self {
+        Self::with(inspection::Settings::default())
+    }
+
+    /// One that judges inspection data so.
+    pub(crate) fn with(settings: inspection::Settings) -> Self {
         let data = TempDir::new().unwrap();
         let now = Arc::new(AtomicI64::new(1_000_000_000));
         let clock: Clock = {
@@ -40,7 +47,7 @@ impl House {
             Arc::new(move || Timestamp(now.load(Ordering::SeqCst)))
         };
         let store = Store::open(&store::Settings::in_dir(data.path()), clock.clone()).unwrap();
-        let conductor = conductor(&store, "here", clock);
+        let conductor = conductor(&store, "here", settings, clock);
         Self { conductor, store, now, _data: data }
     }
 
@@ -48,7 +55,7 @@ impl House {
     pub(crate) fn neighbour(&self, hostname: &str) -> Conductor {
         let now = self.now.clone();
         let clock: Clock = Arc::new(move || Timestamp(now.load(Ordering::SeqCst)));
-        conductor(&self.store, hostname, clock)
+        conductor(&self.store, hostname, inspection::Settings::default(), clock)
     }
 
     pub(crate) fn pass(&self, time: Duration) {
@@ -109,13 +116,29 @@ impl House {
         self.get(id).await.provision_state
     }
 
+    /// What was noted about a node, and by whom.
+    pub(crate) async fn notes(&self, id: NodeId) -> Vec<String> {
+        let note = |recorded: Recorded| {
+            if let Happening::Noted { by, text } = recorded.entry.what {
+                return Some(format!("{by}: {text}"));
+            }
+            None
+        };
+        self.journal(id).await.into_iter().filter_map(note).collect()
+    }
+
     pub(crate) async fn journal(&self, id: NodeId) -> Vec<Recorded> {
         let query = JournalQuery { node: Some(id), after: 0, limit: 1000 };
         self.store.read(move |reader| reader.journal(&query)).await.unwrap()
     }
 }
 
-fn conductor(store: &Store, hostname: &str, clock: Clock) -> Conductor {
+fn conductor(
+    store: &Store,
+    hostname: &str,
+    inspection: inspection::Settings,
+    clock: Clock,
+) -> Conductor {
     Conductor::new(
         store.clone(),
         Registry::new(&DriverSettings::default(), std::sync::Arc::new(bmc_drivers::NoBootServices))
@@ -123,7 +146,7 @@ fn conductor(store: &Store, hostname: &str, clock: Clock) -> Conductor {
         hostname.to_owned(),
         Settings::default(),
         lifecycle::Settings { boot_retry_timeout: 600, ..lifecycle::Settings::default() },
-        inspection::Settings::default(),
+        inspection,
         clock,
     )
 }

@@ -33,6 +33,9 @@ pub(crate) struct Config {
     pub(crate) images: boot_plans::ImageSettings,
     pub(crate) dhcp: DhcpSection,
     pub(crate) inspection: InspectionSection,
+    pub(crate) auto_discovery: AutoDiscoverySection,
+    pub(crate) agent_logs: AgentLogsSection,
+    pub(crate) pxe_filter: conductor::PxeFilterSettings,
     pub(crate) log: LogSection,
 }
 
@@ -121,6 +124,63 @@ pub(crate) struct InspectionSection {
     pub(crate) update_pxe_enabled: bool,
     /// Leave a GiB of the root disk out of `local_gb`, for partitioning.
     pub(crate) disk_partitioning_spacing: bool,
+    /// What happens to a property that is there already when a hook finds another value: `keep`, it
+    /// stays unless it is still what the last inspection found, or `overwrite`, as in Ironic.
+    pub(crate) existing_properties: inspection::ExistingProperties,
+    /// CPU flags and the capability each sets.
+    pub(crate) cpu_capabilities: Vec<(String, String)>,
+    /// Refuse extra hardware data as a whole if one record of it is bad.
+    pub(crate) extra_hardware_strict: bool,
+    /// PCI devices that are counted in capabilities, each with `vendor_id`, `product_id` and `name`.
+    pub(crate) pci_device_alias: Vec<inspection::PciAlias>,
+    /// PCI devices that are accelerators, each with `vendor_id`, `device_id`, `type` and
+    /// `device_info`.
+    pub(crate) known_accelerators: Vec<inspection::KnownAccelerator>,
+    /// Which physical network addresses belong to, such as `10.10.10.0/24:physnet_a`.
+    pub(crate) physical_network_cidr_map: Vec<String>,
+    /// From which inspection rules secrets are hidden: `always` from all, `sensitive` from those
+    /// that are not marked sensitive, `never` from none.
+    pub(crate) mask_secrets: inspection::MaskSecrets,
+    /// Inspection rules that are there without anybody having created them: tables with
+    /// `conditions`, `actions`, `priority`, `description` and `sensitive`.
+    pub(crate) built_in_rules: Vec<BuiltInRule>,
+    /// The addresses that the rule action `api-call` may ask: each a URL, which stands for
+    /// everything below it. None switches the action off.
+    pub(crate) api_call_allowed: Vec<String>,
+}
+
+/// An inspection rule of the configuration.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct BuiltInRule {
+    description: Option<String>,
+    priority: i64,
+    sensitive: bool,
+    conditions: Vec<serde_json::Value>,
+    actions: Vec<serde_json::Value>,
+}
+
+/// Machines that nobody enrolled.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AutoDiscoverySection {
+    /// Enrol machines whose inspection data no node waits for. Whoever reaches the API can then
+    /// make nodes.
+    pub(crate) enabled: bool,
+    /// The driver of such nodes; needed if it is enabled.
+    pub(crate) driver: Option<String>,
+}
+
+/// What ramdisks write down.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AgentLogsSection {
+    /// When the logs are kept: `always`, `on_failure` or `never`.
+    pub(crate) collect: inspection::CollectLogs,
+    /// How many logs are kept for a node; the oldest go first.
+    pub(crate) per_node: u32,
+    /// The largest log that is kept, in KiB.
+    pub(crate) max_size: u64,
 }
 
 /// Logging to standard error.
@@ -170,6 +230,26 @@ impl Default for InspectionSection {
             keep_ports: settings.keep_ports,
             update_pxe_enabled: settings.update_pxe_enabled,
             disk_partitioning_spacing: settings.disk_partitioning_spacing,
+            existing_properties: settings.existing_properties,
+            cpu_capabilities: settings.cpu_capabilities,
+            extra_hardware_strict: settings.extra_hardware_strict,
+            pci_device_alias: settings.pci_device_alias,
+            known_accelerators: settings.known_accelerators,
+            physical_network_cidr_map: Vec::new(),
+            mask_secrets: settings.mask_secrets,
+            built_in_rules: Vec::new(),
+            api_call_allowed: settings.api_call_allowed,
+        }
+    }
+}
+
+impl Default for AgentLogsSection {
+    fn default() -> Self {
+        let settings = inspection::Settings::default();
+        Self {
+            collect: settings.collect_logs,
+            per_node: settings.kept_logs.per_node,
+            max_size: settings.kept_logs.bytes / 1024,
         }
     }
 }
@@ -260,14 +340,86 @@ impl Config {
     /// The settings of inspection.
     pub(crate) fn inspection(&self) -> anyhow::Result<inspection::Settings> {
         let section = &self.inspection;
+        let networks = section.physical_network_cidr_map.iter().map(|entry| entry.parse());
+        for address in &section.api_call_allowed {
+            if !conductor::is_allowed(address, std::slice::from_ref(address)) {
+                bail!("inspection.api_call_allowed: {address:?} is no http or https address");
+            }
+        }
         Ok(inspection::Settings {
             hooks: inspection::parse_hooks(&section.hooks).context("inspection.hooks")?,
             add_ports: section.add_ports,
             keep_ports: section.keep_ports,
             update_pxe_enabled: section.update_pxe_enabled,
             disk_partitioning_spacing: section.disk_partitioning_spacing,
-            ..inspection::Settings::default()
+            existing_properties: section.existing_properties,
+            cpu_capabilities: section.cpu_capabilities.clone(),
+            extra_hardware_strict: section.extra_hardware_strict,
+            pci_device_alias: section.pci_device_alias.clone(),
+            known_accelerators: section.known_accelerators.clone(),
+            physical_network_cidr_map: networks
+                .collect::<Result<_, _>>()
+                .context("inspection.physical_network_cidr_map")?,
+            mask_secrets: section.mask_secrets,
+            built_in_rules: self.built_in_rules()?,
+            auto_discovery: self.auto_discovery()?,
+            api_call_allowed: section.api_call_allowed.clone(),
+            collect_logs: self.agent_logs.collect,
+            kept_logs: node_model::KeptLogs {
+                per_node: self.agent_logs.per_node,
+                bytes: self.agent_logs.max_size.saturating_mul(1024),
+            },
         })
+    }
+
+    fn built_in_rules(&self) -> anyhow::Result<Vec<node_model::InspectionRule>> {
+        let section = &self.inspection;
+        let rules = section.built_in_rules.iter().enumerate().map(|(index, rule)| {
+            let place = || format!("inspection.built_in_rules[{index}]");
+            inspection::validate_rule(&rule.conditions, &rule.actions).with_context(place)?;
+            let asks = rule.actions.iter().any(|action| action["op"] == "api-call");
+            if asks && section.api_call_allowed.is_empty() {
+                bail!("{}: api-call needs inspection.api_call_allowed", place());
+            }
+            Ok(node_model::InspectionRule {
+                // Ids of their own, so that the timeline can tell them apart; as in Ironic.
+                id: node_model::RuleId(uuid::Uuid::from_u128(index as u128)),
+                created_at: node_model::Timestamp(0),
+                updated_at: None,
+                description: rule.description.clone(),
+                priority: rule.priority,
+                phase: None,
+                sensitive: if rule.sensitive {
+                    node_model::Sensitive::Yes
+                } else {
+                    node_model::Sensitive::No
+                },
+                conditions: rule.conditions.clone().into(),
+                actions: rule.actions.clone().into(),
+            })
+        });
+        rules.collect()
+    }
+
+    fn auto_discovery(&self) -> anyhow::Result<Option<inspection::AutoDiscovery>> {
+        let section = &self.auto_discovery;
+        if !section.enabled {
+            return Ok(None);
+        }
+        let Some(driver) = section.driver.clone().filter(|driver| !driver.is_empty()) else {
+            bail!("auto_discovery.enabled needs auto_discovery.driver: what shall such nodes be?");
+        };
+        if !self.drivers.enabled_hardware_types.contains(&driver) {
+            bail!(
+                "auto_discovery.driver is {driver}, which drivers.enabled_hardware_types does not \
+                 name"
+            );
+        }
+        Ok(Some(inspection::AutoDiscovery {
+            driver,
+            conductor_group: self.api.default_conductor_group.to_lowercase(),
+            resource_class: self.api.default_resource_class.clone(),
+        }))
     }
 
     /// Where data are kept: as configured, else where this system keeps the data of programs.
@@ -347,6 +499,48 @@ mod tests {
         assert!(!config.lifecycle.automated_clean);
         assert_eq!(config.drivers.fake.power_delay, "1,2");
         assert_eq!(config.data_dir().unwrap(), Path::new("/srv/ferrite"));
+    }
+
+    #[test]
+    fn inspection_is_configured() {
+        let config = load(&[
+            ("FERRITE_AUTO_DISCOVERY__ENABLED", "true"),
+            ("FERRITE_AUTO_DISCOVERY__DRIVER", "ipmi"),
+            ("FERRITE_API__DEFAULT_RESOURCE_CLASS", "metal"),
+            ("FERRITE_AGENT_LOGS__COLLECT", "always"),
+            ("FERRITE_AGENT_LOGS__MAX_SIZE", "2"),
+            ("FERRITE_INSPECTION__EXISTING_PROPERTIES", "overwrite"),
+            ("FERRITE_INSPECTION__PHYSICAL_NETWORK_CIDR_MAP", "[\"10.0.0.0/8:a\"]"),
+            ("FERRITE_INSPECTION__API_CALL_ALLOWED", "[\"https://cmdb.example/x\"]"),
+        ]);
+        let settings = config.unwrap().inspection().unwrap();
+        let rule: Table = "[[inspection.built_in_rules]]\npriority = 7\n\
+                           [[inspection.built_in_rules.actions]]\nop = \"add-trait\"\n\
+                           args = {name = \"CUSTOM_A\"}\n"
+            .parse()
+            .unwrap();
+        let with_rule: Config = Value::Table(rule).try_into().unwrap();
+        let rules = with_rule.inspection().unwrap().built_in_rules;
+        assert_eq!((rules.len(), rules[0].priority), (1, 7));
+        let discovery = settings.auto_discovery.unwrap();
+        assert_eq!(discovery.driver, "ipmi");
+        assert_eq!(discovery.resource_class.as_deref(), Some("metal"));
+        assert_eq!(settings.kept_logs.bytes, 2048);
+        assert_eq!(settings.physical_network_cidr_map[0].name, "a");
+        for (name, text, words) in [
+            ("FERRITE_AUTO_DISCOVERY__ENABLED", "true", "auto_discovery.driver"),
+            ("FERRITE_INSPECTION__API_CALL_ALLOWED", "[\"cmdb\"]", "api_call_allowed"),
+            ("FERRITE_INSPECTION__PHYSICAL_NETWORK_CIDR_MAP", "[\"10\"]", "cidr_map"),
+            (
+                "FERRITE_INSPECTION__BUILT_IN_RULES",
+                "[{actions = [{op = \"api-call\", args = {url = \"http://x\"}}]}]",
+                "api_call_allowed",
+            ),
+            ("FERRITE_INSPECTION__BUILT_IN_RULES", "[{priority = 1}]", "built_in_rules[0]"),
+        ] {
+            let refused = load(&[(name, text)]).unwrap().inspection().unwrap_err();
+            assert!(format!("{refused:#}").contains(words), "{refused:#}");
+        }
     }
 
     #[test]

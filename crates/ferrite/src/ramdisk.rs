@@ -64,7 +64,7 @@ pub(crate) struct BuildArguments {
     /// Another program for the ramdisk, with its libraries. May be given several times.
     #[arg(long, value_name = "NAME")]
     with_program: Vec<String>,
-    /// Leave out mdadm and mke2fs: no software RAID, no partition images.
+    /// Leave out mdadm, mke2fs, busybox and dropbear: no software RAID, no partition images, no rescue.
     #[arg(long)]
     without_usual_programs: bool,
     /// A folder with firmware, instead of /lib/firmware and Debian's packages.

@@ -11,9 +11,10 @@ use anyhow::{Context as _, anyhow, bail};
 use api_server::{App, AppParts, Authenticator, Metrics, Server};
 use bmc_drivers::{BootDesk, DriverSettings, NoBootServices, Registry};
 use clap::Args;
-use conductor::Conductor;
+use conductor::{Conductor, PxeFilter};
 use node_model::Timestamp;
 use store::{Clock, Store};
+use tokio::sync::watch;
 
 use crate::boot::{self, BootServers, Serving};
 use crate::config::{Auth, Config};
@@ -115,6 +116,8 @@ async fn run(
     inspection: inspection::Settings,
     data_dir: &Path,
 ) -> anyhow::Result<()> {
+    let filter = PxeFilter::new(&config.pxe_filter)
+        .context("pxe_filter.dhcp_hostsdir cannot be used; make the directory first")?;
     let clock: Clock = Arc::new(now);
     let store =
         Store::open(&config.store(data_dir), clock.clone()).context("cannot open the database")?;
@@ -164,6 +167,8 @@ async fn run(
     // Machines that are in the middle of booting are answered before anything else goes on.
     let mut machines = boot.map(|servers| servers.spawn(&config, api));
     let running = conductor.start().await.context("cannot start the conductor")?;
+    let (filtering, stopping) = watch::channel(false);
+    let filter = filter.map(|filter| tokio::spawn(filter.run(conductor.clone(), stopping)));
     let server = server.spawn()?;
     announce(server.address(), files.as_deref(), data_dir, first_password.as_ref());
 
@@ -175,6 +180,11 @@ async fn run(
     };
     tracing::info!("stopping");
     server.stop().await;
+    drop(filtering);
+    if let Some(filter) = filter {
+        // It only ends early by a panic, which it has logged.
+        let _ = filter.await;
+    }
     if let Some(machines) = machines {
         machines.stop(PATIENCE).await;
     }

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use inspection::{Context, Hook, Report, RuleSet, Settings, process};
+use inspection::{Context, FlavourSet, Hook, Report, RuleSet, Settings, process};
 use node_model::{Node, NodeId, Timestamp};
 
 const BODY: &[u8] = include_bytes!("../samples/bench.json");
@@ -32,6 +32,7 @@ fn main() {
                 previous: None,
                 settings: &settings,
                 rules: &rules,
+                flavours: &FlavourSet::default(),
                 now: Timestamp(0),
             };
             let _ = black_box(process(&context).expect("the sample is a good report"));

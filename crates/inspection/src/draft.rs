@@ -15,7 +15,8 @@ use crate::capabilities::{Capabilities, MalformedCapabilities};
 use crate::findings::{
     ApiCall, Findings, Level, NewPort, NodeChanges, Note, ObjectField, PortChange, Source,
 };
-use crate::{Context, ExistingProperties, Interface, Report, Settings};
+use crate::found::Found;
+use crate::{Context, ExistingProperties, Interface, Report, Settings, lldp};
 
 /// Longer than any note worth reading.
 const MAX_NOTE_CHARS: usize = 1000;
@@ -32,6 +33,10 @@ pub(crate) struct Draft<'a> {
     pub(crate) traits: Vec<String>,
     pub(crate) calls: Vec<ApiCall>,
     pub(crate) source: Source,
+    /// What the last inspection found.
+    pub(crate) found_before: Found,
+    /// What this one finds.
+    pub(crate) found: Found,
     objects: BTreeMap<ObjectField, ObjectDraft>,
     fields: BTreeMap<&'static str, Value>,
     notes: Vec<Note>,
@@ -74,6 +79,8 @@ impl<'a> Draft<'a> {
             traits: context.node.traits.clone(),
             calls: Vec::new(),
             source,
+            found_before: context.previous.map(Found::of).unwrap_or_default(),
+            found: Found::default(),
             objects: BTreeMap::new(),
             fields: BTreeMap::new(),
             notes: Vec::new(),
@@ -115,16 +122,28 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// Whether hooks leave alone what is there already.
+    fn keeps(&self) -> bool {
+        self.settings.existing_properties == ExistingProperties::Keep
+    }
+
     /// Sets a property that a hook found, if the settings let it, and says so.
     pub(crate) fn set_property(&mut self, key: &str, value: Value) {
-        let keep = self.settings.existing_properties == ExistingProperties::Keep;
+        self.put_property(key, value, self.keeps());
+    }
+
+    /// Sets a property. If `keep`, one that is there stays, unless the last inspection found it.
+    pub(crate) fn put_property(&mut self, key: &str, value: Value, keep: bool) {
+        let who = self.source.speaker();
+        let ours = self.found_before.properties.get(key).cloned();
+        self.found.properties.insert(key.to_owned(), value.clone());
         let properties = self.object(ObjectField::Properties);
         match properties.get(key).filter(|old| !old.is_null()) {
             Some(old) if *old == value => {
                 self.note(Level::Debug, format!("properties/{key} is still {value}"));
             }
-            Some(old) if keep => {
-                let text = format!("properties/{key} stays {old}; the ramdisk says {value}");
+            Some(old) if keep && ours.as_ref() != Some(old) => {
+                let text = format!("properties/{key} stays {old}; {who} says {value}");
                 self.note(Level::Warning, text);
             }
             Some(_) | None => {
@@ -140,14 +159,25 @@ impl<'a> Draft<'a> {
         &mut self,
         found: &[(String, String)],
     ) -> Result<(), MalformedCapabilities> {
-        let keep = self.settings.existing_properties == ExistingProperties::Keep;
+        self.put_capabilities(found, self.keeps())
+    }
+
+    /// Sets capabilities. If `keep`, one that is there stays, unless the last inspection found it.
+    pub(crate) fn put_capabilities(
+        &mut self,
+        found: &[(String, String)],
+        keep: bool,
+    ) -> Result<(), MalformedCapabilities> {
+        let who = self.source.speaker();
         let mut capabilities = self.capabilities()?;
         let mut written = Vec::new();
         for (name, value) in found {
+            let ours = self.found_before.capabilities.get(name).and_then(Value::as_str);
+            self.found.capabilities.insert(name.clone(), value.clone().into());
             match capabilities.get(name) {
                 Some(old) if old == value => {}
-                Some(old) if keep => {
-                    let text = format!("capability {name} stays {old}; the ramdisk says {value}");
+                Some(old) if keep && ours != Some(old) => {
+                    let text = format!("capability {name} stays {old}; {who} says {value}");
                     self.note(Level::Warning, text);
                 }
                 Some(_) | None => {
@@ -212,6 +242,8 @@ impl<'a> Draft<'a> {
             ports: self.ports.into_iter().filter_map(|port| port.change(self.now)).collect(),
             inventory: stored(self.report.inventory()),
             plugin_data: stored(&self.plugin_data),
+            found: self.found.stored(),
+            neighbours: lldp::neighbours(self.report),
             calls: self.calls,
             notes: self.notes,
         }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use node_model::{JsonObject, MASK, Mac, Node, Port, PortId, RuleId};
+use node_model::{FlavourId, JsonObject, MASK, Mac, Neighbour, Node, Port, PortId, RuleId};
 use serde_json::{Map, Value};
 
 use crate::attributes;
@@ -22,6 +22,11 @@ pub struct Findings {
     pub inventory: JsonObject,
     /// Everything else, to be stored. The ramdisk's logs are not in it.
     pub plugin_data: JsonObject,
+    /// What hooks and flavours found for the node, to be stored: the next inspection may replace
+    /// it, while it leaves alone what an operator said.
+    pub found: JsonObject,
+    /// What the network cards are plugged into; none if the ramdisk did not listen.
+    pub neighbours: Option<Vec<Neighbour>>,
     /// Requests that rules ask for. One that fails after its retries fails the inspection.
     pub calls: Vec<ApiCall>,
     /// What each hook and rule did, in order, for the timeline. Holds no values that could be
@@ -116,6 +121,8 @@ pub enum Source {
     Hook(Hook),
     /// An inspection rule.
     Rule(RuleId),
+    /// A flavour.
+    Flavour(FlavourId),
 }
 
 /// How important a note is.
@@ -234,6 +241,17 @@ impl ObjectField {
     }
 }
 
+impl Source {
+    /// Whose word it is.
+    pub(crate) const fn speaker(self) -> &'static str {
+        match self {
+            Self::Hook(_) => "the ramdisk",
+            Self::Rule(_) => "the rule",
+            Self::Flavour(_) => "the flavour",
+        }
+    }
+}
+
 impl NewPort {
     /// Its hardware address.
     #[must_use]
@@ -261,6 +279,8 @@ impl fmt::Display for Source {
         match self {
             Self::Hook(hook) => write!(f, "inspection hook {hook}"),
             Self::Rule(rule) => write!(f, "inspection rule {rule}"),
+            // Its notes call it by its name, which is all that operators know.
+            Self::Flavour(_) => f.write_str("flavour"),
         }
     }
 }

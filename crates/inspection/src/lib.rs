@@ -11,6 +11,8 @@ mod attributes;
 mod capabilities;
 mod draft;
 mod findings;
+mod flavours;
+mod found;
 mod hooks;
 pub mod lldp;
 pub mod lookup;
@@ -18,6 +20,7 @@ mod process;
 mod report;
 pub mod rules;
 mod settings;
+mod summary;
 #[cfg(test)]
 mod tests;
 
@@ -27,11 +30,13 @@ pub use address::{Network, ParseNetworkError};
 pub use findings::{
     ApiCall, Findings, Level, NewPort, NodeChanges, Note, ObjectField, PortChange, Source,
 };
+pub use flavours::{FlavourError, FlavourSet, validate_flavour};
 pub use hooks::{Hook, HookFailure};
 pub use process::{Context, HookError, process};
 pub use report::{Interface, MAX_REPORT_BYTES, ParseError, Report};
 pub use rules::{RuleError, RuleSet, validate_rule};
 pub use settings::{
-    AddPorts, ExistingProperties, KeepPorts, KnownAccelerator, MaskSecrets, PciAlias,
-    PhysicalNetwork, Settings, SettingsError, parse_hooks,
+    AddPorts, AutoDiscovery, CollectLogs, ExistingProperties, KeepPorts, KnownAccelerator,
+    MaskSecrets, PciAlias, PhysicalNetwork, Settings, SettingsError, parse_hooks,
 };
+pub use summary::{boot_card, summary};

@@ -28,6 +28,9 @@ pub enum NoMatch {
         "no node has these MAC or BMC addresses; enroll the machine, or create ports with its MAC addresses"
     )]
     Unknown,
+    /// It says that it is a node which does not exist.
+    #[error("it says it is node {0}, which does not exist; boot it anew")]
+    NoSuchNode(NodeId),
     /// Its MAC addresses belong to several nodes.
     #[error("its MAC addresses belong to several nodes ({}); delete the ports that are on the wrong one", list(.0))]
     SeveralByMac(Vec<NodeId>),

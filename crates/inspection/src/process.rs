@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a report to findings: every hook's first look, every hook's work, then the rules.
+//! From a report to findings: every hook's first look, every hook's work, the rules, the flavours.
 
 use node_model::{Inventory, Node, NodeId, Port, Timestamp};
 
 use crate::draft::Draft;
 use crate::findings::{Findings, Source};
+use crate::flavours::FlavourSet;
 use crate::hooks::{Hook, HookFailure};
 use crate::report::Report;
 use crate::rules::{RuleFailure, RuleSet};
@@ -25,6 +26,8 @@ pub struct Context<'a> {
     pub settings: &'a Settings,
     /// The operator's rules.
     pub rules: &'a RuleSet,
+    /// The operator's kinds of machines.
+    pub flavours: &'a FlavourSet,
     /// The time.
     pub now: Timestamp,
 }
@@ -105,6 +108,7 @@ pub fn process(context: &Context<'_>) -> Result<Findings, HookError> {
     }
 
     context.rules.run(&mut draft).map_err(|source| HookError::Rule { node, source })?;
+    context.flavours.run(&mut draft);
     Ok(draft.finish())
 }
 

@@ -4,6 +4,7 @@
 //! The body is one object: `inventory`, which is the hardware, and next to it whatever the
 //! ramdisk's collectors found, which Ironic calls plugin data. Fields nobody here knows are kept.
 
+use node_model::Inventory;
 use serde_json::{Map, Value};
 
 use crate::address::parse_address;
@@ -133,6 +134,29 @@ impl Report {
     #[must_use]
     pub fn logs(&self) -> Option<&str> {
         self.logs.as_deref()
+    }
+
+    /// The body as it was sent, without the logs.
+    #[must_use]
+    pub fn body(&self) -> Map<String, Value> {
+        let mut body = self.plugin_data.clone();
+        body.insert("inventory".to_owned(), self.inventory.clone().into());
+        body
+    }
+
+    /// A report with what an earlier one left behind, for those who ask what would be made of it.
+    #[must_use]
+    pub fn stored(inventory: &Inventory) -> Self {
+        let (inventory, plugin_data) = (inventory.inventory.parse(), inventory.plugin_data.parse());
+        Self { inventory, plugin_data, logs: None }
+    }
+
+    /// Whether the ramdisk listened for LLDP.
+    pub(crate) fn listened(&self) -> bool {
+        self.plugin_data.get("lldp_raw").is_some_and(Value::is_object)
+            || self
+                .interfaces()
+                .any(|interface| interface.fields.get("lldp").is_some_and(|heard| !heard.is_null()))
     }
 
     /// Says in the plugin data that the node was created because of this report, as Ironic does.

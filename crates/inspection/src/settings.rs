@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator can choose about inspection. The defaults are Ironic's.
+//! What an operator can choose about inspection. The defaults are Ironic's, except that what an
+//! operator said about a node is kept.
 
+use node_model::{InspectionRule, KeptLogs};
 use serde::{Deserialize, Serialize};
 
 use crate::hooks::Hook;
@@ -34,6 +36,39 @@ pub struct Settings {
     pub physical_network_cidr_map: Vec<PhysicalNetwork>,
     /// From which rules secrets in the report are hidden.
     pub mask_secrets: MaskSecrets,
+    /// Rules that are there without anybody having created them.
+    pub built_in_rules: Vec<InspectionRule>,
+    /// What becomes of machines that nobody enrolled; none leaves them strangers.
+    pub auto_discovery: Option<AutoDiscovery>,
+    /// The beginnings of the addresses that the rule action `api-call` may ask.
+    pub api_call_allowed: Vec<String>,
+    /// When the ramdisk's logs are kept.
+    pub collect_logs: CollectLogs,
+    /// How much of the ramdisk's logs is kept.
+    pub kept_logs: KeptLogs,
+}
+
+/// How machines are enrolled that nobody enrolled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AutoDiscovery {
+    /// The driver of the new node.
+    pub driver: String,
+    /// Its conductor group.
+    pub conductor_group: String,
+    /// Its resource class.
+    pub resource_class: Option<String>,
+}
+
+/// When the ramdisk's logs are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CollectLogs {
+    /// After every operation.
+    Always,
+    /// When an operation failed.
+    OnFailure,
+    /// Not at all.
+    Never,
 }
 
 /// For which network cards ports are created.
@@ -68,7 +103,8 @@ pub enum KeepPorts {
 pub enum ExistingProperties {
     /// It is replaced, as in Ironic.
     Overwrite,
-    /// It stays: a ramdisk that nobody authenticated cannot change what an operator said.
+    /// It stays, unless it is still what the last inspection found: a ramdisk that nobody
+    /// authenticated cannot change what an operator said.
     Keep,
 }
 
@@ -163,7 +199,7 @@ impl Default for Settings {
             keep_ports: KeepPorts::All,
             update_pxe_enabled: true,
             disk_partitioning_spacing: true,
-            existing_properties: ExistingProperties::Overwrite,
+            existing_properties: ExistingProperties::Keep,
             cpu_capabilities: cpu_flags
                 .map(|(flag, name)| (flag.to_owned(), name.to_owned()))
                 .to_vec(),
@@ -172,6 +208,11 @@ impl Default for Settings {
             known_accelerators: nvidia_accelerators(),
             physical_network_cidr_map: Vec::new(),
             mask_secrets: MaskSecrets::Always,
+            built_in_rules: Vec::new(),
+            auto_discovery: None,
+            api_call_allowed: Vec::new(),
+            collect_logs: CollectLogs::OnFailure,
+            kept_logs: KeptLogs::default(),
         }
     }
 }

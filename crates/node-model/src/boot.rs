@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::named;
-use crate::{JsonObject, Mac, NodeId, Timestamp};
+use crate::{JsonObject, Mac, NodeId, ReportId, Timestamp};
 
 named! {
     /// What for a machine boots something other than its disk.
@@ -131,12 +131,40 @@ pub struct StrangerSeen {
     pub times: i64,
     /// The address it has.
     pub ip_address: Option<String>,
-    /// On which of our interfaces.
+    /// On which of our interfaces; empty if it was its ramdisk that told.
     pub interface: String,
     /// Its processor and firmware.
     pub architecture: Option<String>,
     /// What was seen last, in words.
     pub last: String,
+}
+
+/// What the ramdisk on a machine that nobody enrolled told about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StrangerReport {
+    /// Its identity.
+    pub id: ReportId,
+    /// When it came.
+    pub reported_at: Timestamp,
+    /// The node the machine became.
+    pub node_id: Option<NodeId>,
+    /// The machine in short, for people.
+    pub summary: JsonObject,
+    /// The report, as far as it was kept: empty if it was too long.
+    pub body: JsonObject,
+}
+
+/// A machine seen on the network, and what is known of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sighted {
+    /// What was seen.
+    pub seen: StrangerSeen,
+    /// The node it is, if it was enrolled since.
+    pub node_id: Option<NodeId>,
+    /// When its ramdisk reported.
+    pub reported_at: Option<Timestamp>,
+    /// What its ramdisk told, in short.
+    pub summary: JsonObject,
 }
 
 /// How often machines of one model booted by one way, and did not.

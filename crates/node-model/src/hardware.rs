@@ -95,4 +95,7 @@ pub struct Inventory {
     pub inventory: JsonObject,
     /// Everything else the ramdisk or the hooks found.
     pub plugin_data: JsonObject,
+    /// What hooks and flavours found for the node's properties, capabilities, traits and resource
+    /// class, so that the next inspection can tell it from what an operator said. Not shown.
+    pub found: JsonObject,
 }

@@ -44,12 +44,16 @@ macro_rules! ids {
 }
 
 ids! {
+    /// What a ramdisk wrote down.
+    AgentLogId
     /// A reservation of a machine by its properties.
     AllocationId
     /// A rack or enclosure that groups nodes.
     ChassisId
     /// Steps added to a deployment by a trait.
     DeployTemplateId
+    /// A kind of machine.
+    FlavourId
     /// One line of a node's history.
     HistoryId
     /// A machine.
@@ -58,6 +62,8 @@ ids! {
     PortId
     /// Several ports bonded into one.
     PortgroupId
+    /// What a machine that nobody enrolled told about itself.
+    ReportId
     /// A rule that runs over inspection data.
     RuleId
     /// A named, approved list of steps.

@@ -4,10 +4,12 @@
 //! Plain data and its invariants. Nothing here knows how it is stored, sent, decided or carried
 //! out, so every other crate can depend on this one and this one depends on none of them.
 
+mod agent_log;
 mod allocation;
 mod boot;
 mod chassis;
 mod conductor;
+mod flavour;
 mod hardware;
 mod ids;
 mod interface;
@@ -15,6 +17,7 @@ mod journal;
 mod json;
 mod mac;
 mod named;
+mod neighbour;
 mod network;
 mod node;
 mod recipes;
@@ -26,22 +29,25 @@ mod time;
 mod volume;
 mod work;
 
+pub use agent_log::{AgentLog, KeptLogs, LogKind};
 pub use allocation::{Allocation, AllocationState};
 pub use boot::{
     BOOT_WAY, BOOT_WAYS_TRIED, BootCard, BootExperience, BootImage, BootPlan, BootPurpose,
-    BootSystem, BootWay, StrangerSeen,
+    BootSystem, BootWay, Sighted, StrangerReport, StrangerSeen,
 };
 pub use chassis::Chassis;
 pub use conductor::ConductorInfo;
+pub use flavour::Flavour;
 pub use hardware::{BiosSetting, FirmwareComponent, HistoryEntry, Inventory, Severity};
 pub use ids::{
-    AllocationId, ChassisId, DeployTemplateId, HistoryId, NodeId, PortId, PortgroupId, RuleId,
-    RunbookId, VolumeConnectorId, VolumeTargetId,
+    AgentLogId, AllocationId, ChassisId, DeployTemplateId, FlavourId, HistoryId, NodeId, PortId,
+    PortgroupId, ReportId, RuleId, RunbookId, VolumeConnectorId, VolumeTargetId,
 };
 pub use interface::{InterfaceKind, Interfaces};
 pub use journal::{Actor, BmcCall, Happening, JournalEntry, Recorded};
 pub use json::{JsonArray, JsonObject};
 pub use mac::{Mac, ParseMacError};
+pub use neighbour::{CableEnd, Neighbour};
 pub use network::{Port, Portgroup};
 pub use node::{Agent, Node};
 pub use recipes::{DeployTemplate, Runbook, RunbookStep, TemplateStep};

@@ -12,7 +12,7 @@ use crate::elf::{self, Architecture, ElfError};
 use crate::package::{self, PackageError};
 
 /// The packages of programs that are not called like them.
-const PACKAGES: [(&str, &str); 8] = [
+const PACKAGES: [(&str, &str); 9] = [
     ("mke2fs", "e2fsprogs"),
     ("mkfs.ext4", "e2fsprogs"),
     ("mkfs.fat", "dosfstools"),
@@ -21,6 +21,7 @@ const PACKAGES: [(&str, &str); 8] = [
     ("sgdisk", "gdisk"),
     ("smartctl", "smartmontools"),
     ("busybox", "busybox-static"),
+    ("dropbear", "dropbear-bin"),
 ];
 /// Where programs are besides the `PATH`, as those for root may not be on it.
 const PROGRAMS: [&str; 4] = ["usr/sbin", "usr/bin", "sbin", "bin"];

@@ -1,27 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What machines should boot, which strangers were seen on the network, and which way of booting
-//! works for which model.
+//! What machines should boot, and which way of booting works for which model.
 //!
 //! A boot plan is sealed as a whole: its kernel parameters may hold a token, and its key opens its
 //! files to whoever has it. The key is found again by its digest.
 
-use node_model::{
-    BootCard, BootExperience, BootPlan, BootWay, Mac, NodeId, StrangerSeen, Timestamp,
-};
+use node_model::{BootCard, BootExperience, BootPlan, BootWay, Mac, NodeId};
 use sha2::{Digest as _, Sha256};
 
-use crate::engine::{Dialect, Row};
+use crate::engine::Dialect;
 use crate::error::Error;
 use crate::query::Where;
 use crate::reader::{Reader, field};
 use crate::value::{Field, Param};
 use crate::writer::Writer;
-
-/// How many strangers are remembered. More than that are a mistake or an attack.
-const STRANGERS: i64 = 10_000;
-
-const STRANGER_COLUMNS: &str = "address, first_seen_at, last_seen_at, times, ip_address, interface, \
-                                architecture, last_words";
 
 impl Reader<'_> {
     /// What a machine should boot now.
@@ -67,22 +58,6 @@ impl Reader<'_> {
             Ok(())
         })?;
         Ok(cards)
-    }
-
-    /// The strangers seen on the network, the latest first. Those that were enrolled since are
-    /// strangers no more.
-    pub fn strangers(&mut self, limit: u32) -> Result<Vec<StrangerSeen>, Error> {
-        let sql = format!(
-            "SELECT {STRANGER_COLUMNS} FROM strangers WHERE NOT EXISTS \
-             (SELECT 1 FROM ports WHERE ports.address = strangers.address) \
-             ORDER BY last_seen_at DESC, address LIMIT ?"
-        );
-        let mut found = Vec::new();
-        self.session.query(&sql, &[Param::Int(i64::from(limit))], &mut |row| {
-            found.push(stranger(row)?);
-            Ok(())
-        })?;
-        Ok(found)
     }
 
     /// What is known about booting machines of this model, by way.
@@ -146,60 +121,6 @@ impl Writer<'_> {
         Ok(removed > 0)
     }
 
-    /// Adds what was seen of a stranger to what is known of it, and forgets the strangers that were
-    /// not seen for longest if there are too many.
-    pub fn see_stranger(&mut self, seen: &StrangerSeen) -> Result<(), Error> {
-        let mut is_known = false;
-        let sql = "SELECT 1 FROM strangers WHERE address = ?";
-        self.session.query(sql, &[seen.address.bind()], &mut |_| {
-            is_known = true;
-            Ok(())
-        })?;
-        // Another process may see it for the first time at the same moment.
-        let sql = upsert(
-            self.session.dialect(),
-            &format!("INSERT INTO strangers ({STRANGER_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"),
-            "address",
-            "last_seen_at = {new:last_seen_at}, times = strangers.times + {new:times},
-             ip_address = COALESCE({new:ip_address}, strangers.ip_address),
-             interface = {new:interface},
-             architecture = COALESCE({new:architecture}, strangers.architecture),
-             last_words = {new:last_words}",
-        );
-        self.session.execute(
-            &sql,
-            &[
-                seen.address.bind(),
-                seen.first_seen_at.bind(),
-                seen.last_seen_at.bind(),
-                seen.times.bind(),
-                seen.ip_address.bind(),
-                seen.interface.bind(),
-                seen.architecture.bind(),
-                seen.last.bind(),
-            ],
-        )?;
-        if is_known {
-            return Ok(());
-        }
-        // The derived table is for MariaDB, which does not take a LIMIT directly below.
-        self.session
-            .execute(
-                "DELETE FROM strangers WHERE last_seen_at <= (SELECT last_seen_at FROM
-                 (SELECT last_seen_at FROM strangers ORDER BY last_seen_at DESC LIMIT 1 OFFSET ?)
-                 AS oldest)",
-                &[Param::Int(STRANGERS)],
-            )
-            .map(drop)
-    }
-
-    /// Forgets a stranger: it was enrolled, or is of no interest. Says whether it was known.
-    pub fn forget_stranger(&mut self, address: &Mac) -> Result<bool, Error> {
-        let removed =
-            self.session.execute("DELETE FROM strangers WHERE address = ?", &[address.bind()])?;
-        Ok(removed > 0)
-    }
-
     /// Remembers whether a machine of this model booted by this way.
     pub fn note_boot(&mut self, model: &str, way: BootWay, worked: bool) -> Result<(), Error> {
         let now = self.now();
@@ -232,7 +153,7 @@ impl Writer<'_> {
 
 /// `insert`, which makes `change` instead if there is a row with the same `key` already. In
 /// `change`, `{new:x}` is what would have been inserted into the column `x`.
-fn upsert(dialect: Dialect, insert: &str, key: &str, change: &str) -> String {
+pub(crate) fn upsert(dialect: Dialect, insert: &str, key: &str, change: &str) -> String {
     match dialect {
         Dialect::Sqlite | Dialect::Postgres => {
             let change = change.replace("{new:", "excluded.").replace('}', "");
@@ -262,19 +183,4 @@ fn open(shared: &crate::store::Shared, node: NodeId, sealed: &[u8]) -> Result<Bo
         .map_err(|source| Error::Vault { owner: node.to_string(), source })?;
     serde_json::from_slice(&plain)
         .map_err(|_| Error::Corrupt { table: "boot_plans", column: "sealed" })
-}
-
-fn stranger(row: &dyn Row) -> Result<StrangerSeen, Error> {
-    const TABLE: &str = "strangers";
-    let first_seen_at: Timestamp = field(row, 1, TABLE, "first_seen_at")?;
-    Ok(StrangerSeen {
-        address: field(row, 0, TABLE, "address")?,
-        first_seen_at,
-        last_seen_at: field(row, 2, TABLE, "last_seen_at")?,
-        times: field(row, 3, TABLE, "times")?,
-        ip_address: field(row, 4, TABLE, "ip_address")?,
-        interface: field(row, 5, TABLE, "interface")?,
-        architecture: field(row, 6, TABLE, "architecture")?,
-        last: field(row, 7, TABLE, "last_words")?,
-    })
 }

@@ -8,12 +8,14 @@
 //!
 //! Nothing here knows what a provision state means or what a request is.
 
+mod agent_log;
 mod boot;
 mod engine;
 mod error;
 mod journal;
 mod lease;
 mod migrate;
+mod neighbours;
 mod query;
 mod reader;
 mod record;
@@ -21,6 +23,7 @@ mod schema;
 mod seal;
 mod settings;
 mod store;
+mod strangers;
 mod tables;
 mod value;
 mod vault;
@@ -29,6 +32,7 @@ mod writer;
 pub use error::{Cause, Error, OpenError};
 pub use journal::JournalQuery;
 pub use lease::{Lease, Owner};
+pub use neighbours::CableFilter;
 pub use query::{Page, Query};
 pub use reader::Reader;
 pub use record::{Columns, Identifies, Record, Resource};
@@ -37,6 +41,7 @@ pub use settings::{Settings, Synchronous};
 pub use store::{Clock, Store};
 pub use tables::allocation::{AllocationColumn, AllocationFilter};
 pub use tables::chassis::{ChassisColumn, ChassisFilter};
+pub use tables::flavour::{FlavourColumn, FlavourFilter};
 pub use tables::hardware::{HistoryColumn, HistoryFilter};
 pub use tables::network::{PortColumn, PortFilter, PortgroupColumn, PortgroupFilter};
 pub use tables::node::{Children, NodeColumn, NodeFilter};

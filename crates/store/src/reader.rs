@@ -181,6 +181,11 @@ impl Reader<'_> {
         self.of_node(node, "id").map(|mut found| found.pop())
     }
 
+    /// The nodes that were inspected, those first whose inventory was stored first.
+    pub fn inventory_owners(&mut self) -> Result<Vec<NodeId>, Error> {
+        self.column("SELECT node_uuid FROM inventories ORDER BY id", &[], "inventories")
+    }
+
     /// Every conductor that ever said it lives, by name.
     pub fn conductors(&mut self) -> Result<Vec<ConductorInfo>, Error> {
         let sql = format!("{} ORDER BY hostname", ConductorInfo::statements().select);

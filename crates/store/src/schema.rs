@@ -17,6 +17,7 @@ pub(crate) struct Migration {
 pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { number: 1, name: "the first tables", statements: FIRST_TABLES },
     Migration { number: 2, name: "what machines boot", statements: BOOT_TABLES },
+    Migration { number: 3, name: "what ramdisks tell", statements: RAMDISK_TABLES },
 ];
 
 const FIRST_TABLES: &[&str] = &[
@@ -172,4 +173,49 @@ const BOOT_TABLES: &[&str] = &[
         id {id}, model {key} NOT NULL, way {key} NOT NULL, worked {int} NOT NULL,
         failed {int} NOT NULL, tried_at {int} NOT NULL) {table}",
     "CREATE UNIQUE INDEX boot_experience_way_unique ON boot_experience (model, way)",
+];
+
+const RAMDISK_TABLES: &[&str] = &[
+    "CREATE TABLE agent_logs (
+        id {id}, uuid {uuid} NOT NULL,
+        node_uuid {uuid} NOT NULL REFERENCES nodes (uuid) ON DELETE CASCADE,
+        created_at {int} NOT NULL, kind {key} NOT NULL, why {text} NOT NULL, size {int} NOT NULL)
+        {table}",
+    "CREATE UNIQUE INDEX agent_logs_uuid_unique ON agent_logs (uuid)",
+    "CREATE INDEX agent_logs_node_uuid ON agent_logs (node_uuid, id)",
+    // In parts: MariaDB takes 16 MiB in a statement, and no log should pass through in one piece.
+    "CREATE TABLE agent_log_parts (
+        id {id}, log_uuid {uuid} NOT NULL REFERENCES agent_logs (uuid) ON DELETE CASCADE,
+        sealed {blob}) {table}",
+    "CREATE INDEX agent_log_parts_log_uuid ON agent_log_parts (log_uuid, id)",
+    "ALTER TABLE inventories ADD COLUMN found {json}",
+    "CREATE TABLE stranger_reports (
+        id {id}, uuid {uuid} NOT NULL, reported_at {int} NOT NULL,
+        node_uuid {uuid} REFERENCES nodes (uuid) ON DELETE SET NULL, summary {json}, body {json})
+        {table}",
+    "CREATE UNIQUE INDEX stranger_reports_uuid_unique ON stranger_reports (uuid)",
+    "CREATE INDEX stranger_reports_reported_at ON stranger_reports (reported_at)",
+    // No reference: a report that was forgotten is as if there had been none.
+    "ALTER TABLE strangers ADD COLUMN report_uuid {uuid}",
+    // When a node last listened to its neighbours, also if it heard none.
+    "CREATE TABLE listenings (
+        id {id}, node_uuid {uuid} NOT NULL REFERENCES nodes (uuid) ON DELETE CASCADE,
+        listened_at {int} NOT NULL) {table}",
+    "CREATE UNIQUE INDEX listenings_node_uuid_unique ON listenings (node_uuid)",
+    "CREATE TABLE neighbours (
+        id {id}, node_uuid {uuid} NOT NULL REFERENCES nodes (uuid) ON DELETE CASCADE,
+        interface {key} NOT NULL, address {key} NOT NULL, switch_id {key} NOT NULL,
+        switch_name {key}, switch_description {text}, management_addresses {json},
+        port_id {key} NOT NULL, port_description {text}, detail {json}) {table}",
+    "CREATE INDEX neighbours_node_uuid ON neighbours (node_uuid)",
+    "CREATE INDEX neighbours_address ON neighbours (address)",
+    "CREATE INDEX neighbours_switch_id ON neighbours (switch_id)",
+    "CREATE INDEX neighbours_switch_name ON neighbours (switch_name) {where switch_name}",
+    "CREATE TABLE flavours (
+        id {id}, uuid {uuid} NOT NULL, name {key} NOT NULL, created_at {int} NOT NULL,
+        updated_at {int}, description {text}, priority {int} NOT NULL, conditions {json},
+        resource_class {key}, traits {json}, properties {json}, capabilities {json},
+        overwrite {bool} NOT NULL) {table}",
+    "CREATE UNIQUE INDEX flavours_uuid_unique ON flavours (uuid)",
+    "CREATE UNIQUE INDEX flavours_name_unique ON flavours (name)",
 ];

@@ -6,8 +6,9 @@
 //! JSON text. Empty JSON is NULL, which costs nothing to write, store or read.
 
 use node_model::{
-    Agent, AllocationState, Fault, Health, JsonArray, JsonObject, Mac, PowerRequest, PowerState,
-    ProvisionState, RunbookStep, Sensitive, Severity, TemplateStep, Timestamp, Wait, Work,
+    Agent, AllocationState, Fault, Health, JsonArray, JsonObject, LogKind, Mac, PowerRequest,
+    PowerState, ProvisionState, RunbookStep, Sensitive, Severity, TemplateStep, Timestamp, Wait,
+    Work,
 };
 use uuid::Uuid;
 
@@ -234,7 +235,8 @@ macro_rules! id_fields {
     )*};
 }
 id_fields! {
-    AllocationId ChassisId DeployTemplateId HistoryId NodeId PortId PortgroupId RuleId RunbookId
+    AgentLogId AllocationId ChassisId DeployTemplateId FlavourId HistoryId NodeId PortId PortgroupId
+    ReportId RuleId RunbookId
     VolumeConnectorId VolumeTargetId
 }
 
@@ -251,7 +253,7 @@ macro_rules! named_fields {
         }
     )*};
 }
-named_fields! { AllocationState Fault Health PowerState ProvisionState Severity }
+named_fields! { AllocationState Fault Health LogKind PowerState ProvisionState Severity }
 
 macro_rules! json_text_fields {
     ($($name:ident)*) => {$(

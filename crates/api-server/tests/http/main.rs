@@ -9,6 +9,7 @@ mod allocations;
 mod auth;
 mod belongings;
 mod boot;
+mod discoveries;
 mod drivers;
 mod event_stream;
 mod fixture;

@@ -314,6 +314,7 @@ async fn inventory() {
         created_at: NOW,
         inventory: JsonObject::from_stored(r#"{"cpu":{"count":8}}"#),
         plugin_data: JsonObject::empty(),
+        found: JsonObject::empty(),
     };
     fixture.store.write(move |writer| writer.set_inventory(&found)).await.unwrap();
     let shown = fixture.ask("GET", "/v1/nodes/n1/inventory", Value::Null).await;

@@ -3,23 +3,14 @@
 
 use serde_json::{Map, Value};
 
-use super::{CollectLogs, InBand};
+use super::InBand;
 use crate::{Error, Target};
 
 impl InBand {
     /// The logs of the machine's agent: a tar archive, compressed with gzip, in base64. None if
-    /// there is no agent, or if logs are not wanted.
-    pub(crate) async fn collect_logs(
-        &self,
-        target: &Target<'_>,
-        failed: bool,
-    ) -> Result<Option<String>, Error> {
-        let wanted = match self.settings.deploy_logs_collect {
-            CollectLogs::Always => true,
-            CollectLogs::OnFailure => failed,
-            CollectLogs::Never => false,
-        };
-        if !wanted || target.node.agent.url.is_none() {
+    /// there is no agent.
+    pub(crate) async fn collect_logs(&self, target: &Target<'_>) -> Result<Option<String>, Error> {
+        if target.node.agent.url.is_none() {
             return Ok(None);
         }
         let result = self.line.ask(target, "log.collect_system_logs", Map::new()).await?;

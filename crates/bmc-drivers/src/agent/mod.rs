@@ -32,7 +32,7 @@ use line::AgentLine;
 
 pub use image::ImageOrder;
 pub use ready::{boot_again, warm_up};
-pub use settings::{AgentSettings, CollectLogs, ImageDownloadSource};
+pub use settings::{AgentSettings, ImageDownloadSource};
 
 pub(crate) use ready::{power_off, start};
 

@@ -22,8 +22,6 @@ pub struct AgentSettings {
     /// Where agents take images from: `http`, from where the node says, or `local`, from us, after
     /// they were checked and unpacked here.
     pub image_download_source: ImageDownloadSource,
-    /// When the agent's logs are collected: `always`, `on_failure` or `never`.
-    pub deploy_logs_collect: CollectLogs,
     /// Whether the deployed system is started by the agent itself, without a boot of the firmware,
     /// where the agent can. Nodes say it for themselves with `kexec` in `driver_info` or
     /// `instance_info`.
@@ -57,18 +55,6 @@ pub enum ImageDownloadSource {
     Local,
 }
 
-/// When the agent's logs are collected.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CollectLogs {
-    /// After every job.
-    Always,
-    /// After jobs that failed.
-    OnFailure,
-    /// Not at all.
-    Never,
-}
-
 impl Default for AgentSettings {
     fn default() -> Self {
         Self {
@@ -76,7 +62,6 @@ impl Default for AgentSettings {
             verify_ca: None,
             stream_raw_images: true,
             image_download_source: ImageDownloadSource::Http,
-            deploy_logs_collect: CollectLogs::OnFailure,
             kexec: false,
             erase_devices_priority: None,
             erase_devices_metadata_priority: None,

@@ -57,6 +57,19 @@ const SECTIONS: &[(&str, &str, &str, &str)] = &[
         "Network",
     ),
     ("inspection", "In-band inspection", include_str!("../config.rs"), "InspectionSection"),
+    (
+        "auto_discovery",
+        "Machines that nobody enrolled",
+        include_str!("../config.rs"),
+        "AutoDiscoverySection",
+    ),
+    ("agent_logs", "What ramdisks write down", include_str!("../config.rs"), "AgentLogsSection"),
+    (
+        "pxe_filter",
+        "Whom a dnsmasq of yours answers",
+        include_str!("../../../conductor/src/pxe_filter.rs"),
+        "PxeFilterSettings",
+    ),
     ("log", "Logging to standard error", include_str!("../config.rs"), "LogSection"),
 ];
 

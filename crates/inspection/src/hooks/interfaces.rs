@@ -14,7 +14,8 @@ use crate::settings::{AddPorts, KeepPorts};
 /// `all_interfaces`, `valid_interfaces` and `macs` in the plugin data, as Ironic does.
 pub(super) fn validate(draft: &mut Draft<'_>) -> Result<(), HookFailure> {
     let report = draft.report;
-    let pxe_mac = pxe_mac(report.hardware("boot", "pxe_interface").and_then(Value::as_str));
+    let pxe_mac =
+        report.hardware("boot", "pxe_interface").and_then(Value::as_str).and_then(pxe_mac);
     let mut found: Vec<FoundInterface<'_>> = Vec::new();
     for interface in report.interfaces() {
         let Some(name) = interface.name else {
@@ -143,8 +144,7 @@ fn publish(draft: &mut Draft<'_>, found: &[FoundInterface<'_>]) {
 
 /// The address of the card booted from. PXELINUX writes the hardware type before it:
 /// `01-52-54-00-aa-bb-01`.
-fn pxe_mac(text: Option<&str>) -> Option<Mac> {
-    let text = text?;
+pub(crate) fn pxe_mac(text: &str) -> Option<Mac> {
     text.parse().ok().or_else(|| text.split_once('-')?.1.parse().ok())
 }
 

@@ -16,6 +16,8 @@ use std::str::FromStr;
 
 use agent_protocol::HintError;
 
+pub(crate) use interfaces::pxe_mac;
+
 use crate::capabilities::MalformedCapabilities;
 use crate::draft::Draft;
 

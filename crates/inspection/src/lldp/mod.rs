@@ -4,11 +4,14 @@
 //! The bytes come from the other end of a cable. Lengths are checked, values above what the
 //! standard allows are dropped, and a TLV that cannot be read is as if it had not been sent.
 
+mod neighbours;
 mod organisation;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde_json::{Map, Value};
+
+pub use neighbours::neighbours;
 
 /// IEEE 802.1AB gives the length nine bits.
 const MAX_VALUE_BYTES: usize = 511;

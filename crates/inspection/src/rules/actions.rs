@@ -183,12 +183,7 @@ fn unset_capability(draft: &mut Draft<'_>, args: &Args) -> Result<(), Problem> {
 
 fn add_trait(draft: &mut Draft<'_>, args: &Args) -> Result<(), Problem> {
     let name = text_arg(args, "name")?;
-    let well_formed = !name.is_empty()
-        && name.len() <= MAX_TRAIT_CHARS
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
-    if !well_formed {
+    if !is_trait(name) {
         let expected = "a trait: capital letters, digits and underscores";
         return Err(Problem::Argument { name: "name", expected });
     }
@@ -200,6 +195,12 @@ fn add_trait(draft: &mut Draft<'_>, args: &Args) -> Result<(), Problem> {
         draft.note(Level::Info, format!("added trait {name}"));
     }
     Ok(())
+}
+
+/// Whether this can be a trait.
+pub(crate) fn is_trait(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    !name.is_empty() && name.len() <= MAX_TRAIT_CHARS && name.bytes().all(plain)
 }
 
 fn remove_trait(draft: &mut Draft<'_>, args: &Args) -> Result<(), Problem> {

@@ -17,7 +17,7 @@ use crate::draft::Draft;
 const MAX_REGEX_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
-pub(super) struct Condition {
+pub(crate) struct Condition {
     operator: &'static Operator,
     operation: Operation,
     inverted: bool,
@@ -146,7 +146,7 @@ impl Condition {
     }
 
     /// Whether it holds. Rounds after the answer is clear are not looked at.
-    pub(super) fn holds(&self, draft: &mut Draft<'_>, mask: bool) -> Result<bool, Problem> {
+    pub(crate) fn holds(&self, draft: &mut Draft<'_>, mask: bool) -> Result<bool, Problem> {
         let mut last = false;
         for item in self.operation.rounds() {
             last = self.check(draft, item, mask)?;

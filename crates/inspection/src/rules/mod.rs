@@ -13,7 +13,7 @@
 //!   only just created.
 
 mod actions;
-mod conditions;
+pub(crate) mod conditions;
 mod operation;
 mod template;
 mod values;
@@ -27,6 +27,7 @@ use crate::draft::Draft;
 use crate::findings::{Level, Source};
 use crate::settings::MaskSecrets;
 use actions::Action;
+pub(crate) use actions::is_trait;
 use conditions::Condition;
 
 pub use operation::{Defect, Problem};
@@ -122,9 +123,11 @@ impl RuleSet {
     ///
     /// # Errors
     /// If one of them could not have been created through [`validate_rule`].
-    pub fn compile(rules: &[InspectionRule]) -> Result<Self, StoredRuleError> {
+    pub fn compile<'r>(
+        rules: impl IntoIterator<Item = &'r InspectionRule>,
+    ) -> Result<Self, StoredRuleError> {
         let mut rules: Vec<&InspectionRule> = rules
-            .iter()
+            .into_iter()
             .filter(|rule| rule.phase.as_deref().is_none_or(|phase| phase == MAIN_PHASE))
             .collect();
         rules.sort_by_key(|rule| (Reverse(rule.priority), rule.created_at, rule.id));
@@ -196,7 +199,7 @@ impl Rule {
     }
 }
 
-fn compile_conditions(conditions: &[Value]) -> Result<Vec<Condition>, RuleError> {
+pub(crate) fn compile_conditions(conditions: &[Value]) -> Result<Vec<Condition>, RuleError> {
     compile_list("conditions", conditions, Condition::compile)
 }
 

@@ -205,7 +205,7 @@ fn processor_memory_and_boot_mode() {
             .properties(json!({"cpus": 2, "memory_mb": 1, "capabilities": "boot_mode:bios,a:b"}))
     };
     check(
-        &known(),
+        &known().with(|case| case.settings.existing_properties = ExistingProperties::Overwrite),
         &expect![[r#"
         properties/capabilities = "boot_mode:uefi,a:b,cpu_vt:true,cpu_aes:true"
         properties/cpu_arch = "x86_64"
@@ -219,7 +219,7 @@ fn processor_memory_and_boot_mode() {
     "#]],
     );
     check(
-        &known().with(|case| case.settings.existing_properties = ExistingProperties::Keep),
+        &known(),
         &expect![[r#"
             properties/capabilities = "boot_mode:bios,a:b,cpu_vt:true,cpu_aes:true"
             properties/cpu_arch = "x86_64"
@@ -532,4 +532,36 @@ fn every_hook_at_once_is_deterministic() {
         assert_eq!(findings, case.process().unwrap());
         assert!(findings.node.objects.contains_key(&ObjectField::Properties));
     }
+}
+
+/// What an inspection found follows the hardware; what an operator said afterwards does not.
+#[test]
+fn what_the_last_inspection_found_is_refreshed() {
+    let mut case = server("cpus,memory,boot-mode");
+    let first = case.process().unwrap();
+    first.node.apply_to(&mut case.node);
+    case.node.properties.edit(|properties| {
+        properties.insert("memory_mb".to_owned(), json!(7));
+    });
+    case.previous = Some(node_model::Inventory {
+        node_id: case.node.id,
+        created_at: super::NOW,
+        inventory: first.inventory,
+        plugin_data: first.plugin_data,
+        found: first.found,
+    });
+    let case = case
+        .with(edit("/inventory/cpu/count", json!(128)))
+        .with(edit("/inventory/memory/physical_mb", json!(262_144)))
+        .with(edit("/inventory/boot/current_boot_mode", json!("bios")));
+    check(
+        &case,
+        &expect![[r#"
+            properties/capabilities = "boot_mode:bios"
+            properties/cpus = 128
+            Info: set properties/cpus to 128
+            Warning: properties/memory_mb stays 7; the ramdisk says 262144
+            Info: set capabilities boot_mode:bios
+        "#]],
+    );
 }

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of whole reports: what each hook and each rule makes of the samples.
 
+mod flavours;
 mod hooks;
 mod hostile;
 mod rules;
+mod strangers;
 
 use std::fmt::Write as _;
 
 use node_model::{
-    InspectionRule, Inventory, JsonArray, JsonObject, Node, NodeId, Port, PortId, RuleId,
+    Flavour, InspectionRule, Inventory, JsonArray, JsonObject, Node, NodeId, Port, PortId, RuleId,
     Sensitive, Timestamp,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::{
-    Context, Findings, HookError, PortChange, Report, RuleSet, Settings, parse_hooks, process,
+    Context, Findings, FlavourSet, HookError, PortChange, Report, RuleSet, Settings, parse_hooks,
+    process,
 };
 
 const SERVER: &str = include_str!("../../samples/server.json");
@@ -30,6 +33,7 @@ struct Case {
     previous: Option<Inventory>,
     settings: Settings,
     rules: Vec<InspectionRule>,
+    flavours: Vec<Flavour>,
 }
 
 impl Case {
@@ -41,6 +45,7 @@ impl Case {
             previous: None,
             settings: Settings { hooks: parse_hooks(hooks).unwrap(), ..Settings::default() },
             rules: Vec::new(),
+            flavours: Vec::new(),
         }
     }
 
@@ -85,6 +90,7 @@ impl Case {
             previous: self.previous.as_ref(),
             settings: &self.settings,
             rules: &rules,
+            flavours: &FlavourSet::compile(&self.flavours).0,
             now: NOW,
         };
         process(&context)
@@ -157,5 +163,6 @@ fn inventory_with_serials(serials: &[&str]) -> Inventory {
         created_at: Timestamp(0),
         inventory: object(json!({"disks": disks})),
         plugin_data: JsonObject::empty(),
+        found: JsonObject::empty(),
     }
 }

@@ -51,6 +51,7 @@ columns!(Inventory, InventoryColumn, "inventories", blank_inventory(), {
     CreatedAt "created_at" created_at;
     Inventory "inventory" inventory;
     PluginData "plugin_data" plugin_data;
+    Found "found" found;
 });
 
 columns!(ConductorInfo, ConductorColumn, "conductors", blank_conductor(), {
@@ -141,6 +142,7 @@ fn blank_inventory() -> Inventory {
         created_at: Timestamp(0),
         inventory: JsonObject::empty(),
         plugin_data: JsonObject::empty(),
+        found: JsonObject::empty(),
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod allocation;
 pub(crate) mod chassis;
+pub(crate) mod flavour;
 pub(crate) mod hardware;
 pub(crate) mod network;
 pub(crate) mod node;

@@ -115,7 +115,8 @@ fn strangers_are_counted(db: &Database) {
         seen(1, 3, None, "boot.ipxe"),
     ];
     db.write(move |w| all.iter().try_for_each(|seen| w.see_stranger(seen))).unwrap();
-    let found = db.read(|r| r.strangers(10)).unwrap();
+    let found: Vec<_> =
+        db.read(|r| r.strangers(10)).unwrap().into_iter().map(|known| known.seen).collect();
     let expected = StrangerSeen {
         first_seen_at: THEN.plus(Duration::from_secs(1)),
         times: 4,
@@ -130,7 +131,7 @@ fn strangers_are_counted(db: &Database) {
     })
     .unwrap();
     let cards: Vec<_> =
-        db.read(|r| r.strangers(10)).unwrap().into_iter().map(|seen| seen.address).collect();
+        db.read(|r| r.strangers(10)).unwrap().into_iter().map(|known| known.seen.address).collect();
     assert_eq!(cards, [mac(1)], "who was enrolled is no stranger");
     assert!(db.write(|w| w.forget_stranger(&mac(1))).unwrap());
     assert!(!db.write(|w| w.forget_stranger(&mac(1))).unwrap());
@@ -189,7 +190,7 @@ fn processes_learn_together(db: &Database) {
         }
     }
     let seen = db.read(|r| r.strangers(2 * ROUNDS)).unwrap();
-    assert_eq!(seen.iter().map(|seen| seen.times).collect::<Vec<_>>(), [2; ROUNDS as usize]);
+    assert_eq!(seen.iter().map(|known| known.seen.times).collect::<Vec<_>>(), [2; ROUNDS as usize]);
     for round in 0..ROUNDS {
         let known = db.read(move |r| r.boot_experience(&format!("model {round}"))).unwrap();
         assert_eq!(known.iter().map(|known| known.failed).collect::<Vec<_>>(), [2]);

@@ -7,8 +7,10 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests fail by panicking")]
 
+mod agent_logs;
 mod boot;
 mod database;
+mod discoveries;
 mod journal;
 mod kill;
 mod leases;

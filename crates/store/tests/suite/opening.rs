@@ -12,7 +12,7 @@ use crate::database::{Database, Kind, on_every_engine};
 use crate::samples::*;
 
 on_every_engine! {
-    opening_twice_keeps_everything a_newer_schema_is_refused many_open_together
+    opening_twice_keeps_everything an_older_database_is_brought_up_to_date a_newer_schema_is_refused many_open_together
     the_key_file_is_guarded
 }
 
@@ -30,6 +30,36 @@ fn opening_twice_keeps_everything(db: &Database) {
     let count =
         db.runtime.block_on(again.read(|r| r.count::<Node>(&NodeFilter::default()))).unwrap();
     assert_eq!(count, 1);
+    again.close();
+}
+
+/// What the third migration added is taken away, and comes back around what was there.
+fn an_older_database_is_brought_up_to_date(db: &Database) {
+    let machine = node("one");
+    let id = machine.id;
+    db.write(move |w| {
+        w.insert(&machine)?;
+        w.set_inventory(&inventory(id))
+    })
+    .unwrap();
+    for table in [
+        "agent_log_parts",
+        "agent_logs",
+        "stranger_reports",
+        "listenings",
+        "neighbours",
+        "flavours",
+    ] {
+        db.sql(&format!("DROP TABLE {table}"));
+    }
+    db.sql("ALTER TABLE inventories DROP COLUMN found");
+    db.sql("ALTER TABLE strangers DROP COLUMN report_uuid");
+    db.sql("DELETE FROM schema_migrations WHERE number = 3");
+    let again = db.open_again().unwrap();
+    let found = db.runtime.block_on(again.read(move |r| r.inventory(id))).unwrap().unwrap();
+    assert_eq!(found.inventory, inventory(id).inventory);
+    assert!(found.found.is_empty());
+    assert!(db.runtime.block_on(again.read(|r| r.strangers(9))).unwrap().is_empty());
     again.close();
 }
 

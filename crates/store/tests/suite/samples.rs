@@ -308,6 +308,7 @@ pub(crate) fn inventory(node: NodeId) -> Inventory {
         created_at: THEN,
         inventory: object(r#"{"cpu":{"count":4}}"#),
         plugin_data: object(r#"{"lldp":1}"#),
+        found: object(r#"{"properties":{"cpus":4}}"#),
     }
 }
 

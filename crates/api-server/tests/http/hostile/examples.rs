@@ -22,6 +22,8 @@ pub(crate) fn segment_of(name: &str) -> &'static str {
         "runbook" => "99999999-9999-4999-8999-999999999999",
         "rule" => "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa",
         "event" => "bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb",
+        "log" => "cccccccc-cccc-4ccc-8ccc-cccccccccccc",
+        "flavour" => "large",
         "conductor" => "conductor-1",
         "driver" => "fake-hardware",
         "setting" => "setting_1",
@@ -51,6 +53,16 @@ pub(crate) fn example_of(method: &str, template: &str) -> Option<Value> {
             return None;
         }
         ("PATCH", _) => json!([{"op": "add", "path": "/extra/a", "value": 1}]),
+        ("POST", "ferrite/sightings/{mac}/enrol") => json!({
+            "driver": "fake-hardware", "driver_info": {"a": 1}, "name": "enrolled",
+            "resource_class": "metal", "conductor_group": "",
+        }),
+        ("PUT", "ferrite/flavours/{flavour}") => json!({
+            "description": "much memory", "priority": 1, "resource_class": "large",
+            "conditions": [{"op": "gt", "args": {"values": ["{inventory[memory][physical_mb]}", 1]}}],
+            "traits": ["CUSTOM_A"], "properties": {"a": 1}, "capabilities": {"b": "c"},
+            "overwrite": false,
+        }),
         ("POST", "nodes") => json!({"driver": "fake-hardware", "resource_class": "metal"}),
         ("POST", "ports") => json!({"node_uuid": NODE, "address": "52:54:00:00:00:01"}),
         ("POST", "portgroups") => json!({"node_uuid": NODE}),
