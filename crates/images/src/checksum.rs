@@ -196,7 +196,7 @@ impl Expected {
 /// Three forms are known: one line with nothing but the checksum (then it is whichever file's),
 /// `<digits>  [*]<name>` as coreutils writes it, and `<ALGORITHM> (<name>) = <digits>` as BSD does.
 /// Lines that are something else, such as comments and signatures around the list, are passed over.
-pub(crate) fn find_in_file(text: &str, name: &str) -> Option<Checksum> {
+pub fn find_in_file(text: &str, name: &str) -> Option<Checksum> {
     let lines = || text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
     let mut first_two = lines();
     if let (Some(only), None) = (first_two.next(), first_two.next())

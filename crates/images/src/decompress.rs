@@ -57,14 +57,23 @@ pub(crate) fn decompress(
     let name = crate::format::Format::Compressed(compression).name();
     let damaged = |source: io::Error| DecompressError::Damaged { name, source };
     let input = BufReader::with_capacity(PIECE, file);
+    pour(decompressed(input, compression)?, sink, damaged)
+}
+
+/// What comes out of compressed `input`. Reading fails where it is damaged.
+pub fn decompressed<'a>(
+    input: impl BufRead + 'a,
+    compression: Compression,
+) -> Result<Box<dyn Read + 'a>, DecompressError> {
+    let name = crate::format::Format::Compressed(compression).name();
     match compression {
-        Compression::Gzip => pour(MultiGzDecoder::new(input), sink, damaged),
+        Compression::Gzip => Ok(Box::new(MultiGzDecoder::new(input))),
         Compression::Xz => {
             let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED)
-                .map_err(|error| damaged(error.into()))?;
-            pour(XzDecoder::new_stream(input, stream), sink, damaged)
+                .map_err(|error| DecompressError::Damaged { name, source: error.into() })?;
+            Ok(Box::new(XzDecoder::new_stream(input, stream)))
         }
-        Compression::Zstd => pour(ZstdFrames::new(input), sink, damaged),
+        Compression::Zstd => Ok(Box::new(ZstdFrames::new(input))),
         Compression::Bzip2 | Compression::Lz4 => Err(DecompressError::Unsupported { name }),
     }
 }

@@ -37,9 +37,9 @@ pub use cache::{
     Cache, CacheSettings, Entry, Error, Kind, Limits, OpenError, Problem, Request, Signatures,
     Wanted,
 };
-pub use checksum::{Algorithm, Checksum, ChecksumError, Expected};
+pub use checksum::{Algorithm, Checksum, ChecksumError, Expected, find_in_file};
 pub use credentials::{Credentials, DockerConfig, DockerConfigError};
-pub use decompress::DecompressError;
+pub use decompress::{DecompressError, decompressed};
 pub use fetch::{FetchError, FetchSettings, Fetcher};
 pub use format::{Compression, Format, FormatError};
 pub use oci::{OciError, Reference};

@@ -25,6 +25,12 @@ const SECTIONS: &[(&str, &str, &str, &str)] = &[
     ),
     ("drivers", "Which drivers may be used", "", ""),
     (
+        "drivers.agent",
+        "How agents are used",
+        include_str!("../../../bmc-drivers/src/agent/settings.rs"),
+        "AgentSettings",
+    ),
+    (
         "drivers.redfish",
         "How Redfish BMCs are talked to",
         include_str!("../../../bmc-drivers/src/redfish/settings.rs"),

@@ -29,10 +29,13 @@ pub struct Header {
     /// How many bytes the disk in it has.
     pub virtual_size: u64,
     /// Whether its compressed clusters are by zstd and not by zlib.
-    pub(crate) zstd: bool,
-    pub(crate) cluster_bits: u32,
-    pub(crate) l1_offset: u64,
-    pub(crate) l1_entries: u64,
+    pub zstd: bool,
+    /// How many bits an offset within a cluster has.
+    pub cluster_bits: u32,
+    /// Where the table of tables is.
+    pub l1_offset: u64,
+    /// How many entries it has.
+    pub l1_entries: u64,
 }
 
 /// Why a qcow2 image is refused.

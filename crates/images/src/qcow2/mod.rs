@@ -12,4 +12,5 @@ mod reader;
 mod tests;
 
 pub use header::{Header, Qcow2Error};
+pub use reader::{Cluster, Unpacker};
 pub(crate) use reader::{ConvertError, convert};

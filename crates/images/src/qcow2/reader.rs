@@ -54,34 +54,94 @@ struct Reader<'a> {
     run: Vec<u8>,
     /// A compressed cluster.
     packed: Vec<u8>,
+    unpacker: Unpacker,
+}
+
+/// Unpacks compressed clusters.
+pub struct Unpacker {
     inflate: Decompress,
     zstd: FrameDecoder,
+    is_zstd: bool,
 }
 
 /// What is where a cluster of the disk should be.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Cluster {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cluster {
     /// Nothing: it reads as zeroes.
     Zeroes,
     /// Its bytes, here in the file.
     At(u64),
     /// Its bytes, compressed, here in the file and no longer than this.
-    Packed { offset: u64, length: u64 },
+    Packed {
+        /// Where.
+        offset: u64,
+        /// At most how many bytes.
+        length: u64,
+    },
+}
+
+impl Header {
+    /// Where the table is that an L1 entry leads to; none if all it covers is zeroes.
+    pub fn table(&self, l1_entry: u64) -> Option<u64> {
+        Some(l1_entry & OFFSET).filter(|offset| *offset != 0)
+    }
+
+    /// What an L2 entry says.
+    pub fn cluster(&self, l2_entry: u64) -> Result<Cluster, Qcow2Error> {
+        if l2_entry & COMPRESSED != 0 {
+            // The offset takes the low bits, the length in sectors those between it and the flags.
+            let length_bits = self.cluster_bits - 8;
+            let offset_bits = 62 - length_bits;
+            let offset = l2_entry & ((1 << offset_bits) - 1);
+            let sectors = (l2_entry >> offset_bits & ((1 << length_bits) - 1)) + 1;
+            return Ok(Cluster::Packed { offset, length: sectors * 512 - offset % 512 });
+        }
+        if l2_entry & ALL_ZEROES != 0 && self.version >= 3 {
+            return Ok(Cluster::Zeroes);
+        }
+        match l2_entry & OFFSET {
+            0 => Ok(Cluster::Zeroes),
+            offset if offset % (1 << self.cluster_bits) == 0 => Ok(Cluster::At(offset)),
+            _ => Err(Qcow2Error::Damaged { what: "a cluster is out of line" }),
+        }
+    }
+}
+
+impl Unpacker {
+    /// For the clusters of an image with this header.
+    pub fn new(header: &Header) -> Self {
+        let mut zstd = FrameDecoder::new();
+        // A cluster is the most a frame can look back.
+        zstd.set_max_window_size(8 << 20);
+        Self { inflate: Decompress::new(false), zstd, is_zstd: header.zstd }
+    }
+
+    /// Unpacks one cluster, which must fill `output`.
+    pub fn unpack(&mut self, packed: &[u8], output: &mut [u8]) -> Result<(), Qcow2Error> {
+        let damaged = || Qcow2Error::Damaged { what: "a compressed cluster makes no sense" };
+        if self.is_zstd {
+            let mut input = packed;
+            return unpack_zstd(&mut self.zstd, &mut input, output).map_err(|_| damaged());
+        }
+        self.inflate.reset(false);
+        let status = self.inflate.decompress(packed, output, FlushDecompress::Finish);
+        let full = self.inflate.total_out() == output.len() as u64;
+        match status {
+            Ok(Status::StreamEnd | Status::Ok | Status::BufError) if full => Ok(()),
+            Ok(_) | Err(_) => Err(damaged()),
+        }
+    }
 }
 
 impl<'a> Reader<'a> {
     fn new(file: &'a File, file_length: u64, header: Header) -> Self {
-        let mut zstd = FrameDecoder::new();
-        // A cluster is the most a frame can look back.
-        zstd.set_max_window_size(8 << 20);
         Self {
             file,
             file_length,
             cluster_size: 1 << header.cluster_bits,
             run: Vec::new(),
             packed: Vec::new(),
-            inflate: Decompress::new(false),
-            zstd,
+            unpacker: Unpacker::new(&header),
             header,
         }
     }
@@ -116,7 +176,7 @@ impl<'a> Reader<'a> {
             .take(usize::try_from(covered.div_ceil(self.cluster_size)).unwrap_or(0))
             .peekable();
         while let Some(entry) = clusters.next() {
-            let cluster = self.cluster(entry)?;
+            let cluster = self.header.cluster(entry)?;
             let mut length = self.cluster_size;
             // What goes on where this one ends is part of the same run.
             while length < RUN
@@ -145,32 +205,12 @@ impl<'a> Reader<'a> {
     }
 
     fn continues(&self, cluster: Cluster, length: u64, next: u64) -> Result<bool, Qcow2Error> {
-        let next = self.cluster(next)?;
+        let next = self.header.cluster(next)?;
         Ok(match cluster {
             Cluster::Zeroes => next == Cluster::Zeroes,
             Cluster::At(offset) => next == Cluster::At(offset + length),
             Cluster::Packed { .. } => false,
         })
-    }
-
-    /// What an L2 entry says.
-    fn cluster(&self, entry: u64) -> Result<Cluster, Qcow2Error> {
-        if entry & COMPRESSED != 0 {
-            // The offset takes the low bits, the length in sectors those between it and the flags.
-            let length_bits = self.header.cluster_bits - 8;
-            let offset_bits = 62 - length_bits;
-            let offset = entry & ((1 << offset_bits) - 1);
-            let sectors = (entry >> offset_bits & ((1 << length_bits) - 1)) + 1;
-            return Ok(Cluster::Packed { offset, length: sectors * 512 - offset % 512 });
-        }
-        if entry & ALL_ZEROES != 0 && self.header.version >= 3 {
-            return Ok(Cluster::Zeroes);
-        }
-        match entry & OFFSET {
-            0 => Ok(Cluster::Zeroes),
-            offset if offset % self.cluster_size == 0 => Ok(Cluster::At(offset)),
-            _ => Err(Qcow2Error::Damaged { what: "a cluster is out of line" }),
-        }
     }
 
     fn read_table(&self, offset: u64, table: &mut [u8]) -> Result<(), Qcow2Error> {
@@ -203,18 +243,7 @@ impl<'a> Reader<'a> {
         let size = usize::try_from(self.cluster_size).expect("at most 2 MiB");
         self.run.clear();
         self.run.resize(size, 0);
-        if self.header.zstd {
-            let mut input = self.packed.as_slice();
-            let unpacked = unpack_zstd(&mut self.zstd, &mut input, &mut self.run);
-            return unpacked.map_err(|_| damaged());
-        }
-        self.inflate.reset(false);
-        let status = self.inflate.decompress(&self.packed, &mut self.run, FlushDecompress::Finish);
-        let full = self.inflate.total_out() == self.cluster_size;
-        match status {
-            Ok(Status::StreamEnd | Status::Ok | Status::BufError) if full => Ok(()),
-            Ok(_) | Err(_) => Err(damaged()),
-        }
+        self.unpacker.unpack(&self.packed, &mut self.run)
     }
 }
 

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Loads the kernel modules that the machine's devices ask for.
+//!
+//! A ramdisk has no udev and no modprobe. The tables beside the modules (`modules.dep`,
+//! `modules.alias`, `modules.softdep`) are those depmod writes; `ferrite.order` names modules that
+//! are loaded always, in that order.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::system::finit_module;
+
+/// Tells the kernel that the file is compressed.
+const COMPRESSED: i32 = 4;
+/// Where modules lie that may be asked for long after the start: file systems, RAID, VLANs, bonds
+/// and drives that are plugged in.
+const KEPT: &[&str] = &[
+    "kernel/fs/",
+    "kernel/lib/",
+    "kernel/crypto/",
+    "kernel/net/",
+    "kernel/arch/",
+    "kernel/drivers/md/",
+    "kernel/drivers/net/bonding/",
+    "kernel/drivers/block/loop",
+    "kernel/drivers/cdrom/",
+    "kernel/drivers/usb/",
+    "kernel/drivers/char/ipmi/",
+    "kernel/drivers/scsi/sd_mod",
+    "kernel/drivers/scsi/sr_mod",
+];
+
+/// The modules of a kernel.
+#[derive(Default)]
+pub struct Modules {
+    folder: PathBuf,
+    /// By name: the file and the names of those it needs, which come first.
+    files: HashMap<String, (String, Vec<String>)>,
+    /// By what stands before the colon: patterns and the modules they ask for.
+    aliases: HashMap<String, Vec<(String, String)>>,
+    /// By name: those that should be loaded before and after.
+    soft: HashMap<String, (Vec<String>, Vec<String>)>,
+    order: Vec<String>,
+    loaded: HashSet<String>,
+    /// Whether files are deleted once they are loaded, as they lie in memory.
+    consume: bool,
+}
+
+impl Modules {
+    /// Reads the tables of the running kernel's modules below `root`. Without any there are none to
+    /// load.
+    #[must_use]
+    pub fn of_running_kernel(root: &Path, consume: bool) -> Self {
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        let mut modules = Self::read(&root.join("lib/modules").join(release));
+        modules.consume = consume;
+        modules
+    }
+
+    /// Reads the tables in a folder.
+    #[must_use]
+    pub fn read(folder: &Path) -> Self {
+        let table = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let mut modules = Self { folder: folder.to_owned(), ..Self::default() };
+        for line in table("modules.dep").lines() {
+            let Some((file, needed)) = line.split_once(':') else { continue };
+            // depmod lists what a module needs with the last needed first.
+            let needed = needed.split_ascii_whitespace().rev().map(name_of_file).collect();
+            modules.files.insert(name_of_file(file), (file.to_owned(), needed));
+        }
+        for line in table("modules.alias").lines() {
+            let mut words = line.split_ascii_whitespace();
+            let (Some("alias"), Some(pattern), Some(module)) =
+                (words.next(), words.next(), words.next())
+            else {
+                continue;
+            };
+            let group = modules.aliases.entry(group_of(pattern).to_owned()).or_default();
+            group.push((pattern.to_owned(), canonical(module)));
+        }
+        for line in table("modules.softdep").lines() {
+            let mut words = line.split_ascii_whitespace();
+            let (Some("softdep"), Some(module)) = (words.next(), words.next()) else { continue };
+            let (before, after) = modules.soft.entry(canonical(module)).or_default();
+            let mut list = before;
+            let mut after = Some(after);
+            for word in words {
+                match word {
+                    "pre:" => {}
+                    "post:" => {
+                        let Some(after) = after.take() else { break };
+                        list = after;
+                    }
+                    name => list.push(canonical(name)),
+                }
+            }
+        }
+        modules.order = table("ferrite.order")
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .map(canonical)
+            .collect();
+        modules
+    }
+
+    /// Loads the modules that are always loaded.
+    pub fn load_always(&mut self) {
+        for name in std::mem::take(&mut self.order) {
+            self.load(&name);
+        }
+    }
+
+    /// Loads what a device asks for. Several modules may want it; all are loaded.
+    pub fn load_for(&mut self, modalias: &str) {
+        let wanted: Vec<String> = self.wanted_by(modalias).map(str::to_owned).collect();
+        for name in wanted {
+            self.load(&name);
+        }
+    }
+
+    /// The modules whose patterns match a device.
+    fn wanted_by<'a>(&'a self, modalias: &'a str) -> impl Iterator<Item = &'a str> {
+        self.aliases
+            .get(group_of(modalias))
+            .into_iter()
+            .flatten()
+            .filter(move |(pattern, _)| matches(pattern.as_bytes(), modalias.as_bytes()))
+            .map(|(_, module)| module.as_str())
+    }
+
+    /// Loads a module and what it needs; false if there is none or the kernel refused it.
+    pub fn load(&mut self, name: &str) -> bool {
+        let name = canonical(name);
+        if self.loaded.contains(&name) {
+            return true;
+        }
+        let Some((_, needed)) = self.files.get(&name) else { return false };
+        // Marked first: soft dependencies may go round in circles.
+        self.loaded.insert(name.clone());
+        let needed = needed.clone();
+        let (before, after) = self.soft.get(&name).cloned().unwrap_or_default();
+        for other in before.iter().chain(&needed) {
+            self.load(other);
+        }
+        let good = self.insert(&name);
+        for other in &after {
+            self.load(other);
+        }
+        good
+    }
+
+    /// Deletes the modules that nobody will ask for any more: they lie in memory.
+    pub fn discard_unneeded(&mut self) {
+        if !self.consume {
+            return;
+        }
+        let folder = &self.folder;
+        self.files.retain(|_, (file, _)| {
+            let keep = KEPT.iter().any(|prefix| file.starts_with(prefix));
+            if !keep {
+                let _ = fs::remove_file(folder.join(file.as_str()));
+            }
+            keep
+        });
+        let files = &self.files;
+        for group in self.aliases.values_mut() {
+            group.retain(|(_, module)| files.contains_key(module));
+            group.shrink_to_fit();
+        }
+        self.aliases.retain(|_, group| !group.is_empty());
+        self.files.shrink_to_fit();
+    }
+
+    /// How many were loaded.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.loaded.len()
+    }
+
+    fn insert(&mut self, name: &str) -> bool {
+        let Some((file, _)) = self.files.get(name) else { return false };
+        // After a restart of the agent the modules are there and their files are not.
+        if Path::new("/sys/module").join(name).exists() {
+            return true;
+        }
+        let path = self.folder.join(file);
+        let flags = if file.ends_with(".ko") { 0 } else { COMPRESSED };
+        let opened = match fs::File::open(&path) {
+            Ok(opened) => opened,
+            Err(error) => {
+                tracing::warn!(module = name, %error, "a module could not be read");
+                return false;
+            }
+        };
+        // A bond that nobody asked for would only be in the way.
+        let parameters = if name == "bonding" { c"max_bonds=0" } else { c"" };
+        match finit_module(&opened, parameters, flags) {
+            Ok(()) => {
+                if self.consume {
+                    let _ = fs::remove_file(path);
+                }
+                true
+            }
+            Err(Errno::EXIST) => true,
+            // The hardware the module is for is not there.
+            Err(Errno::NODEV | Errno::NXIO) => false,
+            Err(error) => {
+                tracing::warn!(module = name, %error, "the kernel refused a module");
+                false
+            }
+        }
+    }
+}
+
+/// What every device the kernel knows asks for, each once.
+#[must_use]
+pub fn wanted_by_devices(devices: &Path) -> Vec<String> {
+    let mut wanted = HashSet::new();
+    let mut folders = vec![devices.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if kind.is_file() && entry.file_name() == "modalias" {
+                let alias = fs::read_to_string(entry.path()).unwrap_or_default();
+                wanted.insert(alias.trim().to_owned());
+            }
+        }
+    }
+    wanted.remove("");
+    let mut wanted: Vec<_> = wanted.into_iter().collect();
+    wanted.sort();
+    wanted
+}
+
+/// `kernel/drivers/net/virtio-net.ko` is `virtio_net`.
+fn name_of_file(file: &str) -> String {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    canonical(name.split(".ko").next().unwrap_or(name))
+}
+
+fn canonical(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+fn group_of(alias: &str) -> &str {
+    alias.split(':').next().unwrap_or(alias)
+}
+
+/// Whether a text matches a pattern with `*`, `?` and `[…]`.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut at, mut read) = (0, 0);
+    // Where to go on if what follows the last star does not fit here.
+    let mut again: Option<(usize, usize)> = None;
+    while read < text.len() || at < pattern.len() {
+        let step = match pattern.get(at) {
+            Some(b'*') => {
+                again = Some((at, read + 1));
+                at += 1;
+                continue;
+            }
+            Some(b'?') => (read < text.len()).then_some(at + 1),
+            Some(b'[') => text.get(read).and_then(|&byte| in_set(pattern, at, byte)),
+            Some(&byte) => (text.get(read) == Some(&byte)).then_some(at + 1),
+            None => None,
+        };
+        match (step, again) {
+            (Some(next), _) => {
+                at = next;
+                read += 1;
+            }
+            (None, Some((star, from))) if from <= text.len() => {
+                again = Some((star, from + 1));
+                at = star + 1;
+                read = from;
+            }
+            (None, _) => return false,
+        }
+    }
+    true
+}
+
+/// If the byte is in the set that starts here, where the pattern goes on.
+fn in_set(pattern: &[u8], start: usize, byte: u8) -> Option<usize> {
+    let length = pattern[start..].iter().position(|&byte| byte == b']')?;
+    let set = &pattern[start + 1..start + length];
+    let mut index = 0;
+    let mut found = false;
+    while index < set.len() {
+        if set.get(index + 1) == Some(&b'-') && index + 2 < set.len() {
+            found |= (set[index]..=set[index + 2]).contains(&byte);
+            index += 3;
+        } else {
+            found |= set[index] == byte;
+            index += 1;
+        }
+    }
+    found.then_some(start + length + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_they_do_for_modprobe() {
+        let cases = [
+            ("virtio:d00000001v*", "virtio:d00000001v00001AF4", true),
+            ("virtio:d00000002v*", "virtio:d00000001v00001AF4", false),
+            (
+                "pci:v*d*sv*sd*bc01sc06i01*",
+                "pci:v00008086d00002922sv00001AF4sd00001100bc01sc06i01",
+                true,
+            ),
+            (
+                "usb:v*p*d*dc*dsc*dp*ic08isc0[56]ip50in*",
+                "usb:v1p1d1dc0dsc0dp0ic08isc06ip50in00",
+                true,
+            ),
+            ("usb:v*ic08isc0[56]ip50in*", "usb:v1ic08isc07ip50in00", false),
+            (
+                "cpu:type:x86,ven*fam*mod*:feature:*0081*",
+                "cpu:type:x86,ven0000fam0006mod003A:feature:,0080,0081",
+                true,
+            ),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("[a-c]x", "bx", true),
+            ("*", "", true),
+            ("", "", true),
+        ];
+        for (pattern, text, expected) in cases {
+            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn tables_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        put(
+            "modules.dep",
+            "kernel/a-b.ko: kernel/c.ko kernel/d.ko\nkernel/c.ko: kernel/d.ko\nkernel/d.ko:\n",
+        );
+        put("modules.alias", "# x\nalias virtio:d00000001v* a-b\n");
+        put("modules.softdep", "softdep a_b pre: crc32c post: e\n");
+        put("ferrite.order", "d\n\n");
+        let modules = Modules::read(folder.path());
+        assert_eq!(modules.files["a_b"].1, ["d", "c"]);
+        assert_eq!(modules.wanted_by("virtio:d00000001v1").collect::<Vec<_>>(), ["a_b"]);
+        assert_eq!(modules.soft["a_b"], (vec!["crc32c".to_owned()], vec!["e".to_owned()]));
+        assert_eq!(modules.order, ["d"]);
+    }
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From `target_raid_config` to arrays with their disks and partitions, or to all that is wrong
+//! with it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use agent_protocol::{Disk, Hints};
+use serde_json::{Map, Value};
+
+use super::{Error, member};
+
+/// Levels of the second array, and how many disks they need.
+const LEVELS: &[(&str, usize)] = &[("0", 2), ("1", 2), ("1+0", 2), ("5", 3), ("6", 4)];
+const MIB: u64 = 1 << 20;
+
+/// What the machine is like.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RaidOptions<'a> {
+    /// Whether it boots by UEFI.
+    pub uefi: bool,
+    /// Whether disks get a GPT in BIOS mode, too.
+    pub gpt: bool,
+    /// Volume names of arrays that stay as they are.
+    pub keep: &'a [String],
+}
+
+/// Arrays to be made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The arrays, in the order of their partitions.
+    pub arrays: Vec<Array>,
+    /// All disks they are on.
+    pub disks: Vec<String>,
+    /// Whether disks get a GPT.
+    pub gpt: bool,
+    /// Bytes in front of the first partition, for what boots.
+    pub reserved: u64,
+    /// The configuration.
+    pub target: Value,
+}
+
+/// An array to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Array {
+    /// Its device file.
+    pub device: String,
+    /// Its volume name.
+    pub name: String,
+    /// Its level, in Ironic's words.
+    pub level: String,
+    /// The size of its partitions in GiB; none for all that is left.
+    pub gib: Option<u64>,
+    /// Its disks.
+    pub disks: Vec<String>,
+    /// Its partitions.
+    pub members: Vec<PathBuf>,
+    /// What mdadm is told about its metadata.
+    pub metadata: &'static str,
+}
+
+/// Checks a configuration against the disks there are.
+///
+/// # Errors
+/// With all that is wrong.
+pub fn validate(target: &Value, disks: &[Disk], options: &RaidOptions<'_>) -> Result<Plan, Error> {
+    let empty = Vec::new();
+    let logical = target.get("logical_disks").and_then(Value::as_array).unwrap_or(&empty);
+    let problems = problems(logical, options);
+    if !problems.is_empty() {
+        return Err(Error::Invalid { problems });
+    }
+    // Whatever takes the rest of the disks comes last on them.
+    let mut order: Vec<(usize, &Value)> = logical.iter().enumerate().collect();
+    order.sort_by_key(|(_, disk)| size(disk).is_none());
+    let mut next: BTreeMap<String, u32> = BTreeMap::new();
+    let mut arrays = Vec::new();
+    let mut problems = Vec::new();
+    for (place, (index, logical)) in order.into_iter().enumerate() {
+        let level = text(logical, "raid_level").unwrap_or_default();
+        let chosen = choose(logical, disks)?;
+        let needed =
+            LEVELS.iter().find(|(known, _)| *known == level).map_or(2, |(_, count)| *count);
+        let chosen = match chosen {
+            Ok(chosen) if chosen.len() >= needed => chosen,
+            Ok(chosen) => {
+                problems.push(format!(
+                    "RAID level {level} needs {needed} disks, and {} are there for logical disk {}",
+                    chosen.len(),
+                    index + 1
+                ));
+                continue;
+            }
+            Err(problem) => {
+                problems.push(problem);
+                continue;
+            }
+        };
+        let members = chosen.iter().map(|disk| {
+            let number = next.entry(disk.clone()).or_insert(1);
+            *number += 1;
+            member(disk, *number - 1)
+        });
+        arrays.push(Array {
+            device: format!("/dev/md{place}"),
+            name: text(logical, "volume_name").unwrap_or_else(|| format!("md{place}")),
+            level,
+            gib: size(logical),
+            members: members.collect(),
+            disks: chosen,
+            metadata: "--metadata=1",
+        });
+    }
+    if !problems.is_empty() {
+        return Err(Error::Invalid { problems });
+    }
+    let gpt = options.uefi || options.gpt;
+    let reserved = if options.uefi { 550 * MIB } else { 7 * MIB };
+    let disks = next.into_keys().collect();
+    Ok(Plan { arrays, disks, gpt, reserved, target: target.clone() })
+}
+
+/// All that is wrong with the logical disks, whatever disks there are.
+fn problems(logical: &[Value], options: &RaidOptions<'_>) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut say = |text: &str| problems.push(text.to_owned());
+    if !(1..=2).contains(&logical.len()) {
+        say("there must be one or two logical disks");
+    }
+    let get = |disk: &Value, name: &str| disk.get(name).cloned().unwrap_or(Value::Null);
+    if logical.iter().any(|disk| get(disk, "controller") != "software") {
+        say("every logical disk must have the controller \"software\"");
+    }
+    let names: Vec<String> = logical.iter().filter_map(|disk| text(disk, "volume_name")).collect();
+    if names.iter().enumerate().any(|(index, name)| names[..index].contains(name)) {
+        say("two logical disks have the same volume_name");
+    }
+    if !options.keep.is_empty() && names.len() < logical.len() {
+        say("every logical disk needs a volume_name, as skip_block_devices names volumes");
+    }
+    let is_root = |disk: &&Value| get(disk, "is_root_volume") == true;
+    if logical.iter().filter(is_root).count() > 1 {
+        say("only one logical disk can be the root volume");
+    }
+    if logical.first().is_some_and(|disk| text(disk, "raid_level").as_deref() != Some("1")) {
+        say("the first logical disk must be RAID-1, to boot from");
+    }
+    for disk in logical {
+        let level = text(disk, "raid_level").unwrap_or_default();
+        if LEVELS.iter().all(|(known, _)| *known != level) {
+            say(&format!("RAID level {level:?} is not possible: use 0, 1, 1+0, 5 or 6"));
+        }
+        let size = get(disk, "size_gb");
+        if size != "MAX" && size.as_u64().is_none_or(|gib| gib == 0) {
+            say("size_gb must be a number above zero, or \"MAX\"");
+        }
+        let hints = get(disk, "physical_disks");
+        let is_list = hints
+            .as_array()
+            .is_some_and(|list| list.len() >= 2 && list.iter().all(Value::is_object));
+        if !hints.is_null() && !is_list {
+            say("physical_disks must be a list of at least two objects with device hints");
+        }
+    }
+    if logical.iter().filter(|disk| size(disk).is_none()).count() > 1 {
+        say("only one logical disk can have the size \"MAX\"");
+    }
+    problems
+}
+
+/// The disks of an array: those the hints name, each only once, else all.
+fn choose(logical: &Value, disks: &[Disk]) -> Result<Result<Vec<String>, String>, Error> {
+    let Some(wanted) = logical.get("physical_disks").and_then(Value::as_array) else {
+        return Ok(Ok(disks.iter().map(|disk| disk.name.clone()).collect()));
+    };
+    let fields = |disk: &Disk| match serde_json::to_value(disk) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) | Err(_) => Map::new(),
+    };
+    let mut chosen: Vec<String> = Vec::new();
+    for hints in wanted.iter().filter_map(Value::as_object) {
+        let checked = Hints::parse(hints)?;
+        let free = |disk: &&Disk| !chosen.contains(&disk.name) && checked.matches(&fields(disk));
+        let Some(disk) = disks.iter().find(free) else {
+            let hints = Value::Object(hints.clone());
+            return Ok(Err(format!("no disk is left that matches the hints {hints}")));
+        };
+        chosen.push(disk.name.clone());
+    }
+    Ok(Ok(chosen))
+}
+
+fn text(disk: &Value, name: &str) -> Option<String> {
+    disk.get(name)?.as_str().map(str::to_owned)
+}
+
+/// The size in GiB; none for all that is left.
+fn size(disk: &Value) -> Option<u64> {
+    disk.get("size_gb")?.as_u64()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::raid::create_command;
+
+    fn disks(count: u64) -> Vec<Disk> {
+        let names = ["/dev/sda", "/dev/sdb", "/dev/nvme0n1", "/dev/sdd"].into_iter();
+        let sizes = (1..=count).map(|n| (n * 100) << 30);
+        let one =
+            |(name, size): (&str, u64)| Disk { name: name.to_owned(), size, ..Disk::default() };
+        names.zip(sizes).map(one).collect()
+    }
+
+    fn planned(target: &Value, count: u64) -> Result<Plan, String> {
+        let options = RaidOptions { uefi: true, ..RaidOptions::default() };
+        validate(target, &disks(count), &options).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn two_arrays_on_all_disks() {
+        let target = json!({"logical_disks": [
+            {"raid_level": "1", "size_gb": "MAX", "controller": "software", "is_root_volume": true},
+            {"raid_level": "1+0", "size_gb": 20, "controller": "software", "volume_name": "data"},
+        ]});
+        let plan = planned(&target, 3).unwrap();
+        let commands: Vec<String> =
+            plan.arrays.iter().map(|array| create_command(array).join(" ")).collect();
+        assert_eq!(
+            commands,
+            [
+                "--create /dev/md0 --force --run --metadata=1 --level 10 --name data --raid-devices 3 /dev/sda1 /dev/sdb1 /dev/nvme0n1p1",
+                "--create /dev/md1 --force --run --metadata=1 --level 1 --name md1 --raid-devices 3 /dev/sda2 /dev/sdb2 /dev/nvme0n1p2",
+            ]
+        );
+        assert_eq!((plan.gpt, plan.reserved), (true, 550 << 20));
+    }
+
+    #[test]
+    fn disks_by_hints() {
+        let target = json!({"logical_disks": [{
+            "raid_level": "1", "size_gb": 50, "controller": "software",
+            "physical_disks": [{"size": ">= 100"}, {"name": "/dev/sda"}],
+        }]});
+        // The first hint takes /dev/sda, so that nothing is left for the second.
+        assert!(planned(&target, 3).unwrap_err().contains("no disk is left"));
+        let target = json!({"logical_disks": [{
+            "raid_level": "1", "size_gb": 50, "controller": "software",
+            "physical_disks": [{"size": ">= 200"}, {"name": "/dev/sda"}],
+        }]});
+        let plan = planned(&target, 3).unwrap();
+        assert_eq!(plan.arrays[0].disks, ["/dev/sdb", "/dev/sda"]);
+        assert_eq!(plan.disks, ["/dev/sda", "/dev/sdb"]);
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_said() {
+        let check = |target: Value, count, part: &str| {
+            let error = planned(&target, count).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        };
+        check(json!({}), 2, "one or two logical disks");
+        let array = |level: &str, size: Value| json!({"raid_level": level, "size_gb": size, "controller": "software"});
+        let two = |one: Value, other: Value| json!({"logical_disks": [one, other]});
+        check(
+            two(array("5", json!(1)), array("1", json!(1))),
+            4,
+            "first logical disk must be RAID-1",
+        );
+        check(two(array("1", json!("MAX")), array("0", json!("MAX"))), 4, "only one logical disk");
+        check(two(array("1", json!(0)), array("7", json!(1))), 4, "\"7\" is not possible");
+        check(two(array("1", json!(9)), array("5", json!(1))), 2, "level 5 needs 3 disks");
+        check(two(array("1", json!(9)), array("6", json!(1))), 3, "level 6 needs 4 disks");
+        check(two(array("1", json!(9)), json!({"raid_level": "0", "size_gb": 1})), 4, "controller");
+    }
+}
