@@ -123,14 +123,14 @@ const BOOT: &[Need] = &[
         },
     },
     Need {
-        what: "busybox for test ramdisks",
-        packages: &["busybox-static"],
-        is_there: || on_path("busybox").is_some(),
+        what: "busybox, modules and compression for test ramdisks",
+        packages: &["busybox-static", "kmod", "zstd"],
+        is_there: || ["busybox", "depmod", "zstd"].iter().all(|name| is_program(name)),
     },
     Need {
         what: "tools for disk images",
-        packages: &["qemu-utils"],
-        is_there: || on_path("qemu-img").is_some(),
+        packages: &["qemu-utils", "gdisk", "syslinux"],
+        is_there: || ["qemu-img", "sgdisk", "syslinux"].iter().all(|name| is_program(name)),
     },
     Need {
         what: "DHCP, TFTP and HTTP clients, relay agents, dnsmasq as a peer, and a way to lose packets",

@@ -55,6 +55,20 @@ pub(crate) fn run_and_read(
     wait(&mut child, &name, interrupt)
 }
 
+/// Runs a command whose output matters only when it fails, or to us; it may run beside others that
+/// print.
+pub(crate) fn said(command: &mut Command) -> Result<String> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {:?}", command.get_program()))?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        bail!("`{}` failed: {}", described(command), errors.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Waits for a process to end by itself; whether it did.
 pub(crate) fn ends_within(child: &mut Child, patience: Duration) -> Result<bool> {
     let deadline = Instant::now() + patience;

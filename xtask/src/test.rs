@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask test`: everything CI runs, with everything it needs.
 
+mod archive;
+mod image;
 mod kernel;
 mod lab;
 mod network;
+mod own_agent;
+mod parts;
 mod process;
 mod python;
 mod ramdisk;
 mod servers;
+mod stock_agent;
 mod tally;
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::interrupt::Interrupt;
 use crate::{install, repository, say, shell, tidy};
-use lab::Lab;
 use network::Network;
-use python::{CLIENTS, EMULATORS};
+use parts::{Downloads, LabAndParts, LabParts};
 use servers::Servers;
 use tally::Tally;
 
@@ -36,8 +38,8 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     let mut report = Report::default();
     let mut tally = Tally::default();
 
-    // PyPI is slow and the compiler does not need it: both at once.
-    let from_pypi = (!quick).then(|| spawn_from_pypi(&root, &interrupt)).transpose()?;
+    // What is downloaded is slow and the compiler does not need it: both at once.
+    let downloads = (!quick).then(|| Downloads::begin(&root, &interrupt)).transpose()?;
 
     report.step("formatting", &interrupt, || {
         shell::run(shell::cargo(&root).args(["fmt", "--all", "--check"]), &interrupt)
@@ -54,10 +56,13 @@ pub(crate) fn run(quick: bool) -> Result<()> {
         build.args(["test", "--workspace", "--no-run"]);
         shell::run(&mut build, &interrupt)
     });
+    if !quick {
+        report.step("agent build", &interrupt, || own_agent::build(&root, &interrupt));
+    }
     report.step("tests", &interrupt, || {
         let mut tests = shell::cargo(&root);
         tests.args(["test", "--workspace", "--no-fail-fast"]);
-        let outside = from_pypi.map(Outside::prepare_with(&interrupt)).transpose()?;
+        let outside = downloads.map(Outside::prepare_with(&interrupt)).transpose()?;
         if let Some(outside) = &outside {
             tests.arg("--offline").envs(outside.servers.variables()).envs(outside.lab.variables());
         }
@@ -88,10 +93,13 @@ pub(crate) fn with_lab(command: &[String]) -> Result<()> {
     let interrupt = Interrupt::watch()?;
     let (program, arguments) = command.split_first().context("no command given")?;
     let root = repository::root();
-    let from_pypi = spawn_from_pypi(&root, &interrupt)?;
+    let downloads = Downloads::begin(&root, &interrupt)?;
     // The command is cargo as a rule, and where it runs nothing can be downloaded.
     shell::run(shell::cargo(&root).args(["fetch", "--quiet"]), &interrupt)?;
-    let parts = LabParts::prepare(from_pypi, &interrupt)?;
+    let mut build = shell::cargo(&root);
+    shell::run(build.args(["test", "--quiet", "--package", "ferrite", "--no-run"]), &interrupt)?;
+    own_agent::build(&root, &interrupt)?;
+    let parts = LabParts::prepare(&root, downloads, &interrupt)?;
     let _network = Network::enter()?;
     let lab = LabAndParts::start(parts)?;
     let mut command = Command::new(program);
@@ -108,10 +116,10 @@ struct Outside {
 }
 
 impl Outside {
-    fn prepare_with(interrupt: &Interrupt) -> impl FnOnce(FromPypiThread) -> Result<Self> {
-        move |from_pypi| {
+    fn prepare_with(interrupt: &Interrupt) -> impl FnOnce(Downloads) -> Result<Self> {
+        move |downloads| {
             let servers = install::servers(interrupt)?;
-            let parts = LabParts::prepare(from_pypi, interrupt)?;
+            let parts = LabParts::prepare(&repository::root(), downloads, interrupt)?;
             // From here on nothing can be downloaded.
             let network = Network::enter()?;
             let servers = Servers::start(&servers)?;
@@ -119,75 +127,6 @@ impl Outside {
             Ok(Self { servers, lab, _network: network })
         }
     }
-}
-
-/// What is made or installed before the lab starts.
-struct LabParts {
-    from_pypi: FromPypi,
-    kernel: PathBuf,
-    ramdisk: PathBuf,
-}
-
-impl LabParts {
-    fn prepare(from_pypi: FromPypiThread, interrupt: &Interrupt) -> Result<Self> {
-        install::boot(interrupt)?;
-        let root = repository::root();
-        let kernel = kernel::ensure(&root)?;
-        let ramdisk = ramdisk::make(&root, &kernel)?;
-        Ok(Self { from_pypi: from_pypi.wait()?, kernel, ramdisk })
-    }
-}
-
-/// The lab, up, and what its tests need besides.
-struct LabAndParts {
-    lab: Lab,
-    parts: LabParts,
-}
-
-impl LabAndParts {
-    fn start(parts: LabParts) -> Result<Self> {
-        Ok(Self { lab: Lab::start(&parts.from_pypi.emulators)?, parts })
-    }
-
-    /// The variables that point the tests at all this.
-    fn variables(&self) -> [(&'static str, &Path); 4] {
-        [
-            self.lab.variable(),
-            ("FERRITE_TEST_CLIENTS", &self.parts.from_pypi.clients),
-            ("FERRITE_TEST_KERNEL", &self.parts.kernel),
-            ("FERRITE_TEST_RAMDISK", &self.parts.ramdisk),
-        ]
-    }
-}
-
-/// Where things from PyPI were installed.
-struct FromPypi {
-    clients: PathBuf,
-    emulators: PathBuf,
-}
-
-/// They are being installed.
-struct FromPypiThread(thread::JoinHandle<Result<FromPypi>>);
-
-impl FromPypiThread {
-    fn wait(self) -> Result<FromPypi> {
-        match self.0.join() {
-            Ok(installed) => installed,
-            Err(_) => bail!("the thread that installs from PyPI panicked"),
-        }
-    }
-}
-
-fn spawn_from_pypi(root: &Path, interrupt: &Interrupt) -> Result<FromPypiThread> {
-    install::python(interrupt)?;
-    install::lab(interrupt)?;
-    let root = root.to_owned();
-    Ok(FromPypiThread(thread::spawn(move || {
-        Ok(FromPypi {
-            clients: python::ensure(&root, &CLIENTS)?,
-            emulators: python::ensure(&root, &EMULATORS)?,
-        })
-    })))
 }
 
 /// How each step went.

@@ -3,53 +3,112 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::repository;
+use crate::{repository, shell};
 
 /// Debian's name for the newest kernel for virtual machines.
 const NEWEST: &str = "linux-image-cloud-amd64";
 
-/// Makes sure that there is one; says where the kernel itself is.
-pub(crate) fn ensure(root: &Path) -> Result<PathBuf> {
-    let folder = std::path::absolute(repository::target(root).join("kernel"))?;
-    if let Some(kernel) = kernel_in(&folder) {
-        return Ok(kernel);
-    }
-    let download = folder.with_extension("download");
-    if download.exists() {
-        fs::remove_dir_all(&download)?;
-    }
-    fs::create_dir_all(&download)?;
-    let package = package()?;
-    said(Command::new("apt-get").args(["-qq", "download", &package]).current_dir(&download))?;
-    let archive = fs::read_dir(&download)?
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .find(|path| path.extension().is_some_and(|ending| ending == "deb"))
-        .with_context(|| format!("apt-get downloaded no package {package}"))?;
-    said(Command::new("dpkg-deb").arg("--extract").arg(&archive).arg(download.join("root")))?;
-    // Renamed last, so that a kernel that was interrupted half way is fetched anew.
-    if folder.exists() {
-        fs::remove_dir_all(&folder)?;
-    }
-    fs::rename(download.join("root"), &folder)?;
-    fs::remove_dir_all(&download)?;
-    kernel_in(&folder).with_context(|| format!("there is no kernel in {package}"))
+/// A kernel and where its modules are.
+pub(crate) struct Kernel {
+    /// The kernel itself.
+    pub(crate) path: PathBuf,
+    pub(crate) version: String,
+    /// What was the root of the package.
+    folder: PathBuf,
 }
 
-fn kernel_in(folder: &Path) -> Option<PathBuf> {
-    let boot = fs::read_dir(folder.join("boot")).ok()?;
-    let mut names = boot.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-    names.find(|path| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
-    })
+impl Kernel {
+    /// Makes sure that there is one.
+    pub(crate) fn ensure(root: &Path) -> Result<Self> {
+        let folder = std::path::absolute(repository::target(root).join("kernel"))?;
+        if let Some(kernel) = Self::in_folder(&folder) {
+            return Ok(kernel);
+        }
+        let download = folder.with_extension("download");
+        if download.exists() {
+            fs::remove_dir_all(&download)?;
+        }
+        fs::create_dir_all(&download)?;
+        let package = package()?;
+        shell::said(
+            Command::new("apt-get").args(["-qq", "download", &package]).current_dir(&download),
+        )?;
+        let archive = fs::read_dir(&download)?
+            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+            .find(|path| path.extension().is_some_and(|ending| ending == "deb"))
+            .with_context(|| format!("apt-get downloaded no package {package}"))?;
+        let unpacked = download.join("root");
+        shell::said(Command::new("dpkg-deb").arg("--extract").arg(&archive).arg(&unpacked))?;
+        let kernel =
+            Self::in_boot(&unpacked).with_context(|| format!("there is no kernel in {package}"))?;
+        depend(&unpacked, &kernel.version)?;
+        // Renamed last, so that a kernel that was interrupted half way is fetched anew.
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::rename(&unpacked, &folder)?;
+        fs::remove_dir_all(&download)?;
+        Self::in_folder(&folder).context("the kernel is gone")
+    }
+
+    /// The folder with its modules and the tables of what needs what.
+    pub(crate) fn modules(&self) -> PathBuf {
+        self.folder.join("lib/modules").join(&self.version)
+    }
+
+    /// The files of these modules and of what they need, each after what it needs. One that is not
+    /// there is built in.
+    pub(crate) fn modules_in_order(&self, names: &[&str]) -> Result<Vec<PathBuf>> {
+        let modules = self.modules();
+        let table = fs::read_to_string(modules.join("modules.dep"))
+            .context("cannot read what the modules of the kernel need")?;
+        let mut ordered: Vec<PathBuf> = Vec::new();
+        for name in names {
+            let line = table.lines().filter_map(|line| line.split_once(':')).find(|(path, _)| {
+                Path::new(path)
+                    .file_name()
+                    .is_some_and(|file| file == format!("{name}.ko").as_str())
+            });
+            let Some((module, needs)) = line else { continue };
+            // What is needed by what is needed is in the line as well, the first to load last.
+            for path in needs.split_whitespace().rev().chain([module]) {
+                let path = modules.join(path);
+                if !ordered.contains(&path) {
+                    ordered.push(path);
+                }
+            }
+        }
+        Ok(ordered)
+    }
+
+    /// One that is whole.
+    fn in_folder(folder: &Path) -> Option<Self> {
+        Self::in_boot(folder).filter(|kernel| kernel.modules().join("modules.dep").exists())
+    }
+
+    fn in_boot(folder: &Path) -> Option<Self> {
+        let boot = fs::read_dir(folder.join("boot")).ok()?;
+        let mut files = boot.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+        files.find_map(|path| {
+            let version = path.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned();
+            Some(Self { path, version, folder: folder.to_owned() })
+        })
+    }
+}
+
+/// The folder of its programs is not on everybody's path.
+pub(crate) fn depend(folder: &Path, version: &str) -> Result<()> {
+    shell::said(Command::new("/sbin/depmod").arg("--basedir").arg(folder).arg(version))?;
+    Ok(())
 }
 
 /// The package behind Debian's name for the newest.
 fn package() -> Result<String> {
-    let said = said(Command::new("apt-cache").args(["depends", NEWEST]))?;
+    let said = shell::said(Command::new("apt-cache").args(["depends", NEWEST]))?;
     let depends = said.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     match depends.map(str::trim).find(|name| name.starts_with("linux-image-")) {
         Some(name) => Ok(name.to_owned()),
@@ -57,14 +116,19 @@ fn package() -> Result<String> {
     }
 }
 
-/// Runs a command whose output matters only when it fails, or to us.
-fn said(command: &mut Command) -> Result<String> {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {:?}", command.get_program()))?;
-    if !output.status.success() {
-        bail!("{:?} failed: {}", command.get_program(), String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+#[test]
+fn modules_come_after_what_they_need() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = Kernel {
+        path: folder.path().join("boot/vmlinuz-6.1"),
+        version: "6.1".to_owned(),
+        folder: folder.path().to_owned(),
+    };
+    fs::create_dir_all(kernel.modules()).unwrap();
+    let table = "fs/fat/vfat.ko: fs/fat/fat.ko\nscsi/sd_mod.ko: lib/t10-pi.ko scsi/scsi_mod.ko\n\
+                 scsi/sr_mod.ko: cdrom.ko scsi/scsi_mod.ko\n";
+    fs::write(kernel.modules().join("modules.dep"), table).unwrap();
+    let ordered = kernel.modules_in_order(&["sd_mod", "built_in", "sr_mod"]).unwrap();
+    let names: Vec<_> = ordered.iter().filter_map(|path| path.file_name()?.to_str()).collect();
+    assert_eq!(names, ["scsi_mod.ko", "t10-pi.ko", "sd_mod.ko", "cdrom.ko", "sr_mod.ko"]);
 }

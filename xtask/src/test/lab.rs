@@ -8,6 +8,7 @@
 //! with us; any number of labs can be up at once.
 
 mod bridges;
+mod disks;
 mod emulators;
 mod folder;
 mod hardware;

@@ -44,6 +44,16 @@ pub(crate) const EMULATORS: Environment = Environment {
     pip_options: &["--no-deps", "--ignore-installed"],
 };
 
+/// Ironic's own agent, for a ramdisk of Debian's packages; that ramdisk has Debian's Python.
+pub(crate) const STOCK_AGENT: Environment = Environment {
+    what: "agent of Ironic",
+    requirements: "xtask/lab/stock-agent-requirements.txt",
+    folder: "stock-agent",
+    python: install::DEBIAN_PYTHON,
+    venv_options: &[],
+    pip_options: &["--no-deps", "--no-compile"],
+};
+
 /// Makes the environment unless it is there and up to date; says where it is.
 pub(crate) fn ensure(root: &Path, environment: &Environment) -> Result<PathBuf> {
     let requirements = root.join(environment.requirements);

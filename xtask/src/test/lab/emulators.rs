@@ -59,6 +59,7 @@ pub(super) fn start(
         // It answers one request at a time, so who disturbs it has one for himself.
         place.virtualbmc("virtualbmc-mistakes")?,
         place.virtualbmc("boot-bios")?,
+        place.virtualbmc("journey-bios")?,
         place.ipmi_sim("ipmi-sim")?,
     ];
     for (bmc, port, protocol) in &mut started {

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::bridges::Bridge;
+use super::disks::{Disk, Disks, ONE_DISK};
 use super::filled_in;
 
 const DOMAIN: &str = include_str!("../../../lab/domain.xml");
@@ -25,10 +26,10 @@ const TO_PXELINUX: &str = include_str!("../../../lab/to-pxelinux.ipxe");
 
 /// The firmware ends in a shell that idles: there is no cable, so nothing waits for an answer.
 const NO_CABLE: &str = "<interface type='user'><mac address='@mac@'/><model type='virtio'/>\
-                        <link state='down'/><rom enabled='no'/><boot order='2'/></interface>";
+                        <link state='down'/><rom enabled='no'/><boot order='@order@'/></interface>";
 const CABLE: &str = "<interface type='ethernet'><mac address='@mac@'/>\
                      <target dev='@socket@' managed='no'/><model type='virtio'/>\
-                     @rom@<boot order='2'/></interface>";
+                     @rom@<boot order='@order@'/></interface>";
 /// QEMU's network cards come with iPXE for both firmwares. SeaBIOS can do nothing without it; OVMF
 /// then uses its own clients for PXE and HTTP, as a real server does.
 const WITHOUT_IPXE: &str = "<rom enabled='no'/>";
@@ -44,6 +45,8 @@ const SERIAL_FILE: &str = "<serial type='file'><source path='@folder@/@name@.con
 const SKIPPED: &str = "<sysinfo type='fwcfg'>@entries@</sysinfo>";
 const SKIPPED_ENTRY: &str = "<entry name='opt/org.tianocore/@name@PXESupport'>n</entry>";
 
+/// The folder of the machines' files inside the lab's.
+pub(super) const POOL: &str = "pool";
 /// Enough for firmware alone.
 const IDLE_MEMORY: u32 = 256;
 
@@ -53,6 +56,7 @@ pub(super) struct Machine {
     /// Its identity and addresses follow from it.
     number: u8,
     kind: Kind,
+    disks: &'static [Disk],
 }
 
 /// What the tests do with a machine.
@@ -80,11 +84,11 @@ pub(super) enum Firmware {
 
 impl Machine {
     pub(super) const fn idle(name: &'static str, number: u8) -> Self {
-        Self { name, number, kind: Kind::Idle }
+        Self { name, number, kind: Kind::Idle, disks: ONE_DISK }
     }
 
     pub(super) const fn idle_with_console(name: &'static str, number: u8) -> Self {
-        Self { name, number, kind: Kind::IdleWithConsole }
+        Self { name, number, kind: Kind::IdleWithConsole, disks: ONE_DISK }
     }
 
     /// `memory` is in MiB.
@@ -95,7 +99,13 @@ impl Machine {
         bridge: Bridge,
         memory: u32,
     ) -> Self {
-        Self { name, number, kind: Kind::Booting { firmware, bridge, memory } }
+        let kind = Kind::Booting { firmware, bridge, memory };
+        Self { name, number, kind, disks: ONE_DISK }
+    }
+
+    /// The same machine with these disks.
+    pub(super) const fn with(self, disks: &'static [Disk]) -> Self {
+        Self { disks, ..self }
     }
 
     pub(super) fn uuid(&self) -> String {
@@ -110,9 +120,15 @@ impl Machine {
         }
     }
 
+    pub(super) fn disks(&self) -> Disks {
+        Disks { machine: self.name, number: self.number, disks: self.disks }
+    }
+
     /// The definition for libvirt; all files are in `folder`.
     pub(super) fn definition(&self, folder: &Path, serial_port: u16) -> String {
         let parts = self.parts();
+        let disks = self.disks();
+        let pool = folder.join(POOL);
         // The parts have blanks of their own, hence first.
         filled_in(
             &filled_in(
@@ -122,6 +138,8 @@ impl Machine {
                     ("network", parts.network),
                     ("serial", parts.serial),
                     ("settings", &parts.settings),
+                    ("disks", &disks.definition(&pool)),
+                    ("more", &disks.more_definition(&pool)),
                 ],
             ),
             &[
@@ -132,6 +150,7 @@ impl Machine {
                 ("folder", &folder.to_string_lossy()),
                 ("socket", &self.bridge().map(Bridge::socket).unwrap_or_default()),
                 ("rom", parts.rom),
+                ("order", &(disks.in_boot_order() + 1).to_string()),
                 ("port", &serial_port.to_string()),
             ],
         )
@@ -157,7 +176,11 @@ impl Machine {
 
     /// For the inventory.
     pub(super) fn described(&self, folder: &Path) -> Value {
-        let mut described = json!({ "uuid": self.uuid(), "mac": self.mac() });
+        let mut described = json!({
+            "uuid": self.uuid(),
+            "mac": self.mac(),
+            "disks": self.disks().described(&folder.join(POOL)),
+        });
         if let Kind::Booting { firmware, bridge, memory } = self.kind {
             described["firmware"] = json!(match firmware {
                 Firmware::Bios | Firmware::BiosToPxelinux => "bios",

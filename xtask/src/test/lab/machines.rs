@@ -4,25 +4,22 @@
 //! libvirtd of a plain user ("session mode") looks for everything where the XDG variables point and
 //! touches nothing of the system's; the machines are emulated, so it needs no rights either.
 
-use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
 use super::bridges::Bridge;
+use super::disks::{Disk, DiskKind};
 use super::folder::Folder;
-use super::hardware::{Firmware, Machine};
-use crate::test::process::{Process, free_port, give_away, unprivileged};
+use super::hardware::{Firmware, Machine, POOL};
+use crate::test::process::{Process, free_port, unprivileged};
 
 /// No confinement, no helper daemons: there is neither AppArmor nor systemd to ask.
 const QEMU_SETTINGS: &str =
     "security_driver = \"none\"\nstdio_handler = \"file\"\nnamespaces = [ ]\n";
 const TAP_DEVICE: &str = "mkdir -p /dev/net && mount -t tmpfs tmpfs /dev/net && \
                           mknod -m 666 /dev/net/tun c 10 200 && exec \"$0\" \"$@\"";
-/// Grows as it is written to, and nothing is.
-const DISK_BYTES: u64 = 4 << 30;
-
 const XDG_FOLDERS: &[(&str, &str)] = &[
     ("XDG_CONFIG_HOME", "config"),
     ("XDG_RUNTIME_DIR", "run"),
@@ -43,6 +40,29 @@ pub(super) const MACHINES: &[Machine] = &[
     Machine::booting("boot-http", 18, Firmware::UefiHttp, Bridge::new(2), 1024),
     Machine::booting("boot-media", 19, Firmware::Uefi, Bridge::new(3), 1024),
     Machine::booting("boot-pxelinux", 20, Firmware::BiosToPxelinux, Bridge::new(4), 512),
+    // Each of these takes a processor for a minute at each boot: with two processors, a test that
+    // runs more than three at once waits longer than it is patient.
+    Machine::booting("journey-uefi", 32, Firmware::Uefi, Bridge::new(16), 2048).with(ROOMY),
+    Machine::booting("journey-bios", 33, Firmware::Bios, Bridge::new(17), 2048).with(ROOMY),
+    Machine::booting("journey-http", 34, Firmware::UefiHttp, Bridge::new(18), 1024).with(ROOMY),
+    Machine::booting("journey-media", 35, Firmware::Uefi, Bridge::new(19), 1024).with(ROOMY),
+    Machine::booting("journey-raid", 36, Firmware::Uefi, Bridge::new(20), 2048).with(MIRRORED),
+    Machine::booting("journey-disks", 37, Firmware::Uefi, Bridge::new(21), 1024).with(VARIOUS),
+];
+
+/// An agent takes no disk smaller than 4 GiB for the root device unless it is told to.
+const ROOMY: &[Disk] = &[Disk { serial: "FLASH-1", gib: 6, kind: DiskKind::Flash }];
+/// Two for a mirror, and one that is too small for anything.
+const MIRRORED: &[Disk] = &[
+    Disk { serial: "FLASH-1", gib: 5, kind: DiskKind::Flash },
+    Disk { serial: "FLASH-2", gib: 5, kind: DiskKind::Flash },
+    Disk { serial: "SMALL-1", gib: 1, kind: DiskKind::Flash },
+];
+/// Without a hint the smallest is taken, which is the third. No two are alike in anything.
+const VARIOUS: &[Disk] = &[
+    Disk { serial: "MAGNETIC-1", gib: 8, kind: DiskKind::Magnetic },
+    Disk { serial: "FLASH-1", gib: 6, kind: DiskKind::Flash },
+    Disk { serial: "NVME-1", gib: 5, kind: DiskKind::Nvme },
 ];
 
 /// libvirtd with the machines defined and off.
@@ -86,14 +106,10 @@ impl Machines {
 /// The commands to virsh that make the storage pool and the machines. The pool has the name
 /// sushy-emulator looks for; it puts images of virtual media there.
 fn definitions(folder: &Folder, serial_port: u16) -> Result<String> {
-    let pool = folder.make_inside("pool")?;
+    let pool = folder.make_inside(POOL)?;
     let mut commands = format!("pool-create-as default dir --target '{}'", pool.display());
     for machine in MACHINES {
-        let disk = pool.join(format!("{}.raw", machine.name));
-        File::create(&disk)
-            .and_then(|file| file.set_len(DISK_BYTES))
-            .with_context(|| format!("cannot make {}", disk.display()))?;
-        give_away(&disk)?;
+        machine.disks().make(&pool)?;
         if let Some(console) = machine.console() {
             folder.write(&console, "")?;
         }
