@@ -129,8 +129,16 @@ const BOOT: &[Need] = &[
     },
     Need {
         what: "tools for disk images",
-        packages: &["qemu-utils", "gdisk", "syslinux"],
-        is_there: || ["qemu-img", "sgdisk", "syslinux"].iter().all(|name| is_program(name)),
+        packages: &["qemu-utils", "gdisk", "syslinux", "e2fsprogs", "dosfstools", "xorriso"],
+        is_there: || {
+            let programs = ["qemu-img", "sgdisk", "syslinux", "mke2fs", "mkfs.vfat", "xorriso"];
+            programs.iter().all(|name| is_program(name))
+        },
+    },
+    Need {
+        what: "a neighbour that speaks LLDP, and a way to log in to machines",
+        packages: &["lldpd", "dropbear-bin"],
+        is_there: || ["lldpd", "dbclient"].iter().all(|name| is_program(name)),
     },
     Need {
         what: "DHCP, TFTP and HTTP clients, relay agents, dnsmasq as a peer, and a way to lose packets",

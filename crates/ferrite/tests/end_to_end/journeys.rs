@@ -8,5 +8,10 @@
 //! alone: `cargo xtask with-lab cargo test -p ferrite --test end_to_end journeys`.
 
 mod client;
+mod discovery;
+mod disks;
+mod failures;
+mod interruption;
 mod traveller;
+mod warm;
 mod ways;

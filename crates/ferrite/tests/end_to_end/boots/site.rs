@@ -126,6 +126,11 @@ mode = \"{mode}\"
         Self::open_with(operator.kill(), lab, machine, &mode, first, &more)
     }
 
+    /// A file of a test, from which images may be taken.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.operator.path(name)
+    }
+
     /// Our address on the bridge.
     pub(crate) fn address(&self) -> &str {
         self.lab.bridge(self.machine).1

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A machine on its journey: the Ferrite that looks after it, the operator's client, and the stages.
 
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::client::Baremetal;
 use crate::boots::console::Console;
 use crate::boots::site::{Site, named_in, url_of};
-use crate::ferrite::Home;
+use crate::ferrite::output_of;
 use crate::real_bmcs::lab::{Lab, text};
 
 /// Seconds that a stage may take on a busy computer; every one is over long before.
 const PATIENCE: &str = "900";
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What the deployed system says when it has said everything.
 const DEPLOYED: &str = "FERRITE-DEPLOYED-DONE";
 
@@ -46,8 +53,8 @@ pub(super) struct Traveller<'a> {
 }
 
 impl<'a> Traveller<'a> {
-    /// Starts a Ferrite at the machine's bridge, and enrols the machine with `boot_interface` and
-    /// whatever else is said in `more`, as arguments of `node create`.
+    /// Starts a Ferrite at the machine's bridge, and enrols the machine over Redfish with
+    /// `boot_interface` and whatever else is said in `more`, as arguments of `node create`.
     pub(super) fn enrol(
         lab: &'a Lab,
         machine: &'static str,
@@ -55,22 +62,24 @@ impl<'a> Traveller<'a> {
         boot_interface: &str,
         more: &[&str],
     ) -> Option<Self> {
-        let dhcp = if boot_interface == "redfish-virtual-media" { "off" } else { "reserve" };
-        let (kernel, ramdisk) = agent.files();
-        let boot = format!(
-            "deploy_kernel = \"{}\"\ndeploy_ramdisk = \"{}\"\nkernel_append_params = \"{}\"\n\
-             [drivers.agent]\nerase_devices_priority = 0",
-            url_of(&kernel),
-            url_of(&ramdisk),
-            "console=ttyS0 ipa-insecure=1",
-        );
-        let site = Site::open(lab, machine, dhcp, &boot);
-        let client = Baremetal::at(&site.operator.server.url())?;
         let info = lab.redfish_info(machine);
+        Self::enrol_with(lab, machine, agent, ("redfish", info), boot_interface, more)
+    }
+
+    /// The same, through another driver.
+    pub(super) fn enrol_with(
+        lab: &'a Lab,
+        machine: &'static str,
+        agent: Agent,
+        (driver, info): (&str, Value),
+        boot_interface: &str,
+        more: &[&str],
+    ) -> Option<Self> {
+        let dhcp = if boot_interface == "redfish-virtual-media" { "off" } else { "reserve" };
+        let site = Self::site(lab, machine, agent, dhcp, "");
+        let client = Baremetal::at(&site.operator.server.url())?;
         let mut arguments: Vec<String> =
-            ["node", "create", "--name", machine, "--driver", "redfish"]
-                .map(str::to_owned)
-                .to_vec();
+            ["node", "create", "--name", machine, "--driver", driver].map(str::to_owned).to_vec();
         for (key, value) in info.as_object().expect("driver_info is an object") {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             arguments.extend(["--driver-info".to_owned(), format!("{key}={value}")]);
@@ -91,6 +100,27 @@ impl<'a> Traveller<'a> {
         Some(Self { site, client, node })
     }
 
+    /// A Ferrite at the machine's bridge whose machines boot `agent`. Disks are erased by their
+    /// tables only: overwriting gigabytes would take an emulated machine half an hour. `more` are
+    /// further sections of the configuration.
+    pub(super) fn site(
+        lab: &'a Lab,
+        machine: &'static str,
+        agent: Agent,
+        dhcp: &str,
+        more: &str,
+    ) -> Site<'a> {
+        let (kernel, ramdisk) = agent.files();
+        let boot = format!(
+            "deploy_kernel = \"{}\"\ndeploy_ramdisk = \"{}\"\nkernel_append_params = \"{}\"\n\
+             [drivers.agent]\nerase_devices_priority = 0",
+            url_of(&kernel),
+            url_of(&ramdisk),
+            "console=ttyS0 ipa-lldp-timeout=1",
+        );
+        Site::open(lab, machine, dhcp, &format!("{boot}\n{more}"))
+    }
+
     /// Asks for a verb and waits for what it leads to; tells the timeline if that does not come.
     pub(super) fn go(&mut self, verb: &str, more: &[&str]) {
         let mut arguments = vec!["node", verb, "--wait", PATIENCE];
@@ -105,6 +135,65 @@ impl<'a> Traveller<'a> {
                 Console::all(self.site.lab.console(self.site.machine)).last(60)
             );
         }
+    }
+
+    /// Asks for a verb that is to end in the state `failed`; returns what the node says about it.
+    pub(super) fn fails(&mut self, verb: &str, failed: &str) -> String {
+        let said = self.client.try_run(&["node", verb, "--wait", PATIENCE, &self.node]);
+        assert!(said.is_err(), "{verb} went well:\n{}", self.story());
+        self.failed_within(failed, Duration::from_secs(30))
+    }
+
+    /// Waits until the node is in the state `failed`; returns what it says about it.
+    pub(super) fn failed_within(&mut self, failed: &str, patience: Duration) -> String {
+        let node = self.reaches_within(patience, |node| node["provision_state"] == failed);
+        text(&node["last_error"]).to_owned()
+    }
+
+    /// Asks for a provision state and does not wait.
+    pub(super) fn ask(&mut self, target: &str) {
+        self.put(&json!({ "target": target }));
+    }
+
+    fn put(&mut self, body: &Value) {
+        let path = format!("/v1/nodes/{}/states/provision", self.node);
+        self.site.operator.expect(202, "PUT", &path, Some(body));
+    }
+
+    /// Asks for a deployment with a config drive that says `word`, and does not wait.
+    pub(super) fn ask_to_deploy(&mut self, word: &str) {
+        self.put(&json!({ "target": "active", "configdrive": config_drive(word) }));
+    }
+
+    /// Waits until the node is as it should be.
+    pub(super) fn until(&mut self, what: &str, is_so: impl Fn(&Value) -> bool) {
+        let node = self.reaches(|node| {
+            is_so(node) || node["provision_state"].as_str().is_some_and(|s| s.ends_with("failed"))
+        });
+        assert!(is_so(&node), "not {what}: {}\n{}", node["last_error"], self.story());
+    }
+
+    /// The node, once it is as it should be.
+    pub(super) fn reaches(&mut self, is_so: impl Fn(&Value) -> bool) -> Value {
+        self.reaches_within(Duration::from_secs(600), is_so)
+    }
+
+    fn reaches_within(&mut self, patience: Duration, is_so: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + patience;
+        loop {
+            let node = self.site.operator.node(&self.node);
+            if is_so(&node) {
+                return node;
+            }
+            let state = &node["provision_state"];
+            assert!(Instant::now() < deadline, "it stays {state}:\n{}", self.story());
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Sets a property, as the client takes it.
+    pub(super) fn set_property(&mut self, name: &str, value: &str) {
+        self.client.run(&["node", "set", &self.node, "--property", &format!("{name}={value}")]);
     }
 
     /// The fields of the node.
@@ -133,14 +222,14 @@ impl<'a> Traveller<'a> {
         self.client.run(&arguments);
     }
 
+    /// The machine's console, from now on.
+    pub(super) fn console(&self) -> Console {
+        Console::watch(self.site.lab.console(self.site.machine))
+    }
+
     fn start_deployment(&mut self, word: &str) -> Console {
-        let console = Console::watch(self.site.lab.console(self.site.machine));
-        let drive = json!({
-            "meta_data": { "hostname": word },
-            "user_data": format!("#!/bin/sh\necho {word}\n"),
-            "network_data": { "links": [], "networks": [], "services": [] },
-        });
-        self.go("deploy", &["--config-drive", &drive.to_string()]);
+        let console = self.console();
+        self.go("deploy", &["--config-drive", &config_drive(word).to_string()]);
         console
     }
 
@@ -151,6 +240,32 @@ impl<'a> Traveller<'a> {
         let found =
             said.lines().any(|line| line.contains("FERRITE-CONFIG-DRIVE") && line.contains(word));
         assert!(found, "the config drive does not say {word}:\n{}", console.last(40));
+    }
+
+    /// The address the machine was last given.
+    pub(super) fn address(&mut self) -> String {
+        let story = self.story();
+        let given = story.rsplit_once("given 10.").expect("DHCP gave it an address").1;
+        let rest: String =
+            given.chars().take_while(|letter| letter.is_ascii_digit() || *letter == '.').collect();
+        format!("10.{}", rest.trim_end_matches('.'))
+    }
+
+    /// Whether there is nothing on the machine's first disk that looks like a system.
+    pub(super) fn disk_is_empty(&self) -> bool {
+        Self::is_empty(&self.site.lab.disks(self.site.machine)[0])
+    }
+
+    /// Whether the first and the last MiB of a disk of the lab are empty.
+    pub(super) fn is_empty(disk: &Value) -> bool {
+        let mut file = File::open(text(&disk["file"])).unwrap();
+        let mut ends = vec![0; 1 << 20];
+        let mut is_empty = |from: SeekFrom| {
+            file.seek(from).unwrap();
+            file.read_exact(&mut ends).unwrap();
+            ends.iter().all(|byte| *byte == 0)
+        };
+        is_empty(SeekFrom::Start(0)) && is_empty(SeekFrom::End(-(1 << 20)))
     }
 
     /// What happened to the machine, in lines.
@@ -168,6 +283,37 @@ impl<'a> Traveller<'a> {
     }
 }
 
+/// A config drive that says `word`.
+fn config_drive(word: &str) -> Value {
+    json!({
+        "meta_data": { "hostname": word },
+        "user_data": format!("#!/bin/sh\necho {word}\n"),
+        "network_data": { "links": [], "networks": [], "services": [] },
+    })
+}
+
+/// Several tests use the same machine: one after the other.
+pub(super) fn turn_of(machine: &'static str) -> MutexGuard<'static, ()> {
+    static TURNS: Mutex<BTreeMap<&str, &'static Mutex<()>>> = Mutex::new(BTreeMap::new());
+    let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn: &'static Mutex<()> =
+        turns.entry(machine).or_insert_with(|| Box::leak(Box::default()));
+    drop(turns);
+    turn.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Logs in to the rescue system at `address` and runs a command there.
+pub(super) fn log_in(address: &str, password: &str, command: &str) -> Result<String, String> {
+    let mut client = Command::new("dbclient");
+    client
+        .args(["-y", "-y", "-T", &format!("rescue@{address}"), command])
+        .env("DROPBEAR_PASSWORD", password);
+    let output = output_of(&mut client);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(said) } else { Err(complained) }
+}
+
 /// The image that is deployed.
 pub(super) fn image() -> PathBuf {
     named_in("FERRITE_TEST_IMAGE")
@@ -175,12 +321,7 @@ pub(super) fn image() -> PathBuf {
 
 /// The SHA-256 of a file, as `sha256sum` says it.
 pub(super) fn checksum(file: &Path) -> String {
-    let output = crate::ferrite::output_of(std::process::Command::new("sha256sum").arg(file));
+    let output = output_of(Command::new("sha256sum").arg(file));
     let said = String::from_utf8(output.stdout).expect("digits and a name");
     said.split_whitespace().next().expect("digits").to_owned()
-}
-
-/// A home for files that are made for a test.
-pub(super) fn home() -> Home {
-    Home::new()
 }

@@ -73,6 +73,11 @@ impl Lab {
         (text(&network["interface"]), text(&network["address"]))
     }
 
+    /// The disks of a machine: serial number, size, and the file behind each.
+    pub(crate) fn disks(&self, machine: &str) -> Vec<Value> {
+        self.inventory["machines"][machine]["disks"].as_array().cloned().unwrap_or_default()
+    }
+
     /// The path of a machine's System resource.
     pub(crate) fn system(&self, machine: &str) -> String {
         format!("/redfish/v1/Systems/{}", text(&self.inventory["machines"][machine]["uuid"]))
@@ -100,7 +105,7 @@ impl Lab {
     }
 
     /// The `driver_info` of the machine behind an IPMI BMC.
-    pub(super) fn ipmi_info(&self, bmc: &str) -> Value {
+    pub(crate) fn ipmi_info(&self, bmc: &str) -> Value {
         json!({
             "ipmi_address": "127.0.0.1",
             "ipmi_port": self.ipmi_port(bmc),

@@ -60,6 +60,24 @@ impl Operator {
         journal::timeline(&mut self.client, node).unwrap()
     }
 
+    /// A file of a test, next to the server's.
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.home.path(name)
+    }
+
+    /// Waits until a list has something in it.
+    pub(crate) fn until_listed(&mut self, path: &str, name: &str) -> Vec<Value> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let listed = self.get(path)[name].as_array().cloned().unwrap_or_default();
+            if !listed.is_empty() {
+                return listed;
+            }
+            assert!(Instant::now() < deadline, "{path} stays empty:\n{}", self.log());
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
     /// What the server has logged so far.
     pub(crate) fn log(&self) -> String {
         self.home.log()
