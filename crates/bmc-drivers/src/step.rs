@@ -73,7 +73,9 @@ impl Target<'_> {
 
     /// The answer of a call that waits for the agent, after having made `changes`.
     pub(crate) fn wait_for_agent(&self, changes: NodeChanges) -> Outcome {
-        Outcome::WaitForAgent(changes.and(NodeChanges::note(self.notes, AGENT_AWAITED, true)))
+        let notes = changes.notes.as_ref().unwrap_or(self.notes);
+        let awaited = NodeChanges::note(notes, AGENT_AWAITED, true);
+        Outcome::WaitForAgent(changes.and(awaited))
     }
 }
 

@@ -103,15 +103,22 @@ fn find_node(
     if !expected {
         return Ok(None);
     }
-    let has_token = has_token(reader, &node)?;
+    let has_token = has_token(conductor, reader, &node)?;
     Ok(Some((node, has_token)))
 }
 
-/// Whether the agent that runs now was given its token. One that came with a CD is known only to
-/// what was booted from it: if the machine boots by another way now, its agent has none.
-fn has_token(reader: &mut Reader<'_>, node: &Node) -> Result<bool, store::Error> {
+/// Whether the agent that runs now was given its token. If a process that is gone gave it, the answer
+/// may have been lost with it; that it was not is known when the agent has called. A token that came
+/// with a CD is known only to what was booted from it: if the machine boots by another way now, its
+/// agent has none.
+fn has_token(
+    conductor: &Conductor,
+    reader: &mut Reader<'_>,
+    node: &Node,
+) -> Result<bool, store::Error> {
     if !node.agent.token_pregenerated {
-        return Ok(node.agent.has_token);
+        let ours = node.agent.token_from.is_none_or(|run| run == conductor.owner.run);
+        return Ok(node.agent.has_token && (ours || node.agent.url.is_some()));
     }
     let plan = reader.boot_plan(node.id)?;
     Ok(node.agent.has_token && plan.is_none_or(|plan| plan.way == BootWay::VirtualMedia))
@@ -127,7 +134,7 @@ fn answer(
     let mut node = get(tx, id)?;
     let mut ledger = Ledger::default();
     let is_first = see_agent(&mut node, &mut ledger);
-    let token = if has_token(tx, &node)? {
+    let token = if has_token(conductor, tx, &node)? {
         if !is_first {
             return Ok(conductor.config(node, None));
         }
@@ -138,6 +145,7 @@ fn answer(
         secrets.agent_token = Some(token.clone());
         tx.seal_node(&mut node, secrets)?;
         node.agent.has_token = true;
+        node.agent.token_from = Some(conductor.owner.run);
         node.agent.token_pregenerated = false;
         Some(token)
     };

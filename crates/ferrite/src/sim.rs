@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use fleet_sim::{Control, Credentials, Enrolment, FaultRule, Fleet, FleetConfig, Personality};
+use fleet_sim::{
+    AgentConfig, Control, Credentials, Enrolment, FaultRule, Fleet, FleetConfig, Personality,
+};
 use serde::Deserialize;
 
 use crate::config::LogSection;
@@ -73,6 +75,15 @@ pub(crate) struct SimArguments {
     /// Start with machines that are on.
     #[arg(long)]
     powered_on: bool,
+    /// Machines that boot from the network or from a CD run an agent, which calls this Ironic API.
+    #[arg(long, value_name = "URL")]
+    agents: Option<String>,
+    /// Agents speak HTTPS.
+    #[arg(long, requires = "agents")]
+    agents_tls: bool,
+    /// Agents fetch images and compare their checksums.
+    #[arg(long, requires = "agents")]
+    agents_download: bool,
 }
 
 /// How the machines are to be managed.
@@ -150,6 +161,11 @@ fn config(arguments: &SimArguments) -> anyhow::Result<FleetConfig> {
         speed: arguments.speed,
         powered_on: arguments.powered_on,
         faults,
+        agents: arguments.agents.as_deref().map(|api| AgentConfig {
+            tls: arguments.agents_tls,
+            downloads: arguments.agents_download,
+            ..AgentConfig::calling(api)
+        }),
     })
 }
 

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use node_model::{Mac, Timestamp};
 use serde_json::Value;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::Credentials;
+use crate::agent::{Agent, AgentView};
 use crate::enrolment::{self, Enrolment};
 use crate::faults::Faults;
-use crate::machine::{Boot, Machine, Media, PowerState, Volume};
+use crate::machine::{Boot, Machine, Media, Power, PowerState, Runs, Volume, WrittenImage};
 use crate::redfish::{self, Answer, Asked, Service};
 
 /// What all BMCs of a fleet have in common.
@@ -40,6 +42,10 @@ pub(crate) struct Bmc {
     pub(crate) address: SocketAddr,
     pub(crate) shared: Arc<Shared>,
     state: Mutex<State>,
+    /// The agent that runs on the machine, if one does.
+    agent: Mutex<Option<Arc<Agent>>>,
+    /// Told whenever power or what runs changes. Only the machine's agent listens.
+    pub(crate) changed: Notify,
 }
 
 #[derive(Debug)]
@@ -66,7 +72,8 @@ impl Bmc {
     pub(crate) fn new(machine: Machine, address: SocketAddr, shared: Arc<Shared>) -> Self {
         let index = machine.identity().index;
         let state = Mutex::new(State { machine, service: Service::default() });
-        Self { index, address, shared, state }
+        let (agent, changed) = (Mutex::new(None), Notify::new());
+        Self { index, address, shared, state, agent, changed }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -89,21 +96,46 @@ impl Bmc {
     pub(crate) fn answer(&self, asked: Asked<'_>) -> Answer {
         let mut state = self.state();
         let State { machine, service } = &mut *state;
-        redfish::answer(machine, service, &self.shared.credentials, asked)
+        let before = mark(machine);
+        let answer = redfish::answer(machine, service, &self.shared.credentials, asked);
+        if mark(machine) != before {
+            self.changed.notify_one();
+        }
+        answer
     }
 
     /// Looks at or changes the machine as it is now.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Machine, Timestamp) -> T) -> T {
         let now = self.now();
         let mut state = self.state();
+        let before = mark(&state.machine);
         state.machine.advance(now);
-        f(&mut state.machine, now)
+        let told = f(&mut state.machine, now);
+        if mark(&state.machine) != before {
+            self.changed.notify_one();
+        }
+        told
+    }
+
+    /// The agent that runs on the machine.
+    pub(crate) fn agent(&self) -> Option<Arc<Agent>> {
+        self.agent.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Another agent, or none, runs on the machine from now on.
+    pub(crate) fn set_agent(&self, agent: Option<Arc<Agent>>) {
+        *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = agent;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing that is done under the lock leaves a machine half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What agents have to hear about when it changes.
+fn mark(machine: &Machine) -> (Power, u32, Runs) {
+    (machine.power(), machine.boot_count(), machine.runs())
 }
 
 impl SimulatedMachine {
@@ -170,6 +202,30 @@ impl SimulatedMachine {
     #[must_use]
     pub fn boots(&self) -> Vec<Boot> {
         self.0.with(|machine, _| machine.boots().to_vec())
+    }
+
+    /// What runs on it.
+    #[must_use]
+    pub fn runs(&self) -> Runs {
+        self.0.with(|machine, _| machine.runs())
+    }
+
+    /// What was last written to its disk, unless it was erased since.
+    #[must_use]
+    pub fn disk(&self) -> Option<WrittenImage> {
+        self.0.with(|machine, _| machine.disk().cloned())
+    }
+
+    /// How often its agents carried out a step of this name to its end, over all boots.
+    #[must_use]
+    pub fn carried_out(&self, step: &str) -> u32 {
+        self.0.with(|machine, _| machine.carried_out(step))
+    }
+
+    /// The agent that runs on it, if one does.
+    #[must_use]
+    pub fn agent(&self) -> Option<AgentView> {
+        self.0.agent().map(AgentView::new)
     }
 
     /// What is in its slots for virtual media.

@@ -137,6 +137,7 @@ fn rules(faults: &Faults) -> Value {
 }
 
 fn describe(machine: &SimulatedMachine) -> Value {
+    let agent = machine.agent();
     machine.with(|state, now| {
         json!({
             "index": machine.index(),
@@ -144,6 +145,10 @@ fn describe(machine: &SimulatedMachine) -> Value {
             "personality": state.personality().name,
             "power": state.power_state().name(),
             "booted": state.booted(),
+            "runs": state.runs(),
+            "disk": state.disk(),
+            "steps": state.all_carried_out(),
+            "agent": agent.map(|agent| json!({"node": agent.node(), "heartbeats": agent.heartbeats()})),
             "virtual_media": state.media(),
             "bmc_answers": state.bmc_answers(now),
         })

@@ -43,6 +43,21 @@ pub(crate) struct Verdict {
     pub(crate) power_is_stuck: bool,
     pub(crate) refuses_everybody: bool,
     pub(crate) garbles_json: bool,
+    /// What is only for agents.
+    pub(crate) agent: Option<Mishap>,
+}
+
+/// What happens to a step of an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Mishap {
+    /// It fails, with these words.
+    Fails(Box<str>),
+    /// What was written is not what was announced.
+    WrongChecksum,
+    /// The power goes away in the middle.
+    PowerCut,
+    /// The network goes away in the middle, for this long.
+    Away(Duration),
 }
 
 /// How a request ends without its answer.
@@ -120,6 +135,12 @@ fn apply(verdict: &mut Verdict, effect: &Effect) {
             verdict.garbles_json = true;
             return;
         }
+        Effect::Fail { why } => return mishap(verdict, Mishap::Fails(why.as_str().into())),
+        Effect::WrongChecksum => return mishap(verdict, Mishap::WrongChecksum),
+        Effect::PowerCut => return mishap(verdict, Mishap::PowerCut),
+        Effect::NetworkLoss { seconds } => {
+            return mishap(verdict, Mishap::Away(Duration::from_secs(*seconds)));
+        }
         Effect::Drop => End::Drop,
         Effect::Hang => End::Hang,
         Effect::Status { code, retry_after } => {
@@ -128,6 +149,10 @@ fn apply(verdict: &mut Verdict, effect: &Effect) {
         Effect::BmcReboot { seconds } => End::Restart(Duration::from_secs(*seconds)),
     };
     verdict.end.get_or_insert(end);
+}
+
+fn mishap(verdict: &mut Verdict, mishap: Mishap) {
+    verdict.agent.get_or_insert(mishap);
 }
 
 impl Active {
@@ -208,6 +233,27 @@ mod tests {
         assert_eq!(verdict.end, Some(End::Status { code, retry_after: Some(7) }));
         faults.clear();
         assert_eq!(faults.verdict(3, "GET", "/", now), Verdict::default());
+    }
+
+    #[test]
+    fn agents_are_struck_by_rules_about_agents_only() {
+        let now = Timestamp::default();
+        for (rule, path, is_struck) in [
+            ("hang", "/agent/boot", false),
+            ("hang path=/redfish", "/agent/boot", false),
+            ("hang path=/agent/boot", "/agent/boot", true),
+            ("hang path=/agent/boot", "/redfish/v1", false),
+            ("fail=no_disk path=/agent/step/write_image", "/agent/step/write_image", true),
+            ("power-cut path=/agent/step", "/agent/step/erase_devices", true),
+            ("network-loss=9 path=/agent/step", "/agent/step/write_image", true),
+            ("wrong-checksum path=/agent/step", "/agent/step/write_image", true),
+            ("fail=no_disk", "/redfish/v1", false),
+        ] {
+            let faults = Faults::default();
+            faults.add(rule.parse().unwrap(), now);
+            let verdict = faults.verdict(0, "GET", path, now);
+            assert_eq!(verdict != Verdict::default(), is_struck, "{rule} {path}");
+        }
     }
 
     #[test]

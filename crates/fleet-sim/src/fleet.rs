@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::Credentials;
+use crate::agent::{self, AgentConfig, Agents, Site};
 use crate::bmc::{Bmc, Clock, Shared, SimulatedMachine};
 use crate::connection;
 use crate::faults::{FaultRule, Faults};
@@ -50,6 +51,9 @@ pub struct FleetConfig {
     pub powered_on: bool,
     /// What goes wrong from the start.
     pub faults: Vec<FaultRule>,
+    /// The agents that machines run which boot from the network or from a CD. None: nothing comes
+    /// of such boots.
+    pub agents: Option<AgentConfig>,
 }
 
 /// A running fleet. Dropping it stops it.
@@ -58,6 +62,7 @@ pub struct Fleet {
     bmcs: Vec<Arc<Bmc>>,
     shared: Arc<Shared>,
     ca_pem: Option<String>,
+    agents: Option<Arc<Site>>,
     accepting: JoinSet<()>,
     stop: watch::Sender<bool>,
 }
@@ -72,6 +77,15 @@ pub enum StartError {
     Listen {
         /// Which BMC.
         bmc: u32,
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// There is no place for agents to listen.
+    #[error("simulated agents cannot listen on {address}; allow more open files")]
+    Agents {
         /// Where.
         address: SocketAddr,
         /// Why not.
@@ -115,6 +129,7 @@ impl Default for FleetConfig {
             speed: 1.0,
             powered_on: false,
             faults: Vec::new(),
+            agents: None,
         }
     }
 }
@@ -152,6 +167,7 @@ impl Fleet {
             bmcs: Vec::with_capacity(usize::try_from(config.bmcs).unwrap_or_default()),
             shared,
             ca_pem,
+            agents: None,
             accepting: JoinSet::new(),
             stop,
         };
@@ -186,7 +202,49 @@ impl Fleet {
                 move |request| connection::handle(Arc::clone(&bmc), request),
             ));
         }
+        if let Some(agents) = config.agents {
+            fleet.start_agents(agents, config.listen, stopped)?;
+        }
         Ok(fleet)
+    }
+
+    /// Lets machines run agents, which listen at one place.
+    fn start_agents(
+        &mut self,
+        config: AgentConfig,
+        listen: IpAddr,
+        stopped: watch::Receiver<bool>,
+    ) -> Result<(), StartError> {
+        let address = SocketAddr::new(listen, 0);
+        let failed = |source| StartError::Agents { address, source };
+        let listener = listener::bind_for_many(address).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (acceptor, certificate) = if config.tls {
+            let tls =
+                tls::make_self_signed(listen).map_err(|error| StartError::Tls(error.into()))?;
+            (Some(tls.acceptor), Some(tls.ca_pem))
+        } else {
+            (None, None)
+        };
+        let site = Site::new(config, address, certificate)
+            .map_err(|error| StartError::Tls(error.into()))?;
+        let site = Arc::new(site);
+        for bmc in &self.bmcs {
+            self.accepting.spawn(agent::run(Arc::clone(bmc), Arc::clone(&site)));
+        }
+        let agents = Arc::new(Agents { bmcs: self.bmcs.clone(), site: Arc::clone(&site) });
+        self.accepting.spawn(listener::run(listener, acceptor, stopped, move |request| {
+            agent::handle(Arc::clone(&agents), request)
+        }));
+        self.agents = Some(site);
+        Ok(())
+    }
+
+    /// From now on agents call another API, where the one they called has moved to.
+    pub fn set_api(&self, api: &str) {
+        if let Some(site) = &self.agents {
+            site.set_api(api);
+        }
     }
 
     /// All machines.

@@ -3,9 +3,11 @@
 //!
 //! [`Fleet::start`] brings up any number of simulated machines, each with a Redfish service on a
 //! port of its own. What a machine is and does is in [`machine`], without sockets or clocks; kinds
-//! of machines are data ([`Personality`]); what goes wrong is too ([`FaultRule`]). [`Replay`]
-//! serves what was recorded from a real BMC.
+//! of machines are data ([`Personality`]); what goes wrong is too ([`FaultRule`]). Given an API to
+//! call ([`AgentConfig`]), machines that boot a ramdisk run an agent. [`Replay`] serves what was
+//! recorded from a real BMC.
 
+mod agent;
 mod bmc;
 mod connection;
 mod control;
@@ -21,6 +23,7 @@ mod redfish;
 mod replay;
 mod tls;
 
+pub use agent::{AgentConfig, AgentView};
 pub use bmc::SimulatedMachine;
 pub use control::{Control, ControlError};
 pub use credentials::Credentials;

@@ -20,6 +20,8 @@ use tokio_rustls::TlsAcceptor;
 
 /// Few call a BMC at a time.
 const BACKLOG: u32 = 128;
+/// All agents of a fleet may be called at once.
+const BACKLOG_OF_MANY: u32 = 4096;
 /// BMCs close connections on which nobody says anything.
 const IDLE: Duration = Duration::from_secs(60);
 /// A handshake that takes longer is none.
@@ -37,10 +39,19 @@ pub(crate) type Outcome = Result<Response<Full<Bytes>>, Closed>;
 
 /// Binds an address; port 0 is any.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    listen(address, BACKLOG)
+}
+
+/// The same for a place that a whole fleet is called at.
+pub(crate) fn bind_for_many(address: SocketAddr) -> io::Result<TcpListener> {
+    listen(address, BACKLOG_OF_MANY)
+}
+
+fn listen(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    socket.listen(backlog)
 }
 
 /// Accepts connections for ever; each ends by itself, or when `stopped` says so.

@@ -12,6 +12,7 @@ mod identity;
 mod media;
 mod power;
 mod sensors;
+mod software;
 mod storage;
 mod tasks;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub(crate) use identity::{fraction, mix};
 pub use media::{Media, MediaKind};
 pub use power::{Power, PowerState, Reset};
 pub use sensors::{Reading, SENSORS, SensorKind, SensorRule};
+pub use software::{Runs, WrittenImage};
 pub use storage::{ApplyTime, RaidKind, Volume, VolumeOutcome, VolumeWish};
 pub use tasks::{Job, Stage, Task, TaskId};
 
@@ -44,6 +46,7 @@ pub struct Machine {
     interrupts: u32,
     boot: BootSettings,
     boots: Vec<Boot>,
+    software: software::Software,
     media: Box<[Option<Media>]>,
     bios: Bios,
     secure_boot: SecureBoot,
@@ -236,6 +239,7 @@ impl Machine {
             interrupts: 0,
             boot: BootSettings::default(),
             boots: Vec::new(),
+            software: software::Software::default(),
             media: vec![None; slots].into(),
             bios: Bios::default(),
             secure_boot: SecureBoot { enabled: false, current: false, keys: Keys::Default },

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::TlsAcceptor;
@@ -48,12 +48,24 @@ pub(crate) fn make(listen: IpAddr) -> Result<Tls, TlsError> {
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, &issuer)?;
+    Ok(Tls { acceptor: acceptor(&certificate, &key)?, ca_pem })
+}
 
+/// Makes a certificate that vouches for itself, as agents do.
+pub(crate) fn make_self_signed(listen: IpAddr) -> Result<Tls, TlsError> {
+    let mut params = CertificateParams::new(vec![listen.to_string()])?;
+    params.distinguished_name.push(DnType::CommonName, "simulated agent");
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    Ok(Tls { acceptor: acceptor(&certificate, &key)?, ca_pem: certificate.pem() })
+}
+
+fn acceptor(certificate: &Certificate, key: &KeyPair) -> Result<TlsAcceptor, TlsError> {
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_single_cert(vec![certificate.der().clone()], key)?;
-    Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), ca_pem })
+    Ok(TlsAcceptor::from(Arc::new(config)))
 }

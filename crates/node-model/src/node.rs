@@ -152,6 +152,10 @@ pub struct Agent {
     /// Whether a token has been handed out (it is in `Node::sealed`).
     #[serde(default)]
     pub has_token: bool,
+    /// Which run of which process handed it out. Until the agent has called, only that run can know
+    /// that its answer arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_from: Option<Uuid>,
     /// Whether the token travels inside the boot medium instead of being asked for.
     #[serde(default)]
     pub token_pregenerated: bool,

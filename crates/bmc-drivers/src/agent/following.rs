@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::line::{AgentLine, Sent};
 use super::ready::start;
-use crate::{Error, NodeChanges, Outcome, Target};
+use crate::{Error, NodeChanges, Outcome, RamdiskMode, Target};
 
 /// The note with the command that is being followed.
 const FOLLOWED: &str = "agent_command";
@@ -133,10 +133,12 @@ async fn explain_silence(target: &Target<'_>, error: Error) -> Error {
     }
 }
 
-/// Restarts the machine, which comes back with the same ramdisk.
+/// Restarts the machine, which comes back with the same ramdisk: it was made to boot that once, and
+/// has.
 pub(super) async fn reboot(target: &Target<'_>) -> Result<NodeChanges, Error> {
-    let changes = target.driver.power().set(target, PowerTarget::Reboot, None).await?;
-    Ok(NodeChanges { agent_is_gone: true, ..changes })
+    let prepared = target.driver.boot().prepare_ramdisk(target, RamdiskMode::Deploy).await?;
+    let restarted = target.driver.power().set(target, PowerTarget::Reboot, None).await?;
+    Ok(NodeChanges { agent_is_gone: true, ..prepared.and(restarted) })
 }
 
 /// What an agent says about a command that failed.

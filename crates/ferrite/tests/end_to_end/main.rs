@@ -7,6 +7,7 @@
 mod boots;
 mod durability;
 mod ferrite;
+mod fleet;
 mod journal;
 mod journeys;
 mod manners;

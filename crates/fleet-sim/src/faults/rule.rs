@@ -66,6 +66,20 @@ pub enum Effect {
     },
     /// The password is no longer right.
     WrongPassword,
+    /// A step of an agent fails.
+    Fail {
+        /// Why, as the agent tells it.
+        why: String,
+    },
+    /// What an agent writes is not what was announced.
+    WrongChecksum,
+    /// The power is cut in the middle of a step of an agent.
+    PowerCut,
+    /// The network of an agent goes away in the middle of a step.
+    NetworkLoss {
+        /// For how long.
+        seconds: u64,
+    },
 }
 
 /// Which BMCs: `all`, or numbers, ranges and shares: `0-99,250,10%`.
@@ -89,7 +103,9 @@ pub struct FaultError {
 }
 
 /// The effects, as they are written, with what follows the equals sign.
-const EFFECTS: &str = "drop, hang, delay=MILLISECONDS, status=CODE, wrong-json, power-stuck, bmc-reboot=SECONDS, wrong-password";
+const EFFECTS: &str = "drop, hang, delay=MILLISECONDS, status=CODE, wrong-json, power-stuck, bmc-reboot=SECONDS, wrong-password, fail=WHY, wrong-checksum, power-cut, network-loss=SECONDS";
+/// What the paths of agents' doings begin with.
+const AGENTS: &str = "/agent";
 const KEYS: &str = "bmcs, method, path, probability, every, skip, times, from, until, retry_after";
 
 /// A rule as it is written in TOML and JSON.
@@ -150,6 +166,23 @@ impl FaultRule {
             && self.method.as_deref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(method))
             && self.path.as_deref().is_none_or(|front| path.starts_with(front))
             && (self.effect != Effect::PowerStuck || is_power_request(method, path))
+            && self.is_about_agents() == path.starts_with(AGENTS)
+            && (self.is_about_agents() || !self.effect.is_for_agents())
+    }
+
+    /// Rules are about BMCs unless they say otherwise.
+    fn is_about_agents(&self) -> bool {
+        self.path.as_deref().is_some_and(|path| path.starts_with(AGENTS))
+    }
+}
+
+impl Effect {
+    /// Whether it happens to agents only.
+    fn is_for_agents(&self) -> bool {
+        matches!(
+            self,
+            Self::Fail { .. } | Self::WrongChecksum | Self::PowerCut | Self::NetworkLoss { .. }
+        )
     }
 }
 
@@ -252,7 +285,11 @@ impl From<FaultRule> for Written {
             | Effect::WrongJson
             | Effect::PowerStuck
             | Effect::BmcReboot { .. }
-            | Effect::WrongPassword => None,
+            | Effect::WrongPassword
+            | Effect::Fail { .. }
+            | Effect::WrongChecksum
+            | Effect::PowerCut
+            | Effect::NetworkLoss { .. } => None,
         };
         Self {
             effect: rule.effect.to_string(),
@@ -281,6 +318,10 @@ impl fmt::Display for Effect {
             Self::PowerStuck => f.write_str("power-stuck"),
             Self::BmcReboot { seconds } => write!(f, "bmc-reboot={seconds}"),
             Self::WrongPassword => f.write_str("wrong-password"),
+            Self::Fail { why } => write!(f, "fail={why}"),
+            Self::WrongChecksum => f.write_str("wrong-checksum"),
+            Self::PowerCut => f.write_str("power-cut"),
+            Self::NetworkLoss { seconds } => write!(f, "network-loss={seconds}"),
         }
     }
 }
@@ -350,6 +391,10 @@ fn effect_of(text: &str, retry_after: Option<u64>) -> Result<Effect, String> {
         "power-stuck" => Some(Effect::PowerStuck),
         "bmc-reboot" => number().map(|seconds| Effect::BmcReboot { seconds }),
         "wrong-password" => Some(Effect::WrongPassword),
+        "fail" => value.map(|why| Effect::Fail { why: why.to_owned() }),
+        "wrong-checksum" => Some(Effect::WrongChecksum),
+        "power-cut" => Some(Effect::PowerCut),
+        "network-loss" => number().map(|seconds| Effect::NetworkLoss { seconds }),
         _ => None,
     };
     effect.ok_or_else(|| format!("{text:?} is none of {EFFECTS}"))
@@ -402,6 +447,8 @@ mod tests {
             "status=503 retry_after=3 probability=0.5 every=2 skip=1 times=9 from=10 until=20.5",
             "bmc-reboot=30 times=1",
             "power-stuck",
+            "fail=no-disk path=/agent/step/write_image",
+            "network-loss=30 path=/agent/step",
         ] {
             let rule: FaultRule = text.parse().unwrap();
             let again = serde_json::to_string(&rule).unwrap();

@@ -283,6 +283,7 @@ impl Machine {
         }
         let (mode, secure) = (self.boot.mode, self.secure_boot.current);
         self.boots.push(Boot { at, from, image, mode, secure });
+        self.software.booted();
     }
 
     fn bootable(&self, wanted: BootTarget) -> Option<(BootTarget, Option<Box<str>>)> {

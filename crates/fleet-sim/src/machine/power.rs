@@ -249,7 +249,7 @@ impl Machine {
         self.power = Power::TurningOn { until: now.plus(self.pace().turn_on) };
     }
 
-    fn turn_off(&mut self, now: Timestamp, then_on: bool) {
+    pub(super) fn turn_off(&mut self, now: Timestamp, then_on: bool) {
         self.power = Power::TurningOff { until: now.plus(self.pace().turn_off), then_on };
     }
 

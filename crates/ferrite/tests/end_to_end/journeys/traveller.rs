@@ -132,7 +132,7 @@ impl<'a> Traveller<'a> {
                 "{verb}: {said}\nlast error: {}\n{}\nits console:\n{}",
                 node["last_error"],
                 self.story(),
-                Console::all(self.site.lab.console(self.site.machine)).last(60)
+                self.console_so_far().last(60)
             );
         }
     }
@@ -225,6 +225,11 @@ impl<'a> Traveller<'a> {
     /// The machine's console, from now on.
     pub(super) fn console(&self) -> Console {
         Console::watch(self.site.lab.console(self.site.machine))
+    }
+
+    /// All the machine ever said.
+    pub(super) fn console_so_far(&self) -> Console {
+        Console::all(self.site.lab.console(self.site.machine))
     }
 
     fn start_deployment(&mut self, word: &str) -> Console {

@@ -90,7 +90,9 @@ fn whole_journey(machine: &mut Traveller<'_>, firmware: &str, rescue: Rescue) {
     if let Some(address) = address {
         machine.go("rescue", &["--rescue-password", PASSWORD]);
         let address = if address.is_empty() { machine.address() } else { address };
-        assert_eq!(log_in(&address, PASSWORD, "echo in").as_deref(), Ok("in\n"));
+        let seen = machine.console_so_far();
+        let let_in = log_in(&address, PASSWORD, "echo in");
+        assert_eq!(let_in.as_deref(), Ok("in\n"), "{}", seen.last(40));
         assert!(log_in(&address, "something else", "echo in").is_err());
         let console = machine.console();
         machine.go("unrescue", &[]);
