@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::traveller::{Agent, Traveller, turn_of};
+use super::traveller::{Agent, Traveller, checksum, image, turn_of};
 use crate::real_bmcs::lab::Lab;
 
 /// The disk that is meant is not the one that would be taken without hints.
@@ -28,6 +28,7 @@ fn hints_choose_among_several_disks() {
     // A disk that is not there is said to be missing, with those that are.
     machine.go("undeploy", &[]);
     machine.set_property("root_device", &json!({ "serial": "NOBODYS" }).to_string());
+    machine.set_image(&image(), &checksum(&image()), &[]);
     let said = machine.fails("deploy", "deploy failed");
     assert!(said.contains("NOBODYS"), "{said}");
     assert!(said.contains("serial"), "{said}");
