@@ -55,10 +55,8 @@ pub(crate) async fn act(
         Ok(done) => done,
         Err(error) => {
             let failure = Failure::new(chain(&error));
-            let silent = match error {
-                Error::Driver { source, .. } => source.silent(),
-                _ => None,
-            };
+            let silent =
+                if let Error::Driver { source, .. } = error { source.silent() } else { None };
             let outcome = match silent {
                 Some(whom) => Outcome::Unreachable(whom, failure),
                 None => Outcome::Failed(failure),
@@ -145,7 +143,7 @@ async fn carry_out(
             Inspection::Done(findings) => {
                 Ok((Outcome::Done, Done { found: Some(findings), ..Done::default() }))
             }
-            Inspection::WaitForAgent(changes) => Ok((Outcome::AwaitAgent, changes.into())),
+            Inspection::WaitForAgent(changes) => Ok((Outcome::AwaitAgent, (*changes).into())),
         },
         Action::FinishInspection => {
             let cleared = driver.inspect().clean_up(target).await.map_err(failed)?;
@@ -295,12 +293,10 @@ async fn run_step(
     }
     let outcome =
         run_one(driver, target, flow, step).await.map_err(|source| sight.failed(source))?;
-    match outcome {
-        bmc_drivers::Outcome::AgentIsUp(changes) => {
-            ask_for_steps(conductor, sight, driver, target, flow, changes).await
-        }
-        outcome => Ok(stepped(outcome, NodeChanges::none())),
+    if let bmc_drivers::Outcome::AgentIsUp(changes) = outcome {
+        return ask_for_steps(conductor, sight, driver, target, flow, changes).await;
     }
+    Ok(stepped(outcome, NodeChanges::none()))
 }
 
 async fn run_one(

@@ -44,7 +44,7 @@ impl Inspect for AgentInspect {
     async fn inspect(&self, target: &Target<'_>) -> Result<Inspection, Error> {
         let changes =
             boot_ramdisk_next(target, RamdiskMode::Inspection, NetworkUse::Inspection).await?;
-        Ok(Inspection::WaitForAgent(changes.and(start(target).await?)))
+        Ok(Inspection::WaitForAgent(Box::new(changes.and(start(target).await?))))
     }
 
     async fn abort(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {

@@ -14,7 +14,7 @@ pub enum Inspection {
     /// All is known.
     Done(Box<Findings>),
     /// A ramdisk was started; its data arrives through `continue_inspection`.
-    WaitForAgent(NodeChanges),
+    WaitForAgent(Box<NodeChanges>),
 }
 
 /// What an inspection found.
