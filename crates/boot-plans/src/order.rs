@@ -86,14 +86,15 @@ fn ramdisk(
     if let Some(token) = home.token {
         parameters.push(format!("ipa-agent-token={token}"));
     }
+    let no_loader_tells_the_card = matches!(way, BootWay::VirtualMedia | BootWay::Http);
+    let mut cards = target.ports.iter().filter(|port| port.pxe_enabled);
+    if let (true, Some(only), None) = (no_loader_tells_the_card, cards.next(), cards.next()) {
+        parameters.push(format!("BOOTIF={}", only.address));
+    }
     let mut network_data = JsonObject::empty();
     if way == BootWay::VirtualMedia {
         parameters.push("boot_method=vmedia".to_owned());
         parameters.push(format!("ir_pub_id={}", target.node.id));
-        let mut cards = target.ports.iter().filter(|port| port.pxe_enabled);
-        if let (Some(only), None) = (cards.next(), cards.next()) {
-            parameters.push(format!("BOOTIF={}", only.address));
-        }
         network_data = target.node.network_data.clone();
     }
     Ok(BootSystem::Kernel { kernel, ramdisk, parameters, network_data })

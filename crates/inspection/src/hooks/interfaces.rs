@@ -75,7 +75,9 @@ pub(super) fn ports(draft: &mut Draft<'_>) -> Result<(), HookFailure> {
         KeepPorts::Present => cards.iter().any(|card| card.mac == *mac),
         KeepPorts::Added => cards.iter().any(|card| card.valid && card.mac == *mac),
     };
-    let update_pxe_enabled = draft.settings.update_pxe_enabled;
+    // Where nobody told which card it was, all ports stay as they are.
+    let is_known = cards.iter().any(|card| card.pxe_enabled);
+    let update_pxe_enabled = draft.settings.update_pxe_enabled && is_known;
     let mut notes = Vec::new();
     for draft_port in &mut draft.ports {
         if draft_port.is_new() {
