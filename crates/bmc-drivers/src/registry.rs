@@ -394,7 +394,7 @@ fn implementations(
     unavailable::add_to(&mut shelves);
     let in_band = agent::in_band(&settings.agent, settings.fast_track, desk)?;
     ramdisk::add_to(&mut shelves, &in_band);
-    agent::add_to(&mut shelves, &in_band);
+    agent::add_to(&mut shelves, &in_band, &settings.enabled_deploy_interfaces);
     let mut ways = Vec::new();
     network_boot::add_to(&mut shelves, &mut ways, desk);
     let redfish = redfish::add_to(&mut shelves, &mut ways, &settings.redfish, &turns, desk)?;

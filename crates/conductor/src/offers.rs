@@ -117,3 +117,32 @@ fn remembered(node: &Node, flow: StepFlow) -> Vec<StepOffer> {
 fn key(flow: StepFlow) -> String {
     format!("agent_cached_{flow}_steps")
 }
+
+#[cfg(test)]
+mod tests {
+    use node_model::{NodeId, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn what_the_agent_offered_is_remembered_and_the_driver_wins() {
+        let offer = |interface: &str, name: &str| StepOffer {
+            step: Step { requires_ramdisk: true, ..Step::new(interface, name, 10) },
+            arguments: vec![StepArgument::required("level", "")].into(),
+        };
+        let of_agent =
+            vec![offer("deploy", "erase"), offer("deploy", "deploy"), offer("bios", "x")];
+        let kept: Vec<Remembered> = of_agent.iter().map(Remembered::of).collect();
+        let mut node = Node::new(NodeId::random(), "fake-hardware", Timestamp(0));
+        node.driver_internal_info
+            .set(&key(StepFlow::Clean), serde_json::to_value(kept).expect("it is JSON"));
+        assert_eq!(remembered(&node, StepFlow::Clean), of_agent);
+        assert_eq!(remembered(&node, StepFlow::Deploy), Vec::new());
+
+        let of_driver = StepOffer { arguments: Cow::Borrowed(&[]), ..offer("deploy", "deploy") };
+        let mut offers =
+            Offers { known: vec![of_driver.clone()], open: vec![InterfaceKind::Deploy] };
+        add(&mut offers, remembered(&node, StepFlow::Clean));
+        assert_eq!(offers.known, vec![of_driver, offer("deploy", "erase")]);
+    }
+}

@@ -63,7 +63,7 @@ pub fn record(
             await_callback(node, WaitReason::AgentStep, Deadline::At(*moment), now);
             // A short step may be over, and its call come, before we wrote down that it began.
             let began = Timestamp(now.0.saturating_sub_unsigned(took_ms.saturating_mul(1000)));
-            let called = node.agent.last_heartbeat.is_some_and(|call| call >= began);
+            let called = node.agent.last_heartbeat.is_some_and(|call| call > began);
             if let Some(work) = node.work.as_mut().filter(|_| called) {
                 work.heard = true;
             }

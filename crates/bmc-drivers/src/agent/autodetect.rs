@@ -18,9 +18,10 @@ use crate::{Error, NodeChanges, Outcome, Target};
 const ORIGINAL: &str = "original_deploy_interface";
 const NAME: &str = "autodetect";
 
-/// Puts this implementation on its shelf, to choose among those that are there already.
-pub(super) fn add_to(shelves: &mut Shelves) {
-    let choices = shelves.deploy.clone();
+/// Puts this implementation on its shelf, to choose among those that are there already and enabled.
+pub(super) fn add_to(shelves: &mut Shelves, enabled: &[String]) {
+    let mut choices = shelves.deploy.clone();
+    choices.retain(|(name, _)| enabled.iter().any(|enabled| enabled == name));
     shelves.deploy.push((NAME, Arc::new(Autodetect { choices })));
 }
 

@@ -17,12 +17,12 @@ use crate::step::{StepRow, offers};
 use crate::{Error, NodeChanges, OfferedImage, Outcome, RamdiskMode, Target};
 
 /// Puts these implementations on their shelves.
-pub(super) fn add_to(shelves: &mut Shelves, in_band: &Arc<InBand>) {
+pub(super) fn add_to(shelves: &mut Shelves, in_band: &Arc<InBand>, enabled: &[String]) {
     for kind in [&DIRECT, &CUSTOM_AGENT, &BOOTC] {
         let deploy = AgentDeploy { in_band: Arc::clone(in_band), kind };
         shelves.deploy.push((kind.name, Arc::new(deploy)));
     }
-    autodetect::add_to(shelves);
+    autodetect::add_to(shelves, enabled);
 }
 
 /// Deploys through the agent.

@@ -19,8 +19,6 @@ use crate::{Error, NodeChanges, Outcome, RamdiskMode, Target};
 const FOLLOWED: &str = "agent_command";
 /// The key of `driver_internal_info` with the last command that was seen to end.
 const ENDED: &str = "agent_last_command";
-/// The note that is told to the timeline whenever it changes.
-const PROGRESS: &str = "progress";
 /// How long after the last look the agent is asked, if it does not call before.
 const LOOK: Duration = Duration::from_secs(20);
 /// How long to wait for an agent that is busy with something else.
@@ -63,14 +61,7 @@ impl AgentLine {
         Ok(match report.command_status {
             CommandStatus::Running => {
                 let moment = target.now.plus(LOOK);
-                let mut notes = target.notes.clone();
-                notes.set(FOLLOWED, report.id);
-                if let Some(Value::String(progress)) =
-                    report.command_result.as_ref().and_then(|result| result.get("progress"))
-                {
-                    notes.set(PROGRESS, progress.clone());
-                }
-                let changes = NodeChanges { notes: Some(notes), ..NodeChanges::none() };
+                let changes = NodeChanges::note(target.notes, FOLLOWED, report.id);
                 Followed::NotYet(Outcome::AgentWorks { moment, changes })
             }
             CommandStatus::Succeeded | CommandStatus::Failed | CommandStatus::VersionMismatch => {

@@ -63,9 +63,9 @@ pub(crate) fn in_band(
     Ok(Arc::new(InBand { line, desk, settings, fast_track }))
 }
 
-/// Puts these implementations on their shelves.
-pub(crate) fn add_to(shelves: &mut Shelves, in_band: &Arc<InBand>) {
-    deploy::add_to(shelves, in_band);
+/// Puts these implementations on their shelves; `enabled` are the deploy interfaces that may be used.
+pub(crate) fn add_to(shelves: &mut Shelves, in_band: &Arc<InBand>, enabled: &[String]) {
+    deploy::add_to(shelves, in_band, enabled);
     inspect::add_to(shelves, in_band);
     raid::add_to(shelves, in_band);
     rescue::add_to(shelves, in_band);

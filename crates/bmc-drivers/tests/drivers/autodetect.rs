@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The deploy interface `autodetect`: the instance decides, everybody sees what, and cleaning puts it
+//! back.
+
+use node_model::InterfaceKind;
+use serde_json::{Value, json};
+
+use crate::machine::{Machine, object};
+
+fn autodetect(instance_info: Value) -> Machine {
+    let mut machine = Machine::with_interfaces(json!({}), &[(InterfaceKind::Deploy, "autodetect")]);
+    machine.instance_info = object(instance_info);
+    machine
+}
+
+#[tokio::test]
+async fn the_instance_decides() {
+    let image = json!({"image_source": "http://h/i", "image_checksum": "0".repeat(64)});
+    for (instance_info, chosen) in [
+        (image, "direct"),
+        (json!({"boot_iso": "http://h/i.iso"}), "ramdisk"),
+        (json!({"kernel": "http://h/k", "ramdisk": "http://h/r"}), "ramdisk"),
+        (json!({"ironic_ramdisk_deploy": true}), "ramdisk"),
+        (json!({"image_source": "oci://h/i", "image_type": "bootc"}), "bootc"),
+    ] {
+        let machine = autodetect(instance_info.clone());
+        let changes = machine.driver.deploy().prepare(&machine.target()).await.unwrap();
+        assert_eq!(changes.deploy_interface.as_deref(), Some(chosen), "{instance_info}");
+        assert_eq!(changes.driver_internal_info["original_deploy_interface"], "autodetect");
+    }
+}
+
+#[tokio::test]
+async fn cleaning_puts_it_back() {
+    let image = json!({"image_source": "http://h/i", "image_checksum": "0".repeat(64)});
+    let mut machine = autodetect(image);
+    let changes = machine.driver.deploy().prepare(&machine.target()).await.unwrap();
+    machine.record(&changes);
+    assert_eq!(machine.node.interfaces.get(InterfaceKind::Deploy), Some("direct"));
+    let changes = machine.driver.deploy().tear_down_cleaning(&machine.target()).await.unwrap();
+    machine.record(&changes);
+    assert_eq!(machine.node.interfaces.get(InterfaceKind::Deploy), Some("autodetect"));
+    assert_eq!(machine.node.driver_internal_info.get("original_deploy_interface"), None);
+}
