@@ -48,17 +48,19 @@ impl Inspect for AgentInspect {
     }
 
     async fn abort(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        self.clean_up(target).await
+        put_back(target).await
     }
 
-    /// The agent that sent the data may stay and be used by the next job.
+    /// Where agents may stay, the one that sent the data does: it says where it listens after that,
+    /// so there is nobody to ask yet.
     async fn clean_up(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        if self.0.agent_runs(target).await {
-            return Ok(NodeChanges::none());
-        }
-        let changes = power_off(target).await?;
-        let boot = target.driver.boot();
-        let changes = changes.and(boot.clean_up_ramdisk(target, RamdiskMode::Inspection).await?);
-        Ok(changes.and(target.driver.network().leave(target, NetworkUse::Inspection).await?))
+        if self.0.stays(target) { Ok(NodeChanges::none()) } else { put_back(target).await }
     }
+}
+
+async fn put_back(target: &Target<'_>) -> Result<NodeChanges, Error> {
+    let changes = power_off(target).await?;
+    let boot = target.driver.boot();
+    let changes = changes.and(boot.clean_up_ramdisk(target, RamdiskMode::Inspection).await?);
+    Ok(changes.and(target.driver.network().leave(target, NetworkUse::Inspection).await?))
 }

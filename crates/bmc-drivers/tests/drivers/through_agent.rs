@@ -51,6 +51,20 @@ async fn taking_down_switches_off() {
 }
 
 #[tokio::test]
+async fn after_inspection_the_machine_is_switched_off_unless_agents_may_stay() {
+    for (fast_track, power) in [(false, Some(PowerState::Off)), (true, None)] {
+        let info = json!({"fast_track": fast_track});
+        let mut machine = Machine::with_interfaces(info, &[(InterfaceKind::Inspect, "agent")]);
+        machine.node.power_state = Some(PowerState::On);
+        let inspect = machine.driver.inspect();
+        let changes = inspect.clean_up(&machine.target()).await.unwrap();
+        assert_eq!(changes.power_state, power, "fast track: {fast_track}");
+        let changes = inspect.abort(&machine.target()).await.unwrap();
+        assert_eq!(changes.power_state, Some(PowerState::Off), "an aborted inspection");
+    }
+}
+
+#[tokio::test]
 async fn a_whole_deployment() {
     for is_tls in [false, true] {
         let mut site = Site::with(|agents| agents.tls = is_tls).await;
