@@ -28,7 +28,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run everything CI runs: formatting, lints, all tests, tidiness, release build.
+    /// Run everything CI runs: formatting, tidiness, lints, all tests.
     Test {
         /// Only what needs no database servers, no lab and nothing from PyPI.
         #[arg(long)]

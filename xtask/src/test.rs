@@ -68,14 +68,6 @@ pub(crate) fn run(quick: bool) -> Result<()> {
         }
         shell::run_and_read(&mut tests, &interrupt, |line| tally.read(line))
     });
-    if !quick {
-        report.step("release build", &interrupt, || {
-            shell::run(
-                shell::cargo(&root).args(["build", "--release", "--package", "ferrite"]),
-                &interrupt,
-            )
-        });
-    }
     report.finish(tally)
 }
 

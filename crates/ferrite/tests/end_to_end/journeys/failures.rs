@@ -10,14 +10,14 @@ use crate::real_bmcs::lab::Lab;
 fn failures_are_explained_and_trying_again_works() {
     let Some(lab) = Lab::find() else { return };
     let _turn = turn_of("journey-bios");
-    let more = ["--property", "capabilities=boot_mode:bios"];
+    let more = ["--no-automated-clean", "--property", "capabilities=boot_mode:bios"];
     let machine = Traveller::enrol(&lab, "journey-bios", Agent::Ferrite, "ipxe", &more);
     let Some(mut machine) = machine else { return };
     machine.go("manage", &[]);
     machine.go("provide", &[]);
 
     // A wrong checksum is found before the machine is touched.
-    machine.set_image(&image(), &"0".repeat(64), &[]);
+    machine.set_image(&image(), &"0".repeat(64));
     let said = machine.fails("deploy", "deploy failed");
     assert!(said.contains("checksum"), "{said}");
     assert_eq!(lab.power("journey-bios"), "shut off");
@@ -26,7 +26,7 @@ fn failures_are_explained_and_trying_again_works() {
     // An image that is larger than the disk.
     let large = machine.site.path("large.raw");
     std::fs::File::create(&large).and_then(|file| file.set_len(7 << 30)).unwrap();
-    machine.set_image(&large, &checksum(&large), &[]);
+    machine.set_image(&large, &checksum(&large));
     let said = machine.fails("deploy", "deploy failed");
     assert!(said.contains("write_image") && said.contains("larger"), "{said}");
     let logs = machine.site.operator.get(&format!("/v1/ferrite/nodes/{}/logs", machine.node));
@@ -34,12 +34,12 @@ fn failures_are_explained_and_trying_again_works() {
     std::fs::remove_file(&large).unwrap();
 
     // The power is cut while the image is written.
-    machine.set_image(&image(), &checksum(&image()), &[]);
+    machine.set_image(&image(), &checksum(&image()));
     machine.ask("active");
     machine.until("writing", |node| node["deploy_step"]["step"] == "write_image");
     lab.virsh(&["destroy", "journey-bios"]);
     let said = machine.failed_within("deploy failed", Duration::from_secs(120));
     assert!(said.contains("the machine is off"), "{said}");
 
-    machine.deploy("in-the-end", &[]);
+    machine.deploy("in-the-end");
 }

@@ -18,11 +18,12 @@ const MOMENTS: &[(&str, &str)] = &[
 fn a_deployment_survives_the_death_of_its_server_at_every_step() {
     let Some(lab) = Lab::find() else { return };
     let _turn = turn_of("journey-uefi");
-    let machine = Traveller::enrol(&lab, "journey-uefi", Agent::Ferrite, "ipxe", &[]);
+    let machine =
+        Traveller::enrol(&lab, "journey-uefi", Agent::Ferrite, "ipxe", &["--no-automated-clean"]);
     let Some(mut machine) = machine else { return };
     machine.go("manage", &[]);
     machine.go("provide", &[]);
-    machine.set_image(&image(), &checksum(&image()), &[]);
+    machine.set_image(&image(), &checksum(&image()));
     let console = machine.console();
     machine.ask_to_deploy("killed");
     let mut killed = 0;

@@ -76,7 +76,7 @@ impl<'a> Traveller<'a> {
         more: &[&str],
     ) -> Option<Self> {
         let dhcp = if boot_interface == "redfish-virtual-media" { "off" } else { "reserve" };
-        let site = Self::site(lab, machine, agent, dhcp, "");
+        let site = Self::site(lab, machine, agent, dhcp, "ipa-lldp-timeout=1", "");
         let client = Baremetal::at(&site.operator.server.url())?;
         let mut arguments: Vec<String> =
             ["node", "create", "--name", machine, "--driver", driver].map(str::to_owned).to_vec();
@@ -101,22 +101,23 @@ impl<'a> Traveller<'a> {
     }
 
     /// A Ferrite at the machine's bridge whose machines boot `agent`. Disks are erased by their
-    /// tables only: overwriting gigabytes would take an emulated machine half an hour. `more` are
-    /// further sections of the configuration.
+    /// tables only: overwriting gigabytes would take an emulated machine half an hour. The agent is
+    /// started with `parameters`; `more` are further sections of the configuration.
     pub(super) fn site(
         lab: &'a Lab,
         machine: &'static str,
         agent: Agent,
         dhcp: &str,
+        parameters: &str,
         more: &str,
     ) -> Site<'a> {
         let (kernel, ramdisk) = agent.files();
         let boot = format!(
-            "deploy_kernel = \"{}\"\ndeploy_ramdisk = \"{}\"\nkernel_append_params = \"{}\"\n\
+            "deploy_kernel = \"{}\"\ndeploy_ramdisk = \"{}\"\n\
+             kernel_append_params = \"console=ttyS0 {parameters}\"\n\
              [drivers.agent]\nerase_devices_priority = 0",
             url_of(&kernel),
             url_of(&ramdisk),
-            "console=ttyS0 ipa-lldp-timeout=1",
         );
         Site::open(lab, machine, dhcp, &format!("{boot}\n{more}"))
     }
@@ -202,24 +203,27 @@ impl<'a> Traveller<'a> {
     }
 
     /// Deploys the test image with a config drive that says `word`, and waits until it runs.
-    pub(super) fn deploy(&mut self, word: &str, more: &[(&str, &str)]) -> Console {
-        self.set_image(&image(), &checksum(&image()), more);
-        let console = self.start_deployment(word);
+    pub(super) fn deploy(&mut self, word: &str) -> Console {
+        self.deploy_with(word, &[])
+    }
+
+    /// The same with further arguments of `node deploy`.
+    pub(super) fn deploy_with(&mut self, word: &str, more: &[&str]) -> Console {
+        self.set_image(&image(), &checksum(&image()));
+        let console = self.console();
+        let drive = config_drive(word).to_string();
+        let arguments: Vec<&str> = ["--config-drive", &drive].iter().chain(more).copied().collect();
+        self.go("deploy", &arguments);
         self.runs(&console, word);
         console
     }
 
     /// Says which image is to be deployed.
-    pub(super) fn set_image(&mut self, image: &Path, checksum: &str, more: &[(&str, &str)]) {
-        let mut arguments = vec!["node".to_owned(), "set".to_owned()];
-        let fields = [("image_source", url_of(image)), ("image_checksum", checksum.to_owned())];
-        let more = more.iter().map(|(key, value)| (*key, (*value).to_owned()));
-        for (key, value) in fields.into_iter().chain(more) {
-            arguments.extend(["--instance-info".to_owned(), format!("{key}={value}")]);
-        }
-        arguments.push(self.node.clone());
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        self.client.run(&arguments);
+    pub(super) fn set_image(&mut self, image: &Path, checksum: &str) {
+        let source = format!("image_source={}", url_of(image));
+        let checksum = format!("image_checksum={checksum}");
+        let info = ["--instance-info", &source, "--instance-info", &checksum];
+        self.client.run(&[&["node", "set", &self.node], &info[..]].concat());
     }
 
     /// The machine's console, from now on.
@@ -230,12 +234,6 @@ impl<'a> Traveller<'a> {
     /// All the machine ever said.
     pub(super) fn console_so_far(&self) -> Console {
         Console::all(self.site.lab.console(self.site.machine))
-    }
-
-    fn start_deployment(&mut self, word: &str) -> Console {
-        let console = self.console();
-        self.go("deploy", &["--config-drive", &config_drive(word).to_string()]);
-        console
     }
 
     /// Waits until the deployed system has said everything; checks what it found on its config drive.

@@ -20,7 +20,7 @@ fn a_warm_machine_is_deployed_without_a_boot_of_the_firmware() {
     assert_eq!(machine.show()["power_state"], json!("power on"));
     let before = machine.site.operator.timeline(&machine.node).len();
 
-    let console = machine.deploy("warm", &[]);
+    let console = machine.deploy("warm");
     let said = console.said();
     assert!(said.contains("FERRITE-STARTED-BY kexec"), "{}", console.last(60));
     let timeline = machine.site.operator.timeline(&machine.node);

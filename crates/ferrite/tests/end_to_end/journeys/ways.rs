@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The whole journey by every way of booting, with our agent; and with the stock one.
+//!
+//! Some machines boot the agent anew for every stage, others keep it from inspection to deployment.
 
 use serde_json::{Value, json};
 
@@ -7,6 +9,8 @@ use super::traveller::{Agent, Traveller, log_in, turn_of};
 use crate::real_bmcs::lab::Lab;
 
 const PASSWORD: &str = "let-me-in-once";
+/// What the node is told if its agent is to be kept.
+const KEPT: [&str; 2] = ["--driver-info", "fast_track=true"];
 
 /// Firmware loads iPXE by TFTP, which loads the rest by HTTP.
 #[test]
@@ -15,7 +19,7 @@ fn a_uefi_machine_travels_by_ipxe() {
     let _turn = turn_of("journey-uefi");
     let machine = Traveller::enrol(&lab, "journey-uefi", Agent::Ferrite, "ipxe", &[]);
     let Some(mut machine) = machine else { return };
-    whole_journey(&mut machine, "uefi", Rescue::ByAddressOfDhcp);
+    whole_journey(&mut machine, "uefi", Stays::Off, Rescue::ByAddressOfDhcp);
 }
 
 /// The same with ironic-python-agent as it is. Its ramdisk has no rescue system.
@@ -23,9 +27,9 @@ fn a_uefi_machine_travels_by_ipxe() {
 fn a_uefi_machine_travels_with_the_stock_agent() {
     let Some(lab) = Lab::find() else { return };
     let _turn = turn_of("journey-uefi");
-    let machine = Traveller::enrol(&lab, "journey-uefi", Agent::Stock, "ipxe", &[]);
+    let machine = Traveller::enrol(&lab, "journey-uefi", Agent::Stock, "ipxe", &KEPT);
     let Some(mut machine) = machine else { return };
-    whole_journey(&mut machine, "uefi", Rescue::None);
+    whole_journey(&mut machine, "uefi", Stays::On, Rescue::None);
 }
 
 /// The card's own iPXE; the BMC speaks IPMI.
@@ -37,7 +41,7 @@ fn a_bios_machine_travels_by_ipxe_and_ipmi() {
     let more = ["--property", "capabilities=boot_mode:bios"];
     let machine = Traveller::enrol_with(&lab, "journey-bios", Agent::Ferrite, bmc, "ipxe", &more);
     let Some(mut machine) = machine else { return };
-    whole_journey(&mut machine, "bios", Rescue::ByAddressOfDhcp);
+    whole_journey(&mut machine, "bios", Stays::Off, Rescue::ByAddressOfDhcp);
 }
 
 /// Firmware loads one image by HTTP.
@@ -45,9 +49,9 @@ fn a_bios_machine_travels_by_ipxe_and_ipmi() {
 fn a_uefi_machine_travels_by_http() {
     let Some(lab) = Lab::find() else { return };
     let _turn = turn_of("journey-http");
-    let machine = Traveller::enrol(&lab, "journey-http", Agent::Ferrite, "http", &[]);
+    let machine = Traveller::enrol(&lab, "journey-http", Agent::Ferrite, "http", &KEPT);
     let Some(mut machine) = machine else { return };
-    whole_journey(&mut machine, "uefi", Rescue::ByAddressOfDhcp);
+    whole_journey(&mut machine, "uefi", Stays::On, Rescue::ByAddressOfDhcp);
 }
 
 /// The BMC presents a CD, and nobody answers DHCP.
@@ -57,11 +61,18 @@ fn a_machine_travels_by_virtual_media_without_dhcp() {
     let Some(lab) = Lab::find() else { return };
     let _turn = turn_of("journey-media");
     let network = network_data(lab.mac("journey-media"), ADDRESS).to_string();
-    let more = ["--network-data", &network];
+    let more = ["--network-data", &network, KEPT[0], KEPT[1]];
     let machine =
         Traveller::enrol(&lab, "journey-media", Agent::Ferrite, "redfish-virtual-media", &more);
     let Some(mut machine) = machine else { return };
-    whole_journey(&mut machine, "uefi", Rescue::At(ADDRESS));
+    whole_journey(&mut machine, "uefi", Stays::On, Rescue::At(ADDRESS));
+}
+
+/// What a machine does between the stages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stays {
+    Off,
+    On,
 }
 
 /// Where the rescue system is found.
@@ -71,14 +82,17 @@ enum Rescue {
     At(&'static str),
 }
 
-fn whole_journey(machine: &mut Traveller<'_>, firmware: &str, rescue: Rescue) {
+fn whole_journey(machine: &mut Traveller<'_>, firmware: &str, stays: Stays, rescue: Rescue) {
+    let power = if stays == Stays::On { "power on" } else { "power off" };
     machine.go("manage", &[]);
     machine.go("inspect", &[]);
     let node = machine.show();
     assert_eq!(node["properties"]["cpu_arch"], json!("x86_64"), "{node}");
+    assert_eq!(node["power_state"], json!(power));
     machine.go("provide", &[]);
+    assert_eq!(machine.show()["power_state"], json!(power));
 
-    let console = machine.deploy("journey-one", &[]);
+    let console = machine.deploy("journey-one");
     assert!(console.said().contains(&format!("FERRITE-FIRMWARE {firmware}")));
     assert!(!machine.disk_is_empty());
 
@@ -101,7 +115,7 @@ fn whole_journey(machine: &mut Traveller<'_>, firmware: &str, rescue: Rescue) {
 
     machine.go("undeploy", &[]);
     assert!(machine.disk_is_empty(), "the disk was not erased:\n{}", machine.story());
-    assert_eq!(machine.show()["power_state"], json!("power off"));
+    assert_eq!(machine.show()["power_state"], json!(power));
     println!("{}", machine.story());
 }
 
