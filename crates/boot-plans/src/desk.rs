@@ -229,8 +229,7 @@ impl BootServices {
                     let mut secrets = tx.reveal(&node)?;
                     secrets.agent_token = token.clone().map(Secret::new);
                     tx.seal_node(&mut node, secrets)?;
-                    node.agent.has_token = token.is_some();
-                    node.agent.token_pregenerated = token.is_some();
+                    node.agent.replace(token.is_some(), tx.now());
                     tx.save(&mut node)?;
                 }
                 tx.set_boot_plan(&plan)?;

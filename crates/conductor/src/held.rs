@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bmc_drivers::{CallLog, Driver, NodeChanges, Target};
-use lifecycle::{Ledger, PowerRefusal, forget_agent};
-use node_model::{Actor, BmcCall, Happening, Node, NodeId};
+use lifecycle::{Ledger, PowerRefusal, agent_ended};
+use node_model::{Actor, BmcCall, Happening, Node, NodeId, Timestamp};
 use store::{Lease, Owner, Writer};
 use uuid::Uuid;
 
@@ -101,12 +101,12 @@ impl Held {
         action: &str,
         work: impl Future<Output = Result<(T, NodeChanges), bmc_drivers::Error>>,
     ) -> Result<T, Error> {
-        let began = Instant::now();
+        let (began, started) = (conductor.now(), Instant::now());
         let done = match holding(conductor, self.lease, work).await {
             Ok(done) => done,
             Err(error) => return Err(error.into()),
         };
-        let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (value, changes, told) = match done {
             Ok((value, changes)) => {
                 let told = Happening::Did { action: action.to_owned(), took_ms, result: None };
@@ -123,7 +123,7 @@ impl Held {
                 (Err(self.sight.failed(error)), NodeChanges::none(), told)
             }
         };
-        if let Err(error) = self.keep(conductor, actor, changes, told).await {
+        if let Err(error) = self.keep(conductor, actor, began, changes, told).await {
             conductor.let_go(self.lease).await;
             return Err(error);
         }
@@ -157,6 +157,7 @@ impl Held {
         &self,
         conductor: &Conductor,
         actor: &Actor,
+        began: Timestamp,
         changes: NodeChanges,
         told: Happening,
     ) -> Result<(), Error> {
@@ -171,7 +172,7 @@ impl Held {
                 node.driver_internal_info.remove(ANNOUNCED);
                 let mut ledger = Ledger::default();
                 if changes.agent_is_gone {
-                    forget_agent(&mut node, &mut ledger);
+                    agent_ended(&mut node, began, &mut ledger);
                 }
                 ledger.happened.extend(calls.clone());
                 ledger.happened.push(told.clone());

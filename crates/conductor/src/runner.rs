@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bmc_drivers::NodeChanges;
 use lifecycle::{
-    Action, Failure, Ledger, Next, Offers, Outcome, forget_agent, is_still_going_on, record, settle,
+    Action, Failure, Ledger, Next, Offers, Outcome, agent_ended, is_still_going_on, record, settle,
 };
 use node_model::{Happening, Node, NodeId, Stage, StepFlow, Timestamp, Work};
 use store::{Lease, Writer};
@@ -50,6 +50,13 @@ enum Round {
     Rest(Option<Timestamp>),
 }
 
+/// When an action began, and how long it took.
+#[derive(Clone, Copy)]
+struct Took {
+    began: Timestamp,
+    time: Duration,
+}
+
 async fn run_until_rest(
     conductor: &Conductor,
     id: NodeId,
@@ -60,13 +67,13 @@ async fn run_until_rest(
             Round::Act(lease, sight, action) => (lease, sight, action),
             Round::Rest(due) => return Ok(due),
         };
-        let started = Instant::now();
+        let (began, started) = (conductor.now(), Instant::now());
         let calls = Arc::default();
         let acting = act(conductor, &sight, &action, &calls);
         let (outcome, mut done) = holding(conductor, lease, acting).await?;
         done.calls = bmc_calls(&calls);
-        let took = started.elapsed();
-        tell(conductor, &sight.node, &action, &outcome, took);
+        let took = Took { began, time: started.elapsed() };
+        tell(conductor, &sight.node, &action, &outcome, took.time);
         let belongings = &sight.belongings;
         let recorded =
             finish(conductor, lease, Arc::clone(belongings), action.clone(), outcome, done, took);
@@ -118,11 +125,11 @@ async fn finish(
     action: Action,
     outcome: Outcome,
     done: Done,
-    took: Duration,
+    took: Took,
 ) -> Result<Round, store::Error> {
     let conductor = conductor.clone();
     let store = conductor.store.clone();
-    let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    let took_ms = u64::try_from(took.time.as_millis()).unwrap_or(u64::MAX);
     store
         .write(move |tx| {
             let Some(mut node) = tx.get(lease.node)? else { return Ok(Round::Rest(None)) };
@@ -140,7 +147,7 @@ async fn finish(
             }
             let mut ledger = Ledger::default();
             if done.changes.agent_is_gone {
-                forget_agent(&mut node, &mut ledger);
+                agent_ended(&mut node, took.began, &mut ledger);
             }
             if !is_still_going_on(&action, &outcome) {
                 ledger.happened.extend(done.calls.clone());

@@ -6,14 +6,14 @@
 //! so it concerns one wait and is still there after a crash.
 
 use node_model::{
-    BOOT_WAY, BOOT_WAYS_TRIED, BootWay, Event, Happening, InterfaceKind, Node, Stage, StepFlow,
-    Timestamp, Work,
+    BOOT_WAY, BOOT_WAYS_TRIED, BootWay, Event, Happening, InterfaceKind, Node, Stage, Timestamp,
+    Work,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::enter::{Chore, Ledger};
-use crate::record::{fail, forget_agent};
+use crate::record::fail;
 use crate::transitions::{Rest, rest};
 use crate::{Action, Failure, Outcome, Settings};
 
@@ -60,20 +60,18 @@ impl Boots {
 }
 
 /// The machine was booted and its agent is waited for, if that is what `action` did.
-pub(crate) fn boot_started(node: &mut Node, action: &Action, now: Timestamp, ledger: &mut Ledger) {
+pub(crate) fn boot_started(node: &mut Node, action: &Action, now: Timestamp) {
     let way = way(node);
-    let last_call = node.agent.last_heartbeat;
+    let is_unknown = node.agent.url.is_none();
     let Some(work) = &mut node.work else { return };
-    let agent_called = last_call.is_some_and(|moment| moment >= work.started_at);
     let boots = match action {
         Action::PrepareCleaning | Action::PrepareService | Action::Inspect | Action::Rescue => true,
-        // Deployment boots the agent in a step: it is one that waits for an agent nobody has heard
-        // in this job. Cleaning and service boot it before their steps.
-        Action::RunStep { flow, .. } => *flow == StepFlow::Deploy && !agent_called,
+        // Deployment boots the agent in a step, and steps that restart the machine in any job. What
+        // waits for an agent that is there waits for its next call.
+        Action::RunStep { .. } | Action::PollStep { .. } => is_unknown && Boots::of(work).is_none(),
         Action::CheckPower
         | Action::CacheHardware
         | Action::ListSteps(_)
-        | Action::PollStep { .. }
         | Action::PrepareDeploy
         | Action::CleanUpDeploy
         | Action::TearDown
@@ -93,10 +91,6 @@ pub(crate) fn boot_started(node: &mut Node, action: &Action, now: Timestamp, led
     }
     let (at, way_since) = (now, now);
     Boots { at, times: 1, way, way_since, answered: false, told: false }.keep(work);
-    // An inspection may use the agent that runs. All others have ended it, if there was one.
-    if *action != Action::Inspect {
-        forget_agent(node, ledger);
-    }
 }
 
 /// Something was heard of the agent: a lookup, a call, or inspection data. Answers whether it is
@@ -147,8 +141,6 @@ pub(crate) fn booted_again(
         | Outcome::AwaitStep(_)
         | Outcome::Offers(_) => {}
     }
-    // Even if the agent called while this was going on: it was switched off since.
-    forget_agent(node, ledger);
     let text = format!(
         "{silence} of booting by {}; booting again by {}",
         name(node, before.way),

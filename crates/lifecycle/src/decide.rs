@@ -223,6 +223,10 @@ fn decide_waiting(node: &Node, work: &Work, settings: &Settings, now: Timestamp)
         return Decision::Enter { event: Event::Resume, why: "what was waited for has happened" };
     }
     let why = node.wait.map_or(WaitReason::AgentHeartbeat, |wait| wait.why);
+    if node.maintenance {
+        // Somebody looks at the machine. What the agent says meanwhile counts when they are done.
+        return Decision::Wait(why, Deadline::Never);
+    }
     if work.heard {
         return called_back(work);
     }
@@ -239,7 +243,7 @@ fn decide_waiting(node: &Node, work: &Work, settings: &Settings, now: Timestamp)
     if until.moment().is_some_and(|moment| moment <= now) {
         return deadline_passed(node, work, why);
     }
-    match boot_again_at(node, work, why, settings) {
+    match boot_again_at(work, why, settings) {
         Some(moment) if moment <= now => Decision::Act(Action::BootAgain),
         Some(moment) if until.moment().is_none_or(|end| moment < end) => {
             Decision::Wait(why, Deadline::At(moment))
@@ -248,14 +252,8 @@ fn decide_waiting(node: &Node, work: &Work, settings: &Settings, now: Timestamp)
     }
 }
 
-/// When the machine is booted again if nothing is heard of its agent. Machines in maintenance are
-/// somebody's to look at, and are left alone.
-fn boot_again_at(
-    node: &Node,
-    work: &Work,
-    why: WaitReason,
-    settings: &Settings,
-) -> Option<Timestamp> {
+/// When the machine is booted again if nothing is heard of its agent.
+fn boot_again_at(work: &Work, why: WaitReason, settings: &Settings) -> Option<Timestamp> {
     let for_agent = match why {
         WaitReason::AgentHeartbeat | WaitReason::InspectionData => true,
         WaitReason::WaitStep
@@ -264,7 +262,7 @@ fn boot_again_at(
         | WaitReason::BmcAnswer
         | WaitReason::AgentAnswer => false,
     };
-    if !for_agent || node.maintenance {
+    if !for_agent {
         return None;
     }
     let patience = settings.boot_patience()?;
@@ -287,11 +285,8 @@ fn called_back(work: &Work) -> Decision {
 }
 
 /// When waiting for the agent ends in failure. Each call moves it, and so does another way of
-/// booting; machines in maintenance are never timed out.
+/// booting.
 fn callback_deadline(node: &Node, work: &Work, settings: &Settings) -> Deadline {
-    if node.maintenance {
-        return Deadline::Never;
-    }
     let from = if node.provision_state == ProvisionState::InspectWait {
         node.inspection_started_at
     } else {

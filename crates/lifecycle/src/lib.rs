@@ -37,7 +37,8 @@ pub use explain::{Explanation, explain};
 pub use maintenance::set_maintenance;
 pub use power::{PowerRefusal, SyncVerdict, ask_power, power_sync};
 pub use record::{
-    fast_track, forget_agent, hear_agent, hear_inspection_data, is_still_going_on, record,
+    agent_ended, fast_track, forget_agent, hear_agent, hear_inspection_data, is_still_going_on,
+    record,
 };
 pub use retry::pause;
 pub use settings::Settings;

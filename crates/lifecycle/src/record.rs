@@ -54,7 +54,7 @@ pub fn record(
         }
         Outcome::AwaitAgent => {
             await_callback(node, WaitReason::AgentHeartbeat, Deadline::Never, now);
-            boot_started(node, action, now, &mut ledger);
+            boot_started(node, action, now);
         }
         Outcome::AwaitUntil(moment) => {
             await_callback(node, WaitReason::WaitStep, Deadline::At(*moment), now);
@@ -205,6 +205,15 @@ pub fn forget_agent(node: &mut Node, ledger: &mut Ledger) {
     if node.agent.has_token && !node.agent.token_pregenerated {
         node.agent.has_token = false;
         ledger.chores.push(Chore::ForgetAgentToken);
+    }
+}
+
+/// An action that began at `began` ended the agent. If it made the machine boot another, what was
+/// known of the old one was forgotten then, and what is known now is of the new one, which may have
+/// called before we come to write this down.
+pub fn agent_ended(node: &mut Node, began: Timestamp, ledger: &mut Ledger) {
+    if node.agent.replaced_at.is_none_or(|moment| moment < began) {
+        forget_agent(node, ledger);
     }
 }
 

@@ -159,12 +159,24 @@ pub struct Agent {
     /// Whether the token travels inside the boot medium instead of being asked for.
     #[serde(default)]
     pub token_pregenerated: bool,
+    /// When the machine was last made to boot an agent: whatever is known of one is of that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced_at: Option<Timestamp>,
 }
 
 /// How long after its last call an agent still counts as running.
 const AGENT_IS_FRESH: Duration = Duration::from_secs(300);
 
 impl Agent {
+    /// The machine is made to boot another, which has this token with it, or none.
+    pub fn replace(&mut self, has_token: bool, now: Timestamp) {
+        self.url = None;
+        self.verify_ca = None;
+        self.has_token = has_token;
+        self.token_pregenerated = has_token;
+        self.replaced_at = Some(now);
+    }
+
     /// Whether it called so recently that it counts as running.
     #[must_use]
     pub fn is_fresh(&self, now: Timestamp) -> bool {

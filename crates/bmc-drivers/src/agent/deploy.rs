@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use node_model::{InterfaceKind, Stage, Step, StepFlow, StepOffer};
+use node_model::{InterfaceKind, PowerState, PowerTarget, Stage, Step, StepFlow, StepOffer};
 use serde_json::{Map, Value, json};
 
+use super::following::reboot;
 use super::image::{ImageOrder, boot_mode};
 use super::ready::{FAST_TRACK, boot_ramdisk_next, power_off, start};
 use super::{InBand, autodetect};
@@ -157,14 +158,24 @@ pub(super) const KEXEC: Property = (
 );
 
 impl AgentDeploy {
-    /// The machine was made ready to boot the agent; now it boots it, unless one runs.
+    /// The machine was made ready to boot the agent; now it boots it, unless one runs: one that was
+    /// there before, or one that an out-of-band step started.
     async fn boot_agent(&self, target: &Target<'_>) -> Result<Outcome, Error> {
-        if target.agent_was_awaited() || self.in_band.agent_runs(target).await {
+        if let Some(changes) = self.in_band.line.idle(target).await {
+            return Ok(Outcome::AgentIsUp(changes));
+        }
+        if target.agent_was_awaited() {
             return Ok(Outcome::AgentIsUp(NodeChanges::none()));
         }
-        let wanted = node_model::PowerTarget::Reboot;
-        let changes = target.driver.power().set(target, wanted, None).await?;
-        Ok(target.wait_for_agent(changes))
+        let power = target.driver.power();
+        if target.node.agent.url.is_some() || target.node.disable_power_off {
+            // It is dead, or never ended: what the machine was made ready for may be used up.
+            return Ok(target.wait_for_agent(reboot(target).await?));
+        }
+        if power.get(target).await? == Some(PowerState::On) {
+            return Ok(target.wait_for_agent(NodeChanges::none()));
+        }
+        Ok(target.wait_for_agent(power.set(target, PowerTarget::Reboot, None).await?))
     }
 
     async fn write_image(
@@ -173,14 +184,16 @@ impl AgentDeploy {
         flow: StepFlow,
         step: &Step,
     ) -> Result<Outcome, Error> {
-        let order = ImageOrder::of(target)?;
-        let offered = self.in_band.offer_image(target).await?;
-        let info = order.info(target, offered, &self.in_band.settings, &boot_mode(target));
-        let drive = self.in_band.desk.config_drive(target).await?;
-        let arguments = Map::from_iter([
-            ("image_info".to_owned(), json!(info)),
-            ("configdrive".to_owned(), json!(drive)),
-        ]);
+        let arguments = async {
+            let order = ImageOrder::of(target)?;
+            let offered = self.in_band.offer_image(target).await?;
+            let info = order.info(target, offered, &self.in_band.settings, &boot_mode(target));
+            let drive = self.in_band.desk.config_drive(target).await?;
+            Ok(Map::from_iter([
+                ("image_info".to_owned(), json!(info)),
+                ("configdrive".to_owned(), json!(drive)),
+            ]))
+        };
         self.in_band.step_with(target, flow, step, arguments).await
     }
 
@@ -190,16 +203,18 @@ impl AgentDeploy {
         flow: StepFlow,
         step: &Step,
     ) -> Result<Outcome, Error> {
-        let source = container(target)?;
-        let drive = self.in_band.desk.config_drive(target).await?;
-        let arguments = Map::from_iter([
-            ("image_source".to_owned(), json!(source)),
-            ("configdrive".to_owned(), json!(drive)),
-            (
-                "oci_pull_secret".to_owned(),
-                target.instance_info.get("image_pull_secret").cloned().unwrap_or_default(),
-            ),
-        ]);
+        let arguments = async {
+            let source = container(target)?;
+            let drive = self.in_band.desk.config_drive(target).await?;
+            Ok(Map::from_iter([
+                ("image_source".to_owned(), json!(source)),
+                ("configdrive".to_owned(), json!(drive)),
+                (
+                    "oci_pull_secret".to_owned(),
+                    target.instance_info.get("image_pull_secret").cloned().unwrap_or_default(),
+                ),
+            ]))
+        };
         self.in_band.step_with(target, flow, step, arguments).await
     }
 }
@@ -215,7 +230,7 @@ impl Deploy for AgentDeploy {
             self.in_band.offer_image(target).await?;
             changes = NodeChanges::remember("is_whole_disk_image", order.is_whole_disk());
         }
-        if self.in_band.agent_runs(target).await {
+        if self.in_band.running_agent(target).await.is_some() {
             return Ok(changes);
         }
         let booted =
@@ -278,7 +293,7 @@ impl InBand {
     ) -> Result<NodeChanges, Error> {
         let restored = autodetect::restored(target);
         let went_well = target.node.work.as_ref().is_some_and(|work| work.stage == Stage::Finish);
-        if went_well && self.agent_runs(target).await {
+        if went_well && self.running_agent(target).await.is_some() {
             return Ok(restored);
         }
         let off = power_off(target).await?;

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use agent_protocol::{Command, CommandStatus, PartitionUuids};
-use node_model::{PowerState, PowerTarget, Timestamp};
+use node_model::{PowerState, PowerTarget, Silent, Timestamp};
 use serde_json::{Map, Value};
 
 use super::InBand;
 use super::deploy::KEXEC;
-use super::following::{Followed, why};
+use super::following::{Followed, wait_for_agent, why};
 use super::image::boot_mode;
 use super::ready::{power_off, start};
 use crate::{Error, NodeChanges, Outcome, Target};
@@ -22,6 +22,9 @@ const TOLD_TO_STOP: &str = "told_to_stop";
 const STOPS_WITHIN: Duration = Duration::from_secs(45);
 /// How often to look whether it has.
 const LOOK: Duration = Duration::from_secs(2);
+/// How long an agent may be silent that was told something it does not survive.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+const INSTALL_BOOTLOADER: &str = "image.install_bootloader";
 /// How an agent that can start the deployed system itself is called among the hardware managers.
 const OUR_AGENT: &str = "ferrite";
 
@@ -30,25 +33,32 @@ impl InBand {
         &self,
         target: &Target<'_>,
     ) -> Result<Outcome, Error> {
-        let uuids = self.line.ask(target, "standby.get_partition_uuids", Map::new()).await?;
-        let uuids: PartitionUuids = serde_json::from_value(uuids).unwrap_or_default();
-        let mut changes = NodeChanges::none();
-        if let Some(root) = &uuids.root {
-            changes = NodeChanges::remember(ROOT, root.clone());
+        if target.node.agent.url.is_none() {
+            return wait_for_agent(target).await;
         }
+        let mut changes = NodeChanges::none();
         if needs_bootloader(target) {
-            let command = install_bootloader(target, &uuids);
-            match self.line.follow(target, &command).await? {
+            let command =
+                async { Ok(install_bootloader(target, &self.partition_uuids(target).await?)) };
+            match self.line.follow(target, INSTALL_BOOTLOADER, command).await? {
                 Followed::NotYet(outcome) => return Ok(outcome),
                 Followed::Ended(report, ended) => {
                     if report.command_status != CommandStatus::Succeeded {
                         return Err(Error::failed("make the disk bootable", why(&report)));
                     }
-                    changes = changes.and(ended);
+                    changes = ended;
                 }
             }
         }
+        if let Some(root) = self.partition_uuids(target).await?.root {
+            changes = changes.and(NodeChanges::remember(ROOT, root));
+        }
         Ok(Outcome::Done(changes.and(target.driver.boot().prepare_instance(target).await?)))
+    }
+
+    async fn partition_uuids(&self, target: &Target<'_>) -> Result<PartitionUuids, Error> {
+        let uuids = self.line.ask(target, "standby.get_partition_uuids", Map::new()).await?;
+        Ok(serde_json::from_value(uuids).unwrap_or_default())
     }
 
     /// Ends the agent, and with it everything that runs on the machine: it switches itself off, and
@@ -60,6 +70,11 @@ impl InBand {
         if target.node.disable_power_off {
             self.line.ask(target, "standby.sync", Map::new()).await?;
             return Ok(Outcome::Done(NodeChanges::none()));
+        }
+        if target.node.agent.url.is_none() {
+            // A step restarted the machine, and its agent is on its way; nobody needs it any more.
+            let off = power_off(target).await?;
+            return Ok(Outcome::Done(NodeChanges { agent_is_gone: true, ..off }));
         }
         let Some(since) = target.notes.get(TOLD_TO_STOP).and_then(|since| since.as_i64()) else {
             let command = Command { name: "standby.power_off".to_owned(), params: Map::new() };
@@ -89,8 +104,9 @@ impl InBand {
         let changes = if self.starts_instance(target) {
             match self.line.ask(target, "standby.kexec", Map::new()).await {
                 Ok(_) => NodeChanges::power(PowerState::On),
-                // It is deployed all the same, and firmware can boot it.
-                Err(error) if error.silent().is_none() => {
+                // It is deployed all the same, and firmware can boot it. One that has been silent for
+                // a while may have started it, and its answer was lost; nobody can tell.
+                Err(error) if error.silent().is_none() || has_been_silent(target) => {
                     tracing::warn!(node = %target.node.id, %error, "the agent cannot start the instance");
                     if let Some(calls) = target.calls {
                         let said = error.to_string();
@@ -119,6 +135,14 @@ impl InBand {
     }
 }
 
+/// Whether the agent has been silent longer than a lost packet explains.
+pub(super) fn has_been_silent(target: &Target<'_>) -> bool {
+    let retry = target.node.work.as_ref().and_then(|work| work.retry.as_ref());
+    retry.is_some_and(|retry| {
+        retry.whom == Silent::Agent && target.now.since(retry.since) >= LONGEST_SILENCE
+    })
+}
+
 /// Whether the agent has to do something before firmware finds what is on the disk: for images of a
 /// partition, for software RAID, and on UEFI machines, whose firmware wants to be told.
 fn needs_bootloader(target: &Target<'_>) -> bool {
@@ -144,5 +168,5 @@ fn install_bootloader(target: &Target<'_>, uuids: &PartitionUuids) -> Command {
         ("target_boot_mode", Some(boot_mode(target))),
     ];
     let params = params.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
-    Command { name: "image.install_bootloader".to_owned(), params: params.collect() }
+    Command { name: INSTALL_BOOTLOADER.to_owned(), params: params.collect() }
 }

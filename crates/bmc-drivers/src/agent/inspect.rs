@@ -62,5 +62,6 @@ async fn put_back(target: &Target<'_>) -> Result<NodeChanges, Error> {
     let changes = power_off(target).await?;
     let boot = target.driver.boot();
     let changes = changes.and(boot.clean_up_ramdisk(target, RamdiskMode::Inspection).await?);
-    Ok(changes.and(target.driver.network().leave(target, NetworkUse::Inspection).await?))
+    let left = target.driver.network().leave(target, NetworkUse::Inspection).await?;
+    Ok(NodeChanges { agent_is_gone: true, ..changes.and(left) })
 }

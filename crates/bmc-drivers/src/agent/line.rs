@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use agent_protocol::{Command, CommandList, CommandReport, CommandStatus, Fault};
 use reqwest::StatusCode;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::settings::AgentSettings;
@@ -34,6 +35,19 @@ pub(super) enum Sent {
     Busy(String),
 }
 
+/// What an agent is asked.
+#[derive(Clone, Copy)]
+enum Request<'a> {
+    /// All it was told.
+    List,
+    /// What became of one command.
+    One(&'a str),
+    /// To carry out a command; whether the answer comes when it is over.
+    Do(&'a Command, bool),
+}
+
+const LOOKING: &str = "ask the agent what it does";
+
 impl AgentLine {
     pub(super) fn new(settings: &AgentSettings) -> Result<Self, reqwest::Error> {
         let timeout = Duration::from_secs(settings.command_timeout.max(1));
@@ -42,14 +56,26 @@ impl AgentLine {
 
     /// Everything the agent was told since it started, oldest first.
     pub(super) async fn commands(&self, target: &Target<'_>) -> Result<Vec<CommandReport>, Error> {
-        let what = "ask the agent what it does";
-        let (status, body) = self.exchange(target, what, None, false).await?;
+        let (status, body) = self.exchange(target, LOOKING, Request::List).await?;
         if status != StatusCode::OK {
-            return Err(refused(what, status, &body));
+            return Err(refused(LOOKING, status, &body));
         }
-        let list: CommandList = serde_json::from_slice(&body)
-            .map_err(|error| Error::failed(what, format!("its answer makes no sense: {error}")))?;
+        let list: CommandList = read(LOOKING, &body)?;
         Ok(list.commands)
+    }
+
+    /// How far one command has come; none if the agent was never told it.
+    pub(super) async fn command(
+        &self,
+        target: &Target<'_>,
+        id: &str,
+    ) -> Result<Option<CommandReport>, Error> {
+        let (status, body) = self.exchange(target, LOOKING, Request::One(id)).await?;
+        match status {
+            StatusCode::OK => read(LOOKING, &body).map(Some),
+            StatusCode::NOT_FOUND => Ok(None),
+            _ => Err(refused(LOOKING, status, &body)),
+        }
     }
 
     /// Sends a command. With `wait` the answer comes when it is over.
@@ -60,14 +86,9 @@ impl AgentLine {
         wait: bool,
     ) -> Result<Sent, Error> {
         let what = format!("have the agent carry out {}", command.name);
-        let (status, body) = self.exchange(target, &what, Some(command), wait).await?;
+        let (status, body) = self.exchange(target, &what, Request::Do(command, wait)).await?;
         if status == StatusCode::OK {
-            return match serde_json::from_slice(&body) {
-                Ok(report) => Ok(Sent::Report(report)),
-                Err(error) => {
-                    Err(Error::failed(what, format!("its answer makes no sense: {error}")))
-                }
-            };
+            return read(&what, &body).map(Sent::Report);
         }
         let fault = serde_json::from_slice::<Fault>(&body).ok();
         if status == StatusCode::CONFLICT || fault.as_ref().is_some_and(Fault::is_busy) {
@@ -110,15 +131,15 @@ impl AgentLine {
         &self,
         target: &Target<'_>,
         what: &str,
-        command: Option<&Command>,
-        wait: bool,
+        request: Request<'_>,
     ) -> Result<(StatusCode, Vec<u8>), Error> {
         let began = Instant::now();
-        let done = self.request(target, what, command, wait).await;
+        let done = self.request(target, what, request).await;
         if let Some(calls) = target.calls {
-            let asked = match command {
-                None => "agent: GET commands".to_owned(),
-                Some(command) => match step_of(command) {
+            let asked = match request {
+                Request::List => "agent: GET commands".to_owned(),
+                Request::One(id) => format!("agent: GET commands/{id}"),
+                Request::Do(command, _) => match step_of(command) {
                     Some(step) => format!("agent: {} ({step})", command.name),
                     None => format!("agent: {}", command.name),
                 },
@@ -137,20 +158,20 @@ impl AgentLine {
         &self,
         target: &Target<'_>,
         what: &str,
-        command: Option<&Command>,
-        wait: bool,
+        request: Request<'_>,
     ) -> Result<(StatusCode, Vec<u8>), Error> {
         let address = address(target);
         let client = self.client(target, what)?;
         let token = target.agent_token.map(|token| token.reveal().as_str()).unwrap_or_default();
-        let url = format!("{}/v1/commands/", address.trim_end_matches('/'));
+        let one = if let Request::One(id) = request { id } else { "" };
+        let url = format!("{}/v1/commands/{one}", address.trim_end_matches('/'));
         let mut url = reqwest::Url::parse(&url).map_err(|_| {
             Error::failed(what, format!("'{address}' is not where an agent can be"))
         })?;
         url.query_pairs_mut().append_pair("agent_token", token);
-        let request = match command {
-            None => client.get(url),
-            Some(command) => {
+        let request = match request {
+            Request::List | Request::One(_) => client.get(url),
+            Request::Do(command, wait) => {
                 url.query_pairs_mut().append_pair("wait", if wait { "true" } else { "false" });
                 client.post(url).json(command)
             }
@@ -233,6 +254,11 @@ fn restarted(what: &str) -> Error {
         "another agent answers than the one that was given work: the machine was restarted in the \
          middle of it (a power cut, a crash, or somebody at its BMC); try the whole again",
     )
+}
+
+fn read<T: DeserializeOwned>(what: &str, body: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(body)
+        .map_err(|error| Error::failed(what, format!("its answer makes no sense: {error}")))
 }
 
 fn refused(what: &str, status: StatusCode, body: &[u8]) -> Error {

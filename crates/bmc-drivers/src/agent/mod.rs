@@ -34,6 +34,7 @@ pub use image::ImageOrder;
 pub use ready::{boot_again, warm_up};
 pub use settings::{AgentSettings, ImageDownloadSource};
 
+pub(crate) use following::restart;
 pub(crate) use ready::{power_off, start};
 
 /// What all implementations here share.

@@ -79,7 +79,7 @@ impl Interface for AgentRaid {
             "create_configuration" => Map::new(),
             _ => step.args.parse(),
         };
-        match self.0.run_step(target, flow, step, arguments).await? {
+        match self.0.run_step(target, flow, step, async { Ok(arguments) }).await? {
             Stepped::NotYet(outcome) => Ok(outcome),
             Stepped::Done(result, changes) => Ok(Outcome::Done(changes.and(kept(step, result)))),
         }

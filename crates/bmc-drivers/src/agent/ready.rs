@@ -15,15 +15,15 @@ pub(super) const FAST_TRACK: Property = (
 );
 
 impl InBand {
-    /// Whether an agent runs on the machine that may be used as it is. It is asked, so that one
-    /// that has died since its last call is not relied on.
-    pub(super) async fn agent_runs(&self, target: &Target<'_>) -> bool {
-        self.stays(target)
+    /// The agent that runs on the machine and may be used as it is, if there is one: what to
+    /// remember of it. It is asked, so that one that has died since its last call, or is still busy
+    /// with another job, is not relied on.
+    pub(super) async fn running_agent(&self, target: &Target<'_>) -> Option<NodeChanges> {
+        let may_run = self.stays(target)
             && target.node.power_state == Some(PowerState::On)
             && target.node.last_error.is_none()
-            && target.node.agent.url.is_some()
-            && target.node.agent.is_fresh(target.now)
-            && self.line.commands(target).await.is_ok()
+            && target.node.agent.is_fresh(target.now);
+        if may_run { self.line.idle(target).await } else { None }
     }
 
     /// Whether agents may stay on the machine between jobs.
@@ -39,8 +39,11 @@ impl InBand {
         mode: RamdiskMode,
         purpose: NetworkUse,
     ) -> Result<Outcome, Error> {
-        if target.agent_was_awaited() || self.agent_runs(target).await {
+        if target.agent_was_awaited() {
             return Ok(Outcome::Done(NodeChanges::none()));
+        }
+        if let Some(changes) = self.running_agent(target).await {
+            return Ok(Outcome::Done(changes));
         }
         let changes = boot_ramdisk_next(target, mode, purpose).await?;
         Ok(target.wait_for_agent(changes.and(start(target).await?)))
@@ -56,7 +59,8 @@ pub(super) async fn boot_ramdisk_next(
     let changes = power_off(target).await?;
     let changes = changes.and(target.driver.network().join(target, purpose).await?);
     let boot = target.driver.boot();
-    Ok(changes.and(boot.prepare_ramdisk(target, mode).await?))
+    let changes = changes.and(boot.prepare_ramdisk(target, mode).await?);
+    Ok(NodeChanges { agent_is_gone: true, ..changes })
 }
 
 /// Boots the ramdisk of `mode` once more, because nothing was heard of its agent: by another way, if
@@ -64,14 +68,13 @@ pub(super) async fn boot_ramdisk_next(
 pub async fn boot_again(target: &Target<'_>, mode: RamdiskMode) -> Result<NodeChanges, Error> {
     let changes = power_off(target).await?;
     let changes = changes.and(target.driver.boot().prepare_again(target, mode).await?);
-    Ok(changes.and(start(target).await?))
+    Ok(NodeChanges { agent_is_gone: true, ..changes.and(start(target).await?) })
 }
 
 /// Boots a machine that nobody uses into the agent, where the agent stays until it is needed.
 pub async fn warm_up(target: &Target<'_>) -> Result<NodeChanges, Error> {
     let changes = boot_ramdisk_next(target, RamdiskMode::Deploy, NetworkUse::Provisioning).await?;
-    let started = start(target).await?;
-    Ok(NodeChanges { agent_is_gone: true, ..changes.and(started) })
+    Ok(changes.and(start(target).await?))
 }
 
 /// Switches a machine on that was switched off, or reboots one that must not be.

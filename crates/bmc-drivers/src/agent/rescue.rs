@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use node_model::InterfaceKind;
 use serde_json::{Map, Value};
 
+use super::handover::has_been_silent;
 use super::ready::{boot_ramdisk_next, power_off, start};
 use super::{InBand, password};
 use crate::driver::Shelves;
@@ -58,11 +59,16 @@ impl Rescue for AgentRescue {
             ("rescue_password".to_owned(), Value::String(hashed)),
             ("hashed".to_owned(), Value::Bool(true)),
         ]);
-        self.0.line.ask(target, "rescue.finalize_rescue", params).await?;
+        match self.0.line.ask(target, "rescue.finalize_rescue", params).await {
+            Ok(_) => {}
+            // It does not listen any more when it has done this. If it called a moment ago and is
+            // silent now, it is done and its answer was lost.
+            Err(error) if error.silent().is_some() && has_been_silent(target) => {}
+            Err(error) => return Err(error),
+        }
         let boot = target.driver.boot();
         let changes = boot.clean_up_ramdisk(target, RamdiskMode::Rescue).await?;
         let joined = target.driver.network().join(target, NetworkUse::Tenant).await?;
-        // It does not listen any more.
         Ok(Outcome::Done(NodeChanges { agent_is_gone: true, ..changes.and(joined) }))
     }
 

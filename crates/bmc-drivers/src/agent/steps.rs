@@ -2,6 +2,7 @@
 //! The steps that an agent offers: asking for them, and having it carry them out.
 
 use std::borrow::Cow;
+use std::future::Future;
 
 use agent_protocol::{
     Command, CommandStatus, Flow, StepDescription, StepList, StepOrder, StepResult,
@@ -15,8 +16,11 @@ use crate::{Error, NodeChanges, Outcome, Target};
 
 /// The key of `driver_internal_info` with the hardware managers of the agent.
 const MANAGERS: &str = "hardware_manager_version";
-/// The note that the machine is restarted because the step wants that.
+/// The note that the machine is to be restarted because the step wants that, and that it was.
+const RESTART: &str = "restart_after_step";
 const RESTARTED: &str = "restarted_after_step";
+/// The note that the agent had other hardware managers than those it was asked about.
+const OTHER_MANAGERS: &str = "agent_has_other_managers";
 
 /// How an in-band step ended.
 pub(super) enum Stepped {
@@ -49,14 +53,14 @@ impl InBand {
         Ok((offers, NodeChanges::remember(MANAGERS, list.versions)))
     }
 
-    /// Has the agent carry out a step of its own with `arguments`, and goes on with it until it is
-    /// over.
+    /// Has the agent carry out a step of its own with `arguments`, which are made when it is told,
+    /// and goes on with it until it is over.
     pub(super) async fn run_step(
         &self,
         target: &Target<'_>,
         flow: StepFlow,
         step: &Step,
-        arguments: Map<String, Value>,
+        arguments: impl Future<Output = Result<Map<String, Value>, Error>> + Send,
     ) -> Result<Stepped, Error> {
         let what = || format!("carry out the {flow} step {}", step.qualified());
         let Some(of_agent) = in_band(flow) else {
@@ -66,21 +70,31 @@ impl InBand {
             // The agent has called since: it is up again.
             return Ok(Stepped::Done(Value::Null, NodeChanges::none()));
         }
-        let versions = match target.node.driver_internal_info.get(MANAGERS) {
-            Some(Value::Object(versions)) => Some(versions),
-            Some(_) | None => None,
+        if target.notes.get(RESTART).is_some() {
+            let restarted = reboot(target).await?;
+            let notes = NodeChanges::note(target.notes, RESTARTED, true);
+            return Ok(Stepped::NotYet(target.wait_for_agent(restarted.and(notes))));
+        }
+        let command = async {
+            let versions = match target.node.driver_internal_info.get(MANAGERS) {
+                Some(Value::Object(versions)) => Some(versions),
+                Some(_) | None => None,
+            };
+            Ok(order(target, of_agent, step, arguments.await?, versions))
         };
-        let command = order(target, of_agent, step, arguments, versions);
-        let (report, changes) = match self.line.follow(target, &command).await? {
+        let followed = self.line.follow(target, &of_agent.execute_command(), command).await?;
+        let (report, changes) = match followed {
             Followed::NotYet(outcome) => return Ok(Stepped::NotYet(outcome)),
             Followed::Ended(report, changes) => (report, changes),
         };
+        let notes = changes.notes.as_ref().unwrap_or(target.notes);
         match report.command_status {
+            // Written down first: whoever is interrupted while the machine restarts must know that
+            // the agent that comes up knows nothing of the step.
             CommandStatus::Succeeded if step.reboot_requested => {
-                let restarted = reboot(target).await?;
-                let notes = NodeChanges::note(target.notes, RESTARTED, true);
-                let changes = changes.and(restarted).and(notes);
-                Ok(Stepped::NotYet(target.wait_for_agent(changes)))
+                let noted = NodeChanges::note(notes, RESTART, true);
+                let (moment, changes) = (target.now, changes.and(noted));
+                Ok(Stepped::NotYet(Outcome::AgentWorks { moment, changes }))
             }
             CommandStatus::Succeeded => {
                 let result = report.command_result.as_ref();
@@ -88,13 +102,21 @@ impl InBand {
                 Ok(Stepped::Done(result.map(|result| result.result).unwrap_or_default(), changes))
             }
             // Other managers are loaded now. What they offer is asked, and the step tried again.
+            CommandStatus::VersionMismatch if notes.get(OTHER_MANAGERS).is_some() => {
+                Err(Error::failed(
+                    what(),
+                    "its hardware managers change their versions from one moment to the next; look \
+                     at those in the ramdisk",
+                ))
+            }
             CommandStatus::VersionMismatch => {
+                let noted = NodeChanges::note(notes, OTHER_MANAGERS, true);
                 let (offers, managers) = self.list_steps(target, flow).await?;
                 let is_same = |offer: &StepOffer| offer.step.qualified() == step.qualified();
                 if !offers.iter().any(is_same) {
                     return Err(Error::failed(what(), "the agent does not offer it any more"));
                 }
-                let (moment, changes) = (target.now, changes.and(managers));
+                let (moment, changes) = (target.now, changes.and(managers).and(noted));
                 Ok(Stepped::NotYet(Outcome::AgentWorks { moment, changes }))
             }
             CommandStatus::Failed | CommandStatus::Running => {
@@ -110,7 +132,7 @@ impl InBand {
         flow: StepFlow,
         step: &Step,
     ) -> Result<Outcome, Error> {
-        self.step_with(target, flow, step, step.args.parse()).await
+        self.step_with(target, flow, step, async { Ok(step.args.parse()) }).await
     }
 
     /// The same, with other arguments than the step was asked for with.
@@ -119,7 +141,7 @@ impl InBand {
         target: &Target<'_>,
         flow: StepFlow,
         step: &Step,
-        arguments: Map<String, Value>,
+        arguments: impl Future<Output = Result<Map<String, Value>, Error>> + Send,
     ) -> Result<Outcome, Error> {
         Ok(match self.run_step(target, flow, step, arguments).await? {
             Stepped::NotYet(outcome) => outcome,

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use node_model::PowerTarget;
 use redfish::{Answer, TaskState};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -135,7 +134,7 @@ pub(super) async fn reboot(
     key: &str,
     progress: &impl Serialize,
 ) -> Result<Outcome, Error> {
-    let changes = target.driver.power().set(target, PowerTarget::Reboot, None).await?;
+    let changes = crate::agent::restart(target).await?;
     let mut outcome = look_again(target, settings, key, progress);
     if let Outcome::WaitUntil { changes: later, .. } = &mut outcome {
         *later = changes.and(std::mem::take(later));

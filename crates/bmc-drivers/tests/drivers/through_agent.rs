@@ -225,8 +225,11 @@ async fn a_step_may_want_a_reboot() {
     let boots = site.machine().with(|machine, _| machine.boot_count());
     let step = Step { reboot_requested: true, ..Step::new("deploy", "erase_pstore", 0) };
     let mut restarted = site.step_of(DEPLOY, StepFlow::Clean, &step).await.unwrap();
-    while matches!(restarted, Outcome::AgentWorks { .. }) {
-        site.hear().await;
+    while let Outcome::AgentWorks { moment, .. } = restarted {
+        // The restart is due at once.
+        if moment > site.now() {
+            site.hear().await;
+        }
         restarted = site.step_of(DEPLOY, StepFlow::Clean, &step).await.unwrap();
     }
     assert!(matches!(restarted, Outcome::WaitForAgent(_)), "{restarted:?}");
@@ -237,6 +240,123 @@ async fn a_step_may_want_a_reboot() {
     let done = driver.interface(DEPLOY).execute_step(&site.target(), StepFlow::Clean, &step).await;
     assert!(matches!(done.unwrap(), Outcome::Done(_)));
     assert_eq!(site.machine().carried_out("erase_pstore"), 1);
+}
+
+#[tokio::test]
+async fn who_dies_while_a_step_restarts_the_machine_restarts_it_again() {
+    let mut site = Site::new().await;
+    site.boot_agent().await;
+    site.list(StepFlow::Clean).await;
+    let step = Step { reboot_requested: true, ..Step::new("deploy", "erase_pstore", 0) };
+    loop {
+        // What is due now is the restart, which is written down before it is carried out.
+        match site.step_of(DEPLOY, StepFlow::Clean, &step).await.unwrap() {
+            Outcome::AgentWorks { moment, .. } if moment <= site.now() => break,
+            Outcome::AgentWorks { .. } => site.hear().await,
+            other => panic!("{other:?}"),
+        }
+    }
+    let driver = site.driver.clone();
+    let lost = driver.interface(DEPLOY).execute_step(&site.target(), StepFlow::Clean, &step).await;
+    assert!(matches!(lost.unwrap(), Outcome::WaitForAgent(_)));
+    site.hear().await;
+    site.finish_of(DEPLOY, StepFlow::Clean, &step).await.unwrap();
+    assert_eq!(site.machine().carried_out("erase_pstore"), 1);
+}
+
+#[tokio::test]
+async fn what_an_agent_did_for_an_earlier_job_is_not_taken_for_this_one() {
+    let mut site = Site::new().await;
+    site.boot_agent().await;
+    site.fault("fail=no_such_image path=/agent/step/write_image times=1");
+    site.finish("write_image").await.unwrap_err();
+    // The machine stayed on, and the next job begins with the same agent.
+    site.notes = JsonObject::empty();
+    let up = site.step("deploy").await.unwrap();
+    assert!(matches!(up, Outcome::AgentIsUp(_)), "{up:?}");
+    site.finish("write_image").await.unwrap();
+    assert_eq!(site.machine().carried_out("write_image"), 1);
+}
+
+#[tokio::test]
+async fn an_agent_that_is_still_busy_is_not_used_for_another_job() {
+    let mut site = Site::new().await;
+    site.boot_agent().await;
+    site.fault("hang path=/agent/step/write_image");
+    site.step("write_image").await.unwrap();
+    site.notes = JsonObject::empty();
+    let boots = site.machine().with(|machine, _| machine.boot_count());
+    let booted = site.step("deploy").await.unwrap();
+    assert!(matches!(booted, Outcome::WaitForAgent(_)), "{booted:?}");
+    site.until(|machine| machine.with(|it, _| it.boot_count()) == boots + 1).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_busy_for_ever_is_given_up() {
+    let mut site = Site::new().await;
+    site.boot_agent().await;
+    site.fault("hang path=/agent/step/erase_pstore");
+    let clean = Step::new("deploy", "erase_pstore", 0);
+    let driver = site.driver.clone();
+    let sent = driver.interface(DEPLOY).execute_step(&site.target(), StepFlow::Clean, &clean).await;
+    assert!(matches!(sent.unwrap(), Outcome::AgentWorks { .. }));
+    site.step("write_image").await.unwrap();
+    site.later = Duration::from_secs(1801);
+    let error = site.step("write_image").await.unwrap_err();
+    assert!(error.to_string().contains("busy with something else for 30 minutes"), "{error}");
+}
+
+#[tokio::test]
+async fn a_machine_that_an_out_of_band_step_restarts_comes_back_with_the_agent() {
+    let mut site = Site::new().await;
+    site.boot_agent().await;
+    let bios = |quiet: &str| Step {
+        args: object(json!({"settings": [{"name": "QuietBoot", "value": quiet}]})).into(),
+        ..Step::new("bios", "apply_configuration", 70)
+    };
+    let write = Step { requires_ramdisk: true, ..Step::new("deploy", "write_image", 60) };
+    site.work_on(vec![bios("false"), write]);
+    let boots = site.machine().with(|machine, _| machine.boot_count());
+    site.finish_of(InterfaceKind::Bios, StepFlow::Deploy, &bios("false")).await.unwrap();
+    assert!(site.machine().with(|machine, _| machine.boot_count()) > boots, "it was restarted");
+    site.finish("write_image").await.unwrap();
+    assert_eq!(site.machine().runs(), Runs::Ramdisk);
+    // Where no later step needs an agent, none is booted.
+    site.work_on(vec![bios("true")]);
+    site.finish_of(InterfaceKind::Bios, StepFlow::Deploy, &bios("true")).await.unwrap();
+    site.until(|machine| machine.runs() == Runs::Instance).await;
+}
+
+#[tokio::test]
+async fn a_boot_loader_that_takes_its_time_is_waited_for() {
+    let mut site = Site::new().await;
+    site.boot_agent().await;
+    site.finish("write_image").await.unwrap();
+    site.fault("delay=300 path=/agent/command/install_bootloader");
+    for _ in 0..2 {
+        let waits = site.step("prepare_instance_boot").await.unwrap();
+        assert!(matches!(waits, Outcome::AgentWorks { .. }), "{waits:?}");
+    }
+    site.finish("prepare_instance_boot").await.unwrap();
+    assert_eq!(site.times_told("install_bootloader"), 1);
+}
+
+#[tokio::test]
+async fn an_instance_whose_start_nobody_saw_is_booted_by_firmware() {
+    let mut site = Site::with(|agents| agents.is_ours = true).await;
+    site.instance_info.insert("kexec".to_owned(), json!(true));
+    site.boot_agent().await;
+    for step in ["write_image", "prepare_instance_boot", "tear_down_agent"] {
+        site.finish(step).await.unwrap_or_else(|error| panic!("{step}: {error}"));
+    }
+    site.work_on(vec![Step::new("deploy", "boot_instance", 20)]);
+    site.fault("drop path=/agent/v1");
+    let error = site.step("boot_instance").await.unwrap_err();
+    assert!(error.silent().is_some(), "at first it is tried again: {error}");
+    site.found_silent();
+    site.later = Duration::from_secs(31);
+    site.finish("boot_instance").await.unwrap();
+    site.until(|machine| machine.runs() == Runs::Instance).await;
 }
 
 #[tokio::test]

@@ -297,10 +297,21 @@ fn an_agent_of_a_failed_job_is_not_the_one_of_the_next() {
     let knows = |bench: &Bench| (bench.node.agent.url.is_some(), bench.node.agent.has_token);
     // It was not heard for too long to be there still.
     assert_eq!(knows(&asked_after(300)), (false, false));
-    // It is there, and then the machine is booted.
-    let mut bench = asked_after(299);
-    assert_eq!(knows(&bench), (true, true), "{}", bench.end());
-    bench.run();
-    assert_eq!(bench.node.provision_state, ProvisionState::CleanWait, "{}", bench.end());
-    assert_eq!(knows(&bench), (false, false));
+    assert_eq!(knows(&asked_after(299)), (true, true));
+}
+
+/// Whoever ends an agent says so when that is done. By then the next one may have called, if what
+/// was done was to boot the next one.
+#[test]
+fn an_agent_that_called_before_its_boot_was_written_down_is_not_forgotten() {
+    let began = Timestamp::from_secs(1_000);
+    for (replaced_at, is_known) in [(None, false), (Some(999), false), (Some(1_001), true)] {
+        let mut bench = cleaning();
+        bench.node.agent.url = Some("https://192.0.2.1:9999".to_owned());
+        bench.node.agent.has_token = true;
+        bench.node.agent.replaced_at = replaced_at.map(Timestamp::from_secs);
+        lifecycle::agent_ended(&mut bench.node, began, &mut Ledger::default());
+        assert_eq!(bench.node.agent.url.is_some(), is_known, "{replaced_at:?}");
+        assert_eq!(bench.node.agent.has_token, is_known, "{replaced_at:?}");
+    }
 }

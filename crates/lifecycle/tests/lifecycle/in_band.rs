@@ -186,3 +186,19 @@ fn a_step_that_fails_in_the_agent_fails_the_job_at_once() {
     "#]],
     );
 }
+
+#[test]
+fn nothing_goes_on_in_maintenance_and_what_was_heard_counts_afterwards() {
+    let mut bench = Bench::new(ProvisionState::Available)
+        .answer("list deploy steps", of_driver())
+        .answer("run deploy step deploy.deploy", Outcome::AwaitAgent)
+        .answer("poll deploy step deploy.deploy", of_both());
+    bench.ask(Verb::Active, &[]);
+    bench.node.maintenance = true;
+    bench.heartbeat();
+    assert_eq!(bench.node.provision_state, ProvisionState::DeployWait, "{}", bench.end());
+    assert!(!bench.story.contains("poll"), "{}", bench.story);
+    bench.node.maintenance = false;
+    bench.later(0);
+    assert_eq!(bench.node.provision_state, ProvisionState::Active, "{}", bench.end());
+}

@@ -261,20 +261,23 @@ fn a_silent_agent_fails_the_clean_step_and_is_a_fault() {
     check(
         &bench,
         expect![[r#"
-        > provide
-        manageable -> cleaning (provide)
-        prepare cleaning
-        list clean steps
-        run clean step vendor.first
-        cleaning -> clean wait (wait)
-        waits for agent heartbeat, 1800 s
-        > 1799 s later
-        > 1 s later
-        clean wait -> clean failed (fail)
-        maintenance: Some("clean failure")
-        tear down cleaning
-        = clean failed -> available, last error: Timeout reached while waiting for callback for node 00000000-0000-0000-0000-000000000000: the agent did not call; look at the machine's console and at its timeline to see how far it booted
-    "#]],
+            > provide
+            manageable -> cleaning (provide)
+            prepare cleaning
+            list clean steps
+            run clean step vendor.first
+            cleaning -> clean wait (wait)
+            waits for agent heartbeat, 600 s
+            > 1799 s later
+            boot again
+            boot: the agent did not call within 600 s of booting by its boot interface; booting again by its boot interface
+            remember: the plan's way worked: false
+            > 1 s later
+            clean wait -> clean failed (fail)
+            maintenance: Some("clean failure")
+            tear down cleaning
+            = clean failed -> available, last error: Timeout reached while waiting for callback for node 00000000-0000-0000-0000-000000000000: the agent did not call after the machine was booted 2 times; tried: its boot interface; look at the machine's console and at its timeline to see how far it booted
+        "#]],
     );
 }
 
@@ -307,20 +310,21 @@ fn abort_waits_for_a_step_that_must_not_be_interrupted() {
     check(
         &bench,
         expect![[r#"
-        > provide
-        manageable -> cleaning (provide)
-        prepare cleaning
-        list clean steps
-        run clean step vendor.first
-        cleaning -> clean wait (wait)
-        waits for agent heartbeat, 1800 s
-        > abort
-        > heartbeat
-        poll clean step vendor.first
-        clean wait -> clean failed (abort)
-        tear down cleaning
-        = clean failed -> available, last error: By request, the clean operation was aborted.
-    "#]],
+            > provide
+            manageable -> cleaning (provide)
+            prepare cleaning
+            list clean steps
+            run clean step vendor.first
+            cleaning -> clean wait (wait)
+            waits for agent heartbeat, 600 s
+            > abort
+            > heartbeat
+            remember: the plan's way worked: true
+            poll clean step vendor.first
+            clean wait -> clean failed (abort)
+            tear down cleaning
+            = clean failed -> available, last error: By request, the clean operation was aborted.
+        "#]],
     );
 }
 

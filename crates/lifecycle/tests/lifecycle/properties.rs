@@ -5,9 +5,7 @@ use lifecycle::{
     Action, Chore, Ledger, Next, Outcome, Rest, ask, ask_power, default_target, hear_agent,
     hear_inspection_data, next_state, record, rest, see_agent, settle,
 };
-use node_model::{
-    Happening, PowerTarget, ProvisionState, Step, StepFlow, Timestamp, Verb, WaitReason,
-};
+use node_model::{Happening, PowerTarget, ProvisionState, Step, Timestamp, Verb, WaitReason};
 use proptest::prelude::*;
 
 use crate::support::{Bench, actor, asking, failed, offers, step, step_with, unreachable};
@@ -148,8 +146,8 @@ impl World {
             if std::mem::take(&mut self.crash) {
                 continue; // Done, but never recorded: the same action must come again.
             }
-            let started = self.bench.node.work.as_ref().map(|work| work.started_at);
-            let heard_in_this_job = self.bench.node.agent.last_heartbeat >= started;
+            let boots = self.bench.node.work.as_ref().and_then(|work| work.notes.get("boots"));
+            let is_unknown = self.bench.node.agent.url.is_none() && boots.is_none();
             if action == Action::BootAgain {
                 self.check_boot_again();
             }
@@ -165,10 +163,9 @@ impl World {
             );
             let booted = match (&action, &outcome) {
                 (Action::BootAgain, Outcome::Done) => true,
-                (Action::RunStep { flow, .. }, Outcome::AwaitAgent) => {
-                    *flow == StepFlow::Deploy && !heard_in_this_job
+                (Action::RunStep { .. } | Action::PollStep { .. }, Outcome::AwaitAgent) => {
+                    is_unknown
                 }
-                (Action::PollStep { .. }, _) => false,
                 (_, Outcome::AwaitAgent) => true,
                 _ => false,
             };
@@ -212,6 +209,7 @@ impl World {
                 see_agent(&mut self.bench.node, &mut ledger);
                 self.count(&ledger);
                 self.bench.node.agent.last_heartbeat = Some(now);
+                self.bench.node.agent.url = Some("https://192.0.2.1:9999".to_owned());
                 hear_agent(&mut self.bench.node, now);
             }
             Stimulus::Lookup => {

@@ -149,6 +149,7 @@ impl Bench {
         lifecycle::see_agent(&mut self.node, &mut ledger);
         self.tell(&ledger);
         self.node.agent.last_heartbeat = Some(self.now);
+        self.node.agent.url = Some("https://192.0.2.1:9999".to_owned());
         lifecycle::hear_agent(&mut self.node, self.now);
     }
 

@@ -89,6 +89,7 @@ pub(crate) fn full_node(chassis: ChassisId) -> Node {
         traits: vec!["CUSTOM_A".to_owned(), "HW_B".to_owned()],
         agent: Agent {
             token_from: Some(uuid::Uuid::from_u128(7)),
+            replaced_at: Some(Timestamp(6)),
             url: text("https://[::1]:9999"),
             version: text("11.0"),
             last_heartbeat: Some(Timestamp(7)),

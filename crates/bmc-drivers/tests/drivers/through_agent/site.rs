@@ -10,14 +10,15 @@ use bmc_drivers::{
 };
 use fleet_sim::{AgentConfig, AgentView, Fleet, FleetConfig, Personality, SimulatedMachine};
 use node_model::{
-    Agent, InterfaceKind, JsonObject, Node, NodeId, Port, PortId, PowerState, Secret, Step,
-    StepFlow, Timestamp,
+    Actor, Agent, InterfaceKind, JsonObject, Node, NodeId, Port, PortId, PowerState, Retry, Secret,
+    Silent, Stage, Step, StepFlow, Timestamp, Work, WorkKind,
 };
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use uuid::Uuid;
 
 use crate::machine::object;
 
@@ -143,6 +144,34 @@ impl Site {
                 self.now(),
             )
         }
+    }
+
+    /// A job is at the first of these steps.
+    pub(crate) fn work_on(&mut self, steps: Vec<Step>) {
+        self.node.work = Some(Work {
+            id: Uuid::from_u128(1),
+            kind: WorkKind::Deploy,
+            stage: Stage::Run,
+            steps,
+            cursor: 0,
+            awaiting: false,
+            heard: false,
+            requested_steps: Vec::new(),
+            disable_ramdisk: false,
+            started_at: self.now(),
+            since: self.now(),
+            asked_by: Actor::Conductor { hostname: "tests".to_owned() },
+            notes: JsonObject::empty(),
+            retry: None,
+        });
+    }
+
+    /// The agent has not answered a first time, now.
+    pub(crate) fn found_silent(&mut self) {
+        let now = self.now();
+        let retry =
+            Retry { since: now, tries: 1, at: now, why: String::new(), whom: Silent::Agent };
+        self.node.work.as_mut().expect("there is a job").retry = Some(retry);
     }
 
     pub(crate) fn fault(&self, rule: &str) {
