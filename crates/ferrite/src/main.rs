@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The `ferrite` program: bare-metal provisioning in one process.
 
+mod api;
 mod bmc;
 mod boot;
 mod config;
+mod demo;
 mod process;
 mod ramdisk;
 mod serve;
+mod service;
 mod sim;
 mod telemetry;
 
@@ -26,6 +29,8 @@ struct Arguments {
 enum Command {
     /// Run the API and the conductor.
     Serve(serve::ServeArguments),
+    /// Show everything on a simulated rack: enrol, inspect, clean and deploy it, and stay up.
+    Demo(demo::DemoArguments),
     /// Run simulated machines with their BMCs, to try Ferrite on.
     Sim(sim::SimArguments),
     /// Record a BMC to a file, or serve a recording as a BMC.
@@ -40,6 +45,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
         Command::Serve(arguments) => serve::serve(&arguments),
+        Command::Demo(arguments) => demo::demo(&arguments),
         Command::Sim(arguments) => sim::sim(&arguments),
         Command::Bmc(command) => bmc::run(&command),
         Command::Ramdisk(command) => ramdisk::run(&command),

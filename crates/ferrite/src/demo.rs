@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ferrite demo`: the whole service with a simulated rack, from bare machines to running instances,
+//! on nothing but this computer.
+
+mod display;
+mod rack;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::Args;
+use fleet_sim::{AgentConfig, Fleet, FleetConfig};
+use serde_json::json;
+
+use crate::api::Api;
+use crate::config::{Auth, Config, LogSection};
+use crate::process::{allow_many_connections, wait_for_signal};
+use crate::service::{Service, prepare_data_dir};
+use crate::telemetry;
+use display::Display;
+use rack::Rack;
+
+/// Where the API is, if that is free.
+const USUAL_PORT: u16 = 6385;
+/// How often the rack is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// What is deployed: so many zero bytes, and their SHA-256.
+const IMAGE_BYTES: u64 = 4 << 20;
+const IMAGE_SHA256: &str = "bb9f8df61474d25e71fa00722318cd387396ca1736605e1248821cc0de3d3af8";
+
+/// Options of `ferrite demo`.
+#[derive(Args, Debug)]
+pub(crate) struct DemoArguments {
+    /// How many machines are in the rack.
+    #[arg(long, value_name = "NUMBER", default_value_t = 12,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    machines: u32,
+    /// Address and port of the API; by default port 6385 of this computer only, or a free one if
+    /// that is taken.
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    /// How many times faster than real ones the machines are.
+    #[arg(long, value_name = "FACTOR", default_value_t = 20.0)]
+    speed: f64,
+    /// End when the rack is deployed instead of staying up.
+    #[arg(long)]
+    once: bool,
+}
+
+/// Runs until Ctrl-C, or with `--once` until the rack is deployed.
+pub(crate) fn demo(arguments: &DemoArguments) -> anyhow::Result<()> {
+    telemetry::start(&LogSection { level: "error".to_owned(), json: false })?;
+    allow_many_connections();
+    let folder = Folder::make()?;
+    let config = config(arguments, folder.path())?;
+    let data_dir = config.data_dir()?;
+    let _in_use = prepare_data_dir(&data_dir)?;
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?
+        .block_on(run(arguments, config, &data_dir, folder.path()))
+}
+
+async fn run(
+    arguments: &DemoArguments,
+    config: Config,
+    data_dir: &Path,
+    folder: &Path,
+) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let inspection = config.inspection()?;
+    let mut service = Service::start(&config, inspection, data_dir).await?;
+    let entrance = Entrance::of(&service)?;
+    let outcome = tokio::select! {
+        shown = show(arguments, &entrance, folder, began) => shown,
+        stopped = wait_for_signal() => stopped,
+        broken = service.broken() => Err(broken),
+    };
+    service.stop().await;
+    outcome
+}
+
+/// Where the service is, and what opens it.
+struct Entrance {
+    url: String,
+    user: String,
+    password: String,
+}
+
+impl Entrance {
+    fn of(service: &Service) -> anyhow::Result<Self> {
+        let made = service.first_password.as_ref().context("a new user file has a first user")?;
+        let password = std::fs::read_to_string(&made.path)
+            .with_context(|| format!("cannot read {}", made.path.display()))?;
+        Ok(Self {
+            url: format!("http://{}", service.address()),
+            user: made.user.to_owned(),
+            password: password.trim().to_owned(),
+        })
+    }
+
+    /// The URL with name and password in it.
+    fn with_password(&self) -> String {
+        let rest = self.url.trim_start_matches("http://");
+        format!("http://{}:{}@{rest}", self.user, self.password)
+    }
+}
+
+/// Takes the rack from enrolment to instances, and shows it.
+async fn show(
+    arguments: &DemoArguments,
+    entrance: &Entrance,
+    folder: &Path,
+    began: Instant,
+) -> anyhow::Result<()> {
+    let fleet = Fleet::start(FleetConfig {
+        bmcs: arguments.machines,
+        speed: arguments.speed,
+        agents: Some(AgentConfig {
+            tls: true,
+            downloads: true,
+            is_ours: true,
+            ..AgentConfig::calling(&entrance.url)
+        }),
+        ..FleetConfig::default()
+    })?;
+    let mut display = Display::new();
+    display.say(&format!("Ferrite   {}", entrance.url));
+    display.say(&format!("sign in   {} / {}", entrance.user, entrance.password));
+    display.say(&format!(
+        "rack      {} simulated machines: Redfish BMCs, agents and two switches over real sockets, \
+         {} times faster than real ones",
+        arguments.machines, arguments.speed
+    ));
+    display.say("");
+
+    let api = Api::at(&entrance.with_password())?;
+    let image = json!({
+        "instance_info": {
+            "image_source": format!("file://{}", folder.join("image.raw").display()),
+            "image_checksum": IMAGE_SHA256,
+        },
+        "boot_interface": "ipxe",
+        "deploy_interface": "direct",
+        "inspect_interface": "agent",
+    });
+    let mut rack = Rack::enrol(api, &fleet, &image).await?;
+    while !rack.is_at_rest() {
+        tokio::time::sleep(LOOK_EVERY).await;
+        rack.go_on().await?;
+        display.show(&rack.rows(), began.elapsed());
+    }
+    display.end();
+    let failed = rack.failures();
+    display.say(&rack.summary(began.elapsed()));
+    for failure in &failed {
+        display.say(failure);
+    }
+    if arguments.once {
+        fleet.stop().await;
+        return if failed.is_empty() {
+            Ok(())
+        } else {
+            Err(anyhow!("{} machines were not deployed", failed.len()))
+        };
+    }
+    invite(&mut display, entrance);
+    std::future::pending().await
+}
+
+/// What there is to do now.
+fn invite(display: &mut Display, entrance: &Entrance) {
+    let with_password = entrance.with_password();
+    for line in [
+        "",
+        "It stays up until Ctrl-C. In another terminal:",
+        &format!("  curl -s {with_password}/v1/ferrite/nodes/rack1-u01/timeline"),
+        &format!("  curl -s '{with_password}/v1/ferrite/nodes/rack1-u01/explain?target=deleted'"),
+        &format!("  curl -s {with_password}/v1/ferrite/topology"),
+        &format!("  curl -sN {with_password}/v1/ferrite/events"),
+        &format!(
+            "  OS_AUTH_TYPE=http_basic OS_ENDPOINT={} OS_USERNAME={} OS_PASSWORD={} baremetal node list",
+            entrance.url, entrance.user, entrance.password
+        ),
+    ] {
+        display.say(line);
+    }
+}
+
+fn config(arguments: &DemoArguments, folder: &Path) -> anyhow::Result<Config> {
+    let mut config = Config { data_dir: Some(folder.join("data")), ..Config::default() };
+    config.api.listen = arguments.listen.unwrap_or_else(usual_or_free);
+    config.api.auth = Auth::Basic;
+    config.boot.listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
+    // Simulated machines load nothing, but what they would load is served all the same.
+    for name in ["kernel", "ramdisk"] {
+        let path = folder.join(name);
+        std::fs::write(&path, name).with_context(|| path.display().to_string())?;
+    }
+    let image = folder.join("image.raw");
+    std::fs::File::create(&image)
+        .and_then(|file| file.set_len(IMAGE_BYTES))
+        .with_context(|| image.display().to_string())?;
+    let url = |name: &str| Some(format!("file://{}", folder.join(name).display()));
+    config.boot.deploy_kernel = url("kernel");
+    config.boot.deploy_ramdisk = url("ramdisk");
+    config.images.file_url_allowed_paths = vec![folder.to_owned()];
+    config.inspection.hooks = "$default_hooks,parse-lldp,local-link-connection".to_owned();
+    if config.api.listen.ip().is_unspecified() {
+        bail!(
+            "--listen needs an address that the simulated machines can call, such as 127.0.0.1:6385"
+        );
+    }
+    Ok(config)
+}
+
+/// The usual port, unless somebody else has it.
+fn usual_or_free() -> SocketAddr {
+    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, USUAL_PORT));
+    match TcpListener::bind(usual) {
+        Ok(_) => usual,
+        Err(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+    }
+}
+
+/// A folder that goes with the demonstration.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn make() -> anyhow::Result<Self> {
+        let path = std::env::temp_dir().join(format!("ferrite-demo-{}", uuid::Uuid::new_v4()));
+        std::fs::create_dir(&path)
+            .with_context(|| format!("cannot make the folder {}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left is in the folder for temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
