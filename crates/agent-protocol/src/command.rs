@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands to an agent, and what it says about them: `POST` and `GET /v1/commands/`.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// What an agent is told to do.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Command {
     /// The extension and the command in it: `deploy.execute_deploy_step`.
     pub name: String,
     /// What the command needs to know.
     #[serde(default)]
     pub params: Map<String, Value>,
+}
+
+/// Without the parameters: there are config drives and passwords among them.
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Command").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// What became of a command.

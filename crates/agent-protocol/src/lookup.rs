@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The answer to `GET /v1/lookup`: which node the agent runs on, and how it is to behave.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -34,7 +36,7 @@ pub struct LookupNode {
 }
 
 /// How an agent is to behave. A server need only say `heartbeat_timeout`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentSettings {
     /// Seconds within which it has to call again.
     pub heartbeat_timeout: u64,
@@ -60,6 +62,16 @@ pub struct AgentSettings {
     /// Whatever else the server said.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
+}
+
+/// Without the token, and without what nobody knows.
+impl fmt::Debug for AgentSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentSettings")
+            .field("heartbeat_timeout", &self.heartbeat_timeout)
+            .field("has_token", &self.agent_token.is_some())
+            .finish_non_exhaustive()
+    }
 }
 
 fn permitted_image_formats() -> Vec<String> {

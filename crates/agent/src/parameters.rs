@@ -8,7 +8,7 @@ use std::time::Duration;
 use agent_protocol::{AGENT_PORT, parameters as names};
 
 /// Names and values as they were written.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Parameters(BTreeMap<String, String>);
 
 impl Parameters {
@@ -86,7 +86,8 @@ impl Parameters {
 }
 
 /// Everything the agent lets itself be told, with what it does when it is not told.
-#[derive(Clone, Debug)]
+/// Not to be printed: the token is among them.
+#[derive(Clone)]
 pub struct Settings {
     /// `ipa-api-url`: the servers, tried in turn; or only `mdns`.
     pub api_urls: Vec<String>,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use ramdisk::{ExtraFile, KernelSource, Manifest, ModuleFiles, Recipe};
+use ramdisk::{ExtraFile, KernelSource, Manifest, Recipe};
 
 use crate::config::Config;
 
@@ -58,9 +58,6 @@ pub(crate) struct BuildArguments {
     /// May be given several times.
     #[arg(long, value_name = "NAME")]
     with_module: Vec<String>,
-    /// Store modules compressed, which the agent undoes: much less memory, a little more to download.
-    #[arg(long)]
-    compress_modules: bool,
     /// Another program for the ramdisk, with its libraries. May be given several times.
     #[arg(long, value_name = "NAME")]
     with_program: Vec<String>,
@@ -159,11 +156,6 @@ impl BuildArguments {
                 None => beside_us()?,
             },
             modules: self.with_module.clone(),
-            module_files: if self.compress_modules {
-                ModuleFiles::Zstd
-            } else {
-                ModuleFiles::Plain
-            },
             firmware: self.firmware.clone(),
             usual_programs: !self.without_usual_programs,
             programs: self.with_program.clone(),

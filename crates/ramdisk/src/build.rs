@@ -38,8 +38,6 @@ pub struct Recipe {
     pub agent: PathBuf,
     /// Modules besides those of the drivers, by name, pattern or folder.
     pub modules: Vec<String>,
-    /// How modules are stored.
-    pub module_files: ModuleFiles,
     /// Folders with firmware; by default that of the system we run on, and packages of Debian if the
     /// kernel is one.
     pub firmware: Vec<PathBuf>,
@@ -57,16 +55,6 @@ pub struct Recipe {
     pub output: PathBuf,
     /// Where fetched packages are kept.
     pub packages: PathBuf,
-}
-
-/// How modules are stored in a ramdisk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModuleFiles {
-    /// As they are.
-    Plain,
-    /// Each compressed (`.ko.zst`), and unpacked by the agent when it loads it. With the drivers of
-    /// servers this takes 59 MB of memory less, and 2 MB of download more.
-    Zstd,
 }
 
 /// A file to be put into a ramdisk.
@@ -164,11 +152,7 @@ pub fn build(recipe: &Recipe) -> Result<Manifest, BuildError> {
     let agent_facts = Facts::of(&agent);
     tree.file("init", 0o755, agent)?;
 
-    let mut selection = library.select(&profile.wanted(&recipe.modules))?;
-    match recipe.module_files {
-        ModuleFiles::Plain => {}
-        ModuleFiles::Zstd => selection.pack().map_err(failed(RAMDISK))?,
-    }
+    let selection = library.select(&profile.wanted(&recipe.modules))?;
     add_modules(&mut tree, &library.version, &selection)?;
     let firmware = find_firmware(recipe, &profile.firmware_packages, &selection, &archive);
     for (path, bytes) in &firmware.files {

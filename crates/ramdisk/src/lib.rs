@@ -29,7 +29,7 @@ mod programs;
 mod tables;
 mod tree;
 
-pub use build::{BuildError, ExtraFile, ModuleFiles, Recipe, build};
+pub use build::{BuildError, ExtraFile, Recipe, build};
 pub use compress::Compression;
 pub use debian::DebianError;
 pub use elf::{Architecture, ElfError};

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::compress::Compression;
 use crate::elf::{self, Architecture, ElfError};
 use crate::expand::{Packing, expanded};
 use crate::patterns::{Pattern, same_letters};
@@ -293,15 +292,6 @@ impl Selection {
         }
         found.remove(at);
         found.push(name);
-    }
-
-    /// Makes the modules smaller; whoever loads them has to unpack them again.
-    pub(crate) fn pack(&mut self) -> io::Result<()> {
-        for module in self.modules.values_mut() {
-            module.bytes = Compression::Zstd.compress(&module.bytes)?;
-            module.path.push_str(".zst");
-        }
-        Ok(())
     }
 
     /// The modules and everything that should be loaded with them, in that order.

@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use super::extensions::{Refusal, Told, carry_out};
+use super::journal::Failed;
 use crate::VERSION;
 use crate::agent::{Agent, Phase};
 
@@ -204,27 +205,55 @@ async fn run(agent: &Arc<Agent>, command: Command, wait: bool) -> Answer {
             );
         }
     };
-    match carry_out(agent, command).await {
-        Ok(Told::Now(outcome)) => {
+    // A task of its own: whoever asked may hang up before it is over, and a panic is an answer
+    // rather than silence.
+    let started = tokio::spawn(start(Arc::clone(agent), id.clone(), short, command)).await;
+    let refusal = match started {
+        Ok(Ok(())) => None,
+        Ok(Err(refusal)) => Some(refusal),
+        Err(error) => {
+            agent.journal.end(&id, Err(broke_off(&error)));
+            None
+        }
+    };
+    if let Some(refusal) = refusal {
+        agent.journal.withdraw(&id);
+        return match refusal {
+            Refusal::UnknownExtension(name) => {
+                fault(StatusCode::NOT_FOUND, &format!("there is no extension {name}"))
+            }
+            Refusal::Invalid(why) => fault(StatusCode::BAD_REQUEST, &why),
+        };
+    }
+    let report = if wait { agent.journal.ended(&id).await } else { agent.journal.get(&id) };
+    report.map_or_else(
+        || fault(StatusCode::INTERNAL_SERVER_ERROR, "the command is lost"),
+        |report| as_json(StatusCode::OK, &report),
+    )
+}
+
+/// Carries a command out, or starts one that takes long, and enters how it ended.
+async fn start(
+    agent: Arc<Agent>,
+    id: String,
+    name: String,
+    command: Command,
+) -> Result<(), Refusal> {
+    match carry_out(&agent, command).await? {
+        Told::Now(outcome) => {
             if let Err(error) = &outcome {
-                tracing::error!(command = short, error = error.text(), "a command failed");
+                tracing::error!(command = name, error = error.text(), "a command failed");
             }
             agent.journal.end(&id, outcome);
         }
-        Ok(Told::Later(work)) => {
-            let (agent, id, short) = (Arc::clone(agent), id.clone(), short.clone());
+        Told::Later(work) => {
             tokio::spawn(async move {
-                // A task of its own, so that a panic in a step is an answer rather than silence.
-                let outcome = match tokio::spawn(work).await {
-                    Ok(outcome) => outcome,
-                    Err(error) => {
-                        Err(super::extensions::failed("CommandExecutionError", error.to_string()))
-                    }
-                };
+                let outcome =
+                    tokio::spawn(work).await.unwrap_or_else(|error| Err(broke_off(&error)));
                 match &outcome {
-                    Ok(_) => tracing::info!(command = short, "a command succeeded"),
+                    Ok(_) => tracing::info!(command = name, "a command succeeded"),
                     Err(error) => {
-                        tracing::error!(command = short, error = error.text(), "a command failed")
+                        tracing::error!(command = name, error = error.text(), "a command failed");
                     }
                 }
                 agent.journal.end(&id, outcome);
@@ -232,21 +261,12 @@ async fn run(agent: &Arc<Agent>, command: Command, wait: bool) -> Answer {
                 agent.beat.notify_one();
             });
         }
-        Err(refusal) => {
-            agent.journal.withdraw(&id);
-            return match refusal {
-                Refusal::UnknownExtension(name) => {
-                    fault(StatusCode::NOT_FOUND, &format!("there is no extension {name}"))
-                }
-                Refusal::Invalid(why) => fault(StatusCode::BAD_REQUEST, &why),
-            };
-        }
     }
-    let report = if wait { agent.journal.ended(&id).await } else { agent.journal.get(&id) };
-    report.map_or_else(
-        || fault(StatusCode::INTERNAL_SERVER_ERROR, "the command is lost"),
-        |report| as_json(StatusCode::OK, &report),
-    )
+    Ok(())
+}
+
+fn broke_off(error: &tokio::task::JoinError) -> Failed {
+    super::extensions::failed("CommandExecutionError", error.to_string())
 }
 
 /// Whether the token that was given is the right one, found out in the same time for every wrong
@@ -348,7 +368,28 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use super::*;
+    use crate::managers::Managers;
+
+    #[tokio::test]
+    async fn a_command_goes_on_when_whoever_sent_it_hangs_up() {
+        let agent = crate::testing::agent(Managers::of(Vec::new()));
+        let node = json!({"node": {}, "ports": []});
+        let command = json!({"name": "clean.get_clean_steps", "params": node});
+        let command = serde_json::from_value(command).expect("a command");
+        {
+            let mut asked = pin!(run(&agent, command, true));
+            let first = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(first.is_pending(), "it cannot be over yet");
+        }
+        let id = agent.journal.all()[0].id.clone();
+        let ended = agent.journal.ended(&id).await.expect("it is known");
+        assert_ne!(ended.command_status, agent_protocol::CommandStatus::Running);
+    }
 
     #[test]
     fn tokens_are_compared_whole() {

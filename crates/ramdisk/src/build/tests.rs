@@ -32,7 +32,6 @@ fn kitchen() -> Kitchen {
         drivers: Drivers::Virtual,
         agent: at("agent"),
         modules: Vec::new(),
-        module_files: ModuleFiles::Plain,
         firmware: vec![at("firmware")],
         usual_programs: false,
         programs: Vec::new(),
@@ -100,18 +99,6 @@ fn a_ramdisk_has_what_was_asked_for() {
     assert!(manifest.missing.modules.contains(&"virtio_blk".to_owned()));
     let found = crate::find(&at("out")).unwrap();
     assert_eq!(found.manifest, Some(manifest));
-}
-
-#[test]
-fn modules_may_be_compressed() {
-    let Kitchen { folder, mut recipe } = kitchen();
-    recipe.module_files = ModuleFiles::Zstd;
-    build(&recipe).unwrap();
-    let ramdisk = expanded(fs::read(folder.path().join("out/ramdisk")).unwrap()).unwrap();
-    let has = |text: &str| ramdisk.windows(text.len()).any(|found| found == text.as_bytes());
-    assert!(has("lib/modules/6.1.0-test/kernel/drivers/scsi/sd_mod.ko.zst\0"));
-    assert!(has("\nkernel/drivers/scsi/sd_mod.ko.zst: kernel/drivers/scsi/scsi_mod.ko.zst\n"));
-    assert!(!has("depends=scsi_mod"));
 }
 
 #[test]
