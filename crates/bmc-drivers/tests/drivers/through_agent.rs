@@ -250,11 +250,12 @@ async fn who_dies_while_a_step_restarts_the_machine_restarts_it_again() {
     let step = Step { reboot_requested: true, ..Step::new("deploy", "erase_pstore", 0) };
     loop {
         // What is due now is the restart, which is written down before it is carried out.
-        match site.step_of(DEPLOY, StepFlow::Clean, &step).await.unwrap() {
-            Outcome::AgentWorks { moment, .. } if moment <= site.now() => break,
-            Outcome::AgentWorks { .. } => site.hear().await,
-            other => panic!("{other:?}"),
+        let goes_on = site.step_of(DEPLOY, StepFlow::Clean, &step).await.unwrap();
+        let Outcome::AgentWorks { moment, .. } = goes_on else { panic!("{goes_on:?}") };
+        if moment <= site.now() {
+            break;
         }
+        site.hear().await;
     }
     let driver = site.driver.clone();
     let lost = driver.interface(DEPLOY).execute_step(&site.target(), StepFlow::Clean, &step).await;
@@ -283,7 +284,7 @@ async fn an_agent_that_is_still_busy_is_not_used_for_another_job() {
     let mut site = Site::new().await;
     site.boot_agent().await;
     site.fault("hang path=/agent/step/write_image");
-    site.step("write_image").await.unwrap();
+    let _ = site.step("write_image").await.unwrap();
     site.notes = JsonObject::empty();
     let boots = site.machine().with(|machine, _| machine.boot_count());
     let booted = site.step("deploy").await.unwrap();
@@ -300,7 +301,7 @@ async fn an_agent_that_is_busy_for_ever_is_given_up() {
     let driver = site.driver.clone();
     let sent = driver.interface(DEPLOY).execute_step(&site.target(), StepFlow::Clean, &clean).await;
     assert!(matches!(sent.unwrap(), Outcome::AgentWorks { .. }));
-    site.step("write_image").await.unwrap();
+    let _ = site.step("write_image").await.unwrap();
     site.later = Duration::from_secs(1801);
     let error = site.step("write_image").await.unwrap_err();
     assert!(error.to_string().contains("busy with something else for 30 minutes"), "{error}");
