@@ -148,7 +148,7 @@ async fn heartbeat(call: Call) -> Result<Reply, Refusal> {
 
 /// The node of a heartbeat. Agents give its UUID, and then the conductor finds out whether there is
 /// one: this is the most frequent request, so the node is not read twice.
-async fn node_id(call: &Call) -> Result<NodeId, Refusal> {
+pub(crate) async fn node_id(call: &Call) -> Result<NodeId, Refusal> {
     if let Some(uuid) = ironic_wire::as_uuid(call.param("node")) {
         return Ok(NodeId(uuid));
     }

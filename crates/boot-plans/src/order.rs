@@ -77,6 +77,9 @@ fn ramdisk(
     let mut parameters = parameters::of_ramdisk(&settings.kernel_append_params, of_node)
         .map_err(|error| wrong_parameters(&error))?;
     parameters.push(format!("ipa-api-url={}", home.api_url));
+    // Our own agent says there what it does; others do not know the parameter.
+    parameters
+        .push(format!("ferrite-log-url={}/v1/ferrite/agents/{}/log", home.api_url, target.node.id));
     if purpose == BootPurpose::InspectionRamdisk {
         parameters
             .push(format!("ipa-inspection-callback-url={}/v1/continue_inspection", home.api_url));

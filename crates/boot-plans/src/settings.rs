@@ -28,6 +28,9 @@ pub struct Settings {
     pub api_url: Option<String>,
     /// Where the agent on a machine booted from virtual media reaches the API, if that is elsewhere.
     pub external_callback_url: Option<String>,
+    /// Interfaces on which the API is offered by multicast DNS, for agents that were told
+    /// `ipa-api-url=mdns`. Whoever answers is believed there: name only networks that are trusted.
+    pub mdns_interfaces: Vec<String>,
     /// The certificate chain (PEM) of the file service. With it and a key it speaks https.
     pub tls_certificate: Option<PathBuf>,
     /// The key (PEM) of that certificate.
@@ -116,6 +119,7 @@ impl Default for Settings {
             external_http_url: None,
             api_url: None,
             external_callback_url: None,
+            mdns_interfaces: Vec::new(),
             tls_certificate: None,
             tls_key: None,
             deploy_kernel: None,

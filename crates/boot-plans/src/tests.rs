@@ -235,7 +235,10 @@ async fn a_plan_is_served_until_it_is_withdrawn() {
     let script = rig.text(SCRIPT).await;
     let kernel = script.split_whitespace().find(|word| word.ends_with("/kernel")).unwrap();
     let path = kernel.strip_prefix("http://10.0.0.1:6180").unwrap();
-    assert!(script.contains("ipa-api-url=http://10.0.0.1:6385 BOOTIF=${mac}"), "{script}");
+    let api = "http://10.0.0.1:6385";
+    let log = format!("{api}/v1/ferrite/agents/{}/log", rig.node.id);
+    let told = format!("ipa-api-url={api} ferrite-log-url={log} BOOTIF=${{mac}}");
+    assert!(script.contains(&told), "{script}");
     let page = rig.get(path).await.unwrap();
     assert_eq!(bytes(&page.content), KERNEL);
     assert_eq!(page.subject.as_deref(), Some(rig.node.id.to_string().as_str()));

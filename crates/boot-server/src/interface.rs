@@ -5,11 +5,11 @@
 //! nothing to the socket that came in elsewhere, and sends nothing from it elsewhere.
 
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 
 use rustix::net::sockopt;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 use tokio::net::{TcpListener, UdpSocket};
 
 /// A socket could not be made.
@@ -78,6 +78,45 @@ pub(crate) fn udp_in_group(
     socket
         .join_multicast_v6(&group, index)
         .map_err(|source| BindError::Interface { name: name.to_owned(), source })?;
+    finish(socket, address)
+}
+
+/// A UDP socket on one interface that hears what is sent to `group`, on a port that all programs of
+/// this machine share, and that sends as those in the group expect.
+pub(crate) fn udp_in_shared_group(
+    port: u16,
+    name: &str,
+    group: IpAddr,
+) -> Result<UdpSocket, BindError> {
+    /// Packets that went through a router have less.
+    const HOPS: u32 = 255;
+    let any: IpAddr = match group {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let address = SocketAddr::new(any, port);
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+        .map_err(BindError::Socket)?;
+    bind_to_device(&socket, name)?;
+    let index = index(name)?;
+    let join = || {
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(true)?;
+        match group {
+            IpAddr::V4(group) => {
+                let here = InterfaceIndexOrAddress::Index(index);
+                socket.join_multicast_v4_n(&group, &here)?;
+                socket.set_multicast_ttl_v4(HOPS)
+            }
+            IpAddr::V6(group) => {
+                socket.set_only_v6(true)?;
+                socket.join_multicast_v6(&group, index)?;
+                socket.set_multicast_if_v6(index)?;
+                socket.set_multicast_hops_v6(HOPS)
+            }
+        }
+    };
+    join().map_err(|source| BindError::Interface { name: name.to_owned(), source })?;
     finish(socket, address)
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers machines that boot from the network: DHCP for IPv4 and IPv6, ProxyDHCP, TFTP, and HTTP.
+//! Answers machines that boot from the network: DHCP for IPv4 and IPv6, ProxyDHCP, TFTP, and HTTP; and
+//! tells agents by multicast DNS where the API is.
 //!
 //! This crate knows packets, addresses and files. What a machine should boot is asked of [`Plans`],
 //! what was seen on the wire is told to [`Sightings`], and leases are kept in a [`LeaseBook`]; whoever
@@ -18,6 +19,7 @@ pub mod http;
 mod icmp;
 pub mod interface;
 mod lease_book;
+pub mod mdns;
 mod mode;
 mod neighbour;
 mod plans;

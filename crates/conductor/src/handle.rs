@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
+use crate::agent_lines::Said;
 use crate::{Settings, consoles, membership, power_sync, scheduler};
 
 /// A conductor: cheap to clone, shared by the API and the background tasks.
@@ -28,6 +29,7 @@ pub struct Inner {
     pub(crate) owner: Owner,
     pub(crate) clock: Clock,
     pub(crate) tally: Tally,
+    pub(crate) said: Said,
     /// Direct calls that go on after their caller was answered.
     background: Mutex<JoinSet<()>>,
 }
@@ -85,6 +87,7 @@ impl Conductor {
             owner: Owner { hostname, run: Uuid::new_v4() },
             clock,
             tally: Tally::default(),
+            said: Said::default(),
             background: Mutex::default(),
         }))
     }

@@ -12,6 +12,7 @@
 
 mod act;
 mod agent;
+mod agent_lines;
 mod agent_logs;
 mod allocations;
 mod api_call;
@@ -46,6 +47,7 @@ pub use bmc_drivers::{
 };
 
 pub use agent::{AgentConfig, Heartbeat, Lookup};
+pub use agent_lines::{AgentLines, LinesError, SaidByAgent};
 pub use allocations::AllocationError;
 pub use api_call::is_allowed;
 pub use controls::{BootSetting, ConsoleState, PassthruReply};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use boot_plans::BootServices;
-use boot_server::{FileLeaseBook, Plans, Sightings, dhcp4, dhcp6, http, tftp};
+use boot_server::{FileLeaseBook, Plans, Sightings, dhcp4, dhcp6, http, mdns, tftp};
 use node_model::Timestamp;
 use store::{Clock, Store};
 use tokio::task::JoinSet;
@@ -29,6 +29,7 @@ pub(crate) struct BootServers {
     tftp: Vec<tftp::Server>,
     dhcp4: Option<dhcp4::Listener>,
     dhcp6: Option<dhcp6::Listener>,
+    mdns: mdns::Listener,
     url: String,
     scribe: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
 }
@@ -110,12 +111,15 @@ impl BootServers {
             let listener = dhcp6::Listener::bind(settings, leases, parts(Family::V6)?);
             Some(listener.context("cannot serve DHCPv6, which needs CAP_NET_BIND_SERVICE")?)
         };
+        let mdns = mdns::Listener::bind(&config.boot.mdns_interfaces)
+            .context("cannot offer the API by multicast DNS (boot.mdns_interfaces)")?;
         Ok(Self {
             services: services.clone(),
             http,
             tftp,
             dhcp4,
             dhcp6,
+            mdns,
             url,
             scribe: Box::pin(scribe),
         })
@@ -149,6 +153,9 @@ impl BootServers {
         if let Some(listener) = self.dhcp6 {
             servers.spawn(listener.run());
         }
+        if !config.boot.mdns_interfaces.is_empty() {
+            servers.spawn(offer(self.mdns, api_url));
+        }
         Serving { servers, scribe: tokio::spawn(self.scribe) }
     }
 
@@ -178,6 +185,37 @@ impl Serving {
             tracing::warn!("not all that was seen of booting machines was written down");
         }
     }
+}
+
+/// Offers the API by multicast DNS, as soon as its name has an address.
+async fn offer(listener: mdns::Listener, api_url: String) {
+    const PAUSE: Duration = Duration::from_secs(30);
+    let offer = loop {
+        match find_offer(&api_url).await {
+            Ok(offer) => break offer,
+            Err(error) => {
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "the API is not offered by multicast DNS yet; boot.api_url says where it is"
+                );
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    };
+    tracing::info!(api_url, "the API is offered by multicast DNS");
+    listener.run(offer).await;
+}
+
+async fn find_offer(api_url: &str) -> anyhow::Result<mdns::Offer> {
+    let place = mdns::Place::of_url(api_url)?;
+    let found = tokio::net::lookup_host((place.host.as_str(), place.port));
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in found.await.with_context(|| format!("{} has no address", place.host))? {
+        if !addresses.contains(&address.ip()) {
+            addresses.push(address.ip());
+        }
+    }
+    Ok(mdns::Offer::new(place, addresses, &crate::service::machine_name())?)
 }
 
 fn bind_http(

@@ -176,7 +176,7 @@ fn now() -> Timestamp {
     Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-fn machine_name() -> String {
+pub(crate) fn machine_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
     if name.is_empty() { "ferrite".to_owned() } else { name.to_owned() }

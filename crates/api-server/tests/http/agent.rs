@@ -270,3 +270,50 @@ async fn waiting_jobs_are_aborted_at_the_right_versions() {
         lab.until(node, "abort", |node| node.provision_state == end).await;
     }
 }
+
+#[tokio::test]
+async fn what_an_agent_says_is_seen_while_it_works() {
+    let lab = Lab::start().await;
+    let id = lab.in_state("n", ProvisionState::DeployWait).await;
+    let live = "/v1/ferrite/nodes/n/logs/live";
+    let nothing = json!({"heard_at": null, "next": 0, "lines": []});
+    assert_eq!(lab.api.get(live, "").await.json(), nothing);
+    let token = lab.agent(id).await;
+    let say = async |token: &str, first: u64, lines: Value| {
+        let body = json!({"agent_token": token, "run": "1", "first": first, "lines": lines});
+        let path = format!("/v1/ferrite/agents/{id}/log");
+        lab.api.send("POST", &path, "", body.to_string().as_bytes()).await
+    };
+    for (token, lines, status) in [
+        ("guessed", json!(["a"]), 400),
+        ("", json!(["a"]), 400),
+        (token.as_str(), json!("a"), 400),
+        (token.as_str(), json!(vec!["a"; 3000]), 400),
+    ] {
+        let refused = say(token, 0, lines).await;
+        assert_eq!(refused.status, status, "{}", refused.message());
+    }
+    let unknown = format!("/v1/ferrite/agents/{}/log", NodeId::random());
+    let body = json!({"agent_token": token, "run": "1", "first": 0, "lines": ["a"]});
+    let refused = lab.api.send("POST", &unknown, "", body.to_string().as_bytes()).await;
+    assert_eq!(refused.status, 404, "{}", refused.message());
+    assert_eq!(lab.api.get(live, "").await.json(), nothing, "nothing of that was kept");
+
+    let heard = say(&token, 0, json!(["the agent starts", format!("its token is {token}")])).await;
+    assert_eq!(heard.status, 202, "{}", heard.message());
+    assert_eq!(say(&token, 2, json!(["writing"])).await.status, 202);
+    let said = lab.api.get(live, "").await.json();
+    assert_eq!(said["lines"], json!(["the agent starts", "its token is ******", "writing"]));
+    assert_eq!(said["next"], 3);
+    let said = lab.api.get(&format!("{live}?after=2"), "").await.json();
+    assert_eq!(said["lines"], json!(["writing"]));
+    assert_eq!(lab.api.get(&format!("{live}?after=x"), "").await.status, 400);
+    let listed = lab.api.get("/v1/ferrite/nodes/n/logs", "").await.json();
+    assert!(listed["live"]["href"].as_str().unwrap().ends_with(&format!("{id}/logs/live")));
+    // The clock stands still: an agent that sends all the time is asked to wait.
+    let mut answers = vec![];
+    for number in 3..14 {
+        answers.push(say(&token, number, json!(["more"])).await.status);
+    }
+    assert_eq!(answers, [[202; 8].as_slice(), &[429; 3]].concat());
+}

@@ -241,7 +241,10 @@ async fn logs_are_listed_and_fetched() {
     let id = fixture.node("n1", |_| {}).await;
     let other = fixture.node("n2", |_| {}).await;
     let list = "/v1/ferrite/nodes/n1/logs";
-    assert_eq!(fixture.ask("GET", list, Value::Null).await.json(), json!({"logs": []}));
+    assert_eq!(
+        fixture.ask("GET", list, Value::Null).await.json(),
+        json!({"logs": [], "live": null})
+    );
     let log = fixture
         .store
         .write(move |tx| {

@@ -206,14 +206,8 @@ impl AgentDeploy {
         let arguments = async {
             let source = container(target)?;
             let drive = self.in_band.desk.config_drive(target).await?;
-            Ok(Map::from_iter([
-                ("image_source".to_owned(), json!(source)),
-                ("configdrive".to_owned(), json!(drive)),
-                (
-                    "oci_pull_secret".to_owned(),
-                    target.instance_info.get("image_pull_secret").cloned().unwrap_or_default(),
-                ),
-            ]))
+            let secret = target.instance_info.get("image_pull_secret");
+            Ok(container_arguments(source, json!(drive), secret))
         };
         self.in_band.step_with(target, flow, step, arguments).await
     }
@@ -338,5 +332,30 @@ fn container<'a>(target: &Target<'a>) -> Result<&'a str, Error> {
             "bootc installs containers; give an oci:// URL",
         )),
         None => Err(Error::missing("instance_info/image_source", "give the container to install")),
+    }
+}
+
+/// What an agent is told about a container: the arguments of ironic-python-agent's step.
+fn container_arguments(source: &str, drive: Value, secret: Option<&Value>) -> Map<String, Value> {
+    Map::from_iter([
+        ("image_source".to_owned(), json!(source)),
+        ("configdrive".to_owned(), drive),
+        ("oci_pull_secret".to_owned(), secret.cloned().unwrap_or_default()),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_is_told_whole() {
+        let secret = json!("s");
+        let told = |secret| container_arguments("oci://h/i", Value::Null, secret);
+        let expected =
+            json!({"image_source": "oci://h/i", "configdrive": null, "oci_pull_secret": "s"});
+        assert_eq!(json!(told(Some(&secret))), expected);
+        // All of them are always there: the agent's step has no defaults.
+        assert_eq!(told(None)["oci_pull_secret"], Value::Null);
     }
 }

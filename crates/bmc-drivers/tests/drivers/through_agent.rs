@@ -91,6 +91,36 @@ async fn a_whole_deployment() {
 }
 
 #[tokio::test]
+async fn a_container_is_installed_by_an_agent_that_can() {
+    let mut site = Site::new().await;
+    site.node.interfaces.set(DEPLOY, Some("bootc"));
+    site.driver = site.registry.compose(&site.node).unwrap();
+    let driver = site.driver.clone();
+    let error = driver.interface(DEPLOY).validate(&site.target()).await.unwrap_err();
+    assert!(error.to_string().contains("oci://"), "{error}");
+    site.instance_info = object(json!({
+        "image_source": "oci://registry.example/fedora-bootc:43",
+        "image_pull_secret": "c2VjcmV0",
+        "configdrive": "H4sI",
+    }));
+    driver.interface(DEPLOY).validate(&site.target()).await.unwrap();
+    site.boot_agent().await;
+    site.finish("execute_bootc_install").await.unwrap();
+    let commands = site.agent().commands();
+    let sent = commands.iter().find(|report| report.command_name == "execute_deploy_step").unwrap();
+    let step = &sent.command_result.as_ref().unwrap()["deploy_step"];
+    assert_eq!(step["step"], "execute_bootc_install");
+    // The simulated agent knows the arguments by the names ironic-python-agent gave them.
+    let disk = site.machine().disk().unwrap();
+    assert_eq!(&*disk.source, "oci://registry.example/fedora-bootc:43");
+    assert!(disk.config_drive);
+    // An agent that cannot says so, and so does the node.
+    site.fault("fail=this_agent_cannot_install_containers path=/agent/step/execute_bootc_install");
+    let error = site.finish("execute_bootc_install").await.unwrap_err();
+    assert!(error.to_string().contains("this_agent_cannot_install_containers"), "{error}");
+}
+
+#[tokio::test]
 async fn a_step_is_sent_once_even_if_that_is_forgotten() {
     let mut site = Site::new().await;
     site.boot_agent().await;

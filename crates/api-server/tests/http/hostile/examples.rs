@@ -88,6 +88,9 @@ pub(crate) fn example_of(method: &str, template: &str) -> Option<Value> {
             "agent_token": "token", "agent_verify_ca": "pem", "agent_status": "start",
             "agent_status_message": "words",
         }),
+        ("POST", "ferrite/agents/{node}/log") => json!({
+            "agent_token": "token", "run": "1", "first": 0, "lines": ["a line"],
+        }),
         ("POST", "events") => json!({"events": [{
             "event": "network.bind_port", "port_id": NODE, "mac_address": "52:54:00:00:00:01",
             "status": "ACTIVE",
