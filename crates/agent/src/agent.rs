@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use agent_protocol::{AgentSettings, LookupReply, PartitionUuids, SHORTEST_TOKEN};
+use agent_protocol::{AgentSettings, Disk, LookupReply, PartitionUuids, SHORTEST_TOKEN};
 use serde_json::{Map, Value};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 
 use crate::commands::Journal;
 use crate::http_client::Reach;
@@ -67,6 +67,8 @@ pub struct Agent {
     pub started_at: SystemTime,
     /// Wakes the heart.
     pub beat: Notify,
+    /// Set when the arrays on the machine's disks were put together.
+    pub assembled: OnceCell<()>,
     phase: watch::Sender<Phase>,
     known: Mutex<Known>,
 }
@@ -78,6 +80,7 @@ struct Known {
     settings: Option<AgentSettings>,
     token: Option<String>,
     partitions: PartitionUuids,
+    written: Option<Disk>,
     lldp: Option<std::collections::BTreeMap<String, Vec<(u8, String)>>>,
 }
 
@@ -115,6 +118,7 @@ impl Agent {
             own_machine,
             started_at: SystemTime::now(),
             beat: Notify::new(),
+            assembled: OnceCell::new(),
             phase: watch::channel(Phase::Serving).0,
             known: Mutex::new(Known { token, ..Known::default() }),
         })
@@ -187,6 +191,17 @@ impl Agent {
     /// Remembers that.
     pub fn remember_partitions(&self, partitions: PartitionUuids) {
         self.known().partitions = partitions;
+    }
+
+    /// The disk that an image was written to.
+    #[must_use]
+    pub fn written(&self) -> Option<Disk> {
+        self.known().written.clone()
+    }
+
+    /// Remembers that, so that whatever follows is done to the same.
+    pub fn remember_written(&self, disk: Disk) {
+        self.known().written = Some(disk);
     }
 
     /// What LLDP said, if anybody listened.

@@ -30,23 +30,28 @@ const AFTER_FAILURE: Duration = Duration::from_secs(5);
 const ONCE_MORE: Duration = Duration::from_secs(5);
 
 /// Where the server is, as the machine was told; `mdns` is looked for on the network.
-pub async fn find_server(settings: &mut Settings, network: &Network) {
-    if settings.api_urls == ["mdns"] {
-        network.wait_for_address(settings.lookup_timeout).await;
-        match mdns::find("baremetal").await {
-            Ok(found) => {
-                tracing::info!(url = found.url, "found a server by mDNS");
-                if let Some(ntp) = found.settings.get("ipa_ntp_server") {
-                    settings.ntp_server.get_or_insert_with(|| ntp.clone());
-                }
-                settings.api_urls = vec![found.url];
-            }
-            Err(error) => {
-                tracing::error!(%error, "no server was found by mDNS; check that the conductor publishes one, or say ipa-api-url=http://…");
-                settings.api_urls.clear();
-            }
-        }
+///
+/// # Errors
+/// If nobody was found there.
+pub async fn find_server(settings: &mut Settings, network: &Network) -> std::io::Result<()> {
+    if settings.api_urls != ["mdns"] {
+        return Ok(());
     }
+    settings.api_urls.clear();
+    network.wait_for_address(settings.lookup_timeout).await;
+    let found = mdns::find(&["baremetal"], settings.lookup_timeout).await?;
+    tracing::info!(url = found.url, "found a server by mDNS");
+    // Nobody proves who they are there, so that only these are taken, as ironic-python-agent does.
+    if let Some(ntp) = found.settings.get("ipa_ntp_server") {
+        settings.ntp_server.get_or_insert_with(|| ntp.clone());
+    }
+    if let Some(url) = found.settings.get("ipa_inspection_callback_url")
+        && settings.inspection_urls.is_empty()
+    {
+        settings.inspection_urls.push(url.clone());
+    }
+    settings.api_urls.push(found.url);
+    Ok(())
 }
 
 /// Asks until a server knows the machine, or until it took too long.

@@ -20,15 +20,31 @@ pub use uevents::Devices;
 
 /// Loads the modules the machine's devices ask for, and goes on doing so for devices that turn up
 /// later.
+///
+/// Those of disks come last, while the network comes up already: a controller with forty disks keeps
+/// whoever loads its module for as long as it takes to find them. Who works with disks waits for
+/// [`Devices::settled`].
 #[must_use]
 pub fn start_devices(root: &Path, consume: bool) -> Devices {
     let mut modules = Modules::of_running_kernel(root, consume);
     // Listening starts before looking, so that no device falls between the two.
     let listener = uevents::listen();
     modules.load_always();
-    for alias in modules::wanted_by_devices(Path::new("/sys/devices")) {
-        modules.load_for(&alias);
+    let mut later = Vec::new();
+    let mut wanted = modules::wanted_by_devices(Path::new("/sys/devices"));
+    // What hangs on buses that come up with the modules is told while they are loaded.
+    while !wanted.is_empty() {
+        for alias in wanted {
+            if modules.is_for_disks(&alias) {
+                later.push(alias);
+            } else {
+                modules.load_for(&alias);
+            }
+        }
+        wanted = listener.as_ref().map(uevents::pending).unwrap_or_default();
     }
-    tracing::info!(modules = modules.count(), "devices were looked at");
-    uevents::follow(listener, modules)
+    // Whoever starts the agent needs it before disks are there.
+    modules.load("efivarfs");
+    tracing::debug!(modules = modules.count(), later = later.len(), "the network's devices are up");
+    uevents::follow(listener, modules, later)
 }

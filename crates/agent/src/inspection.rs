@@ -13,11 +13,10 @@ use crate::network::{cards, mdns};
 
 /// What is collected if nobody says.
 const DEFAULT_COLLECTORS: &[&str] = &["default", "logs"];
-/// How long no new device may turn up until the list of disks counts as complete.
-const QUIET: Duration = Duration::from_millis(300);
-const LONGEST_SETTLING: Duration = Duration::from_secs(10);
 /// How long each benchmark runs.
 const BENCHMARK: Duration = Duration::from_secs(1);
+/// How long after a change of the network there is another attempt to send.
+const AFTER_CHANGE: Duration = Duration::from_secs(1);
 /// The pauses between attempts to send.
 const PAUSES: [u64; 4] = [5, 6, 12, 24];
 
@@ -58,7 +57,7 @@ pub fn is_wanted(agent: &Agent) -> bool {
 pub async fn inspect(agent: &Agent) -> Result<Option<String>, InspectionError> {
     let urls = urls(agent).await?;
     wait_for_addresses(agent).await;
-    agent.devices.settled(QUIET, LONGEST_SETTLING).await;
+    agent.devices.settled().await;
     let report = collect(agent).await;
     let body = serde_json::to_string(&report)
         .map_err(|error| InspectionError::NotSent { reason: error.to_string() })?;
@@ -159,9 +158,13 @@ async fn urls(agent: &Agent) -> Result<Vec<String>, InspectionError> {
     let settings = &agent.settings;
     if settings.inspection_urls == ["mdns"] {
         agent.network.wait_for_address(settings.inspection_dhcp_wait).await;
-        let found =
-            mdns::find("baremetal-introspection").await.map_err(InspectionError::NoServer)?;
-        return Ok(vec![format!("{}/v1/continue", found.url)]);
+        let kinds = ["baremetal-introspection", "baremetal"];
+        let found = mdns::find(&kinds, settings.inspection_dhcp_wait)
+            .await
+            .map_err(InspectionError::NoServer)?;
+        // The old service for inspection, or the API itself.
+        let path = if found.kind == kinds[0] { "continue" } else { "continue_inspection" };
+        return Ok(vec![format!("{}/v1/{path}", found.url)]);
     }
     if !settings.inspection_urls.is_empty() {
         return Ok(settings.inspection_urls.clone());
@@ -186,8 +189,11 @@ async fn wait_for_addresses(agent: &Agent) {
         loop {
             let leases = agent.network.leases();
             let missing = cards().into_iter().any(|card| {
-                let meant = settings.inspection_dhcp_all || boot.as_deref() == Some(&card.mac());
-                meant && card.has_carrier && !leases.contains_key(&card.name)
+                // The card the machine booted from has a cable, even if the kernel does not see it
+                // yet; of the others, those without one get nothing.
+                let booted = boot.as_deref() == Some(&card.mac());
+                let meant = booted || settings.inspection_dhcp_all && card.has_carrier;
+                meant && !leases.contains_key(&card.name)
             });
             if !missing || leases.is_empty() || changes.changed().await.is_err() {
                 return;
@@ -245,7 +251,12 @@ async fn send(
             }
         }
         if let Some(&pause) = PAUSES.get(attempt) {
-            tokio::time::sleep(Duration::from_secs(pause)).await;
+            let mut changes = agent.network.changes();
+            // An address that just came is reason enough to try again.
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_secs(pause)) => {}
+                _ = changes.changed() => tokio::time::sleep(AFTER_CHANGE).await,
+            }
         }
     }
     Err(failure)

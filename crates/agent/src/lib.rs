@@ -10,7 +10,7 @@
 //! `cargo rustc -p agent --bin ferrite-agent --profile agent --target x86_64-unknown-linux-gnu -- -C target-feature=+crt-static`.
 
 pub mod agent;
-mod chance;
+pub mod chance;
 pub mod commands;
 pub mod home;
 pub mod http_client;

@@ -50,6 +50,21 @@ impl Memory {
             self.bytes -= oldest.len();
         }
     }
+
+    fn since(&self, number: u64, most: usize, most_bytes: usize) -> (Vec<String>, u64) {
+        let oldest = self.next - self.lines.len() as u64;
+        let skipped = usize::try_from(number.saturating_sub(oldest)).unwrap_or(usize::MAX);
+        let mut bytes = 0;
+        let fits = |line: &&String| {
+            let first = bytes == 0;
+            bytes += line.len();
+            first || bytes <= most_bytes
+        };
+        let lines: Vec<_> =
+            self.lines.iter().skip(skipped).take(most).take_while(fits).cloned().collect();
+        let next = number.max(oldest) + lines.len() as u64;
+        (lines, next)
+    }
 }
 
 /// Starts logging. Lines go to the consoles (if there are any) or to standard error.
@@ -84,16 +99,11 @@ pub fn lines() -> String {
     text
 }
 
-/// The lines from this number on that are still kept, at most so many, and the number to go on
-/// with.
+/// The lines from this number on that are still kept, at most so many lines and (but for one line) so
+/// many bytes, and the number to go on with.
 #[must_use]
-pub fn lines_since(number: u64, most: usize) -> (Vec<String>, u64) {
-    let memory = memory();
-    let oldest = memory.next - memory.lines.len() as u64;
-    let skipped = usize::try_from(number.saturating_sub(oldest)).unwrap_or(usize::MAX);
-    let lines: Vec<_> = memory.lines.iter().skip(skipped).take(most).cloned().collect();
-    let next = number.max(oldest) + lines.len() as u64;
-    (lines, next)
+pub fn lines_since(number: u64, most: usize, most_bytes: usize) -> (Vec<String>, u64) {
+    memory().since(number, most, most_bytes)
 }
 
 struct Logger {
@@ -209,6 +219,12 @@ mod tests {
         assert!(memory.bytes <= KEPT && memory.bytes > KEPT - 200);
         assert_eq!(memory.next, 40_000);
         assert_eq!(memory.lines.len(), KEPT / 100);
+        let (lines, next) = memory.since(39_990, 100, 350);
+        assert_eq!((lines.len(), next), (3, 39_993));
+        let (lines, next) = memory.since(39_999, 100, 1);
+        assert_eq!((lines.len(), next), (1, 40_000), "one line goes however long it is");
+        assert_eq!(memory.since(0, 1, 1000).1, 40_000 - (KEPT as u64) / 100 + 1);
+        assert_eq!(memory.since(40_000, 9, 1000), (vec![], 40_000));
     }
 
     #[test]

@@ -50,7 +50,6 @@ fn work() -> ExitCode {
     logs::start(Some(Consoles::open()), Settings::new(&parameters).debug);
     live(parameters, Machine::Own, || {
         let devices = init::start_devices(Path::new("/"), true);
-        devices.load_module("efivarfs");
         init::mount_late();
         devices
     })
@@ -70,6 +69,7 @@ fn live(parameters: Parameters, machine: Machine, devices: impl FnOnce() -> Devi
             return ExitCode::FAILURE;
         }
     };
+    agent::chance::prepare();
     let devices = devices();
     match runtime.block_on(run::run(parameters, machine, devices)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,6 +11,7 @@ mod external;
 mod generic;
 pub mod images;
 mod raid;
+mod wishes;
 
 use std::collections::BTreeMap;
 use std::path::Path;

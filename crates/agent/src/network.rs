@@ -106,8 +106,13 @@ impl Network {
     /// The name servers; those in `/etc/resolv.conf` where somebody else takes care.
     #[must_use]
     pub fn name_servers(&self) -> Vec<IpAddr> {
+        let leases = self.leases();
+        let mut leases: Vec<_> = leases.iter().filter(|(_, lease)| leads_anywhere(lease)).collect();
+        // The card the machine booted from is on the server's network.
+        let boot = self.boot_card();
+        leases.sort_by_key(|(name, _)| Some(*name) != boot.as_ref());
         let mut servers: Vec<IpAddr> =
-            self.leases().values().flat_map(|lease| lease.name_servers.clone()).collect();
+            leases.into_iter().flat_map(|(_, lease)| lease.name_servers.clone()).collect();
         servers.extend(self.0.name_servers.lock().unwrap_or_else(PoisonError::into_inner).iter());
         if servers.is_empty() {
             servers =
@@ -115,6 +120,12 @@ impl Network {
         }
         servers.dedup();
         servers
+    }
+
+    /// The name of the card the machine booted from, if it is known.
+    fn boot_card(&self) -> Option<String> {
+        let boot = self.0.boot_mac.as_deref()?;
+        cards().into_iter().find(|card| card.mac() == boot).map(|card| card.name)
     }
 
     /// Returns when there is any address beside those every machine has, or after the bound.
@@ -269,7 +280,7 @@ impl Network {
         }
         match change {
             Change::Has(lease) => {
-                if let Some(name) = &lease.hostname {
+                if let Some(name) = lease.hostname.as_ref().filter(|_| leads_anywhere(&lease)) {
                     let _ = rustix::system::sethostname(name.as_bytes());
                 }
                 leases.insert(card.name.clone(), lease);
@@ -290,6 +301,9 @@ impl Network {
         kernel.add_address(card.index, lease.address.into(), lease.prefix)?;
         // The way the machine booted is the way to the server.
         let boot = self.0.boot_mac.as_deref() == Some(&card.mac());
+        if !leads_anywhere(lease) {
+            return Ok(());
+        }
         for route in &lease.routes {
             let metric = if boot { 10 } else { 100 + card.index };
             kernel.add_route(card.index, &netlink::Route { metric, ..route.clone() })?;
@@ -395,10 +409,16 @@ pub fn source_towards(target: IpAddr) -> Option<IpAddr> {
     (!link_local && !source.is_unspecified()).then_some(source)
 }
 
+/// Whether a lease is one of a network. Many BMCs have a network card of their own on the machine's
+/// USB, and give it an address of the kind that is never routed (169.254.0.0/16), sometimes with a
+/// gateway and name servers that lead nowhere.
+fn leads_anywhere(lease: &Lease) -> bool {
+    !lease.address.is_link_local()
+}
+
 /// Whether the machine has an address with which it can go anywhere.
 fn has_address() -> bool {
-    let routes_4 = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
-    if routes_4.lines().count() > 1 {
+    if has_route(&std::fs::read_to_string("/proc/net/route").unwrap_or_default()) {
         return true;
     }
     // The fourth word is the scope: 00 is global. `lo` is the last word.
@@ -407,6 +427,14 @@ fn has_address() -> bool {
         let words: Vec<_> = line.split_ascii_whitespace().collect();
         words.get(3) == Some(&"00") && words.get(5) != Some(&"lo")
     })
+}
+
+/// Whether `/proc/net/route` has a route beside those between neighbours that nobody else reaches.
+fn has_route(table: &str) -> bool {
+    // The second word is the network, in the bytes' order in memory.
+    let network = |line: &str| u32::from_str_radix(line.split_ascii_whitespace().nth(1)?, 16).ok();
+    let mut networks = table.lines().skip(1).filter_map(network);
+    networks.any(|network| !std::net::Ipv4Addr::from(network.to_ne_bytes()).is_link_local())
 }
 
 /// Makes the VLANs that were asked for: `eth0.100`, or `eth0` and `all` mean nothing without LLDP.
@@ -448,6 +476,22 @@ async fn next_change(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_of_a_bmc_is_no_way_out() {
+        const HEAD: &str =
+            "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n";
+        let line = |name: &str, network: [u8; 4]| {
+            format!(
+                "{name} {:08X} 00000000 0001 0 0 0 0000FFFF 0 0 0\n",
+                u32::from_ne_bytes(network)
+            )
+        };
+        let usb = line("usb0", [169, 254, 0, 0]);
+        assert!(!has_route(HEAD) && !has_route("") && !has_route(&format!("{HEAD}{usb}")));
+        assert!(has_route(&format!("{HEAD}{usb}{}", line("eth0", [10, 0, 2, 0]))));
+        assert!(has_route(&format!("{HEAD}{}", line("eth0", [0; 4]))));
+    }
 
     #[test]
     fn cards_are_those_made_of_hardware() {

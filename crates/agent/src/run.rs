@@ -16,7 +16,7 @@ use crate::managers::Managers;
 use crate::network::static_setup::StaticSetup;
 use crate::network::{self, Network, dns, sntp};
 use crate::parameters::{Parameters, Settings};
-use crate::{VERSION, inspection, logs, virtual_media};
+use crate::{VERSION, chance, inspection, logs, virtual_media};
 
 /// Where programs lie that are hardware managers.
 const MANAGERS: &str = "/usr/lib/ferrite/managers";
@@ -29,6 +29,11 @@ pub enum RunError {
     /// There is no way to reach anybody.
     #[error("the server cannot be reached")]
     Reach(#[from] ReachError),
+    /// Nobody said that they are the server.
+    #[error(
+        "no server was found by mDNS; check that the conductor offers one (boot.mdns_interfaces), or say ipa-api-url=http://…"
+    )]
+    NoServer(#[source] std::io::Error),
     /// The server does not know this machine.
     #[error(
         "no server told which node this machine is; check that it is enrolled with a port for one of its network cards, and that the server expects it"
@@ -101,12 +106,15 @@ pub async fn run(
     if !settings.hardware_delay.is_zero() {
         tokio::time::sleep(settings.hardware_delay).await;
     }
-    home::find_server(&mut settings, &network).await;
-    set_clock(&settings, &network, own).await;
-    let reach = Reach::new(&settings, &network)?;
-    if let Some(url) = settings.log_url.clone() {
-        tokio::spawn(logs::stream_home(reach.client.clone(), url));
+    if let Err(error) = home::find_server(&mut settings, &network).await {
+        if settings.inspection_urls.is_empty() {
+            return Err(RunError::NoServer(error));
+        }
+        tracing::error!(%error, "no server was found by mDNS; the machine is only inspected");
     }
+    set_clock(&settings, &network, own).await;
+    chance::ready().await;
+    let reach = Reach::new(&settings, &network)?;
     let agent = Agent::new(settings, network, reach, devices, managers, own);
     let mut node = None;
     if inspection::is_wanted(&agent) {
@@ -150,6 +158,9 @@ async fn serve(agent: &Arc<Agent>, node: Option<&str>) -> Result<(), RunError> {
         tracing::error!(%error, "the agent shuts itself off");
         agent.enter(Phase::LockedDown);
         return Ok(());
+    }
+    if let Some(url) = settings.log_url.clone() {
+        tokio::spawn(logs::stream_home(Arc::clone(agent), url));
     }
     let address =
         home::own_address(&server, settings, &agent.network).await.ok_or(RunError::NoAddress)?;

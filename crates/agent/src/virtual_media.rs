@@ -23,6 +23,10 @@ const FOLDERS: &[&str] = &["etc/ironic-python-agent", "etc/ironic-python-agent.d
 /// How long a medium is waited for: BMCs plug them in over USB.
 const PATIENCE: Duration = Duration::from_secs(20);
 const QUIET: Duration = Duration::from_millis(1500);
+/// BMCs show media as USB disks, too. A disk that is not smaller than this is none.
+const LARGEST_MEDIUM: u64 = 4 << 30;
+/// The kernel counts sizes in these.
+const SECTOR: u64 = 512;
 /// No file on a medium is larger.
 const LARGEST: u64 = 16 << 20;
 
@@ -41,6 +45,7 @@ pub async fn take_over(parameters: &mut Parameters, devices: &Devices) -> Option
     let media = find(devices, publisher.as_deref()).await;
     if media.is_empty() {
         tracing::warn!(
+            publisher,
             "there is no medium labelled config-2, VMEDIA_BOOT_ISO or ir-vfd-dev; going on with the kernel's parameters alone"
         );
     }
@@ -112,8 +117,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The media that are meant, waiting for them a while. The floppy with parameters comes last, so
-/// that it has the last word.
+/// The media that are meant, waiting for them a while: the disks of a machine are there seconds before
+/// a CD over USB is. The floppy with parameters comes last, so that it has the last word.
 async fn find(devices: &Devices, publisher: Option<&str>) -> Vec<Medium> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
@@ -123,7 +128,7 @@ async fn find(devices: &Devices, publisher: Option<&str>) -> Vec<Medium> {
         }
         let next = async {
             devices.next().await;
-            devices.settled(Duration::from_millis(100), QUIET).await;
+            devices.quiet_for(Duration::from_millis(100), QUIET).await;
         };
         tokio::select! {
             () = next => {}
@@ -141,13 +146,12 @@ fn chosen(mut media: Vec<Medium>, publisher: Option<&str>) -> Vec<Medium> {
         let label = medium.label.to_ascii_lowercase();
         label == PARAMETERS_LABEL || LABELS.contains(&label.as_str())
     });
-    // A disk may carry a config drive of its own; the publisher tells the right one.
-    if let Some(publisher) = publisher
-        && media.iter().any(|medium| medium.publisher.eq_ignore_ascii_case(publisher))
-    {
-        media.retain(|medium| {
-            medium.kind == "vfat" || medium.publisher.eq_ignore_ascii_case(publisher)
-        });
+    // Somebody's CD may be in another drive; the publisher tells the right one, and nothing else
+    // will do.
+    if let Some(publisher) = publisher {
+        let is_meant = |medium: &Medium| medium.publisher.eq_ignore_ascii_case(publisher);
+        let is_there = media.iter().any(is_meant);
+        media.retain(|medium| is_there && (medium.kind == "vfat" || is_meant(medium)));
     }
     media.sort_by_key(|medium| (medium.kind == "vfat", medium.device.clone()));
     media.dedup_by_key(|medium| medium.label.clone());
@@ -160,7 +164,7 @@ fn scan(classes: &Path, devices: &Path) -> Vec<Medium> {
         .filter_map(|entry| {
             let name = entry.file_name();
             let text = name.to_string_lossy();
-            if ["loop", "ram", "zram", "dm-", "md"].iter().any(|prefix| text.starts_with(prefix)) {
+            if !is_pluggable(&classes.join(&name), &text) {
                 return None;
             }
             let device = devices.join(&name);
@@ -176,6 +180,28 @@ fn scan(classes: &Path, devices: &Path) -> Vec<Medium> {
             identify(device, &start[..length])
         })
         .collect()
+}
+
+/// Whether a BMC may have plugged it in: CDs, floppies and small USB disks. Never a partition: what a
+/// system had on its disk, such as its config drive, must not tell the agent of the next what to do.
+fn is_pluggable(class: &Path, name: &str) -> bool {
+    if class.join("partition").exists() {
+        return false;
+    }
+    let numbered = |prefix: &str| {
+        name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    if numbered("sr") || numbered("fd") {
+        return true;
+    }
+    let place = fs::canonicalize(class).unwrap_or_default();
+    let is_usb = place.components().any(|part| {
+        let part = part.as_os_str().to_string_lossy();
+        part.strip_prefix("usb").is_some_and(|bus| bus.starts_with(|c: char| c.is_ascii_digit()))
+    });
+    let sectors = fs::read_to_string(class.join("size")).ok();
+    let sectors = sectors.and_then(|sectors| sectors.trim().parse::<u64>().ok());
+    is_usb && sectors.is_some_and(|sectors| sectors < LARGEST_MEDIUM / SECTOR)
 }
 
 /// What a medium is, by how it starts.
@@ -221,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_right_medium_is_chosen() {
-        let disk = identify("/dev/vda1".into(), &iso("config-2", "nova")).unwrap();
+        let other = identify("/dev/sr1".into(), &iso("config-2", "nova")).unwrap();
         let cd = identify("/dev/sr0".into(), &iso("config-2", "ABC")).unwrap();
         let mut floppy = vec![0; 512];
         floppy[43..54].copy_from_slice(b"ir-vfd-dev ");
@@ -232,9 +258,46 @@ mod tests {
         let names = |media: Vec<Medium>| -> Vec<String> {
             media.iter().map(|medium| medium.device.display().to_string()).collect()
         };
-        let all = vec![floppy, disk, cd];
+        let all = vec![floppy.clone(), other.clone(), cd];
         assert_eq!(names(chosen(all.clone(), Some("abc"))), ["/dev/sr0", "/dev/fd0"]);
         assert_eq!(names(chosen(all, None)), ["/dev/sr0", "/dev/fd0"]);
+        // The one that is meant is not there yet, so that nothing is taken.
+        assert_eq!(names(chosen(vec![floppy, other], Some("abc"))), [""; 0]);
+    }
+
+    #[test]
+    fn the_machines_own_disks_are_no_media() {
+        let folder = tempfile::tempdir().unwrap();
+        let (classes, devices) = (folder.path().join("class"), folder.path().join("dev"));
+        fs::create_dir_all(&classes).unwrap();
+        fs::create_dir_all(&devices).unwrap();
+        // A name, where it is plugged in, its size in sectors, and whether it is a partition.
+        for (name, place, sectors, partition) in [
+            ("sda", "pci0/ata1/host0", 20_971_520, false),
+            ("sda3", "pci0/ata1/host0", 131_072, true),
+            ("nvme0n1p3", "pci0/nvme/nvme0", 131_072, true),
+            ("vdb", "pci0/virtio1", 131_072, false),
+            ("sdb", "pci0/usb1/1-1/host1", 8_388_608, false),
+            ("sdc", "pci0/usb1/1-2/host2", 131_072, false),
+            ("sdc1", "pci0/usb1/1-2/host2", 130_000, true),
+            ("sr0", "pci0/usb1/1-3/host3", 131_072, false),
+            ("fd0", "platform", 2880, false),
+        ] {
+            let real = folder.path().join("devices").join(place).join("block").join(name);
+            fs::create_dir_all(&real).unwrap();
+            fs::write(real.join("size"), format!("{sectors}\n")).unwrap();
+            if partition {
+                fs::write(real.join("partition"), "3\n").unwrap();
+            }
+            std::os::unix::fs::symlink(&real, classes.join(name)).unwrap();
+            fs::write(devices.join(name), iso("config-2", "somebody")).unwrap();
+        }
+        let mut found: Vec<_> = scan(&classes, &devices)
+            .into_iter()
+            .map(|medium| medium.device.strip_prefix(&devices).unwrap().display().to_string())
+            .collect();
+        found.sort();
+        assert_eq!(found, ["fd0", "sdc", "sr0"]);
     }
 
     #[test]

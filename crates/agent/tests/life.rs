@@ -94,6 +94,7 @@ async fn answer(
                 json!({"error_message": {"faultstring": "Node is locked"}}),
             )
         }
+        Some("ferrite") => (202, json!({})),
         Some(_) => (404, json!({})),
     };
     tell.send((path, serde_json::from_slice(&body).unwrap_or_default())).unwrap();
@@ -224,6 +225,29 @@ async fn an_agent_lives_with_a_server() {
     let (status, _) = agent.post("system.lockdown", json!({}), true).await;
     assert_eq!(status, 200);
     tokio::time::timeout(Duration::from_secs(30), life).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_an_agent_says_goes_home() {
+    agent::logs::start(None, false);
+    let mut server = FakeServer::start(TOKEN).await;
+    let mut told = parameters(&server.url);
+    let path = format!("/v1/ferrite/agents/{NODE}/log");
+    told.insert("ferrite-log-url", &format!("{}{path}", server.url));
+    let life = tokio::spawn(run(told, Machine::Others, Devices::of_others()));
+    let mut text = String::new();
+    let mut expected = 0;
+    // It begins with what was said before anybody knew the machine, and goes on from there.
+    while !(text.contains("the agent starts") && text.contains("commands are taken")) {
+        let sent = server.next(&path).await;
+        assert_eq!((&sent["agent_token"], &sent["first"]), (&json!(TOKEN), &json!(expected)));
+        for line in sent["lines"].as_array().unwrap() {
+            text.push_str(line.as_str().unwrap());
+            expected += 1;
+        }
+        assert!(!text.contains(TOKEN) && !text.contains('\n'), "{text}");
+    }
+    life.abort();
 }
 
 #[tokio::test]

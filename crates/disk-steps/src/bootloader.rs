@@ -3,8 +3,10 @@
 //!
 //! A disk for UEFI that brings its boot loader only needs entries in the firmware. Where the loader
 //! is missing (partition images, software RAID in BIOS mode) the system's own GRUB installs itself,
-//! run inside the deployed system.
+//! run inside the deployed system. That is somebody else's program with all rights on this machine, so
+//! it is done only if the server says that it may be.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,6 +14,7 @@ use crate::device::{Device, DeviceError, partition_path, wait_for};
 use crate::efi;
 use crate::filesystem::identify;
 use crate::gpt::{Gpt, kind};
+use crate::inside;
 use crate::mounts::{MountError, Mounted};
 use crate::partitions;
 use crate::raid::{self, Array, ESP_NAME, ExistingArray};
@@ -31,6 +34,8 @@ pub struct BootloaderOptions<'a> {
     pub root_uuid: Option<&'a str>,
     /// The EFI system partition, by its UUID.
     pub efi_system_partition_uuid: Option<&'a str>,
+    /// Whether programs of the deployed system may be run.
+    pub may_run_its_programs: bool,
     /// Where the kernel shows the firmware's variables.
     pub variables: &'a Path,
     /// Where the kernel tells about devices.
@@ -52,6 +57,11 @@ pub enum Error {
     /// The firmware's entries.
     #[error(transparent)]
     Efi(#[from] efi::Error),
+    /// Its programs may not be run.
+    #[error(
+        "the image brings no boot loader that the firmware could start, and its own grub-install is not run: enable_bios_bootloader_install is off, because of CVE-2026-43003; use a whole-disk image with a boot loader for this machine's boot mode, or switch that on if all images are trusted"
+    )]
+    Forbidden,
     /// The root file system is not there.
     #[error("{device} has no partition with the root file system {uuid}: is this the right image?")]
     NoRoot {
@@ -105,20 +115,23 @@ pub enum Error {
 /// # Errors
 /// If it has no boot loader, or that cannot be installed.
 pub fn install(device: &Path, options: &BootloaderOptions<'_>) -> Result<Installed, Error> {
-    let arrays = raid::existing(options.sys)?;
+    let arrays = raid::existing(options.sys);
     let array = arrays.iter().find(|array| array.device == device);
     if options.uefi {
         let entries = match array {
             Some(array) => boot_from_array(device, array, &arrays, options)?,
             None => match efi::boot_from_disk(options.variables, device) {
                 // Partition images come with an empty partition; GRUB is to fill it.
-                Err(efi::Error::NoLoader { .. }) if options.root_uuid.is_some() => Vec::new(),
+                Err(efi::Error::NoLoader { .. }) if has_root(options) => Vec::new(),
                 entries => entries?,
             },
         };
         if !entries.is_empty() {
             return Ok(Installed::Entries(entries.into_iter().map(|entry| entry.label).collect()));
         }
+    }
+    if !options.may_run_its_programs {
+        return Err(Error::Forbidden);
     }
     let disks: Vec<PathBuf> = match array {
         Some(array) => array.disks.clone(),
@@ -135,6 +148,12 @@ pub fn install(device: &Path, options: &BootloaderOptions<'_>) -> Result<Install
         return Ok(Installed::Entries(entries.into_iter().map(|entry| entry.label).collect()));
     }
     Ok(Installed::Grub(disks.iter().map(|disk| disk.display().to_string()).collect()))
+}
+
+/// Whether the root file system is known. What begins like this is the disk's identifier, which is all
+/// that is known of an image of a whole disk.
+fn has_root(options: &BootloaderOptions<'_>) -> bool {
+    options.root_uuid.is_some_and(|uuid| !uuid.starts_with("0x"))
 }
 
 /// Puts a copy of the image's EFI system partition on each disk of an array, kept equal by a RAID-1
@@ -256,7 +275,8 @@ fn grub(device: &Path, disks: &[PathBuf], options: &BootloaderOptions<'_>) -> Re
     let root = partitions::find(device, uuid)?.ok_or_else(no_root)?;
     let kind = root.identity.as_ref().map_or("ext4", |identity| identity.kind);
     let mut system = Mounted::read_write(&root.path, kind)?;
-    for folder in ["dev", "proc", "run", "sys"] {
+    // Not /run, where the agent has its token.
+    for folder in ["dev", "proc", "sys"] {
         system.bind(&Path::new("/").join(folder), folder)?;
     }
     if options.uefi {
@@ -276,7 +296,8 @@ fn grub(device: &Path, disks: &[PathBuf], options: &BootloaderOptions<'_>) -> Re
         ("grub-install", "grub-mkconfig", "boot/grub"),
     ];
     let has = |program: &str| {
-        SEARCH_PATH.split(':').any(|folder| system.path().join(&folder[1..]).join(program).exists())
+        let mut paths = SEARCH_PATH.split(':').map(|folder| format!("{folder}/{program}"));
+        paths.any(|path| inside::file(system.path(), path).is_some())
     };
     let (install, configure, folder) =
         names.into_iter().find(|(install, ..)| has(install)).ok_or(Error::NoGrub)?;
@@ -303,13 +324,17 @@ fn grub_commands(install: &str, disks: &[PathBuf], uefi: bool) -> Vec<Vec<String
 fn run_inside(root: &Path, command: &[String]) -> Result<(), Error> {
     let text = command.join(" ");
     let failed = |said: String| Error::Grub { command: text.clone(), said };
-    let output = Command::new("chroot")
-        .arg(root)
-        .args(command)
-        .env("PATH", SEARCH_PATH)
-        .env("LC_ALL", "C")
-        .output()
-        .map_err(|error| failed(format!("chroot does not start ({error})")))?;
+    let start = |mut program: Command| {
+        program.arg(root).args(command).env("PATH", SEARCH_PATH).env("LC_ALL", "C").output()
+    };
+    let mut busybox = Command::new("busybox");
+    busybox.arg("chroot");
+    // The ramdisk has the one, elsewhere there is the other.
+    let output = match start(busybox) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => start(Command::new("chroot")),
+        output => output,
+    };
+    let output = output.map_err(|error| failed(format!("chroot does not start ({error})")))?;
     if output.status.success() {
         return Ok(());
     }
@@ -330,6 +355,33 @@ mod tests {
         };
         assert_eq!(words(false), ["grub-install /dev/sda", "grub-install /dev/sdb"]);
         assert_eq!(words(true), ["grub-install --no-nvram", "grub-install --no-nvram --removable"]);
+    }
+
+    #[test]
+    fn programs_of_an_image_run_only_if_that_is_allowed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(16 << 20).unwrap();
+        let nothing = tempfile::tempdir().unwrap();
+        let options = BootloaderOptions {
+            uefi: false,
+            root_uuid: Some("0b4a7e8e-3c5f-4a86-9f62-8d6f2f0a3c11"),
+            efi_system_partition_uuid: None,
+            may_run_its_programs: false,
+            variables: nothing.path(),
+            sys: nothing.path(),
+        };
+        let refused = install(file.path(), &options).unwrap_err();
+        assert!(refused.to_string().contains("enable_bios_bootloader_install"), "{refused}");
+        let options = BootloaderOptions { may_run_its_programs: true, ..options };
+        assert!(matches!(install(file.path(), &options), Err(Error::NoRoot { .. })));
+    }
+
+    #[test]
+    fn programs_see_the_system_as_their_root() {
+        let root = tempfile::tempdir().unwrap();
+        let none = run_inside(root.path(), &["grub-install".to_owned()]).unwrap_err().to_string();
+        // Whatever chroots here says that the program is not there, and not that it cannot start.
+        assert!(none.contains("grub-install") && !none.contains("does not start"), "{none}");
     }
 
     #[test]

@@ -78,18 +78,18 @@ impl Gpt {
         Self { disk, partitions, sector, sectors, slots, entry_size, first_usable, alternate }
     }
 
-    /// The table of a disk, from either copy; none if there is none.
+    /// The table of a disk; none if there is none. The second copy counts only if the first sector
+    /// says that there is a GPT: what is left at the end of a disk that was given another table or an
+    /// image without one is nobody's.
     pub(crate) fn read(device: &Device) -> Result<Option<Self>, DeviceError> {
         let sectors = device.size() / device.sector();
         if sectors < 6 {
             return Ok(None);
         }
-        for at in [1, sectors - 1] {
-            if let Some(table) = Self::read_copy(device, at)? {
-                return Ok(Some(table));
-            }
+        match Self::read_copy(device, 1)? {
+            None if is_protected(device)? => Self::read_copy(device, sectors - 1),
+            found => Ok(found),
         }
-        Ok(None)
     }
 
     fn read_copy(device: &Device, at: u64) -> Result<Option<Self>, DeviceError> {
@@ -209,6 +209,11 @@ impl Gpt {
         places
     }
 
+    /// Where partitions can be, in bytes: from there to before that.
+    pub(crate) fn usable(&self) -> (u64, u64) {
+        (self.first_usable.saturating_mul(self.sector), (self.last_usable() + 1) * self.sector)
+    }
+
     fn array_sectors(&self) -> u64 {
         u64::from(self.slots * self.entry_size).div_ceil(self.sector)
     }
@@ -302,6 +307,13 @@ impl Partition {
     }
 }
 
+/// Whether the first sector is the MBR that protects a GPT.
+fn is_protected(device: &Device) -> Result<bool, DeviceError> {
+    let mbr = device.read(0, 512)?;
+    let protective = mbr[446..510].chunks_exact(16).any(|entry| entry[4] == 0xee);
+    Ok(mbr[510..512] == [0x55, 0xaa] && protective)
+}
+
 fn u32_in(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
@@ -345,6 +357,9 @@ mod tests {
         // Without the first copy there is the second.
         device.zero(512, 512).unwrap();
         assert_eq!(Gpt::read(&device).unwrap().unwrap().partitions, table.partitions);
+        // Without the protective MBR that is a leftover.
+        device.zero(446, 64).unwrap();
+        assert_eq!(Gpt::read(&device).unwrap(), None);
     }
 
     #[test]

@@ -4,21 +4,18 @@
 //! Paths are looked up as the deployed system would see them. A link in an image to `/etc` leads to
 //! the image's `/etc`, never to the ramdisk's.
 
-use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustix::fs::{
-    AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, mkdirat, open, openat2, unlinkat,
-};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, fchmod, fchown, ftruncate, unlinkat};
 use serde_json::{Map, Value};
 
 use crate::device::{Device, DeviceError, partition_path};
 use crate::filesystem::identify;
 use crate::http::{Http, HttpError};
+use crate::inside::{make_folders, open_file, resolve};
 use crate::mounts::{MountError, Mounted};
 use crate::partitions;
 
@@ -250,8 +247,8 @@ fn put(root: &Path, file: &InjectedFile, content: Option<&[u8]>) -> Result<(), E
         };
     };
     make_folders(root, folder, file.dirmode).map_err(failed)?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
-    let mut target = File::from(resolve(root, &path, flags).map_err(failed)?);
+    let mut target = open_file(root, &path, OFlags::WRONLY | OFlags::CREATE).map_err(failed)?;
+    ftruncate(&target, 0).map_err(failed)?;
     let written = target.write_all(content).and_then(|()| target.sync_all());
     written.map_err(|source| Error::Write { path: file.path.clone(), source })?;
     if let Some(mode) = file.mode {
@@ -260,39 +257,6 @@ fn put(root: &Path, file: &InjectedFile, content: Option<&[u8]>) -> Result<(), E
     let (owner, group) = (file.owner.map(Uid::from_raw), file.group.map(Gid::from_raw));
     if owner.is_some() || group.is_some() {
         fchown(&target, owner, group).map_err(failed)?;
-    }
-    Ok(())
-}
-
-/// Opens something below `root` as if that were the root of everything.
-fn resolve(
-    root: &Path,
-    path: impl AsRef<Path>,
-    flags: OFlags,
-) -> Result<OwnedFd, rustix::io::Errno> {
-    let root = open(root, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    let path = path.as_ref();
-    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    let creates = flags.contains(OFlags::CREATE);
-    let mode = if creates { Mode::from_raw_mode(0o644) } else { Mode::empty() };
-    openat2(root.as_fd(), path, flags | OFlags::CLOEXEC, mode, ResolveFlags::IN_ROOT)
-}
-
-fn make_folders(root: &Path, folder: &Path, mode: Option<u32>) -> Result<(), rustix::io::Errno> {
-    let mut so_far = PathBuf::new();
-    let mut made = false;
-    for part in folder.components() {
-        let above = resolve(root, &so_far, OFlags::DIRECTORY)?;
-        so_far.push(part);
-        if matches!(resolve(root, &so_far, OFlags::DIRECTORY), Err(rustix::io::Errno::NOENT)) {
-            mkdirat(&above, part.as_os_str(), Mode::from_raw_mode(0o755))?;
-            made = true;
-        } else {
-            made = false;
-        }
-    }
-    if let Some(mode) = mode.filter(|_| made) {
-        fchmod(resolve(root, folder, OFlags::DIRECTORY)?, Mode::from_raw_mode(mode))?;
     }
     Ok(())
 }
@@ -370,6 +334,11 @@ mod tests {
         put(root.path(), &file("/../../etc/above"), Some(b"hello")).unwrap();
         assert_eq!(std::fs::read(root.path().join("etc/above")).unwrap(), b"hello");
         assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
+        // Nobody reads from a pipe in an image, so that writing to it would never end.
+        let pipe = root.path().join("etc/pipe");
+        let mode = Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(put(root.path(), &file("/etc/pipe"), Some(b"hello")).is_err());
     }
 
     #[test]

@@ -9,10 +9,11 @@
 //!
 //! What can be done with system calls is. Other programs are run only where the work is theirs:
 //! `mdadm`, `mke2fs` (and `mkfs.vfat` on disks with sectors of 4096 bytes), and the deployed system's
-//! own GRUB through `chroot`. Most calls block, also for hours; the agent gives them a thread. All of
+//! own GRUB, through `busybox chroot`, where the server allows that. Most calls block, also for hours; the agent gives them a thread. All of
 //! it also works on plain files in place of disks, which is how it is tested.
 
 pub mod bootloader;
+pub mod burn_in;
 pub mod config_drive;
 mod device;
 pub mod efi;
@@ -22,6 +23,7 @@ mod gpt;
 mod http;
 pub mod image;
 pub mod inject;
+mod inside;
 mod iso;
 mod kernel;
 pub mod kexec;

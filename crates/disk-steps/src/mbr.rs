@@ -71,6 +71,12 @@ impl Mbr {
         primary.filter(|(_, it)| !it.is_extended()).chain((5..).zip(&self.logical))
     }
 
+    /// Where the extended partition is, if there is one, in bytes: its beginning and its length.
+    pub(crate) fn extended(&self) -> Option<(u64, u64)> {
+        let extended = self.primary.iter().flatten().find(|partition| partition.is_extended());
+        extended.map(|partition| self.range(partition))
+    }
+
     /// How many primary places are taken.
     pub(crate) fn taken(&self) -> usize {
         self.primary.iter().flatten().count()

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
+use crate::inside;
+
 /// The file systems that a deployed system may have; which of them the kernel knows is up to the
 /// ramdisk.
 const KINDS: &[&str] = &["ext4", "xfs", "btrfs", "vfat", "iso9660", "squashfs"];
@@ -58,9 +60,9 @@ impl Mounted {
         }
     }
 
-    /// Mounts what is on `device` for writing.
+    /// Mounts what is on `device` for writing. Its device files are none here.
     pub(crate) fn read_write(device: &Path, kind: &str) -> Result<Self, MountError> {
-        Self::new(device, kind, MountFlags::empty())
+        Self::new(device, kind, MountFlags::NODEV)
     }
 
     fn any(device: &Path, flags: MountFlags) -> Result<Self, MountError> {
@@ -105,15 +107,14 @@ impl Mounted {
         &self.folder
     }
 
-    /// Shows a folder of this system inside it too.
+    /// Shows a folder of this system inside it too. No link in it leads the mount elsewhere.
     pub(crate) fn bind(&mut self, from: &Path, to: &str) -> Result<(), MountError> {
-        let place = self.folder.join(to.trim_start_matches('/'));
         let failed = |source: io::Error| MountError::Mount {
             what: from.display().to_string(),
             kind: "a second view".to_owned(),
             source,
         };
-        std::fs::create_dir_all(&place).map_err(failed)?;
+        let place = inside::folder(&self.folder, to).map_err(failed)?;
         mount_bind(from, &place).map_err(|error| failed(error.into()))?;
         self.inside.push(place);
         Ok(())
@@ -126,13 +127,12 @@ impl Mounted {
         kind: &str,
         to: &str,
     ) -> Result<(), MountError> {
-        let place = self.folder.join(to.trim_start_matches('/'));
         let failed = |source: io::Error| MountError::Mount {
             what: device.display().to_string(),
             kind: kind.to_owned(),
             source,
         };
-        std::fs::create_dir_all(&place).map_err(failed)?;
+        let place = inside::folder(&self.folder, to).map_err(failed)?;
         mount(device, &place, kind, MountFlags::empty(), None::<&std::ffi::CStr>)
             .map_err(|error| failed(error.into()))?;
         self.inside.push(place);

@@ -32,6 +32,15 @@ const KEPT: &[&str] = &[
     "kernel/drivers/scsi/sr_mod",
 ];
 
+/// Where modules lie that look for disks when they are loaded.
+const DISKS: &[&str] = &[
+    "kernel/drivers/ata/",
+    "kernel/drivers/block/",
+    "kernel/drivers/message/",
+    "kernel/drivers/nvme/",
+    "kernel/drivers/scsi/",
+];
+
 /// The modules of a kernel.
 #[derive(Default)]
 pub struct Modules {
@@ -119,6 +128,15 @@ impl Modules {
         for name in wanted {
             self.load(&name);
         }
+    }
+
+    /// Whether a device asks for a module that looks for disks.
+    #[must_use]
+    pub fn is_for_disks(&self, modalias: &str) -> bool {
+        self.wanted_by(modalias).any(|name| {
+            let file = self.files.get(name).map(|(file, _)| file.as_str());
+            file.is_some_and(|file| DISKS.iter().any(|prefix| file.starts_with(prefix)))
+        })
     }
 
     /// The modules whose patterns match a device.
@@ -345,9 +363,10 @@ mod tests {
         let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         put(
             "modules.dep",
-            "kernel/a-b.ko: kernel/c.ko kernel/d.ko\nkernel/c.ko: kernel/d.ko\nkernel/d.ko:\n",
+            "kernel/a-b.ko: kernel/c.ko kernel/d.ko\nkernel/c.ko: kernel/d.ko\nkernel/d.ko:\n\
+             kernel/drivers/scsi/mpt3sas/mpt3sas.ko:\n",
         );
-        put("modules.alias", "# x\nalias virtio:d00000001v* a-b\n");
+        put("modules.alias", "# x\nalias virtio:d00000001v* a-b\nalias pci:v00001000* mpt3sas\n");
         put("modules.softdep", "softdep a_b pre: crc32c post: e\n");
         put("ferrite.order", "d\n\n");
         let modules = Modules::read(folder.path());
@@ -355,5 +374,7 @@ mod tests {
         assert_eq!(modules.wanted_by("virtio:d00000001v1").collect::<Vec<_>>(), ["a_b"]);
         assert_eq!(modules.soft["a_b"], (vec!["crc32c".to_owned()], vec!["e".to_owned()]));
         assert_eq!(modules.order, ["d"]);
+        assert!(modules.is_for_disks("pci:v00001000d00000097"));
+        assert!(!modules.is_for_disks("virtio:d00000001v1") && !modules.is_for_disks("usb:v1"));
     }
 }

@@ -16,33 +16,64 @@ use super::modules::Modules;
 /// How long nothing may happen until modules that nobody asked for are let go.
 const QUIET_BEFORE_DISCARD: Duration = Duration::from_secs(5);
 
+/// How long no device may turn up until all count as found: disks that spin up one after the other
+/// come in steps of about a second.
+const QUIET: Duration = Duration::from_secs(2);
+/// How long devices are waited for in all. Controllers of many disks take up to a minute.
+const LONGEST_SETTLING: Duration = Duration::from_secs(120);
+
 /// Knows when a device last turned up, and loads modules.
 #[derive(Clone)]
 pub struct Devices {
-    last: watch::Receiver<Instant>,
+    last: watch::Receiver<Last>,
     modules: Option<Arc<Mutex<Modules>>>,
+}
+
+/// What was last heard of devices.
+#[derive(Clone, Copy)]
+struct Last {
+    /// When one turned up.
+    at: Instant,
+    /// Whether modules of devices that were there from the start are still being loaded.
+    looking: bool,
+}
+
+impl Last {
+    fn new(looking: bool) -> Self {
+        Self { at: Instant::now(), looking }
+    }
 }
 
 impl Devices {
     /// On a machine whose devices are somebody else's business.
     #[must_use]
     pub fn of_others() -> Self {
-        Self { last: watch::channel(Instant::now()).1, modules: None }
+        Self { last: watch::channel(Last::new(false)).1, modules: None }
     }
 
-    /// Returns when no device turned up for a while, or after the bound.
-    pub async fn settled(&self, quiet: Duration, bound: Duration) {
+    /// Returns when all devices were looked at and none turned up for a while, or when that takes too
+    /// long. On a machine that runs for a while that is at once.
+    pub async fn settled(&self) {
+        if self.modules.is_some() {
+            self.quiet_for(QUIET, LONGEST_SETTLING).await;
+        }
+    }
+
+    /// Returns when no device turned up for so long, or after the bound.
+    pub async fn quiet_for(&self, quiet: Duration, bound: Duration) {
         let _ = tokio::time::timeout(bound, async {
             let mut last = self.last.clone();
             loop {
-                let since = last.borrow_and_update().elapsed();
-                if since >= quiet {
+                let Last { at, looking } = *last.borrow_and_update();
+                let since = at.elapsed();
+                if since >= quiet && !looking {
                     return;
                 }
-                let heard = tokio::time::timeout(quiet - since, last.changed()).await;
+                let rest = if looking { bound } else { quiet - since };
+                let heard = tokio::time::timeout(rest, last.changed()).await;
                 if matches!(heard, Ok(Err(_))) {
                     // Nobody tells any more.
-                    return tokio::time::sleep(quiet - since).await;
+                    return tokio::time::sleep(quiet.saturating_sub(since)).await;
                 }
             }
         })
@@ -79,26 +110,41 @@ pub(super) fn listen() -> Option<OwnedFd> {
     Some(socket)
 }
 
-/// Follows the kernel's messages on a thread of its own.
-pub(super) fn follow(socket: Option<OwnedFd>, modules: Modules) -> Devices {
-    let (tell, last) = watch::channel(Instant::now());
+/// What devices ask for that turned up since, without waiting for more.
+pub(super) fn pending(socket: &OwnedFd) -> Vec<String> {
+    let mut message = vec![0; 16 << 10];
+    let mut wanted = Vec::new();
+    while let Ok((length, _)) = recv(socket, &mut message[..], RecvFlags::DONTWAIT) {
+        wanted.extend(added(&message[..length]));
+    }
+    wanted
+}
+
+/// Loads what is wanted still and then follows the kernel's messages, on a thread of its own.
+pub(super) fn follow(socket: Option<OwnedFd>, modules: Modules, wanted: Vec<String>) -> Devices {
+    let (tell, last) = watch::channel(Last::new(!wanted.is_empty()));
     let modules = Arc::new(Mutex::new(modules));
     let devices = Devices { last, modules: Some(Arc::clone(&modules)) };
-    let Some(socket) = socket else { return devices };
     let hear = move || {
+        let modules = || modules.lock().unwrap_or_else(PoisonError::into_inner);
+        for alias in wanted {
+            modules().load_for(&alias);
+        }
+        tracing::info!(modules = modules().count(), "devices were looked at");
+        tell.send_replace(Last::new(false));
+        let Some(socket) = socket else { return };
         let mut message = vec![0; 16 << 10];
         let mut discarded = false;
-        let modules = || modules.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Ok((length, _)) = recv(&socket, &mut message[..], RecvFlags::empty()) {
                 if let Some(alias) = added(&message[..length]) {
                     modules().load_for(&alias);
                 }
                 if message.starts_with(b"add@") {
-                    tell.send_replace(Instant::now());
+                    tell.send_replace(Last::new(false));
                 }
             }
-            let quiet = tell.borrow().elapsed();
+            let quiet = tell.borrow().at.elapsed();
             if !discarded && quiet > QUIET_BEFORE_DISCARD {
                 modules().discard_unneeded();
                 discarded = true;

@@ -3,13 +3,19 @@
 
 use std::time::{Duration, Instant};
 
+use agent_protocol::Disk;
+use disk_steps::burn_in::{BurnedIn, Load, burn_in};
+use disk_steps::erase::ErasePolicy;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::StepError;
+use super::{StepError, images};
+use crate::logs::causes;
 
 /// As long as ironic-python-agent does it: a day.
 const DEFAULT_SECONDS: u64 = 86_400;
+/// As often as ironic-python-agent has disks written and read.
+const DEFAULT_LOOPS: u32 = 4;
 const BLOCK: usize = 4 << 20;
 
 /// Every processor computes the same thing again and again, which must give the same result.
@@ -37,6 +43,48 @@ pub(super) async fn memory(node: &Map<String, Value>) -> Result<Value, StepError
     Ok(json!({"rounds": rounds.iter().sum::<u64>(), "bytes": use_bytes}))
 }
 
+/// Every disk is written and read back, all at once. What was on them is lost.
+pub(super) async fn disk(
+    node: &Map<String, Value>,
+    disks: Vec<Disk>,
+    guard: bool,
+) -> Result<Value, StepError> {
+    let load = Load {
+        loops: number(node, "agent_burnin_fio_disk_loops")
+            .and_then(|loops| u32::try_from(loops).ok())
+            .unwrap_or(DEFAULT_LOOPS),
+        longest: number(node, "agent_burnin_fio_disk_runtime")
+            .filter(|&seconds| seconds > 0)
+            .map(Duration::from_secs),
+    };
+    let mut policy = ErasePolicy::from_node(node);
+    policy.guard &= guard;
+    tracing::info!(disks = disks.len(), ?load, "the disks are put under load");
+    let work = move || {
+        let last = std::sync::Mutex::new(Instant::now());
+        let one = |index: usize| {
+            let disk: &Disk = &disks[index];
+            let done = burn_in(disk, &policy, load, &|progress| images::report(&last, progress));
+            Ok((disk.name.clone(), done))
+        };
+        let mut words = Map::new();
+        let mut failures = Vec::new();
+        for (name, done) in on_threads(disks.len(), one)? {
+            match done {
+                Ok(BurnedIn::Sound(bytes)) => {
+                    words.insert(name, json!(format!("{bytes} bytes were kept")));
+                }
+                Ok(BurnedIn::Skipped(why)) => {
+                    words.insert(name, json!(format!("left alone: {why}")));
+                }
+                Err(error) => failures.push(causes(&error)),
+            }
+        }
+        if failures.is_empty() { Ok(Value::Object(words)) } else { Err(failures.join("; ")) }
+    };
+    blocking(work).await
+}
+
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, StepError> {
@@ -47,10 +95,10 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-fn on_threads(
+fn on_threads<T: Send>(
     count: usize,
-    work: impl Fn(usize) -> Result<u64, String> + Sync,
-) -> Result<Vec<u64>, String> {
+    work: impl Fn(usize) -> Result<T, String> + Sync,
+) -> Result<Vec<T>, String> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..count)
             .map(|index| {
@@ -161,5 +209,18 @@ mod tests {
         let done = cpu(node.as_object().unwrap()).await.unwrap();
         assert_eq!(done, json!({"rounds": 2, "threads": 2}));
         assert_eq!(patterns(2 * BLOCK, 7, Duration::ZERO), Ok(1));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let name = path.display().to_string();
+        let sound = Disk { name: name.clone(), size: 1 << 20, ..Disk::default() };
+        let node = json!({"driver_info": {"agent_burnin_fio_disk_loops": 2}});
+        let node = node.as_object().unwrap();
+        let done = disk(node, vec![sound.clone()], true).await.unwrap();
+        assert_eq!(done, json!({&name: "2097152 bytes were kept"}));
+        let gone = Disk { name: "/nowhere/disk".to_owned(), ..Disk::default() };
+        let failed = disk(node, vec![sound, gone], true).await.unwrap_err();
+        let StepError::Failed(error) = failed else { panic!("{failed:?}") };
+        assert!(error.details.unwrap().contains("/nowhere/disk"));
     }
 }

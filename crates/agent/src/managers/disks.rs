@@ -1,36 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The generic manager's steps that have to do with disks.
 
-use agent_protocol::{Disk, Flow, Hints, StepOrder, choose_root_device};
+use std::path::Path;
+
+use agent_protocol::{Disk, Flow, StepOrder};
 use disk_steps::erase::{self, ErasePolicy, Erased, How};
+use disk_steps::raid::{assemble, existing};
 use serde_json::{Map, Value, json};
 
-use super::{StepError, images, raid};
+use super::wishes::{Wishes, is_same};
+use super::{StepError, burn_in, images, raid};
 use crate::agent::Agent;
 use crate::logs::causes;
 
 const PSTORE: &str = "/sys/fs/pstore";
+/// Where the kernel tells about devices.
+pub(super) const SYS: &str = "/sys";
 
-/// The disk a system goes on, by the hints of the node. It is waited for a while.
+/// The disk a system goes on, by the wishes of the node. It is waited for a while.
 ///
 /// # Errors
 /// If there is none; in words.
 pub async fn root_device(agent: &Agent, node: &Map<String, Value>) -> Result<Disk, String> {
-    let hints = ["instance_info", "properties"].iter().find_map(|place| {
-        node.get(*place)?.get("root_device")?.as_object().filter(|hints| !hints.is_empty())
-    });
+    let wishes = Wishes::of(node)?;
+    // Which disk is the right one can be said only when all are there.
+    ready(agent).await;
     let until = tokio::time::Instant::now() + agent.settings.disk_wait;
     loop {
-        let disks = usable(agent.managers.disks(), node)?;
-        let failure = match choose_root_device(&disks, hints) {
-            Ok(disk) => return Ok(disk.clone()),
-            Err(failure) => causes(&failure),
+        let failure = match wishes.choose(&existing(Path::new(SYS)), agent.managers.disks()) {
+            Ok(disk) => return Ok(disk),
+            Err(failure) => failure,
         };
         // A controller may still be looking for its disks.
         tokio::select! {
             () = agent.devices.next() => {}
             () = tokio::time::sleep_until(until) => return Err(failure),
         }
+    }
+}
+
+/// The disk that an image was written to, else the one a system would go on.
+///
+/// # Errors
+/// If it is not there any more; in words.
+pub(super) async fn written_device(
+    agent: &Agent,
+    node: &Map<String, Value>,
+) -> Result<Disk, String> {
+    let Some(written) = agent.written() else { return root_device(agent, node).await };
+    let found = agent.managers.disks().into_iter().find(|disk| is_same(disk, &written));
+    found.ok_or_else(|| {
+        let serial = written.serial.as_deref().unwrap_or("none");
+        format!(
+            "{} (serial {serial}), which the image was written to, is not there any more: check cables and the kernel's log",
+            written.name
+        )
+    })
+}
+
+/// Waits until no more disks turn up, and puts together the arrays that are on them. That is done
+/// once: an image may have the metadata of arrays in it that are nobody's business here.
+pub(super) async fn ready(agent: &Agent) {
+    agent.devices.settled().await;
+    agent.assembled.get_or_init(|| assemble_arrays(agent)).await;
+}
+
+/// Puts together the arrays that are on the disks.
+async fn assemble_arrays(agent: &Agent) {
+    if agent.may_touch_disks() {
+        raid::load_modules(agent);
+        // Whatever goes wrong has been logged.
+        let _ = blocking(|| assemble(Path::new(SYS))).await;
     }
 }
 
@@ -54,6 +94,12 @@ pub(super) async fn execute(
         "erase_devices_metadata" => erase_all(agent, &order.node, How::Metadata).await,
         "erase_devices_express" => erase_all(agent, &order.node, How::Express).await,
         "erase_pstore" => erase_pstore(),
+        "burnin_disk" => {
+            ready(agent).await;
+            let disks = usable(agent.managers.disks(), &order.node)
+                .map_err(|error| fail("CommandExecutionError", &error))?;
+            burn_in::disk(&order.node, disks, agent.settings.guard_special_filesystems).await
+        }
         "clean_uefi_nvram" => images::clean_nvram(arguments).await,
         "write_image" => images::write(agent, &order.node, arguments).await,
         "inject_files" => images::inject(agent, order, arguments).await,
@@ -66,25 +112,7 @@ pub(super) async fn execute(
 
 /// The disks without those the node says to leave alone.
 pub(super) fn usable(disks: Vec<Disk>, node: &Map<String, Value>) -> Result<Vec<Disk>, String> {
-    let skipped =
-        node.get("properties").and_then(|properties| properties.get("skip_block_devices"));
-    let Some(Value::Array(skipped)) = skipped else { return Ok(disks) };
-    let hints: Vec<Hints> = skipped
-        .iter()
-        .filter_map(Value::as_object)
-        // Those with a volume name are RAID volumes, which are another step's business.
-        .filter(|hints| !hints.contains_key("volume_name"))
-        .map(|hints| {
-            Hints::parse(hints)
-                .map_err(|error| format!("skip_block_devices cannot be used: {error}"))
-        })
-        .collect::<Result<_, _>>()?;
-    let left_alone = |disk: &Disk| {
-        let fields = serde_json::to_value(disk).unwrap_or_default();
-        let fields = fields.as_object();
-        fields.is_some_and(|fields| hints.iter().any(|hints| hints.matches(fields)))
-    };
-    Ok(disks.into_iter().filter(|disk| !left_alone(disk)).collect())
+    Ok(Wishes::of(node)?.usable(&existing(Path::new(SYS)), disks))
 }
 
 /// Runs work that blocks on a thread of its own.
@@ -109,28 +137,37 @@ pub(super) fn fail(kind: &str, details: &str) -> StepError {
 }
 
 async fn erase_all(agent: &Agent, node: &Map<String, Value>, how: How) -> Result<Value, StepError> {
-    agent
-        .devices
-        .settled(std::time::Duration::from_millis(300), std::time::Duration::from_secs(10))
-        .await;
-    let disks = usable(agent.managers.disks(), node)
-        .map_err(|error| fail("BlockDeviceEraseError", &error))?;
+    ready(agent).await;
     let mut policy = ErasePolicy::from_node(node);
     policy.guard &= agent.settings.guard_special_filesystems;
-    let work = move || {
-        let last = std::sync::Mutex::new(std::time::Instant::now());
-        erase::all(&disks, how, &policy, &|progress| images::report(&last, progress))
-    };
-    let results = blocking(work).await?;
     let mut done = Map::new();
     let mut failures = Vec::new();
-    for (name, result) in results {
-        match result {
-            Ok(erased) => {
-                tracing::info!(disk = name, ?erased, "a disk was erased");
-                done.insert(name, json!(in_words(&erased)));
+    let mut seen: Vec<String> = Vec::new();
+    loop {
+        // What nobody puts together would neither be erased itself nor let its members be.
+        assemble_arrays(agent).await;
+        let all = usable(agent.managers.disks(), node)
+            .map_err(|error| fail("BlockDeviceEraseError", &error))?;
+        // Erasing takes so long that a disk may have turned up meanwhile.
+        let new: Vec<Disk> =
+            all.iter().filter(|disk| !seen.contains(&disk.name)).cloned().collect();
+        if new.is_empty() {
+            break;
+        }
+        seen.extend(new.iter().map(|disk| disk.name.clone()));
+        let policy = policy.clone();
+        let work = move || {
+            let last = std::sync::Mutex::new(std::time::Instant::now());
+            erase::all(&new, &all, how, &policy, &|progress| images::report(&last, progress))
+        };
+        for (name, result) in blocking(work).await? {
+            match result {
+                Ok(erased) => {
+                    tracing::info!(disk = name, ?erased, "a disk was erased");
+                    done.insert(name, json!(in_words(&erased)));
+                }
+                Err(error) => failures.push(format!("{name}: {}", causes(&error))),
             }
-            Err(error) => failures.push(format!("{name}: {}", causes(&error))),
         }
     }
     if failures.is_empty() {
@@ -145,6 +182,7 @@ fn in_words(erased: &Erased) -> String {
         Erased::ByDrive(how) => format!("erased itself: {how}"),
         Erased::Overwritten(times) => format!("overwritten {times} times"),
         Erased::Metadata => "metadata erased".to_owned(),
+        Erased::BesideArrays => "erased beside its RAID arrays".to_owned(),
     }
 }
 
@@ -158,28 +196,4 @@ fn erase_pstore() -> Result<Value, StepError> {
         })?;
     }
     Ok(Value::Null)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn disks_can_be_left_alone() {
-        let disk = |name: &str, serial: &str| Disk {
-            name: name.to_owned(),
-            serial: Some(serial.to_owned()),
-            size: 10 << 30,
-            ..Disk::default()
-        };
-        let disks = vec![disk("/dev/sda", "A"), disk("/dev/sdb", "B")];
-        let node = |skip: Value| json!({"properties": {"skip_block_devices": skip}});
-        let names = |skip: Value| {
-            let left = usable(disks.clone(), node(skip).as_object().unwrap())?;
-            Ok::<_, String>(left.into_iter().map(|disk| disk.name).collect::<Vec<_>>())
-        };
-        assert_eq!(names(json!([{"serial": "b"}])).unwrap(), ["/dev/sda"]);
-        assert_eq!(names(json!([{"volume_name": "x"}])).unwrap().len(), 2);
-        assert!(names(json!([{"colour": "x"}])).is_err());
-    }
 }

@@ -72,8 +72,15 @@ const OFFERS: &[Offer] = &[
         ..offer("inject_files", "deploy", None, Some(0), Some(0))
     },
     offer("burnin_cpu", "deploy", Some(0), None, Some(0)),
+    // It destroys what is on the disks, so that it is no service.
+    offer("burnin_disk", "deploy", Some(0), None, None),
     offer("burnin_memory", "deploy", Some(0), None, Some(0)),
 ];
+/// Steps that our server may ask for, and that need more than this agent has: what is said then.
+const NEEDS_ANOTHER: &[(&str, &str)] = &[(
+    "execute_bootc_install",
+    "ferrite-agent does not install containers, which takes podman; boot the node into a ramdisk with ironic-python-agent and podman (driver_info/deploy_kernel and deploy_ramdisk), or deploy a disk image",
+)];
 
 #[async_trait]
 impl HardwareManager for GenericManager {
@@ -140,11 +147,38 @@ impl HardwareManager for GenericManager {
             _ if OFFERS.iter().any(|offer| offer.name == name) => {
                 disks::execute(agent, flow, name, order).await
             }
-            _ => Err(StepError::NotMine),
+            _ => match NEEDS_ANOTHER.iter().find(|(step, _)| *step == name) {
+                Some((_, why)) => Err(disks::fail("CommandExecutionError", why)),
+                None => Err(StepError::NotMine),
+            },
         }
     }
 
     fn disks(&self) -> Option<Vec<Disk>> {
         Some(Machine::here().disks())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::managers::Managers;
+
+    #[tokio::test]
+    async fn a_container_needs_another_agent() {
+        let agent = crate::testing::agent(Managers::of(vec![std::sync::Arc::new(GenericManager)]));
+        let order = StepOrder {
+            step: Map::from_iter([("step".to_owned(), Value::from("execute_bootc_install"))]),
+            node: Map::new(),
+            ports: Vec::new(),
+            versions: None,
+        };
+        let failed = agent.managers.execute(&agent, Flow::Deploy, &order).await;
+        let Err(StepError::Failed(error)) = failed else { panic!("{failed:?}") };
+        let details = error.details.unwrap();
+        assert!(details.contains("ironic-python-agent and podman"), "{details}");
+        let list = agent.managers.steps(&agent, Flow::Deploy, &Map::new(), &[]).await.unwrap();
+        let offered = &list.steps["GenericHardwareManager"];
+        assert!(offered.iter().all(|step| step.step != "execute_bootc_install"));
     }
 }

@@ -13,7 +13,7 @@ use disk_steps::{Http, Progress, config_drive, efi, inject, kexec};
 use serde_json::{Map, Value, json};
 
 use super::StepError;
-use super::disks::{blocking, fail, root_device};
+use super::disks::{blocking, fail, root_device, written_device};
 use crate::agent::Agent;
 use crate::logs::causes;
 
@@ -56,9 +56,12 @@ pub async fn write(
     };
     let root = uuids.root.clone().unwrap_or_else(|| "None".to_owned());
     agent.remember_partitions(uuids);
-    Ok(json!({
-        "result": format!("prepare_image: image ({}) written to device {} root_uuid={root}", image.id, disk.name),
-    }))
+    let result = format!(
+        "prepare_image: image ({}) written to device {} root_uuid={root}",
+        image.id, disk.name
+    );
+    agent.remember_written(disk);
+    Ok(json!({ "result": result }))
 }
 
 /// Tells how far something is, now and then.
@@ -203,7 +206,7 @@ pub(super) async fn inject(
         return Ok(Value::Null);
     }
     let disk =
-        root_device(agent, &order.node).await.map_err(|error| fail("DeviceNotFound", &error))?;
+        written_device(agent, &order.node).await.map_err(|error| fail("DeviceNotFound", &error))?;
     agent.load_file_systems();
     let mut http = http(agent);
     if arguments.get("verify_ca").and_then(agent_protocol::flag) == Some(false) {
@@ -255,8 +258,9 @@ pub async fn install_bootloader(
         .get("ignore_bootloader_failure")
         .and_then(agent_protocol::flag)
         .unwrap_or(agent.settings.ignore_bootloader_failure);
+    let node = agent.node();
     let disk =
-        root_device(agent, &agent.node()).await.map_err(|error| fail("DeviceNotFound", &error))?;
+        written_device(agent, &node).await.map_err(|error| fail("DeviceNotFound", &error))?;
     agent.load_file_systems();
     let uefi = Path::new(EFI_VARIABLES).exists();
     if !uefi && root.is_none() {
@@ -264,28 +268,35 @@ pub async fn install_bootloader(
         return Ok(());
     }
     let (root, esp) = (root.map(str::to_owned), text("efi_system_part_uuid").map(str::to_owned));
+    // Whoever does not say so does not allow it.
+    let may_run_its_programs = agent.server_settings().is_some_and(|server| {
+        let allowed = server.rest.get("enable_bios_bootloader_install");
+        allowed.and_then(agent_protocol::flag) == Some(true)
+    });
     let installed = blocking(move || {
         let options = BootloaderOptions {
             uefi,
             root_uuid: root.as_deref(),
             efi_system_partition_uuid: esp.as_deref(),
+            may_run_its_programs,
             variables: Path::new(EFI_VARIABLES),
             sys: Path::new("/sys"),
         };
         bootloader::install(Path::new(&disk.name), &options)
     });
-    let failure = match installed.await? {
+    let (kind, failure) = match installed.await? {
         Ok(installed) => {
             tracing::info!(?installed, "the machine boots from its disk now");
             return Ok(());
         }
-        Err(error) => causes(&error),
+        Err(error @ bootloader::Error::Forbidden) => ("InvalidImage", causes(&error)),
+        Err(error) => ("CommandExecutionError", causes(&error)),
     };
     if ignore {
         tracing::warn!(failure, "the failure is ignored, as was asked");
         return Ok(());
     }
-    Err(fail("CommandExecutionError", &failure))
+    Err(fail(kind, &failure))
 }
 
 /// Loads the kernel of the system on the disk. The next call starts it.
@@ -293,8 +304,9 @@ pub async fn install_bootloader(
 /// # Errors
 /// If it is not found, or the kernel does not take it.
 pub async fn load_for_kexec(agent: &Agent) -> Result<String, StepError> {
+    let node = agent.node();
     let disk =
-        root_device(agent, &agent.node()).await.map_err(|error| fail("DeviceNotFound", &error))?;
+        written_device(agent, &node).await.map_err(|error| fail("DeviceNotFound", &error))?;
     agent.load_file_systems();
     let loaded = blocking(move || {
         let plan = kexec::plan(Path::new(&disk.name))?;

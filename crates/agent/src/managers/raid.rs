@@ -7,7 +7,8 @@ use disk_steps::raid::{self, RaidOptions};
 use serde_json::{Map, Value, json};
 
 use super::StepError;
-use super::disks::{blocking, fail, usable};
+use super::disks::{SYS, blocking, fail, ready};
+use super::wishes::Wishes;
 use crate::agent::Agent;
 use crate::logs::causes;
 
@@ -26,9 +27,9 @@ pub(super) async fn create(agent: &Agent, node: &Map<String, Value>) -> Result<V
 
 /// Deletes all volumes but those the node says to keep.
 pub(super) async fn delete(agent: &Agent, node: &Map<String, Value>) -> Result<Value, StepError> {
-    load_modules(agent);
-    let keep = kept(node);
-    let deleted = blocking(move || raid::delete(Path::new("/sys"), &keep)).await?;
+    let wishes = wishes_of(node)?;
+    ready(agent).await;
+    let deleted = blocking(move || raid::delete(Path::new(SYS), wishes.kept())).await?;
     let deleted = deleted.map_err(|error| fail("SoftwareRAIDError", &causes(&error)))?;
     tracing::info!(volumes = deleted.len(), "RAID volumes were deleted");
     Ok(Value::Null)
@@ -50,33 +51,25 @@ pub(super) async fn apply(
 }
 
 async fn make(agent: &Agent, node: &Map<String, Value>, target: Value) -> Result<Value, StepError> {
-    load_modules(agent);
-    let disks =
-        usable(agent.managers.disks(), node).map_err(|error| fail("SoftwareRAIDError", &error))?;
-    let names = kept(node);
+    let wishes = wishes_of(node)?;
+    ready(agent).await;
+    let disks = agent.managers.disks();
     let node = node.clone();
     let made = blocking(move || {
         let options = RaidOptions {
             uefi: Path::new("/sys/firmware/efi").exists(),
             gpt: wants_gpt(&node),
-            keep: &names,
+            keep: wishes.kept(),
         };
+        let disks = wishes.usable(&raid::existing(Path::new(SYS)), disks);
         let plan = raid::validate(&target, &disks, &options)?;
         raid::create(&plan)
     });
     made.await?.map_err(|error| fail("SoftwareRAIDError", &causes(&error)))
 }
 
-/// The names of volumes that stay.
-fn kept(node: &Map<String, Value>) -> Vec<String> {
-    let skipped =
-        node.get("properties").and_then(|properties| properties.get("skip_block_devices"));
-    let skipped = skipped.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    skipped
-        .iter()
-        .filter_map(|hints| hints.get("volume_name")?.as_str())
-        .map(str::to_owned)
-        .collect()
+fn wishes_of(node: &Map<String, Value>) -> Result<Wishes, StepError> {
+    Wishes::of(node).map_err(|error| fail("SoftwareRAIDError", &error))
 }
 
 /// Whether the node wants a GPT whatever it boots by.
@@ -95,7 +88,8 @@ fn wants_gpt(node: &Map<String, Value>) -> bool {
     })
 }
 
-fn load_modules(agent: &Agent) {
+/// Lets the kernel know the RAID levels there are.
+pub(super) fn load_modules(agent: &Agent) {
     for name in MODULES {
         agent.devices.load_module(name);
     }

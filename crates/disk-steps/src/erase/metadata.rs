@@ -29,6 +29,17 @@ pub(super) fn erase(disk: &Disk, policy: &ErasePolicy) -> Result<(), Error> {
     Ok(())
 }
 
+/// Erases the metadata in parts of a device, each from a byte on and so long. The rest may be in use.
+pub(super) fn erase_parts(path: &Path, parts: &[(u64, u64)]) -> Result<(), DeviceError> {
+    let device = Device::writable(path)?;
+    for (start, length) in parts {
+        device.zero(*start, ENDS.min(*length))?;
+        let end = start + length.saturating_sub(ENDS);
+        device.zero(end, ENDS.min(*length))?;
+    }
+    device.sync()
+}
+
 /// Erases the metadata of one device.
 pub(crate) fn wipe(device: &Device) -> Result<(), DeviceError> {
     for spare in BTRFS_SPARES {

@@ -34,6 +34,8 @@ pub enum Erased {
     Overwritten(u32),
     /// What tells what is on it is gone.
     Metadata,
+    /// What is in no array was erased. The arrays are erased themselves.
+    BesideArrays,
 }
 
 /// How disks are erased.
@@ -87,62 +89,12 @@ impl Error {
     }
 }
 
-/// Erases all of a disk.
-///
-/// # Errors
-/// If it may not or cannot be erased.
-pub fn erase_device(disk: &Disk, policy: &ErasePolicy, tell: Tell<'_>) -> Result<Erased, Error> {
-    if let Some(why) = surroundings::reason_to_skip(disk, policy)? {
-        return Ok(Erased::Skipped(why));
-    }
-    surroundings::guard(disk, policy)?;
-    match by_drive(disk, policy) {
-        Ok(Some(how)) => return Ok(Erased::ByDrive(how)),
-        Ok(None) => {}
-        Err(error) if policy.continue_if_secure_erase_failed => {
-            tracing::warn!(%error, "secure erase failed; the disk is written over instead");
-        }
-        Err(error) => return Err(error),
-    }
-    overwrite::overwrite(Path::new(&disk.name), policy, tell)?;
-    Ok(Erased::Overwritten(policy.iterations + u32::from(policy.zeroize)))
-}
-
-/// Erases what tells what is on a disk, on its partitions first.
-///
-/// # Errors
-/// If it may not or cannot be erased.
-pub fn erase_metadata(disk: &Disk, policy: &ErasePolicy) -> Result<Erased, Error> {
-    if let Some(why) = surroundings::reason_to_skip(disk, policy)? {
-        return Ok(Erased::Skipped(why));
-    }
-    surroundings::guard(disk, policy)?;
-    metadata::erase(disk, policy)?;
-    Ok(Erased::Metadata)
-}
-
-/// Erases a disk quickly: an NVMe drive erases itself, of any other the metadata go.
-///
-/// # Errors
-/// If it may not or cannot be erased.
-pub fn erase_express(disk: &Disk, policy: &ErasePolicy) -> Result<Erased, Error> {
-    if let Some(why) = surroundings::reason_to_skip(disk, policy)? {
-        return Ok(Erased::Skipped(why));
-    }
-    surroundings::guard(disk, policy)?;
-    if is_nvme(disk) {
-        match nvme::erase(disk, policy) {
-            Ok(how) => return Ok(Erased::ByDrive(how)),
-            Err(error) => tracing::warn!(%error, "only its metadata are erased"),
-        }
-    }
-    metadata::erase(disk, policy)?;
-    Ok(Erased::Metadata)
-}
-
 /// Erases disks, as many at once as the policy says. Answers what became of each, in their order.
+/// `among` are all disks that are or were to be erased: a drive that can only erase itself as a whole
+/// does so only if all of it is among them.
 pub fn all(
     disks: &[Disk],
+    among: &[Disk],
     how: How,
     policy: &ErasePolicy,
     tell: Tell<'_>,
@@ -154,11 +106,7 @@ pub fn all(
             let index = next.fetch_add(1, Ordering::Relaxed);
             disks.get(index).map(|disk| (index, disk))
         } {
-            let erased = match how {
-                How::Whole => erase_device(disk, policy, tell),
-                How::Metadata => erase_metadata(disk, policy),
-                How::Express => erase_express(disk, policy),
-            };
+            let erased = erase(disk, among, how, policy, tell);
             results.lock().expect("nobody panics with it").push((index, disk.name.clone(), erased));
         }
     };
@@ -173,10 +121,88 @@ pub fn all(
     results.into_iter().map(|(_, name, erased)| (name, erased)).collect()
 }
 
+/// Why a disk is not to be written over, if that is no failure.
+///
+/// # Errors
+/// If it must not be written over, which is one.
+pub(crate) fn reason_to_leave_alone(
+    disk: &Disk,
+    policy: &ErasePolicy,
+) -> Result<Option<&'static str>, Error> {
+    let reason = surroundings::reason_to_skip(disk, policy)?;
+    if reason.is_none() {
+        surroundings::guard(disk, policy)?;
+    }
+    Ok(reason)
+}
+
+/// Erases one disk.
+fn erase(
+    disk: &Disk,
+    among: &[Disk],
+    how: How,
+    policy: &ErasePolicy,
+    tell: Tell<'_>,
+) -> Result<Erased, Error> {
+    // Only who wants everything gone must learn of what cannot go.
+    let lenient = ErasePolicy { skip_read_only: true, ..policy.clone() };
+    let policy = if how == How::Whole { policy } else { &lenient };
+    if let Some(why) = surroundings::reason_to_skip(disk, policy)? {
+        return beside_arrays(disk, how, policy, tell, why);
+    }
+    surroundings::guard(disk, policy)?;
+    match how {
+        How::Whole => {
+            match by_drive(disk, among, policy) {
+                Ok(Some(how)) => return Ok(Erased::ByDrive(how)),
+                Ok(None) => {}
+                Err(error) if policy.continue_if_secure_erase_failed => {
+                    tracing::warn!(%error, "secure erase failed; the disk is written over instead");
+                }
+                Err(error) => return Err(error),
+            }
+            overwrite::overwrite(Path::new(&disk.name), policy, tell)?;
+            return Ok(Erased::Overwritten(policy.iterations + u32::from(policy.zeroize)));
+        }
+        How::Express if is_nvme(disk) && policy.nvme => match nvme::erase(disk, among, policy) {
+            Ok(how) => return Ok(Erased::ByDrive(how)),
+            Err(error) => tracing::warn!(%error, "only its metadata are erased"),
+        },
+        How::Express | How::Metadata => {}
+    }
+    metadata::erase(disk, policy)?;
+    Ok(Erased::Metadata)
+}
+
+/// Erases what of a disk is in no array, if it has such parts; the arrays are erased themselves.
+fn beside_arrays(
+    disk: &Disk,
+    how: How,
+    policy: &ErasePolicy,
+    tell: Tell<'_>,
+    why: &'static str,
+) -> Result<Erased, Error> {
+    let parts = surroundings::parts_beside_arrays(disk, policy)?;
+    if parts.is_empty() {
+        return Ok(Erased::Skipped(why));
+    }
+    surroundings::guard(disk, policy)?;
+    let path = Path::new(&disk.name);
+    match how {
+        How::Whole => overwrite::overwrite_parts(path, &parts, policy, tell)?,
+        How::Metadata | How::Express => metadata::erase_parts(path, &parts)?,
+    }
+    Ok(Erased::BesideArrays)
+}
+
 /// Lets the drive erase itself. None if it cannot, or shall not.
-fn by_drive(disk: &Disk, policy: &ErasePolicy) -> Result<Option<&'static str>, Error> {
+fn by_drive(
+    disk: &Disk,
+    among: &[Disk],
+    policy: &ErasePolicy,
+) -> Result<Option<&'static str>, Error> {
     if is_nvme(disk) {
-        return if policy.nvme { nvme::erase(disk, policy).map(Some) } else { Ok(None) };
+        return if policy.nvme { nvme::erase(disk, among, policy).map(Some) } else { Ok(None) };
     }
     if policy.ata { ata::erase(disk) } else { Ok(None) }
 }
@@ -202,11 +228,15 @@ mod tests {
         (file, Disk { name, size: content.len() as u64, ..Disk::default() })
     }
 
+    fn erase_one(disk: &Disk, how: How, policy: &ErasePolicy) -> Result<Erased, Error> {
+        erase(disk, std::slice::from_ref(disk), how, policy, &|_| {})
+    }
+
     #[test]
     fn everything_is_written_over() {
         let (file, disk) = disk(&vec![0xa5; (3 << 20) + 1024]);
         let policy = ErasePolicy { iterations: 1, zeroize: false, ..ErasePolicy::default() };
-        assert_eq!(erase_device(&disk, &policy, &|_| {}).unwrap(), Erased::Overwritten(1));
+        assert_eq!(erase_one(&disk, How::Whole, &policy).unwrap(), Erased::Overwritten(1));
         let bytes = std::fs::read(file.path()).unwrap();
         assert_eq!(bytes.len(), (3 << 20) + 1024);
         let same = bytes.iter().filter(|byte| **byte == 0xa5).count();
@@ -216,7 +246,8 @@ mod tests {
         let count = |_| {
             told.fetch_add(1, Ordering::Relaxed);
         };
-        assert_eq!(erase_device(&disk, &policy, &count).unwrap(), Erased::Overwritten(2));
+        let erased = erase(&disk, &[], How::Whole, &policy, &count);
+        assert_eq!(erased.unwrap(), Erased::Overwritten(2));
         assert!(std::fs::read(file.path()).unwrap().iter().all(|byte| *byte == 0));
         assert!(told.into_inner() >= 2);
     }
@@ -224,7 +255,8 @@ mod tests {
     #[test]
     fn metadata_go_and_data_stay() {
         let (file, disk) = disk(&vec![0xa5; 8 << 20]);
-        assert_eq!(erase_metadata(&disk, &ErasePolicy::default()).unwrap(), Erased::Metadata);
+        let policy = ErasePolicy::default();
+        assert_eq!(erase_one(&disk, How::Metadata, &policy).unwrap(), Erased::Metadata);
         let bytes = std::fs::read(file.path()).unwrap();
         let (sectors, end) = (33 * 512, bytes.len() - 33 * 512);
         assert!(bytes[..sectors].iter().chain(&bytes[end..]).all(|byte| *byte == 0));
@@ -237,28 +269,117 @@ mod tests {
         content[0x1_0000..0x1_0004].copy_from_slice(&[0x01, 0x16, 0x19, 0x70]);
         let (_file, disk) = disk(&content);
         let policy = ErasePolicy::default();
-        let error = erase_metadata(&disk, &policy).unwrap_err();
+        let error = erase_one(&disk, How::Metadata, &policy).unwrap_err();
         assert!(error.to_string().contains("gfs2"), "{error}");
-        assert!(matches!(erase_device(&disk, &policy, &|_| {}), Err(Error::Shared { .. })));
+        assert!(matches!(erase_one(&disk, How::Whole, &policy), Err(Error::Shared { .. })));
         let policy = ErasePolicy { guard: false, ..policy };
-        assert_eq!(erase_metadata(&disk, &policy).unwrap(), Erased::Metadata);
+        assert_eq!(erase_one(&disk, How::Metadata, &policy).unwrap(), Erased::Metadata);
+    }
+
+    /// What the kernel tells, made of files: paths below `block` and their content.
+    fn sysfs(files: &[(String, &str)]) -> (tempfile::TempDir, ErasePolicy) {
+        let sys = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = sys.path().join("block").join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        }
+        let policy = ErasePolicy { sys: sys.path().to_owned(), ..ErasePolicy::default() };
+        (sys, policy)
+    }
+
+    fn block_name(disk: &Disk) -> String {
+        Path::new(&disk.name).file_name().unwrap().to_str().unwrap().to_owned()
+    }
+
+    const ARRAY: [(&str, &str); 2] = [("md0/md/level", "raid1\n"), ("md0/size", "4096\n")];
+
+    fn array() -> impl Iterator<Item = (String, &'static str)> {
+        ARRAY.into_iter().map(|(path, content)| (path.to_owned(), content))
     }
 
     #[test]
-    fn members_of_arrays_and_virtual_media_are_skipped() {
-        let mut content = vec![0; 2 << 20];
+    fn what_only_looks_like_a_reason_is_erased() {
+        // RAID metadata without an array, and the label of a floppy on a disk that is none.
+        let mut content = vec![1; 2 << 20];
         content[4096..4100].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9]);
-        let (_member, member) = disk(&content);
-        let mut fat = vec![0; 2 << 20];
+        let (_stale, stale) = disk(&content);
+        let mut fat = vec![1; 2 << 20];
         fat[54..62].copy_from_slice(b"FAT12   ");
         fat[43..54].copy_from_slice(b"IR-VFD-DEV ");
+        let (_fixed, fixed) = disk(&fat);
         let (_floppy, floppy) = disk(&fat);
-        let (_plain, plain) = disk(&vec![1; 2 << 20]);
+        let floppy = Disk { tran: Some("usb".to_owned()), ..floppy };
+        let (_large, large) = disk(&fat);
+        let large = Disk { size: 8 << 30, ..Disk { tran: Some("usb".to_owned()), ..large } };
+        let disks = [stale, fixed, large, floppy];
         let policy = ErasePolicy { concurrency: 3, ..ErasePolicy::default() };
-        let results = all(&[member, floppy, plain], How::Whole, &policy, &|_| {});
+        let results = all(&disks, &disks, How::Whole, &policy, &|_| {});
         let results: Vec<_> = results.into_iter().map(|(_, result)| result.unwrap()).collect();
-        assert!(matches!(results[0], Erased::Skipped(why) if why.contains("array")));
-        assert!(matches!(results[1], Erased::Skipped(why) if why.contains("virtual")));
-        assert_eq!(results[2], Erased::Overwritten(2));
+        assert_eq!(results[..3], [const { Erased::Overwritten(2) }; 3]);
+        assert!(matches!(results[3], Erased::Skipped(why) if why.contains("virtual")));
+    }
+
+    #[test]
+    fn members_of_running_arrays_are_left_to_them() {
+        let (file, disk) = disk(&vec![0xa5; 8 << 20]);
+        let name = block_name(&disk);
+        let held = (format!("{name}/holders/md0/x"), "");
+        let files: Vec<_> = array().chain([held.clone()]).collect();
+        let (_sys, policy) = sysfs(&files);
+        let skipped = erase_one(&disk, How::Whole, &policy).unwrap();
+        assert!(matches!(skipped, Erased::Skipped(why) if why.contains("array")), "{skipped:?}");
+        assert!(std::fs::read(file.path()).unwrap().iter().all(|byte| *byte == 0xa5));
+        // An array that is not shown as a disk is not erased, so that its members are not skipped.
+        let linear = [("md0/md/level".to_owned(), "linear\n"), held];
+        let (_sys, policy) = sysfs(&linear);
+        assert_eq!(erase_one(&disk, How::Whole, &policy).unwrap(), Erased::Overwritten(2));
+    }
+
+    #[test]
+    fn what_is_beside_an_array_is_erased() {
+        use crate::gpt::{Gpt, kind};
+        for how in [How::Whole, How::Metadata] {
+            let (file, disk) = disk(&vec![0xa5; 16 << 20]);
+            let device = Device::writable(file.path()).unwrap();
+            let mut table = Gpt::new(&device, uuid::Uuid::from_u128(1));
+            for (number, mebibytes) in [(2, 4), (3, 2)] {
+                let id = uuid::Uuid::from_u128(number);
+                table.add(Some(mebibytes << 20), kind::LINUX, id, "").unwrap();
+            }
+            table.write(&device).unwrap();
+            let name = block_name(&disk);
+            // The first is the last tenant's, the second is in an array.
+            let files: Vec<_> = array()
+                .chain([
+                    (format!("{name}/{name}1/partition"), "1\n"),
+                    (format!("{name}/{name}1/start"), "2048\n"),
+                    (format!("{name}/{name}1/size"), "8192\n"),
+                    (format!("{name}/{name}2/partition"), "2\n"),
+                    (format!("{name}/{name}2/start"), "10240\n"),
+                    (format!("{name}/{name}2/size"), "4096\n"),
+                    (format!("{name}/{name}2/holders/md0/x"), ""),
+                ])
+                .collect();
+            let (_sys, policy) = sysfs(&files);
+            assert_eq!(erase_one(&disk, how, &policy).unwrap(), Erased::BesideArrays);
+            assert_eq!(Gpt::read(&device).unwrap().as_ref(), Some(&table), "the table stays");
+            let bytes = std::fs::read(file.path()).unwrap();
+            let left = |from: usize, to: usize| bytes[from..to].iter().any(|byte| *byte != 0);
+            assert!(bytes[5 << 20..7 << 20].iter().all(|byte| *byte == 0xa5), "the member stays");
+            assert!(!left(34 * 512, 2 << 20) && !left(4 << 20, 5 << 20), "{how:?}");
+            assert!(!left(7 << 20, 8 << 20) && !left(15 << 20, (16 << 20) - 33 * 512));
+            assert_eq!(left(2 << 20, 4 << 20), how == How::Metadata);
+        }
+    }
+
+    #[test]
+    fn only_who_wants_everything_gone_stumbles_over_write_protection() {
+        let (_file, disk) = disk(&[0; 4096]);
+        let (_sys, policy) = sysfs(&[(format!("{}/ro", block_name(&disk)), "1\n")]);
+        assert!(matches!(erase_one(&disk, How::Whole, &policy), Err(Error::ReadOnly { .. })));
+        for how in [How::Metadata, How::Express] {
+            assert!(matches!(erase_one(&disk, how, &policy), Ok(Erased::Skipped(_))));
+        }
     }
 }

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NVMe drives that erase themselves: Format NVM with a secure erase setting, or Sanitize where a
 //! drive has only that. Forgetting the key comes before erasing the data, which takes longer.
+//!
+//! Sanitize is for all namespaces of a drive, and so is Format on some. That is done only if all of them
+//! are to be erased.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use agent_protocol::Disk;
@@ -29,18 +33,28 @@ const QUESTIONS: u32 = 43_200;
 struct Abilities {
     format: bool,
     crypto_format: bool,
+    /// Formatting one namespace formats all, or erases all.
+    format_is_for_all: bool,
     sanitize_crypto: bool,
     sanitize_block: bool,
 }
 
-/// Lets a drive erase itself.
-pub(super) fn erase(disk: &Disk, policy: &ErasePolicy) -> Result<&'static str, Error> {
+/// Lets a drive erase itself. Other namespaces of it are erased, too, only if they are `among` those
+/// that are to be.
+pub(super) fn erase(
+    disk: &Disk,
+    among: &[Disk],
+    policy: &ErasePolicy,
+) -> Result<&'static str, Error> {
     let device = open(disk)?;
     let drive = device.file().as_fd();
     let namespace = namespace(disk, policy)?;
     let mut answer = vec![0; 4096];
     send(disk, drive, identify_controller(), &mut answer, "identifying it")?;
     let abilities = parse(&answer);
+    if !abilities.format || abilities.format_is_for_all {
+        spare_others(disk, among, policy)?;
+    }
     if abilities.format {
         send(disk, drive, identify_namespace(namespace), &mut answer, "identifying its namespace")?;
         let command = format(namespace, answer[26], abilities.crypto_format);
@@ -70,6 +84,49 @@ fn namespace(disk: &Disk, policy: &ErasePolicy) -> Result<u32, Error> {
     let text = file.and_then(|file| fs::read_to_string(file).ok());
     text.and_then(|text| text.trim().parse().ok())
         .ok_or_else(|| Error::drive(disk, "the kernel does not tell its namespace"))
+}
+
+/// Refuses if the drive has a namespace that is not to be erased.
+fn spare_others(disk: &Disk, among: &[Disk], policy: &ErasePolicy) -> Result<(), Error> {
+    for name in others_of_drive(disk, policy) {
+        let other = among.iter().find(|other| Path::new(&other.name).ends_with(&name));
+        let goes = match other {
+            Some(other) => surroundings::reason_to_skip(other, policy)?.is_none(),
+            None => false,
+        };
+        if !goes {
+            return Err(Error::drive(
+                disk,
+                format!(
+                    "it can only erase all of its namespaces, and {name} is to stay as it is; allow writing over it (agent_continue_if_secure_erase_failed), or switch NVMe secure erase off"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The names of the other namespaces of a drive, whatever controller they are seen through.
+fn others_of_drive(disk: &Disk, policy: &ErasePolicy) -> Vec<String> {
+    let block = policy.sys.join("block");
+    let text = |name: &str, file: &str| fs::read_to_string(block.join(name).join(file)).ok();
+    let drive = |name: &str| {
+        let place = || fs::canonicalize(block.join(name).join("device")).ok();
+        let named = text(name, "device/subsysnqn").map(Into::into);
+        named.or_else(place)
+    };
+    let this = Path::new(&disk.name).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let Some(mine) = drive(&this) else { return Vec::new() };
+    let entries = fs::read_dir(&block).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut others: Vec<String> = names
+        .filter(|name| name.starts_with("nvme") && *name != this)
+        // Single paths of a shared namespace have no device file.
+        .filter(|name| text(name, "hidden").is_none_or(|hidden| hidden.trim() != "1"))
+        .filter(|name| drive(name).as_ref() == Some(&mine))
+        .collect();
+    others.sort();
+    others
 }
 
 fn send(
@@ -140,6 +197,7 @@ fn parse(controller: &[u8]) -> Abilities {
     Abilities {
         format: optional & 2 != 0,
         crypto_format: format & 4 != 0,
+        format_is_for_all: format & 3 != 0,
         sanitize_crypto: sanitize & 1 != 0,
         sanitize_block: sanitize & 2 != 0,
     }
@@ -170,9 +228,44 @@ mod tests {
         let all = Abilities {
             format: true,
             crypto_format: true,
+            format_is_for_all: false,
             sanitize_crypto: true,
             sanitize_block: true,
         };
         assert_eq!(parse(&answer), all);
+        for bits in [1, 2] {
+            answer[524] = bits;
+            assert!(parse(&answer).format_is_for_all);
+        }
+    }
+
+    #[test]
+    fn other_namespaces_are_spared() {
+        let sys = tempfile::tempdir().unwrap();
+        let put = |path: &str, content: &str| {
+            let path = sys.path().join("block").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        };
+        for (name, drive) in [("nvme0n1", "a"), ("nvme0n2", "a"), ("nvme1n1", "b")] {
+            put(&format!("{name}/device/subsysnqn"), drive);
+        }
+        put("nvme0c0n1/device/subsysnqn", "a");
+        put("nvme0c0n1/hidden", "1\n");
+        put("sda/device/model", "a");
+        let policy = ErasePolicy { sys: sys.path().to_owned(), ..ErasePolicy::default() };
+        let disk = |name: &str| Disk { name: format!("/dev/{name}"), ..Disk::default() };
+        let disks = ["nvme0n1", "nvme0n2", "nvme1n1"].map(disk);
+        assert_eq!(others_of_drive(&disks[0], &policy), ["nvme0n2"]);
+        assert!(spare_others(&disks[0], &disks, &policy).is_ok());
+        let left = [disks[0].clone(), disks[2].clone()];
+        let error = spare_others(&disks[0], &left, &policy).unwrap_err().to_string();
+        assert!(error.contains("nvme0n2"), "{error}");
+        assert!(spare_others(&disks[2], &left, &policy).is_ok());
+        // One that is in an array is not erased by itself either.
+        put("nvme0n2/holders/md0/x", "");
+        put("md0/md/level", "raid1\n");
+        put("md0/size", "8\n");
+        assert!(spare_others(&disks[0], &disks, &policy).is_err());
     }
 }

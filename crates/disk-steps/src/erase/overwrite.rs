@@ -19,8 +19,29 @@ pub(super) fn overwrite(
     tell: Tell<'_>,
 ) -> Result<(), DeviceError> {
     let device = Device::exclusive(path)?;
+    write_over(&device, &[(0, device.size())], policy, tell)?;
+    device.reread_partitions()
+}
+
+/// Writes over parts of a device, each from a byte on and so long. The rest may be in use.
+pub(super) fn overwrite_parts(
+    path: &Path,
+    parts: &[(u64, u64)],
+    policy: &ErasePolicy,
+    tell: Tell<'_>,
+) -> Result<(), DeviceError> {
+    write_over(&Device::writable(path)?, parts, policy, tell)
+}
+
+fn write_over(
+    device: &Device,
+    parts: &[(u64, u64)],
+    policy: &ErasePolicy,
+    tell: Tell<'_>,
+) -> Result<(), DeviceError> {
     let passes = u64::from(policy.iterations) + u64::from(policy.zeroize);
-    let total = Some(device.size().saturating_mul(passes));
+    let all: u64 = parts.iter().map(|(_, length)| length).sum();
+    let total = Some(all.saturating_mul(passes));
     let mut buffer = AlignedBuffer::new(BLOCK);
     let mut chance = Chance::new();
     let mut done = 0;
@@ -29,27 +50,30 @@ pub(super) fn overwrite(
         if !random {
             buffer.bytes_mut().fill(0);
         }
-        pass_over(&device, &mut buffer, |block, written| {
-            if random {
-                chance.fill(block);
-            }
-            tell(Progress { what: "erase_devices", done: done + written, total });
-        })?;
-        done += device.size();
+        for &(start, length) in parts {
+            pass_over(device, (start, length), &mut buffer, |block, written| {
+                if random {
+                    chance.fill(block);
+                }
+                tell(Progress { what: "erase_devices", done: done + written, total });
+            })?;
+            done += length;
+        }
     }
-    device.reread_partitions()
+    Ok(())
 }
 
 fn pass_over(
     device: &Device,
+    (start, length): (u64, u64),
     buffer: &mut AlignedBuffer,
     mut prepare: impl FnMut(&mut [u8], u64),
 ) -> Result<(), DeviceError> {
     let mut direct = device.direct();
-    let mut at = 0;
-    while at < device.size() {
-        prepare(buffer.bytes_mut(), at);
-        let left = device.size() - at;
+    let (mut at, end) = (start, start + length);
+    while at < end {
+        prepare(buffer.bytes_mut(), at - start);
+        let left = end - at;
         let length = usize::try_from(left).map_or(BLOCK, |left| left.min(BLOCK));
         let block = &buffer.bytes()[..length];
         let file = direct.as_ref().unwrap_or(device.file());

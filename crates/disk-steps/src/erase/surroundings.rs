@@ -13,8 +13,9 @@ use crate::filesystem::identify;
 use crate::gpt::Gpt;
 use crate::mbr::Mbr;
 
-/// The label of the floppy that brings parameters by virtual media.
+/// The label of the floppy that brings parameters by virtual media, and how large one is at most.
 const VIRTUAL_FLOPPY: &str = "ir-vfd-dev";
+const LARGEST_MEDIUM: u64 = 4 << 30;
 /// File systems that several machines use at once.
 const SHARED: &[&str] = &["gfs2", "ocfs2", "VMFS", "VMFS_volume_member"];
 /// Partitions for such file systems.
@@ -24,7 +25,8 @@ const SHARED_PARTITIONS: &[(Uuid, &str)] = &[
 ];
 const VMFS_IN_MBR: u8 = 0xfb;
 
-/// Why a disk is left alone, if it is.
+/// Why a disk is left alone, if it is. What is on a disk is no reason by itself: whoever used the
+/// machine before could have written it.
 pub(super) fn reason_to_skip(
     disk: &Disk,
     policy: &ErasePolicy,
@@ -35,23 +37,67 @@ pub(super) fn reason_to_skip(
             false => Err(Error::ReadOnly { device: disk.name.clone() }),
         };
     }
-    let device = Device::read_only(Path::new(&disk.name))?;
-    let identity = identify(&device)?;
-    let label = identity.as_ref().and_then(|identity| identity.label.as_deref());
-    if label.is_some_and(|label| label.eq_ignore_ascii_case(VIRTUAL_FLOPPY)) {
-        return Ok(Some("it is virtual media"));
-    }
-    if identity.is_some_and(|identity| identity.kind == "linux_raid_member") {
-        return Ok(Some("it is part of a software RAID array"));
-    }
-    for partition in partitions(disk, policy) {
-        // A partition that cannot be read is erased with its disk, or fails then.
-        let Ok(device) = Device::read_only(&partition) else { continue };
-        if identify(&device)?.is_some_and(|identity| identity.kind == "linux_raid_member") {
-            return Ok(Some("a partition of it is part of a software RAID array"));
+    if is_pluggable(disk, policy) {
+        let identity = identify(&Device::read_only(Path::new(&disk.name))?)?;
+        let label = identity.and_then(|identity| identity.label);
+        if label.is_some_and(|label| label.eq_ignore_ascii_case(VIRTUAL_FLOPPY)) {
+            return Ok(Some("it is virtual media"));
         }
     }
-    Ok(None)
+    let Some(folder) = sysfs(disk, policy) else { return Ok(None) };
+    if is_in_array(&folder, policy) {
+        return Ok(Some("it is part of a software RAID array"));
+    }
+    let in_array = known_partitions(disk, policy).iter().any(|it| it.in_array);
+    Ok(in_array.then_some("a partition of it is part of a software RAID array"))
+}
+
+/// The parts of a disk that are in none of the arrays some of its partitions are in, each from a byte
+/// on and so long: other partitions one by one, and what is between partitions. Not the table.
+pub(super) fn parts_beside_arrays(
+    disk: &Disk,
+    policy: &ErasePolicy,
+) -> Result<Vec<(u64, u64)>, DeviceError> {
+    let mut known = known_partitions(disk, policy);
+    if !known.iter().any(|it| it.in_array) {
+        return Ok(Vec::new());
+    }
+    let device = Device::read_only(Path::new(&disk.name))?;
+    let (first, end) = match (Gpt::read(&device)?, Mbr::read(&device)?) {
+        (Some(table), _) => table.usable(),
+        (None, Some(table)) => {
+            // The tables of logical partitions are between them.
+            known.extend(table.extended().map(|(start, length)| Known {
+                number: 0,
+                start,
+                length,
+                in_array: true,
+            }));
+            (device.sector(), device.size())
+        }
+        (None, None) => return Ok(Vec::new()),
+    };
+    known.sort_by_key(|it| (it.start, !it.in_array));
+    let mut parts = Vec::new();
+    let mut add = |from: u64, to: u64| {
+        let (from, to) = (from.max(first), to.min(end));
+        if from < to {
+            parts.push((from, to - from));
+        }
+    };
+    let mut at = first;
+    for it in known {
+        let stop = it.start.saturating_add(it.length);
+        if it.start >= at {
+            add(at, it.start);
+        }
+        if !it.in_array {
+            add(it.start.max(at), stop);
+        }
+        at = at.max(stop);
+    }
+    add(at, end);
+    Ok(parts)
 }
 
 /// Refuses what other machines may use, too.
@@ -88,19 +134,59 @@ fn shared_partition(device: &Device) -> Result<Option<&'static str>, DeviceError
 
 /// The partitions the kernel knows, the last first.
 pub(super) fn partitions(disk: &Disk, policy: &ErasePolicy) -> Vec<PathBuf> {
-    let Some(folder) = sysfs(disk, policy) else { return Vec::new() };
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let number = |path: PathBuf| -> Option<u32> {
-        fs::read_to_string(path.join("partition")).ok()?.trim().parse().ok()
-    };
-    let mut numbers: Vec<u32> = entries.filter_map(|entry| number(entry.path())).collect();
+    let mut numbers: Vec<u32> = known_partitions(disk, policy).iter().map(|it| it.number).collect();
     numbers.sort_unstable();
     numbers.into_iter().rev().map(|n| partition_path(Path::new(&disk.name), n)).collect()
 }
 
+/// A partition the kernel knows. Places are in bytes.
+struct Known {
+    number: u32,
+    start: u64,
+    length: u64,
+    in_array: bool,
+}
+
+fn known_partitions(disk: &Disk, policy: &ErasePolicy) -> Vec<Known> {
+    // The kernel counts in these whatever the disk's sectors are.
+    const SECTOR: u64 = 512;
+    let Some(folder) = sysfs(disk, policy) else { return Vec::new() };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let partition = |folder: PathBuf| {
+        let sectors = |name: &str| number::<u64>(&folder.join(name)).unwrap_or(0);
+        Some(Known {
+            number: number(&folder.join("partition"))?,
+            start: sectors("start").saturating_mul(SECTOR),
+            length: sectors("size").saturating_mul(SECTOR),
+            in_array: is_in_array(&folder, policy),
+        })
+    };
+    entries.filter_map(|entry| partition(entry.path())).collect()
+}
+
+/// Whether the kernel has a disk or partition in an array that is shown as a disk, and so erased
+/// itself or left alone by its owner's wish.
+fn is_in_array(folder: &Path, policy: &ErasePolicy) -> bool {
+    let holders = fs::read_dir(folder.join("holders")).into_iter().flatten().flatten();
+    holders.into_iter().any(|holder| {
+        let array = policy.sys.join("block").join(holder.file_name());
+        let level = fs::read_to_string(array.join("md/level")).unwrap_or_default();
+        level.contains("raid") && number::<u64>(&array.join("size")).is_some_and(|size| size > 0)
+    })
+}
+
 fn is_read_only(disk: &Disk, policy: &ErasePolicy) -> bool {
-    let flag = sysfs(disk, policy).and_then(|folder| fs::read_to_string(folder.join("ro")).ok());
-    flag.is_some_and(|flag| flag.trim() == "1")
+    sysfs(disk, policy).and_then(|folder| number::<u8>(&folder.join("ro"))) == Some(1)
+}
+
+/// Whether it may be a medium that a BMC plugs in.
+fn is_pluggable(disk: &Disk, policy: &ErasePolicy) -> bool {
+    let removable = sysfs(disk, policy).and_then(|it| number::<u8>(&it.join("removable")));
+    disk.size < LARGEST_MEDIUM && (disk.tran.as_deref() == Some("usb") || removable == Some(1))
+}
+
+fn number<T: std::str::FromStr>(file: &Path) -> Option<T> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 /// Where the kernel tells about a disk.

@@ -4,8 +4,9 @@
 //!
 //! One thread takes the bytes as they come, digests them, unpacks them and finds out what they are;
 //! another writes. Nothing is kept: not in memory (but for qcow2 images from servers that give no
-//! ranges) and not on the disk. If the image turns out to be another than it should be, or does not
-//! come whole, the beginning of the disk is wiped: a machine must not boot what nobody vouches for.
+//! ranges) and not on the disk. The beginning of the disk is written only when all of the image came
+//! and turned out to be the one it should be, and is wiped otherwise: a machine must not boot what
+//! nobody vouches for, also after a power cut.
 
 mod digest;
 mod qcow2;
@@ -368,7 +369,7 @@ fn receive_onto(
         (Ok(_), Err(error)) => return Err(error),
         (Ok(device), Ok(format)) => (device, format),
     };
-    let (device, format) = device;
+    let (all_but_first, format) = device;
     let (downloaded, digits) = stream.finish().map_err(aborted)?;
     if !digest::is(&digits, &order.expected) {
         return Err(Error::Mismatch {
@@ -378,6 +379,8 @@ fn receive_onto(
             got: digits,
         });
     }
+    let device = all_but_first.complete()?;
+    clear_end(&device, written)?;
     partitions::mend(&device)?;
     Ok(Written {
         url: order.remote.address(),
@@ -607,6 +610,14 @@ fn remember(tail: &mut Vec<u8>, bytes: &[u8]) {
         tail.extend_from_slice(bytes);
         tail.drain(..tail.len().saturating_sub(TAIL));
     }
+}
+
+/// Clears the end of a disk beyond the image: what is left there of a partition table or of RAID
+/// metadata must not be taken for the image's.
+fn clear_end(device: &Device, image: u64) -> Result<(), DeviceError> {
+    let end = device.size().saturating_sub(WIPED).max(image.next_multiple_of(device.sector()));
+    device.zero(end, device.size().saturating_sub(end))?;
+    device.sync()
 }
 
 /// Makes sure that nothing boots from a disk that has only part of an image, or the wrong one.

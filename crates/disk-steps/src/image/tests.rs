@@ -198,7 +198,36 @@ async fn raw_images_are_written_and_verified() {
     assert_eq!(written.checksum, format!("sha256:{}", sha256(&content)));
     assert_written(disk.path(), &content, 16 * MIB);
     let rest = std::fs::read(disk.path()).unwrap();
-    assert!(rest[content.len()..].iter().all(|byte| *byte == 0xa5), "the rest stays");
+    assert!(rest[content.len()..15 * MIB].iter().all(|byte| *byte == 0xa5), "the rest stays");
+    assert!(rest[15 * MIB..].iter().all(|byte| *byte == 0), "the end is cleared");
+    // An image that has something there keeps it.
+    let content = data(16 * MIB);
+    let (address, _) = serve(content.clone(), GOOD).await;
+    write_to(disk.path(), &image(&address, &content, "raw")).await.unwrap();
+    assert_written(disk.path(), &content, 16 * MIB);
+}
+
+#[tokio::test]
+async fn a_leftover_table_does_not_come_over_the_image() {
+    // Boot code, one partition, and GRUB's core in the sectors after it.
+    let mut content = data(6 * MIB);
+    content[446..510].fill(0);
+    content[446..462].copy_from_slice(&[0x80, 0, 2, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0]);
+    content[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let mut without = data(6 * MIB);
+    without[510..512].fill(0);
+    for content in [content, without] {
+        let disk = disk(16 * MIB);
+        let device = crate::device::Device::writable(disk.path()).unwrap();
+        let mut old = crate::gpt::Gpt::new(&device, uuid::Uuid::from_u128(1));
+        let kind = crate::gpt::kind::LINUX;
+        old.add(None, kind, uuid::Uuid::from_u128(2), "the last tenant's").unwrap();
+        old.write(&device).unwrap();
+        let (address, _) = serve(content.clone(), GOOD).await;
+        write_to(disk.path(), &image(&address, &content, "raw")).await.unwrap();
+        assert_written(disk.path(), &content, 16 * MIB);
+        assert_eq!(crate::gpt::Gpt::read(&device).unwrap(), None);
+    }
 }
 
 #[tokio::test]

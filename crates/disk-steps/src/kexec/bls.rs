@@ -3,10 +3,10 @@
 //! `blscfg` read them.
 
 use std::cmp::Ordering;
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::{Choice, Found, Tree, grub, inside, read_menu};
+use super::{Choice, Found, Tree, grub, named, read_menu};
+use crate::inside;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Entry {
@@ -21,20 +21,20 @@ struct Entry {
 /// The entry that would be started.
 pub(super) fn find(trees: &[Tree]) -> Found {
     for tree in trees {
-        for below in ["", "boot"] {
-            let root = tree.path.join(below);
-            let mut entries = read_entries(&root.join("loader/entries"));
+        for below in ["", "boot/"] {
+            let root = &tree.path;
+            let mut entries = read_entries(root, &format!("{below}loader/entries"));
             if entries.is_empty() {
                 continue;
             }
             entries.sort_by(|one, other| compare(other, one));
-            let wanted = default(trees, &root);
+            let wanted = default(trees, root, below);
             let chosen = wanted
                 .and_then(|wanted| entries.iter().find(|entry| matches(&wanted, &entry.id)))
                 .or(entries.first());
             let Some(entry) = chosen else { continue };
             let menu = format!("loader/entries/{}.conf of partition {}", entry.id, tree.number);
-            return match choice(trees, &root, entry) {
+            return match choice(trees, root, below, entry) {
                 Ok(choice) => Found::Choice { from: menu, choice },
                 Err(why) => Found::Unclear { menu, why },
             };
@@ -43,11 +43,10 @@ pub(super) fn find(trees: &[Tree]) -> Found {
     Found::Nothing
 }
 
-fn choice(trees: &[Tree], root: &std::path::Path, entry: &Entry) -> Result<Choice, String> {
+fn choice(trees: &[Tree], root: &Path, below: &str, entry: &Entry) -> Result<Choice, String> {
     let file = |name: &String| -> Result<PathBuf, String> {
         // On a root file system without a boot partition, paths begin above /boot.
-        let above = root.parent().filter(|_| root.ends_with("boot"));
-        let found = inside(root, name).or_else(|| inside(above?, name));
+        let found = named(root, &format!("{below}{name}")).or_else(|| named(root, name));
         found.ok_or_else(|| format!("there is no {name}"))
     };
     let kernel = entry.kernel.as_ref().ok_or("it names no kernel")?;
@@ -67,14 +66,17 @@ fn choice(trees: &[Tree], root: &std::path::Path, entry: &Entry) -> Result<Choic
     })
 }
 
-fn read_entries(folder: &std::path::Path) -> Vec<Entry> {
-    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+fn read_entries(root: &Path, folder: &str) -> Vec<Entry> {
     let mut entries = Vec::new();
-    for path in files.map(|file| file.path()) {
+    for name in inside::names(root, folder) {
+        let path = Path::new(&name);
         let id = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let is_entry = path.extension().is_some_and(|extension| extension == "conf");
         // systemd counts failed boots in the name; `+0` has none left.
-        if let Some(text) = read_menu(&path).filter(|_| is_entry && !id.ends_with("+0")) {
+        if !is_entry || id.ends_with("+0") {
+            continue;
+        }
+        if let Some(text) = read_menu(root, &format!("{folder}/{name}")) {
             entries.push(Entry { id, ..parse(&text) });
         }
     }
@@ -99,8 +101,8 @@ fn parse(text: &str) -> Entry {
 }
 
 /// The entry that is configured: by systemd-boot's `loader.conf`, or in GRUB's environment.
-fn default(trees: &[Tree], root: &std::path::Path) -> Option<String> {
-    let told = read_menu(&root.join("loader/loader.conf")).and_then(|text| {
+fn default(trees: &[Tree], root: &Path, below: &str) -> Option<String> {
+    let told = read_menu(root, &format!("{below}loader/loader.conf")).and_then(|text| {
         let value = text.lines().find_map(|line| line.trim().strip_prefix("default"))?;
         Some(value.trim().trim_end_matches(".conf").to_owned())
     });

@@ -10,7 +10,8 @@ mod script;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::{Choice, Found, Tree, inside, read_menu};
+use super::{Choice, Found, Tree, named, read_menu};
+use crate::inside;
 use script::{Command, Word};
 
 const MENUS: &[&str] = &[
@@ -31,7 +32,7 @@ pub(super) fn find(trees: &[Tree]) -> Found {
     let mut unclear = Found::Nothing;
     for (index, tree) in trees.iter().enumerate() {
         for name in menus(tree) {
-            let Some(text) = read_menu(&tree.path.join(&name)) else { continue };
+            let Some(text) = read_menu(&tree.path, &name) else { continue };
             let menu = format!("{name} of partition {}", tree.number);
             match choice(trees, index, &text) {
                 Ok(Some(choice)) => return Found::Choice { from: menu, choice },
@@ -46,8 +47,9 @@ pub(super) fn find(trees: &[Tree]) -> Found {
 
 /// GRUB's saved variables, wherever they are.
 pub(super) fn environment(trees: &[Tree]) -> Variables {
-    let files = trees.iter().flat_map(|tree| ENVIRONMENTS.iter().map(|name| tree.path.join(name)));
-    let text = files.filter_map(|file| read_menu(&file)).next().unwrap_or_default();
+    let files = trees.iter().flat_map(|tree| ENVIRONMENTS.iter().map(move |name| (tree, name)));
+    let text =
+        files.filter_map(|(tree, name)| read_menu(&tree.path, name)).next().unwrap_or_default();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
         .filter_map(|line| line.split_once('='))
@@ -64,8 +66,8 @@ pub(super) fn expand(text: &str, variables: &Variables) -> String {
 
 fn menus(tree: &Tree) -> Vec<String> {
     let mut menus: Vec<String> = MENUS.iter().map(|name| (*name).to_owned()).collect();
-    let vendors = std::fs::read_dir(tree.path.join("EFI")).into_iter().flatten().flatten();
-    menus.extend(vendors.map(|it| format!("EFI/{}/grub.cfg", it.file_name().to_string_lossy())));
+    let vendors = inside::names(&tree.path, "EFI");
+    menus.extend(vendors.iter().map(|vendor| format!("EFI/{vendor}/grub.cfg")));
     menus.dedup();
     menus
 }
@@ -233,7 +235,7 @@ impl<'a> State<'a> {
         let place = place.trim_matches(|letter| letter == '(' || letter == ')');
         let tree =
             self.tree(place).ok_or_else(|| format!("its partition {place:?} is not known"))?;
-        inside(&tree.path, path)
+        named(&tree.path, path)
             .ok_or_else(|| format!("there is no {path} on partition {}", tree.number))
     }
 
@@ -274,7 +276,7 @@ impl<'a> State<'a> {
                 tree.identity.uuid.as_deref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(wanted))
             }
             "fs_label" => tree.identity.label.as_deref() == Some(wanted.as_str()),
-            _ => inside(&tree.path, wanted).is_some(),
+            _ => named(&tree.path, wanted).is_some(),
         });
         if let Some(index) = found {
             self.variables.insert(variable, format!("@{index}"));

@@ -12,8 +12,8 @@ mod syslinux;
 mod uki;
 
 use std::convert::Infallible;
-use std::fs::{self, File};
-use std::io::{self, Seek, Write as _};
+use std::fs::File;
+use std::io::{self, Read as _, Seek, Write as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -22,6 +22,7 @@ use rustix::system::{RebootCommand, reboot};
 use crate::device::{Device, DeviceError, partition_path};
 use crate::filesystem::{Identity, identify_at};
 use crate::gpt::Gpt;
+use crate::inside;
 use crate::kernel;
 use crate::mbr::Mbr;
 use crate::mounts::Mounted;
@@ -30,6 +31,8 @@ use crate::mounts::Mounted;
 const MOUNTABLE: &[&str] = &["ext4", "xfs", "btrfs", "vfat"];
 /// The longest menu that is read.
 const LONGEST_MENU: u64 = 1 << 20;
+/// The largest unified image or initrd that is read.
+const LARGEST: u64 = 1 << 30;
 
 /// Why the system cannot be started without the firmware.
 #[derive(Debug, thiserror::Error)]
@@ -221,9 +224,8 @@ fn open_file(path: &Path) -> Result<File, Error> {
 fn joined(paths: &[PathBuf]) -> Result<File, Error> {
     let mut all = Vec::new();
     for path in paths {
-        let bytes = fs::read(path)
-            .map_err(|source| Error::Read { file: path.display().to_string(), source })?;
-        all.extend(bytes);
+        let read = open_file(path)?.take(LARGEST).read_to_end(&mut all);
+        read.map_err(|source| Error::Read { file: path.display().to_string(), source })?;
         all.resize(all.len().next_multiple_of(4), 0);
     }
     in_memory(&all).map_err(|source| Error::Read { file: "the initrds".to_owned(), source })
@@ -237,24 +239,18 @@ fn in_memory(bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// A menu's text, if it is there and not absurdly long.
-fn read_menu(path: &Path) -> Option<String> {
-    let is_short = fs::metadata(path).is_ok_and(|it| it.is_file() && it.len() <= LONGEST_MENU);
-    let bytes = is_short.then(|| fs::read(path).ok())??;
+/// The text of a menu on a partition, if it is there and not absurdly long.
+fn read_menu(root: &Path, name: &str) -> Option<String> {
+    let bytes = inside::read(root, name, LONGEST_MENU).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A file named in a menu, below the root of its partition. Links and dots do not lead out of it.
-fn inside(root: &Path, name: &str) -> Option<PathBuf> {
-    let mut path = root.to_owned();
-    for part in name.split('/').filter(|part| !part.is_empty() && *part != ".") {
-        if part == ".." {
-            return None;
-        }
-        path.push(part);
+fn named(root: &Path, name: &str) -> Option<PathBuf> {
+    if name.split('/').any(|part| part == "..") {
+        return None;
     }
-    let real = fs::canonicalize(&path).ok()?;
-    (real.starts_with(fs::canonicalize(root).ok()?) && real.is_file()).then_some(real)
+    inside::file(root, name)
 }
 
 fn load_advice(error: &io::Error) -> &'static str {

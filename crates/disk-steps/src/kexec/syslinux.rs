@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{Choice, Found, Tree, inside, read_menu};
+use super::{Choice, Found, Tree, named, read_menu};
 
 const MENUS: &[&str] = &[
     "syslinux.cfg",
@@ -28,10 +28,9 @@ struct Label {
 pub(super) fn find(trees: &[Tree]) -> Found {
     for tree in trees {
         for name in MENUS {
-            let path = tree.path.join(name);
-            let Some(text) = read_menu(&path) else { continue };
+            let Some(text) = read_menu(&tree.path, name) else { continue };
             let menu = format!("{name} of partition {}", tree.number);
-            let folder = path.parent().unwrap_or(&tree.path);
+            let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
             return match choice(&tree.path, folder, &text) {
                 Ok(choice) => Found::Choice { from: menu, choice },
                 Err(why) => Found::Unclear { menu, why },
@@ -41,7 +40,7 @@ pub(super) fn find(trees: &[Tree]) -> Found {
     Found::Nothing
 }
 
-fn choice(root: &Path, folder: &Path, text: &str) -> Result<Choice, String> {
+fn choice(root: &Path, folder: &str, text: &str) -> Result<Choice, String> {
     let mut default = None;
     let mut labels: Vec<Label> = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -62,8 +61,9 @@ fn choice(root: &Path, folder: &Path, text: &str) -> Result<Choice, String> {
     let wanted = default.as_deref().and_then(|name| labels.iter().find(|it| it.name == name));
     let label = wanted.or(labels.first()).ok_or("it has no label")?;
     let file = |name: &str| {
-        let relative = if name.starts_with('/') { root } else { folder };
-        inside(relative, name).ok_or_else(|| format!("there is no {name}"))
+        let whole =
+            if name.starts_with('/') { name.to_owned() } else { format!("{folder}/{name}") };
+        named(root, &whole).ok_or_else(|| format!("there is no {name}"))
     };
     let kernel = label.kernel.as_deref().ok_or("its label names no kernel")?;
     // An older way to name an initrd.

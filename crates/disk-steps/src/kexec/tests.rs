@@ -224,3 +224,30 @@ fn image(sections: &[(&str, &str)]) -> Vec<u8> {
     }
     image
 }
+
+#[test]
+fn links_in_a_system_do_not_lead_into_the_ramdisk() {
+    use std::os::unix::fs::symlink;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    for name in ["loader/entries", "EFI/Linux", "boot"] {
+        fs::create_dir_all(path.join(name)).unwrap();
+    }
+    // Reading any of these would never end.
+    symlink("/proc/kmsg", path.join("loader/entries/a.conf")).unwrap();
+    symlink("/dev/zero", path.join("EFI/Linux/a.efi")).unwrap();
+    symlink("/dev/zero", path.join("boot/extlinux.conf")).unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let pipe = path.join("syslinux.cfg");
+    rustix::fs::mknodat(rustix::fs::CWD, pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let tree = || Tree { number: 1, identity: Identity::default(), path: path.clone() };
+    assert!(matches!(plan_from(&[tree()], "/dev/sda"), Err(Error::Read { .. })));
+    fs::remove_file(path.join("EFI/Linux/a.efi")).unwrap();
+    assert!(matches!(plan_from(&[tree()], "/dev/sda"), Err(Error::NothingFound { .. })));
+    // A link that is right for the deployed system is followed.
+    fs::remove_file(path.join("loader/entries/a.conf")).unwrap();
+    fs::write(path.join("boot/vmlinuz-1"), "kernel").unwrap();
+    symlink("/boot/vmlinuz-1", path.join("vmlinuz")).unwrap();
+    fs::write(path.join("loader/entries/a.conf"), "linux /vmlinuz\n").unwrap();
+    assert_eq!(read(plan_from(&[tree()], "/dev/sda").unwrap()).0, "kernel");
+}

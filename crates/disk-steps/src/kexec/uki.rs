@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Unified kernel images: a kernel, an initrd and a command line in the sections of one PE file.
 
-use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
-use super::{Error, KexecPlan, Tree, in_memory};
+use super::{Error, KexecPlan, LARGEST, Tree, in_memory};
+use crate::inside;
 
 /// The newest image on any partition, if there is one.
 pub(super) fn find(trees: &[Tree]) -> Result<Option<KexecPlan>, Error> {
     for tree in trees {
-        let folder = tree.path.join("EFI/Linux");
-        let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.path());
-        let is_image = |path: &PathBuf| {
-            path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("efi"))
+        let is_image = |name: &String| {
+            let extension = Path::new(name).extension();
+            extension.is_some_and(|extension| extension.eq_ignore_ascii_case("efi"))
         };
+        let names = inside::names(&tree.path, "EFI/Linux");
         // Names carry versions, so that the last one is the newest.
-        let Some(path) = files.filter(is_image).max() else { continue };
-        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let from = format!("EFI/Linux/{file} of partition {}", tree.number);
+        let Some(name) = names.into_iter().filter(is_image).next_back() else { continue };
+        let path = format!("EFI/Linux/{name}");
+        let from = format!("{path} of partition {}", tree.number);
         let read = |source| Error::Read { file: from.clone(), source };
-        let image = fs::read(&path).map_err(read)?;
+        let image = inside::read(&tree.path, &path, LARGEST).map_err(read)?;
         let unclear = |why: &str| Error::Unclear { menu: from.clone(), why: why.to_owned() };
         let kernel = section(&image, b".linux").ok_or_else(|| unclear("it has no kernel in it"))?;
         let command_line = section(&image, b".cmdline").unwrap_or_default();

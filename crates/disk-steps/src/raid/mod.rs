@@ -8,6 +8,7 @@
 mod existing;
 mod plan;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,10 +17,12 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::device::{Device, DeviceError, partition_path, wait_for};
+use crate::filesystem::identify;
 use crate::gpt::{Gpt, kind};
 use crate::mbr::Mbr;
-pub use existing::{ExistingArray, existing};
-pub use plan::{Array, Plan, RaidOptions, validate};
+use crate::partitions;
+pub use existing::{ExistingArray, assemble, existing, kept_devices};
+pub use plan::{Array, Plan, RaidOptions, validate, volumes};
 
 /// Why arrays are not as they should be.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +46,24 @@ pub enum Error {
         /// How much was wanted.
         gib: u64,
     },
+    /// There are arrays nobody said to keep.
+    #[error(
+        "there are arrays already: {}; take them apart with delete_configuration, or keep them by their volume_name in skip_block_devices",
+        arrays.join(", ")
+    )]
+    InTheWay {
+        /// Which.
+        arrays: Vec<String>,
+    },
+    /// Something is on disks of the new arrays.
+    #[error(
+        "there is something on disks of the new arrays: {}; erase them with erase_devices_metadata, or leave them out (physical_disks)",
+        disks.join(", ")
+    )]
+    NotEmpty {
+        /// Which, and what.
+        disks: Vec<String>,
+    },
     /// mdadm failed.
     #[error("`{command}` failed: {said}")]
     Command {
@@ -56,37 +77,83 @@ pub enum Error {
     Device(#[from] DeviceError),
 }
 
-/// Makes the partitions and arrays of a plan; arrays that stayed stay. Answers what the node's `raid_config` becomes.
+/// Makes the partitions and arrays of a plan, on disks that are empty. Arrays that are to be kept stay;
+/// any other is in the way. Answers what the node's `raid_config` becomes.
 ///
 /// # Errors
-/// If a disk has no room, or mdadm fails.
+/// If something is on a disk, it has no room, or mdadm fails.
 pub fn create(plan: &Plan) -> Result<Value, Error> {
-    let there = existing(Path::new(SYS))?;
-    let stays = |array: &&Array| {
-        there.iter().any(|other| other.name.as_deref() == Some(array.name.as_str()))
-    };
-    let kept = plan.arrays.iter().filter(stays).count();
-    if kept > 0 && kept < plan.arrays.len() {
-        let problem = "some of the arrays are there already and some are not: delete those first";
-        return Err(Error::Invalid { problems: vec![problem.to_owned()] });
-    }
-    if kept > 0 {
+    let there = existing(Path::new(SYS));
+    if is_there(plan, &there)? {
         return Ok(plan.target.clone());
     }
+    check_empty(&plan.disks)?;
     for disk in &plan.disks {
         partition(disk, plan)?;
     }
+    let mut taken: Vec<PathBuf> = there.into_iter().map(|array| array.device).collect();
     for array in &plan.arrays {
         for member in &array.members {
             wait_for(member)?;
         }
-        run("mdadm", &create_command(array))?;
+        let array = Array { device: free_device(&array.device, &taken), ..array.clone() };
+        taken.push(PathBuf::from(&array.device));
+        run("mdadm", &create_command(&array))?;
         // What was in the place of the array before must not shine through.
         let device = Device::exclusive(Path::new(&array.device))?;
         device.zero(0, 1 << 20)?;
         device.sync()?;
     }
     Ok(plan.target.clone())
+}
+
+/// Whether all arrays of a plan are there already and are to be kept.
+fn is_there(plan: &Plan, there: &[ExistingArray]) -> Result<bool, Error> {
+    let kept = kept_devices(there, &plan.keep, &[]);
+    let in_the_way: Vec<String> = there
+        .iter()
+        .filter(|array| !kept.contains(&array.device))
+        .map(|array| {
+            let name = array.name.as_deref().unwrap_or("without a name");
+            format!("{} ({name})", array.device.display())
+        })
+        .collect();
+    if !in_the_way.is_empty() {
+        return Err(Error::InTheWay { arrays: in_the_way });
+    }
+    let stays = |array: &&Array| {
+        there.iter().any(|other| other.name.as_deref() == Some(array.name.as_str()))
+    };
+    let count = plan.arrays.iter().filter(stays).count();
+    if count > 0 && count < plan.arrays.len() {
+        let problem = "some of the arrays are there already and some are not: delete those first";
+        return Err(Error::Invalid { problems: vec![problem.to_owned()] });
+    }
+    Ok(count > 0)
+}
+
+/// Refuses disks that something is on.
+fn check_empty(disks: &[String]) -> Result<(), Error> {
+    let mut used = Vec::new();
+    for name in disks {
+        let path = Path::new(name);
+        let partitions = partitions::list(path)?.len();
+        let found = identify(&Device::read_only(path)?)?;
+        match (partitions, found) {
+            (0, None) => {}
+            (0, Some(identity)) => used.push(format!("{name} ({})", identity.kind)),
+            (count, _) => used.push(format!("{name} ({count} partitions)")),
+        }
+    }
+    if used.is_empty() { Ok(()) } else { Err(Error::NotEmpty { disks: used }) }
+}
+
+/// The device for a new array: the one that was planned, or the next that no other array has.
+fn free_device(planned: &str, taken: &[PathBuf]) -> String {
+    let is_free = |device: &String| taken.iter().all(|it| it != Path::new(device));
+    let others = (10..128).map(|number| format!("/dev/md{number}"));
+    let found = std::iter::once(planned.to_owned()).chain(others).find(is_free);
+    found.unwrap_or_else(|| planned.to_owned())
 }
 
 /// Takes arrays apart, but for those with the given volume names, and wipes the disks they were on.
@@ -96,44 +163,51 @@ pub fn create(plan: &Plan) -> Result<Value, Error> {
 /// # Errors
 /// If an array does not stop, or a disk fails.
 pub fn delete(sys: &Path, keep: &[String]) -> Result<Vec<String>, Error> {
-    let arrays = existing(sys)?;
-    let is_kept =
-        |array: &ExistingArray| array.name.as_ref().is_some_and(|name| keep.contains(name));
-    let kept_disks: Vec<&PathBuf> =
-        arrays.iter().filter(|array| is_kept(array)).flat_map(|array| &array.disks).collect();
     let mut gone = Vec::new();
-    for array in arrays.iter().filter(|array| !is_kept(array)) {
-        let on_kept_disk = array.disks.iter().any(|disk| kept_disks.contains(&disk));
-        // The EFI system partitions of an array that stays are needed to boot from it.
-        if on_kept_disk && array.name.as_deref() == Some(ESP_NAME) {
-            continue;
+    // What an array was made of may be arrays again.
+    for _ in 0..3 {
+        assemble(sys);
+        let more = delete_those_there(sys, keep)?;
+        if more.is_empty() {
+            return Ok(gone);
         }
-        let device = Device::writable(&array.device)?;
-        device.zero(0, 1 << 20)?;
-        device.zero(device.size().saturating_sub(1 << 20), 1 << 20)?;
-        device.sync()?;
-        drop(device);
-        if on_kept_disk {
+        gone.extend(more);
+    }
+    Err(Error::InTheWay { arrays: gone })
+}
+
+fn delete_those_there(sys: &Path, keep: &[String]) -> Result<Vec<String>, Error> {
+    let mut arrays = existing(sys);
+    // The volumes of a container go before it.
+    arrays.sort_by_key(|array| array.level == "container");
+    let kept = kept_devices(&arrays, keep, &[]);
+    let mut gone: Vec<&ExistingArray> = Vec::new();
+    for array in arrays.iter().filter(|array| !kept.contains(&array.device)) {
+        if array.level != "container" {
+            let device = Device::writable(&array.device)?;
+            device.zero(0, 1 << 20)?;
+            device.zero(device.size().saturating_sub(1 << 20), 1 << 20)?;
+            device.sync()?;
+        }
+        if array.disks.iter().any(|disk| kept.contains(disk)) {
             continue;
         }
         run("mdadm", &["--stop".to_owned(), array.device.display().to_string()])?;
-        for member in &array.members {
-            let member = member.display().to_string();
-            run("mdadm", &["--zero-superblock".to_owned(), member])?;
-        }
-        gone.push(array.device.display().to_string());
-        for disk in array.disks.iter().filter(|disk| !kept_disks.contains(disk)) {
-            // A disk may be in several arrays; the last of them frees it.
-            if arrays.iter().all(|other| {
-                other == array
-                    || !other.disks.contains(disk)
-                    || gone.contains(&other.device.display().to_string())
-            }) {
-                wipe(disk)?;
-            }
+        gone.push(array);
+    }
+    let all = |what: fn(&ExistingArray) -> &Vec<PathBuf>| -> BTreeSet<&PathBuf> {
+        gone.iter().flat_map(|array| what(array)).collect()
+    };
+    for member in all(|array| &array.members) {
+        run("mdadm", &["--zero-superblock".to_owned(), member.display().to_string()])?;
+    }
+    for disk in all(|array| &array.disks) {
+        // One that is an array itself is next.
+        if !arrays.iter().any(|array| array.device == *disk) {
+            wipe(disk)?;
         }
     }
-    Ok(gone)
+    Ok(gone.iter().map(|array| array.device.display().to_string()).collect())
 }
 
 /// Where the kernel tells about devices.
@@ -250,6 +324,7 @@ mod tests {
             disks: Vec::new(),
             gpt: true,
             reserved: 550 << 20,
+            keep: Vec::new(),
             target: Value::Null,
         };
         write_gpt(&device, &plan, &[Some(1), None]).unwrap().unwrap();
@@ -265,5 +340,64 @@ mod tests {
         let table = Mbr::read(&device).unwrap().unwrap();
         assert_eq!(table.range(&table.primary[0].unwrap()), (1 << 20, 1 << 30));
         assert_eq!(table.primary[1].unwrap().kind, 0xfd);
+    }
+
+    #[test]
+    fn only_what_is_to_be_kept_stays() {
+        let target = serde_json::json!({"logical_disks": [
+            {"raid_level": "1", "size_gb": 1, "controller": "software", "volume_name": "root"},
+        ]});
+        let disk = |name: &str| agent_protocol::Disk {
+            name: name.to_owned(),
+            size: 8 << 30,
+            ..agent_protocol::Disk::default()
+        };
+        let plan = |keep: &[String]| {
+            let options = RaidOptions { keep, ..RaidOptions::default() };
+            validate(&target, &[disk("/dev/nosda"), disk("/dev/nosdb")], &options).unwrap()
+        };
+        let array = |device: &str, name: Option<&str>| ExistingArray {
+            device: device.into(),
+            level: "raid1".to_owned(),
+            name: name.map(str::to_owned),
+            members: Vec::new(),
+            disks: vec!["/dev/nosda".into(), "/dev/nosdb".into()],
+        };
+        let (none, root) = (plan(&[]), plan(&["root".to_owned()]));
+        assert!(matches!(is_there(&none, &[]), Ok(false)));
+        // Of the same name, and who knows on which disks and of which level.
+        for other in [array("/dev/md0", Some("root")), array("/dev/md127", None)] {
+            let error = is_there(&none, &[other]).unwrap_err().to_string();
+            assert!(error.contains("delete_configuration"), "{error}");
+        }
+        let there = [array("/dev/md0", Some("root")), array("/dev/md1", Some(ESP_NAME))];
+        assert!(matches!(is_there(&root, &there), Ok(true)));
+        let more = [array("/dev/md0", Some("root")), array("/dev/md5", Some("data"))];
+        assert!(is_there(&root, &more).is_err());
+        let taken = [PathBuf::from("/dev/md0"), PathBuf::from("/dev/md10")];
+        assert_eq!(free_device("/dev/md0", &taken), "/dev/md11");
+        assert_eq!(free_device("/dev/md2", &taken), "/dev/md2");
+    }
+
+    #[test]
+    fn disks_with_something_on_them_are_refused() {
+        let empty = tempfile::NamedTempFile::new().unwrap();
+        empty.as_file().set_len(16 << 20).unwrap();
+        let names = |files: &[&tempfile::NamedTempFile]| -> Vec<String> {
+            files.iter().map(|file| file.path().to_str().unwrap().to_owned()).collect()
+        };
+        check_empty(&names(&[&empty])).unwrap();
+        let used = tempfile::NamedTempFile::new().unwrap();
+        used.as_file().set_len(16 << 20).unwrap();
+        let device = Device::writable(used.path()).unwrap();
+        device.write(0x438, &[0x53, 0xef]).unwrap();
+        let error = check_empty(&names(&[&empty, &used])).unwrap_err().to_string();
+        assert!(error.contains("(ext4)") && error.contains("erase_devices_metadata"), "{error}");
+        assert!(!error.contains(&names(&[&empty])[0]), "{error}");
+        let mut table = Gpt::new(&device, Uuid::from_u128(1));
+        table.add(None, kind::LINUX, Uuid::from_u128(2), "").unwrap();
+        table.write(&device).unwrap();
+        let error = check_empty(&names(&[&used])).unwrap_err().to_string();
+        assert!(error.contains("(1 partitions)"), "{error}");
     }
 }

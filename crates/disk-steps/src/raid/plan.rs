@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use agent_protocol::{Disk, Hints};
+use agent_protocol::{Disk, Hints, flag};
 use serde_json::{Map, Value};
 
 use super::{Error, member};
@@ -36,6 +36,8 @@ pub struct Plan {
     pub gpt: bool,
     /// Bytes in front of the first partition, for what boots.
     pub reserved: u64,
+    /// Volume names of arrays that stay as they are.
+    pub keep: Vec<String>,
     /// The configuration.
     pub target: Value,
 }
@@ -70,13 +72,10 @@ pub fn validate(target: &Value, disks: &[Disk], options: &RaidOptions<'_>) -> Re
     if !problems.is_empty() {
         return Err(Error::Invalid { problems });
     }
-    // Whatever takes the rest of the disks comes last on them.
-    let mut order: Vec<(usize, &Value)> = logical.iter().enumerate().collect();
-    order.sort_by_key(|(_, disk)| size(disk).is_none());
     let mut next: BTreeMap<String, u32> = BTreeMap::new();
     let mut arrays = Vec::new();
     let mut problems = Vec::new();
-    for (place, (index, logical)) in order.into_iter().enumerate() {
+    for (place, (index, logical)) in in_order(logical).into_iter().enumerate() {
         let level = text(logical, "raid_level").unwrap_or_default();
         let chosen = choose(logical, disks)?;
         let needed =
@@ -103,7 +102,7 @@ pub fn validate(target: &Value, disks: &[Disk], options: &RaidOptions<'_>) -> Re
         });
         arrays.push(Array {
             device: format!("/dev/md{place}"),
-            name: text(logical, "volume_name").unwrap_or_else(|| format!("md{place}")),
+            name: name(place, logical),
             level,
             gib: size(logical),
             members: members.collect(),
@@ -116,8 +115,53 @@ pub fn validate(target: &Value, disks: &[Disk], options: &RaidOptions<'_>) -> Re
     }
     let gpt = options.uefi || options.gpt;
     let reserved = if options.uefi { 550 * MIB } else { 7 * MIB };
+    for disk in disks {
+        check_room(disk, &arrays, if gpt { reserved } else { 0 })?;
+    }
     let disks = next.into_keys().collect();
-    Ok(Plan { arrays, disks, gpt, reserved, target: target.clone() })
+    Ok(Plan { arrays, disks, gpt, reserved, keep: options.keep.to_vec(), target: target.clone() })
+}
+
+/// The volumes of a configuration: their names, and whether the system goes on them where it says so.
+#[must_use]
+pub fn volumes(config: &Value) -> Vec<(String, Option<bool>)> {
+    let none = Vec::new();
+    let logical = config.get("logical_disks").and_then(Value::as_array).unwrap_or(&none);
+    let software: Vec<Value> = logical
+        .iter()
+        .filter(|disk| text(disk, "controller").as_deref() == Some("software"))
+        .cloned()
+        .collect();
+    let ordered = in_order(&software).into_iter().enumerate();
+    ordered
+        .map(|(place, (_, disk))| (name(place, disk), disk.get("is_root_volume").and_then(flag)))
+        .collect()
+}
+
+/// The logical disks in the order of their partitions, with their places in the configuration:
+/// whatever takes the rest of the disks comes last on them.
+fn in_order(logical: &[Value]) -> Vec<(usize, &Value)> {
+    let mut order: Vec<(usize, &Value)> = logical.iter().enumerate().collect();
+    order.sort_by_key(|(_, disk)| size(disk).is_none());
+    order
+}
+
+fn name(place: usize, logical: &Value) -> String {
+    text(logical, "volume_name").unwrap_or_else(|| format!("md{place}"))
+}
+
+/// Refuses what does not fit, before anything is written.
+fn check_room(disk: &Disk, arrays: &[Array], reserved: u64) -> Result<(), Error> {
+    // Before the first partition, and behind the last for the second copy of the table.
+    let mut left = disk.size.saturating_sub(reserved + 2 * MIB);
+    for array in arrays.iter().filter(|array| array.disks.contains(&disk.name)) {
+        let wanted = array.gib.map_or(MIB, |gib| gib.saturating_mul(1 << 30));
+        left = left.checked_sub(wanted).ok_or_else(|| Error::NoRoom {
+            disk: disk.name.clone(),
+            gib: array.gib.unwrap_or(0),
+        })?;
+    }
+    Ok(())
 }
 
 /// All that is wrong with the logical disks, whatever disks there are.
@@ -236,6 +280,35 @@ mod tests {
             ]
         );
         assert_eq!((plan.gpt, plan.reserved), (true, 550 << 20));
+        assert_eq!(
+            volumes(&target),
+            [("data".to_owned(), None), ("md1".to_owned(), Some(true))],
+            "named as they were made"
+        );
+        assert!(volumes(&json!({})).is_empty());
+        let hardware = json!({"logical_disks": [{"size_gb": 1, "is_root_volume": true}]});
+        assert!(volumes(&hardware).is_empty());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_before_anything_is_done() {
+        let array =
+            |size: Value| json!({"raid_level": "1", "size_gb": size, "controller": "software"});
+        // The smallest has 100 GiB.
+        for (sizes, fits) in [
+            (vec![json!(99)], true),
+            (vec![json!(100)], false),
+            (vec![json!(50), json!(50)], false),
+            (vec![json!(99), json!("MAX")], true),
+            (vec![json!(100), json!("MAX")], false),
+        ] {
+            let logical: Vec<Value> = sizes.iter().cloned().map(array).collect();
+            let planned = planned(&json!({ "logical_disks": logical }), 3);
+            assert_eq!(planned.is_ok(), fits, "{sizes:?}: {planned:?}");
+            if let Err(error) = planned {
+                assert!(error.contains("/dev/sda has no room"), "{error}");
+            }
+        }
     }
 
     #[test]
