@@ -68,7 +68,10 @@ fn shown(plan: &BootPlan) -> Value {
         BootSystem::Kernel { kernel, ramdisk, parameters, network_data } => {
             body["kernel"] = image(kernel);
             body["ramdisk"] = image(ramdisk);
-            body["kernel_parameters"] = parameters.iter().map(|word| masked(word)).collect();
+            body["kernel_parameters"] = parameters
+                .iter()
+                .map(|word| masked(&word.replace(&plan.key, node_model::MASK)))
+                .collect();
             body["network_data"] = Value::Bool(!network_data.is_empty());
         }
         BootSystem::Iso { image: cd } => body["iso"] = image(cd),

@@ -102,8 +102,18 @@ impl std::fmt::Debug for Published {
 pub struct NoBootServices;
 
 impl NoBootServices {
+    /// An installer is nothing without its kickstart, whoever boots it.
+    fn no_installer() -> Error {
+        Error::invalid(
+            "deploy_interface",
+            "the boot services are switched off, so nobody serves a kickstart; set boot.enabled, or \
+             use another deploy interface",
+        )
+    }
+
     fn cd(target: &Target<'_>, purpose: BootPurpose) -> Result<String, Error> {
         let key = match purpose {
+            BootPurpose::Installer => return Err(Self::no_installer()),
             BootPurpose::DeployRamdisk | BootPurpose::InspectionRamdisk => "deploy_iso",
             BootPurpose::RescueRamdisk => "rescue_iso",
             BootPurpose::Instance => "boot_iso",
@@ -137,6 +147,11 @@ impl BootDesk for NoBootServices {
     fn check(&self, target: &Target<'_>, way: BootWay, purpose: BootPurpose) -> Result<(), Error> {
         match way {
             BootWay::VirtualMedia => Self::cd(target, purpose).map(drop),
+            BootWay::Ipxe | BootWay::Pxe | BootWay::HttpIpxe | BootWay::Http
+                if purpose == BootPurpose::Installer =>
+            {
+                Err(Self::no_installer())
+            }
             BootWay::Ipxe | BootWay::Pxe | BootWay::HttpIpxe | BootWay::Http => Ok(()),
         }
     }
@@ -147,6 +162,7 @@ impl BootDesk for NoBootServices {
         way: BootWay,
         purpose: BootPurpose,
     ) -> Result<Published, Error> {
+        self.check(target, way, purpose)?;
         let cd = match way {
             BootWay::VirtualMedia => Self::cd(target, purpose)?,
             BootWay::Ipxe | BootWay::Pxe | BootWay::HttpIpxe | BootWay::Http => String::new(),

@@ -70,7 +70,10 @@ const REDFISH: HardwareType = HardwareType {
         ),
         // A serial console by IPMI needs the keys of that driver, so it is a choice.
         (InterfaceKind::Console, &["no-console", "ipmitool-socat"]),
-        (InterfaceKind::Deploy, &["direct", "ramdisk", "custom-agent", "bootc", "autodetect"]),
+        (
+            InterfaceKind::Deploy,
+            &["direct", "ramdisk", "anaconda", "custom-agent", "bootc", "autodetect"],
+        ),
         (InterfaceKind::Firmware, &["redfish", "no-firmware"]),
         (InterfaceKind::Inspect, &["redfish", "agent", "no-inspect"]),
         (InterfaceKind::Management, &["redfish", "noop"]),
@@ -90,7 +93,10 @@ const IPMI: HardwareType = HardwareType {
         (InterfaceKind::Bios, &["no-bios"]),
         (InterfaceKind::Boot, &["ipxe", "pxe", "http-ipxe", "http", "automatic"]),
         (InterfaceKind::Console, &["ipmitool-socat", "no-console"]),
-        (InterfaceKind::Deploy, &["direct", "ramdisk", "custom-agent", "bootc", "autodetect"]),
+        (
+            InterfaceKind::Deploy,
+            &["direct", "ramdisk", "anaconda", "custom-agent", "bootc", "autodetect"],
+        ),
         (InterfaceKind::Firmware, &["no-firmware"]),
         (InterfaceKind::Inspect, &["agent", "no-inspect"]),
         (InterfaceKind::Management, &["ipmitool", "noop"]),

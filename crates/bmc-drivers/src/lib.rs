@@ -12,6 +12,7 @@
 //! return. Calls may be slow and may fail; callers bound them in time.
 
 mod agent;
+mod anaconda;
 mod automatic_boot;
 mod boot_desk;
 mod calls;

@@ -12,7 +12,7 @@ use crate::fake::FakeBehaviour;
 use crate::turns::Turns;
 use crate::{
     BootDesk, Driver, DriverSettings, Error, HardwareType, NodeChanges, Property, Target, agent,
-    automatic_boot, fake, ipmi, network_boot, noop, ramdisk, redfish, unavailable,
+    anaconda, automatic_boot, fake, ipmi, network_boot, noop, ramdisk, redfish, unavailable,
 };
 
 /// The enabled hardware types and implementations. Made once, at start; it never changes.
@@ -394,6 +394,7 @@ fn implementations(
     unavailable::add_to(&mut shelves);
     let in_band = agent::in_band(&settings.agent, settings.fast_track, desk)?;
     ramdisk::add_to(&mut shelves, &in_band);
+    anaconda::add_to(&mut shelves, &in_band, desk, settings.install_timeout);
     agent::add_to(&mut shelves, &in_band, &settings.enabled_deploy_interfaces);
     let mut ways = Vec::new();
     network_boot::add_to(&mut shelves, &mut ways, desk);

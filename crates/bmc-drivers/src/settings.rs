@@ -30,6 +30,9 @@ macro_rules! driver_settings {
             /// lifecycle's settings.
             #[serde(skip)]
             pub fast_track: bool,
+            /// Seconds an installer of the deploy interface `anaconda` may take from its first call to
+            /// its last; 0 waits for ever.
+            pub install_timeout: u64,
             /// How agents are used.
             pub agent: AgentSettings,
             /// How Redfish BMCs are talked to.
@@ -70,6 +73,7 @@ macro_rules! driver_settings {
                     )*
                     requests_per_bmc: 1,
                     fast_track: false,
+                    install_timeout: 3600,
                     agent: AgentSettings::default(),
                     redfish: RedfishSettings::default(),
                     ipmi: IpmiSettings::default(),

@@ -92,6 +92,8 @@ named! {
         Inspection = "inspection",
         /// Rescue.
         Rescue = "rescue",
+        /// An installer, which is no agent: it only says how far it has come.
+        Installer = "installer",
     }
 
     /// What a sensor measures, as metrics group it.
@@ -115,6 +117,7 @@ impl RamdiskMode {
             Self::Deploy => BootPurpose::DeployRamdisk,
             Self::Inspection => BootPurpose::InspectionRamdisk,
             Self::Rescue => BootPurpose::RescueRamdisk,
+            Self::Installer => BootPurpose::Installer,
         }
     }
 }

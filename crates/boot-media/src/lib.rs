@@ -20,6 +20,7 @@ mod content;
 pub mod fat;
 mod file_tree;
 pub mod iso;
+pub mod iso_reader;
 pub mod parameter_floppy;
 pub mod uki;
 

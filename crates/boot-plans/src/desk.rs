@@ -26,7 +26,7 @@ use crate::settings::DownloadSource;
 #[async_trait]
 impl BootDesk for BootServices {
     fn check(&self, target: &Target<'_>, way: BootWay, purpose: BootPurpose) -> Result<(), Error> {
-        let home = Home { api_url: "http://[::1]:6385", token: None };
+        let home = Home { api_url: "http://[::1]:6385", token: None, files: "http://[::1]:6180" };
         order::system(target, &self.0.settings, &home, way, purpose).map(drop)
     }
 
@@ -37,17 +37,25 @@ impl BootDesk for BootServices {
         purpose: BootPurpose,
     ) -> Result<Published, Error> {
         let is_instance = purpose == BootPurpose::Instance;
-        // Only what is read by the BMC alone may carry a token: scripts are for all to read.
-        let token = (way == BootWay::VirtualMedia && !is_instance).then(random).transpose()?;
-        let api_url = self.api_url(way);
-        let home = Home { api_url: &api_url, token: token.as_deref() };
+        let is_installer = purpose == BootPurpose::Installer;
+        // Only what is read by the BMC alone may carry a token: scripts are for all to read. An
+        // installer cannot ask for one, so it is in its kickstart.
+        let carries_token = (way == BootWay::VirtualMedia && !is_instance) || is_installer;
+        let token = carries_token.then(random).transpose()?;
+        let (api_url, key) = (self.api_url(way), random()?);
+        let files = format!("{}/{key}", self.0.places().files);
+        let home = Home { api_url: &api_url, token: token.as_deref(), files: &files };
         let mut system = order::system(target, &self.0.settings, &home, way, purpose)?;
-        // A CD that somebody built has no place for it.
-        let token = token.filter(|_| matches!(system, BootSystem::Kernel { .. }));
         let straight = self.straight_from_source(&system, way)?;
         if straight.is_none() {
             self.pin(&mut system, purpose).await?;
         }
+        let installer = match is_installer {
+            true => Some(self.installer_files(target, &home).await?),
+            false => None,
+        };
+        // A CD that somebody built has no place for it.
+        let token = token.filter(|_| matches!(system, BootSystem::Kernel { .. }));
         let now = self.0.now();
         let lifetime = Duration::from_secs(self.0.settings.url_lifetime);
         let plan = BootPlan {
@@ -55,8 +63,9 @@ impl BootDesk for BootServices {
             purpose,
             way,
             system,
-            key: random()?,
+            key,
             config_drive: if is_instance { config_drive(target) } else { None },
+            installer,
             made_at: now,
             expires_at: (!is_instance).then(|| now.plus(lifetime)),
         };
@@ -81,6 +90,17 @@ impl BootDesk for BootServices {
             .write(move |tx| {
                 let plan = tx.boot_plan(node)?;
                 tx.remove_boot_plan(node)?;
+                let was_installer =
+                    plan.as_ref().is_some_and(|plan| plan.purpose == BootPurpose::Installer);
+                if was_installer && let Some(mut node) = tx.get(node)? {
+                    // It is in the kickstart, of which installers leave a copy in the system.
+                    let mut secrets = tx.reveal(&node)?;
+                    secrets.agent_token = None;
+                    tx.seal_node(&mut node, secrets)?;
+                    node.agent.has_token = false;
+                    node.agent.token_pregenerated = false;
+                    tx.save(&mut node)?;
+                }
                 Ok::<_, store::Error>(plan)
             })
             .await
@@ -189,7 +209,12 @@ impl BootServices {
         }
     }
 
-    async fn pin_image(&self, image: &mut BootImage, kind: Kind, what: &str) -> Result<(), Error> {
+    pub(crate) async fn pin_image(
+        &self,
+        image: &mut BootImage,
+        kind: Kind,
+        what: &str,
+    ) -> Result<(), Error> {
         let entry =
             self.0.layouts.fetch(image, kind).await.map_err(|error| failed(what, &error))?;
         image.checksum = Some(hex(&entry.sha256));

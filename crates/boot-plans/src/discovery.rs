@@ -49,7 +49,13 @@ impl BootServices {
         match piece {
             Piece::Kernel => Some(known.kernel),
             Piece::Ramdisk => Some(known.ramdisk),
-            Piece::UnifiedImage | Piece::Cd | Piece::ConfigDrive | Piece::InstanceImage => None,
+            Piece::UnifiedImage
+            | Piece::Cd
+            | Piece::ConfigDrive
+            | Piece::Kickstart
+            | Piece::SecondStage
+            | Piece::InstalledImage
+            | Piece::InstanceImage => None,
         }
     }
 

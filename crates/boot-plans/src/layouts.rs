@@ -15,7 +15,7 @@ use boot_media::uki::{Parts, UkiError};
 use boot_media::{Content, FileTree};
 use bytes::Bytes;
 use images::{Cache, Entry, Expected, Kind, Request, Source};
-use node_model::{BootImage, BootPlan, BootSystem};
+use node_model::{BootImage, BootPlan, BootSystem, InstallerFiles};
 use serde_json::Value;
 
 use crate::hex::hex;
@@ -37,6 +37,10 @@ pub(crate) enum Piece {
     UnifiedImage,
     Cd,
     ConfigDrive,
+    Kickstart,
+    SecondStage,
+    /// What an installer installs. How its name ends says what it is.
+    InstalledImage,
     /// What an agent writes to the disk. It belongs to no plan.
     InstanceImage,
 }
@@ -100,10 +104,16 @@ impl Piece {
         ("boot.efi", Self::UnifiedImage, "application/efi"),
         ("boot.iso", Self::Cd, "application/vnd.efi-iso"),
         ("config-drive.iso", Self::ConfigDrive, "application/octet-stream"),
+        ("ks.cfg", Self::Kickstart, "text/plain; charset=utf-8"),
+        // Where Anaconda looks below the place that it is told.
+        ("LiveOS/squashfs.img", Self::SecondStage, "application/octet-stream"),
+        ("image", Self::InstalledImage, "application/octet-stream"),
     ];
 
     /// The file called `name`.
     pub(crate) fn named(name: &str) -> Option<Self> {
+        let installed = |name: &&str| name.starts_with("image.");
+        let name = Some(name).filter(|name| !installed(name)).unwrap_or("image");
         Self::NAMES.iter().find(|(known, ..)| *known == name).map(|(_, piece, _)| *piece)
     }
 
@@ -198,6 +208,17 @@ impl Layouts {
                 self.built(plan, piece).await
             }
             (Piece::InstanceImage, _) => Err(LayoutError::NoSuchPiece),
+            (Piece::Kickstart, _) => {
+                let text = installer_files(plan)?.kickstart.clone();
+                let content = Content::from(Bytes::from(text));
+                Ok(Laid { content, etag: etag_of(plan, piece), _images: Arc::new([]) })
+            }
+            (Piece::SecondStage, _) => {
+                self.image_if_any(installer_files(plan)?.stage2.as_ref()).await
+            }
+            (Piece::InstalledImage, _) => {
+                self.image_if_any(installer_files(plan)?.image.as_ref()).await
+            }
             (Piece::ConfigDrive, _) => {
                 let content = self.config_drive(plan).await?;
                 Ok(Laid { content, etag: etag_of(plan, piece), _images: Arc::new([]) })
@@ -216,13 +237,7 @@ impl Layouts {
             None => Err(LayoutError::NoSuchPiece),
             Some(ConfigDrive::Url(url)) => {
                 let source = url.to_owned();
-                let image = BootImage { source, checksum: None, pull_secret: None };
-                // Whatever it is: what it has to be is looked at here.
-                let entry = self.fetch(&image, Kind::Ramdisk).await?;
-                if entry.size > LARGEST_PACKED_DRIVE {
-                    return Err(wrong(&"it is larger than a config drive can be"));
-                }
-                unpacked(tokio::fs::read(&entry.path).await.map_err(LayoutError::Open)?)
+                self.fetched_drive(&BootImage { source, checksum: None, pull_secret: None }).await
             }
             Some(ConfigDrive::Packed(packed)) => unpacked(packed.as_bytes().to_vec()),
             Some(ConfigDrive::Parts(mut parts)) => {
@@ -239,6 +254,22 @@ impl Layouts {
                 parts.build(owner).map_err(|error| wrong(&error))
             }
         }
+    }
+
+    /// A config drive from elsewhere.
+    pub(crate) async fn fetched_drive(&self, image: &BootImage) -> Result<Content, LayoutError> {
+        // Whatever it is: what it has to be is looked at here.
+        let entry = self.fetch(image, Kind::Ramdisk).await?;
+        if entry.size > LARGEST_PACKED_DRIVE {
+            let why = "it is larger than a config drive can be";
+            return Err(LayoutError::ConfigDrive(why.to_owned()));
+        }
+        unpacked(tokio::fs::read(&entry.path).await.map_err(LayoutError::Open)?)
+    }
+
+    /// An image that a plan may lack.
+    async fn image_if_any(&self, image: Option<&BootImage>) -> Result<Laid, LayoutError> {
+        self.image(image.ok_or(LayoutError::NoSuchPiece)?, Kind::Ramdisk).await
     }
 
     /// A unified kernel image, alone or on a CD.
@@ -303,6 +334,10 @@ impl Made {
     fn forget_idle(&mut self, idle: Duration) {
         self.files.retain(|_, (last, _)| last.elapsed() < idle);
     }
+}
+
+fn installer_files(plan: &BootPlan) -> Result<&InstallerFiles, LayoutError> {
+    plan.installer.as_ref().ok_or(LayoutError::NoSuchPiece)
 }
 
 /// A config drive from outside: unpacked, and checked to be something that can be mounted.

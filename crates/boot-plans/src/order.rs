@@ -5,6 +5,7 @@ use bmc_drivers::{Error, Target};
 use node_model::{BootImage, BootPurpose, BootSystem, BootWay, JsonObject};
 use serde_json::{Map, Value};
 
+use crate::installer::Order;
 use crate::parameters::{self, ParameterError};
 use crate::settings::Settings;
 
@@ -15,6 +16,8 @@ pub(crate) struct Home<'a> {
     pub(crate) api_url: &'a str,
     /// Its token, where it gets one on its way.
     pub(crate) token: Option<&'a str>,
+    /// The files of the plan.
+    pub(crate) files: &'a str,
 }
 
 /// What the node says is to be booted.
@@ -38,6 +41,7 @@ pub(crate) fn system(
         BootPurpose::DeployRamdisk
         | BootPurpose::InspectionRamdisk
         | BootPurpose::RescueRamdisk => ramdisk(target, settings, home, way, purpose)?,
+        BootPurpose::Installer => installer(target, settings, home, way)?,
         BootPurpose::Instance => instance(target, settings, way)?,
     };
     match (&found, way) {
@@ -69,11 +73,7 @@ fn ramdisk(
         }
     }
     let (kernel, ramdisk) = ramdisk_images(target, settings, rescue)?;
-    let of_node = text(target.instance_info, "instance_info", "kernel_append_params")?.or(text(
-        target.driver_info,
-        "driver_info",
-        "kernel_append_params",
-    )?);
+    let of_node = append_params(target)?;
     let mut parameters = parameters::of_ramdisk(&settings.kernel_append_params, of_node)
         .map_err(|error| wrong_parameters(&error))?;
     parameters.push(format!("ipa-api-url={}", home.api_url));
@@ -89,11 +89,7 @@ fn ramdisk(
     if let Some(token) = home.token {
         parameters.push(format!("ipa-agent-token={token}"));
     }
-    let no_loader_tells_the_card = matches!(way, BootWay::VirtualMedia | BootWay::Http);
-    let mut cards = target.ports.iter().filter(|port| port.pxe_enabled);
-    if let (true, Some(only), None) = (no_loader_tells_the_card, cards.next(), cards.next()) {
-        parameters.push(format!("BOOTIF={}", only.address));
-    }
+    parameters.extend(card(target, way));
     let mut network_data = JsonObject::empty();
     if way == BootWay::VirtualMedia {
         parameters.push("boot_method=vmedia".to_owned());
@@ -101,6 +97,48 @@ fn ramdisk(
         network_data = target.node.network_data.clone();
     }
     Ok(BootSystem::Kernel { kernel, ramdisk, parameters, network_data })
+}
+
+/// The parameter with the card, where no boot loader adds it and there is only one.
+fn card(target: &Target<'_>, way: BootWay) -> Option<String> {
+    let no_loader_tells = matches!(way, BootWay::VirtualMedia | BootWay::Http);
+    let mut cards = target.ports.iter().filter(|port| port.pxe_enabled);
+    match (no_loader_tells, cards.next(), cards.next()) {
+        (true, Some(only), None) => Some(format!("BOOTIF={}", only.address)),
+        (_, _, _) => None,
+    }
+}
+
+fn installer(
+    target: &Target<'_>,
+    settings: &Settings,
+    home: &Home<'_>,
+    way: BootWay,
+) -> Result<BootSystem, Error> {
+    let of_instance = |key: &str| image_in(target.instance_info, "instance_info", key);
+    let needed = |key: &str| {
+        of_instance(key)?.ok_or_else(|| {
+            let why = format!("the installer has to be booted; give the URL of its {key}");
+            missing_in_instance(key, &why)
+        })
+    };
+    let (kernel, ramdisk) = (needed("kernel")?, needed("ramdisk")?);
+    let order = Order::of(target)?;
+    let given = append_params(target)?;
+    let mut parameters = vec!["text".to_owned()];
+    parameters.extend(
+        parameters::of_instance(&settings.kernel_append_params, given)
+            .map_err(|error| wrong_parameters(&error))?,
+    );
+    parameters.extend(order.parameters(home));
+    parameters.extend(card(target, way));
+    Ok(BootSystem::Kernel { kernel, ramdisk, parameters, network_data: JsonObject::empty() })
+}
+
+fn append_params<'a>(target: &Target<'a>) -> Result<Option<&'a str>, Error> {
+    let key = "kernel_append_params";
+    let of_instance = text(target.instance_info, "instance_info", key)?;
+    Ok(of_instance.or(text(target.driver_info, "driver_info", key)?))
 }
 
 /// Kernel and ramdisk belong together: both of the node, or both of the settings.
@@ -174,7 +212,7 @@ fn instance(target: &Target<'_>, settings: &Settings, way: BootWay) -> Result<Bo
     }
 }
 
-fn missing_in_instance(key: &str, why: &str) -> Error {
+pub(crate) fn missing_in_instance(key: &str, why: &str) -> Error {
     Error::MissingParameter { name: format!("instance_info/{key}"), why: why.to_owned() }
 }
 
@@ -186,7 +224,7 @@ fn image(target: &Target<'_>, key: &str) -> Result<Option<BootImage>, Error> {
     }
 }
 
-fn image_in(
+pub(crate) fn image_in(
     object: &Map<String, Value>,
     name: &str,
     key: &str,
@@ -218,7 +256,7 @@ fn configured(source: &str) -> BootImage {
     BootImage { source: source.to_owned(), checksum: None, pull_secret: None }
 }
 
-fn text<'a>(
+pub(crate) fn text<'a>(
     object: &'a Map<String, Value>,
     name: &str,
     key: &str,
@@ -233,7 +271,7 @@ fn text<'a>(
     }
 }
 
-fn invalid(name: &str, why: &str) -> Error {
+pub(crate) fn invalid(name: &str, why: &str) -> Error {
     Error::InvalidParameter { name: name.to_owned(), why: why.to_owned() }
 }
 

@@ -145,6 +145,7 @@ mod tests {
             system,
             key: "k".to_owned(),
             config_drive: None,
+            installer: None,
             made_at: Timestamp(0),
             expires_at: None,
         }

@@ -196,6 +196,7 @@ fn check(settings: &Settings) -> Result<(), StartError> {
         ("boot.deploy_ramdisk", &settings.deploy_ramdisk),
         ("boot.rescue_kernel", &settings.rescue_kernel),
         ("boot.rescue_ramdisk", &settings.rescue_ramdisk),
+        ("boot.default_ks_template", &settings.default_ks_template),
     ]
     .into_iter()
     .filter_map(|(key, source)| Some((key, source.as_ref()?)))

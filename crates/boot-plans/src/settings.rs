@@ -53,6 +53,11 @@ pub struct Settings {
     pub kernel_append_params: String,
     /// More parameters for the ramdisk's kernel when it inspects.
     pub inspection_kernel_params: String,
+    /// The URL of the template that kickstarts are made of, for instances that name none; by default
+    /// our own.
+    pub default_ks_template: Option<String>,
+    /// Whether installers call without looking at the certificate of the API.
+    pub insecure_heartbeat: bool,
     /// Seconds for which the files of a ramdisk are served after its boot was prepared.
     pub url_lifetime: u64,
     /// Where ISO images that nodes name come from: `local`, from us, after they were checked, or
@@ -130,6 +135,8 @@ impl Default for Settings {
             deploy_ramdisk_by_arch: BTreeMap::new(),
             kernel_append_params: "nofb vga=normal".to_owned(),
             inspection_kernel_params: "ipa-collect-lldp=1".to_owned(),
+            default_ks_template: None,
+            insecure_heartbeat: false,
             url_lifetime: 24 * 60 * 60,
             ramdisk_image_download_source: DownloadSource::Local,
             loader_dirs: Vec::new(),

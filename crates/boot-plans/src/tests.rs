@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Plans from publishing to withdrawal, as drivers, machines and servers see them.
 
+mod installing;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -159,7 +159,7 @@ async fn carry_out(
             done(changes)
         }
         Action::BootAgain => {
-            let mode = ramdisk_mode(sight.node.work.as_ref().map(|work| work.kind));
+            let mode = ramdisk_mode(sight.node.work.as_ref().map(|work| work.kind), driver);
             let changes = boot_again(target, mode).await.map_err(failed)?;
             Ok((Outcome::AwaitAgent, changes.into()))
         }
@@ -189,16 +189,15 @@ async fn carry_out(
 }
 
 /// Which ramdisk a job boots.
-const fn ramdisk_mode(kind: Option<WorkKind>) -> RamdiskMode {
+fn ramdisk_mode(kind: Option<WorkKind>, driver: &Driver) -> RamdiskMode {
     match kind {
         Some(WorkKind::Inspect) => RamdiskMode::Inspection,
         Some(WorkKind::Rescue) => RamdiskMode::Rescue,
+        Some(WorkKind::Deploy | WorkKind::Rebuild) => driver.deploy().boots(),
         Some(
             WorkKind::Verify
             | WorkKind::Clean
             | WorkKind::ManualClean
-            | WorkKind::Deploy
-            | WorkKind::Rebuild
             | WorkKind::TearDown
             | WorkKind::Unrescue
             | WorkKind::Adopt

@@ -4,12 +4,17 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lifecycle::{Ledger, Rest, fast_track, hear_agent, lookup_allowed, rest, see_agent};
-use node_model::{Actor, BootWay, Happening, Mac, Node, NodeId, ProvisionState, Secret};
+use node_model::{
+    Actor, BootPurpose, BootWay, Happening, Mac, Node, NodeId, ProvisionState, Secret,
+};
 use store::{Reader, Writer};
 
 use crate::ledger::write_ledger;
 use crate::provision::get;
 use crate::{Conductor, Error};
+
+/// How much of an installer's words the timeline tells, in characters. All of them are on the node.
+const LONGEST_TOLD: usize = 500;
 
 /// Who an agent says it is.
 #[derive(Clone, Debug)]
@@ -110,7 +115,7 @@ fn find_node(
 /// Whether the agent that runs now was given its token. If a process that is gone gave it, the answer
 /// may have been lost with it; that it was not is known when the agent has called. A token that came
 /// with a CD is known only to what was booted from it: if the machine boots by another way now, its
-/// agent has none.
+/// agent has none. An installer has it from its kickstart, by whatever way it boots.
 fn has_token(
     conductor: &Conductor,
     reader: &mut Reader<'_>,
@@ -121,7 +126,10 @@ fn has_token(
         return Ok(node.agent.has_token && (ours || node.agent.url.is_some()));
     }
     let plan = reader.boot_plan(node.id)?;
-    Ok(node.agent.has_token && plan.is_none_or(|plan| plan.way == BootWay::VirtualMedia))
+    Ok(node.agent.has_token
+        && plan.is_none_or(|plan| {
+            plan.way == BootWay::VirtualMedia || plan.purpose == BootPurpose::Installer
+        }))
 }
 
 /// Notes that the agent was seen, and gives it its token if it has none.
@@ -177,7 +185,8 @@ fn hear(
         return Ok(());
     }
     let first = node.agent.url.is_none();
-    node.agent.url = Some(heartbeat.callback_url.clone());
+    // An installer calls and cannot be called.
+    node.agent.url = Some(heartbeat.callback_url.clone()).filter(|url| !url.is_empty());
     node.agent.version.clone_from(&heartbeat.version);
     node.agent.verify_ca.clone_from(&heartbeat.verify_ca);
     node.agent.status.clone_from(&heartbeat.status);
@@ -191,7 +200,7 @@ fn hear(
         tx.touch_agent(id, &node.agent, node.provision_updated_at)?;
         return Ok(());
     }
-    ledger.happened.push(Happening::Heard { what: "heartbeat".to_owned() });
+    ledger.happened.push(Happening::Heard { what: heard(heartbeat) });
     let actor = Actor::Agent { request_id: heartbeat.request_id.clone() };
     write_ledger(tx, &mut node, ledger, &actor, conductor.hostname())?;
     tx.save(&mut node)?;
@@ -199,6 +208,16 @@ fn hear(
         tx.wake(id);
     }
     Ok(())
+}
+
+/// A call in words, with what an installer says about itself.
+fn heard(heartbeat: &Heartbeat) -> String {
+    let mut words = "heartbeat".to_owned();
+    for said in [&heartbeat.status, &heartbeat.status_message].into_iter().flatten() {
+        words.push_str(": ");
+        words.extend(said.chars().take(LONGEST_TOLD));
+    }
+    words
 }
 
 /// Whether an agent on a machine in this state is part of a job.

@@ -229,7 +229,9 @@ fn copy_to_fat(partition: &Path, iso: &[u8]) -> Result<(), Error> {
         Err(error) => return Err(failed(format!("mkfs.vfat does not start ({error})"))),
     }
     let target = Mounted::read_write(partition, "vfat")?;
-    for (name, content) in crate::iso::files(iso).map_err(|why| failed(why.to_string()))? {
+    for (name, content) in
+        boot_media::iso_reader::files(iso).map_err(|why| failed(why.to_string()))?
+    {
         let path = target.path().join(name);
         let folder = path.parent().unwrap_or(target.path());
         fs::create_dir_all(folder)

@@ -24,7 +24,6 @@ mod http;
 pub mod image;
 pub mod inject;
 mod inside;
-mod iso;
 mod kernel;
 pub mod kexec;
 mod mbr;

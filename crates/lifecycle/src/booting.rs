@@ -6,8 +6,8 @@
 //! so it concerns one wait and is still there after a crash.
 
 use node_model::{
-    BOOT_WAY, BOOT_WAYS_TRIED, BootWay, Event, Happening, InterfaceKind, Node, Stage, Timestamp,
-    Work,
+    AWAITED, BOOT_WAY, BOOT_WAYS_TRIED, BootWay, Event, Happening, InterfaceKind, Node, Stage,
+    Timestamp, Work,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -93,6 +93,11 @@ pub(crate) fn boot_started(node: &mut Node, action: &Action, now: Timestamp) {
     Boots { at, times: 1, way, way_since, answered: false, told: false }.keep(work);
 }
 
+/// Who the job waits for, in words.
+pub(crate) fn awaited(work: &Work) -> String {
+    work.notes.get_str(AWAITED).unwrap_or_else(|| "agent".to_owned())
+}
+
 /// Something was heard of the agent: a lookup, a call, or inspection data. Answers whether it is
 /// the first since the machine was booted; then the node is to be saved.
 pub fn see_agent(node: &mut Node, ledger: &mut Ledger) -> bool {
@@ -124,7 +129,8 @@ pub(crate) fn booted_again(
     let way = way(node);
     let Some(before) = node.work.as_ref().and_then(Boots::of) else { return };
     tell_failed(before, ledger);
-    let silence = format!("the agent did not call within {} s", settings.boot_retry_timeout);
+    let who = node.work.as_ref().map(awaited).unwrap_or_default();
+    let silence = format!("the {who} did not call within {} s", settings.boot_retry_timeout);
     match outcome {
         Outcome::Failed(failure) | Outcome::Unreachable(_, failure) => {
             let message = format!(

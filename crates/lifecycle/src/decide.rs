@@ -10,7 +10,7 @@ use node_model::{
     Work, WorkKind,
 };
 
-use crate::booting::{Boots, gave_up, tried};
+use crate::booting::{Boots, awaited, gave_up, tried};
 use crate::enter::{Ledger, enter};
 use crate::record::{
     await_callback, fail, fast_track, finish_clean_up, flow_ended, forget_agent, next_stage,
@@ -320,9 +320,10 @@ fn deadline_passed(node: &Node, work: &Work, why: WaitReason) -> Decision {
             tried(node, work)
         ))),
         WaitReason::AgentHeartbeat | WaitReason::Hold => Decision::Fail(Failure::new(format!(
-            "Timeout reached while waiting for callback for node {}: the agent did not call{}; \
+            "Timeout reached while waiting for callback for node {}: the {} did not call{}; \
              look at the machine's console and at its timeline to see how far it booted",
             node.id,
+            awaited(work),
             tried(node, work)
         ))),
     }

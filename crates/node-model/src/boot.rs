@@ -15,6 +15,8 @@ named! {
         InspectionRamdisk = "inspection ramdisk",
         /// The rescue system.
         RescueRamdisk = "rescue ramdisk",
+        /// An installer, which puts a system onto the disk by itself.
+        Installer = "installer",
         /// The instance itself, which lives in memory.
         Instance = "instance",
     }
@@ -60,6 +62,9 @@ pub struct BootPlan {
     /// The config drive of an instance that lives in memory: an URL, or a packed image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_drive: Option<String>,
+    /// What an installer reads once it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub installer: Option<InstallerFiles>,
     /// Since when.
     pub made_at: Timestamp,
     /// Until when it is served; none for as long as the instance lives.
@@ -88,6 +93,19 @@ pub enum BootSystem {
         /// The CD.
         image: BootImage,
     },
+}
+
+/// The files that an installer reads once it runs.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstallerFiles {
+    /// What it is to do, with the token that it calls with.
+    pub kickstart: String,
+    /// Its second stage, where that does not come with a repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage2: Option<BootImage>,
+    /// What it installs, where it comes from us.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<BootImage>,
 }
 
 /// An image and how to tell that it arrived whole.
@@ -195,6 +213,16 @@ impl std::fmt::Debug for BootPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { node_id, purpose, way, .. } = self;
         write!(f, "BootPlan({node_id} boots {purpose} by {way})")
+    }
+}
+
+impl std::fmt::Debug for InstallerFiles {
+    /// Without the kickstart, which holds a token.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InstallerFiles")
+            .field("stage2", &self.stage2)
+            .field("image", &self.image)
+            .finish_non_exhaustive()
     }
 }
 

@@ -33,7 +33,7 @@ pub use agent_log::{AgentLog, KeptLogs, LogKind};
 pub use allocation::{Allocation, AllocationState};
 pub use boot::{
     BOOT_WAY, BOOT_WAYS_TRIED, BootCard, BootExperience, BootImage, BootPlan, BootPurpose,
-    BootSystem, BootWay, Sighted, StrangerReport, StrangerSeen,
+    BootSystem, BootWay, InstallerFiles, Sighted, StrangerReport, StrangerSeen,
 };
 pub use chassis::Chassis;
 pub use conductor::ConductorInfo;
@@ -57,4 +57,6 @@ pub use states::{Event, Fault, Health, PowerState, PowerTarget, ProvisionState, 
 pub use step::{Step, StepArgument, StepFlow, StepOffer};
 pub use time::Timestamp;
 pub use volume::{VolumeConnector, VolumeTarget};
-pub use work::{Deadline, PowerRequest, Retry, Silent, Stage, Wait, WaitReason, Work, WorkKind};
+pub use work::{
+    AWAITED, Deadline, PowerRequest, Retry, Silent, Stage, Wait, WaitReason, Work, WorkKind,
+};

@@ -174,6 +174,8 @@ impl Agent {
         self.verify_ca = None;
         self.has_token = has_token;
         self.token_pregenerated = has_token;
+        self.status = None;
+        self.status_message = None;
         self.replaced_at = Some(now);
     }
 

@@ -9,6 +9,9 @@ use uuid::Uuid;
 use crate::named;
 use crate::{Actor, JsonObject, PowerTarget, ProvisionState, Step, StepFlow, Timestamp};
 
+/// The note of a job with who is awaited, where that is not the agent.
+pub const AWAITED: &str = "awaited";
+
 named! {
     /// The jobs that change a machine.
     WorkKind {

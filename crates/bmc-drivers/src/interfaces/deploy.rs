@@ -4,11 +4,16 @@
 use async_trait::async_trait;
 
 use super::Interface;
-use crate::{Error, NodeChanges, Outcome, Target};
+use crate::{Error, NodeChanges, Outcome, RamdiskMode, Target};
 
 /// Deploys, and prepares for cleaning and service. The deployment itself is its deploy steps.
 #[async_trait]
 pub trait Deploy: Interface {
+    /// What the machine boots to be deployed.
+    fn boots(&self) -> RamdiskMode {
+        RamdiskMode::Deploy
+    }
+
     /// Makes the machine ready to run deploy steps.
     async fn prepare(&self, target: &Target<'_>) -> Result<NodeChanges, Error>;
 

@@ -85,7 +85,7 @@ fn a_bad_choice_is_refused_with_the_valid_ones() {
     assert_eq!(
         error.to_string(),
         "the deploy interface 'fake' does not fit hardware type redfish; valid ones are: direct, \
-         ramdisk, custom-agent, bootc, autodetect"
+         ramdisk, anaconda, custom-agent, bootc, autodetect"
     );
 }
 

@@ -56,6 +56,7 @@ async fn plan(house: &House, id: NodeId, way: BootWay) {
         system: BootSystem::Iso { image: image("http://h/i") },
         key: id.to_string(),
         config_drive: None,
+        installer: None,
         made_at: Timestamp(0),
         expires_at: None,
     };

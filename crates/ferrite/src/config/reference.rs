@@ -146,6 +146,12 @@ fn driver_keys() -> Vec<(String, String)> {
             "requests_per_bmc".to_owned(),
             "How many requests a BMC gets at a time. Most of them cope with one only.".to_owned(),
         ),
+        (
+            "install_timeout".to_owned(),
+            "Seconds an installer of the deploy interface `anaconda` may take from its first call to \
+             its last; 0 waits for ever."
+                .to_owned(),
+        ),
     ];
     for kind in node_model::InterfaceKind::ALL {
         keys.push((

@@ -9,6 +9,7 @@ mod demo;
 mod durability;
 mod ferrite;
 mod fleet;
+mod installer;
 mod journal;
 mod journeys;
 mod manners;

@@ -35,6 +35,7 @@ fn plan(node: &Node, key: &str) -> BootPlan {
         },
         key: key.to_owned(),
         config_drive: None,
+        installer: None,
         made_at: THEN,
         expires_at: Some(THEN.plus(Duration::from_secs(60))),
     }

@@ -4,7 +4,7 @@
 /// An ISO that cannot be read.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("the ISO is damaged: {what}")]
-pub(crate) struct Damaged {
+pub struct Damaged {
     what: &'static str,
 }
 
@@ -13,8 +13,8 @@ const SECTOR: usize = 2048;
 const DEEPEST: usize = 16;
 const MOST: usize = 10_000;
 
-/// All files with their paths.
-pub(crate) fn files(iso: &[u8]) -> Result<Vec<(String, &[u8])>, Damaged> {
+/// All files with their paths. None of these leads out of the folder it is put into.
+pub fn files(iso: &[u8]) -> Result<Vec<(String, &[u8])>, Damaged> {
     let mut root = None;
     for number in 16..64 {
         let sector = sector(iso, number)?;
