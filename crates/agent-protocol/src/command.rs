@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 /// What an agent is told to do.
@@ -27,6 +28,7 @@ impl fmt::Debug for Command {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CommandReport {
     /// The agent's name for this one.
+    #[serde(deserialize_with = "short")]
     pub id: String,
     /// The command, without its extension: `execute_deploy_step`.
     pub command_name: String,
@@ -38,6 +40,17 @@ pub struct CommandReport {
     /// What came of it.
     #[serde(default)]
     pub command_result: Option<Value>,
+}
+
+/// Longer than any name of a command. It is kept with the node.
+const MAX_ID: usize = 255;
+
+fn short<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    if text.len() > MAX_ID {
+        return Err(D::Error::custom("the id of a command is too long to be one"));
+    }
+    Ok(text)
 }
 
 /// How far a command has come.

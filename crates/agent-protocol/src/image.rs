@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 /// Where an image comes from, how to tell that it arrived whole, and how it is laid out on the disk.
@@ -97,15 +98,42 @@ impl std::fmt::Debug for ImageInfo {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct PartitionUuids {
     /// The root file system, or the identifier of the whole disk.
-    #[serde(rename = "root uuid", default)]
+    #[serde(rename = "root uuid", default, deserialize_with = "identifier")]
     pub root: Option<String>,
     /// The EFI system partition.
-    #[serde(rename = "efi system partition uuid", default)]
+    #[serde(rename = "efi system partition uuid", default, deserialize_with = "identifier")]
     pub efi_system_partition: Option<String>,
     /// The PReP partition of POWER machines.
-    #[serde(rename = "PReP Boot partition uuid", default)]
+    #[serde(rename = "PReP Boot partition uuid", default, deserialize_with = "identifier")]
     pub prep: Option<String>,
     /// The device of each partition that was made, by what it is for.
     #[serde(default)]
     pub partitions: BTreeMap<String, String>,
+}
+
+/// More than this identifies nothing. It is kept with the node.
+const MAX_IDENTIFIER: usize = 255;
+
+fn identifier<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let text = Option::<String>::deserialize(from)?;
+    if text.as_ref().is_some_and(|text| text.len() > MAX_IDENTIFIER) {
+        return Err(D::Error::custom("it is too long to identify anything"));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_are_short() {
+        let read = |root: Value| {
+            serde_json::from_value::<PartitionUuids>(serde_json::json!({ "root uuid": root }))
+        };
+        let found = read("c2f5cbb5".into()).expect("an identifier");
+        assert_eq!(found.root.as_deref(), Some("c2f5cbb5"));
+        assert_eq!(read(Value::Null).expect("none is none").root, None);
+        assert!(read("x".repeat(256).into()).is_err());
+    }
 }

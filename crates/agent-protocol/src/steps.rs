@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -76,6 +77,18 @@ pub struct Argument {
     pub required: bool,
 }
 
+/// Many times what hardware managers offer, in all: steps, arguments, bytes of a name, characters of
+/// a description, and bytes of the managers' names and versions.
+const MAX_STEPS: usize = 1000;
+const MAX_ARGUMENTS: usize = 4000;
+const MAX_NAME: usize = 255;
+const MAX_DESCRIPTION: usize = 1000;
+const MAX_VERSIONS: usize = 16 << 10;
+
+fn is_name(text: &str) -> Result<(), &'static str> {
+    if text.len() > MAX_NAME { Err("it has names that are too long") } else { Ok(()) }
+}
+
 /// The steps of a flow, by the hardware manager that offers them.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct StepList {
@@ -87,19 +100,49 @@ pub struct StepList {
 }
 
 impl StepList {
-    /// Reads the result of `get_<flow>_steps`.
+    /// Reads the result of `get_<flow>_steps`. It is kept with the node, so what nobody reads of
+    /// it is cut off.
     ///
     /// # Errors
-    /// If it is not what an agent answers.
+    /// If it is not what an agent answers, or more than any agent has to offer.
     pub fn from_result(flow: Flow, mut result: Value) -> Result<Self, serde_json::Error> {
         let mut take = |name: &str| result.get_mut(name).map(Value::take);
         let steps = take(&format!("{}_steps", flow.as_str())).unwrap_or_default();
         let versions =
             take("hardware_manager_version").unwrap_or_else(|| Value::Object(Map::new()));
-        Ok(Self {
+        let mut list = Self {
             steps: serde_json::from_value(steps)?,
             versions: serde_json::from_value(versions)?,
-        })
+        };
+        list.keep_within_bounds().map_err(serde_json::Error::custom)?;
+        Ok(list)
+    }
+
+    fn keep_within_bounds(&mut self) -> Result<(), &'static str> {
+        let mut arguments = 0;
+        let mut count = 0;
+        for step in self.steps.values_mut().flatten() {
+            count += 1;
+            is_name(&step.step)?;
+            is_name(&step.interface)?;
+            for (name, argument) in step.argsinfo.iter_mut().flatten() {
+                arguments += 1;
+                is_name(name)?;
+                if let Some((end, _)) = argument.description.char_indices().nth(MAX_DESCRIPTION) {
+                    argument.description.truncate(end);
+                }
+            }
+        }
+        if count > MAX_STEPS || arguments > MAX_ARGUMENTS {
+            return Err("it has more steps or arguments than any agent");
+        }
+        // They are shown to the agent again as they are, so none is cut.
+        let versions = self.versions.iter();
+        let length = versions.map(|(name, version)| name.len() + version.to_string().len());
+        if length.sum::<usize>() > MAX_VERSIONS {
+            return Err("it has more hardware managers than any agent");
+        }
+        Ok(())
     }
 
     /// Writes the result of `get_<flow>_steps`.
@@ -226,6 +269,28 @@ mod tests {
         let list = StepList::from_result(Flow::Clean, wire.clone()).expect("an agent's answer");
         assert_eq!(list.steps["GenericHardwareManager"][0].priority, 10);
         assert_eq!(list.into_result(Flow::Clean), wire);
+    }
+
+    #[test]
+    fn a_list_has_bounds() {
+        let step = |name: &str, description: &str| {
+            let argsinfo = json!({"level": {"description": description, "required": true}});
+            json!({"step": name, "interface": "deploy", "argsinfo": argsinfo})
+        };
+        let wire = |steps: Vec<Value>, version: &str| json!({"clean_steps": {"m": steps}, "hardware_manager_version": {"m": version}});
+        let read = |wire: Value| StepList::from_result(Flow::Clean, wire);
+        let long = "ä".repeat(5000);
+        let list = read(wire(vec![step("a", &long)], "1")).expect("a description may be cut");
+        let arguments = list.steps["m"][0].argsinfo.as_ref().expect("it has one");
+        assert_eq!(arguments["level"].description.chars().count(), MAX_DESCRIPTION);
+        for (wire, why) in [
+            (wire(vec![step("a", ""); MAX_STEPS + 1], "1"), "more steps"),
+            (wire(vec![step(&long, "")], "1"), "names"),
+            (wire(Vec::new(), &"1".repeat(MAX_VERSIONS)), "managers"),
+        ] {
+            let refused = read(wire).expect_err("it is too much");
+            assert!(refused.to_string().contains(why), "{refused}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! Where boot interfaces say what a machine is to boot, and learn where it is to be found.
 
 use async_trait::async_trait;
-use node_model::{BootExperience, BootPurpose, BootWay};
+use node_model::{BootExperience, BootPurpose, BootWay, Secret};
 use serde_json::Value;
 
 use crate::redfish::ImageUrl;
@@ -36,6 +36,12 @@ pub trait BootDesk: Send + Sync {
 
     /// The config drive of the instance as agents take it: packed, or an URL. None if it has none.
     async fn config_drive(&self, target: &Target<'_>) -> Result<Option<String>, Error>;
+
+    /// What is configured for logging in to the container registry that `source` is in, as
+    /// `user:password`. None if nothing is.
+    fn registry_login(&self, _source: &str) -> Option<Secret<String>> {
+        None
+    }
 
     /// What is known about booting machines of `model`. Nothing, if it cannot be found out: ways
     /// are then tried as if it were the first time.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use node_model::{InterfaceKind, Step, StepFlow, StepOffer};
 
-use crate::agent::{InBand, power_off, start};
+use crate::agent::{InBand, power_off, restored, start};
 use crate::driver::Shelves;
 use crate::interfaces::{Deploy, Interface, NetworkUse};
 use crate::step::{DEPLOY_AT_ONCE, offers};
@@ -75,7 +75,7 @@ impl Deploy for RamdiskDeploy {
     }
 
     async fn tear_down(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        let changes = power_off(target).await?;
+        let changes = restored(target).and(power_off(target).await?);
         Ok(changes.and(target.driver.network().leave(target, NetworkUse::Tenant).await?))
     }
 

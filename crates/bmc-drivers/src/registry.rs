@@ -392,7 +392,7 @@ fn implementations(
     fake::add_to(&mut shelves, FakeBehaviour::new(&settings.fake)?);
     noop::add_to(&mut shelves);
     unavailable::add_to(&mut shelves);
-    let in_band = agent::in_band(&settings.agent, settings.fast_track, desk)?;
+    let in_band = agent::in_band(settings, desk)?;
     ramdisk::add_to(&mut shelves, &in_band);
     anaconda::add_to(&mut shelves, &in_band, desk, settings.install_timeout);
     agent::add_to(&mut shelves, &in_band, &settings.enabled_deploy_interfaces);

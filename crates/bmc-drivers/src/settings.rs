@@ -33,6 +33,10 @@ macro_rules! driver_settings {
             /// Seconds an installer of the deploy interface `anaconda` may take from its first call to
             /// its last; 0 waits for ever.
             pub install_timeout: u64,
+            /// Seconds after its last call that an agent still counts as running. Told by the
+            /// conductor's settings.
+            #[serde(skip)]
+            pub agent_is_fresh: u64,
             /// How agents are used.
             pub agent: AgentSettings,
             /// How Redfish BMCs are talked to.
@@ -74,6 +78,7 @@ macro_rules! driver_settings {
                     requests_per_bmc: 1,
                     fast_track: false,
                     install_timeout: 3600,
+                    agent_is_fresh: 300,
                     agent: AgentSettings::default(),
                     redfish: RedfishSettings::default(),
                     ipmi: IpmiSettings::default(),

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bmc_drivers::{BootDesk, Error, ImageDownloadSource, OfferedImage, Published, Target};
-use images::Kind;
+use images::{Kind, Source};
 use node_model::{
     Actor, BootExperience, BootImage, BootPlan, BootPurpose, BootSystem, BootWay, Happening,
     JournalEntry, Secret,
@@ -122,6 +122,11 @@ impl BootDesk for BootServices {
 
     async fn config_drive(&self, target: &Target<'_>) -> Result<Option<String>, Error> {
         packed_config_drive(target)
+    }
+
+    fn registry_login(&self, source: &str) -> Option<Secret<String>> {
+        let Ok(Source::Oci(place)) = Source::parse(source) else { return None };
+        self.0.layouts.registry_login(&place).map(Secret::new)
     }
 
     async fn experience(&self, model: &str) -> Vec<BootExperience> {

@@ -33,6 +33,8 @@ struct Offer {
     checksum: Option<String>,
     declared: Option<String>,
     pull_secret: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    authorization: Option<String>,
     architecture: Option<String>,
     sha256: String,
     until: Timestamp,
@@ -53,6 +55,7 @@ impl BootServices {
             checksum: order.checksum.as_ref().map(|(_, value)| value.clone()),
             declared: order.format.map(str::to_owned),
             pull_secret: order.pull_secret.map(str::to_owned),
+            authorization: order.authorization.map(str::to_owned),
             architecture: target.node.properties.get_str("cpu_arch"),
             sha256: String::new(),
             until: self.0.now().plus(SERVED_FOR),
@@ -132,6 +135,7 @@ impl BootServices {
     async fn fetch_image(&self, offer: &Offer) -> Result<Entry, LayoutError> {
         let wrong = |error: &dyn std::fmt::Display| LayoutError::Address(error.to_string());
         let source = Source::parse(&offer.source).map_err(|error| wrong(&error))?;
+        let is_on_the_web = matches!(source, Source::Http(_));
         let mut request = Request::new(source, Kind::DiskImage);
         if let Some(checksum) = &offer.checksum {
             request.checksum = Some(Expected::parse(checksum).map_err(|error| wrong(&error))?);
@@ -140,7 +144,10 @@ impl BootServices {
             request.declared = Some(Format::named(declared).map_err(|error| wrong(&error))?);
         }
         request.wanted = Wanted::Raw;
-        request.credentials = offer.pull_secret.as_deref().map(images::Credentials::pull_secret);
+        // A registry is logged in to; only a web server is shown a header.
+        let header = offer.authorization.clone().filter(|_| is_on_the_web);
+        let secret = offer.pull_secret.as_deref().map(images::Credentials::pull_secret);
+        request.credentials = header.map(images::Credentials::Header).or(secret);
         request.architecture.clone_from(&offer.architecture);
         self.0.layouts.fetch_request(request).await
     }

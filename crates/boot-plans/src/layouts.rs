@@ -14,7 +14,7 @@ use boot_media::config_drive::{self, ConfigDrive, ImageKind, Owner};
 use boot_media::uki::{Parts, UkiError};
 use boot_media::{Content, FileTree};
 use bytes::Bytes;
-use images::{Cache, Entry, Expected, Kind, Request, Source};
+use images::{Cache, Entry, Expected, Kind, Reference, Request, Source};
 use node_model::{BootImage, BootPlan, BootSystem, InstallerFiles};
 use serde_json::Value;
 
@@ -186,6 +186,11 @@ impl Layouts {
         }
         request.credentials = image.pull_secret.as_deref().map(images::Credentials::pull_secret);
         self.fetch_request(request).await
+    }
+
+    /// Who we are at the registry of an image: `user:password`.
+    pub(crate) fn registry_login(&self, place: &Reference) -> Option<String> {
+        self.cache.registry_login(place)
     }
 
     /// Any image, fetched and checked.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bmc_drivers::{
-    CallLog, Driver, Findings, Inspection, NetworkUse, NodeChanges, RamdiskMode, Target, boot_again,
+    CallLog, Driver, Inspection, NetworkUse, NodeChanges, RamdiskMode, Target, boot_again,
 };
 use lifecycle::{Action, Failure, Outcome, Reserved};
 use node_model::{Happening, NodeId, PowerTarget, Step, StepFlow, WorkKind};
 use store::{NodeFilter, Query};
 
-use crate::agent_logs::Logs;
+use crate::agent_logs::{Logs, logs_collected};
+use crate::inspect::{Found, could_not_finish};
 use crate::sight::Sight;
 use crate::{Conductor, Error, hardware, offers};
 
@@ -21,7 +22,7 @@ pub(crate) struct Done {
     /// About the node.
     pub(crate) changes: NodeChanges,
     /// About its hardware.
-    pub(crate) found: Option<Box<Findings>>,
+    pub(crate) found: Option<Box<Found>>,
     /// About its children.
     pub(crate) children: Vec<(NodeId, NodeChanges)>,
     /// What was said to the BMC.
@@ -43,16 +44,16 @@ pub(crate) async fn act(
     action: &Action,
     calls: &Arc<CallLog>,
 ) -> (Outcome, Done) {
+    let mut logs = None;
     let result = async {
         let driver = sight.driver(&conductor.registry)?;
         let target = sight.target(&driver, conductor.now());
         let target = Target { calls: Some(calls), ..target };
-        let logs = conductor.collect(&target, action).await;
-        let (outcome, done) = carry_out(conductor, sight, &driver, &target, action).await?;
-        Ok((outcome, Done { logs, ..done }))
+        logs = conductor.collect(&target, action).await;
+        carry_out(conductor, sight, &driver, &target, action).await
     };
     match result.await {
-        Ok(done) => done,
+        Ok((outcome, done)) => (outcome, Done { logs, ..done }),
         Err(error) => {
             let failure = Failure::new(chain(&error));
             let silent =
@@ -61,7 +62,11 @@ pub(crate) async fn act(
                 Some(whom) => Outcome::Unreachable(whom, failure),
                 None => Outcome::Failed(failure),
             };
-            (outcome, Done::default())
+            // Whatever went wrong, the logs are kept, and an action that is tried again does
+            // not ask for them again.
+            let asked = logs.as_ref().and(sight.node.work.as_ref());
+            let changes = asked.map_or_else(NodeChanges::none, |work| logs_collected(&work.notes));
+            (outcome, Done { logs, ..Done::from(changes) })
         }
     }
 }
@@ -141,7 +146,12 @@ async fn carry_out(
         }
         Action::Inspect => match driver.inspect().inspect(target).await.map_err(failed)? {
             Inspection::Done(findings) => {
-                Ok((Outcome::Done, Done { found: Some(findings), ..Done::default() }))
+                let found = conductor.judge_told(sight, *findings).await?;
+                let outcome = match &found.judged {
+                    Err(why) => Outcome::Failed(could_not_finish(why)),
+                    Ok(_) => Outcome::Done,
+                };
+                Ok((outcome, Done { found: Some(Box::new(found)), ..Done::default() }))
             }
             Inspection::WaitForAgent(changes) => Ok((Outcome::AwaitAgent, (*changes).into())),
         },

@@ -11,6 +11,7 @@ use store::{Reader, Writer};
 
 use crate::ledger::write_ledger;
 use crate::provision::get;
+use crate::sight::alive_conductors;
 use crate::{Conductor, Error};
 
 /// How much of an installer's words the timeline tells, in characters. All of them are on the node.
@@ -66,10 +67,12 @@ impl Conductor {
         let conductor = self.clone();
         let asked = lookup.clone();
         let found = self.store.read(move |reader| find_node(&conductor, reader, &asked)).await?;
-        let Some((node, has_token)) = found else { return Ok(None) };
+        let Some((node, token)) = found else { return Ok(None) };
         let is_first = see_agent(&mut node.clone(), &mut Ledger::default());
-        if has_token && !is_first {
-            return Ok(Some(self.config(node, None)));
+        match token {
+            TokenGiven::ByAnother => return Err(just_given(&node)),
+            TokenGiven::Yes if !is_first => return Ok(Some(self.config(node, None))),
+            TokenGiven::Yes | TokenGiven::No => {}
         }
         let (id, conductor) = (node.id, self.clone());
         self.store.write(move |tx| answer(&conductor, tx, id, &lookup)).await.map(Some)
@@ -89,12 +92,22 @@ impl Conductor {
     }
 }
 
+/// Whether the agent that runs now was given its token.
+enum TokenGiven {
+    /// It was not, or the answer was lost.
+    No,
+    /// It was.
+    Yes,
+    /// Another of our processes gave it a moment ago, and nothing was heard since.
+    ByAnother,
+}
+
 /// The node the agent runs on, and whether the agent has its token.
 fn find_node(
     conductor: &Conductor,
     reader: &mut Reader<'_>,
     lookup: &Lookup,
-) -> Result<Option<(Node, bool)>, Error> {
+) -> Result<Option<(Node, TokenGiven)>, Error> {
     let id = match lookup.node {
         Some(id) => id,
         None => match reader.nodes_by_macs(&lookup.macs)?.as_slice() {
@@ -108,28 +121,48 @@ fn find_node(
     if !expected {
         return Ok(None);
     }
-    let has_token = has_token(conductor, reader, &node)?;
-    Ok(Some((node, has_token)))
+    let token = token_given(conductor, reader, &node)?;
+    Ok(Some((node, token)))
 }
 
 /// Whether the agent that runs now was given its token. If a process that is gone gave it, the answer
 /// may have been lost with it; that it was not is known when the agent has called. A token that came
 /// with a CD is known only to what was booted from it: if the machine boots by another way now, its
 /// agent has none. An installer has it from its kickstart, by whatever way it boots.
-fn has_token(
+fn token_given(
     conductor: &Conductor,
     reader: &mut Reader<'_>,
     node: &Node,
-) -> Result<bool, store::Error> {
-    if !node.agent.token_pregenerated {
-        let ours = node.agent.token_from.is_none_or(|run| run == conductor.owner.run);
-        return Ok(node.agent.has_token && (ours || node.agent.url.is_some()));
+) -> Result<TokenGiven, store::Error> {
+    let agent = &node.agent;
+    if !agent.has_token {
+        return Ok(TokenGiven::No);
     }
-    let plan = reader.boot_plan(node.id)?;
-    Ok(node.agent.has_token
-        && plan.is_none_or(|plan| {
+    if agent.token_pregenerated {
+        let plan = reader.boot_plan(node.id)?;
+        let is_known = plan.is_none_or(|plan| {
             plan.way == BootWay::VirtualMedia || plan.purpose == BootPurpose::Installer
-        }))
+        });
+        return Ok(if is_known { TokenGiven::Yes } else { TokenGiven::No });
+    }
+    match agent.token_from {
+        Some(run) if run != conductor.owner.run && agent.url.is_none() => {
+            let alive = alive_conductors(reader, &conductor.settings)?;
+            let lives = alive.iter().any(|process| process.run == Some(run));
+            Ok(if lives { TokenGiven::ByAnother } else { TokenGiven::No })
+        }
+        Some(_) | None => Ok(TokenGiven::Yes),
+    }
+}
+
+/// The answer to whoever asks while it is not known whether a token arrived. Agents ask again after
+/// a while: by then their first call has come, or the process that gave it is known to be gone. To
+/// say that the token was given away would make them give up.
+fn just_given(node: &Node) -> Error {
+    Error::Conflict(format!(
+        "Another process has just given the agent of node {} its token; ask again in a while.",
+        node.id
+    ))
 }
 
 /// Notes that the agent was seen, and gives it its token if it has none.
@@ -142,7 +175,12 @@ fn answer(
     let mut node = get(tx, id)?;
     let mut ledger = Ledger::default();
     let is_first = see_agent(&mut node, &mut ledger);
-    let token = if has_token(conductor, tx, &node)? {
+    let given = match token_given(conductor, tx, &node)? {
+        TokenGiven::ByAnother => return Err(just_given(&node)),
+        TokenGiven::Yes => true,
+        TokenGiven::No => false,
+    };
+    let token = if given {
         if !is_first {
             return Ok(conductor.config(node, None));
         }
@@ -238,6 +276,7 @@ fn check(
     heartbeat: &Heartbeat,
 ) -> Result<(), Error> {
     let url = &heartbeat.callback_url;
+    too_long(heartbeat)?;
     if node.agent.url.as_ref().is_some_and(|known| known != url) {
         return Err(Error::Agent(format!(
             "Detected change in ramdisk provided \"callback_url\" for node {}; the agent that \
@@ -269,6 +308,23 @@ fn check(
             "the agent of node {} presents another certificate than before",
             node.id
         )));
+    }
+    Ok(())
+}
+
+/// What an agent says about itself is kept with the node, and every list of nodes carries it.
+fn too_long(heartbeat: &Heartbeat) -> Result<(), Error> {
+    let given = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    for (name, length, most) in [
+        ("callback_url", heartbeat.callback_url.len(), 2 << 10),
+        ("agent_version", given(&heartbeat.version), 255),
+        ("agent_verify_ca", given(&heartbeat.verify_ca), 64 << 10),
+        ("agent_status", given(&heartbeat.status), 255),
+        ("agent_status_message", given(&heartbeat.status_message), 16 << 10),
+    ] {
+        if length > most {
+            return Err(Error::Agent(format!("{name} is longer than {most} bytes")));
+        }
     }
     Ok(())
 }

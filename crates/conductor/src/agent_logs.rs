@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bmc_drivers::Target;
+use bmc_drivers::{NodeChanges, Target};
 use inspection::{CollectLogs, Report};
 use lifecycle::Action;
-use node_model::{Happening, JournalEntry, KeptLogs, LogKind, NodeId, Stage, WorkKind};
+use node_model::{Happening, JournalEntry, JsonObject, KeptLogs, LogKind, NodeId, Stage, WorkKind};
 use store::Writer;
 
 use crate::Conductor;
@@ -45,7 +45,7 @@ const WITHIN: Duration = Duration::from_secs(30);
 
 impl Conductor {
     /// The logs of the agent on a machine, before `action` ends it; none if they are not wanted, or
-    /// if it does not answer.
+    /// if it was asked at an earlier try.
     pub(crate) async fn collect(&self, target: &Target<'_>, action: &Action) -> Option<Logs> {
         let work = target.node.work.as_ref()?;
         let kind = match work.kind {
@@ -60,22 +60,32 @@ impl Conductor {
             | WorkKind::Adopt => return None,
         };
         let failed = work.stage == Stage::CleanUp;
-        if !(ends_agent(action) && self.collects_logs(failed)) {
+        let was_asked = work.notes.get(COLLECTED).is_some();
+        if was_asked || !(ends_agent(action) && self.collects_logs(failed)) {
             return None;
         }
         let collecting = self.registry.agent_logs(target);
         match tokio::time::timeout(WITHIN, collecting).await {
-            Ok(Ok(text)) => text.map(|text| Logs::of_base64(&text, kind)),
+            Ok(Ok(Some(text))) => Some(Logs::of_base64(&text, kind)),
+            Ok(Ok(None)) => Some(Logs::none(kind)),
             Ok(Err(error)) => {
                 tracing::info!(node = %target.node.id, %error, "no logs of the agent");
-                None
+                Some(Logs::none(kind))
             }
             Err(_) => {
                 tracing::info!(node = %target.node.id, "the agent took too long with its logs");
-                None
+                Some(Logs::none(kind))
             }
         }
     }
+}
+
+/// The note that the agent was asked for its logs.
+const COLLECTED: &str = "logs_collected";
+
+/// Writes down that the agent was asked, beside what is noted already.
+pub(crate) fn logs_collected(notes: &JsonObject) -> NodeChanges {
+    NodeChanges::note(notes, COLLECTED, true)
 }
 
 /// Whether the agent is over after `action`.

@@ -53,6 +53,13 @@ impl Conductor {
     pub fn api_call_allowed(&self) -> &[String] {
         &self.inspection.api_call_allowed
     }
+
+    /// Makes the requests that rules ask for, while nobody waits for them.
+    pub(crate) fn make_calls(&self, node: NodeId, calls: Vec<ApiCall>) {
+        if !calls.is_empty() {
+            self.in_background(carry_out(self.clone(), node, calls));
+        }
+    }
 }
 
 /// Makes the requests, one after the other, and tells the timeline.

@@ -15,7 +15,7 @@ use store::{NodeSecrets, Writer};
 
 use crate::agent_logs::Logs;
 use crate::inspect::{InspectionReply, Known, read_ways, told, write_inventory};
-use crate::{Conductor, Error, api_call};
+use crate::{Conductor, Error};
 
 /// Longer reports are kept without what the hooks would have made of their other data, and still
 /// longer ones in short only.
@@ -155,6 +155,7 @@ impl Conductor {
         let id = newcomer.node.id;
         let (mac, name) = (newcomer.card.clone(), newcomer.node.name.clone());
         let calls = newcomer.findings.as_mut().map(|findings| std::mem::take(&mut findings.calls));
+        let calls = calls.unwrap_or_default();
         let (conductor, newcomer) = (self.clone(), std::sync::Arc::new((newcomer, logs, actor)));
         let write = || {
             let (conductor, newcomer) = (conductor.clone(), newcomer.clone());
@@ -175,9 +176,7 @@ impl Conductor {
         match written {
             Ok(Written::Enrolled) => {
                 tracing::info!(node = %id, card = %mac, "a machine was enrolled");
-                if let Some(calls) = calls.filter(|calls| !calls.is_empty()) {
-                    self.in_background(api_call::carry_out(self.clone(), id, calls));
-                }
+                self.make_calls(id, calls);
                 Ok(id)
             }
             Ok(Written::AlreadyThere(node)) => Err(EnrolError::Enrolled { mac, node }),

@@ -78,6 +78,8 @@ impl Conductor {
         inspection: inspection::Settings,
         clock: Clock,
     ) -> Self {
+        let agent_is_fresh = settings.ramdisk_heartbeat_timeout;
+        let rules = lifecycle::Settings { agent_is_fresh, ..rules };
         Self(Arc::new(Inner {
             store,
             registry,

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is known about a machine's hardware: reading it, keeping it, and power that follows power.
 
-use bmc_drivers::{Driver, Findings, NodeChanges, Target};
+use bmc_drivers::{Driver, NodeChanges, Target};
 use lifecycle::{Action, Outcome, ask_power};
 use node_model::{
-    Actor, BiosSetting, FirmwareComponent, Happening, JournalEntry, Node, NodeId, Port, PortId,
-    PowerState, PowerTarget, Timestamp,
+    Actor, BiosSetting, FirmwareComponent, Node, NodeId, PowerState, PowerTarget, Timestamp,
 };
 use serde_json::Value;
-use store::{NodeFilter, PortColumn, Query, Writer};
+use store::{NodeFilter, Query, Writer};
 
 use crate::Conductor;
-use crate::inspect::keep_told;
+use crate::inspect::Found;
 use crate::ledger::write_ledger;
-use crate::runner::write_changes;
 
 /// Reads everything about the hardware that is shown without asking the machine. What a BMC will not
 /// tell is left as it was: none of it is needed to manage the machine. That it does not answer is
@@ -121,42 +119,15 @@ fn dated_component(
     component
 }
 
-/// Writes what an out-of-band inspection found: new ports and the inventory. The node's own
-/// changes come with the outcome.
+/// Writes what an out-of-band inspection found, and what came of it.
 pub(crate) fn write_findings(
     tx: &mut Writer<'_>,
     node: &mut Node,
-    found: &Option<Box<Findings>>,
+    found: &Option<Box<Found>>,
     hostname: &str,
 ) -> Result<(), store::Error> {
     let Some(found) = found else { return Ok(()) };
-    write_changes(tx, node, &found.changes)?;
-    let now = tx.now();
-    for address in &found.ports {
-        match tx.find::<Port>(PortColumn::Address, address.as_str())? {
-            None => tx.insert(&Port::new(PortId::random(), node.id, address.clone(), now))?,
-            Some(port) if port.node_id == node.id => {}
-            Some(port) => {
-                let text = format!(
-                    "no port was made for {address}: it belongs to node {} already; is its BMC \
-                     enrolled twice?",
-                    port.node_id
-                );
-                tracing::warn!(node = %node.id, %text);
-                let (by, at) = ("inspection".to_owned(), now);
-                let what = Happening::Noted { by, text };
-                let actor = Actor::Conductor { hostname: hostname.to_owned() };
-                tx.append(JournalEntry { at, node_id: node.id, actor, what });
-            }
-        }
-    }
-    if let Some(inventory) = &found.inventory {
-        let actor = Actor::Conductor { hostname: hostname.to_owned() };
-        for what in keep_told(tx, node, inventory)? {
-            tx.append(JournalEntry { at: now, node_id: node.id, actor: actor.clone(), what });
-        }
-    }
-    Ok(())
+    found.write(tx, node, &Actor::Conductor { hostname: hostname.to_owned() })
 }
 
 /// Power goes down the family: children go off with their parent, and a parent comes on for its

@@ -4,19 +4,22 @@
 use inspection::lookup::NoMatch;
 use inspection::lookup::{Candidate, bmc_addresses, candidate_macs, choose};
 use inspection::{
-    Context, Findings, FlavourSet, HookError, Level, ObjectField, PortChange, Report, RuleSet,
+    ApiCall, Context, Findings, FlavourSet, HookError, Level, ObjectField, PortChange, Report,
+    RuleSet,
 };
 use lifecycle::{Action, Failure, Ledger, Outcome, hear_inspection_data, record, see_agent};
 use node_model::{
-    Actor, Flavour, Happening, InspectionRule, Inventory, JsonObject, LogKind, Mac, Node, NodeId,
-    Port, PortId, ProvisionState,
+    Actor, Flavour, Happening, InspectionRule, Inventory, JournalEntry, JsonObject, LogKind, Mac,
+    Node, NodeId, Port, PortId, ProvisionState,
 };
 use store::{Columns, NodeColumn, NodeFilter, PortColumn, PortFilter, Query, Reader, Writer};
 
 use crate::agent_logs::Logs;
 use crate::ledger::write_ledger;
 use crate::provision::get;
-use crate::{Conductor, Error, api_call, bmc_names};
+use crate::runner::write_changes;
+use crate::sight::Sight;
+use crate::{Conductor, Error, bmc_names};
 
 /// What the ramdisk is told.
 #[derive(Clone, Debug)]
@@ -93,17 +96,25 @@ impl Conductor {
                 Ok::<_, Error>(kept)
             })
             .await?;
-        if kept && !calls.is_empty() {
-            self.in_background(api_call::carry_out(self.clone(), id, calls));
+        if kept {
+            self.make_calls(id, calls);
         }
         Ok(kept.then_some(InspectionReply { node: id }))
     }
 
     /// Works out what a report changes, or why it cannot be used.
     pub(crate) fn judge(&self, known: &Known, report: &Report) -> Result<Findings, String> {
-        let rules =
-            RuleSet::compile(known.ways.rules.iter().chain(&self.inspection.built_in_rules))
-                .map_err(|error| crate::act::chain(&error))?;
+        self.judge_by(&self.inspection, known, report)
+    }
+
+    fn judge_by(
+        &self,
+        settings: &inspection::Settings,
+        known: &Known,
+        report: &Report,
+    ) -> Result<Findings, String> {
+        let rules = RuleSet::compile(known.ways.rules.iter().chain(&settings.built_in_rules))
+            .map_err(|error| crate::act::chain(&error))?;
         let (flavours, broken) = FlavourSet::compile(&known.ways.flavours);
         for (flavour, error) in broken {
             tracing::warn!(%flavour, %error, "a flavour cannot be used");
@@ -113,7 +124,7 @@ impl Conductor {
             ports: &known.ports,
             report,
             previous: known.previous.as_ref(),
-            settings: &self.inspection,
+            settings,
             rules: &rules,
             flavours: &flavours,
             now: self.now(),
@@ -224,57 +235,110 @@ fn keep(
     Ok(true)
 }
 
-/// Keeps the hardware that a BMC told of, and lets rules and flavours work on it. Hooks are for what
-/// ramdisks tell. The node is saved by the caller.
-pub(crate) fn keep_told(
-    tx: &mut Writer<'_>,
-    node: &mut Node,
-    inventory: &JsonObject,
-) -> Result<Vec<Happening>, store::Error> {
-    let mut told_of = Inventory {
-        node_id: node.id,
-        created_at: tx.now(),
-        inventory: inventory.clone(),
-        plugin_data: JsonObject::empty(),
-        found: JsonObject::empty(),
-    };
-    let ports: Vec<Port> = tx.collect(&Query {
-        filter: PortFilter { node: Some(node.id), ..PortFilter::default() },
-        ..Query::default()
-    })?;
-    let ways = read_ways(tx)?;
-    let previous = tx.inventory(node.id)?;
-    let (flavours, _) = FlavourSet::compile(&ways.flavours);
-    let judged = RuleSet::compile(&ways.rules).map_err(|error| crate::act::chain(&error));
-    let judged = judged.and_then(|rules| {
-        inspection::process(&Context {
-            node,
-            ports: &ports,
-            report: &Report::stored(&told_of),
-            previous: previous.as_ref(),
-            settings: &inspection::Settings { hooks: Vec::new(), ..Default::default() },
-            rules: &rules,
-            flavours: &flavours,
-            now: tx.now(),
-        })
-        .map_err(|error| error.full_message())
-    });
-    match judged {
-        Ok(findings) => {
-            write_node(tx, node, &findings)?;
-            for change in &findings.ports {
-                write_port(tx, change, &ports)?;
+/// What a BMC told of its machine, and what is made of it.
+pub(crate) struct Found {
+    /// Its word.
+    told: bmc_drivers::Findings,
+    /// The node's ports, and those to be made for cards that have none.
+    ports: Vec<Port>,
+    /// What rules and flavours make of it, if there is hardware to judge; or why the machine is
+    /// refused.
+    pub(crate) judged: Result<Option<Findings>, String>,
+}
+
+impl Conductor {
+    /// Lets rules and flavours work on what a BMC told. Hooks are for what ramdisks tell.
+    pub(crate) async fn judge_told(
+        &self,
+        sight: &Sight,
+        told: bmc_drivers::Findings,
+    ) -> Result<Found, Error> {
+        let (id, now) = (sight.node.id, self.now());
+        let mut known = self.store.read(move |reader| read_known(reader, id)).await?;
+        for card in &told.ports {
+            if known.ports.iter().all(|port| port.address != *card) {
+                known.ports.push(Port::new(PortId::random(), id, card.clone(), now));
             }
-            told_of.plugin_data = findings.plugin_data.clone();
-            told_of.found = findings.found.clone();
-            tx.set_inventory(&told_of)?;
-            Ok(told(&findings).collect())
         }
-        Err(text) => {
-            tx.set_inventory(&told_of)?;
-            Ok(vec![Happening::Noted { by: "inspection rules".to_owned(), text }])
+        let Some(inventory) = &told.inventory else {
+            return Ok(Found { told, ports: known.ports, judged: Ok(None) });
+        };
+        told.changes.apply_to(&mut known.node);
+        let report = Report::stored(&Inventory {
+            node_id: id,
+            created_at: now,
+            inventory: inventory.clone(),
+            plugin_data: JsonObject::empty(),
+            found: JsonObject::empty(),
+        });
+        let settings = inspection::Settings { hooks: Vec::new(), ..self.inspection.clone() };
+        let judged = self.judge_by(&settings, &known, &report).map(Some);
+        Ok(Found { told, ports: known.ports, judged })
+    }
+}
+
+impl Found {
+    /// The requests that rules ask for. They are made when the rest is written.
+    pub(crate) fn take_calls(&mut self) -> Vec<ApiCall> {
+        match &mut self.judged {
+            Ok(Some(findings)) => std::mem::take(&mut findings.calls),
+            Ok(None) | Err(_) => Vec::new(),
         }
     }
+
+    /// Writes everything; the node is saved by the caller. Of a machine that is refused, what its
+    /// BMC told is kept all the same.
+    pub(crate) fn write(
+        &self,
+        tx: &mut Writer<'_>,
+        node: &mut Node,
+        actor: &Actor,
+    ) -> Result<(), store::Error> {
+        write_changes(tx, node, &self.told.changes)?;
+        let (id, now) = (node.id, tx.now());
+        let note = |tx: &mut Writer<'_>, what| {
+            tx.append(JournalEntry { at: now, node_id: id, actor: actor.clone(), what });
+        };
+        let told_of = |port: &&Port| self.told.ports.contains(&port.address);
+        for port in self.ports.iter().filter(told_of) {
+            let address = &port.address;
+            match tx.find::<Port>(PortColumn::Address, address.as_str())? {
+                None => tx.insert(port)?,
+                Some(known) if known.node_id == id => {}
+                Some(known) => {
+                    let text = format!(
+                        "no port was made for {address}: it belongs to node {} already; is its BMC \
+                         enrolled twice?",
+                        known.node_id
+                    );
+                    tracing::warn!(node = %id, %text);
+                    note(tx, Happening::Noted { by: "inspection".to_owned(), text });
+                }
+            }
+        }
+        let Some(inventory) = &self.told.inventory else { return Ok(()) };
+        let Ok(Some(findings)) = &self.judged else {
+            return tx.set_inventory(&Inventory {
+                node_id: id,
+                created_at: now,
+                inventory: inventory.clone(),
+                plugin_data: JsonObject::empty(),
+                found: JsonObject::empty(),
+            });
+        };
+        write_node(tx, node, findings)?;
+        for change in &findings.ports {
+            write_port(tx, change, &self.ports)?;
+        }
+        write_inventory(tx, id, findings)?;
+        told(findings).for_each(|what| note(tx, what));
+        Ok(())
+    }
+}
+
+/// Why an inspection ended badly.
+pub(crate) fn could_not_finish(why: &str) -> Failure {
+    Failure::new(format!("Failed to finish inspection: {why}"))
 }
 
 /// What hooks, rules and flavours have to say, for the timeline.
@@ -382,7 +446,7 @@ fn reject(
         return Ok(false);
     }
     let now = tx.now();
-    let outcome = Outcome::Failed(Failure::new(format!("Failed to finish inspection: {message}")));
+    let outcome = Outcome::Failed(could_not_finish(message));
     let mut ledger = Ledger::default();
     see_agent(&mut node, &mut ledger);
     ledger.append(record(&mut node, &Action::Inspect, &outcome, 0, &conductor.rules, now));

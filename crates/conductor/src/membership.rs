@@ -75,7 +75,7 @@ async fn write(conductor: &Conductor, online: bool) -> Result<(), store::Error> 
         .hardware_types()
         .map(|hardware_type| hardware_type.name.to_owned())
         .collect();
-    let hostname = conductor.owner.hostname.clone();
+    let (hostname, run) = (conductor.owner.hostname.clone(), Some(conductor.owner.run));
     let conductor_group = conductor.settings.conductor_group.to_lowercase();
     conductor
         .store
@@ -83,6 +83,7 @@ async fn write(conductor: &Conductor, online: bool) -> Result<(), store::Error> 
             let now = tx.now();
             tx.heartbeat_conductor(&ConductorInfo {
                 hostname: hostname.clone(),
+                run,
                 conductor_group: conductor_group.clone(),
                 drivers: drivers.clone(),
                 created_at: now,

@@ -72,6 +72,7 @@ async fn run_until_rest(
         let acting = act(conductor, &sight, &action, &calls);
         let (outcome, mut done) = holding(conductor, lease, acting).await?;
         done.calls = bmc_calls(&calls);
+        let requests = done.found.as_mut().map(|found| found.take_calls()).unwrap_or_default();
         let took = Took { began, time: started.elapsed() };
         tell(conductor, &sight.node, &action, &outcome, took.time);
         let belongings = &sight.belongings;
@@ -85,7 +86,11 @@ async fn run_until_rest(
                 let (known, done) = (Arc::clone(belongings), Done::default());
                 finish(conductor, lease, known, action, failed, done, took).await?
             }
-            recorded => recorded?,
+            recorded => {
+                let next = recorded?;
+                conductor.make_calls(sight.node.id, requests);
+                next
+            }
         };
     }
 }

@@ -30,7 +30,8 @@ pub struct Settings {
     pub conductor_group: String,
     /// Refuse agents that listen over plain HTTP.
     pub require_agent_tls: bool,
-    /// Seconds an agent may be silent before it looks itself up again.
+    /// Seconds within which agents have to call again. Where agents stay on machines between jobs,
+    /// one that called within them counts as running.
     pub ramdisk_heartbeat_timeout: u64,
     /// Let agents look up only machines that a job runs on.
     pub restrict_lookup: bool,

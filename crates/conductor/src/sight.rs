@@ -176,6 +176,7 @@ mod tests {
     fn conductor(hostname: &str, drivers: &[&str]) -> ConductorInfo {
         ConductorInfo {
             hostname: hostname.to_owned(),
+            run: None,
             conductor_group: String::new(),
             drivers: drivers.iter().map(|driver| (*driver).to_owned()).collect(),
             created_at: Timestamp(0),

@@ -7,7 +7,9 @@ mod asking;
 mod booting;
 mod direct;
 mod discovering;
+mod ending;
 mod family;
+mod judging;
 mod leases;
 mod watching;
 
@@ -141,14 +143,17 @@ fn conductor(
 ) -> Conductor {
     Conductor::new(
         store.clone(),
-        Registry::new(&DriverSettings::default(), std::sync::Arc::new(bmc_drivers::NoBootServices))
-            .unwrap(),
+        registry(),
         hostname.to_owned(),
         Settings::default(),
         lifecycle::Settings { boot_retry_timeout: 600, ..lifecycle::Settings::default() },
         inspection,
         clock,
     )
+}
+
+pub(crate) fn registry() -> Registry {
+    Registry::new(&DriverSettings::default(), Arc::new(bmc_drivers::NoBootServices)).unwrap()
 }
 
 pub(crate) fn user() -> Actor {

@@ -125,7 +125,8 @@ pub(crate) struct InspectionSection {
     /// Leave a GiB of the root disk out of `local_gb`, for partitioning.
     pub(crate) disk_partitioning_spacing: bool,
     /// What happens to a property that is there already when a hook finds another value: `keep`, it
-    /// stays unless it is still what the last inspection found, or `overwrite`, as in Ironic.
+    /// stays unless it is still what the last inspection found, or `overwrite`, as in Ironic. The
+    /// same goes for the physical network and the client id of ports.
     pub(crate) existing_properties: inspection::ExistingProperties,
     /// CPU flags and the capability each sets.
     pub(crate) cpu_capabilities: Vec<(String, String)>,

@@ -59,7 +59,8 @@ impl Service {
             None => Arc::new(NoBootServices),
         };
         let fast_track = config.lifecycle.fast_track;
-        let drivers = DriverSettings { fast_track, ..config.drivers.clone() };
+        let agent_is_fresh = config.conductor.ramdisk_heartbeat_timeout;
+        let drivers = DriverSettings { fast_track, agent_is_fresh, ..config.drivers.clone() };
         let registry = Registry::new(&drivers, desk).context("the configuration of drivers")?;
         let conductor = Conductor::new(
             store.clone(),

@@ -123,7 +123,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether hooks leave alone what is there already.
-    fn keeps(&self) -> bool {
+    pub(crate) fn keeps(&self) -> bool {
         self.settings.existing_properties == ExistingProperties::Keep
     }
 

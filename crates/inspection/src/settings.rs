@@ -21,8 +21,8 @@ pub struct Settings {
     pub update_pxe_enabled: bool,
     /// Whether a GiB of the root disk is left out of `local_gb`, for partitioning.
     pub disk_partitioning_spacing: bool,
-    /// Whether hooks replace properties that are already set. Rules, which an operator wrote,
-    /// always do.
+    /// Whether hooks replace what is already set of a node's properties and of its ports. Rules,
+    /// which an operator wrote, always do.
     pub existing_properties: ExistingProperties,
     /// CPU flags and the capability each sets, in the order in which they are written.
     pub cpu_capabilities: Vec<(String, String)>,

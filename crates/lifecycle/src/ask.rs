@@ -261,7 +261,8 @@ fn begin(node: &mut Node, request: &Ask, settings: &Settings, now: Timestamp, le
     enter(node, event_of(request.verb), "asked for", now, ledger);
     // An agent left over from an earlier job is not believed, unless it may be reused. One that was
     // not heard lately is not: the machine is booted anew, and may have another address then.
-    let is_reused = fast_track(node, settings) && node.agent.is_fresh(now);
+    let is_reused =
+        fast_track(node, settings) && node.agent.is_fresh(now, settings.agent_is_fresh());
     if kind == WorkKind::TearDown || !is_reused {
         forget_agent(node, ledger);
     }

@@ -6,8 +6,6 @@ use node_model::{
     Stage, Step, StepFlow, Timestamp, Wait, WaitReason, Work, WorkKind,
 };
 
-use serde_json::Value;
-
 use crate::booting::{boot_started, booted_again, is_awaited, see_agent};
 use crate::enter::{Chore, Ledger, enter};
 use crate::steps::{Offers, Ramdisk, check_requested, merge_deploy_steps, order_steps};
@@ -289,13 +287,7 @@ fn planned(
 /// Whether agents may stay on this machine between jobs, to be reused by the next.
 #[must_use]
 pub fn fast_track(node: &Node, settings: &Settings) -> bool {
-    match node.driver_info.get("fast_track") {
-        Some(Value::Bool(on)) => on,
-        Some(Value::String(text)) => {
-            matches!(text.to_ascii_lowercase().as_str(), "true" | "1" | "yes" | "on" | "t" | "y")
-        }
-        _ => settings.fast_track,
-    }
+    node.fast_track(settings.fast_track)
 }
 
 /// Something ended well: go on with the next step or stage.

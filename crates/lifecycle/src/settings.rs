@@ -65,6 +65,10 @@ pub struct Settings {
     pub bmc_timeout_in_jobs: u64,
     /// Let agents call home on machines that no job runs on, and reuse them.
     pub fast_track: bool,
+    /// Seconds after its last call that an agent still counts as running. Told by the conductor's
+    /// settings, which say how often agents are to call.
+    #[serde(skip)]
+    pub agent_is_fresh: u64,
 }
 
 impl Default for Settings {
@@ -97,6 +101,7 @@ impl Default for Settings {
             bmc_timeout: 30,
             bmc_timeout_in_jobs: 300,
             fast_track: false,
+            agent_is_fresh: 300,
         }
     }
 }
@@ -109,6 +114,11 @@ impl Settings {
         } else {
             self.bmc_timeout_in_jobs
         })
+    }
+
+    /// How long after its last call an agent still counts as running.
+    pub(crate) const fn agent_is_fresh(&self) -> Duration {
+        Duration::from_secs(self.agent_is_fresh)
     }
 
     /// How long an agent may stay silent before its machine is booted again; none is for ever.

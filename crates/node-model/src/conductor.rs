@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A process that looks after nodes.
 
+use uuid::Uuid;
+
 use crate::Timestamp;
 
 /// A conductor as the database knows it.
@@ -8,6 +10,8 @@ use crate::Timestamp;
 pub struct ConductorInfo {
     /// Unique name of the process.
     pub hostname: String,
+    /// Which run of it: another each time the process starts.
+    pub run: Option<Uuid>,
     /// The group of nodes it looks after.
     pub conductor_group: String,
     /// Hardware types it has enabled.

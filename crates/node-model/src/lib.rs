@@ -49,7 +49,7 @@ pub use json::{JsonArray, JsonObject};
 pub use mac::{Mac, ParseMacError};
 pub use neighbour::{CableEnd, Neighbour};
 pub use network::{Port, Portgroup};
-pub use node::{Agent, Node};
+pub use node::{Agent, Node, truth};
 pub use recipes::{DeployTemplate, Runbook, RunbookStep, TemplateStep};
 pub use rule::{InspectionRule, Sensitive};
 pub use secret::{MASK, Secret, is_secret_key, masked, without_keys};

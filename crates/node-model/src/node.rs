@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
@@ -164,9 +165,6 @@ pub struct Agent {
     pub replaced_at: Option<Timestamp>,
 }
 
-/// How long after its last call an agent still counts as running.
-const AGENT_IS_FRESH: Duration = Duration::from_secs(300);
-
 impl Agent {
     /// The machine is made to boot another, which has this token with it, or none.
     pub fn replace(&mut self, has_token: bool, now: Timestamp) {
@@ -179,10 +177,11 @@ impl Agent {
         self.replaced_at = Some(now);
     }
 
-    /// Whether it called so recently that it counts as running.
+    /// Whether it called so recently that it counts as running: `within` what it was told to call
+    /// in.
     #[must_use]
-    pub fn is_fresh(&self, now: Timestamp) -> bool {
-        self.last_heartbeat.is_some_and(|moment| now.since(moment) < AGENT_IS_FRESH)
+    pub fn is_fresh(&self, now: Timestamp, within: Duration) -> bool {
+        self.last_heartbeat.is_some_and(|moment| now.since(moment) < within)
     }
 }
 
@@ -254,9 +253,69 @@ impl Node {
         self.work.as_ref().filter(|work| work.kind.flow() == Some(flow))?.current_step()
     }
 
+    /// Whether agents may stay on the machine between jobs, to be used by the next. `usually` is what
+    /// holds where the node does not say.
+    #[must_use]
+    pub fn fast_track(&self, usually: bool) -> bool {
+        // Asked at every call of an agent, so the text is searched before it is parsed.
+        if !self.driver_info.as_str().contains("\"fast_track\"") {
+            return usually;
+        }
+        let said = self.driver_info.get("fast_track");
+        said.as_ref().and_then(truth).unwrap_or(usually)
+    }
+
     /// The name if it has one, else the id: for messages.
     #[must_use]
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.id.to_string())
+    }
+}
+
+/// A yes or no, in any of the ways that people and clients write it.
+#[must_use]
+pub fn truth(value: &Value) -> Option<bool> {
+    let text = match value {
+        Value::Bool(flag) => return Some(*flag),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.trim().to_ascii_lowercase(),
+        Value::Null | Value::Array(_) | Value::Object(_) => return None,
+    };
+    match text.as_str() {
+        "1" | "t" | "true" | "on" | "y" | "yes" => Some(true),
+        "0" | "f" | "false" | "off" | "n" | "no" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_says_whether_agents_stay_in_many_ways() {
+        for (said, stays) in [
+            (json!(true), Some(true)),
+            (json!(false), Some(false)),
+            (json!(1), Some(true)),
+            (json!(0), Some(false)),
+            (json!(" Yes "), Some(true)),
+            (json!("on"), Some(true)),
+            (json!("F"), Some(false)),
+            (json!("perhaps"), None),
+            (json!(2), None),
+            (json!(null), None),
+            (json!([true]), None),
+        ] {
+            let mut node = Node::new(NodeId::random(), "fake-hardware", Timestamp(0));
+            node.driver_info.set("fast_track", said.clone());
+            for usually in [false, true] {
+                assert_eq!(node.fast_track(usually), stays.unwrap_or(usually), "{said}");
+            }
+        }
+        let silent = Node::new(NodeId::random(), "fake-hardware", Timestamp(0));
+        assert!(silent.fast_track(true) && !silent.fast_track(false));
     }
 }

@@ -18,6 +18,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { number: 1, name: "the first tables", statements: FIRST_TABLES },
     Migration { number: 2, name: "what machines boot", statements: BOOT_TABLES },
     Migration { number: 3, name: "what ramdisks tell", statements: RAMDISK_TABLES },
+    Migration { number: 4, name: "runs of processes", statements: RUNS },
 ];
 
 const FIRST_TABLES: &[&str] = &[
@@ -219,3 +220,5 @@ const RAMDISK_TABLES: &[&str] = &[
     "CREATE UNIQUE INDEX flavours_uuid_unique ON flavours (uuid)",
     "CREATE UNIQUE INDEX flavours_name_unique ON flavours (name)",
 ];
+
+const RUNS: &[&str] = &["ALTER TABLE conductors ADD COLUMN run {uuid}"];

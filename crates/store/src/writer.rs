@@ -158,9 +158,10 @@ impl Writer<'_> {
     /// Notes that a conductor lives (or says goodbye). Its first appearance keeps its date.
     pub fn heartbeat_conductor(&mut self, conductor: &ConductorInfo) -> Result<(), Error> {
         let known = self.session.execute(
-            "UPDATE conductors SET conductor_group = ?, drivers = ?, updated_at = ?, online = ?
-             WHERE hostname = ?",
+            "UPDATE conductors SET run = ?, conductor_group = ?, drivers = ?, updated_at = ?,
+             online = ? WHERE hostname = ?",
             &[
+                conductor.run.bind(),
                 conductor.conductor_group.bind(),
                 conductor.drivers.bind(),
                 conductor.updated_at.bind(),

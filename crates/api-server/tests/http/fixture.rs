@@ -82,6 +82,7 @@ impl Fixture {
         let store = Store::open(&Settings::in_dir(data.path()), Arc::clone(&clock)).unwrap();
         let conductor = ConductorInfo {
             hostname: "conductor-1".to_owned(),
+            run: None,
             conductor_group: String::new(),
             drivers: vec!["fake-hardware".to_owned()],
             created_at: NOW,

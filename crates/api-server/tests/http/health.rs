@@ -11,6 +11,7 @@ async fn ready_while_a_conductor_lives() {
     assert_eq!(fixture.get("/readyz", "").await.status, 200);
     let silent = ConductorInfo {
         hostname: "conductor-1".to_owned(),
+        run: None,
         conductor_group: String::new(),
         drivers: Vec::new(),
         created_at: Timestamp(0),

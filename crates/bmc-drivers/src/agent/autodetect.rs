@@ -2,7 +2,7 @@
 //! The deploy interface `autodetect`: what an instance asks for decides how it is deployed.
 //!
 //! When a deployment begins, the node's deploy interface becomes the one that fits, so that
-//! everybody sees which it is; after cleaning it is `autodetect` again.
+//! everybody sees which it is; when the instance is gone it is `autodetect` again.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) fn add_to(shelves: &mut Shelves, enabled: &[String]) {
 }
 
 /// The node's own deploy interface, if the one it has was chosen for a deployment.
-pub(super) fn restored(target: &Target<'_>) -> NodeChanges {
+pub(crate) fn restored(target: &Target<'_>) -> NodeChanges {
     match target.node.driver_internal_info.get_str(ORIGINAL) {
         None => NodeChanges::none(),
         Some(original) => NodeChanges {

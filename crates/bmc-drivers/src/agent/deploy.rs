@@ -5,11 +5,17 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use node_model::{InterfaceKind, PowerState, PowerTarget, Stage, Step, StepFlow, StepOffer};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use node_model::{
+    InterfaceKind, PowerState, PowerTarget, Secret, Stage, Step, StepFlow, StepOffer,
+};
 use serde_json::{Map, Value, json};
 
 use super::following::reboot;
-use super::image::{ImageOrder, boot_mode};
+use super::image::{
+    HTTP_PROXY, HTTPS_PROXY, ImageOrder, NO_PROXY, PULL_SECRET, boot_mode, pull_secret,
+};
 use super::ready::{FAST_TRACK, boot_ramdisk_next, power_off, start};
 use super::{InBand, autodetect};
 use crate::driver::Shelves;
@@ -99,7 +105,11 @@ impl Interface for AgentDeploy {
     }
 
     fn properties(&self) -> &[Property] {
-        &[FAST_TRACK, KEXEC]
+        match self.kind.installs {
+            Installs::Image => &[FAST_TRACK, KEXEC, HTTP_PROXY, HTTPS_PROXY, NO_PROXY, PULL_SECRET],
+            Installs::Container => &[FAST_TRACK, KEXEC, PULL_SECRET],
+            Installs::WhatTheAgentDoes => &[FAST_TRACK, KEXEC],
+        }
     }
 
     async fn validate(&self, target: &Target<'_>) -> Result<(), Error> {
@@ -134,10 +144,7 @@ impl Interface for AgentDeploy {
             "deploy" => self.boot_agent(target).await,
             "write_image" => self.write_image(target, flow, step).await,
             "execute_bootc_install" => self.install_container(target, flow, step).await,
-            "prepare_instance_boot" => self.in_band.prepare_instance_boot(target).await,
-            "set_boot_to_disk" => {
-                Ok(Outcome::Done(target.driver.boot().prepare_instance(target).await?))
-            }
+            "prepare_instance_boot" | "set_boot_to_disk" => self.prepare_boot(target).await,
             "tear_down_agent" => self.in_band.tear_down_agent(target).await,
             "switch_to_tenant_network" => {
                 let network = target.driver.network();
@@ -197,6 +204,17 @@ impl AgentDeploy {
         self.in_band.step_with(target, flow, step, arguments).await
     }
 
+    /// The machine boots its disk from now on. Only an image that was written is made bootable: what
+    /// containers and steps of the agent's own install is bootable already.
+    async fn prepare_boot(&self, target: &Target<'_>) -> Result<Outcome, Error> {
+        match self.kind.installs {
+            Installs::Image => self.in_band.prepare_instance_boot(target).await,
+            Installs::Container | Installs::WhatTheAgentDoes => {
+                Ok(Outcome::Done(target.driver.boot().prepare_instance(target).await?))
+            }
+        }
+    }
+
     async fn install_container(
         &self,
         target: &Target<'_>,
@@ -206,10 +224,24 @@ impl AgentDeploy {
         let arguments = async {
             let source = container(target)?;
             let drive = self.in_band.desk.config_drive(target).await?;
-            let secret = target.instance_info.get("image_pull_secret");
-            Ok(container_arguments(source, json!(drive), secret))
+            Ok(Map::from_iter([
+                ("image_source".to_owned(), json!(source)),
+                ("configdrive".to_owned(), json!(drive)),
+                ("oci_pull_secret".to_owned(), json!(self.pull_secret(target, source)?)),
+            ]))
         };
         self.in_band.step_with(target, flow, step, arguments).await
+    }
+
+    /// What opens the registry, as agents take it: of the instance, of the node, or else what is
+    /// configured for that registry.
+    fn pull_secret(&self, target: &Target<'_>, source: &str) -> Result<Option<String>, Error> {
+        let configured = || self.in_band.desk.registry_login(source);
+        let secret = match pull_secret(target, source)? {
+            Some(secret) => Some(Secret::new(secret.to_owned())),
+            None => configured(),
+        };
+        Ok(secret.map(|secret| registry_auth(secret.reveal())))
     }
 }
 
@@ -234,7 +266,7 @@ impl Deploy for AgentDeploy {
     }
 
     async fn tear_down(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        let changes = power_off(target).await?;
+        let changes = autodetect::restored(target).and(power_off(target).await?);
         let changes = changes.and(target.driver.storage().detach_volumes(target).await?);
         Ok(changes.and(target.driver.network().leave(target, NetworkUse::Tenant).await?))
     }
@@ -335,27 +367,40 @@ fn container<'a>(target: &Target<'a>) -> Result<&'a str, Error> {
     }
 }
 
-/// What an agent is told about a container: the arguments of ironic-python-agent's step.
-fn container_arguments(source: &str, drive: Value, secret: Option<&Value>) -> Map<String, Value> {
-    Map::from_iter([
-        ("image_source".to_owned(), json!(source)),
-        ("configdrive".to_owned(), drive),
-        ("oci_pull_secret".to_owned(), secret.cloned().unwrap_or_default()),
-    ])
+/// A pull secret as agents take it: the base64 of what login files of containers have under `auth`,
+/// which is itself the base64 of `user:password`. Three kinds of secrets are about: `user:password`,
+/// what such a file has, and a bare token, which is the password of a user without a name.
+fn registry_auth(secret: &str) -> String {
+    let secret = secret.trim();
+    let is_login = |bytes: Vec<u8>| String::from_utf8(bytes).is_ok_and(|text| text.contains(':'));
+    let auth = if secret.contains(':') {
+        STANDARD.encode(secret)
+    } else if STANDARD.decode(secret).is_ok_and(is_login) {
+        secret.to_owned()
+    } else {
+        STANDARD.encode(format!(":{secret}"))
+    };
+    STANDARD.encode(auth)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// As ironic-python-agent 13 reads it: what comes out of the base64 goes into a file as `auth`.
     #[test]
-    fn a_container_is_told_whole() {
-        let secret = json!("s");
-        let told = |secret| container_arguments("oci://h/i", Value::Null, secret);
-        let expected =
-            json!({"image_source": "oci://h/i", "configdrive": null, "oci_pull_secret": "s"});
-        assert_eq!(json!(told(Some(&secret))), expected);
-        // All of them are always there: the agent's step has no defaults.
-        assert_eq!(told(None)["oci_pull_secret"], Value::Null);
+    fn agents_can_log_in_with_any_kind_of_secret() {
+        for (secret, user_and_password) in [
+            ("me:hush", "me:hush"),
+            ("me:hu:sh", "me:hu:sh"),
+            ("bWU6aHVzaA==", "me:hush"),
+            ("glpat-token", ":glpat-token"),
+            // Base64 of something that is no login.
+            ("dG9rZW4=", ":dG9rZW4="),
+        ] {
+            let auth = STANDARD.decode(registry_auth(secret)).unwrap();
+            let login = STANDARD.decode(auth).unwrap();
+            assert_eq!(String::from_utf8(login).unwrap(), user_and_password, "{secret}");
+        }
     }
 }

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The image an instance asks for: checked as far as its fields go, and told to the agent.
 
+use std::collections::BTreeMap;
+
 use agent_protocol::ImageInfo;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::AgentSettings;
+use crate::interfaces::Property;
 use crate::{Error, OfferedImage, Target};
 
 /// What `instance_info` says about the image.
@@ -20,6 +25,12 @@ pub struct ImageOrder<'a> {
     pub download_source: Option<&'a str>,
     /// What opens the registry or the server it is on.
     pub pull_secret: Option<&'a str>,
+    /// All of what its server wants to see as `Authorization`.
+    pub authorization: Option<&'a str>,
+    /// Through which proxies an agent fetches it, by scheme.
+    pub proxies: BTreeMap<String, String>,
+    /// Which hosts the agent asks without a proxy.
+    pub no_proxy: Option<&'a str>,
     /// What its partitions are to be, if it is not a whole disk.
     pub partitions: Option<Partitions>,
 }
@@ -46,7 +57,10 @@ impl<'a> ImageOrder<'a> {
             checksum: checksum(info)?,
             format: text(info, "image_disk_format")?,
             download_source: text(info, "image_download_source")?,
-            pull_secret: text(info, "image_pull_secret")?,
+            pull_secret: pull_secret(target, source)?,
+            authorization: text(info, "image_request_authorization_secret")?,
+            proxies: proxies(target)?,
+            no_proxy: no_proxy(target)?,
             partitions: partitions(info)?,
         };
         if order.is_on_the_web() && order.checksum.is_none() {
@@ -76,6 +90,17 @@ impl<'a> ImageOrder<'a> {
         }
     }
 
+    /// What its web server wants to see as `Authorization`: what was given for that, or else what a
+    /// pull secret comes to. A bare token is the password of a user without a name.
+    fn server_authorization(&self) -> Option<String> {
+        let of_secret = |secret: &str| {
+            let secret = secret.trim();
+            let nobody = if secret.contains(':') { "" } else { ":" };
+            format!("Basic {}", STANDARD.encode(format!("{nobody}{secret}")))
+        };
+        self.authorization.map(str::to_owned).or_else(|| self.pull_secret.map(of_secret))
+    }
+
     /// Whether it is a whole disk.
     pub(super) fn is_whole_disk(&self) -> bool {
         self.partitions.is_none()
@@ -89,6 +114,7 @@ impl<'a> ImageOrder<'a> {
         settings: &AgentSettings,
         boot_mode: &str,
     ) -> ImageInfo {
+        let is_straight = offered.url == self.source;
         let name = self.source.trim_end_matches('/').rsplit('/').next().unwrap_or(self.source);
         let mut info = ImageInfo {
             id: name.to_owned(),
@@ -102,6 +128,15 @@ impl<'a> ImageOrder<'a> {
             ),
             ..ImageInfo::default()
         };
+        // What we serve needs neither, and our address may be out of a proxy's reach.
+        if is_straight {
+            info.image_request_authorization =
+                self.server_authorization().map(|header| STANDARD.encode(header));
+            info.proxies.clone_from(&self.proxies);
+            // Without a proxy there is nothing to go round.
+            let no_proxy = self.no_proxy.filter(|_| !self.proxies.is_empty());
+            info.no_proxy = no_proxy.map(str::to_owned);
+        }
         if let Some((algorithm, value)) = offered.checksum {
             if algorithm == "md5" {
                 info.checksum = Some(value);
@@ -126,6 +161,71 @@ impl<'a> ImageOrder<'a> {
         }
         info
     }
+}
+
+/// The `driver_info` keys about how an agent fetches images.
+pub(super) const HTTP_PROXY: Property = (
+    "image_http_proxy",
+    "URL of the proxy through which the agent fetches images with http:// addresses. Optional.",
+);
+pub(super) const HTTPS_PROXY: Property = (
+    "image_https_proxy",
+    "URL of the proxy through which the agent fetches images with https:// addresses. Optional.",
+);
+pub(super) const NO_PROXY: Property = (
+    "image_no_proxy",
+    "Host names, IP addresses and domains (with a dot before them) that the agent asks without a \
+     proxy, separated by commas. Optional.",
+);
+pub(super) const PULL_SECRET: Property = (
+    "image_pull_secret",
+    "What opens container registries for instances that do not bring their own: user:password, or \
+     a token. Optional; what is configured for the registry if not given.",
+);
+
+/// What opens the registry or the server at `source`: what comes with the instance, or else what the
+/// node has for registries. The latter is not shown to any web server that an instance names.
+pub(super) fn pull_secret<'a>(target: &Target<'a>, source: &str) -> Result<Option<&'a str>, Error> {
+    let key = PULL_SECRET.0;
+    let of_instance = text(target.instance_info, key)?;
+    let is_registry = source.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("oci://"));
+    if of_instance.is_some() || !is_registry {
+        return Ok(of_instance);
+    }
+    text_in("driver_info", target.driver_info, key)
+}
+
+fn proxies(target: &Target<'_>) -> Result<BTreeMap<String, String>, Error> {
+    let mut proxies = BTreeMap::new();
+    for (scheme, key) in [("http", HTTP_PROXY.0), ("https", HTTPS_PROXY.0)] {
+        let Some(proxy) = text_in("driver_info", target.driver_info, key)? else { continue };
+        if let Some((spoken, _)) = proxy.split_once("://")
+            && !matches!(spoken.to_ascii_lowercase().as_str(), "http" | "https")
+        {
+            return Err(Error::invalid(
+                format!("driver_info/{key}"),
+                "a proxy is spoken to by http:// or https://",
+            ));
+        }
+        proxies.insert(scheme.to_owned(), proxy.to_owned());
+    }
+    Ok(proxies)
+}
+
+fn no_proxy<'a>(target: &Target<'a>) -> Result<Option<&'a str>, Error> {
+    let key = NO_PROXY.0;
+    let Some(hosts) = text_in("driver_info", target.driver_info, key)? else { return Ok(None) };
+    let is_host = |host: &str| {
+        host.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"-._:[]".contains(&letter))
+    };
+    if hosts.split(',').all(|host| is_host(host.trim())) {
+        return Ok(Some(hosts));
+    }
+    Err(Error::invalid(
+        format!("driver_info/{key}"),
+        "give host names, IP addresses and domains, separated by commas; a domain has a dot before \
+         it and no star",
+    ))
 }
 
 /// A capability of the instance, or else of the node: `capabilities` is an object in the one and
@@ -221,12 +321,20 @@ fn checksum(info: &Map<String, Value>) -> Result<Option<(String, String)>, Error
 }
 
 fn text<'a>(info: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, Error> {
+    text_in("instance_info", info, key)
+}
+
+fn text_in<'a>(
+    object: &str,
+    info: &'a Map<String, Value>,
+    key: &str,
+) -> Result<Option<&'a str>, Error> {
     match info.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.is_empty() => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
         Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            Err(Error::invalid(format!("instance_info/{key}"), "it must be text"))
+            Err(Error::invalid(format!("{object}/{key}"), "it must be text"))
         }
     }
 }
@@ -252,15 +360,26 @@ mod tests {
 
     /// What the instance asks for, in words, or what is wrong with it.
     fn order(instance_info: Value) -> Result<String, String> {
+        order_on(json!({}), instance_info, None)
+    }
+
+    /// The same on a node with this `driver_info`, where the image is served `elsewhere`.
+    fn order_on(
+        driver_info: Value,
+        instance_info: Value,
+        elsewhere: Option<&str>,
+    ) -> Result<String, String> {
         let registry =
             Registry::new(&DriverSettings::default(), std::sync::Arc::new(NoBootServices)).unwrap();
         let node = Node::new(NodeId::random(), "fake-hardware", Timestamp(0));
         let driver = registry.compose(&node).unwrap();
         let Value::Object(info) = instance_info else { panic!("not an object") };
-        let nothing = Map::new();
-        let target = Target::new(&driver, &node, &nothing, &info, Timestamp(0));
+        let Value::Object(driver_info) = driver_info else { panic!("not an object") };
+        let target = Target::new(&driver, &node, &driver_info, &info, Timestamp(0));
         let order = ImageOrder::of(&target).map_err(|error| error.to_string())?;
-        let told = order.info(&target, order.straight(), &AgentSettings::default(), "uefi");
+        let mut offered = order.straight();
+        offered.url = elsewhere.map_or(offered.url, str::to_owned);
+        let told = order.info(&target, offered, &AgentSettings::default(), "uefi");
         Ok(serde_json::to_string(&told).unwrap().replace(&node.id.to_string(), "NODE"))
     }
 
@@ -315,6 +434,73 @@ mod tests {
         ] {
             let refused = order(instance_info.clone()).expect_err("something is wrong with it");
             assert!(refused.contains(problem), "{instance_info}: {refused}");
+        }
+    }
+
+    #[test]
+    fn how_an_image_is_fetched() {
+        let image = |more: Value| {
+            let mut info = json!({"image_source": "https://h/i", "image_checksum": "0".repeat(64)});
+            info.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            info
+        };
+        let proxied = json!({
+            "image_http_proxy": "http://p:3128", "image_https_proxy": "p:3128",
+            "image_no_proxy": "10.0.0.1, .example,[fe80::1]:80",
+        });
+        for (driver_info, instance_info, told) in [
+            (proxied.clone(), json!({}), r#""proxies":{"http":"http://p:3128","https":"p:3128"}"#),
+            (proxied.clone(), json!({}), r#""no_proxy":"10.0.0.1, .example,[fe80::1]:80""#),
+            (
+                json!({}),
+                json!({"image_request_authorization_secret": "Bearer x"}),
+                r#""image_request_authorization":"QmVhcmVyIHg=""#,
+            ),
+            // "Basic bWU6aHVzaA==", and the same for a token.
+            (json!({}), json!({"image_pull_secret": "me:hush"}), "QmFzaWMgYldVNmFIVnphQT09"),
+            (json!({}), json!({"image_pull_secret": "token"}), "QmFzaWMgT25SdmEyVnU="),
+        ] {
+            let told_so = order_on(driver_info.clone(), image(instance_info.clone()), None);
+            assert!(told_so.as_ref().is_ok_and(|text| text.contains(told)), "{told_so:?}");
+            // From us it comes without.
+            let ours = order_on(driver_info, image(instance_info), Some("http://us/i")).unwrap();
+            assert!(!ours.contains(told), "{ours}");
+        }
+        let of_node = json!({"image_pull_secret": "me:hush", "image_no_proxy": "h"});
+        let told = order_on(of_node, image(json!({})), None).unwrap();
+        assert!(!told.contains("authorization"), "it is for registries: {told}");
+        assert!(!told.contains("no_proxy"), "there is no proxy: {told}");
+        for (driver_info, problem) in [
+            (json!({"image_http_proxy": "socks5://p"}), "driver_info/image_http_proxy"),
+            (json!({"image_https_proxy": 3128}), "driver_info/image_https_proxy"),
+            (json!({"image_no_proxy": "*.example"}), "driver_info/image_no_proxy"),
+        ] {
+            let refused = order_on(driver_info, image(json!({})), None).unwrap_err();
+            assert!(refused.contains(problem), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_opens_a_registry() {
+        let registry =
+            Registry::new(&DriverSettings::default(), std::sync::Arc::new(NoBootServices));
+        let node = Node::new(NodeId::random(), "fake-hardware", Timestamp(0));
+        let driver = registry.unwrap().compose(&node).unwrap();
+        for (of_node, of_instance, source, opens) in [
+            (None, Some("mine"), "oci://h/i", Some("mine")),
+            (Some("ours"), Some("mine"), "oci://h/i", Some("mine")),
+            (Some("ours"), None, "OCI://h/i", Some("ours")),
+            (Some("ours"), Some(""), "oci://h/i", Some("ours")),
+            (Some("ours"), None, "https://h/i", None),
+            (None, Some("mine"), "https://h/i", Some("mine")),
+        ] {
+            let info = |secret: Option<&str>| {
+                let entry = secret.map(|secret| (PULL_SECRET.0.to_owned(), secret.into()));
+                Map::from_iter(entry)
+            };
+            let (of_node, of_instance) = (info(of_node), info(of_instance));
+            let target = Target::new(&driver, &node, &of_node, &of_instance, Timestamp(0));
+            assert_eq!(pull_secret(&target, source).unwrap(), opens, "{source}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agent_protocol::{Command, CommandList, CommandReport, CommandStatus, Fault};
+use agent_protocol::{Command, CommandError, CommandList, CommandReport, CommandStatus, Fault};
 use reqwest::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -17,8 +17,16 @@ use super::settings::AgentSettings;
 use super::trust;
 use crate::{Error, Target};
 
-/// The longest answer that is read: an archive of logs, and much air.
+/// The longest answer that is read: an archive of logs, and much air. Everything that an agent was
+/// told comes with the archives it sent, and with the config drives of its steps.
 const LONGEST_ANSWER: usize = 64 << 20;
+/// The longest answer to what takes but a moment, except an archive: lists of steps are the longest.
+const LONGEST_SHORT_ANSWER: usize = 1 << 20;
+/// The most characters of an agent's words that are kept. They end up in the node's last error, in
+/// its history and on its timeline.
+const LONGEST_WORDS: usize = 4000;
+/// The command whose answer is an archive.
+pub(super) const COLLECT_LOGS: &str = "log.collect_system_logs";
 
 /// Speaks to agents.
 pub(super) struct AgentLine {
@@ -61,7 +69,7 @@ impl AgentLine {
             return Err(refused(LOOKING, status, &body));
         }
         let list: CommandList = read(LOOKING, &body)?;
-        Ok(list.commands)
+        Ok(list.commands.into_iter().map(in_short).collect())
     }
 
     /// How far one command has come; none if the agent was never told it.
@@ -72,7 +80,7 @@ impl AgentLine {
     ) -> Result<Option<CommandReport>, Error> {
         let (status, body) = self.exchange(target, LOOKING, Request::One(id)).await?;
         match status {
-            StatusCode::OK => read(LOOKING, &body).map(Some),
+            StatusCode::OK => Ok(Some(in_short(read(LOOKING, &body)?))),
             StatusCode::NOT_FOUND => Ok(None),
             _ => Err(refused(LOOKING, status, &body)),
         }
@@ -88,9 +96,9 @@ impl AgentLine {
         let what = format!("have the agent carry out {}", command.name);
         let (status, body) = self.exchange(target, &what, Request::Do(command, wait)).await?;
         if status == StatusCode::OK {
-            return read(&what, &body).map(Sent::Report);
+            return read(&what, &body).map(|report| Sent::Report(Box::new(in_short(report))));
         }
-        let fault = serde_json::from_slice::<Fault>(&body).ok();
+        let fault = fault(&body);
         if status == StatusCode::CONFLICT || fault.as_ref().is_some_and(Fault::is_busy) {
             let why = fault.map(|fault| fault.faultstring).unwrap_or_default();
             return Ok(Sent::Busy(why));
@@ -169,6 +177,10 @@ impl AgentLine {
             Error::failed(what, format!("'{address}' is not where an agent can be"))
         })?;
         url.query_pairs_mut().append_pair("agent_token", token);
+        let longest = match request {
+            Request::Do(command, true) if command.name != COLLECT_LOGS => LONGEST_SHORT_ANSWER,
+            Request::List | Request::One(_) | Request::Do(..) => LONGEST_ANSWER,
+        };
         let request = match request {
             Request::List | Request::One(_) => client.get(url),
             Request::Do(command, wait) => {
@@ -195,7 +207,7 @@ impl AgentLine {
         }
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(silent)? {
-            if body.len() + chunk.len() > LONGEST_ANSWER {
+            if body.len() + chunk.len() > longest {
                 return Err(Error::failed(what, "the agent's answer is too long to be one"));
             }
             body.extend_from_slice(&chunk);
@@ -262,9 +274,71 @@ fn read<T: DeserializeOwned>(what: &str, body: &[u8]) -> Result<T, Error> {
 }
 
 fn refused(what: &str, status: StatusCode, body: &[u8]) -> Error {
-    let text = match serde_json::from_slice::<Fault>(body) {
-        Ok(fault) => fault.faultstring,
-        Err(_) => String::from_utf8_lossy(&body[..body.len().min(500)]).into_owned(),
+    let text = match fault(body) {
+        Some(fault) => fault.faultstring,
+        None => String::from_utf8_lossy(&body[..body.len().min(500)]).into_owned(),
     };
     Error::failed(what, format!("the agent answered {}: {text}", status.as_u16()))
+}
+
+/// What an agent says instead of an answer.
+fn fault(body: &[u8]) -> Option<Fault> {
+    let fault = serde_json::from_slice::<Fault>(body).ok()?;
+    Some(Fault { faultstring: shortened(fault.faultstring), ..fault })
+}
+
+/// A report whose words are not longer than anybody reads.
+fn in_short(mut report: CommandReport) -> CommandReport {
+    report.command_error = report.command_error.map(|error| CommandError {
+        kind: shortened(error.kind),
+        code: error.code,
+        message: error.message.map(shortened),
+        details: error.details.map(shortened),
+    });
+    report.command_result = report.command_result.map(|result| match result {
+        // Some agents put the reason here.
+        Value::String(words) => Value::String(shortened(words)),
+        other => other,
+    });
+    report
+}
+
+/// The beginning, which says what failed, and the end, where programs say why.
+fn shortened(words: String) -> String {
+    let end = LONGEST_WORDS / 4;
+    if words.len() <= LONGEST_WORDS || words.chars().count() <= LONGEST_WORDS {
+        return words;
+    }
+    let place = |index: usize| words.char_indices().nth(index).map_or(words.len(), |(at, _)| at);
+    let from = words.char_indices().rev().nth(end - 1).map_or(0, |(at, _)| at);
+    format!("{} […] {}", &words[..place(LONGEST_WORDS - end)], &words[from..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_kept_up_to_a_length() {
+        let sayings = ["", "short", &"ä".repeat(LONGEST_WORDS)];
+        for words in sayings {
+            assert_eq!(shortened(words.to_owned()), words);
+        }
+        let long = format!("begins{}ends", "ä".repeat(1 << 20));
+        let report = CommandReport {
+            id: "1".to_owned(),
+            command_name: "execute_deploy_step".to_owned(),
+            command_status: CommandStatus::Failed,
+            command_error: Some(CommandError { details: Some(long.clone()), ..Default::default() }),
+            command_result: Some(Value::String(long.clone())),
+        };
+        let report = in_short(report);
+        let kept = report.command_error.expect("it is there").text().to_owned();
+        assert!(kept.starts_with("begins") && kept.ends_with("ends"), "{kept}");
+        assert_eq!(kept.chars().count(), LONGEST_WORDS + " […] ".chars().count());
+        assert_eq!(report.command_result, Some(Value::String(kept)));
+        let body = serde_json::json!({"faultcode": "Server", "faultstring": long}).to_string();
+        let error = refused("do it", StatusCode::INTERNAL_SERVER_ERROR, body.as_bytes());
+        assert!(error.to_string().len() < 3 * LONGEST_WORDS, "{}", error.to_string().len());
+    }
 }

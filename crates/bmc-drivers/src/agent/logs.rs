@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::InBand;
+use super::line::COLLECT_LOGS;
 use crate::{Error, Target};
 
 impl InBand {
@@ -13,7 +14,7 @@ impl InBand {
         if target.node.agent.url.is_none() {
             return Ok(None);
         }
-        let result = self.line.ask(target, "log.collect_system_logs", Map::new()).await?;
+        let result = self.line.ask(target, COLLECT_LOGS, Map::new()).await?;
         Ok(result.get("system_logs").and_then(Value::as_str).map(str::to_owned))
     }
 }

@@ -25,15 +25,17 @@ mod told;
 mod trust;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::driver::Shelves;
-use crate::{BootDesk, ConfigError};
+use crate::{BootDesk, ConfigError, DriverSettings};
 use line::AgentLine;
 
 pub use image::ImageOrder;
 pub use ready::{boot_again, warm_up};
 pub use settings::{AgentSettings, ImageDownloadSource};
 
+pub(crate) use autodetect::restored;
 pub(crate) use following::restart;
 pub(crate) use ready::{power_off, start};
 
@@ -44,6 +46,8 @@ pub(crate) struct InBand {
     settings: AgentSettings,
     /// Whether running agents are used where the node does not say.
     fast_track: bool,
+    /// How long after its last call an agent still counts as running.
+    is_fresh: Duration,
 }
 
 impl std::fmt::Debug for InBand {
@@ -54,14 +58,18 @@ impl std::fmt::Debug for InBand {
 
 /// What the implementations here share, and others that clean through the agent.
 pub(crate) fn in_band(
-    settings: &AgentSettings,
-    fast_track: bool,
+    settings: &DriverSettings,
     desk: &Arc<dyn BootDesk>,
 ) -> Result<Arc<InBand>, ConfigError> {
-    let line =
-        AgentLine::new(settings).map_err(|error| ConfigError::Agent { why: error.to_string() })?;
-    let (desk, settings) = (Arc::clone(desk), settings.clone());
-    Ok(Arc::new(InBand { line, desk, settings, fast_track }))
+    let line = AgentLine::new(&settings.agent)
+        .map_err(|error| ConfigError::Agent { why: error.to_string() })?;
+    Ok(Arc::new(InBand {
+        line,
+        desk: Arc::clone(desk),
+        settings: settings.agent.clone(),
+        fast_track: settings.fast_track,
+        is_fresh: Duration::from_secs(settings.agent_is_fresh),
+    }))
 }
 
 /// Puts these implementations on their shelves; `enabled` are the deploy interfaces that may be used.

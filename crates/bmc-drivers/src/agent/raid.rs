@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::InBand;
 use super::steps::Stepped;
 use crate::driver::Shelves;
-use crate::interfaces::{Interface, Raid};
+use crate::interfaces::{Interface, Raid, with_raid_level};
 use crate::step::{StepRow, offers};
 use crate::{Error, NodeChanges, Outcome, Target};
 
@@ -23,6 +23,11 @@ pub(super) fn add_to(shelves: &mut Shelves, in_band: &Arc<InBand>) {
 
 struct AgentRaid(Arc<InBand>);
 
+const ROOT: &str = "create_root_volume";
+const OTHERS: &str = "create_nonroot_volumes";
+/// More than this is no description of logical disks.
+const LARGEST_CONFIGURATION: usize = 64 << 10;
+
 const fn step(
     name: &'static str,
     flows: &'static [StepFlow],
@@ -31,10 +36,9 @@ const fn step(
     StepRow { name, flows, priority: 0, abortable: false, requires_ramdisk: true, arguments }
 }
 
-static CREATE: [StepArgument; 3] = [
-    StepArgument::optional("create_root_volume", "Whether the root volume is made."),
-    StepArgument::optional("create_nonroot_volumes", "Whether the other volumes are made."),
-    StepArgument::optional("delete_existing", "Whether existing volumes are deleted first."),
+static CREATE: [StepArgument; 2] = [
+    StepArgument::optional(ROOT, "Whether the root volume is made; true if not given."),
+    StepArgument::optional(OTHERS, "Whether the other volumes are made; true if not given."),
 ];
 static APPLY: [StepArgument; 2] = [
     StepArgument::required("raid_config", "The logical disks to make."),
@@ -71,17 +75,31 @@ impl Interface for AgentRaid {
         flow: StepFlow,
         step: &Step,
     ) -> Result<Outcome, Error> {
-        if step.step == "create_configuration" {
-            wanted(target, step)?;
+        if step.step != "create_configuration" {
+            return self.carry_out(target, flow, step, step.args.parse()).await;
         }
-        let arguments = match step.step.as_str() {
-            // These are about what we send, and not for the agent.
-            "create_configuration" => Map::new(),
-            _ => step.args.parse(),
-        };
+        // The arguments are about what is sent, and not for the agent: it makes what is wanted of the
+        // node that it is shown.
+        let mut node = target.node.clone();
+        node.target_raid_config = wanted(target, step)?.into();
+        let target = Target { node: &node, ..*target };
+        self.carry_out(&target, flow, step, Map::new()).await
+    }
+}
+
+impl AgentRaid {
+    async fn carry_out(
+        &self,
+        target: &Target<'_>,
+        flow: StepFlow,
+        step: &Step,
+        arguments: Map<String, Value>,
+    ) -> Result<Outcome, Error> {
         match self.0.run_step(target, flow, step, async { Ok(arguments) }).await? {
             Stepped::NotYet(outcome) => Ok(outcome),
-            Stepped::Done(result, changes) => Ok(Outcome::Done(changes.and(kept(step, result)))),
+            Stepped::Done(result, changes) => {
+                Ok(Outcome::Done(changes.and(kept(target, step, result)?)))
+            }
         }
     }
 }
@@ -89,42 +107,91 @@ impl Interface for AgentRaid {
 #[async_trait]
 impl Raid for AgentRaid {}
 
-/// The node says which logical disks it wants.
-fn wanted(target: &Target<'_>, step: &Step) -> Result<(), Error> {
-    if target.node.target_raid_config.is_empty() {
-        return Err(Error::failed(
-            format!("carry out {}", step.qualified()),
-            "the node has no target RAID configuration; set one before cleaning",
-        ));
+/// The logical disks that are to be made: those the node wants, as far as the step is about them.
+fn wanted(target: &Target<'_>, step: &Step) -> Result<Map<String, Value>, Error> {
+    let nothing = |why: &str| Error::failed(format!("carry out {}", step.qualified()), why);
+    let mut config = target.node.target_raid_config.parse();
+    if config.is_empty() {
+        return Err(nothing("the node has no target RAID configuration; set one before cleaning"));
     }
-    Ok(())
+    let arguments = step.args.parse();
+    let flag = |name: &str| match arguments.get(name) {
+        None | Some(Value::Null) => Ok(true),
+        Some(value) => {
+            node_model::truth(value).ok_or_else(|| Error::invalid(name, "it must be true or false"))
+        }
+    };
+    let (root, others) = (flag(ROOT)?, flag(OTHERS)?);
+    if let Some(Value::Array(disks)) = config.get_mut("logical_disks") {
+        disks.retain(|disk| if is_root(disk) { root } else { others });
+        if disks.is_empty() {
+            return Err(nothing(
+                "the arguments leave nothing of the node's target RAID configuration to be made",
+            ));
+        }
+    }
+    Ok(config)
+}
+
+fn is_root(disk: &Value) -> bool {
+    disk.get("is_root_volume").and_then(node_model::truth).unwrap_or(false)
 }
 
 /// What the node has now.
-fn kept(step: &Step, result: Value) -> NodeChanges {
-    match (step.step.as_str(), result) {
-        ("create_configuration" | "apply_configuration", Value::Object(made)) => {
-            let root = made.get("logical_disks").and_then(Value::as_array).and_then(|disks| {
-                disks.iter().find(|disk| disk.get("is_root_volume") == Some(&Value::Bool(true)))
-            });
-            let mut changes =
-                NodeChanges { raid_config: Some(made.clone().into()), ..NodeChanges::none() };
-            if let Some(hint) = root.and_then(|disk| disk.get("root_device_hint")) {
-                changes.properties.insert("root_device".to_owned(), hint.clone());
-            }
-            if let Some(size) =
-                root.and_then(|disk| disk.get("size_gb")).filter(|size| size.is_u64())
-            {
-                changes.properties.insert("local_gb".to_owned(), size.clone());
-            }
-            changes
-        }
-        ("delete_configuration", _) => {
+fn kept(target: &Target<'_>, step: &Step, result: Value) -> Result<NodeChanges, Error> {
+    match step.step.as_str() {
+        "create_configuration" | "apply_configuration" => made(target, step, result),
+        "delete_configuration" => {
             let mut changes =
                 NodeChanges { raid_config: Some(JsonObject::empty()), ..NodeChanges::none() };
             changes.properties.insert("root_device".to_owned(), Value::Null);
-            changes
+            Ok(changes)
         }
-        (_, _) => NodeChanges::none(),
+        _ => Ok(NodeChanges::none()),
     }
+}
+
+/// The logical disks that were made, and what the root volume means for the node.
+fn made(target: &Target<'_>, step: &Step, result: Value) -> Result<NodeChanges, Error> {
+    let failed = |why: &str| Error::failed(format!("carry out {}", step.qualified()), why);
+    let mut made = match result {
+        Value::Object(made) if !made.is_empty() => made,
+        // The agent that made them ended with the reboot, and what it said with it.
+        Value::Null if step.reboot_requested => return Ok(NodeChanges::none()),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => {
+            return Err(failed("the agent does not say which logical disks it made"));
+        }
+    };
+    let mut changes = NodeChanges::none();
+    let disks = made.get("logical_disks").and_then(Value::as_array);
+    if let Some(root) = disks.and_then(|disks| disks.iter().find(|disk| is_root(disk))) {
+        let properties = &mut changes.properties;
+        if let Some(hint) = root.get("root_device_hint") {
+            properties.insert("root_device".to_owned(), hint.clone());
+        }
+        if let Some(size) = root.get("size_gb").and_then(gibibytes) {
+            properties.insert("local_gb".to_owned(), size.into());
+        }
+        if let Some(level) = root.get("raid_level").and_then(Value::as_str) {
+            let others = target.node.properties.get_str("capabilities").unwrap_or_default();
+            let capabilities = with_raid_level(&others, level);
+            properties.insert("capabilities".to_owned(), capabilities.into());
+        }
+    }
+    made.insert("last_updated".to_owned(), target.now.to_string().into());
+    let raid_config = JsonObject::from(made);
+    if raid_config.as_str().len() > LARGEST_CONFIGURATION {
+        return Err(failed("what the agent says it made is too long to be logical disks"));
+    }
+    Ok(NodeChanges { raid_config: Some(raid_config), ..changes })
+}
+
+/// A size, which may be written as text. `MAX` says nothing.
+fn gibibytes(size: &Value) -> Option<u64> {
+    size.as_u64().or_else(|| size.as_str()?.trim().parse().ok())
 }

@@ -22,14 +22,14 @@ impl InBand {
         let may_run = self.stays(target)
             && target.node.power_state == Some(PowerState::On)
             && target.node.last_error.is_none()
-            && target.node.agent.is_fresh(target.now);
+            && target.node.agent.is_fresh(target.now, self.is_fresh);
         if may_run { self.line.idle(target).await } else { None }
     }
 
     /// Whether agents may stay on the machine between jobs.
     pub(super) fn stays(&self, target: &Target<'_>) -> bool {
         let said = target.driver_info.get(FAST_TRACK.0);
-        said.and_then(agent_protocol::flag).unwrap_or(self.fast_track)
+        said.and_then(node_model::truth).unwrap_or(self.fast_track)
     }
 
     /// Boots the agent for `purpose`, unless one runs.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::FakeBehaviour;
 use super::behaviour::fake_interface;
-use crate::interfaces::validate_raid_config;
+use crate::interfaces::{validate_raid_config, with_raid_level};
 use crate::step::StepRow;
 use crate::{Error, NodeChanges, Outcome, Raid, Target};
 
@@ -162,15 +162,11 @@ fn created_disk(target: &Target<'_>, index: usize, disk: &Value) -> Map<String, 
 fn root_properties(target: &Target<'_>, root: &Map<String, Value>) -> Map<String, Value> {
     let level = root.get("raid_level").and_then(Value::as_str).unwrap_or_default();
     let capabilities = target.node.properties.get_str("capabilities").unwrap_or_default();
-    let others = capabilities.split(',').filter(|capability| {
-        !capability.is_empty() && capability.split(':').next() != Some("raid_level")
-    });
-    let mut capabilities: Vec<_> = others.map(str::to_owned).collect();
-    capabilities.push(format!("raid_level:{level}"));
     let mut properties = Map::new();
     for (property, key) in [("local_gb", "size_gb"), ("root_device", "root_device_hint")] {
         properties.insert(property.to_owned(), root.get(key).cloned().unwrap_or_default());
     }
-    properties.insert("capabilities".to_owned(), Value::from(capabilities.join(",")));
+    properties
+        .insert("capabilities".to_owned(), Value::from(with_raid_level(&capabilities, level)));
     properties
 }

@@ -29,6 +29,7 @@ pub use inspect::{Findings, Inspect, Inspection};
 pub use management::{BootDeviceSetting, Indicator, Management, MediaSlot, Sensor, SensorStatus};
 pub use network::{Network, NetworkUse, VifInfo};
 pub use power::Power;
+pub(crate) use raid::with_raid_level;
 pub use raid::{Raid, logical_disk_properties, validate_raid_config};
 pub use rescue::Rescue;
 pub use setup::{Bios, Firmware};

@@ -60,6 +60,15 @@ pub const fn logical_disk_properties() -> &'static [Property] {
     ]
 }
 
+/// A node's capabilities after its root volume was made at this level.
+pub(crate) fn with_raid_level(capabilities: &str, level: &str) -> String {
+    let others = capabilities.split(',').filter(|capability| {
+        !capability.is_empty() && capability.split(':').next().map(str::trim) != Some("raid_level")
+    });
+    let level = format!("raid_level:{level}");
+    others.chain(std::iter::once(level.as_str())).collect::<Vec<_>>().join(",")
+}
+
 /// Whether `config` is `{"logical_disks": [...]}` with everything in it well formed.
 pub fn validate_raid_config(config: &Map<String, Value>) -> Result<(), Error> {
     if let Some(unknown) = config.keys().find(|key| *key != "logical_disks") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The deploy interface `autodetect`: the instance decides, everybody sees what, and cleaning puts it
+//! The deploy interface `autodetect`: the instance decides, everybody sees what, and its end puts it
 //! back.
 
 use node_model::InterfaceKind;
@@ -41,4 +41,26 @@ async fn cleaning_puts_it_back() {
     machine.record(&changes);
     assert_eq!(machine.node.interfaces.get(InterfaceKind::Deploy), Some("autodetect"));
     assert_eq!(machine.node.driver_internal_info.get("original_deploy_interface"), None);
+}
+
+/// Also where nothing is cleaned: the next instance may be of another kind.
+#[tokio::test]
+async fn so_does_taking_the_instance_down() {
+    let image = json!({"image_source": "http://h/i", "image_checksum": "0".repeat(64)});
+    for (instance_info, chosen) in [
+        (image, "direct"),
+        (json!({"boot_iso": "http://h/i.iso"}), "ramdisk"),
+        (json!({"image_source": "oci://h/i", "image_type": "bootc"}), "bootc"),
+    ] {
+        let mut machine = autodetect(instance_info);
+        let changes = machine.driver.deploy().prepare(&machine.target()).await.unwrap();
+        machine.record(&changes);
+        machine.restart();
+        assert_eq!(machine.driver.deploy().name(), chosen);
+        let changes = machine.driver.deploy().tear_down(&machine.target()).await.unwrap();
+        machine.record(&changes);
+        let interface = machine.node.interfaces.get(InterfaceKind::Deploy);
+        assert_eq!(interface, Some("autodetect"), "{chosen}");
+        assert_eq!(machine.node.driver_internal_info.get("original_deploy_interface"), None);
+    }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Work through the ramdisk agent, against simulated machines whose agents are real peers.
 
+mod kinds;
+mod raid;
 mod site;
 
 use std::time::Duration;
@@ -450,26 +452,6 @@ async fn the_owner_of_an_instance_is_let_in() {
     site.keep(done.changes());
     site.until(|machine| machine.runs() == Runs::Rescue).await;
     assert_eq!(site.node.agent.url, None);
-}
-
-#[tokio::test]
-async fn what_became_of_the_disks_is_kept() {
-    let mut site = Site::new().await;
-    site.boot_agent().await;
-    site.list(StepFlow::Clean).await;
-    let wanted = json!({"logical_disks": [{
-        "raid_level": "1", "size_gb": 100, "is_root_volume": true, "controller": "software",
-        "root_device_hint": {"wwn": "0x5000"},
-    }]});
-    site.node.target_raid_config = object(wanted.clone()).into();
-    let (raid, clean) = (InterfaceKind::Raid, StepFlow::Clean);
-    site.finish_of(raid, clean, &Step::new("raid", "create_configuration", 0)).await.unwrap();
-    assert_eq!(serde_json::Value::Object(site.node.raid_config.parse()), wanted);
-    assert_eq!(site.node.properties.get("root_device"), Some(json!({"wwn": "0x5000"})));
-    assert_eq!(site.node.properties.get("local_gb"), Some(json!(100)));
-    site.finish_of(raid, clean, &Step::new("raid", "delete_configuration", 0)).await.unwrap();
-    assert!(site.node.raid_config.is_empty());
-    assert_eq!(site.node.properties.get("root_device"), None);
 }
 
 #[tokio::test]

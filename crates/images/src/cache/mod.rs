@@ -29,9 +29,10 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use tokio::sync::Semaphore;
 
-use crate::credentials::DockerConfig;
+use crate::credentials::{Credentials, DockerConfig};
 use crate::fetch::{FetchSettings, Fetcher};
 use crate::format::Format;
+use crate::oci::Reference;
 use crate::source::FilePolicy;
 use request::Key;
 use shelf::Shelf;
@@ -152,6 +153,15 @@ impl Cache {
         // Whoever was part of a flight takes away those that have ended.
         self.flights().retain(|_, flight| flight.upgrade().is_some_and(|it| it.peek().is_none()));
         outcome
+    }
+
+    /// Who the settings say we are at the registry of an image: `user:password`. For others who
+    /// fetch it themselves.
+    pub fn registry_login(&self, place: &Reference) -> Option<String> {
+        match self.inner.settings.registries.user(&place.registry, &place.repository)? {
+            Credentials::Basic { user, password } => Some(format!("{user}:{password}")),
+            Credentials::Header(_) => None,
+        }
     }
 
     /// How many bytes of disk it takes now.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A container registry that wants tokens, and one that lies.
 
-use images::{Cache, CacheSettings, Credentials, DockerConfig, Request, Wanted};
+use images::{Cache, CacheSettings, Credentials, DockerConfig, Reference, Request, Wanted};
 use serde_json::{Value, json};
 
 use crate::server::{Asked, Reply, Server, ok, status, whole};
@@ -182,5 +182,17 @@ async fn a_registry_that_lies_is_found_out() {
         let cache = cache(&folder, &server, "{}");
         let error = cache.get(&request(&server, ":1", Some("amd64"))).await.unwrap_err();
         assert!(words(&error).contains(expected), "{}", words(&error));
+    }
+}
+
+#[tokio::test]
+async fn others_are_told_who_we_are_at_a_registry() {
+    let server = Registry::new().start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(&folder, &server, r#"{"auths": {"HOST/org": {"auth": "bWU6aHVzaA=="}}}"#);
+    let host = server.url.strip_prefix("http://").unwrap();
+    for (repository, login) in [("org/os", Some("me:hush")), ("other/os", None)] {
+        let place = Reference::parse(&format!("oci://{host}/{repository}")).unwrap();
+        assert_eq!(cache.registry_login(&place).as_deref(), login, "{repository}");
     }
 }

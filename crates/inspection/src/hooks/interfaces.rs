@@ -61,7 +61,8 @@ pub(super) fn validate(draft: &mut Draft<'_>) -> Result<(), HookFailure> {
 }
 
 /// Creates ports for the cards that count, deletes those that the settings do not keep, and makes
-/// `pxe_enabled` and the client id of the others true.
+/// `pxe_enabled` of the others true. Their client id is set if they have none, or if the settings say
+/// that it is replaced.
 pub(super) fn ports(draft: &mut Draft<'_>) -> Result<(), HookFailure> {
     let cards = std::mem::take(&mut draft.interfaces);
     if draft.settings.add_ports != AddPorts::Disabled {
@@ -78,6 +79,7 @@ pub(super) fn ports(draft: &mut Draft<'_>) -> Result<(), HookFailure> {
     // Where nobody told which card it was, all ports stay as they are.
     let is_known = cards.iter().any(|card| card.pxe_enabled);
     let update_pxe_enabled = draft.settings.update_pxe_enabled && is_known;
+    let keeps = draft.keeps();
     let mut notes = Vec::new();
     for draft_port in &mut draft.ports {
         if draft_port.is_new() {
@@ -85,11 +87,12 @@ pub(super) fn ports(draft: &mut Draft<'_>) -> Result<(), HookFailure> {
         }
         let port = &mut draft_port.port;
         if !kept(&port.address) {
-            notes.push(format!(
+            let text = format!(
                 "deleted port {}, which keep_ports = {} does not keep",
                 port.address,
                 keep_name(keep)
-            ));
+            );
+            notes.push((Level::Info, text));
             draft_port.deleted = true;
             continue;
         }
@@ -97,18 +100,28 @@ pub(super) fn ports(draft: &mut Draft<'_>) -> Result<(), HookFailure> {
         let pxe_enabled = same_mac.clone().any(|card| card.pxe_enabled);
         if update_pxe_enabled && port.pxe_enabled != pxe_enabled {
             port.pxe_enabled = pxe_enabled;
-            notes.push(format!("set pxe_enabled of port {} to {pxe_enabled}", port.address));
+            let text = format!("set pxe_enabled of port {} to {pxe_enabled}", port.address);
+            notes.push((Level::Info, text));
         }
         let client_id = same_mac.next_back().and_then(|card| card.interface.client_id);
-        if let Some(client_id) = client_id
-            && port.extra.get_str("client-id").as_deref() != Some(client_id)
-        {
-            port.extra.set("client-id", client_id);
-            notes.push(format!("set the client id of port {}", port.address));
+        let Some(client_id) = client_id else { continue };
+        match port.extra.get("client-id").filter(|known| !known.is_null()) {
+            Some(known) if known == client_id => {}
+            Some(_) if keeps => {
+                let text = format!(
+                    "the client id of port {} stays; the ramdisk has another",
+                    port.address
+                );
+                notes.push((Level::Warning, text));
+            }
+            Some(_) | None => {
+                port.extra.set("client-id", client_id);
+                notes.push((Level::Info, format!("set the client id of port {}", port.address)));
+            }
         }
     }
-    for text in notes {
-        draft.note(Level::Info, text);
+    for (level, text) in notes {
+        draft.note(level, text);
     }
     draft.interfaces = cards;
     Ok(())

@@ -11,7 +11,8 @@ use crate::lldp;
 /// More interfaces than that are not described: each has a cable, and nobody plugs in that many.
 const MAX_LLDP_INTERFACES: usize = 64;
 
-/// Sets `physical_network` of each port whose card had an address in a known network.
+/// Sets `physical_network` of each port whose card had an address in a known network. One that is
+/// there stays, unless the settings say otherwise.
 pub(super) fn physical_network(draft: &mut Draft<'_>) -> Result<(), HookFailure> {
     let networks = &draft.settings.physical_network_cidr_map;
     let cards = std::mem::take(&mut draft.interfaces);
@@ -20,11 +21,22 @@ pub(super) fn physical_network(draft: &mut Draft<'_>) -> Result<(), HookFailure>
         let network = addresses
             .find_map(|address| networks.iter().find(|network| network.network.contains(address)));
         let Some(network) = network else { continue };
+        let keeps = draft.keeps();
         let Some(port) = draft.port_with(&card.mac) else { continue };
-        if port.physical_network.as_deref() != Some(network.name.as_str()) {
-            port.physical_network = Some(network.name.clone());
-            let text = format!("set physical_network of port {} to {}", card.mac, network.name);
-            draft.note(Level::Info, text);
+        let (mac, name) = (&card.mac, &network.name);
+        match &port.physical_network {
+            Some(known) if known == name => {}
+            Some(known) if keeps => {
+                let text = format!(
+                    "physical_network of port {mac} stays {known}; the ramdisk's address is in {name}"
+                );
+                draft.note(Level::Warning, text);
+            }
+            Some(_) | None => {
+                port.physical_network = Some(name.clone());
+                let text = format!("set physical_network of port {mac} to {name}");
+                draft.note(Level::Info, text);
+            }
         }
     }
     draft.interfaces = cards;

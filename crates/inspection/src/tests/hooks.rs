@@ -5,7 +5,7 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::{BENCH, Case, SERVER, inventory_with_serials, object};
-use crate::{AddPorts, ExistingProperties, Hook, KeepPorts, ObjectField, PciAlias};
+use crate::{AddPorts, ExistingProperties, Hook, KeepPorts, ObjectField, PciAlias, PortChange};
 
 fn check(case: &Case, expect: &Expect) {
     expect.assert_eq(&case.story());
@@ -438,6 +438,37 @@ fn extra_hardware() {
 }
 
 #[test]
+fn client_ids() {
+    for (existing, known, after) in [
+        (ExistingProperties::Keep, json!({}), json!({"client-id": "ff:00:01"})),
+        (ExistingProperties::Keep, json!({"client-id": null}), json!({"client-id": "ff:00:01"})),
+        (ExistingProperties::Keep, json!({"client-id": "aa"}), json!({"client-id": "aa"})),
+        (
+            ExistingProperties::Overwrite,
+            json!({"client-id": "aa"}),
+            json!({"client-id": "ff:00:01"}),
+        ),
+    ] {
+        let case = server("validate-interfaces,ports").port(12, "52:54:00:aa:bb:02").with(|case| {
+            case.settings.existing_properties = existing;
+            case.ports[0].extra = object(known.clone());
+        });
+        let findings = case.process().unwrap();
+        let port = findings.ports.iter().find_map(|change| match change {
+            PortChange::Update(port) => Some(port),
+            PortChange::Create(_) | PortChange::Delete(..) => None,
+        });
+        let port = port.expect("at least pxe_enabled changes");
+        assert_eq!(port.extra, object(after), "{known}");
+        let stays = findings
+            .notes
+            .iter()
+            .any(|note| note.text.contains("client id of port") && note.text.contains("stays"));
+        assert_eq!(stays, existing == ExistingProperties::Keep && known["client-id"] == "aa");
+    }
+}
+
+#[test]
 fn networks() {
     let hooks = "validate-interfaces,ports,physical-network,local-link-connection";
     let mapped = |case: &mut Case| {
@@ -473,6 +504,23 @@ fn networks() {
         Info: set port_id, switch_info of port 52:54:00:aa:bb:01 from LLDP
     "#]],
     );
+    // What an operator said of a port stays, unless the settings say otherwise.
+    for (existing, physical, told) in [
+        (ExistingProperties::Keep, "corporate", "stays corporate; the ramdisk's address is in"),
+        (ExistingProperties::Overwrite, "physnet_a", "set physical_network of port"),
+    ] {
+        let case = server(hooks).port(11, "52:54:00:aa:bb:01").with(mapped).with(|case| {
+            case.settings.existing_properties = existing;
+            case.ports[0].physical_network = Some("corporate".to_owned());
+        });
+        let findings = case.process().unwrap();
+        let after = findings.ports.iter().find_map(|change| match change {
+            PortChange::Update(port) => port.physical_network.clone(),
+            PortChange::Create(_) | PortChange::Delete(..) => None,
+        });
+        assert_eq!(after.as_deref(), Some(physical));
+        assert!(findings.notes.iter().any(|note| note.text.contains(told)), "{told}");
+    }
     // What the collector heard counts more than what the inventory says.
     let collected = server(hooks).with(|case| {
         case.report["lldp_raw"] = json!({"eno1": [[1, "04aabbccddeeff"]], "eno2": []});

@@ -15,6 +15,7 @@ fn services() {
     let conductor = ConductorView {
         info: ConductorInfo {
             hostname: "c1".to_owned(),
+            run: None,
             conductor_group: String::new(),
             drivers: vec!["redfish".to_owned()],
             created_at: NOW,

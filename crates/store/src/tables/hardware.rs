@@ -56,6 +56,7 @@ columns!(Inventory, InventoryColumn, "inventories", blank_inventory(), {
 
 columns!(ConductorInfo, ConductorColumn, "conductors", blank_conductor(), {
     Hostname "hostname" hostname;
+    Run "run" run;
     ConductorGroup "conductor_group" conductor_group;
     Drivers "drivers" drivers;
     CreatedAt "created_at" created_at;
@@ -149,6 +150,7 @@ fn blank_inventory() -> Inventory {
 fn blank_conductor() -> ConductorInfo {
     ConductorInfo {
         hostname: String::new(),
+        run: None,
         conductor_group: String::new(),
         drivers: Vec::new(),
         created_at: Timestamp(0),

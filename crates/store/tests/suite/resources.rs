@@ -330,6 +330,7 @@ fn history_is_bounded(db: &Database) {
 fn conductors_report(db: &Database) {
     let mut conductor = ConductorInfo {
         hostname: "b".to_owned(),
+        run: None,
         conductor_group: String::new(),
         drivers: vec!["redfish".to_owned()],
         created_at: Timestamp(1),
@@ -340,6 +341,7 @@ fn conductors_report(db: &Database) {
     let written = [conductor.clone(), other.clone()];
     db.write(move |w| written.iter().try_for_each(|one| w.heartbeat_conductor(one))).unwrap();
     conductor.updated_at = Timestamp(3);
+    conductor.run = Some(uuid::Uuid::from_u128(9));
     conductor.online = false;
     let later = ConductorInfo { created_at: Timestamp(99), ..conductor.clone() };
     db.write(move |w| w.heartbeat_conductor(&later)).unwrap();
