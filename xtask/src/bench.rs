@@ -5,10 +5,15 @@
 //! read from /proc. With `--against` another Ironic is measured in the same run, phase by phase in
 //! turn, so that noise hits both. It is a benchmark and no test: nothing fails for being slow.
 
+mod agent;
 mod boot;
+mod deploy;
+mod fleet;
 mod load;
 mod meter;
+mod operator;
 mod phases;
+mod summary;
 mod table;
 mod target;
 
@@ -70,6 +75,14 @@ pub(crate) struct Options {
 enum Instead {
     /// DHCP, TFTP and HTTP for machines that boot, beside dnsmasq and nginx. Needs root.
     Boot(boot::Options),
+    /// Our agent beside ironic-python-agent (size, memory, first heartbeat) and beside `dd` (writing
+    /// an image), on virtual machines. Needs root.
+    Agent(agent::Options),
+    /// Whole deployments on virtual machines, cold and warm, with our agent and with
+    /// ironic-python-agent. Needs root.
+    Deploy(deploy::Options),
+    /// Fleets of simulated machines, each deployed at once by one server.
+    Fleet(fleet::Options),
 }
 
 /// The options as the phases need them.
@@ -85,8 +98,12 @@ pub(crate) struct Settings {
 
 /// Measures and prints.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if let Some(Instead::Boot(options)) = &options.instead {
-        return boot::run(options);
+    match &options.instead {
+        Some(Instead::Boot(options)) => return boot::run(options),
+        Some(Instead::Agent(options)) => return agent::run(options),
+        Some(Instead::Deploy(options)) => return deploy::run(options),
+        Some(Instead::Fleet(options)) => return fleet::run(options),
+        None => {}
     }
     let root = repository::root();
     let interrupt = Interrupt::watch()?;

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask test`: everything CI runs, with everything it needs.
 
-mod archive;
+pub(crate) mod archive;
 mod image;
-mod kernel;
+pub(crate) mod kernel;
 mod lab;
-mod network;
-mod own_agent;
-mod parts;
-mod process;
+pub(crate) mod network;
+pub(crate) mod own_agent;
+pub(crate) mod parts;
+pub(crate) mod process;
 mod python;
 mod ramdisk;
 mod servers;
-mod stock_agent;
+pub(crate) mod stock_agent;
 mod tally;
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -62,6 +63,8 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     report.step("tests", &interrupt, || {
         let mut tests = shell::cargo(&root);
         tests.args(["test", "--workspace", "--no-fail-fast"]);
+        // Machines that boot wait as much as they compute.
+        tests.env("RUST_TEST_THREADS", "4");
         let outside = downloads.map(Outside::prepare_with(&interrupt)).transpose()?;
         if let Some(outside) = &outside {
             tests.arg("--offline").envs(outside.servers.variables()).envs(outside.lab.variables());
@@ -91,12 +94,17 @@ pub(crate) fn with_lab(command: &[String]) -> Result<()> {
     let mut build = shell::cargo(&root);
     shell::run(build.args(["test", "--quiet", "--package", "ferrite", "--no-run"]), &interrupt)?;
     own_agent::build(&root, &interrupt)?;
-    let parts = LabParts::prepare(&root, downloads, &interrupt)?;
+    let parts = LabParts::prepare(&root, &debug_ferrite(&root)?, downloads, &interrupt)?;
     let _network = Network::enter()?;
     let lab = LabAndParts::start(parts)?;
     let mut command = Command::new(program);
     command.args(arguments).envs(lab.variables()).env("CARGO_NET_OFFLINE", "true");
     shell::run(&mut command, &interrupt)
+}
+
+/// The server as the tests build it.
+fn debug_ferrite(root: &Path) -> Result<PathBuf> {
+    Ok(std::path::absolute(repository::target(root))?.join("debug/ferrite"))
 }
 
 /// What the tests talk to that is not ours, in a network of its own. The order of the fields is the
@@ -111,7 +119,8 @@ impl Outside {
     fn prepare_with(interrupt: &Interrupt) -> impl FnOnce(Downloads) -> Result<Self> {
         move |downloads| {
             let servers = install::servers(interrupt)?;
-            let parts = LabParts::prepare(&repository::root(), downloads, interrupt)?;
+            let root = repository::root();
+            let parts = LabParts::prepare(&root, &debug_ferrite(&root)?, downloads, interrupt)?;
             // From here on nothing can be downloaded.
             let network = Network::enter()?;
             let servers = Servers::start(&servers)?;

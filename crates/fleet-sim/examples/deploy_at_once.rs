@@ -32,7 +32,7 @@ fn main() -> Outcome<()> {
     let binary = arguments.next().ok_or("give the path of ferrite, and numbers of machines")?;
     let sizes: Vec<u32> = arguments.map(|size| size.parse()).collect::<Result<_, _>>()?;
     println!(
-        "machines  clean s  deploy s  deploys/s  server CPU s  ms CPU/deploy  RSS MiB  failed"
+        "machines  clean s  deploy s  deploys/s  server CPU s  ms CPU/deploy  empty MiB  peak MiB  failed"
     );
     for size in sizes {
         measure(Path::new(&binary), size)?;
@@ -51,6 +51,7 @@ fn measure(binary: &Path, size: u32) -> Outcome<()> {
     command.arg("--config").arg(config);
     let server = Server::start(&mut command, &data.path().join("log"))
         .map_err(|error| format!("the server does not start: {error}"))?;
+    let empty = peak_mebibytes(server.pid())?;
     let runtime = Runtime::new()?;
     let guard = runtime.enter();
     let agents = AgentConfig {
@@ -82,11 +83,11 @@ fn measure(binary: &Path, size: u32) -> Outcome<()> {
     let (took, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds(server.pid())? - cpu_before);
     let each = f64::from(size);
     println!(
-        "{size:8}  {:7.1}  {took:8.1}  {:9.1}  {cpu:12.2}  {:13.1}  {:7.1}  {failed:6}",
+        "{size:8}  {:7.1}  {took:8.1}  {:9.1}  {cpu:12.2}  {:13.1}  {empty:9.1}  {:8.1}  {failed:6}",
         cleaned.as_secs_f64(),
         each / took,
         cpu * 1_000.0 / each,
-        resident_mebibytes(server.pid())?,
+        peak_mebibytes(server.pid())?,
     );
     runtime.block_on(fleet.stop());
     server.stop(Duration::from_secs(30))?;
@@ -175,7 +176,8 @@ fn cpu_seconds(pid: u32) -> Outcome<f64> {
     Ok((user + system) / TICKS)
 }
 
-fn resident_mebibytes(pid: u32) -> Outcome<f64> {
+/// The most memory it ever had.
+fn peak_mebibytes(pid: u32) -> Outcome<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).ok_or("VmHWM")?;
     let kibibytes: f64 = line.split_whitespace().nth(1).ok_or("a number")?.parse()?;

@@ -30,18 +30,22 @@ pub(crate) struct OwnAgent {
 }
 
 impl OwnAgent {
-    /// Makes it of the agent and with the server that were built before. It fetches packages, so
-    /// where there is a network.
-    pub(crate) fn make(root: &Path, kernel: &Kernel, interrupt: &Interrupt) -> Result<Self> {
+    /// Makes it of the agent that was built before, with `ferrite`. It fetches packages, so where
+    /// there is a network.
+    pub(crate) fn make(
+        root: &Path,
+        ferrite: &Path,
+        kernel: &Kernel,
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
         let target = std::path::absolute(repository::target(root))?;
         let agent = target.join(TARGET).join(PROFILE).join("ferrite-agent");
-        let ferrite = target.join("debug/ferrite");
         // Where `ferrite serve` with this data directory would find it.
         let data = target.join("agent-data");
         let folder = data.join("ramdisk");
         let made = Self { kernel: folder.join("kernel"), ramdisk: folder.join("ramdisk") };
-        if !is_newer(&made.ramdisk, &[&agent, &ferrite, &kernel.path])? {
-            let mut ramdisk = Command::new(&ferrite);
+        if !is_newer(&made.ramdisk, &[&agent, ferrite, &kernel.path])? {
+            let mut ramdisk = Command::new(ferrite);
             ramdisk.args(["ramdisk", "build", "--drivers", "virtual"]);
             ramdisk.arg("--kernel").arg(&kernel.path).arg("--modules").arg(kernel.modules());
             ramdisk.arg("--agent").arg(&agent).arg("--data-dir").arg(&data);

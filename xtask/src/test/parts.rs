@@ -65,15 +65,17 @@ pub(crate) struct LabParts {
 
 impl LabParts {
     /// Waits for the downloads and makes the rest, which cargo is needed for: never beside a build.
+    /// `ferrite` makes our ramdisk.
     pub(crate) fn prepare(
         root: &Path,
+        ferrite: &Path,
         downloads: Downloads,
         interrupt: &Interrupt,
     ) -> Result<Self> {
         let downloaded = downloads.wait()?;
         let ramdisk = BOOTED.make(root, &downloaded.kernel)?;
         let image = Image::make(root, &downloaded.kernel)?;
-        let own_agent = OwnAgent::make(root, &downloaded.kernel, interrupt)?;
+        let own_agent = OwnAgent::make(root, ferrite, &downloaded.kernel, interrupt)?;
         Ok(Self { downloaded, ramdisk, image, own_agent })
     }
 }

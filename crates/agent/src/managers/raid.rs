@@ -61,9 +61,13 @@ async fn make(agent: &Agent, node: &Map<String, Value>, target: Value) -> Result
             gpt: wants_gpt(&node),
             keep: wishes.kept(),
         };
-        let disks = wishes.usable(&raid::existing(Path::new(SYS)), disks);
+        let there = raid::existing(Path::new(SYS));
+        if raid::is_there(&target, wishes.kept(), &there)? {
+            return Ok(target);
+        }
+        let disks = wishes.usable(&there, disks);
         let plan = raid::validate(&target, &disks, &options)?;
-        raid::create(&plan)
+        raid::create(&plan, &there)
     });
     made.await?.map_err(|error| fail("SoftwareRAIDError", &causes(&error)))
 }

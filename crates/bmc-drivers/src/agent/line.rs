@@ -295,11 +295,10 @@ fn in_short(mut report: CommandReport) -> CommandReport {
         message: error.message.map(shortened),
         details: error.details.map(shortened),
     });
-    report.command_result = report.command_result.map(|result| match result {
-        // Some agents put the reason here.
-        Value::String(words) => Value::String(shortened(words)),
-        other => other,
-    });
+    // Some agents put the reason here.
+    if let Some(Value::String(words)) = &mut report.command_result {
+        *words = shortened(std::mem::take(words));
+    }
     report
 }
 

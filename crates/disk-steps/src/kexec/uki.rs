@@ -15,7 +15,7 @@ pub(super) fn find(trees: &[Tree]) -> Result<Option<KexecPlan>, Error> {
         };
         let names = inside::names(&tree.path, "EFI/Linux");
         // Names carry versions, so that the last one is the newest.
-        let Some(name) = names.into_iter().filter(is_image).next_back() else { continue };
+        let Some(name) = names.into_iter().rfind(is_image) else { continue };
         let path = format!("EFI/Linux/{name}");
         let from = format!("{path} of partition {}", tree.number);
         let read = |source| Error::Read { file: from.clone(), source };

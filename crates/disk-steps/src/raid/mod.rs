@@ -77,21 +77,17 @@ pub enum Error {
     Device(#[from] DeviceError),
 }
 
-/// Makes the partitions and arrays of a plan, on disks that are empty. Arrays that are to be kept stay;
-/// any other is in the way. Answers what the node's `raid_config` becomes.
+/// Makes the partitions and arrays of a plan, on disks that are empty, beside the arrays that are there.
+/// Answers what the node's `raid_config` becomes.
 ///
 /// # Errors
 /// If something is on a disk, it has no room, or mdadm fails.
-pub fn create(plan: &Plan) -> Result<Value, Error> {
-    let there = existing(Path::new(SYS));
-    if is_there(plan, &there)? {
-        return Ok(plan.target.clone());
-    }
+pub fn create(plan: &Plan, there: &[ExistingArray]) -> Result<Value, Error> {
     check_empty(&plan.disks)?;
     for disk in &plan.disks {
         partition(disk, plan)?;
     }
-    let mut taken: Vec<PathBuf> = there.into_iter().map(|array| array.device).collect();
+    let mut taken: Vec<PathBuf> = there.iter().map(|array| array.device.clone()).collect();
     for array in &plan.arrays {
         for member in &array.members {
             wait_for(member)?;
@@ -107,9 +103,12 @@ pub fn create(plan: &Plan) -> Result<Value, Error> {
     Ok(plan.target.clone())
 }
 
-/// Whether all arrays of a plan are there already and are to be kept.
-fn is_there(plan: &Plan, there: &[ExistingArray]) -> Result<bool, Error> {
-    let kept = kept_devices(there, &plan.keep, &[]);
+/// Whether all arrays of a configuration are there already, and are to be kept by their names.
+///
+/// # Errors
+/// If there are others, which would be in the way, or only some of them.
+pub fn is_there(target: &Value, keep: &[String], there: &[ExistingArray]) -> Result<bool, Error> {
+    let kept = kept_devices(there, keep, &[]);
     let in_the_way: Vec<String> = there
         .iter()
         .filter(|array| !kept.contains(&array.device))
@@ -121,11 +120,10 @@ fn is_there(plan: &Plan, there: &[ExistingArray]) -> Result<bool, Error> {
     if !in_the_way.is_empty() {
         return Err(Error::InTheWay { arrays: in_the_way });
     }
-    let stays = |array: &&Array| {
-        there.iter().any(|other| other.name.as_deref() == Some(array.name.as_str()))
-    };
-    let count = plan.arrays.iter().filter(stays).count();
-    if count > 0 && count < plan.arrays.len() {
+    let wanted = volumes(target);
+    let stays = |name: &str| there.iter().any(|other| other.name.as_deref() == Some(name));
+    let count = wanted.iter().filter(|(name, _)| stays(name)).count();
+    if count > 0 && count < wanted.len() {
         let problem = "some of the arrays are there already and some are not: delete those first";
         return Err(Error::Invalid { problems: vec![problem.to_owned()] });
     }
@@ -209,9 +207,6 @@ fn delete_those_there(sys: &Path, keep: &[String]) -> Result<Vec<String>, Error>
     }
     Ok(gone.iter().map(|array| array.device.display().to_string()).collect())
 }
-
-/// Where the kernel tells about devices.
-const SYS: &str = "/sys";
 
 /// The volume name of the array of EFI system partitions.
 pub(crate) const ESP_NAME: &str = "esp";
@@ -324,7 +319,6 @@ mod tests {
             disks: Vec::new(),
             gpt: true,
             reserved: 550 << 20,
-            keep: Vec::new(),
             target: Value::Null,
         };
         write_gpt(&device, &plan, &[Some(1), None]).unwrap().unwrap();
@@ -347,15 +341,6 @@ mod tests {
         let target = serde_json::json!({"logical_disks": [
             {"raid_level": "1", "size_gb": 1, "controller": "software", "volume_name": "root"},
         ]});
-        let disk = |name: &str| agent_protocol::Disk {
-            name: name.to_owned(),
-            size: 8 << 30,
-            ..agent_protocol::Disk::default()
-        };
-        let plan = |keep: &[String]| {
-            let options = RaidOptions { keep, ..RaidOptions::default() };
-            validate(&target, &[disk("/dev/nosda"), disk("/dev/nosdb")], &options).unwrap()
-        };
         let array = |device: &str, name: Option<&str>| ExistingArray {
             device: device.into(),
             level: "raid1".to_owned(),
@@ -363,17 +348,17 @@ mod tests {
             members: Vec::new(),
             disks: vec!["/dev/nosda".into(), "/dev/nosdb".into()],
         };
-        let (none, root) = (plan(&[]), plan(&["root".to_owned()]));
-        assert!(matches!(is_there(&none, &[]), Ok(false)));
+        let (none, root) = ([], ["root".to_owned()]);
+        assert!(matches!(is_there(&target, &none, &[]), Ok(false)));
         // Of the same name, and who knows on which disks and of which level.
         for other in [array("/dev/md0", Some("root")), array("/dev/md127", None)] {
-            let error = is_there(&none, &[other]).unwrap_err().to_string();
+            let error = is_there(&target, &none, &[other]).unwrap_err().to_string();
             assert!(error.contains("delete_configuration"), "{error}");
         }
         let there = [array("/dev/md0", Some("root")), array("/dev/md1", Some(ESP_NAME))];
-        assert!(matches!(is_there(&root, &there), Ok(true)));
+        assert!(matches!(is_there(&target, &root, &there), Ok(true)));
         let more = [array("/dev/md0", Some("root")), array("/dev/md5", Some("data"))];
-        assert!(is_there(&root, &more).is_err());
+        assert!(is_there(&target, &root, &more).is_err());
         let taken = [PathBuf::from("/dev/md0"), PathBuf::from("/dev/md10")];
         assert_eq!(free_device("/dev/md0", &taken), "/dev/md11");
         assert_eq!(free_device("/dev/md2", &taken), "/dev/md2");

@@ -36,8 +36,6 @@ pub struct Plan {
     pub gpt: bool,
     /// Bytes in front of the first partition, for what boots.
     pub reserved: u64,
-    /// Volume names of arrays that stay as they are.
-    pub keep: Vec<String>,
     /// The configuration.
     pub target: Value,
 }
@@ -119,7 +117,7 @@ pub fn validate(target: &Value, disks: &[Disk], options: &RaidOptions<'_>) -> Re
         check_room(disk, &arrays, if gpt { reserved } else { 0 })?;
     }
     let disks = next.into_keys().collect();
-    Ok(Plan { arrays, disks, gpt, reserved, keep: options.keep.to_vec(), target: target.clone() })
+    Ok(Plan { arrays, disks, gpt, reserved, target: target.clone() })
 }
 
 /// The volumes of a configuration: their names, and whether the system goes on them where it says so.

@@ -39,7 +39,7 @@ async fn carry_out(
 fn levels(site: &Site) -> Vec<String> {
     let disks = site.node.raid_config.get("logical_disks").unwrap_or_default();
     let disks = disks.as_array().cloned().unwrap_or_default();
-    disks.iter().map(|disk| disk["raid_level"].as_str().unwrap().to_owned()).collect()
+    disks.iter().map(|disk| disk["raid_level"].as_str().expect("a level").to_owned()).collect()
 }
 
 #[tokio::test]
