@@ -139,7 +139,7 @@ impl Agent {
             Some(token) if token.len() >= SHORTEST_TOKEN => {
                 logs::conceal(token);
                 if self.own_machine {
-                    save_token(token);
+                    keep_secret(Path::new(TOKEN_FILE), token);
                 }
                 known.token = Some(token.to_owned());
             }
@@ -251,14 +251,15 @@ impl Agent {
     }
 }
 
-fn save_token(token: &str) {
+/// Keeps a secret for an agent that is started again on the same machine.
+pub(crate) fn keep_secret(file: &Path, secret: &str) {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
-    let saved =
-        options.open(Path::new(TOKEN_FILE)).and_then(|mut file| file.write_all(token.as_bytes()));
-    if let Err(error) = saved {
-        tracing::debug!(%error, "the token is lost if the agent restarts");
+    let kept = options.open(file).and_then(|mut file| file.write_all(secret.as_bytes()));
+    if let Err(error) = kept {
+        let file = file.display();
+        tracing::debug!(%error, %file, "what is in it is lost if the agent restarts");
     }
 }

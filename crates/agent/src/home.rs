@@ -11,7 +11,7 @@ use std::time::Duration;
 use agent_protocol::{Heartbeat, LookupReply};
 use tokio::time::Instant;
 
-pub use certificate::{CertificateError, OwnCertificate};
+pub use certificate::{CERTIFICATE_FILE, CertificateError, OwnCertificate};
 pub use server::{CallError, Server, host_of, in_url};
 
 use crate::agent::{Agent, Phase};
@@ -170,9 +170,12 @@ pub async fn beat(
             }
         };
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = again => {}
+            // A command that ended during the heartbeat is told at once, and told again afterwards:
+            // whoever is asked first must not take the second call for the first.
+            biased;
             () = agent.beat.notified() => {}
+            () = again => {}
+            () = tokio::time::sleep(pause) => {}
             _ = phase.wait_for(|phase| *phase != Phase::Serving) => return,
         }
     }

@@ -9,7 +9,7 @@ use machine_inventory::lldp;
 
 use crate::agent::{Agent, Phase};
 use crate::commands::{self, Listener};
-use crate::home::{self, OwnCertificate, Server};
+use crate::home::{self, CERTIFICATE_FILE, OwnCertificate, Server};
 use crate::http_client::{Reach, ReachError};
 use crate::init::Devices;
 use crate::managers::Managers;
@@ -166,7 +166,9 @@ async fn serve(agent: &Arc<Agent>, node: Option<&str>) -> Result<(), RunError> {
         home::own_address(&server, settings, &agent.network).await.ok_or(RunError::NoAddress)?;
     let secure = settings.tls && server.takes_certificates().await;
     let certificate = if secure {
-        Some(OwnCertificate::make(&Agent::hostname(), address, &settings.certificate_curve)?)
+        let file = agent.own_machine.then(|| Path::new(CERTIFICATE_FILE));
+        let (name, curve) = (Agent::hostname(), &settings.certificate_curve);
+        Some(OwnCertificate::kept_or_made(file, &name, address, curve)?)
     } else {
         tracing::warn!("commands are taken without TLS");
         None

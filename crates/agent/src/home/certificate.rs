@@ -3,6 +3,7 @@
 //! no other.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +12,10 @@ use rcgen::{
     PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, SanType,
 };
 use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use crate::agent::keep_secret;
 
 /// Clocks may be a little behind.
 const VALID_BEFORE: Duration = Duration::from_secs(3600);
@@ -36,12 +40,46 @@ pub struct OwnCertificate {
     pub tls: Arc<ServerConfig>,
 }
 
+/// Where it is kept, with its key, for an agent that is started again: servers accept no other until
+/// the machine is switched off.
+pub const CERTIFICATE_FILE: &str = "/run/ferrite-agent.pem";
+
 impl OwnCertificate {
-    /// Makes one for an address of this machine, with the curve that was asked for.
+    /// The one that is kept in `file`; or else makes one and keeps it there.
     ///
     /// # Errors
     /// If it cannot be made.
-    pub fn make(hostname: &str, address: IpAddr, curve: &str) -> Result<Self, CertificateError> {
+    pub fn kept_or_made(
+        file: Option<&Path>,
+        hostname: &str,
+        address: IpAddr,
+        curve: &str,
+    ) -> Result<Self, CertificateError> {
+        let kept = file.and_then(|file| std::fs::read_to_string(file).ok());
+        if let Some(kept) = kept.and_then(|pem| Self::of(&pem)) {
+            return Ok(kept);
+        }
+        let (made, key) = Self::make(hostname, address, curve)?;
+        if let Some(file) = file {
+            keep_secret(file, &format!("{}{key}", made.pem));
+        }
+        Ok(made)
+    }
+
+    /// What was kept; none if it is not all there.
+    fn of(kept: &str) -> Option<Self> {
+        let (pem, key) = kept.split_at(kept.find(KEY_BEGINS)?);
+        let chain = vec![CertificateDer::from_pem_slice(pem.as_bytes()).ok()?];
+        let private = PrivateKeyDer::from_pem_slice(key.as_bytes()).ok()?;
+        Some(Self { pem: pem.to_owned(), tls: serving(chain, private).ok()? })
+    }
+
+    /// Makes one for an address of this machine, with the curve that was asked for, and its key in PEM.
+    fn make(
+        hostname: &str,
+        address: IpAddr,
+        curve: &str,
+    ) -> Result<(Self, String), CertificateError> {
         let algorithm = match curve {
             "p256" | "P256" => &PKCS_ECDSA_P256_SHA256,
             _ => &PKCS_ECDSA_P384_SHA384,
@@ -58,22 +96,52 @@ impl OwnCertificate {
         let certificate = params.self_signed(&key)?;
         let chain = vec![CertificateDer::from(certificate.der().to_vec())];
         let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(chain, private)?;
-        Ok(Self { pem: certificate.pem(), tls: Arc::new(tls) })
+        let made = Self { pem: certificate.pem(), tls: serving(chain, private)? };
+        Ok((made, key.serialize_pem()))
     }
+}
+
+/// What a private key in PEM begins with.
+const KEY_BEGINS: &str = "-----BEGIN PRIVATE KEY";
+
+fn serving(
+    chain: Vec<CertificateDer<'static>>,
+    private: PrivateKeyDer<'static>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, private)?;
+    Ok(Arc::new(tls))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
+    fn an_agent_that_is_started_again_has_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("agent.pem");
+        let start = || {
+            let address = [192, 0, 2, 7].into();
+            OwnCertificate::kept_or_made(Some(&file), "machine", address, "p256").unwrap().pem
+        };
+        let first = start();
+        assert_eq!(start(), first);
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "nobody else reads the key");
+        // What is broken is made anew.
+        std::fs::write(&file, &first).unwrap();
+        assert_ne!(start(), first);
+    }
+
+    #[test]
     fn openssl_reads_it() {
-        let made = OwnCertificate::make("machine", [192, 0, 2, 7].into(), "p384").unwrap();
+        let (made, _) = OwnCertificate::make("machine", [192, 0, 2, 7].into(), "p384").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("agent.pem");
         std::fs::write(&path, &made.pem).unwrap();
