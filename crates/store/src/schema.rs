@@ -221,4 +221,4 @@ const RAMDISK_TABLES: &[&str] = &[
     "CREATE UNIQUE INDEX flavours_name_unique ON flavours (name)",
 ];
 
-const RUNS: &[&str] = &["ALTER TABLE conductors ADD COLUMN run {uuid}"];
+const RUNS: &[&str] = &["ALTER TABLE conductors ADD COLUMN run_uuid {uuid}"];

@@ -158,7 +158,7 @@ impl Writer<'_> {
     /// Notes that a conductor lives (or says goodbye). Its first appearance keeps its date.
     pub fn heartbeat_conductor(&mut self, conductor: &ConductorInfo) -> Result<(), Error> {
         let known = self.session.execute(
-            "UPDATE conductors SET run = ?, conductor_group = ?, drivers = ?, updated_at = ?,
+            "UPDATE conductors SET run_uuid = ?, conductor_group = ?, drivers = ?, updated_at = ?,
              online = ? WHERE hostname = ?",
             &[
                 conductor.run.bind(),

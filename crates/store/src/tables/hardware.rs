@@ -56,7 +56,7 @@ columns!(Inventory, InventoryColumn, "inventories", blank_inventory(), {
 
 columns!(ConductorInfo, ConductorColumn, "conductors", blank_conductor(), {
     Hostname "hostname" hostname;
-    Run "run" run;
+    RunUuid "run_uuid" run;
     ConductorGroup "conductor_group" conductor_group;
     Drivers "drivers" drivers;
     CreatedAt "created_at" created_at;

@@ -33,7 +33,8 @@ fn opening_twice_keeps_everything(db: &Database) {
     again.close();
 }
 
-/// What the third migration added is taken away, and comes back around what was there.
+/// What the third migration and the one after it added is taken away, and comes back around what was
+/// there.
 fn an_older_database_is_brought_up_to_date(db: &Database) {
     let machine = node("one");
     let id = machine.id;
@@ -54,12 +55,14 @@ fn an_older_database_is_brought_up_to_date(db: &Database) {
     }
     db.sql("ALTER TABLE inventories DROP COLUMN found");
     db.sql("ALTER TABLE strangers DROP COLUMN report_uuid");
-    db.sql("DELETE FROM schema_migrations WHERE number = 3");
+    db.sql("ALTER TABLE conductors DROP COLUMN run_uuid");
+    db.sql("DELETE FROM schema_migrations WHERE number >= 3");
     let again = db.open_again().unwrap();
     let found = db.runtime.block_on(again.read(move |r| r.inventory(id))).unwrap().unwrap();
     assert_eq!(found.inventory, inventory(id).inventory);
     assert!(found.found.is_empty());
     assert!(db.runtime.block_on(again.read(|r| r.strangers(9))).unwrap().is_empty());
+    assert!(db.runtime.block_on(again.read(|r| r.conductors())).unwrap().is_empty());
     again.close();
 }
 
