@@ -63,8 +63,6 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     report.step("tests", &interrupt, || {
         let mut tests = shell::cargo(&root);
         tests.args(["test", "--workspace", "--no-fail-fast"]);
-        // Machines that boot wait as much as they compute.
-        tests.env("RUST_TEST_THREADS", "4");
         let outside = downloads.map(Outside::prepare_with(&interrupt)).transpose()?;
         if let Some(outside) = &outside {
             tests.arg("--offline").envs(outside.servers.variables()).envs(outside.lab.variables());
