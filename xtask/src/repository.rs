@@ -62,7 +62,7 @@ fn collect(root: &Path, folder: &Path, files: &mut Vec<TextFile>) -> Result<()> 
         if kind.is_dir() {
             let name = entry.file_name();
             let made = folder == root && NOT_OURS.iter().any(|not_ours| name == *not_ours);
-            if !made && name != "__pycache__" {
+            if !made && name != "__pycache__" && name != "node_modules" {
                 collect(root, &path, files)?;
             }
         } else if kind.is_file() {

@@ -11,7 +11,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, EXPECT, HOST, RETRY_AFTER};
+use http::header::{
+    ALLOW, AUTHORIZATION, CONTENT_TYPE, EXPECT, HOST, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::{Body, Frame, Incoming};
@@ -21,6 +23,7 @@ use crate::app::App;
 use crate::auth::Identity;
 use crate::call::Call;
 use crate::config::ApiConfig;
+use crate::page_headers::{self, PageHeaders, session_of};
 use crate::path;
 use crate::refusal::Refusal;
 use crate::reply::{Reply, ReplyBody};
@@ -127,7 +130,7 @@ async fn respond<'r>(
         Found::Route(numbered, _) => numbered.route.access,
         Found::OtherMethods(_) | Found::Nothing { .. } => Access::Authenticated,
     };
-    let identity = match identify(app, access, &head.headers).await {
+    let identity = match identify(app, access, head).await {
         Ok(identity) => identity,
         Err(reply) => {
             return Outcome { route: None, versions: VersionHeaders::None, reply: *reply };
@@ -191,6 +194,7 @@ async fn respond<'r>(
         json_suffix_cut,
         query,
         last_event_id: header_text(&head.headers, &LAST_EVENT_ID).map(str::to_owned),
+        page: PageHeaders::read(&head.headers),
         body,
     };
     let reply = match run(route.handler, call).await {
@@ -249,7 +253,8 @@ fn refusal(error: &WireError) -> Reply {
     }
 }
 
-async fn identify(app: &App, access: Access, headers: &HeaderMap) -> Result<Identity, Box<Reply>> {
+async fn identify(app: &App, access: Access, head: &Parts) -> Result<Identity, Box<Reply>> {
+    let headers = &head.headers;
     let open = match access {
         Access::Public => true,
         Access::Authenticated => false,
@@ -258,9 +263,27 @@ async fn identify(app: &App, access: Access, headers: &HeaderMap) -> Result<Iden
     if open {
         return Ok(Identity::Anonymous);
     }
+    if !headers.contains_key(AUTHORIZATION)
+        && let Some(token) = session_of(headers)
+        && let Some(identity) =
+            app.sessions.identify(token, &app.store, &app.authenticator, app.now())
+    {
+        // A browser sends the cookie whoever makes it ask; only our page sends its header, too.
+        if head.method.is_safe() || headers.contains_key(page_headers::PAGE) {
+            return Ok(identity);
+        }
+        let problem = "Changes that are signed in by cookie need the header X-Ferrite-Page.";
+        return Err(Box::new(refusal(&WireError::new(403, problem))));
+    }
     match app.authenticator.identify(headers.get(AUTHORIZATION)).await {
         Ok(identity) => Ok(identity),
-        Err(error) => Err(Box::new(error.into_reply())),
+        Err(error) => {
+            let mut reply = error.into_reply();
+            if page_headers::has_a_form_of_its_own(headers) {
+                reply.headers.retain(|(name, _)| *name != WWW_AUTHENTICATE);
+            }
+            Err(Box::new(reply))
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::config::ApiConfig;
 use crate::metrics::{Metrics, RequestMetrics};
 use crate::nodes::caretakers::CaretakerCache;
 use crate::routes::{self, Route, RouteTableError, Router};
+use crate::session::Sessions;
 
 /// The parts an [`App`] is made of.
 pub struct AppParts {
@@ -53,6 +54,7 @@ pub struct App {
     clock: Clock,
     stopping: watch::Sender<bool>,
     pub(crate) caretakers: CaretakerCache,
+    pub(crate) sessions: Sessions,
     pub(crate) request_metrics: RequestMetrics,
     pub(crate) router: Router,
 }
@@ -80,6 +82,7 @@ impl App {
             clock,
             stopping,
             caretakers,
+            sessions: Sessions::default(),
             request_metrics,
             router,
         }))

@@ -114,6 +114,42 @@ impl Authenticator {
         }
     }
 
+    /// Whether callers have to say who they are.
+    #[must_use]
+    pub fn is_needed(&self) -> bool {
+        match &self.0 {
+            Strategy::None => false,
+            Strategy::Basic(_) => true,
+        }
+    }
+
+    /// Checks a password; gives the hash it fits, by which a later change is noticed.
+    pub(crate) async fn check_password(
+        &self,
+        user: String,
+        password: Secret<String>,
+    ) -> Result<String, AuthError> {
+        match &self.0 {
+            Strategy::None => Err(AuthError::Wrong),
+            Strategy::Basic(basic) => {
+                basic.identify(user.clone(), password).await?;
+                self.hash_of(&user).ok_or(AuthError::Wrong)
+            }
+        }
+    }
+
+    /// The hash of a user's password, if there is such a user now.
+    pub(crate) fn hash_of(&self, user: &str) -> Option<String> {
+        match &self.0 {
+            Strategy::None => None,
+            Strategy::Basic(basic) => {
+                let mut state = basic.state.lock().unwrap_or_else(PoisonError::into_inner);
+                basic.look_for_changes(&mut state);
+                state.users.get(user).cloned()
+            }
+        }
+    }
+
     /// Who the `Authorization` header says is calling.
     pub(crate) async fn identify(
         &self,

@@ -8,6 +8,7 @@ use node_model::{Actor, Timestamp};
 
 use crate::app::App;
 use crate::auth::Identity;
+use crate::page_headers::PageHeaders;
 use crate::request_id::RequestId;
 use ironic_wire::ApiVersion;
 
@@ -33,6 +34,8 @@ pub struct Call {
     pub query: Vec<(String, String)>,
     /// `Last-Event-ID`, where a stream of events is taken up again.
     pub last_event_id: Option<String>,
+    /// What browsers say.
+    pub(crate) page: PageHeaders,
     /// The whole body; empty if there is none.
     pub body: Bytes,
 }

@@ -212,7 +212,7 @@ async fn find_node(call: &Call, text: &str) -> Result<NodeId, Refusal> {
     Ok(node.id)
 }
 
-fn sequence(name: &str, text: &str) -> Result<i64, WireError> {
+pub(crate) fn sequence(name: &str, text: &str) -> Result<i64, WireError> {
     match text.trim().parse::<i64>() {
         Ok(number) if number >= 0 => Ok(number),
         Ok(_) | Err(_) => Err(WireError::invalid_field(name, "it must be the number of an event")),

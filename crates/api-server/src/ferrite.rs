@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Ferrite knows about a node and Ironic's API has no place for: what a verb would do and what
-//! stands in its way, what the node waits for, and its measurements.
+//! What Ferrite knows about a node and Ironic's API has no place for: its BMC, its measurements, and
+//! keeping it warm.
 
-use conductor::{ProvisionRequest, SensorStatus};
+use conductor::SensorStatus;
 use http::Method;
-use ironic_wire::WireError;
-use node_model::{Verb, Wait};
 use serde_json::{Value, json};
 
 use crate::call::Call;
@@ -19,13 +17,6 @@ use crate::routes::{Route, UNVERSIONED};
 const BMC: &str = "/v1/ferrite/nodes/{node}/bmc";
 
 pub(crate) const ROUTES: &[Route] = &[
-    Route::get(
-        "/v1/ferrite/nodes/{node}/explain",
-        "Say what a verb would do to a node, and what stands in its way",
-        handler!(explain),
-    )
-    .since(UNVERSIONED)
-    .query(&["target"]),
     Route::get(
         BMC,
         "Say what a node's BMC is, what it can do and whether it answers",
@@ -49,39 +40,6 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::get("/v1/ferrite/nodes/{node}/sensors", "Read a node's measurements", handler!(sensors))
         .since(UNVERSIONED),
 ];
-
-async fn explain(call: Call) -> Result<Reply, Refusal> {
-    kept::only_query(&call, &["target"])?;
-    let Some(target) = call.query_value("target") else {
-        return Err(WireError::missing("target").into());
-    };
-    let Ok(verb) = target.parse::<Verb>() else {
-        let verbs: Vec<&str> = Verb::ALL.iter().map(|verb| verb.as_str()).collect();
-        let problem = format!("it must be one of {}", verbs.join(", "));
-        return Err(WireError::invalid_field("target", &problem).into());
-    };
-    let id = node_id(&call).await?;
-    let request = ProvisionRequest::plain(verb, call.actor());
-    let explanation = call.app.conductor.explain(id, request).await?;
-    let body = json!({
-        "target": verb.as_str(),
-        "possible": explanation.possible,
-        "obstacles": explanation.obstacles,
-        "plan": explanation.plan,
-        "ends_in": explanation.ends_in,
-        "waiting": explanation.waiting.map(waiting),
-    });
-    Ok(Reply::ok(body.to_string().into_bytes()))
-}
-
-/// What a node waits for, and until when; `until` is null if only an event ends the wait.
-fn waiting(wait: Wait) -> Value {
-    json!({
-        "why": wait.why.as_str(),
-        "until": wait.until.moment().map(|moment| moment.to_string()),
-        "state": wait.state.as_str(),
-    })
-}
 
 async fn bmc(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;

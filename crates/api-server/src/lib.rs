@@ -22,8 +22,10 @@ mod deploy_templates;
 mod driver_vendor;
 mod drivers;
 mod event_stream;
+mod explain;
 mod ferrite;
 mod flavours;
+mod fleet;
 mod health;
 mod htpasswd;
 mod inspection;
@@ -32,6 +34,8 @@ mod kept;
 mod metrics;
 mod nodes;
 mod openapi;
+mod page;
+mod page_headers;
 mod path;
 mod portgroups;
 mod ports;
@@ -41,7 +45,9 @@ mod request_id;
 mod root;
 mod routes;
 mod runbooks;
+mod search;
 mod server;
+mod session;
 mod sightings;
 mod topology;
 mod volume_connectors;
@@ -62,3 +68,7 @@ pub use routes::{
     Access, BodyLimit, Handler, HandlerFuture, Route, RouteTableError, TooOld, UNVERSIONED,
 };
 pub use server::{Server, ServerHandle};
+
+/// The web page and signing in to it. They are no part of the API: whoever puts the program together
+/// adds them to [`AppParts::more_routes`].
+pub const PAGE_ROUTES: &[&[Route]] = &[page::ROUTES, session::ROUTES];

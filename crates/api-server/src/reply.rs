@@ -68,11 +68,17 @@ impl Reply {
     /// A body of another type.
     #[must_use]
     pub fn with_type(status: StatusCode, content_type: HeaderValue, body: Vec<u8>) -> Self {
+        Self::with_bytes(status, content_type, Bytes::from(body))
+    }
+
+    /// A body that is shared and not copied.
+    #[must_use]
+    pub fn with_bytes(status: StatusCode, content_type: HeaderValue, body: Bytes) -> Self {
         Self {
             status,
             content_type: Some(content_type),
             headers: Vec::new(),
-            body: ReplyBody::Whole(Bytes::from(body)),
+            body: ReplyBody::Whole(body),
         }
     }
 

@@ -15,9 +15,9 @@ use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::{
     agent, agent_logs, allocations, boot, chassis, conductors, deploy_templates, driver_vendor,
-    drivers, event_stream, ferrite, flavours, health, inspection, inspection_rules, nodes, openapi,
-    portgroups, ports, root, runbooks, sightings, topology, volume_connectors, volume_targets,
-    volumes,
+    drivers, event_stream, explain, ferrite, flavours, fleet, health, inspection, inspection_rules,
+    nodes, openapi, portgroups, ports, root, runbooks, search, sightings, topology,
+    volume_connectors, volume_targets, volumes,
 };
 
 /// Every route of the API, by subject.
@@ -65,6 +65,9 @@ pub(crate) const TABLES: &[&[Route]] = &[
     agent_logs::ROUTES,
     inspection::ROUTES,
     ferrite::ROUTES,
+    explain::ROUTES,
+    fleet::ROUTES,
+    search::ROUTES,
     event_stream::ROUTES,
     openapi::ROUTES,
     health::ROUTES,

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow, bail};
-use api_server::{App, AppParts, Authenticator, FirstPassword, Metrics, Server, ServerHandle};
+use api_server::{
+    App, AppParts, Authenticator, FirstPassword, Metrics, PAGE_ROUTES, Server, ServerHandle,
+};
 use bmc_drivers::{BootDesk, DriverSettings, NoBootServices, Registry};
 use conductor::{Conductor, PxeFilter, Running};
 use node_model::Timestamp;
@@ -86,7 +88,7 @@ impl Service {
             authenticator,
             metrics,
             boot: boot.clone(),
-            more_routes: Vec::new(),
+            more_routes: PAGE_ROUTES.to_vec(),
         })?;
         let server = Server::bind(app)
             .with_context(|| format!("cannot listen on {listen}; give another with --listen"))?;

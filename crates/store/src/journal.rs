@@ -94,6 +94,28 @@ impl Reader<'_> {
         Ok(found.first().copied().unwrap_or(0))
     }
 
+    /// The nodes that entries after `after` and up to `until` tell of, in no order. None if that
+    /// cannot be said: some of these entries are forgotten already, or there are more than `most`.
+    pub fn journal_nodes(
+        &mut self,
+        after: i64,
+        until: i64,
+        most: u32,
+    ) -> Result<Option<Vec<NodeId>>, Error> {
+        let first: Vec<i64> =
+            self.column("SELECT seq FROM journal ORDER BY seq LIMIT 1", &[], "journal")?;
+        let is_forgotten = first.first().is_some_and(|first| after < first - 1);
+        if is_forgotten || until.saturating_sub(after) > i64::from(most) {
+            return Ok(None);
+        }
+        self.column(
+            "SELECT DISTINCT node_uuid FROM journal WHERE seq > ? AND seq <= ?",
+            &[Param::Int(after), Param::Int(until)],
+            "journal",
+        )
+        .map(Some)
+    }
+
     /// The number after which new entries appear: whoever reads on from here gets what happens
     /// next, of every process, and nothing that is over.
     pub fn journal_end(&mut self) -> Result<i64, Error> {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use node_model::{NodeId, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use uuid::Uuid;
 
 use crate::engine::Session;
 use crate::engine::job::{Reading, Writing, read};
@@ -152,6 +153,18 @@ impl Store {
     #[must_use]
     pub fn take_wakes(&self) -> Option<mpsc::UnboundedReceiver<NodeId>> {
         self.0.wakes.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Seals bytes as [`Reader::seal`] does, without looking at the database.
+    #[must_use]
+    pub fn seal(&self, owner: Uuid, plain: &[u8]) -> Vec<u8> {
+        self.0.shared.vault.seal(owner, plain)
+    }
+
+    /// Opens what [`Store::seal`] made for `owner`.
+    pub fn unseal(&self, owner: Uuid, sealed: &[u8]) -> Result<Vec<u8>, Error> {
+        let opened = self.0.shared.vault.open_sealed(owner, sealed);
+        opened.map_err(|source| Error::Vault { owner: owner.to_string(), source })
     }
 
     /// Finishes what was asked, and closes the database for every clone of this store.

@@ -174,6 +174,21 @@ const RULES: &[Rule] = &[
     rule("bmc-drivers", Reach::Anywhere, &[LIFECYCLE, IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE]),
     rule("inspection", Reach::Anywhere, &[IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE]),
     rule("conductor", Reach::Anywhere, &[IRONIC, HTTP_SERVER]),
+    // It is files for a browser; what they show comes over the API.
+    rule(
+        "web-ui",
+        Reach::Anywhere,
+        &[
+            LIFECYCLE,
+            IRONIC,
+            MACHINES,
+            CONDUCTOR,
+            RUNTIME,
+            HTTP_SERVER,
+            DATABASE,
+            &["node-model", "http"],
+        ],
+    ),
     // It asks the conductor for what a BMC has to answer, and must not go round it.
     rule("api-server", Reach::Directly, &[MACHINES, &["rusqlite", "postgres", "mysql"]]),
     // It runs boot services without the rest, and plays the machines they are for.

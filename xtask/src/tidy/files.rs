@@ -11,6 +11,9 @@ const LONG_FILES: &[&str] = &[];
 const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "manager", "misc"];
 
 const LICENCE: &str = "// SPDX-License-Identifier: Apache-2.0";
+const STYLE_LICENCE: &str = "/* SPDX-License-Identifier: Apache-2.0 */";
+/// What others wrote is as they wrote it.
+const VENDORED: &str = "/vendor/";
 
 /// Something that must not be in a Rust file. The patterns are cut in two so that this file does
 /// not contain them.
@@ -43,9 +46,20 @@ pub(super) fn complaints(files: &[TextFile]) -> Vec<String> {
         if file.has_ending("rs") {
             rust(file, &mut complaints);
         }
+        if !file.path.contains(VENDORED) {
+            if file.has_ending("js") {
+                browser(file, LICENCE, "// ", &mut complaints);
+            }
+            if file.has_ending("css") {
+                browser(file, STYLE_LICENCE, "/* ", &mut complaints);
+            }
+        }
         places(file, &mut complaints);
         if file.path.ends_with("Cargo.lock") {
             cargo_lock(file, &mut complaints);
+        }
+        if file.path.ends_with("package-lock.json") {
+            package_lock(file, &mut complaints);
         }
         if file.path.ends_with("requirements.txt") {
             python_requirements(file, &mut complaints);
@@ -63,22 +77,40 @@ fn rust(file: &TextFile, complaints: &mut Vec<String>) {
     if !lines.next().is_some_and(|line| line.starts_with("//! ") && line.len() > 10) {
         complaints.push(format!("{path}:2: no `//!` sentence that says what the file is for"));
     }
-    let count = file.text.lines().count();
-    if count > LONGEST_FILE && !LONG_FILES.contains(&path.as_str()) {
-        complaints.push(format!(
-            "{path}: {count} lines; past {LONGEST_FILE}, ask which second subject crept in"
-        ));
-    }
-    let name = path.rsplit('/').next().unwrap_or(path).trim_end_matches(".rs");
-    if EMPTY_NAMES.contains(&name) {
-        complaints.push(format!("{path}: `{name}` does not say what the file is for"));
-    }
+    length_and_name(file, complaints);
     for (number, line) in numbered(&file.text) {
         for (pattern, advice) in UNFINISHED {
             if line.contains(pattern) {
                 complaints.push(format!("{path}:{number}: {pattern}…: {advice}"));
             }
         }
+    }
+}
+
+/// What a browser runs opens as our Rust does: licence, then what it is for.
+fn browser(file: &TextFile, licence: &str, comment: &str, complaints: &mut Vec<String>) {
+    let path = &file.path;
+    let mut lines = file.text.lines();
+    if lines.next() != Some(licence) {
+        complaints.push(format!("{path}:1: does not open with `{licence}`"));
+    }
+    if !lines.next().is_some_and(|line| line.starts_with(comment) && line.len() > 10) {
+        complaints.push(format!("{path}:2: no comment that says what the file is for"));
+    }
+    length_and_name(file, complaints);
+}
+
+fn length_and_name(file: &TextFile, complaints: &mut Vec<String>) {
+    let path = &file.path;
+    let count = file.text.lines().count();
+    if count > LONGEST_FILE && !LONG_FILES.contains(&path.as_str()) {
+        complaints.push(format!(
+            "{path}: {count} lines; past {LONGEST_FILE}, ask which second subject crept in"
+        ));
+    }
+    let name = path.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or(path);
+    if EMPTY_NAMES.contains(&name) {
+        complaints.push(format!("{path}: `{name}` does not say what the file is for"));
     }
 }
 
@@ -113,6 +145,18 @@ fn cargo_lock(file: &TextFile, complaints: &mut Vec<String>) {
             && source.trim_matches('"') != CRATES_IO
         {
             complaints.push(format!("{}:{number}: {source} is not crates.io", file.path));
+        }
+    }
+}
+
+/// A lock that names no registry is good behind every one.
+fn package_lock(file: &TextFile, complaints: &mut Vec<String>) {
+    for (number, line) in numbered(&file.text) {
+        if line.contains("\"resolved\":") {
+            complaints.push(format!(
+                "{}:{number}: names a registry: npm install --omit-lockfile-registry-resolved",
+                file.path
+            ));
         }
     }
 }
@@ -153,6 +197,12 @@ mod tests {
             ("a.rs", &long, "second subject"),
             ("src/helpers.rs", GOOD, "does not say what the file is for"),
             ("a.rs", &unfinished, "finish it"),
+            ("a.js", "// SPDX-License-Identifier: Apache-2.0\n// What this is for.", ""),
+            ("a.js", "export {};", "does not open with"),
+            ("a.css", "/* SPDX-License-Identifier: Apache-2.0 */\n* {}", "no comment"),
+            ("page/utils.js", "", "does not say what the file is for"),
+            ("page/vendor/a.js", "export {};", ""),
+            ("x/package-lock.json", "\"resolved\": \"https://npm.example/\"", "names a registry"),
             ("README.md", &local, "a place on one machine only"),
             ("README.md", "target/tmp/x and ~/tmp/x", ""),
             ("Cargo.lock", mirror, "is not crates.io"),

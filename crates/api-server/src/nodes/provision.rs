@@ -96,7 +96,7 @@ fn not_a_verb(node: &Node, target: &str) -> WireError {
 }
 
 /// The runbook, if it may be run on the node.
-fn approved_runbook(
+pub(crate) fn approved_runbook(
     reader: &mut Reader<'_>,
     ident: &Ident,
     node: &Node,
@@ -135,7 +135,8 @@ fn approved_runbook(
     .into())
 }
 
-fn request(
+/// The request as the conductor takes it.
+pub(crate) fn request(
     verb: Verb,
     content: ProvisionContent,
     runbook: Option<Runbook>,

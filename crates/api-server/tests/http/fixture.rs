@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api_server::{
-    Access, ApiConfig, App, AppParts, Authenticator, BodyLimit, Call, Metrics, Refusal, Reply,
-    Route, Server, ServerHandle, TooOld, handler,
+    Access, ApiConfig, App, AppParts, Authenticator, BodyLimit, Call, Metrics, PAGE_ROUTES,
+    Refusal, Reply, Route, Server, ServerHandle, TooOld, handler,
 };
 use conductor::{Conductor, DriverSettings, Registry};
 use http::Method;
@@ -98,7 +98,7 @@ impl Fixture {
             authenticator,
             metrics: Metrics::new(),
             boot: None,
-            more_routes: vec![TEST_ROUTES],
+            more_routes: PAGE_ROUTES.iter().copied().chain([TEST_ROUTES]).collect(),
         })
         .unwrap();
         Self { server: Server::bind(app).unwrap().spawn().unwrap(), store, data }
