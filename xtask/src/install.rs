@@ -166,6 +166,23 @@ const BOOT: &[Need] = &[
     },
 ];
 
+const PAGE: &[Need] = &[
+    Need {
+        what: "Node.js",
+        packages: &["nodejs", "npm"],
+        is_there: || on_path("node").is_some() && on_path("npm").is_some(),
+    },
+    // With a font that has the letters of the page: a browser without any draws boxes.
+    Need {
+        what: "Chromium",
+        packages: &["chromium", "fonts-dejavu-core"],
+        is_there: || Path::new(CHROMIUM).exists(),
+    },
+];
+
+/// Where Debian's Chromium is.
+pub(crate) const CHROMIUM: &str = "/usr/bin/chromium";
+
 const BOOT_PEERS: &[Need] = &[
     Need {
         what: "dnsmasq",
@@ -200,6 +217,11 @@ pub(crate) fn lab(interrupt: &Interrupt) -> Result<()> {
 /// What the tests of boot media and boot services compare with, installed if need be.
 pub(crate) fn boot(interrupt: &Interrupt) -> Result<()> {
     ensure(BOOT, interrupt)
+}
+
+/// What the web page is tested with, installed if need be.
+pub(crate) fn page(interrupt: &Interrupt) -> Result<()> {
+    ensure(PAGE, interrupt)
 }
 
 /// The servers our boot services are measured beside, installed if need be.

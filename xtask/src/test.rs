@@ -7,6 +7,7 @@ pub(crate) mod kernel;
 mod lab;
 pub(crate) mod network;
 pub(crate) mod own_agent;
+mod page;
 pub(crate) mod parts;
 pub(crate) mod process;
 mod python;
@@ -58,6 +59,8 @@ pub(crate) fn run(quick: bool) -> Result<()> {
         shell::run(&mut build, &interrupt)
     });
     if !quick {
+        // Before the tests, whose network has no way out: it may download.
+        report.step("page", &interrupt, || page::test(&root, &interrupt, &mut tally));
         report.step("agent build", &interrupt, || own_agent::build(&root, &interrupt));
     }
     report.step("tests", &interrupt, || {

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A browser, its pages, what they complain about, and pictures of them.
+
+import assert from "node:assert/strict";
+import { mkdir, readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import path from "node:path";
+import { chromium } from "playwright-core";
+
+const PICTURES = process.env.FERRITE_PICTURES ?? new URL("../../target/page-pictures", import.meta.url).pathname;
+const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
+
+/** A browser with `open(url, options)`, which gives a page that fails the test if it breaks. */
+export async function launch() {
+  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox",
+    "--disable-gpu"] });
+  return {
+    async open(url, { theme = "dark", width = 1440, height = 900 } = {}) {
+      const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme });
+      const page = await context.newPage();
+      page.troubles = [];
+      page.on("pageerror", (error) => page.troubles.push(error.stack));
+      page.on("console", (message) => {
+        // Refusals that a test provokes are reported by the browser as failed loads.
+        if (message.type() === "error" && !message.text().startsWith("Failed to load resource")) page.troubles.push(message.text());
+      });
+      await page.goto(url);
+      return page;
+    },
+    close: () => browser.close(),
+  };
+}
+
+/** Keeps a picture for the book. */
+export async function picture(page, name) {
+  await mkdir(PICTURES, { recursive: true });
+  await page.screenshot({ path: path.join(PICTURES, `${name}.png`) });
+}
+
+/** Fails if axe finds something serious, or if the page broke meanwhile. */
+export async function isSound(page, where) {
+  assert.deepEqual(page.troubles, [], where);
+  await page.evaluate(await readFile(AXE, "utf8"));
+  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+  assert.deepEqual(serious.map(({ id, nodes }) => [id, nodes.slice(0, 3).map((node) => `${node.html.slice(0,
+    160)} ${node.failureSummary?.slice(0, 200)}`)]), [], where);
+}
