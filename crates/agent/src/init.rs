@@ -29,7 +29,7 @@ pub fn start_devices(root: &Path, consume: bool) -> Devices {
     let mut modules = Modules::of_running_kernel(root, consume);
     // Listening starts before looking, so that no device falls between the two.
     let listener = uevents::listen();
-    modules.load_always();
+    modules.load_first();
     let mut later = Vec::new();
     let mut wanted = modules::wanted_by_devices(Path::new("/sys/devices"));
     // What hangs on buses that come up with the modules is told while they are loaded.

@@ -117,6 +117,15 @@ pub enum BuildError {
         /// The file.
         path: PathBuf,
     },
+    /// A module cannot be packed.
+    #[error("the module {module} cannot be packed")]
+    Pack {
+        /// The module.
+        module: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The result cannot be written.
     #[error("{} cannot be written", path.display())]
     Write {
@@ -250,10 +259,15 @@ fn add_own_files(tree: &mut Tree, recipe: &Recipe) -> Result<(), BuildError> {
     Ok(())
 }
 
-fn add_modules(tree: &mut Tree, version: &str, selection: &Selection) -> Result<(), TreeError> {
+/// Modules are packed one by one, and unpacked by the agent when it loads them: those that are not
+/// needed take little of the machine's memory.
+fn add_modules(tree: &mut Tree, version: &str, selection: &Selection) -> Result<(), BuildError> {
     let folder = format!("lib/modules/{version}");
     for module in selection.modules.values() {
-        tree.file(&format!("{folder}/{}", module.path), 0o644, module.bytes.clone())?;
+        let packed = Compression::Zstd
+            .compress(&module.bytes)
+            .map_err(|source| BuildError::Pack { module: module.path.clone(), source })?;
+        tree.file(&format!("{folder}/{}", module.path), 0o644, packed)?;
     }
     for (name, table) in [
         ("modules.dep", tables::dependencies(selection)),

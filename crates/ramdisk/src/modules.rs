@@ -66,7 +66,7 @@ pub(crate) struct Library {
 /// A module, ready to be loaded.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// Its path below `/lib/modules/<version>/`.
+    /// Its path below `/lib/modules/<version>/`, where it is packed with zstd.
     pub(crate) path: String,
     pub(crate) bytes: Vec<u8>,
     pub(crate) aliases: Vec<String>,
@@ -193,7 +193,7 @@ impl Library {
     ) -> Result<Module, ModulesError> {
         let (bytes, _, notes) = read(&self.folder.join(path))?;
         let mut module = Module {
-            path: path.with_file_name(file_name(path)).to_string_lossy().into_owned(),
+            path: format!("{}.zst", path.with_file_name(file_name(path)).display()),
             bytes,
             aliases: Vec::new(),
             firmware: Vec::new(),

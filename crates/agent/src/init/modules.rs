@@ -2,18 +2,19 @@
 //! Loads the kernel modules that the machine's devices ask for.
 //!
 //! A ramdisk has no udev and no modprobe. The tables beside the modules (`modules.dep`,
-//! `modules.alias`, `modules.softdep`) are those depmod writes; `ferrite.order` names modules that
-//! are loaded always, in that order.
+//! `modules.alias`, `modules.softdep`) are those depmod writes; `ferrite.order` and `ferrite.later`
+//! name modules that are loaded always, in that order, before and after those of the devices.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::system::finit_module;
+use rustix::system::init_module;
 
-/// Tells the kernel that the file is compressed.
-const COMPRESSED: i32 = 4;
+/// The largest module that is unpacked.
+const LARGEST: u64 = 64 << 20;
 /// Where modules lie that may be asked for long after the start: file systems, RAID, VLANs, bonds
 /// and drives that are plugged in.
 const KEPT: &[&str] = &[
@@ -52,6 +53,7 @@ pub struct Modules {
     /// By name: those that should be loaded before and after.
     soft: HashMap<String, (Vec<String>, Vec<String>)>,
     order: Vec<String>,
+    later: Vec<String>,
     loaded: HashSet<String>,
     /// Whether files are deleted once they are loaded, as they lie in memory.
     consume: bool,
@@ -106,18 +108,22 @@ impl Modules {
                 }
             }
         }
-        modules.order = table("ferrite.order")
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-            .map(canonical)
-            .collect();
+        let names = |name: &str| table(name).lines().map(canonical).collect();
+        modules.order = names("ferrite.order");
+        modules.later = names("ferrite.later");
         modules
     }
 
-    /// Loads the modules that are always loaded.
-    pub fn load_always(&mut self) {
+    /// Loads the modules that are always loaded, before any device is looked at.
+    pub fn load_first(&mut self) {
         for name in std::mem::take(&mut self.order) {
+            self.load(&name);
+        }
+    }
+
+    /// Loads the modules that are always loaded and take their time.
+    pub fn load_later(&mut self) {
+        for name in std::mem::take(&mut self.later) {
             self.load(&name);
         }
     }
@@ -205,9 +211,8 @@ impl Modules {
             return true;
         }
         let path = self.folder.join(file);
-        let flags = if file.ends_with(".ko") { 0 } else { COMPRESSED };
-        let opened = match fs::File::open(&path) {
-            Ok(opened) => opened,
+        let module = match read_module(&path) {
+            Ok(module) => module,
             Err(error) => {
                 tracing::warn!(module = name, %error, "a module could not be read");
                 return false;
@@ -215,7 +220,7 @@ impl Modules {
         };
         // A bond that nobody asked for would only be in the way.
         let parameters = if name == "bonding" { c"max_bonds=0" } else { c"" };
-        match finit_module(&opened, parameters, flags) {
+        match init_module(&module, parameters) {
             Ok(()) => {
                 if self.consume {
                     let _ = fs::remove_file(path);
@@ -231,6 +236,19 @@ impl Modules {
             }
         }
     }
+}
+
+/// A module as the kernel takes it. Ours are packed one by one: what is not loaded stays small. Few
+/// kernels can unpack them.
+fn read_module(path: &Path) -> io::Result<Vec<u8>> {
+    if path.extension().is_none_or(|extension| extension != "zst") {
+        return fs::read(path);
+    }
+    let mut module = Vec::new();
+    let packed = ruzstd::decoding::StreamingDecoder::new(io::BufReader::new(fs::File::open(path)?))
+        .map_err(io::Error::other)?;
+    packed.take(LARGEST).read_to_end(&mut module)?;
+    Ok(module)
 }
 
 /// What every device the kernel knows asks for, each once.
@@ -368,12 +386,14 @@ mod tests {
         );
         put("modules.alias", "# x\nalias virtio:d00000001v* a-b\nalias pci:v00001000* mpt3sas\n");
         put("modules.softdep", "softdep a_b pre: crc32c post: e\n");
-        put("ferrite.order", "d\n\n");
+        put("ferrite.order", "d\n");
+        put("ferrite.later", "ipmi-si\n");
         let modules = Modules::read(folder.path());
         assert_eq!(modules.files["a_b"].1, ["d", "c"]);
         assert_eq!(modules.wanted_by("virtio:d00000001v1").collect::<Vec<_>>(), ["a_b"]);
         assert_eq!(modules.soft["a_b"], (vec!["crc32c".to_owned()], vec!["e".to_owned()]));
         assert_eq!(modules.order, ["d"]);
+        assert_eq!(modules.later, ["ipmi_si"]);
         assert!(modules.is_for_disks("pci:v00001000d00000097"));
         assert!(!modules.is_for_disks("virtio:d00000001v1") && !modules.is_for_disks("usb:v1"));
     }

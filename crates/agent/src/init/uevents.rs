@@ -122,7 +122,7 @@ pub(super) fn pending(socket: &OwnedFd) -> Vec<String> {
 
 /// Loads what is wanted still and then follows the kernel's messages, on a thread of its own.
 pub(super) fn follow(socket: Option<OwnedFd>, modules: Modules, wanted: Vec<String>) -> Devices {
-    let (tell, last) = watch::channel(Last::new(!wanted.is_empty()));
+    let (tell, last) = watch::channel(Last::new(true));
     let modules = Arc::new(Mutex::new(modules));
     let devices = Devices { last, modules: Some(Arc::clone(&modules)) };
     let hear = move || {
@@ -130,6 +130,7 @@ pub(super) fn follow(socket: Option<OwnedFd>, modules: Modules, wanted: Vec<Stri
         for alias in wanted {
             modules().load_for(&alias);
         }
+        modules().load_later();
         tracing::info!(modules = modules().count(), "devices were looked at");
         tell.send_replace(Last::new(false));
         let Some(socket) = socket else { return };

@@ -64,9 +64,9 @@ fn what_a_module_needs_comes_along() {
         &["virtio_net"],
         &[],
         &expect![[r#"
-            kernel/net/core/failover.ko:
-            kernel/drivers/net/net_failover.ko: kernel/net/core/failover.ko
-            kernel/drivers/net/virtio_net.ko: kernel/drivers/net/net_failover.ko kernel/net/core/failover.ko
+            kernel/net/core/failover.ko.zst:
+            kernel/drivers/net/net_failover.ko.zst: kernel/net/core/failover.ko.zst
+            kernel/drivers/net/virtio_net.ko.zst: kernel/drivers/net/net_failover.ko.zst kernel/net/core/failover.ko.zst
             ---
             alias virtio:d00000001v* virtio_net
             ---
@@ -85,16 +85,16 @@ fn what_is_asked_for_by_its_work_is_found() {
         &[],
         &[],
         &expect![[r#"
-            kernel/lib/crc-t10dif.ko:
-            kernel/crypto/crct10dif_common.ko:
-            kernel/crypto/crct10dif_generic.ko: kernel/crypto/crct10dif_common.ko
-            kernel/arch/x86/crypto/crct10dif-pclmul.ko:
-            kernel/net/core/failover.ko:
-            kernel/drivers/net/net_failover.ko: kernel/net/core/failover.ko
-            kernel/drivers/scsi/scsi_mod.ko:
-            kernel/drivers/scsi/sd_mod.ko: kernel/block/t10-pi.ko kernel/lib/crc-t10dif.ko kernel/drivers/scsi/scsi_mod.ko
-            kernel/block/t10-pi.ko: kernel/lib/crc-t10dif.ko
-            kernel/drivers/net/virtio_net.ko: kernel/drivers/net/net_failover.ko kernel/net/core/failover.ko
+            kernel/lib/crc-t10dif.ko.zst:
+            kernel/crypto/crct10dif_common.ko.zst:
+            kernel/crypto/crct10dif_generic.ko.zst: kernel/crypto/crct10dif_common.ko.zst
+            kernel/arch/x86/crypto/crct10dif-pclmul.ko.zst:
+            kernel/net/core/failover.ko.zst:
+            kernel/drivers/net/net_failover.ko.zst: kernel/net/core/failover.ko.zst
+            kernel/drivers/scsi/scsi_mod.ko.zst:
+            kernel/drivers/scsi/sd_mod.ko.zst: kernel/block/t10-pi.ko.zst kernel/lib/crc-t10dif.ko.zst kernel/drivers/scsi/scsi_mod.ko.zst
+            kernel/block/t10-pi.ko.zst: kernel/lib/crc-t10dif.ko.zst
+            kernel/drivers/net/virtio_net.ko.zst: kernel/drivers/net/net_failover.ko.zst kernel/net/core/failover.ko.zst
             ---
             alias crct10dif crct10dif_generic
             alias crct10dif crct10dif_pclmul
@@ -123,8 +123,8 @@ fn folders_and_exceptions() {
         &["drivers/net/ethernet/", "nonesuch*"],
         &["e1000"],
         &expect![[r#"
-            kernel/drivers/i2c/algos/i2c-algo-bit.ko:
-            kernel/drivers/net/ethernet/intel/igb/igb.ko: kernel/drivers/i2c/algos/i2c-algo-bit.ko
+            kernel/drivers/i2c/algos/i2c-algo-bit.ko.zst:
+            kernel/drivers/net/ethernet/intel/igb/igb.ko.zst: kernel/drivers/i2c/algos/i2c-algo-bit.ko.zst
             ---
             ---
             ---
@@ -142,8 +142,8 @@ fn a_module_that_is_missing_is_told() {
         &[],
         &[],
         &expect![[r#"
-            kernel/drivers/char/ipmi/ipmi_devintf.ko:
-            kernel/drivers/char/ipmi/ipmi_si.ko:
+            kernel/drivers/char/ipmi/ipmi_devintf.ko.zst:
+            kernel/drivers/char/ipmi/ipmi_si.ko.zst:
             ---
             ---
             softdep ipmi_si post: ipmi_devintf
@@ -190,7 +190,7 @@ fn what_was_added_later_wins() {
     fs::write(folder.path().join("updates/igb.ko"), fixtures::module(&["alias=newer"])).unwrap();
     let wanted = Wanted { modules: vec![Pattern::new("igb")], ..Wanted::default() };
     let selection = Library::open(folder.path()).unwrap().select(&wanted).unwrap();
-    assert_eq!(selection.modules["igb"].path, "updates/igb.ko");
+    assert_eq!(selection.modules["igb"].path, "updates/igb.ko.zst");
 }
 
 #[test]
