@@ -59,6 +59,9 @@ pub struct AgentSettings {
     /// Whether the BMC is known already, so that it need not be looked for.
     #[serde(default)]
     pub agent_skip_bmc_detect: bool,
+    /// The oldest TLS in which it may take commands: `1.2` or `1.3`.
+    #[serde(default)]
+    pub tls_min_version: Option<String>,
     /// Whatever else the server said.
     #[serde(flatten)]
     pub rest: Map<String, Value>,

@@ -20,6 +20,7 @@ pub mod logs;
 pub mod managers;
 pub mod network;
 pub mod parameters;
+pub mod program;
 pub mod rescue;
 pub mod run;
 #[cfg(test)]

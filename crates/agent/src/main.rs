@@ -1,86 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ferrite-agent`: process 1 of a ramdisk, its worker, or an ordinary program.
-//!
-//! As an ordinary program it takes what the kernel's command line would say as arguments:
-//! `ferrite-agent ipa-api-url=http://192.0.2.1:6385 ipa-debug=1`.
+//! `ferrite-agent`, with no managers but the generic one.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use agent::init::{self, Devices, supervisor};
-use agent::logs::{self, Consoles};
-use agent::parameters::{Parameters, Settings};
-use agent::run::{self, Machine};
-
-const USAGE: &str = "usage: ferrite-agent [--api-url URL] [NAME=VALUE]...\n\
-    NAME=VALUE is what the kernel's command line would say, such as ipa-api-url=http://192.0.2.1:6385\n";
-
 fn main() -> ExitCode {
-    if std::process::id() == 1 {
-        supervisor::run();
-    }
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.first().map(String::as_str) == Some(supervisor::WORKER) {
-        return work();
-    }
-    let mut parameters = Parameters::default();
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        match (argument.as_str(), argument.split_once('=')) {
-            ("--api-url", _) => parameters.insert("ipa-api-url", rest.next().map_or("", |url| url)),
-            ("--version", _) => {
-                say(&format!("ferrite-agent {}\n", agent::VERSION));
-                return ExitCode::SUCCESS;
-            }
-            (_, Some((name, value))) if !name.starts_with('-') => parameters.insert(name, value),
-            _ => {
-                say(USAGE);
-                return ExitCode::from(2);
-            }
-        }
-    }
-    logs::start(None, Settings::new(&parameters).debug);
-    live(parameters, Machine::Others, Devices::of_others)
-}
-
-/// The ramdisk's agent.
-fn work() -> ExitCode {
-    let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
-    let parameters = Parameters::from_command_line(&line);
-    logs::start(Some(Consoles::open()), Settings::new(&parameters).debug);
-    live(parameters, Machine::Own, || {
-        let devices = init::start_devices(Path::new("/"), true);
-        init::mount_late();
-        devices
-    })
-}
-
-fn live(parameters: Parameters, machine: Machine, devices: impl FnOnce() -> Devices) -> ExitCode {
-    // One thread is enough: what takes long runs on threads of its own.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .thread_stack_size(512 << 10)
-        .max_blocking_threads(16)
-        .build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            tracing::error!(%error, "the agent cannot start");
-            return ExitCode::FAILURE;
-        }
-    };
-    agent::chance::prepare();
-    let devices = devices();
-    match runtime.block_on(run::run(parameters, machine, devices)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(error = logs::causes(&error), "the agent cannot go on");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn say(text: &str) {
-    use std::io::Write as _;
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    agent::program::main(Vec::new())
 }

@@ -13,7 +13,7 @@ pub mod images;
 mod raid;
 mod wishes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -91,9 +91,9 @@ pub trait HardwareManager: Send + Sync {
 pub struct Managers(Vec<Arc<dyn HardwareManager>>);
 
 impl Managers {
-    /// The generic one and the programs in a folder.
-    pub async fn load(programs: &Path) -> Self {
-        let mut managers: Vec<Arc<dyn HardwareManager>> = vec![Arc::new(GenericManager)];
+    /// The generic one, those that were built in, and the programs in a folder.
+    pub async fn load(mut managers: Vec<Arc<dyn HardwareManager>>, programs: &Path) -> Self {
+        managers.push(Arc::new(GenericManager));
         for manager in external::load(programs).await {
             managers.push(Arc::new(manager));
         }
@@ -117,8 +117,8 @@ impl Managers {
         pairs.map(|(name, version)| (name, Value::String(version))).collect()
     }
 
-    /// The steps all of them offer. Of a step that several offer, the one of the manager that knows
-    /// the machine best counts, then the one with the highest priority.
+    /// The steps all of them offer. A step that several offer is that of the first, who also carries
+    /// it out.
     ///
     /// # Errors
     /// If a manager cannot say.
@@ -129,27 +129,17 @@ impl Managers {
         node: &Map<String, Value>,
         ports: &[Value],
     ) -> Result<StepList, CommandError> {
-        let mut best: BTreeMap<String, (Support, i64, &str, StepDescription)> = BTreeMap::new();
+        let mut list = StepList { steps: BTreeMap::new(), versions: self.versions() };
+        let mut known = BTreeSet::new();
         for manager in &self.0 {
-            let steps = match manager.steps(agent, flow, node, ports).await {
+            let mut steps = match manager.steps(agent, flow, node, ports).await {
                 Ok(steps) => steps,
-                Err(StepError::NotMine) => continue,
+                Err(StepError::NotMine) => Vec::new(),
                 Err(StepError::Failed(error)) => return Err(error),
             };
-            for step in steps {
-                let rank = (manager.support(), step.priority);
-                let better = best.get(&step.step).is_none_or(|known| (known.0, known.1) < rank);
-                if better {
-                    best.insert(step.step.clone(), (rank.0, rank.1, manager.name(), step));
-                }
-            }
-        }
-        let mut list = StepList { steps: BTreeMap::new(), versions: self.versions() };
-        for manager in &self.0 {
-            list.steps.insert(manager.name().to_owned(), Vec::new());
-        }
-        for (_, _, manager, step) in best.into_values() {
-            list.steps.entry(manager.to_owned()).or_default().push(step);
+            steps.retain(|step| known.insert(step.step.clone()));
+            steps.sort_by(|one, other| one.step.cmp(&other.step));
+            list.steps.insert(manager.name().to_owned(), steps);
         }
         Ok(list)
     }
@@ -247,7 +237,8 @@ mod tests {
     async fn the_best_manager_comes_first() {
         let agent = crate::testing::agent(Managers::of(vec![
             Arc::new(Fake("Generic", Support::Generic, &[("a", 99), ("b", 5)])),
-            Arc::new(Fake("Vendor", Support::Mainline, &[("a", 1)])),
+            Arc::new(Fake("Vendor", Support::Mainline, &[("a", 1), ("d", 9)])),
+            Arc::new(Fake("Another", Support::Mainline, &[("d", 1)])),
             Arc::new(Fake("Absent", Support::None, &[("a", 1000)])),
         ]));
         let list = agent.managers.steps(&agent, Flow::Clean, &Map::new(), &[]).await.unwrap();
@@ -255,7 +246,8 @@ mod tests {
             list.steps[manager].iter().map(|step| step.step.as_str()).collect::<Vec<_>>()
         };
         assert_eq!((names("Vendor"), names("Generic")), (vec!["a"], vec!["b"]));
-        assert_eq!(list.versions.len(), 2);
+        assert_eq!(names("Another"), ["d"]);
+        assert_eq!(list.versions.len(), 3);
         let order = |name: &str| StepOrder {
             step: Map::from_iter([("step".to_owned(), Value::String(name.to_owned()))]),
             node: Map::new(),
@@ -268,6 +260,7 @@ mod tests {
         };
         assert_eq!(by("a").await, Ok(Value::String("Vendor".to_owned())));
         assert_eq!(by("b").await, Ok(Value::String("Generic".to_owned())));
+        assert_eq!(by("d").await, Ok(Value::String("Another".to_owned())), "who listed it");
         assert_eq!(by("c").await, Err(StepError::NotMine));
     }
 }

@@ -14,6 +14,7 @@ pub mod mdns;
 pub mod netlink;
 pub mod sntp;
 pub mod static_setup;
+pub mod vlans;
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -142,6 +143,17 @@ impl Network {
         .is_ok()
     }
 
+    /// Makes VLANs, as `eth0.100`. Whoever follows the network finds them and asks DHCP there.
+    pub fn make_vlans(names: &[String]) {
+        if names.is_empty() {
+            return;
+        }
+        match Kernel::open() {
+            Ok(mut kernel) => vlans::make(&mut kernel, names),
+            Err(error) => tracing::warn!(%error, "VLANs could not be made"),
+        }
+    }
+
     /// Switches every card off, so that nobody can reach the machine any more.
     pub fn shut_down() {
         let Ok(mut kernel) = Kernel::open() else { return };
@@ -177,7 +189,7 @@ impl Network {
                 }
                 applied.ask_dhcp.into_iter().for_each(|card| self.keep_address(card));
             } else {
-                make_vlans(&mut kernel, &vlans);
+                vlans::make(&mut kernel, &vlans);
                 self.start_dhcp(&mut started);
                 self.start_dhcp6(&mut kernel, &mut started6);
             }
@@ -435,23 +447,6 @@ fn has_route(table: &str) -> bool {
     let network = |line: &str| u32::from_str_radix(line.split_ascii_whitespace().nth(1)?, 16).ok();
     let mut networks = table.lines().skip(1).filter_map(network);
     networks.any(|network| !std::net::Ipv4Addr::from(network.to_ne_bytes()).is_link_local())
-}
-
-/// Makes the VLANs that were asked for: `eth0.100`, or `eth0` and `all` mean nothing without LLDP.
-fn make_vlans(kernel: &mut Kernel, wanted: &[String]) {
-    let cards = cards();
-    for name in wanted {
-        let Some((parent, id)) = name.rsplit_once('.') else { continue };
-        let Ok(id) = id.parse() else { continue };
-        if cards.iter().any(|card| card.name == *name) {
-            continue;
-        }
-        if let Some(parent) = cards.iter().find(|card| card.name == parent)
-            && let Err(error) = kernel.add_vlan(name, parent.index, id)
-        {
-            tracing::warn!(name, %error, "a VLAN could not be made");
-        }
-    }
 }
 
 /// Returns after something changed; changes that come together count once.

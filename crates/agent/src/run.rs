@@ -12,9 +12,9 @@ use crate::commands::{self, Listener};
 use crate::home::{self, CERTIFICATE_FILE, OwnCertificate, Server};
 use crate::http_client::{Reach, ReachError};
 use crate::init::Devices;
-use crate::managers::Managers;
+use crate::managers::{HardwareManager, Managers};
 use crate::network::static_setup::StaticSetup;
-use crate::network::{self, Network, dns, sntp};
+use crate::network::{self, Network, dns, sntp, vlans};
 use crate::parameters::{Parameters, Settings};
 use crate::{VERSION, chance, inspection, logs, virtual_media};
 
@@ -76,6 +76,7 @@ pub async fn run(
     mut parameters: Parameters,
     machine: Machine,
     devices: Devices,
+    managers: Vec<Arc<dyn HardwareManager>>,
 ) -> Result<(), RunError> {
     let own = machine == Machine::Own;
     let mut setup = None;
@@ -90,18 +91,25 @@ pub async fn run(
     if !settings.vlan_interfaces.is_empty() {
         devices.load_module("8021q");
     }
+    // What a medium brings is all there is.
+    let vlans = if own && setup.is_none() { settings.vlan_interfaces.clone() } else { Vec::new() };
     let network = if own {
-        Network::start(settings.boot_mac(), settings.vlan_interfaces.clone(), setup)
+        Network::start(settings.boot_mac(), vlans.clone(), setup)
     } else {
         Network::of_others()
     };
     // While the network comes up, the managers say what they are.
-    let managers = Managers::load(Path::new(MANAGERS)).await;
-    let lldp_wanted =
-        settings.collect_lldp || settings.collectors.iter().any(|name| name == "lldp");
+    let managers = Managers::load(managers, Path::new(MANAGERS)).await;
+    let lldp_wanted = settings.collect_lldp
+        || settings.collectors.iter().any(|name| name == "lldp")
+        || vlans::ask_lldp(&vlans);
     let listening = lldp_wanted.then(|| {
         let (network, time) = (network.clone(), settings.lldp_timeout);
-        tokio::spawn(async move { listen_to_lldp(&network, time).await })
+        tokio::spawn(async move {
+            let heard = listen_to_lldp(&network, time).await;
+            Network::make_vlans(&vlans::heard(&vlans, &heard));
+            heard
+        })
     });
     if !settings.hardware_delay.is_zero() {
         tokio::time::sleep(settings.hardware_delay).await;
@@ -173,7 +181,8 @@ async fn serve(agent: &Arc<Agent>, node: Option<&str>) -> Result<(), RunError> {
         tracing::warn!("commands are taken without TLS");
         None
     };
-    let tls = certificate.as_ref().map(|certificate| Arc::clone(&certificate.tls));
+    let least = agent.server_settings().and_then(|settings| settings.tls_min_version);
+    let tls = certificate.as_ref().map(|own| own.serving(least.as_deref())).transpose()?;
     let host = settings.listen_host.as_deref().and_then(|host| host.parse().ok());
     let port = settings.listen_port;
     let listener =
@@ -212,10 +221,7 @@ async fn wait(agent: &Arc<Agent>) -> Result<(), RunError> {
     Ok(())
 }
 
-async fn listen_to_lldp(
-    network: &Network,
-    time: Duration,
-) -> std::collections::BTreeMap<String, Vec<(u8, String)>> {
+async fn listen_to_lldp(network: &Network, time: Duration) -> lldp::Heard {
     // Cards are switched on by now or soon; without a cable there is nothing to hear.
     network.wait_for_address(Duration::from_secs(5)).await;
     let names: Vec<String> =

@@ -153,7 +153,12 @@ impl Commander {
 #[tokio::test]
 async fn an_agent_lives_with_a_server() {
     let mut server = FakeServer::start(TOKEN).await;
-    let life = tokio::spawn(run(parameters(&server.url), Machine::Others, Devices::of_others()));
+    let life = tokio::spawn(run(
+        parameters(&server.url),
+        Machine::Others,
+        Devices::of_others(),
+        Vec::new(),
+    ));
     server.next("/v1/lookup?addresses=").await;
     let refused = server.next("/v1/heartbeat/").await;
     let heartbeat = server.next("/v1/heartbeat/").await;
@@ -234,7 +239,7 @@ async fn what_an_agent_says_goes_home() {
     let mut told = parameters(&server.url);
     let path = format!("/v1/ferrite/agents/{NODE}/log");
     told.insert("ferrite-log-url", &format!("{}{path}", server.url));
-    let life = tokio::spawn(run(told, Machine::Others, Devices::of_others()));
+    let life = tokio::spawn(run(told, Machine::Others, Devices::of_others(), Vec::new()));
     let mut text = String::new();
     let mut expected = 0;
     // It begins with what was said before anybody knew the machine, and goes on from there.
@@ -253,7 +258,7 @@ async fn what_an_agent_says_goes_home() {
 #[tokio::test]
 async fn an_agent_whose_token_somebody_else_has_shuts_itself_off() {
     let mut server = FakeServer::start("******").await;
-    run(parameters(&server.url), Machine::Others, Devices::of_others()).await.unwrap();
+    run(parameters(&server.url), Machine::Others, Devices::of_others(), Vec::new()).await.unwrap();
     server.next("/v1/lookup").await;
     assert!(server.heard.try_recv().is_err(), "nothing was said after the lookup");
 }

@@ -14,6 +14,7 @@ use rcgen::{
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::version::{TLS12, TLS13};
 
 use crate::agent::keep_secret;
 
@@ -32,12 +33,12 @@ pub enum CertificateError {
     Use(#[from] rustls::Error),
 }
 
-/// A certificate, and what is needed to serve with it.
+/// A certificate, and its key.
 pub struct OwnCertificate {
     /// As the server is told it.
     pub pem: String,
-    /// For the listener.
-    pub tls: Arc<ServerConfig>,
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
 }
 
 /// Where it is kept, with its key, for an agent that is started again: servers accept no other until
@@ -69,9 +70,27 @@ impl OwnCertificate {
     /// What was kept; none if it is not all there.
     fn of(kept: &str) -> Option<Self> {
         let (pem, key) = kept.split_at(kept.find(KEY_BEGINS)?);
-        let chain = vec![CertificateDer::from_pem_slice(pem.as_bytes()).ok()?];
-        let private = PrivateKeyDer::from_pem_slice(key.as_bytes()).ok()?;
-        Some(Self { pem: pem.to_owned(), tls: serving(chain, private).ok()? })
+        let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).ok()?;
+        let kept = Self { pem: pem.to_owned(), certificate, key };
+        kept.serving(None).is_ok().then_some(kept)
+    }
+
+    /// What a listener needs that speaks no TLS older than `least`.
+    ///
+    /// # Errors
+    /// If TLS does not take the certificate.
+    pub fn serving(&self, least: Option<&str>) -> Result<Arc<ServerConfig>, CertificateError> {
+        let versions: &[_] = match least {
+            Some("1.3") => &[&TLS13],
+            _ => &[&TLS13, &TLS12],
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)?
+            .with_no_client_auth()
+            .with_single_cert(vec![self.certificate.clone()], self.key.clone_key())?;
+        Ok(Arc::new(tls))
     }
 
     /// Makes one for an address of this machine, with the curve that was asked for, and its key in PEM.
@@ -94,27 +113,17 @@ impl OwnCertificate {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let certificate = params.self_signed(&key)?;
-        let chain = vec![CertificateDer::from(certificate.der().to_vec())];
-        let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let made = Self { pem: certificate.pem(), tls: serving(chain, private)? };
+        let made = Self {
+            pem: certificate.pem(),
+            certificate: CertificateDer::from(certificate.der().to_vec()),
+            key: PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der())),
+        };
         Ok((made, key.serialize_pem()))
     }
 }
 
 /// What a private key in PEM begins with.
 const KEY_BEGINS: &str = "-----BEGIN PRIVATE KEY";
-
-fn serving(
-    chain: Vec<CertificateDer<'static>>,
-    private: PrivateKeyDer<'static>,
-) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(chain, private)?;
-    Ok(Arc::new(tls))
-}
 
 #[cfg(test)]
 mod tests {
@@ -137,6 +146,36 @@ mod tests {
         // What is broken is made anew.
         std::fs::write(&file, &first).unwrap();
         assert_ne!(start(), first);
+    }
+
+    #[test]
+    fn the_server_says_which_tls_is_too_old() {
+        let (made, _) = OwnCertificate::make("machine", [192, 0, 2, 7].into(), "p256").unwrap();
+        let client = |versions: &[&'static rustls::SupportedProtocolVersion]| {
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(made.certificate.clone()).unwrap();
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            rustls::ClientConfig::builder_with_provider(provider)
+                .with_protocol_versions(versions)
+                .unwrap()
+                .with_root_certificates(roots)
+                .with_no_client_auth()
+        };
+        for (least, version, taken) in [
+            (Some("1.3"), &TLS12, false),
+            (Some("1.3"), &TLS13, true),
+            (Some("1.2"), &TLS12, true),
+            (None, &TLS12, true),
+        ] {
+            let name = std::net::IpAddr::from([192, 0, 2, 7]).into();
+            let mut client =
+                rustls::ClientConnection::new(Arc::new(client(&[version])), name).unwrap();
+            let mut server = rustls::ServerConnection::new(made.serving(least).unwrap()).unwrap();
+            let mut hello = Vec::new();
+            client.write_tls(&mut hello).unwrap();
+            server.read_tls(&mut hello.as_slice()).unwrap();
+            assert_eq!(server.process_new_packets().is_ok(), taken, "{least:?} {version:?}");
+        }
     }
 
     #[test]

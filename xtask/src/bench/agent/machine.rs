@@ -32,10 +32,17 @@ pub(crate) struct Plan<'a> {
     pub(crate) processors: u32,
     /// In MiB.
     pub(crate) memory: u32,
-    /// The file that is its disk.
-    pub(crate) disk: Option<&'a Path>,
+    pub(crate) disk: Option<Disk<'a>>,
     /// Further parameters of the kernel.
     pub(crate) parameters: &'a str,
+}
+
+/// A machine's disk.
+#[derive(Clone, Copy)]
+pub(crate) struct Disk<'a> {
+    pub(crate) file: &'a Path,
+    /// How much it takes in a second, in MiB; without, as much as comes.
+    pub(crate) speed: Option<u32>,
 }
 
 /// What something took: time, and processor time of the emulator, which says more on a computer
@@ -75,9 +82,12 @@ impl Machine {
         command.arg("-device");
         command.arg(format!("virtio-net-pci,netdev=network,mac={},romfile=", plan.mac));
         if let Some(disk) = plan.disk {
-            let disk = disk.display();
+            let file = disk.file.display();
+            let slow = disk.speed.map_or_else(String::new, |speed| {
+                format!(",throttling.bps-write={}", u64::from(speed) << 20)
+            });
             command.arg("-drive");
-            command.arg(format!("if=none,id=disk,format=raw,cache=writeback,file={disk}"));
+            command.arg(format!("if=none,id=disk,format=raw,cache=writeback,file={file}{slow}"));
             command.args(["-device", "virtio-scsi-pci", "-device", "scsi-hd,drive=disk"]);
         }
         command.arg("-kernel").arg(plan.kernel).arg("-initrd").arg(plan.ramdisk);
