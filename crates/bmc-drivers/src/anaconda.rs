@@ -14,7 +14,7 @@ use node_model::{
     AWAITED, BootPurpose, BootWay, InterfaceKind, PowerState, Step, StepFlow, StepOffer, Timestamp,
 };
 
-use crate::agent::{InBand, power_off, start};
+use crate::agent::{InBand, power_off, start, take_down};
 use crate::driver::Shelves;
 use crate::interfaces::{Deploy, Interface, NetworkUse};
 use crate::step::{DEPLOY_AT_ONCE, offers};
@@ -169,6 +169,10 @@ impl AnacondaDeploy {
 
 #[async_trait]
 impl Deploy for AnacondaDeploy {
+    fn in_band(&self) -> Option<&InBand> {
+        Some(&self.in_band)
+    }
+
     fn boots(&self) -> RamdiskMode {
         RamdiskMode::Installer
     }
@@ -179,35 +183,13 @@ impl Deploy for AnacondaDeploy {
     }
 
     async fn tear_down(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        let changes = power_off(target).await?;
-        let changes = changes.and(target.driver.storage().detach_volumes(target).await?);
-        Ok(changes.and(target.driver.network().leave(target, NetworkUse::Tenant).await?))
+        take_down(target).await
     }
 
     async fn clean_up(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
         let boot = target.driver.boot();
         let changes = boot.clean_up_ramdisk(target, RamdiskMode::Installer).await?;
         Ok(changes.and(boot.clean_up_instance(target).await?))
-    }
-
-    async fn take_over(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        target.driver.boot().prepare_instance(target).await
-    }
-
-    async fn prepare_cleaning(&self, target: &Target<'_>) -> Result<Outcome, Error> {
-        self.in_band.prepare_cleaning(target).await
-    }
-
-    async fn tear_down_cleaning(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        self.in_band.tear_down_cleaning(target).await
-    }
-
-    async fn prepare_service(&self, target: &Target<'_>) -> Result<Outcome, Error> {
-        self.in_band.prepare_service(target).await
-    }
-
-    async fn tear_down_service(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        self.in_band.tear_down_service(target).await
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use node_model::{InterfaceKind, Step, StepFlow, StepOffer};
 
-use crate::agent::{InBand, power_off, restored, start};
+use crate::agent::{InBand, power_off, start, take_down};
 use crate::driver::Shelves;
 use crate::interfaces::{Deploy, Interface, NetworkUse};
 use crate::step::{DEPLOY_AT_ONCE, offers};
@@ -70,36 +70,19 @@ impl Interface for RamdiskDeploy {
 
 #[async_trait]
 impl Deploy for RamdiskDeploy {
+    fn in_band(&self) -> Option<&InBand> {
+        Some(&self.0)
+    }
+
     async fn prepare(&self, _target: &Target<'_>) -> Result<NodeChanges, Error> {
         Ok(NodeChanges::none())
     }
 
     async fn tear_down(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        let changes = restored(target).and(power_off(target).await?);
-        Ok(changes.and(target.driver.network().leave(target, NetworkUse::Tenant).await?))
+        take_down(target).await
     }
 
     async fn clean_up(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
         target.driver.boot().clean_up_instance(target).await
-    }
-
-    async fn take_over(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        target.driver.boot().prepare_instance(target).await
-    }
-
-    async fn prepare_cleaning(&self, target: &Target<'_>) -> Result<Outcome, Error> {
-        self.0.prepare_cleaning(target).await
-    }
-
-    async fn tear_down_cleaning(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        self.0.tear_down_cleaning(target).await
-    }
-
-    async fn prepare_service(&self, target: &Target<'_>) -> Result<Outcome, Error> {
-        self.0.prepare_service(target).await
-    }
-
-    async fn tear_down_service(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        self.0.tear_down_service(target).await
     }
 }

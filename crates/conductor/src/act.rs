@@ -4,9 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bmc_drivers::{
-    CallLog, Driver, Inspection, NetworkUse, NodeChanges, RamdiskMode, Target, boot_again,
-};
+use bmc_drivers::{CallLog, Driver, Inspection, NodeChanges, RamdiskMode, Target, boot_again};
 use lifecycle::{Action, Failure, Outcome, Reserved};
 use node_model::{Happening, NodeId, PowerTarget, Step, StepFlow, WorkKind};
 use store::{NodeFilter, Query};
@@ -105,13 +103,7 @@ async fn carry_out(
         Action::RunStep { flow, step } | Action::PollStep { flow, step } => {
             run_step(conductor, sight, driver, target, *flow, step).await
         }
-        Action::PrepareDeploy => {
-            let attached = driver.storage().attach_volumes(target).await.map_err(failed)?;
-            let joined =
-                driver.network().join(target, NetworkUse::Provisioning).await.map_err(failed)?;
-            let prepared = driver.deploy().prepare(target).await.map_err(failed)?;
-            done(attached.and(joined).and(prepared))
-        }
+        Action::PrepareDeploy => done(driver.deploy().prepare(target).await.map_err(failed)?),
         Action::CleanUpDeploy => {
             let changes = driver.deploy().clean_up(target).await.map_err(failed)?;
             let off = power_off_if_noted(sight, driver, target).await?;
@@ -119,30 +111,20 @@ async fn carry_out(
         }
         Action::TearDown => tear_down(sight, driver, target).await,
         Action::PrepareCleaning => {
-            let joined =
-                driver.network().join(target, NetworkUse::Cleaning).await.map_err(failed)?;
-            let prepared = driver.deploy().prepare_cleaning(target).await.map_err(failed)?;
-            Ok(stepped(prepared, joined))
+            Ok(stepped(driver.deploy().prepare_cleaning(target).await.map_err(failed)?))
         }
         Action::TearDownCleaning => {
             let torn = driver.deploy().tear_down_cleaning(target).await.map_err(failed)?;
-            let left =
-                driver.network().leave(target, NetworkUse::Cleaning).await.map_err(failed)?;
             let off = power_off_if_noted(sight, driver, target).await?;
-            done(torn.and(left).and(off))
+            done(torn.and(off))
         }
         Action::PrepareService => {
-            let joined =
-                driver.network().join(target, NetworkUse::Servicing).await.map_err(failed)?;
-            let prepared = driver.deploy().prepare_service(target).await.map_err(failed)?;
-            Ok(stepped(prepared, joined))
+            Ok(stepped(driver.deploy().prepare_service(target).await.map_err(failed)?))
         }
         Action::TearDownService => {
             let torn = driver.deploy().tear_down_service(target).await.map_err(failed)?;
-            let left =
-                driver.network().leave(target, NetworkUse::Servicing).await.map_err(failed)?;
             let off = power_off_if_noted(sight, driver, target).await?;
-            done(torn.and(left).and(off))
+            done(torn.and(off))
         }
         Action::Inspect => match driver.inspect().inspect(target).await.map_err(failed)? {
             Inspection::Done(findings) => {
@@ -175,18 +157,10 @@ async fn carry_out(
         }
         // When the agent has called, the same call says whether the rescue system is up.
         Action::Rescue | Action::FinishRescue => {
-            let joined =
-                driver.network().join(target, NetworkUse::Rescuing).await.map_err(failed)?;
-            let rescued = driver.rescue().rescue(target).await.map_err(failed)?;
-            Ok(stepped(rescued, joined))
+            Ok(stepped(driver.rescue().rescue(target).await.map_err(failed)?))
         }
         Action::CleanUpRescue => done(driver.rescue().clean_up(target).await.map_err(failed)?),
-        Action::Unrescue => {
-            let left =
-                driver.network().leave(target, NetworkUse::Rescuing).await.map_err(failed)?;
-            let booted = driver.rescue().unrescue(target).await.map_err(failed)?;
-            done(left.and(booted))
-        }
+        Action::Unrescue => done(driver.rescue().unrescue(target).await.map_err(failed)?),
         Action::Adopt => {
             driver.boot().validate(target).await.map_err(failed)?;
             done(driver.deploy().take_over(target).await.map_err(failed)?)
@@ -221,20 +195,18 @@ fn done(changes: NodeChanges) -> Acted {
     Ok((Outcome::Done, changes.into()))
 }
 
-/// A driver's answer, after `before` was changed already.
-fn stepped(outcome: bmc_drivers::Outcome, before: NodeChanges) -> (Outcome, Done) {
+/// A driver's answer.
+fn stepped(outcome: bmc_drivers::Outcome) -> (Outcome, Done) {
     match outcome {
         bmc_drivers::Outcome::Done(changes) | bmc_drivers::Outcome::AgentIsUp(changes) => {
-            (Outcome::Done, before.and(changes).into())
+            (Outcome::Done, changes.into())
         }
-        bmc_drivers::Outcome::WaitForAgent(changes) => {
-            (Outcome::AwaitAgent, before.and(changes).into())
-        }
+        bmc_drivers::Outcome::WaitForAgent(changes) => (Outcome::AwaitAgent, changes.into()),
         bmc_drivers::Outcome::AgentWorks { moment, changes } => {
-            (Outcome::AwaitStep(moment), before.and(changes).into())
+            (Outcome::AwaitStep(moment), changes.into())
         }
         bmc_drivers::Outcome::WaitUntil { moment, changes } => {
-            (Outcome::AwaitUntil(moment), before.and(changes).into())
+            (Outcome::AwaitUntil(moment), changes.into())
         }
     }
 }
@@ -267,9 +239,6 @@ async fn tear_down(sight: &Sight, driver: &Driver, target: &Target<'_>) -> Acted
     }
     changes = changes.and(driver.deploy().clean_up(target).await.map_err(failed)?);
     changes = changes.and(driver.deploy().tear_down(target).await.map_err(failed)?);
-    changes = changes.and(driver.storage().detach_volumes(target).await.map_err(failed)?);
-    changes =
-        changes.and(driver.network().leave(target, NetworkUse::Tenant).await.map_err(failed)?);
     // What the driver wanted to remember about the instance goes with it.
     changes.instance_info.clear();
     done(changes)
@@ -305,7 +274,7 @@ async fn run_step(
     if let bmc_drivers::Outcome::AgentIsUp(changes) = outcome {
         return ask_for_steps(conductor, sight, driver, target, flow, changes).await;
     }
-    Ok(stepped(outcome, NodeChanges::none()))
+    Ok(stepped(outcome))
 }
 
 async fn run_one(

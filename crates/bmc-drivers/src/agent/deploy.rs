@@ -16,7 +16,7 @@ use super::following::reboot;
 use super::image::{
     HTTP_PROXY, HTTPS_PROXY, ImageOrder, NO_PROXY, PULL_SECRET, boot_mode, pull_secret,
 };
-use super::ready::{FAST_TRACK, boot_ramdisk_next, power_off, start};
+use super::ready::{FAST_TRACK, boot_ramdisk_next, power_off, start, take_down};
 use super::{InBand, autodetect};
 use crate::driver::Shelves;
 use crate::interfaces::{Deploy, Interface, NetworkUse, Property};
@@ -247,6 +247,10 @@ impl AgentDeploy {
 
 #[async_trait]
 impl Deploy for AgentDeploy {
+    fn in_band(&self) -> Option<&InBand> {
+        Some(&self.in_band)
+    }
+
     /// The image is looked at first: one that cannot be had is found out before the machine is
     /// touched.
     async fn prepare(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
@@ -266,35 +270,13 @@ impl Deploy for AgentDeploy {
     }
 
     async fn tear_down(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        let changes = autodetect::restored(target).and(power_off(target).await?);
-        let changes = changes.and(target.driver.storage().detach_volumes(target).await?);
-        Ok(changes.and(target.driver.network().leave(target, NetworkUse::Tenant).await?))
+        take_down(target).await
     }
 
     async fn clean_up(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
         let boot = target.driver.boot();
         let changes = boot.clean_up_ramdisk(target, RamdiskMode::Deploy).await?;
         Ok(changes.and(boot.clean_up_instance(target).await?))
-    }
-
-    async fn take_over(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        target.driver.boot().prepare_instance(target).await
-    }
-
-    async fn prepare_cleaning(&self, target: &Target<'_>) -> Result<Outcome, Error> {
-        self.in_band.prepare_cleaning(target).await
-    }
-
-    async fn tear_down_cleaning(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        self.in_band.tear_down_cleaning(target).await
-    }
-
-    async fn prepare_service(&self, target: &Target<'_>) -> Result<Outcome, Error> {
-        self.in_band.prepare_service(target).await
-    }
-
-    async fn tear_down_service(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        self.in_band.tear_down_service(target).await
     }
 }
 
@@ -325,7 +307,8 @@ impl InBand {
         let off = power_off(target).await?;
         let boot = target.driver.boot();
         let cleared = boot.clean_up_ramdisk(target, RamdiskMode::Deploy).await?;
-        Ok(NodeChanges { agent_is_gone: true, ..restored.and(off).and(cleared) })
+        let left = target.driver.network().leave(target, NetworkUse::Cleaning).await?;
+        Ok(NodeChanges { agent_is_gone: true, ..restored.and(off).and(cleared).and(left) })
     }
 
     pub(crate) async fn prepare_service(&self, target: &Target<'_>) -> Result<Outcome, Error> {
@@ -347,9 +330,11 @@ impl InBand {
         let driver = target.driver;
         let off = power_off(target).await?;
         let cleared = driver.boot().clean_up_ramdisk(target, RamdiskMode::Deploy).await?;
+        let left = driver.network().leave(target, NetworkUse::Servicing).await?;
         let joined = driver.network().join(target, NetworkUse::Tenant).await?;
         let booted = driver.boot().prepare_instance(target).await?;
-        let changes = off.and(cleared).and(joined).and(booted).and(start(target).await?);
+        let changes = off.and(cleared).and(left).and(joined).and(booted);
+        let changes = changes.and(start(target).await?);
         Ok(NodeChanges { agent_is_gone: true, ..changes })
     }
 }

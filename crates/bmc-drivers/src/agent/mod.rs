@@ -35,12 +35,11 @@ pub use image::ImageOrder;
 pub use ready::{boot_again, warm_up};
 pub use settings::{AgentSettings, ImageDownloadSource};
 
-pub(crate) use autodetect::restored;
 pub(crate) use following::restart;
-pub(crate) use ready::{power_off, start};
+pub(crate) use ready::{power_off, start, take_down};
 
 /// What all implementations here share.
-pub(crate) struct InBand {
+pub struct InBand {
     line: AgentLine,
     desk: Arc<dyn BootDesk>,
     settings: AgentSettings,

@@ -4,6 +4,7 @@
 use node_model::{PowerState, PowerTarget};
 
 use super::InBand;
+use super::autodetect::restored;
 use crate::interfaces::{NetworkUse, Property};
 use crate::{Error, NodeChanges, Outcome, RamdiskMode, Target};
 
@@ -61,6 +62,13 @@ pub(super) async fn boot_ramdisk_next(
     let boot = target.driver.boot();
     let changes = changes.and(boot.prepare_ramdisk(target, mode).await?);
     Ok(NodeChanges { agent_is_gone: true, ..changes })
+}
+
+/// Takes the instance down: the machine is off, without the instance's volumes and network.
+pub(crate) async fn take_down(target: &Target<'_>) -> Result<NodeChanges, Error> {
+    let changes = restored(target).and(power_off(target).await?);
+    let changes = changes.and(target.driver.storage().detach_volumes(target).await?);
+    Ok(changes.and(target.driver.network().leave(target, NetworkUse::Tenant).await?))
 }
 
 /// Boots the ramdisk of `mode` once more, because nothing was heard of its agent: by another way, if
