@@ -47,7 +47,12 @@ fn measure(binary: &Path, size: u32) -> Outcome<()> {
     command.arg(data.path().join("data"));
     let config = data.path().join("ferrite.toml");
     // What simulated machines boot from the network is nobody's business.
-    std::fs::write(&config, "[boot]\nenabled = false\n")?;
+    std::fs::write(
+        &config,
+        format!(
+            "[boot]\nenabled = false\n[lifecycle]\nmax_concurrent_deploy = {size}\nmax_concurrent_clean = {size}\n"
+        ),
+    )?;
     command.arg("--config").arg(config);
     let server = Server::start(&mut command, &data.path().join("log"))
         .map_err(|error| format!("the server does not start: {error}"))?;
