@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bmc_drivers::Driver;
-use lifecycle::{Ledger, SyncVerdict, power_sync, power_sync_excluded};
+use lifecycle::{
+    Ledger, SyncVerdict, Warming, judge_warming, power_sync, power_sync_excluded, warming,
+};
 use node_model::{Fault, Health, Node, NodeId, PowerRequest, PowerState, PowerTarget, Timestamp};
 use serde_json::json;
 use store::{Columns, NodeFilter};
@@ -188,7 +190,10 @@ pub(crate) async fn look(conductor: Conductor, node: Node, looks: Looks) {
     let seen = Seen { power, health, in_a_row, can_put_back };
     let verdict = seen.judge(&mut node.clone(), &conductor.rules, &mut Ledger::default());
     let unwell = seen.health.is_some() && seen.health != node.health;
-    let news = unwell || !is_told(&node, seen.power.as_ref().err());
+    let warming = warming(&node, &conductor.rules, conductor.now());
+    let news = unwell
+        || !is_told(&node, seen.power.as_ref().err())
+        || matches!(warming, Warming::Over | Warming::Overdue);
     if !news && matches!(verdict, SyncVerdict::AsExpected | SyncVerdict::TryAgain) {
         return;
     }
@@ -276,6 +281,7 @@ async fn write(conductor: &Conductor, before: &Node, seen: Seen) -> Result<(), s
                 node.health = seen.health;
             }
             tell_silence(&mut node, seen.power.as_ref().err(), tx.now());
+            judge_warming(&mut node, &conductor.rules, tx.now(), &mut ledger);
             let verdict = seen.judge(&mut node, &conductor.rules, &mut ledger);
             if let SyncVerdict::PutBack(target) = verdict {
                 put_back(&mut node, target, tx.now(), &conductor);

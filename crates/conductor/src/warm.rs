@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use bmc_drivers::warm_up;
-use lifecycle::fast_track;
+use bmc_drivers::{NodeChanges, warm_up};
+use lifecycle::{WARMING, fast_track};
 use node_model::{Actor, NodeId, ProvisionState};
 
 use crate::{Conductor, Error};
@@ -14,7 +14,8 @@ use crate::{Conductor, Error};
 const LONGEST: Duration = Duration::from_secs(600);
 
 impl Conductor {
-    /// Boots a machine into the agent. When it has called, the next job uses it as it is.
+    /// Boots a machine into the agent. When it has called, the next job uses it as it is; if it does
+    /// not, whoever looks at the machine's power says so.
     pub async fn warm(&self, id: NodeId, actor: &Actor) -> Result<(), Error> {
         let held = self.hold(id).await?;
         let node = &held.sight.node;
@@ -43,12 +44,13 @@ impl Conductor {
             held.give_back(self).await;
             return Err(Error::Invalid { node, why });
         }
+        held.announce(self, "boot the agent").await?;
         let target = held.target(self);
         let work = async {
             held.driver.boot().validate(&target).await?;
             let warmed = tokio::time::timeout(LONGEST, warm_up(&target)).await;
             match warmed {
-                Ok(changes) => Ok(((), changes?)),
+                Ok(changes) => Ok(((), changes?.and(NodeChanges::remember(WARMING, true)))),
                 Err(_) => Err(bmc_drivers::Error::Failed {
                     what: "boot the agent".to_owned(),
                     why: format!("the BMC took longer than {} s", LONGEST.as_secs()),

@@ -26,6 +26,7 @@ mod retry;
 mod settings;
 mod steps;
 mod transitions;
+mod warming;
 
 pub use action::{Action, Decision, Failure, Next, Outcome};
 pub use ask::{Ask, Refusal, ask, check_maintenance, check_policy, check_verb, event_of};
@@ -49,3 +50,4 @@ pub use transitions::{
     Rest, TRANSITIONS, default_target, delete_allowed, is_unstable, lookup_allowed, next_state,
     power_sync_excluded, reconfigure_allowed, rest, update_allowed,
 };
+pub use warming::{WARMING, Warming, judge_warming, warming};

@@ -71,3 +71,35 @@ async fn health_is_kept_and_nothing_is_written_when_nothing_changed() {
     look(house.conductor.clone(), house.get(id).await, Looks::default()).await;
     assert_eq!(house.get(id).await.updated_at, seen.updated_at);
 }
+
+#[tokio::test]
+async fn a_warm_machine_whose_agent_never_calls_says_so() {
+    let house = House::new();
+    let warm = async || {
+        let id = house.node(ProvisionState::Available, json!({"fast_track": true})).await;
+        house.conductor.warm(id, &super::user()).await.unwrap();
+        // A real machine's boot is published, which says when.
+        let now = house.conductor.now();
+        house.change(id, move |node| node.agent.replaced_at = Some(now)).await;
+        id
+    };
+    let look_at = async |id| {
+        look(house.conductor.clone(), house.get(id).await, Looks::default()).await;
+        let node = house.get(id).await;
+        (node.driver_internal_info.get("warming").is_some(), node.last_error)
+    };
+    let (silent, calls) = (warm().await, warm().await);
+    house.pass(Duration::from_secs(60));
+    let now = house.conductor.now();
+    house.change(calls, move |node| node.agent.last_heartbeat = Some(now)).await;
+    assert_eq!(look_at(silent).await, (true, None));
+    assert_eq!(look_at(calls).await, (false, None));
+
+    house.pass(Duration::from_secs(1200));
+    let (awaited, error) = look_at(silent).await;
+    let error = error.unwrap();
+    assert!(!awaited && error.contains("no agent called within"), "{error}");
+    // Said once: whoever reads it may clear it.
+    house.change(silent, |node| node.last_error = None).await;
+    assert_eq!(look_at(silent).await, (false, None));
+}
