@@ -156,8 +156,6 @@ fn made(target: &Target<'_>, step: &Step, result: Value) -> Result<NodeChanges, 
     let failed = |why: &str| Error::failed(format!("carry out {}", step.qualified()), why);
     let mut made = match result {
         Value::Object(made) if !made.is_empty() => made,
-        // The agent that made them ended with the reboot, and what it said with it.
-        Value::Null if step.reboot_requested => return Ok(NodeChanges::none()),
         Value::Null
         | Value::Bool(_)
         | Value::Number(_)

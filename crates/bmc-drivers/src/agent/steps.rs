@@ -8,7 +8,7 @@ use agent_protocol::{
     Command, CommandStatus, Flow, StepDescription, StepList, StepOrder, StepResult,
 };
 use node_model::{Step, StepArgument, StepFlow, StepOffer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::following::{Followed, reboot, why};
 use super::{InBand, told};
@@ -16,7 +16,8 @@ use crate::{Error, NodeChanges, Outcome, Target};
 
 /// The key of `driver_internal_info` with the hardware managers of the agent.
 const MANAGERS: &str = "hardware_manager_version";
-/// The note that the machine is to be restarted because the step wants that, and that it was.
+/// The note that the machine is to be restarted because the step, which ended with this result,
+/// wants that; and that it was.
 const RESTART: &str = "restart_after_step";
 const RESTARTED: &str = "restarted_after_step";
 /// The note that the agent had other hardware managers than those it was asked about.
@@ -68,7 +69,8 @@ impl InBand {
         };
         if target.notes.get(RESTARTED).is_some() {
             // The agent has called since: it is up again.
-            return Ok(Stepped::Done(Value::Null, NodeChanges::none()));
+            let ended = target.notes.get(RESTART).unwrap_or_default();
+            return Ok(Stepped::Done(ended["result"].clone(), NodeChanges::none()));
         }
         if target.notes.get(RESTART).is_some() {
             let restarted = reboot(target).await?;
@@ -88,19 +90,20 @@ impl InBand {
             Followed::Ended(report, changes) => (report, changes),
         };
         let notes = changes.notes.as_ref().unwrap_or(target.notes);
+        let result = || {
+            let result = report.command_result.as_ref();
+            let result = result.and_then(|result| StepResult::from_result(of_agent, result));
+            result.map(|result| result.result).unwrap_or_default()
+        };
         match report.command_status {
             // Written down first: whoever is interrupted while the machine restarts must know that
             // the agent that comes up knows nothing of the step.
             CommandStatus::Succeeded if step.reboot_requested => {
-                let noted = NodeChanges::note(notes, RESTART, true);
+                let noted = NodeChanges::note(notes, RESTART, json!({"result": result()}));
                 let (moment, changes) = (target.now, changes.and(noted));
                 Ok(Stepped::NotYet(Outcome::AgentWorks { moment, changes }))
             }
-            CommandStatus::Succeeded => {
-                let result = report.command_result.as_ref();
-                let result = result.and_then(|result| StepResult::from_result(of_agent, result));
-                Ok(Stepped::Done(result.map(|result| result.result).unwrap_or_default(), changes))
-            }
+            CommandStatus::Succeeded => Ok(Stepped::Done(result(), changes)),
             // Other managers are loaded now. What they offer is asked, and the step tried again.
             CommandStatus::VersionMismatch if notes.get(OTHER_MANAGERS).is_some() => {
                 Err(Error::failed(

@@ -58,6 +58,16 @@ async fn what_became_of_the_disks_is_kept() {
 }
 
 #[tokio::test]
+async fn what_became_of_the_disks_survives_the_restart_that_the_step_wants() {
+    let mut site = site().await;
+    let boots = site.machine().with(|machine, _| machine.boot_count());
+    let step = Step { reboot_requested: true, ..Step::new("raid", "create_configuration", 0) };
+    site.finish_of(RAID, StepFlow::Clean, &step).await.unwrap();
+    assert_eq!(site.machine().with(|machine, _| machine.boot_count()), boots + 1);
+    assert_eq!(levels(&site), ["1", "0"]);
+}
+
+#[tokio::test]
 async fn only_the_wanted_disks_are_made() {
     let mut site = site().await;
     for (arguments, made) in [
