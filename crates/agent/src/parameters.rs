@@ -162,8 +162,6 @@ pub struct Settings {
     pub boot_interface: Option<String>,
     /// `boot_method=vmedia`: whether there is a CD with more to read.
     pub virtual_media: bool,
-    /// `ir_pub_id`: the publisher of the right CD, where there are several.
-    pub medium_publisher: Option<String>,
     /// `ferrite-log-url`: where to stream the log.
     pub log_url: Option<String>,
     /// `ferrite-may-touch-disks`: whether an agent on somebody else's machine may change its disks.
@@ -223,7 +221,6 @@ impl Settings {
             image_longest: parameters.seconds("ipa-image-download-max-duration", 0),
             boot_interface: text(names::BOOT_INTERFACE),
             virtual_media: parameters.get(names::BOOT_METHOD) == Some("vmedia"),
-            medium_publisher: text("ir_pub_id"),
             log_url: text("ferrite-log-url"),
             may_touch_disks: flag("ferrite-may-touch-disks", false),
             reboot_after_failure: parameters

@@ -31,8 +31,7 @@ pub(super) async fn cpu(node: &Map<String, Value>) -> Result<Value, StepError> {
 /// Nearly all free memory is filled with patterns, which must still be there when they are read.
 pub(super) async fn memory(node: &Map<String, Value>) -> Result<Value, StepError> {
     let time = duration(node, "agent_burnin_vm_timeout");
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let available = available_bytes(&text).unwrap_or(64 << 20);
+    let available = available_memory().unwrap_or(64 << 20);
     // The rest is for the agent itself and the kernel's page tables.
     let use_bytes = usize::try_from(available / 100 * 85).unwrap_or(usize::MAX);
     let threads = processors();
@@ -189,7 +188,9 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-fn available_bytes(meminfo: &str) -> Option<u64> {
+/// The memory that can be used, in bytes.
+pub(super) fn available_memory() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.split_ascii_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }

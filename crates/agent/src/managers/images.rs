@@ -13,11 +13,11 @@ use disk_steps::{Http, Progress, config_drive, efi, inject, kexec};
 use serde_json::{Map, Value, json};
 
 use super::StepError;
+use super::burn_in::available_memory;
 use super::disks::{blocking, fail, root_device, written_device};
 use crate::agent::Agent;
 use crate::logs::causes;
 
-const EFI_VARIABLES: &str = "/sys/firmware/efi/efivars";
 /// How often progress is logged.
 const PERIOD: Duration = Duration::from_secs(10);
 
@@ -95,13 +95,6 @@ pub(super) fn http(agent: &Agent) -> Http {
 
 fn options(agent: &Agent) -> WriteOptions {
     let server = agent.server_settings();
-    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let available = memory
-        .lines()
-        .find_map(|line| {
-            line.strip_prefix("MemAvailable:")?.split_ascii_whitespace().next()?.parse::<u64>().ok()
-        })
-        .unwrap_or(0);
     WriteOptions {
         http: http(agent),
         md5_allowed: server.as_ref().is_some_and(|server| server.agent_md5_checksum_enable),
@@ -110,7 +103,7 @@ fn options(agent: &Agent) -> WriteOptions {
             |server| server.permitted_image_formats.clone(),
         ),
         inspect: !server.is_some_and(|server| server.disable_deep_image_inspection),
-        memory: available * 1024 / 2,
+        memory: available_memory().unwrap_or_default() / 2,
     }
 }
 
@@ -229,7 +222,7 @@ pub(super) async fn clean_nvram(arguments: &Map<String, Value>) -> Result<Value,
         })?),
     };
     let removed =
-        blocking(move || efi::clean_nvram(Path::new(EFI_VARIABLES), patterns.as_deref())).await?;
+        blocking(move || efi::clean_nvram(Path::new(efi::VARIABLES), patterns.as_deref())).await?;
     match removed {
         Ok(removed) => {
             tracing::info!(entries = removed.len(), "boot entries were deleted");
@@ -262,7 +255,7 @@ pub async fn install_bootloader(
     let disk =
         written_device(agent, &node).await.map_err(|error| fail("DeviceNotFound", &error))?;
     agent.load_file_systems();
-    let uefi = Path::new(EFI_VARIABLES).exists();
+    let uefi = Path::new(efi::VARIABLES).exists();
     if !uefi && root.is_none() {
         tracing::info!("the machine boots by BIOS, and the image brings its own boot loader");
         return Ok(());
@@ -279,7 +272,7 @@ pub async fn install_bootloader(
             root_uuid: root.as_deref(),
             efi_system_partition_uuid: esp.as_deref(),
             may_run_its_programs,
-            variables: Path::new(EFI_VARIABLES),
+            variables: Path::new(efi::VARIABLES),
             sys: Path::new("/sys"),
         };
         bootloader::install(Path::new(&disk.name), &options)

@@ -94,8 +94,6 @@ pub struct Lease {
     pub routes: Vec<Route>,
     /// Name servers.
     pub name_servers: Vec<IpAddr>,
-    /// The domain to look names up in.
-    pub domain: Option<String>,
     /// A name for the machine.
     pub hostname: Option<String>,
     /// Time servers.
@@ -162,7 +160,6 @@ impl Answer {
                 prefix,
                 routes,
                 name_servers: addresses(6).into_iter().map(IpAddr::V4).collect(),
-                domain: text(15),
                 hostname: text(12),
                 time_servers: addresses(42),
                 mtu: options
@@ -273,7 +270,6 @@ mod tests {
         assert_eq!(read.kind, Kind::Acknowledge);
         assert_eq!(read.server, Ipv4Addr::new(10, 0, 2, 2));
         assert_eq!(read.lease.prefix, 24);
-        assert_eq!(read.lease.domain.as_deref(), Some("lab"));
         assert_eq!(read.lease.routes, [everywhere(Ipv4Addr::new(10, 0, 2, 2))]);
         assert_eq!(read.lease.renew, Duration::from_secs(43_200));
         assert_eq!(Answer::decode(&message, 8, CARD), None);

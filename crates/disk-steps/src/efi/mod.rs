@@ -184,14 +184,6 @@ pub fn system_partition(device: &Path) -> Result<Option<SystemPartition>, Error>
     }))
 }
 
-/// All boot entries, by number.
-///
-/// # Errors
-/// If they cannot be read.
-pub fn entries(variables: &Path) -> Result<Vec<BootEntry>, Error> {
-    Ok(variables::Store::open(variables)?.entries().to_vec())
-}
-
 /// Removes the entries whose device path matches one of the patterns, whatever the case of letters;
 /// without patterns those of local disks and usual boot loaders. Answers what was removed.
 ///
@@ -240,7 +232,8 @@ mod tests {
     }
 
     fn labels(variables: &Path) -> Vec<String> {
-        entries(variables).unwrap().into_iter().map(|entry| entry.label).collect()
+        let store = variables::Store::open(variables).unwrap();
+        store.entries().iter().map(|entry| entry.label.clone()).collect()
     }
 
     #[test]

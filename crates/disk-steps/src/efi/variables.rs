@@ -53,6 +53,7 @@ impl Store {
     }
 
     /// The entries, by number.
+    #[cfg(test)]
     pub(super) fn entries(&self) -> &[BootEntry] {
         &self.entries
     }

@@ -152,14 +152,6 @@ pub fn uuids(device: &Path) -> Result<PartitionUuids, DeviceError> {
     Ok(PartitionUuids { root: Some(format!("{identifier:#010x}")), ..PartitionUuids::default() })
 }
 
-/// How many partitions a disk has. An image that brings none cannot boot.
-///
-/// # Errors
-/// If the disk cannot be read.
-pub fn count(device: &Path) -> Result<usize, DeviceError> {
-    Ok(list(device)?.len())
-}
-
 /// The partitions of a disk, and what is in them.
 pub(crate) fn list(device: &Path) -> Result<Vec<Found>, DeviceError> {
     let disk = Device::read_only(device)?;
