@@ -106,3 +106,10 @@ test("it fits a phone", async () => {
   await isSound(page, "fleet on a phone");
   await picture(page, "fleet-phone");
 });
+
+test("it appears although the server answers before the first paint", async () => {
+  const page = await browser.open(`${server.url}/ui/fleet`, {
+    first: () => { globalThis.requestAnimationFrame = (paint) => setTimeout(paint, 500); },
+  });
+  await page.getByRole("heading", { name: "Fleet" }).waitFor();
+});

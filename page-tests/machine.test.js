@@ -101,3 +101,17 @@ test("fields are changed, and masks leave secrets alone", async () => {
   await until("the password still opens the BMC", async () => (await server.ask("GET",
     "/v1/nodes/r01-u03")).provision_state === "manageable");
 });
+
+test("what the ramdisk says right now is shown, line by line", async () => {
+  // Simulated agents keep quiet; Ferrite's own sends its lines.
+  const page = await browser.open(`${server.url}/ui/fleet`);
+  let told = 0;
+  await page.route("**/logs/live*", (route) => {
+    told += 1;
+    return route.fulfill({ json: { heard_at: new Date().toISOString(), next: told, lines: told < 4 ? [`line ${told}`] : [] } });
+  });
+  await page.goto(`${server.url}/ui/machines/r01-u01?tab=logs`);
+  const log = page.getByRole("log", { name: "Lines of the ramdisk" });
+  await until("all lines are there", async () => (await log.innerText()).trim() === "line 1\nline 2\nline 3");
+  await isSound(page, "live log");
+});

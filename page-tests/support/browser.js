@@ -7,7 +7,9 @@ import { createRequire } from "node:module";
 import path from "node:path";
 import { chromium } from "playwright-core";
 
-const PICTURES = process.env.FERRITE_PICTURES ?? new URL("../../target/page-pictures", import.meta.url).pathname;
+/** The book's own only when told to: pictures differ a little from run to run. */
+const PICTURES = process.env.UPDATE_PICTURES === "1" ? new URL("../../docs/guide/pictures", import.meta.url).pathname
+  : process.env.FERRITE_PICTURES ?? new URL("../../target/page-pictures", import.meta.url).pathname;
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 
 /** A browser with `open(url, options)`, which gives a page that fails the test if it breaks. */
@@ -15,10 +17,12 @@ export async function launch() {
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox",
     "--disable-gpu"] });
   return {
-    async open(url, { theme = "dark", width = 1440, height = 900 } = {}) {
+    /** `first` is run in the page before its own scripts. */
+    async open(url, { theme = "dark", width = 1280, height = 800, first } = {}) {
       const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme });
       const page = await context.newPage();
       page.troubles = [];
+      if (first) await page.addInitScript(first);
       page.on("pageerror", (error) => page.troubles.push(error.stack));
       page.on("console", (message) => {
         // Refusals that a test provokes are reported by the browser as failed loads.

@@ -13,11 +13,14 @@ const PATIENCE_MS = 60_000;
 const IMAGE = "abc";
 const DIGEST = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-/** A server on a free port: `{url, ask, password, stop, simulate}`. */
-export async function serve({ auth = "none" } = {}) {
+/** A server on a free port: `{url, ask, password, stop, simulate}`; with `boots` it has boot services. */
+export async function serve({ auth = "none", boots = false } = {}) {
   const home = await mkdtemp(path.join(tmpdir(), "ferrite-page-"));
   const config = path.join(home, "ferrite.toml");
-  await writeFile(config, "[boot]\nenabled = false\n");
+  const image = await serveImage();
+  // Simulated machines load nothing, but where it would be has to be said.
+  await writeFile(config, boots ? `[boot]\nlisten = ["127.0.0.1:0"]\ndeploy_kernel = "${image.url}"\ndeploy_ramdisk = "${image.url}"\n`
+    : "[boot]\nenabled = false\n");
   const children = [];
   const server = start(["serve", "--auth", auth, "--config", config, "--listen", "127.0.0.1:0", "--data-dir", home]);
   children.push(server);
@@ -31,7 +34,6 @@ export async function serve({ auth = "none" } = {}) {
     if (!answer.ok) throw new Error(`${method} ${where}: ${answer.status} ${text}`);
     return text ? JSON.parse(text) : null;
   };
-  const image = await serveImage();
   return {
     url, ask, password, home, image,
     /** Machines that are enrolled, one rack of each eight, ready to be deployed. */
@@ -96,7 +98,7 @@ function serveImage() {
       response.writeHead(200, { "Content-Length": IMAGE.length });
       response.end(request.method === "GET" ? IMAGE : "");
     });
-    server.listen(0, "127.0.0.1", () => resolve({ url: `http://127.0.0.1:${server.address().port}/image.raw`,
+    server.listen(0, "127.0.0.1", () => resolve({ url: `http://127.0.0.1:${server.address().port}/image.raw`, digest: DIGEST,
       close: () => server.close() }));
   });
 }

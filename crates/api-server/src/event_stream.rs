@@ -64,7 +64,7 @@ async fn events(call: Call) -> Result<Reply, Refusal> {
 }
 
 /// How many entries are asked for under `name`, if it is said.
-fn page_length(call: &Call, name: &str) -> Result<Option<u32>, WireError> {
+pub(crate) fn page_length(call: &Call, name: &str) -> Result<Option<u32>, WireError> {
     match call.query_value(name).map(str::parse::<u32>) {
         None => Ok(None),
         Some(Ok(count)) if count > 0 => Ok(Some(count.min(LONGEST_PAGE))),
@@ -186,7 +186,7 @@ fn event_bytes(recorded: &Recorded) -> Bytes {
     Bytes::from(format!("id: {}\nevent: {kind}\ndata: {data}\n\n", recorded.seq))
 }
 
-fn entry_json(recorded: &Recorded) -> Value {
+pub(crate) fn entry_json(recorded: &Recorded) -> Value {
     let entry = &recorded.entry;
     let mut what = json!(entry.what);
     // The journal keeps moments as numbers; readers get them all in the same form.
@@ -202,7 +202,7 @@ fn entry_json(recorded: &Recorded) -> Value {
     })
 }
 
-async fn find_node(call: &Call, text: &str) -> Result<NodeId, Refusal> {
+pub(crate) async fn find_node(call: &Call, text: &str) -> Result<NodeId, Refusal> {
     // The timeline of a node outlives it, but then only its UUID still names it.
     if let Some(uuid) = as_uuid(text) {
         return Ok(NodeId(uuid));

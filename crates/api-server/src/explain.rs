@@ -10,7 +10,7 @@ use ironic_wire::{ApiVersion, ProvisionRequest as Asked, WireError, parse_object
 use lifecycle::Explanation;
 use node_model::{Node, NodeId, Verb, Wait};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::call::Call;
 use crate::handler;
@@ -92,6 +92,9 @@ async fn of_request(call: Call) -> Result<Reply, Refusal> {
 struct Many {
     target: String,
     nodes: Vec<NodeId>,
+    /// What the nodes will be given before, such as an image.
+    #[serde(default)]
+    instance_info: Map<String, Value>,
 }
 
 /// Nodes to which the same would happen.
@@ -103,7 +106,7 @@ struct Plan {
 async fn of_many(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &[])?;
     let body = Value::Object(parse_object(&call.body, "explain")?);
-    let Many { target, nodes } =
+    let Many { target, nodes, instance_info } =
         serde_json::from_value(body).map_err(|error| WireError::invalid(error.to_string()))?;
     let verb = known_verb(&target)?;
     if nodes.len() > MOST_NODES {
@@ -114,7 +117,8 @@ async fn of_many(call: Call) -> Result<Reply, Refusal> {
     let mut refused: BTreeMap<String, Vec<NodeId>> = BTreeMap::new();
     for id in nodes {
         let request = ProvisionRequest::plain(verb, call.actor());
-        match call.app.conductor.explain(id, request).await {
+        let explained = call.app.conductor.explain_with(id, request, instance_info.clone());
+        match explained.await {
             Ok(explanation) if explanation.possible => {
                 // Where they come from may differ; what is done is what counts.
                 let key = explanation.plan.iter().map(|line| without_origin(line)).collect();

@@ -111,24 +111,37 @@ async fn fleet(call: Call) -> Result<Reply, Refusal> {
         (None, None) => Asked::All,
     };
     let compresses = call.page.accepts_gzip;
-    let (body, is_compressed) = call
-        .app
-        .store
-        .scan(move |reader| {
-            let body = written(reader, &asked)?;
-            let smaller = if compresses { compressed(&body) } else { None };
-            Ok::<_, Refusal>(match smaller {
-                Some(smaller) => (smaller, true),
-                None => (body, false),
-            })
-        })
-        .await?;
-    let reply = Reply::ok(body).with_header(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(if is_compressed {
-        reply.with_header(CONTENT_ENCODING, HeaderValue::from_static("gzip"))
-    } else {
-        reply
-    })
+    let scan = call.app.store.scan(move |reader| {
+        let body = written(reader, &asked)?;
+        Ok::<_, Refusal>(Packed::new(body, compresses))
+    });
+    Ok(scan.await?.reply())
+}
+
+/// A large answer, compressed if the client takes that and it is worth it. To be made where the
+/// answer is read, as it takes a while.
+pub(crate) struct Packed {
+    body: Vec<u8>,
+    is_compressed: bool,
+}
+
+impl Packed {
+    pub(crate) fn new(body: Vec<u8>, compresses: bool) -> Self {
+        match compresses.then(|| compressed(&body)).flatten() {
+            Some(smaller) => Self { body: smaller, is_compressed: true },
+            None => Self { body, is_compressed: false },
+        }
+    }
+
+    pub(crate) fn reply(self) -> Reply {
+        let reply =
+            Reply::ok(self.body).with_header(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if self.is_compressed {
+            reply.with_header(CONTENT_ENCODING, HeaderValue::from_static("gzip"))
+        } else {
+            reply
+        }
+    }
 }
 
 fn written(reader: &mut Reader<'_>, asked: &Asked) -> Result<Vec<u8>, Refusal> {

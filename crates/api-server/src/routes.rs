@@ -14,10 +14,10 @@ use crate::path;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::{
-    agent, agent_logs, allocations, boot, chassis, conductors, deploy_templates, driver_vendor,
-    drivers, event_stream, explain, ferrite, flavours, fleet, health, inspection, inspection_rules,
-    nodes, openapi, portgroups, ports, root, runbooks, search, sightings, topology,
-    volume_connectors, volume_targets, volumes,
+    agent, agent_logs, allocations, audit, boot, chassis, conductors, deploy_templates,
+    driver_vendor, drivers, durations, event_stream, explain, ferrite, flavours, fleet, health,
+    images, inspection, inspection_rules, networks, nodes, openapi, portgroups, ports, root,
+    runbooks, search, sightings, topology, volume_connectors, volume_targets, volumes,
 };
 
 /// Every route of the API, by subject.
@@ -68,6 +68,10 @@ pub(crate) const TABLES: &[&[Route]] = &[
     explain::ROUTES,
     fleet::ROUTES,
     search::ROUTES,
+    audit::ROUTES,
+    durations::ROUTES,
+    images::ROUTES,
+    networks::ROUTES,
     event_stream::ROUTES,
     openapi::ROUTES,
     health::ROUTES,

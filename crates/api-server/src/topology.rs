@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use store::CableFilter;
 
 use crate::call::Call;
+use crate::fleet::Packed;
 use crate::handler;
 use crate::kept::{self, Ident};
 use crate::refusal::Refusal;
@@ -49,7 +50,8 @@ async fn topology(call: Call) -> Result<Reply, Refusal> {
     kept::only_query(&call, &["node", "switch"])?;
     let switch = call.query_value("switch").map(str::to_owned);
     let named = call.query_value("node").map(|text| Ident::of_text(&call, text));
-    let body = call
+    let compresses = call.page.accepts_gzip;
+    let packed = call
         .app
         .store
         .scan(move |reader| {
@@ -65,10 +67,10 @@ async fn topology(call: Call) -> Result<Reply, Refusal> {
             for end in reader.cables_not_heard(node)? {
                 add_silent(&mut switches, &end, switch.as_deref());
             }
-            Ok::<_, Refusal>(written(switches))
+            Ok::<_, Refusal>(Packed::new(written(switches), compresses))
         })
         .await?;
-    Ok(Reply::ok(body))
+    Ok(packed.reply())
 }
 
 fn add_heard(switches: &mut BTreeMap<String, Switch>, end: &CableEnd) {

@@ -134,6 +134,11 @@ impl Layouts {
         Self { cache, loaders, made: Mutex::default() }
     }
 
+    /// The images that files are made of.
+    pub(crate) const fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
     pub(crate) fn loaders(&self) -> &Loaders {
         &self.loaders
     }

@@ -19,6 +19,7 @@ mod instance_images;
 mod kickstart;
 mod layouts;
 mod loaders;
+mod networks;
 mod order;
 mod pages;
 mod parameters;
@@ -31,6 +32,7 @@ mod tests;
 mod tftp;
 
 pub use answers::DhcpPlans;
+pub use networks::{Client, LeaseKept};
 pub use pages::MacPage;
 pub use services::{BootServices, StartError};
 pub use settings::{DownloadSource, ImageSettings, Settings};

@@ -14,6 +14,7 @@ use crate::answers::Lookup;
 use crate::discovery::Discovery;
 use crate::layouts::Layouts;
 use crate::loaders::Loaders;
+use crate::networks::Networks;
 use crate::parameters;
 use crate::settings::{ImageSettings, Settings};
 
@@ -39,6 +40,7 @@ pub(crate) struct Inner {
     /// forgot. What is seen of them now is told anew.
     pub(crate) fresh: Mutex<Vec<Fresh>>,
     places: OnceLock<Places>,
+    pub(crate) networks: OnceLock<Networks>,
 }
 
 /// Somebody of whom everything seen from now on is new.
@@ -123,6 +125,7 @@ impl BootServices {
             lookups: Mutex::default(),
             fresh: Mutex::default(),
             places: OnceLock::new(),
+            networks: OnceLock::new(),
         })))
     }
 
@@ -145,6 +148,12 @@ impl BootServices {
 }
 
 impl BootServices {
+    /// The images that are kept here. Looks at files: not for an asynchronous thread.
+    #[must_use]
+    pub fn images_kept(&self) -> images::Kept {
+        self.0.layouts.cache().kept()
+    }
+
     /// Forgets what was seen of a stranger and not told yet.
     pub fn forget_stranger(&self, card: &Mac) {
         self.0.fresh.lock().unwrap_or_else(PoisonError::into_inner).push(Fresh::Card(card.clone()));

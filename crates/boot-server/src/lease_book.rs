@@ -94,6 +94,30 @@ pub struct MemoryLeaseBook {
     pending: Vec<LeaseRecord>,
 }
 
+/// The leases in a file, the newest per address, without changing anything: for whoever only looks
+/// while a server writes in it.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn read_leases(path: &Path) -> Result<Vec<LeaseRecord>, LeaseBookError> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => {
+            return Err(LeaseBookError::Read { place: path.display().to_string(), source });
+        }
+    };
+    let mut newest = BTreeMap::new();
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        // Half a line is being written.
+        let whole = line.strip_suffix(b"\n").and_then(|line| std::str::from_utf8(line).ok());
+        if let Some(record) = whole.and_then(parse_line) {
+            newest.insert(record.address, record);
+        }
+    }
+    Ok(newest.into_values().collect())
+}
+
 /// The file is rewritten when it has this many lines and four times as many as addresses.
 const COMPACT_FROM: usize = 4096;
 
@@ -324,6 +348,7 @@ mod tests {
         let whole = line(&record(1, 1, 100));
         std::fs::write(&path, format!("{whole}192.0.2.2 0102 1790")).unwrap();
         let mut book = FileLeaseBook::new(&path);
+        assert_eq!(read_leases(&path).unwrap(), [record(1, 1, 100)]);
         assert_eq!(book.load().unwrap(), [record(1, 1, 100)]);
         book.record(record(3, 3, 300));
         book.commit().unwrap();

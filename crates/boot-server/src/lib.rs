@@ -29,7 +29,9 @@ pub mod tftp;
 
 pub use firmware::{Architecture, FirstStages, Stage};
 pub use hardware::HardwareAddress;
-pub use lease_book::{FileLeaseBook, LeaseBook, LeaseBookError, LeaseRecord, MemoryLeaseBook};
+pub use lease_book::{
+    FileLeaseBook, LeaseBook, LeaseBookError, LeaseRecord, MemoryLeaseBook, read_leases,
+};
 pub use mode::Mode;
 pub use plans::{BootAnswer, BootRequest, Netboot, Plan, Plans};
 pub use sighting::{Sighting, Sightings, What};

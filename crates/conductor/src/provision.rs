@@ -154,10 +154,24 @@ impl Conductor {
         id: NodeId,
         request: ProvisionRequest,
     ) -> Result<Explanation, Error> {
+        self.explain_with(id, request, Map::new()).await
+    }
+
+    /// The same, if the node's `instance_info` had these members as well: what it is about to be
+    /// given, such as an image.
+    ///
+    /// # Errors
+    /// As for [`explain`](Self::explain).
+    pub async fn explain_with(
+        &self,
+        id: NodeId,
+        request: ProvisionRequest,
+        instance_info: Map<String, Value>,
+    ) -> Result<Explanation, Error> {
         let (sight, templates) = self
             .store
             .read(move |reader| {
-                let sight = Sight::load(reader, id)?;
+                let sight = Sight::load(reader, id)?.given(instance_info.clone());
                 let templates = template_steps(reader, &sight.node)?;
                 Ok::<_, Error>((sight, templates))
             })

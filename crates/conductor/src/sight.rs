@@ -99,6 +99,17 @@ impl Sight {
         Ok(Self::of(reader, node)?)
     }
 
+    /// The same, as if the node had been given these members of `instance_info`.
+    pub(crate) fn given(mut self, instance_info: Map<String, Value>) -> Self {
+        if !instance_info.is_empty() {
+            let mut shown = self.node.instance_info.parse();
+            shown.extend(instance_info.clone());
+            self.node.instance_info = shown.into();
+            self.instance_info.extend(instance_info);
+        }
+        self
+    }
+
     /// The driver the node's interfaces make up.
     pub(crate) fn driver(&self, registry: &Registry) -> Result<Driver, Error> {
         registry

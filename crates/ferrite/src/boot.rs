@@ -111,6 +111,9 @@ impl BootServers {
             let listener = dhcp6::Listener::bind(settings, leases, parts(Family::V6)?);
             Some(listener.context("cannot serve DHCPv6, which needs CAP_NET_BIND_SERVICE")?)
         };
+        let books = ["dhcp-leases", "dhcpv6-leases"].map(|name| data_dir.join(name)).to_vec();
+        let networks = serde_json::to_value(&config.dhcp.networks).context("dhcp.networks")?;
+        services.answers_on(networks, books);
         let mdns = mdns::Listener::bind(&config.boot.mdns_interfaces)
             .context("cannot offer the API by multicast DNS (boot.mdns_interfaces)")?;
         Ok(Self {

@@ -34,8 +34,8 @@ mod tls;
 mod writer;
 
 pub use cache::{
-    Cache, CacheSettings, Entry, Error, Kind, Limits, OpenError, Problem, Request, Signatures,
-    Wanted,
+    Cache, CacheSettings, Entry, Error, Kept, KeptImage, Kind, Limits, OpenError, Problem, Request,
+    Signatures, Wanted,
 };
 pub use checksum::{Algorithm, Checksum, ChecksumError, Expected, find_in_file};
 pub use credentials::{Credentials, DockerConfig, DockerConfigError};

@@ -55,7 +55,7 @@ pub use rule::{InspectionRule, Sensitive};
 pub use secret::{MASK, Secret, is_secret_key, masked, without_keys};
 pub use states::{Event, Fault, Health, PowerState, PowerTarget, ProvisionState, Verb};
 pub use step::{Step, StepArgument, StepFlow, StepOffer};
-pub use time::Timestamp;
+pub use time::{NoMoment, Timestamp};
 pub use volume::{VolumeConnector, VolumeTarget};
 pub use work::{
     AWAITED, Deadline, PowerRequest, Retry, Silent, Stage, Wait, WaitReason, Work, WorkKind,

@@ -4,6 +4,7 @@
 //! The clock is never read here: whoever needs "now" is given it.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
+
+/// A text that is no moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("it is no moment in UTC such as 2026-11-15T19:24:09Z, 2026-11-15 or seconds since 1970")]
+pub struct NoMoment;
 
 impl Timestamp {
     /// The moment `seconds` after the epoch.
@@ -55,6 +61,59 @@ impl fmt::Debug for Timestamp {
     }
 }
 
+impl FromStr for Timestamp {
+    type Err = NoMoment;
+
+    /// As it is written here, or with `Z`, or without seconds, or only the day; or as seconds since
+    /// the epoch. Other time zones than UTC are not understood.
+    fn from_str(text: &str) -> Result<Self, NoMoment> {
+        if let Ok(seconds) = text.parse::<i64>() {
+            return seconds.checked_mul(1_000_000).map(Self).ok_or(NoMoment);
+        }
+        let utc = ["Z", "z", "+00:00"].iter().find_map(|zone| text.strip_suffix(zone));
+        let text = utc.unwrap_or(text);
+        let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
+        let [year, month, day] = numbers(date, '-')?[..] else { return Err(NoMoment) };
+        let (time, fraction) = time.split_once('.').unwrap_or((time, ""));
+        let (hour, minute, second) = match numbers(time, ':')?[..] {
+            [hour, minute] => (hour, minute, 0),
+            [hour, minute, second] => (hour, minute, second),
+            _ => return Err(NoMoment),
+        };
+        let is_moment = year <= 9999 && hour < 24 && minute < 60 && second < 60;
+        let days = days_from_civil(year, month, day);
+        if !is_moment || fraction.len() > 9 || civil_from_days(days) != (year, month, day) {
+            return Err(NoMoment);
+        }
+        let fraction = fraction.get(..6).unwrap_or(fraction);
+        let micros = if fraction.is_empty() { 0 } else { number(&format!("{fraction:0<6}"))? };
+        let seconds = days * 86_400 + hour * 3600 + minute * 60 + second;
+        Ok(Self(seconds * 1_000_000 + micros))
+    }
+}
+
+/// The numbers between separators.
+fn numbers(text: &str, separator: char) -> Result<Vec<i64>, NoMoment> {
+    text.split(separator).map(number).collect()
+}
+
+fn number(text: &str) -> Result<i64, NoMoment> {
+    // Signs are for the epoch only.
+    let is_number = !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    if is_number { text.parse().map_err(|_| NoMoment) } else { Err(NoMoment) }
+}
+
+/// The day number of a date; of one that there is not, that of another.
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let (march_year, march_month) =
+        if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let era = march_year.div_euclid(400);
+    let year_of_era = march_year.rem_euclid(400);
+    let day_of_year = (153 * march_month.clamp(0, 11) + 2) / 5 + day.clamp(1, 31) - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
 /// Year, month and day of a day number in the proleptic Gregorian calendar. The year is taken to
 /// start in March, so that the leap day is the last one of its year.
 fn civil_from_days(days: i64) -> (i64, i64, i64) {
@@ -75,6 +134,43 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_are_read_as_they_are_written() {
+        for micros in [0, 1, 951_782_399_999_999, 1_795_000_000_123_456, 1_800_000_000_000_000] {
+            let moment = Timestamp(micros);
+            assert_eq!(moment.to_string().parse(), Ok(moment), "{moment}");
+        }
+        for (text, seconds) in [
+            ("2000-02-29", 951_782_400),
+            ("2000-03-01T00:00Z", 951_868_800),
+            ("1970-01-01T00:00:01.000000Z", 1),
+            ("1969-12-31 23:59:59+00:00", -1),
+            ("1795000000", 1_795_000_000),
+        ] {
+            assert_eq!(text.parse(), Ok(Timestamp::from_secs(seconds)), "{text}");
+        }
+        for text in [
+            "",
+            "x",
+            "2001-02-29",
+            "2001-13-01",
+            "2001-00-10",
+            "2001-01-32",
+            "2001-01-00",
+            "2001-01-01T24:00",
+            "2001-01-01T00:00:00+01:00",
+            "2001-01-01T00:00:00.",
+            "99999-01-01",
+            "-2001-01-01",
+            "2001-01-01T+1:00",
+            "9223372036854775807",
+        ] {
+            // A point with nothing behind it is as good as none.
+            let is_moment = text.ends_with('.');
+            assert_eq!(text.parse::<Timestamp>().is_ok(), is_moment, "{text}");
+        }
+    }
 
     #[test]
     fn known_moments() {

@@ -9,6 +9,7 @@
 //! Nothing here knows what a provision state means or what a request is.
 
 mod agent_log;
+mod audit;
 mod boot;
 mod engine;
 mod error;
@@ -30,6 +31,7 @@ mod value;
 mod vault;
 mod writer;
 
+pub use audit::{Entry, JournalSearch};
 pub use error::{Cause, Error, OpenError};
 pub use journal::JournalQuery;
 pub use lease::{Lease, Owner};

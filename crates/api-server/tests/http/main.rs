@@ -19,6 +19,7 @@ mod health;
 mod hostile;
 mod lab;
 mod limits;
+mod looking_back;
 mod negotiation;
 mod node_changes;
 mod node_parts;

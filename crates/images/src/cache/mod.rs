@@ -19,7 +19,7 @@ mod shelf;
 pub use produce::{Error, Problem};
 pub use request::{Kind, Request, Signatures, Wanted};
 pub(crate) use shelf::Reservation;
-pub use shelf::{Entry, OpenError};
+pub use shelf::{Entry, Kept, KeptImage, OpenError};
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -167,6 +167,11 @@ impl Cache {
     /// How many bytes of disk it takes now.
     pub fn used(&self) -> u64 {
         self.inner.shelf.used()
+    }
+
+    /// What is in it now. Looks at the files: not for an asynchronous thread.
+    pub fn kept(&self) -> Kept {
+        self.inner.shelf.kept()
     }
 
     fn join(&self, request: &Request) -> Shared<BoxFuture<'static, Outcome>> {

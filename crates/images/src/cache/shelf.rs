@@ -35,6 +35,34 @@ pub struct Entry {
     _in_use: Arc<()>,
 }
 
+/// What the cache has.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// Bytes of disk it takes.
+    pub used: u64,
+    /// Bytes of disk it may take.
+    pub bound: u64,
+    /// Its images, the one used last first.
+    pub images: Vec<KeptImage>,
+}
+
+/// One image of the cache.
+#[derive(Debug, Clone)]
+pub struct KeptImage {
+    /// The SHA-256 of its bytes, in hexadecimal.
+    pub sha256: String,
+    /// What it is, as requests found it.
+    pub format: Option<Format>,
+    /// How many bytes it has.
+    pub size: u64,
+    /// How many bytes of disk it takes.
+    pub allocated: u64,
+    /// When it was last used, in seconds since the epoch.
+    pub last_used: Option<i64>,
+    /// Whether somebody uses it now.
+    pub in_use: bool,
+}
+
 /// Why the cache cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -211,6 +239,34 @@ impl Shelf {
     /// How many bytes of disk the images take.
     pub(super) fn used(&self) -> u64 {
         self.state().used
+    }
+
+    /// What there is.
+    pub(super) fn kept(&self) -> Kept {
+        let (used, mut images) = {
+            let state = self.state();
+            let formats: HashMap<&str, Format> =
+                state.records.values().map(|it| (it.sha256.as_str(), it.format)).collect();
+            let mut blobs: Vec<_> = state.blobs.iter().collect();
+            blobs.sort_by_key(|(_, blob)| std::cmp::Reverse(blob.last_used));
+            let images: Vec<KeptImage> = blobs
+                .into_iter()
+                .map(|(sha256, blob)| KeptImage {
+                    sha256: sha256.clone(),
+                    format: formats.get(sha256.as_str()).copied(),
+                    size: blob.size,
+                    allocated: blob.allocated,
+                    last_used: None,
+                    in_use: blob.in_use(),
+                })
+                .collect();
+            (state.used, images)
+        };
+        // Without the lock: disks may be slow.
+        for image in &mut images {
+            image.last_used = fs::metadata(self.blob_path(&image.sha256)).ok().map(|it| it.mtime());
+        }
+        Kept { used, bound: self.bound, images }
     }
 
     fn entry(&self, state: &mut State, record: &Record) -> Option<Entry> {

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use node_model::{Happening, NodeId, Recorded};
-use store::{Error, JournalQuery};
+use node_model::{Happening, NodeId, Recorded, Timestamp};
+use store::{Error, JournalQuery, JournalSearch};
 
 use crate::database::{Database, Kind, on_every_engine};
 use crate::samples::*;
@@ -16,7 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 on_every_engine! {
     entries_are_in_order followers_miss_nothing young_gaps_hold_back old_entries_are_pruned
     the_position_follows wakes_follow_commits a_new_process_starts_at_the_end
-    entries_of_other_processes_are_noticed
+    entries_of_other_processes_are_noticed windows_are_searched_from_the_end moments_are_found
+    times_of_entering_states
 }
 
 fn tail(db: &Database, after: i64) -> Vec<Recorded> {
@@ -265,4 +266,95 @@ fn wakes_follow_commits(db: &Database) {
     .unwrap();
     assert_eq!(wakes.try_recv(), Ok(kept));
     assert!(wakes.try_recv().is_err());
+}
+
+fn windows_are_searched_from_the_end(db: &Database) {
+    let (one, two, at) = (NodeId::random(), NodeId::random(), db.now());
+    db.write(move |w| {
+        for (index, target) in "abcdef".chars().enumerate() {
+            w.append(entry(if index % 2 == 0 { one } else { two }, at, &target.to_string()));
+        }
+        let mut other = entry(one, at, "");
+        other.what = Happening::Enrolled;
+        w.append(other);
+        Ok(())
+    })
+    .unwrap();
+    let all = tail(db, 0);
+    let (first, last) = (all[0].seq, all[6].seq);
+    let window = |node, before, count| {
+        db.read(move |r| r.journal_window(node, before, count)).unwrap().map(|(seq, _)| seq)
+    };
+    assert_eq!(window(None, i64::MAX, 3), Some(all[4].seq));
+    assert_eq!(window(None, last, 100), Some(first));
+    assert_eq!(window(Some(two), i64::MAX, 2), Some(all[3].seq));
+    assert_eq!(window(None, first, 3), None);
+    let search = |search: JournalSearch, before, limit| {
+        db.read(move |r| r.search_journal(&search, first, before, limit)).unwrap()
+    };
+    let asked = JournalSearch { kinds: vec!["asked".to_owned()], ..JournalSearch::default() };
+    assert_eq!(targets(&search(asked.clone(), i64::MAX, 4)), "fedc");
+    assert_eq!(targets(&search(asked.clone(), all[2].seq, 9)), "ba");
+    let of_two = JournalSearch { node: Some(two), ..asked.clone() };
+    assert_eq!(targets(&search(of_two, i64::MAX, 9)), "fdb");
+    let both = JournalSearch { kinds: vec!["asked".into(), "enrolled".into()], ..asked.clone() };
+    assert_eq!(search(both, i64::MAX, 9).len(), 7);
+    let text = JournalSearch { text: Some("\"E\"".to_owned()), ..asked.clone() };
+    assert_eq!(targets(&search(text, i64::MAX, 9)), "e", "whatever the case");
+    // Signs that mean something to databases mean themselves.
+    for sign in ["%", "_", "'", "\\"] {
+        let odd = JournalSearch { actor: Some(sign.to_owned()), ..asked.clone() };
+        let expected = if sign == "_" { 6 } else { 0 };
+        assert_eq!(search(odd, i64::MAX, 9).len(), expected, "{sign}");
+    }
+    let nobody = JournalSearch { trace: Some("nobody".to_owned()), ..asked };
+    assert_eq!(search(nobody, i64::MAX, 9), []);
+}
+
+fn moments_are_found(db: &Database) {
+    let node = NodeId::random();
+    let at = |second: i64| Timestamp::from_secs(1_700_000_000 + second);
+    assert_eq!(db.read(move |r| r.journal_number_at(at(0))).unwrap(), 0);
+    db.write(move |w| {
+        for second in [10, 20, 20, 30] {
+            w.append(entry(node, at(second), "x"));
+        }
+        Ok(())
+    })
+    .unwrap();
+    let numbers: Vec<i64> = tail(db, 0).iter().map(|recorded| recorded.seq).collect();
+    for (second, expected) in [
+        (0, numbers[0]),
+        (10, numbers[0]),
+        (11, numbers[1]),
+        (20, numbers[1]),
+        (21, numbers[3]),
+        (30, numbers[3]),
+        (31, numbers[3] + 1),
+    ] {
+        let found = db.read(move |r| r.journal_number_at(at(second))).unwrap();
+        assert_eq!(found, expected, "{second}");
+    }
+}
+
+fn times_of_entering_states(db: &Database) {
+    let (node, at) = (NodeId::random(), db.now());
+    db.write(move |w| {
+        for (from, to) in [("available", "deploying"), ("deploying", "active")] {
+            w.append(entry(node, at, "x"));
+            let mut entered = entry(node, at, "");
+            let (event, why) = ("done".to_owned(), "so".to_owned());
+            entered.what = Happening::Entered { from: from.into(), to: to.into(), event, why };
+            w.append(entered);
+        }
+        Ok(())
+    })
+    .unwrap();
+    let states = |window| {
+        let found = db.read(move |r| r.entries_into_states(window)).unwrap();
+        assert!(found.iter().all(|entry| (entry.node, entry.at) == (node, at)));
+        found.into_iter().map(|entry| entry.to).collect::<Vec<_>>()
+    };
+    assert_eq!(states(100), ["deploying", "active"]);
+    assert_eq!(states(2), ["active"]);
 }

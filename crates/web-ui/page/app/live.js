@@ -8,8 +8,8 @@
 import { Subject } from "./subject.js";
 import { lookWhoWeAre } from "./session.js";
 
-/** `connecting`, `live` or `lost`. */
-export const connection = new Subject("connecting");
+/** `connecting`, `live` or `lost`; `idle` while no view follows anything. */
+export const connection = new Subject("idle");
 
 const KINDS = ["enrolled", "changed", "removed", "asked", "entered", "did", "failed", "bmc_calls",
   "waiting", "power", "maintenance", "noted", "seen", "heard", "entry"];
@@ -28,9 +28,10 @@ export function follow({ after, node = null, kinds = KINDS, hear }) {
   close();
   last = after;
   wanted = { node, kinds, hear };
+  if (connection.value === "idle") connection.set("connecting");
   if (!document.hidden) open();
   const mine = wanted;
-  return () => { if (wanted === mine) { wanted = null; close(); } };
+  return () => { if (wanted === mine) { wanted = null; close(); connection.set("idle"); } };
 }
 
 function open() {

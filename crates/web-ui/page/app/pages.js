@@ -7,5 +7,15 @@
  */
 export const PAGES = [
   { path: "fleet", label: "Fleet", icon: "fleet", load: () => import("./fleet/page.js").then((page) => page.FleetPage) },
+  { path: "topology", label: "Topology", icon: "network",
+    load: () => import("./topology/page.js").then((page) => page.TopologyPage) },
+  { path: "deploy", label: "Deploy", icon: "play", load: () => import("./deploy/page.js").then((page) => page.DeployPage) },
+  { path: "images", label: "Images", icon: "disk", load: () => import("./images/page.js").then((page) => page.ImagesPage) },
+  { path: "network", label: "Network", icon: "link", load: () => import("./network/page.js").then((page) => page.NetworkPage) },
+  { path: "sightings", label: "Sightings", icon: "eye",
+    load: () => import("./sightings/page.js").then((page) => page.SightingsPage) },
+  { path: "automation", label: "Automation", icon: "wrench",
+    load: () => import("./automation/page.js").then((page) => page.AutomationPage) },
+  { path: "audit", label: "Audit", icon: "clock", load: () => import("./audit/page.js").then((page) => page.AuditPage) },
   { path: "machines", load: () => import("./machine/page.js").then((page) => page.MachinePage) },
 ];

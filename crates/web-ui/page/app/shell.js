@@ -56,7 +56,8 @@ function Navigation({ who, onSearch }) {
   </nav>`;
 }
 
-const CONNECTION = { live: ["", "Live"], connecting: ["waiting", "Connecting…"], lost: ["lost", "Not connected"] };
+const CONNECTION = { idle: ["idle", ""], live: ["", "Live"], connecting: ["waiting", "Connecting…"],
+  lost: ["lost", "Not connected"] };
 
 function Connection() {
   const [kind, words] = CONNECTION[useSubject(connection)];

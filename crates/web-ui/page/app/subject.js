@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A value that tells those who watch it when it changes, and the hook by which views watch.
 
-import { useEffect, useReducer } from "../vendor/preact-htm.js";
+import { useLayoutEffect, useReducer } from "../vendor/preact-htm.js";
 
 /** A value with watchers. */
 export class Subject {
@@ -29,6 +29,12 @@ export class Subject {
 /** The value of a subject; the view is drawn anew when it changes. */
 export function useSubject(subject) {
   const [, redraw] = useReducer((count) => count + 1, 0);
-  useEffect(() => subject.watch(redraw), [subject]);
-  return subject.value;
+  const drawn = subject.value;
+  // Before anything else can run: effects of the other kind come after the next paint, and what changed
+  // until then would be missed.
+  useLayoutEffect(() => {
+    if (subject.value !== drawn) redraw();
+    return subject.watch(redraw);
+  }, [subject]);
+  return drawn;
 }

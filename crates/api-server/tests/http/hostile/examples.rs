@@ -53,7 +53,9 @@ pub(crate) fn example_of(method: &str, template: &str) -> Option<Value> {
             return None;
         }
         ("PATCH", _) => json!([{"op": "add", "path": "/extra/a", "value": 1}]),
-        ("POST", "ferrite/explain") => json!({"target": "manage", "nodes": [NODE]}),
+        ("POST", "ferrite/explain") => {
+            json!({"target": "manage", "nodes": [NODE], "instance_info": {"a": 1}})
+        }
         ("POST", "ferrite/nodes/{node}/explain") => json!({
             "target": "clean", "clean_steps": [{"interface": "deploy", "step": "erase_devices"}],
             "disable_ramdisk": false,

@@ -12,6 +12,7 @@ import { Subject } from "../subject.js";
 import { complain } from "../toasts.js";
 
 const ASK_EVERY_MS = 350;
+const FIRST_AGAIN_MS = 2000;
 const ALL_AGAIN_MS = 5 * 60 * 1000;
 /** Kinds of events after which a machine's row is another one. */
 const TELLING = ["enrolled", "changed", "removed", "asked", "entered", "waiting", "power", "maintenance", "failed"];
@@ -104,6 +105,8 @@ async function asked(work) {
     await work(performance.now());
   } catch (error) {
     complain(error);
+    // Until the first answer there is nothing to show, and no event would make us ask again.
+    if (!fleet.value.ready && users > 0) setTimeout(() => { if (!fleet.value.ready && users > 0) askForAll(); }, FIRST_AGAIN_MS);
   } finally {
     asking = false;
     if (again && users > 0) { again = false; soon(); }

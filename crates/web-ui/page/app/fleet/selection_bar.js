@@ -4,12 +4,14 @@
 import { html, useState } from "../../vendor/preact-htm.js";
 import { Icon } from "../icons.js";
 import { Popover } from "../popover.js";
+import { go } from "../route.js";
 import { useSubject } from "../subject.js";
 import { ACTIONS, action } from "../verbs.js";
 import { BulkDialog } from "./bulk.js";
 import { fleet } from "./model.js";
 import { selectNone, selection } from "./selection.js";
 
+const MOST_IN_ADDRESS = 100;
 const FIRST = ["manage", "inspect", "provide", "deploy", "undeploy"];
 const POWER = ["power-on", "power-off", "soft-off", "reboot"];
 const LATER = ["maintenance-on", "maintenance-off", "rebuild", "adopt", "unrescue", "unhold", "abort"];
@@ -17,7 +19,8 @@ const LATER = ["maintenance-on", "maintenance-off", "rebuild", "adopt", "unrescu
 export function SelectionBar() {
   const { chosen } = useSubject(selection);
   const [asked, setAsked] = useState(null);
-  const begin = (id) => setAsked({ action: action(id),
+  const begin = (id) => (id === "deploy" ? toDeployment(chosen) : ask(id));
+  const ask = (id) => setAsked({ action: action(id),
     rows: [...chosen].map((uuid) => fleet.value.byId.get(uuid)).filter(Boolean) });
   const items = (ids) => (close) => ids.map((id) => {
     const one = ACTIONS.find((each) => each.id === id);
@@ -37,4 +40,9 @@ export function SelectionBar() {
     </div>`}
     ${asked && html`<${BulkDialog} key=${asked.action.id} action=${asked.action} rows=${asked.rows}
       onClose=${() => setAsked(null)} />`}`;
+}
+
+/** Deploying has a page of its own; the address names the machines as far as addresses go. */
+function toDeployment(chosen) {
+  go("deploy", chosen.size <= MOST_IN_ADDRESS ? { nodes: [...chosen].join(",") } : undefined);
 }

@@ -2,13 +2,14 @@
 // Who the machine is, what it is doing, why it waits and until when, what went wrong, what can be done.
 
 import { html } from "../../vendor/preact-htm.js";
+import { Farness } from "../durations.js";
 import { Icon } from "../icons.js";
 import { href } from "../route.js";
 import { State, isBusy, isFailed } from "../states.js";
 import { countdown, date, duration, useSeconds } from "../times.js";
 import { waitWords } from "../waits.js";
 import { Actions } from "./actions.js";
-import { currentStep } from "./timeline/entries.js";
+import { currentStep, jobBegan } from "./timeline/entries.js";
 
 export function Header({ machine, value }) {
   const { node, row } = value;
@@ -44,12 +45,14 @@ function Doing({ value: { node, row, entries } }) {
   const { provision_state: state, target_provision_state: target } = node;
   const since = node.provision_updated_at && Date.parse(node.provision_updated_at);
   const step = isBusy(state) ? currentStep(entries, node) : null;
+  const job = isBusy(state) ? jobBegan(entries) : null;
   const [wait, then] = row?.why ? waitWords(row.why) : [];
   return html`<section class="card doing" aria-label="What it is doing">
     <div class="big" data-provision-state=${state}><${State} state=${state} target=${target} /></div>
     ${since && html`<p class="quiet" title=${date(since)}>for ${duration(Math.max(1000,
       Math.floor((Date.now() - since) / 1000) * 1000)).replace(".0", "")}</p>`}
     ${step && html`<p>${step}</p>`}
+    ${job && html`<${Farness} ifKnown begins=${job.state} goneMs=${Math.max(0, Date.now() - job.moment)} />`}
     ${wait && html`<p class="waiting"><${Icon} name="clock" /><span>
       ${wait}${row.until ? html`: <strong class="number" data-countdown>${countdown(row.until)}</strong> left` : ""}</span></p>
       <p class="faint">${then}</p>`}

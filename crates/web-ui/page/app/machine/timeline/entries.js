@@ -109,7 +109,7 @@ const POWER = /power|reboot/;
 /** A job ends when the machine rests again. */
 function follow(jobs, { what, moment }) {
   const job = jobs.at(-1);
-  if (job && job.end === null && /^(enroll|manageable|available|active|rescue|error)$|failed$/.test(what.to)) {
+  if (job && job.end === null && RESTS.test(what.to)) {
     job.end = moment;
     job.state = what.to;
   }
@@ -135,6 +135,14 @@ function callItems(entry, told) {
     end -= call.took_ms;
     return item;
   });
+}
+
+const RESTS = /^(enroll|manageable|available|active|rescue|error)$|failed$/;
+
+/** With which state and when the job began that goes on: `{state, moment}`, or null. */
+export function jobBegan(entries) {
+  const first = entries.findLast(({ what }) => what.kind === "entered" && RESTS.test(what.from) && !RESTS.test(what.to));
+  return first ? { state: first.what.to, moment: first.moment } : null;
 }
 
 /** What a busy machine is at, in words, or null. */

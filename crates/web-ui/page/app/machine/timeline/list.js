@@ -20,7 +20,11 @@ export function EntryList({ entries, view, picked, onPick }) {
   const shown = told.filter((one) => (!lane || one.lane === lane)
     && (!onlyView || !view || (one.entry.moment >= view.from && one.entry.moment <= view.to))
     && (!sought || `${one.title} ${one.detail} ${JSON.stringify(one.calls ?? "")}`.toLowerCase().includes(sought))).reverse();
-  useEffect(() => { list.current?.querySelector(`[data-seq="${picked}"]`)?.scrollIntoView({ block: "nearest" }); }, [picked]);
+  // What is picked is shown, however far back it is.
+  const place = picked === null ? -1 : shown.findIndex((one) => one.entry.seq === picked);
+  useEffect(() => { if (place >= most) setMost(place + 100); }, [place, most]);
+  useEffect(() => { list.current?.querySelector(`[data-seq="${picked}"]`)?.scrollIntoView({ block: "nearest" }); },
+    [picked, place >= 0 && place < most]);
   return html`<section class="entries" aria-label="Entries">
     <div class="entries-bar">
       <h2>${count(shown.length, "entry", "entries")}</h2>

@@ -3,7 +3,9 @@
 
 import { html, useEffect, useMemo, useState } from "../../../vendor/preact-htm.js";
 import { Icon } from "../../icons.js";
+import { route } from "../../route.js";
 import { Dot, isBusy } from "../../states.js";
+import { useSubject } from "../../subject.js";
 import { complain } from "../../toasts.js";
 import { clock, duration, useSeconds } from "../../times.js";
 import { arrange } from "./entries.js";
@@ -11,6 +13,8 @@ import { EntryList } from "./list.js";
 import { Picture, padded } from "./picture.js";
 
 const MOST_JOBS = 8;
+/** How much is shown around an entry that was linked to. */
+const AROUND_MS = 20_000;
 /** Some verbs have two names, of which the API prefers the older. */
 const JOBS = { active: "deploy", deleted: "undeploy" };
 
@@ -26,6 +30,15 @@ export function Timeline({ machine, value }) {
   // At first, and while nobody moved it, the picture shows the last job.
   const shown = view ?? lastJob(arranged, now);
   useEffect(() => { setView(null); }, [node.uuid]);
+  // A link from elsewhere may mean one entry; it is older than what is loaded at first, perhaps.
+  const sought = Number(useSubject(route).query.get("at")) || null;
+  const isThere = sought !== null && entries.some((entry) => entry.seq === sought);
+  useEffect(() => {
+    if (sought === null || !entries.length) return;
+    const entry = entries.find((one) => one.seq === sought);
+    if (entry) { setView(padded(entry.moment - AROUND_MS, entry.moment + AROUND_MS)); setPicked(sought); }
+    else if (!isWhole && entries[0].seq > sought) machine.loadAll().catch(complain);
+  }, [sought, isThere, entries.length > 0]);
 
   if (!entries.length) return html`<div class="empty"><h2>Nothing has happened yet</h2></div>`;
   const { jobs } = arranged;
