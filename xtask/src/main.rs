@@ -5,6 +5,7 @@
 //! talk to, and takes it down again.
 
 mod bench;
+mod book;
 mod install;
 mod interrupt;
 mod random;
@@ -54,6 +55,8 @@ enum Command {
     Bench(bench::Options),
     /// Write the generated pages in `docs/` anew.
     Docs,
+    /// Make a book of the documents, with mdBook.
+    Book,
 }
 
 fn main() -> ExitCode {
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Docs => tidy::regenerate_documents(),
+        Command::Book => book::build(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

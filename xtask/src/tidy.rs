@@ -6,6 +6,7 @@
 mod dependencies;
 mod documents;
 mod files;
+mod links;
 
 use anyhow::{Result, bail};
 
@@ -19,6 +20,7 @@ pub(crate) fn run() -> Result<()> {
     let mut complaints = files::complaints(&files);
     complaints.extend(dependencies::complaints(&dependencies::read(&root)?));
     complaints.extend(documents::complaints(&root, &files)?);
+    complaints.extend(links::complaints(&root, &files));
     for complaint in &complaints {
         say::line(complaint);
     }
@@ -46,6 +48,12 @@ mod tests {
     #[test]
     fn crates_depend_only_on_what_they_may() {
         none(&dependencies::complaints(&dependencies::read(&repository::root()).unwrap()));
+    }
+
+    #[test]
+    fn links_lead_somewhere() {
+        let root = repository::root();
+        none(&links::complaints(&root, &repository::text_files(&root).unwrap()));
     }
 
     #[test]

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask book`: the documents as a book, with mdBook.
+
+use anyhow::{Context, Result};
+
+use crate::interrupt::Interrupt;
+use crate::{repository, say, shell};
+
+/// The version of mdBook that the book is written for.
+const MDBOOK: &str = "0.5.4";
+
+/// Installs mdBook below the build folder, unless it is there, and writes the book beside it.
+pub(crate) fn build() -> Result<()> {
+    let root = repository::root();
+    let interrupt = Interrupt::watch()?;
+    let target = std::path::absolute(repository::target(&root))?;
+    let tools = target.join("tools");
+    let mut install = shell::cargo(&root);
+    install
+        .args(["install", "--locked", "--no-default-features", "--features", "search"])
+        .args(["--version", MDBOOK, "--root"])
+        .arg(&tools)
+        .arg("mdbook");
+    shell::run(&mut install, &interrupt).context("cannot install mdBook")?;
+    let book = target.join("book");
+    let mut mdbook = std::process::Command::new(tools.join("bin/mdbook"));
+    mdbook.arg("build").arg("--dest-dir").arg(&book).arg(&root);
+    shell::run(&mut mdbook, &interrupt)?;
+    say::line(&format!("{}", book.join("index.html").display()));
+    Ok(())
+}
