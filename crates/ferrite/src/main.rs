@@ -15,7 +15,8 @@ mod telemetry;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
+use command_line::ClientCommand;
 
 /// Bare-metal provisioning in one program, wire-compatible with OpenStack Ironic.
 #[derive(Parser)]
@@ -39,6 +40,9 @@ enum Command {
     /// Make the ramdisk that machines boot the agent from.
     #[command(subcommand)]
     Ramdisk(ramdisk::RamdiskCommand),
+    /// What people ask an API for.
+    #[command(flatten)]
+    Client(ClientCommand),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Command::Sim(arguments) => sim::sim(&arguments),
         Command::Bmc(command) => bmc::run(&command),
         Command::Ramdisk(command) => ramdisk::run(&command),
+        Command::Client(command) => return command_line::run(&command, Arguments::command()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -208,6 +208,17 @@ const RULES: &[Rule] = &[
         Reach::Anywhere,
         &[RUNTIME, IRONIC, CONDUCTOR, HTTP_SERVER, DATABASE, &["node-model"]],
     ),
+    // They see what any user of the API sees, so that they work with any Ironic.
+    rule(
+        "ironic-client",
+        Reach::Anywhere,
+        &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, HTTP_SERVER, DATABASE, &["node-model"]],
+    ),
+    rule(
+        "command-line",
+        Reach::Anywhere,
+        &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, HTTP_SERVER, DATABASE, &["node-model"]],
+    ),
     rule("ferrite", Reach::Directly, &[]),
 ];
 

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is tests")]
 
 mod boots;
+mod commands;
 mod demo;
 mod durability;
 mod ferrite;

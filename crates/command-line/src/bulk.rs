@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The same for many machines: the plan and the question before, so many at a time, and what came of
+//! it.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use clap::Args;
+use ironic_client::Api;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::desk::Desk;
+use crate::failure::Failure;
+use crate::output::Format;
+use crate::selection::Chosen;
+use crate::wait::Outcome;
+
+/// So many machines of a plan are shown by name.
+const SHOWN: usize = 20;
+
+/// Options of everything that is done to machines.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BulkArguments {
+    /// Do not ask before doing something destructive to several machines.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// How many machines are asked at a time.
+    #[arg(long, value_name = "NUMBER", default_value_t = 16,
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) parallel: u16,
+}
+
+/// Shows what is about to happen to several machines and asks for a yes, unless it was given.
+pub(crate) fn consent(
+    desk: &Desk,
+    what: &str,
+    chosen: &[Chosen],
+    is_given: bool,
+) -> Result<(), Failure> {
+    if chosen.len() < 2 || is_given {
+        return Ok(());
+    }
+    let mut plan = format!("{what} {} machines at {}:\n", chosen.len(), desk.api.address());
+    for machine in chosen.iter().take(SHOWN) {
+        let instance = machine.node["instance_uuid"].as_str();
+        let instance = instance.map(|uuid| format!(", instance {uuid}")).unwrap_or_default();
+        plan.push_str(&format!("  {} ({}{instance})\n", machine.label, machine.state()));
+    }
+    if chosen.len() > SHOWN {
+        plan.push_str(&format!("  and {} more\n", chosen.len() - SHOWN));
+    }
+    desk.screen.note(&plan);
+    if !desk.screen.can_ask {
+        return Err(Failure::Usage(format!(
+            "nobody can be asked whether to {what} {} machines: give --yes",
+            chosen.len()
+        )));
+    }
+    if desk.screen.asks("Go on?")? {
+        Ok(())
+    } else {
+        Err(Failure::Interrupted("nothing was done".to_owned()))
+    }
+}
+
+/// Does something to every machine, so many at a time; outcomes are in the order of the machines.
+pub(crate) async fn each<Action, Doing>(
+    desk: &Desk,
+    chosen: Vec<Chosen>,
+    parallel: u16,
+    action: Action,
+) -> Vec<Outcome>
+where
+    Action: Fn(Arc<Api>, Chosen) -> Doing,
+    Doing: Future<Output = Result<String, Failure>> + Send + 'static,
+{
+    let turns = Arc::new(Semaphore::new(usize::from(parallel)));
+    let mut tasks = JoinSet::new();
+    for (place, machine) in chosen.iter().enumerate() {
+        let doing = action(desk.api.clone(), machine.clone());
+        let turns = turns.clone();
+        tasks.spawn(async move {
+            let _turn = turns.acquire_owned().await;
+            (place, doing.await)
+        });
+    }
+    let mut results: Vec<Option<Result<String, Failure>>> = chosen.iter().map(|_| None).collect();
+    while let Some(joined) = tasks.join_next().await {
+        if let Ok((place, result)) = joined {
+            results[place] = Some(result);
+        }
+    }
+    let outcome = |(chosen, result): (Chosen, Option<Result<String, Failure>>)| Outcome {
+        chosen,
+        result: result.unwrap_or_else(|| Err(Failure::Failed("was not asked".to_owned()))),
+    };
+    chosen.into_iter().zip(results).map(outcome).collect()
+}
+
+/// Shows what came of it, and makes the exit code of it: of one machine its own, of several that some
+/// failed.
+pub(crate) fn told(desk: &Desk, outcomes: Vec<Outcome>, format: Format) -> Result<(), Failure> {
+    let all = outcomes.len();
+    if format.is_for_programs() {
+        let rows: Vec<Value> = outcomes.iter().map(row).collect();
+        desk.screen.print(&format.list(&rows, &[], desk.screen));
+    }
+    let mut failed = Vec::new();
+    for Outcome { chosen, result } in outcomes {
+        match result {
+            Ok(text) => match format {
+                Format::Table | Format::Wide => {
+                    desk.screen.print(&format!("{}: {text}", chosen.label));
+                }
+                Format::Name => desk.screen.print(&chosen.label),
+                Format::Json | Format::Yaml => {}
+            },
+            Err(failure) => {
+                if all > 1 {
+                    desk.screen.note(&format!("{}: {}", chosen.label, failure.told()));
+                }
+                failed.push((chosen, failure));
+            }
+        }
+    }
+    match (failed.len(), all) {
+        (0, _) => Ok(()),
+        (1, 1) => Err(failed.remove(0)).map_err(|(chosen, failure)| about(&chosen, failure)),
+        (_, _) if failed.iter().any(|(_, it)| matches!(it, Failure::Interrupted(_))) => {
+            Err(Failure::Interrupted("stopped waiting".to_owned()))
+        }
+        (_, _) if failed.iter().all(|(_, it)| matches!(it, Failure::TimedOut(_))) => {
+            Err(Failure::TimedOut(format!("{} of {all} machines took too long", failed.len())))
+        }
+        (failed, all) => Err(Failure::Some { failed, all }),
+    }
+}
+
+fn row(outcome: &Outcome) -> Value {
+    let mut row = json!({
+        "node": outcome.chosen.label,
+        "uuid": outcome.chosen.uuid,
+        "ok": outcome.result.is_ok(),
+    });
+    match &outcome.result {
+        Ok(text) => row["result"] = json!(text),
+        Err(failure) => row["error"] = json!(failure.told()),
+    }
+    row
+}
+
+/// The failure of one machine with its name in front, unless it says it already.
+fn about(chosen: &Chosen, failure: Failure) -> Failure {
+    let label = &chosen.label;
+    let with = |text: String| if text.contains(label) { text } else { format!("{label}: {text}") };
+    match failure {
+        Failure::NotFound(text) => Failure::NotFound(with(text)),
+        Failure::Refused(text) => Failure::Refused(with(text)),
+        Failure::Failed(text) => Failure::Failed(with(text)),
+        Failure::TimedOut(text) => Failure::TimedOut(format!("{label} {text}")),
+        Failure::Interrupted(text) => Failure::Interrupted(format!("{label}: {text}")),
+        Failure::Api(error) => match error.status() {
+            Some(404) => Failure::NotFound(with(error.to_string())),
+            Some(400..=499) => Failure::Refused(with(error.to_string())),
+            Some(_) | None => Failure::Api(error),
+        },
+        other @ (Failure::Usage(_)
+        | Failure::Some { .. }
+        | Failure::Settings(_)
+        | Failure::Unreadable { .. }
+        | Failure::Unwritable { .. }) => other,
+    }
+}

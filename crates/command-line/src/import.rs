@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ferrite import`: takes over the machines of another Ironic.
+//!
+//! Things keep their UUIDs, so running it again goes on where it stopped. Nothing is done to the machines:
+//! those in use are adopted, the others end `manageable`, because making them available would clean them.
+//! APIs do not give secrets away: what is masked has to be given in a file.
+
+mod copy;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use ironic_client::{Flags, Query, SettingsError};
+use serde_json::{Value, json};
+
+use crate::desk::{ConnectionArguments, Desk};
+use crate::failure::Failure;
+use crate::node::verbs::{Verb, provision};
+use crate::output::{OutputArguments, name_of, parsed};
+use crate::selection::{self, Chosen, Filters};
+use crate::table::{Column, plain};
+use crate::wait::{self, Patience};
+use copy::{Fate, Plan, plan};
+
+const COLUMNS: &[Column] = &[
+    Column::new("NODE", |row| plain(&row["node"])),
+    Column::new("THERE", |row| plain(&row["there"])),
+    Column::new("HERE", |row| plain(&row["here"])),
+    Column::new("PORTS", |row| plain(&row["ports"])),
+    Column::new("NEEDS", |row| plain(&row["needs"])),
+    Column::new("NOTE", |row| plain(&row["note"])),
+];
+
+/// Options of `ferrite import`.
+#[derive(Args, Debug)]
+pub struct ImportArguments {
+    #[command(flatten)]
+    connection: ConnectionArguments,
+    /// The Ironic to take machines from: a URL, a cloud of clouds.yaml or a profile.
+    #[arg(long, value_name = "CLOUD|URL")]
+    from: String,
+    /// Only these machines: names, UUIDs or noderanges. All if none is given.
+    #[arg(value_name = "NODES")]
+    nodes: Vec<String>,
+    /// A YAML or JSON file of secrets: machine → key of driver_info → value. The machine "*" stands for all.
+    #[arg(long, value_name = "FILE")]
+    secrets: Option<PathBuf>,
+    /// Only show what would be done.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// A machine and what became of it.
+struct Import {
+    plan: Plan,
+    here: String,
+    note: String,
+    has_failed: bool,
+}
+
+pub(crate) async fn run(arguments: &ImportArguments) -> Result<(), Failure> {
+    let here = arguments.connection.desk()?;
+    let there = source(&arguments.from)?;
+    let secrets = match &arguments.secrets {
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|source| Failure::Unreadable { path: path.clone(), source })?;
+            parsed(&text, &path.display().to_string())?
+        }
+        None => json!({}),
+    };
+    let names = selection::names(&arguments.nodes)?;
+    let nodes = selection::rows(&there.api, &names, &Filters::default(), None).await?;
+    let ports = there.api.list("/v1/ports", "ports", &detail()).await?;
+    let groups = there.api.list("/v1/portgroups", "portgroups", &detail()).await?;
+    let mut imports: Vec<Import> = nodes
+        .iter()
+        .map(|node| Import {
+            plan: plan(node, &ports, &groups, &secrets),
+            here: String::new(),
+            note: String::new(),
+            has_failed: false,
+        })
+        .collect();
+    if arguments.dry_run {
+        for import in &mut imports {
+            import.here = import.plan.fate.words().to_owned();
+        }
+        return told(&here, arguments, &imports);
+    }
+    if names.is_empty() {
+        copy::recipes(&there, &here).await?;
+    }
+    for import in &mut imports {
+        match import.plan.made(&here.api).await {
+            Ok(state) => import.here = state,
+            Err(failure) => import.fail(&failure),
+        }
+    }
+    let manage = |import: &Import| import.here == "enroll" && import.plan.fate != Fate::Enrol;
+    advance(&here, &mut imports, Verb::Manage, &arguments.patience, manage).await;
+    let adopt = |import: &Import| import.here == "manageable" && import.plan.fate == Fate::Adopt;
+    advance(&here, &mut imports, Verb::Adopt, &arguments.patience, adopt).await;
+    told(&here, arguments, &imports)
+}
+
+/// Asks the machines that are due for a verb, and waits for them.
+async fn advance(
+    here: &Desk,
+    imports: &mut [Import],
+    verb: Verb,
+    patience: &Patience,
+    is_due: impl Fn(&Import) -> bool,
+) {
+    let mut waiting = Vec::new();
+    for import in imports.iter_mut() {
+        if import.has_failed || !import.plan.needs.is_empty() || !is_due(import) {
+            continue;
+        }
+        let chosen = Chosen::of(import.plan.node.clone());
+        let body = json!({ "target": verb.target() });
+        match provision(&here.api, &chosen, verb.target(), &body).await {
+            Ok(()) => waiting.push((chosen, verb.goal())),
+            Err(failure) => import.fail(&failure),
+        }
+    }
+    for outcome in wait::wait_for(here, waiting, patience).await {
+        let uuid = &outcome.chosen.uuid;
+        let Some(import) = imports.iter_mut().find(|it| it.plan.node["uuid"] == uuid.as_str())
+        else {
+            continue;
+        };
+        match outcome.result {
+            Ok(state) => import.here = state,
+            Err(failure) => import.fail(&failure),
+        }
+    }
+}
+
+impl Import {
+    fn fail(&mut self, failure: &Failure) {
+        self.has_failed = true;
+        self.note = failure.told();
+    }
+
+    fn row(&self) -> Value {
+        json!({
+            "node": name_of(&self.plan.node),
+            "uuid": self.plan.node["uuid"],
+            "there": self.plan.there,
+            "here": self.here,
+            "ports": self.plan.ports.len(),
+            "needs": self.plan.needs,
+            "note": self.note,
+        })
+    }
+}
+
+fn told(here: &Desk, arguments: &ImportArguments, imports: &[Import]) -> Result<(), Failure> {
+    let rows: Vec<Value> = imports.iter().map(Import::row).collect();
+    here.screen.print(&arguments.output.output.list(&rows, COLUMNS, here.screen));
+    let needy = imports.iter().filter(|import| !import.plan.needs.is_empty()).count();
+    if needy > 0 {
+        here.screen.note(&format!(
+            "secrets are missing for {needy} of {}: APIs do not give them away. Write them to a file, such as\n\
+             \x20 \"*\": {{redfish_password: …}}\nand run the same again with --secrets FILE",
+            imports.len()
+        ));
+    }
+    if !arguments.dry_run && !imports.is_empty() {
+        here.screen.note(
+            "the other server still looks after these machines: put them into maintenance there, or stop it",
+        );
+    }
+    let failed = imports.iter().filter(|it| it.has_failed || !it.plan.needs.is_empty()).count();
+    if failed > 0 && !arguments.dry_run {
+        return Err(Failure::Some { failed, all: imports.len() });
+    }
+    Ok(())
+}
+
+/// The desk of the API that machines are taken from.
+fn source(from: &str) -> Result<Desk, Failure> {
+    let (url, cloud, profile) = match from.contains("://") {
+        true => (Some(from.to_owned()), None, None),
+        false => (None, Some(from.to_owned()), Some(from.to_owned())),
+    };
+    if url.is_some() {
+        return Desk::at(&Flags { url, ..Flags::default() });
+    }
+    match Desk::at(&Flags { cloud, ..Flags::default() }) {
+        Err(Failure::Settings(SettingsError::Unknown { .. })) => {
+            Desk::at(&Flags { profile, ..Flags::default() }).map_err(|_| {
+                Failure::Usage(format!(
+                    "{from:?} is no URL, no cloud of clouds.yaml and no profile"
+                ))
+            })
+        }
+        found => found,
+    }
+}
+
+fn detail() -> Query {
+    Query::new().with("detail", "true")
+}

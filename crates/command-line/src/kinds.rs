@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What there is besides machines, as tables: where each kind of thing is in the API and what is shown
+//! of it.
+
+use serde_json::Value;
+
+use crate::screen::Tone;
+use crate::table::{Cell, Column, plain};
+
+/// A kind of thing.
+pub(crate) struct Kind {
+    /// One of them, for messages.
+    pub(crate) one: &'static str,
+    /// Where they are.
+    pub(crate) path: &'static str,
+    /// What a list of them is called in answers.
+    pub(crate) list: &'static str,
+    /// How one is changed.
+    pub(crate) change: Change,
+    /// Whether only a Ferrite has them.
+    pub(crate) is_ours: bool,
+    /// Whether lists have to be asked for with all fields.
+    pub(crate) has_detail: bool,
+    pub(crate) columns: &'static [Column],
+}
+
+/// How one is created and changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    /// Created by POST, changed by a JSON patch.
+    Patch,
+    /// Created and replaced by PUT under its name.
+    Replace,
+}
+
+pub(crate) const PORTS: Kind = Kind {
+    one: "port",
+    path: "/v1/ports",
+    list: "ports",
+    change: Change::Patch,
+    is_ours: false,
+    has_detail: true,
+    columns: &[
+        Column::new("ADDRESS", |row| plain(&row["address"])),
+        Column::new("NODE", |row| plain(&row["node_uuid"])),
+        Column::new("PXE", |row| plain(&row["pxe_enabled"])),
+        Column::new("SWITCH", |row| {
+            let link = &row["local_link_connection"];
+            let name = link["switch_info"].as_str().or(link["switch_id"].as_str());
+            name.unwrap_or_default().to_owned().into()
+        }),
+        Column::new("SWITCH PORT", |row| plain(&row["local_link_connection"]["port_id"])),
+        Column::wide("NETWORK", |row| plain(&row["physical_network"])),
+        Column::wide("PORTGROUP", |row| plain(&row["portgroup_uuid"])),
+        Column::new("UUID", |row| plain(&row["uuid"])),
+    ],
+};
+
+pub(crate) const PORTGROUPS: Kind = Kind {
+    one: "portgroup",
+    path: "/v1/portgroups",
+    list: "portgroups",
+    change: Change::Patch,
+    is_ours: false,
+    has_detail: true,
+    columns: &[
+        Column::new("NAME", |row| plain(&row["name"])),
+        Column::new("ADDRESS", |row| plain(&row["address"])),
+        Column::new("NODE", |row| plain(&row["node_uuid"])),
+        Column::new("MODE", |row| plain(&row["mode"])),
+        Column::new("UUID", |row| plain(&row["uuid"])),
+    ],
+};
+
+pub(crate) const ALLOCATIONS: Kind = Kind {
+    one: "allocation",
+    path: "/v1/allocations",
+    list: "allocations",
+    change: Change::Patch,
+    is_ours: false,
+    has_detail: false,
+    columns: &[
+        Column::new("NAME", |row| plain(&row["name"])),
+        Column::new("STATE", |row| {
+            let state = row["state"].as_str().unwrap_or_default();
+            let tone = match state {
+                "active" => Tone::Good,
+                "error" => Tone::Bad,
+                _ => Tone::Busy,
+            };
+            Cell::toned(state, tone)
+        }),
+        Column::new("CLASS", |row| plain(&row["resource_class"])),
+        Column::new("TRAITS", |row| plain(&row["traits"])),
+        Column::new("NODE", |row| plain(&row["node_uuid"])),
+        Column::wide("OWNER", |row| plain(&row["owner"])),
+        Column::new("UUID", |row| plain(&row["uuid"])),
+        Column::new("NOTE", |row| plain(&row["last_error"])),
+    ],
+};
+
+pub(crate) const TEMPLATES: Kind = Kind {
+    one: "deploy template",
+    path: "/v1/deploy_templates",
+    list: "deploy_templates",
+    change: Change::Patch,
+    is_ours: false,
+    has_detail: true,
+    columns: &[
+        Column::new("NAME", |row| plain(&row["name"])),
+        Column::new("STEPS", steps),
+        Column::new("UUID", |row| plain(&row["uuid"])),
+    ],
+};
+
+pub(crate) const RUNBOOKS: Kind = Kind {
+    one: "runbook",
+    path: "/v1/runbooks",
+    list: "runbooks",
+    change: Change::Patch,
+    is_ours: false,
+    has_detail: true,
+    columns: &[
+        Column::new("NAME", |row| plain(&row["name"])),
+        Column::new("STEPS", steps),
+        Column::new("OWNER", |row| plain(&row["owner"])),
+        Column::new("PUBLIC", |row| plain(&row["public"])),
+        Column::wide("DISABLE RAMDISK", |row| plain(&row["disable_ramdisk"])),
+        Column::new("UUID", |row| plain(&row["uuid"])),
+    ],
+};
+
+pub(crate) const RULES: Kind = Kind {
+    one: "inspection rule",
+    path: "/v1/inspection_rules",
+    list: "inspection_rules",
+    change: Change::Patch,
+    is_ours: false,
+    has_detail: true,
+    columns: &[
+        Column::new("PRIORITY", |row| plain(&row["priority"])),
+        Column::new("PHASE", |row| plain(&row["phase"])),
+        Column::new("DESCRIPTION", |row| plain(&row["description"])),
+        Column::wide("CONDITIONS", |row| operations(&row["conditions"])),
+        Column::wide("ACTIONS", |row| operations(&row["actions"])),
+        Column::new("UUID", |row| plain(&row["uuid"])),
+    ],
+};
+
+pub(crate) const FLAVOURS: Kind = Kind {
+    one: "flavour",
+    path: "/v1/ferrite/flavours",
+    list: "flavours",
+    change: Change::Replace,
+    is_ours: true,
+    has_detail: false,
+    columns: &[
+        Column::new("NAME", |row| plain(&row["name"])),
+        Column::new("PRIORITY", |row| plain(&row["priority"])),
+        Column::new("CLASS", |row| plain(&row["resource_class"])),
+        Column::new("TRAITS", |row| plain(&row["traits"])),
+        Column::wide("CONDITIONS", |row| operations(&row["conditions"])),
+        Column::new("DESCRIPTION", |row| plain(&row["description"])),
+    ],
+};
+
+pub(crate) const MATCHES: &[Column] = &[
+    Column::new("NODE", |row| {
+        row["node_name"]
+            .as_str()
+            .or(row["node_uuid"].as_str())
+            .unwrap_or_default()
+            .to_owned()
+            .into()
+    }),
+    Column::new("CLASS", |row| plain(&row["resource_class"])),
+    Column::new("DECIDES CLASS", |row| plain(&row["decides_class"])),
+    Column::new("INSPECTED", |row| plain(&row["inspected_at"])),
+];
+
+pub(crate) const DRIVERS: &[Column] = &[
+    Column::new("NAME", |row| plain(&row["name"])),
+    Column::new("TYPE", |row| plain(&row["type"])),
+    Column::new("CONDUCTORS", |row| plain(&row["hosts"])),
+];
+
+pub(crate) const SIGHTINGS: &[Column] = &[
+    Column::new("MAC", |row| plain(&row["mac"])),
+    Column::new("IP", |row| plain(&row["ip_address"])),
+    Column::new("MACHINE", |row| plain(&row["architecture"])),
+    Column::new("TIMES", |row| plain(&row["times"])),
+    Column::new("LAST SEEN", |row| plain(&row["last_seen_at"])),
+    Column::wide("FIRST SEEN", |row| plain(&row["first_seen_at"])),
+    Column::wide("INTERFACE", |row| plain(&row["interface"])),
+    Column::wide("NODE", |row| plain(&row["node_uuid"])),
+    Column::wide("REPORT", |row| plain(&row["report"])),
+    Column::new("WHAT", |row| plain(&row["last"])),
+];
+
+pub(crate) const CABLES: &[Column] = &[
+    Column::new("SWITCH", |row| plain(&row["switch"])),
+    Column::new("PORT", |row| plain(&row["id"])),
+    Column::new("NODE", |row| {
+        row["node_name"]
+            .as_str()
+            .or(row["node_uuid"].as_str())
+            .unwrap_or_default()
+            .to_owned()
+            .into()
+    }),
+    Column::new("INTERFACE", |row| plain(&row["interface"])),
+    Column::new("MAC", |row| plain(&row["mac"])),
+    Column::new("STATE", |row| {
+        let state = row["state"].as_str().unwrap_or_default();
+        let tone = if matches!(state, "moved" | "missing") { Tone::Bad } else { Tone::Plain };
+        Cell::toned(state, tone)
+    }),
+    Column::wide("LISTENED", |row| plain(&row["listened_at"])),
+    Column::wide("DESCRIPTION", |row| plain(&row["description"])),
+];
+
+/// The names of steps.
+fn steps(row: &Value) -> Cell {
+    let steps = row["steps"].as_array().into_iter().flatten();
+    let name = |step: &Value| {
+        let part = |field: &str| step[field].as_str().unwrap_or("?").to_owned();
+        format!("{}.{}", part("interface"), part("step"))
+    };
+    steps.map(name).collect::<Vec<_>>().join(",").into()
+}
+
+/// What conditions and actions do, without what with.
+fn operations(list: &Value) -> Cell {
+    let list = list.as_array().into_iter().flatten();
+    list.filter_map(|it| it["op"].as_str()).collect::<Vec<_>>().join(",").into()
+}

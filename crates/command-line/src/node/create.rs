@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ferrite node create`: one machine from options, or many from a file.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use ironic_client::{Api, Method, segment};
+use serde_json::{Map, Value, json};
+
+use crate::assignments::{Assignment, object};
+use crate::desk::Desk;
+use crate::failure::Failure;
+use crate::output::{OutputArguments, name_of, parsed};
+
+/// Options of `ferrite node create`.
+#[derive(Args, Debug)]
+pub(crate) struct CreateArguments {
+    /// The machine's name.
+    #[arg(required_unless_present = "file")]
+    name: Option<String>,
+    /// What drives it: redfish, ipmi, fake-hardware.
+    #[arg(long, value_name = "DRIVER", required_unless_present = "file")]
+    driver: Option<String>,
+    /// How its BMC is reached: redfish_address=https://bmc. `KEY=@FILE` keeps a password off the
+    /// command line.
+    #[arg(long, value_name = "KEY=VALUE")]
+    driver_info: Vec<Assignment>,
+    /// What is known of it: cpu_arch=x86_64.
+    #[arg(long = "property", value_name = "KEY=VALUE")]
+    properties: Vec<Assignment>,
+    /// Its resource class.
+    #[arg(long, value_name = "CLASS")]
+    resource_class: Option<String>,
+    /// Any other field: owner=blue, deploy_interface=direct, extra.rack=7.
+    #[arg(short, long = "field", value_name = "FIELD=VALUE")]
+    fields: Vec<Assignment>,
+    /// Its traits.
+    #[arg(long = "trait", value_name = "TRAIT", value_delimiter = ',')]
+    traits: Vec<String>,
+    /// MAC addresses of cards it boots from.
+    #[arg(long = "port", value_name = "MAC", value_delimiter = ',')]
+    ports: Vec<String>,
+    /// A JSON or YAML file with a list of machines, or with a list `nodes`: fields as in the API, besides
+    /// them `traits` and `ports`. Machines that are there already are left as they are.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "driver"])]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+pub(crate) async fn run(desk: &Desk, arguments: &CreateArguments) -> Result<(), Failure> {
+    let format = arguments.output.output;
+    if let Some(path) = &arguments.file {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| Failure::Unreadable { path: path.clone(), source })?;
+        return create_all(desk, &parsed(&text, &path.display().to_string())?).await;
+    }
+    let mut body = object(&arguments.fields)?;
+    let plain = [
+        ("name", &arguments.name),
+        ("driver", &arguments.driver),
+        ("resource_class", &arguments.resource_class),
+    ];
+    for (field, value) in plain {
+        if let Some(value) = value {
+            body.insert(field.to_owned(), json!(value));
+        }
+    }
+    for (field, assignments) in
+        [("driver_info", &arguments.driver_info), ("properties", &arguments.properties)]
+    {
+        if !assignments.is_empty() {
+            // Keys of these may have dots: they are not taken apart.
+            let mut members = Map::new();
+            for assignment in assignments {
+                members.insert(assignment.key.clone(), assignment.value()?);
+            }
+            body.insert(field.to_owned(), Value::Object(members));
+        }
+    }
+    let ports = arguments.ports.iter().map(|mac| json!({ "address": mac })).collect::<Vec<_>>();
+    let node = create(&desk.api, body, &arguments.traits, &ports).await?;
+    let text = if format.is_for_programs() {
+        format.single(&node, desk.screen)
+    } else {
+        format!("{}\n", name_of(&node))
+    };
+    desk.screen.print(&text);
+    Ok(())
+}
+
+/// Creates every machine of a list that is not there.
+async fn create_all(desk: &Desk, file: &Value) -> Result<(), Failure> {
+    let nodes = file.as_array().or_else(|| file["nodes"].as_array()).ok_or_else(|| {
+        Failure::Usage("the file has neither a list of machines nor a list `nodes`".to_owned())
+    })?;
+    let (mut failed, all) = (0, nodes.len());
+    for (node, number) in nodes.iter().zip(1..) {
+        let Value::Object(body) = node else {
+            return Err(Failure::Usage(format!("machine {number} of the file is no object")));
+        };
+        let mut body = body.clone();
+        let label = match name_of(node) {
+            "" => format!("machine {number} of the file"),
+            name => name.to_owned(),
+        };
+        let traits: Vec<String> = match body.remove("traits") {
+            Some(Value::Array(traits)) => {
+                traits.iter().filter_map(|name| Some(name.as_str()?.to_owned())).collect()
+            }
+            _ => Vec::new(),
+        };
+        let ports: Vec<Value> = match body.remove("ports") {
+            Some(Value::Array(ports)) => ports
+                .into_iter()
+                .map(|port| if port.is_string() { json!({ "address": port }) } else { port })
+                .collect(),
+            _ => Vec::new(),
+        };
+        match create(&desk.api, body, &traits, &ports).await {
+            Ok(_) => desk.screen.print(&format!("{label}: created")),
+            Err(Failure::Api(error)) if error.status() == Some(409) => {
+                desk.screen.print(&format!("{label}: is there already"));
+            }
+            Err(failure) => {
+                desk.screen.note(&format!("{label}: {}", failure.told()));
+                failed += 1;
+            }
+        }
+    }
+    if failed > 0 { Err(Failure::Some { failed, all }) } else { Ok(()) }
+}
+
+/// Creates a machine with what belongs to it. If that does not work out, the machine is taken away
+/// again, so that the same command can be given once more.
+async fn create(
+    api: &Api,
+    body: Map<String, Value>,
+    traits: &[String],
+    ports: &[Value],
+) -> Result<Value, Failure> {
+    let node = api.send(Method::POST, "/v1/nodes", Some(&Value::Object(body))).await?;
+    let uuid = node["uuid"].as_str().unwrap_or_default();
+    if let Err(failure) = furnish(api, uuid, traits, ports).await {
+        // What cannot be taken away either is seen in the list.
+        let _ = api.send(Method::DELETE, &format!("/v1/nodes/{}", segment(uuid)), None).await;
+        return Err(failure);
+    }
+    Ok(node)
+}
+
+async fn furnish(api: &Api, uuid: &str, traits: &[String], ports: &[Value]) -> Result<(), Failure> {
+    if !traits.is_empty() {
+        let path = format!("/v1/nodes/{}/traits", segment(uuid));
+        api.send(Method::PUT, &path, Some(&json!({ "traits": traits }))).await?;
+    }
+    for port in ports {
+        let mut port = port.clone();
+        port["node_uuid"] = json!(uuid);
+        api.send(Method::POST, "/v1/ports", Some(&port)).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Looking at machines: everything about them, what a verb would do, consoles, checks, inventories.
+
+use clap::{Args, ValueEnum};
+use ironic_client::{Method, Query, segment};
+use serde_json::{Value, json};
+
+use crate::desk::Desk;
+use crate::failure::Failure;
+use crate::output::{Format, OutputArguments};
+use crate::screen::Tone;
+use crate::selection::{self, Chosen, Filters};
+use crate::table::{self, Cell, Column, plain};
+use crate::wait;
+
+/// The names of verbs in the API, and what people type for two of them.
+const TARGETS: &[&str] = &[
+    "manage", "provide", "inspect", "adopt", "clean", "service", "active", "rebuild", "deleted",
+    "rescue", "unrescue", "abort", "unhold",
+];
+
+const CHECKS: &[Column] = &[
+    Column::new("INTERFACE", |row| plain(&row["interface"])),
+    Column::new("RESULT", |row| match row["result"].as_bool() {
+        Some(true) => Cell::toned("ok", Tone::Good),
+        Some(false) => Cell::toned("not ok", Tone::Bad),
+        None => Cell::toned("none", Tone::Faint),
+    }),
+    Column::new("REASON", |row| plain(&row["reason"])),
+];
+
+/// Options of `ferrite node show`.
+#[derive(Args, Debug)]
+pub(crate) struct ShowArguments {
+    /// Names, UUIDs or noderanges.
+    #[arg(value_name = "NODES", required = true)]
+    nodes: Vec<String>,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// Options of `ferrite node explain`.
+#[derive(Args, Debug)]
+pub(crate) struct ExplainArguments {
+    /// The machine.
+    node: String,
+    /// What it would be asked: deploy, undeploy, provide, clean, inspect and so on.
+    verb: String,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// Options of `ferrite node console`.
+#[derive(Args, Debug)]
+pub(crate) struct ConsoleArguments {
+    /// The machine.
+    node: String,
+    /// Open or close it.
+    switch: Option<Switch>,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// On or off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+/// Options of `ferrite node validate`.
+#[derive(Args, Debug)]
+pub(crate) struct ValidateArguments {
+    /// The machine.
+    node: String,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// Options of `ferrite node inventory`.
+#[derive(Args, Debug)]
+pub(crate) struct InventoryArguments {
+    /// The machine.
+    node: String,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+pub(crate) async fn show(desk: &Desk, arguments: &ShowArguments) -> Result<(), Failure> {
+    let names = selection::names(&arguments.nodes)?;
+    let format = arguments.output.output;
+    let mut nodes = selection::rows(&desk.api, &names, &Filters::default(), None).await?;
+    if format.is_for_programs() {
+        let text = match nodes.as_slice() {
+            [node] => format.single(node, desk.screen),
+            several => format.list(several, &[], desk.screen),
+        };
+        desk.screen.print(&text);
+        return Ok(());
+    }
+    for (place, node) in nodes.iter_mut().enumerate() {
+        if place > 0 && format != Format::Name {
+            desk.screen.print("");
+        }
+        let is_moving = !node["target_provision_state"].is_null();
+        let uuid = node["uuid"].as_str().unwrap_or_default().to_owned();
+        if is_moving && let Ok(Some(reason)) = wait::waiting(&desk.api, &uuid).await {
+            node["waits_for"] = json!(reason);
+        }
+        desk.screen.print(&format.single(node, desk.screen));
+    }
+    Ok(())
+}
+
+pub(crate) async fn explain(desk: &Desk, arguments: &ExplainArguments) -> Result<(), Failure> {
+    let target = target(&arguments.verb)?;
+    let chosen = chosen(desk, &arguments.node).await?;
+    let path = format!("/v1/ferrite/nodes/{}/explain", segment(&chosen.uuid));
+    let path = Query::new().with("target", target).on(&path);
+    let explained = of_ferrite(desk.api.find(&path).await?, "explain verbs")?;
+    let format = arguments.output.output;
+    if format != Format::Table && format != Format::Wide {
+        desk.screen.print(&format.single(&explained, desk.screen));
+        return Ok(());
+    }
+    let paint = |tone, text: &str| desk.screen.paint(tone, text);
+    let (label, state) = (&chosen.label, chosen.state());
+    let ends = explained["ends_in"].as_str().unwrap_or("?");
+    let mut text = if explained["possible"] == true {
+        let verb = paint(Tone::Good, &format!("{} is possible", arguments.verb));
+        format!("{label} is {state}: {verb} and ends in {ends}\n")
+    } else {
+        let verb = paint(Tone::Bad, &format!("{} is not possible", arguments.verb));
+        format!("{label} is {state}: {verb}\n")
+    };
+    for obstacle in explained["obstacles"].as_array().into_iter().flatten() {
+        text.push_str(&format!("  in its way: {}\n", table::brief(obstacle)));
+    }
+    for (step, number) in explained["plan"].as_array().into_iter().flatten().zip(1..) {
+        text.push_str(&format!("  {number:>2}. {}\n", words(step)));
+    }
+    if let Some(why) = explained["waiting"]["why"].as_str() {
+        let until = explained["waiting"]["until"].as_str();
+        let until = until.map(|until| format!(" until {until}")).unwrap_or_default();
+        text.push_str(&format!("  it waits for {}{until} now\n", why.replace('_', " ")));
+    }
+    desk.screen.print(&text);
+    Ok(())
+}
+
+pub(crate) async fn console(desk: &Desk, arguments: &ConsoleArguments) -> Result<(), Failure> {
+    let chosen = chosen(desk, &arguments.node).await?;
+    let path = format!("{}/states/console", chosen.path());
+    if let Some(switch) = arguments.switch {
+        let body = json!({ "enabled": switch == Switch::On });
+        desk.api.send(Method::PUT, &path, Some(&body)).await?;
+        desk.screen.note(match switch {
+            Switch::On => "the console is being opened",
+            Switch::Off => "the console is being closed",
+        });
+    }
+    let console = desk.api.get(&path).await?;
+    desk.screen.print(&arguments.output.output.single(&console, desk.screen));
+    Ok(())
+}
+
+pub(crate) async fn validate(desk: &Desk, arguments: &ValidateArguments) -> Result<(), Failure> {
+    let chosen = chosen(desk, &arguments.node).await?;
+    let checks = desk.api.get(&format!("{}/validate", chosen.path())).await?;
+    let rows: Vec<Value> = checks
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(interface, check)| {
+            let mut row = check.clone();
+            row["interface"] = json!(interface);
+            row
+        })
+        .collect();
+    let format = arguments.output.output;
+    let text = match format {
+        Format::Json | Format::Yaml => format.single(&checks, desk.screen),
+        Format::Table | Format::Wide | Format::Name => format.list(&rows, CHECKS, desk.screen),
+    };
+    desk.screen.print(&text);
+    Ok(())
+}
+
+pub(crate) async fn inventory(desk: &Desk, arguments: &InventoryArguments) -> Result<(), Failure> {
+    let chosen = chosen(desk, &arguments.node).await?;
+    let found = desk.api.find(&format!("{}/inventory", chosen.path())).await?;
+    let Some(found) = found else {
+        let label = chosen.label;
+        return Err(Failure::NotFound(format!(
+            "{label} was not inspected yet: `ferrite node inspect {label}`"
+        )));
+    };
+    let format = arguments.output.output;
+    let shown = if format.is_for_programs() { &found } else { &found["inventory"] };
+    desk.screen.print(&format.single(shown, desk.screen));
+    Ok(())
+}
+
+/// One machine by its name.
+pub(crate) async fn chosen(desk: &Desk, name: &str) -> Result<Chosen, Failure> {
+    let node = selection::one(&desk.api, name, Some(selection::FIELDS)).await?;
+    Ok(Chosen::of(node))
+}
+
+/// What only a Ferrite can answer.
+pub(crate) fn of_ferrite(answer: Option<Value>, what: &str) -> Result<Value, Failure> {
+    answer.ok_or_else(|| {
+        Failure::Refused(format!("this server cannot {what}: it is an Ironic and no Ferrite"))
+    })
+}
+
+/// What the API calls a verb.
+fn target(word: &str) -> Result<&'static str, Failure> {
+    let word = match word {
+        "deploy" => "active",
+        "undeploy" | "delete" => "deleted",
+        other => other,
+    };
+    TARGETS.iter().find(|target| **target == word).copied().ok_or_else(|| {
+        let words = TARGETS.iter().copied().chain(["deploy", "undeploy"]);
+        let hint = selection::alike(word, words)
+            .map(|meant| format!("; did you mean {meant:?}?"))
+            .unwrap_or_else(|| format!("; there are {}", TARGETS.join(", ")));
+        Failure::Usage(format!("there is no verb {word:?}{hint}"))
+    })
+}
+
+/// A step of a plan, however the server tells it.
+fn words(step: &Value) -> String {
+    let Value::Object(members) = step else { return table::brief(step) };
+    let said = members.iter().filter(|(_, value)| !value.is_null());
+    let pairs: Vec<String> =
+        said.map(|(key, value)| format!("{key} {}", table::brief(value))).collect();
+    pairs.join(", ")
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the command line speaks: results to standard output, everything else to standard error.
+
+use std::io::{IsTerminal as _, Write};
+
+use crate::failure::Failure;
+
+/// The user's terminal, or what stands in its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Screen {
+    /// Whether results go to a terminal.
+    pub(crate) is_terminal: bool,
+    /// Whether notes do.
+    pub(crate) notes_are_seen: bool,
+    /// Whether somebody can be asked.
+    pub(crate) can_ask: bool,
+    is_colourful: bool,
+}
+
+/// How a text is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Tone {
+    #[default]
+    Plain,
+    Good,
+    Bad,
+    Busy,
+    Faint,
+}
+
+impl Screen {
+    pub(crate) fn of_this_process() -> Self {
+        let is_terminal = std::io::stdout().is_terminal();
+        let notes_are_seen = std::io::stderr().is_terminal();
+        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        Self {
+            is_terminal,
+            notes_are_seen,
+            can_ask: std::io::stdin().is_terminal() && notes_are_seen,
+            is_colourful: is_terminal && !no_colour,
+        }
+    }
+
+    /// One that is no terminal.
+    #[cfg(test)]
+    pub(crate) const fn plain() -> Self {
+        Self { is_terminal: false, notes_are_seen: false, can_ask: false, is_colourful: false }
+    }
+
+    /// Part of the result. Whoever closed our output has seen enough.
+    pub(crate) fn print(self, text: &str) {
+        write_to(std::io::stdout().lock(), text);
+    }
+
+    /// Something besides the result.
+    pub(crate) fn note(self, text: &str) {
+        write_to(std::io::stderr().lock(), text);
+    }
+
+    /// Something besides the result that goes over what is there, to the letter.
+    pub(crate) fn redraw(self, text: &str) {
+        let mut stream = std::io::stderr().lock();
+        // Who does not see it misses nothing.
+        let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.flush());
+    }
+
+    /// A text in the colour of its tone, where there are colours.
+    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Plain => return text.to_owned(),
+            Tone::Good => "32",
+            Tone::Bad => "31",
+            Tone::Busy => "36",
+            Tone::Faint => "2",
+        };
+        if self.is_colourful { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// Asks for a yes.
+    pub(crate) fn asks(self, question: &str) -> Result<bool, Failure> {
+        write_to(std::io::stderr().lock(), &format!("{question} [y/N] "));
+        let mut answer = String::new();
+        std::io::stdin()
+            .read_line(&mut answer)
+            .map_err(|source| Failure::Unreadable { path: "standard input".into(), source })?;
+        Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    }
+}
+
+fn write_to(mut stream: impl Write, text: &str) {
+    let end = if text.ends_with(['\n', ' ']) { "" } else { "\n" };
+    if write!(stream, "{text}{end}").and_then(|()| stream.flush()).is_err() {
+        // Nothing more can be said, and nobody listens.
+        std::process::exit(0);
+    }
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The commands that all kinds of things have: list, show, create, set, unset, delete.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use ironic_client::{ApiError, Method, Query, segment};
+use serde_json::{Map, Value, json};
+
+use crate::assignments::{Assignment, object, pointer};
+use crate::desk::Desk;
+use crate::failure::Failure;
+use crate::kinds::{Change, Kind, MATCHES};
+use crate::output::{OutputArguments, name_of, parsed};
+use crate::selection::alike;
+use crate::watch::{self, WatchArguments};
+
+/// Options of `list`.
+#[derive(Args, Debug)]
+pub struct ListArguments {
+    #[command(flatten)]
+    pub(crate) output: OutputArguments,
+    #[command(flatten)]
+    pub(crate) watch: WatchArguments,
+}
+
+/// Options of `show`.
+#[derive(Args, Debug)]
+pub struct ShowArguments {
+    /// Which: names or UUIDs.
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// Options of `create`.
+#[derive(Args, Debug)]
+pub struct CreateArguments {
+    /// A JSON or YAML file with its fields, or with a list of such.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// A field and its value: KEY=TEXT, KEY:=JSON or KEY=@FILE. Those of a file are overruled.
+    #[arg(short, long = "field", value_name = "FIELD=VALUE")]
+    fields: Vec<Assignment>,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// Options of `set`.
+#[derive(Args, Debug)]
+pub struct SetArguments {
+    /// Which: a name or a UUID.
+    name: String,
+    /// A field and its value: KEY=TEXT, KEY:=JSON or KEY=@FILE.
+    #[arg(short, long = "field", value_name = "FIELD=VALUE", required = true)]
+    fields: Vec<Assignment>,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// Options of `unset`.
+#[derive(Args, Debug)]
+pub struct UnsetArguments {
+    /// Which: a name or a UUID.
+    name: String,
+    /// A field to empty.
+    #[arg(short, long = "field", value_name = "FIELD", required = true)]
+    fields: Vec<String>,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// Options of `delete`.
+#[derive(Args, Debug)]
+pub struct DeleteArguments {
+    /// Which: names or UUIDs.
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
+}
+
+impl Kind {
+    fn path_of(&self, name: &str) -> String {
+        format!("{}/{}", self.path, segment(name))
+    }
+
+    pub(crate) async fn list(
+        &self,
+        desk: &Desk,
+        query: Query,
+        arguments: &ListArguments,
+    ) -> Result<(), Failure> {
+        let query = if self.has_detail { query.with("detail", "true") } else { query };
+        let rows = async || self.rows(desk, &query).await;
+        watch::list(desk, &arguments.watch, arguments.output.output, self.columns, rows).await
+    }
+
+    async fn rows(&self, desk: &Desk, query: &Query) -> Result<Vec<Value>, Failure> {
+        if !self.is_ours {
+            return Ok(desk.api.list(self.path, self.list, query).await?);
+        }
+        // Ours have no pages.
+        let mut found = desk.api.get(self.path).await.map_err(|error| self.not_there(error))?;
+        let Value::Array(rows) = found[self.list].take() else { return Ok(Vec::new()) };
+        Ok(rows)
+    }
+
+    pub(crate) async fn show(&self, desk: &Desk, arguments: &ShowArguments) -> Result<(), Failure> {
+        let format = arguments.output.output;
+        for name in &arguments.names {
+            let thing = self.one(desk, name).await?;
+            desk.screen.print(&format.single(&thing, desk.screen));
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn one(&self, desk: &Desk, name: &str) -> Result<Value, Failure> {
+        match desk.api.find(&self.path_of(name)).await? {
+            Some(thing) => Ok(thing),
+            None => Err(self.unknown(desk, name).await),
+        }
+    }
+
+    pub(crate) async fn create(
+        &self,
+        desk: &Desk,
+        more: Map<String, Value>,
+        arguments: &CreateArguments,
+    ) -> Result<(), Failure> {
+        let written = match &arguments.file {
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|source| Failure::Unreadable { path: path.clone(), source })?;
+                parsed(&text, &path.display().to_string())?
+            }
+            None => json!({}),
+        };
+        let written = if let Value::Array(several) = written { several } else { vec![written] };
+        let fields = object(&arguments.fields)?;
+        for thing in written {
+            let Value::Object(mut body) = thing else {
+                return Err(Failure::Usage(format!("a {} is an object of fields", self.one)));
+            };
+            body.extend(more.clone());
+            body.extend(fields.clone());
+            let made = self.make(desk, body).await?;
+            let format = arguments.output.output;
+            let text = if format.is_for_programs() {
+                format.single(&made, desk.screen)
+            } else {
+                format!("{}\n", name_of(&made))
+            };
+            desk.screen.print(&text);
+        }
+        Ok(())
+    }
+
+    /// The machines that one of them fits.
+    pub(crate) async fn matches(
+        &self,
+        desk: &Desk,
+        arguments: &ShowArguments,
+    ) -> Result<(), Failure> {
+        let format = arguments.output.output;
+        for name in &arguments.names {
+            let Some(found) = desk.api.find(&format!("{}/matches", self.path_of(name))).await?
+            else {
+                return Err(self.unknown(desk, name).await);
+            };
+            let rows = found["matches"].as_array().map(Vec::as_slice).unwrap_or_default();
+            desk.screen.print(&format.list(rows, MATCHES, desk.screen));
+        }
+        Ok(())
+    }
+
+    async fn make(&self, desk: &Desk, mut body: Map<String, Value>) -> Result<Value, Failure> {
+        match self.change {
+            Change::Patch => {
+                Ok(desk.api.send(Method::POST, self.path, Some(&Value::Object(body))).await?)
+            }
+            Change::Replace => {
+                let Some(Value::String(name)) = body.remove("name") else {
+                    return Err(Failure::Usage(format!("a {} needs a name", self.one)));
+                };
+                let body = Value::Object(body);
+                let sent = desk.api.send(Method::PUT, &self.path_of(&name), Some(&body)).await;
+                let made = sent.map_err(|error| self.not_there(error))?;
+                Ok(if made.is_object() { made } else { json!({ "name": name }) })
+            }
+        }
+    }
+
+    pub(crate) async fn set(&self, desk: &Desk, arguments: &SetArguments) -> Result<(), Failure> {
+        let mut operations = Vec::new();
+        for field in &arguments.fields {
+            operations
+                .push(json!({ "op": "add", "path": pointer(&field.key), "value": field.value()? }));
+        }
+        self.patch(desk, &arguments.name, &operations, &arguments.output).await
+    }
+
+    pub(crate) async fn unset(
+        &self,
+        desk: &Desk,
+        arguments: &UnsetArguments,
+    ) -> Result<(), Failure> {
+        let fields = arguments.fields.iter();
+        let operations: Vec<Value> =
+            fields.map(|field| json!({ "op": "remove", "path": pointer(field) })).collect();
+        self.patch(desk, &arguments.name, &operations, &arguments.output).await
+    }
+
+    async fn patch(
+        &self,
+        desk: &Desk,
+        name: &str,
+        operations: &[Value],
+        output: &OutputArguments,
+    ) -> Result<(), Failure> {
+        let changed = match desk.api.patch(&self.path_of(name), operations).await {
+            Ok(changed) => changed,
+            Err(error) if error.status() == Some(404) => {
+                return Err(self.unknown(desk, name).await);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if output.output.is_for_programs() {
+            desk.screen.print(&output.output.single(&changed, desk.screen));
+        } else {
+            desk.screen.print(&format!("{name}: changed"));
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn delete(
+        &self,
+        desk: &Desk,
+        arguments: &DeleteArguments,
+    ) -> Result<(), Failure> {
+        for name in &arguments.names {
+            match desk.api.send(Method::DELETE, &self.path_of(name), None).await {
+                Ok(_) => desk.screen.print(&format!("{name}: deleted")),
+                Err(error) if error.status() == Some(404) => {
+                    return Err(self.unknown(desk, name).await);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// That there is none of this name, and which may be meant.
+    async fn unknown(&self, desk: &Desk, name: &str) -> Failure {
+        let rows = match self.rows(desk, &Query::new()).await {
+            Ok(rows) => rows,
+            Err(failure @ Failure::Refused(_)) => return failure,
+            Err(_) => Vec::new(),
+        };
+        let hint = alike(name, rows.iter().map(name_of))
+            .map(|meant| format!("; did you mean {meant:?}?"))
+            .unwrap_or_default();
+        Failure::NotFound(format!("there is no {} {name:?}{hint}", self.one))
+    }
+
+    fn not_there(&self, error: ApiError) -> Failure {
+        if self.is_ours && error.status() == Some(404) {
+            let told = format!("this server has no {}s: it is an Ironic and no Ferrite", self.one);
+            return Failure::Refused(told);
+        }
+        error.into()
+    }
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Waiting for machines, and saying what they wait for themselves.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use ironic_client::{Api, Query, segment};
+use serde_json::Value;
+
+use crate::desk::Desk;
+use crate::failure::Failure;
+use crate::progress::Board;
+use crate::screen::Tone;
+use crate::selection::{self, Chosen, Filters};
+
+const FIRST_LOOK: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Up to so many machines are asked what they wait for at each look.
+const FEW: usize = 16;
+const FIELDS: &str = "uuid,name,provision_state,target_provision_state,power_state,\
+    target_power_state,last_error,maintenance,fault,clean_step,deploy_step,service_step";
+
+/// How long to wait, if at all.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Waiting")]
+pub(crate) struct Patience {
+    /// Give up after so long, such as 90s, 30m or 2h; the machine goes on. Without it: as long as it
+    /// takes.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// What is waited for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Goal {
+    /// One of these provision states.
+    State(&'static [&'static str]),
+    /// The provision state somebody named.
+    Named(String),
+    /// Any provision state that lasts.
+    Rest,
+    /// A power state.
+    Power(&'static str),
+}
+
+/// A machine that got where it should, or why it did not.
+pub(crate) struct Outcome {
+    pub(crate) chosen: Chosen,
+    pub(crate) result: Result<String, Failure>,
+}
+
+/// How a machine stands.
+#[derive(PartialEq, Eq, Debug)]
+enum Verdict {
+    Reached(String),
+    Failed(String),
+    Moving(String),
+}
+
+/// Waits until every machine got there, failed, or the time is over. Ctrl-C ends the waiting, not the
+/// work.
+pub(crate) async fn wait_for(
+    desk: &Desk,
+    machines: Vec<(Chosen, Goal)>,
+    patience: &Patience,
+) -> Vec<Outcome> {
+    let mut waiting = Waiting {
+        desk: desk.clone(),
+        board: Board::new(desk.screen),
+        open: machines,
+        done: Vec::new(),
+        knows_reasons: true,
+        seen_power_move: HashSet::new(),
+        looks: 0,
+    };
+    let stopped = tokio::select! {
+        ended = waiting.run(patience.timeout) => ended,
+        _ = tokio::signal::ctrl_c() => Some(Stop::Interrupted),
+    };
+    if let Some(stop) = stopped {
+        for (chosen, goal) in std::mem::take(&mut waiting.open) {
+            let result = Err(stop.failure(&chosen, &goal));
+            waiting.done.push(Outcome { chosen, result });
+        }
+    }
+    waiting.done
+}
+
+/// Why waiting ended before its time.
+enum Stop {
+    TimeIsOver,
+    Interrupted,
+    /// The server cannot be asked any more.
+    Lost(String),
+}
+
+impl Stop {
+    fn failure(&self, chosen: &Chosen, goal: &Goal) -> Failure {
+        let label = &chosen.label;
+        let look = format!("`ferrite node show {label}` tells how it stands");
+        match self {
+            Self::TimeIsOver => Failure::TimedOut(format!(
+                "is not {} in time; the server goes on with it: {look}",
+                goal.words()
+            )),
+            Self::Interrupted => Failure::Interrupted(format!(
+                "the server goes on with it: {look}, `ferrite node wait {label}` waits again"
+            )),
+            Self::Lost(why) => Failure::Failed(why.clone()),
+        }
+    }
+}
+
+struct Waiting {
+    desk: Desk,
+    board: Board,
+    open: Vec<(Chosen, Goal)>,
+    done: Vec<Outcome>,
+    /// Whether the server can tell what machines wait for: a Ferrite can.
+    knows_reasons: bool,
+    /// Machines whose power is or was on its way.
+    seen_power_move: HashSet<String>,
+    looks: u32,
+}
+
+impl Waiting {
+    async fn run(&mut self, timeout: Option<Duration>) -> Option<Stop> {
+        let began = Instant::now();
+        let mut pause = FIRST_LOOK;
+        let mut unreachable = 0;
+        loop {
+            match self.look().await {
+                Ok(()) => unreachable = 0,
+                // A server that starts again is not the end of the work.
+                Err(error) => {
+                    unreachable += 1;
+                    if unreachable > 30 {
+                        return Some(Stop::Lost(error.told()));
+                    }
+                }
+            }
+            self.board.draw();
+            if self.open.is_empty() {
+                return None;
+            }
+            let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Some(Stop::TimeIsOver);
+            }
+            tokio::time::sleep(left.map_or(pause, |left| left.min(pause))).await;
+            pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Looks at all machines that are not there yet.
+    async fn look(&mut self) -> Result<(), Failure> {
+        let nodes = self.nodes().await?;
+        self.looks += 1;
+        for (chosen, goal) in std::mem::take(&mut self.open) {
+            let Some(node) = nodes.get(&chosen.uuid) else {
+                let result = Err(Failure::NotFound("is gone".to_owned()));
+                self.board.tell(&chosen.label, Tone::Bad, "gone", false);
+                self.done.push(Outcome { chosen, result });
+                continue;
+            };
+            if !node["target_power_state"].is_null() {
+                self.seen_power_move.insert(chosen.uuid.clone());
+            }
+            // A change of power is not always under way by the time it is accepted.
+            let may_not_have_begun = matches!(goal, Goal::Power(_))
+                && self.looks < 3
+                && !self.seen_power_move.contains(&chosen.uuid);
+            match judge(&goal, node) {
+                Verdict::Moving(text) => {
+                    let text = match self.reason(&chosen).await {
+                        Some(reason) => format!("{text}, waits for {reason}"),
+                        None => text,
+                    };
+                    self.board.tell(&chosen.label, Tone::Busy, &text, true);
+                    self.open.push((chosen, goal));
+                }
+                Verdict::Reached(_) | Verdict::Failed(_) if may_not_have_begun => {
+                    self.open.push((chosen, goal));
+                }
+                Verdict::Reached(state) => {
+                    self.board.tell(&chosen.label, Tone::Good, &state, false);
+                    self.done.push(Outcome { chosen, result: Ok(state) });
+                }
+                Verdict::Failed(why) => {
+                    self.board.tell(&chosen.label, Tone::Bad, &why, false);
+                    self.done.push(Outcome { chosen, result: Err(Failure::Failed(why)) });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The machines as they are now, by UUID. Many come with one list.
+    async fn nodes(&self) -> Result<HashMap<String, Value>, Failure> {
+        let api = &self.desk.api;
+        let mut nodes = HashMap::new();
+        if self.open.len() > FEW {
+            let listed = selection::rows(api, &[], &Filters::default(), Some(FIELDS)).await?;
+            for node in listed {
+                nodes.insert(node["uuid"].as_str().unwrap_or_default().to_owned(), node);
+            }
+        } else {
+            let query = Query::new().with("fields", FIELDS);
+            for (chosen, _) in &self.open {
+                if let Some(node) = api.find(&query.on(&chosen.path())).await? {
+                    nodes.insert(chosen.uuid.clone(), node);
+                }
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// What a machine waits for and until when, where the server tells.
+    async fn reason(&mut self, chosen: &Chosen) -> Option<String> {
+        if !self.knows_reasons || self.open.len() >= FEW {
+            return None;
+        }
+        match waiting(&self.desk.api, &chosen.uuid).await {
+            Ok(reason) => reason,
+            Err(()) => {
+                self.knows_reasons = false;
+                None
+            }
+        }
+    }
+}
+
+/// What a machine waits for and until when. An error is a server that does not tell.
+pub(crate) async fn waiting(api: &Api, uuid: &str) -> Result<Option<String>, ()> {
+    let path = format!("/v1/ferrite/nodes/{}/explain?target=abort", segment(uuid));
+    let explained = api.get(&path).await.map_err(|_| ())?;
+    let waiting = &explained["waiting"];
+    let Some(why) = waiting["why"].as_str() else { return Ok(None) };
+    Ok(Some(match waiting["until"].as_str() {
+        Some(until) => format!("{} until {until}", why.replace('_', " ")),
+        None => why.replace('_', " "),
+    }))
+}
+
+impl Goal {
+    fn words(&self) -> String {
+        match self {
+            Self::State(states) => states.first().copied().unwrap_or("there").to_owned(),
+            Self::Named(state) => state.clone(),
+            Self::Rest => "at rest".to_owned(),
+            Self::Power(state) => (*state).to_owned(),
+        }
+    }
+}
+
+fn judge(goal: &Goal, node: &Value) -> Verdict {
+    let text = |field: &str| node[field].as_str().unwrap_or_default();
+    let state = text("provision_state");
+    let error = text("last_error");
+    let why = |what: &str| match error {
+        "" => what.to_owned(),
+        error => format!("{what}: {error}"),
+    };
+    let is_broken = state.ends_with("failed") || state == "error";
+    let rests = node["target_provision_state"].is_null() || is_broken;
+    let moving = || {
+        let step = ["deploy_step", "clean_step", "service_step"]
+            .iter()
+            .find_map(|step| node[step]["step"].as_str());
+        match step {
+            Some(step) => format!("{state}, step {step}"),
+            None => state.to_owned(),
+        }
+    };
+    match goal {
+        Goal::State(states) if rests => {
+            if states.contains(&state) {
+                Verdict::Reached(state.to_owned())
+            } else {
+                Verdict::Failed(why(state))
+            }
+        }
+        Goal::Named(wanted) if wanted == state => Verdict::Reached(state.to_owned()),
+        Goal::Named(_) if is_broken => Verdict::Failed(why(state)),
+        // Somebody may ask it for more in a moment.
+        Goal::Named(_) if rests => Verdict::Moving(format!("{state}, at rest")),
+        Goal::Rest if rests => Verdict::Reached(state.to_owned()),
+        Goal::State(_) | Goal::Named(_) | Goal::Rest => Verdict::Moving(moving()),
+        Goal::Power(wanted) => {
+            let power = node["power_state"].as_str().unwrap_or("power unknown");
+            match (node["target_power_state"].as_str(), power == *wanted) {
+                (Some(target), _) => Verdict::Moving(format!("{power}, going to {target}")),
+                (None, true) => Verdict::Reached(power.to_owned()),
+                (None, false) => Verdict::Failed(why(power)),
+            }
+        }
+    }
+}
+
+/// `90`, `90s`, `30m`, `2h` or `1d`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => 0,
+    };
+    match digits.parse::<u64>() {
+        Ok(number) if unit > 0 => Ok(Duration::from_secs(number.saturating_mul(unit))),
+        _ => Err("it must be a number with s, m, h or d behind it, such as 30m".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_machine_is_there_on_its_way_or_lost() {
+        let available = Goal::State(&["available", "manageable"]);
+        let moving = |text: &str| Verdict::Moving(text.to_owned());
+        let reached = |text: &str| Verdict::Reached(text.to_owned());
+        let failed = |text: &str| Verdict::Failed(text.to_owned());
+        for (goal, state, target, error, expected) in [
+            (&available, "cleaning", Some("available"), None, moving("cleaning")),
+            (&available, "available", None, None, reached("available")),
+            (&available, "manageable", None, None, reached("manageable")),
+            (
+                &available,
+                "clean failed",
+                Some("available"),
+                Some("no disk"),
+                failed("clean failed: no disk"),
+            ),
+            (&available, "enroll", None, Some("no BMC"), failed("enroll: no BMC")),
+            (&Goal::Rest, "clean wait", Some("available"), None, moving("clean wait")),
+            (&Goal::Rest, "deploy failed", Some("active"), None, reached("deploy failed")),
+            (
+                &Goal::Named("wait call-back".to_owned()),
+                "wait call-back",
+                Some("active"),
+                None,
+                reached("wait call-back"),
+            ),
+            (
+                &Goal::Named("active".to_owned()),
+                "available",
+                None,
+                None,
+                moving("available, at rest"),
+            ),
+            (
+                &Goal::Named("active".to_owned()),
+                "deploy failed",
+                Some("active"),
+                None,
+                failed("deploy failed"),
+            ),
+        ] {
+            let node = json!({
+                "provision_state": state, "target_provision_state": target, "last_error": error,
+            });
+            assert_eq!(judge(goal, &node), expected, "{goal:?} {state}");
+        }
+    }
+
+    #[test]
+    fn power_is_there_when_nothing_more_is_to_come() {
+        for (power, target, expected) in [
+            (
+                "power off",
+                Some("power on"),
+                Verdict::Moving("power off, going to power on".to_owned()),
+            ),
+            ("power on", None, Verdict::Reached("power on".to_owned())),
+            ("power off", None, Verdict::Failed("power off: BMC silent".to_owned())),
+        ] {
+            let node = json!({
+                "power_state": power, "target_power_state": target, "last_error": "BMC silent",
+            });
+            assert_eq!(judge(&Goal::Power("power on"), &node), expected);
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        for (text, seconds) in
+            [("90", 90), ("5s", 5), ("30m", 1_800), ("2h", 7_200), ("1d", 86_400)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
+        }
+        for wrong in ["", "m", "5x", "-1s", "1.5h"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

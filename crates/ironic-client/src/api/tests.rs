@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The client against servers of a few lines, which answer what the test wants.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::error::Kind;
+use crate::target::{Flags, Surroundings};
+
+/// One request as the server saw it: its first line, and headers in lower case.
+struct Asked {
+    line: String,
+    headers: Vec<String>,
+}
+
+impl Asked {
+    fn header(&self, name: &str) -> &str {
+        let prefix = format!("{name}: ");
+        self.headers.iter().find_map(|header| header.strip_prefix(&prefix)).unwrap_or_default()
+    }
+}
+
+/// A server that answers by `answer`: a status, headers and a body. Gives its address and what it was asked.
+fn server(
+    answer: impl Fn(&Asked, &str) -> (u16, &'static str, String) + Send + 'static,
+) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let (log, base) = (asked.clone(), url.clone());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut lines = Vec::new();
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                match line.trim_end() {
+                    "" => break,
+                    line => lines.push(line.to_owned()),
+                }
+            }
+            if lines.is_empty() {
+                continue;
+            }
+            let line = lines.remove(0).trim_end_matches(" HTTP/1.1").to_owned();
+            let headers = lines.iter().map(|line| {
+                let (name, value) = line.split_once(": ").unwrap_or((line, ""));
+                format!("{}: {value}", name.to_lowercase())
+            });
+            let asked = Asked { line, headers: headers.collect() };
+            let length = asked.header("content-length").parse().unwrap_or(0);
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            log.lock().unwrap().push(asked.line.clone());
+            let (status, headers, body) = answer(&asked, &base);
+            let head = format!(
+                "HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n{headers}\r\n",
+                body.len()
+            );
+            stream
+                .write_all(head.as_bytes())
+                .and_then(|()| stream.write_all(body.as_bytes()))
+                .unwrap();
+        }
+    });
+    (url, asked)
+}
+
+fn api_at(url: &str) -> Api {
+    Api::new(Target::at(url, None, None, "a test").unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn an_older_dialect_is_spoken_with_an_older_server() {
+    let (url, asked) = server(|asked, _| match asked.header("x-openstack-ironic-api-version") {
+        "1.61" => (200, "", r#"{"name": "n"}"#.to_owned()),
+        _ => (
+            406,
+            "X-OpenStack-Ironic-API-Minimum-Version: 1.1\r\nX-OpenStack-Ironic-API-Maximum-Version: 1.61\r\n",
+            String::new(),
+        ),
+    });
+    let api = api_at(&url);
+    assert_eq!(api.get("/v1/nodes/n").await.unwrap()["name"], "n");
+    assert_eq!(api.version(), Version(61));
+    api.get("/v1/nodes/n").await.unwrap();
+    assert_eq!(asked.lock().unwrap().len(), 3, "what was learnt is remembered");
+}
+
+#[tokio::test]
+async fn lists_are_read_to_their_end() {
+    let (url, asked) = server(|asked, base| {
+        let page = match asked.line.as_str() {
+            "GET /v1/nodes?owner=a&limit=1000" => {
+                // As behind a proxy: the host of the link cannot be reached.
+                r#"{"nodes": [1, 2], "next": "http://inside/v1/nodes?limit=2&marker=2"}"#.to_owned()
+            }
+            "GET /v1/nodes?limit=2&marker=2" => {
+                format!(r#"{{"nodes": [3], "next": "{base}/v1/nodes?limit=2&marker=3"}}"#)
+            }
+            _ => r#"{"nodes": []}"#.to_owned(),
+        };
+        (200, "", page)
+    });
+    let query = Query::new().with("owner", "a");
+    let nodes = api_at(&url).list("/v1/nodes", "nodes", &query).await.unwrap();
+    assert_eq!(nodes, [1, 2, 3]);
+    assert_eq!(asked.lock().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_token_that_expired_is_renewed() {
+    let turns = Mutex::new(0);
+    let (url, asked) = server(move |asked, base| {
+        let mut turns = turns.lock().unwrap();
+        if asked.line == "POST /v3/auth/tokens" {
+            *turns += 1;
+            let token =
+                if *turns == 1 { "X-Subject-Token: old\r\n" } else { "X-Subject-Token: new\r\n" };
+            let catalogue = format!(
+                r#"{{"token": {{"catalog": [{{"type": "baremetal", "endpoints":
+                   [{{"interface": "public", "url": "{base}/baremetal"}}]}}]}}}}"#
+            );
+            return (201, token, catalogue);
+        }
+        match (asked.header("x-auth-token"), asked.line.as_str()) {
+            ("old", "GET /baremetal/v1/before") | ("new", "GET /baremetal/v1/after") => {
+                (200, "", "{}".to_owned())
+            }
+            _ => (401, "", r#"{"error": {"message": "expired"}}"#.to_owned()),
+        }
+    });
+    let variables = [("OS_AUTH_URL", url.as_str()), ("OS_TOKEN", "t"), ("OS_PROJECT_ID", "p")];
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let surroundings = Surroundings { variables: variables.into(), ..Surroundings::default() };
+    let api = Api::new(Target::find(&Flags::default(), &surroundings).unwrap()).unwrap();
+    api.get("/v1/before").await.unwrap();
+    api.get("/v1/after").await.unwrap();
+    assert_eq!(
+        *asked.lock().unwrap(),
+        [
+            "POST /v3/auth/tokens",
+            "GET /baremetal/v1/before",
+            "GET /baremetal/v1/after",
+            "POST /v3/auth/tokens",
+            "GET /baremetal/v1/after",
+        ]
+    );
+    // A token that is refused although it is new is not tried for ever.
+    assert_eq!(api.get("/v1/forbidden").await.unwrap_err().kind(), Kind::NotAuthorised);
+}
+
+#[tokio::test]
+async fn refusals_say_who_said_what() {
+    let (url, _) = server(|asked, _| match asked.line.as_str() {
+        "GET /404" => {
+            (404, "", r#"{"error_message": {"faultstring": "No such node."}}"#.to_owned())
+        }
+        "GET /401" => (401, "", String::new()),
+        "GET /403" => (403, "", r#"{"error_message": "not yours"}"#.to_owned()),
+        "GET /302" => (302, "Location: http://127.0.0.1:1/\r\n", String::new()),
+        "GET /html" => (200, "", "<html>".to_owned()),
+        _ => (500, "", String::new()),
+    });
+    let api = api_at(&url);
+    for (path, kind, told) in [
+        ("/404", Kind::NotFound, "No such node."),
+        ("/401", Kind::NotAuthorised, "asks who you are; give --user"),
+        ("/403", Kind::NotAuthorised, "does not allow GET /403 (not yours)"),
+        ("/302", Kind::Other, "answers 302 Found to GET /302; is it an Ironic API?"),
+        ("/html", Kind::Other, "something else than JSON"),
+        ("/500", Kind::Other, "answers 500 Internal Server Error to GET /500"),
+    ] {
+        let error = api.get(path).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{path}");
+        assert!(error.to_string().contains(told), "{error}");
+    }
+}
