@@ -2,14 +2,14 @@
 // A browser, its pages, what they complain about, and pictures of them.
 
 import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
 import { mkdir, readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import path from "node:path";
 import { chromium } from "playwright-core";
 
-/** The book's own only when told to: pictures differ a little from run to run. */
-const PICTURES = process.env.UPDATE_PICTURES === "1" ? new URL("../../docs/guide/pictures", import.meta.url).pathname
-  : process.env.FERRITE_PICTURES ?? new URL("../../target/page-pictures", import.meta.url).pathname;
+const BOOK = new URL("../../docs/guide/pictures", import.meta.url).pathname;
+const PICTURES = process.env.FERRITE_PICTURES ?? new URL("../../target/page-pictures", import.meta.url).pathname;
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 
 /** A browser with `open(url, options)`, which gives a page that fails the test if it breaks. */
@@ -35,10 +35,13 @@ export async function launch() {
   };
 }
 
-/** Keeps a picture for the book. */
+/** Keeps a picture; in the place of the book's own, if it has that one and UPDATE_PICTURES is 1: they differ from run to run. */
 export async function picture(page, name) {
-  await mkdir(PICTURES, { recursive: true });
-  await page.screenshot({ path: path.join(PICTURES, `${name}.png`) });
+  const file = `${name}.png`;
+  const inBook = process.env.UPDATE_PICTURES === "1" && existsSync(path.join(BOOK, file));
+  const folder = inBook ? BOOK : PICTURES;
+  await mkdir(folder, { recursive: true });
+  await page.screenshot({ path: path.join(folder, file) });
 }
 
 /** Fails if axe finds something serious, or if the page broke meanwhile. */

@@ -11,7 +11,7 @@ use super::image::Image;
 use super::kernel::Kernel;
 use super::lab::Lab;
 use super::own_agent::OwnAgent;
-use super::python::{self, CLIENTS, EMULATORS};
+use super::python::{self, CLIENTS, EMULATORS, STOCK_IRONIC};
 use super::ramdisk::BOOTED;
 use super::stock_agent::StockAgent;
 use crate::install;
@@ -24,6 +24,7 @@ pub(crate) struct Downloads(thread::JoinHandle<Result<Downloaded>>);
 struct Downloaded {
     clients: PathBuf,
     emulators: PathBuf,
+    stock_ironic: PathBuf,
     kernel: Kernel,
     stock_agent: StockAgent,
 }
@@ -41,6 +42,7 @@ impl Downloads {
             Ok(Downloaded {
                 clients: python::ensure(&root, &CLIENTS)?,
                 emulators: python::ensure(&root, &EMULATORS)?,
+                stock_ironic: python::ensure(&root, &STOCK_IRONIC)?,
                 stock_agent: StockAgent::ensure(&root, &kernel)?,
                 kernel,
             })
@@ -94,10 +96,11 @@ impl LabAndParts {
     /// The variables that point the tests at all this.
     pub(crate) fn variables(&self) -> Vec<(&'static str, &Path)> {
         let LabParts { downloaded, ramdisk, image, own_agent } = &self.parts;
-        let Downloaded { clients, kernel, stock_agent, .. } = downloaded;
+        let Downloaded { clients, kernel, stock_agent, stock_ironic, .. } = downloaded;
         vec![
             self.lab.variable(),
             ("FERRITE_TEST_CLIENTS", clients),
+            ("FERRITE_TEST_STOCK_IRONIC", stock_ironic),
             ("FERRITE_TEST_KERNEL", &kernel.path),
             ("FERRITE_TEST_RAMDISK", ramdisk),
             // A file SHA256SUMS is beside them.

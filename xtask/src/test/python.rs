@@ -33,6 +33,16 @@ pub(crate) const CLIENTS: Environment = Environment {
     pip_options: &[],
 };
 
+/// Ironic itself, for the command line to be tried against.
+pub(crate) const STOCK_IRONIC: Environment = Environment {
+    what: "Ironic",
+    requirements: "xtask/stock-ironic/requirements.txt",
+    folder: "stock-ironic",
+    python: "python3",
+    venv_options: &[],
+    pip_options: &["--no-deps"],
+};
+
 /// The BMCs of the lab. They use Debian's bindings to libvirt, hence its Python and its packages;
 /// of the others none is taken from there.
 pub(crate) const EMULATORS: Environment = Environment {
