@@ -41,7 +41,7 @@ impl Conductor {
 }
 
 /// How long an agent may take to collect them, while its machine waits to be switched off.
-const WITHIN: Duration = Duration::from_secs(30);
+const WITHIN: Duration = Duration::from_secs(60);
 
 impl Conductor {
     /// The logs of the agent on a machine, before `action` ends it; none if they are not wanted, or

@@ -128,7 +128,7 @@ async fn show(
         ..FleetConfig::default()
     })?;
     let mut display = Display::new();
-    display.say(&format!("Ferrite   {}", entrance.url));
+    display.say(&format!("page      {}/ui", entrance.url));
     display.say(&format!("sign in   {} / {}", entrance.user, entrance.password));
     display.say(&format!(
         "rack      {} simulated machines: Redfish BMCs, agents and two switches over real sockets, \
@@ -173,18 +173,19 @@ async fn show(
 
 /// What there is to do now.
 fn invite(display: &mut Display, entrance: &Entrance) {
-    let with_password = entrance.with_password();
+    let Entrance { url, user, password } = entrance;
+    let ferrite = std::env::args().next().unwrap_or_else(|| "ferrite".to_owned());
     for line in [
         "",
-        "It stays up until Ctrl-C. In another terminal:",
-        &format!("  curl -s {with_password}/v1/ferrite/nodes/rack1-u01/timeline"),
-        &format!("  curl -s '{with_password}/v1/ferrite/nodes/rack1-u01/explain?target=deleted'"),
-        &format!("  curl -s {with_password}/v1/ferrite/topology"),
-        &format!("  curl -sN {with_password}/v1/ferrite/events"),
+        &format!("It stays up until Ctrl-C. Look at {url}/ui, or in another terminal:"),
         &format!(
-            "  OS_AUTH_TYPE=http_basic OS_ENDPOINT={} OS_USERNAME={} OS_PASSWORD={} baremetal node list",
-            entrance.url, entrance.user, entrance.password
+            "  export OS_AUTH_TYPE=http_basic OS_ENDPOINT={url} OS_USERNAME={user} OS_PASSWORD={password}"
         ),
+        &format!("  {ferrite} node list"),
+        &format!("  {ferrite} node timeline rack1-u01"),
+        &format!("  {ferrite} node explain rack1-u01 undeploy"),
+        &format!("  {ferrite} topology"),
+        "  baremetal node list",
     ] {
         display.say(line);
     }
