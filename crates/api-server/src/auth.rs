@@ -132,8 +132,12 @@ impl Authenticator {
         match &self.0 {
             Strategy::None => Err(AuthError::Wrong),
             Strategy::Basic(basic) => {
+                // Checking takes its time: a password that was changed meanwhile was not checked.
+                let before = self.hash_of(&user);
                 basic.identify(user.clone(), password).await?;
-                self.hash_of(&user).ok_or(AuthError::Wrong)
+                self.hash_of(&user)
+                    .filter(|now| before.as_ref() == Some(now))
+                    .ok_or(AuthError::Wrong)
             }
         }
     }

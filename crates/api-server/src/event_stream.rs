@@ -5,7 +5,8 @@
 //! more, so a slow client costs one parked task and a few events of memory, and nobody misses
 //! anything: whoever reconnects says where it stopped.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ironic_wire::{WireError, as_uuid};
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use store::{JournalQuery, Store};
 use tokio::sync::watch;
 
+use crate::app::App;
 use crate::call::Call;
 use crate::handler;
 use crate::kept::{self, Ident};
@@ -26,6 +28,8 @@ const BATCH: u32 = 64;
 /// How often a silent stream shows that it lives, so that proxies keep it open and the loss of a
 /// client is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How long a stream may last: as a session does.
+const LONGEST_STREAM: Duration = Duration::from_secs(12 * 3600);
 /// How many entries a page of a timeline has at most, and when nothing is said.
 const LONGEST_PAGE: u32 = 1000;
 const USUAL_PAGE: u32 = 100;
@@ -58,7 +62,8 @@ async fn events(call: Call) -> Result<Reply, Refusal> {
     };
     let (reply, sender) = Reply::events();
     let stopping = call.app.watch_stopping();
-    let follower = Follower { store: call.app.store.clone(), node, after, position };
+    let listener = Listener::of(&call);
+    let follower = Follower { store: call.app.store.clone(), node, after, position, listener };
     tokio::spawn(follower.run(sender, stopping));
     Ok(reply)
 }
@@ -104,8 +109,35 @@ async fn timeline(call: Call) -> Result<Reply, Refusal> {
     Ok(Reply::ok(page.to_string().into_bytes()))
 }
 
+/// Who listens. A stream lasts longer than a look at who opens it.
+struct Listener {
+    app: Arc<App>,
+    /// Their name and the hash of their password, where there are users.
+    user: Option<(String, String)>,
+    since: Instant,
+}
+
+impl Listener {
+    fn of(call: &Call) -> Self {
+        let hash = |name: &str| Some((name.to_owned(), call.app.authenticator.hash_of(name)?));
+        let user = call.identity.name().and_then(hash);
+        Self { app: call.app.clone(), user, since: Instant::now() }
+    }
+
+    /// Whether they may go on: nobody removed the user or changed the password, and a session that
+    /// began with the stream would not be over. Who may comes back by itself.
+    fn may_go_on(&self) -> bool {
+        let same = self
+            .user
+            .as_ref()
+            .is_none_or(|(name, hash)| self.app.authenticator.hash_of(name).as_ref() == Some(hash));
+        same && self.since.elapsed() < LONGEST_STREAM
+    }
+}
+
 /// Reads the journal for one client.
 struct Follower {
+    listener: Listener,
     store: Store,
     node: Option<NodeId>,
     after: i64,
@@ -148,6 +180,9 @@ impl Follower {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return,
                 Err(_) => sign_of_life = Some(Bytes::from_static(b": heartbeat\n\n")),
+            }
+            if !self.listener.may_go_on() {
+                return;
             }
         }
     }

@@ -19,7 +19,7 @@ pub(crate) struct ConnectionArguments {
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
     /// A name to sign in with.
-    #[arg(long, global = true, value_name = "NAME", requires = "password_file")]
+    #[arg(long, global = true, value_name = "NAME", requires_all = ["url", "password_file"])]
     user: Option<String>,
     /// A file with its password, such as DATA_DIR/admin-password.
     #[arg(long, global = true, value_name = "FILE")]

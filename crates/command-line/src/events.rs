@@ -12,7 +12,7 @@ use crate::desk::{ConnectionArguments, Desk};
 use crate::failure::Failure;
 use crate::node::look::chosen;
 use crate::output::{Format, OutputArguments, name_of};
-use crate::screen::{Screen, Tone};
+use crate::screen::{Screen, Tone, one_line};
 use crate::table::brief;
 
 /// How long a server may be away before it is asked again.
@@ -124,8 +124,7 @@ pub(crate) fn line(entry: &Value, name: Option<&str>, format: Format, screen: Sc
     let who = who(&entry["who"]);
     let name = name.map(|name| format!("{name}  ")).unwrap_or_default();
     let who = if who.is_empty() { String::new() } else { format!("  ({who})") };
-    let clean: String =
-        text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let clean = one_line(&text);
     format!("{}  {name}{}{who}\n", screen.paint(Tone::Faint, &at), screen.paint(tone, &clean))
 }
 

@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 
+use crate::screen::harmless;
+
 use ironic_client::{ApiError, Kind, SettingsError};
 
 /// What a command ends with when it does not end well. The numbers are a promise to scripts and are
@@ -96,6 +98,6 @@ impl Failure {
             }
             cause = error.source();
         }
-        told
+        harmless(&told)
     }
 }

@@ -96,15 +96,28 @@ pub(crate) async fn run(arguments: &ImportArguments) -> Result<(), Failure> {
         copy::recipes(&there, &here).await?;
     }
     for import in &mut imports {
+        if import.plan.fate == Fate::LeaveAlone {
+            import.has_failed = true;
+            import.note = format!("is {} there; import it when that has ended", import.plan.there);
+            continue;
+        }
         match import.plan.made(&here.api).await {
             Ok(state) => import.here = state,
             Err(failure) => import.fail(&failure),
+        }
+        if !import.has_failed && !import.plan.left_out.is_empty() {
+            import.note = format!("not taken over: {}", import.plan.left_out.join(", "));
         }
     }
     let manage = |import: &Import| import.here == "enroll" && import.plan.fate != Fate::Enrol;
     advance(&here, &mut imports, Verb::Manage, &arguments.patience, manage).await;
     let adopt = |import: &Import| import.here == "manageable" && import.plan.fate == Fate::Adopt;
     advance(&here, &mut imports, Verb::Adopt, &arguments.patience, adopt).await;
+    for import in imports.iter_mut().filter(|import| import.here == "active") {
+        if let Err(failure) = import.plan.protect(&here.api).await {
+            import.fail(&failure);
+        }
+    }
     told(&here, arguments, &imports)
 }
 

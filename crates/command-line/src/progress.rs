@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::screen::{Screen, Tone};
+use crate::screen::{Screen, Tone, one_line};
 
 /// So many lines fit on any terminal.
 const MOST_LINES: usize = 20;
@@ -40,6 +40,7 @@ impl Board {
 
     /// Something about a machine.
     pub(crate) fn tell(&mut self, label: &str, tone: Tone, text: &str, is_moving: bool) {
+        let text = one_line(text);
         let place = match self.places.get(label) {
             Some(place) => *place,
             None => {
@@ -56,10 +57,10 @@ impl Board {
         };
         let line = &mut self.lines[place];
         let has_changed = line.text != text;
-        (line.tone, line.text, line.is_moving) = (tone, text.to_owned(), is_moving);
         if has_changed && !self.is_live {
             self.screen.note(&format!("{label}: {text}"));
         }
+        (line.tone, line.text, line.is_moving) = (tone, text, is_moving);
     }
 
     /// Draws the lines over those of the last time.

@@ -88,6 +88,16 @@ impl Screen {
     }
 }
 
+/// Whatever a server, a BMC or an agent says stays on its line, and cannot move the cursor.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
+/// The same for a text of several lines.
+pub(crate) fn harmless(text: &str) -> String {
+    text.lines().map(one_line).collect::<Vec<_>>().join("\n")
+}
+
 fn write_to(mut stream: impl Write, text: &str) {
     let end = if text.ends_with(['\n', ' ']) { "" } else { "\n" };
     if write!(stream, "{text}{end}").and_then(|()| stream.flush()).is_err() {

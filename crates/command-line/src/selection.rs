@@ -185,6 +185,10 @@ pub(crate) fn names(words: &[String]) -> Result<Vec<String>, Failure> {
         };
         let expanded =
             noderange::expand(&text).map_err(|error| Failure::Usage(error.to_string()))?;
+        // A list that came out empty by mistake must not mean every machine.
+        if expanded.is_empty() {
+            return Err(Failure::Usage(format!("{word:?} names no machine")));
+        }
         names.extend(expanded);
     }
     Ok(names)

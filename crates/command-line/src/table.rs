@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::screen::{Screen, Tone};
+use crate::screen::{Screen, Tone, one_line};
 
 /// A column of a list.
 pub(crate) struct Column {
@@ -106,11 +106,6 @@ pub(crate) fn aligned(lines: &[Vec<Cell>], screen: Screen) -> String {
         text.push('\n');
     }
     text
-}
-
-/// Whatever a server says stays on its line, and cannot move the cursor.
-fn one_line(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
 fn flatten(prefix: &str, value: &Value, is_wide: bool, lines: &mut Vec<(String, String)>) {

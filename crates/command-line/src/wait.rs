@@ -157,41 +157,52 @@ impl Waiting {
     async fn look(&mut self) -> Result<(), Failure> {
         let nodes = self.nodes().await?;
         self.looks += 1;
-        for (chosen, goal) in std::mem::take(&mut self.open) {
-            let Some(node) = nodes.get(&chosen.uuid) else {
-                let result = Err(Failure::NotFound("is gone".to_owned()));
-                self.board.tell(&chosen.label, Tone::Bad, "gone", false);
-                self.done.push(Outcome { chosen, result });
-                continue;
+        let mut at = 0;
+        // Ctrl-C may end this at any await: a machine is open until it is done.
+        while let Some((chosen, goal)) = self.open.get(at) {
+            let label = chosen.label.clone();
+            let verdict = match nodes.get(&chosen.uuid) {
+                None => None,
+                Some(node) => {
+                    if !node["target_power_state"].is_null() {
+                        self.seen_power_move.insert(chosen.uuid.clone());
+                    }
+                    // A change of power is not always under way by the time it is accepted.
+                    let may_not_have_begun = matches!(goal, Goal::Power(_))
+                        && self.looks < 3
+                        && !self.seen_power_move.contains(&chosen.uuid);
+                    match judge(goal, node) {
+                        Verdict::Reached(_) | Verdict::Failed(_) if may_not_have_begun => {
+                            at += 1;
+                            continue;
+                        }
+                        verdict @ (Verdict::Reached(_)
+                        | Verdict::Failed(_)
+                        | Verdict::Moving(_)) => Some(verdict),
+                    }
+                }
             };
-            if !node["target_power_state"].is_null() {
-                self.seen_power_move.insert(chosen.uuid.clone());
-            }
-            // A change of power is not always under way by the time it is accepted.
-            let may_not_have_begun = matches!(goal, Goal::Power(_))
-                && self.looks < 3
-                && !self.seen_power_move.contains(&chosen.uuid);
-            match judge(&goal, node) {
-                Verdict::Moving(text) => {
-                    let text = match self.reason(&chosen).await {
+            let (tone, text, result) = match verdict {
+                Some(Verdict::Moving(text)) => {
+                    let uuid = chosen.uuid.clone();
+                    let text = match self.reason(&uuid).await {
                         Some(reason) => format!("{text}, waits for {reason}"),
                         None => text,
                     };
-                    self.board.tell(&chosen.label, Tone::Busy, &text, true);
-                    self.open.push((chosen, goal));
+                    self.board.tell(&label, Tone::Busy, &text, true);
+                    at += 1;
+                    continue;
                 }
-                Verdict::Reached(_) | Verdict::Failed(_) if may_not_have_begun => {
-                    self.open.push((chosen, goal));
+                None => {
+                    let gone = Failure::NotFound("is gone".to_owned());
+                    (Tone::Bad, "gone".to_owned(), Err(gone))
                 }
-                Verdict::Reached(state) => {
-                    self.board.tell(&chosen.label, Tone::Good, &state, false);
-                    self.done.push(Outcome { chosen, result: Ok(state) });
-                }
-                Verdict::Failed(why) => {
-                    self.board.tell(&chosen.label, Tone::Bad, &why, false);
-                    self.done.push(Outcome { chosen, result: Err(Failure::Failed(why)) });
-                }
-            }
+                Some(Verdict::Reached(state)) => (Tone::Good, state.clone(), Ok(state)),
+                Some(Verdict::Failed(why)) => (Tone::Bad, why.clone(), Err(Failure::Failed(why))),
+            };
+            self.board.tell(&label, tone, &text, false);
+            let (chosen, _) = self.open.remove(at);
+            self.done.push(Outcome { chosen, result });
         }
         Ok(())
     }
@@ -217,11 +228,11 @@ impl Waiting {
     }
 
     /// What a machine waits for and until when, where the server tells.
-    async fn reason(&mut self, chosen: &Chosen) -> Option<String> {
+    async fn reason(&mut self, uuid: &str) -> Option<String> {
         if !self.knows_reasons || self.open.len() >= FEW {
             return None;
         }
-        match waiting(&self.desk.api, &chosen.uuid).await {
+        match waiting(&self.desk.api, uuid).await {
             Ok(reason) => reason,
             Err(()) => {
                 self.knows_reasons = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A machine that was booted into the agent for whoever needs it next: has the agent called?
 
-use node_model::{Happening, Node, Timestamp};
+use node_model::{Happening, Node, PowerState, Timestamp};
 
 use crate::{Ledger, Settings};
 
@@ -32,6 +32,10 @@ pub fn warming(node: &Node, settings: &Settings, now: Timestamp) -> Warming {
         return Warming::Nobody;
     }
     let Some(booted) = node.agent.replaced_at else { return Warming::Over };
+    // Whoever switched it off does not expect a call.
+    if node.power_state == Some(PowerState::Off) {
+        return Warming::Over;
+    }
     if node.agent.last_heartbeat.is_some_and(|moment| moment > booted) {
         return Warming::Over;
     }

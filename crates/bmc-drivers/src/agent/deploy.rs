@@ -260,13 +260,13 @@ impl Deploy for AgentDeploy {
             self.in_band.offer_image(target).await?;
             changes = NodeChanges::remember("is_whole_disk_image", order.is_whole_disk());
         }
+        let changes = changes.and(target.driver.storage().attach_volumes(target).await?);
         if self.in_band.running_agent(target).await.is_some() {
             return Ok(changes);
         }
         let booted =
             boot_ramdisk_next(target, RamdiskMode::Deploy, NetworkUse::Provisioning).await?;
-        let attached = target.driver.storage().attach_volumes(target).await?;
-        Ok(changes.and(booted).and(attached))
+        Ok(changes.and(booted))
     }
 
     async fn tear_down(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {

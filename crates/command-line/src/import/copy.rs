@@ -46,6 +46,8 @@ const NODE_FIELDS: &[&str] = &[
     "storage_interface",
     "vendor_interface",
 ];
+/// What belongs to things that are not taken over.
+const LEFT_OUT: &[&str] = &["chassis_uuid", "parent_node"];
 const PORT_FIELDS: &[&str] = &[
     "uuid",
     "node_uuid",
@@ -93,6 +95,8 @@ pub(super) enum Fate {
     Manage,
     /// There is an instance on it.
     Adopt,
+    /// Something is being done to it over there.
+    LeaveAlone,
 }
 
 /// A machine as it is to be.
@@ -108,6 +112,10 @@ pub(super) struct Plan {
     /// Secrets that nobody gave.
     pub(super) needs: Vec<String>,
     maintenance: Option<String>,
+    /// What keeps somebody from taking the instance down, as changes; a machine in use can have it.
+    protection: Vec<Value>,
+    /// Fields that say something there, and are not taken over.
+    pub(super) left_out: Vec<&'static str>,
 }
 
 impl Fate {
@@ -116,6 +124,7 @@ impl Fate {
             Self::Enrol => "enroll",
             Self::Manage => "manageable",
             Self::Adopt => "active",
+            Self::LeaveAlone => "",
         }
     }
 }
@@ -126,7 +135,14 @@ pub(super) fn plan(node: &Value, ports: &[Value], groups: &[Value], secrets: &Va
     let there = node["provision_state"].as_str().unwrap_or_default();
     let fate = match there {
         "enroll" | "verifying" => Fate::Enrol,
-        _ if node["instance_uuid"].is_string() || there == "active" => Fate::Adopt,
+        "active" | "rescue" => Fate::Adopt,
+        _ if there.ends_with("ing")
+            || there.contains("wait")
+            || there.contains("hold")
+            || node["target_provision_state"].is_string() && !there.ends_with("failed") =>
+        {
+            Fate::LeaveAlone
+        }
         _ => Fate::Manage,
     };
     let mut needs = Vec::new();
@@ -177,6 +193,13 @@ pub(super) fn plan(node: &Value, ports: &[Value], groups: &[Value], secrets: &Va
         ports: of_node(ports, PORT_FIELDS),
         needs,
         maintenance: (node["maintenance"] == true).then(|| reason.to_owned()),
+        protection: ["protected", "protected_reason"]
+            .into_iter()
+            .filter(|_| node["protected"] == true)
+            .filter(|field| !node[*field].is_null())
+            .map(|field| json!({ "op": "add", "path": pointer(field), "value": node[field] }))
+            .collect(),
+        left_out: LEFT_OUT.iter().copied().filter(|field| node[*field].is_string()).collect(),
     }
 }
 
@@ -206,6 +229,15 @@ impl Plan {
             api.send(Method::PUT, &format!("{path}/maintenance"), Some(&body)).await?;
         }
         Ok(node["provision_state"].as_str().unwrap_or("enroll").to_owned())
+    }
+
+    /// Protects the machine as it was, which only one in use can be.
+    pub(super) async fn protect(&self, api: &Api) -> Result<(), Failure> {
+        if !self.protection.is_empty() {
+            let uuid = self.node["uuid"].as_str().unwrap_or_default();
+            api.patch(&format!("/v1/nodes/{}", segment(uuid)), &self.protection).await?;
+        }
+        Ok(())
     }
 
     /// Gives a machine of an earlier run what it lacks of `driver_info`.
@@ -321,9 +353,17 @@ mod tests {
             ("manageable", Fate::Manage),
             ("available", Fate::Manage),
             ("clean failed", Fate::Manage),
+            ("deploy failed", Fate::Manage),
+            ("deploying", Fate::LeaveAlone),
+            ("wait call-back", Fate::LeaveAlone),
+            ("clean hold", Fate::LeaveAlone),
             ("active", Fate::Adopt),
+            ("rescue", Fate::Adopt),
         ] {
-            let plan = plan(&node(state), &[], &[], &json!({}));
+            let mut node = node(state);
+            // Reserved is not in use.
+            node["instance_uuid"] = json!("i");
+            let plan = plan(&node, &[], &[], &json!({}));
             assert_eq!(plan.fate, fate, "{state}");
             assert_eq!(plan.node["instance_info"].is_object(), fate == Fate::Adopt);
         }

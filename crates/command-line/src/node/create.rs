@@ -79,7 +79,10 @@ pub(crate) async fn run(desk: &Desk, arguments: &CreateArguments) -> Result<(), 
         }
     }
     let ports = arguments.ports.iter().map(|mac| json!({ "address": mac })).collect::<Vec<_>>();
-    let node = create(&desk.api, body, &arguments.traits, &ports).await?;
+    let node = match create(&desk.api, body, &arguments.traits, &ports).await? {
+        Created::Now(node) => node,
+        Created::Before(failure) => return Err(failure),
+    };
     let text = if format.is_for_programs() {
         format.single(&node, desk.screen)
     } else {
@@ -118,10 +121,8 @@ async fn create_all(desk: &Desk, file: &Value) -> Result<(), Failure> {
             _ => Vec::new(),
         };
         match create(&desk.api, body, &traits, &ports).await {
-            Ok(_) => desk.screen.print(&format!("{label}: created")),
-            Err(Failure::Api(error)) if error.status() == Some(409) => {
-                desk.screen.print(&format!("{label}: is there already"));
-            }
+            Ok(Created::Now(_)) => desk.screen.print(&format!("{label}: created")),
+            Ok(Created::Before(_)) => desk.screen.print(&format!("{label}: is there already")),
             Err(failure) => {
                 desk.screen.note(&format!("{label}: {}", failure.told()));
                 failed += 1;
@@ -131,6 +132,13 @@ async fn create_all(desk: &Desk, file: &Value) -> Result<(), Failure> {
     if failed > 0 { Err(Failure::Some { failed, all }) } else { Ok(()) }
 }
 
+/// A machine, and whether it was there.
+enum Created {
+    Now(Value),
+    /// It, or another of its name, is there; these are the server's words.
+    Before(Failure),
+}
+
 /// Creates a machine with what belongs to it. If that does not work out, the machine is taken away
 /// again, so that the same command can be given once more.
 async fn create(
@@ -138,15 +146,19 @@ async fn create(
     body: Map<String, Value>,
     traits: &[String],
     ports: &[Value],
-) -> Result<Value, Failure> {
-    let node = api.send(Method::POST, "/v1/nodes", Some(&Value::Object(body))).await?;
+) -> Result<Created, Failure> {
+    let node = match api.send(Method::POST, "/v1/nodes", Some(&Value::Object(body))).await {
+        Ok(node) => node,
+        Err(error) if error.status() == Some(409) => return Ok(Created::Before(error.into())),
+        Err(error) => return Err(error.into()),
+    };
     let uuid = node["uuid"].as_str().unwrap_or_default();
     if let Err(failure) = furnish(api, uuid, traits, ports).await {
         // What cannot be taken away either is seen in the list.
         let _ = api.send(Method::DELETE, &format!("/v1/nodes/{}", segment(uuid)), None).await;
         return Err(failure);
     }
-    Ok(node)
+    Ok(Created::Now(node))
 }
 
 async fn furnish(api: &Api, uuid: &str, traits: &[String], ports: &[Value]) -> Result<(), Failure> {

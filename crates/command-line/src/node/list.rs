@@ -49,9 +49,6 @@ pub(crate) struct ListArguments {
 
 pub(crate) async fn run(desk: &Desk, arguments: &ListArguments) -> Result<(), Failure> {
     let names = selection::names(&arguments.nodes)?;
-    if !arguments.nodes.is_empty() && names.is_empty() {
-        return Ok(());
-    }
     let format = arguments.output.output;
     let fields = match format {
         Format::Table => Some(FIELDS),

@@ -347,7 +347,18 @@ fn exit_codes_tell_what_happened() {
     let secured = Home::new();
     let with_password = secured.serve_with(&["--auth", "basic"]);
     let secret = with_password.url();
+    let empty = user.write("empty", "# nobody\n");
+    let twice = user.write(
+        "twice.yaml",
+        "- {name: other, driver: fake-hardware, ports: ['52:54:00:00:00:01']}\n",
+    );
     for (line, code, told) in [
+        (&*format!("node delete @{empty} --yes"), 2, "names no machine"),
+        (&format!("node undeploy @{empty} --yes"), 2, "names no machine"),
+        (&format!("node maintenance on @{empty}"), 2, "names no machine"),
+        ("node manage -", 2, "names no machine"),
+        (&format!("node create --file {twice}"), 1, "other: "),
+        ("node show ..", 3, ""),
         ("node list", 0, ""),
         ("node provide rack1-01,rack1-02 --yes", 1, "2 of 2 machines failed"),
         ("node manage", 2, "which machines?"),
