@@ -9,6 +9,7 @@ use std::str::FromStr;
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
+use crate::output::parsed;
 
 /// A key and what it is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +23,7 @@ enum Given {
     Text(String),
     Json(Value),
     File(String),
+    JsonFile(String),
 }
 
 impl FromStr for Assignment {
@@ -30,9 +32,10 @@ impl FromStr for Assignment {
     fn from_str(text: &str) -> Result<Self, String> {
         let (key, value) = text
             .split_once('=')
-            .ok_or_else(|| "it must be KEY=VALUE, KEY:=JSON or KEY=@FILE".to_owned())?;
+            .ok_or_else(|| "it must be KEY=VALUE, KEY:=JSON, KEY=@FILE or KEY:=@FILE".to_owned())?;
         let (key, value) = match (key.strip_suffix(':'), value.strip_prefix('@')) {
-            (Some(key), _) => {
+            (Some(key), Some(file)) => (key, Given::JsonFile(file.to_owned())),
+            (Some(key), None) => {
                 let value = serde_json::from_str(value)
                     .map_err(|error| format!("what follows := is no JSON: {error}"))?;
                 (key, Given::Json(value))
@@ -57,6 +60,11 @@ impl Assignment {
                 let text = std::fs::read_to_string(path)
                     .map_err(|source| Failure::Unreadable { path: path.into(), source })?;
                 Ok(Value::from(text.strip_suffix('\n').unwrap_or(&text)))
+            }
+            Given::JsonFile(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|source| Failure::Unreadable { path: path.into(), source })?;
+                parsed(&text, path)
             }
         }
     }

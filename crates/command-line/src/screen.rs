@@ -100,8 +100,14 @@ pub(crate) fn harmless(text: &str) -> String {
 
 fn write_to(mut stream: impl Write, text: &str) {
     let end = if text.ends_with(['\n', ' ']) { "" } else { "\n" };
-    if write!(stream, "{text}{end}").and_then(|()| stream.flush()).is_err() {
+    match write!(stream, "{text}{end}").and_then(|()| stream.flush()) {
+        Ok(()) => {}
         // Nothing more can be said, and nobody listens.
-        std::process::exit(0);
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            // If that cannot be said either, the exit code does.
+            let _ = writeln!(std::io::stderr(), "the output cannot be written: {error}");
+            std::process::exit(1)
+        }
     }
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ferrite demo`: the whole service with a simulated rack, from bare machines to running instances,
-//! on nothing but this computer.
+//! `ferrite demo`: the whole service with a simulated rack, or with QEMU machines, from bare machines
+//! to running instances, on nothing but this computer.
 
 mod display;
 mod rack;
+mod vms;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use clap::Args;
 use fleet_sim::{AgentConfig, Fleet, FleetConfig};
 use serde_json::json;
@@ -21,6 +22,7 @@ use crate::service::{Service, prepare_data_dir};
 use crate::telemetry;
 use display::Display;
 use rack::Rack;
+use vms::{Consoles, Machines, Workshop};
 
 /// Where the API is, if that is free.
 const USUAL_PORT: u16 = 6385;
@@ -37,6 +39,14 @@ pub(crate) struct DemoArguments {
     #[arg(long, value_name = "NUMBER", default_value_t = 12,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     machines: u32,
+    /// Have so many real machines in QEMU instead, without root.
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["machines", "speed"],
+          value_parser = clap::value_parser!(u8).range(1..=8))]
+    vms: Option<u8>,
+    /// The folder of the kernel and the ramdisk that they boot the agent from; by default the one
+    /// that `ferrite ramdisk build` writes to.
+    #[arg(long, value_name = "DIR", requires = "vms")]
+    ramdisk: Option<PathBuf>,
     /// Address and port of the API; by default port 6385 of this computer only, or a free one if
     /// that is taken.
     #[arg(long, value_name = "ADDR:PORT")]
@@ -54,19 +64,20 @@ pub(crate) fn demo(arguments: &DemoArguments) -> anyhow::Result<()> {
     telemetry::start(&LogSection { level: "error".to_owned(), json: false })?;
     allow_many_connections();
     let folder = Folder::make()?;
-    let config = config(arguments, folder.path())?;
+    let (config, workshop) = prepare(arguments, folder.path())?;
     let data_dir = config.data_dir()?;
     let _in_use = prepare_data_dir(&data_dir)?;
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?
-        .block_on(run(arguments, config, &data_dir, folder.path()))
+        .block_on(run(arguments, config, workshop, &data_dir, folder.path()))
 }
 
 async fn run(
     arguments: &DemoArguments,
     config: Config,
+    workshop: Option<Workshop>,
     data_dir: &Path,
     folder: &Path,
 ) -> anyhow::Result<()> {
@@ -75,7 +86,7 @@ async fn run(
     let mut service = Service::start(&config, inspection, data_dir).await?;
     let entrance = Entrance::of(&service)?;
     let outcome = tokio::select! {
-        shown = show(arguments, &entrance, folder, began) => shown,
+        shown = show(arguments, &entrance, workshop.as_ref(), folder, began) => shown,
         stopped = wait_for_signal() => stopped,
         broken = service.broken() => Err(broken),
     };
@@ -109,14 +120,106 @@ impl Entrance {
     }
 }
 
-/// Takes the rack from enrolment to instances, and shows it.
+/// Brings the machines up and shows what becomes of them.
 async fn show(
     arguments: &DemoArguments,
     entrance: &Entrance,
+    workshop: Option<&Workshop>,
     folder: &Path,
     began: Instant,
 ) -> anyhow::Result<()> {
-    let fleet = Fleet::start(FleetConfig {
+    let fleet = Fleet::start(match workshop {
+        Some(workshop) => workshop.fleet()?,
+        None => simulated(arguments, entrance),
+    })?;
+    let mut machines = workshop.map(|workshop| workshop.plug_in(&fleet)).transpose()?;
+    let consoles = machines.as_ref().map(Machines::consoles);
+    let mut display = Display::new();
+    display.say(&format!("page      {}/ui", entrance.url));
+    display.say(&format!("sign in   {} / {}", entrance.user, entrance.password));
+    match &consoles {
+        Some(consoles) => consoles.introduce(&mut display),
+        None => display.say(&format!(
+            "rack      {} simulated machines: Redfish BMCs, agents and two switches over real \
+             sockets, {} times faster than real ones",
+            arguments.machines, arguments.speed
+        )),
+    }
+    display.say("");
+
+    let broken = async {
+        match &mut machines {
+            Some(machines) => machines.broken().await,
+            None => std::future::pending().await,
+        }
+    };
+    let deployed = async {
+        let api = Api::at(&entrance.with_password())?;
+        let mut enrolments: Vec<_> =
+            fleet.machines().map(|machine| machine.enrolment(None)).collect();
+        let mut more = json!({
+            "boot_interface": "ipxe",
+            "deploy_interface": "direct",
+            "inspect_interface": "agent",
+        });
+        more["instance_info"] = match workshop {
+            Some(workshop) => {
+                workshop.complete(&mut enrolments);
+                workshop.instance_info()
+            }
+            None => json!({
+                "image_source": format!("file://{}", folder.join("image.raw").display()),
+                "image_checksum": IMAGE_SHA256,
+            }),
+        };
+        let rack = Rack::enrol(api, enrolments, &more).await?;
+        let failed = deploy(rack, consoles.as_ref(), &mut display, began).await?;
+        if !arguments.once {
+            invite(&mut display, entrance);
+            std::future::pending::<()>().await;
+        }
+        if failed > 0 {
+            bail!("{failed} machines were not deployed");
+        }
+        anyhow::Ok(())
+    };
+    let outcome = tokio::select! {
+        outcome = deployed => outcome,
+        broken = broken => Err(broken),
+    };
+    fleet.stop().await;
+    outcome
+}
+
+/// Takes the rack from enrolment to instances. Returns how many machines did not get there.
+async fn deploy(
+    mut rack: Rack,
+    consoles: Option<&Consoles>,
+    display: &mut Display,
+    began: Instant,
+) -> anyhow::Result<usize> {
+    while !rack.is_at_rest() {
+        tokio::time::sleep(LOOK_EVERY).await;
+        rack.go_on().await?;
+        display.show(&rack.rows(), began.elapsed());
+    }
+    display.end();
+    let failed = rack.failures();
+    if let Some(consoles) = consoles
+        && failed.is_empty()
+    {
+        consoles.greet(display).await?;
+    }
+    display.say(&rack.summary(began.elapsed()));
+    for failure in &failed {
+        display.say(failure);
+    }
+    Ok(failed.len())
+}
+
+/// A rack of machines of all kinds, and their agents.
+fn simulated(arguments: &DemoArguments, entrance: &Entrance) -> FleetConfig {
+    FleetConfig {
         bmcs: arguments.machines,
         speed: arguments.speed,
         agents: Some(AgentConfig {
@@ -126,49 +229,7 @@ async fn show(
             ..AgentConfig::calling(&entrance.url)
         }),
         ..FleetConfig::default()
-    })?;
-    let mut display = Display::new();
-    display.say(&format!("page      {}/ui", entrance.url));
-    display.say(&format!("sign in   {} / {}", entrance.user, entrance.password));
-    display.say(&format!(
-        "rack      {} simulated machines: Redfish BMCs, agents and two switches over real sockets, \
-         {} times faster than real ones",
-        arguments.machines, arguments.speed
-    ));
-    display.say("");
-
-    let api = Api::at(&entrance.with_password())?;
-    let image = json!({
-        "instance_info": {
-            "image_source": format!("file://{}", folder.join("image.raw").display()),
-            "image_checksum": IMAGE_SHA256,
-        },
-        "boot_interface": "ipxe",
-        "deploy_interface": "direct",
-        "inspect_interface": "agent",
-    });
-    let mut rack = Rack::enrol(api, &fleet, &image).await?;
-    while !rack.is_at_rest() {
-        tokio::time::sleep(LOOK_EVERY).await;
-        rack.go_on().await?;
-        display.show(&rack.rows(), began.elapsed());
     }
-    display.end();
-    let failed = rack.failures();
-    display.say(&rack.summary(began.elapsed()));
-    for failure in &failed {
-        display.say(failure);
-    }
-    if arguments.once {
-        fleet.stop().await;
-        return if failed.is_empty() {
-            Ok(())
-        } else {
-            Err(anyhow!("{} machines were not deployed", failed.len()))
-        };
-    }
-    invite(&mut display, entrance);
-    std::future::pending().await
 }
 
 /// What there is to do now.
@@ -191,10 +252,26 @@ fn invite(display: &mut Display, entrance: &Entrance) {
     }
 }
 
-fn config(arguments: &DemoArguments, folder: &Path) -> anyhow::Result<Config> {
+/// The configuration of the service, and what QEMU machines are made of if they are wanted.
+fn prepare(arguments: &DemoArguments, folder: &Path) -> anyhow::Result<(Config, Option<Workshop>)> {
     let mut config = Config { data_dir: Some(folder.join("data")), ..Config::default() };
     config.api.listen = arguments.listen.unwrap_or_else(usual_or_free);
     config.api.auth = Auth::Basic;
+    if config.api.listen.ip().is_unspecified() {
+        bail!("--listen needs an address that the machines can call, such as 127.0.0.1:6385");
+    }
+    let Some(count) = arguments.vms else {
+        simulate(&mut config, folder)?;
+        return Ok((config, None));
+    };
+    let ramdisk = arguments.ramdisk.as_deref();
+    let workshop = Workshop::open(count, ramdisk, config.api.listen, folder)?;
+    workshop.configure(&mut config);
+    Ok((config, Some(workshop)))
+}
+
+/// The service that simulated machines need.
+fn simulate(config: &mut Config, folder: &Path) -> anyhow::Result<()> {
     config.boot.listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
     // Simulated machines load nothing, but what they would load is served all the same.
     for name in ["kernel", "ramdisk"] {
@@ -210,12 +287,7 @@ fn config(arguments: &DemoArguments, folder: &Path) -> anyhow::Result<Config> {
     config.boot.deploy_ramdisk = url("ramdisk");
     config.images.file_url_allowed_paths = vec![folder.to_owned()];
     config.inspection.hooks = "$default_hooks,parse-lldp,local-link-connection".to_owned();
-    if config.api.listen.ip().is_unspecified() {
-        bail!(
-            "--listen needs an address that the simulated machines can call, such as 127.0.0.1:6385"
-        );
-    }
-    Ok(config)
+    Ok(())
 }
 
 /// The usual port, unless somebody else has it.

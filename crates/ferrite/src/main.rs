@@ -30,7 +30,8 @@ struct Arguments {
 enum Command {
     /// Run the API and the conductor.
     Serve(serve::ServeArguments),
-    /// Show everything on a simulated rack: enrol, inspect, clean and deploy it, and stay up.
+    /// Show everything on a simulated rack, or on QEMU machines: enrol, inspect, clean and deploy, and
+    /// stay up.
     Demo(demo::DemoArguments),
     /// Run simulated machines with their BMCs, to try Ferrite on.
     Sim(sim::SimArguments),

@@ -126,6 +126,11 @@ pub(crate) fn adopt(config: &mut Config, data_dir: &Path) {
     config.images.file_url_allowed_paths.push(folder);
 }
 
+/// The folder of the ramdisk that `ferrite serve` uses if it is told nothing.
+pub(crate) fn default_folder() -> anyhow::Result<PathBuf> {
+    Ok(folder_in(&Config::load(None, std::env::vars())?.data_dir()?))
+}
+
 impl BuildArguments {
     fn recipe(&self) -> anyhow::Result<Recipe> {
         let mut config = Config::load(self.config.as_deref(), std::env::vars())?;
@@ -207,7 +212,7 @@ fn extra_file(text: &str) -> Result<ExtraFile, String> {
 }
 
 /// The path as an address; letters that mean something there are written as numbers.
-fn file_url(path: &Path) -> String {
+pub(crate) fn file_url(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt as _;
     let mut url = "file://".to_owned();
     for &byte in path.as_os_str().as_bytes() {

@@ -135,7 +135,7 @@ pub(super) fn plan(node: &Value, ports: &[Value], groups: &[Value], secrets: &Va
     let there = node["provision_state"].as_str().unwrap_or_default();
     let fate = match there {
         "enroll" | "verifying" => Fate::Enrol,
-        "active" | "rescue" => Fate::Adopt,
+        "active" | "rescue" | "rescue failed" | "unrescue failed" | "service failed" => Fate::Adopt,
         _ if there.ends_with("ing")
             || there.contains("wait")
             || there.contains("hold")
@@ -359,6 +359,7 @@ mod tests {
             ("clean hold", Fate::LeaveAlone),
             ("active", Fate::Adopt),
             ("rescue", Fate::Adopt),
+            ("service failed", Fate::Adopt),
         ] {
             let mut node = node(state);
             // Reserved is not in use.

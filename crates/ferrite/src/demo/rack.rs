@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use fleet_sim::Fleet;
+use fleet_sim::Enrolment;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -53,11 +53,14 @@ pub(super) struct Row {
 
 impl Rack {
     /// Creates the machines as nodes with `more` fields.
-    pub(super) async fn enrol(api: Api, fleet: &Fleet, more: &Value) -> anyhow::Result<Self> {
+    pub(super) async fn enrol(
+        api: Api,
+        enrolments: Vec<Enrolment>,
+        more: &Value,
+    ) -> anyhow::Result<Self> {
         let mut machines = Vec::new();
-        for (machine, number) in fleet.machines().zip(1..) {
-            let mut enrolment = machine.enrolment(None);
-            enrolment.name = format!("rack1-u{number:02}");
+        for (mut enrolment, index) in enrolments.into_iter().zip(0..) {
+            enrolment.name = name(index);
             api.create(&enrolment, more)
                 .await
                 .with_context(|| format!("cannot enrol {}", enrolment.name))?;
@@ -174,6 +177,11 @@ impl Machine {
         self.is_asked = true;
         Ok(())
     }
+}
+
+/// What the machine at a place of the rack is called.
+pub(super) fn name(index: usize) -> String {
+    format!("rack1-u{:02}", index + 1)
 }
 
 /// How many stages a machine has behind it that rests; none if it does not.
