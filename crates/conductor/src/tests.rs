@@ -7,6 +7,7 @@ mod asking;
 mod booting;
 mod direct;
 mod discovering;
+mod dying;
 mod ending;
 mod family;
 mod judging;

@@ -156,7 +156,10 @@ impl Sqlite {
             self.points.close_idle();
             self.scans.close_idle();
             let _ = queue.send(Message::Stop);
-            let _ = thread.join();
+            // The last who held the store may have been a job: nobody waits for himself.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -156,7 +156,10 @@ impl Workers {
         let threads =
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            let _ = thread.join();
+            // The last who held the store may have been a job: nobody waits for himself.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
         }
     }
 }
