@@ -13,7 +13,10 @@ export const connection = new Subject("idle");
 
 const KINDS = ["enrolled", "changed", "removed", "asked", "entered", "did", "failed", "bmc_calls",
   "waiting", "power", "maintenance", "noted", "seen", "heard", "entry"];
-const RETRY_MS = 2000;
+const RETRY_MS = 2000, LONGEST_RETRY_MS = 30_000;
+
+/** How long to wait after a failure, if `pause` was waited before: twice as long, within bounds. */
+export const longer = (pause) => Math.min(LONGEST_RETRY_MS, Math.max(RETRY_MS, pause * 2));
 
 let wanted = null;
 let stream = null;
@@ -23,15 +26,28 @@ let retry = null;
 /**
  * Follows what happens after event `after`, to one node or to all, until the returned function is
  * called. `hear` gets each event's kind and text: whoever does not need the text does not parse it.
+ * Whoever does not need each event either gives `catchUp`: it is called before the stream is taken up
+ * again, gets what was missed in its own way, and gives the number of the event to go on after.
  */
-export function follow({ after, node = null, kinds = KINDS, hear }) {
+export function follow({ after, node = null, kinds = KINDS, hear, catchUp = null }) {
   close();
   last = after;
-  wanted = { node, kinds, hear };
+  wanted = { node, kinds, hear, catchUp };
   if (connection.value === "idle") connection.set("connecting");
   if (!document.hidden) open();
   const mine = wanted;
   return () => { if (wanted === mine) { wanted = null; close(); connection.set("idle"); } };
+}
+
+async function reopen() {
+  const mine = wanted;
+  if (mine.catchUp) {
+    const reached = await mine.catchUp().catch(() => null);
+    if (wanted !== mine || document.hidden || stream) return;
+    if (reached === null) { lose(); return; }
+    last = reached;
+  }
+  open();
 }
 
 function open() {
@@ -57,7 +73,7 @@ function lose() {
   retry = setTimeout(async () => {
     const isThere = await lookWhoWeAre().then(() => true, () => false);
     if (!wanted || document.hidden || stream) return;
-    if (isThere) open(); else lose();
+    if (isThere) reopen(); else lose();
   }, RETRY_MS);
 }
 
@@ -75,6 +91,6 @@ document.addEventListener("visibilitychange", () => {
     close();
   } else if (!stream) {
     connection.set("connecting");
-    open();
+    reopen();
   }
 });

@@ -29,8 +29,10 @@ export function Palette({ onClose }) {
   useEffect(() => {
     setElsewhere([]);
     if (sought.length < 4) return undefined;
-    const timer = setTimeout(() => lookElsewhere(sought).then(setElsewhere, () => null), ASK_AFTER_MS);
-    return () => clearTimeout(timer);
+    let isCurrent = true;
+    const timer = setTimeout(() => lookElsewhere(sought)
+      .then((others) => isCurrent && setElsewhere(others), () => null), ASK_AFTER_MS);
+    return () => { isCurrent = false; clearTimeout(timer); };
   }, [sought]);
 
   const found = useMemo(() => {

@@ -33,8 +33,13 @@ export function setQuery(changes) {
 }
 
 function read() {
-  const path = location.pathname.slice(BASE.length).split("/").filter(Boolean).map(decodeURIComponent);
+  const path = location.pathname.slice(BASE.length).split("/").filter(Boolean).map(decoded);
   return { path, query: new URLSearchParams(location.search) };
+}
+
+/** A part of the address as text; as it stands if somebody typed a `%` that means nothing. */
+export function decoded(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
 }
 
 addEventListener("popstate", () => route.set(read()));

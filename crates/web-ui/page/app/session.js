@@ -9,9 +9,10 @@ const HEADERS = { "X-Ferrite-Page": "1", "Content-Type": "application/json" };
 /** `{needed, user}`; null until the server has said. */
 export const session = new Subject(null);
 
-/** Asks the server who we are. */
+/** Asks the server who we are. A server in trouble does not sign us out: what it said last stays. */
 export async function lookWhoWeAre() {
   const answer = await fetch("/ui/session", { headers: HEADERS });
+  if (!answer.ok && answer.status !== 401) throw new Error(`The server answered ${answer.status}.`);
   session.set(answer.ok ? await answer.json() : { needed: true, user: null });
 }
 

@@ -29,7 +29,7 @@ export function Shell() {
     return () => removeEventListener("keydown", onKey);
   }, []);
   if (!who) return null;
-  if (who.needed && !who.user) return html`<${SignIn} />`;
+  if (who.needed && !who.user) return html`<${SignIn} /><${Toasts} />`;
   return html`<div class="shell">
       <${Navigation} who=${who} onSearch=${() => setSearching(true)} />
       <main id="main" tabindex="-1"><${ConnectionBar} /><${CurrentPage} /></main>
@@ -75,18 +75,31 @@ function ConnectionBar() {
 const loaded = new Map();
 
 function CurrentPage() {
-  const { path: [first = "fleet"] } = useSubject(route);
+  const { path } = useSubject(route);
+  const [first = "fleet"] = path;
   const page = PAGES.find((one) => one.path === first);
+  if (!page) return html`<div class="empty"><h2>There is nothing here</h2><a href=${href("fleet")}>To the fleet</a></div>`;
+  // By the key, what broke in one place is left behind with it.
+  return html`<${Page} key=${path.join("/")} page=${page} />`;
+}
+
+function Page({ page }) {
   const [, setReady] = useState(0);
+  const [failure, setFailure] = useState(null);
   const [error, reset] = useErrorBoundary();
   useEffect(() => {
-    if (!page || loaded.has(page.path)) return;
-    page.load().then((component) => { loaded.set(page.path, component); setReady((count) => count + 1); });
-  }, [page]);
+    if (loaded.has(page.path)) return;
+    page.load().then((component) => { loaded.set(page.path, component); setReady((count) => count + 1); }, setFailure);
+  }, []);
   useEffect(() => { if (error) console.error(error); }, [error]);
-  if (error) return html`<div class="empty"><h2>This page broke</h2><p>${String(error.message ?? error)}</p>
-    <button class="button" onClick=${reset}>Try again</button></div>`;
-  if (!page) return html`<div class="empty"><h2>There is nothing here</h2><a href=${href("fleet")}>To the fleet</a></div>`;
+  // Browsers may remember that a module failed, and a newer server has other ones: only a reload surely helps.
+  if (failure) return html`<${Broken} title="This page could not be loaded" error=${failure} again=${() => location.reload()} />`;
+  if (error) return html`<${Broken} title="This page broke" error=${error} again=${reset} />`;
   const Component = loaded.get(page.path);
   return Component ? html`<${Component} />` : null;
+}
+
+function Broken({ title, error, again }) {
+  return html`<div class="empty" role="alert"><h2>${title}</h2><p>${String(error.message ?? error)}</p>
+    <button class="button" onClick=${again}>Try again</button></div>`;
 }

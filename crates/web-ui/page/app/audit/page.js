@@ -2,7 +2,7 @@
 // Who did what when, over all machines: the journal searched from the latest entry back. What is looked
 // for stands in the address; each hit leads to its moment on the machine's timeline.
 
-import { html, useEffect, useMemo, useState } from "../../vendor/preact-htm.js";
+import { html, useEffect, useMemo, useRef, useState } from "../../vendor/preact-htm.js";
 import { get } from "../api.js";
 import { Icon } from "../icons.js";
 import { LANES, describe, laneLabel } from "../machine/timeline/entries.js";
@@ -29,20 +29,26 @@ export function AuditPage() {
   const asked = useMemo(() => parameters(query), [String(query)]);
   const [found, setFound] = useState({ entries: [], next: undefined, reached: null, error: null });
   const [busy, setBusy] = useState(true);
+  const latest = useRef();
+  latest.current = asked;
   const look = (before) => {
     setBusy(true);
     return get(`/v1/ferrite/journal?${new URLSearchParams({ ...asked(), limit: PAGE, ...(before ? { before } : {}) })}`);
   };
   useEffect(() => {
     let isCurrent = true;
+    setBusy(true);
     const timer = setTimeout(() => look(null).then((answer) => isCurrent && setFound({ ...answer, error: null }),
       (error) => isCurrent && setFound({ entries: [], next: null, reached: null,
         error })).finally(() => isCurrent && setBusy(false)), ASK_AFTER_MS);
     return () => { isCurrent = false; clearTimeout(timer); };
   }, [asked]);
-  const more = () => look(found.next).then((answer) => setFound((before) => ({ ...answer,
-    entries: [...before.entries, ...answer.entries], error: null })),
-    (error) => setFound((before) => ({ ...before, error }))).finally(() => setBusy(false));
+  const more = () => {
+    const isCurrent = () => latest.current === asked;
+    return look(found.next).then((answer) => isCurrent() && setFound((before) => ({ ...answer,
+      entries: [...before.entries, ...answer.entries], error: null })),
+      (error) => isCurrent() && setFound((before) => ({ ...before, error }))).finally(() => isCurrent() && setBusy(false));
+  };
   return html`<${Sheet} title="Audit" class="audit"
     tools=${html`<${Find} name="text" value=${query.get("text") ?? ""} label="Find in what happened"
       placeholder="What happened: a verb, a field, an error…" />`}>

@@ -13,6 +13,7 @@ import { duration } from "../times.js";
 import { configDrive } from "./identity.js";
 import { imageProblem } from "./image.js";
 import { begin } from "./run.js";
+import { keepRun } from "./run_address.js";
 
 const ASK_AFTER_MS = 250;
 
@@ -28,10 +29,11 @@ export function DeployPlan({ machines, picked, image, identity, problem }) {
   useEffect(() => {
     setOutlook(null);
     if (!asked.length) return undefined;
+    let isCurrent = true;
     const timer = setTimeout(() => post("/v1/ferrite/explain",
       { target: "active", nodes: asked, ...(given ? { instance_info: given } : {}) })
-      .then(setOutlook, (error) => setOutlook({ error })), ASK_AFTER_MS);
-    return () => clearTimeout(timer);
+      .then((answer) => isCurrent && setOutlook(answer), (error) => isCurrent && setOutlook({ error })), ASK_AFTER_MS);
+    return () => { isCurrent = false; clearTimeout(timer); };
   }, [asked.join(), JSON.stringify(given)]);
 
   if (!asked.length) return html`<p class="quiet">${problem}</p>`;
@@ -40,15 +42,18 @@ export function DeployPlan({ machines, picked, image, identity, problem }) {
   // That there is no image yet is said once, and not for each machine.
   const refused = outlook.refused.filter(({ why }) => image.keep || given || !/image_source/.test(why));
   const barred = new Set(refused.flatMap(({ nodes }) => nodes));
-  const possible = picked.filter((row) => !barred.has(row.uuid));
+  // Only what the answer tells of is deployed; of a class it tells of some for all.
+  const told = new Set([...outlook.plans, ...outlook.refused].flatMap(({ nodes }) => nodes));
+  const possible = picked.filter((row) => !barred.has(row.uuid) && (isClass || told.has(row.uuid)));
   const number = isClass ? Math.min(machines.count, possible.length) : possible.length;
   const mustType = number > 5;
   const ready = !problem && number > 0 && !busy && (!mustType || typed === String(number));
   const start = async () => {
     setBusy("Asking…");
-    const found = await begin({ machines, rows: possible, image, driveOf: (name) => configDrive(identity, name), tell: setBusy });
+    const found = await begin({ machines, number, rows: possible, image, driveOf: (name) => configDrive(identity, name),
+      tell: setBusy });
     setBusy(null);
-    if (found.length) setQuery({ run: found.join(","), at: Date.now(), nodes: null, class: null });
+    if (found.length) setQuery({ ...keepRun(found), nodes: null, class: null });
   };
   const names = (nodes) => nodes.map((uuid) => picked.find((row) => row.uuid === uuid)?.label).filter(Boolean).slice(0,
     20).join(", ");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a deployment gets on: each machine with its state, and how long such a thing usually takes. The
-// address names the machines, so the view outlives a reload.
+// address leads to the machines, so the view outlives a reload.
 
 import { html } from "../../vendor/preact-htm.js";
 import { Farness } from "../durations.js";
@@ -12,6 +12,7 @@ import { State, isFailed } from "../states.js";
 import { useSubject } from "../subject.js";
 import { countdown, duration, useSeconds } from "../times.js";
 import { waitWords } from "../waits.js";
+import { isInTab, readRun } from "./run_address.js";
 
 /** A row that is older than the request may still tell of the time before it. */
 const SETTLING_MS = 4000;
@@ -21,7 +22,10 @@ export function Progress() {
   const { byId, ready } = useSubject(fleet);
   useSeconds();
   const began = Number(query.get("at")) || Date.now();
-  const all = query.get("run").split(",").map((uuid) => byId.get(uuid) ?? { uuid, label: uuid, provision_state: "available",
+  const uuids = readRun(query);
+  if (!uuids) return html`<p>So many machines are not named in the address: only the tab that began this deployment can show them
+    together. <a href=${href("fleet")}>The fleet</a> shows each of them.</p>`;
+  const all = uuids.map((uuid) => byId.get(uuid) ?? { uuid, label: uuid, provision_state: "available",
     isGone: ready });
   const standings = all.map((row) => ({ row, ...standing(row, began) }));
   const tally = { done: 0, under: 0, bad: 0 };
@@ -39,7 +43,7 @@ export function Progress() {
       <i class="bad" style=${{ flexGrow: tally.bad }}></i>
       <i class="rest" style=${{ flexGrow: tally.under }}></i></div>
     <ul class="run-list">${sorted.slice(0, 300).map((one) => html`<${Line} key=${one.row.uuid} ...${one} began=${began} />`)}</ul>
-    ${!over && html`<p class="quiet">It goes on at the server if you leave. The address of this page leads back here.</p>`}
+    ${!over && html`<p class="quiet">It goes on at the server if you leave. The address of this page leads back here${isInTab(query) ? ", in this tab" : ""}.</p>`}
       </section>`;
 }
 

@@ -2,7 +2,7 @@
 // Begins a deployment: reserves machines of a class if none are named, tells each what it becomes, and
 // asks for it.
 
-import { get, nodePath, patch, post, put } from "../api.js";
+import { get, nodePath, patch, post, put, remove } from "../api.js";
 import { complain } from "../toasts.js";
 
 /** Browsers allow six connections to a server; one is the event stream's. */
@@ -10,15 +10,15 @@ const AT_ONCE = 5;
 const LOOK_EVERY_MS = 300, LOOKS = 100;
 
 /** Gives the UUIDs of the machines that were asked; what was refused is said in its own words. */
-export async function begin({ machines, rows, image, driveOf, tell }) {
+export async function begin({ machines, number, rows, image, driveOf, tell }) {
   let targets = rows.map(({ uuid, label }) => ({ uuid, label }));
   if (machines.way === "class") {
     tell("Reserving machines…");
-    targets = (await eachOf(Array.from({ length: machines.count }), () => reserve(machines))).filter(Boolean);
+    targets = (await eachOf(Array.from({ length: number }), () => reserve(machines))).filter(Boolean);
   }
   let done = 0;
-  const asked = await eachOf(targets, async ({ uuid, label }) => {
-    const outcome = await deploy(uuid, image, driveOf(label));
+  const asked = await eachOf(targets, async ({ uuid, label, allocation }) => {
+    const outcome = await orGiveBack(allocation, () => deploy(uuid, image, driveOf(label)));
     tell(`${++done} of ${targets.length} asked`);
     return outcome;
   });
@@ -37,18 +37,43 @@ async function deploy(uuid, image, drive) {
   return uuid;
 }
 
-async function reserve({ resourceClass, traits }) {
-  const made = await post("/v1/allocations", { resource_class: resourceClass, traits: traits.split(/[\s,]+/).filter(Boolean) });
-  for (let look = 0; look < LOOKS; look++) {
-    const now = await get(`/v1/allocations/${made.uuid}`);
-    if (now.state === "active") {
-      const { name } = await get(nodePath(now.node_uuid, "?fields=name"));
-      return { uuid: now.node_uuid, label: name ?? now.node_uuid };
+function reserve({ resourceClass, traits }) {
+  // The page chooses the UUID, so that it can give back even what it got no answer about.
+  const allocation = newUuid();
+  return orGiveBack(allocation, async () => {
+    await post("/v1/allocations", { uuid: allocation, resource_class: resourceClass,
+      traits: traits.split(/[\s,]+/).filter(Boolean) });
+    for (let look = 0; look < LOOKS; look++) {
+      const now = await get(`/v1/allocations/${allocation}`);
+      if (now.state === "active") {
+        const { name } = await get(nodePath(now.node_uuid, "?fields=name"));
+        return { uuid: now.node_uuid, label: name ?? now.node_uuid, allocation };
+      }
+      if (now.state === "error") throw new Error(now.last_error ?? "No machine could be reserved.");
+      await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
     }
-    if (now.state === "error") throw new Error(now.last_error ?? "No machine could be reserved.");
-    await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
+    throw new Error("No machine was reserved in time.");
+  });
+}
+
+/** Does the work; if it fails, an allocation made for it is given back, so that no machine stays reserved for nothing. */
+async function orGiveBack(allocation, work) {
+  try {
+    return await work();
+  } catch (error) {
+    // The server refuses this while the machine is being deployed after all.
+    if (allocation) await remove(`/v1/allocations/${allocation}`).catch((other) => { if (other.status !== 404) complain(other); });
+    throw error;
   }
-  throw new Error("No machine was reserved in time; the allocation goes on looking.");
+}
+
+/** A random UUID; crypto.randomUUID is not there on pages that come over plain HTTP. */
+function newUuid() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const digits = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return digits.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
 }
 
 /** Does the work for all, a few at a time; what fails is told and becomes null. */

@@ -10,6 +10,7 @@ import { Plan } from "../plan.js";
 import { count } from "../sizes.js";
 import { State, isBusy, isFailed } from "../states.js";
 import { useSubject } from "../subject.js";
+import { say } from "../toasts.js";
 import { titleOf } from "../verbs.js";
 import { ActionForm, formIsComplete } from "./action_form.js";
 import { expectChanges, fleet } from "./model.js";
@@ -106,7 +107,11 @@ function Progress({ action, rows, given, onClose }) {
       }
     };
     for (let index = 0; index < AT_ONCE; index++) work();
-    return () => { running.current = false; };
+    return () => {
+      running.current = false;
+      const names = queue.slice(0, 20).map((row) => row.label).join(", ");
+      if (queue.length) say(`${count(queue.length, "machine")} not asked any more: ${names}${queue.length > 20 ? "…" : ""}`, "bad");
+    };
   }, []);
 
   const standings = useMemo(() => rows.map((row) => ({ row: byId.get(row.uuid) ?? row,

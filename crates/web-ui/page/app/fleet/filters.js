@@ -4,7 +4,7 @@
 import { html, useMemo } from "../../vendor/preact-htm.js";
 import { Icon } from "../icons.js";
 import { Popover } from "../popover.js";
-import { setQuery } from "../route.js";
+import { decoded, setQuery } from "../route.js";
 import { Dot } from "../states.js";
 import { DIMENSIONS, dimension, nameOf, tally } from "./dimensions.js";
 
@@ -13,7 +13,7 @@ export function readFilters(query) {
   const chosen = new Map();
   for (const one of DIMENSIONS) {
     const values = query.get(one.id);
-    if (values) chosen.set(one.id, new Set(values.split(",").map(decodeURIComponent)));
+    if (values) chosen.set(one.id, new Set(values.split(",").map(decoded)));
   }
   return { text: query.get("q") ?? "", chosen };
 }

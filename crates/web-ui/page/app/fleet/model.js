@@ -7,12 +7,11 @@
 // means, and a thousand events a second cost it a request or two.
 
 import { get } from "../api.js";
-import { follow } from "../live.js";
+import { follow, longer } from "../live.js";
 import { Subject } from "../subject.js";
 import { complain } from "../toasts.js";
 
 const ASK_EVERY_MS = 350;
-const FIRST_AGAIN_MS = 2000;
 const ALL_AGAIN_MS = 5 * 60 * 1000;
 /** Kinds of events after which a machine's row is another one. */
 const TELLING = ["enrolled", "changed", "removed", "asked", "entered", "waiting", "power", "maintenance", "failed"];
@@ -26,8 +25,10 @@ export const fleet = new Subject({ rows: [], byId: new Map(), verbs: {}, ready: 
 let users = 0;
 let stop = null;
 let seq = null;
+let queue = Promise.resolve();
 let asking = false;
 let again = false;
+let pause = ASK_EVERY_MS;
 let timer = null;
 let renewal = null;
 
@@ -41,10 +42,8 @@ export function keepFleetLive() {
   };
 }
 
-/** Gets the fleet once if nobody has yet, for those who only want to search it. */
-export async function fleetOnce() {
-  if (!fleet.value.ready) await askForAll();
-}
+/** Gets the fleet as it is now, for those who only want to search it. */
+export const fleetOnce = () => ask();
 
 /** Asks for changes soon, although no event came: something was just asked of the server. */
 export function expectChanges() {
@@ -52,12 +51,8 @@ export function expectChanges() {
 }
 
 function start() {
-  const begin = seq === null ? askForAll() : askForChanges();
-  begin.then(() => {
-    if (users === 0) return;
-    stop = follow({ after: seq, kinds: TELLING, hear: () => soon() });
-  });
-  renewal = setInterval(askForAll, ALL_AGAIN_MS);
+  ask();
+  renewal = setInterval(() => { if (!document.hidden) ask({ whole: true }); }, ALL_AGAIN_MS);
 }
 
 function end() {
@@ -65,52 +60,70 @@ function end() {
   stop = null;
   clearTimeout(timer);
   timer = null;
+  again = false;
+  pause = ASK_EVERY_MS;
   clearInterval(renewal);
 }
 
 function soon() {
   if (asking) { again = true; return; }
-  timer ??= setTimeout(() => { timer = null; askForChanges(); }, ASK_EVERY_MS);
+  timer ??= setTimeout(() => { timer = null; ask(); }, pause);
 }
 
-async function askForAll() {
-  await asked(async (asOf) => {
-    const answer = await get("/v1/ferrite/fleet");
-    const rows = decode(answer);
-    seq = answer.seq;
-    fleet.set({
-      rows: rows.sort(byName), byId: new Map(rows.map((row) => [row.uuid, row])),
-      verbs: answer.verbs ?? {}, ready: true, changed: new Map(), asOf,
+/**
+ * Asks for what changed, or for all; gives whether there was an answer. One request at a time: of two at
+ * once, the older answer may come last.
+ */
+function ask({ whole = false } = {}) {
+  queue = queue.then(async () => {
+    asking = true;
+    // What was to be asked later is asked now.
+    clearTimeout(timer);
+    timer = null;
+    const isAnswered = await (whole || seq === null ? getAll() : getChanges()).then(() => true, (error) => {
+      complain(error);
+      return false;
     });
-  });
-}
-
-async function askForChanges() {
-  await asked(async (asOf) => {
-    const answer = await get(`/v1/ferrite/fleet?after=${seq}`);
-    seq = answer.seq;
-    const news = decode(answer);
-    const { value } = fleet;
-    if (answer.whole) {
-      fleet.set({ ...value, rows: news.sort(byName), byId: new Map(news.map((row) => [row.uuid, row])), asOf });
-      return;
-    }
-    merge({ ...value, asOf }, news, answer.gone ?? []);
-  });
-}
-
-async function asked(work) {
-  asking = true;
-  try {
-    await work(performance.now());
-  } catch (error) {
-    complain(error);
-    // Until the first answer there is nothing to show, and no event would make us ask again.
-    if (!fleet.value.ready && users > 0) setTimeout(() => { if (!fleet.value.ready && users > 0) askForAll(); }, FIRST_AGAIN_MS);
-  } finally {
     asking = false;
-    if (again && users > 0) { again = false; soon(); }
+    pause = isAnswered ? ASK_EVERY_MS : longer(pause);
+    if (users === 0) return isAnswered;
+    if (isAnswered) stop ??= follow({ after: seq, kinds: TELLING, hear: soon, catchUp });
+    // No event need come that would make us ask again for what we did not get.
+    if (again || !isAnswered) { again = false; soon(); }
+    return isAnswered;
+  });
+  return queue;
+}
+
+/** What hours of events came to is one answer; they need not be heard one by one. */
+async function catchUp() {
+  return await ask() ? seq : null;
+}
+
+async function getAll() {
+  const asOf = performance.now();
+  const answer = await get("/v1/ferrite/fleet");
+  if (answer.seq < seq) return;
+  const rows = decode(answer);
+  seq = answer.seq;
+  fleet.set({
+    rows: rows.sort(byName), byId: new Map(rows.map((row) => [row.uuid, row])),
+    verbs: answer.verbs ?? {}, ready: true, changed: new Map(), asOf,
+  });
+}
+
+async function getChanges() {
+  const asOf = performance.now();
+  const answer = await get(`/v1/ferrite/fleet?after=${seq}`);
+  if (answer.seq < seq) return;
+  seq = answer.seq;
+  const news = decode(answer);
+  const { value } = fleet;
+  if (answer.whole) {
+    fleet.set({ ...value, rows: news.sort(byName), byId: new Map(news.map((row) => [row.uuid, row])), asOf });
+    return;
   }
+  merge({ ...value, asOf }, news, answer.gone ?? []);
 }
 
 function merge(value, news, gone) {

@@ -4,18 +4,23 @@
 
 import { ferritePath, get, nodePath } from "../api.js";
 import { decode } from "../fleet/model.js";
-import { follow } from "../live.js";
+import { connection, follow, longer } from "../live.js";
 import { Subject } from "../subject.js";
 import { complain } from "../toasts.js";
 
 const AT_FIRST = 600;
 const ASK_AFTER_MS = 250;
+/** So many entries are kept beyond those that were asked for: a page may be open for weeks. */
+const MOST_KEPT = 2000;
 
 /** `{node, row, verbs, entries, isWhole, error}`; `node` is null until it is there. */
 export class Machine extends Subject {
   #ident;
   #stop = null;
   #timer = null;
+  #pause = ASK_AFTER_MS;
+  #queue = Promise.resolve();
+  #most = MOST_KEPT;
   #ended = false;
 
   constructor(ident) {
@@ -27,14 +32,28 @@ export class Machine extends Subject {
   end() {
     this.#ended = true;
     this.#stop?.();
-    clearTimeout(this.#timer);
+    this.#forget();
   }
 
-  /** Asks for the node again, after something was changed. */
-  async refresh() {
+  /** Asks for the node again, after something was changed. One request at a time: of two at once, the older answer may come last. */
+  refresh() {
+    const turn = this.#queue.then(() => this.#ask());
+    this.#queue = turn.catch((error) => {
+      // The first load tries again by itself; later no event need come that would make us ask.
+      if (!this.#stop || this.#ended || error.status === 404) return;
+      this.#pause = longer(this.#pause);
+      this.#soon();
+    });
+    return turn;
+  }
+
+  async #ask() {
+    // What was to be asked later is asked now.
+    if (this.#stop) this.#forget();
     const ident = this.value.node?.uuid ?? this.#ident;
     const [node, answer] = await Promise.all([get(nodePath(ident)), get(`/v1/ferrite/fleet?node=${encodeURIComponent(ident)}`)]);
     const [row] = decode(answer);
+    if (this.#stop) this.#pause = ASK_AFTER_MS;
     if (!this.#ended) this.set({ ...this.value, node, row, verbs: answer.verbs?.[node.provision_state] ?? [], error: null });
   }
 
@@ -49,6 +68,7 @@ export class Machine extends Subject {
       after = timeline.at(-1).seq;
     }
     const last = entries.at(-1)?.seq ?? 0;
+    this.#most = entries.length + MOST_KEPT;
     this.set({ ...this.value, entries: [...entries, ...this.value.entries.filter((entry) => entry.seq > last)], isWhole: true });
   }
 
@@ -59,23 +79,47 @@ export class Machine extends Subject {
       const { timeline } = await get(ferritePath(uuid, `/timeline?last=${AT_FIRST}`));
       if (this.#ended) return;
       this.set({ ...this.value, entries: timeline.map(withMoment), isWhole: timeline.length < AT_FIRST });
-      this.#stop = follow({ after: timeline.at(-1)?.seq ?? 0, node: uuid, hear: (_, text) => this.#hear(JSON.parse(text)) });
+      this.#pause = ASK_AFTER_MS;
+      // Once the stream is up, at first and again: the node may be older than where the stream begins.
+      const unwatch = connection.watch((state) => {
+        if (state !== "live") return;
+        this.#forget();
+        this.#pause = ASK_AFTER_MS;
+        this.#soon();
+      });
+      const unfollow = follow({ after: timeline.at(-1)?.seq ?? 0, node: uuid, hear: (_, text) => this.#hear(JSON.parse(text)) });
+      this.#stop = () => { unwatch(); unfollow(); };
     } catch (error) {
+      if (this.#ended) return;
       this.set({ ...this.value, error });
+      // A refusal stays one; only trouble passes.
+      if (error.status >= 400 && error.status < 500) return;
+      this.#pause = longer(this.#pause);
+      this.#timer = setTimeout(() => { this.#timer = null; this.#begin(); }, this.#pause);
     }
   }
 
   #hear(entry) {
-    const { entries } = this.value;
+    const { entries, isWhole } = this.value;
     if (entries.length && entry.seq <= entries.at(-1).seq) return;
-    this.set({ ...this.value, entries: [...entries, withMoment(entry)] });
+    const kept = [...entries, withMoment(entry)].slice(-this.#most);
+    this.set({ ...this.value, entries: kept, isWhole: isWhole && kept.length > entries.length });
+    this.#soon();
+  }
+
+  #soon() {
     this.#timer ??= setTimeout(() => {
       this.#timer = null;
       this.refresh().catch((error) => {
         if (error.status === 404) this.set({ ...this.value, error });
         else complain(error);
       });
-    }, ASK_AFTER_MS);
+    }, this.#pause);
+  }
+
+  #forget() {
+    clearTimeout(this.#timer);
+    this.#timer = null;
   }
 }
 
