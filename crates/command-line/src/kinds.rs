@@ -197,6 +197,22 @@ pub(crate) const SIGHTINGS: &[Column] = &[
     Column::new("WHAT", |row| plain(&row["last"])),
 ];
 
+pub(crate) const IMAGES: &[Column] = &[
+    Column::new("IMAGE", |row| plain(&row["source"])),
+    Column::new("MACHINES", |row| plain(&row["nodes"])),
+    Column::new("ACTIVE", |row| plain(&row["active"])),
+    Column::new("SOME OF THEM", |row| plain(&row["some"])),
+];
+
+pub(crate) const CACHED_IMAGES: &[Column] = &[
+    Column::new("SHA256", |row| plain(&row["sha256"])),
+    Column::new("FORMAT", |row| plain(&row["format"])),
+    Column::new("BYTES", |row| plain(&row["size"])),
+    Column::new("ON DISK", |row| plain(&row["on_disk"])),
+    Column::new("IN USE", |row| plain(&row["in_use"])),
+    Column::new("LAST USED", |row| plain(&row["last_used_at"])),
+];
+
 pub(crate) const CABLES: &[Column] = &[
     Column::new("SWITCH", |row| plain(&row["switch"])),
     Column::new("PORT", |row| plain(&row["id"])),

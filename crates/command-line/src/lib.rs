@@ -12,6 +12,7 @@ mod deploy;
 mod desk;
 mod events;
 mod failure;
+mod images;
 mod import;
 mod kinds;
 mod manual;
@@ -62,6 +63,8 @@ pub enum ClientCommand {
     Flavour(Of<resources::FlavourCommand>),
     /// Machines that were seen on the network and that nobody enrolled (Ferrite only).
     Sighting(Of<network::SightingCommand>),
+    /// Images that machines have, and those the server keeps (Ferrite only).
+    Image(Of<images::ImageCommand>),
     /// Who is plugged in where (Ferrite only).
     Topology(network::TopologyArguments),
     /// What machines are driven by.
@@ -109,6 +112,7 @@ async fn done(command: &ClientCommand, program: clap::Command) -> Result<(), Fai
         ClientCommand::Rule(arguments) => resources::things(arguments, &kinds::RULES).await,
         ClientCommand::Flavour(arguments) => resources::flavours(arguments).await,
         ClientCommand::Sighting(arguments) => network::sightings(arguments).await,
+        ClientCommand::Image(arguments) => images::run(arguments).await,
         ClientCommand::Topology(arguments) => network::topology(arguments).await,
         ClientCommand::Driver(arguments) => resources::drivers(arguments).await,
         ClientCommand::Import(arguments) => import::run(arguments).await,

@@ -11,7 +11,7 @@ use crate::desk::{ConnectionArguments, Desk};
 use crate::failure::Failure;
 use crate::kinds;
 use crate::node::look::of_ferrite;
-use crate::output::{Format, OutputArguments};
+use crate::output::{Format, OutputArguments, rows_in};
 use crate::resources::Of;
 use crate::selection;
 use crate::things::ListArguments;
@@ -167,13 +167,4 @@ fn cables(topology: &Value) -> Vec<Value> {
         }
     }
     rows
-}
-
-fn rows_in(mut answer: Value, key: &str) -> Vec<Value> {
-    match answer[key].take() {
-        Value::Array(rows) => rows,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-            Vec::new()
-        }
-    }
 }

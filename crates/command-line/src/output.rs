@@ -93,6 +93,16 @@ pub(crate) fn parsed(text: &str, what: &str) -> Result<Value, Failure> {
     }
 }
 
+/// The list under a key of an answer.
+pub(crate) fn rows_in(mut answer: Value, key: &str) -> Vec<Value> {
+    match answer[key].take() {
+        Value::Array(rows) => rows,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+            Vec::new()
+        }
+    }
+}
+
 /// The rest is a picture of the file.
 fn first_line(error: &serde_saphyr::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()

@@ -58,6 +58,53 @@ enum Verdict {
     Moving(String),
 }
 
+/// Every state that a machine can be in.
+const STATES: &[&str] = &[
+    "enroll",
+    "verifying",
+    "manageable",
+    "available",
+    "active",
+    "error",
+    "rescue",
+    "deploying",
+    "wait call-back",
+    "deploy failed",
+    "deploy hold",
+    "cleaning",
+    "clean wait",
+    "clean failed",
+    "clean hold",
+    "deleting",
+    "inspecting",
+    "inspect wait",
+    "inspect failed",
+    "adopting",
+    "adopt failed",
+    "rescuing",
+    "rescue wait",
+    "rescue failed",
+    "unrescuing",
+    "unrescue failed",
+    "servicing",
+    "service wait",
+    "service failed",
+    "service hold",
+];
+
+/// A state that can be waited for: in any other no machine will ever be.
+pub(crate) fn known_state(state: &str) -> Result<&str, Failure> {
+    if STATES.contains(&state) {
+        return Ok(state);
+    }
+    let meant = selection::alike(state, STATES.iter().copied());
+    let hint = meant.map_or_else(
+        || format!("there are {}", STATES.join(", ")),
+        |meant| format!("did you mean \"{meant}\"?"),
+    );
+    Err(Failure::Usage(format!("no machine is ever \"{state}\"; {hint}")))
+}
+
 /// Waits until every machine got there, failed, or the time is over. Ctrl-C ends the waiting, not the
 /// work.
 pub(crate) async fn wait_for(
@@ -65,6 +112,8 @@ pub(crate) async fn wait_for(
     machines: Vec<(Chosen, Goal)>,
     patience: &Patience,
 ) -> Vec<Outcome> {
+    let places: HashMap<String, usize> =
+        machines.iter().zip(0..).map(|((chosen, _), place)| (chosen.uuid.clone(), place)).collect();
     let mut waiting = Waiting {
         desk: desk.clone(),
         board: Board::new(desk.screen),
@@ -84,6 +133,8 @@ pub(crate) async fn wait_for(
             waiting.done.push(Outcome { chosen, result });
         }
     }
+    // As they were named, whoever was there first.
+    waiting.done.sort_by_key(|outcome| places.get(&outcome.chosen.uuid).copied());
     waiting.done
 }
 

@@ -140,7 +140,12 @@ async fn finish(
             let Some(mut node) = tx.get(lease.node)? else { return Ok(Round::Rest(None)) };
             let now = tx.now();
             let progress = progress(&node);
+            let power = node.power_state;
             write_changes(tx, &mut node, &done.changes)?;
+            // What it becomes, and from what, is for `record` to say.
+            if matches!(action, Action::SetPower { .. }) {
+                node.power_state = power;
+            }
             hardware::write_findings(tx, &mut node, &done.found, conductor.hostname())?;
             for child in &done.children {
                 write_child(tx, child.0, &child.1)?;

@@ -168,6 +168,16 @@ impl Api {
         body: Option<&Value>,
         headers: &[(&str, &str)],
     ) -> Result<(Response, String), ApiError> {
+        // Of a URL these would lead elsewhere, however they are written.
+        let parts = path.split('?').next().unwrap_or_default().split('/');
+        if let Some(part) = parts.into_iter().find(|part| matches!(*part, "." | "..")) {
+            return Err(ApiError::Refused {
+                url: self.address(),
+                request: format!("{method} {path}"),
+                status: 404,
+                message: format!("nothing can be called {part:?}"),
+            });
+        }
         let mut is_fresh = false;
         loop {
             let session = self.session(&mut is_fresh).await?;

@@ -38,10 +38,6 @@ impl Query {
 /// A text as a part of a path, or as a value in a query.
 #[must_use]
 pub fn segment(text: &str) -> String {
-    // Left as they are, these would lead to other paths.
-    if !text.is_empty() && text.bytes().all(|byte| byte == b'.') {
-        return "%2E".repeat(text.len());
-    }
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

@@ -176,6 +176,12 @@ fn answered(
             if forced && failures <= settings.power_state_sync_max_retries {
                 let target =
                     if known == PowerState::On { PowerTarget::On } else { PowerTarget::Off };
+                ledger.happened.push(Happening::Noted {
+                    by: "power".to_owned(),
+                    text: format!(
+                        "the machine is '{seen}' and should be '{known}': it is put back"
+                    ),
+                });
                 SyncVerdict::PutBack(target)
             } else if forced {
                 let reason = format!(

@@ -278,7 +278,7 @@ pub(crate) async fn power(desk: &Desk, command: &PowerCommand) -> Result<(), Fai
 
 pub(crate) async fn wait(desk: &Desk, arguments: &WaitArguments) -> Result<(), Failure> {
     let goal = match &arguments.state {
-        Some(state) => Goal::Named(state.clone()),
+        Some(state) => Goal::Named(wait::known_state(state)?.to_owned()),
         None => Goal::Rest,
     };
     let chosen = arguments.selection.chosen(desk).await?;

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use bmc_drivers::NodeChanges;
-use node_model::{Happening, JsonObject, ProvisionState, Verb, WaitReason};
+use node_model::{Happening, JsonObject, PowerTarget, ProvisionState, Verb, WaitReason};
 use serde_json::json;
 
 use super::{House, user};
-use crate::Error;
+use crate::{Error, runner};
 
 #[tokio::test]
 async fn a_direct_call_holds_the_node() {
@@ -70,6 +70,26 @@ async fn a_bmc_that_does_not_answer_is_asked_again() {
     house.pass(Duration::from_secs(2));
     assert_eq!(house.work(id).await, ProvisionState::Manageable);
     assert_eq!(house.get(id).await.last_error, None);
+}
+
+#[tokio::test]
+async fn a_change_of_power_tells_what_it_was_and_what_it_is() {
+    let house = House::new();
+    let id = house.node(ProvisionState::Manageable, json!({})).await;
+    house.conductor.power(id, PowerTarget::On, None, user()).await.unwrap();
+    runner::run(&house.conductor, id).await;
+    let told: Vec<_> = house
+        .journal(id)
+        .await
+        .into_iter()
+        .filter_map(|recorded| {
+            if let Happening::Power { from, to, .. } = recorded.entry.what {
+                return Some((from, to));
+            }
+            None
+        })
+        .collect();
+    assert_eq!(told, [(Some("power off".to_owned()), Some("power on".to_owned()))]);
 }
 
 #[tokio::test]

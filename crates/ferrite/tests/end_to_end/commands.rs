@@ -359,6 +359,7 @@ fn exit_codes_tell_what_happened() {
         ("node manage -", 2, "names no machine"),
         (&format!("node create --file {twice}"), 1, "other: "),
         ("node show ..", 3, ""),
+        ("node wait rack1-01 --for availabel", 2, "did you mean \"available\"?"),
         ("node list", 0, ""),
         ("node provide rack1-01,rack1-02 --yes", 1, "2 of 2 machines failed"),
         ("node manage", 2, "which machines?"),
@@ -540,6 +541,8 @@ fn there_is_more_than_machines() {
             "sighting list",
             "sighting enrol 52:54:00:99:99:99 --driver fake-hardware",
             "topology",
+            "image list",
+            "image cached",
             "driver list",
         ],
         &expect![[r#"
@@ -598,6 +601,10 @@ fn there_is_more_than_machines() {
             [3]
             $ ferrite topology
             SWITCH  PORT  NODE  INTERFACE  MAC  STATE
+            $ ferrite image list
+            IMAGE  MACHINES  ACTIVE  SOME OF THEM
+            $ ferrite image cached
+            SHA256  FORMAT  BYTES  ON DISK  IN USE  LAST USED
             $ ferrite driver list
             NAME           TYPE     CONDUCTORS
             fake-hardware  dynamic  HOST
