@@ -5,7 +5,7 @@
 //! so many entries, the latest first: a search costs the same in a journal of a million entries as
 //! in one of a thousand, and whoever wants to see further back asks again from where it ended.
 
-use node_model::{Happening, JournalEntry, NodeId, Recorded, Timestamp};
+use node_model::{Happening, NodeId, Recorded, Timestamp};
 
 use crate::error::Error;
 use crate::query::Where;
@@ -92,20 +92,7 @@ impl Reader<'_> {
         found.contains_text("what", search.text.as_deref());
         found.sql.push_str(" ORDER BY seq DESC LIMIT ?");
         found.params.push(Param::Int(i64::from(limit)));
-        let mut entries = Vec::new();
-        self.session.query(&found.sql, &found.params, &mut |row| {
-            entries.push(Recorded {
-                seq: field(row, 0, TABLE, "seq")?,
-                entry: JournalEntry {
-                    at: field(row, 1, TABLE, "recorded_at")?,
-                    node_id: field(row, 2, TABLE, "node_uuid")?,
-                    actor: field(row, 3, TABLE, "actor")?,
-                    what: field(row, 4, TABLE, "what")?,
-                },
-            });
-            Ok(())
-        })?;
-        Ok(entries)
+        self.recorded(&found.sql, &found.params)
     }
 
     /// A number before which nothing was written at or after `moment`, found by halving the journal.

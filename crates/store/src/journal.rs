@@ -48,7 +48,6 @@ impl Reader<'_> {
     /// Entries in order. Whoever asks again with the last number it got misses none.
     pub fn journal(&mut self, query: &JournalQuery) -> Result<Vec<Recorded>, Error> {
         const COLUMNS: &str = "SELECT seq, recorded_at, node_uuid, actor, what FROM journal";
-        const TABLE: &str = "journal";
         // With one writer there is nothing to hold back.
         let settled =
             if self.session.dialect().locks_rows() { self.journal_end()? } else { i64::MAX };
@@ -67,8 +66,18 @@ impl Reader<'_> {
                 vec![Param::id(node.0), after, until, limit],
             ),
         };
+        self.recorded(&sql, &params)
+    }
+
+    /// The entries that a query finds which asks for the journal's columns.
+    pub(crate) fn recorded(
+        &mut self,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Recorded>, Error> {
+        const TABLE: &str = "journal";
         let mut entries = Vec::new();
-        self.session.query(&sql, &params, &mut |row| {
+        self.session.query(sql, params, &mut |row| {
             entries.push(Recorded {
                 seq: field(row, 0, TABLE, "seq")?,
                 entry: JournalEntry {

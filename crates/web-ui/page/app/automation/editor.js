@@ -7,6 +7,7 @@ import { Dialog } from "../dialog.js";
 import { Icon } from "../icons.js";
 import { say } from "../toasts.js";
 import { draftOf } from "./kinds.js";
+import { parsed } from "../typed_json.js";
 
 export function Editor({ kind, one, onClose, onDone }) {
   const before = one ? draftOf(kind, one) : kind.example;
@@ -41,16 +42,6 @@ export function Editor({ kind, one, onClose, onDone }) {
       onInput=${(event) => { setText(event.currentTarget.value); setRefusal(null); }}></textarea></label>
     ${(problem ?? refusal) && html`<div class="notice bad" role="alert"><${Icon} name="warning" /><span>${problem ?? refusal}
       </span></div>`}<//>`;
-}
-
-function parsed(text) {
-  try {
-    const value = JSON.parse(text);
-    const isObject = value !== null && typeof value === "object" && !Array.isArray(value);
-    return isObject ? { value } : { problem: "It must be an object: {…}" };
-  } catch (error) {
-    return { problem: error.message };
-  }
 }
 
 /** Selects the field that a refusal names, if it is in the text. */

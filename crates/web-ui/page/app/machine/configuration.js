@@ -8,6 +8,7 @@ import { Icon } from "../icons.js";
 import { useAnswer } from "../loading.js";
 import { complain, say } from "../toasts.js";
 import { Pairs, Panel } from "./panel.js";
+import { parsed } from "../typed_json.js";
 
 const TEXTS = [["name", "Name"], ["description", "Description"], ["resource_class", "Resource class"], ["owner", "Owner"],
   ["lessee", "Lessee"], ["conductor_group", "Conductor group"], ["shard", "Shard"]];
@@ -109,16 +110,6 @@ function JsonObject({ machine, node, name }) {
       rows=${Math.min(18, Math.max(5, shown.split("\n").length))} aria-invalid=${!!problem} value=${shown}
       onInput=${(event) => setText(event.currentTarget.value)}></textarea>
     ${problem && html`<p class="bad-text" role="alert"><${Icon} name="warning" /> ${problem}</p>`}<//>`;
-}
-
-function parsed(text) {
-  try {
-    const value = JSON.parse(text);
-    const isObject = value !== null && typeof value === "object" && !Array.isArray(value);
-    return isObject ? { value } : { problem: "It must be an object: {…}" };
-  } catch (error) {
-    return { problem: error.message };
-  }
 }
 
 /** The members that differ, as operations: what is the same, and so every mask, is not sent. */
