@@ -93,6 +93,46 @@ test("more machines than an address holds are kept in the tab", async () => {
   await other.getByText("only the tab that began this deployment").waitFor();
 });
 
+test("a database that was restored is shown as it is", async () => {
+  const page = await browser.open("about:blank");
+  // The first answer is of a time that the database does not know any more.
+  await page.route("**/v1/ferrite/fleet", async (route) => {
+    const answer = await (await route.fetch()).json();
+    await route.fulfill({ json: { ...answer, nodes: [], seq: answer.seq + 1_000_000 } });
+  }, { times: 1 });
+  await page.goto(`${server.url}/ui/fleet?look=table`);
+  await live(page).waitFor();
+  await page.evaluate(() => dispatchEvent(new Event("offline")));
+  await machine(page, "r01-u01").waitFor();
+});
+
+test("a server that falls silent is not waited for for ever", async () => {
+  const page = await browser.open("about:blank");
+  await page.clock.install();
+  const asked = page.waitForRequest("**/v1/ferrite/journal*");
+  await page.route("**/v1/ferrite/journal*", () => { /* No answer comes. */ });
+  await page.goto(`${server.url}/ui/audit`);
+  await page.clock.runFor(1000);
+  await asked;
+  await page.clock.runFor(121_000);
+  await page.getByText("The server has not answered for 2 minutes.").waitFor();
+});
+
+test("a tab that is closed gives back what it reserved", async () => {
+  const page = await browser.open(`${server.url}/ui/deploy?class=${resourceClass}`);
+  // The machines are reserved, and nothing further comes to pass.
+  const isHeld = page.waitForRequest((request) => request.method() === "PATCH");
+  await page.route("**/v1/nodes/*", (route) => (route.request().method() === "PATCH" ? null : route.fallback()));
+  await page.getByLabel("How many").fill("2");
+  await page.getByLabel("URL of the image").fill(server.image.url);
+  await page.getByLabel("Checksum, or the URL of a file with it").fill(server.image.digest);
+  await page.getByRole("button", { name: "Deploy 2 machines" }).click();
+  await isHeld;
+  assert.equal((await server.ask("GET", "/v1/allocations")).allocations.length, 2);
+  await page.goto("about:blank");
+  await until("all is given back", async () => (await server.ask("GET", "/v1/allocations")).allocations.length === 0);
+});
+
 test("what is wrong in an address or does not load is left behind by going elsewhere", async () => {
   const page = await browser.open(`${server.url}/ui/fleet?look=table&state=%25zz`);
   await page.getByRole("navigation").waitFor();
@@ -102,8 +142,9 @@ test("what is wrong in an address or does not load is left behind by going elsew
   await page.getByRole("link", { name: "Images" }).click();
   await page.getByRole("heading", { name: "Images" }).first().waitFor();
   await page.unroute("**/app/audit/page.js");
-  await page.goto(`${server.url}/ui/audit`);
+  await page.goto(`${server.url}/ui/audit?span=own&from=yesterday`);
   await page.getByRole("search", { name: "Filters" }).waitFor();
+  await page.locator(".hit").first().waitFor();
   await page.evaluate(() => history.pushState(null, "", "/ui/machines/%zz"));
   await page.evaluate(() => dispatchEvent(new PopStateEvent("popstate")));
   await page.getByText(/There is no machine|The machine cannot be shown/).waitFor();

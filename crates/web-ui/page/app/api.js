@@ -18,22 +18,32 @@ export class ApiError extends Error {
   }
 }
 
-/** Sends a request; gives the JSON that comes back, or null. */
-export async function ask(method, path, body) {
+/** Longer than any answer takes; the slowest wait for a BMC that does not answer itself. */
+const PATIENCE_MS = 120_000;
+
+/** Sends a request; gives the JSON that comes back, or null. With `keepalive` it is sent even if the tab is closed. */
+export async function ask(method, path, body, { keepalive = false } = {}) {
   const headers = { ...HEADERS };
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  let answer;
+  const patience = new AbortController();
+  const timer = setTimeout(() => patience.abort(), PATIENCE_MS);
+  let answer, text;
   try {
     answer = await fetch(path, {
       method,
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),
       credentials: "same-origin",
+      keepalive,
+      signal: patience.signal,
     });
+    text = await answer.text();
   } catch {
-    throw new ApiError(0, "The server cannot be reached.");
+    throw new ApiError(0, !patience.signal.aborted ? "The server cannot be reached."
+      : `The server has not answered for ${PATIENCE_MS / 60_000} minutes.${method === "GET" ? "" : " What was asked may still happen."}`);
+  } finally {
+    clearTimeout(timer);
   }
-  const text = await answer.text();
   if (answer.ok) return text ? JSON.parse(text) : null;
   if (answer.status === 401) signedOut();
   throw new ApiError(answer.status, words(text) || `The server answered ${answer.status}.`);
@@ -43,7 +53,7 @@ export const get = (path) => ask("GET", path);
 export const put = (path, body) => ask("PUT", path, body);
 export const post = (path, body) => ask("POST", path, body);
 export const patch = (path, body) => ask("PATCH", path, body);
-export const remove = (path) => ask("DELETE", path);
+export const remove = (path, options) => ask("DELETE", path, undefined, options);
 
 /** The path of a node, or of something below it. */
 export const nodePath = (node, rest = "") => `/v1/nodes/${encodeURIComponent(node)}${rest}`;

@@ -22,6 +22,7 @@ let wanted = null;
 let stream = null;
 let last = null;
 let retry = null;
+let pause = 0;
 
 /**
  * Follows what happens after event `after`, to one node or to all, until the returned function is
@@ -56,7 +57,7 @@ function open() {
   if (wanted.node) query.set("node", wanted.node);
   const mine = stream = new EventSource(`/v1/ferrite/events?${query}`);
   const { kinds, hear } = wanted;
-  mine.onopen = () => connection.set("live");
+  mine.onopen = () => { pause = 0; connection.set("live"); };
   // The browser would try again by itself, but gives up on some answers, such as a 401.
   mine.onerror = lose;
   for (const kind of kinds) {
@@ -70,11 +71,12 @@ function open() {
 function lose() {
   connection.set("lost");
   close();
+  pause = longer(pause);
   retry = setTimeout(async () => {
     const isThere = await lookWhoWeAre().then(() => true, () => false);
     if (!wanted || document.hidden || stream) return;
     if (isThere) reopen(); else lose();
-  }, RETRY_MS);
+  }, pause);
 }
 
 function close() {
@@ -90,6 +92,7 @@ document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
     close();
   } else if (!stream) {
+    pause = 0;
     connection.set("connecting");
     reopen();
   }

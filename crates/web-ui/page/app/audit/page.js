@@ -70,9 +70,10 @@ function parameters(query) {
   const kind = query.get("kind") || BY_PEOPLE;
   if (kind !== "all") fixed.kind = kind;
   const span = query.get("span") ?? "";
-  const moment = (name) => (query.get(name) ? new Date(query.get(name)).toISOString() : null);
+  // An address may say anything; a moment that is none is left out.
+  const moment = (name) => (Number.isNaN(Date.parse(query.get(name))) ? null : new Date(query.get(name)).toISOString());
   return () => {
-    if (span && span !== "own") return { ...fixed, from: new Date(Date.now() - Number(span) * 1000).toISOString() };
+    if (Number(span) > 0) return { ...fixed, from: new Date(Date.now() - Number(span) * 1000).toISOString() };
     const [from, to] = span === "own" ? [moment("from"), moment("to")] : [null, null];
     return { ...fixed, ...(from ? { from } : {}), ...(to ? { to } : {}) };
   };

@@ -9,6 +9,12 @@ import { complain } from "../toasts.js";
 const AT_ONCE = 5;
 const LOOK_EVERY_MS = 300, LOOKS = 100;
 
+/** Allocations whose machines have not been asked for yet: a tab that is closed gives them back. */
+const unused = new Set();
+addEventListener("pagehide", () => {
+  for (const allocation of unused) remove(`/v1/allocations/${allocation}`, { keepalive: true }).catch(() => null);
+});
+
 /** Gives the UUIDs of the machines that were asked; what was refused is said in its own words. */
 export async function begin({ machines, number, rows, image, driveOf, tell }) {
   let targets = rows.map(({ uuid, label }) => ({ uuid, label }));
@@ -19,6 +25,7 @@ export async function begin({ machines, number, rows, image, driveOf, tell }) {
   let done = 0;
   const asked = await eachOf(targets, async ({ uuid, label, allocation }) => {
     const outcome = await orGiveBack(allocation, () => deploy(uuid, image, driveOf(label)));
+    unused.delete(allocation);
     tell(`${++done} of ${targets.length} asked`);
     return outcome;
   });
@@ -40,6 +47,7 @@ async function deploy(uuid, image, drive) {
 function reserve({ resourceClass, traits }) {
   // The page chooses the UUID, so that it can give back even what it got no answer about.
   const allocation = newUuid();
+  unused.add(allocation);
   return orGiveBack(allocation, async () => {
     await post("/v1/allocations", { uuid: allocation, resource_class: resourceClass,
       traits: traits.split(/[\s,]+/).filter(Boolean) });
@@ -63,6 +71,7 @@ async function orGiveBack(allocation, work) {
   } catch (error) {
     // The server refuses this while the machine is being deployed after all.
     if (allocation) await remove(`/v1/allocations/${allocation}`).catch((other) => { if (other.status !== 404) complain(other); });
+    unused.delete(allocation);
     throw error;
   }
 }

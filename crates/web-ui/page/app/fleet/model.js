@@ -103,7 +103,6 @@ async function catchUp() {
 async function getAll() {
   const asOf = performance.now();
   const answer = await get("/v1/ferrite/fleet");
-  if (answer.seq < seq) return;
   const rows = decode(answer);
   seq = answer.seq;
   fleet.set({
@@ -115,7 +114,8 @@ async function getAll() {
 async function getChanges() {
   const asOf = performance.now();
   const answer = await get(`/v1/ferrite/fleet?after=${seq}`);
-  if (answer.seq < seq) return;
+  // The database is an older one than before: it was restored.
+  if (answer.seq < seq) { await getAll(); return; }
   seq = answer.seq;
   const news = decode(answer);
   const { value } = fleet;
