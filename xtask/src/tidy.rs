@@ -7,6 +7,7 @@ mod dependencies;
 mod documents;
 mod files;
 mod links;
+mod symptoms;
 
 use anyhow::{Result, bail};
 
@@ -21,6 +22,7 @@ pub(crate) fn run() -> Result<()> {
     complaints.extend(dependencies::complaints(&dependencies::read(&root)?));
     complaints.extend(documents::complaints(&root, &files)?);
     complaints.extend(links::complaints(&root, &files));
+    complaints.extend(symptoms::complaints(&files));
     for complaint in &complaints {
         say::line(complaint);
     }
@@ -54,6 +56,11 @@ mod tests {
     fn links_lead_somewhere() {
         let root = repository::root();
         none(&links::complaints(&root, &repository::text_files(&root).unwrap()));
+    }
+
+    #[test]
+    fn the_guide_explains_errors_that_there_are() {
+        none(&symptoms::complaints(&repository::text_files(&repository::root()).unwrap()));
     }
 
     #[test]
