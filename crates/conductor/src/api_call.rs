@@ -6,7 +6,6 @@
 //! followed, the answer is not read, and nothing of it comes back to the machine. The requests are
 //! made after the findings are stored, and how they ended is on the node's timeline.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use inspection::ApiCall;
@@ -141,7 +140,7 @@ fn pause(factor: f64, retry: u32) -> Duration {
 fn client(call: &ApiCall) -> Result<reqwest::Client, String> {
     let told = |error: reqwest::Error| crate::act::chain(&error.without_url());
     let mut builder = reqwest::Client::builder()
-        .tls_backend_preconfigured(tls())
+        .tls_backend_preconfigured(server_trust::trusting_as_usual())
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
         .no_proxy()
@@ -166,18 +165,6 @@ fn headers(call: &ApiCall) -> Result<HeaderMap, String> {
         headers.insert(HeaderName::try_from(name.as_str()).map_err(|_| wrong())?, value);
     }
     Ok(headers)
-}
-
-/// TLS with the CA certificates this machine trusts.
-fn tls() -> rustls::ClientConfig {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("ring has suites for every version")
-        .with_root_certificates(roots)
-        .with_no_client_auth()
 }
 
 #[cfg(test)]

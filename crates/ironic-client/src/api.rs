@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use reqwest::{Client, Method, Response, StatusCode};
+use rustls::ClientConfig;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
@@ -45,15 +46,16 @@ struct Session {
 impl Api {
     /// The API of a target. Nothing is asked of it yet.
     pub fn new(target: Target) -> Result<Self, ApiError> {
-        // Fails only if somebody chose one before, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         // Where a server sends us, our token must not follow.
+        let tls = tls(&target.trust)?;
         let builder = || {
-            trusting(Client::builder().redirect(reqwest::redirect::Policy::none()), &target.trust)
+            Client::builder()
+                .redirect(reqwest::redirect::Policy::none())
+                .tls_backend_preconfigured(tls.clone())
         };
-        let http = builder()?.timeout(PATIENCE).connect_timeout(CONNECT_PATIENCE).build();
+        let http = builder().timeout(PATIENCE).connect_timeout(CONNECT_PATIENCE).build();
         let streaming =
-            builder()?.read_timeout(STREAM_PATIENCE).connect_timeout(CONNECT_PATIENCE).build();
+            builder().read_timeout(STREAM_PATIENCE).connect_timeout(CONNECT_PATIENCE).build();
         Ok(Self {
             http: http.map_err(ApiError::NoClient)?,
             streaming: streaming.map_err(ApiError::NoClient)?,
@@ -203,7 +205,7 @@ impl Api {
                 if source.is_timeout() && !source.is_connect() {
                     ApiError::BrokenOff { url, request: format!("{method} {path}"), source }
                 } else {
-                    ApiError::Unreachable { url, source }
+                    ApiError::unreachable(url, source)
                 }
             })?;
             if response.status().is_success() {
@@ -293,20 +295,26 @@ async fn refused(response: Response, url: String, request: String) -> ApiError {
     }
 }
 
-fn trusting(
-    builder: reqwest::ClientBuilder,
-    trust: &Trust,
-) -> Result<reqwest::ClientBuilder, ApiError> {
+/// TLS with the trust that was asked for: in given certificates besides those of this machine.
+fn tls(trust: &Trust) -> Result<ClientConfig, ApiError> {
     if trust.anybody {
-        return Ok(builder.tls_danger_accept_invalid_certs(true));
+        return Ok(server_trust::trusting_anybody());
     }
-    let Some(path) = &trust.authorities else { return Ok(builder) };
-    let unusable = |problem: String| ApiError::BadCertificates { path: path.clone(), problem };
-    let text = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
-    let certificates = reqwest::Certificate::from_pem_bundle(&text)
-        .map_err(|error| unusable(error.to_string()))?;
-    Ok(builder.tls_certs_merge(certificates))
+    let mut trusted = server_trust::of_this_machine().unwrap_or_default();
+    if let Some(path) = &trust.authorities {
+        let unusable = |problem: String| ApiError::BadCertificates { path: path.clone(), problem };
+        let given = server_trust::in_file_or_folder(path);
+        let given = given.map_err(|error| unusable(error.to_string()))?;
+        if given.is_empty() {
+            return Err(unusable(server_trust::NoCertificates.to_string()));
+        }
+        trusted.extend(given);
+    }
+    // Who speaks plain HTTP needs none.
+    Ok(server_trust::trusting(trusted).unwrap_or_else(|_| server_trust::trusting_nobody()))
 }
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trust_tests;

@@ -20,6 +20,17 @@ pub enum ApiError {
         #[source]
         source: reqwest::Error,
     },
+    /// Somebody answered whom nobody vouches for.
+    #[error(
+        "{url} cannot be trusted ({complaint}); --cacert FILE trusts it, or who signed its \
+         certificate, and --insecure trusts anybody"
+    )]
+    Untrusted {
+        /// Who was asked.
+        url: String,
+        /// What is wrong with its certificate.
+        complaint: String,
+    },
     /// The answer broke off, or none came in time.
     #[error("{url} did not finish its answer to {request}")]
     BrokenOff {
@@ -116,6 +127,16 @@ pub enum ApiError {
     },
 }
 
+impl ApiError {
+    /// A request that got no answer; its certificate may be why.
+    pub(crate) fn unreachable(url: String, source: reqwest::Error) -> Self {
+        match server_trust::complaint_in(&source) {
+            Some(complaint) => Self::Untrusted { url, complaint: complaint.to_string() },
+            None => Self::Unreachable { url, source },
+        }
+    }
+}
+
 /// What an error means for a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -136,7 +157,9 @@ impl ApiError {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Unreachable { .. } | Self::BrokenOff { .. } => Kind::Unreachable,
+            Self::Unreachable { .. } | Self::Untrusted { .. } | Self::BrokenOff { .. } => {
+                Kind::Unreachable
+            }
             Self::Refused { status: 404, .. } => Kind::NotFound,
             Self::Refused { status: 400..=499, .. } => Kind::Refused,
             Self::NotSignedIn { .. } | Self::Forbidden { .. } | Self::SignIn { .. } => {

@@ -62,10 +62,8 @@ impl Keystone {
         knows_endpoint: bool,
     ) -> Result<Ticket, ApiError> {
         let url = format!("{}/auth/tokens", self.url);
-        let unreachable = |error: reqwest::Error| ApiError::Unreachable {
-            url: self.url.clone(),
-            source: error.without_url(),
-        };
+        let unreachable =
+            |error: reqwest::Error| ApiError::unreachable(self.url.clone(), error.without_url());
         let response = http.post(&url).json(&self.request()).send().await.map_err(unreachable)?;
         let status = response.status();
         let token = response

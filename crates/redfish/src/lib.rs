@@ -20,7 +20,6 @@ mod session;
 mod task;
 mod tls;
 mod transport;
-mod verify;
 
 pub use answer::Answer;
 pub use client::Client;

@@ -1,20 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whom to trust in TLS, and what TLS errors mean in words.
 
-use std::io;
+use std::fmt::Display;
 use std::path::Path;
-use std::sync::Arc;
 
-use rustls::client::danger::ServerCertVerifier;
-use rustls::client::{Resumption, WebPkiServerVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{
-    AlertDescription, CertificateError, ClientConfig, RootCertStore, SupportedProtocolVersion,
-};
+use rustls::client::Resumption;
+use rustls::{AlertDescription, CertificateError, ClientConfig, SupportedProtocolVersion};
 
-use crate::verify::{AcceptAny, AcceptTrusted};
 use crate::{Error, MinTls, Trust};
 
 /// How many BMCs' TLS sessions are remembered, so that coming back costs them no key exchange
@@ -29,19 +21,26 @@ const ADVICE: &str = "set redfish_verify_ca to a file with the CA certificate th
 const OWN: &str = "give the BMC another one, set redfish_verify_ca to a file with this very \
                    certificate, or to false to accept any certificate";
 
-/// TLS with ring, the given trust and the given oldest version. Speaks HTTP/1.1 only.
+/// TLS with the given trust and the given oldest version. Speaks HTTP/1.1 only.
 pub(crate) fn config(trust: &Trust, min_tls: MinTls) -> Result<ClientConfig, Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(versions(min_tls))
-        .expect("ring has suites for every version we name");
-    let verifier: Arc<dyn ServerCertVerifier> = match trust {
-        Trust::System => Arc::new(accept_trusted(system_certificates()?, provider)?),
-        Trust::File(path) => Arc::new(accept_trusted(certificates_in(path)?, provider)?),
-        Trust::Nobody => Arc::new(AcceptAny { provider }),
+    let versions = versions(min_tls);
+    let mut config = match trust {
+        Trust::System => {
+            let path = Path::new("/etc/ssl/certs");
+            let bad = |why| Error::BadTrust { path: path.to_owned(), why };
+            let given = server_trust::of_this_machine().map_err(bad)?;
+            server_trust::trusting_since(versions, given).map_err(|error| bad(error.to_string()))?
+        }
+        Trust::File(path) => {
+            let bad = |error: &dyn Display| Error::BadTrust {
+                path: path.clone(),
+                why: error.to_string(),
+            };
+            let given = server_trust::in_file_or_folder(path).map_err(|error| bad(&error))?;
+            server_trust::trusting_since(versions, given).map_err(|error| bad(&error))?
+        }
+        Trust::Nobody => server_trust::trusting_anybody_since(versions),
     };
-    let mut config =
-        builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.resumption = Resumption::in_memory_sessions(REMEMBERED_SESSIONS);
     Ok(config)
@@ -133,51 +132,4 @@ fn versions(min_tls: MinTls) -> &'static [&'static SupportedProtocolVersion] {
         MinTls::V1_2 => rustls::ALL_VERSIONS,
         MinTls::V1_3 => &ONLY_1_3,
     }
-}
-
-/// Trusted certificates, and where they are from.
-type Certificates<'a> = (&'a Path, Vec<CertificateDer<'static>>);
-
-/// Certificates that cannot be used are passed over as long as one can.
-fn accept_trusted(
-    (path, given): Certificates<'_>,
-    provider: Arc<CryptoProvider>,
-) -> Result<AcceptTrusted, Error> {
-    let bad = |why: &str| Error::BadTrust { path: path.to_owned(), why: why.to_owned() };
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(given.iter().cloned());
-    if roots.is_empty() {
-        return Err(bad("there is no certificate in PEM form in it"));
-    }
-    let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
-    let signed = signed.map_err(|_| bad("nothing can be checked with them"))?;
-    Ok(AcceptTrusted { signed, given })
-}
-
-fn system_certificates() -> Result<Certificates<'static>, Error> {
-    let path = Path::new("/etc/ssl/certs");
-    let found = rustls_native_certs::load_native_certs();
-    if !found.certs.is_empty() {
-        return Ok((path, found.certs));
-    }
-    let why = found.errors.first().map_or_else(
-        || "this machine has no CA certificates (is ca-certificates installed?)".to_owned(),
-        ToString::to_string,
-    );
-    Err(Error::BadTrust { path: path.to_owned(), why })
-}
-
-/// The certificates in a PEM file, or in the PEM files of a directory.
-fn certificates_in(path: &Path) -> Result<Certificates<'_>, Error> {
-    let bad = |error: io::Error| Error::BadTrust { path: path.to_owned(), why: error.to_string() };
-    let mut pems = Vec::new();
-    if std::fs::metadata(path).map_err(bad)?.is_dir() {
-        let entries = std::fs::read_dir(path).map_err(bad)?;
-        let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
-        pems.extend(files.filter_map(|file| std::fs::read(file).ok()));
-    } else {
-        pems.push(std::fs::read(path).map_err(bad)?);
-    }
-    let certificates = pems.iter().flat_map(|pem| CertificateDer::pem_slice_iter(pem));
-    Ok((path, certificates.filter_map(Result::ok).collect()))
 }

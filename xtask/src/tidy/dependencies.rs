@@ -128,6 +128,11 @@ const RULES: &[Rule] = &[
     ),
     // The two protocols know nothing of us.
     rule(
+        "server-trust",
+        Reach::Anywhere,
+        &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, RUNTIME, HTTP_SERVER, DATABASE, &["node-model"]],
+    ),
+    rule(
         "redfish",
         Reach::Anywhere,
         &[LIFECYCLE, IRONIC, MACHINES, CONDUCTOR, HTTP_SERVER, DATABASE, &["node-model"]],

@@ -203,7 +203,7 @@ pub(super) async fn inject(
     agent.load_file_systems();
     let mut http = http(agent);
     if arguments.get("verify_ca").and_then(agent_protocol::flag) == Some(false) {
-        http.tls = crate::http_client::trusting_anybody();
+        http.tls = server_trust::trusting_anybody();
     }
     let facts = json!({"node": order.node, "ports": order.ports});
     let handle = tokio::runtime::Handle::current();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whom to trust when speaking TLS to an agent.
 
-use std::error::Error as StdError;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -9,9 +8,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 /// Accepts one certificate. Its names and dates do not matter: an agent makes it before it knows
 /// the time.
@@ -41,40 +38,23 @@ pub(super) fn authorities(file: Option<&Path>) -> Result<ClientConfig, String> {
             .to_owned());
     };
     let bad = |why: &dyn std::fmt::Display| format!("agent.verify_ca: {}: {why}", file.display());
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(file).map_err(|error| bad(&error))? {
-        roots.add(certificate.map_err(|error| bad(&error))?).map_err(|error| bad(&error))?;
-    }
-    Ok(builder(provider()).with_root_certificates(roots).with_no_client_auth())
+    let given = server_trust::in_file_or_folder(file).map_err(|error| bad(&error))?;
+    server_trust::trusting(given).map_err(|error| bad(&error))
 }
 
 /// Trust in nobody, for lines without TLS.
 pub(super) fn nobody() -> Arc<ClientConfig> {
     static NOBODY: OnceLock<Arc<ClientConfig>> = OnceLock::new();
-    let made = NOBODY.get_or_init(|| {
-        let roots = RootCertStore::empty();
-        Arc::new(builder(provider()).with_root_certificates(roots).with_no_client_auth())
-    });
+    let made = NOBODY.get_or_init(|| Arc::new(server_trust::trusting_nobody()));
     Arc::clone(made)
 }
 
 /// Whether a request failed because another certificate was shown than the one that is trusted.
 pub(super) fn is_another_certificate(error: &reqwest::Error) -> bool {
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let tls = inner.downcast_ref::<rustls::Error>().or_else(|| {
-            inner.downcast_ref::<std::io::Error>()?.get_ref()?.downcast_ref::<rustls::Error>()
-        });
-        if tls == Some(&ANOTHER) {
-            return true;
-        }
-        cause = inner.source();
-    }
-    false
+    server_trust::complaint_in(error) == Some(&ANOTHER)
 }
 
-const ANOTHER: rustls::Error =
-    rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);
+const ANOTHER: CertificateError = CertificateError::ApplicationVerificationFailure;
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
@@ -100,7 +80,7 @@ impl ServerCertVerifier for OnlyThis {
         if *end_entity == self.certificate {
             Ok(ServerCertVerified::assertion())
         } else {
-            Err(ANOTHER)
+            Err(ANOTHER.into())
         }
     }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which certificates BMCs may show: those somebody vouches for, those an operator has put among the
-//! trusted ones, or any at all.
+//! How a certificate is looked at that a server shows.
 
 use std::sync::Arc;
 
@@ -13,17 +12,17 @@ use rustls::{CertificateError, DigitallySignedStruct, SignatureScheme};
 
 /// Accepts what trusted authorities signed, and trusted certificates themselves.
 ///
-/// BMCs sign their own certificates, and many mark them as those of an authority, which no server
-/// may show. An operator who puts such a one into the file of trusted ones means this certificate,
+/// BMCs and small servers sign their own certificates, and many mark them as those of an authority,
+/// which no server may show. An operator who puts such a one into the file of trusted ones means this certificate,
 /// whoever signed it and whatever it is marked for. Its dates must hold all the same, and so must
-/// its names: several BMCs' certificates may be in one file, and one of them must not pass for
-/// another. Only a certificate without any name (it may have a common name, which nobody reads any
+/// its names: several servers' certificates may be in one file, and one of them must not pass
+/// for another. Only a certificate without any name (it may have a common name, which nobody reads any
 /// more) is taken for every address: there is nothing to compare, and the other choice would be to
 /// trust anybody.
 #[derive(Debug)]
-pub(crate) struct AcceptTrusted {
-    pub(crate) signed: Arc<WebPkiServerVerifier>,
-    pub(crate) given: Vec<CertificateDer<'static>>,
+pub(super) struct AcceptTrusted {
+    pub(super) signed: Arc<WebPkiServerVerifier>,
+    pub(super) given: Vec<CertificateDer<'static>>,
 }
 
 impl ServerCertVerifier for AcceptTrusted {
@@ -83,8 +82,8 @@ impl ServerCertVerifier for AcceptTrusted {
 /// Accepts every certificate and every key, also those rustls cannot work with: old BMCs show
 /// 1024-bit RSA keys and certificates nothing else parses. Whoever trusts nobody has asked for it.
 #[derive(Debug)]
-pub(crate) struct AcceptAny {
-    pub(crate) provider: Arc<CryptoProvider>,
+pub(super) struct AcceptAny {
+    pub(super) provider: Arc<CryptoProvider>,
 }
 
 impl ServerCertVerifier for AcceptAny {
