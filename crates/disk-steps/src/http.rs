@@ -395,7 +395,8 @@ impl Remote {
 
     fn ended(&self, error: &reqwest::Error) -> Ended {
         let why = words(error);
-        if error.is_redirect() || error.is_builder() || is_tls(error) {
+        if error.is_redirect() || error.is_builder() || server_trust::tls_error_in(error).is_some()
+        {
             return Ended::Final(HttpError::Impossible { url: self.address(), why });
         }
         Ended::Broken(why)
@@ -517,15 +518,6 @@ fn displayed(url: &Url) -> String {
 
 fn shortened(text: &str) -> String {
     text.chars().take(160).collect()
-}
-
-/// Whether TLS failed. What an I/O error carries does not count as its source, so it is looked at
-/// too.
-fn is_tls(error: &(dyn StdError + 'static)) -> bool {
-    let carried = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-    error.is::<rustls::Error>()
-        || carried.is_some_and(|carried| is_tls(carried))
-        || error.source().is_some_and(is_tls)
 }
 
 /// What happened, in the words of the innermost error: the outer ones only say that there was one.

@@ -6,7 +6,6 @@
 //! server can say that it still is the same file.
 
 use std::error::Error as StdError;
-use std::io;
 use std::time::Duration;
 
 use http::header::{
@@ -352,7 +351,9 @@ enum Ended {
 
 impl Ended {
     fn of(error: &reqwest::Error) -> Self {
-        let hopeless = error.is_redirect() || error.is_builder() || is_tls(error);
+        let hopeless = error.is_redirect()
+            || error.is_builder()
+            || server_trust::tls_error_in(error).is_some();
         if hopeless { Self::Hopeless(words(error)) } else { Self::Broken(words(error)) }
     }
 }
@@ -417,15 +418,6 @@ fn advice(status: StatusCode) -> &'static str {
         StatusCode::NOT_FOUND | StatusCode::GONE => ": check the address",
         _ => "",
     }
-}
-
-/// Whether TLS failed. What an I/O error carries does not count as its source, so it is looked at
-/// too.
-fn is_tls(error: &(dyn StdError + 'static)) -> bool {
-    let carried = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    error.is::<rustls::Error>()
-        || carried.is_some_and(|carried| is_tls(carried))
-        || error.source().is_some_and(is_tls)
 }
 
 /// What happened, in the words of the innermost error: the outer ones only say that there was one.

@@ -120,15 +120,15 @@ const PORT: &[Attribute<Port>] = &[
 /// The value of a node's attribute that is not a free-form object.
 pub(crate) fn read(node: &Node, name: &str) -> Option<Value> {
     match interface_kind(name) {
-        Some((kind, _)) => Some(node.interfaces.get(kind).into()),
+        Some(kind) => Some(node.interfaces.get(kind).into()),
         None => find(NODE, name).map(|attribute| attribute.read(node)),
     }
 }
 
 /// Brings a value into the form the attribute of a node has, with the attribute's lasting name.
 pub(crate) fn accept(name: &str, value: &Value) -> Result<(&'static str, Value), AttributeError> {
-    if let Some((_, name)) = interface_kind(name) {
-        return Ok((name, optional_text(name, value)?.into()));
+    if let Some(kind) = interface_kind(name) {
+        return Ok((kind.field(), optional_text(name, value)?.into()));
     }
     let attribute = find(NODE, name).ok_or_else(|| AttributeError::Unknown(shortened(name)))?;
     Ok((attribute.name, attribute.accept(value)?))
@@ -136,7 +136,7 @@ pub(crate) fn accept(name: &str, value: &Value) -> Result<(&'static str, Value),
 
 /// Writes a value that [`accept`] returned. Anything else is left alone.
 pub(crate) fn write(node: &mut Node, name: &str, value: &Value) {
-    if let Some((kind, _)) = interface_kind(name) {
+    if let Some(kind) = interface_kind(name) {
         node.interfaces.set(kind, value.as_str());
     } else if let Some(attribute) = find(NODE, name) {
         attribute.write(node, value);
@@ -203,24 +203,8 @@ fn find<T>(table: &'static [Attribute<T>], name: &str) -> Option<&'static Attrib
 }
 
 /// `deploy_interface` and its twelve brothers.
-fn interface_kind(name: &str) -> Option<(InterfaceKind, &'static str)> {
-    let kind: InterfaceKind = name.strip_suffix("_interface")?.parse().ok()?;
-    let name = match kind {
-        InterfaceKind::Bios => "bios_interface",
-        InterfaceKind::Boot => "boot_interface",
-        InterfaceKind::Console => "console_interface",
-        InterfaceKind::Deploy => "deploy_interface",
-        InterfaceKind::Firmware => "firmware_interface",
-        InterfaceKind::Inspect => "inspect_interface",
-        InterfaceKind::Management => "management_interface",
-        InterfaceKind::Network => "network_interface",
-        InterfaceKind::Power => "power_interface",
-        InterfaceKind::Raid => "raid_interface",
-        InterfaceKind::Rescue => "rescue_interface",
-        InterfaceKind::Storage => "storage_interface",
-        InterfaceKind::Vendor => "vendor_interface",
-    };
-    Some((kind, name))
+fn interface_kind(name: &str) -> Option<InterfaceKind> {
+    name.strip_suffix("_interface")?.parse().ok()
 }
 
 fn optional_text(name: &str, value: &Value) -> Result<Option<String>, AttributeError> {

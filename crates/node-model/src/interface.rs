@@ -38,6 +38,26 @@ named! {
 }
 
 impl InterfaceKind {
+    /// The field of a node that names its implementation.
+    #[must_use]
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::Bios => "bios_interface",
+            Self::Boot => "boot_interface",
+            Self::Console => "console_interface",
+            Self::Deploy => "deploy_interface",
+            Self::Firmware => "firmware_interface",
+            Self::Inspect => "inspect_interface",
+            Self::Management => "management_interface",
+            Self::Network => "network_interface",
+            Self::Power => "power_interface",
+            Self::Raid => "raid_interface",
+            Self::Rescue => "rescue_interface",
+            Self::Storage => "storage_interface",
+            Self::Vendor => "vendor_interface",
+        }
+    }
+
     const fn index(self) -> usize {
         self as usize
     }

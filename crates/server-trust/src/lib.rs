@@ -4,6 +4,7 @@
 
 mod verify;
 
+use std::error::Error as StdError;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -110,21 +111,21 @@ pub fn in_file_or_folder(path: &Path) -> io::Result<Vec<CertificateDer<'static>>
 /// What a failed request complains about in its certificate, if that is why it failed.
 #[must_use]
 pub fn complaint_in<'a>(
-    error: &'a (dyn std::error::Error + 'static),
+    error: &'a (dyn StdError + 'static),
 ) -> Option<&'a rustls::CertificateError> {
-    let mut cause = Some(error);
-    while let Some(inner) = cause {
-        if let Some(rustls::Error::InvalidCertificate(complaint)) = inner.downcast_ref() {
-            return Some(complaint);
-        }
-        // An IO error passes over what it was made from and gives the cause of that.
-        let carried = inner.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        cause = match carried {
-            Some(carried) => Some(carried),
-            None => inner.source(),
-        };
-    }
-    None
+    let rustls::Error::InvalidCertificate(complaint) = tls_error_in(error)? else { return None };
+    Some(complaint)
+}
+
+/// What went wrong in TLS, if that is why a request failed.
+#[must_use]
+pub fn tls_error_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
+    // What an I/O error carries does not count as its source.
+    let carried = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    error
+        .downcast_ref()
+        .or_else(|| carried.and_then(|carried| tls_error_in(carried)))
+        .or_else(|| error.source().and_then(tls_error_in))
 }
 
 fn with_verifier(

@@ -107,7 +107,7 @@ fn forget_choices(drafted: &mut Drafted<Node>) {
         return;
     }
     for kind in InterfaceKind::ALL {
-        if !drafted.has(change_rules::field_of(*kind)) {
+        if !drafted.has(kind.field()) {
             drafted.draft.node.interfaces.set(*kind, None);
         }
     }
@@ -120,8 +120,7 @@ fn complete(
     before: &Node,
     drafted: &mut Drafted<Node>,
 ) -> Result<(), Refusal> {
-    let interfaces_change =
-        InterfaceKind::ALL.iter().any(|kind| drafted.has(change_rules::field_of(*kind)));
+    let interfaces_change = InterfaceKind::ALL.iter().any(|kind| drafted.has(kind.field()));
     if drafted.has("driver") || interfaces_change {
         resolve_interfaces(&call.app, &mut drafted.draft.node)?;
     }

@@ -94,25 +94,6 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The field of a node that names the implementation of `kind`.
-pub(super) const fn field_of(kind: InterfaceKind) -> &'static str {
-    match kind {
-        InterfaceKind::Bios => "bios_interface",
-        InterfaceKind::Boot => "boot_interface",
-        InterfaceKind::Console => "console_interface",
-        InterfaceKind::Deploy => "deploy_interface",
-        InterfaceKind::Firmware => "firmware_interface",
-        InterfaceKind::Inspect => "inspect_interface",
-        InterfaceKind::Management => "management_interface",
-        InterfaceKind::Network => "network_interface",
-        InterfaceKind::Power => "power_interface",
-        InterfaceKind::Raid => "raid_interface",
-        InterfaceKind::Rescue => "rescue_interface",
-        InterfaceKind::Storage => "storage_interface",
-        InterfaceKind::Vendor => "vendor_interface",
-    }
-}
-
 /// `protected` and `retired` have states they can be set in.
 fn check_marks(before: &Node, drafted: &Drafted<Node>) -> Result<(), WireError> {
     let after = &drafted.draft.node;
@@ -140,7 +121,7 @@ fn check_interfaces(before: &Node, drafted: &Drafted<Node>) -> Result<(), WireEr
     if drafted.draft.node.maintenance || reconfigure_allowed(before.provision_state) {
         return Ok(());
     }
-    let changed = InterfaceKind::ALL.iter().map(|kind| field_of(*kind)).find(|f| drafted.has(f));
+    let changed = InterfaceKind::ALL.iter().map(|kind| kind.field()).find(|f| drafted.has(f));
     match changed {
         None => Ok(()),
         Some(field) => Err(not_in_this_state(before, field, " or in maintenance")),
