@@ -6,7 +6,7 @@
 
 use std::str::FromStr;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
 use crate::output::parsed;
@@ -90,20 +90,51 @@ pub(crate) fn object(assignments: &[Assignment]) -> Result<Map<String, Value>, F
     Ok(object)
 }
 
-/// Where a key with dots is in a JSON patch. Only the first dot counts: keys of `driver_info` and the
-/// like may have dots themselves.
+/// Where a key with dots is in a JSON patch.
 pub(crate) fn pointer(key: &str) -> String {
     let escaped = |part: &str| part.replace('~', "~0").replace('/', "~1");
-    match key.split_once('.') {
-        Some((field, member)) => format!("/{}/{}", escaped(field), escaped(member)),
-        None => format!("/{}", escaped(key)),
+    key.split('.').map(|part| format!("/{}", escaped(part))).collect()
+}
+
+/// Whether what is changed by a key depends on what is there: a member of a member needs its parent.
+pub(crate) fn is_deep(key: &str) -> bool {
+    key.split('.').count() > 2
+}
+
+/// The JSON patch that makes a thing what assignments say. Objects on the way to a member that are not
+/// there are made.
+pub(crate) fn patch(thing: &Value, assignments: &[(String, Value)]) -> Vec<Value> {
+    let mut thing = thing.clone();
+    let mut operations = Vec::new();
+    for (key, value) in assignments {
+        let parts: Vec<&str> = key.split('.').collect();
+        // The field itself is always there.
+        let mut depth = 1;
+        let mut inside = parts.first().map_or(&Value::Null, |field| &thing[*field]);
+        while depth + 1 < parts.len() && inside[parts[depth]].is_object() {
+            inside = &inside[parts[depth]];
+            depth += 1;
+        }
+        let place = parts.get(..=depth).unwrap_or(&parts);
+        let mut added = value.clone();
+        for part in parts.iter().skip(place.len()).rev() {
+            let mut parent = Map::new();
+            parent.insert((*part).to_owned(), added);
+            added = Value::Object(parent);
+        }
+        let path = pointer(&place.join("."));
+        if let Some(parent) = path.rsplit_once('/').and_then(|(above, _)| thing.pointer_mut(above))
+            && let (Some(members), Some(last)) = (parent.as_object_mut(), place.last())
+        {
+            members.insert((*last).to_owned(), added.clone());
+        }
+        operations.push(json!({ "op": "add", "path": path, "value": added }));
     }
+    operations
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -120,9 +151,32 @@ mod tests {
     }
 
     #[test]
+    fn members_of_members_are_made_where_they_are_missing() {
+        let thing = json!({"name": "n", "extra": {"there": {"x": 1}, "text": "t"}});
+        let given =
+            ["name=m", "extra.there.y=1", "extra.a.b.c=2", "extra.a.b.d=3", "extra.text.z=4"].map(
+                |text: &str| {
+                    let assignment: Assignment = text.parse().unwrap();
+                    (assignment.key.clone(), assignment.value().unwrap())
+                },
+            );
+        let add = |path: &str, value: Value| json!({"op": "add", "path": path, "value": value});
+        assert_eq!(
+            patch(&thing, &given),
+            [
+                add("/name", json!("m")),
+                add("/extra/there/y", json!("1")),
+                add("/extra/a", json!({"b": {"c": "2"}})),
+                add("/extra/a/b/d", json!("3")),
+                add("/extra/text", json!({"z": "4"})),
+            ]
+        );
+    }
+
+    #[test]
     fn keys_are_places() {
         assert_eq!(pointer("name"), "/name");
         assert_eq!(pointer("driver_info.redfish_address"), "/driver_info/redfish_address");
-        assert_eq!(pointer("extra.a/b.c~"), "/extra/a~1b.c~0");
+        assert_eq!(pointer("extra.a/b.c~"), "/extra/a~1b/c~0");
     }
 }

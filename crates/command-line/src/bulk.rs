@@ -33,7 +33,7 @@ pub(crate) struct BulkArguments {
 }
 
 /// Shows what is about to happen to several machines and asks for a yes, unless it was given.
-pub(crate) fn consent(
+pub(crate) async fn consent(
     desk: &Desk,
     what: &str,
     chosen: &[Chosen],
@@ -58,7 +58,7 @@ pub(crate) fn consent(
             chosen.len()
         )));
     }
-    if desk.screen.asks("Go on?")? {
+    if desk.screen.asks("Go on?").await? {
         Ok(())
     } else {
         Err(Failure::Interrupted("nothing was done".to_owned()))
@@ -166,6 +166,7 @@ fn about(chosen: &Chosen, failure: Failure) -> Failure {
             Some(400..=499) => Failure::Refused(with(error.to_string())),
             Some(_) | None => Failure::Api(error),
         },
+        Failure::Unanswered(text) => Failure::Unanswered(with(text)),
         other @ (Failure::Usage(_)
         | Failure::Some { .. }
         | Failure::Settings(_)

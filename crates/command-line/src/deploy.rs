@@ -5,10 +5,12 @@
 //! machine is touched, and until then everything can be undone: the allocations are made under UUIDs of our
 //! own choice, so that even one whose answer was lost can be given back.
 
+mod checks;
+mod dry_run;
+mod request;
 mod reservation;
 
 use clap::Args;
-use ironic_client::Query;
 use serde_json::{Map, Value, json};
 
 use crate::assignments::{Assignment, object};
@@ -16,12 +18,14 @@ use crate::bulk::{self, BulkArguments};
 use crate::config_drive::{Drive, DriveArguments};
 use crate::desk::{ConnectionArguments, Desk};
 use crate::failure::{Code, Failure};
+use crate::interrupts::Interrupts;
 use crate::node::verbs::{Verb, provision};
 use crate::noderange;
-use crate::output::{OutputArguments, name_of};
+use crate::output::OutputArguments;
 use crate::selection::{self, Chosen};
 use crate::table::{Column, plain};
 use crate::wait::{self, Patience};
+use request::Answer;
 use reservation::{Reservation, Wanted};
 
 const COLUMNS: &[Column] = &[
@@ -71,7 +75,7 @@ pub struct DeployArguments {
     no_wait: bool,
     #[command(flatten)]
     patience: Patience,
-    /// Only show what would be done, and which machines could be taken.
+    /// Only show what would be done, which machines could be taken, and why the others could not.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -112,24 +116,27 @@ pub(crate) async fn deploy(arguments: &DeployArguments) -> Result<(), Failure> {
             candidates: candidates.clone(),
         })
         .collect();
-    if arguments.dry_run {
-        return dry_run(&desk, arguments, &wanted, &instance, &drive).await;
+    for wanted in &wanted {
+        wanted.hostname.as_deref().map_or(Ok(()), checks::hostname)?;
     }
+    arguments.traits.iter().try_for_each(|name| checks::trait_name(name))?;
+    if arguments.dry_run {
+        return dry_run::show(&desk, arguments, &wanted, &instance, &drive).await;
+    }
+    let mut interrupts = Interrupts::listen()?;
     let mut reservations: Vec<Reservation> = wanted.into_iter().map(Reservation::new).collect();
     let prepared = tokio::select! {
         prepared = prepare(&desk, &mut reservations, &instance) => prepared,
-        _ = tokio::signal::ctrl_c() => {
-            Err(Failure::Interrupted("no machine was touched, and none is kept".to_owned()))
+        () = interrupts.next() => {
+            Err(Failure::Interrupted("stopped before any machine was asked to deploy".to_owned()))
         }
     };
     if let Err(failure) = prepared {
-        for reservation in &reservations {
-            reservation.undo(&desk.api, &instance).await;
-        }
+        give_back(&desk, reservations.iter(), &instance, &mut interrupts).await;
         return Err(failure);
     }
-    let (machines, failed) = start(&desk, &reservations, &instance, &drive).await;
-    finish(&desk, arguments, &reservations, machines, failed, &drive).await
+    let start = start(&desk, &reservations, &instance, &drive, &mut interrupts).await;
+    finish(&desk, arguments, &reservations, start, &drive).await
 }
 
 pub(crate) async fn undeploy(arguments: &UndeployArguments) -> Result<(), Failure> {
@@ -138,7 +145,7 @@ pub(crate) async fn undeploy(arguments: &UndeployArguments) -> Result<(), Failur
     for name in selection::names(&arguments.nodes)? {
         chosen.push(deployed(&desk, &name).await?);
     }
-    bulk::consent(&desk, Verb::Undeploy.word(), &chosen, arguments.bulk.yes)?;
+    bulk::consent(&desk, Verb::Undeploy.word(), &chosen, arguments.bulk.yes).await?;
     let outcomes = bulk::each(&desk, chosen, arguments.bulk.parallel, |api, machine| async move {
         let target = Verb::Undeploy.target();
         provision(&api, &machine, target, &json!({ "target": target })).await?;
@@ -190,51 +197,125 @@ async fn prepare(
     Ok(())
 }
 
-/// Asks all machines to deploy. One that refuses is given back, and the others go on.
+/// How machines took it that they are to deploy.
+struct Start {
+    started: Vec<Chosen>,
+    failed: Vec<(Chosen, Failure)>,
+    /// Whether somebody did not want to go on.
+    is_interrupted: bool,
+}
+
+/// Asks all machines to deploy. One that refuses is given back, and the others go on. After Ctrl-C no
+/// more are asked, and those that were not are given back.
 async fn start(
     desk: &Desk,
     reservations: &[Reservation],
     instance: &Map<String, Value>,
     drive: &Drive,
-) -> (Vec<Chosen>, Vec<(Chosen, Failure)>) {
-    let (mut started, mut failed) = (Vec::new(), Vec::new());
+    interrupts: &mut Interrupts,
+) -> Start {
+    let mut start = Start { started: Vec::new(), failed: Vec::new(), is_interrupted: false };
+    let mut returned = Vec::new();
     for reservation in reservations {
         let Some(chosen) = &reservation.chosen else { continue };
+        if start.is_interrupted {
+            returned.push(reservation);
+            continue;
+        }
         let mut body = json!({ "target": Verb::Deploy.target() });
         let told = drive.of(&chosen.uuid, &chosen.label, reservation.hostname());
         if let Some(drive) = told {
             body["configdrive"] = drive;
         }
-        match provision(&desk.api, chosen, Verb::Deploy.target(), &body).await {
-            Ok(()) => started.push(chosen.clone()),
-            Err(failure) => {
-                reservation.undo(&desk.api, instance).await;
-                failed.push((chosen.clone(), failure));
+        let asking = request::deploy(&desk.api, chosen, &body);
+        tokio::pin!(asking);
+        let answer = tokio::select! {
+            answer = &mut asking => answer,
+            () = interrupts.next() => {
+                start.is_interrupted = true;
+                desk.screen.note(&format!(
+                    "stopping as soon as the server has answered for {}; Ctrl-C again does not wait",
+                    chosen.label
+                ));
+                tokio::select! {
+                    answer = &mut asking => answer,
+                    () = interrupts.next() => Answer::Unknown("stopped by Ctrl-C".to_owned()),
+                }
+            }
+        };
+        match answer {
+            Answer::Accepted => start.started.push(chosen.clone()),
+            Answer::Refused(failure) => {
+                returned.push(reservation);
+                start.failed.push((chosen.clone(), failure));
+            }
+            Answer::Unknown(why) => {
+                let told = format!("it is not known whether the server took the request ({why})");
+                start.failed.push((chosen.clone(), Failure::Unanswered(told)));
             }
         }
     }
-    (started, failed)
+    give_back(desk, returned.into_iter(), instance, interrupts).await;
+    start
+}
+
+/// Gives machines back, and tells of those that cannot be.
+async fn give_back(
+    desk: &Desk,
+    reservations: impl Iterator<Item = &Reservation>,
+    instance: &Map<String, Value>,
+    interrupts: &mut Interrupts,
+) {
+    let mut is_stopped = false;
+    for reservation in reservations {
+        let stopped = || Err(Failure::Interrupted("stopped by Ctrl-C".to_owned()));
+        let undone = if is_stopped {
+            stopped()
+        } else {
+            tokio::select! {
+                undone = reservation.undo(&desk.api, instance) => undone,
+                () = interrupts.next() => {
+                    is_stopped = true;
+                    stopped()
+                }
+            }
+        };
+        if let Err(failure) = undone {
+            desk.screen.note(&format!(
+                "{} was not given back ({}); `{}` does it",
+                reservation.label(),
+                failure.told(),
+                reservation.way_back()
+            ));
+        }
+    }
 }
 
 async fn finish(
     desk: &Desk,
     arguments: &DeployArguments,
     reservations: &[Reservation],
-    started: Vec<Chosen>,
-    mut failed: Vec<(Chosen, Failure)>,
+    start: Start,
     drive: &Drive,
 ) -> Result<(), Failure> {
     let all = reservations.len();
+    let Start { started, mut failed, mut is_interrupted } = start;
+    let mut going_on: Vec<Chosen> = started.clone();
     let mut states: Vec<(Chosen, String)> = Vec::new();
-    if arguments.no_wait {
+    if arguments.no_wait || is_interrupted {
         states = started.into_iter().map(|it| (it, "deploying".to_owned())).collect();
     } else {
         let waiting = started.into_iter().map(|it| (it, Verb::Deploy.goal())).collect();
         for outcome in wait::wait_for(desk, waiting, &arguments.patience).await {
             match outcome.result {
-                Ok(state) => states.push((outcome.chosen, state)),
-                Err(failure) => failed.push((outcome.chosen, failure)),
+                Err(Failure::Interrupted(_)) => {
+                    is_interrupted = true;
+                    continue;
+                }
+                Ok(state) => states.push((outcome.chosen.clone(), state)),
+                Err(failure) => failed.push((outcome.chosen.clone(), failure)),
             }
+            going_on.retain(|it| it.uuid != outcome.chosen.uuid);
         }
     }
     let mut rows = Vec::new();
@@ -258,7 +339,7 @@ async fn finish(
     }
     for (chosen, failure) in &failed {
         let label = &chosen.label;
-        let hint = if matches!(failure, Failure::Failed(_)) {
+        let hint = if matches!(failure, Failure::Failed(_) | Failure::Unanswered(_)) {
             format!(
                 "\n  `ferrite node show {label}` tells how it stands, `ferrite undeploy {label}` gives it back"
             )
@@ -267,6 +348,11 @@ async fn finish(
         };
         desk.screen.note(&format!("{label}: {}{hint}", failure.told()));
     }
+    if is_interrupted {
+        let is_unknown = |it: &&(Chosen, Failure)| matches!(it.1, Failure::Unanswered(_));
+        let unknown: Vec<&Chosen> = failed.iter().filter(is_unknown).map(|it| &it.0).collect();
+        return Err(Failure::Interrupted(left_behind(&going_on, &unknown)));
+    }
     match failed.len() {
         0 => Ok(()),
         1 if all == 1 => {
@@ -274,87 +360,50 @@ async fn finish(
             let told = format!("{} is not deployed", chosen.label);
             Err(match failure.code() {
                 Code::TimedOut => Failure::TimedOut(told),
-                Code::Interrupted => Failure::Interrupted("stopped waiting".to_owned()),
                 Code::Refused => Failure::Refused(told),
+                Code::Unreachable => {
+                    Failure::Unanswered(format!("{} may be deployed, or not", chosen.label))
+                }
                 Code::Failed
                 | Code::Usage
                 | Code::NotFound
                 | Code::NotAuthorised
-                | Code::Unreachable => Failure::Failed(told),
+                | Code::Interrupted => Failure::Failed(told),
             })
         }
         count => Err(Failure::Some { failed: count, all }),
     }
 }
 
-/// What would be done, and which machines could be taken.
-async fn dry_run(
-    desk: &Desk,
-    arguments: &DeployArguments,
-    wanted: &[Wanted],
-    instance: &Map<String, Value>,
-    drive: &Drive,
-) -> Result<(), Failure> {
-    let query = Query::new()
-        .with("provision_state", "available")
-        .with("resource_class", &arguments.resource_class)
-        .with("associated", "false")
-        .with("maintenance", "false")
-        .with("fields", "uuid,name,traits,resource_class,power_state");
-    let available = desk.api.list("/v1/nodes", "nodes", &query).await?;
-    let candidates = selection::names(&arguments.candidates)?;
-    let fits = |node: &&Value| {
-        let has = |name: &String| {
-            node["traits"].as_array().is_some_and(|traits| traits.iter().any(|it| it == name))
-        };
-        let is_candidate = candidates.is_empty()
-            || ["name", "uuid"].iter().any(|field| {
-                node[field].as_str().is_some_and(|it| candidates.iter().any(|name| name == it))
-            });
-        // A machine whose power is unknown is never picked.
-        arguments.traits.iter().all(has) && is_candidate && !node["power_state"].is_null()
-    };
-    let fitting: Vec<&str> = available.iter().filter(fits).map(name_of).collect();
-    let hostnames: Vec<&str> = wanted.iter().filter_map(|it| it.hostname.as_deref()).collect();
-    let plan = json!({
-        "machines_wanted": wanted.len(),
-        "machines_that_fit": fitting,
-        "hostnames": hostnames,
-        "instance_info": instance,
-        "config_drive": drive.of("…", "…", hostnames.first().copied()),
-    });
-    desk.screen.print(&arguments.output.output.single(&plan, desk.screen));
-    if fitting.len() < wanted.len() {
-        return Err(Failure::Refused(format!(
-            "{} machines fit, and {} are wanted",
-            fitting.len(),
-            wanted.len()
-        )));
+/// What goes on after Ctrl-C, and what can be done about it.
+fn left_behind(going_on: &[Chosen], unknown: &[&Chosen]) -> String {
+    let mut told = "stopped".to_owned();
+    if !unknown.is_empty() {
+        let names: Vec<&str> = unknown.iter().map(|it| it.label.as_str()).collect();
+        told = format!("{told}; it is not known whether {} is being deployed", names.join(","));
     }
-    Ok(())
+    if !going_on.is_empty() {
+        let names: Vec<&str> = going_on.iter().map(|it| it.label.as_str()).collect();
+        let (are, them) = if names.len() == 1 { ("is", "it") } else { ("are", "them") };
+        let names = names.join(",");
+        told = format!(
+            "{told}; {names} {are} being deployed all the same: `ferrite node wait {names} --for active` \
+             waits for {them}, `ferrite undeploy {names}` gives {them} back"
+        );
+    }
+    if going_on.is_empty() && unknown.is_empty() {
+        told.push_str("; nothing goes on");
+    }
+    told
 }
 
 /// What the machine is told about the image.
 fn instance_info(arguments: &DeployArguments) -> Result<Map<String, Value>, Failure> {
     let mut info = object(&arguments.instance_info)?;
+    checks::image(&arguments.image)?;
     info.insert("image_source".to_owned(), json!(arguments.image));
     if let Some(checksum) = &arguments.checksum {
-        let hash = checksum.rsplit_once(':').map_or(checksum.as_str(), |(_, hash)| hash);
-        let is_hash = hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let algorithm = match hash.len() {
-            64 if is_hash => Some("sha256"),
-            128 if is_hash => Some("sha512"),
-            _ => None,
-        };
-        match algorithm {
-            Some(algorithm) => {
-                info.insert("image_os_hash_algo".to_owned(), json!(algorithm));
-                info.insert("image_os_hash_value".to_owned(), json!(hash));
-            }
-            None => {
-                info.insert("image_checksum".to_owned(), json!(checksum));
-            }
-        }
+        info.extend(checks::checksum(checksum)?);
     }
     Ok(info)
 }
@@ -377,5 +426,27 @@ fn hostnames(arguments: &DeployArguments) -> Result<Vec<Option<String>>, Failure
         (there, count) => {
             Err(Failure::Usage(format!("--hostname means {there} machines, --count says {count}")))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_stops_is_told_what_goes_on() {
+        let chosen = |name: &str| Chosen::of(json!({"uuid": "u", "name": name}));
+        let (one, two) = (chosen("a"), chosen("b"));
+        assert_eq!(left_behind(&[], &[]), "stopped; nothing goes on");
+        assert_eq!(
+            left_behind(std::slice::from_ref(&one), &[&two]),
+            "stopped; it is not known whether b is being deployed; a is being deployed all the same: \
+             `ferrite node wait a --for active` waits for it, `ferrite undeploy a` gives it back"
+        );
+        assert_eq!(
+            left_behind(&[one, two], &[]),
+            "stopped; a,b are being deployed all the same: `ferrite node wait a,b --for active` waits for \
+             them, `ferrite undeploy a,b` gives them back"
+        );
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What every command has at hand: the API it asks and the screen it shows things on.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -60,10 +61,56 @@ impl ConnectionArguments {
     }
 }
 
+/// The words of a command line with what says whom to ask behind the command, where it is understood:
+/// people also write it before.
+pub(crate) fn connection_behind(mut words: Vec<OsString>) -> Vec<OsString> {
+    const WITH_VALUE: [&str; 6] =
+        ["--url", "--user", "--password-file", "--profile", "--cloud", "--cacert"];
+    let mut command = 1;
+    while let Some(word) = words.get(command).and_then(|word| word.to_str()) {
+        let name = word.split('=').next().unwrap_or_default();
+        command += match word {
+            "--insecure" => 1,
+            word if WITH_VALUE.contains(&word) => 2,
+            _ if WITH_VALUE.contains(&name) => 1,
+            _ => break,
+        };
+    }
+    if command > 1 && command < words.len() {
+        words[1..=command].rotate_right(1);
+    }
+    words
+}
+
 impl Desk {
     /// The desk for an API.
     pub(crate) fn at(flags: &Flags) -> Result<Self, Failure> {
         let target = Target::find(flags, &Surroundings::of_this_process())?;
         Ok(Self { api: Arc::new(Api::new(target)?), screen: Screen::of_this_process() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whom_to_ask_can_be_said_before_the_command() {
+        for (given, understood) in [
+            ("f node list", "f node list"),
+            ("f --url u node list", "f node --url u list"),
+            ("f --url=u --insecure deploy --image i", "f deploy --url=u --insecure --image i"),
+            ("f --profile p --cacert c node show n", "f node --profile p --cacert c show n"),
+            ("f node --url u list", "f node --url u list"),
+            ("f --verbose --url u node", "f --verbose --url u node"),
+            ("f --url u", "f --url u"),
+            ("f --url", "f --url"),
+            ("f --help", "f --help"),
+            ("f", "f"),
+        ] {
+            let words = given.split(' ').map(OsString::from).collect();
+            let moved = connection_behind(words);
+            assert_eq!(moved.join(&OsString::from(" ")), OsString::from(understood));
+        }
     }
 }

@@ -7,6 +7,9 @@ use crate::screen::harmless;
 
 use ironic_client::{ApiError, Kind, SettingsError};
 
+/// More letters than anybody reads of one failure, whatever a server says.
+const LONGEST: usize = 4_000;
+
 /// What a command ends with when it does not end well. The numbers are a promise to scripts and are
 /// listed in docs/command-line.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +25,7 @@ pub(crate) enum Code {
     Refused = 4,
     /// The server does not know us, or does not allow us.
     NotAuthorised = 5,
-    /// Nobody answers.
+    /// Nobody answers, or somebody who is no Ironic.
     Unreachable = 6,
     /// It took longer than we were to wait.
     TimedOut = 7,
@@ -43,6 +46,9 @@ pub(crate) enum Failure {
     Failed(String),
     #[error("{0}")]
     TimedOut(String),
+    /// Nobody knows what came of it.
+    #[error("{0}")]
+    Unanswered(String),
     /// What goes on without us.
     #[error("{0}")]
     Interrupted(String),
@@ -76,6 +82,7 @@ impl Failure {
             Self::Failed(_) | Self::Some { .. } | Self::Unwritable { .. } => Code::Failed,
             Self::TimedOut(_) => Code::TimedOut,
             Self::Interrupted(_) => Code::Interrupted,
+            Self::Unanswered(_) => Code::Unreachable,
             Self::Api(error) => match error.kind() {
                 Kind::NotFound => Code::NotFound,
                 Kind::Refused => Code::Refused,
@@ -97,6 +104,10 @@ impl Failure {
                 told = format!("{told}: {text}");
             }
             cause = error.source();
+        }
+        if let Some((end, _)) = told.char_indices().nth(LONGEST) {
+            told.truncate(end);
+            told.push('…');
         }
         harmless(&told)
     }

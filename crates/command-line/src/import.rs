@@ -3,9 +3,12 @@
 //!
 //! Things keep their UUIDs, so running it again goes on where it stopped. Nothing is done to the machines:
 //! those in use are adopted, the others end `manageable`, because making them available would clean them.
+//! Two servers that keep the power of one machine fight over it: machines come in maintenance, until the
+//! other server is known to leave them alone.
 //! APIs do not give secrets away: what is masked has to be given in a file.
 
 mod copy;
+mod secrets;
 
 use std::path::PathBuf;
 
@@ -45,6 +48,9 @@ pub struct ImportArguments {
     /// A YAML or JSON file of secrets: machine → key of driver_info → value. The machine "*" stands for all.
     #[arg(long, value_name = "FILE")]
     secrets: Option<PathBuf>,
+    /// Put the machines into maintenance over there, so that this server looks after them from now on.
+    #[arg(long, conflicts_with = "dry_run")]
+    take_over: bool,
     /// Only show what would be done.
     #[arg(long)]
     dry_run: bool,
@@ -75,6 +81,8 @@ pub(crate) async fn run(arguments: &ImportArguments) -> Result<(), Failure> {
     };
     let names = selection::names(&arguments.nodes)?;
     let nodes = selection::rows(&there.api, &names, &Filters::default(), None).await?;
+    check_apart(&there, &here, &nodes).await?;
+    check_secrets(&there, &secrets, &nodes, names.is_empty()).await?;
     let ports = there.api.list("/v1/ports", "ports", &detail()).await?;
     let groups = there.api.list("/v1/portgroups", "portgroups", &detail()).await?;
     let mut imports: Vec<Import> = nodes
@@ -101,7 +109,7 @@ pub(crate) async fn run(arguments: &ImportArguments) -> Result<(), Failure> {
             import.note = format!("is {} there; import it when that has ended", import.plan.there);
             continue;
         }
-        match import.plan.made(&here.api).await {
+        match import.plan.made(&here.api, &there.api.address()).await {
             Ok(state) => import.here = state,
             Err(failure) => import.fail(&failure),
         }
@@ -118,7 +126,60 @@ pub(crate) async fn run(arguments: &ImportArguments) -> Result<(), Failure> {
             import.fail(&failure);
         }
     }
+    // Only what works here is taken away there.
+    let is_ready = |import: &&mut Import| !import.has_failed && import.plan.needs.is_empty();
+    for import in imports.iter_mut().filter(|_| arguments.take_over).filter(is_ready) {
+        let released = import.plan.release(&there.api, &here.api.address()).await;
+        let lifted = match released {
+            Ok(()) => import.plan.lift(&here.api).await,
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = lifted {
+            import.fail(&failure);
+        }
+    }
     told(&here, arguments, &imports)
+}
+
+/// There must be two servers.
+async fn check_apart(there: &Desk, here: &Desk, nodes: &[Value]) -> Result<(), Failure> {
+    // One Keystone can know several.
+    let address = there.api.address();
+    let mut is_one = address == here.api.address() && address.starts_with("http");
+    if let Some(node) = nodes.first().filter(|_| !is_one) {
+        let path = Chosen::of(node.clone()).path();
+        is_one = here.api.find(&path).await?.is_some_and(|known| copy::is_same(node, &known));
+    }
+    match is_one {
+        false => Ok(()),
+        true => Err(Failure::Usage(format!(
+            "{} is the server to import into, too: --url, --profile or --cloud say which that is",
+            there.api.address()
+        ))),
+    }
+}
+
+async fn check_secrets(
+    there: &Desk,
+    secrets: &Value,
+    nodes: &[Value],
+    are_all: bool,
+) -> Result<(), Failure> {
+    if secrets.as_object().is_some_and(serde_json::Map::is_empty) {
+        return Ok(());
+    }
+    let listed;
+    let all = match are_all {
+        true => nodes,
+        false => {
+            let query = Query::new().with("fields", "uuid,name");
+            listed = there.api.list("/v1/nodes", "nodes", &query).await?;
+            &listed
+        }
+    };
+    let names = all.iter().flat_map(|node| [node["uuid"].as_str(), node["name"].as_str()]);
+    let names = names.flatten().map(str::to_owned).collect();
+    secrets::check(secrets, nodes, &names, are_all)
 }
 
 /// Asks the machines that are due for a verb, and waits for them.
@@ -184,9 +245,12 @@ fn told(here: &Desk, arguments: &ImportArguments, imports: &[Import]) -> Result<
             imports.len()
         ));
     }
-    if !arguments.dry_run && !imports.is_empty() {
+    let is_shared = imports.iter().any(|import| !import.plan.is_let_go);
+    if !arguments.dry_run && !arguments.take_over && is_shared {
         here.screen.note(
-            "the other server still looks after these machines: put them into maintenance there, or stop it",
+            "the machines are in maintenance here, for the other server looks after them, too. Put them into \
+             maintenance there or stop it, then `ferrite node maintenance off` here; or run the same again \
+             with --take-over, which does both",
         );
     }
     let failed = imports.iter().filter(|it| it.has_failed || !it.plan.needs.is_empty()).count();

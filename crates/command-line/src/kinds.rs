@@ -15,6 +15,8 @@ pub(crate) struct Kind {
     pub(crate) path: &'static str,
     /// What a list of them is called in answers.
     pub(crate) list: &'static str,
+    /// Fields without which there can be none.
+    pub(crate) needs: &'static [&'static str],
     /// How one is changed.
     pub(crate) change: Change,
     /// Whether only a Ferrite has them.
@@ -37,6 +39,7 @@ pub(crate) const PORTS: Kind = Kind {
     one: "port",
     path: "/v1/ports",
     list: "ports",
+    needs: &["address"],
     change: Change::Patch,
     is_ours: false,
     has_detail: true,
@@ -60,6 +63,7 @@ pub(crate) const PORTGROUPS: Kind = Kind {
     one: "portgroup",
     path: "/v1/portgroups",
     list: "portgroups",
+    needs: &[],
     change: Change::Patch,
     is_ours: false,
     has_detail: true,
@@ -76,6 +80,7 @@ pub(crate) const ALLOCATIONS: Kind = Kind {
     one: "allocation",
     path: "/v1/allocations",
     list: "allocations",
+    needs: &["resource_class"],
     change: Change::Patch,
     is_ours: false,
     has_detail: false,
@@ -95,7 +100,7 @@ pub(crate) const ALLOCATIONS: Kind = Kind {
         Column::new("NODE", |row| plain(&row["node_uuid"])),
         Column::wide("OWNER", |row| plain(&row["owner"])),
         Column::new("UUID", |row| plain(&row["uuid"])),
-        Column::new("NOTE", |row| plain(&row["last_error"])),
+        Column::cut("NOTE", |row| plain(&row["last_error"])),
     ],
 };
 
@@ -103,6 +108,7 @@ pub(crate) const TEMPLATES: Kind = Kind {
     one: "deploy template",
     path: "/v1/deploy_templates",
     list: "deploy_templates",
+    needs: &["name", "steps"],
     change: Change::Patch,
     is_ours: false,
     has_detail: true,
@@ -117,6 +123,7 @@ pub(crate) const RUNBOOKS: Kind = Kind {
     one: "runbook",
     path: "/v1/runbooks",
     list: "runbooks",
+    needs: &["name", "steps"],
     change: Change::Patch,
     is_ours: false,
     has_detail: true,
@@ -134,6 +141,7 @@ pub(crate) const RULES: Kind = Kind {
     one: "inspection rule",
     path: "/v1/inspection_rules",
     list: "inspection_rules",
+    needs: &["actions"],
     change: Change::Patch,
     is_ours: false,
     has_detail: true,
@@ -151,6 +159,7 @@ pub(crate) const FLAVOURS: Kind = Kind {
     one: "flavour",
     path: "/v1/ferrite/flavours",
     list: "flavours",
+    needs: &["name"],
     change: Change::Replace,
     is_ours: true,
     has_detail: false,

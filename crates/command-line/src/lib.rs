@@ -14,11 +14,13 @@ mod events;
 mod failure;
 mod images;
 mod import;
+mod interrupts;
 mod kinds;
 mod manual;
 mod network;
 mod node;
 mod noderange;
+mod order;
 mod output;
 mod progress;
 mod resources;
@@ -77,6 +79,12 @@ pub enum ClientCommand {
     Completions(manual::CompletionsArguments),
     /// Write manual pages.
     Man(manual::ManArguments),
+}
+
+/// The words of this process's command line, as its parser wants them.
+#[must_use]
+pub fn words() -> Vec<std::ffi::OsString> {
+    desk::connection_behind(std::env::args_os().collect())
 }
 
 /// Does what was asked; `program` is the whole command line, for completions and manual pages.

@@ -57,7 +57,8 @@ impl Board {
         };
         let line = &mut self.lines[place];
         let has_changed = line.text != text;
-        if has_changed && !self.is_live {
+        // What a machine ends as is the result, and told as such.
+        if has_changed && is_moving && !self.is_live {
             self.screen.note(&format!("{label}: {text}"));
         }
         (line.tone, line.text, line.is_moving) = (tone, text, is_moving);

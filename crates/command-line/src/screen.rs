@@ -77,13 +77,30 @@ impl Screen {
         if self.is_colourful { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// Asks for a yes.
-    pub(crate) fn asks(self, question: &str) -> Result<bool, Failure> {
+    /// Asks for a yes. Ctrl-C is a no.
+    pub(crate) async fn asks(self, question: &str) -> Result<bool, Failure> {
         write_to(std::io::stderr().lock(), &format!("{question} [y/N] "));
-        let mut answer = String::new();
-        std::io::stdin()
-            .read_line(&mut answer)
+        let (tell, told) = tokio::sync::oneshot::channel();
+        // Of its own: nothing ends the reading of a line, and nobody is to wait for it.
+        std::thread::spawn(move || {
+            let mut answer = String::new();
+            let read = std::io::stdin().read_line(&mut answer).map(|_| answer);
+            // Whoever asked may be gone.
+            let _ = tell.send(read);
+        });
+        let read = tokio::select! {
+            read = told => read,
+            _ = tokio::signal::ctrl_c() => {
+                write_to(std::io::stderr().lock(), "\n");
+                return Ok(false);
+            }
+        };
+        let answer = read
+            .unwrap_or_else(|_| Ok(String::new()))
             .map_err(|source| Failure::Unreadable { path: "standard input".into(), source })?;
+        if !answer.ends_with('\n') {
+            write_to(std::io::stderr().lock(), "\n");
+        }
         Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
     }
 }
@@ -99,7 +116,7 @@ pub(crate) fn harmless(text: &str) -> String {
 }
 
 fn write_to(mut stream: impl Write, text: &str) {
-    let end = if text.ends_with(['\n', ' ']) { "" } else { "\n" };
+    let end = if text.is_empty() || text.ends_with(['\n', ' ']) { "" } else { "\n" };
     match write!(stream, "{text}{end}").and_then(|()| stream.flush()) {
         Ok(()) => {}
         // Nothing more can be said, and nobody listens.

@@ -11,13 +11,17 @@ use serde_json::Value;
 use crate::desk::Desk;
 use crate::failure::Failure;
 use crate::noderange;
+use crate::order;
 use crate::output::name_of;
+use crate::wait;
 
 /// What is always known of a chosen machine.
 pub(crate) const FIELDS: &str = "uuid,name,provision_state,target_provision_state,power_state,\
     target_power_state,maintenance,fault,last_error,instance_uuid,resource_class,owner";
 /// Up to so many machines are asked for one by one; more come with the whole list.
 const FEW: usize = 8;
+/// So many names that are nobody's are told.
+const TOLD: usize = 5;
 /// How alike a name must be to be the one that was meant.
 const ALIKE: f64 = 0.85;
 
@@ -201,6 +205,9 @@ pub(crate) async fn rows(
     filters: &Filters,
     fields: Option<&str>,
 ) -> Result<Vec<Value>, Failure> {
+    for state in &filters.state {
+        wait::known_state(state)?;
+    }
     if !names.is_empty() && names.len() <= FEW && filters.are_empty() {
         let mut found = Vec::new();
         for name in names {
@@ -216,7 +223,9 @@ pub(crate) async fn rows(
     }
     let listed = api.list("/v1/nodes", "nodes", &query).await?;
     if names.is_empty() {
-        return Ok(listed.into_iter().filter(|node| filters.fits(node)).collect());
+        let mut rows: Vec<Value> = listed.into_iter().filter(|node| filters.fits(node)).collect();
+        order::by_name(&mut rows);
+        return Ok(rows);
     }
     let left = if filters.are_empty() {
         None
@@ -278,10 +287,15 @@ fn unknown<'a>(missing: &[&str], known: impl Iterator<Item = &'a str>) -> Failur
             Some(meant) => format!("there is no machine {name:?}; did you mean {meant:?}?"),
             None => format!("there is no machine {name:?}; `ferrite node list` shows all"),
         },
-        _ => format!(
-            "there are no machines {}; nothing was done",
-            missing.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
-        ),
+        _ => {
+            let told: Vec<String> =
+                missing.iter().take(TOLD).map(|name| format!("{name:?}")).collect();
+            let more = match missing.len().saturating_sub(TOLD) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("there are no machines {}{more}; nothing was done", told.join(", "))
+        }
     };
     Failure::NotFound(told)
 }
@@ -319,6 +333,9 @@ mod tests {
         assert_eq!(uuids, ["3", "2", "1"]);
         let error = in_order(&names("a,x,y"), listed()).unwrap_err();
         assert_eq!(error.to_string(), "there are no machines \"x\", \"y\"; nothing was done");
+        let many: Vec<String> = (1..=99_999).map(|number| format!("r{number}")).collect();
+        let told = in_order(&many, listed()).unwrap_err().to_string();
+        assert!(told.ends_with("\"r5\" and 99994 more; nothing was done"), "{told:.200}");
     }
 
     #[test]

@@ -5,11 +5,16 @@ use serde_json::Value;
 
 use crate::screen::{Screen, Tone, one_line};
 
+/// So many letters of what may be long are shown.
+const LONGEST: usize = 100;
+
 /// A column of a list.
 pub(crate) struct Column {
     pub(crate) header: &'static str,
     /// Shown with `-o wide` only.
     pub(crate) is_wide: bool,
+    /// Shown whole with `-o wide` only.
+    pub(crate) is_cut: bool,
     pub(crate) cell: fn(&Value) -> Cell,
 }
 
@@ -22,11 +27,16 @@ pub(crate) struct Cell {
 
 impl Column {
     pub(crate) const fn new(header: &'static str, cell: fn(&Value) -> Cell) -> Self {
-        Self { header, is_wide: false, cell }
+        Self { header, is_wide: false, is_cut: false, cell }
+    }
+
+    /// For what BMCs and servers say, which can be long.
+    pub(crate) const fn cut(header: &'static str, cell: fn(&Value) -> Cell) -> Self {
+        Self { header, is_wide: false, is_cut: true, cell }
     }
 
     pub(crate) const fn wide(header: &'static str, cell: fn(&Value) -> Cell) -> Self {
-        Self { header, is_wide: true, cell }
+        Self { header, is_wide: true, is_cut: false, cell }
     }
 }
 
@@ -65,7 +75,18 @@ pub(crate) fn list(rows: &[Value], columns: &[Column], is_wide: bool, screen: Sc
     let mut cells = vec![
         columns.iter().map(|column| Cell::toned(column.header, Tone::Faint)).collect::<Vec<_>>(),
     ];
-    cells.extend(rows.iter().map(|row| columns.iter().map(|column| (column.cell)(row)).collect()));
+    let cell = |column: &Column, row: &Value| {
+        let mut cell = (column.cell)(row);
+        if column.is_cut
+            && !is_wide
+            && let Some((end, _)) = cell.text.char_indices().nth(LONGEST)
+        {
+            cell.text.truncate(end);
+            cell.text.push('…');
+        }
+        cell
+    };
+    cells.extend(rows.iter().map(|row| columns.iter().map(|column| cell(column, row)).collect()));
     aligned(&cells, screen)
 }
 
@@ -149,6 +170,15 @@ mod tests {
         Column::new("STATE", |row| plain(&row["state"])),
         Column::wide("ERROR", |row| plain(&row["error"])),
     ];
+
+    #[test]
+    fn what_is_long_is_cut_unless_there_is_room() {
+        let columns = &[Column::cut("NOTE", |row| plain(&row["note"]))];
+        let rows = [json!({"note": "ü".repeat(150)})];
+        let shown = list(&rows, columns, false, quiet());
+        assert_eq!(shown.lines().nth(1), Some(&*format!("{}…", "ü".repeat(LONGEST))));
+        assert!(list(&rows, columns, true, quiet()).contains(&"ü".repeat(150)));
+    }
 
     #[test]
     fn columns_are_as_wide_as_they_must_be_and_lines_end_with_their_text() {

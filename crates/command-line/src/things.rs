@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The commands that all kinds of things have: list, show, create, set, unset, delete.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use clap::Args;
 use ironic_client::{ApiError, Method, Query, segment};
 use serde_json::{Map, Value, json};
 
-use crate::assignments::{Assignment, object, pointer};
+use crate::assignments::{Assignment, is_deep, object, patch, pointer};
 use crate::desk::Desk;
 use crate::failure::Failure;
 use crate::kinds::{Change, Kind, MATCHES};
+use crate::order;
 use crate::output::{OutputArguments, name_of, parsed};
 use crate::selection::alike;
 use crate::watch::{self, WatchArguments};
@@ -97,7 +99,9 @@ impl Kind {
 
     async fn rows(&self, desk: &Desk, query: &Query) -> Result<Vec<Value>, Failure> {
         if !self.is_ours {
-            return Ok(desk.api.list(self.path, self.list, query).await?);
+            let mut rows = desk.api.list(self.path, self.list, query).await?;
+            order::by_name(&mut rows);
+            return Ok(rows);
         }
         // Ours have no pages.
         let mut found = desk.api.get(self.path).await.map_err(|error| self.not_there(error))?;
@@ -135,24 +139,74 @@ impl Kind {
             }
             None => json!({}),
         };
-        let written = if let Value::Array(several) = written { several } else { vec![written] };
+        let format = arguments.output.output;
         let fields = object(&arguments.fields)?;
-        for thing in written {
-            let Value::Object(mut body) = thing else {
-                return Err(Failure::Usage(format!("a {} is an object of fields", self.one)));
-            };
-            body.extend(more.clone());
-            body.extend(fields.clone());
+        let Value::Array(several) = written else {
+            let body = self.bodies(vec![written], &more, &fields)?.remove(0);
             let made = self.make(desk, body).await?;
-            let format = arguments.output.output;
             let text = if format.is_for_programs() {
                 format.single(&made, desk.screen)
             } else {
                 format!("{}\n", name_of(&made))
             };
             desk.screen.print(&text);
+            return Ok(());
+        };
+        let bodies = self.bodies(several, &more, &fields)?;
+        let (all, mut made) = (bodies.len(), Vec::new());
+        for (body, number) in bodies.into_iter().zip(1..) {
+            let name = name_of(&Value::Object(body.clone())).to_owned();
+            match self.make(desk, body).await {
+                Ok(thing) if format.is_for_programs() => made.push(thing),
+                Ok(thing) => {
+                    desk.screen.print(name_of(&thing));
+                    made.push(thing);
+                }
+                Err(failure) => {
+                    let entry = entry(number, &name);
+                    desk.screen.note(&format!("{entry}: {}", failure.told()));
+                }
+            }
         }
-        Ok(())
+        if format.is_for_programs() {
+            desk.screen.print(&format.list(&made, &[], desk.screen));
+        }
+        match all - made.len() {
+            0 => Ok(()),
+            failed => Err(Failure::Failed(format!("{failed} of {all} {}s failed", self.one))),
+        }
+    }
+
+    /// What the API is to be told of each. All are looked at before the first is made.
+    fn bodies(
+        &self,
+        written: Vec<Value>,
+        more: &Map<String, Value>,
+        fields: &Map<String, Value>,
+    ) -> Result<Vec<Map<String, Value>>, Failure> {
+        let (mut bodies, mut wrong) = (Vec::new(), Vec::new());
+        let mut names = HashSet::new();
+        for (thing, number) in written.into_iter().zip(1..) {
+            let Value::Object(mut body) = thing else {
+                wrong.push(format!("{}: it is no object of fields", entry(number, "")));
+                continue;
+            };
+            body.extend(more.clone());
+            body.extend(fields.clone());
+            let name = body.get("name").and_then(Value::as_str).unwrap_or_default();
+            let entry = entry(number, name);
+            for field in self.needs.iter().filter(|field| !body.contains_key(**field)) {
+                wrong.push(format!("{entry}: a {} needs {field}", self.one));
+            }
+            if !name.is_empty() && !names.insert(name.to_owned()) {
+                wrong.push(format!("{entry}: there is another of this name before it"));
+            }
+            bodies.push(body);
+        }
+        match wrong.is_empty() {
+            true => Ok(bodies),
+            false => Err(Failure::Usage(format!("nothing was made\n{}", wrong.join("\n")))),
+        }
     }
 
     /// The machines that one of them fits.
@@ -191,11 +245,15 @@ impl Kind {
     }
 
     pub(crate) async fn set(&self, desk: &Desk, arguments: &SetArguments) -> Result<(), Failure> {
-        let mut operations = Vec::new();
+        let mut fields = Vec::new();
         for field in &arguments.fields {
-            operations
-                .push(json!({ "op": "add", "path": pointer(&field.key), "value": field.value()? }));
+            fields.push((field.key.clone(), field.value()?));
         }
+        let thing = match fields.iter().any(|(key, _)| is_deep(key)) {
+            true => self.one(desk, &arguments.name).await?,
+            false => Value::Null,
+        };
+        let operations = patch(&thing, &fields);
         self.patch(desk, &arguments.name, &operations, &arguments.output).await
     }
 
@@ -268,5 +326,45 @@ impl Kind {
             return Failure::Refused(told);
         }
         error.into()
+    }
+}
+
+/// What an entry of a file is called.
+fn entry(number: usize, name: &str) -> String {
+    if name.is_empty() { format!("entry {number}") } else { format!("entry {number} ({name})") }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::kinds::{PORTS, TEMPLATES};
+
+    #[test]
+    fn all_of_a_file_is_looked_at_before_anything_is_made() {
+        let steps = json!([]);
+        let written = vec![
+            json!({"name": "CUSTOM_A", "steps": steps}),
+            json!("CUSTOM_B"),
+            json!({"name": "CUSTOM_C"}),
+            json!({"name": "CUSTOM_A", "steps": steps}),
+            json!({}),
+        ];
+        let failure = TEMPLATES.bodies(written, &Map::new(), &Map::new()).unwrap_err();
+        expect![[r#"
+            nothing was made
+            entry 2: it is no object of fields
+            entry 3 (CUSTOM_C): a deploy template needs steps
+            entry 4 (CUSTOM_A): there is another of this name before it
+            entry 5: a deploy template needs name
+            entry 5: a deploy template needs steps"#]]
+        .assert_eq(&failure.to_string());
+        let more = json!({"node_uuid": "u", "address": "a"});
+        let more = more.as_object().unwrap();
+        assert_eq!(
+            PORTS.bodies(vec![json!({})], more, &Map::new()).unwrap(),
+            std::slice::from_ref(more)
+        );
     }
 }

@@ -98,11 +98,9 @@ pub(crate) fn known_state(state: &str) -> Result<&str, Failure> {
         return Ok(state);
     }
     let meant = selection::alike(state, STATES.iter().copied());
-    let hint = meant.map_or_else(
-        || format!("there are {}", STATES.join(", ")),
-        |meant| format!("did you mean \"{meant}\"?"),
-    );
-    Err(Failure::Usage(format!("no machine is ever \"{state}\"; {hint}")))
+    let meant = meant.map(|meant| format!("did you mean \"{meant}\"? ")).unwrap_or_default();
+    let all = STATES.join(", ");
+    Err(Failure::Usage(format!("no machine is ever \"{state}\"; {meant}there are {all}")))
 }
 
 /// Waits until every machine got there, failed, or the time is over. Ctrl-C ends the waiting, not the
@@ -330,10 +328,17 @@ fn judge(goal: &Goal, node: &Value) -> Verdict {
         let step = ["deploy_step", "clean_step", "service_step"]
             .iter()
             .find_map(|step| node[step]["step"].as_str());
-        match step {
+        let mut told = match step {
             Some(step) => format!("{state}, step {step}"),
             None => state.to_owned(),
+        };
+        if state.ends_with("hold") {
+            told.push_str(", until somebody lets it go on: `ferrite node unhold`");
         }
+        if node["maintenance"] == true {
+            told.push_str(", in maintenance");
+        }
+        told
     };
     match goal {
         Goal::State(states) if rests => {
@@ -345,8 +350,10 @@ fn judge(goal: &Goal, node: &Value) -> Verdict {
         }
         Goal::Named(wanted) if wanted == state => Verdict::Reached(state.to_owned()),
         Goal::Named(_) if is_broken => Verdict::Failed(why(state)),
-        // Somebody may ask it for more in a moment.
-        Goal::Named(_) if rests => Verdict::Moving(format!("{state}, at rest")),
+        Goal::Named(wanted) if rests => {
+            let told = format!("{state}, at rest: nothing is under way that makes it {wanted}");
+            Verdict::Failed(told)
+        }
         Goal::Rest if rests => Verdict::Reached(state.to_owned()),
         Goal::State(_) | Goal::Named(_) | Goal::Rest => Verdict::Moving(moving()),
         Goal::Power(wanted) => {
@@ -401,6 +408,13 @@ mod tests {
             ),
             (&available, "enroll", None, Some("no BMC"), failed("enroll: no BMC")),
             (&Goal::Rest, "clean wait", Some("available"), None, moving("clean wait")),
+            (
+                &Goal::Rest,
+                "clean hold",
+                Some("available"),
+                None,
+                moving("clean hold, until somebody lets it go on: `ferrite node unhold`"),
+            ),
             (&Goal::Rest, "deploy failed", Some("active"), None, reached("deploy failed")),
             (
                 &Goal::Named("wait call-back".to_owned()),
@@ -414,7 +428,7 @@ mod tests {
                 "available",
                 None,
                 None,
-                moving("available, at rest"),
+                failed("available, at rest: nothing is under way that makes it active"),
             ),
             (
                 &Goal::Named("active".to_owned()),

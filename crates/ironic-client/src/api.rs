@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 
 use crate::error::{ApiError, message_in};
 use crate::events::Events;
-use crate::query::Query;
+use crate::query::{Query, unescaped};
 use crate::secret::Secret;
 use crate::target::{Login, Target, Trust};
 use crate::version::{NEWEST, Version};
@@ -107,8 +107,9 @@ impl Api {
                 .and_then(|url| url.split_once('?'))
                 .map(|(_, query)| format!("{path}?{query}"));
             let Value::Array(rows) = answer[key].take() else {
-                let (url, request) = (self.address(), format!("GET {page}"));
-                return Err(ApiError::NotIronic { url, request });
+                let (url, request) = (self.address(), format!("GET {path}"));
+                let answer = format!("an answer without {key}");
+                return Err(ApiError::NotIronic { url, request, answer });
             };
             if rows.is_empty() {
                 break;
@@ -140,7 +141,10 @@ impl Api {
         if bytes.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&bytes).map_err(|_| ApiError::NotIronic { url: base, request })
+        serde_json::from_slice(&bytes).map_err(|_| {
+            let answer = "something else than JSON".to_owned();
+            ApiError::NotIronic { url: base, request, answer }
+        })
     }
 
     /// Follows what happens at a Ferrite, to one node or to all, beginning after an event if one is
@@ -170,14 +174,12 @@ impl Api {
         body: Option<&Value>,
         headers: &[(&str, &str)],
     ) -> Result<(Response, String), ApiError> {
-        // Of a URL these would lead elsewhere, however they are written.
-        let parts = path.split('?').next().unwrap_or_default().split('/');
-        if let Some(part) = parts.into_iter().find(|part| matches!(*part, "." | "..")) {
+        if let Some(part) = part_that_names_nothing(path) {
             return Err(ApiError::Refused {
                 url: self.address(),
                 request: format!("{method} {path}"),
                 status: 404,
-                message: format!("nothing can be called {part:?}"),
+                message: format!("nothing can be called {:?}", unescaped(part)),
             });
         }
         let mut is_fresh = false;
@@ -218,10 +220,15 @@ impl Api {
             // A token that was good when we got it can have expired since.
             if response.status() == StatusCode::UNAUTHORIZED && session.token.is_some() && !is_fresh
             {
-                *self.session.lock().await = None;
+                is_fresh = true;
+                let mut kept = self.session.lock().await;
+                // Of those who were refused with it, the first signs in for all.
+                if kept.as_ref().is_some_and(|kept| kept.token == session.token) {
+                    *kept = None;
+                }
                 continue;
             }
-            return Err(refused(response, session.base, format!("{method} {path}")).await);
+            return Err(self.refused(response, session.base, format!("{method} {path}")).await);
         }
     }
 
@@ -244,6 +251,40 @@ impl Api {
         };
         *kept = Some(session.clone());
         Ok(session)
+    }
+
+    /// What a refusal says.
+    async fn refused(&self, response: Response, url: String, request: String) -> ApiError {
+        let status = response.status();
+        // A refusal whose words are lost is still a refusal.
+        let bytes = response.bytes().await.unwrap_or_default();
+        let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let message = message_in(&body);
+        // Proxies speak for a server that is away; whoever else says no without saying why is none.
+        let is_ironic =
+            status.is_server_error() || !message.is_empty() || !body["error_message"].is_null();
+        match (status, &self.target.login) {
+            (StatusCode::UNAUTHORIZED, Login::Basic { user, .. }) => {
+                let (user, origin) = (user.clone(), self.target.origin.clone());
+                ApiError::WrongPassword { url, user, origin, message }
+            }
+            (StatusCode::UNAUTHORIZED, Login::Nobody | Login::Keystone(_)) => {
+                ApiError::NotSignedIn { url, message }
+            }
+            (StatusCode::FORBIDDEN, _) => ApiError::Forbidden { url, request, message },
+            (_, _) if !is_ironic => {
+                // What was asked for in particular does not matter to whoever is no Ironic.
+                let request = request.split('?').next().unwrap_or_default().to_owned();
+                ApiError::NotIronic { url, request, answer: status.to_string() }
+            }
+            (_, _) => {
+                let message = match message.is_empty() {
+                    false => message,
+                    true => format!("{url} answers {status} to {request}"),
+                };
+                ApiError::Refused { url, request, status: status.as_u16(), message }
+            }
+        }
     }
 
     /// Lowers the version to the newest the server knows.
@@ -272,27 +313,11 @@ impl Api {
     }
 }
 
-/// What a refusal says.
-async fn refused(response: Response, url: String, request: String) -> ApiError {
-    let status = response.status();
-    // A refusal whose words are lost is still a refusal.
-    let bytes = response.bytes().await.unwrap_or_default();
-    let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    let message = message_in(&body);
-    match status {
-        StatusCode::UNAUTHORIZED => ApiError::NotSignedIn { url, message },
-        StatusCode::FORBIDDEN => ApiError::Forbidden { url, request, message },
-        _ => {
-            let message = match (message.is_empty(), body.is_null()) {
-                (false, _) => message,
-                (true, false) => format!("{url} answers {status} to {request}"),
-                (true, true) => {
-                    format!("{url} answers {status} to {request}; is it an Ironic API?")
-                }
-            };
-            ApiError::Refused { url, request, status: status.as_u16(), message }
-        }
-    }
+/// A part of a path that would lead elsewhere, or that no server takes for a name.
+fn part_that_names_nothing(path: &str) -> Option<&str> {
+    let path = path.split('?').next().unwrap_or_default();
+    let mut parts = path.split('/').skip(1);
+    parts.find(|part| matches!(*part, "" | "." | "..") || part.contains("%2F"))
 }
 
 /// TLS with the trust that was asked for: in given certificates besides those of this machine.

@@ -47,18 +47,22 @@ pub(crate) fn known<'a>(names: impl Iterator<Item = &'a String>) -> String {
 
 /// All clouds of the first file found, with what `secure.yaml` adds.
 fn clouds(surroundings: &Surroundings) -> Result<Clouds, SettingsError> {
-    let place = |variable: &str, name: &str| -> Option<PathBuf> {
+    let place = |variable: &str, name: &str, folders: &[PathBuf]| -> Option<PathBuf> {
         if let Some(path) = surroundings.variable(variable) {
             return Some(path.into());
         }
         let in_folder = |folder: &PathBuf| {
             ["yaml", "yml"].map(|ending| folder.join(format!("{name}.{ending}")))
         };
-        surroundings.cloud_folders.iter().flat_map(in_folder).find(|path| path.exists())
+        folders.iter().flat_map(in_folder).find(|path| path.exists())
     };
-    let Some(path) = place("OS_CLIENT_CONFIG_FILE", "clouds") else { return Ok(Clouds::new()) };
+    let Some(path) = place("OS_CLIENT_CONFIG_FILE", "clouds", &surroundings.cloud_folders) else {
+        return Ok(Clouds::new());
+    };
     let mut clouds = read(&path)?;
-    if let Some(path) = place("OS_CLIENT_SECURE_FILE", "secure") {
+    // The secrets of another folder are of other clouds, whatever they are called.
+    let beside: Vec<PathBuf> = path.parent().map(Path::to_owned).into_iter().collect();
+    if let Some(path) = place("OS_CLIENT_SECURE_FILE", "secure", &beside) {
         for (name, secrets) in read(&path)? {
             if let Some(cloud) = clouds.get_mut(&name) {
                 merge(cloud, secrets);
@@ -170,6 +174,19 @@ clouds:
         assert_eq!(stock.trust.authorities.as_deref(), Some(Path::new("/etc/ca.pem")));
         assert!(matches!(stock.login, Login::Keystone(_)));
         assert!(matches!(named(&surroundings, "key").unwrap().login, Login::Keystone(_)));
+    }
+
+    #[test]
+    fn secrets_are_those_beside_the_clouds() {
+        let [near, far] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let mut both = surroundings(far.path());
+        std::fs::write(near.path().join("clouds.yaml"), CLOUDS).unwrap();
+        both.cloud_folders.insert(0, near.path().to_owned());
+        let error = named(&both, "standalone").unwrap_err().to_string();
+        assert_eq!(error, "cloud standalone does not say a password");
+        let file = far.path().join("clouds.yaml").display().to_string();
+        both.variables.insert("OS_CLIENT_CONFIG_FILE".to_owned(), file);
+        assert!(named(&both, "standalone").is_ok());
     }
 
     #[test]

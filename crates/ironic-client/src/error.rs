@@ -65,6 +65,18 @@ pub enum ApiError {
         /// What the server says.
         message: String,
     },
+    /// The server does not believe the name and the password.
+    #[error("{url} does not accept the user {user:?} and the password that {origin} gives{}", told(.message))]
+    WrongPassword {
+        /// Who was asked.
+        url: String,
+        /// The name.
+        user: String,
+        /// Where name and password come from.
+        origin: String,
+        /// What the server says.
+        message: String,
+    },
     /// The server knows who we are, and that is not enough.
     #[error("{url} does not allow {request}{}", told(.message))]
     Forbidden {
@@ -86,12 +98,14 @@ pub enum ApiError {
         ours: String,
     },
     /// What came back is not what an Ironic says.
-    #[error("{url} answers {request} with something else than JSON; is it an Ironic API?")]
+    #[error("{url} answers {request} with {answer}; is it the address of an Ironic API?")]
     NotIronic {
         /// Who was asked.
         url: String,
         /// For what.
         request: String,
+        /// What came back, in few words.
+        answer: String,
     },
     /// Keystone did not let us in.
     #[error("Keystone at {url} does not sign us in: {message}")]
@@ -146,7 +160,7 @@ pub enum Kind {
     Refused,
     /// Not by us.
     NotAuthorised,
-    /// Nobody is there.
+    /// Nobody is there, or somebody else.
     Unreachable,
     /// Anything else.
     Other,
@@ -157,20 +171,41 @@ impl ApiError {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Unreachable { .. } | Self::Untrusted { .. } | Self::BrokenOff { .. } => {
-                Kind::Unreachable
-            }
+            Self::Unreachable { .. }
+            | Self::Untrusted { .. }
+            | Self::BrokenOff { .. }
+            | Self::NotIronic { .. } => Kind::Unreachable,
             Self::Refused { status: 404, .. } => Kind::NotFound,
             Self::Refused { status: 400..=499, .. } => Kind::Refused,
-            Self::NotSignedIn { .. } | Self::Forbidden { .. } | Self::SignIn { .. } => {
-                Kind::NotAuthorised
-            }
+            Self::NotSignedIn { .. }
+            | Self::WrongPassword { .. }
+            | Self::Forbidden { .. }
+            | Self::SignIn { .. } => Kind::NotAuthorised,
             Self::Refused { .. }
             | Self::NoCommonVersion { .. }
-            | Self::NotIronic { .. }
             | Self::NoEndpoint { .. }
             | Self::NoClient(_)
             | Self::BadCertificates { .. } => Kind::Other,
+        }
+    }
+
+    /// Whether the server may have done what it was asked, although nobody told us.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Unreachable { source, .. } => !source.is_connect(),
+            Self::BrokenOff { .. } | Self::Refused { status: 502..=504, .. } => true,
+            Self::Refused { .. }
+            | Self::Untrusted { .. }
+            | Self::NotSignedIn { .. }
+            | Self::WrongPassword { .. }
+            | Self::Forbidden { .. }
+            | Self::NoCommonVersion { .. }
+            | Self::NotIronic { .. }
+            | Self::SignIn { .. }
+            | Self::NoEndpoint { .. }
+            | Self::NoClient(_)
+            | Self::BadCertificates { .. } => false,
         }
     }
 
@@ -242,7 +277,8 @@ pub enum SettingsError {
 pub(crate) fn message_in(answer: &Value) -> String {
     let told = &answer["error_message"];
     let inner = told.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
-    let fault = inner.as_ref().unwrap_or(told)["faultstring"].as_str();
+    let inner = inner.as_ref().unwrap_or(told);
+    let fault = inner["faultstring"].as_str().or(inner["description"].as_str());
     let keystone = answer["error"]["message"].as_str();
     let message = fault.or(told.as_str()).or(keystone).unwrap_or_default();
     message.trim().to_owned()
@@ -263,6 +299,7 @@ mod tests {
         for (answer, expected) in [
             (json!({"error_message": {"faultstring": "No such node."}}), "No such node."),
             (json!({"error_message": "{\"faultstring\": \"Busy.\"}"}), "Busy."),
+            (json!({"error_message": "{\"description\": \"No such path.\"}"}), "No such path."),
             (json!({"error_message": "plain words"}), "plain words"),
             (json!({"error": {"message": "Wrong password."}}), "Wrong password."),
             (json!([]), ""),

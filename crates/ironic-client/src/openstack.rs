@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::error::SettingsError;
 use crate::keystone::{Identity, Keystone, Scope};
 use crate::secret::Secret;
-use crate::target::{Login, Target, Trust, plain_base};
+use crate::target::{Login, Target, Trust};
 
 /// Keys and values, such as `auth_url`.
 pub(crate) struct Settings {
@@ -47,12 +47,13 @@ impl Settings {
                 return Err(SettingsError::UnknownLogin { by, name });
             }
         };
-        let url = self.endpoint().map(plain_base);
-        if let Some(url) = &url
-            && !(url.starts_with("http://") || url.starts_with("https://"))
-        {
-            return Err(SettingsError::NotAnAddress { url: url.clone() });
-        }
+        // A name and a password in the address are for signing in, and not to be seen.
+        let endpoint = self.endpoint().map(|url| Target::at(url, None, None, &self.origin));
+        let (url, login) = match (endpoint.transpose()?, login) {
+            (Some(at), Login::Nobody) => (at.url, at.login),
+            (Some(at), login @ (Login::Basic { .. } | Login::Keystone(_))) => (at.url, login),
+            (None, login) => (None, login),
+        };
         if url.is_none() && !matches!(login, Login::Keystone(_)) {
             let missing = "the address of the API (endpoint, baremetal_endpoint_override)";
             return Err(SettingsError::Incomplete { by: self.origin.clone(), missing });
@@ -150,7 +151,10 @@ impl Settings {
         };
         let interface = self.get("interface").or_else(|| self.get("endpoint_type"));
         Ok(Login::Keystone(Box::new(Keystone {
-            url: keystone_base(self.needed("auth_url", "the address of Keystone (auth_url)")?),
+            url: {
+                let url = self.needed("auth_url", "the address of Keystone (auth_url)")?;
+                keystone_base(&Target::at(url, None, None, &self.origin)?.url.unwrap_or_default())
+            },
             identity,
             scope,
             region: self.get("region_name").map(str::to_owned),
@@ -187,6 +191,31 @@ mod tests {
         assert!(matches!(basic.login, Login::Basic { .. }));
         // Variables that other tools use say nothing of whom to ask.
         assert!(target(&[("OS_USERNAME", "admin"), ("OS_TYPE", "linux")]).is_none());
+    }
+
+    #[test]
+    fn a_password_in_an_address_is_used_and_not_seen() {
+        for (kind, user) in [("none", "inside"), ("http_basic", "outside")] {
+            let target = target(&[
+                ("OS_AUTH_TYPE", kind),
+                ("OS_ENDPOINT", "http://inside:hush@h:6385/v1"),
+                ("OS_USERNAME", "outside"),
+                ("OS_PASSWORD", "p"),
+            ]);
+            let target = target.unwrap().unwrap();
+            assert_eq!(target.url.as_deref(), Some("http://h:6385"));
+            let Login::Basic { user: known, .. } = target.login else { panic!("{kind}") };
+            assert_eq!(known, user);
+        }
+        for variables in [
+            &[("OS_ENDPOINT", "ftp://inside:hush@h")][..],
+            &[("OS_AUTH_URL", "ftp://inside:hush@h"), ("OS_TOKEN", "t")],
+        ] {
+            let error = target(variables).unwrap().unwrap_err().to_string();
+            assert!(!error.contains("hush"), "{error}");
+        }
+        let keystone = target(&[("OS_AUTH_URL", "http://a:hush@k/v3"), ("OS_TOKEN", "t")]);
+        assert!(!format!("{:?}", keystone.unwrap().unwrap()).contains("hush"));
     }
 
     #[test]

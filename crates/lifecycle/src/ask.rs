@@ -146,6 +146,8 @@ fn hint(state: ProvisionState) -> String {
     let possible: Vec<&str> = Verb::ALL
         .iter()
         .filter(|verb| next_state(state, event_of(**verb)).is_some())
+        // Those that are the same as another.
+        .filter(|verb| !matches!(verb, Verb::Deploy | Verb::Undeploy))
         .map(|verb| verb.as_str())
         .collect();
     if possible.is_empty() {

@@ -12,6 +12,8 @@ use crate::failure::Failure;
 use crate::selection::{self, Chosen};
 
 const PAUSE: Duration = Duration::from_millis(300);
+/// What APIs show in the place of secrets.
+const MASK: &str = "******";
 /// Without these a deployment cannot work; what other interfaces lack may not matter.
 const NEEDED: [&str; 4] = ["boot", "deploy", "management", "power"];
 
@@ -33,7 +35,8 @@ pub(super) struct Reservation {
     pub(super) chosen: Option<Chosen>,
     /// The addresses of the machine's cards.
     pub(super) cards: Vec<String>,
-    is_changed: bool,
+    /// What `instance_info` was before we changed it.
+    before: Option<Value>,
 }
 
 impl Reservation {
@@ -44,7 +47,7 @@ impl Reservation {
             is_asked: false,
             chosen: None,
             cards: Vec::new(),
-            is_changed: false,
+            before: None,
         }
     }
 
@@ -70,22 +73,35 @@ impl Reservation {
             body["candidate_nodes"] = json!(wanted.candidates);
         }
         self.is_asked = true;
-        let mut allocation = desk.api.send(Method::POST, "/v1/allocations", Some(&body)).await?;
+        let mut allocation = self.posted(&desk.api, &body).await?;
         while allocation["state"] == "allocating" {
             tokio::time::sleep(PAUSE).await;
             allocation = desk.api.get(&self.path()).await?;
         }
         let Some(node) = allocation["node_uuid"].as_str() else {
             let why = allocation["last_error"].as_str().unwrap_or("the server does not say why");
-            let class = &wanted.resource_class;
             return Err(Failure::Refused(format!(
-                "no machine could be picked: {why}; `ferrite node list --resource-class {class} --state \
-                 available` shows those that are free"
+                "no machine could be picked: {why}; the same with --dry-run says of each machine why"
             )));
         };
         let node = selection::one(&desk.api, node, Some(selection::FIELDS)).await?;
         self.chosen = Some(Chosen::of(node));
         Ok(())
+    }
+
+    /// The allocation. If the answer to the request for it is lost, it may be there all the same.
+    async fn posted(&self, api: &Api, body: &Value) -> Result<Value, Failure> {
+        let error = match api.send(Method::POST, "/v1/allocations", Some(body)).await {
+            Ok(allocation) => return Ok(allocation),
+            Err(error) => error,
+        };
+        if !error.is_unanswered() {
+            return Err(error.into());
+        }
+        match api.find(&self.path()).await? {
+            Some(allocation) => Ok(allocation),
+            None => Ok(api.send(Method::POST, "/v1/allocations", Some(body)).await?),
+        }
     }
 
     /// Tells the machine's record what to deploy, and checks that it can be.
@@ -101,7 +117,9 @@ impl Reservation {
             let path = pointer("instance_info.display_name");
             operations.push(json!({ "op": "add", "path": path, "value": hostname }));
         }
-        self.is_changed = true;
+        let query = Query::new().with("fields", "instance_info");
+        let mut node = api.get(&query.on(&chosen.path())).await?;
+        self.before = Some(node["instance_info"].take());
         api.patch(&chosen.path(), &operations).await?;
         let checks = api.get(&format!("{}/validate", chosen.path())).await?;
         let wrong = NEEDED.iter().find(|interface| checks[interface]["result"] == false);
@@ -119,18 +137,78 @@ impl Reservation {
         Ok(())
     }
 
-    /// Gives the machine back as it was. What fails here has been told of in another way already.
-    pub(super) async fn undo(&self, api: &Api, instance: &Map<String, Value>) {
-        if let Some(chosen) = self.chosen.as_ref().filter(|_| self.is_changed) {
-            let keys = instance.keys().map(String::as_str);
-            let hostname = self.wanted.hostname.as_ref().map(|_| "display_name");
-            for key in keys.chain(hostname) {
-                let path = pointer(&format!("instance_info.{key}"));
-                let _ = api.patch(&chosen.path(), &[json!({ "op": "remove", "path": path })]).await;
+    /// Gives the machine back as it was.
+    pub(super) async fn undo(
+        &self,
+        api: &Api,
+        instance: &Map<String, Value>,
+    ) -> Result<(), Failure> {
+        if let (Some(chosen), Some(before)) = (&self.chosen, &self.before) {
+            let query = Query::new().with("fields", "instance_info");
+            let node = api.get(&query.on(&chosen.path())).await?;
+            let named = (!instance.contains_key("display_name")).then_some("display_name");
+            let keys = instance.keys().map(String::as_str).chain(named);
+            let operations = restoration(before, &node["instance_info"], keys);
+            if !operations.is_empty() {
+                api.patch(&chosen.path(), &operations).await?;
             }
         }
         if self.is_asked {
-            let _ = api.send(Method::DELETE, &self.path(), None).await;
+            match api.send(Method::DELETE, &self.path(), None).await {
+                Ok(_) => {}
+                // It never was.
+                Err(error) if error.status() == Some(404) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
+        Ok(())
+    }
+
+    /// How it is given back by hand.
+    pub(super) fn way_back(&self) -> String {
+        format!("ferrite allocation delete {}", self.uuid)
+    }
+
+    /// What it is called as long as nobody knows which machine it is.
+    pub(super) fn label(&self) -> &str {
+        let chosen = self.chosen.as_ref().map(|chosen| chosen.label.as_str());
+        chosen.or(self.hostname()).unwrap_or(&self.uuid)
+    }
+}
+
+/// What makes these keys of `instance_info` what they were.
+fn restoration<'a>(before: &Value, now: &Value, keys: impl Iterator<Item = &'a str>) -> Vec<Value> {
+    let operation = |key: &str| {
+        let path = pointer(&format!("instance_info.{key}"));
+        match (before.get(key), now.get(key)) {
+            (before, now) if before == now => None,
+            // A secret is not shown, so that it cannot be put back.
+            (Some(Value::String(mask)), _) if mask == MASK => None,
+            (Some(value), _) => Some(json!({ "op": "add", "path": path, "value": value })),
+            (None, _) => Some(json!({ "op": "remove", "path": path })),
+        }
+    };
+    keys.filter_map(operation).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_there_before_is_put_back() {
+        let before = json!({"image_source": "old", "same": 1, "other": 2, "image_password": MASK});
+        let now = json!({
+            "image_source": "new", "same": 1, "other": 3, "image_password": MASK,
+            "display_name": "web",
+        });
+        let keys = ["image_source", "same", "image_checksum", "image_password", "display_name"];
+        assert_eq!(
+            restoration(&before, &now, keys.into_iter()),
+            [
+                json!({"op": "add", "path": "/instance_info/image_source", "value": "old"}),
+                json!({"op": "remove", "path": "/instance_info/display_name"}),
+            ]
+        );
     }
 }

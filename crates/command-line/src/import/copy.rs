@@ -10,7 +10,7 @@ use crate::desk::Desk;
 use crate::failure::Failure;
 
 /// What APIs show in the place of secrets.
-const MASK: &str = "******";
+pub(super) const MASK: &str = "******";
 
 const NODE_FIELDS: &[&str] = &[
     "uuid",
@@ -87,6 +87,11 @@ const RECIPES: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
+/// What the reason of a maintenance begins with that the other server has because of us.
+pub(super) const TAKEN_OVER: &str = "taken over by";
+/// What the reason of a maintenance begins with that we have because of the other server.
+const IMPORTED: &str = "imported from";
+
 /// Where a machine ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
@@ -111,6 +116,9 @@ pub(super) struct Plan {
     pub(super) ports: Vec<Value>,
     /// Secrets that nobody gave.
     pub(super) needs: Vec<String>,
+    /// Whether the other server leaves it alone.
+    pub(super) is_let_go: bool,
+    /// Why it is in maintenance over there, if it is for another reason than ours.
     maintenance: Option<String>,
     /// What keeps somebody from taking the instance down, as changes; a machine in use can have it.
     protection: Vec<Value>,
@@ -192,7 +200,9 @@ pub(super) fn plan(node: &Value, ports: &[Value], groups: &[Value], secrets: &Va
         groups: of_node(groups, GROUP_FIELDS),
         ports: of_node(ports, PORT_FIELDS),
         needs,
-        maintenance: (node["maintenance"] == true).then(|| reason.to_owned()),
+        is_let_go: node["maintenance"] == true,
+        maintenance: (node["maintenance"] == true && !reason.starts_with(TAKEN_OVER))
+            .then(|| reason.to_owned()),
         protection: ["protected", "protected_reason"]
             .into_iter()
             .filter(|_| node["protected"] == true)
@@ -204,16 +214,22 @@ pub(super) fn plan(node: &Value, ports: &[Value], groups: &[Value], secrets: &Va
 }
 
 impl Plan {
-    /// Makes the machine and what belongs to it, as far as it is not there; says its state.
-    pub(super) async fn made(&mut self, api: &Api) -> Result<String, Failure> {
-        let uuid = self.node["uuid"].as_str().unwrap_or_default().to_owned();
-        let path = format!("/v1/nodes/{}", segment(&uuid));
+    /// Makes the machine and what belongs to it, as far as it is not there; says its state. It is in
+    /// maintenance from its first moment on: the other server must not find its machine changed.
+    pub(super) async fn made(&mut self, api: &Api, from: &str) -> Result<String, Failure> {
+        let path = self.path();
         let node = match api.find(&path).await? {
             Some(node) => {
                 self.add_secrets(api, &path, &node).await?;
                 node
             }
-            None => api.send(Method::POST, "/v1/nodes", Some(&self.node)).await?,
+            None => {
+                let node = api.send(Method::POST, "/v1/nodes", Some(&self.node)).await?;
+                let reason = self.maintenance.clone().unwrap_or_else(|| imported(from));
+                let body = json!({ "reason": reason });
+                api.send(Method::PUT, &format!("{path}/maintenance"), Some(&body)).await?;
+                node
+            }
         };
         if !self.traits.is_empty() {
             let body = json!({ "traits": self.traits });
@@ -224,18 +240,37 @@ impl Plan {
                 ensure(api, place, thing).await?;
             }
         }
-        if let Some(reason) = &self.maintenance {
-            let body = json!({ "reason": reason });
-            api.send(Method::PUT, &format!("{path}/maintenance"), Some(&body)).await?;
-        }
         Ok(node["provision_state"].as_str().unwrap_or("enroll").to_owned())
     }
 
     /// Protects the machine as it was, which only one in use can be.
     pub(super) async fn protect(&self, api: &Api) -> Result<(), Failure> {
         if !self.protection.is_empty() {
-            let uuid = self.node["uuid"].as_str().unwrap_or_default();
-            api.patch(&format!("/v1/nodes/{}", segment(uuid)), &self.protection).await?;
+            api.patch(&self.path(), &self.protection).await?;
+        }
+        Ok(())
+    }
+
+    fn path(&self) -> String {
+        format!("/v1/nodes/{}", segment(self.node["uuid"].as_str().unwrap_or_default()))
+    }
+
+    /// Makes the other server leave the machine alone.
+    pub(super) async fn release(&self, there: &Api, to: &str) -> Result<(), Failure> {
+        let node = there.get(&self.path()).await?;
+        if node["maintenance"] != true {
+            let body = json!({ "reason": format!("{TAKEN_OVER} {to}") });
+            there.send(Method::PUT, &format!("{}/maintenance", self.path()), Some(&body)).await?;
+        }
+        Ok(())
+    }
+
+    /// Lifts the maintenance that the machine has here because of the import.
+    pub(super) async fn lift(&self, here: &Api) -> Result<(), Failure> {
+        let node = here.get(&self.path()).await?;
+        let reason = node["maintenance_reason"].as_str().unwrap_or_default();
+        if node["maintenance"] == true && reason.starts_with(IMPORTED) {
+            here.send(Method::DELETE, &format!("{}/maintenance", self.path()), None).await?;
         }
         Ok(())
     }
@@ -259,6 +294,23 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// Why a machine is in maintenance that another server looks after.
+fn imported(from: &str) -> String {
+    format!(
+        "{IMPORTED} {from}, which looks after it, too: put it into maintenance there or stop that server, \
+         then end the maintenance here"
+    )
+}
+
+/// Whether a machine of the other server is the very one that this server has: then there is no other
+/// server.
+pub(super) fn is_same(there: &Value, here: &Value) -> bool {
+    ["uuid", "created_at", "updated_at", "provision_updated_at"]
+        .iter()
+        .all(|field| there[field] == here[field])
+        && there["created_at"].is_string()
 }
 
 /// Takes over deploy templates, runbooks and inspection rules.
@@ -344,6 +396,28 @@ mod tests {
                    "driver_info": {"redfish_address": "h", "redfish_password": "own"}})
         );
         assert_eq!((plan.fate, plan.ports.len()), (Fate::Manage, 1));
+    }
+
+    #[test]
+    fn maintenance_comes_along_unless_it_is_ours() {
+        for (reason, expected) in
+            [("fan", Some("fan")), ("taken over by http://new", None), ("", Some(""))]
+        {
+            let mut node = node("manageable");
+            node["maintenance"] = json!(true);
+            node["maintenance_reason"] = json!(reason);
+            let plan = plan(&node, &[], &[], &json!({}));
+            assert_eq!(plan.maintenance.as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn a_machine_is_known_by_its_moments() {
+        let one = json!({"uuid": "u", "created_at": "1", "updated_at": null});
+        let later = json!({"uuid": "u", "created_at": "2", "updated_at": null});
+        assert!(is_same(&one, &one));
+        assert!(!is_same(&one, &later));
+        assert!(!is_same(&json!({"uuid": "u"}), &json!({"uuid": "u"})));
     }
 
     #[test]

@@ -97,29 +97,15 @@ async fn create_all(desk: &Desk, file: &Value) -> Result<(), Failure> {
     let nodes = file.as_array().or_else(|| file["nodes"].as_array()).ok_or_else(|| {
         Failure::Usage("the file has neither a list of machines nor a list `nodes`".to_owned())
     })?;
+    let written: Vec<Result<Written, String>> =
+        nodes.iter().zip(1..).map(|(node, number)| Written::read(node, number)).collect();
+    let wrong: Vec<&str> =
+        written.iter().filter_map(|it| it.as_ref().err()).map(String::as_str).collect();
+    if !wrong.is_empty() {
+        return Err(Failure::Usage(format!("nothing was made\n{}", wrong.join("\n"))));
+    }
     let (mut failed, all) = (0, nodes.len());
-    for (node, number) in nodes.iter().zip(1..) {
-        let Value::Object(body) = node else {
-            return Err(Failure::Usage(format!("machine {number} of the file is no object")));
-        };
-        let mut body = body.clone();
-        let label = match name_of(node) {
-            "" => format!("machine {number} of the file"),
-            name => name.to_owned(),
-        };
-        let traits: Vec<String> = match body.remove("traits") {
-            Some(Value::Array(traits)) => {
-                traits.iter().filter_map(|name| Some(name.as_str()?.to_owned())).collect()
-            }
-            _ => Vec::new(),
-        };
-        let ports: Vec<Value> = match body.remove("ports") {
-            Some(Value::Array(ports)) => ports
-                .into_iter()
-                .map(|port| if port.is_string() { json!({ "address": port }) } else { port })
-                .collect(),
-            _ => Vec::new(),
-        };
+    for Written { label, body, traits, ports } in written.into_iter().flatten() {
         match create(&desk.api, body, &traits, &ports).await {
             Ok(Created::Now(_)) => desk.screen.print(&format!("{label}: created")),
             Ok(Created::Before(_)) => desk.screen.print(&format!("{label}: is there already")),
@@ -130,6 +116,42 @@ async fn create_all(desk: &Desk, file: &Value) -> Result<(), Failure> {
         }
     }
     if failed > 0 { Err(Failure::Some { failed, all }) } else { Ok(()) }
+}
+
+/// A machine as a file has it.
+struct Written {
+    label: String,
+    body: Map<String, Value>,
+    traits: Vec<String>,
+    ports: Vec<Value>,
+}
+
+impl Written {
+    fn read(node: &Value, number: usize) -> Result<Self, String> {
+        let label = match name_of(node) {
+            "" => format!("machine {number} of the file"),
+            name => name.to_owned(),
+        };
+        let Value::Object(body) = node else { return Err(format!("{label} is no object")) };
+        let mut body = body.clone();
+        let mut list = |field: &str| match body.remove(field) {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Array(items)) => Ok(items),
+            Some(_) => Err(format!("{label}: {field} is no list")),
+        };
+        let traits = list("traits")?.into_iter().map(|name| {
+            let text = name.as_str().map(str::to_owned);
+            text.ok_or_else(|| format!("{label}: the trait {name} is no text"))
+        });
+        let traits = traits.collect::<Result<_, _>>()?;
+        let ports = list("ports")?.into_iter().map(|port| match () {
+            () if port.is_string() => Ok(json!({ "address": port })),
+            () if port.is_object() => Ok(port),
+            () => Err(format!("{label}: the port {port} is neither a MAC nor an object")),
+        });
+        let ports = ports.collect::<Result<_, _>>()?;
+        Ok(Self { label, body, traits, ports })
+    }
 }
 
 /// A machine, and whether it was there.
@@ -172,4 +194,28 @@ async fn furnish(api: &Api, uuid: &str, traits: &[String], ports: &[Value]) -> R
         api.send(Method::POST, "/v1/ports", Some(&port)).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_machine_is_told() {
+        for (node, problem) in [
+            (json!("a"), "machine 7 of the file is no object"),
+            (json!({"name": "a", "traits": "CUSTOM_A"}), "a: traits is no list"),
+            (json!({"name": "a", "traits": [1]}), "a: the trait 1 is no text"),
+            (
+                json!({"ports": [1]}),
+                "machine 7 of the file: the port 1 is neither a MAC nor an object",
+            ),
+        ] {
+            assert_eq!(Written::read(&node, 7).err().as_deref(), Some(problem));
+        }
+        let node = json!({"name": "a", "traits": ["T"], "ports": ["m", {"address": "n"}]});
+        let written = Written::read(&node, 1).unwrap();
+        assert_eq!((written.label.as_str(), written.traits), ("a", vec!["T".to_owned()]));
+        assert_eq!(written.ports, [json!({"address": "m"}), json!({"address": "n"})]);
+    }
 }

@@ -29,7 +29,7 @@ const COLUMNS: &[Column] = &[
     Column::wide("CONDUCTOR", |node| plain(&node["conductor"])),
     Column::wide("GROUP", |node| plain(&node["conductor_group"])),
     Column::wide("TRAITS", |node| plain(&node["traits"])),
-    Column::new("NOTE", note),
+    Column::cut("NOTE", note),
 ];
 
 /// Options of `ferrite node list`.
@@ -100,6 +100,42 @@ fn note(node: &Value) -> Cell {
         });
     }
     notes.extend(text("fault").map(|fault| format!("fault: {fault}")));
-    notes.extend(text("last_error").map(str::to_owned));
-    Cell::toned(notes.join("; "), Tone::Bad)
+    let state = text("provision_state").unwrap_or_default();
+    let is_broken = matches!(tone(state), Tone::Bad) || state == "enroll" || !notes.is_empty();
+    let is_moving = text("target_provision_state").is_some();
+    let Some(error) = text("last_error").filter(|_| is_broken || !is_moving) else {
+        // What went wrong before is over once something new is under way.
+        return Cell::toned(notes.join("; "), Tone::Bad);
+    };
+    if is_broken {
+        notes.push(error.to_owned());
+        return Cell::toned(notes.join("; "), Tone::Bad);
+    }
+    // It did not keep the machine from getting where it is.
+    Cell::toned(format!("earlier: {error}"), Tone::Faint)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn errors_are_told_as_what_they_are() {
+        for (state, target, fault, expected) in [
+            ("deploy failed", Some("active"), None, "no disk"),
+            ("enroll", None, None, "no disk"),
+            ("active", None, None, "earlier: no disk"),
+            ("active", None, Some("power failure"), "fault: power failure; no disk"),
+            ("deploying", Some("active"), None, ""),
+            ("clean wait", Some("available"), None, ""),
+        ] {
+            let node = json!({
+                "provision_state": state, "target_provision_state": target, "fault": fault,
+                "last_error": "no disk",
+            });
+            assert_eq!(note(&node).text, expected, "{state}");
+        }
+    }
 }

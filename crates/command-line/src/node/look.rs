@@ -73,6 +73,9 @@ enum Switch {
 pub(crate) struct ValidateArguments {
     /// The machine.
     node: String,
+    /// Only these interfaces: power,management.
+    #[arg(long = "interface", value_name = "INTERFACE", value_delimiter = ',')]
+    interfaces: Vec<String>,
     #[command(flatten)]
     output: OutputArguments,
 }
@@ -100,7 +103,7 @@ pub(crate) async fn show(desk: &Desk, arguments: &ShowArguments) -> Result<(), F
     }
     for (place, node) in nodes.iter_mut().enumerate() {
         if place > 0 && format != Format::Name {
-            desk.screen.print("");
+            desk.screen.print("\n");
         }
         let is_moving = !node["target_provision_state"].is_null();
         let uuid = node["uuid"].as_str().unwrap_or_default().to_owned();
@@ -166,7 +169,21 @@ pub(crate) async fn console(desk: &Desk, arguments: &ConsoleArguments) -> Result
 
 pub(crate) async fn validate(desk: &Desk, arguments: &ValidateArguments) -> Result<(), Failure> {
     let chosen = chosen(desk, &arguments.node).await?;
-    let checks = desk.api.get(&format!("{}/validate", chosen.path())).await?;
+    let mut checks = desk.api.get(&format!("{}/validate", chosen.path())).await?;
+    if let Some(all) = checks.as_object_mut().filter(|_| !arguments.interfaces.is_empty()) {
+        if let Some(interface) = arguments.interfaces.iter().find(|it| !all.contains_key(*it)) {
+            let known = all.keys().cloned().collect::<Vec<_>>().join(", ");
+            let told = format!("there is no interface {interface:?}; there are {known}");
+            return Err(Failure::Usage(told));
+        }
+        all.retain(|interface, _| arguments.interfaces.contains(interface));
+    }
+    // What a machine is not to have, it does not lack: an Ironic says no to that, too.
+    let node = desk.api.get(&chosen.path()).await?;
+    let has = |interface: &str| {
+        let name = node[format!("{interface}_interface")].as_str();
+        name.is_some_and(|name| !name.starts_with("no-"))
+    };
     let rows: Vec<Value> = checks
         .as_object()
         .into_iter()
@@ -174,6 +191,9 @@ pub(crate) async fn validate(desk: &Desk, arguments: &ValidateArguments) -> Resu
         .map(|(interface, check)| {
             let mut row = check.clone();
             row["interface"] = json!(interface);
+            if !has(interface) {
+                row["result"] = Value::Null;
+            }
             row
         })
         .collect();
@@ -183,7 +203,15 @@ pub(crate) async fn validate(desk: &Desk, arguments: &ValidateArguments) -> Resu
         Format::Table | Format::Wide | Format::Name => format.list(&rows, CHECKS, desk.screen),
     };
     desk.screen.print(&text);
-    Ok(())
+    let wrong: Vec<&str> = rows
+        .iter()
+        .filter(|row| row["result"] == false)
+        .filter_map(|row| row["interface"].as_str())
+        .collect();
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Failed(format!("{} lacks something for {}", chosen.label, wrong.join(", "))))
 }
 
 pub(crate) async fn inventory(desk: &Desk, arguments: &InventoryArguments) -> Result<(), Failure> {

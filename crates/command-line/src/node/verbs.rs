@@ -308,7 +308,7 @@ pub(crate) async fn provision(
 async fn ask(desk: &Desk, arguments: &VerbArguments, asking: Asking) -> Result<(), Failure> {
     let chosen = arguments.selection.chosen(desk).await?;
     if asking.is_destructive {
-        bulk::consent(desk, asking.word, &chosen, arguments.bulk.yes)?;
+        bulk::consent(desk, asking.word, &chosen, arguments.bulk.yes).await?;
     }
     let Asking { word, kind, body, goal, .. } = asking;
     let outcomes = bulk::each(desk, chosen, arguments.bulk.parallel, move |api, machine| {

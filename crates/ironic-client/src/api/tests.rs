@@ -154,6 +154,72 @@ async fn a_token_that_expired_is_renewed() {
     assert_eq!(api.get("/v1/forbidden").await.unwrap_err().kind(), Kind::NotAuthorised);
 }
 
+/// Requests that are under way together when their token expires.
+#[tokio::test]
+async fn one_signs_in_for_all() {
+    const TOGETHER: usize = 8;
+    let (is_expired, tokens) = (Arc::new(Mutex::new(false)), Mutex::new(0));
+    let expire = is_expired.clone();
+    let (url, asked) = server(move |asked, base| {
+        if asked.line == "POST /v3/auth/tokens" {
+            *tokens.lock().unwrap() += 1;
+            let token = if *tokens.lock().unwrap() == 1 {
+                "X-Subject-Token: old\r\n"
+            } else {
+                "X-Subject-Token: new\r\n"
+            };
+            let catalogue = format!(
+                r#"{{"token": {{"catalog": [{{"type": "baremetal", "endpoints":
+                   [{{"interface": "public", "url": "{base}"}}]}}]}}}}"#
+            );
+            return (201, token, catalogue);
+        }
+        match (asked.header("x-auth-token"), *is_expired.lock().unwrap()) {
+            ("old", true) => (401, "", r#"{"error": {"message": "expired"}}"#.to_owned()),
+            _ => (200, "", "{}".to_owned()),
+        }
+    });
+    let variables = [("OS_AUTH_URL", url.as_str()), ("OS_TOKEN", "t"), ("OS_PROJECT_ID", "p")];
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let surroundings = Surroundings { variables: variables.into(), ..Surroundings::default() };
+    let api = Api::new(Target::find(&Flags::default(), &surroundings).unwrap()).unwrap();
+    let api = Arc::new(api);
+    api.get("/v1/before").await.unwrap();
+    *expire.lock().unwrap() = true;
+    let mut requests = tokio::task::JoinSet::new();
+    for _ in 0..TOGETHER {
+        let api = api.clone();
+        requests.spawn(async move { api.get("/v1/after").await.map(drop) });
+    }
+    for done in requests.join_all().await {
+        done.unwrap();
+    }
+    let asked = asked.lock().unwrap();
+    let signed_in = asked.iter().filter(|line| line.starts_with("POST")).count();
+    assert_eq!(signed_in, 2, "{asked:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_name_is_not_asked_for() {
+    let (url, asked) = server(|_, _| (200, "", r#"{"nodes": []}"#.to_owned()));
+    let api = api_at(&url);
+    for path in ["/v1/nodes/", "/v1/nodes/a%2Fb", "/v1/nodes//validate", "/v1/nodes/..", "/v1/."] {
+        assert_eq!(api.get(path).await.unwrap_err().kind(), Kind::NotFound, "{path}");
+    }
+    api.get("/v1/nodes?owner=a%2Fb").await.unwrap();
+    assert_eq!(asked.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_password_that_is_not_accepted_is_told_with_its_origin() {
+    let (url, _) = server(|_, _| (401, "", r#"{"error_message": "wrong"}"#.to_owned()));
+    let target = Target::at(&url, Some("ann"), Some(Secret::new("hush")), "profile lab").unwrap();
+    let error = Api::new(target).unwrap().get("/v1/nodes").await.unwrap_err();
+    assert_eq!(error.kind(), Kind::NotAuthorised);
+    let told = error.to_string();
+    assert!(told.contains("\"ann\"") && told.contains("profile lab gives (wrong)"), "{told}");
+}
+
 #[tokio::test]
 async fn refusals_say_who_said_what() {
     let (url, _) = server(|asked, _| match asked.line.as_str() {
@@ -163,6 +229,8 @@ async fn refusals_say_who_said_what() {
         "GET /401" => (401, "", String::new()),
         "GET /403" => (403, "", r#"{"error_message": "not yours"}"#.to_owned()),
         "GET /302" => (302, "Location: http://127.0.0.1:1/\r\n", String::new()),
+        "GET /nginx?a=b" => (404, "", "<html>".to_owned()),
+        "GET /other" => (404, "", r#"{"detail": "Not Found"}"#.to_owned()),
         "GET /html" => (200, "", "<html>".to_owned()),
         _ => (500, "", String::new()),
     });
@@ -171,8 +239,14 @@ async fn refusals_say_who_said_what() {
         ("/404", Kind::NotFound, "No such node."),
         ("/401", Kind::NotAuthorised, "asks who you are; give --user"),
         ("/403", Kind::NotAuthorised, "does not allow GET /403 (not yours)"),
-        ("/302", Kind::Other, "answers 302 Found to GET /302; is it an Ironic API?"),
-        ("/html", Kind::Other, "something else than JSON"),
+        ("/302", Kind::Unreachable, "answers GET /302 with 302 Found; is it the address of an"),
+        (
+            "/nginx?a=b",
+            Kind::Unreachable,
+            "answers GET /nginx with 404 Not Found; is it the address",
+        ),
+        ("/other", Kind::Unreachable, "answers GET /other with 404 Not Found; is it the address"),
+        ("/html", Kind::Unreachable, "something else than JSON"),
         ("/500", Kind::Other, "answers 500 Internal Server Error to GET /500"),
     ] {
         let error = api.get(path).await.unwrap_err();

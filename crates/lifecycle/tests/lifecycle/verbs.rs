@@ -101,6 +101,6 @@ fn protected_and_retired() {
 #[test]
 fn a_refusal_says_what_is_possible() {
     let refused = refusal(|_| {}, ProvisionState::Active, Verb::Provide);
-    expect![[r#"The requested action "provide" can not be performed on node "00000000-0000-0000-0000-000000000000" while it is in state "active". Possible now: rebuild, deleted, undeploy, rescue, service."#]]
+    expect![[r#"The requested action "provide" can not be performed on node "00000000-0000-0000-0000-000000000000" while it is in state "active". Possible now: rebuild, deleted, rescue, service."#]]
         .assert_eq(&refused.to_string());
 }

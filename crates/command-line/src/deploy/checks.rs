@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What of a deployment can be seen to be nonsense before anybody is asked.
+
+use serde_json::{Map, Value, json};
+
+use crate::failure::Failure;
+
+const SCHEMES: [&str; 5] = ["http", "https", "file", "oci", "glance"];
+
+/// An image has an address: one that the server can fetch it from, or a UUID in Glance.
+pub(super) fn image(text: &str) -> Result<(), Failure> {
+    let is_address = text.split_once("://").is_some_and(|(scheme, rest)| {
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let is_whole = match scheme {
+            "file" => host.is_empty() && !path.is_empty(),
+            "glance" => !host.is_empty(),
+            _ => is_host(host) && !path.is_empty(),
+        };
+        SCHEMES.contains(&scheme) && is_whole && is_printable(rest)
+    });
+    if is_address || uuid::Uuid::parse_str(text).is_ok() {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "--image {:?} is no address of an image: use http://HOST/PATH, https://, file:///PATH, oci://, or \
+         the UUID of an image in Glance",
+        without_password(text)
+    )))
+}
+
+/// What `instance_info` says about a checksum.
+pub(super) fn checksum(text: &str) -> Result<Map<String, Value>, Failure> {
+    let is_url = text
+        .strip_prefix("http://")
+        .or_else(|| text.strip_prefix("https://"))
+        .and_then(|rest| rest.split_once('/'))
+        .is_some_and(|(host, path)| is_host(host) && !path.is_empty() && is_printable(path));
+    let (named, hash) =
+        text.split_once(':').map_or((None, text), |(name, hash)| (Some(name), hash));
+    let is_hash = hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let algorithm = match hash.len() {
+        64 if is_hash => Some("sha256"),
+        128 if is_hash => Some("sha512"),
+        _ => None,
+    };
+    let fields = match algorithm {
+        _ if is_url => json!({ "image_checksum": text }),
+        Some(algorithm) if named.is_none_or(|named| named == algorithm) => {
+            json!({ "image_os_hash_algo": algorithm, "image_os_hash_value": hash })
+        }
+        Some(_) | None => {
+            return Err(Failure::Usage(format!(
+                "--checksum {:?} is no SHA-256 (64 hexadecimal digits), no SHA-512 (128) and no http:// or \
+                 https:// address of a file of checksums; what else a server may take goes with \
+                 --instance-info image_checksum=…",
+                without_password(text)
+            )));
+        }
+    };
+    let Value::Object(fields) = fields else { return Ok(Map::new()) };
+    Ok(fields)
+}
+
+/// A name that a machine can have in DNS.
+pub(super) fn hostname(name: &str) -> Result<(), Failure> {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    if name.len() <= 253 && name.split('.').all(is_label) {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "--hostname {name:?} is no hostname: letters, digits and - in parts of at most 63, with dots \
+         between them"
+    )))
+}
+
+/// A trait, as all of OpenStack writes them.
+pub(super) fn trait_name(name: &str) -> Result<(), Failure> {
+    let is_part = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    if (1..=255).contains(&name.len()) && name.bytes().all(is_part) {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "--trait {name:?} is no trait: they are like CUSTOM_GPU or HW_CPU_X86_VMX"
+    )))
+}
+
+fn is_host(host: &str) -> bool {
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    !host.is_empty() && !host.starts_with(':')
+}
+
+fn is_printable(text: &str) -> bool {
+    !text.contains(|letter: char| letter.is_whitespace() || letter.is_control())
+}
+
+fn without_password(url: &str) -> &str {
+    url.rsplit_once('@').map_or(url, |(_, rest)| rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_have_addresses() {
+        for image_url in [
+            "http://images/a.raw",
+            "https://user:p@images:8443/d/a.qcow2?x=1",
+            "file:///srv/a.raw",
+            "oci://registry/debian:13",
+            "1be26c0b-03f2-4d2e-ae87-c02d7f33c123",
+        ] {
+            image(image_url).unwrap();
+        }
+        for nonsense in [
+            "",
+            "debian",
+            "/srv/a.raw",
+            "file://srv/a.raw",
+            "http://",
+            "http:///a.raw",
+            "http://images",
+            "http://images/a b.raw",
+            "ftp://images/a.raw",
+            "htpp://images/a.raw",
+        ] {
+            assert!(matches!(image(nonsense), Err(Failure::Usage(_))), "{nonsense}");
+        }
+        let told = image("ftp://ann:hush@images/a").unwrap_err().to_string();
+        assert!(!told.contains("hush"), "{told}");
+    }
+
+    #[test]
+    fn checksums_are_sums_or_files_of_them() {
+        let (short, long) = ("0a".repeat(32), "0b".repeat(64));
+        for (text, algorithm, value) in [
+            (short.clone(), "sha256", short.clone()),
+            (format!("sha256:{short}"), "sha256", short.clone()),
+            (long.clone(), "sha512", long.clone()),
+        ] {
+            let fields = checksum(&text).unwrap();
+            assert_eq!(fields["image_os_hash_algo"], algorithm);
+            assert_eq!(fields["image_os_hash_value"], value.as_str());
+        }
+        let url = "https://images/SHA256SUMS";
+        assert_eq!(checksum(url).unwrap()["image_checksum"], url);
+        let swapped = format!("sha512:{short}");
+        let not_hex = "x".repeat(64);
+        for nonsense in ["", "abc", &"0".repeat(32), &swapped, &not_hex, "http://images", "SUMS"] {
+            assert!(matches!(checksum(nonsense), Err(Failure::Usage(_))), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn names_are_names() {
+        for (name, is_good) in [
+            ("web", true),
+            ("web-1.example.org", true),
+            ("WEB1", true),
+            ("", false),
+            ("web_1", false),
+            ("-web", false),
+            ("web.", false),
+            ("wéb", false),
+            ("web 1", false),
+        ] {
+            assert_eq!(hostname(name).is_ok(), is_good, "{name}");
+        }
+        assert!(hostname(&"a".repeat(64)).is_err());
+        for (name, is_good) in
+            [("CUSTOM_A1", true), ("custom_a", false), ("", false), ("A B", false)]
+        {
+            assert_eq!(trait_name(name).is_ok(), is_good, "{name}");
+        }
+    }
+}
