@@ -15,8 +15,8 @@ use clap::Args;
 use fleet_sim::{AgentConfig, Fleet, FleetConfig};
 use serde_json::json;
 
-use crate::api::Api;
 use crate::config::{Auth, Config, LogSection};
+use crate::enrolment::api_at;
 use crate::process::{allow_many_connections, wait_for_signal};
 use crate::service::{Service, prepare_data_dir};
 use crate::telemetry;
@@ -154,7 +154,7 @@ async fn show(
         }
     };
     let deployed = async {
-        let api = Api::at(&entrance.with_password())?;
+        let api = api_at(&entrance.with_password(), "the demonstration")?;
         let mut enrolments: Vec<_> =
             fleet.machines().map(|machine| machine.enrolment(None)).collect();
         let mut more = json!({

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The `ferrite` program: bare-metal provisioning in one process.
 
-mod api;
 mod bmc;
 mod boot;
 mod config;
 mod demo;
+mod enrolment;
 mod process;
 mod ramdisk;
 mod serve;
@@ -47,7 +47,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::parse_from(command_line::words());
     let outcome = match arguments.command {
         Command::Serve(arguments) => serve::serve(&arguments),
         Command::Demo(arguments) => demo::demo(&arguments),

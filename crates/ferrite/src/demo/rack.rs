@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use fleet_sim::Enrolment;
-use reqwest::{Method, StatusCode};
+use ironic_client::{Api, Method, Query};
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use crate::enrolment::create;
 
 const FIELDS: &str = "name,provision_state,target_provision_state,last_error,inspection_finished_at,\
                       clean_step,deploy_step";
@@ -61,7 +61,7 @@ impl Rack {
         let mut machines = Vec::new();
         for (mut enrolment, index) in enrolments.into_iter().zip(0..) {
             enrolment.name = name(index);
-            api.create(&enrolment, more)
+            create(&api, &enrolment, more)
                 .await
                 .with_context(|| format!("cannot enrol {}", enrolment.name))?;
             machines.push(Machine {
@@ -86,9 +86,8 @@ impl Rack {
 
     /// Looks at all machines, and asks those that are through with a stage for the next.
     pub(super) async fn go_on(&mut self) -> anyhow::Result<()> {
-        let path = format!("/v1/nodes?fields={FIELDS}&limit=1000");
-        let listed = self.api.expect(Method::GET, &path, None).await?;
-        let nodes = listed["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let query = Query::new().with("fields", FIELDS);
+        let nodes = self.api.list("/v1/nodes", "nodes", &query).await?;
         for machine in &mut self.machines {
             let Some(node) = nodes.iter().find(|node| node["name"] == machine.name.as_str()) else {
                 continue;
@@ -167,14 +166,11 @@ impl Machine {
         let path = format!("/v1/nodes/{}/states/provision", self.name);
         let body = json!({ "target": verb });
         // One that is busy for a moment is asked again at the next look.
-        let (status, _) = api.send(Method::PUT, &path, Some(&body)).await?;
-        if status == StatusCode::CONFLICT {
-            return Ok(());
+        match api.send(Method::PUT, &path, Some(&body)).await {
+            Ok(_) => self.is_asked = true,
+            Err(error) if error.status() == Some(409) => {}
+            Err(error) => return Err(error.into()),
         }
-        if !status.is_success() {
-            api.expect(Method::PUT, &path, Some(&body)).await?;
-        }
-        self.is_asked = true;
         Ok(())
     }
 }
