@@ -27,7 +27,7 @@ use crate::routes::{Route, UNVERSIONED};
 const BATCH: u32 = 64;
 /// How often a silent stream shows that it lives, so that proxies keep it open and the loss of a
 /// client is noticed.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How long a stream may last: as a session does.
 const LONGEST_STREAM: Duration = Duration::from_secs(12 * 3600);
 /// How many entries a page of a timeline has at most, and when nothing is said.
@@ -110,7 +110,7 @@ async fn timeline(call: Call) -> Result<Reply, Refusal> {
 }
 
 /// Who listens. A stream lasts longer than a look at who opens it.
-struct Listener {
+pub(crate) struct Listener {
     app: Arc<App>,
     /// Their name and the hash of their password, where there are users.
     user: Option<(String, String)>,
@@ -118,7 +118,7 @@ struct Listener {
 }
 
 impl Listener {
-    fn of(call: &Call) -> Self {
+    pub(crate) fn of(call: &Call) -> Self {
         let hash = |name: &str| Some((name.to_owned(), call.app.authenticator.hash_of(name)?));
         let user = call.identity.name().and_then(hash);
         Self { app: call.app.clone(), user, since: Instant::now() }
@@ -126,7 +126,7 @@ impl Listener {
 
     /// Whether they may go on: nobody removed the user or changed the password, and a session that
     /// began with the stream would not be over. Who may comes back by itself.
-    fn may_go_on(&self) -> bool {
+    pub(crate) fn may_go_on(&self) -> bool {
         let same = self
             .user
             .as_ref()

@@ -52,6 +52,7 @@ pub(crate) const TABLES: &[&[Route]] = &[
     nodes::power::ROUTES,
     nodes::raid::ROUTES,
     nodes::console::ROUTES,
+    nodes::console_stream::ROUTES,
     nodes::management::ROUTES,
     nodes::indicators::ROUTES,
     nodes::vendor::ROUTES,

@@ -34,6 +34,8 @@ pub struct NodeChanges {
     pub bios_settings: Option<Vec<BiosSetting>>,
     /// Replaces the node's firmware components, with the same care for the times.
     pub firmware_components: Option<Vec<FirmwareComponent>>,
+    /// Whether the console is on, if that changed.
+    pub console_enabled: Option<bool>,
     /// Replaces the node's deploy interface.
     pub deploy_interface: Option<String>,
     /// The machine was switched off or restarted, and no agent survives that.
@@ -85,6 +87,7 @@ impl NodeChanges {
         self.raid_config = later.raid_config.or(self.raid_config);
         self.bios_settings = later.bios_settings.or(self.bios_settings);
         self.firmware_components = later.firmware_components.or(self.firmware_components);
+        self.console_enabled = later.console_enabled.or(self.console_enabled);
         self.deploy_interface = later.deploy_interface.or(self.deploy_interface);
         self.agent_is_gone |= later.agent_is_gone;
         self.notes = later.notes.or(self.notes);
@@ -112,6 +115,9 @@ impl NodeChanges {
         merge(&mut node.driver_internal_info, &self.driver_internal_info);
         if let Some(raid_config) = &self.raid_config {
             node.raid_config = raid_config.clone();
+        }
+        if let Some(console_enabled) = self.console_enabled {
+            node.console_enabled = console_enabled;
         }
         if let Some(deploy) = &self.deploy_interface {
             node.interfaces.set(InterfaceKind::Deploy, Some(deploy));

@@ -3,10 +3,13 @@
 //! and whether what it chooses can be.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use node_model::{InterfaceKind, Interfaces, Node, StepFlow, StepOffer};
+use node_model::{InterfaceKind, Interfaces, Node, NodeId, StepFlow, StepOffer};
+use tokio::sync::mpsc;
 
+use crate::console_feed::ConsoleFeed;
+use crate::console_text::ConsoleText;
 use crate::driver::Shelves;
 use crate::fake::FakeBehaviour;
 use crate::turns::Turns;
@@ -22,7 +25,11 @@ pub struct Registry {
     types: Vec<EnabledType>,
     redfish: Arc<redfish::Connections>,
     in_band: Arc<agent::InBand>,
+    console_texts: Mutex<Option<mpsc::Receiver<ConsoleText>>>,
 }
+
+/// Pieces of console text that may wait to be written down, of all machines together.
+const TEXTS_WAITING: usize = 1024;
 
 /// An enabled hardware type with its default for each interface, in the order of
 /// [`InterfaceKind::ALL`].
@@ -153,7 +160,9 @@ impl Registry {
     /// boot. Every name in the settings must exist, and every enabled hardware type must have a
     /// default for every interface.
     pub fn new(settings: &DriverSettings, desk: Arc<dyn BootDesk>) -> Result<Self, ConfigError> {
-        let Made { mut shelves, redfish, in_band } = implementations(settings, &desk)?;
+        let (texts, console_texts) = mpsc::channel(TEXTS_WAITING);
+        let Made { mut shelves, redfish, in_band } = implementations(settings, &desk, texts)?;
+        let console_texts = Mutex::new(Some(console_texts));
         for kind in InterfaceKind::ALL {
             let known = shelves.names(*kind);
             let listed = settings.enabled(*kind);
@@ -170,7 +179,7 @@ impl Registry {
         let types = types
             .map(|name| EnabledType::new(name, &shelves, settings))
             .collect::<Result<_, _>>()?;
-        Ok(Self { enabled: shelves, types, redfish, in_band })
+        Ok(Self { enabled: shelves, types, redfish, in_band, console_texts })
     }
 
     /// The enabled hardware types, in the order of the settings.
@@ -287,6 +296,30 @@ impl Registry {
         self.in_band.collect_logs(target).await
     }
 
+    /// What machines print on their consoles, to be written down. The first who asks gets it.
+    pub fn take_console_texts(&self) -> Option<mpsc::Receiver<ConsoleText>> {
+        self.console_texts.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// What a node's console says and takes, if this process serves it.
+    #[must_use]
+    pub fn console_feed(&self, node: NodeId) -> Option<ConsoleFeed> {
+        self.enabled.console.iter().find_map(|(_, console)| console.feed(node))
+    }
+
+    /// The nodes whose consoles this process serves.
+    #[must_use]
+    pub fn consoles_served(&self) -> Vec<NodeId> {
+        self.enabled.console.iter().flat_map(|(_, console)| console.served()).collect()
+    }
+
+    /// Leaves a node's console to another process.
+    pub async fn leave_console(&self, node: NodeId) {
+        for (_, console) in &self.enabled.console {
+            console.leave(node).await;
+        }
+    }
+
     /// Signs out of the BMCs, for the end of the program: BMCs have few sessions, and those nobody
     /// closes stay for half an hour. Takes some seconds at most, whatever the BMCs do.
     pub async fn close(&self) {
@@ -386,6 +419,7 @@ struct Made {
 fn implementations(
     settings: &DriverSettings,
     desk: &Arc<dyn BootDesk>,
+    texts: mpsc::Sender<ConsoleText>,
 ) -> Result<Made, ConfigError> {
     let mut shelves = Shelves::default();
     let turns = Arc::new(Turns::new(settings.requests_per_bmc));
@@ -401,6 +435,6 @@ fn implementations(
     let redfish = redfish::add_to(&mut shelves, &mut ways, &settings.redfish, &turns, desk)?;
     ways.retain(|way| settings.enabled_boot_interfaces.iter().any(|name| name == way.name()));
     automatic_boot::add_to(&mut shelves, ways, desk);
-    ipmi::add_to(&mut shelves, &settings.ipmi, &settings.console, &turns)?;
+    ipmi::add_to(&mut shelves, &settings.ipmi, &settings.console, &turns, texts)?;
     Ok(Made { shelves, redfish, in_band })
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ferrite node`: machines.
 
+mod attach;
 pub(crate) mod change;
 pub(crate) mod create;
 pub(crate) mod list;
@@ -71,7 +72,7 @@ enum NodeCommand {
     /// Take machines out of service and back.
     #[command(subcommand)]
     Maintenance(maintenance::MaintenanceCommand),
-    /// Show, open or close the console of a machine.
+    /// Show, open or close the console of a machine, or sit down at it.
     Console(look::ConsoleArguments),
     /// Show what happened to a machine, when, by whom and why (Ferrite only).
     Timeline(timeline::TimelineArguments),

@@ -103,7 +103,10 @@ async fn carry_out(
         Action::RunStep { flow, step } | Action::PollStep { flow, step } => {
             run_step(conductor, sight, driver, target, *flow, step).await
         }
-        Action::PrepareDeploy => done(driver.deploy().prepare(target).await.map_err(failed)?),
+        Action::PrepareDeploy => {
+            let console = console_again(sight, driver, target).await;
+            done(console.and(driver.deploy().prepare(target).await.map_err(failed)?))
+        }
         Action::CleanUpDeploy => {
             let changes = driver.deploy().clean_up(target).await.map_err(failed)?;
             let off = power_off_if_noted(sight, driver, target).await?;
@@ -231,10 +234,26 @@ async fn check_power(sight: &Sight, driver: &Driver, target: &Target<'_>) -> Act
     done(NodeChanges { power_state: seen, ..NodeChanges::none() })
 }
 
+/// A console that is wanted is there again: it went with the last instance. Without it a machine can
+/// be deployed all the same.
+async fn console_again(sight: &Sight, driver: &Driver, target: &Target<'_>) -> NodeChanges {
+    if !sight.node.console_enabled {
+        return NodeChanges::none();
+    }
+    match driver.console().start(target).await {
+        Ok(changes) => changes,
+        Err(error) => {
+            tracing::warn!(node = %sight.node.id, error = chain(&error), "it has no console now");
+            NodeChanges { console_enabled: Some(false), ..NodeChanges::none() }
+        }
+    }
+}
+
 async fn tear_down(sight: &Sight, driver: &Driver, target: &Target<'_>) -> Acted {
     let failed = |source| sight.failed(source);
     let mut changes = driver.rescue().clean_up(target).await.map_err(failed)?;
     if sight.node.console_enabled {
+        // It stays wanted, and comes back with the next instance.
         changes = changes.and(driver.console().stop(target).await.map_err(failed)?);
     }
     changes = changes.and(driver.deploy().clean_up(target).await.map_err(failed)?);

@@ -105,6 +105,7 @@ impl Conductor {
         tasks.spawn(scheduler::run(self.clone(), stopping.clone()));
         tasks.spawn(membership::run(self.clone(), stopping.clone()));
         tasks.spawn(consoles::run(self.clone(), stopping.clone()));
+        tasks.spawn(consoles::record(self.clone(), stopping.clone()));
         tasks.spawn(power_sync::run(self.clone(), stopping));
         Ok(Running { conductor: self.clone(), stop, tasks })
     }

@@ -41,9 +41,9 @@ mod warm;
 
 // What the handle's methods take and give, so that callers need not know the drivers' crate.
 pub use bmc_drivers::{
-    ConsoleInfo, DriverSettings, Error as DriverError, HttpMethod, Indicator, IndicatorComponent,
-    IndicatorState, MediaDevice, MediaSlot, NoBootServices, Registry, Sensor, SensorStatus,
-    VendorMethod, VifInfo,
+    ConsoleFeed, ConsoleInfo, ConsoleWatch, DriverSettings, Error as DriverError, HttpMethod,
+    Indicator, IndicatorComponent, IndicatorState, MediaDevice, MediaSlot, NoBootServices, Printed,
+    Registry, Sensor, SensorStatus, TypingError, VendorMethod, VifInfo,
 };
 
 pub use agent::{AgentConfig, Heartbeat, Lookup};

@@ -5,6 +5,7 @@ mod agents;
 mod allocating;
 mod asking;
 mod booting;
+mod consoles;
 mod direct;
 mod discovering;
 mod dying;

@@ -161,6 +161,7 @@ async fn show(
             "boot_interface": "ipxe",
             "deploy_interface": "direct",
             "inspect_interface": "agent",
+            "console_interface": "ipmitool-socat",
         });
         more["instance_info"] = match workshop {
             Some(workshop) => {
@@ -222,6 +223,7 @@ fn simulated(arguments: &DemoArguments, entrance: &Entrance) -> FleetConfig {
     FleetConfig {
         bmcs: arguments.machines,
         speed: arguments.speed,
+        ipmi: true,
         agents: Some(AgentConfig {
             tls: true,
             downloads: true,
@@ -244,6 +246,7 @@ fn invite(display: &mut Display, entrance: &Entrance) {
         ),
         &format!("  {ferrite} node list"),
         &format!("  {ferrite} node timeline rack1-u01"),
+        &format!("  {ferrite} node console rack1-u01 attach"),
         &format!("  {ferrite} node explain rack1-u01 undeploy"),
         &format!("  {ferrite} topology"),
         "  baremetal node list",

@@ -16,6 +16,7 @@ use crate::enrolment::{self, Enrolment};
 use crate::faults::Faults;
 use crate::machine::{Boot, Machine, Media, Power, PowerState, Runs, Volume, WrittenImage};
 use crate::redfish::{self, Answer, Asked, Service};
+use crate::serial::{Serial, SerialLine};
 
 /// What all BMCs of a fleet have in common.
 #[derive(Debug)]
@@ -44,8 +45,11 @@ pub(crate) struct Bmc {
     state: Mutex<State>,
     /// The agent that runs on the machine, if one does.
     agent: Mutex<Option<Arc<Agent>>>,
-    /// Told whenever power or what runs changes. Only the machine's agent listens.
+    /// The serial line of what is not simulated, if something is behind it.
+    serial: Mutex<Option<Arc<Serial>>>,
+    /// Told whenever power or what runs changes: one for the machine's agent, one for its console.
     pub(crate) changed: Notify,
+    pub(crate) changed_for_console: Notify,
 }
 
 #[derive(Debug)]
@@ -72,8 +76,16 @@ impl Bmc {
     pub(crate) fn new(machine: Machine, address: SocketAddr, shared: Arc<Shared>) -> Self {
         let index = machine.identity().index;
         let state = Mutex::new(State { machine, service: Service::default() });
-        let (agent, changed) = (Mutex::new(None), Notify::new());
-        Self { index, address, shared, state, agent, changed }
+        Self {
+            index,
+            address,
+            shared,
+            state,
+            agent: Mutex::new(None),
+            serial: Mutex::new(None),
+            changed: Notify::new(),
+            changed_for_console: Notify::new(),
+        }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -99,7 +111,7 @@ impl Bmc {
         let before = mark(machine);
         let answer = redfish::answer(machine, service, &self.shared.credentials, asked);
         if mark(machine) != before {
-            self.changed.notify_one();
+            self.tell_of_change();
         }
         answer
     }
@@ -112,9 +124,14 @@ impl Bmc {
         state.machine.advance(now);
         let told = f(&mut state.machine, now);
         if mark(&state.machine) != before {
-            self.changed.notify_one();
+            self.tell_of_change();
         }
         told
+    }
+
+    fn tell_of_change(&self) {
+        self.changed.notify_one();
+        self.changed_for_console.notify_one();
     }
 
     /// The agent that runs on the machine.
@@ -125,6 +142,11 @@ impl Bmc {
     /// Another agent, or none, runs on the machine from now on.
     pub(crate) fn set_agent(&self, agent: Option<Arc<Agent>>) {
         *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = agent;
+    }
+
+    /// The serial line of what is not simulated.
+    pub(crate) fn serial(&self) -> Option<Arc<Serial>> {
+        self.serial.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -184,6 +206,15 @@ impl SimulatedMachine {
     #[must_use]
     pub fn enrolment_by_ipmi(&self) -> Option<Enrolment> {
         self.0.shared.is_ipmi.then(|| enrolment::by_ipmi(&self.0))
+    }
+
+    /// Puts something real behind its serial line: what is printed there is what consoles show that are
+    /// opened from now on.
+    #[must_use]
+    pub fn plug_in_serial_line(&self) -> SerialLine {
+        let (line, serial) = SerialLine::new();
+        *self.0.serial.lock().unwrap_or_else(PoisonError::into_inner) = Some(serial);
+        line
     }
 
     /// What the BMC says about power.

@@ -45,19 +45,26 @@ pub(crate) fn by_redfish(bmc: &Bmc, ca: Option<&str>) -> Enrolment {
         ("redfish_password", json!(shared.credentials.password)),
         ("redfish_verify_ca", ca.map_or(json!(false), |ca| json!(ca))),
     ];
-    of(bmc, "redfish", driver_info.map(|(key, value)| (key.to_owned(), value)).into())
+    let driver_info = driver_info.map(|(key, value)| (key.to_owned(), value)).into_iter();
+    // A BMC that speaks both has its serial console over IPMI only.
+    let ipmi = shared.is_ipmi.then(|| ipmi_info(bmc)).into_iter().flatten();
+    of(bmc, "redfish", driver_info.chain(ipmi).collect())
 }
 
 /// Taken in over IPMI.
 pub(crate) fn by_ipmi(bmc: &Bmc) -> Enrolment {
+    of(bmc, "ipmi", ipmi_info(bmc).into())
+}
+
+fn ipmi_info(bmc: &Bmc) -> [(String, Value); 4] {
     let credentials = &bmc.shared.credentials;
-    let driver_info = [
+    [
         ("ipmi_address", json!(bmc.address.ip().to_string())),
         ("ipmi_port", json!(bmc.address.port())),
         ("ipmi_username", json!(credentials.username)),
         ("ipmi_password", json!(credentials.password)),
-    ];
-    of(bmc, "ipmi", driver_info.map(|(key, value)| (key.to_owned(), value)).into())
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
 }
 
 fn of(bmc: &Bmc, driver: &str, driver_info: BTreeMap<String, Value>) -> Enrolment {

@@ -21,6 +21,7 @@ pub mod machine;
 mod personality;
 mod redfish;
 mod replay;
+mod serial;
 mod tls;
 
 pub use agent::{AgentConfig, AgentView};
@@ -38,3 +39,4 @@ pub use personality::{
 };
 pub use redfish::Kind;
 pub use replay::{Replay, ReplayError, Request};
+pub use serial::SerialLine;

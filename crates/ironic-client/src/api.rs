@@ -157,11 +157,15 @@ impl Api {
         if let Some(after) = after {
             query.set("after", &after.to_string());
         }
-        let path = query.on("/v1/ferrite/events");
+        self.stream(&query.on("/v1/ferrite/events")).await
+    }
+
+    /// Follows any stream of events.
+    pub async fn stream(&self, path: &str) -> Result<Events, ApiError> {
         let accept = [("Accept", "text/event-stream")];
         let (response, base) =
-            self.exchange(&self.streaming, &Method::GET, &path, None, &accept).await?;
-        Ok(Events::new(response, base))
+            self.exchange(&self.streaming, &Method::GET, path, None, &accept).await?;
+        Ok(Events::new(response, base, format!("GET {path}")))
     }
 
     /// One request and the beginning of its answer, which is a success. Signs in again if the token

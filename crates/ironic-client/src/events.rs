@@ -10,6 +10,7 @@ use crate::error::ApiError;
 pub struct Events {
     response: Response,
     url: String,
+    request: String,
     /// What came and is no whole event yet.
     text: Vec<u8>,
 }
@@ -24,8 +25,8 @@ pub struct Event {
 }
 
 impl Events {
-    pub(crate) fn new(response: Response, url: String) -> Self {
-        Self { response, url, text: Vec::new() }
+    pub(crate) fn new(response: Response, url: String, request: String) -> Self {
+        Self { response, url, request, text: Vec::new() }
     }
 
     /// The next event; none when the server ends the stream.
@@ -36,7 +37,7 @@ impl Events {
             }
             let chunk = self.response.chunk().await.map_err(|error| ApiError::BrokenOff {
                 url: self.url.clone(),
-                request: "GET /v1/ferrite/events".to_owned(),
+                request: self.request.clone(),
                 source: error.without_url(),
             })?;
             match chunk {

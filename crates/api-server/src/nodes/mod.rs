@@ -9,6 +9,7 @@ pub(crate) mod change;
 pub(crate) mod change_rules;
 pub(crate) mod children;
 pub(crate) mod console;
+pub(crate) mod console_stream;
 pub(crate) mod create;
 pub(crate) mod findings;
 pub(crate) mod history;

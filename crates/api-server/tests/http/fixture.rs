@@ -65,6 +65,7 @@ async fn panic(_call: Call) -> Result<Reply, Refusal> {
 pub(crate) struct Fixture {
     pub(crate) server: ServerHandle,
     pub(crate) store: Store,
+    pub(crate) conductor: Conductor,
     data: TempDir,
 }
 
@@ -90,10 +91,11 @@ impl Fixture {
             online: true,
         };
         store.write(move |writer| writer.heartbeat_conductor(&conductor)).await.unwrap();
+        let resting = resting_conductor(store.clone(), Arc::clone(&clock));
         let app = App::new(AppParts {
             config,
             store: store.clone(),
-            conductor: resting_conductor(store.clone(), Arc::clone(&clock)),
+            conductor: resting.clone(),
             clock,
             authenticator,
             metrics: Metrics::new(),
@@ -101,7 +103,8 @@ impl Fixture {
             more_routes: PAGE_ROUTES.iter().copied().chain([TEST_ROUTES]).collect(),
         })
         .unwrap();
-        Self { server: Server::bind(app).unwrap().spawn().unwrap(), store, data }
+        let server = Server::bind(app).unwrap().spawn().unwrap();
+        Self { server, store, conductor: resting, data }
     }
 
     /// What another process sees that opens the same database.

@@ -9,6 +9,7 @@ mod allocations;
 mod auth;
 mod belongings;
 mod boot;
+mod console;
 mod discoveries;
 mod drivers;
 mod event_stream;

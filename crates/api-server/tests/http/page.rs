@@ -171,3 +171,28 @@ async fn event_streams_of_the_page_raise_no_dialog() {
     let others = fixture.get("/v1/ferrite/events", "").await;
     assert!(others.header("www-authenticate").is_some());
 }
+
+/// Consoles are for those who have signed in, and no other site can type through a browser.
+#[tokio::test]
+async fn who_may_read_a_console_and_type() {
+    let dir = tempfile::tempdir().unwrap();
+    let fixture = fixture(&dir.path().join("htpasswd")).await;
+    fixture.node("n", |_| {}).await;
+    let credentials = json!({"username": "me", "password": "right"}).to_string();
+    let signed_in = fixture.send("POST", "/ui/session", FROM_PAGE, credentials.as_bytes()).await;
+    let cookie = cookie(&signed_in);
+    let path = "/v1/ferrite/nodes/n/console";
+    // The console is off: 409 is what those are told who may ask.
+    for (method, headers, status) in [
+        ("GET", String::new(), 401),
+        ("POST", String::new(), 401),
+        ("POST", FROM_PAGE.to_owned(), 401),
+        ("GET", cookie.clone(), 409),
+        ("POST", cookie.clone(), 403),
+        ("POST", format!("{cookie}{FROM_PAGE}"), 409),
+    ] {
+        let body = if method == "POST" { br#"{"text": "x"}"#.as_slice() } else { b"" };
+        let answer = fixture.send(method, path, &headers, body).await;
+        assert_eq!(answer.status, status, "{method} {headers}: {}", answer.body);
+    }
+}

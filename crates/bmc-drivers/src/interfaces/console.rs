@@ -2,8 +2,10 @@
 //! Serial or graphical console.
 
 use async_trait::async_trait;
+use node_model::NodeId;
 
 use super::Interface;
+use crate::console_feed::ConsoleFeed;
 use crate::{Error, NodeChanges, Target};
 
 /// How a user reaches a console.
@@ -26,4 +28,17 @@ pub trait Console: Interface {
 
     /// How to reach it while it is started.
     async fn info(&self, target: &Target<'_>) -> Result<ConsoleInfo, Error>;
+
+    /// What a node's console says and takes; none if this process does not serve it, or not as text.
+    fn feed(&self, _node: NodeId) -> Option<ConsoleFeed> {
+        None
+    }
+
+    /// The nodes whose consoles this process serves.
+    fn served(&self) -> Vec<NodeId> {
+        Vec::new()
+    }
+
+    /// Leaves a node's console to another process.
+    async fn leave(&self, _node: NodeId) {}
 }

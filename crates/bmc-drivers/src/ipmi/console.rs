@@ -8,17 +8,23 @@ use async_trait::async_trait;
 use node_model::{InterfaceKind, NodeId};
 use serde_json::Value;
 use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::access::{Access, PROPERTIES, TERMINAL_PORT, key};
 use super::connections::Connections;
 use super::settings::ConsoleSettings;
 use super::terminal::{Line, Terminal};
+use crate::console_feed::{ConsoleFeed, Keeping, Notes};
+use crate::console_text::{ConsoleText, Transcript};
 use crate::{Console, ConsoleInfo, Error, Interface, NodeChanges, Property, Target};
 
 /// The IPMI console interface.
 pub(super) struct IpmiConsole {
     connections: Arc<Connections>,
     settings: ConsoleSettings,
+    /// Where what machines print goes to be written down.
+    texts: mpsc::Sender<ConsoleText>,
+    openings: Arc<Semaphore>,
     properties: Vec<Property>,
     /// The consoles that are on in this process.
     terminals: Mutex<HashMap<NodeId, Terminal>>,
@@ -27,11 +33,35 @@ pub(super) struct IpmiConsole {
 /// Where a port that was found for a node is kept in `driver_internal_info`, as Ironic keeps it.
 const ALLOCATED_PORT: &str = "allocated_ipmi_terminal_port";
 const START: &str = "start the console";
+/// Bytes that are remembered of what a machine said last.
+const MEMORY: usize = 64 << 10;
+/// Sessions that are opened at a time while nobody watches.
+const OPENINGS: usize = 32;
 
 impl IpmiConsole {
-    pub(super) fn new(connections: Arc<Connections>, settings: ConsoleSettings) -> Self {
+    pub(super) fn new(
+        connections: Arc<Connections>,
+        settings: ConsoleSettings,
+        texts: mpsc::Sender<ConsoleText>,
+    ) -> Self {
         let properties = PROPERTIES.iter().copied().chain([TERMINAL_PORT]).collect();
-        Self { connections, settings, properties, terminals: Mutex::default() }
+        let (openings, terminals) = (Arc::new(Semaphore::new(OPENINGS)), Mutex::default());
+        Self { connections, settings, texts, openings, properties, terminals }
+    }
+
+    /// What is kept of a console.
+    fn keeping(&self, node: NodeId, access: &Access) -> Keeping {
+        if !self.settings.record {
+            return Keeping { memory: 0, notes: None };
+        }
+        let per_hour = self.settings.recorded_kib_per_hour.saturating_mul(1024);
+        let notes = (per_hour > 0).then(|| Notes {
+            node,
+            address: access.endpoint.address.clone(),
+            transcript: Transcript::new(usize::try_from(per_hour).unwrap_or(usize::MAX)),
+            to: self.texts.clone(),
+        });
+        Keeping { memory: MEMORY, notes }
     }
 
     fn line(&self, access: &Access) -> Line {
@@ -43,6 +73,8 @@ impl IpmiConsole {
                 0 => None,
                 seconds => Some(std::time::Duration::from_secs(seconds)),
             },
+            is_held: self.settings.record,
+            openings: Arc::clone(&self.openings),
         }
     }
 
@@ -148,7 +180,9 @@ impl Console for IpmiConsole {
                     old.stop().await;
                 }
                 let listener = self.listen(target, &access).await?;
-                let terminal = Terminal::serve(listener, line).map_err(|error| Error::Failed {
+                let keeping = self.keeping(target.node.id, &access);
+                let serving = Terminal::serve(listener, line, keeping);
+                let terminal = serving.map_err(|error| Error::Failed {
                     what: START.to_owned(),
                     why: format!("the port that was opened has no number: {error}; try again"),
                 })?;
@@ -162,10 +196,7 @@ impl Console for IpmiConsole {
     }
 
     async fn stop(&self, target: &Target<'_>) -> Result<NodeChanges, Error> {
-        let terminal = self.with_terminals(|terminals| terminals.remove(&target.node.id));
-        if let Some(terminal) = terminal {
-            terminal.stop().await;
-        }
+        self.leave(target.node.id).await;
         Ok(NodeChanges::remember(ALLOCATED_PORT, Value::Null))
     }
 
@@ -181,6 +212,21 @@ impl Console for IpmiConsole {
                 what: "tell where the console is".to_owned(),
                 why: "it was never started; switch it off and on again".to_owned(),
             }),
+        }
+    }
+
+    fn feed(&self, node: NodeId) -> Option<ConsoleFeed> {
+        self.with_terminals(|terminals| terminals.get(&node).map(Terminal::feed))
+    }
+
+    fn served(&self) -> Vec<NodeId> {
+        self.with_terminals(|terminals| terminals.keys().copied().collect())
+    }
+
+    async fn leave(&self, node: NodeId) {
+        let terminal = self.with_terminals(|terminals| terminals.remove(&node));
+        if let Some(terminal) = terminal {
+            terminal.stop().await;
         }
     }
 }

@@ -24,7 +24,10 @@ mod vendor;
 
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
+
 use crate::ConfigError;
+use crate::console_text::ConsoleText;
 use crate::driver::Shelves;
 use crate::turns::Turns;
 
@@ -43,6 +46,7 @@ pub(crate) fn add_to(
     settings: &IpmiSettings,
     console: &ConsoleSettings,
     turns: &Arc<Turns>,
+    texts: mpsc::Sender<ConsoleText>,
 ) -> Result<(), ConfigError> {
     if console.ports().is_none() {
         return Err(ConfigError::PortRange { found: console.port_range.clone() });
@@ -52,7 +56,7 @@ pub(crate) fn add_to(
     let management = management::IpmiManagement(Arc::clone(&connections));
     shelves.management.push((NAME, Arc::new(management)));
     shelves.vendor.push((NAME, Arc::new(vendor::IpmiVendor(Arc::clone(&connections)))));
-    let console = console::IpmiConsole::new(connections, console.clone());
+    let console = console::IpmiConsole::new(connections, console.clone(), texts);
     shelves.console.push((CONSOLE_NAME, Arc::new(console)));
     Ok(())
 }

@@ -39,6 +39,13 @@ pub struct ConsoleSettings {
     /// Seconds without a byte in either direction after which a user is disconnected; zero for
     /// never.
     pub terminal_timeout: u64,
+    /// Hold the serial line of every console that is on, and keep what the machine prints: the last
+    /// 64 KiB in memory, and all of it in the timeline. Without it a line is held while somebody
+    /// watches, and nothing is kept.
+    pub record: bool,
+    /// KiB of one machine's console that go to its timeline in an hour; more is left out there, and
+    /// said to be. Zero for none.
+    pub recorded_kib_per_hour: u64,
 }
 
 impl ConsoleSettings {
@@ -69,6 +76,8 @@ impl Default for ConsoleSettings {
             socat_address: "127.0.0.1".to_owned(),
             port_range: "10000:20000".to_owned(),
             terminal_timeout: 600,
+            record: true,
+            recorded_kib_per_hour: 128,
         }
     }
 }

@@ -2,8 +2,10 @@
 //! One machine's console: users at a TCP port on one side, one serial-over-LAN session on the
 //! other.
 //!
-//! The session lives while somebody watches. All watchers see the same, and all may type. If the
-//! session is lost it is opened again, with a line that says so; nobody has to connect again.
+//! Where consoles are recorded the session is held for as long as the console is on, so that nothing
+//! the machine says is missed; otherwise it lives while somebody watches. All watchers see the same,
+//! and all may type. If the session is lost it is opened again, with a line that says so; nobody has
+//! to connect again.
 //!
 //! A BMC that refuses our credentials is left alone until the console is started anew: many lock a
 //! user out who tries a wrong password again and again. Until then watchers are told why, and sent
@@ -17,15 +19,18 @@ use std::time::Duration;
 use ipmi::{Endpoint, SolConsole, SolInput, Timeouts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, broadcast, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::console_feed::{ConsoleFeed, ConsoleWatch, Keeping, Printed};
 
 /// A console that is on; it ends when dropped.
 pub(super) struct Terminal {
     port: u16,
     endpoint: Endpoint,
     is_refused: Arc<AtomicBool>,
+    feed: ConsoleFeed,
     task: JoinHandle<()>,
 }
 
@@ -37,12 +42,12 @@ pub(super) struct Line {
     pub(super) turns: Arc<Semaphore>,
     /// After how long without a byte a watcher is disconnected.
     pub(super) quiet_after: Option<Duration>,
+    /// Whether the line is ours while nobody watches, too.
+    pub(super) is_held: bool,
+    /// Shared by all lines: how many sessions are opened at a time for nobody who watches.
+    pub(super) openings: Arc<Semaphore>,
 }
 
-/// How many may watch at a time.
-const MOST_WATCHERS: usize = 16;
-/// How many pieces of output a slow watcher may be behind before it misses some.
-const PIECES_KEPT: usize = 512;
 /// The pauses between attempts to get a lost session back.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
@@ -53,12 +58,18 @@ const SETTLED_AFTER: Duration = Duration::from_secs(30);
 
 impl Terminal {
     /// Begins to serve.
-    pub(super) fn serve(listener: TcpListener, line: Line) -> io::Result<Self> {
+    pub(super) fn serve(listener: TcpListener, line: Line, keeping: Keeping) -> io::Result<Self> {
         let port = listener.local_addr()?.port();
         let endpoint = line.endpoint.clone();
         let is_refused = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(run(listener, line, Arc::clone(&is_refused)));
-        Ok(Self { port, endpoint, is_refused, task })
+        let (feed, input) = ConsoleFeed::new(keeping);
+        let task = tokio::spawn(run(listener, line, feed.clone(), input, Arc::clone(&is_refused)));
+        Ok(Self { port, endpoint, is_refused, feed, task })
+    }
+
+    /// What it says and takes.
+    pub(super) fn feed(&self) -> ConsoleFeed {
+        self.feed.clone()
     }
 
     /// Where it is.
@@ -82,19 +93,30 @@ impl Terminal {
 impl Drop for Terminal {
     fn drop(&mut self) {
         self.task.abort();
+        self.feed.end();
     }
 }
 
-async fn run(listener: TcpListener, line: Line, is_refused: Arc<AtomicBool>) {
+async fn run(
+    listener: TcpListener,
+    line: Line,
+    feed: ConsoleFeed,
+    mut input: mpsc::Receiver<SolInput>,
+    is_refused: Arc<AtomicBool>,
+) {
     let mut watchers = JoinSet::new();
-    let why = serve(&listener, &line, &mut watchers).await;
+    let why = tokio::select! {
+        why = serve(&listener, &line, &feed, &mut input, &mut watchers) => why,
+        () = feed.take_notes() => return,
+    };
     is_refused.store(true, Ordering::Relaxed);
     // Those who watch have been told, and go when they have read it.
+    feed.end();
     let see_off = async { while watchers.join_next().await.is_some() {} };
     let turn_away = async {
         loop {
             if let Some(mut stream) = accept(&listener).await {
-                let _ = timeout(FAREWELL, stream.write_all(&why)).await;
+                let _ = timeout(FAREWELL, stream.write_all(why.as_bytes())).await;
             }
         }
     };
@@ -102,34 +124,52 @@ async fn run(listener: TcpListener, line: Line, is_refused: Arc<AtomicBool>) {
 }
 
 /// Serves watchers until the BMC refuses our credentials. They are told, in the words returned.
-async fn serve(listener: &TcpListener, line: &Line, watchers: &mut JoinSet<()>) -> Arc<[u8]> {
-    let (typed, mut input) = mpsc::channel(64);
-    let (printed, _) = broadcast::channel(PIECES_KEPT);
+async fn serve(
+    listener: &TcpListener,
+    line: &Line,
+    feed: &ConsoleFeed,
+    input: &mut mpsc::Receiver<SolInput>,
+    watchers: &mut JoinSet<()>,
+) -> String {
+    let mut count = feed.watchers();
     loop {
         // Nobody watches: the machine's line is left to others.
-        let Some(first) = accept(listener).await else { continue };
-        watchers.spawn(watch(first, typed.clone(), printed.subscribe(), line.quiet_after));
-        let mut carried = Box::pin(carry(line, &mut input, &printed));
-        while !watchers.is_empty() {
+        while !line.is_held && *count.borrow_and_update() == 0 {
             tokio::select! {
-                stream = accept(listener) => if let Some(stream) = stream
-                    && watchers.len() < MOST_WATCHERS
-                {
-                    watchers.spawn(watch(stream, typed.clone(), printed.subscribe(), line.quiet_after));
-                },
-                _ = watchers.join_next() => {}
+                stream = accept(listener) => admit(stream, line, feed, watchers),
+                Some(_) = watchers.join_next() => {}
+                // It cannot fail: the feed is here.
+                _ = count.changed() => {}
+            }
+        }
+        let mut carried = Box::pin(carry(line, input, feed));
+        while line.is_held || *count.borrow_and_update() > 0 {
+            tokio::select! {
+                stream = accept(listener) => admit(stream, line, feed, watchers),
+                Some(_) = watchers.join_next() => {}
+                _ = count.changed() => {}
                 refusal = &mut carried => {
-                    let why: Arc<[u8]> = Arc::from(format!(
-                        "\r\n[the BMC refuses the console: {refusal}; correct driver_info and start \
-                         the console again]\r\n"
-                    ).as_bytes());
-                    // An error only means that nobody watches.
-                    let _ = printed.send(Arc::clone(&why));
-                    return why;
+                    let why = format!(
+                        "the BMC refuses the console: {refusal}; correct driver_info and start the \
+                         console again"
+                    );
+                    feed.remark(&why);
+                    return format!("\r\n[{why}]\r\n");
                 }
             }
         }
         // Dropping the session here ends it on the BMC too.
+        drop(carried);
+        feed.set_connected(false);
+    }
+}
+
+/// Lets somebody watch, if there is room.
+fn admit(stream: Option<TcpStream>, line: &Line, feed: &ConsoleFeed, watchers: &mut JoinSet<()>) {
+    if let Some(stream) = stream
+        && let Some(watching) = feed.watch()
+    {
+        watchers.spawn(watch(stream, feed.keyboard(), watching, line.quiet_after));
     }
 }
 
@@ -151,23 +191,30 @@ async fn accept(listener: &TcpListener) -> Option<TcpStream> {
 async fn carry(
     line: &Line,
     input: &mut mpsc::Receiver<SolInput>,
-    printed: &broadcast::Sender<Arc<[u8]>>,
+    feed: &ConsoleFeed,
 ) -> ipmi::Error {
     let mut pause = FIRST_PAUSE;
-    let say = |bytes: &[u8]| {
-        // An error only means that nobody watches.
-        let _ = printed.send(Arc::from(bytes));
-    };
+    let mut watchers = feed.watchers();
     loop {
+        // After a start there may be thousands to open, but whoever watches does not wait for them.
+        let place = tokio::select! {
+            place = line.openings.acquire() => place.ok(),
+            _ = watchers.wait_for(|count| *count > 0) => None,
+        };
         let opened = Instant::now();
         let endpoint = line.endpoint.clone();
-        let ended = match SolConsole::open(endpoint, line.timeouts, &line.turns).await {
+        let console = SolConsole::open(endpoint, line.timeouts, &line.turns).await;
+        drop(place);
+        let ended = match console {
             Err(error) if is_refusal(&error) => return error,
             Err(error) => format!("the console is lost: {error}"),
             Ok(console) => {
                 // What was typed before somebody could hear it is not typed into a login now.
                 while input.try_recv().is_ok() {}
-                match console.run(input, &mut |bytes| say(bytes)).await {
+                feed.set_connected(true);
+                let ended = console.run(input, &mut |bytes| feed.print(bytes)).await;
+                feed.set_connected(false);
+                match ended {
                     Ok(()) => "the console has ended".to_owned(),
                     Err(error) => format!("the console is lost: {error}"),
                 }
@@ -176,8 +223,7 @@ async fn carry(
         if opened.elapsed() > SETTLED_AFTER {
             pause = FIRST_PAUSE;
         }
-        let seconds = pause.as_secs();
-        say(format!("\r\n[{ended}; trying again in {seconds} s]\r\n").as_bytes());
+        feed.remark(&format!("{ended}; trying again in {} s", pause.as_secs()));
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
@@ -205,10 +251,13 @@ const fn is_refusal(error: &ipmi::Error) -> bool {
 async fn watch(
     mut stream: TcpStream,
     typed: mpsc::Sender<SolInput>,
-    mut printed: broadcast::Receiver<Arc<[u8]>>,
+    mut watching: ConsoleWatch,
     quiet_after: Option<Duration>,
 ) {
     let (mut from, mut to) = stream.split();
+    if to.write_all(&watching.take_so_far()).await.is_err() {
+        return;
+    }
     let mut buffer = [0; 1024];
     let mut active = Instant::now();
     // A year stands for never.
@@ -224,14 +273,14 @@ async fn watch(
                     }
                 }
             },
-            piece = printed.recv() => {
+            piece = watching.next() => {
                 active = Instant::now();
                 let written = match piece {
-                    Ok(piece) => to.write_all(&piece).await,
-                    Err(broadcast::error::RecvError::Lagged(_)) => {
+                    Some(Printed::Bytes(piece)) => to.write_all(&piece).await,
+                    Some(Printed::Missed) => {
                         to.write_all(b"\r\n[some output was left out]\r\n").await
                     }
-                    Err(broadcast::error::RecvError::Closed) => return,
+                    None => return,
                 };
                 if written.is_err() {
                     return;

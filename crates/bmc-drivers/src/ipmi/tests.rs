@@ -9,15 +9,19 @@ use fleet_sim::{Fleet, FleetConfig, SimulatedMachine};
 use node_model::{InterfaceKind, Node, NodeId, PowerState, PowerTarget, Timestamp};
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
 
+use super::connections::Connections;
+use super::terminal::{Line, Terminal};
 use super::{CONSOLE_NAME, ConsoleSettings, IpmiSettings, NAME};
+use crate::console_feed::Keeping;
 use crate::driver::{Driver, Shelves};
 use crate::fake::FakeBehaviour;
 use crate::turns::Turns;
 use crate::{
-    BootDevice, BootDeviceSetting, CallLog, Error, FakeSettings, HttpMethod, IndicatorComponent,
-    IndicatorState, NodeChanges, SensorKind, SensorStatus, Target,
+    BootDevice, BootDeviceSetting, CallLog, ConsoleText, Error, FakeSettings, HttpMethod,
+    IndicatorComponent, IndicatorState, NodeChanges, Printed, SensorKind, SensorStatus, Target,
 };
 
 #[tokio::test]
@@ -298,6 +302,86 @@ async fn a_console_is_watched_by_two_and_survives_the_bmc() {
 }
 
 #[tokio::test]
+async fn what_a_machine_prints_is_kept_while_nobody_watches() {
+    let mut rack = Rack::new();
+    let node = rack.node();
+    let console = rack.driver.console();
+    assert!(console.feed(node.id).is_none(), "it is off");
+    console.start(&rack.target(&node)).await.map(drop).unwrap();
+    let feed = console.feed(node.id).unwrap();
+    assert_eq!(console.served(), [node.id]);
+    // Nobody looked, and it is there all the same: what was said, and where to type.
+    let text = rack.texts.recv().await.unwrap();
+    assert_eq!((text.node, &*text.address), (node.id, "127.0.0.1"));
+    assert!(text.text.contains("Booted from"), "{}", text.text);
+    let mut watching = feed.watch().unwrap();
+    let so_far = String::from_utf8(watching.take_so_far()).unwrap();
+    assert!(so_far.contains("\r\nBooted from ") && so_far.ends_with("login: "), "{so_far}");
+    feed.type_in(b"hello".to_vec()).unwrap();
+    let mut heard = Vec::new();
+    while !heard.ends_with(b"hello") {
+        match watching.next().await {
+            Some(Printed::Bytes(bytes)) => heard.extend_from_slice(&bytes),
+            other => panic!("{other:?}"),
+        }
+    }
+    drop(feed);
+    let console = rack.driver.console();
+    console.stop(&rack.target(&node)).await.map(drop).unwrap();
+    assert_eq!(watching.next().await, None, "it is off, and whoever watches knows");
+    assert!(console.served().is_empty());
+}
+
+#[tokio::test]
+async fn whoever_watches_does_not_wait_for_all_the_others() {
+    let rack = Rack::new();
+    let node = rack.node();
+    rack.until_booted(&node).await;
+    let connections = Connections::new(IpmiSettings::default(), Arc::new(Turns::new(1)));
+    let endpoint = connections.access(&rack.target(&node)).unwrap().endpoint;
+    let line = Line {
+        turns: connections.turns(&endpoint),
+        endpoint,
+        timeouts: connections.timeouts(),
+        quiet_after: None,
+        is_held: true,
+        // Others have all places, and keep them.
+        openings: Arc::new(Semaphore::new(0)),
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let terminal = Terminal::serve(listener, line, Keeping { memory: 64, notes: None }).unwrap();
+    let mut watching = terminal.feed().watch().unwrap();
+    assert!(matches!(watching.next().await, Some(Printed::Bytes(_))));
+}
+
+#[tokio::test]
+async fn without_recording_the_line_is_left_to_others() {
+    let settings = ConsoleSettings { record: false, ..ConsoleSettings::default() };
+    let mut rack = Rack::with_consoles(&settings);
+    let node = rack.node();
+    rack.until_booted(&node).await;
+    let console = rack.driver.console();
+    console.start(&rack.target(&node)).await.map(drop).unwrap();
+    let feed = console.feed(node.id).unwrap();
+    assert!(feed.type_in(b"x".to_vec()).is_err(), "there is no session");
+    let mut watching = feed.watch().unwrap();
+    assert!(watching.take_so_far().is_empty());
+    let mut heard = Vec::new();
+    while !heard.ends_with(b"login: ") {
+        match watching.next().await {
+            Some(Printed::Bytes(bytes)) => heard.extend_from_slice(&bytes),
+            other => panic!("{other:?}"),
+        }
+    }
+    drop(watching);
+    while feed.type_in(b"x".to_vec()).is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert!(feed.watch().unwrap().take_so_far().is_empty(), "nothing is kept");
+    assert!(rack.texts.try_recv().is_err());
+}
+
+#[tokio::test]
 async fn a_console_that_is_refused_is_left_alone_until_it_is_started_again() {
     let rack = Rack::new();
     let node = rack.node();
@@ -342,6 +426,7 @@ async fn a_console_at_a_port_of_its_own() {
 struct Rack {
     fleet: Fleet,
     driver: Driver,
+    texts: mpsc::Receiver<ConsoleText>,
     /// What is right.
     good: Map<String, Value>,
     driver_info: Map<String, Value>,
@@ -350,6 +435,10 @@ struct Rack {
 
 impl Rack {
     fn new() -> Self {
+        Self::with_consoles(&ConsoleSettings::default())
+    }
+
+    fn with_consoles(console: &ConsoleSettings) -> Self {
         let personality = fleet_sim::Personality::named("dell-like").unwrap();
         let fleet = Fleet::start(FleetConfig {
             ipmi: true,
@@ -366,7 +455,9 @@ impl Rack {
         });
         let Value::Object(good) = info else { panic!("an object") };
         let driver_info = good.clone();
-        Self { fleet, driver: driver(), good, driver_info, instance_info: Map::new() }
+        let (to, texts) = mpsc::channel(64);
+        let driver = driver(console, to);
+        Self { fleet, driver, texts, good, driver_info, instance_info: Map::new() }
     }
 
     fn machine(&self) -> SimulatedMachine {
@@ -394,13 +485,13 @@ impl Rack {
     }
 }
 
-fn driver() -> Driver {
+fn driver(console: &ConsoleSettings, texts: mpsc::Sender<ConsoleText>) -> Driver {
     let mut shelves = Shelves::default();
     crate::fake::add_to(&mut shelves, FakeBehaviour::new(&FakeSettings::default()).unwrap());
     crate::noop::add_to(&mut shelves);
     let settings = IpmiSettings { command_retry_timeout: 3, ..IpmiSettings::default() };
     let turns = Arc::new(Turns::new(1));
-    super::add_to(&mut shelves, &settings, &ConsoleSettings::default(), &turns).unwrap();
+    super::add_to(&mut shelves, &settings, console, &turns, texts).unwrap();
     let chosen = |kind| {
         Some(match kind {
             InterfaceKind::Power | InterfaceKind::Management | InterfaceKind::Vendor => NAME,

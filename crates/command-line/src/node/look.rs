@@ -55,17 +55,18 @@ pub(crate) struct ExplainArguments {
 pub(crate) struct ConsoleArguments {
     /// The machine.
     node: String,
-    /// Open or close it.
+    /// Open or close it, or connect this terminal to it; Ctrl-] leaves.
     switch: Option<Switch>,
     #[command(flatten)]
     output: OutputArguments,
 }
 
-/// On or off.
+/// What to do with a console.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Switch {
     On,
     Off,
+    Attach,
 }
 
 /// Options of `ferrite node validate`.
@@ -154,13 +155,15 @@ pub(crate) async fn explain(desk: &Desk, arguments: &ExplainArguments) -> Result
 pub(crate) async fn console(desk: &Desk, arguments: &ConsoleArguments) -> Result<(), Failure> {
     let chosen = chosen(desk, &arguments.node).await?;
     let path = format!("{}/states/console", chosen.path());
-    if let Some(switch) = arguments.switch {
-        let body = json!({ "enabled": switch == Switch::On });
-        desk.api.send(Method::PUT, &path, Some(&body)).await?;
-        desk.screen.note(match switch {
-            Switch::On => "the console is being opened",
-            Switch::Off => "the console is being closed",
-        });
+    let switched = match arguments.switch {
+        Some(Switch::Attach) => return super::attach::attach(desk, &chosen).await,
+        Some(Switch::On) => Some((true, "the console is being opened")),
+        Some(Switch::Off) => Some((false, "the console is being closed")),
+        None => None,
+    };
+    if let Some((enabled, note)) = switched {
+        desk.api.send(Method::PUT, &path, Some(&json!({ "enabled": enabled }))).await?;
+        desk.screen.note(note);
     }
     let console = desk.api.get(&path).await?;
     desk.screen.print(&arguments.output.output.single(&console, desk.screen));

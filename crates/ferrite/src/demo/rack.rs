@@ -64,6 +64,11 @@ impl Rack {
             create(&api, &enrolment, more)
                 .await
                 .with_context(|| format!("cannot enrol {}", enrolment.name))?;
+            // What it says from now on is in its timeline, and its page has a terminal.
+            let console = format!("/v1/nodes/{}/states/console", enrolment.name);
+            api.send(Method::PUT, &console, Some(&json!({ "enabled": true })))
+                .await
+                .with_context(|| format!("cannot open the console of {}", enrolment.name))?;
             machines.push(Machine {
                 name: enrolment.name,
                 model: enrolment.properties["vendor"].as_str().unwrap_or_default().to_owned(),

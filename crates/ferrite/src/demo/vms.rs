@@ -7,6 +7,7 @@
 
 mod image;
 mod qemu;
+mod serial;
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -118,6 +119,7 @@ impl Workshop {
         Ok(FleetConfig {
             bmcs: u32::from(self.count),
             personalities: vec![Personality::parse(BMC)?],
+            ipmi: true,
             ..FleetConfig::default()
         })
     }
@@ -160,6 +162,10 @@ impl Workshop {
             let boot_file = format!("{}/boot.ipxe", self.files_url());
             let hardware = Hardware::make(&self.installed, identity, boot_file, &self.folder)?;
             machines.consoles.0.push((rack::name(index), hardware.console.clone()));
+            if let Some(socket) = &hardware.serial {
+                let line = machine.plug_in_serial_line();
+                machines.following.spawn(serial::join(line, socket.clone()));
+            }
             machines.following.spawn(follow(machine, hardware));
         }
         Ok(machines)
@@ -186,7 +192,7 @@ impl Machines {
 }
 
 impl Consoles {
-    /// Says where each machine's console can be looked at.
+    /// Says where each machine's console can be looked at, beside its page.
     pub(super) fn introduce(&self, display: &mut Display) {
         let machines = match self.0.len() {
             1 => "1 QEMU machine".to_owned(),

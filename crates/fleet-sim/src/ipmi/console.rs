@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The serial console of a simulated machine: what it prints while it starts, and a login that
-//! says back what is typed.
+//! says back what is typed. If something real is behind the line, it is only passed on.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use ipmi::sol::{End, Line};
 
 use crate::bmc::Bmc;
 use crate::machine::{Boot, BootTarget, Machine, Power};
+use crate::serial::Serial;
 
 /// The machine's end of a serial line.
 pub(super) struct Console {
     line: Line,
     stage: Stage,
+    real: Option<Arc<Serial>>,
 }
 
 /// How far the machine was when it last printed.
@@ -29,9 +32,10 @@ const PACKET_SIZE: usize = 200;
 impl Console {
     /// A line that begins with where the machine is.
     pub(super) fn new(bmc: &Bmc) -> Self {
-        let mut console = Self { line: Line::new(End::Bmc, PACKET_SIZE), stage: Stage::Off };
+        let (line, real) = (Line::new(End::Bmc, PACKET_SIZE), bmc.serial());
+        let mut console = Self { line, stage: Stage::Off, real };
         console.look_at(bmc);
-        if console.stage == Stage::Off {
+        if console.stage == Stage::Off && console.real.is_none() {
             console.line.push(b"\r\n[the machine is off]\r\n");
         }
         console
@@ -39,6 +43,10 @@ impl Console {
 
     /// Prints what has happened to the machine since.
     pub(super) fn look_at(&mut self, bmc: &Bmc) {
+        if let Some(real) = &self.real {
+            self.line.push(&real.take(self.line.room()));
+            return;
+        }
         let (stage, text) = bmc.with(|machine, _| {
             let stage = stage(machine);
             (stage, (stage != self.stage).then(|| words(machine, stage)))
@@ -52,6 +60,10 @@ impl Console {
     /// Takes in what the user types, and prints it back as a terminal does.
     pub(super) fn on_packet(&mut self, packet: &[u8], bmc: &Bmc) {
         let Ok(received) = self.line.on_packet(packet) else { return };
+        if let Some(real) = &self.real {
+            real.type_in(received.data);
+            return;
+        }
         if self.stage != Stage::Running {
             return;
         }
@@ -68,6 +80,11 @@ impl Console {
                 }
             }
         }
+    }
+
+    /// What is behind the line, if it is real.
+    pub(super) fn real(&self) -> Option<Arc<Serial>> {
+        self.real.clone()
     }
 
     pub(super) fn transmit(&mut self, packet: &mut Vec<u8>) -> bool {

@@ -52,13 +52,29 @@ impl Face {
 
     /// Waits for something to happen and sees to it.
     pub(super) async fn serve(&mut self) {
-        let Some(wake) = self.console_wakes_at() else {
+        let wake = self.console_wakes_at();
+        let real = self.console.as_ref().and_then(|carried| carried.console.real());
+        // Without a console nobody has to hear of changes, and most BMCs have none open.
+        if self.console.is_none() {
             let _ = self.socket.readable().await;
             return self.hear_all();
+        }
+        let printed = async {
+            match &real {
+                Some(real) => real.printed().await,
+                None => self.bmc.changed_for_console.notified().await,
+            }
+        };
+        let woken = async {
+            match wake {
+                Some(wake) => sleep_until(wake).await,
+                None => std::future::pending().await,
+            }
         };
         tokio::select! {
             _ = self.socket.readable() => self.hear_all(),
-            () = sleep_until(wake) => {
+            () = printed => self.print(),
+            () = woken => {
                 if let Some(carried) = &mut self.console {
                     carried.console.on_silence();
                 }

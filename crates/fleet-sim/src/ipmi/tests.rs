@@ -162,6 +162,41 @@ async fn ours_watches_the_console() {
 }
 
 #[tokio::test]
+async fn what_is_real_behind_the_line_is_passed_on() {
+    let fleet = fleet(1);
+    let machine = fleet.machine(0).unwrap();
+    let mut line = machine.plug_in_serial_line();
+    line.print(b"before anybody looked\r\n");
+    let (endpoint, turns) = (endpoint(&machine, None, b"password"), Semaphore::new(1));
+    let console = SolConsole::open(endpoint, timeouts(), &turns).await.unwrap();
+    let (typed, mut input) = mpsc::channel(4);
+    let (printed, mut output) = mpsc::unbounded_channel();
+    let run = tokio::spawn(async move {
+        let mut print = |bytes: &[u8]| {
+            let _ = printed.send(bytes.to_vec());
+        };
+        console.run(&mut input, &mut print).await
+    });
+    let mut seen = String::new();
+    let mut until = async |words: &str| {
+        while !seen.contains(words) {
+            seen.push_str(&String::from_utf8_lossy(&output.recv().await.unwrap()));
+        }
+        seen.clone()
+    };
+    let first = until("looked\r\n").await;
+    assert_eq!(first, "before anybody looked\r\n", "what a simulated machine says is not there");
+    // Nobody asks for what comes by itself.
+    line.print("0123456789\r\n".repeat(200).as_bytes());
+    line.print(b"$ ");
+    until("9\r\n$ ").await;
+    typed.send(SolInput::Bytes(b"ls\r".to_vec())).await.unwrap();
+    assert_eq!(line.typed().await.unwrap(), b"ls\r");
+    drop(typed);
+    run.await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn faults_are_those_of_the_fleet() {
     let fleet = fleet(1);
     let machine = fleet.machine(0).unwrap();

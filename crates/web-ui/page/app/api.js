@@ -44,9 +44,14 @@ export async function ask(method, path, body, { keepalive = false } = {}) {
   } finally {
     clearTimeout(timer);
   }
-  if (answer.ok) return text ? JSON.parse(text) : null;
+  if (!answer.ok) throw refusalOf(answer, text);
+  return text ? JSON.parse(text) : null;
+}
+
+/** What an answer that is a refusal says, to be thrown. */
+export function refusalOf(answer, text) {
   if (answer.status === 401) signedOut();
-  throw new ApiError(answer.status, words(text) || `The server answered ${answer.status}.`);
+  return new ApiError(answer.status, words(text) || `The server answered ${answer.status}.`);
 }
 
 export const get = (path) => ask("GET", path);

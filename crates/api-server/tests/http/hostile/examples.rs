@@ -53,6 +53,7 @@ pub(crate) fn example_of(method: &str, template: &str) -> Option<Value> {
             return None;
         }
         ("PATCH", _) => json!([{"op": "add", "path": "/extra/a", "value": 1}]),
+        ("POST", "ferrite/nodes/{node}/console") => json!({"text": "ls\r"}),
         ("POST", "ferrite/explain") => {
             json!({"target": "manage", "nodes": [NODE], "instance_info": {"a": 1}})
         }

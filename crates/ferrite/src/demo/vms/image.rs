@@ -3,7 +3,7 @@
 //! image is all there is.
 //!
 //! Its kernel and its ramdisk are those of the agent, so nothing has to be downloaded; but what runs
-//! there is not the agent but a shell, which says on the console where it is and stays.
+//! there is not the agent but a shell, which says on the console where it is and takes commands.
 
 use std::path::{Path, PathBuf};
 
@@ -79,8 +79,10 @@ fn command_line() -> String {
     let busybox = "/usr/bin/busybox";
     format!(
         "{KERNEL_PARAMETERS} rdinit={busybox} -- sh -c \"\
-         {busybox} echo; {busybox} echo '{GREETING}: Linux '$({busybox} uname -r); \
-         while true; do {busybox} sleep 3600; done\""
+         {busybox} mkdir -p /proc; {busybox} mount -t proc proc /proc; \
+         {busybox} --install -s /usr/bin; {busybox} echo; \
+         {busybox} echo '{GREETING}: Linux '$({busybox} uname -r); \
+         while true; do {busybox} sh; done\""
     )
 }
 

@@ -63,7 +63,12 @@ pub(super) struct Hardware {
     complaints: PathBuf,
     /// What it says on its serial port.
     pub(super) console: PathBuf,
+    /// Where its serial port is while it is on; none where sockets cannot have such long names.
+    pub(super) serial: Option<PathBuf>,
 }
+
+/// The longest name that a socket in a folder can have.
+const LONGEST_SOCKET: usize = 100;
 
 /// What tells one machine from another.
 #[derive(Debug)]
@@ -151,6 +156,7 @@ impl Hardware {
         let file = |ending: &str| folder.join(format!("{name}.{ending}"));
         let (variables, disk) = (file("variables"), file("disk"));
         let (console, complaints) = (file("console"), file("qemu-log"));
+        let serial = Some(file("serial")).filter(|path| path.as_os_str().len() <= LONGEST_SOCKET);
         // A copy of its own; writing the bytes leaves behind who may write to the original.
         fs::read(installed.firmware.1)
             .and_then(|bytes| fs::write(&variables, bytes))
@@ -170,6 +176,7 @@ impl Hardware {
             disk,
             complaints,
             console,
+            serial,
         })
     }
 
@@ -225,12 +232,22 @@ impl Hardware {
         ];
         arguments.extend(general.iter().flat_map(|text| text.split(' ')).map(OsString::from));
         let code = Path::new(self.installed.firmware.0);
+        let mut port = match &self.serial {
+            None => OsString::from("file,id=console,append=on,path="),
+            Some(socket) => {
+                let mut port = OsString::from("socket,id=console,server=on,wait=off,path=");
+                port.push(with_commas_doubled(socket));
+                port.push(",logappend=on,logfile=");
+                port
+            }
+        };
+        port.push(with_commas_doubled(&self.console));
+        arguments.extend([OsString::from("-chardev"), port]);
         for (option, text, file) in [
             ("-drive", "if=pflash,unit=0,format=raw,readonly=on,file=", Some(code)),
             ("-drive", "if=pflash,unit=1,format=raw,file=", Some(&*self.variables)),
             // What is on it need not outlive the power of this computer.
             ("-drive", "if=none,id=disk,format=raw,cache=unsafe,file=", Some(&*self.disk)),
-            ("-chardev", "file,id=console,append=on,path=", Some(&*self.console)),
             ("-device", &format!("virtio-blk-pci,drive=disk,serial={name},bootindex={disk}"), None),
             (
                 "-netdev",
@@ -381,6 +398,7 @@ mod tests {
             disk: "/srv/a,b/disk".into(),
             complaints: path("log"),
             console: path("console"),
+            serial: Some("/srv/a,b/serial".into()),
         };
         let said = |source: Source| {
             let arguments = hardware.arguments(source).into_iter();
@@ -391,6 +409,7 @@ mod tests {
             "mac=02:00:00:00:00:01,bootindex=0",
             "serial=rack1-u01,bootindex=1",
             "file=/srv/a,,b/disk",
+            "socket,id=console,server=on,wait=off,path=/srv/a,,b/serial,logappend=on,logfile=/",
             "hostfwd=tcp:127.0.0.1:40000-:9999",
         ] {
             assert!(from_network.contains(expected), "{expected}: {from_network}");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine's console: whether it is on, and how to reach it.
+// The machine's console: whether it is on, a terminal for it, and how else to reach it.
 
-import { html, useState } from "../../vendor/preact-htm.js";
+import { html, useEffect, useState } from "../../vendor/preact-htm.js";
 import { get, nodePath, put } from "../api.js";
 import { Icon } from "../icons.js";
 import { useAnswer } from "../loading.js";
@@ -27,16 +27,25 @@ export function Console({ machine, value: { node } }) {
     ${error && html`<div class="notice"><${Icon} name="terminal" /><span>${error.message}</span></div>
       <p class="quiet">The console interface is <code>${node.console_interface}
         </code>. It is one of the fields under “Configuration”.</p>`}
-    ${data && !on && html`<p class="quiet">The console is off. Switching it on opens a port for it on the server.</p>`}
-    ${on && html`<${Reach} info=${data.console_info} />`}
+    ${data && !on && html`<p class="quiet">The console is off. Switching it on opens a port for it on the server, and what the
+      machine prints is kept from then on.</p>`}
+    ${on && html`<${LazyTerminal} node=${node.uuid} onOver=${() => { machine.refresh().catch(complain); answer.again(); }} />
+      <${Reach} info=${data.console_info} />`}
   <//>`;
+}
+
+/** The terminal is fetched when somebody wants to see one. */
+function LazyTerminal(properties) {
+  const [module, setModule] = useState(null);
+  useEffect(() => { import("./terminal/page.js").then(setModule, complain); }, []);
+  return module ? html`<${module.Terminal} ...${properties} />` : html`<div class="loading"></div>`;
 }
 
 function Reach({ info }) {
   if (!info) return html`<p class="quiet">The console is on; the server does not say where.</p>`;
   const { hostname, port } = URL.canParse?.(info.url) ? new URL(info.url) : {};
-  return html`<p>It is at <code>${info.url}</code> (${info.type}).</p>
-    ${info.url?.startsWith("tcp://") && html`<p class="quiet">Connect from a terminal on a machine that reaches the server:</p>
+  return html`<p class="quiet">It is at <code>${info.url}</code> (${info.type}), too.</p>
+    ${info.url?.startsWith("tcp://") && html`<p class="quiet">To connect from a terminal on a machine that reaches the server:</p>
       <pre class="plan">${"  "}socat -,raw,echo=0,escape=0x1d tcp:${hostname}:${port}</pre>`}
     ${/^https?:/.test(info.url ?? "") && html`<a class="button" href=${info.url} target="_blank" rel="noreferrer">Open it</a>`}`;
 }

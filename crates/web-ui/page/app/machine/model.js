@@ -104,7 +104,8 @@ export class Machine extends Subject {
     if (entries.length && entry.seq <= entries.at(-1).seq) return;
     const kept = [...entries, withMoment(entry)].slice(-this.#most);
     this.set({ ...this.value, entries: kept, isWhole: isWhole && kept.length > entries.length });
-    this.#soon();
+    // What a console prints changes nothing about the node.
+    if (entry.what.by !== "console") this.#soon();
   }
 
   #soon() {

@@ -38,7 +38,7 @@ export function describe({ who, what }) {
       title: what.on ? "maintenance set" : "maintenance ended", detail: [what.reason, what.fault, by].filter(Boolean).join(" · "),
       bad: !!what.fault };
     case "noted": return { lane: who.kind === "agent" ? "agent" : "decision", title: what.text, detail: what.by };
-    case "seen": return { lane: what.by === "console" ? "console" : "network", title: `${what.by}: ${what.text}`,
+    case "seen": return what.by === "console" ? printed(what) : { lane: "network", title: `${what.by}: ${what.text}`,
       detail: what.times > 1 ? `${what.times} times` : "" };
     case "heard": return { lane: "agent", title: what.what, detail: "from the agent" };
     default: return { lane: "decision", title: what.kind, detail: JSON.stringify(what) };
@@ -47,6 +47,12 @@ export function describe({ who, what }) {
 
 const took = ({ took_ms: ms }) => (ms ? duration(ms) : "");
 const isAgents = (call) => call.what.startsWith("agent: ");
+
+/** What a console printed: its last line stands for all. */
+function printed({ text }) {
+  const lines = text.split("\n");
+  return { lane: "console", title: lines.at(-1).trim(), detail: lines.length > 1 ? `${lines.length} lines` : "", lines };
+}
 
 function result(value) {
   if (value === undefined || value === null) return "";

@@ -19,7 +19,7 @@ export function EntryList({ entries, view, picked, onPick }) {
   const sought = text.trim().toLowerCase();
   const shown = told.filter((one) => (!lane || one.lane === lane)
     && (!onlyView || !view || (one.entry.moment >= view.from && one.entry.moment <= view.to))
-    && (!sought || `${one.title} ${one.detail} ${JSON.stringify(one.calls ?? "")}`.toLowerCase().includes(sought))).reverse();
+    && (!sought || `${one.title} ${one.detail} ${JSON.stringify(one.calls ?? "")} ${one.lines?.join(" ") ?? ""}`.toLowerCase().includes(sought))).reverse();
   // What is picked is shown, however far back it is.
   const place = picked === null ? -1 : shown.findIndex((one) => one.entry.seq === picked);
   useEffect(() => { if (place >= most) setMost(place + 100); }, [place, most]);
@@ -42,7 +42,7 @@ export function EntryList({ entries, view, picked, onPick }) {
   </section>`;
 }
 
-function Entry({ one: { entry, lane, title, detail, bad, state, calls }, isPicked, onPick }) {
+function Entry({ one: { entry, lane, title, detail, bad, state, calls, lines }, isPicked, onPick }) {
   return html`<li class="entry lane-${lane} ${bad ? "bad" : ""} ${isPicked ? "picked" : ""}" data-seq=${entry.seq}
     onClick=${() => onPick(entry.seq)}>
     <time class="number faint" datetime=${entry.at} title=${date(entry.moment)}>${fineClock(entry.moment)}</time>
@@ -50,6 +50,7 @@ function Entry({ one: { entry, lane, title, detail, bad, state, calls }, isPicke
     <span class="what">${state && html`<${Dot} state=${state} /> `}<strong>${title}</strong> <span class="quiet">${detail}</span>
       ${calls?.length > 1 && html`<details><summary>the calls</summary><ul class="calls mono">
         ${calls.map((call, index) => html`<li key=${index}>${short(call.what)} <span class="faint">
-        ${call.result} · ${call.took_ms} ms${call.times > 1 ? ` · ${call.times}×` : ""}</span></li>`)}</ul></details>`}</span>
+        ${call.result} · ${call.took_ms} ms${call.times > 1 ? ` · ${call.times}×` : ""}</span></li>`)}</ul></details>`}
+      ${lines?.length > 1 && html`<details><summary>all lines</summary><pre class="printed">${lines.join("\n")}</pre></details>`}</span>
   </li>`;
 }

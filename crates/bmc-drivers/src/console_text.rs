@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a machine prints on its console, as text for its timeline: lines without what steers a
+//! terminal, in pieces, and never more of them than one machine may have.
+//!
+//! Only what the machine prints gets here. What users type does not, unless the machine prints it
+//! back; passwords are not printed back by anything that deserves one. Long tokens in addresses, such as
+//! ramdisks print of what they load, are masked.
+
+use std::time::Duration;
+
+use node_model::{MASK, NodeId};
+use tokio::time::Instant;
+
+/// A piece of what a machine printed, for its timeline.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConsoleText {
+    /// Which machine.
+    pub node: NodeId,
+    /// The address of its BMC.
+    pub address: String,
+    /// The lines, with line feeds between them.
+    pub text: String,
+}
+
+/// The lines of one console that are not in the timeline yet.
+#[derive(Debug)]
+pub(crate) struct Transcript {
+    cutter: Cutter,
+    lines: Vec<String>,
+    bytes: usize,
+    allowance: Allowance,
+    /// Lines that nobody gets to see, since one was told.
+    left_out: u64,
+    last_byte: Option<Instant>,
+}
+
+/// How many bytes may still be told, now and then more.
+#[derive(Debug)]
+struct Allowance {
+    per_hour: usize,
+    left: f64,
+    at: Option<Instant>,
+}
+
+/// Makes lines of bytes.
+#[derive(Debug, Default)]
+struct Cutter {
+    line: String,
+    state: State,
+    /// The first bytes of a letter of several.
+    letter: Vec<u8>,
+    /// The cursor is at the line's beginning: what comes next is written over it.
+    is_back: bool,
+}
+
+/// Where in a control sequence the cutter is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Text,
+    Escape,
+    /// One more byte belongs to it.
+    EscapeAndOne,
+    /// `ESC [` up to a letter.
+    Control,
+    /// `ESC ]` and the like, up to a bell or `ESC \`.
+    Words,
+    WordsEscape,
+}
+
+/// How long lines wait for others, so that they are told together.
+pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(2);
+/// Bytes that are told at once, however short they have waited.
+pub(crate) const PIECE: usize = 4 << 10;
+/// After how long without a byte a line counts as whole that has no end: a prompt.
+const PROMPT_AFTER: Duration = Duration::from_secs(10);
+/// Bytes that wait for somebody to take them; what comes then is left out.
+const MOST_WAITING: usize = 4 * PIECE;
+/// Letters of a part of an address that make it a token: more than a UUID has.
+const TOKEN: usize = 40;
+/// Bytes of a line; the rest is another line.
+const LONGEST_LINE: usize = 1 << 10;
+const HOUR: f64 = 3600.0;
+
+impl Transcript {
+    /// One of which at most `per_hour` bytes are told in an hour.
+    pub(crate) fn new(per_hour: usize) -> Self {
+        Self {
+            cutter: Cutter::default(),
+            lines: Vec::new(),
+            bytes: 0,
+            allowance: Allowance { per_hour, left: per_hour as f64, at: None },
+            left_out: 0,
+            last_byte: None,
+        }
+    }
+
+    /// Takes in what the machine printed.
+    pub(crate) fn hear(&mut self, bytes: &[u8], now: Instant) {
+        self.last_byte = Some(now);
+        self.allowance.grow(now);
+        let mut whole = Vec::new();
+        self.cutter.cut(bytes, &mut whole);
+        for line in whole {
+            self.take_in(line);
+        }
+    }
+
+    /// Whether something waits to be told.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.lines.is_empty() || !self.cutter.line.trim().is_empty()
+    }
+
+    /// Whether so much waits that it should be told at once.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes >= PIECE
+    }
+
+    /// What is to be told by now; none if nothing is.
+    pub(crate) fn tell(&mut self, now: Instant) -> Option<String> {
+        self.allowance.grow(now);
+        if self.last_byte.is_none_or(|last| now.duration_since(last) >= PROMPT_AFTER) {
+            self.end_line();
+        }
+        self.told()
+    }
+
+    /// All that is left, for the end.
+    pub(crate) fn finish(&mut self) -> Option<String> {
+        self.end_line();
+        self.told()
+    }
+
+    fn told(&mut self) -> Option<String> {
+        self.bytes = 0;
+        let lines = std::mem::take(&mut self.lines);
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+
+    fn end_line(&mut self) {
+        if let Some(line) = self.cutter.end_line() {
+            self.take_in(line);
+        }
+    }
+
+    fn take_in(&mut self, line: String) {
+        let line = without_tokens(line);
+        let size = line.len() + 1;
+        if self.left_out > 0 && self.allowance.is_enough_again() && self.bytes < PIECE {
+            let count = std::mem::take(&mut self.left_out);
+            self.keep(format!("[{count} lines are left out here]"));
+        }
+        let fits = self.left_out == 0 && self.bytes + size <= MOST_WAITING;
+        if fits && self.allowance.spend(size) {
+            self.keep(line);
+            return;
+        }
+        if self.left_out == 0 {
+            let most = self.allowance.per_hour >> 10;
+            self.keep(format!(
+                "[lines are left out from here on: this console prints more than {most} KiB in an \
+                 hour, or faster than it can be kept]"
+            ));
+        }
+        self.left_out += 1;
+    }
+
+    fn keep(&mut self, line: String) {
+        self.bytes += line.len() + 1;
+        self.lines.push(line);
+    }
+}
+
+/// The line with what is secret about addresses masked.
+fn without_tokens(line: String) -> String {
+    if !line.contains("://") {
+        return line;
+    }
+    let is_token = |part: &str| {
+        let letters =
+            part.find(|letter: char| !(letter.is_ascii_alphanumeric() || "-_".contains(letter)));
+        let end = letters.unwrap_or(part.len());
+        (end >= TOKEN).then_some(end)
+    };
+    let parts = line.split('/').map(|part| match is_token(part) {
+        Some(end) => format!("{MASK}{}", &part[end..]),
+        None => part.to_owned(),
+    });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+impl Allowance {
+    fn grow(&mut self, now: Instant) {
+        let most = self.per_hour as f64;
+        let passed = self.at.replace(now).map_or(Duration::ZERO, |at| now.duration_since(at));
+        self.left = (self.left + most * passed.as_secs_f64() / HOUR).min(most);
+    }
+
+    fn spend(&mut self, bytes: usize) -> bool {
+        let bytes = bytes as f64;
+        let is_there = self.left >= bytes;
+        if is_there {
+            self.left -= bytes;
+        }
+        is_there
+    }
+
+    /// Whether it is worth to begin again: not for a line or two.
+    fn is_enough_again(&self) -> bool {
+        self.left >= self.per_hour as f64 / 8.0
+    }
+}
+
+impl Cutter {
+    fn cut(&mut self, bytes: &[u8], lines: &mut Vec<String>) {
+        for byte in bytes {
+            self.take(*byte, lines);
+        }
+    }
+
+    fn take(&mut self, byte: u8, lines: &mut Vec<String>) {
+        self.state = match (self.state, byte) {
+            (State::Words | State::WordsEscape, 0x07) => State::Text,
+            (State::Words, 0x1b) => State::WordsEscape,
+            (State::WordsEscape, b'\\') => State::Text,
+            (State::Words | State::WordsEscape, _) => State::Words,
+            // Whatever was not finished is given up for what begins.
+            (_, 0x1b) => State::Escape,
+            (State::Escape, b'[') => State::Control,
+            (State::Escape, b']' | b'P' | b'X' | b'^' | b'_') => State::Words,
+            (State::Escape, b' '..=b'/') => State::EscapeAndOne,
+            (State::Escape | State::EscapeAndOne, _) => State::Text,
+            (State::Control, b'@'..=b'~') => {
+                // The cursor goes elsewhere, or the screen is wiped: what follows is another line.
+                if matches!(byte, b'H' | b'f' | b'J' | b'A' | b'B' | b'd' | b'E' | b'F') {
+                    lines.extend(self.end_line());
+                }
+                State::Text
+            }
+            (State::Control, _) => State::Control,
+            (State::Text, _) => {
+                self.print(byte, lines);
+                State::Text
+            }
+        };
+    }
+
+    fn print(&mut self, byte: u8, lines: &mut Vec<String>) {
+        if byte >= 0x80 {
+            return self.part_of_letter(byte, lines);
+        }
+        if !std::mem::take(&mut self.letter).is_empty() {
+            self.write('\u{fffd}', lines);
+        }
+        match byte {
+            b'\n' | 0x0b | 0x0c => lines.extend(self.end_line()),
+            b'\r' => self.is_back = true,
+            0x08 => {
+                self.line.pop();
+            }
+            b'\t' | b' '..=b'~' => self.write(char::from(byte), lines),
+            _ => {}
+        }
+    }
+
+    fn part_of_letter(&mut self, byte: u8, lines: &mut Vec<String>) {
+        self.letter.push(byte);
+        match std::str::from_utf8(&self.letter) {
+            Ok(text) => {
+                let letter = text.chars().next().filter(|letter| !letter.is_control());
+                self.letter.clear();
+                if let Some(letter) = letter {
+                    self.write(letter, lines);
+                }
+            }
+            // The rest is still to come.
+            Err(error) if error.error_len().is_none() => {}
+            Err(_) => {
+                self.letter.clear();
+                self.write('\u{fffd}', lines);
+            }
+        }
+    }
+
+    fn write(&mut self, letter: char, lines: &mut Vec<String>) {
+        if std::mem::take(&mut self.is_back) {
+            // What shows how far something is prints itself over and over: the last one counts.
+            self.line.clear();
+        }
+        if self.line.len() + letter.len_utf8() > LONGEST_LINE {
+            lines.extend(self.end_line());
+        }
+        self.line.push(letter);
+    }
+
+    /// The line, if there is something to be seen in it.
+    fn end_line(&mut self) -> Option<String> {
+        self.is_back = false;
+        let line = std::mem::take(&mut self.line);
+        let shown = line.trim_end();
+        (!shown.trim_start().is_empty()).then(|| shown.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests;
