@@ -58,11 +58,58 @@ test("a refused deployment leaves no allocation behind, and no more are made tha
   await page.getByLabel("URL of the image").fill(server.image.url);
   await page.getByLabel("Checksum, or the URL of a file with it").fill(server.image.digest);
   await page.getByRole("button", { name: "Deploy 3 machines" }).click();
-  await page.getByText("Too much to do.").waitFor();
+  await page.getByText("Too much to do.").first().waitFor();
   await until("all is given back", async () => made.length === 3
     && (await server.ask("GET", "/v1/allocations")).allocations.length === 0);
   const { nodes } = await server.ask("GET", "/v1/nodes?fields=instance_uuid,provision_state");
   assert.ok(nodes.every((node) => node.instance_uuid === null && node.provision_state === "available"));
+});
+
+test("a machine that was refused is listed, and keeps what it was told before", async () => {
+  const [first, second] = (await server.ask("GET", "/v1/nodes?fields=uuid,name,instance_info")).nodes;
+  const hash = { image_os_hash_algo: "sha512", image_os_hash_value: "00".repeat(64) };
+  for (const { uuid } of [first, second]) {
+    await server.ask("PATCH", `/v1/nodes/${uuid}`, Object.entries(hash).map(([key, value]) => ({ op: "add",
+      path: `/instance_info/${key}`, value })));
+  }
+  const page = await browser.open(`${server.url}/ui/deploy?nodes=${first.uuid},${second.uuid}`);
+  await page.route(`**/v1/nodes/${second.uuid}/states/provision`, (route) => route.fulfill({ status: 409,
+    json: { error_message: { faultstring: "Somebody holds it." } } }));
+  await page.getByLabel("URL of the image").fill(`${server.image.url}?other`);
+  await page.getByLabel("Checksum, or the URL of a file with it").fill(server.image.digest);
+  await page.getByRole("button", { name: "Deploy 2 machines" }).click();
+  const line = page.locator(".run-line", { hasText: second.name });
+  await line.getByText("Somebody holds it.").waitFor();
+  await page.getByText("1 machine failed, 1 deployed").waitFor({ timeout: 60_000 });
+  const info = async ({ uuid }) => (await server.ask("GET", `/v1/nodes/${uuid}`)).instance_info;
+  const kept = await info(second);
+  assert.deepEqual([kept.image_source, kept.image_os_hash_value], [server.image.url, hash.image_os_hash_value]);
+  const deployed = await info(first);
+  assert.deepEqual([deployed.image_source, deployed.image_os_hash_value], [`${server.image.url}?other`, undefined],
+    "the old checksum is not that of the new image");
+  await server.ask("PUT", `/v1/nodes/${first.uuid}/states/provision`, { target: "deleted" });
+  await until("it is free again", async () => (await server.ask("GET", `/v1/nodes/${first.uuid}`)).provision_state === "available");
+});
+
+test("what was typed is kept when it is refused, and does not undo what others did", async () => {
+  const [{ uuid, name }] = (await server.ask("GET", "/v1/nodes?fields=uuid,name")).nodes;
+  const page = await browser.open(`${server.url}/ui/machines/${name}?tab=configuration`);
+  const field = page.getByLabel("extra as JSON");
+  await field.waitFor();
+  const mine = JSON.stringify({ ...JSON.parse(await field.inputValue()), mine: 1 }, null, 2);
+  await field.fill(mine);
+  await server.ask("PATCH", `/v1/nodes/${uuid}`, [{ op: "add", path: "/extra/theirs", value: 2 }]);
+  const panel = page.locator("section, .panel", { has: field }).last();
+  await page.route(`**/v1/nodes/${uuid}`, (route) => (route.request().method() === "PATCH" ? route.fulfill(FAILS) : route.fallback()),
+    { times: 1 });
+  await panel.getByRole("button", { name: "Save" }).click();
+  await page.getByText("Too much to do.").waitFor();
+  assert.equal(await field.inputValue(), mine);
+  await page.unroute(`**/v1/nodes/${uuid}`);
+  await panel.getByRole("button", { name: "Save" }).click();
+  await page.getByText("Saved.").waitFor();
+  const { extra } = await server.ask("GET", `/v1/nodes/${uuid}`);
+  assert.deepEqual([extra.mine, extra.theirs], [1, 2]);
 });
 
 test("an answer about what was chosen before is not heeded", async () => {

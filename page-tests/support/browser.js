@@ -12,8 +12,9 @@ const BOOK = new URL("../../docs/guide/pictures", import.meta.url).pathname;
 const PICTURES = process.env.FERRITE_PICTURES ?? new URL("../../target/page-pictures", import.meta.url).pathname;
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 
-/** A browser with `open(url, options)`, which gives a page that fails the test if it breaks. */
+/** A browser with `open(url, options)`; `close` fails if one of the pages broke. */
 export async function launch() {
+  const pages = [];
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox",
     "--disable-gpu"] });
   return {
@@ -22,6 +23,7 @@ export async function launch() {
       const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme });
       const page = await context.newPage();
       page.troubles = [];
+      pages.push(page);
       if (first) await page.addInitScript(first);
       page.on("pageerror", (error) => page.troubles.push(error.stack));
       page.on("console", (message) => {
@@ -31,7 +33,10 @@ export async function launch() {
       await page.goto(url);
       return page;
     },
-    close: () => browser.close(),
+    async close() {
+      await browser.close();
+      assert.deepEqual(pages.flatMap((page) => page.troubles), []);
+    },
   };
 }
 

@@ -21,6 +21,7 @@ export function DeployPlan({ machines, picked, image, identity, problem }) {
   const [outlook, setOutlook] = useState(null);
   const [busy, setBusy] = useState(null);
   const [typed, setTyped] = useState("");
+  const [failed, setFailed] = useState([]);
   const job = usualJob(useDurations(), "deploying");
   const isClass = machines.way === "class";
   const given = image.keep || imageProblem(image) ? null : { image_source: image.source,
@@ -50,13 +51,15 @@ export function DeployPlan({ machines, picked, image, identity, problem }) {
   const ready = !problem && number > 0 && !busy && (!mustType || typed === String(number));
   const start = async () => {
     setBusy("Asking…");
-    const found = await begin({ machines, number, rows: possible, image, driveOf: (name) => configDrive(identity, name),
+    setFailed([]);
+    const { asked: begun, refused: left } = await begin({ machines, number, rows: possible, image, driveOf: (name) => configDrive(identity, name),
       tell: setBusy });
     setBusy(null);
-    if (found.length) setQuery({ ...keepRun(found), nodes: null, class: null });
+    if (begun.length) setQuery({ ...keepRun(begun, left), nodes: null, class: null });
+    else setFailed(left);
   };
-  const names = (nodes) => nodes.map((uuid) => picked.find((row) => row.uuid === uuid)?.label).filter(Boolean).slice(0,
-    20).join(", ");
+  const names = (nodes) => nodes.slice(0, 20).map((uuid) => picked.find((row) => row.uuid === uuid)?.label).filter(Boolean).join(", ")
+    + (nodes.length > 20 ? "…" : "");
   return html`
     ${outlook.plans.map(({ plan, ends_in: end, nodes }) => html`<div key=${plan.join()}><h3>${isClass ? "Each machine"
       : count(nodes.length, "machine")}, ending in ${end}</h3><${Plan} plan=${plan} /></div>`)}
@@ -66,6 +69,8 @@ export function DeployPlan({ machines, picked, image, identity, problem }) {
       "deployment")} lately).`}</p>`}
     <p class="warn-text">Data on the disks of ${count(number, "machine")} is lost.</p>
     ${problem && html`<p class="bad-text" role="alert">${problem}</p>`}
+    ${failed.slice(0, 20).map(({ label, why }, index) => html`<div key=${index} class="notice bad" role="alert"><${Icon} name="warning" />
+      <span><strong>${label}</strong>: ${why}</span></div>`)}
     <div class="buttons">${mustType && html`<label class="check">Type <strong>${number}</strong> to confirm <input type="text"
         class="short" inputmode="numeric" aria-label="Number of machines, to confirm" value=${typed}
         onInput=${(event) => setTyped(event.currentTarget.value)} /></label>`}

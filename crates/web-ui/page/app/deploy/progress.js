@@ -12,7 +12,7 @@ import { State, isFailed } from "../states.js";
 import { useSubject } from "../subject.js";
 import { countdown, duration, useSeconds } from "../times.js";
 import { waitWords } from "../waits.js";
-import { isInTab, readRun } from "./run_address.js";
+import { isInTab, readRefused, readRun } from "./run_address.js";
 
 /** A row that is older than the request may still tell of the time before it. */
 const SETTLING_MS = 4000;
@@ -30,6 +30,8 @@ export function Progress() {
   const standings = all.map((row) => ({ row, ...standing(row, began) }));
   const tally = { done: 0, under: 0, bad: 0 };
   for (const { how } of standings) tally[how] += 1;
+  const refused = readRefused(query);
+  tally.bad += refused.length;
   const over = tally.under === 0;
   const order = { bad: 0, under: 1, done: 2 };
   const sorted = [...standings].sort((one, other) => order[one.how] - order[other.how]);
@@ -42,7 +44,9 @@ export function Progress() {
     <div class="progress" aria-hidden="true"><i style=${{ flexGrow: tally.done }}></i>
       <i class="bad" style=${{ flexGrow: tally.bad }}></i>
       <i class="rest" style=${{ flexGrow: tally.under }}></i></div>
-    <ul class="run-list">${sorted.slice(0, 300).map((one) => html`<${Line} key=${one.row.uuid} ...${one} began=${began} />`)}</ul>
+    <ul class="run-list">${refused.slice(0, 300).map(({ label, why }, index) => html`<li key=${index} class="run-line bad">
+      <span>${label}</span><span class="run-state">not asked</span><span class="bad-text"><${Icon} name="warning" /> ${why}</span></li>`)}
+      ${sorted.slice(0, 300).map((one) => html`<${Line} key=${one.row.uuid} ...${one} began=${began} />`)}</ul>
     ${!over && html`<p class="quiet">It goes on at the server if you leave. The address of this page leads back here${isInTab(query) ? ", in this tab" : ""}.</p>`}
       </section>`;
 }

@@ -2,8 +2,9 @@
 // Begins a deployment: reserves machines of a class if none are named, tells each what it becomes, and
 // asks for it.
 
-import { get, nodePath, patch, post, put, remove } from "../api.js";
+import { get, nodePath, post, put, remove } from "../api.js";
 import { complain } from "../toasts.js";
+import { askToDeploy } from "./ask.js";
 
 /** Browsers allow six connections to a server; one is the event stream's. */
 const AT_ONCE = 5;
@@ -15,33 +16,31 @@ addEventListener("pagehide", () => {
   for (const allocation of unused) remove(`/v1/allocations/${allocation}`, { keepalive: true }).catch(() => null);
 });
 
-/** Gives the UUIDs of the machines that were asked; what was refused is said in its own words. */
+/** Gives the UUIDs of the machines that were `asked`, and which were `refused`, each with a `label` and `why`. */
 export async function begin({ machines, number, rows, image, driveOf, tell }) {
   let targets = rows.map(({ uuid, label }) => ({ uuid, label }));
   if (machines.way === "class") {
     tell("Reserving machines…");
-    targets = (await eachOf(Array.from({ length: number }), () => reserve(machines))).filter(Boolean);
+    const nobody = { label: `a machine of class ${machines.resourceClass}` };
+    targets = await eachOf(Array.from({ length: number }, () => nobody), () => reserve(machines));
   }
+  const refused = targets.filter(({ why }) => why);
+  targets = targets.filter(({ why }) => !why);
   let done = 0;
-  const asked = await eachOf(targets, async ({ uuid, label, allocation }) => {
+  const outcomes = await eachOf(targets, async ({ uuid, label, allocation }) => {
     const outcome = await orGiveBack(allocation, () => deploy(uuid, image, driveOf(label)));
     unused.delete(allocation);
     tell(`${++done} of ${targets.length} asked`);
     return outcome;
   });
-  return asked.filter(Boolean);
+  return { asked: outcomes.filter(({ why }) => !why).map(({ uuid }) => uuid), refused: [...refused, ...outcomes.filter(({ why }) => why)] };
 }
 
 async function deploy(uuid, image, drive) {
-  if (!image.keep) {
-    const node = await get(nodePath(uuid, "?fields=instance_info"));
-    const info = { ...node.instance_info, image_source: image.source };
-    for (const old of ["image_checksum", "image_os_hash_algo", "image_os_hash_value"]) delete info[old];
-    if (image.checksum) info.image_checksum = image.checksum;
-    await patch(nodePath(uuid), [{ op: "add", path: "/instance_info", value: info }]);
-  }
-  await put(nodePath(uuid, "/states/provision"), { target: "active", ...(drive ? { configdrive: drive } : {}) });
-  return uuid;
+  const told = image.keep ? null : { image_source: image.source, ...(image.checksum ? { image_checksum: image.checksum } : {}) };
+  await askToDeploy(uuid, told, () => put(nodePath(uuid, "/states/provision"),
+    { target: "active", ...(drive ? { configdrive: drive } : {}) }));
+  return { uuid };
 }
 
 function reserve({ resourceClass, traits }) {
@@ -85,13 +84,13 @@ function newUuid() {
   return digits.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
 }
 
-/** Does the work for all, a few at a time; what fails is told and becomes null. */
+/** Does the work for all, a few at a time; what fails keeps its label and gets a `why`. */
 async function eachOf(items, work) {
-  const outcomes = new Array(items.length).fill(null);
+  const outcomes = new Array(items.length);
   let next = 0;
   const worker = async () => {
     for (let index = next++; index < items.length; index = next++) {
-      outcomes[index] = await work(items[index]).catch((error) => { complain(error); return null; });
+      outcomes[index] = await work(items[index]).catch((error) => ({ label: items[index].label, why: error.message }));
     }
   };
   await Promise.all(Array.from({ length: Math.min(AT_ONCE, items.length) }, worker));

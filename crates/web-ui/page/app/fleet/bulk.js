@@ -3,7 +3,8 @@
 // each of them gets on.
 
 import { html, useEffect, useMemo, useRef, useState } from "../../vendor/preact-htm.js";
-import { get, nodePath, patch, post } from "../api.js";
+import { post } from "../api.js";
+import { askToDeploy } from "../deploy/ask.js";
 import { Dialog } from "../dialog.js";
 import { Icon } from "../icons.js";
 import { Plan } from "../plan.js";
@@ -95,27 +96,33 @@ function judge({ id }, rows) {
 
 function Progress({ action, rows, given, onClose }) {
   const { byId, asOf } = useSubject(fleet);
-  const [answers, setAnswers] = useState(() => new Map());
+  const answers = useRef(new Map()).current;
+  const [turn, setTurn] = useState(0);
   const running = useRef(true);
   useEffect(() => {
     const queue = [...rows];
+    // However many answers come in between, they are looked at once a frame.
+    let frame = null;
+    const show = () => { frame = null; setTurn((before) => before + 1); };
     const work = async () => {
       for (let row = queue.shift(); row && running.current; row = queue.shift()) {
         const outcome = await perform(action, row, given).then(() => ({ at: performance.now() }), (error) => ({ error }));
-        setAnswers((before) => new Map(before).set(row.uuid, outcome));
+        answers.set(row.uuid, outcome);
+        frame ??= requestAnimationFrame(show);
         expectChanges();
       }
     };
     for (let index = 0; index < AT_ONCE; index++) work();
     return () => {
       running.current = false;
+      cancelAnimationFrame(frame);
       const names = queue.slice(0, 20).map((row) => row.label).join(", ");
       if (queue.length) say(`${count(queue.length, "machine")} not asked any more: ${names}${queue.length > 20 ? "…" : ""}`, "bad");
     };
   }, []);
 
   const standings = useMemo(() => rows.map((row) => ({ row: byId.get(row.uuid) ?? row,
-    ...standing(action, byId.get(row.uuid) ?? row, answers.get(row.uuid), asOf) })), [fleet.value, answers]);
+    ...standing(action, byId.get(row.uuid) ?? row, answers.get(row.uuid), asOf) })), [fleet.value, turn]);
   const tally = { done: 0, bad: 0, under: 0, queued: 0 };
   for (const one of standings) tally[one.how] += 1;
   const over = tally.under + tally.queued === 0;
@@ -139,13 +146,8 @@ function Progress({ action, rows, given, onClose }) {
   <//>`;
 }
 
-async function perform(action, row, given) {
-  if (action.form === "deploy" && given.instance_info) {
-    const node = await get(nodePath(row.uuid, "?fields=instance_info"));
-    await patch(nodePath(row.uuid), [{ op: "add", path: "/instance_info",
-      value: { ...node.instance_info, ...given.instance_info } }]);
-  }
-  return action.ask(row.uuid, given.body);
+function perform(action, row, given) {
+  return askToDeploy(row.uuid, action.form === "deploy" ? given.instance_info : null, () => action.ask(row.uuid, given.body));
 }
 
 /** How one machine stands: `done`, `bad`, `under` way or `queued`, and in words. */

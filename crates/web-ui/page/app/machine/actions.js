@@ -2,7 +2,8 @@
 // The actions that are possible now, and the dialog that shows what each would do before it is done.
 
 import { html, useEffect, useState } from "../../vendor/preact-htm.js";
-import { ferritePath, get, nodePath, patch } from "../api.js";
+import { ferritePath, get } from "../api.js";
+import { askToDeploy } from "../deploy/ask.js";
 import { Dialog } from "../dialog.js";
 import { ActionForm, formIsComplete } from "../fleet/action_form.js";
 import { Icon } from "../icons.js";
@@ -58,9 +59,7 @@ function ActionDialog({ action: one, machine, node, onClose }) {
   const perform = async () => {
     setBusy(true);
     try {
-      if (isSupplied) await patch(nodePath(node.uuid),
-        [{ op: "add", path: "/instance_info", value: { ...node.instance_info, ...given.instance_info } }]);
-      await one.ask(node.uuid, given.body);
+      await askToDeploy(node.uuid, isSupplied ? given.instance_info : null, () => one.ask(node.uuid, given.body));
       say(`${titleOf(one)}: accepted.`);
       onClose();
     } catch (error) {

@@ -30,16 +30,17 @@ export function Configuration({ machine, value: { node } }) {
         ["Held by", node.reservation], ["Created", node.created_at], ["Updated", node.updated_at]]} /><//>`;
 }
 
+/** Sends the changes; gives whether they were taken, so that what was typed is kept if not. */
 async function send(machine, node, operations) {
-  if (!operations.length) return;
   try {
-    await patch(nodePath(node.uuid), operations);
-    say("Saved.");
+    if (operations.length) await patch(nodePath(node.uuid), operations);
   } catch (error) {
     complain(error);
-    return;
+    return false;
   }
+  say("Saved.");
   await machine.refresh().catch(complain);
+  return true;
 }
 
 /** A change of one field: an empty value takes it back to its default. */
@@ -60,9 +61,9 @@ function SaveButton({ changes, onSave, onForget }) {
 function Fields({ machine, node }) {
   const draft = useDraft(node);
   const save = async () => {
-    await send(machine, node, draft.changes.map(([name, value]) => change(`/${name}`,
+    const isSaved = await send(machine, node, draft.changes.map(([name, value]) => change(`/${name}`,
       FLAGS.some(([flag]) => flag === name) ? { yes: true, no: false }[value] ?? null : value)));
-    draft.forget();
+    if (isSaved) draft.forget();
   };
   const flag = (name) => { const value = draft.of(name); return value === true ? "yes" : value === false ? "no" : value; };
   return html`<${Panel} title="Fields" actions=${html`<${SaveButton} changes=${draft.changes.length} onSave=${save}
@@ -82,8 +83,7 @@ function Interfaces({ machine, node }) {
   const { data: driver } = useAnswer(() => get(`/v1/drivers/${encodeURIComponent(node.driver)}`), [node.driver]);
   const choices = (kind) => [...new Set([...(driver?.[`enabled_${kind}_interfaces`] ?? []), draft.of(`${kind}_interface`)])];
   const save = async () => {
-    await send(machine, node, draft.changes.map(([name, value]) => change(`/${name}`, value)));
-    draft.forget();
+    if (await send(machine, node, draft.changes.map(([name, value]) => change(`/${name}`, value)))) draft.forget();
   };
   return html`<${Panel} title="Driver ${node.driver} and its interfaces"
     actions=${html`<${SaveButton} changes=${draft.changes.length} onSave=${save} onForget=${draft.forget} />`}>
@@ -94,21 +94,19 @@ function Interfaces({ machine, node }) {
 }
 
 function JsonObject({ machine, node, name }) {
-  const before = JSON.stringify(node[name], null, 2);
-  const [text, setText] = useState(null);
-  const shown = text ?? before;
+  // While somebody types, the object may change: only what they changed of what they saw is theirs.
+  const [draft, setDraft] = useState(null);
+  const before = draft?.before ?? node[name];
+  const shown = draft?.text ?? JSON.stringify(before, null, 2);
   const { value, problem } = parsed(shown);
-  const isChanged = text !== null && text !== before;
-  const save = async () => {
-    await send(machine, node, difference(`/${name}`, node[name], value));
-    setText(null);
-  };
+  const isChanged = shown !== JSON.stringify(before, null, 2);
+  const save = async () => { if (await send(machine, node, difference(`/${name}`, before, value))) setDraft(null); };
   return html`<${Panel} title=${name} actions=${html`${isChanged && html`<button class="button"
-    onClick=${() => setText(null)}>Discard</button>`}
+    onClick=${() => setDraft(null)}>Discard</button>`}
     <button class="button primary" disabled=${!isChanged || !!problem} onClick=${save}>Save</button>`}>
     <textarea class="json" aria-label="${name} as JSON" spellcheck=${false}
       rows=${Math.min(18, Math.max(5, shown.split("\n").length))} aria-invalid=${!!problem} value=${shown}
-      onInput=${(event) => setText(event.currentTarget.value)}></textarea>
+      onInput=${(event) => setDraft({ before, text: event.currentTarget.value })}></textarea>
     ${problem && html`<p class="bad-text" role="alert"><${Icon} name="warning" /> ${problem}</p>`}<//>`;
 }
 
