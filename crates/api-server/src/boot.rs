@@ -79,13 +79,14 @@ fn shown(plan: &BootPlan) -> Value {
     body
 }
 
-/// A kernel parameter with its value masked if its name says that it is a secret.
+/// A kernel parameter with its value masked if its name says that it is a secret, and without the
+/// password of a URL.
 fn masked(parameter: &str) -> Value {
     match parameter.split_once('=') {
         Some((name, _)) if node_model::is_secret_key(&name.replace('-', "_")) => {
             format!("{name}={}", node_model::MASK).into()
         }
-        _ => parameter.into(),
+        _ => node_model::mask_urls(parameter).into(),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use http::Method;
 use ironic_wire::{Patch, WireError, create as draft, params};
-use node_model::DeployTemplate;
+use node_model::{DeployTemplate, unmask_object};
 use store::DeployTemplateFilter;
 
 use crate::call::Call;
@@ -64,8 +64,11 @@ async fn patch(call: Call) -> Result<Reply, Refusal> {
         .app
         .store
         .write(move |writer| {
-            let template: DeployTemplate = ident.find(writer)?;
-            let mut template = patch.apply::<DeployTemplate>(template, version)?.draft;
+            let before: DeployTemplate = ident.find(writer)?;
+            let mut template = patch.apply::<DeployTemplate>(before.clone(), version)?.draft;
+            // Passwords of URLs are shown masked, and may come back so.
+            let known: Vec<_> = before.steps.iter().map(|step| &step.args).collect();
+            template.steps.iter_mut().for_each(|step| unmask_object(&mut step.args, &known));
             writer.save(&mut template).on_duplicate(|field| already(&template, field))?;
             Ok::<_, Refusal>(template)
         })

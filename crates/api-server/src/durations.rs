@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long jobs usually take, from those that the journal tells of last.
+//! How long jobs usually take, from those that ended last.
 //!
 //! A job begins when a node leaves a state of rest and is over when it rests again; it is known by
 //! the state it begins with, such as `deploying`. Jobs that failed say nothing about how long one
@@ -18,8 +18,9 @@ use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::routes::{Route, UNVERSIONED};
 
-/// How many entries of the journal are looked at, and how many jobs of a kind count.
-const LOOKED_AT: u32 = 20_000;
+/// How many times of entering a state are looked at, and how many jobs of a kind count. A job has
+/// about eight, so that this is the last six thousand jobs.
+const LOOKED_AT: u32 = 50_000;
 const MOST_OF_A_KIND: usize = 200;
 
 pub(crate) const ROUTES: &[Route] = &[Route::get(

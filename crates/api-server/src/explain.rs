@@ -2,7 +2,7 @@
 //! What asking for something would do, without doing it: to one node with everything that may go with
 //! a verb, or to many nodes at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use conductor::ProvisionRequest;
 use http::Method;
@@ -115,10 +115,12 @@ async fn of_many(call: Call) -> Result<Reply, Refusal> {
     }
     let mut plans: BTreeMap<Vec<String>, Plan> = BTreeMap::new();
     let mut refused: BTreeMap<String, Vec<NodeId>> = BTreeMap::new();
-    for id in nodes {
-        let request = ProvisionRequest::plain(verb, call.actor());
-        let explained = call.app.conductor.explain_with(id, request, instance_info.clone());
-        match explained.await {
+    let request = ProvisionRequest::plain(verb, call.actor());
+    let explained = call.app.conductor.explain_many(&nodes, &request, &instance_info).await?;
+    let mut missing: BTreeSet<NodeId> = nodes.into_iter().collect();
+    for (id, outcome) in explained {
+        missing.remove(&id);
+        match outcome {
             Ok(explanation) if explanation.possible => {
                 // Where they come from may differ; what is done is what counts.
                 let key = explanation.plan.iter().map(|line| without_origin(line)).collect();
@@ -128,16 +130,17 @@ async fn of_many(call: Call) -> Result<Reply, Refusal> {
             }
             Ok(explanation) => {
                 let why = explanation.obstacles.join(" ");
-                let label = label_of(&call, id).await?;
-                refused.entry(without_name(&why, &label, id)).or_default().push(id);
+                refused.entry(without_id(&why, id)).or_default().push(id);
             }
-            Err(conductor::Error::NoSuchNode(_)) => {
-                refused.entry("There is no such node any more.".to_owned()).or_default().push(id);
+            // Its driver is not enabled here, or does not fit it.
+            Err(error) => {
+                refused.entry(without_id(&error.to_string(), id)).or_default().push(id);
             }
-            Err(error) => return Err(error.into()),
         }
-        // Reading is done right here; others have their turn in between.
-        tokio::task::yield_now().await;
+    }
+    if !missing.is_empty() {
+        let why = "There is no such node any more.".to_owned();
+        refused.entry(why).or_default().extend(missing);
     }
     let plans: Vec<Value> = plans
         .into_values()
@@ -163,19 +166,13 @@ fn known_verb(target: &str) -> Result<Verb, WireError> {
     })
 }
 
-async fn label_of(call: &Call, id: NodeId) -> Result<String, Refusal> {
-    let node: Option<Node> = call.app.store.read(move |reader| reader.get(id)).await?;
-    Ok(node.map(|node| node.label()).unwrap_or_default())
-}
-
 /// `active -> deleting` without the state it starts in.
 fn without_origin(line: &str) -> String {
     line.split_once(" -> ").map_or(line, |(_, to)| to).to_owned()
 }
 
-/// The same obstacle of two nodes differs in their names only.
-fn without_name(why: &str, label: &str, id: NodeId) -> String {
-    let why = if label.is_empty() { why.to_owned() } else { why.replace(label, "…") };
+/// The same obstacle of two nodes differs in their ids only: names are left out already.
+fn without_id(why: &str, id: NodeId) -> String {
     why.replace(&id.to_string(), "…").replace("\"…\"", "…")
 }
 
@@ -205,11 +202,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn obstacles_of_two_nodes_are_the_same_but_for_their_names() {
+    fn obstacles_of_two_nodes_are_the_same_but_for_their_ids() {
         let id = NodeId(uuid::Uuid::nil());
-        let why = format!("\"provide\" cannot be done on node \"r1\" ({id}) in state \"active\"");
+        let why = format!("\"provide\" cannot be done on node \"…\" ({id}) in state \"active\"");
         let expected = "\"provide\" cannot be done on node … (…) in state \"active\"";
-        assert_eq!(without_name(&why, "r1", id), expected);
+        assert_eq!(without_id(&why, id), expected);
         assert_eq!(without_origin("active -> deleting"), "deleting");
         assert_eq!(without_origin("tear down"), "tear down");
     }

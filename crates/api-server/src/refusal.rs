@@ -88,18 +88,21 @@ impl From<conductor::Error> for Refusal {
     }
 }
 
-/// The error with its causes, for those to whom the machine's answer is the point.
+/// The error with its causes, for those to whom the machine's answer is the point; without the
+/// passwords of URLs.
 fn words(error: &conductor::Error) -> String {
     let mut words = error.to_string();
     // The outer error says what the driver said; what follows is why.
-    let conductor::Error::Driver { source, .. } = error else { return words };
+    let conductor::Error::Driver { source, .. } = error else {
+        return node_model::mask_urls(&words).into_owned();
+    };
     let mut cause = std::error::Error::source(source);
     while let Some(deeper) = cause {
         words.push_str(": ");
         words.push_str(&deeper.to_string());
         cause = deeper.source();
     }
-    words
+    node_model::mask_urls(&words).into_owned()
 }
 
 const fn status_of(refusal: &lifecycle::Refusal) -> u16 {

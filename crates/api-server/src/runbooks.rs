@@ -5,7 +5,7 @@ use http::Method;
 use ironic_wire::{
     MOST_TRAITS, Patch, WireError, create as draft, is_trait, params, parse_object, traits_body,
 };
-use node_model::Runbook;
+use node_model::{Runbook, unmask_object};
 use serde_json::Value;
 use store::{RunbookFilter, Writer};
 
@@ -80,10 +80,13 @@ async fn patch(call: Call) -> Result<Reply, Refusal> {
         .app
         .store
         .write(move |writer| {
-            let runbook: Runbook = ident.find(writer)?;
-            let drafted = patch.apply::<Runbook>(runbook, version)?;
+            let before: Runbook = ident.find(writer)?;
+            let drafted = patch.apply::<Runbook>(before.clone(), version)?;
             let owner_given = drafted.has("owner") && drafted.draft.owner.is_some();
             let mut runbook = drafted.draft;
+            // Passwords of URLs are shown masked, and may come back so.
+            let known: Vec<_> = before.steps.iter().map(|step| &step.args).collect();
+            runbook.steps.iter_mut().for_each(|step| unmask_object(&mut step.args, &known));
             if runbook.public && owner_given {
                 let problem = "There cannot be an owner for a public runbook";
                 return Err(WireError::invalid(problem).into());

@@ -80,6 +80,15 @@ impl Boot for NetworkBoot {
         }
     }
 
+    async fn validate_ramdisk(&self, target: &Target<'_>, mode: RamdiskMode) -> Result<(), Error> {
+        is_persistent(target.driver_info, true)?;
+        self.desk.check(target, self.way, mode.purpose())
+    }
+
+    fn is_by_network(&self) -> bool {
+        true
+    }
+
     async fn prepare_ramdisk(
         &self,
         target: &Target<'_>,

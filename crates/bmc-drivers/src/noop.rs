@@ -173,8 +173,4 @@ impl Storage for NoopStorage {
     async fn detach_volumes(&self, _target: &Target<'_>) -> Result<NodeChanges, Error> {
         Ok(NodeChanges::none())
     }
-
-    fn should_write_image(&self, _target: &Target<'_>) -> bool {
-        true
-    }
 }

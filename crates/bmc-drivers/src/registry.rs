@@ -290,6 +290,14 @@ impl Registry {
         self.in_band.list_steps(target, flow).await
     }
 
+    /// The steps that agents usually offer for `flow` and that run without being asked for, with the
+    /// priorities they have here: for telling what will happen to a machine whose agent was never
+    /// asked.
+    #[must_use]
+    pub fn usual_agent_steps(&self, flow: StepFlow) -> Vec<StepOffer> {
+        self.in_band.usual_steps(flow)
+    }
+
     /// The logs of the agent on a machine: a tar archive, compressed with gzip, in base64. None if
     /// there is no agent.
     pub async fn agent_logs(&self, target: &Target<'_>) -> Result<Option<String>, Error> {

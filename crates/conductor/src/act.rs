@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where an action meets a driver.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ pub(crate) async fn act(
     }
 }
 
-/// An error with its causes, for people.
+/// An error with its causes, for people: without the passwords of URLs.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -81,7 +82,10 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         }
         cause = inner.source();
     }
-    text
+    match node_model::mask_urls(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(shown) => shown,
+    }
 }
 
 type Acted = Result<(Outcome, Done), Error>;

@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use node_model::{MASK, NodeId, Secret, Timestamp};
+use node_model::{MASK, NodeId, Secret, Timestamp, mask_urls};
 
 use crate::agent::same;
 use crate::{Conductor, Error};
@@ -198,8 +198,8 @@ impl Tail {
     }
 }
 
-/// A line as it may be shown: of bounded length, without the token, and without what would steer a
-/// terminal.
+/// A line as it may be shown: of bounded length, without the token and passwords of URLs, and without
+/// what would steer a terminal.
 fn clean(line: &str, token: &str) -> String {
     let mut end = line.len().min(LONGEST_LINE);
     while !line.is_char_boundary(end) {
@@ -207,7 +207,8 @@ fn clean(line: &str, token: &str) -> String {
     }
     // Before it is cut: half a token is still too much.
     let line = if line.contains(token) { &line.replace(token, MASK) } else { &line[..end] };
-    line.chars()
+    mask_urls(line)
+        .chars()
         .take(LONGEST_LINE)
         .map(|letter| if letter.is_control() && letter != '\t' { '\u{fffd}' } else { letter })
         .collect()

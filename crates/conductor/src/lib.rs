@@ -21,6 +21,7 @@ mod consoles;
 mod controls;
 mod discover;
 mod error;
+mod explain;
 mod handle;
 mod hardware;
 mod held;

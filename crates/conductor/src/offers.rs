@@ -6,8 +6,8 @@
 
 use std::borrow::Cow;
 
-use bmc_drivers::{Driver, NodeChanges, Target};
-use lifecycle::Offers;
+use bmc_drivers::{Driver, NodeChanges, Registry, Target};
+use lifecycle::{Foreseen, Offers};
 use node_model::{InterfaceKind, Node, Step, StepArgument, StepFlow, StepOffer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -27,13 +27,22 @@ pub(crate) fn of_driver(driver: &Driver, flow: StepFlow) -> Offers {
 }
 
 /// All steps there will be for `flow`, as far as can be told: those of the driver, and those the
-/// agent offered when it was last asked.
-pub(crate) fn foreseen(driver: &Driver, node: &Node, flow: StepFlow) -> Offers {
+/// agent offered when it was last asked, or, if it never was, those that agents usually offer.
+pub(crate) fn foreseen(
+    registry: &Registry,
+    driver: &Driver,
+    node: &Node,
+    flow: StepFlow,
+) -> Foreseen {
     let mut offers = of_driver(driver, flow);
+    let mut is_usual = false;
     if !offers.open.is_empty() {
-        add(&mut offers, remembered(node, flow));
+        is_usual = node.driver_internal_info.get(&key(flow)).is_none();
+        let of_agent =
+            if is_usual { registry.usual_agent_steps(flow) } else { remembered(node, flow) };
+        add(&mut offers, of_agent);
     }
-    offers
+    Foreseen { offers, is_usual }
 }
 
 /// What the driver and the agent, which is up, offer for `flow`, and what to remember of it.

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What users ask of a node: provision verbs and power, with the checks that need its driver.
 
-use bmc_drivers::{Driver, Target};
-use lifecycle::{
-    Ask, Explanation, Ramdisk, Reserved, ask, ask_power, check_requested, explain, set_maintenance,
-};
+use bmc_drivers::Driver;
+use lifecycle::{Ask, Ramdisk, Reserved, ask, ask_power, check_requested, set_maintenance};
 use node_model::{
-    Actor, DeployTemplate, Node, NodeId, PowerTarget, ProvisionState, Runbook, Step, StepFlow, Verb,
+    Actor, DeployTemplate, InterfaceKind, Node, NodeId, PowerTarget, ProvisionState, Runbook, Step,
+    StepFlow, Verb,
 };
 use serde_json::{Map, Value};
 use store::{DeployTemplateFilter, Query, Reader, Writer};
@@ -50,7 +49,7 @@ impl ProvisionRequest {
         }
     }
 
-    fn all_steps(&self) -> Vec<Step> {
+    pub(crate) fn all_steps(&self) -> Vec<Step> {
         match &self.runbook {
             None => self.steps.clone(),
             Some(runbook) => {
@@ -69,7 +68,7 @@ impl ProvisionRequest {
 
     /// Whether the ramdisk is not booted: because the user says so, or because every step that was
     /// asked for is done by the BMC.
-    fn without_ramdisk(&self, driver: &Driver) -> bool {
+    pub(crate) fn without_ramdisk(&self, driver: &Driver) -> bool {
         let said = self.disable_ramdisk
             || self.runbook.as_ref().is_some_and(|runbook| runbook.disable_ramdisk);
         said || self.needs_no_ramdisk(driver)
@@ -106,7 +105,12 @@ impl Conductor {
         lifecycle::check_maintenance(&sight.node, request.verb)?;
         lifecycle::check_verb(&sight.node, request.verb)?;
         lifecycle::check_policy(&sight.node, request.verb, &self.rules)?;
-        self.check_with_driver(&sight, &request).await?;
+        let driver = sight.driver(&self.registry)?;
+        if let Some(obstacle) =
+            self.driver_obstacles(&sight, &driver, &request).await.into_iter().next()
+        {
+            return Err(obstacle);
+        }
         let bmc = if request.verb == Verb::Inspect {
             Some(bmc_names::resolve(&sight.node).await)
         } else {
@@ -148,61 +152,28 @@ impl Conductor {
             .await
     }
 
-    /// Says, without doing anything, what a verb would do to a node and what stands in the way.
-    pub async fn explain(
-        &self,
-        id: NodeId,
-        request: ProvisionRequest,
-    ) -> Result<Explanation, Error> {
-        self.explain_with(id, request, Map::new()).await
-    }
-
-    /// The same, if the node's `instance_info` had these members as well: what it is about to be
-    /// given, such as an image.
-    ///
-    /// # Errors
-    /// As for [`explain`](Self::explain).
-    pub async fn explain_with(
-        &self,
-        id: NodeId,
-        request: ProvisionRequest,
-        instance_info: Map<String, Value>,
-    ) -> Result<Explanation, Error> {
-        let (sight, templates) = self
-            .store
-            .read(move |reader| {
-                let sight = Sight::load(reader, id)?.given(instance_info.clone());
-                let templates = template_steps(reader, &sight.node)?;
-                Ok::<_, Error>((sight, templates))
-            })
-            .await?;
-        let driver = sight.driver(&self.registry)?;
-        let asked = Ask {
-            verb: request.verb,
-            steps: request.all_steps(),
-            template_steps: templates,
-            disable_ramdisk: request.without_ramdisk(&driver),
-            actor: request.actor.clone(),
-            work_id: Uuid::nil(),
-        };
-        let offers = |flow| offers::foreseen(&driver, &sight.node, flow);
-        let mut explanation = explain(&sight.node, &asked, &offers, &self.rules, self.now());
-        if let Err(error) = self.check_with_driver(&sight, &request).await {
-            explanation.possible = false;
-            explanation.obstacles.push(crate::act::chain(&error));
-        }
-        Ok(explanation)
-    }
-
-    /// The checks that need the node's driver but not the machine.
-    async fn check_with_driver(
+    /// Everything that the node's driver has against the request, without asking the machine.
+    pub(crate) async fn driver_obstacles(
         &self,
         sight: &Sight,
+        driver: &Driver,
         request: &ProvisionRequest,
-    ) -> Result<(), Error> {
-        let driver = sight.driver(&self.registry)?;
-        let target = sight.target(&driver, self.now());
-        validate_for(request.verb, sight, &driver, &target).await?;
+    ) -> Vec<Error> {
+        let target = sight.target(driver, self.now());
+        let mut obstacles = Vec::new();
+        for kind in validated(request.verb, sight.node.provision_state) {
+            if let Err(source) = driver.interface(*kind).validate(&target).await {
+                obstacles.push(sight.failed(source));
+            }
+        }
+        if is_deployment(request.verb) {
+            obstacles.extend(check_traits(sight).err());
+        }
+        obstacles.extend(self.check_steps(driver, request).err());
+        obstacles
+    }
+
+    fn check_steps(&self, driver: &Driver, request: &ProvisionRequest) -> Result<(), Error> {
         let flow = match request.verb {
             Verb::Clean => StepFlow::Clean,
             Verb::Service => StepFlow::Service,
@@ -218,9 +189,9 @@ impl Conductor {
             | Verb::Unrescue
             | Verb::Unhold => return Ok(()),
         };
-        let offers = offers::of_driver(&driver, flow);
+        let offers = offers::of_driver(driver, flow);
         let ramdisk =
-            if request.without_ramdisk(&driver) { Ramdisk::Disabled } else { Ramdisk::Booted };
+            if request.without_ramdisk(driver) { Ramdisk::Disabled } else { Ramdisk::Booted };
         check_requested(flow, &request.all_steps(), Some(&offers), ramdisk, &self.rules)
             .map_err(|error| Error::Refused(lifecycle::Refusal::Steps(error)))?;
         Ok(())
@@ -250,40 +221,26 @@ impl Conductor {
     }
 }
 
-async fn validate_for(
-    verb: Verb,
-    sight: &Sight,
-    driver: &Driver,
-    target: &Target<'_>,
-) -> Result<(), Error> {
-    let failed = |source| sight.failed(source);
+/// Which interfaces must have what they need for a verb to be accepted.
+const fn validated(verb: Verb, state: ProvisionState) -> &'static [InterfaceKind] {
+    use InterfaceKind::{Deploy, Inspect, Power, Rescue};
     match verb {
-        Verb::Active | Verb::Deploy | Verb::Rebuild => {
-            driver.power().validate(target).await.map_err(failed)?;
-            driver.deploy().validate(target).await.map_err(failed)?;
-            check_traits(sight)
-        }
-        Verb::Inspect => {
-            driver.power().validate(target).await.map_err(failed)?;
-            driver.inspect().validate(target).await.map_err(failed)
-        }
-        Verb::Rescue | Verb::Unrescue => {
-            driver.power().validate(target).await.map_err(failed)?;
-            driver.rescue().validate(target).await.map_err(failed)
-        }
-        Verb::Clean | Verb::Provide | Verb::Service => {
-            driver.power().validate(target).await.map_err(failed)
-        }
-        Verb::Abort if sight.node.provision_state == ProvisionState::InspectWait => {
-            driver.inspect().validate(target).await.map_err(failed)
-        }
+        Verb::Active | Verb::Deploy | Verb::Rebuild => &[Power, Deploy],
+        Verb::Inspect => &[Power, Inspect],
+        Verb::Rescue | Verb::Unrescue => &[Power, Rescue],
+        Verb::Clean | Verb::Provide | Verb::Service => &[Power],
+        Verb::Abort if matches!(state, ProvisionState::InspectWait) => &[Inspect],
         Verb::Abort
         | Verb::Deleted
         | Verb::Undeploy
         | Verb::Manage
         | Verb::Adopt
-        | Verb::Unhold => Ok(()),
+        | Verb::Unhold => &[],
     }
+}
+
+pub(crate) const fn is_deployment(verb: Verb) -> bool {
+    matches!(verb, Verb::Active | Verb::Deploy | Verb::Rebuild)
 }
 
 /// An instance may only ask for traits the node has.
@@ -313,9 +270,13 @@ fn wanted_traits(node: &Node) -> Vec<String> {
     }
 }
 
-/// The steps of the deploy templates whose traits the instance asks for.
-fn template_steps(reader: &mut Reader<'_>, node: &Node) -> Result<Vec<Step>, store::Error> {
-    let names = wanted_traits(node);
+/// The steps of the deploy templates whose traits the instance asks for, in a deployment.
+pub(crate) fn template_steps(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    verb: Verb,
+) -> Result<Vec<Step>, store::Error> {
+    let names = if is_deployment(verb) { wanted_traits(node) } else { Vec::new() };
     if names.is_empty() {
         return Ok(Vec::new());
     }
@@ -353,11 +314,7 @@ fn write_ask(
     let asked = Ask {
         verb: request.verb,
         steps: request.all_steps(),
-        template_steps: if matches!(request.verb, Verb::Active | Verb::Deploy | Verb::Rebuild) {
-            template_steps(tx, &node)?
-        } else {
-            Vec::new()
-        },
+        template_steps: template_steps(tx, &node, request.verb)?,
         disable_ramdisk: request.without_ramdisk(&driver),
         actor: request.actor.clone(),
         work_id: Uuid::new_v4(),
@@ -394,7 +351,11 @@ fn keep_instance_secrets(
 }
 
 /// As many machines may be deployed, and torn down or cleaned, at once as the operator says.
-fn check_limits(conductor: &Conductor, tx: &mut Writer<'_>, verb: Verb) -> Result<(), Error> {
+pub(crate) fn check_limits(
+    conductor: &Conductor,
+    reader: &mut Reader<'_>,
+    verb: Verb,
+) -> Result<(), Error> {
     let (kind, states, limit, option): (_, &[ProvisionState], _, _) = match verb {
         Verb::Active | Verb::Deploy | Verb::Rebuild => (
             "deployment",
@@ -418,7 +379,7 @@ fn check_limits(conductor: &Conductor, tx: &mut Writer<'_>, verb: Verb) -> Resul
         | Verb::Unhold
         | Verb::Service => return Ok(()),
     };
-    let running = tx.nodes_in_states(states)?;
+    let running = reader.nodes_in_states(states)?;
     if running >= limit { Err(Error::Limit { kind, running, limit, option }) } else { Ok(()) }
 }
 

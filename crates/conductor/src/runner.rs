@@ -14,7 +14,7 @@ use bmc_drivers::NodeChanges;
 use lifecycle::{
     Action, Failure, Ledger, Next, Offers, Outcome, agent_ended, is_still_going_on, record, settle,
 };
-use node_model::{Happening, Node, NodeId, Stage, StepFlow, Timestamp, Work};
+use node_model::{Happening, Node, NodeId, Stage, StepFlow, Timestamp, Work, holds_secret};
 use store::{Lease, Writer};
 
 use crate::act::{Done, act, chain};
@@ -241,10 +241,8 @@ pub(crate) fn write_changes(
     node: &mut Node,
     changes: &NodeChanges,
 ) -> Result<(), store::Error> {
-    let has_secret = |map: &serde_json::Map<String, serde_json::Value>| {
-        map.keys().any(|key| node_model::is_secret_key(key))
-    };
-    let sealed = has_secret(&changes.instance_info) || has_secret(&changes.driver_internal_info);
+    let sealed =
+        holds_secret(&changes.instance_info) || holds_secret(&changes.driver_internal_info);
     if sealed {
         let mut secrets = tx.reveal(node)?;
         merge(&mut secrets.instance_info, &changes.instance_info);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node as drivers see it: composed driver, revealed secrets, ports and volumes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use node_model::{
     VolumeTarget,
 };
 use serde_json::{Map, Value};
-use store::{PortFilter, PortgroupFilter, Query, Reader, VolumeFilter};
+use store::{NodeFilter, PortFilter, PortgroupFilter, Query, Reader, VolumeFilter};
 
 use crate::{Error, Settings};
 
@@ -53,6 +54,50 @@ impl Belongings {
     }
 }
 
+impl Belongings {
+    fn of_many(
+        reader: &mut Reader<'_>,
+        ids: &[NodeId],
+    ) -> Result<HashMap<NodeId, Self>, store::Error> {
+        let read_at = reader.now();
+        let empty = || Self {
+            ports: Vec::new(),
+            portgroups: Vec::new(),
+            volume_connectors: Vec::new(),
+            volume_targets: Vec::new(),
+            read_at,
+        };
+        let mut all: HashMap<NodeId, Self> = ids.iter().map(|id| (*id, empty())).collect();
+        let nodes = Some(ids.to_vec());
+        let volumes = || VolumeFilter { nodes: nodes.clone(), ..VolumeFilter::default() };
+        let filter = PortFilter { nodes: nodes.clone(), ..PortFilter::default() };
+        for port in reader.collect::<Port>(&Query { filter, ..Query::default() })? {
+            if let Some(of_node) = all.get_mut(&port.node_id) {
+                of_node.ports.push(port);
+            }
+        }
+        let filter = PortgroupFilter { nodes: nodes.clone(), ..PortgroupFilter::default() };
+        for bond in reader.collect::<Portgroup>(&Query { filter, ..Query::default() })? {
+            if let Some(of_node) = all.get_mut(&bond.node_id) {
+                of_node.portgroups.push(bond);
+            }
+        }
+        let query = Query { filter: volumes(), ..Query::default() };
+        for connector in reader.collect::<VolumeConnector>(&query)? {
+            if let Some(of_node) = all.get_mut(&connector.node_id) {
+                of_node.volume_connectors.push(connector);
+            }
+        }
+        let query = Query { filter: volumes(), ..Query::default() };
+        for target in reader.collect::<VolumeTarget>(&query)? {
+            if let Some(of_node) = all.get_mut(&target.node_id) {
+                of_node.volume_targets.push(target);
+            }
+        }
+        Ok(all)
+    }
+}
+
 /// How long what belongs to a node is believed to be as it was.
 const FRESH_FOR: Duration = Duration::from_secs(2);
 
@@ -61,6 +106,25 @@ impl Sight {
     pub(crate) fn of(reader: &mut Reader<'_>, node: Node) -> Result<Self, store::Error> {
         let belongings = Arc::new(Belongings::read(reader, node.id)?);
         Self::with(reader, node, belongings)
+    }
+
+    /// Reads nodes and what belongs to them, in the order of `ids`. Those that are not there are left
+    /// out.
+    pub(crate) fn many(reader: &mut Reader<'_>, ids: &[NodeId]) -> Result<Vec<Self>, store::Error> {
+        let mut belongings = Belongings::of_many(reader, ids)?;
+        let filter = NodeFilter { ids: Some(ids.to_vec()), ..NodeFilter::default() };
+        let nodes = reader.collect::<Node>(&Query { filter, ..Query::default() })?;
+        let mut nodes: HashMap<NodeId, Node> =
+            nodes.into_iter().map(|node| (node.id, node)).collect();
+        let mut sights = Vec::with_capacity(nodes.len());
+        for id in ids {
+            // One that is named twice is there once.
+            let (Some(node), Some(belongings)) = (nodes.remove(id), belongings.remove(id)) else {
+                continue;
+            };
+            sights.push(Self::with(reader, node, Arc::new(belongings))?);
+        }
+        Ok(sights)
     }
 
     /// Reads what belongs to `node`, unless that was done a moment ago.

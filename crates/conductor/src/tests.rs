@@ -10,6 +10,7 @@ mod direct;
 mod discovering;
 mod dying;
 mod ending;
+mod explaining;
 mod family;
 mod judging;
 mod leases;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use bmc_drivers::{DriverSettings, Registry};
+use bmc_drivers::{BootDesk, DriverSettings, Registry};
 use node_model::{
     Actor, Happening, Node, NodeId, PowerState, ProvisionState, Recorded, Timestamp, Verb,
 };
@@ -44,6 +45,16 @@ impl House {
 
     /// One that judges inspection data so.
     pub(crate) fn with(settings: inspection::Settings) -> Self {
+        Self::of(settings, registry())
+    }
+
+    /// One whose machines boot what this desk lays out.
+    pub(crate) fn with_desk(desk: Arc<dyn BootDesk>) -> Self {
+        let registry = Registry::new(&DriverSettings::default(), desk).unwrap();
+        Self::of(inspection::Settings::default(), registry)
+    }
+
+    fn of(settings: inspection::Settings, registry: Registry) -> Self {
         let data = TempDir::new().unwrap();
         let now = Arc::new(AtomicI64::new(1_000_000_000));
         let clock: Clock = {
@@ -51,7 +62,7 @@ impl House {
             Arc::new(move || Timestamp(now.load(Ordering::SeqCst)))
         };
         let store = Store::open(&store::Settings::in_dir(data.path()), clock.clone()).unwrap();
-        let conductor = conductor(&store, "here", settings, clock);
+        let conductor = conductor(&store, registry, "here", settings, clock);
         Self { conductor, store, now, _data: data }
     }
 
@@ -59,7 +70,7 @@ impl House {
     pub(crate) fn neighbour(&self, hostname: &str) -> Conductor {
         let now = self.now.clone();
         let clock: Clock = Arc::new(move || Timestamp(now.load(Ordering::SeqCst)));
-        conductor(&self.store, hostname, inspection::Settings::default(), clock)
+        conductor(&self.store, registry(), hostname, inspection::Settings::default(), clock)
     }
 
     pub(crate) fn pass(&self, time: Duration) {
@@ -139,13 +150,14 @@ impl House {
 
 fn conductor(
     store: &Store,
+    registry: Registry,
     hostname: &str,
     inspection: inspection::Settings,
     clock: Clock,
 ) -> Conductor {
     Conductor::new(
         store.clone(),
-        registry(),
+        registry,
         hostname.to_owned(),
         Settings::default(),
         lifecycle::Settings { boot_retry_timeout: 600, ..lifecycle::Settings::default() },

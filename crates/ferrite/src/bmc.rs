@@ -12,7 +12,7 @@ use redfish::recording::{self, Recording};
 use redfish::{Client, Endpoint, Timeouts, Trust};
 use tokio::sync::Semaphore;
 
-use crate::process::wait_for_signal;
+use crate::process::StopRequest;
 
 /// The password of the BMC is read from here, so that it is in no list of processes.
 const PASSWORD: &str = "FERRITE_BMC_PASSWORD";
@@ -122,13 +122,15 @@ async fn replay(arguments: &ReplayArguments) -> anyhow::Result<()> {
     let about = recording.about.clone();
     let replay =
         Replay::start(recording, arguments.listen).context("give another address with --listen")?;
+    let mut stop = StopRequest::listen()?;
     tell(&format!(
         "a recording of {} {} on {} (any user and password)",
         about.vendor,
         about.model,
         replay.url()
     ));
-    wait_for_signal().await
+    stop.come().await;
+    Ok(())
 }
 
 /// What happens, for people and for programs that start us.

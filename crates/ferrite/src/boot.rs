@@ -245,7 +245,7 @@ fn bind_http(
             clock,
         };
         let server = http::Server::bind(settings, parts).with_context(|| {
-            format!("cannot serve files on {listen}; give another address as boot.listen")
+            format!("cannot serve files on {listen}; choose another address with --boot-listen")
         });
         servers.push(server?);
     }
@@ -253,7 +253,7 @@ fn bind_http(
 }
 
 /// Where the file service listens: as configured, or where the API does and on every DHCP network.
-fn http_addresses(config: &Config) -> Vec<SocketAddr> {
+pub(crate) fn http_addresses(config: &Config) -> Vec<SocketAddr> {
     if !config.boot.listen.is_empty() {
         return config.boot.listen.clone();
     }

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::config::{Auth, Config, LogSection};
 use crate::enrolment::api_at;
-use crate::process::{allow_many_connections, wait_for_signal};
+use crate::process::{StopRequest, allow_many_connections};
 use crate::service::{Service, prepare_data_dir};
 use crate::telemetry;
 use display::Display;
@@ -85,9 +85,10 @@ async fn run(
     let inspection = config.inspection()?;
     let mut service = Service::start(&config, inspection, data_dir).await?;
     let entrance = Entrance::of(&service)?;
+    let mut stop = StopRequest::listen()?;
     let outcome = tokio::select! {
         shown = show(arguments, &entrance, workshop.as_ref(), folder, began) => shown,
-        stopped = wait_for_signal() => stopped,
+        () = stop.come() => Ok(()),
         broken = service.broken() => Err(broken),
     };
     service.stop().await;

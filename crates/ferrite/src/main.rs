@@ -6,6 +6,7 @@ mod boot;
 mod config;
 mod demo;
 mod enrolment;
+mod ports;
 mod process;
 mod ramdisk;
 mod serve;

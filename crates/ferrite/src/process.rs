@@ -2,7 +2,7 @@
 //! What every long-running command needs of the operating system.
 
 use anyhow::Context as _;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Lets the process have as many open files as it may: a whole fleet of agents calls at once, and the
 /// usual soft limit of 1,024 would turn most of them away.
@@ -15,13 +15,27 @@ pub(crate) fn allow_many_connections() {
     }
 }
 
-/// Waits until somebody asks us to stop, with SIGTERM or Ctrl-C.
-pub(crate) async fn wait_for_signal() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// Hears when somebody asks us to stop, with SIGTERM or Ctrl-C.
+pub(crate) struct StopRequest {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopRequest {
+    /// Begins to listen. Whoever is told that we are ready may ask us to stop at once, so this comes
+    /// before.
+    pub(crate) fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?,
+        })
     }
-    Ok(())
+
+    /// Waits until somebody asks.
+    pub(crate) async fn come(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }

@@ -8,9 +8,9 @@ use anyhow::Context as _;
 use clap::Args;
 
 use crate::config::{Auth, Config};
-use crate::process::{allow_many_connections, wait_for_signal};
+use crate::process::{StopRequest, allow_many_connections};
 use crate::service::{Service, prepare_data_dir};
-use crate::{ramdisk, telemetry};
+use crate::{ports, ramdisk, telemetry};
 
 /// Options of `ferrite serve`. They win over the configuration.
 #[derive(Args, Debug)]
@@ -24,6 +24,10 @@ pub(crate) struct ServeArguments {
     /// Address and port of the API.
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
+    /// Address and port where machines fetch what they boot; may be given more than once. By default
+    /// port 6180 of the API's address.
+    #[arg(long, value_name = "ADDR:PORT")]
+    boot_listen: Vec<SocketAddr>,
     /// How callers prove who they are.
     #[arg(long)]
     auth: Option<Auth>,
@@ -41,6 +45,9 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     if let Some(listen) = arguments.listen {
         config.api.listen = listen;
     }
+    if !arguments.boot_listen.is_empty() {
+        config.boot.listen.clone_from(&arguments.boot_listen);
+    }
     if let Some(auth) = arguments.auth {
         config.api.auth = auth;
     }
@@ -53,6 +60,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     config.dhcp.servers()?;
     warn_if_open(&config);
     let data_dir = config.data_dir()?;
+    ports::check(&config)?;
     let _in_use = prepare_data_dir(&data_dir)?;
     ramdisk::adopt(&mut config, &data_dir);
     tokio::runtime::Builder::new_multi_thread()
@@ -78,9 +86,10 @@ async fn run(
     data_dir: &Path,
 ) -> anyhow::Result<()> {
     let mut service = Service::start(&config, inspection, data_dir).await?;
+    let mut stop = StopRequest::listen()?;
     announce(&service, data_dir);
     let outcome = tokio::select! {
-        stopped = wait_for_signal() => stopped,
+        () = stop.come() => Ok(()),
         broken = service.broken() => Err(broken),
     };
     tracing::info!("stopping");

@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::boot::{self, BootServers, Serving};
 use crate::config::Config;
+use crate::ports::Port;
 use crate::telemetry;
 
 /// How long work in flight may go on when the program is asked to stop. What is not finished by
@@ -90,8 +91,8 @@ impl Service {
             boot: boot.clone(),
             more_routes: PAGE_ROUTES.to_vec(),
         })?;
-        let server = Server::bind(app)
-            .with_context(|| format!("cannot listen on {listen}; give another with --listen"))?;
+        let server =
+            Server::bind(app).map_err(|error| anyhow!("{}", Port::Api.refused(listen, &error)))?;
         let boot = match &boot {
             Some(services) => Some(BootServers::bind(config, services, data_dir, now)?),
             None => None,

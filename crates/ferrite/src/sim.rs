@@ -15,7 +15,7 @@ use fleet_sim::{
 use serde::Deserialize;
 
 use crate::config::LogSection;
-use crate::process::{allow_many_connections, wait_for_signal};
+use crate::process::{StopRequest, allow_many_connections};
 use crate::telemetry;
 
 /// Options of `ferrite sim`.
@@ -127,12 +127,19 @@ async fn run(arguments: &SimArguments, config: FleetConfig) -> anyhow::Result<()
         let text = serde_json::to_string_pretty(&nodes).context("the inventory")?;
         write_private(inventory, &text)?;
     }
+    let mut stop = StopRequest::listen()?;
     announce(arguments, &fleet, control.as_ref());
-    if let Some(api) = &arguments.enrol {
-        let told = enrol::enrol(api, &nodes).await?;
-        say(&told.to_string());
+    let serve = async {
+        if let Some(api) = &arguments.enrol {
+            let told = enrol::enrol(api, &nodes).await?;
+            say(&told.to_string());
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = stop.come() => {}
+        failed = serve => return failed,
     }
-    wait_for_signal().await?;
     drop(control);
     fleet.stop().await;
     Ok(())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the program tells about itself: logs on standard error, and counts for `/metrics`.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context as _;
@@ -18,7 +19,9 @@ use crate::config::LogSection;
 pub(crate) fn start(section: &LogSection) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&section.level)
         .with_context(|| format!("log.level {:?} is not understood", section.level))?;
-    let logging = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logging = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| Discreet(std::io::stderr()));
     let started = if section.json {
         logging.json().try_init()
     } else {
@@ -26,6 +29,23 @@ pub(crate) fn start(section: &LogSection) -> anyhow::Result<()> {
     };
     // Fails only if logging was started before, which `main` does not do.
     started.map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+/// Leaves the passwords of URLs out of what is written through it, a line or more at a time.
+struct Discreet<W>(W);
+
+impl<W: Write> Write for Discreet<W> {
+    fn write(&mut self, lines: &[u8]) -> std::io::Result<usize> {
+        match std::str::from_utf8(lines) {
+            Ok(text) => self.0.write_all(node_model::mask_quoted_urls(text).as_bytes())?,
+            Err(_) => self.0.write_all(lines)?,
+        }
+        Ok(lines.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// The conductor's counts, read when somebody asks.
@@ -58,5 +78,18 @@ impl Collector for ConductorCounts {
             MetricType::Gauge,
         )?;
         gauge.encode(metric)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_have_no_passwords() {
+        let mut written = Vec::new();
+        let line = "{\"error\":\"no https://u:hunter2@h/i\",\"b\":\"c@d\"}\n";
+        Discreet(&mut written).write_all(line.as_bytes()).unwrap();
+        assert_eq!(String::from_utf8(written).unwrap(), line.replace("hunter2", "******"));
     }
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Deploy templates and runbooks as Ironic shows them.
 
-use node_model::{DeployTemplate, DeployTemplateId, JsonObject, Runbook, RunbookId, Timestamp};
+use node_model::{
+    DeployTemplate, DeployTemplateId, JsonObject, Runbook, RunbookId, Timestamp, mask_object_urls,
+};
 use serde_json::Value;
 
 use crate::body::Writable;
@@ -201,7 +203,7 @@ fn write_step(
     w.key("step");
     w.string(step);
     w.key("args");
-    w.object(args);
+    w.object(&mask_object_urls(args));
     w.key(place);
     w.integer(number);
     w.end_object();

@@ -102,6 +102,16 @@ impl fmt::Display for Action {
 }
 
 impl Action {
+    /// The step the action carries out, if it does.
+    #[must_use]
+    pub fn step(&self) -> Option<&Step> {
+        if let Self::RunStep { step, .. } | Self::PollStep { step, .. } = self {
+            Some(step)
+        } else {
+            None
+        }
+    }
+
     /// What the action does to the machine's power, if that is what it is for: a change a user
     /// asked for, or a reserved step of a job.
     #[must_use]

@@ -3,9 +3,11 @@
 //!
 //! It runs the very functions that decide in production on a copy of the node, and pretends that
 //! every action succeeds at once. So it tells the states, the actions and their order as they would
-//! really be, but not how long a machine's agent would be waited for in between.
+//! really be, but not how long a machine's agent would be waited for in between. Whether the driver
+//! could carry the actions out is for the caller to find out, who knows it: see
+//! [`Explanation::actions`].
 
-use node_model::{Happening, Node, StepFlow, Timestamp, Verb, Wait};
+use node_model::{Event, Happening, Node, StepFlow, Timestamp, Verb, Wait};
 use serde::Serialize;
 
 use crate::ask::{Ask, ask};
@@ -19,9 +21,9 @@ use crate::{Action, Next, Offers, Outcome, Settings};
 pub struct Explanation {
     /// The verb that was asked about.
     pub target: Verb,
-    /// Whether it would be accepted now.
+    /// Whether it would be accepted now, and nothing that is known now would make it fail.
     pub possible: bool,
-    /// What stands in the way, if it would not.
+    /// What stands in the way, if not.
     pub obstacles: Vec<String>,
     /// What would happen, in order.
     pub plan: Vec<String>,
@@ -30,14 +32,38 @@ pub struct Explanation {
     /// What the node is waiting for right now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Wait>,
+    /// What would be done to the machine, in order.
+    #[serde(skip)]
+    pub actions: Vec<Imagined>,
 }
 
-/// Explains what `request` would do. `offers` tells which steps the driver has for a flow.
+/// Something that would be done to a machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Imagined {
+    /// What.
+    pub action: Action,
+    /// Whether an agent that runs on it already could be used for it.
+    pub has_agent: bool,
+    /// What would be left of `instance_info` by then.
+    pub has_instance: bool,
+}
+
+/// The steps on offer, as far as they can be told beforehand.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Foreseen {
+    /// The steps.
+    pub offers: Offers,
+    /// Whether the agent on the machine was never asked, so that its steps are those that agents
+    /// usually have.
+    pub is_usual: bool,
+}
+
+/// Explains what `request` would do. `offers` tells which steps there will be for a flow.
 #[must_use]
 pub fn explain(
     node: &Node,
     request: &Ask,
-    offers: &dyn Fn(StepFlow) -> Offers,
+    offers: &dyn Fn(StepFlow) -> Foreseen,
     settings: &Settings,
     now: Timestamp,
 ) -> Explanation {
@@ -50,9 +76,10 @@ pub fn explain(
         plan: Vec::new(),
         ends_in: node.provision_state.as_str().to_owned(),
         waiting: node.wait,
+        actions: Vec::new(),
     };
     match ask(&mut imagined, request, settings, now) {
-        Ok(ledger) => tell(&ledger, &mut explanation.plan),
+        Ok(ledger) => explanation.tell(&ledger),
         Err(refusal) => {
             explanation.possible = false;
             explanation.obstacles.push(refusal.to_string());
@@ -66,7 +93,7 @@ pub fn explain(
 
 fn play(
     node: &mut Node,
-    offers: &dyn Fn(StepFlow) -> Offers,
+    offers: &dyn Fn(StepFlow) -> Foreseen,
     settings: &Settings,
     now: Timestamp,
     explanation: &mut Explanation,
@@ -76,53 +103,77 @@ fn play(
     for _ in 0..LONGEST {
         let mut ledger = Ledger::default();
         let next = settle(node, settings, now, &mut ledger);
-        tell(&ledger, &mut explanation.plan);
+        explanation.tell(&ledger);
         match next {
             Next::Rest => return,
             Next::Wait(..) => {
                 let mut ledger = Ledger::default();
                 let moved = hear_agent(node, now) || hear_inspection_data(node, now, &mut ledger);
-                tell(&ledger, &mut explanation.plan);
+                explanation.tell(&ledger);
                 if !moved {
                     return;
                 }
             }
             Next::Act(action) => {
-                explanation.plan.push(action.to_string());
-                let outcome = imagine(&action, offers);
+                explanation.actions.push(Imagined {
+                    action: action.clone(),
+                    has_agent: node.agent.url.is_some(),
+                    has_instance: !node.instance_info.is_empty(),
+                });
+                let outcome = explanation.imagine(&action, offers);
                 let mut ledger = record(node, &action, &outcome, 0, settings, now);
                 ledger.happened.retain(|what| !matches!(what, Happening::Did { .. }));
-                tell(&ledger, &mut explanation.plan);
+                explanation.tell(&ledger);
             }
         }
     }
 }
 
-fn imagine(action: &Action, offers: &dyn Fn(StepFlow) -> Offers) -> Outcome {
-    if let Action::ListSteps(flow) = action {
-        Outcome::Offers(offers(*flow))
-    } else {
-        Outcome::Done
+impl Explanation {
+    /// Tells of an action, and how it would turn out.
+    fn imagine(&mut self, action: &Action, offers: &dyn Fn(StepFlow) -> Foreseen) -> Outcome {
+        // A step that was asked for has no priority: it runs when its turn comes.
+        self.plan.push(match action.step().map(|step| step.priority) {
+            Some(priority) if priority > 0 => format!("{action} (priority {priority})"),
+            Some(_) | None => action.to_string(),
+        });
+        let Action::ListSteps(flow) = action else { return Outcome::Done };
+        let Foreseen { offers, is_usual } = offers(*flow);
+        if is_usual {
+            self.plan.push(format!(
+                "the agent says which {flow} steps it has once it runs: expected are those that \
+                 agents usually have"
+            ));
+        }
+        Outcome::Offers(offers)
     }
-}
 
-fn tell(ledger: &Ledger, plan: &mut Vec<String>) {
-    for happening in &ledger.happened {
-        match happening {
-            Happening::Entered { from, to, .. } => plan.push(format!("{from} -> {to}")),
-            Happening::Waiting { why, .. } => plan.push(format!("wait: {why}")),
-            Happening::Failed { error, .. } => plan.push(format!("fails: {error}")),
-            Happening::Enrolled
-            | Happening::Changed { .. }
-            | Happening::Removed
-            | Happening::Asked { .. }
-            | Happening::Did { .. }
-            | Happening::Power { .. }
-            | Happening::Maintenance { .. }
-            | Happening::Noted { .. }
-            | Happening::BmcCalls { .. }
-            | Happening::Seen { .. }
-            | Happening::Heard { .. } => {}
+    fn tell(&mut self, ledger: &Ledger) {
+        for happening in &ledger.happened {
+            match happening {
+                Happening::Entered { from, to, event, why } => {
+                    if event == Event::Fail.as_str() {
+                        self.plan.push(format!("fails: {why}"));
+                        self.possible = false;
+                        self.obstacles.push(why.clone());
+                    }
+                    self.plan.push(format!("{from} -> {to}"));
+                }
+                Happening::Waiting { why, .. } => self.plan.push(format!("wait: {why}")),
+                // Nothing that is done fails here.
+                Happening::Failed { .. }
+                | Happening::Enrolled
+                | Happening::Changed { .. }
+                | Happening::Removed
+                | Happening::Asked { .. }
+                | Happening::Did { .. }
+                | Happening::Power { .. }
+                | Happening::Maintenance { .. }
+                | Happening::Noted { .. }
+                | Happening::BmcCalls { .. }
+                | Happening::Seen { .. }
+                | Happening::Heard { .. } => {}
+            }
         }
     }
 }

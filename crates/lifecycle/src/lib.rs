@@ -34,7 +34,7 @@ pub use booting::see_agent;
 pub use decide::settle;
 pub use diagram::diagram;
 pub use enter::{Chore, HistoryLine, Ledger};
-pub use explain::{Explanation, explain};
+pub use explain::{Explanation, Foreseen, Imagined, explain};
 pub use maintenance::set_maintenance;
 pub use power::{PowerRefusal, SyncVerdict, ask_power, power_sync};
 pub use record::{

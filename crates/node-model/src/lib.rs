@@ -26,6 +26,7 @@ mod secret;
 mod states;
 mod step;
 mod time;
+mod url_password;
 mod volume;
 mod work;
 
@@ -56,6 +57,10 @@ pub use secret::{MASK, Secret, is_secret_key, masked, without_keys};
 pub use states::{Event, Fault, Health, PowerState, PowerTarget, ProvisionState, Verb};
 pub use step::{Step, StepArgument, StepFlow, StepOffer};
 pub use time::{NoMoment, Timestamp};
+pub use url_password::{
+    has_url_password, holds_secret, mask_object_urls, mask_quoted_urls, mask_urls, unmask_object,
+    unmask_urls,
+};
 pub use volume::{VolumeConnector, VolumeTarget};
 pub use work::{
     AWAITED, Deadline, PowerRequest, Retry, Silent, Stage, Wait, WaitReason, Work, WorkKind,

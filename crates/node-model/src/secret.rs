@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::JsonObject;
+use crate::{JsonObject, mask_urls};
 
 /// What stands in the place of a secret wherever it can be seen.
 pub const MASK: &str = "******";
@@ -80,8 +80,8 @@ pub fn without_keys(text: &str) -> String {
     shown
 }
 
-/// `object` with [`MASK`] in the place of every secret, at any depth. Most objects hold none, and
-/// are given back without being parsed.
+/// `object` with [`MASK`] in the place of every secret, at any depth, and of every password in a URL.
+/// Most objects hold none, and are given back without being parsed.
 #[must_use]
 pub fn masked(object: &JsonObject) -> Cow<'_, JsonObject> {
     if object.is_empty() || !mentions_secret(object.as_str()) {
@@ -92,9 +92,14 @@ pub fn masked(object: &JsonObject) -> Cow<'_, JsonObject> {
     Cow::Owned(JsonObject::from(members))
 }
 
-/// Whether some key in the JSON text could be a secret's. No key that is hides behind an escape:
-/// JSON is kept as we write it, and we escape none of the letters they are made of.
+/// Whether some key in the JSON text could be a secret's, or some URL have a password. No key that
+/// is hides behind an escape: JSON is kept as we write it, and we escape none of the letters they are
+/// made of.
 fn mentions_secret(text: &str) -> bool {
+    // Roughly: in JSON text a URL may have escapes in it.
+    if text.contains("://") && text.contains('@') {
+        return true;
+    }
     let text = text.to_ascii_lowercase();
     MARKS.iter().chain(&WHOLE).any(|mark| text.contains(mark))
 }
@@ -116,7 +121,12 @@ fn mask_within(value: &mut Value) {
     match value {
         Value::Object(members) => mask_members(members),
         Value::Array(items) => items.iter_mut().for_each(mask_within),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::String(text) => {
+            if let Cow::Owned(shown) = mask_urls(text) {
+                *text = shown;
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -168,6 +178,8 @@ mod tests {
             ),
             (r#"{"password":null,"pin":1}"#, r#"{"password":null,"pin":1}"#),
             (r#"{"my_image_url_list":["http://x"]}"#, r#"{"my_image_url_list":["http://x"]}"#),
+            (r#"{"a":[{"url":"http://u:p@h/i"}]}"#, r#"{"a":[{"url":"http://u:******@h/i"}]}"#),
+            (r#"{"url":"http://u:\"p@h/i"}"#, r#"{"url":"http://u:******@h/i"}"#),
         ] {
             assert_eq!(masked(&JsonObject::from_stored(text)).as_str(), shown);
         }

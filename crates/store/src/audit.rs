@@ -3,17 +3,26 @@
 //!
 //! The journal has no index but its order and the node. So what is searched is always a window of
 //! so many entries, the latest first: a search costs the same in a journal of a million entries as
-//! in one of a thousand, and whoever wants to see further back asks again from where it ended.
+//! in one of a thousand, and whoever wants to see further back asks again from where it ended. When
+//! nodes entered states is noted in a table of its own besides: how long jobs take is known from
+//! that, however much else happens.
 
-use node_model::{Happening, NodeId, Recorded, Timestamp};
+use node_model::{Happening, JournalEntry, NodeId, Recorded, Timestamp};
 
+use crate::engine::Session;
 use crate::error::Error;
 use crate::query::Where;
 use crate::reader::{Reader, field};
-use crate::value::Param;
+use crate::value::{Field as _, Param};
 
 const TABLE: &str = "journal";
 const COLUMNS: &str = "SELECT seq, recorded_at, node_uuid, actor, what FROM journal";
+
+/// How many times of entering a state one statement notes.
+const NOTED_AT_ONCE: usize = 100;
+
+/// How much of the journal is looked at for them by those who had one before.
+const FILLED_FROM: i64 = 200_000;
 
 /// What is looked for in a window of the journal. What is not said fits everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -127,23 +136,74 @@ impl Reader<'_> {
         Ok(low)
     }
 
-    /// When nodes entered states, oldest first, among the latest `window` entries of the journal.
-    pub fn entries_into_states(&mut self, window: u32) -> Result<Vec<Entry>, Error> {
+    /// When nodes entered states, oldest first, at most the latest `limit` times.
+    pub fn entries_into_states(&mut self, limit: u32) -> Result<Vec<Entry>, Error> {
+        const TABLE: &str = "state_entries";
         let mut entries = Vec::new();
         self.session.query(
-            "SELECT recorded_at, node_uuid, what FROM
-             (SELECT seq, recorded_at, node_uuid, what FROM journal ORDER BY seq DESC LIMIT ?)
-             AS latest WHERE what LIKE ? ORDER BY seq",
-            &[Param::Int(i64::from(window)), Param::Text("{\"kind\":\"entered\"%")],
+            "SELECT recorded_at, node_uuid, from_state, to_state FROM state_entries
+             ORDER BY id DESC LIMIT ?",
+            &[Param::Int(i64::from(limit))],
             &mut |row| {
-                let what: Happening = field(row, 2, TABLE, "what")?;
-                if let Happening::Entered { from, to, .. } = what {
-                    let at = field(row, 0, TABLE, "recorded_at")?;
-                    entries.push(Entry { node: field(row, 1, TABLE, "node_uuid")?, at, from, to });
-                }
+                entries.push(Entry {
+                    at: field(row, 0, TABLE, "recorded_at")?,
+                    node: field(row, 1, TABLE, "node_uuid")?,
+                    from: field(row, 2, TABLE, "from_state")?,
+                    to: field(row, 3, TABLE, "to_state")?,
+                });
                 Ok(())
             },
         )?;
+        entries.reverse();
         Ok(entries)
     }
+}
+
+/// Notes those of `entries` that tell of a node's entering a state, where they are found without
+/// the rest of the journal.
+pub(crate) fn note_states(
+    session: &mut dyn Session,
+    entries: &[JournalEntry],
+) -> Result<(), Error> {
+    let entered: Vec<(&JournalEntry, &str, &str)> = entries
+        .iter()
+        .filter_map(|entry| {
+            let Happening::Entered { from, to, .. } = &entry.what else { return None };
+            Some((entry, from.as_str(), to.as_str()))
+        })
+        .collect();
+    for part in entered.chunks(NOTED_AT_ONCE) {
+        let rows = vec!["(?, ?, ?, ?)"; part.len()].join(", ");
+        let sql = format!(
+            "INSERT INTO state_entries (recorded_at, node_uuid, from_state, to_state) VALUES {rows}"
+        );
+        let mut params = Vec::with_capacity(4 * part.len());
+        for (entry, from, to) in part {
+            params.extend([entry.at.bind(), entry.node_id.bind()]);
+            params.extend([Param::Text(from), Param::Text(to)]);
+        }
+        session.execute(&sql, &params)?;
+    }
+    Ok(())
+}
+
+/// Notes what the latest part of the journal tells, for those who had a journal before.
+pub(crate) fn fill_state_entries(session: &mut dyn Session) -> Result<(), Error> {
+    let mut entries = Vec::new();
+    session.query(
+        "SELECT recorded_at, node_uuid, actor, what FROM
+         (SELECT seq, recorded_at, node_uuid, actor, what FROM journal ORDER BY seq DESC LIMIT ?)
+         AS latest WHERE what LIKE ? ORDER BY seq",
+        &[Param::Int(FILLED_FROM), Param::Text("{\"kind\":\"entered\"%")],
+        &mut |row| {
+            entries.push(JournalEntry {
+                at: field(row, 0, TABLE, "recorded_at")?,
+                node_id: field(row, 1, TABLE, "node_uuid")?,
+                actor: field(row, 2, TABLE, "actor")?,
+                what: field(row, 3, TABLE, "what")?,
+            });
+            Ok(())
+        },
+    )?;
+    note_states(session, &entries)
 }

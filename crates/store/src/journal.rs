@@ -7,13 +7,21 @@
 //! there. So on servers nothing behind a gap is shown until the gap is filled or has been there for
 //! [`HOLD_BACK`]. That is generous: entries are inserted immediately before the commit, so a number
 //! is invisible for about one round trip. Gaps that stay belong to transactions that were undone.
+//!
+//! In a Galera cluster of three, a member takes every third number. The numbers between are waited
+//! for only if another member took one within the last minute, and then for
+//! [`HOLD_BACK_IN_CLUSTER`]. The age of a gap is told by the clock of whoever wrote behind it: the
+//! clocks of the processes must agree to within a second or two.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use node_model::{JournalEntry, NodeId, Recorded, Timestamp};
+use node_model::{JournalEntry, NodeId, Recorded, Timestamp, mask_quoted_urls};
 
-use crate::engine::Session;
+use crate::audit::note_states;
+use crate::engine::{Dialect, Session};
 use crate::error::Error;
 use crate::reader::{Reader, field};
 use crate::value::{Field, Param};
@@ -21,6 +29,13 @@ use crate::writer::{Pending, Writer};
 
 /// How long a gap in the numbers may still be filled by a transaction about to commit.
 const HOLD_BACK: Duration = Duration::from_secs(10);
+
+/// The same for a gap between the numbers of one member of a cluster. There always is one, so this
+/// is how late everything is shown while more than one member is written to.
+const HOLD_BACK_IN_CLUSTER: Duration = Duration::from_secs(3);
+
+/// How many entries tell which members of a cluster are written to.
+const LOOKED_BACK: i64 = 200;
 
 /// How old an entry must be for everything before it to be settled without looking. Much longer
 /// than [`HOLD_BACK`]: the time in an entry is when it was made, and its transaction may have waited
@@ -157,10 +172,32 @@ impl Writer<'_> {
             },
         )?;
         let Some(last) = last else { return Ok(0) };
+        self.prune_states(before)?;
         self.session.execute(
             "DELETE FROM journal WHERE seq <= ? AND recorded_at < ?",
             &[Param::Int(last), before.bind()],
         )
+    }
+
+    /// Forgets the times of entering states that go with the entries that are forgotten.
+    fn prune_states(&mut self, before: Timestamp) -> Result<(), Error> {
+        let mut last: Option<i64> = None;
+        self.session.query(
+            "SELECT MAX(id) FROM (SELECT id, recorded_at FROM state_entries ORDER BY id LIMIT ?)
+             AS oldest WHERE recorded_at < ?",
+            &[Param::Int(PRUNED_AT_ONCE), before.bind()],
+            &mut |row| {
+                last = field(row, 0, "state_entries", "id")?;
+                Ok(())
+            },
+        )?;
+        let Some(last) = last else { return Ok(()) };
+        self.session
+            .execute(
+                "DELETE FROM state_entries WHERE id <= ? AND recorded_at < ?",
+                &[Param::Int(last), before.bind()],
+            )
+            .map(drop)
     }
 }
 
@@ -193,22 +230,89 @@ pub(crate) fn end_after(
             Ok(())
         },
     )?;
-    let may_still_fill = Timestamp(now.0 - micros(HOLD_BACK));
-    let mut held = false;
+    let mut young: Vec<(i64, Timestamp)> = Vec::new();
     session.query(
         "SELECT seq, recorded_at FROM journal WHERE seq > ? ORDER BY seq",
         &[Param::Int(end)],
         &mut |row| {
-            let seq: i64 = field(row, 0, "journal", "seq")?;
-            let at: Timestamp = field(row, 1, "journal", "recorded_at")?;
-            held = held || (seq != end + 1 && at > may_still_fill);
-            if !held {
-                end = seq;
-            }
+            young
+                .push((field(row, 0, "journal", "seq")?, field(row, 1, "journal", "recorded_at")?));
             Ok(())
         },
     )?;
+    let mut before = end;
+    let has_gap = young.iter().any(|(seq, _)| std::mem::replace(&mut before, *seq) + 1 != *seq);
+    if !has_gap {
+        return Ok(before);
+    }
+    let cluster = Cluster::find(session, end, &young, long_settled)?;
+    for (seq, at) in young {
+        let age = Timestamp(now.0 - at.0);
+        if cluster.patience(end, seq).is_some_and(|patience| age.0 < micros(patience)) {
+            break;
+        }
+        end = seq;
+    }
     Ok(end)
+}
+
+/// Who else takes numbers. In a Galera cluster each member takes every so many-th number, so that
+/// there are gaps between the numbers of a member which only the others could fill.
+struct Cluster {
+    /// How far a member's numbers are from each other; one where there is no cluster.
+    step: i64,
+    /// The remainders of the numbers that were taken within [`LONG_SETTLED`].
+    active: BTreeSet<i64>,
+}
+
+impl Cluster {
+    fn find(
+        session: &mut dyn Session,
+        end: i64,
+        young: &[(i64, Timestamp)],
+        long_settled: Timestamp,
+    ) -> Result<Self, Error> {
+        let mut step: i64 = 1;
+        match session.dialect() {
+            Dialect::Sqlite | Dialect::Postgres => {}
+            Dialect::MariaDb => {
+                session.query("SELECT @@auto_increment_increment", &[], &mut |row| {
+                    step = field(row, 0, "journal", "@@auto_increment_increment")?;
+                    Ok(())
+                })?;
+            }
+        }
+        let mut active = BTreeSet::new();
+        if step > 1 {
+            active.extend(young.iter().map(|(seq, _)| seq.rem_euclid(step)));
+            session.query(
+                "SELECT seq, recorded_at FROM journal WHERE seq <= ? ORDER BY seq DESC LIMIT ?",
+                &[Param::Int(end), Param::Int(LOOKED_BACK)],
+                &mut |row| {
+                    let seq: i64 = field(row, 0, "journal", "seq")?;
+                    let at: Timestamp = field(row, 1, "journal", "recorded_at")?;
+                    if at > long_settled {
+                        active.insert(seq.rem_euclid(step));
+                    }
+                    Ok(())
+                },
+            )?;
+        }
+        Ok(Self { step, active })
+    }
+
+    /// How long what is between two numbers is waited for; none if nothing can come.
+    fn patience(&self, before: i64, seq: i64) -> Option<Duration> {
+        let missing = seq - before - 1;
+        if missing <= 0 {
+            return None;
+        }
+        if self.step <= 1 || missing >= self.step {
+            return Some(HOLD_BACK);
+        }
+        let may_come = |number: i64| self.active.contains(&number.rem_euclid(self.step));
+        (before + 1..seq).any(may_come).then_some(HOLD_BACK_IN_CLUSTER)
+    }
 }
 
 /// Writes the entries a transaction has collected. Called immediately before its commit.
@@ -224,7 +328,7 @@ pub(crate) fn flush(session: &mut dyn Session, pending: &mut Pending) -> Result<
                 entry.at.bind(),
                 entry.node_id.bind(),
                 entry.actor.bind(),
-                entry.what.bind(),
+                without_passwords(entry.what.bind()),
             ]);
         }
         let last_seq = &mut pending.last_seq;
@@ -233,8 +337,21 @@ pub(crate) fn flush(session: &mut dyn Session, pending: &mut Pending) -> Result<
             Ok(())
         })?;
     }
+    note_states(session, &pending.journal)?;
     pending.journal.clear();
     Ok(())
+}
+
+/// What happened as it is kept. Whoever may look back need not know the passwords of URLs that an
+/// error names.
+fn without_passwords(what: Param<'_>) -> Param<'_> {
+    match what {
+        Param::Owned(text) => match mask_quoted_urls(&text) {
+            Cow::Borrowed(_) => Param::Owned(text),
+            Cow::Owned(shown) => Param::Owned(shown),
+        },
+        Param::Null | Param::Int(_) | Param::Text(_) | Param::Blob(_) | Param::Id(_) => what,
+    }
 }
 
 fn micros(duration: Duration) -> i64 {
@@ -253,6 +370,8 @@ mod tests {
     struct Entries {
         rows: Vec<(i64, i64)>,
         given: usize,
+        /// How far the numbers of a member of the cluster are from each other, if there is one.
+        step: Option<i64>,
     }
 
     struct Entry(i64, i64);
@@ -265,7 +384,7 @@ mod tests {
 
     impl Session for Entries {
         fn dialect(&self) -> Dialect {
-            Dialect::Postgres
+            if self.step.is_some() { Dialect::MariaDb } else { Dialect::Postgres }
         }
 
         fn query(
@@ -275,6 +394,11 @@ mod tests {
             each: &mut dyn FnMut(&dyn Row) -> Result<(), Error>,
         ) -> Result<(), Error> {
             let (after, until) = match params {
+                [] => return each(&Entry(self.step.unwrap(), 0)),
+                [Param::Int(end), Param::Int(LOOKED_BACK)] => {
+                    let found = self.rows.iter().filter(|(seq, _)| *seq <= *end);
+                    return found.rev().try_for_each(|(seq, at)| each(&Entry(*seq, *at)));
+                }
                 [Param::Int(after)] => (*after, i64::MAX),
                 [Param::Int(after), Param::Int(until)] => (*after, *until),
                 other => panic!("{sql} {}", other.len()),
@@ -303,7 +427,7 @@ mod tests {
         let second = 1_000_000;
         // One entry a second for a day, the last one a second ago.
         let rows = (1..=86_400).map(|seq| (seq, NOW.0 - (86_401 - seq) * second)).collect();
-        let mut journal = Entries { rows, given: 0 };
+        let mut journal = Entries { rows, given: 0, step: None };
         for known in [0, 5] {
             journal.given = 0;
             assert_eq!(end_after(&mut journal, known, NOW).unwrap(), 86_400);
@@ -312,5 +436,28 @@ mod tests {
         // A young gap still holds back what is behind it.
         journal.rows.push((86_402, NOW.0));
         assert_eq!(end_after(&mut journal, 5, NOW).unwrap(), 86_400);
+    }
+
+    /// Rows as `(number, seconds ago)`, and where the journal ends.
+    #[test]
+    fn gaps_of_a_cluster_are_waited_for_while_another_member_is_written_to() {
+        type Case = (&'static str, Option<i64>, &'static [(i64, i64)], i64);
+        let cases: &[Case] = &[
+            ("one member alone", Some(3), &[(1, 50), (4, 2), (7, 1), (10, 0)], 10),
+            ("another one lately", Some(3), &[(1, 50), (2, 50), (4, 2), (7, 1)], 4),
+            ("but that was waited for", Some(3), &[(1, 50), (2, 50), (4, 4), (7, 3)], 7),
+            ("another one before", Some(3), &[(1, 90), (2, 90), (4, 2), (7, 1)], 7),
+            ("its number came", Some(3), &[(1, 50), (2, 50), (4, 1), (5, 0)], 5),
+            ("a number of its own is missing", Some(3), &[(1, 50), (7, 9)], 1),
+            ("and not for ever", Some(3), &[(1, 50), (7, 11)], 7),
+            ("no cluster", Some(1), &[(1, 50), (3, 9)], 1),
+            ("no MariaDB", None, &[(1, 50), (3, 9), (5, 11)], 1),
+            ("no gap", Some(3), &[(1, 2), (2, 1), (3, 0)], 3),
+        ];
+        for (what, step, rows, end) in cases {
+            let rows = rows.iter().map(|(seq, ago)| (*seq, NOW.0 - ago * 1_000_000)).collect();
+            let mut journal = Entries { rows, given: 0, step: *step };
+            assert_eq!(end_after(&mut journal, 0, NOW).unwrap(), *end, "{what}");
+        }
     }
 }

@@ -99,7 +99,8 @@ impl Writer<'_> {
     pub fn save_fenced(&mut self, node: &mut Node, lease: &Lease) -> Result<(), Error> {
         node.touch(self.now());
         let condition = " AND lease_token = ? AND reservation IS NOT NULL";
-        if self.update(&*node, condition, &[Param::Int(lease.token)])? {
+        let sealed = node.sealed(&self.shared.vault);
+        if self.update(sealed.as_ref().unwrap_or(node), condition, &[Param::Int(lease.token)])? {
             Ok(())
         } else {
             Err(Error::LeaseLost)

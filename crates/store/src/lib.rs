@@ -22,6 +22,7 @@ mod reader;
 mod record;
 mod schema;
 mod seal;
+mod sealed_steps;
 mod search;
 mod settings;
 mod store;

@@ -27,6 +27,9 @@ pub(crate) fn migrate(session: &mut dyn Session, now: i64) -> Result<(), OpenErr
         for statement in migration.statements {
             session.run(&words(statement, dialect)).map_err(failed)?;
         }
+        if let Some(fill) = migration.fill {
+            fill(session).map_err(failed)?;
+        }
         let row = [Param::Int(migration.number), Param::Text(migration.name), Param::Int(now)];
         session
             .execute(

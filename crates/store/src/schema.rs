@@ -6,20 +6,39 @@
 //! [`crate::migrate`]). Unique indexes are named `<table>_<field>_unique`: the name tells the API
 //! which field was taken.
 
+use crate::engine::Session;
+use crate::error::Error;
+use crate::{audit, search};
+
 /// One step of the schema.
 pub(crate) struct Migration {
     pub(crate) number: i64,
     pub(crate) name: &'static str,
     pub(crate) statements: &'static [&'static str],
+    /// What fills what the statements made, from what is there.
+    pub(crate) fill: Option<Fill>,
 }
+
+/// What statements alone cannot do.
+pub(crate) type Fill = fn(&mut dyn Session) -> Result<(), Error>;
 
 /// Every migration, oldest first.
 pub(crate) const MIGRATIONS: &[Migration] = &[
-    Migration { number: 1, name: "the first tables", statements: FIRST_TABLES },
-    Migration { number: 2, name: "what machines boot", statements: BOOT_TABLES },
-    Migration { number: 3, name: "what ramdisks tell", statements: RAMDISK_TABLES },
-    Migration { number: 4, name: "runs of processes", statements: RUNS },
+    Migration::new(1, "the first tables", FIRST_TABLES),
+    Migration::new(2, "what machines boot", BOOT_TABLES),
+    Migration::new(3, "what ramdisks tell", RAMDISK_TABLES),
+    Migration::new(4, "runs of processes", RUNS),
+    Migration {
+        fill: Some(fill_lookups),
+        ..Migration::new(5, "serial numbers and times of entering states", LOOKUPS)
+    },
 ];
+
+impl Migration {
+    const fn new(number: i64, name: &'static str, statements: &'static [&'static str]) -> Self {
+        Self { number, name, statements, fill: None }
+    }
+}
 
 const FIRST_TABLES: &[&str] = &[
     "CREATE TABLE vault (key_id {key} NOT NULL) {table}",
@@ -222,3 +241,18 @@ const RAMDISK_TABLES: &[&str] = &[
 ];
 
 const RUNS: &[&str] = &["ALTER TABLE conductors ADD COLUMN run_uuid {uuid}"];
+
+const LOOKUPS: &[&str] = &[
+    // In small letters, for finding nodes by how it begins.
+    "ALTER TABLE inventories ADD COLUMN serial {key}",
+    "CREATE INDEX inventories_serial ON inventories (serial) {where serial}",
+    // What the journal tells as well, among a hundred times as much.
+    "CREATE TABLE state_entries (
+        id {id}, recorded_at {int} NOT NULL, node_uuid {uuid} NOT NULL, from_state {key} NOT NULL,
+        to_state {key} NOT NULL) {table}",
+];
+
+fn fill_lookups(session: &mut dyn Session) -> Result<(), Error> {
+    search::fill_serials(session)?;
+    audit::fill_state_entries(session)
+}

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Taking the secrets out of free-form objects and putting them back.
 //!
-//! A secret is any value whose key says so, at any depth. It is replaced by the mask where it
-//! stood, and kept under its JSON pointer in one encrypted map per record.
+//! A secret is any value whose key says so, at any depth, and any text with a URL that has a password
+//! in it. It is replaced by the mask where it stood (of a URL, only the password is), and kept under
+//! its JSON pointer in one encrypted map per record.
 
-use node_model::{JsonObject, MASK, Node, Secret, VolumeTarget, is_secret_key};
+use std::borrow::Cow;
+
+use node_model::{
+    JsonObject, MASK, Node, Secret, VolumeTarget, has_url_password, is_secret_key, mask_urls,
+    unmask_urls,
+};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -111,13 +117,18 @@ impl Reader<'_> {
         if taken.is_empty() {
             return Ok(Vec::new());
         }
-        if taken.values().any(is_mask) {
-            let mut known = open(self.shared, owner, before)?;
+        if taken.values().any(|value| is_mask(value) || has_masked_url(value)) {
+            let known = open(self.shared, owner, before)?;
+            let texts: Vec<&str> = known.values().filter_map(Value::as_str).collect();
             for (pointer, value) in &mut taken {
-                if is_mask(value)
-                    && let Some(secret) = known.remove(pointer)
+                if is_mask(value) {
+                    if let Some(secret) = known.get(pointer) {
+                        *value = secret.clone();
+                    }
+                } else if let Value::String(text) = value
+                    && let Cow::Owned(full) = unmask_urls(text, &texts)
                 {
-                    *value = secret;
+                    *text = full;
                 }
             }
         }
@@ -139,6 +150,10 @@ fn is_mask(value: &Value) -> bool {
     value.as_str() == Some(MASK)
 }
 
+fn has_masked_url(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| text.contains(MASK) && has_url_password(text))
+}
+
 /// Moves the secrets of `object` to `taken`, under pointers that start with `place`.
 fn take_out(
     mut object: Map<String, Value>,
@@ -157,7 +172,7 @@ fn take_from_object(object: &mut Map<String, Value>, place: &str, taken: &mut Ma
         if is_secret_key(key) {
             let secret = std::mem::replace(value, Value::String(MASK.to_owned()));
             taken.insert(format!("{place}/{}", escaped(key)), secret);
-        } else if value.is_object() || value.is_array() {
+        } else if value.is_object() || value.is_array() || is_url_secret(value) {
             take_from(value, &format!("{place}/{}", escaped(key)), taken);
         }
     }
@@ -171,15 +186,28 @@ fn take_from(value: &mut Value, place: &str, taken: &mut Map<String, Value>) {
                 take_from(item, &format!("{place}/{index}"), taken);
             }
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::String(text) => {
+            if has_url_password(text) {
+                let shown = mask_urls(text).into_owned();
+                let secret = std::mem::replace(text, shown);
+                taken.insert(place.to_owned(), Value::String(secret));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+fn is_url_secret(value: &Value) -> bool {
+    value.as_str().is_some_and(has_url_password)
 }
 
 fn put_back(masked: &JsonObject, place: &str, secrets: &Map<String, Value>) -> Map<String, Value> {
     let mut object = Value::Object(masked.parse());
     for (pointer, secret) in secrets {
         let within = pointer.strip_prefix(place).filter(|rest| rest.starts_with('/'));
-        if let Some(slot) = within.and_then(|within| object.pointer_mut(within)) {
+        if let Some(slot) = within.and_then(|within| object.pointer_mut(within))
+            && stands_for(slot, secret)
+        {
             *slot = secret.clone();
         }
     }
@@ -189,6 +217,12 @@ fn put_back(masked: &JsonObject, place: &str, secrets: &Map<String, Value>) -> M
             Map::new()
         }
     }
+}
+
+/// Whether `shown` is what `secret` was replaced by. What has been written there since is not.
+fn stands_for(shown: &Value, secret: &Value) -> bool {
+    let of_url = || Some(mask_urls(secret.as_str()?) == shown.as_str()?);
+    is_mask(shown) || of_url() == Some(true)
 }
 
 /// A key as a part of a JSON pointer.

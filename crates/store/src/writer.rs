@@ -6,12 +6,13 @@ use std::ops::{Deref, DerefMut};
 
 use node_model::{
     Agent, BiosSetting, ConductorInfo, FirmwareComponent, HistoryEntry, Inventory, JournalEntry,
-    NodeId, Timestamp,
+    NodeId, Timestamp, mask_urls,
 };
 
 use crate::error::Error;
 use crate::reader::Reader;
 use crate::record::{Column, Identifies, Record, Resource, names, saved, written};
+use crate::search::serial_column;
 use crate::value::{Field, Param};
 
 /// How many lines of history are kept for a node.
@@ -118,7 +119,10 @@ impl Writer<'_> {
 
     /// Adds a line to a node's history and drops the oldest beyond what is kept.
     pub fn add_history(&mut self, entry: &HistoryEntry) -> Result<(), Error> {
-        self.insert(entry)?;
+        match mask_urls(&entry.event) {
+            Cow::Borrowed(_) => self.insert(entry)?,
+            Cow::Owned(event) => self.insert(&HistoryEntry { event, ..entry.clone() })?,
+        }
         // The derived table is for MariaDB, which does not take a LIMIT directly below an IN.
         self.session
             .execute(
@@ -134,7 +138,14 @@ impl Writer<'_> {
     pub fn set_inventory(&mut self, inventory: &Inventory) -> Result<(), Error> {
         self.session
             .execute("DELETE FROM inventories WHERE node_uuid = ?", &[inventory.node_id.bind()])?;
-        self.insert_record(inventory)
+        self.insert_record(inventory)?;
+        if let Some(serial) = serial_column(&inventory.inventory) {
+            self.session.execute(
+                "UPDATE inventories SET serial = ? WHERE node_uuid = ?",
+                &[Param::Owned(serial), inventory.node_id.bind()],
+            )?;
+        }
+        Ok(())
     }
 
     /// Replaces the firmware settings of a node.

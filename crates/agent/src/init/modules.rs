@@ -54,7 +54,10 @@ pub struct Modules {
     soft: HashMap<String, (Vec<String>, Vec<String>)>,
     order: Vec<String>,
     later: Vec<String>,
+    /// Those that were asked for.
     loaded: HashSet<String>,
+    /// Those of them that could not be loaded.
+    refused: HashSet<String>,
     /// Whether files are deleted once they are loaded, as they lie in memory.
     consume: bool,
 }
@@ -159,7 +162,7 @@ impl Modules {
     pub fn load(&mut self, name: &str) -> bool {
         let name = canonical(name);
         if self.loaded.contains(&name) {
-            return true;
+            return !self.refused.contains(&name);
         }
         let Some((_, needed)) = self.files.get(&name) else { return false };
         // Marked first: soft dependencies may go round in circles.
@@ -170,6 +173,9 @@ impl Modules {
             self.load(other);
         }
         let good = self.insert(&name);
+        if !good {
+            self.refused.insert(name.clone());
+        }
         for other in &after {
             self.load(other);
         }
@@ -201,7 +207,7 @@ impl Modules {
     /// How many were loaded.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.loaded.len()
+        self.loaded.len() - self.refused.len()
     }
 
     fn insert(&mut self, name: &str) -> bool {
@@ -396,5 +402,18 @@ mod tests {
         assert_eq!(modules.later, ["ipmi_si"]);
         assert!(modules.is_for_disks("pci:v00001000d00000097"));
         assert!(!modules.is_for_disks("virtio:d00000001v1") && !modules.is_for_disks("usb:v1"));
+    }
+
+    /// However often it is asked for, and by whom: as what another needs, or by itself.
+    #[test]
+    fn what_could_not_be_loaded_does_not_count_as_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = "kernel/no_such_a.ko: kernel/no_such_b.ko\nkernel/no_such_b.ko:\n";
+        fs::write(folder.path().join("modules.dep"), table).unwrap();
+        let mut modules = Modules::read(folder.path());
+        for name in ["no-such-a", "no_such_a", "no_such_b", "elsewhere"] {
+            assert!(!modules.load(name), "{name}");
+        }
+        assert_eq!(modules.count(), 0);
     }
 }

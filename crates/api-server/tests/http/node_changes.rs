@@ -256,6 +256,83 @@ async fn secrets_that_come_back_masked_stay() {
     }
 }
 
+/// A password in a URL is a secret like any other, whatever key it is under.
+#[tokio::test]
+async fn passwords_in_urls_are_masked_and_stay() {
+    let fixture = Fixture::start().await;
+    let image = json!({"image_source": "https://me:hunter2@h/i", "image_checksum": "https://h/c"});
+    let kernel = json!({"deploy_kernel": "http://u:hunter2@h/k", "more": ["ftp://u:hunter2@h/m"]});
+    let body = json!({
+        "driver": "fake-hardware", "name": "n1", "driver_info": kernel, "instance_info": image,
+    });
+    let node = fixture.ask("POST", "/v1/nodes", body).await.json();
+    let shown = node["instance_info"].clone();
+    let expected =
+        json!({"image_source": "https://me:******@h/i", "image_checksum": "https://h/c"});
+    assert_eq!(shown, expected);
+    assert_eq!(node["driver_info"]["more"], json!(["ftp://u:******@h/m"]));
+    let id: NodeId = node["uuid"].as_str().unwrap().parse().unwrap();
+    let revealed = async || {
+        let read = move |reader: &mut store::Reader<'_>| {
+            let node = reader.get(id)?.ok_or(store::Error::Missing)?;
+            reader.reveal(&node)
+        };
+        fixture.store.read(read).await.unwrap().instance_info["image_source"].clone()
+    };
+    for (change, full) in [
+        (set("/instance_info", shown), "https://me:hunter2@h/i"),
+        (set("/instance_info/image_source", "https://me:******@h/j"), "https://me:hunter2@h/j"),
+        (set("/instance_info/image_checksum", "abc"), "https://me:hunter2@h/j"),
+        (set("/instance_info/image_source", "https://me:hunter3@h/j"), "https://me:hunter3@h/j"),
+        (set("/instance_info/image_source", "https://me:******@evil/"), "https://me:******@evil/"),
+    ] {
+        let response = patch(&fixture, id, change.clone()).await;
+        assert_eq!(response.status, 200, "{change}: {}", response.body);
+        assert_eq!(revealed().await, full, "{change}");
+        let row = stored(&fixture, id).await;
+        let timeline = fixture.get("/v1/ferrite/nodes/n1/timeline", "").await.body;
+        for text in [response.body, format!("{row:?}"), timeline] {
+            assert!(!text.contains("hunter"), "{text}");
+        }
+    }
+}
+
+/// The same in the arguments of steps that are kept for later.
+#[tokio::test]
+async fn passwords_in_urls_of_recipes_are_masked_and_stay() {
+    let fixture = Fixture::start().await;
+    for (path, place) in [("deploy_templates", "priority"), ("runbooks", "order")] {
+        let url = |password: &str, file: &str| format!("https://u:{password}@h/{file}");
+        let steps = |url: String| {
+            let args = json!({"settings": [{"component": "bmc", "url": url}]});
+            json!([{"interface": "firmware", "step": "update", "args": args, place: 1}])
+        };
+        let body = json!({"name": "CUSTOM_X", "steps": steps(url("hunter2", "a"))});
+        let made = fixture.ask("POST", &format!("/v1/{path}"), body).await;
+        assert_eq!(made.json()["steps"], steps(url("******", "a")), "{}", made.body);
+        let one = format!("/v1/{path}/CUSTOM_X");
+        // One change that sends them back, and one that does not touch them.
+        for change in
+            [set("/steps", steps(url("******", "b"))), set("/extra", json!({"touched": true}))]
+        {
+            let changed = fixture.ask("PATCH", &one, change).await;
+            assert_eq!(changed.json()["steps"], steps(url("******", "b")), "{}", changed.body);
+        }
+    }
+    let kept = fixture
+        .store
+        .read(|reader| {
+            let template = reader.find(store::DeployTemplateColumn::Name, "CUSTOM_X")?;
+            let runbook = reader.find(store::RunbookColumn::Name, "CUSTOM_X")?;
+            let template: Option<node_model::DeployTemplate> = template;
+            let runbook: Option<node_model::Runbook> = runbook;
+            Ok::<_, store::Error>(format!("{template:?} {runbook:?}"))
+        })
+        .await
+        .unwrap();
+    assert_eq!(kept.matches("https://u:hunter2@h/b").count(), 2, "{kept}");
+}
+
 #[tokio::test]
 async fn interfaces_follow_the_driver() {
     let fixture = Fixture::start().await;

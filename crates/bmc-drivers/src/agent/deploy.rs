@@ -16,7 +16,9 @@ use super::following::reboot;
 use super::image::{
     HTTP_PROXY, HTTPS_PROXY, ImageOrder, NO_PROXY, PULL_SECRET, boot_mode, pull_secret,
 };
-use super::ready::{FAST_TRACK, boot_ramdisk_next, power_off, start, take_down};
+use super::ready::{
+    FAST_TRACK, boot_ramdisk_next, leave_ramdisk_networks, power_off, start, take_down,
+};
 use super::{InBand, autodetect};
 use crate::driver::Shelves;
 use crate::interfaces::{Deploy, Interface, NetworkUse, Property};
@@ -148,7 +150,7 @@ impl Interface for AgentDeploy {
             "tear_down_agent" => self.in_band.tear_down_agent(target).await,
             "switch_to_tenant_network" => {
                 let network = target.driver.network();
-                let left = network.leave(target, NetworkUse::Provisioning).await?;
+                let left = leave_ramdisk_networks(target).await?;
                 Ok(Outcome::Done(left.and(network.join(target, NetworkUse::Tenant).await?)))
             }
             "boot_instance" => self.in_band.boot_instance(target).await,
@@ -307,7 +309,7 @@ impl InBand {
         let off = power_off(target).await?;
         let boot = target.driver.boot();
         let cleared = boot.clean_up_ramdisk(target, RamdiskMode::Deploy).await?;
-        let left = target.driver.network().leave(target, NetworkUse::Cleaning).await?;
+        let left = leave_ramdisk_networks(target).await?;
         Ok(NodeChanges { agent_is_gone: true, ..restored.and(off).and(cleared).and(left) })
     }
 

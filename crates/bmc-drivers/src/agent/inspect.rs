@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use node_model::InterfaceKind;
 
 use super::InBand;
-use super::ready::{FAST_TRACK, boot_ramdisk_next, power_off, start};
+use super::ready::{FAST_TRACK, boot_ramdisk_next, leave_ramdisk_networks, power_off, start};
 use crate::driver::Shelves;
 use crate::interfaces::{Inspect, Inspection, Interface, NetworkUse, Property};
 use crate::{Error, NodeChanges, RamdiskMode, Target};
@@ -62,6 +62,6 @@ async fn put_back(target: &Target<'_>) -> Result<NodeChanges, Error> {
     let changes = power_off(target).await?;
     let boot = target.driver.boot();
     let changes = changes.and(boot.clean_up_ramdisk(target, RamdiskMode::Inspection).await?);
-    let left = target.driver.network().leave(target, NetworkUse::Inspection).await?;
+    let left = leave_ramdisk_networks(target).await?;
     Ok(NodeChanges { agent_is_gone: true, ..changes.and(left) })
 }

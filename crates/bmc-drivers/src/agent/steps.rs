@@ -152,6 +152,23 @@ impl InBand {
         })
     }
 
+    /// What ironic-python-agent and ours have in common of what runs without being asked for.
+    pub(crate) fn usual_steps(&self, flow: StepFlow) -> Vec<StepOffer> {
+        let steps: &[(&str, i64)] = match flow {
+            StepFlow::Clean => &[("erase_devices_metadata", 99), ("erase_devices", 10)],
+            StepFlow::Deploy | StepFlow::Service | StepFlow::Verify => &[],
+        };
+        let description = |&(step, priority): &(&str, i64)| StepDescription {
+            step: step.to_owned(),
+            priority,
+            interface: "deploy".to_owned(),
+            reboot_requested: false,
+            abortable: true,
+            argsinfo: None,
+        };
+        steps.iter().map(|step| self.offer(flow, description(step))).collect()
+    }
+
     fn offer(&self, flow: StepFlow, description: StepDescription) -> StepOffer {
         let StepDescription { step, priority, interface, reboot_requested, abortable, argsinfo } =
             description;

@@ -26,8 +26,4 @@ impl Storage for FakeStorage {
         self.0.act(InterfaceKind::Storage, target, "detach_volumes").await?;
         Ok(NodeChanges::none())
     }
-
-    fn should_write_image(&self, _target: &Target<'_>) -> bool {
-        true
-    }
 }

@@ -14,6 +14,16 @@ pub trait Boot: Interface {
         &[]
     }
 
+    /// Whether the node has what booting the ramdisk of `mode` needs. Looks at its fields only.
+    async fn validate_ramdisk(&self, target: &Target<'_>, _mode: RamdiskMode) -> Result<(), Error> {
+        self.validate(target).await
+    }
+
+    /// Whether the machine asks for what it boots over the network, where it is known by its ports.
+    fn is_by_network(&self) -> bool {
+        false
+    }
+
     /// Makes the next boot start the ramdisk of `mode`.
     async fn prepare_ramdisk(
         &self,

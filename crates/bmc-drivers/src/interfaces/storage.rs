@@ -14,7 +14,4 @@ pub trait Storage: Interface {
 
     /// Detaches the node's volumes.
     async fn detach_volumes(&self, target: &Target<'_>) -> Result<NodeChanges, Error>;
-
-    /// Whether an image has to be written, rather than a volume booted from.
-    fn should_write_image(&self, target: &Target<'_>) -> bool;
 }

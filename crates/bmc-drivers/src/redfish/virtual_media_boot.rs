@@ -125,6 +125,12 @@ impl Boot for VirtualMediaBoot {
         &["ramdisk_boot"]
     }
 
+    async fn validate_ramdisk(&self, target: &Target<'_>, mode: RamdiskMode) -> Result<(), Error> {
+        self.connections.validate(target)?;
+        is_persistent(target.driver_info, true)?;
+        self.desk.check(target, BootWay::VirtualMedia, mode.purpose())
+    }
+
     async fn prepare_ramdisk(
         &self,
         target: &Target<'_>,

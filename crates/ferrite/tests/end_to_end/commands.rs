@@ -300,7 +300,7 @@ fn machines_are_taken_through_their_states() {
                1. available -> deploying
                2. prepare deployment
                3. list deploy steps
-               4. run deploy step deploy.deploy
+               4. run deploy step deploy.deploy (priority 100)
                5. deploying -> active
             $ ferrite node explain rack1-01 depoly
             ferrite: there is no verb "depoly"; did you mean "deploy"?

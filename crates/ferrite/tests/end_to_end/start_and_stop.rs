@@ -57,6 +57,10 @@ fn what_cannot_be_served_is_said_in_one_line() {
         (vec!["--data-dir", &good, "--config", &path("missing.toml")], "missing.toml"),
         (vec!["--data-dir", &good, "--listen", "nowhere"], "nowhere"),
         (vec!["--data-dir", &good, "--listen", &taken], taken.as_str()),
+        (
+            vec!["--data-dir", &good, "--listen", "127.0.0.1:0", "--boot-listen", &taken],
+            "--boot-listen",
+        ),
         (vec!["--data-dir", &path("file/data"), "--listen", "127.0.0.1:0"], "file/data"),
         (
             vec!["--data-dir", &good, "--listen", "127.0.0.1:0", "--database", "oracle://x"],
@@ -72,6 +76,9 @@ fn what_cannot_be_served_is_said_in_one_line() {
         let tells = |line: &&str| line.starts_with("ferrite: ") || line.starts_with("error: ");
         let lines = said.lines().filter(tells).count();
         assert_eq!(lines, 1, "{arguments:?} is not one clear line: {said}");
+        // What is wrong with a port or a setting is said before anything is made.
+        let before = !arguments.contains(&"oracle://x");
+        assert!(!(before && home.path("data").exists()), "{arguments:?} left data behind");
     }
 }
 

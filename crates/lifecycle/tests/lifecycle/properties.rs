@@ -2,8 +2,8 @@
 //! Whatever happens to a machine, in whatever order, these hold.
 
 use lifecycle::{
-    Action, Chore, Ledger, Next, Outcome, Rest, ask, ask_power, default_target, hear_agent,
-    hear_inspection_data, next_state, record, rest, see_agent, settle,
+    Action, Chore, Foreseen, Ledger, Next, Outcome, Rest, ask, ask_power, default_target,
+    hear_agent, hear_inspection_data, next_state, record, rest, see_agent, settle,
 };
 use node_model::{Happening, PowerTarget, ProvisionState, Step, Timestamp, Verb, WaitReason};
 use proptest::prelude::*;
@@ -287,12 +287,19 @@ proptest! {
         world.run();
         let request = asking(Verb::ALL[verb], &[]);
         let node = world.bench.node.clone();
-        let told = lifecycle::explain(&node, &request, &offers, &world.bench.settings, world.bench.now);
+        let foreseen = |flow| Foreseen { offers: offers(flow), is_usual: false };
+        let told = lifecycle::explain(&node, &request, &foreseen, &world.bench.settings, world.bench.now);
         let accepted = ask(&mut world.bench.node, &request, &world.bench.settings, world.bench.now);
-        prop_assert_eq!(told.possible, accepted.is_ok());
-        if !told.possible {
-            prop_assert!(!told.obstacles.is_empty());
-            prop_assert!(told.plan.is_empty());
+        prop_assert_eq!(told.possible, told.obstacles.is_empty());
+        match accepted {
+            Err(refusal) => {
+                prop_assert_eq!(told.obstacles, vec![refusal.to_string()]);
+                prop_assert!(told.plan.is_empty());
+            }
+            Ok(_) => {
+                let fails = told.plan.iter().any(|line| line.starts_with("fails: "));
+                prop_assert_eq!(told.possible, !fails, "{:?}", told.plan);
+            }
         }
     }
 }

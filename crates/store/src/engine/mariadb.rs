@@ -9,7 +9,7 @@ use mysql::prelude::Queryable as _;
 use mysql::{Conn, Opts, OptsBuilder, Params};
 
 use super::workers::{ServerSession, Trouble};
-use super::{Dialect, Row, Session, duplicate};
+use super::{Dialect, Row, Session, duplicate, place};
 use crate::error::{Cause, Error, OpenError};
 use crate::value::{Damaged, Param, Value};
 
@@ -34,12 +34,13 @@ pub(crate) struct MariaDbSession {
 impl MariaDbSession {
     /// Connects.
     pub(crate) fn connect(url: &str) -> Result<Self, OpenError> {
-        let options =
-            Opts::from_url(url).map_err(|error| OpenError::Address { why: error.to_string() })?;
+        let options = Opts::from_url(url).map_err(|error| OpenError::Address {
+            why: hidden(mysql::Error::UrlError(error)).to_string(),
+        })?;
         let what = format!(
             "{} on {}",
             options.get_db_name().unwrap_or("(no name)"),
-            options.get_ip_or_hostname()
+            place(&options.get_ip_or_hostname(), options.get_tcp_port())
         );
         let options = OptsBuilder::from_opts(options)
             .tcp_connect_timeout(Some(Duration::from_secs(10)))
@@ -196,7 +197,18 @@ fn positional(params: &[Param<'_>]) -> Params {
     Params::Positional(values.collect())
 }
 
-/// The client's errors are not all shareable between threads; their words are.
+/// The client's errors are not all shareable between threads; their words are. The names of the
+/// client's own types, which it puts around them, say nothing to an operator.
 fn hidden(error: mysql::Error) -> Cause {
-    Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(error.to_string()))
+    let words = match error {
+        mysql::Error::MySqlError(error) => format!("{} (error {})", error.message, error.code),
+        mysql::Error::DriverError(error) => error.to_string(),
+        mysql::Error::IoError(error) => error.to_string(),
+        mysql::Error::CodecError(error) => error.to_string(),
+        mysql::Error::UrlError(error) => error.to_string(),
+        error @ (mysql::Error::FromValueError(_) | mysql::Error::FromRowError(_)) => {
+            error.to_string()
+        }
+    };
+    Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(words))
 }

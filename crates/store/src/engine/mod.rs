@@ -101,3 +101,12 @@ pub(crate) fn duplicate(violated: &str) -> Error {
     let what = FIELDS.into_iter().find(|field| stem.ends_with(field)).unwrap_or("key");
     Error::Duplicate { what }
 }
+
+/// A server's place, for people.
+pub(crate) fn place(host: &str, port: u16) -> String {
+    if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}

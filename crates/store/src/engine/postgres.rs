@@ -6,6 +6,7 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
+use postgres::config::Host;
 use postgres::error::SqlState;
 use postgres::fallible_iterator::FallibleIterator as _;
 use postgres::types::private::BytesMut;
@@ -13,7 +14,7 @@ use postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use postgres::{Client, Config, NoTls, Statement};
 
 use super::workers::{ServerSession, Trouble};
-use super::{Dialect, Row, Session, duplicate};
+use super::{Dialect, Row, Session, duplicate, place};
 use crate::error::{Cause, Error, OpenError};
 use crate::value::{Damaged, Param, Value};
 
@@ -22,6 +23,9 @@ const MIGRATION_LOCK: i64 = 0x0FE2_217E;
 
 /// Prepared statements kept per connection. Lists are of many shapes; the rest is about a hundred.
 const MOST_PREPARED: usize = 256;
+
+/// Where PostgreSQL listens if nothing is said.
+const USUAL_PORT: u16 = 5432;
 
 /// A connection.
 pub(crate) struct PostgresSession {
@@ -38,7 +42,7 @@ impl PostgresSession {
     pub(crate) fn connect(url: &str) -> Result<Self, OpenError> {
         let config: Config = url
             .parse()
-            .map_err(|error: postgres::Error| OpenError::Address { why: error.to_string() })?;
+            .map_err(|error: postgres::Error| OpenError::Address { why: words(&error) })?;
         let connect = || {
             let mut config = config.clone();
             config.application_name("ferrite").connect_timeout(Duration::from_secs(10));
@@ -49,12 +53,8 @@ impl PostgresSession {
             Ok(client)
         };
         let client = connect().map_err(|error: postgres::Error| OpenError::Connect {
-            what: format!(
-                "{} on {:?}",
-                config.get_dbname().unwrap_or("(no name)"),
-                config.get_hosts()
-            ),
-            source: Arc::new(error),
+            what: format!("{} on {}", config.get_dbname().unwrap_or("(no name)"), places(&config)),
+            source: said(error),
         })?;
         Ok(Self { client, prepared: HashMap::new(), trouble: Trouble::None, aborted: false })
     }
@@ -93,7 +93,7 @@ impl PostgresSession {
         self.aborted = true;
         let Some(db) = error.as_db_error() else {
             self.trouble = Trouble::Lost;
-            return Error::Unavailable(Arc::new(error));
+            return Error::Unavailable(said(error));
         };
         let code = db.code();
         if *code == SqlState::UNIQUE_VIOLATION {
@@ -101,7 +101,7 @@ impl PostgresSession {
         } else if *code == SqlState::FOREIGN_KEY_VIOLATION {
             Error::Reference
         } else if *code == SqlState::CHARACTER_NOT_IN_REPERTOIRE {
-            Error::Unfit(Arc::new(error))
+            Error::Unfit(said(error))
         } else if [
             SqlState::T_R_SERIALIZATION_FAILURE,
             SqlState::T_R_DEADLOCK_DETECTED,
@@ -110,12 +110,12 @@ impl PostgresSession {
         .contains(code)
         {
             self.trouble = Trouble::Again;
-            Error::Contended(Arc::new(error))
+            Error::Contended(said(error))
         } else {
             if self.client.is_closed() {
                 self.trouble = Trouble::Lost;
             }
-            Error::Unavailable(Arc::new(error))
+            Error::Unavailable(said(error))
         }
     }
 }
@@ -191,6 +191,38 @@ impl Session for PostgresSession {
         let done = self.client.batch_execute(sql);
         done.map_err(|error| self.failed(error))
     }
+}
+
+/// Where the servers are.
+fn places(config: &Config) -> String {
+    let ports = config.get_ports();
+    let port = |index: usize| *ports.get(index).or(ports.first()).unwrap_or(&USUAL_PORT);
+    let hosts = config.get_hosts().iter().enumerate().map(|(index, host)| match host {
+        Host::Tcp(name) => place(name, port(index)),
+        Host::Unix(folder) => format!("{} (port {})", folder.display(), port(index)),
+    });
+    hosts.collect::<Vec<_>>().join(", ")
+}
+
+/// The error as its words.
+fn said(error: postgres::Error) -> Cause {
+    Arc::from(Box::<dyn StdError + Send + Sync>::from(words(&error)))
+}
+
+/// What the server said, if it is the server's; or what went wrong on the way to it, with its
+/// causes.
+fn words(error: &postgres::Error) -> String {
+    if let Some(db) = error.as_db_error() {
+        let hint = db.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+        return format!("{} (SQLSTATE {}){hint}", db.message(), db.code().code());
+    }
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        words = format!("{words}: {inner}");
+        cause = inner.source();
+    }
+    words
 }
 
 /// `?` as `$1`, `$2`, …

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::{given, of_nodes};
 use crate::query::Where;
 use crate::record::{Filter, columns, resource};
+use crate::value::Field;
 
 columns!(Port, PortColumn, "ports", blank_port(), {
     Uuid "uuid" id;
@@ -52,6 +53,8 @@ resource!(Portgroup, PortgroupId, PortgroupFilter);
 pub struct PortFilter {
     /// In this node.
     pub node: Option<NodeId>,
+    /// In one of these nodes.
+    pub nodes: Option<Vec<NodeId>>,
     /// The one with this address.
     pub address: Option<Mac>,
     /// In this bond.
@@ -69,6 +72,7 @@ pub struct PortFilter {
 impl Filter for PortFilter {
     fn conditions<'a>(&'a self, to: &mut Where<'a>) {
         to.equals("node_uuid", given(&self.node));
+        in_any(to, &self.nodes);
         to.equals("address", given(&self.address));
         to.equals("portgroup_uuid", given(&self.portgroup));
         of_nodes(to, &self.shards, &self.conductor_groups, &self.project);
@@ -81,6 +85,8 @@ impl Filter for PortFilter {
 pub struct PortgroupFilter {
     /// In this node.
     pub node: Option<NodeId>,
+    /// In one of these nodes.
+    pub nodes: Option<Vec<NodeId>>,
     /// The one with this address.
     pub address: Option<Mac>,
     /// In nodes of one of these shards.
@@ -94,8 +100,16 @@ pub struct PortgroupFilter {
 impl Filter for PortgroupFilter {
     fn conditions<'a>(&'a self, to: &mut Where<'a>) {
         to.equals("node_uuid", given(&self.node));
+        in_any(to, &self.nodes);
         to.equals("address", given(&self.address));
         of_nodes(to, &self.shards, &self.conductor_groups, &self.project);
+    }
+}
+
+/// What belongs to one of these nodes.
+pub(super) fn in_any<'a>(to: &mut Where<'a>, nodes: &'a Option<Vec<NodeId>>) {
+    if let Some(nodes) = nodes {
+        to.any_of("node_uuid", nodes.iter().map(Field::bind));
     }
 }
 

@@ -10,7 +10,9 @@ use uuid::Uuid;
 use super::given;
 use crate::query::Where;
 use crate::record::{Filter, columns, resource};
+use crate::sealed_steps::Steps as _;
 use crate::value::{Field, Param};
+use crate::vault::{Vault, VaultError};
 
 columns!(Node, NodeColumn, "nodes", Node::new(NodeId(Uuid::nil()), "", Timestamp(0)), {
     Uuid "uuid" id;
@@ -83,7 +85,17 @@ columns!(Node, NodeColumn, "nodes", Node::new(NodeId(Uuid::nil()), "", Timestamp
     "name", "instance_uuid", "provision_state", "owner", "lessee", "chassis_uuid", "parent_node",
     "due_at",
 ]);
-resource!(Node, NodeId, NodeFilter);
+resource!(
+    Node,
+    NodeId,
+    NodeFilter,
+    fn sealed(&self, vault: &Vault) -> Option<Self> {
+        self.with_sealed_steps(vault)
+    },
+    fn unseal(&mut self, vault: &Vault) -> Result<(), VaultError> {
+        self.unseal_steps(vault)
+    }
+);
 
 /// Whether a list shows nodes that are parts of other nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::given;
 use crate::query::Where;
 use crate::record::{Filter, columns, resource};
+use crate::sealed_steps::Steps as _;
 use crate::value::{Field, Param};
 use crate::vault::{Vault, VaultError};
 
@@ -25,7 +26,17 @@ columns!(DeployTemplate, DeployTemplateColumn, "deploy_templates", blank_templat
     Steps "steps" steps;
     Extra "extra" extra;
 });
-resource!(DeployTemplate, DeployTemplateId, DeployTemplateFilter);
+resource!(
+    DeployTemplate,
+    DeployTemplateId,
+    DeployTemplateFilter,
+    fn sealed(&self, vault: &Vault) -> Option<Self> {
+        self.with_sealed_steps(vault)
+    },
+    fn unseal(&mut self, vault: &Vault) -> Result<(), VaultError> {
+        self.unseal_steps(vault)
+    }
+);
 
 columns!(Runbook, RunbookColumn, "runbooks", blank_runbook(), {
     Uuid "uuid" id;
@@ -40,7 +51,17 @@ columns!(Runbook, RunbookColumn, "runbooks", blank_runbook(), {
     Steps "steps" steps;
     Extra "extra" extra;
 });
-resource!(Runbook, RunbookId, RunbookFilter);
+resource!(
+    Runbook,
+    RunbookId,
+    RunbookFilter,
+    fn sealed(&self, vault: &Vault) -> Option<Self> {
+        self.with_sealed_steps(vault)
+    },
+    fn unseal(&mut self, vault: &Vault) -> Result<(), VaultError> {
+        self.unseal_steps(vault)
+    }
+);
 
 columns!(InspectionRule, InspectionRuleColumn, "inspection_rules", blank_rule(), {
     Uuid "uuid" id;

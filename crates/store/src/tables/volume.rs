@@ -6,6 +6,7 @@ use node_model::{
 };
 use uuid::Uuid;
 
+use super::network::in_any;
 use super::{given, of_nodes};
 use crate::query::Where;
 use crate::record::{Filter, columns, resource};
@@ -40,6 +41,8 @@ resource!(VolumeTarget, VolumeTargetId, VolumeFilter);
 pub struct VolumeFilter {
     /// Of this node.
     pub node: Option<NodeId>,
+    /// Of one of these nodes.
+    pub nodes: Option<Vec<NodeId>>,
     /// Of nodes owned or used by this project.
     pub project: Option<String>,
 }
@@ -47,6 +50,7 @@ pub struct VolumeFilter {
 impl Filter for VolumeFilter {
     fn conditions<'a>(&'a self, to: &mut Where<'a>) {
         to.equals("node_uuid", given(&self.node));
+        in_any(to, &self.nodes);
         of_nodes(to, &None, &None, &self.project);
     }
 }

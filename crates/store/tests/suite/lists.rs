@@ -148,6 +148,8 @@ fn other_filters(db: &Database) {
     for (expected, filter) in [
         (vec![1, 2, 3], none()),
         (vec![1], PortFilter { node: Some(d), ..none() }),
+        (vec![1], PortFilter { nodes: Some(vec![d, NodeId::random()]), ..none() }),
+        (vec![], PortFilter { nodes: Some(vec![]), ..none() }),
         (vec![2], PortFilter { address: Some(mac(2)), ..none() }),
         (vec![1], PortFilter { portgroup: Some(bond_id), ..none() }),
         (vec![3], PortFilter { shards: one("s1"), ..none() }),
@@ -165,6 +167,7 @@ fn other_filters(db: &Database) {
         let volume = |node, project: Option<&str>| VolumeFilter {
             node,
             project: project.map(str::to_owned),
+            ..VolumeFilter::default()
         };
         assert_eq!(r.count::<node_model::VolumeTarget>(&volume(Some(d), None))?, 1);
         assert_eq!(r.count::<node_model::VolumeTarget>(&volume(Some(e), None))?, 0);

@@ -15,6 +15,7 @@ mod journal;
 mod kill;
 mod leases;
 mod lists;
+mod lookups;
 mod opening;
 mod resources;
 mod samples;

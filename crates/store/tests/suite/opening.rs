@@ -9,6 +9,7 @@ use serde_json::json;
 use store::{NodeFilter, NodeSecrets, OpenError, Settings, Store, VaultError};
 
 use crate::database::{Database, Kind, on_every_engine};
+use crate::lookups::take_away;
 use crate::samples::*;
 
 on_every_engine! {
@@ -33,7 +34,7 @@ fn opening_twice_keeps_everything(db: &Database) {
     again.close();
 }
 
-/// What the third migration and the one after it added is taken away, and comes back around what was
+/// What the third migration and those after it added is taken away, and comes back around what was
 /// there.
 fn an_older_database_is_brought_up_to_date(db: &Database) {
     let machine = node("one");
@@ -53,6 +54,7 @@ fn an_older_database_is_brought_up_to_date(db: &Database) {
     ] {
         db.sql(&format!("DROP TABLE {table}"));
     }
+    take_away(db);
     db.sql("ALTER TABLE inventories DROP COLUMN found");
     db.sql("ALTER TABLE strangers DROP COLUMN report_uuid");
     db.sql("ALTER TABLE conductors DROP COLUMN run_uuid");
@@ -148,6 +150,47 @@ fn addresses() {
         let error = open(url).unwrap_err();
         assert!(matches!(error, OpenError::Connect { .. }), "{error:?}");
         assert!(!format!("{error} {error:?}").contains("hunter2"));
+        let told = chain(&error);
+        assert!(told.contains("database x on 127.0.0.1:1;"), "{told}");
+        assert!(told.ends_with("Connection refused (os error 111)"), "{told}");
+        is_said_in_words(&told);
     }
+    let error = open("postgresql://u@h/x?colour=red").unwrap_err().to_string();
+    assert!(error.contains("invalid connection string: unknown option `colour`"), "{error}");
     assert!(matches!(open("sqlite:/nowhere/at/all"), Err(OpenError::File { .. })));
+}
+
+/// What a server answers is told as it said it.
+#[test]
+fn what_servers_say() {
+    for (variable, expected) in [
+        ("FERRITE_TEST_POSTGRES", "database \"nowhere\" does not exist (SQLSTATE 3D000)"),
+        ("FERRITE_TEST_MARIADB", "Unknown database 'nowhere' (error 1049)"),
+    ] {
+        let Ok(base) = std::env::var(variable) else { continue };
+        let (server, _) = base.rsplit_once('/').unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = Settings::in_dir(dir.path());
+        settings.url = Some(format!("{server}/nowhere"));
+        let error =
+            Store::open(&settings, Arc::new(|| Timestamp(0))).map(Store::close).unwrap_err();
+        let told = chain(&error);
+        assert!(told.ends_with(expected), "{told}");
+        is_said_in_words(&told);
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut told = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        told = format!("{told}: {inner}");
+        cause = inner.source();
+    }
+    told
+}
+
+/// No names of types and no braces of theirs.
+fn is_said_in_words(told: &str) {
+    assert!(!told.contains(['{', '[', '\u{7d}']) && !told.contains("Error"), "{told}");
 }

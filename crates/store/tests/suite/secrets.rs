@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Secrets are masked where they can be seen, encrypted where they are kept, and come back whole.
 
-use node_model::{MASK, Node, Secret, Sensitive};
+use node_model::{
+    Actor, Happening, HistoryEntry, JournalEntry, JsonObject, MASK, Node, Secret, Sensitive, Step,
+    Work,
+};
 use serde_json::{Map, Value, json};
-use store::{Error, NodeColumn, NodeSecrets};
+use store::{Error, JournalQuery, NodeColumn, NodeSecrets, Query};
 
 use crate::database::{Database, Kind, on_every_engine};
 use crate::samples::*;
 
 on_every_engine! {
     secrets_come_back masks_keep_what_was_there no_secrets_no_seal sealed_values_do_not_move
-    volume_targets_have_secrets nothing_is_in_clear
+    volume_targets_have_secrets nothing_is_in_clear passwords_in_urls_are_secrets
+    steps_have_secrets what_happened_has_no_passwords
 }
 
 fn map(value: Value) -> Map<String, Value> {
@@ -141,6 +145,118 @@ fn nothing_is_in_clear(db: &Database) {
     assert_eq!(db.read(move |r| r.get(id)).unwrap(), Some(expected));
     assert!(db.read(|r| r.find::<Node>(NodeColumn::Name, "one")).unwrap().is_some());
     assert!(!machine.sealed.windows(6).any(|bytes| bytes == b"sesame"));
+    is_nowhere_in_clear(db);
+}
+
+fn passwords_in_urls_are_secrets(db: &Database) {
+    let full = NodeSecrets {
+        driver_info: map(json!({"deploy_kernel": "http://u:sesame@h/k", "more": ["http://h/r"]})),
+        instance_info: map(json!({
+            "image_source": "https://me:sesame@h:8/i", "image_checksum": ["https://me:sesame@h:8/c"],
+        })),
+        ..NodeSecrets::default()
+    };
+    let given = full.clone();
+    let seal = move |secrets: NodeSecrets, before: Option<Node>| {
+        db.write(move |w| {
+            let mut machine = before.clone().unwrap_or_else(|| node("one"));
+            w.seal_node(&mut machine, secrets.clone())?;
+            match before {
+                None => w.insert(&machine)?,
+                Some(_) => w.save(&mut machine)?,
+            }
+            Ok(machine)
+        })
+        .unwrap()
+    };
+    let mut machine = seal(given, None);
+    let masked = json!({
+        "image_source": "https://me:******@h:8/i", "image_checksum": ["https://me:******@h:8/c"],
+    });
+    assert_eq!(machine.instance_info.parse(), map(masked.clone()));
+    assert_eq!(
+        machine.driver_info.get_str("deploy_kernel").as_deref(),
+        Some("http://u:******@h/k")
+    );
+    assert_eq!(reveal(db, &machine).unwrap(), full);
+    assert!(!format!("{machine:?}").contains("sesame"));
+
+    // What comes back masked is what it was; for another host it is not.
+    let mut back = full.clone();
+    back.instance_info = map(masked);
+    back.instance_info.insert("other".to_owned(), json!("https://me:******@h:8/other"));
+    back.instance_info.insert("elsewhere".to_owned(), json!("https://me:******@evil/i"));
+    machine = seal(back, Some(machine));
+    let mut expected = full.clone();
+    expected.instance_info.insert("other".to_owned(), json!("https://me:sesame@h:8/other"));
+    expected.instance_info.insert("elsewhere".to_owned(), json!("https://me:******@evil/i"));
+    assert_eq!(reveal(db, &machine).unwrap(), expected);
+
+    // What is written in its place since is not replaced by what was sealed before.
+    machine.instance_info.set("image_source", "https://h/new");
+    let revealed = reveal(db, &machine).unwrap().instance_info;
+    assert_eq!(revealed["image_source"], "https://h/new");
+    is_nowhere_in_clear(db);
+}
+
+fn steps_have_secrets(db: &Database) {
+    let secret = JsonObject::from_stored(r#"{"settings":[{"url":"http://u:sesame@h/f"}],"n":1}"#);
+    let plain = JsonObject::from_stored(r#"{"n":1}"#);
+    let step =
+        |args: &JsonObject| Step { args: args.clone(), ..Step::new("firmware", "update", 0) };
+    let mut machine = node("one");
+    let work = full_node(node_model::ChassisId::random()).work.unwrap();
+    machine.work = Some(Work { steps: vec![step(&secret), step(&plain)], ..work });
+    let mut template = template("CUSTOM_ONE");
+    template.steps[0].args = secret.clone();
+    let mut runbook = runbook("CUSTOM_TWO");
+    runbook.steps[0].args = secret;
+    let (expected, ids) = (
+        (machine.work.clone(), template.steps.clone(), runbook.steps.clone()),
+        (machine.id, template.id, runbook.id),
+    );
+    let owner = store::Owner { hostname: "here".to_owned(), run: uuid::Uuid::new_v4() };
+    db.write(move |w| {
+        w.insert(&machine)?;
+        w.insert(&template)?;
+        w.insert(&runbook)?;
+        let mut again = w.get(machine.id)?.unwrap();
+        let lease = w.claim(machine.id, &owner, std::time::Duration::from_secs(9))?.unwrap();
+        w.save_fenced(&mut again, &lease)
+    })
+    .unwrap();
+    let found = db
+        .read(move |r| {
+            let work = r.get(ids.0)?.unwrap().work;
+            Ok((work, r.get(ids.1)?.unwrap().steps, r.get(ids.2)?.unwrap().steps))
+        })
+        .unwrap();
+    assert_eq!(found, expected);
+    is_nowhere_in_clear(db);
+}
+
+fn what_happened_has_no_passwords(db: &Database) {
+    let machine = node("one");
+    let id = machine.id;
+    db.write(move |w| {
+        w.insert(&machine)?;
+        let error = "cannot fetch 'http://u:ses\"ame@h/i': 404".to_owned();
+        w.add_history(&history(id, &error))?;
+        let what = Happening::Failed { action: "boot".to_owned(), took_ms: 1, error };
+        let actor = Actor::Conductor { hostname: "here".to_owned() };
+        w.append(JournalEntry { at: w.now(), node_id: id, actor, what });
+        Ok(())
+    })
+    .unwrap();
+    let query = JournalQuery { node: Some(id), after: 0, limit: 9 };
+    let told = db.read(move |r| r.journal(&query)).unwrap();
+    let Happening::Failed { error, .. } = &told[0].entry.what else { panic!("{told:?}") };
+    assert_eq!(error, "cannot fetch 'http://u:******@h/i': 404");
+    let history: Vec<HistoryEntry> = db.read(|r| r.collect(&Query::default())).unwrap();
+    assert_eq!(history[0].event, *error);
+}
+
+fn is_nowhere_in_clear(db: &Database) {
     if db.kind == Kind::Sqlite {
         for file in ["ferrite.sqlite", "ferrite.sqlite-wal"] {
             let bytes = std::fs::read(db.settings.data_dir.join(file)).unwrap();
