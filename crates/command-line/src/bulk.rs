@@ -13,9 +13,10 @@ use tokio::task::JoinSet;
 
 use crate::desk::Desk;
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::output::Format;
 use crate::selection::Chosen;
-use crate::wait::Outcome;
+use crate::wait::{self, Deadline, Goal, Outcome};
 
 /// So many machines of a plan are shown by name.
 const SHOWN: usize = 20;
@@ -30,6 +31,13 @@ pub(crate) struct BulkArguments {
     #[arg(long, value_name = "NUMBER", default_value_t = 16,
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) parallel: u16,
+}
+
+/// What came of it to ask machines.
+pub(crate) struct Asked {
+    pub(crate) outcomes: Vec<Outcome>,
+    /// Whether somebody stopped it.
+    is_interrupted: bool,
 }
 
 /// Shows what is about to happen to several machines and asks for a yes, unless it was given.
@@ -65,13 +73,29 @@ pub(crate) async fn consent(
     }
 }
 
-/// Does something to every machine, so many at a time; outcomes are in the order of the machines.
+/// Does something to every machine, so many at a time; outcomes are in the order of the machines. After
+/// Ctrl-C no more are asked.
 pub(crate) async fn each<Action, Doing>(
     desk: &Desk,
     chosen: Vec<Chosen>,
     parallel: u16,
     action: Action,
-) -> Vec<Outcome>
+) -> Result<Asked, Failure>
+where
+    Action: Fn(Arc<Api>, Chosen) -> Doing,
+    Doing: Future<Output = Result<String, Failure>> + Send + 'static,
+{
+    let mut interrupts = Interrupts::listen()?;
+    Ok(each_until(desk, chosen, parallel, action, &mut interrupts).await)
+}
+
+async fn each_until<Action, Doing>(
+    desk: &Desk,
+    chosen: Vec<Chosen>,
+    parallel: u16,
+    action: Action,
+    interrupts: &mut Interrupts,
+) -> Asked
 where
     Action: Fn(Arc<Api>, Chosen) -> Doing,
     Doing: Future<Output = Result<String, Failure>> + Send + 'static,
@@ -82,21 +106,62 @@ where
         let doing = action(desk.api.clone(), machine.clone());
         let turns = turns.clone();
         tasks.spawn(async move {
-            let _turn = turns.acquire_owned().await;
+            let Ok(_turn) = turns.acquire_owned().await else {
+                return (place, Err(Failure::Interrupted("was not asked".to_owned())));
+            };
             (place, doing.await)
         });
     }
     let mut results: Vec<Option<Result<String, Failure>>> = chosen.iter().map(|_| None).collect();
-    while let Some(joined) = tasks.join_next().await {
-        if let Ok((place, result)) = joined {
-            results[place] = Some(result);
+    loop {
+        tokio::select! {
+            joined = tasks.join_next() => match joined {
+                Some(Ok((place, result))) => results[place] = Some(result),
+                Some(Err(_)) => {}
+                None => break,
+            },
+            () = interrupts.next() => {
+                if turns.is_closed() {
+                    break;
+                }
+                turns.close();
+                desk.screen.note(
+                    "stopping as soon as the server has answered; Ctrl-C again does not wait",
+                );
+            }
         }
     }
+    let unknown = || {
+        let told = "it is not known whether the server took the request";
+        Err(Failure::Interrupted(told.to_owned()))
+    };
     let outcome = |(chosen, result): (Chosen, Option<Result<String, Failure>>)| Outcome {
         chosen,
-        result: result.unwrap_or_else(|| Err(Failure::Failed("was not asked".to_owned()))),
+        result: result.unwrap_or_else(unknown),
     };
-    chosen.into_iter().zip(results).map(outcome).collect()
+    Asked {
+        outcomes: chosen.into_iter().zip(results).map(outcome).collect(),
+        is_interrupted: turns.is_closed(),
+    }
+}
+
+impl Asked {
+    /// Waits for the machines that took it, unless somebody stopped it.
+    pub(crate) async fn reached(
+        self,
+        desk: &Desk,
+        goal: &Goal,
+        deadline: Deadline,
+    ) -> Vec<Outcome> {
+        let (accepted, mut done): (Vec<Outcome>, Vec<Outcome>) =
+            self.outcomes.into_iter().partition(|outcome| outcome.result.is_ok());
+        let waiting = accepted.into_iter().map(|outcome| (outcome.chosen, goal.clone())).collect();
+        done.extend(match self.is_interrupted {
+            true => wait::left(waiting),
+            false => wait::wait_for(desk, waiting, deadline).await,
+        });
+        done
+    }
 }
 
 /// Shows what came of it, and makes the exit code of it: of one machine its own, of several that some
@@ -129,7 +194,11 @@ pub(crate) fn told(desk: &Desk, outcomes: Vec<Outcome>, format: Format) -> Resul
         (0, _) => Ok(()),
         (1, 1) => Err(failed.remove(0)).map_err(|(chosen, failure)| about(&chosen, failure)),
         (_, _) if failed.iter().any(|(_, it)| matches!(it, Failure::Interrupted(_))) => {
-            Err(Failure::Interrupted("stopped waiting".to_owned()))
+            let well = all - failed.len();
+            Err(Failure::Interrupted(format!("stopped; {well} of {all} machines went well")))
+        }
+        (_, _) if failed.iter().all(|(_, it)| matches!(it, Failure::Lost(_))) => {
+            Err(failed.remove(0).1)
         }
         (_, _) if failed.iter().all(|(_, it)| matches!(it, Failure::TimedOut(_))) => {
             Err(Failure::TimedOut(format!("{} of {all} machines took too long", failed.len())))
@@ -168,9 +237,85 @@ fn about(chosen: &Chosen, failure: Failure) -> Failure {
         },
         Failure::Unanswered(text) => Failure::Unanswered(with(text)),
         other @ (Failure::Usage(_)
+        | Failure::Lost(_)
         | Failure::Some { .. }
         | Failure::Settings(_)
         | Failure::Unreadable { .. }
         | Failure::Unwritable { .. }) => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+    use crate::failure::Code;
+    use crate::test_server::nobody;
+
+    fn machines(count: usize) -> Vec<Chosen> {
+        (0..count).map(|number| Chosen::of(json!({"uuid": format!("u{number}")}))).collect()
+    }
+
+    /// Two at a time; Ctrl-C comes as soon as the first of five is under way.
+    #[tokio::test]
+    async fn after_ctrl_c_no_more_machines_are_asked() {
+        let (press, presses) = unbounded_channel();
+        let action = |_, machine: Chosen| {
+            let press = press.clone();
+            async move {
+                if machine.uuid == "u0" {
+                    press.send(()).unwrap();
+                }
+                for _ in 0..10 {
+                    tokio::task::yield_now().await;
+                }
+                Ok("done".to_owned())
+            }
+        };
+        let desk = nobody();
+        let mut interrupts = Interrupts::told(presses);
+        let asked = each_until(&desk, machines(5), 2, action, &mut interrupts).await;
+        let outcomes = asked.outcomes;
+        let done: Vec<bool> = outcomes.iter().map(|outcome| outcome.result.is_ok()).collect();
+        assert_eq!(done, [true, true, false, false, false]);
+        let failure = told(&desk, outcomes, Format::Name).unwrap_err();
+        assert_eq!(failure.code(), Code::Interrupted);
+        assert_eq!(failure.to_string(), "stopped; 2 of 5 machines went well");
+    }
+
+    #[tokio::test]
+    async fn a_second_ctrl_c_does_not_wait_for_the_server() {
+        let (press, presses) = unbounded_channel();
+        press.send(()).unwrap();
+        press.send(()).unwrap();
+        let action = |_, _| std::future::pending();
+        let mut interrupts = Interrupts::told(presses);
+        let asked = each_until(&nobody(), machines(1), 2, action, &mut interrupts).await;
+        let told = asked.outcomes[0].result.as_ref().unwrap_err().to_string();
+        assert_eq!(told, "it is not known whether the server took the request");
+    }
+
+    /// Although they all took it.
+    #[tokio::test]
+    async fn after_ctrl_c_no_machine_is_waited_for() {
+        let (press, presses) = unbounded_channel();
+        let action = |_, _| {
+            let press = press.clone();
+            async move {
+                press.send(()).unwrap();
+                for _ in 0..10 {
+                    tokio::task::yield_now().await;
+                }
+                Ok("was asked".to_owned())
+            }
+        };
+        let (desk, mut interrupts) = (nobody(), Interrupts::told(presses));
+        let asked = each_until(&desk, machines(1), 2, action, &mut interrupts).await;
+        let deadline = wait::Patience::default().deadline();
+        let outcomes = asked.reached(&desk, &Goal::Rest, deadline).await;
+        let failure = told(&desk, outcomes, Format::Name).unwrap_err();
+        assert_eq!(failure.code(), Code::Interrupted);
+        assert!(failure.to_string().contains("the server goes on with it"), "{failure}");
     }
 }

@@ -11,6 +11,7 @@ mod request;
 mod reservation;
 
 use clap::Args;
+use ironic_client::segment;
 use serde_json::{Map, Value, json};
 
 use crate::assignments::{Assignment, object};
@@ -24,7 +25,7 @@ use crate::noderange;
 use crate::output::OutputArguments;
 use crate::selection::{self, Chosen};
 use crate::table::{Column, plain};
-use crate::wait::{self, Patience};
+use crate::wait::{self, Deadline, Patience};
 use request::Answer;
 use reservation::{Reservation, Wanted};
 
@@ -124,9 +125,13 @@ pub(crate) async fn deploy(arguments: &DeployArguments) -> Result<(), Failure> {
         return dry_run::show(&desk, arguments, &wanted, &instance, &drive).await;
     }
     let mut interrupts = Interrupts::listen()?;
+    let deadline = arguments.patience.deadline();
     let mut reservations: Vec<Reservation> = wanted.into_iter().map(Reservation::new).collect();
     let prepared = tokio::select! {
         prepared = prepare(&desk, &mut reservations, &instance) => prepared,
+        () = deadline.passed() => {
+            Err(Failure::TimedOut("no machine was asked to deploy in time; nothing goes on".to_owned()))
+        }
         () = interrupts.next() => {
             Err(Failure::Interrupted("stopped before any machine was asked to deploy".to_owned()))
         }
@@ -136,42 +141,50 @@ pub(crate) async fn deploy(arguments: &DeployArguments) -> Result<(), Failure> {
         return Err(failure);
     }
     let start = start(&desk, &reservations, &instance, &drive, &mut interrupts).await;
-    finish(&desk, arguments, &reservations, start, &drive).await
+    finish(&desk, arguments, &reservations, start, &drive, deadline).await
 }
 
 pub(crate) async fn undeploy(arguments: &UndeployArguments) -> Result<(), Failure> {
     let desk = arguments.connection.desk()?;
-    let mut chosen = Vec::new();
-    for name in selection::names(&arguments.nodes)? {
-        chosen.push(deployed(&desk, &name).await?);
-    }
+    let chosen = deployed(&desk, &selection::names(&arguments.nodes)?).await?;
     bulk::consent(&desk, Verb::Undeploy.word(), &chosen, arguments.bulk.yes).await?;
-    let outcomes = bulk::each(&desk, chosen, arguments.bulk.parallel, |api, machine| async move {
+    let asked = bulk::each(&desk, chosen, arguments.bulk.parallel, |api, machine| async move {
         let target = Verb::Undeploy.target();
         provision(&api, &machine, target, &json!({ "target": target })).await?;
         Ok("was asked to undeploy".to_owned())
     })
-    .await;
-    let (accepted, mut done): (Vec<_>, Vec<_>) =
-        outcomes.into_iter().partition(|outcome| outcome.result.is_ok() && !arguments.no_wait);
-    let waiting = accepted.into_iter().map(|it| (it.chosen, Verb::Undeploy.goal())).collect();
-    done.extend(wait::wait_for(&desk, waiting, &arguments.patience).await);
-    bulk::told(&desk, done, arguments.output.output)
+    .await?;
+    let outcomes = match arguments.no_wait {
+        true => asked.outcomes,
+        false => {
+            let deadline = arguments.patience.deadline();
+            asked.reached(&desk, &Verb::Undeploy.goal(), deadline).await
+        }
+    };
+    bulk::told(&desk, outcomes, arguments.output.output)
 }
 
-/// The machine of a name, or the one that was deployed under it.
-async fn deployed(desk: &Desk, name: &str) -> Result<Chosen, Failure> {
-    let path = format!("/v1/allocations/{}", ironic_client::segment(name));
-    match selection::one(&desk.api, name, Some(selection::FIELDS)).await {
-        Ok(node) => Ok(Chosen::of(node)),
-        Err(Failure::NotFound(told)) => {
-            let allocation = desk.api.find(&path).await?;
-            let node = allocation.as_ref().and_then(|it| it["node_uuid"].as_str());
-            let uuid = node.ok_or(Failure::NotFound(told))?;
-            Ok(Chosen::of(selection::one(&desk.api, uuid, Some(selection::FIELDS)).await?))
-        }
-        Err(other) => Err(other),
+/// The machines of these names, or those that were deployed under them.
+async fn deployed(desk: &Desk, names: &[String]) -> Result<Vec<Chosen>, Failure> {
+    let fields = Some(selection::FIELDS);
+    let mut found = selection::by_name(&desk.api, names, fields).await?;
+    let open: Vec<usize> = (0..names.len()).filter(|place| found[*place].is_none()).collect();
+    let path = |place: &usize| format!("/v1/allocations/{}", segment(&names[*place]));
+    let allocations = selection::found(&desk.api, open.iter().map(path).collect()).await?;
+    let uuid =
+        |allocation: &Option<Value>| Some(allocation.as_ref()?["node_uuid"].as_str()?.to_owned());
+    let uuids: Vec<Option<String>> = allocations.iter().map(uuid).collect();
+    let missing = open.iter().zip(&uuids).filter(|(_, uuid)| uuid.is_none());
+    let missing: Vec<&str> = missing.map(|(place, _)| names[*place].as_str()).collect();
+    if !missing.is_empty() {
+        return Err(selection::unknown(&desk.api, &missing).await?);
     }
+    let uuids: Vec<String> = uuids.into_iter().flatten().collect();
+    let nodes = selection::by_name(&desk.api, &uuids, fields).await?;
+    for (place, node) in open.into_iter().zip(nodes) {
+        found[place] = node;
+    }
+    Ok(selection::once_each(found.into_iter().flatten()).into_iter().map(Chosen::of).collect())
 }
 
 /// Reserves all machines and checks that they can be deployed. Nothing is done to them yet.
@@ -297,6 +310,7 @@ async fn finish(
     reservations: &[Reservation],
     start: Start,
     drive: &Drive,
+    deadline: Deadline,
 ) -> Result<(), Failure> {
     let all = reservations.len();
     let Start { started, mut failed, mut is_interrupted } = start;
@@ -306,7 +320,7 @@ async fn finish(
         states = started.into_iter().map(|it| (it, "deploying".to_owned())).collect();
     } else {
         let waiting = started.into_iter().map(|it| (it, Verb::Deploy.goal())).collect();
-        for outcome in wait::wait_for(desk, waiting, &arguments.patience).await {
+        for outcome in wait::wait_for(desk, waiting, deadline).await {
             match outcome.result {
                 Err(Failure::Interrupted(_)) => {
                     is_interrupted = true;
@@ -431,7 +445,63 @@ fn hostnames(arguments: &DeployArguments) -> Result<Vec<Option<String>>, Failure
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use clap::Parser;
+
     use super::*;
+    use crate::test_server::{Answer, server};
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: DeployArguments,
+    }
+
+    /// An allocation that no conductor looks after.
+    #[tokio::test]
+    async fn picking_a_machine_does_not_outlast_the_time_to_wait() {
+        let (desk, log) = server(|asked| match asked.line.split(' ').next() {
+            Some("DELETE") => Answer::Json(204, Value::Null),
+            _ => Answer::Json(200, json!({"state": "allocating"})),
+        });
+        let line = "deploy --image http://images/a --resource-class big --timeout 1s --url";
+        let words = line.split(' ').map(str::to_owned).chain([desk.api.address()]);
+        let arguments = Program::parse_from(words).arguments;
+        let ended = tokio::time::timeout(Duration::from_secs(60), deploy(&arguments)).await;
+        assert_eq!(ended.unwrap().unwrap_err().code(), Code::TimedOut);
+        let last = log.lock().unwrap().last().cloned().unwrap();
+        assert!(last.starts_with("DELETE /v1/allocations/"), "{last}");
+    }
+
+    /// What is left out of the list of all machines here is not asked for there.
+    #[tokio::test]
+    async fn machines_are_found_by_the_names_of_their_instances() {
+        let (desk, log) = server(|asked| {
+            let none = || Answer::Json(404, json!({"error_message": "there is none"}));
+            let path = asked.line.trim_start_matches("GET /v1/").split('?').next();
+            match path.and_then(|path| path.split_once('/')) {
+                Some(("nodes", uuid)) if uuid.starts_with("uuid-") => {
+                    Answer::Json(200, json!({"uuid": uuid, "name": uuid}))
+                }
+                Some(("nodes", "web-1")) => {
+                    Answer::Json(200, json!({"uuid": "uuid-x", "name": "web-1"}))
+                }
+                Some(("allocations", name)) if name.starts_with("web-") => {
+                    Answer::Json(200, json!({"node_uuid": format!("uuid-{name}")}))
+                }
+                Some(_) | None => none(),
+            }
+        });
+        let names = ["web-2", "web-1", "uuid-web-2", "web-3"].map(str::to_owned);
+        let chosen = deployed(&desk, &names).await.unwrap();
+        let uuids: Vec<&str> = chosen.iter().map(|it| it.uuid.as_str()).collect();
+        // A machine's own name comes before that of an instance, and nobody is meant twice.
+        assert_eq!(uuids, ["uuid-web-2", "uuid-x", "uuid-web-3"]);
+        let told = deployed(&desk, &["a", "b"].map(str::to_owned)).await.unwrap_err().to_string();
+        assert_eq!(told, "there are no machines \"a\", \"b\"; nothing was done");
+        assert!(log.lock().unwrap().iter().all(|line| !line.starts_with("GET /v1/nodes?")));
+    }
 
     #[test]
     fn whoever_stops_is_told_what_goes_on() {

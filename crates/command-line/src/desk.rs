@@ -20,10 +20,12 @@ pub(crate) struct ConnectionArguments {
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
     /// A name to sign in with.
-    #[arg(long, global = true, value_name = "NAME", requires_all = ["url", "password_file"])]
+    #[arg(long, global = true, value_name = "NAME", requires_all = ["url", "password_file"],
+          conflicts_with_all = ["profile", "cloud"])]
     user: Option<String>,
     /// A file with its password, such as DATA_DIR/admin-password.
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", requires = "url",
+          conflicts_with_all = ["profile", "cloud"])]
     password_file: Option<PathBuf>,
     /// A profile of ~/.config/ferrite/profiles.toml.
     #[arg(long, global = true, value_name = "NAME", conflicts_with = "url")]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use clap::Args;
-use ironic_client::{ApiError, Kind, Query};
+use ironic_client::{ApiError, Query};
 use serde_json::Value;
 
 use crate::desk::{ConnectionArguments, Desk};
@@ -63,6 +63,10 @@ async fn follow_on(
 ) -> Result<(), Failure> {
     let mut names = Names { desk: desk.clone(), known: HashMap::new() };
     let mut was_there = false;
+    if after.is_none() {
+        // Until something happens nobody else says where to go on.
+        after = now(desk).await.map_err(not_there)?;
+    }
     loop {
         match desk.api.events(node, after).await {
             Ok(mut events) => {
@@ -74,11 +78,18 @@ async fn follow_on(
                     desk.screen.print(&line(&event.data, name.as_deref(), format, desk.screen));
                 }
             }
-            Err(error) if was_there && error.kind() == Kind::Unreachable => {}
+            Err(error) if was_there && error.is_absence() => {}
             Err(error) => return Err(not_there(error)),
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// The number of the event that happened last, where the server tells.
+async fn now(desk: &Desk) -> Result<Option<u64>, ApiError> {
+    // Nothing has changed after the end of all numbers, so that no machines are told of.
+    let path = Query::new().with("after", &i64::MAX.to_string()).on("/v1/ferrite/fleet");
+    Ok(desk.api.find(&path).await?.and_then(|fleet| fleet["seq"].as_u64()))
 }
 
 fn not_there(error: ApiError) -> Failure {
@@ -200,6 +211,30 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::failure::Code;
+    use crate::test_server::{Answer, server};
+
+    /// What happens while the connection is lost is asked for, even if nothing had happened before.
+    #[tokio::test]
+    async fn nothing_is_missed_from_the_first_moment_on() {
+        let mut streams = 0;
+        let (desk, log) = server(move |asked| {
+            if asked.line.starts_with("GET /v1/ferrite/fleet?") {
+                return Answer::Json(200, json!({"seq": 41, "nodes": []}));
+            }
+            streams += 1;
+            match streams {
+                // It ends at once; then the server starts again behind its proxy.
+                1 => Answer::Json(200, Value::Null),
+                2 => Answer::Json(503, Value::Null),
+                _ => Answer::Json(403, json!({"error_message": "no more"})),
+            }
+        });
+        let ended = follow_on(&desk, Some("u"), None, Format::Table).await;
+        assert_eq!(ended.unwrap_err().code(), Code::NotAuthorised);
+        let log = log.lock().unwrap();
+        assert_eq!(log[1..], ["GET /v1/ferrite/events?node=u&after=41"; 3], "{log:?}");
+    }
 
     #[test]
     fn entries_are_lines() {

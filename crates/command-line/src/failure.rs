@@ -2,6 +2,7 @@
 //! Why a command did not do what it was asked, and the exit code that tells scripts.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::screen::harmless;
 
@@ -57,6 +58,9 @@ pub(crate) enum Failure {
     Some { failed: usize, all: usize },
     #[error(transparent)]
     Api(#[from] ApiError),
+    /// The server that was to tell of several machines does not.
+    #[error(transparent)]
+    Lost(Arc<ApiError>),
     #[error(transparent)]
     Settings(#[from] SettingsError),
     #[error("cannot read {}", path.display())]
@@ -83,13 +87,8 @@ impl Failure {
             Self::TimedOut(_) => Code::TimedOut,
             Self::Interrupted(_) => Code::Interrupted,
             Self::Unanswered(_) => Code::Unreachable,
-            Self::Api(error) => match error.kind() {
-                Kind::NotFound => Code::NotFound,
-                Kind::Refused => Code::Refused,
-                Kind::NotAuthorised => Code::NotAuthorised,
-                Kind::Unreachable => Code::Unreachable,
-                Kind::Other => Code::Failed,
-            },
+            Self::Api(error) => code_of(error.kind()),
+            Self::Lost(error) => code_of(error.kind()),
         }
     }
 
@@ -110,5 +109,15 @@ impl Failure {
             told.push('…');
         }
         harmless(&told)
+    }
+}
+
+fn code_of(kind: Kind) -> Code {
+    match kind {
+        Kind::NotFound => Code::NotFound,
+        Kind::Refused => Code::Refused,
+        Kind::NotAuthorised => Code::NotAuthorised,
+        Kind::Unreachable => Code::Unreachable,
+        Kind::Other => Code::Failed,
     }
 }

@@ -10,6 +10,7 @@
 mod copy;
 mod secrets;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -18,12 +19,13 @@ use serde_json::{Value, json};
 
 use crate::desk::{ConnectionArguments, Desk};
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::node::verbs::{Verb, provision};
 use crate::output::{OutputArguments, name_of, parsed};
 use crate::selection::{self, Chosen, Filters};
 use crate::table::{Column, plain};
-use crate::wait::{self, Patience};
-use copy::{Fate, Plan, plan};
+use crate::wait::{self, Deadline, Patience};
+use copy::{Belongings, Fate, Plan, plan};
 
 const COLUMNS: &[Column] = &[
     Column::new("NODE", |row| plain(&row["node"])),
@@ -85,60 +87,81 @@ pub(crate) async fn run(arguments: &ImportArguments) -> Result<(), Failure> {
     check_secrets(&there, &secrets, &nodes, names.is_empty()).await?;
     let ports = there.api.list("/v1/ports", "ports", &detail()).await?;
     let groups = there.api.list("/v1/portgroups", "portgroups", &detail()).await?;
-    let mut imports: Vec<Import> = nodes
-        .iter()
-        .map(|node| Import {
-            plan: plan(node, &ports, &groups, &secrets),
-            here: String::new(),
-            note: String::new(),
-            has_failed: false,
-        })
-        .collect();
+    let (ports, groups) = (Belongings::of(&ports), Belongings::of(&groups));
+    let import = |node| Import::of(plan(node, &ports, &groups, &secrets));
+    let mut imports: Vec<Import> = nodes.iter().map(import).collect();
     if arguments.dry_run {
         for import in &mut imports {
             import.here = import.plan.fate.words().to_owned();
         }
-        return told(&here, arguments, &imports);
+        return told(&here, arguments, &imports, false);
     }
     if names.is_empty() {
         copy::recipes(&there, &here).await?;
     }
-    for import in &mut imports {
+    let mut interrupts = Interrupts::listen()?;
+    carry_out(&here, &there, arguments, &mut imports, &mut interrupts).await;
+    told(&here, arguments, &imports, interrupts.is_pressed())
+}
+
+/// Takes the machines over. After Ctrl-C the machine at hand is done with, and no other begun.
+async fn carry_out(
+    here: &Desk,
+    there: &Desk,
+    arguments: &ImportArguments,
+    imports: &mut [Import],
+    interrupts: &mut Interrupts,
+) {
+    for import in &mut *imports {
+        if interrupts.is_pressed() {
+            return;
+        }
         if import.plan.fate == Fate::LeaveAlone {
             import.has_failed = true;
             import.note = format!("is {} there; import it when that has ended", import.plan.there);
             continue;
         }
-        match import.plan.made(&here.api, &there.api.address()).await {
-            Ok(state) => import.here = state,
-            Err(failure) => import.fail(&failure),
+        let address = there.api.address();
+        match interrupts.finished(import.plan.made(&here.api, &address)).await {
+            Some(Ok(state)) => import.here = state,
+            Some(Err(failure)) => import.fail(&failure),
+            None => import.fail(&unfinished()),
         }
         if !import.has_failed && !import.plan.left_out.is_empty() {
             import.note = format!("not taken over: {}", import.plan.left_out.join(", "));
         }
     }
+    let deadline = arguments.patience.deadline();
     let manage = |import: &Import| import.here == "enroll" && import.plan.fate != Fate::Enrol;
-    advance(&here, &mut imports, Verb::Manage, &arguments.patience, manage).await;
+    advance(here, imports, Verb::Manage, deadline, interrupts, manage).await;
     let adopt = |import: &Import| import.here == "manageable" && import.plan.fate == Fate::Adopt;
-    advance(&here, &mut imports, Verb::Adopt, &arguments.patience, adopt).await;
+    advance(here, imports, Verb::Adopt, deadline, interrupts, adopt).await;
     for import in imports.iter_mut().filter(|import| import.here == "active") {
-        if let Err(failure) = import.plan.protect(&here.api).await {
-            import.fail(&failure);
+        if interrupts.is_pressed() {
+            return;
+        }
+        match interrupts.finished(import.plan.protect(&here.api)).await {
+            Some(Ok(())) => {}
+            Some(Err(failure)) => import.fail(&failure),
+            None => import.fail(&unfinished()),
         }
     }
     // Only what works here is taken away there.
     let is_ready = |import: &&mut Import| !import.has_failed && import.plan.needs.is_empty();
     for import in imports.iter_mut().filter(|_| arguments.take_over).filter(is_ready) {
-        let released = import.plan.release(&there.api, &here.api.address()).await;
-        let lifted = match released {
-            Ok(()) => import.plan.lift(&here.api).await,
-            Err(failure) => Err(failure),
+        if interrupts.is_pressed() {
+            return;
+        }
+        let moving = async {
+            import.plan.release(&there.api, &here.api.address()).await?;
+            import.plan.lift(&here.api).await
         };
-        if let Err(failure) = lifted {
-            import.fail(&failure);
+        match interrupts.finished(moving).await {
+            Some(Ok(())) => {}
+            Some(Err(failure)) => import.fail(&failure),
+            None => import.fail(&unfinished()),
         }
     }
-    told(&here, arguments, &imports)
 }
 
 /// There must be two servers.
@@ -187,27 +210,39 @@ async fn advance(
     here: &Desk,
     imports: &mut [Import],
     verb: Verb,
-    patience: &Patience,
+    deadline: Deadline,
+    interrupts: &mut Interrupts,
     is_due: impl Fn(&Import) -> bool,
 ) {
-    let mut waiting = Vec::new();
-    for import in imports.iter_mut() {
+    let (mut waiting, mut places) = (Vec::new(), HashMap::new());
+    for (place, import) in imports.iter_mut().enumerate() {
         if import.has_failed || !import.plan.needs.is_empty() || !is_due(import) {
             continue;
         }
+        if interrupts.is_pressed() {
+            break;
+        }
         let chosen = Chosen::of(import.plan.node.clone());
         let body = json!({ "target": verb.target() });
-        match provision(&here.api, &chosen, verb.target(), &body).await {
-            Ok(()) => waiting.push((chosen, verb.goal())),
-            Err(failure) => import.fail(&failure),
+        let asking = provision(&here.api, &chosen, verb.target(), &body);
+        match interrupts.finished(asking).await {
+            Some(Ok(())) => {
+                places.insert(chosen.uuid.clone(), place);
+                waiting.push((chosen, verb.goal()));
+            }
+            Some(Err(failure)) => import.fail(&failure),
+            None => import.fail(&unfinished()),
         }
     }
-    for outcome in wait::wait_for(here, waiting, patience).await {
-        let uuid = &outcome.chosen.uuid;
-        let Some(import) = imports.iter_mut().find(|it| it.plan.node["uuid"] == uuid.as_str())
-        else {
-            continue;
-        };
+    if interrupts.is_pressed() {
+        for place in places.into_values() {
+            imports[place].note = format!("was asked to {}", verb.word());
+        }
+        return;
+    }
+    for outcome in wait::wait_for(here, waiting, deadline).await {
+        let Some(place) = places.get(&outcome.chosen.uuid) else { continue };
+        let import = &mut imports[*place];
         match outcome.result {
             Ok(state) => import.here = state,
             Err(failure) => import.fail(&failure),
@@ -215,7 +250,16 @@ async fn advance(
     }
 }
 
+/// What is said of a machine that somebody did not wait for.
+fn unfinished() -> Failure {
+    Failure::Interrupted("stopped by Ctrl-C in the middle of it".to_owned())
+}
+
 impl Import {
+    fn of(plan: Plan) -> Self {
+        Self { plan, here: String::new(), note: String::new(), has_failed: false }
+    }
+
     fn fail(&mut self, failure: &Failure) {
         self.has_failed = true;
         self.note = failure.told();
@@ -234,9 +278,18 @@ impl Import {
     }
 }
 
-fn told(here: &Desk, arguments: &ImportArguments, imports: &[Import]) -> Result<(), Failure> {
+fn told(
+    here: &Desk,
+    arguments: &ImportArguments,
+    imports: &[Import],
+    is_stopped: bool,
+) -> Result<(), Failure> {
     let rows: Vec<Value> = imports.iter().map(Import::row).collect();
     here.screen.print(&arguments.output.output.list(&rows, COLUMNS, here.screen));
+    if is_stopped {
+        let told = "stopped; running the same again goes on from here";
+        return Err(Failure::Interrupted(told.to_owned()));
+    }
     let needy = imports.iter().filter(|import| !import.plan.needs.is_empty()).count();
     if needy > 0 {
         here.screen.note(&format!(
@@ -283,4 +336,48 @@ fn source(from: &str) -> Result<Desk, Failure> {
 
 fn detail() -> Query {
     Query::new().with("detail", "true")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::failure::Code;
+    use crate::test_server::{Answer, nobody, server};
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: ImportArguments,
+    }
+
+    /// Ctrl-C while the first of two machines is made.
+    #[tokio::test]
+    async fn ctrl_c_finishes_the_machine_at_hand_and_begins_no_other() {
+        let (press, presses) = tokio::sync::mpsc::unbounded_channel();
+        let (here, log) = server(move |asked| match &*asked.line {
+            "POST /v1/nodes" => {
+                press.send(()).unwrap();
+                Answer::Json(201, asked.body.clone())
+            }
+            line if line.starts_with("GET") => Answer::Json(404, json!({"error_message": "none"})),
+            _ => Answer::Json(201, json!({})),
+        });
+        let nodes = ["u1", "u2"].map(|uuid| json!({"uuid": uuid, "provision_state": "manageable"}));
+        let ports =
+            ["u1", "u2"].map(|uuid| json!({"uuid": format!("p-{uuid}"), "node_uuid": uuid}));
+        let (ports, groups) = (Belongings::of(&ports), Belongings::of(&[]));
+        let import = |node| Import::of(plan(node, &ports, &groups, &json!({})));
+        let mut imports: Vec<Import> = nodes.iter().map(import).collect();
+        let arguments = Program::parse_from(["import", "--from", "http://old"]).arguments;
+        let mut interrupts = Interrupts::told(presses);
+        carry_out(&here, &nobody(), &arguments, &mut imports, &mut interrupts).await;
+        let log = log.lock().unwrap();
+        let changes: Vec<&str> =
+            log.iter().map(String::as_str).filter(|line| !line.starts_with("GET")).collect();
+        assert_eq!(changes, ["POST /v1/nodes", "PUT /v1/nodes/u1/maintenance", "POST /v1/ports"]);
+        let ended = told(&here, &arguments, &imports, interrupts.is_pressed());
+        assert_eq!(ended.unwrap_err().code(), Code::Interrupted);
+    }
 }

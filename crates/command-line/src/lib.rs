@@ -27,6 +27,8 @@ mod resources;
 mod screen;
 mod selection;
 mod table;
+#[cfg(test)]
+mod test_server;
 mod things;
 mod wait;
 mod watch;
@@ -149,5 +151,16 @@ mod tests {
     #[test]
     fn no_option_is_there_twice() {
         Program::command().debug_assert();
+    }
+
+    /// It would go to whatever address the environment or a file names.
+    #[test]
+    fn a_password_needs_an_address() {
+        let parsed = |line: &str| Program::try_parse_from(line.split(' ')).is_ok();
+        assert!(!parsed("f node list --password-file p"));
+        assert!(!parsed("f node --password-file p list"));
+        assert!(!parsed("f node list --password-file p --cloud c"));
+        assert!(parsed("f node list --password-file p --url http://h"));
+        assert!(parsed("f node list --user u --password-file p --url http://h"));
     }
 }

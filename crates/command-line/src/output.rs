@@ -72,9 +72,14 @@ impl Format {
     }
 }
 
+/// Where it stands what a thing is called, best first: machines and the like, those seen on the network,
+/// machines of which something is told, images, interfaces.
+const NAMES: &[&str] =
+    &["name", "uuid", "mac", "hostname", "node_name", "node_uuid", "source", "sha256", "interface"];
+
 /// What a thing is called: by its name if it has one, else by what identifies it.
 pub(crate) fn name_of(thing: &Value) -> &str {
-    ["name", "uuid", "mac", "hostname"]
+    NAMES
         .iter()
         .filter_map(|field| thing[field].as_str())
         .find(|name| !name.is_empty())
@@ -106,4 +111,27 @@ pub(crate) fn rows_in(mut answer: Value, key: &str) -> Vec<Value> {
 /// The rest is a picture of the file.
 fn first_line(error: &serde_saphyr::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn everything_in_a_list_has_a_name() {
+        for (row, name) in [
+            (json!({"name": "a", "uuid": "u"}), "a"),
+            (json!({"name": null, "uuid": "u"}), "u"),
+            (json!({"mac": "m", "interface": "eth0", "node_uuid": "u"}), "m"),
+            (json!({"node_name": "a", "node_uuid": "u"}), "a"),
+            (json!({"source": "http://images/a", "nodes": 3}), "http://images/a"),
+            (json!({"sha256": "abc", "format": "raw"}), "abc"),
+            (json!({"interface": "power", "result": true}), "power"),
+        ] {
+            let text = Format::Name.list(&[row], &[], Screen::plain());
+            assert_eq!(text, format!("{name}\n"));
+        }
+    }
 }

@@ -3,16 +3,17 @@
 
 use clap::{Args, Subcommand};
 use ironic_client::{Query, segment};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 use crate::desk::{ConnectionArguments, Desk};
 use crate::failure::Failure;
 use crate::kinds::{self, Kind};
-use crate::output::OutputArguments;
+use crate::output::{OutputArguments, rows_in};
 use crate::selection;
 use crate::things::{
     CreateArguments, DeleteArguments, ListArguments, SetArguments, ShowArguments, UnsetArguments,
 };
+use crate::watch;
 
 /// A command on things of one kind.
 #[derive(Args, Debug)]
@@ -229,11 +230,9 @@ pub(crate) async fn drivers(arguments: &Of<DriverCommand>) -> Result<(), Failure
     let desk = arguments.connection.desk()?;
     match &arguments.command {
         DriverCommand::List(arguments) => {
-            let mut found = desk.api.get("/v1/drivers").await?;
-            let Value::Array(rows) = found["drivers"].take() else { return Ok(()) };
-            let text = arguments.output.output.list(&rows, kinds::DRIVERS, desk.screen);
-            desk.screen.print(&text);
-            Ok(())
+            let rows = async || Ok(rows_in(desk.api.get("/v1/drivers").await?, "drivers"));
+            let format = arguments.output.output;
+            watch::list(&desk, &arguments.watch, format, kinds::DRIVERS, rows).await
         }
         DriverCommand::Properties(arguments) => {
             let path = format!("/v1/drivers/{}/properties", segment(&arguments.driver));

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which machines are meant: names, noderanges, files of them, and filters.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read as _;
+use std::sync::Arc;
 
 use clap::Args;
-use ironic_client::{Api, Query, segment};
+use ironic_client::{Api, ApiError, Query, segment};
 use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::desk::Desk;
 use crate::failure::Failure;
@@ -18,8 +21,9 @@ use crate::wait;
 /// What is always known of a chosen machine.
 pub(crate) const FIELDS: &str = "uuid,name,provision_state,target_provision_state,power_state,\
     target_power_state,maintenance,fault,last_error,instance_uuid,resource_class,owner";
-/// Up to so many machines are asked for one by one; more come with the whole list.
-const FEW: usize = 8;
+/// Up to so many machines are asked for each by itself, so many at a time; more come with the whole list.
+pub(crate) const FEW: usize = 200;
+const AT_ONCE: usize = 16;
 /// So many names that are nobody's are told.
 const TOLD: usize = 5;
 /// How alike a name must be to be the one that was meant.
@@ -200,7 +204,7 @@ pub(crate) fn names(words: &[String]) -> Result<Vec<String>, Failure> {
 
 /// The machines of these names, or all, that the filters leave. Every name must be somebody's.
 pub(crate) async fn rows(
-    api: &Api,
+    api: &Arc<Api>,
     names: &[String],
     filters: &Filters,
     fields: Option<&str>,
@@ -208,36 +212,76 @@ pub(crate) async fn rows(
     for state in &filters.state {
         wait::known_state(state)?;
     }
-    if !names.is_empty() && names.len() <= FEW && filters.are_empty() {
-        let mut found = Vec::new();
-        for name in names {
-            found.push(one(api, name, fields).await?);
-        }
-        return Ok(found);
-    }
-    let mut query = if names.is_empty() { filters.query() } else { Query::new() };
-    match fields {
-        Some(fields) if filters.traits.is_empty() => query.set("fields", fields),
-        Some(fields) => query.set("fields", &format!("{fields},traits")),
-        None => query.set("detail", "true"),
-    }
-    let listed = api.list("/v1/nodes", "nodes", &query).await?;
     if names.is_empty() {
+        let query = match fields {
+            Some(fields) if filters.traits.is_empty() => filters.query().with("fields", fields),
+            Some(fields) => filters.query().with("fields", &format!("{fields},traits")),
+            None => filters.query().with("detail", "true"),
+        };
+        let listed = api.list("/v1/nodes", "nodes", &query).await?;
         let mut rows: Vec<Value> = listed.into_iter().filter(|node| filters.fits(node)).collect();
         order::by_name(&mut rows);
         return Ok(rows);
     }
-    let left = if filters.are_empty() {
-        None
-    } else {
+    let found = by_name(api, names, fields).await?;
+    let missing = names.iter().zip(&found).filter(|(_, node)| node.is_none());
+    let missing: Vec<&str> = missing.map(|(name, _)| name.as_str()).collect();
+    if !missing.is_empty() {
+        return Err(unknown(api, &missing).await?);
+    }
+    let mut rows = once_each(found.into_iter().flatten());
+    if !filters.are_empty() {
         let query = filters.query().with("fields", "uuid,provision_state,traits");
         let left = api.list("/v1/nodes", "nodes", &query).await?;
-        let left = left.into_iter().filter(|node| filters.fits(node));
-        Some(left.map(|node| node["uuid"].clone()).collect::<Vec<_>>())
-    };
-    let found = in_order(names, listed)?;
-    let is_left = |node: &Value| left.as_ref().is_none_or(|left| left.contains(&node["uuid"]));
-    Ok(found.into_iter().filter(is_left).collect())
+        let left = left.iter().filter(|node| filters.fits(node));
+        let left: HashSet<&str> = left.filter_map(|node| node["uuid"].as_str()).collect();
+        rows.retain(|node| node["uuid"].as_str().is_some_and(|uuid| left.contains(uuid)));
+    }
+    Ok(rows)
+}
+
+/// The machine of each of these names, if it is somebody's.
+pub(crate) async fn by_name(
+    api: &Arc<Api>,
+    names: &[String],
+    fields: Option<&str>,
+) -> Result<Vec<Option<Value>>, ApiError> {
+    let query = fields.map(|fields| Query::new().with("fields", fields));
+    if names.len() <= FEW {
+        let query = query.unwrap_or_default();
+        let path = |name: &String| query.on(&format!("/v1/nodes/{}", segment(name)));
+        return found(api, names.iter().map(path).collect()).await;
+    }
+    let query = query.unwrap_or_else(|| Query::new().with("detail", "true"));
+    Ok(in_order(names, &api.list("/v1/nodes", "nodes", &query).await?))
+}
+
+/// What is found under each of these paths, asking for many at a time.
+pub(crate) async fn found(
+    api: &Arc<Api>,
+    paths: Vec<String>,
+) -> Result<Vec<Option<Value>>, ApiError> {
+    let mut found = vec![None; paths.len()];
+    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    let mut tasks = JoinSet::new();
+    for (place, path) in paths.into_iter().enumerate() {
+        let (api, turns) = (api.clone(), turns.clone());
+        tasks.spawn(async move {
+            let _turn = turns.acquire_owned().await;
+            (place, api.find(&path).await)
+        });
+    }
+    while let Some(joined) = tasks.join_next().await {
+        let (place, answer) = joined.expect("a request neither panics nor is it called off");
+        found[place] = answer?;
+    }
+    Ok(found)
+}
+
+/// The same machines, none of them twice.
+pub(crate) fn once_each(nodes: impl Iterator<Item = Value>) -> Vec<Value> {
+    let mut seen = HashSet::new();
+    nodes.filter(|node| seen.insert(node["uuid"].as_str().map(str::to_owned))).collect()
 }
 
 /// One machine by its name or UUID; who is not there is told with who could be meant.
@@ -246,44 +290,38 @@ pub(crate) async fn one(api: &Api, name: &str, fields: Option<&str>) -> Result<V
     let query = fields.map(|fields| Query::new().with("fields", fields)).unwrap_or_default();
     match api.find(&query.on(&path)).await? {
         Some(node) => Ok(node),
-        None => {
-            let query = Query::new().with("fields", "uuid,name");
-            let listed = api.list("/v1/nodes", "nodes", &query).await?;
-            Err(unknown(&[name], listed.iter().map(name_of)))
-        }
+        None => Err(unknown(api, &[name]).await?),
     }
 }
 
 /// The rows of these names, in the order of the names.
-fn in_order(names: &[String], listed: Vec<Value>) -> Result<Vec<Value>, Failure> {
+fn in_order(names: &[String], listed: &[Value]) -> Vec<Option<Value>> {
     let mut by_name = HashMap::new();
-    for (place, node) in listed.iter().enumerate() {
+    for node in listed {
         for field in ["uuid", "name"] {
             if let Some(name) = node[field].as_str() {
-                by_name.insert(name, place);
+                by_name.insert(name, node);
             }
         }
     }
-    let missing: Vec<&str> =
-        names.iter().map(String::as_str).filter(|name| !by_name.contains_key(name)).collect();
-    if !missing.is_empty() {
-        return Err(unknown(&missing, listed.iter().map(name_of)));
-    }
-    let mut places: Vec<usize> = Vec::new();
-    for name in names {
-        let place = by_name.get(name.as_str()).copied().unwrap_or_default();
-        if !places.contains(&place) {
-            places.push(place);
-        }
-    }
-    Ok(places.into_iter().map(|place| listed[place].clone()).collect())
+    names.iter().map(|name| by_name.get(name.as_str()).copied().cloned()).collect()
 }
 
 /// That there are no machines of these names, and which may be meant.
-fn unknown<'a>(missing: &[&str], known: impl Iterator<Item = &'a str>) -> Failure {
-    let known: Vec<&str> = known.collect();
+pub(crate) async fn unknown(api: &Api, missing: &[&str]) -> Result<Failure, ApiError> {
+    let known = match missing {
+        [_] => {
+            let query = Query::new().with("fields", "uuid,name");
+            api.list("/v1/nodes", "nodes", &query).await?
+        }
+        _ => Vec::new(),
+    };
+    Ok(nobody(missing, known.iter().map(name_of)))
+}
+
+fn nobody<'a>(missing: &[&str], known: impl Iterator<Item = &'a str>) -> Failure {
     let told = match missing {
-        [name] => match alike(name, known.iter().copied()) {
+        [name] => match alike(name, known) {
             Some(meant) => format!("there is no machine {name:?}; did you mean {meant:?}?"),
             None => format!("there is no machine {name:?}; `ferrite node list` shows all"),
         },
@@ -317,25 +355,52 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::test_server::{Answer, server};
+
+    fn names(text: &str) -> Vec<String> {
+        text.split(',').map(str::to_owned).collect()
+    }
 
     #[test]
     fn names_are_found_in_their_order_and_those_missing_are_told() {
-        let listed = || {
-            vec![
-                json!({"uuid": "1", "name": "a"}),
-                json!({"uuid": "2", "name": null}),
-                json!({"uuid": "3", "name": "c"}),
-            ]
-        };
-        let names = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
-        let found = in_order(&names("c,2,3,a"), listed()).unwrap();
+        let listed = [
+            json!({"uuid": "1", "name": "a"}),
+            json!({"uuid": "2", "name": null}),
+            json!({"uuid": "3", "name": "c"}),
+        ];
+        let found = in_order(&names("c,2,3,x,a"), &listed);
+        assert_eq!(found[3], None);
+        let found = once_each(found.into_iter().flatten());
         let uuids: Vec<&str> = found.iter().filter_map(|node| node["uuid"].as_str()).collect();
         assert_eq!(uuids, ["3", "2", "1"]);
-        let error = in_order(&names("a,x,y"), listed()).unwrap_err();
+        let error = nobody(&["x", "y"], std::iter::empty());
         assert_eq!(error.to_string(), "there are no machines \"x\", \"y\"; nothing was done");
         let many: Vec<String> = (1..=99_999).map(|number| format!("r{number}")).collect();
-        let told = in_order(&many, listed()).unwrap_err().to_string();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let told = nobody(&many, std::iter::empty()).to_string();
         assert!(told.ends_with("\"r5\" and 99994 more; nothing was done"), "{told:.200}");
+    }
+
+    /// A rack of a fleet is not looked for in the list of all.
+    #[tokio::test]
+    async fn few_machines_are_asked_for_alone() {
+        let (desk, log) = server(|asked| {
+            match asked.line.trim_start_matches("GET /v1/nodes/").split('?').next() {
+                Some(name) if name.starts_with('r') => {
+                    Answer::Json(200, json!({"uuid": format!("uuid-{name}"), "name": name}))
+                }
+                Some(_) | None => Answer::Json(404, json!({"error_message": "no such node"})),
+            }
+        });
+        let rack = noderange::expand("r[01-40],r07").unwrap();
+        let found = rows(&desk.api, &rack, &Filters::default(), None).await.unwrap();
+        let found: Vec<&str> = found.iter().map(name_of).collect();
+        assert_eq!(found, rack[..40].iter().map(String::as_str).collect::<Vec<_>>());
+        let error = rows(&desk.api, &names("r1,x,y"), &Filters::default(), None).await;
+        let told = error.unwrap_err().to_string();
+        assert_eq!(told, "there are no machines \"x\", \"y\"; nothing was done");
+        let is_list = |line: &String| line.starts_with("GET /v1/nodes?");
+        assert!(!log.lock().unwrap().iter().any(is_list), "{log:?}");
     }
 
     #[test]

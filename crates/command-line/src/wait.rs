@@ -2,24 +2,30 @@
 //! Waiting for machines, and saying what they wait for themselves.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
-use ironic_client::{Api, Query, segment};
+use ironic_client::{Api, ApiError, Query, Version, segment};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::desk::Desk;
 use crate::failure::Failure;
 use crate::progress::Board;
 use crate::screen::Tone;
-use crate::selection::{self, Chosen, Filters};
+use crate::selection::{self, Chosen};
 
-const FIRST_LOOK: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Up to so many machines are asked what they wait for at each look.
 const FEW: usize = 16;
+/// How often in a row a server may be away: about a minute.
+const ABSENCES: u32 = 30;
+/// A look at the machines is worth so long, however short the time to wait.
+const ONE_LOOK: Duration = Duration::from_secs(5);
 const FIELDS: &str = "uuid,name,provision_state,target_provision_state,power_state,\
-    target_power_state,last_error,maintenance,fault,clean_step,deploy_step,service_step";
+    target_power_state,last_error,maintenance,fault,clean_step,deploy_step";
+/// Since when machines have a `service_step`; who is asked for a field it does not know refuses.
+const SERVICE: Version = Version(87);
 
 /// How long to wait, if at all.
 #[derive(Args, Clone, Debug, Default)]
@@ -31,6 +37,45 @@ pub(crate) struct Patience {
     pub(crate) timeout: Option<Duration>,
 }
 
+/// How long to pause between two looks.
+struct Pace {
+    first: Duration,
+    longest: Duration,
+}
+
+const USUAL: Pace = Pace { first: Duration::from_millis(200), longest: Duration::from_secs(2) };
+
+/// When waiting ends, if it does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(Option<Instant>);
+
+impl Patience {
+    /// When it is over, if it begins now.
+    pub(crate) fn deadline(&self) -> Deadline {
+        // What is too far off to be reckoned with never comes.
+        Deadline(self.timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+    }
+}
+
+impl Deadline {
+    /// Waits for it.
+    pub(crate) async fn passed(self) {
+        match self.0 {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn is_over(self) -> bool {
+        self.0.is_some_and(|at| at <= Instant::now())
+    }
+
+    /// The same, but so far away at least.
+    fn no_sooner_than(self, least: Duration) -> Self {
+        Self(self.0.map(|at| at.max(Instant::now() + least)))
+    }
+}
+
 /// What is waited for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Goal {
@@ -40,6 +85,8 @@ pub(crate) enum Goal {
     Named(String),
     /// Any provision state that lasts.
     Rest,
+    /// Any that lasts and is no failure.
+    RestWell,
     /// A power state.
     Power(&'static str),
 }
@@ -108,7 +155,25 @@ pub(crate) fn known_state(state: &str) -> Result<&str, Failure> {
 pub(crate) async fn wait_for(
     desk: &Desk,
     machines: Vec<(Chosen, Goal)>,
-    patience: &Patience,
+    deadline: Deadline,
+) -> Vec<Outcome> {
+    wait_at(USUAL, desk, machines, deadline).await
+}
+
+/// The same when somebody stopped before the waiting began.
+pub(crate) fn left(machines: Vec<(Chosen, Goal)>) -> Vec<Outcome> {
+    let outcome = |(chosen, goal): (Chosen, Goal)| {
+        let result = Err(Stop::Interrupted.failure(&chosen, &goal));
+        Outcome { chosen, result }
+    };
+    machines.into_iter().map(outcome).collect()
+}
+
+async fn wait_at(
+    pace: Pace,
+    desk: &Desk,
+    machines: Vec<(Chosen, Goal)>,
+    deadline: Deadline,
 ) -> Vec<Outcome> {
     let places: HashMap<String, usize> =
         machines.iter().zip(0..).map(|((chosen, _), place)| (chosen.uuid.clone(), place)).collect();
@@ -122,7 +187,7 @@ pub(crate) async fn wait_for(
         looks: 0,
     };
     let stopped = tokio::select! {
-        ended = waiting.run(patience.timeout) => ended,
+        ended = waiting.run(pace, deadline) => ended,
         _ = tokio::signal::ctrl_c() => Some(Stop::Interrupted),
     };
     if let Some(stop) = stopped {
@@ -141,7 +206,7 @@ enum Stop {
     TimeIsOver,
     Interrupted,
     /// The server cannot be asked any more.
-    Lost(String),
+    Lost(Arc<ApiError>),
 }
 
 impl Stop {
@@ -156,7 +221,7 @@ impl Stop {
             Self::Interrupted => Failure::Interrupted(format!(
                 "the server goes on with it: {look}, `ferrite node wait {label}` waits again"
             )),
-            Self::Lost(why) => Failure::Failed(why.clone()),
+            Self::Lost(error) => Failure::Lost(error.clone()),
         }
     }
 }
@@ -174,36 +239,40 @@ struct Waiting {
 }
 
 impl Waiting {
-    async fn run(&mut self, timeout: Option<Duration>) -> Option<Stop> {
-        let began = Instant::now();
-        let mut pause = FIRST_LOOK;
-        let mut unreachable = 0;
+    async fn run(&mut self, pace: Pace, deadline: Deadline) -> Option<Stop> {
+        let mut pause = pace.first;
+        let mut absences = 0;
+        let mut end_of_look = deadline.no_sooner_than(ONE_LOOK);
         loop {
-            match self.look().await {
-                Ok(()) => unreachable = 0,
+            let looked = tokio::select! {
+                looked = self.look() => looked,
+                () = end_of_look.passed() => return Some(Stop::TimeIsOver),
+            };
+            end_of_look = deadline;
+            match looked {
+                Ok(()) => absences = 0,
                 // A server that starts again is not the end of the work.
-                Err(error) => {
-                    unreachable += 1;
-                    if unreachable > 30 {
-                        return Some(Stop::Lost(error.told()));
-                    }
-                }
+                Err(error) if error.is_absence() && absences < ABSENCES => absences += 1,
+                Err(error) => return Some(Stop::Lost(Arc::new(error))),
             }
             self.board.draw();
             if self.open.is_empty() {
                 return None;
             }
-            let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-            if left.is_some_and(|left| left.is_zero()) {
+            if deadline.is_over() {
                 return Some(Stop::TimeIsOver);
             }
-            tokio::time::sleep(left.map_or(pause, |left| left.min(pause))).await;
-            pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                // For a last look.
+                () = deadline.passed() => end_of_look = deadline.no_sooner_than(ONE_LOOK),
+            }
+            pause = (pause * 3 / 2).min(pace.longest);
         }
     }
 
     /// Looks at all machines that are not there yet.
-    async fn look(&mut self) -> Result<(), Failure> {
+    async fn look(&mut self) -> Result<(), ApiError> {
         let nodes = self.nodes().await?;
         self.looks += 1;
         let mut at = 0;
@@ -256,24 +325,18 @@ impl Waiting {
         Ok(())
     }
 
-    /// The machines as they are now, by UUID. Many come with one list.
-    async fn nodes(&self) -> Result<HashMap<String, Value>, Failure> {
+    /// The machines as they are now, by UUID. Very many come with one list.
+    async fn nodes(&self) -> Result<HashMap<String, Value>, ApiError> {
         let api = &self.desk.api;
-        let mut nodes = HashMap::new();
-        if self.open.len() > FEW {
-            let listed = selection::rows(api, &[], &Filters::default(), Some(FIELDS)).await?;
-            for node in listed {
-                nodes.insert(node["uuid"].as_str().unwrap_or_default().to_owned(), node);
-            }
+        let query = Query::new().with("fields", &fields(api.version()));
+        let found = if self.open.len() > selection::FEW {
+            api.list("/v1/nodes", "nodes", &query).await?
         } else {
-            let query = Query::new().with("fields", FIELDS);
-            for (chosen, _) in &self.open {
-                if let Some(node) = api.find(&query.on(&chosen.path())).await? {
-                    nodes.insert(chosen.uuid.clone(), node);
-                }
-            }
-        }
-        Ok(nodes)
+            let paths = self.open.iter().map(|(chosen, _)| query.on(&chosen.path())).collect();
+            selection::found(api, paths).await?.into_iter().flatten().collect()
+        };
+        let uuid = |node: &Value| node["uuid"].as_str().unwrap_or_default().to_owned();
+        Ok(found.into_iter().map(|node| (uuid(&node), node)).collect())
     }
 
     /// What a machine waits for and until when, where the server tells.
@@ -303,12 +366,16 @@ pub(crate) async fn waiting(api: &Api, uuid: &str) -> Result<Option<String>, ()>
     }))
 }
 
+fn fields(version: Version) -> String {
+    if version < SERVICE { FIELDS.to_owned() } else { format!("{FIELDS},service_step") }
+}
+
 impl Goal {
     fn words(&self) -> String {
         match self {
             Self::State(states) => states.first().copied().unwrap_or("there").to_owned(),
             Self::Named(state) => state.clone(),
-            Self::Rest => "at rest".to_owned(),
+            Self::Rest | Self::RestWell => "at rest".to_owned(),
             Self::Power(state) => (*state).to_owned(),
         }
     }
@@ -354,8 +421,9 @@ fn judge(goal: &Goal, node: &Value) -> Verdict {
             let told = format!("{state}, at rest: nothing is under way that makes it {wanted}");
             Verdict::Failed(told)
         }
-        Goal::Rest if rests => Verdict::Reached(state.to_owned()),
-        Goal::State(_) | Goal::Named(_) | Goal::Rest => Verdict::Moving(moving()),
+        Goal::RestWell if is_broken => Verdict::Failed(why(state)),
+        Goal::Rest | Goal::RestWell if rests => Verdict::Reached(state.to_owned()),
+        Goal::State(_) | Goal::Named(_) | Goal::Rest | Goal::RestWell => Verdict::Moving(moving()),
         Goal::Power(wanted) => {
             let power = node["power_state"].as_str().unwrap_or("power unknown");
             match (node["target_power_state"].as_str(), power == *wanted) {
@@ -388,6 +456,93 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::failure::Code;
+    use crate::node::verbs::Verb;
+    use crate::test_server::{Answer, Log, nobody, server};
+
+    fn deploying() -> Value {
+        json!({"uuid": "u0", "provision_state": "deploying", "target_provision_state": "active"})
+    }
+
+    /// The exit code that waiting for so many machines ends with.
+    async fn code(desk: &Desk, count: usize, timeout: Option<Duration>) -> Code {
+        let pace = Pace { first: Duration::from_millis(1), longest: Duration::from_millis(1) };
+        let chosen = |number| Chosen::of(json!({"uuid": format!("u{number}")}));
+        let machines = (0..count).map(|number| (chosen(number), Goal::Rest)).collect();
+        let outcomes = wait_at(pace, desk, machines, Patience { timeout }.deadline()).await;
+        let told = crate::bulk::told(desk, outcomes, crate::output::Format::Name);
+        told.unwrap_err().code()
+    }
+
+    fn looks(log: &Log) -> usize {
+        log.lock().unwrap().iter().filter(|line| line.starts_with("GET /v1/nodes")).count()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_come_back_is_an_exit_code() {
+        for count in [1, 2] {
+            assert_eq!(code(&nobody(), count, None).await, Code::Unreachable);
+        }
+    }
+
+    /// A server that is away for a moment is asked again, one that says no is not.
+    #[tokio::test]
+    async fn only_who_is_away_is_asked_again() {
+        for (status, expected, times) in [
+            (503, Code::Failed, 31),
+            (401, Code::NotAuthorised, 1),
+            (403, Code::NotAuthorised, 1),
+            (400, Code::Refused, 1),
+        ] {
+            let answer = move |_: &_| Answer::Json(status, json!({"error_message": "no"}));
+            let (desk, log) = server(answer);
+            assert_eq!(code(&desk, 1, None).await, expected, "{status}");
+            assert_eq!(looks(&log), times, "{status}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_older_server_is_not_asked_for_fields_it_does_not_know() {
+        let (desk, _) = server(|asked| match &*asked.version {
+            "1.61" if asked.line.contains("service_step") => Answer::Json(400, json!({})),
+            "1.61" => Answer::Json(200, json!({"uuid": "u0", "provision_state": "active"})),
+            _ => Answer::TooNew("1.61"),
+        });
+        // The machines were found before they are waited for.
+        desk.api.get("/v1/nodes/u0").await.unwrap();
+        let chosen = Chosen::of(json!({"uuid": "u0"}));
+        let machines = vec![(chosen, Goal::Rest)];
+        let outcomes = wait_for(&desk, machines, Patience::default().deadline()).await;
+        assert_eq!(outcomes[0].result.as_deref().unwrap(), "active");
+        assert!(fields(Version(87)).ends_with(",service_step"));
+    }
+
+    #[tokio::test]
+    async fn a_silent_server_does_not_outlast_the_time_to_wait() {
+        let mut count = 0;
+        let (desk, _) = server(move |asked| {
+            count += usize::from(asked.line.starts_with("GET /v1/nodes"));
+            if count > 1 { Answer::Silence } else { Answer::Json(200, deploying()) }
+        });
+        let waiting = code(&desk, 1, Some(Duration::from_millis(400)));
+        let ended = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+        assert_eq!(ended, Ok(Code::TimedOut));
+    }
+
+    /// Not the whole list again and again for a rack of a fleet.
+    #[tokio::test]
+    async fn the_machines_that_are_waited_for_are_asked_for_alone() {
+        let (desk, log) = server(|asked| {
+            let uuid = asked.line.trim_start_matches("GET /v1/nodes/").split('?').next();
+            Answer::Json(200, json!({"uuid": uuid, "provision_state": "deploy failed"}))
+        });
+        let chosen = |number| Chosen::of(json!({"uuid": format!("u{number}")}));
+        let machines = (0..40).map(|number| (chosen(number), Goal::RestWell)).collect();
+        let outcomes = wait_for(&desk, machines, Patience::default().deadline()).await;
+        let uuids: Vec<String> = outcomes.into_iter().map(|it| it.chosen.uuid).collect();
+        assert_eq!(uuids, (0..40).map(|number| format!("u{number}")).collect::<Vec<_>>());
+        assert!(log.lock().unwrap().iter().all(|line| line.starts_with("GET /v1/nodes/u")));
+    }
 
     #[test]
     fn a_machine_is_there_on_its_way_or_lost() {
@@ -416,6 +571,15 @@ mod tests {
                 moving("clean hold, until somebody lets it go on: `ferrite node unhold`"),
             ),
             (&Goal::Rest, "deploy failed", Some("active"), None, reached("deploy failed")),
+            (
+                &Verb::Unhold.goal(),
+                "deploy failed",
+                Some("active"),
+                Some("no disk"),
+                failed("deploy failed: no disk"),
+            ),
+            (&Verb::Unhold.goal(), "deploying", Some("active"), None, moving("deploying")),
+            (&Verb::Unhold.goal(), "manageable", None, None, reached("manageable")),
             (
                 &Goal::Named("wait call-back".to_owned()),
                 "wait call-back",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lists, once or again and again.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::desk::Desk;
 use crate::failure::Failure;
-use crate::output::{Format, name_of};
+use crate::output::Format;
 use crate::table::Column;
 
 /// The option that keeps a list on the screen.
@@ -36,7 +36,7 @@ pub(crate) async fn list(
         return Ok(());
     };
     let follow = async {
-        let mut shown: HashMap<String, Value> = HashMap::new();
+        let mut shown = HashSet::new();
         loop {
             let rows = rows().await?;
             if desk.screen.is_terminal {
@@ -44,12 +44,10 @@ pub(crate) async fn list(
                 let text = format.list(&rows, columns, desk.screen);
                 desk.screen.print(&format!("\x1b[H\x1b[2J{text}"));
             } else {
-                let is_news = |row: &&Value| shown.get(name_of(row)) != Some(*row);
-                let news: Vec<Value> = rows.iter().filter(is_news).cloned().collect();
+                let news = news(rows, &mut shown);
                 if !news.is_empty() {
                     desk.screen.print(&format.list(&news, columns, desk.screen));
                 }
-                shown = rows.into_iter().map(|row| (name_of(&row).to_owned(), row)).collect();
             }
             tokio::time::sleep(Duration::from_secs(seconds)).await;
         }
@@ -57,5 +55,30 @@ pub(crate) async fn list(
     tokio::select! {
         failed = follow => failed,
         _ = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
+
+/// The rows that were not just like this the last time.
+fn news(rows: Vec<Value>, shown: &mut HashSet<String>) -> Vec<Value> {
+    let before = std::mem::take(shown);
+    shown.extend(rows.iter().map(Value::to_string));
+    rows.into_iter().filter(|row| !before.contains(&row.to_string())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Whether they have names or not.
+    #[test]
+    fn rows_are_shown_again_when_they_change() {
+        let mut shown = HashSet::new();
+        let rows = |active| vec![json!({"some": "a"}), json!({"some": "b", "active": active})];
+        assert_eq!(news(rows(1), &mut shown), rows(1));
+        assert!(news(rows(1), &mut shown).is_empty());
+        assert_eq!(news(rows(2), &mut shown), rows(2)[1..]);
+        assert_eq!(news(rows(1), &mut shown), rows(1)[1..]);
     }
 }

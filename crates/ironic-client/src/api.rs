@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 
 use crate::error::{ApiError, message_in};
 use crate::events::Events;
-use crate::query::{Query, unescaped};
+use crate::query::{Query, unescaped, value_in};
 use crate::secret::Secret;
 use crate::target::{Login, Target, Trust};
 use crate::version::{NEWEST, Version};
@@ -98,14 +98,16 @@ impl Api {
     /// Reads a whole list, page by page; `key` is what the list is called in the answer.
     pub async fn list(&self, path: &str, key: &str, query: &Query) -> Result<Vec<Value>, ApiError> {
         let mut found = Vec::new();
-        let mut next = Some(query.clone().with("limit", PAGE).on(path));
+        let first = query.clone().with("limit", PAGE);
+        let mut next = Some(first.clone());
         while let Some(page) = next.take() {
-            let mut answer = self.get(&page).await?;
-            // Only the query is taken over: behind a proxy, the rest is where we cannot go.
+            let mut answer = self.get(&page.on(path)).await?;
+            // Only where to go on is taken over: an Ironic leaves filters out of its link, and behind a
+            // proxy the link leads where we cannot go.
             next = answer["next"]
                 .as_str()
-                .and_then(|url| url.split_once('?'))
-                .map(|(_, query)| format!("{path}?{query}"));
+                .and_then(|url| value_in(url, "marker"))
+                .map(|marker| first.clone().with("marker", &marker));
             let Value::Array(rows) = answer[key].take() else {
                 let (url, request) = (self.address(), format!("GET {path}"));
                 let answer = format!("an answer without {key}");

@@ -174,7 +174,9 @@ impl ApiError {
             Self::Unreachable { .. }
             | Self::Untrusted { .. }
             | Self::BrokenOff { .. }
-            | Self::NotIronic { .. } => Kind::Unreachable,
+            | Self::NotIronic { .. }
+            // So proxies say that the server behind them is away.
+            | Self::Refused { status: 502 | 504, .. } => Kind::Unreachable,
             Self::Refused { status: 404, .. } => Kind::NotFound,
             Self::Refused { status: 400..=499, .. } => Kind::Refused,
             Self::NotSignedIn { .. }
@@ -194,7 +196,8 @@ impl ApiError {
     pub fn is_unanswered(&self) -> bool {
         match self {
             Self::Unreachable { source, .. } => !source.is_connect(),
-            Self::BrokenOff { .. } | Self::Refused { status: 502..=504, .. } => true,
+            // An Ironic says 500 when the conductor it passed the request on to is slow to answer.
+            Self::BrokenOff { .. } | Self::Refused { status: 500..=599, .. } => true,
             Self::Refused { .. }
             | Self::Untrusted { .. }
             | Self::NotSignedIn { .. }
@@ -207,6 +210,12 @@ impl ApiError {
             | Self::NoClient(_)
             | Self::BadCertificates { .. } => false,
         }
+    }
+
+    /// Whether the server is away, and may come back.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        self.kind() == Kind::Unreachable || self.is_unanswered()
     }
 
     /// The status of the answer, if there was one that says no.

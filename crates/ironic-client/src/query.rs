@@ -74,6 +74,13 @@ pub(crate) fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&plain).into_owned()
 }
 
+/// A value in the query of a URL.
+pub(crate) fn value_in(url: &str, name: &str) -> Option<String> {
+    let (_, query) = url.split_once('?')?;
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(other, _)| *other == name).map(|(_, value)| unescaped(value))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +94,8 @@ mod tests {
         );
         assert_eq!(segment("../nodes"), "..%2Fnodes");
         assert_eq!(unescaped("p%40ss%2"), "p@ss%2");
+        let url = "http://h/v1/nodes?limit=2&marker=a%20b";
+        assert_eq!(value_in(url, "marker").as_deref(), Some("a b"));
+        assert_eq!(value_in(url, "owner"), None);
     }
 }

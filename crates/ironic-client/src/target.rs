@@ -125,6 +125,15 @@ impl Target {
             let password = flags.password_file.as_deref().map(password_in).transpose()?;
             return Self::at(url, flags.user.as_deref(), password, "--url");
         }
+        // A name and a password are for an address that was given with them, and for no other.
+        let login =
+            [("--user", flags.user.is_some()), ("--password-file", flags.password_file.is_some())];
+        if let Some((option, _)) = login.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(SettingsError::Incomplete {
+                by: option.to_owned(),
+                missing: "at which --url",
+            });
+        }
         if let Some(name) = &flags.profile {
             return profiles::named(surroundings, name);
         }
@@ -146,19 +155,7 @@ impl Target {
             Some(target) => target,
             None => Self::at(HERE, None, None, "nothing else being said")?,
         };
-        // A name on the command line is for whoever is asked.
-        match (&flags.user, &flags.password_file) {
-            (None, None) => Ok(target),
-            (user, file) => {
-                let url = target.url.clone().ok_or_else(|| SettingsError::Incomplete {
-                    by: "--user".to_owned(),
-                    missing: "at which --url",
-                })?;
-                let password = file.as_deref().map(password_in).transpose()?;
-                let login = Self::at(&url, user.as_deref(), password, "--user")?.login;
-                Ok(Self { login, ..target })
-            }
-        }
+        Ok(target)
     }
 
     /// An API at an address, which may have a name and a password in it.
@@ -292,6 +289,13 @@ mod tests {
         ] {
             let target = Target::find(&flags, &surroundings).unwrap();
             assert_eq!(target.url.as_deref(), Some(expected));
+        }
+        // A password is not sent to whomever the surroundings name.
+        for profile in [None, Some("rack".to_owned())] {
+            let password_file = Some(folder.path().join("profiles.toml"));
+            let flags = Flags { password_file, profile, ..Flags::default() };
+            let error = Target::find(&flags, &with(files(true), &os)).unwrap_err();
+            assert_eq!(error.to_string(), "--password-file does not say at which --url");
         }
     }
 }

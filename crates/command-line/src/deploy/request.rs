@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ironic_client::{Api, Kind, Query};
+use ironic_client::{Api, Query};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -58,7 +58,7 @@ async fn is_taken(api: &Api, chosen: &Chosen) -> Option<bool> {
                 let is_at_rest = node["target_provision_state"].is_null();
                 return Some(node["provision_state"] != "available" || !is_at_rest);
             }
-            Err(error) if error.kind() == Kind::Unreachable || error.is_unanswered() => {}
+            Err(error) if error.is_absence() => {}
             Err(_) => return None,
         }
     }
@@ -67,7 +67,7 @@ async fn is_taken(api: &Api, chosen: &Chosen) -> Option<bool> {
 
 fn is_unanswered(failure: &Failure) -> bool {
     match failure {
-        Failure::Api(error) => error.kind() == Kind::Unreachable || error.is_unanswered(),
+        Failure::Api(error) => error.is_absence(),
         Failure::Usage(_)
         | Failure::NotFound(_)
         | Failure::Refused(_)
@@ -75,6 +75,7 @@ fn is_unanswered(failure: &Failure) -> bool {
         | Failure::TimedOut(_)
         | Failure::Unanswered(_)
         | Failure::Interrupted(_)
+        | Failure::Lost(_)
         | Failure::Some { .. }
         | Failure::Settings(_)
         | Failure::Unreadable { .. }
@@ -84,88 +85,58 @@ fn is_unanswered(failure: &Failure) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-    use std::net::TcpListener;
-    use std::sync::{Arc, Mutex};
-
-    use ironic_client::Target;
     use serde_json::json;
 
     use super::*;
+    use crate::test_server::{self, server};
 
-    /// A server with one machine, whose answers to some of the first requests to deploy get lost. Those it
-    /// took before that are told by `takes_lost`.
-    fn server(lost: usize, takes_lost: bool) -> (Api, Arc<Mutex<usize>>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(0));
-        let count = asked.clone();
-        std::thread::spawn(move || {
-            let mut state = "available";
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                let mut reader = BufReader::new(stream.try_clone().unwrap());
-                let (mut head, mut length) = (Vec::new(), 0);
-                loop {
-                    let mut line = String::new();
-                    reader.read_line(&mut line).unwrap();
-                    if line.trim().is_empty() {
-                        break;
-                    }
-                    let line = line.to_lowercase();
-                    if let Some(number) = line.strip_prefix("content-length:") {
-                        length = number.trim().parse().unwrap();
-                    }
-                    head.push(line);
-                }
-                reader.read_exact(&mut vec![0; length]).unwrap();
-                let is_put = head.first().is_some_and(|line| line.starts_with("put"));
-                let mut answer = (200, json!({"provision_state": state}).to_string());
-                if is_put {
-                    let mut count = count.lock().unwrap();
-                    *count += 1;
-                    let is_lost = *count <= lost;
-                    let is_free = state == "available";
-                    if !is_lost || takes_lost {
-                        state = "deploying";
-                    }
-                    if is_lost {
-                        continue;
-                    }
-                    answer = match is_free {
-                        true => (202, String::new()),
-                        false => (409, json!({"error_message": "busy"}).to_string()),
-                    };
-                }
-                let (status, body) = answer;
-                let text = format!(
-                    "HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-                    body.len()
-                );
-                stream.write_all(text.as_bytes()).unwrap();
+    /// What comes of it at a server with one machine, which does not answer some of the first requests to
+    /// deploy but with `instead`, and how often it was asked. Whether it took those is told by `takes_lost`.
+    async fn outcome(
+        lost: usize,
+        takes_lost: bool,
+        instead: fn() -> test_server::Answer,
+    ) -> (&'static str, usize) {
+        let (mut state, mut count) = ("available", 0);
+        let (desk, asked) = server(move |asked| {
+            if !asked.line.starts_with("PUT") {
+                return test_server::Answer::Json(200, json!({ "provision_state": state }));
+            }
+            count += 1;
+            let (is_lost, is_free) = (count <= lost, state == "available");
+            if !is_lost || takes_lost {
+                state = "deploying";
+            }
+            match is_free {
+                _ if is_lost => instead(),
+                true => test_server::Answer::Json(202, Value::Null),
+                false => test_server::Answer::Json(409, json!({"error_message": "busy"})),
             }
         });
-        (Api::new(Target::at(&url, None, None, "a test").unwrap()).unwrap(), asked)
-    }
-
-    async fn outcome(lost: usize, takes_lost: bool) -> (&'static str, usize) {
-        let (api, asked) = server(lost, takes_lost);
         let chosen = Chosen::of(json!({"uuid": "u", "name": "n"}));
-        let answer = match deploy(&api, &chosen, &json!({"target": "active"})).await {
+        let answer = match deploy(&desk.api, &chosen, &json!({"target": "active"})).await {
             Answer::Accepted => "accepted",
             Answer::Refused(_) => "refused",
             Answer::Unknown(_) => "unknown",
         };
-        let asked = *asked.lock().unwrap();
+        let asked = asked.lock().unwrap().iter().filter(|line| line.starts_with("PUT")).count();
         (answer, asked)
     }
 
     #[tokio::test]
     async fn a_lost_answer_is_no_refusal() {
-        assert_eq!(outcome(0, true).await, ("accepted", 1));
-        // The machine is on its way: it is not asked again, and above all not given back.
-        assert_eq!(outcome(1, true).await, ("accepted", 1));
-        assert_eq!(outcome(2, false).await, ("accepted", 3));
-        assert_eq!(outcome(9, false).await, ("refused", 4));
+        // A stock Ironic says 500 when its own conductor does not answer it in time.
+        let timed_out = || {
+            let told = "Timed out waiting for a reply";
+            test_server::Answer::Json(500, json!({ "error_message": told }))
+        };
+        let lost: fn() -> _ = || test_server::Answer::Lost;
+        for instead in [lost, timed_out] {
+            assert_eq!(outcome(0, true, instead).await, ("accepted", 1));
+            // The machine is on its way: it is not asked again, and above all not given back.
+            assert_eq!(outcome(1, true, instead).await, ("accepted", 1));
+            assert_eq!(outcome(2, false, instead).await, ("accepted", 3));
+            assert_eq!(outcome(9, false, instead).await, ("refused", 4));
+        }
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What of a machine, its ports and the like can be taken over, and making it so.
 
+use std::collections::HashMap;
+
 use ironic_client::{Api, Method, Query, segment};
 use serde_json::{Map, Value, json};
 
@@ -137,8 +139,32 @@ impl Fate {
     }
 }
 
+/// Things by the machine that they belong to.
+pub(super) struct Belongings<'a>(HashMap<&'a str, Vec<&'a Value>>);
+
+impl<'a> Belongings<'a> {
+    pub(super) fn of(things: &'a [Value]) -> Self {
+        let mut by_node: HashMap<&str, Vec<&Value>> = HashMap::new();
+        for thing in things {
+            by_node.entry(thing["node_uuid"].as_str().unwrap_or_default()).or_default().push(thing);
+        }
+        Self(by_node)
+    }
+
+    /// These fields of those of a machine.
+    fn of_node(&self, node: &Value, fields: &[&str]) -> Vec<Value> {
+        let own = node["uuid"].as_str().and_then(|uuid| self.0.get(uuid));
+        own.into_iter().flatten().map(|thing| Value::Object(only(thing, fields))).collect()
+    }
+}
+
 /// What is to become of a machine.
-pub(super) fn plan(node: &Value, ports: &[Value], groups: &[Value], secrets: &Value) -> Plan {
+pub(super) fn plan(
+    node: &Value,
+    ports: &Belongings<'_>,
+    groups: &Belongings<'_>,
+    secrets: &Value,
+) -> Plan {
     let mut body = only(node, NODE_FIELDS);
     let there = node["provision_state"].as_str().unwrap_or_default();
     let fate = match there {
@@ -187,18 +213,14 @@ pub(super) fn plan(node: &Value, ports: &[Value], groups: &[Value], secrets: &Va
         body.remove("instance_info");
         body.remove("instance_uuid");
     }
-    let of_node = |things: &[Value], fields: &[&str]| -> Vec<Value> {
-        let own = things.iter().filter(|thing| thing["node_uuid"] == node["uuid"]);
-        own.map(|thing| Value::Object(only(thing, fields))).collect()
-    };
     let reason = node["maintenance_reason"].as_str().unwrap_or("imported in maintenance");
     Plan {
         node: Value::Object(body),
         there: there.to_owned(),
         fate,
         traits: node["traits"].as_array().cloned().unwrap_or_default(),
-        groups: of_node(groups, GROUP_FIELDS),
-        ports: of_node(ports, PORT_FIELDS),
+        groups: groups.of_node(node, GROUP_FIELDS),
+        ports: ports.of_node(node, PORT_FIELDS),
         needs,
         is_let_go: node["maintenance"] == true,
         maintenance: (node["maintenance"] == true && !reason.starts_with(TAKEN_OVER))
@@ -218,20 +240,29 @@ impl Plan {
     /// maintenance from its first moment on: the other server must not find its machine changed.
     pub(super) async fn made(&mut self, api: &Api, from: &str) -> Result<String, Failure> {
         let path = self.path();
-        let node = match api.find(&path).await? {
+        let known = api.find(&path).await?;
+        let node = match &known {
             Some(node) => {
-                self.add_secrets(api, &path, &node).await?;
-                node
+                self.add_secrets(api, &path, node).await?;
+                node.clone()
             }
             None => {
-                let node = api.send(Method::POST, "/v1/nodes", Some(&self.node)).await?;
-                let reason = self.maintenance.clone().unwrap_or_else(|| imported(from));
-                let body = json!({ "reason": reason });
-                api.send(Method::PUT, &format!("{path}/maintenance"), Some(&body)).await?;
-                node
+                let mut body = self.node.clone();
+                body["maintenance"] = json!(true);
+                api.send(Method::POST, "/v1/nodes", Some(&body)).await?
             }
         };
-        if !self.traits.is_empty() {
+        let state = node["provision_state"].as_str().unwrap_or("enroll");
+        // What a run that broke off left undone: nobody has done anything with the machine yet.
+        let is_fresh = known.is_none() || state == "enroll";
+        let says = |field: &str| node[field].as_str().is_some_and(|text| !text.is_empty());
+        if is_fresh && node["maintenance"] == true && !says("maintenance_reason") {
+            let reason = self.maintenance.clone().unwrap_or_else(|| imported(from));
+            let body = json!({ "reason": reason });
+            api.send(Method::PUT, &format!("{path}/maintenance"), Some(&body)).await?;
+        }
+        let has_traits = node["traits"].as_array().is_some_and(|traits| !traits.is_empty());
+        if is_fresh && !has_traits && !self.traits.is_empty() {
             let body = json!({ "traits": self.traits });
             api.send(Method::PUT, &format!("{path}/traits"), Some(&body)).await?;
         }
@@ -240,7 +271,7 @@ impl Plan {
                 ensure(api, place, thing).await?;
             }
         }
-        Ok(node["provision_state"].as_str().unwrap_or("enroll").to_owned())
+        Ok(state.to_owned())
     }
 
     /// Protects the machine as it was, which only one in use can be.
@@ -371,6 +402,56 @@ fn only(thing: &Value, fields: &[&str]) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_server::{Answer, server};
+
+    fn nothing() -> Belongings<'static> {
+        Belongings::of(&[])
+    }
+
+    /// What is asked for on the way from a machine that is here to one that is taken over; `known` is what
+    /// is here.
+    async fn asked_for(known: Option<Value>, breaks_at: &'static str) -> (Vec<String>, Value) {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (desk, log) = server(move |asked| {
+            match asked.line.split(' ').next() {
+                _ if asked.line.starts_with(breaks_at) => return Answer::Lost,
+                Some("GET") => {}
+                _ => tell.send(asked.body.clone()).unwrap(),
+            }
+            match (&*asked.line, &known) {
+                ("GET /v1/nodes/u", Some(known)) => Answer::Json(200, known.clone()),
+                ("GET /v1/nodes/u", None) => Answer::Json(404, json!({"error_message": "none"})),
+                ("POST /v1/nodes", _) => Answer::Json(201, asked.body.clone()),
+                _ => Answer::Json(202, Value::Null),
+            }
+        });
+        let mut plan = plan(&node("manageable"), &nothing(), &nothing(), &json!({}));
+        let made = plan.made(&desk.api, "http://old").await;
+        assert_eq!(made.is_err(), breaks_at != "never");
+        let log = log.lock().unwrap().clone();
+        (log, told.try_recv().unwrap_or_default())
+    }
+
+    #[tokio::test]
+    async fn a_machine_is_in_maintenance_from_its_first_moment_on() {
+        let (asked, made) = asked_for(None, "PUT /v1/nodes/u/maintenance").await;
+        assert_eq!(asked[1], "POST /v1/nodes");
+        assert_eq!((&made["name"], &made["maintenance"]), (&json!("n"), &json!(true)));
+        // The same again after that broke off says why it is in maintenance, and goes on.
+        let half = json!({"provision_state": "enroll", "maintenance": true, "traits": [],
+                          "driver_info": {"redfish_address": "h"}});
+        let (asked, reason) = asked_for(Some(half.clone()), "never").await;
+        let expected = ["GET /v1/nodes/u", "PUT /v1/nodes/u/maintenance", "PUT /v1/nodes/u/traits"];
+        assert_eq!(asked, expected);
+        assert!(reason["reason"].as_str().unwrap().starts_with("imported from http://old"));
+        // What somebody decided here since then stays as it is.
+        for (field, value) in [("provision_state", "manageable"), ("maintenance_reason", "fan")] {
+            let mut ours = half.clone();
+            ours[field] = json!(value);
+            ours["traits"] = json!(["B"]);
+            assert_eq!(asked_for(Some(ours), "never").await.0, ["GET /v1/nodes/u"]);
+        }
+    }
 
     fn node(state: &str) -> Value {
         json!({
@@ -388,7 +469,7 @@ mod tests {
             json!({"uuid": "q", "node_uuid": "other", "address": "b"}),
         ];
         let secrets = json!({"*": {"redfish_password": "all"}, "n": {"redfish_password": "own"}});
-        let plan = plan(&node("available"), &ports, &[], &secrets);
+        let plan = plan(&node("available"), &Belongings::of(&ports), &nothing(), &secrets);
         assert_eq!(plan.needs, ["snmp_key"]);
         assert_eq!(
             plan.node,
@@ -406,7 +487,7 @@ mod tests {
             let mut node = node("manageable");
             node["maintenance"] = json!(true);
             node["maintenance_reason"] = json!(reason);
-            let plan = plan(&node, &[], &[], &json!({}));
+            let plan = plan(&node, &nothing(), &nothing(), &json!({}));
             assert_eq!(plan.maintenance.as_deref(), expected);
         }
     }
@@ -438,7 +519,7 @@ mod tests {
             let mut node = node(state);
             // Reserved is not in use.
             node["instance_uuid"] = json!("i");
-            let plan = plan(&node, &[], &[], &json!({}));
+            let plan = plan(&node, &nothing(), &nothing(), &json!({}));
             assert_eq!(plan.fate, fate, "{state}");
             assert_eq!(plan.node["instance_info"].is_object(), fate == Fate::Adopt);
         }

@@ -85,7 +85,8 @@ pub(crate) async fn set(desk: &Desk, arguments: &SetArguments) -> Result<(), Fai
         let fields = Fields::Set(fields.clone());
         Change { fields, query, traits: traits.clone() }.made(api, machine)
     })
-    .await;
+    .await?
+    .outcomes;
     bulk::told(desk, outcomes, arguments.output.output)
 }
 
@@ -102,7 +103,8 @@ pub(crate) async fn unset(desk: &Desk, arguments: &UnsetArguments) -> Result<(),
         let fields = Fields::Unset(operations.clone());
         Change { fields, query: "", traits: traits.clone() }.made(api, machine)
     })
-    .await;
+    .await?
+    .outcomes;
     bulk::told(desk, outcomes, arguments.output.output)
 }
 
@@ -113,7 +115,8 @@ pub(crate) async fn delete(desk: &Desk, arguments: &DeleteArguments) -> Result<(
         api.send(Method::DELETE, &machine.path(), None).await?;
         Ok("deleted".to_owned())
     })
-    .await;
+    .await?
+    .outcomes;
     bulk::told(desk, outcomes, arguments.output.output)
 }
 

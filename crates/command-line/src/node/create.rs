@@ -4,13 +4,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ironic_client::{Api, Method, segment};
+use ironic_client::{Api, Method, Query, segment};
 use serde_json::{Map, Value, json};
 
 use crate::assignments::{Assignment, object};
 use crate::desk::Desk;
 use crate::failure::Failure;
-use crate::output::{OutputArguments, name_of, parsed};
+use crate::interrupts::Interrupts;
+use crate::output::{Format, OutputArguments, name_of, parsed};
 
 /// Options of `ferrite node create`.
 #[derive(Args, Debug)]
@@ -41,7 +42,8 @@ pub(crate) struct CreateArguments {
     #[arg(long = "port", value_name = "MAC", value_delimiter = ',')]
     ports: Vec<String>,
     /// A JSON or YAML file with a list of machines, or with a list `nodes`: fields as in the API, besides
-    /// them `traits` and `ports`. Machines that are there already are left as they are.
+    /// them `traits` and `ports`. Machines that are there already are left as they are; those of which a
+    /// run that broke off made only a part are completed.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "driver"])]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -53,7 +55,8 @@ pub(crate) async fn run(desk: &Desk, arguments: &CreateArguments) -> Result<(), 
     if let Some(path) = &arguments.file {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Failure::Unreadable { path: path.clone(), source })?;
-        return create_all(desk, &parsed(&text, &path.display().to_string())?).await;
+        let file = parsed(&text, &path.display().to_string())?;
+        return create_all(desk, &file, format, &mut Interrupts::listen()?).await;
     }
     let mut body = object(&arguments.fields)?;
     let plain = [
@@ -79,8 +82,9 @@ pub(crate) async fn run(desk: &Desk, arguments: &CreateArguments) -> Result<(), 
         }
     }
     let ports = arguments.ports.iter().map(|mac| json!({ "address": mac })).collect::<Vec<_>>();
-    let node = match create(&desk.api, body, &arguments.traits, &ports).await? {
-        Created::Now(node) => node,
+    let creating = create(&desk.api, body, &arguments.traits, &ports);
+    let node = match Interrupts::listen()?.finished(creating).await.unwrap_or_else(unfinished)? {
+        Created::Now(node) | Created::Completed(node) => node,
         Created::Before(failure) => return Err(failure),
     };
     let text = if format.is_for_programs() {
@@ -92,8 +96,14 @@ pub(crate) async fn run(desk: &Desk, arguments: &CreateArguments) -> Result<(), 
     Ok(())
 }
 
-/// Creates every machine of a list that is not there.
-async fn create_all(desk: &Desk, file: &Value) -> Result<(), Failure> {
+/// Creates every machine of a list that is not there. After Ctrl-C the machine at hand is done with, and no
+/// other begun.
+async fn create_all(
+    desk: &Desk,
+    file: &Value,
+    format: Format,
+    interrupts: &mut Interrupts,
+) -> Result<(), Failure> {
     let nodes = file.as_array().or_else(|| file["nodes"].as_array()).ok_or_else(|| {
         Failure::Usage("the file has neither a list of machines nor a list `nodes`".to_owned())
     })?;
@@ -104,18 +114,49 @@ async fn create_all(desk: &Desk, file: &Value) -> Result<(), Failure> {
     if !wrong.is_empty() {
         return Err(Failure::Usage(format!("nothing was made\n{}", wrong.join("\n"))));
     }
-    let (mut failed, all) = (0, nodes.len());
+    let (mut failed, mut rows, all) = (0, Vec::new(), nodes.len());
     for Written { label, body, traits, ports } in written.into_iter().flatten() {
-        match create(&desk.api, body, &traits, &ports).await {
-            Ok(Created::Now(_)) => desk.screen.print(&format!("{label}: created")),
-            Ok(Created::Before(_)) => desk.screen.print(&format!("{label}: is there already")),
+        if interrupts.is_pressed() {
+            break;
+        }
+        let creating = create(&desk.api, body, &traits, &ports);
+        let outcome = interrupts.finished(creating).await.unwrap_or_else(unfinished);
+        let mut row = json!({ "node": label, "ok": outcome.is_ok() });
+        match outcome {
+            Ok(created) => {
+                let text = created.words();
+                row["result"] = json!(text);
+                match format {
+                    Format::Table | Format::Wide => desk.screen.print(&format!("{label}: {text}")),
+                    Format::Name => desk.screen.print(&label),
+                    Format::Json | Format::Yaml => {}
+                }
+                if let Created::Now(node) | Created::Completed(node) = created {
+                    row["uuid"] = node["uuid"].clone();
+                }
+            }
             Err(failure) => {
+                row["error"] = json!(failure.told());
                 desk.screen.note(&format!("{label}: {}", failure.told()));
                 failed += 1;
             }
         }
+        rows.push(row);
+    }
+    if format.is_for_programs() {
+        desk.screen.print(&format.list(&rows, &[], desk.screen));
+    }
+    if interrupts.is_pressed() {
+        let well = rows.len() - failed;
+        return Err(Failure::Interrupted(format!("stopped; {well} of {all} machines went well")));
     }
     if failed > 0 { Err(Failure::Some { failed, all }) } else { Ok(()) }
+}
+
+/// What is said of a machine that somebody did not wait for.
+fn unfinished() -> Result<Created, Failure> {
+    let told = "stopped in the middle of it; giving the same once more completes it";
+    Err(Failure::Interrupted(told.to_owned()))
 }
 
 /// A machine as a file has it.
@@ -157,8 +198,20 @@ impl Written {
 /// A machine, and whether it was there.
 enum Created {
     Now(Value),
+    /// It was there without all that belongs to it.
+    Completed(Value),
     /// It, or another of its name, is there; these are the server's words.
     Before(Failure),
+}
+
+impl Created {
+    fn words(&self) -> &'static str {
+        match self {
+            Self::Now(_) => "created",
+            Self::Completed(_) => "was there in part, and is complete now",
+            Self::Before(_) => "is there already",
+        }
+    }
 }
 
 /// Creates a machine with what belongs to it. If that does not work out, the machine is taken away
@@ -169,9 +222,13 @@ async fn create(
     traits: &[String],
     ports: &[Value],
 ) -> Result<Created, Failure> {
-    let node = match api.send(Method::POST, "/v1/nodes", Some(&Value::Object(body))).await {
+    let body = Value::Object(body);
+    let node = match api.send(Method::POST, "/v1/nodes", Some(&body)).await {
         Ok(node) => node,
-        Err(error) if error.status() == Some(409) => return Ok(Created::Before(error.into())),
+        Err(error) if error.status() == Some(409) => {
+            let completed = complete(api, &body, traits, ports).await?;
+            return Ok(completed.map_or_else(|| Created::Before(error.into()), Created::Completed));
+        }
         Err(error) => return Err(error.into()),
     };
     let uuid = node["uuid"].as_str().unwrap_or_default();
@@ -181,6 +238,35 @@ async fn create(
         return Err(failure);
     }
     Ok(Created::Now(node))
+}
+
+/// Gives a machine what it lacks because the command that made it broke off; none if there is no such
+/// machine. It is known by being as fresh as it was made, and by having nothing but what is wanted.
+async fn complete(
+    api: &Api,
+    body: &Value,
+    traits: &[String],
+    ports: &[Value],
+) -> Result<Option<Value>, Failure> {
+    let name = body["uuid"].as_str().or(body["name"].as_str()).unwrap_or_default();
+    let Some(node) = api.find(&format!("/v1/nodes/{}", segment(name))).await? else {
+        return Ok(None);
+    };
+    let uuid = node["uuid"].as_str().unwrap_or_default();
+    let query = Query::new().with("node", uuid).with("fields", "address");
+    let known = api.list("/v1/ports", "ports", &query).await?;
+    let address = |port: &Value| port["address"].as_str().unwrap_or_default().to_lowercase();
+    let is_in = |port: &Value, ports: &[Value]| ports.iter().any(|it| address(it) == address(port));
+    let is_half_made =
+        node["provision_state"] == "enroll" && known.iter().all(|port| is_in(port, ports));
+    let has_traits = node["traits"].as_array().is_some_and(|traits| !traits.is_empty());
+    let traits = if has_traits { &[] } else { traits };
+    let ports: Vec<Value> = ports.iter().filter(|port| !is_in(port, &known)).cloned().collect();
+    if !is_half_made || traits.is_empty() && ports.is_empty() {
+        return Ok(None);
+    }
+    furnish(api, uuid, traits, &ports).await?;
+    Ok(Some(node))
 }
 
 async fn furnish(api: &Api, uuid: &str, traits: &[String], ports: &[Value]) -> Result<(), Failure> {
@@ -199,6 +285,73 @@ async fn furnish(api: &Api, uuid: &str, traits: &[String], ports: &[Value]) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Code;
+    use crate::test_server::{Answer, Log, server};
+
+    fn rack() -> Value {
+        json!([{"name": "a", "traits": ["T"], "ports": ["0A", "0b"]}, {"name": "b"}])
+    }
+
+    /// What was changed at a server.
+    fn changes(log: &Log) -> Vec<String> {
+        log.lock().unwrap().iter().filter(|line| !line.starts_with("GET")).cloned().collect()
+    }
+
+    fn nobody_stops() -> Interrupts {
+        Interrupts::told(tokio::sync::mpsc::unbounded_channel().1)
+    }
+
+    /// The machine `a` is there, as this node with these ports.
+    async fn again(node: Value, ports: Value) -> Vec<String> {
+        let (desk, log) = server(move |asked| match &*asked.line {
+            "POST /v1/nodes" if asked.body["name"] == "a" => {
+                Answer::Json(409, json!({"error_message": "is there"}))
+            }
+            "GET /v1/nodes/a" => Answer::Json(200, node.clone()),
+            line if line.starts_with("GET /v1/ports?node=u&") => {
+                Answer::Json(200, json!({ "ports": ports }))
+            }
+            _ => Answer::Json(201, json!({"uuid": "v"})),
+        });
+        create_all(&desk, &rack(), Format::Name, &mut nobody_stops()).await.unwrap();
+        changes(&log)
+    }
+
+    #[tokio::test]
+    async fn a_machine_that_was_made_in_part_is_completed() {
+        let fresh = json!({"uuid": "u", "provision_state": "enroll", "traits": []});
+        let (post, traits) = ("POST /v1/nodes", "PUT /v1/nodes/u/traits");
+        let asked = again(fresh.clone(), json!([])).await;
+        assert_eq!(asked, [post, traits, "POST /v1/ports", "POST /v1/ports", post]);
+        let mut with_traits = fresh.clone();
+        with_traits["traits"] = json!(["T"]);
+        let asked = again(with_traits.clone(), json!([{"address": "0a"}])).await;
+        assert_eq!(asked, [post, "POST /v1/ports", post]);
+        // It is complete; it is in use; it is another.
+        let both = json!([{"address": "0b"}, {"address": "0a"}]);
+        assert_eq!(again(with_traits, both).await, [post, post]);
+        let mut used = fresh.clone();
+        used["provision_state"] = json!("active");
+        assert_eq!(again(used, json!([])).await, [post, post]);
+        assert_eq!(again(fresh, json!([{"address": "ff"}])).await, [post, post]);
+    }
+
+    #[tokio::test]
+    async fn ctrl_c_finishes_the_machine_at_hand() {
+        let (press, presses) = tokio::sync::mpsc::unbounded_channel();
+        let (desk, log) = server(move |asked| {
+            if asked.line == "POST /v1/nodes" {
+                press.send(()).unwrap();
+            }
+            Answer::Json(201, json!({"uuid": "u"}))
+        });
+        let mut interrupts = Interrupts::told(presses);
+        let ended = create_all(&desk, &rack(), Format::Name, &mut interrupts).await;
+        assert_eq!(ended.unwrap_err().code(), Code::Interrupted);
+        let expected =
+            ["POST /v1/nodes", "PUT /v1/nodes/u/traits", "POST /v1/ports", "POST /v1/ports"];
+        assert_eq!(changes(&log), expected);
+    }
 
     #[test]
     fn what_is_no_machine_is_told() {

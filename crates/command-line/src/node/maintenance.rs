@@ -61,6 +61,7 @@ pub(crate) async fn run(desk: &Desk, command: &MaintenanceCommand) -> Result<(),
             Ok(done.to_owned())
         }
     })
-    .await;
+    .await?
+    .outcomes;
     bulk::told(desk, outcomes, common.output.output)
 }

@@ -12,7 +12,7 @@ use crate::desk::Desk;
 use crate::failure::Failure;
 use crate::output::{OutputArguments, parsed};
 use crate::selection::{Chosen, Selection};
-use crate::wait::{self, Goal, Outcome, Patience};
+use crate::wait::{self, Goal, Patience};
 
 /// What a machine can be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,7 +175,8 @@ impl Verb {
                 Goal::State(&["active"])
             }
             Self::Rescue => Goal::State(&["rescue"]),
-            Self::Abort | Self::Unhold => Goal::Rest,
+            Self::Abort => Goal::Rest,
+            Self::Unhold => Goal::RestWell,
         }
     }
 
@@ -283,7 +284,7 @@ pub(crate) async fn wait(desk: &Desk, arguments: &WaitArguments) -> Result<(), F
     };
     let chosen = arguments.selection.chosen(desk).await?;
     let machines = chosen.into_iter().map(|machine| (machine, goal.clone())).collect();
-    let outcomes = wait::wait_for(desk, machines, &arguments.patience).await;
+    let outcomes = wait::wait_for(desk, machines, arguments.patience.deadline()).await;
     bulk::told(desk, outcomes, arguments.output.output)
 }
 
@@ -311,7 +312,7 @@ async fn ask(desk: &Desk, arguments: &VerbArguments, asking: Asking) -> Result<(
         bulk::consent(desk, asking.word, &chosen, arguments.bulk.yes).await?;
     }
     let Asking { word, kind, body, goal, .. } = asking;
-    let outcomes = bulk::each(desk, chosen, arguments.bulk.parallel, move |api, machine| {
+    let asked = bulk::each(desk, chosen, arguments.bulk.parallel, move |api, machine| {
         let body = body.clone();
         async move {
             if kind == "provision" {
@@ -324,15 +325,12 @@ async fn ask(desk: &Desk, arguments: &VerbArguments, asking: Asking) -> Result<(
             Ok(format!("was asked to {word}"))
         }
     })
-    .await;
-    if !arguments.wait {
-        return bulk::told(desk, outcomes, arguments.output.output);
-    }
-    let (accepted, mut done): (Vec<Outcome>, Vec<Outcome>) =
-        outcomes.into_iter().partition(|outcome| outcome.result.is_ok());
-    let machines = accepted.into_iter().map(|outcome| (outcome.chosen, goal.clone())).collect();
-    done.extend(wait::wait_for(desk, machines, &arguments.patience).await);
-    bulk::told(desk, done, arguments.output.output)
+    .await?;
+    let outcomes = match arguments.wait {
+        true => asked.reached(desk, &goal, arguments.patience.deadline()).await,
+        false => asked.outcomes,
+    };
+    bulk::told(desk, outcomes, arguments.output.output)
 }
 
 async fn with_obstacles(api: &Api, chosen: &Chosen, target: &str, error: &ApiError) -> String {

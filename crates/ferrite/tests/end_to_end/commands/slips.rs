@@ -121,6 +121,16 @@ fn results_are_told_once_and_in_order() {
     let elsewhere = User::of("http://127.0.0.1:1");
     let listed = elsewhere.run(&format!("--url {} node list -o name", server.url()));
     assert_eq!(listed.out, "r-1\nr-2\nr-10\n", "{}", listed.err);
+    // Once more, for a program, with a machine that is new.
+    let file = user.write(
+        "r.yaml",
+        "[{name: r-1, driver: fake-hardware}, {name: r-3, driver: fake-hardware}]",
+    );
+    let rows = user.json(&format!("node create --file {file}"));
+    let results: Vec<&str> =
+        rows.as_array().unwrap().iter().filter_map(|row| row["result"].as_str()).collect();
+    assert_eq!(results, ["is there already", "created"], "{rows}");
+    assert_eq!(user.run("node validate r-3 --interface power -o name").out, "power\n");
     let managed = user.run("node manage r-1 --wait");
     let told = format!("{}{}", managed.out, managed.err);
     assert_eq!(told.matches("r-1: manageable").count(), 1, "{told}");
