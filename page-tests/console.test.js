@@ -59,6 +59,33 @@ test("a connection that is lost comes back by itself", async () => {
   assert.ok(!(await paper(page).innerText()).includes("only half"), "it begins anew");
 });
 
+test("a connection that fell silent is made anew", async () => {
+  const page = await browser.open("about:blank");
+  // Nothing comes from a server that a stream was opened to, as behind a lost VPN.
+  await page.addInitScript(() => {
+    const { fetch } = globalThis;
+    let isFirst = true;
+    globalThis.fetch = (path, options) => {
+      if (!String(path).endsWith("/console") || options?.method || !isFirst) return fetch(path, options);
+      isFirst = false;
+      return Promise.resolve(new Response(new ReadableStream({ start() { globalThis.isSilent = true; } })));
+    };
+  });
+  await page.clock.install();
+  await page.goto(`${server.url}/ui/machines/r01-u01?tab=console`);
+  await until("it is silent", async () => { await page.clock.runFor(100); return page.evaluate(() => globalThis.isSilent); });
+  await until("it is made anew", async () => { await page.clock.runFor(10_000); return (await paper(page).innerText()).includes("login: "); });
+});
+
+test("a reset at the console leaves a terminal that works", async () => {
+  const page = await browser.open("about:blank");
+  const lines = Array.from({ length: 3000 }, (_, line) => `${line}\r\n`).join("");
+  await page.route("**/v1/ferrite/nodes/*/console", (route) => route.fulfill({ contentType: "text/event-stream",
+    body: [lines, "\x1bcafter the reset"].map((text) => `event: output\ndata: ${JSON.stringify(text)}\n\n`).join("") }));
+  await page.goto(`${server.url}/ui/machines/r01-u01?tab=console`);
+  await says(page, "after the reset");
+});
+
 test("what it said is in the timeline", async () => {
   const page = await browser.open(`${server.url}/ui/machines/r01-u01`);
   await page.getByLabel("Lane").selectOption("console");

@@ -31,7 +31,7 @@ test("what is printed is where it belongs", () => {
     ["frames are drawn", "\x1b(0lqk\x1b(B lqk", "┌─┐ lqk"],
     ["titles and questions are not shown", "\x1b]0;title\x07a\x1b]2;t\x1b\\b\x1b[6n\x1b[cc\x1b=d\x1b#8e", "abcde"],
     ["the cursor is saved", "ab\x1b7cd\x1b8X", "abXd"],
-    ["a reset is one", "abc\x1b[2;3r\x1bcX", "X"],
+    ["a reset is one, below what was", "abc\x1b[2;3r\x1bcX", "abc\n\n\n\nX"],
     ["what is no sequence does no harm", "a\x1b[999999999999999999999999zb\x1b[;;;Hc\x1b[?;hd", "cd"],
   ]) {
     // In one piece, and letter by letter.
@@ -42,6 +42,16 @@ test("what is printed is where it belongs", () => {
       assert.ok(screen.lines.length >= 4, what);
     }
   }
+});
+
+test("lines keep their numbers, whatever is printed", () => {
+  const screen = new Screen(10, 4);
+  for (let line = 0; line < 3000; line++) screen.write(`${line}\r\n`);
+  const { gone } = screen;
+  assert.ok(gone > 0);
+  screen.write("\x1bcprompt");
+  assert.equal(screen.gone, gone + 4, "who draws them finds the ones it has");
+  assert.equal(screen.lines[screen.base].letters.join("").trimEnd(), "prompt");
 });
 
 test("styles are told as classes", () => {

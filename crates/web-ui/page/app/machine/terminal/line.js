@@ -6,6 +6,8 @@ import { longer } from "../../live.js";
 
 /** So much is typed with one request. */
 const MOST_TYPED = 1000;
+/** The server says that it lives every 15 seconds. */
+const SILENCE_MS = 45_000;
 
 export class ConsoleLine {
   #path; #hear; #tell;
@@ -74,7 +76,6 @@ export class ConsoleLine {
     try {
       const answer = await fetch(this.#path, { headers: { Accept: "text/event-stream", "X-Ferrite-Page": "1" }, signal: mine.signal });
       if (!answer.ok) throw refusalOf(answer, await answer.text());
-      this.#hear({ begins: true });
       this.#tell("live");
       this.#pause = 0;
       ended = await this.#read(answer.body);
@@ -94,18 +95,24 @@ export class ConsoleLine {
     this.#retry = setTimeout(() => this.#open(), this.#pause);
   }
 
-  /** Reads events to the end; gives whether it was said to be one. */
+  /** Reads events to the end, or until nothing comes any more; gives whether it was said to be the end. */
   async #read(body) {
-    let rest = "", isOver = false;
+    let rest = "", isOver = false, begins = true;
     const reader = body.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {
-      const { value, done } = await reader.read();
+      const silence = setTimeout(() => reader.cancel(), SILENCE_MS);
+      const { value, done } = await reader.read().finally(() => clearTimeout(silence));
       if (done) return isOver;
       const events = (rest + value).split("\n\n");
       rest = events.pop();
       for (const event of events) {
         const [, kind, data] = /^event: (\w+)\ndata: (.*)$/.exec(event) ?? [];
-        if (kind === "output") this.#hear({ text: JSON.parse(data) });
+        if (kind === "output") {
+          // What was said so far comes again; where nothing of it is kept, what was seen stays.
+          if (begins) this.#hear({ begins });
+          begins = false;
+          this.#hear({ text: JSON.parse(data) });
+        }
         if (kind === "end") isOver = true;
       }
     }

@@ -19,6 +19,7 @@ export class Screen {
     this.reset();
   }
 
+  /** Forgets everything. */
   reset() {
     /** The lines, the oldest first; the last `rows` of them are the screen. */
     this.lines = [];
@@ -26,6 +27,11 @@ export class Screen {
     this.gone = 0;
     /** The numbers of lines that changed since somebody last looked, counted from the first ever. */
     this.changed = new Set();
+    this.#begin();
+  }
+
+  /** An empty screen below what was printed, with everything as it is at first. */
+  #begin() {
     this.applicationKeys = false;
     this.showsCursor = true;
     this.#state = "text";
@@ -36,7 +42,7 @@ export class Screen {
     this.#wraps = false;
     [this.x, this.y] = [0, 0];
     [this.#top, this.#bottom] = [0, this.rows - 1];
-    for (let row = 0; row < this.rows; row++) this.lines.push(newLine());
+    for (let row = 0; row < this.rows; row++) this.#push();
     for (let row = 0; row < this.rows; row++) this.#mark(row);
   }
 
@@ -106,7 +112,7 @@ export class Screen {
       case "D": this.#down(); return;
       case "E": this.#go(0, this.y); this.#down(); return;
       case "M": if (this.y === this.#top) this.#scroll(this.#top, -1); else this.#go(this.x, this.y - 1); return;
-      case "c": this.reset(); return;
+      case "c": this.#begin(); return;
       default: if (code >= 32 && code < 48) this.#state = "one";
     }
   }
