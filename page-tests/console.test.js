@@ -13,7 +13,7 @@ before(async () => {
   await server.ask("PATCH", "/v1/nodes/r01-u01", [{ op: "add", path: "/console_interface", value: "ipmitool-socat" }]);
   await everybody(server.ask, "manage", "manageable");
 });
-after(async () => { await browser?.close(); await server?.stop(); });
+after(async () => { try { await browser?.close(); } finally { await server?.stop(); } });
 
 const paper = (page) => page.getByRole("log", { name: "What the console says" });
 const says = (page, words) => until(`the console says ${words}`, async () => (await paper(page).innerText()).includes(words));

@@ -19,7 +19,7 @@ before(async () => {
   for (const node of nodes) await server.ask("PATCH", `/v1/nodes/${node.uuid}`,
     [{ op: "replace", path: "/instance_info", value: {} }]);
 });
-after(async () => { await browser?.close(); await server?.stop(); });
+after(async () => { try { await browser?.close(); } finally { await server?.stop(); } });
 
 const plan = (page) => page.getByRole("list", { name: "What will happen, in order" });
 

@@ -12,7 +12,7 @@ before(async () => {
   [server, browser] = await Promise.all([serve(), launch()]);
   await server.simulate(MACHINES, { more: ["--powered-on"] });
 });
-after(async () => { await browser?.close(); await server?.stop(); });
+after(async () => { try { await browser?.close(); } finally { await server?.stop(); } });
 
 const number = (page, selector) => page.locator(selector).innerText().then((text) => Number(/\d+$/.exec(text.trim())?.[0]),
   () => 0);
@@ -97,6 +97,17 @@ test("a lost connection is seen, and found again", async () => {
   await page.locator('[data-connection="lost"]').waitFor();
   await page.context().setOffline(false);
   await page.locator('[data-connection="live"]').waitFor({ timeout: 30_000 });
+});
+
+test("pages have titles, and keys come to the page without the navigation", async () => {
+  const page = await browser.open(`${server.url}/ui/fleet?look=table`);
+  await page.getByText("Live", { exact: true }).waitFor();
+  assert.equal(await page.title(), "Fleet · Ferrite");
+  await page.keyboard.press("Tab");
+  await page.getByRole("button", { name: "Skip to the page" }).press("Enter");
+  assert.ok(await page.locator("#main").evaluate((it) => it === document.activeElement));
+  await page.goto(`${server.url}/ui/machines/r01-u01`);
+  await until("it has a title", async () => (await page.title()) === "r01-u01 · Machine · Ferrite");
 });
 
 test("it fits a phone", async () => {

@@ -13,7 +13,7 @@ before(async () => {
   await server.simulate(4);
   for (const [verb, state] of [["manage", "manageable"], ["inspect", "manageable"]]) await everybody(server.ask, verb, state);
 });
-after(async () => { await browser?.close(); await server?.stop(); });
+after(async () => { try { await browser?.close(); } finally { await server?.stop(); } });
 
 const json = (page) => page.getByLabel(/^As JSON/);
 

@@ -13,7 +13,7 @@ before(async () => {
   for (const [verb, state] of [["manage", "manageable"], ["inspect", "manageable"], ["provide",
     "available"]]) await everybody(server.ask, verb, state);
 });
-after(async () => { await browser?.close(); await server?.stop(); });
+after(async () => { try { await browser?.close(); } finally { await server?.stop(); } });
 
 test("a deployment is planned, confirmed and watched", async () => {
   const page = await browser.open(`${server.url}/ui/machines/r01-u01`);
@@ -63,6 +63,44 @@ test("BIOS settings show the plan before they are changed", async () => {
   await page.locator("[data-confirm]").click();
   await until("it is set", async () => (await server.ask("GET",
     "/v1/nodes/r01-u02/bios/ProcHyperthreading")).ProcHyperthreading.value === "Disabled");
+});
+
+test("a running machine gets volumes by the steps that service has", async () => {
+  const page = await browser.open(`${server.url}/ui/machines/r01-u01?tab=setup`);
+  const raid = page.getByRole("region", { name: "RAID" });
+  await raid.getByRole("button", { name: "Volume", exact: true }).click();
+  await raid.getByRole("button", { name: "Show the plan…" }).click();
+  await page.getByText("raid.apply_configuration", { exact: true }).waitFor();
+  await until("it could be run", () => page.locator("[data-confirm]").isEnabled());
+});
+
+test("a runbook is run on a machine that has its trait", async () => {
+  const setting = { name: "ProcHyperthreading", value: "Disabled" };
+  await server.ask("POST", "/v1/runbooks", { name: "CUSTOM_NO_HYPERTHREADING",
+    steps: [{ interface: "bios", step: "apply_configuration", order: 1, args: { settings: [setting] } }] });
+  const page = await browser.open(`${server.url}/ui/machines/r01-u01?tab=setup`);
+  await page.getByText("None of the runbooks has a trait of this machine.").waitFor();
+  await server.ask("PUT", "/v1/runbooks/CUSTOM_NO_HYPERTHREADING/traits", { traits: ["CUSTOM_PLAIN"] });
+  await server.ask("PUT", "/v1/nodes/r01-u01/traits", { traits: ["CUSTOM_PLAIN"] });
+  await page.reload();
+  await page.getByRole("button", { name: "Show the plan of CUSTOM_NO_HYPERTHREADING" }).click();
+  await page.getByRole("dialog").getByText("bios.apply_configuration", { exact: true }).waitFor();
+  await page.locator("[data-confirm]").click();
+  await until("it is set", async () => (await server.ask("GET",
+    "/v1/nodes/r01-u01/bios/ProcHyperthreading")).ProcHyperthreading.value === "Disabled");
+  await until("it is done", async () => (await server.ask("GET", "/v1/nodes/r01-u01")).provision_state === "active");
+});
+
+test("a value that the BIOS does not take is said before the plan", async () => {
+  const page = await browser.open("about:blank");
+  await page.route("**/v1/nodes/*/bios?detail=true", (route) => route.fulfill({ json: { bios: [{ name: "Delay", value: "60",
+    attribute_type: "Integer", lower_bound: 60, upper_bound: 600, read_only: false }] } }));
+  await page.goto(`${server.url}/ui/machines/r01-u02?tab=setup`);
+  await page.getByLabel("Delay").fill("9999");
+  await page.getByText("Delay is 60 to 600.").waitFor();
+  assert.ok(await page.getByRole("button", { name: "Show the plan for 1…" }).isDisabled());
+  await page.getByLabel("Delay").fill("90");
+  assert.ok(await page.getByRole("button", { name: "Show the plan for 1…" }).isEnabled());
 });
 
 test("every tab opens, dark and light, and is sound", async () => {

@@ -22,7 +22,7 @@ before(async () => {
   };
   await Promise.all(Array.from({ length: 8 }, create));
 });
-after(async () => { await browser?.close(); await server?.stop(); });
+after(async () => { try { await browser?.close(); } finally { await server?.stop(); } });
 
 test("first useful paint, download and scrolling", async () => {
   const page = await browser.open("about:blank");

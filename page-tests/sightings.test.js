@@ -8,7 +8,7 @@ import { serve } from "./support/program.js";
 
 let server, browser;
 before(async () => { [server, browser] = await Promise.all([serve(), launch()]); });
-after(async () => { await browser?.close(); await server?.stop(); });
+after(async () => { try { await browser?.close(); } finally { await server?.stop(); } });
 
 /** What the ramdisk of a machine tells that the server does not know. */
 async function report(mac, serial) {

@@ -8,7 +8,7 @@ import { serve } from "./support/program.js";
 
 let server, browser;
 before(async () => { [server, browser] = await Promise.all([serve({ auth: "basic" }), launch()]); });
-after(async () => { await browser?.close(); await server?.stop(); });
+after(async () => { try { await browser?.close(); } finally { await server?.stop(); } });
 
 test("a wrong password is refused, the right one lets in, and signing out ends it", async () => {
   const page = await browser.open(`${server.url}/ui`);

@@ -20,7 +20,7 @@ before(async () => {
   await server.ask("POST", "/v1/ports", { node_uuid: leaf.ports.find((port) => port.node_name === "r02-u01").node_uuid,
     address: "02:ff:00:00:00:01", local_link_connection: record("Ethernet30/1") });
 });
-after(async () => { await browser?.close(); await server?.stop(); });
+after(async () => { try { await browser?.close(); } finally { await server?.stop(); } });
 
 test("what is wrong stands out, in words", async () => {
   const page = await browser.open(`${server.url}/ui/topology`);

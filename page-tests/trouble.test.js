@@ -14,7 +14,7 @@ before(async () => {
     "available"]]) await everybody(server.ask, verb, state);
   [{ resource_class: resourceClass }] = (await server.ask("GET", "/v1/nodes?fields=resource_class")).nodes;
 });
-after(async () => { await browser?.close(); await server?.stop(); });
+after(async () => { try { await browser?.close(); } finally { await server?.stop(); } });
 
 const FAILS = { status: 503, json: { error: { message: "Too much to do." } } };
 const live = (page) => page.getByText("Live", { exact: true });

@@ -30,7 +30,8 @@ export function Shell() {
   }, []);
   if (!who) return null;
   if (who.needed && !who.user) return html`<${SignIn} /><${Toasts} />`;
-  return html`<div class="shell">
+  return html`<button class="skip" onClick=${() => document.getElementById("main").focus()}>Skip to the page</button>
+    <div class="shell">
       <${Navigation} who=${who} onSearch=${() => setSearching(true)} />
       <main id="main" tabindex="-1"><${ConnectionBar} /><${CurrentPage} /></main>
     </div>
@@ -78,6 +79,7 @@ function CurrentPage() {
   const { path } = useSubject(route);
   const [first = "fleet"] = path;
   const page = PAGES.find((one) => one.path === first);
+  useEffect(() => { document.title = [path[1], page?.label ?? "Machine", "Ferrite"].filter(Boolean).join(" · "); }, [path.join("/")]);
   if (!page) return html`<div class="empty"><h2>There is nothing here</h2><a href=${href("fleet")}>To the fleet</a></div>`;
   // By the key, what broke in one place is left behind with it.
   return html`<${Page} key=${path.join("/")} page=${page} />`;

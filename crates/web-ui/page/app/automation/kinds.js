@@ -21,6 +21,26 @@ function ironic(collection) {
   };
 }
 
+/** Runbooks, whose traits are written apart. */
+function runbooks() {
+  const { create, change, ...rest } = ironic("runbooks");
+  const where = path("runbooks");
+  const setTraits = (uuid, traits) => put(`${where(uuid)}/traits`, { traits });
+  return {
+    ...rest,
+    create: async ({ traits, ...value }) => {
+      const { uuid } = await create(value);
+      if (!traits?.length) return;
+      // Whole or not at all: a runbook without traits runs nowhere.
+      await setTraits(uuid, traits).catch(async (error) => { await remove(where(uuid)); throw error; });
+    },
+    change: async (one, { traits: had, ...before }, { traits = [], ...value }) => {
+      if (JSON.stringify(had) !== JSON.stringify(traits)) await setTraits(one.uuid, traits);
+      if (differences(before, value).length) await change(one, before, value);
+    },
+  };
+}
+
 function differences(before, value) {
   const changed = Object.keys(value).filter((name) => JSON.stringify(value[name]) !== JSON.stringify(before[name]));
   const gone = Object.keys(before).filter((name) => !(name in value));
@@ -56,12 +76,13 @@ export const KINDS = [
   },
   {
     id: "runbooks", label: "Runbooks", one: "runbook",
-    does: "Approved lists of steps that may be run on a machine that has the trait of the same name, by cleaning or service.",
-    written: ["name", "description", "disable_ramdisk", "public", "owner", "steps", "extra"], nameOf: (one) => one.name,
-    example: { name: "CUSTOM_BIOS_RESET", description: "Back to the factory's settings",
+    does: "Approved lists of steps that may be run on machines that have one of their traits, by cleaning or service: “BIOS, RAID, firmware” on a machine's page has them.",
+    written: ["name", "description", "traits", "disable_ramdisk", "public", "owner", "steps", "extra"], nameOf: (one) => one.name,
+    example: { name: "CUSTOM_BIOS_RESET", description: "Back to the factory's settings", traits: ["CUSTOM_BIOS_RESET"],
       steps: [{ interface: "bios", step: "factory_reset", order: 1, args: {} }] },
-    columns: [["Steps", (one) => steps(one.steps)], ["Owner", (one) => one.owner ?? (one.public ? "everybody" : "")],
-      ["", (one) => one.description ?? ""]], ...ironic("runbooks"),
+    columns: [["Steps", (one) => steps(one.steps)], ["On machines with", (one) => one.traits.join(", ") || "none: it has no traits"],
+      ["Owner", (one) => one.owner ?? (one.public ? "everybody" : "")],
+      ["", (one) => one.description ?? ""]], ...runbooks(),
   },
   {
     id: "rules", label: "Inspection rules", one: "inspection rule",

@@ -23,7 +23,8 @@ const NEXT = {
 export function Actions({ machine, value }) {
   const { node, verbs } = value;
   const [asked, setAsked] = useState(null);
-  const possible = ACTIONS.filter((one) => one.verb && (verbs.includes(one.verb) || (one.verb === "active" && verbs.includes("deploy"))));
+  const hasRescue = node.rescue_interface !== "no-rescue";
+  const possible = ACTIONS.filter((one) => one.verb && (hasRescue || one.id !== "rescue") && (verbs.includes(one.verb) || (one.verb === "active" && verbs.includes("deploy"))));
   const first = possible.find((one) => one.id === NEXT[node.provision_state]);
   const rest = possible.filter((one) => one !== first);
   const maintenance = action(node.maintenance ? "maintenance-off" : "maintenance-on");

@@ -36,7 +36,7 @@ function facts(node, row) {
   const { vendor, cpus, memory_mb: memory } = node.properties;
   const bmc = node.driver_info.redfish_address ?? node.driver_info.ipmi_address;
   return [vendor, cpus && `${cpus} CPUs`, memory && `${Math.round(memory / 1024)} GiB`, node.resource_class,
-    row?.rack && `rack ${row.rack}`,
+    row?.rack && (/^rack/i.test(row.rack) ? row.rack : `rack ${row.rack}`),
     node.owner && `owner ${node.owner}`, `${node.driver}${bmc ? ` at ${String(bmc).replace(/^https?:\/\//,
       "")}` : ""}`].filter(Boolean);
 }

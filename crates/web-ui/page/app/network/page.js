@@ -28,8 +28,7 @@ export function NetworkPage() {
     <${Answer} of=${answer}>${(data) => html`
       ${data.problem && html`<div class="notice bad"><${Icon} name="warning" /><span>${data.problem}</span></div>`}
       ${data.networks.length === 0 ? html`<${Nothing} title="DHCP is not answered here"><p>
-        ${data.enabled ? html`The configuration names no
-        <code>[[dhcp.networks]]</code>: machines get their addresses elsewhere.` : html`The boot services are switched off (<code>boot.enabled</code>).`}</p><//>`
+        ${data.enabled ? html`The configuration names no <code>[[dhcp.networks]]</code>: machines get their addresses elsewhere.` : html`The boot services are switched off (<code>boot.enabled</code>).`}</p><//>`
         : html`<div class="network-panels">${data.networks.map((one) => html`<${Net} key=${`${one.interface} ${one.address}`}
           one=${one} leases=${data.leases} />`)}</div>
           <${Leases} leases=${data.leases} sought=${(query.get("q") ?? "").trim().toLowerCase()} text=${query.get("q") ?? ""}

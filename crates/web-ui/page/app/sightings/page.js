@@ -32,7 +32,7 @@ export function SightingsPage() {
   return html`<${Sheet} title="Sightings" note=${answer.data ? found.length.toLocaleString("en") : ""} tools=${html`
       <${Find} value=${query.get("q") ?? ""} label="Find sightings" placeholder="MAC, vendor, serial number…" />
       <label class="check"><input type="checkbox" checked=${all}
-        onChange=${(event) => setQuery({ enrolled: event.currentTarget.checked ? "1" : null })} /> enrolled since, too</label>`}>
+        onChange=${(event) => setQuery({ enrolled: event.currentTarget.checked ? "1" : null })} /> those enrolled since, too</label>`}>
     <${Answer} of=${answer}>${() => (found.length === 0 ? html`<${Nothing}
       title=${sought ? "Nothing like that was seen" : "No strangers"}>
       <p>Machines appear here that boot on a network where DHCP is answered in mode <code>discover</code>, or whose ramdisk reports.</p><//>`

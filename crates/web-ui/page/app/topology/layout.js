@@ -4,7 +4,9 @@
 
 const PORT = 24, PORT_HIGH = 20, GAP = 3;
 const HEAD = 30, ROW_GAP = 8, LINK_ROOM = 90;
-const MACHINE_HIGH = 30, MACHINE_LEAST = 58;
+const MACHINE_HIGH = 30, MACHINE_LEAST = 58, MACHINE_MOST = 180;
+/** How wide a letter of a machine's name is about, and what is beside the name. */
+const LETTER = 6.4, MARGIN = 20;
 const BLOCK_GAP = 70, SIDE_GAP = 60;
 
 /** Places are `{x, y, width, height}` on switches, ports and machines; gives `{width, height, blocks}`. */
@@ -47,7 +49,9 @@ function block(switches, machines) {
   const above = switches.filter((_, index) => index % 2 === 0), below = switches.filter((_, index) => index % 2 === 1);
   const members = [...new Set(switches.flatMap((one) => one.ports.map((port) => port.node_uuid)))].map((uuid) => machines.get(uuid));
   const portsWide = Math.max(...switches.map((one) => one.ports.length)) * (PORT + GAP);
-  const each = Math.max(MACHINE_LEAST, Math.min(120, portsWide / members.length - GAP));
+  const longest = Math.max(...members.map((machine) => machine.label.length));
+  const named = Math.min(MACHINE_MOST, Math.max(MACHINE_LEAST, longest * LETTER + MARGIN));
+  const each = Math.max(named, Math.min(120, portsWide / members.length - GAP));
   const width = Math.max(portsWide, members.length * (each + GAP), 180);
   let y = 0;
   const row = (one) => {

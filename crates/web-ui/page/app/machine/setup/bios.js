@@ -16,6 +16,7 @@ export function Bios({ machine, node, flow }) {
   const [asked, setAsked] = useState(null);
   const settings = answer.data?.bios ?? [];
   const changed = settings.filter((setting) => draft[setting.name] !== undefined && draft[setting.name] !== (setting.value ?? ""));
+  const wrong = changed.map((setting) => problem(setting, draft[setting.name])).find(Boolean);
   const apply = () => setAsked([{ interface: "bios", step: "apply_configuration",
     args: { settings: changed.map(({ name }) => ({ name, value: draft[name] })) } }]);
   const actions = html`
@@ -24,8 +25,8 @@ export function Bios({ machine, node, flow }) {
     <button class="button" disabled=${!flow || !settings.length}
       onClick=${() => setAsked([{ interface: "bios", step: "factory_reset", args: {} }])}>Factory settings…</button>
     ${changed.length > 0 && html`<button class="button" onClick=${() => setDraft({})}>Discard</button>`}
-    <button class="button primary" disabled=${!flow || !changed.length}
-      onClick=${apply}>Show the plan${changed.length ? ` for ${changed.length}` : ""}…</button>`;
+    <button class="button primary" disabled=${!flow || !changed.length || !!wrong}
+      title=${wrong} onClick=${apply}>Show the plan${changed.length ? ` for ${changed.length}` : ""}…</button>`;
   const shown = settings.filter((setting) => setting.name.toLowerCase().includes(text.trim().toLowerCase()));
   return html`<${Panel} title="BIOS settings" icon="chip" actions=${actions}>
     <${Answer} of=${answer}>${() => (settings.length === 0 ? html`<p
@@ -55,8 +56,22 @@ function Setting({ setting, value, isChanged, onChange }) {
           onInput=${set} />`
         : html`<input type=${type === "Password" ? "password" : "text"} autocomplete="off" disabled=${fixed}
           maxlength=${longest ?? undefined} value=${value} onInput=${set} />`;
+  const wrong = isChanged && problem(setting, value);
   const note = [fixed && "read only", low !== null && high !== null && low !== undefined && `${low} to ${high}`,
     isChanged && `now ${setting.value || "empty"}`].filter(Boolean).join(" · ");
   return html`<label class="field setting ${isChanged ? "changed" : ""}"><span>${name}</span>
-    ${input}${note && html`<small>${note}</small>`}</label>`;
+    ${input}${wrong ? html`<small class="bad-text" role="alert">${wrong}</small>` : note && html`<small>${note}</small>`}</label>`;
+}
+
+/** What the BMC would say against a value; null if nothing that is known does. */
+function problem({ name, attribute_type: type, lower_bound: low, upper_bound: high, min_length: shortest, max_length: longest }, value) {
+  if (type === "Integer") {
+    const number = Number(value);
+    if (!/^-?\d+$/.test(value)) return `${name} is a whole number.`;
+    if (number < (low ?? -Infinity) || number > (high ?? Infinity)) return `${name} is ${low} to ${high}.`;
+  }
+  if (type === "String" && (value.length < (shortest ?? 0) || value.length > (longest ?? Infinity))) {
+    return `${name} has ${shortest ?? 0} to ${longest} letters.`;
+  }
+  return null;
 }

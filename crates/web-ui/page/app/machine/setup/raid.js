@@ -19,8 +19,12 @@ export function Raid({ machine, node, flow }) {
   const set = (index, change) => setDraft(rows.map((row, at) => (at === index ? { ...row, ...change } : row)));
   const config = { logical_disks: rows.map(toWire) };
   const supported = node.raid_interface !== "no-raid";
-  const create = () => setAsked([{ interface: "raid", step: "delete_configuration", args: {} },
-    { interface: "raid", step: "create_configuration", args: {} }]);
+  // Cleaning makes what the node says it should have; service is told.
+  const isTold = flow?.target === "service";
+  const create = () => setAsked(isTold
+    ? [{ interface: "raid", step: "delete_configuration", args: {} },
+      { interface: "raid", step: "apply_configuration", args: { raid_config: config } }]
+    : [{ interface: "raid", step: "delete_configuration", args: {} }, { interface: "raid", step: "create_configuration", args: {} }]);
   const actions = html`
     <button class="button" disabled=${!supported}
       onClick=${() => setDraft([...rows, { ...FRESH, is_root_volume: rows.length === 0 }])}><${Icon} name="plus" /> Volume</button>
@@ -54,7 +58,7 @@ export function Raid({ machine, node, flow }) {
     ${asked && html`<${StepsDialog} title="RAID"
       does=${isDeletion ? "Deletes all volumes. Data on them is lost." : "Writes down the wanted volumes, deletes those that are there, and makes the new ones. Data on them is lost."}
       machine=${machine} node=${node} flow=${flow} steps=${asked}
-        first=${isDeletion ? null : () => put(nodePath(node.uuid, "/states/raid"), config)} onClose=${() => setAsked(null)}
+        first=${isDeletion || isTold ? null : () => put(nodePath(node.uuid, "/states/raid"), config)} onClose=${() => setAsked(null)}
         onDone=${() => setDraft(null)} />`}
   <//>`;
 }

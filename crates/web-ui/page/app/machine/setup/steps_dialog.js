@@ -7,11 +7,16 @@ import { Dialog } from "../../dialog.js";
 import { complain, say } from "../../toasts.js";
 import { Outlook } from "../actions.js";
 
-/** `first` is done before the steps are asked for, such as writing down a target configuration. */
-export function StepsDialog({ title, does, machine, node, flow, steps, first, onClose, onDone }) {
+/**
+ * `first` is done before the steps are asked for, such as writing down a target configuration; steps of a
+ * `runbook` are asked for by its name.
+ */
+export function StepsDialog({ title, does, machine, node, flow: now, steps, runbook, first, onClose, onDone }) {
+  // The machine may leave its state while this is open; the request then says so.
+  const [flow] = useState(now);
   const [outlook, setOutlook] = useState(null);
   const [busy, setBusy] = useState(false);
-  const body = { target: flow.target, [flow.steps]: steps };
+  const body = { target: flow.target, ...(runbook ? { runbook } : { [flow.steps]: steps }) };
   useEffect(() => {
     post(ferritePath(node.uuid, "/explain"), body).then(setOutlook,
       (error) => setOutlook({ possible: false, obstacles: [error.message], plan: [] }));
@@ -35,7 +40,7 @@ export function StepsDialog({ title, does, machine, node, flow, steps, first, on
       onClick=${run}>Run ${steps.length} ${steps.length === 1 ? "step" : "steps"}</button>`;
   return html`<${Dialog} title="${title}: ${node.name ?? node.uuid}" class="wide" onClose=${onClose} footer=${footer}>
     <p>${does} It runs as ${flow.word}; the machine may be rebooted.</p>
-    <details><summary class="quiet">The steps as they are sent</summary><pre class="plan" tabindex="0">
+    <details><summary class="quiet">The steps</summary><pre class="plan" tabindex="0">
       ${JSON.stringify(steps, null, 2)}</pre></details>
     <${Outlook} outlook=${outlook} />
   <//>`;
