@@ -158,6 +158,15 @@ macro_rules! free_form {
     };
 }
 
+macro_rules! free_form_with_secrets {
+    ($name:literal, $since:literal, $member:ident) => {
+        NodeField::new($name, $since, Shape::Object, |w, node, _| {
+            w.object_without_passwords(&node.$member);
+        })
+        .needs(&[$name])
+    };
+}
+
 macro_rules! step {
     ($name:literal, $since:literal, $flow:ident) => {
         NodeField::new($name, $since, Shape::Object, |w, node, _| {
@@ -233,7 +242,7 @@ static FIELDS: &[NodeField] = &[
             Ok(())
         })
         .required(),
-    free_form!("driver_info", 1, driver_info).written(|draft, value, _| {
+    free_form_with_secrets!("driver_info", 1, driver_info).written(|draft, value, _| {
         draft.driver_info = object(value)?;
         Ok(())
     }),
@@ -245,7 +254,7 @@ static FIELDS: &[NodeField] = &[
         draft.node.extra = JsonObject::from(object(value)?);
         Ok(())
     }),
-    free_form!("instance_info", 1, instance_info).written(|draft, value, _| {
+    free_form_with_secrets!("instance_info", 1, instance_info).written(|draft, value, _| {
         draft.instance_info = object(value)?;
         Ok(())
     }),
@@ -599,6 +608,24 @@ mod tests {
             retry: None,
         });
         node
+    }
+
+    #[test]
+    fn passwords_that_were_not_kept_apart_are_not_shown() {
+        let mut node = running(WorkKind::Deploy, "{}");
+        let stored = r#"{"a":[{"url":"https://me:hun\"ter2@h/i"}],"b":"https://u:******@h"}"#;
+        let shown = json!({"a": [{"url": "https://me:******@h/i"}], "b": "https://u:******@h"});
+        for member in
+            [&mut node.driver_info, &mut node.instance_info, &mut node.driver_internal_info]
+        {
+            *member = JsonObject::from_stored(stored);
+        }
+        let context = Context::new(ApiVersion::MAX, "");
+        let body = Selection::<Node>::detail(ApiVersion::MAX).body(&node, &context);
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["driver_info"], shown);
+        assert_eq!(body["instance_info"], shown);
+        assert_eq!(body["driver_internal_info"]["a"], shown["a"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! Lists of steps in request bodies: what a user may write for cleaning, service, deployment,
 //! deploy templates and runbooks.
 
-use node_model::{JsonObject, RunbookStep, Step, TemplateStep};
+use node_model::{JsonObject, RunbookStep, SEALED_ARGUMENTS, Step, TemplateStep};
 use serde_json::{Map, Value};
 
 use crate::error::excerpt;
@@ -106,6 +106,10 @@ fn name(members: &mut Map<String, Value>) -> Result<String, Problem> {
 
 fn args(members: &mut Map<String, Value>, required: bool) -> Result<JsonObject, Problem> {
     match members.remove("args") {
+        Some(Value::Object(args)) if args.contains_key(SEALED_ARGUMENTS) => {
+            let words = format!("'{SEALED_ARGUMENTS}' is reserved; no step has such an argument");
+            Err(Problem::from(words).at("args"))
+        }
         Some(Value::Object(args)) => Ok(args.into()),
         Some(other) => Err(expected("an object", &other).at("args")),
         None if required => Err("args is missing".into()),
@@ -169,6 +173,22 @@ mod tests {
                 Err(Problem::Wrong(words)) => assert!(words.contains(says), "{bad}: {words}"),
                 other => panic!("{bad}: {other:?}"),
             }
+        }
+        let reserved = json!([{"interface": "raid", "step": "x", "priority": 1, "order": 1,
+            "args": {"ferrite:sealed": 1}}]);
+        let without = |key: &str| {
+            let mut steps = reserved.clone();
+            steps[0].as_object_mut().unwrap().remove(key);
+            steps
+        };
+        for problem in [
+            requested_steps(without("priority")).unwrap_err(),
+            deploy_steps(without("order")).unwrap_err(),
+            template_steps(without("order")).unwrap_err(),
+            runbook_steps(without("priority")).unwrap_err(),
+        ] {
+            let Problem::Wrong(words) = problem else { panic!("{problem:?}") };
+            assert!(words.contains("'ferrite:sealed' is reserved"), "{words}");
         }
         let step = json!({"interface": "raid", "step": "x", "args": {}, "priority": 10});
         assert!(template_steps(json!([step])).is_ok());

@@ -164,7 +164,11 @@ static TARGET_FIELDS: &[Field<VolumeTarget>] = &[
     links_row!(VolumeTarget, 32),
     created_at_row!(VolumeTarget, 32),
     updated_at_row!(VolumeTarget, 32),
-    object_row!(VolumeTarget, "properties", 32, properties).written(|draft, value, _| {
+    Field::<VolumeTarget>::new("properties", 32, Shape::Object, |w, it, _| {
+        w.object_without_passwords(&it.properties);
+    })
+    .needs(&["properties"])
+    .written(|draft, value, _| {
         draft.properties = object(value)?;
         Ok(())
     }),

@@ -6,7 +6,7 @@
 //! bookkeeping: one is due unless the last byte opened an object or array, and a value never ends
 //! in an opening bracket.
 
-use node_model::{JsonArray, JsonObject, Timestamp};
+use node_model::{JsonArray, JsonObject, Timestamp, mask_quoted_urls};
 use uuid::Uuid;
 
 /// A growing JSON text.
@@ -175,6 +175,12 @@ impl JsonWriter {
         self.out.extend_from_slice(object.as_str().as_bytes());
     }
 
+    /// A free-form object whose passwords in URLs are kept apart, without those that are in it all the
+    /// same: a process of an older version may have written them.
+    pub fn object_without_passwords(&mut self, object: &JsonObject) {
+        self.out.extend_from_slice(mask_quoted_urls(object.as_str()).as_bytes());
+    }
+
     /// A free-form array, copied as it is.
     pub fn array(&mut self, array: &JsonArray) {
         self.out.extend_from_slice(array.as_str().as_bytes());
@@ -190,9 +196,11 @@ impl JsonWriter {
         self.end_array();
     }
 
-    /// An object that is not closed yet: the members of `object`, to which more may be added.
+    /// An object that is not closed yet: the members of `object`, without passwords in URLs, to which
+    /// more may be added.
     pub(crate) fn open_object(&mut self, object: &JsonObject) {
-        let text = object.as_str().trim_ascii_end();
+        let text = mask_quoted_urls(object.as_str());
+        let text = text.trim_ascii_end();
         self.out
             .extend_from_slice(text.strip_suffix('}').unwrap_or("{").trim_ascii_end().as_bytes());
     }

@@ -55,7 +55,7 @@ pub use recipes::{DeployTemplate, Runbook, RunbookStep, TemplateStep};
 pub use rule::{InspectionRule, Sensitive};
 pub use secret::{MASK, Secret, is_secret_key, masked, without_keys};
 pub use states::{Event, Fault, Health, PowerState, PowerTarget, ProvisionState, Verb};
-pub use step::{Step, StepArgument, StepFlow, StepOffer};
+pub use step::{SEALED_ARGUMENTS, Step, StepArgument, StepFlow, StepOffer};
 pub use time::{NoMoment, Timestamp};
 pub use url_password::{
     has_url_password, holds_secret, mask_object_urls, mask_quoted_urls, mask_urls, unmask_object,

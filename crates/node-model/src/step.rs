@@ -22,6 +22,10 @@ named! {
     }
 }
 
+/// The one member that a step's arguments have where they are kept encrypted. No step has an argument
+/// of this name, and nobody may give one.
+pub const SEALED_ARGUMENTS: &str = "ferrite:sealed";
+
 /// One step as it will be, or is being, carried out.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Step {

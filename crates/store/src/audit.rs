@@ -187,8 +187,10 @@ pub(crate) fn note_states(
     Ok(())
 }
 
-/// Notes what the latest part of the journal tells, for those who had a journal before.
+/// Notes what the latest part of the journal tells, for those who had a journal before. What an
+/// earlier attempt noted is forgotten.
 pub(crate) fn fill_state_entries(session: &mut dyn Session) -> Result<(), Error> {
+    session.run("DELETE FROM state_entries")?;
     let mut entries = Vec::new();
     session.query(
         "SELECT recorded_at, node_uuid, actor, what FROM

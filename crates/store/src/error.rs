@@ -118,6 +118,24 @@ pub enum OpenError {
         #[source]
         source: Error,
     },
+    /// Somebody else is at it.
+    #[error(
+        "another process has been preparing this database for {seconds} seconds: wait until it has \
+         started, then start this one; if none is starting, look for one that hangs"
+    )]
+    Busy {
+        /// How long it was waited for.
+        seconds: u32,
+    },
+    /// The tables of another program are there.
+    #[error(
+        "the database has a table {table} that Ferrite did not make: give Ferrite a database of its \
+         own"
+    )]
+    Taken {
+        /// One of them.
+        table: String,
+    },
     /// The database was written by a newer Ferrite.
     #[error(
         "the database is at schema {found}, this program knows schemas up to {known}: start the newer \

@@ -10,12 +10,14 @@
 //!
 //! In a Galera cluster of three, a member takes every third number. The numbers between are waited
 //! for only if another member took one within the last minute, and then for
-//! [`HOLD_BACK_IN_CLUSTER`]. The age of a gap is told by the clock of whoever wrote behind it: the
+//! [`HOLD_BACK_IN_CLUSTER`]. Who did is remembered from one look at the journal to the next, however
+//! much a member writes meanwhile. The age of a gap is told by the clock of whoever wrote behind it: the
 //! clocks of the processes must agree to within a second or two.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use node_model::{JournalEntry, NodeId, Recorded, Timestamp, mask_quoted_urls};
@@ -33,9 +35,6 @@ const HOLD_BACK: Duration = Duration::from_secs(10);
 /// The same for a gap between the numbers of one member of a cluster. There always is one, so this
 /// is how late everything is shown while more than one member is written to.
 const HOLD_BACK_IN_CLUSTER: Duration = Duration::from_secs(3);
-
-/// How many entries tell which members of a cluster are written to.
-const LOOKED_BACK: i64 = 200;
 
 /// How old an entry must be for everything before it to be settled without looking. Much longer
 /// than [`HOLD_BACK`]: the time in an entry is when it was made, and its transaction may have waited
@@ -145,13 +144,20 @@ impl Reader<'_> {
     pub fn journal_end(&mut self) -> Result<i64, Error> {
         let known = self.shared.settled.load(Ordering::Acquire);
         let now = self.now();
-        let end = end_after(self.session, known, now)?;
+        // After the number: who got there has told before what it saw on the way.
+        let mut members = self.members().clone();
+        let end = end_after(self.session, known, now, &mut members)?;
+        self.members().learn(members);
         if !self.session.dialect().locks_rows() {
             // A write may see here what shares its commit, and may yet be undone.
             return Ok(end);
         }
         // Others may have got further meanwhile; it never goes back.
         Ok(self.shared.settled.fetch_max(end, Ordering::AcqRel).max(end))
+    }
+
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.shared.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -207,6 +213,7 @@ pub(crate) fn end_after(
     session: &mut dyn Session,
     known: i64,
     now: Timestamp,
+    members: &mut Members,
 ) -> Result<i64, Error> {
     let mut end = known;
     if !session.dialect().locks_rows() {
@@ -222,33 +229,19 @@ pub(crate) fn end_after(
     }
     // Found by walking back from the newest entry, so what is older is not touched.
     let long_settled = Timestamp(now.0 - micros(LONG_SETTLED));
-    session.query(
-        "SELECT seq FROM journal WHERE seq > ? AND recorded_at <= ? ORDER BY seq DESC LIMIT 1",
-        &[Param::Int(known), long_settled.bind()],
-        &mut |row| {
-            end = field(row, 0, "journal", "seq")?;
-            Ok(())
-        },
-    )?;
-    let mut young: Vec<(i64, Timestamp)> = Vec::new();
-    session.query(
-        "SELECT seq, recorded_at FROM journal WHERE seq > ? ORDER BY seq",
-        &[Param::Int(end)],
-        &mut |row| {
-            young
-                .push((field(row, 0, "journal", "seq")?, field(row, 1, "journal", "recorded_at")?));
-            Ok(())
-        },
-    )?;
+    end = last_until(session, known, long_settled)?.unwrap_or(end);
+    let young = entries_from(session, end)?;
+    members.note(&young);
     let mut before = end;
     let has_gap = young.iter().any(|(seq, _)| std::mem::replace(&mut before, *seq) + 1 != *seq);
     if !has_gap {
         return Ok(before);
     }
-    let cluster = Cluster::find(session, end, &young, long_settled)?;
+    members.look(session, long_settled, &young)?;
     for (seq, at) in young {
         let age = Timestamp(now.0 - at.0);
-        if cluster.patience(end, seq).is_some_and(|patience| age.0 < micros(patience)) {
+        if members.patience(end, seq, long_settled).is_some_and(|patience| age.0 < micros(patience))
+        {
             break;
         }
         end = seq;
@@ -256,22 +249,93 @@ pub(crate) fn end_after(
     Ok(end)
 }
 
-/// Who else takes numbers. In a Galera cluster each member takes every so many-th number, so that
-/// there are gaps between the numbers of a member which only the others could fill.
-struct Cluster {
-    /// How far a member's numbers are from each other; one where there is no cluster.
-    step: i64,
-    /// The remainders of the numbers that were taken within [`LONG_SETTLED`].
-    active: BTreeSet<i64>,
+/// The highest number after `known` that was taken until `moment`.
+fn last_until(
+    session: &mut dyn Session,
+    known: i64,
+    moment: Timestamp,
+) -> Result<Option<i64>, Error> {
+    let mut last = None;
+    session.query(
+        "SELECT seq FROM journal WHERE seq > ? AND recorded_at <= ? ORDER BY seq DESC LIMIT 1",
+        &[Param::Int(known), moment.bind()],
+        &mut |row| {
+            last = Some(field(row, 0, "journal", "seq")?);
+            Ok(())
+        },
+    )?;
+    Ok(last)
 }
 
-impl Cluster {
-    fn find(
+/// The numbers after `after`, and when they were taken.
+fn entries_from(session: &mut dyn Session, after: i64) -> Result<Vec<(i64, Timestamp)>, Error> {
+    let mut entries = Vec::new();
+    session.query(
+        "SELECT seq, recorded_at FROM journal WHERE seq > ? ORDER BY seq",
+        &[Param::Int(after)],
+        &mut |row| {
+            let at = field(row, 1, "journal", "recorded_at")?;
+            entries.push((field(row, 0, "journal", "seq")?, at));
+            Ok(())
+        },
+    )?;
+    Ok(entries)
+}
+
+/// Who else takes numbers. In a Galera cluster each member takes every so many-th number, so that
+/// there are gaps between the numbers of a member which only the others could fill.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Members {
+    /// How far a member's numbers are from each other: one where there is no cluster, zero if that
+    /// was not asked yet.
+    step: i64,
+    /// By the remainder of its numbers, when each member last took one.
+    last: BTreeMap<i64, Timestamp>,
+    /// How often something was learnt.
+    learnt: u64,
+}
+
+impl Members {
+    /// Keeps what somebody found out who started with what was known here.
+    fn learn(&mut self, found: Self) {
+        if self.step == found.step {
+            for (remainder, at) in found.last {
+                self.saw(remainder, at);
+            }
+        } else if self.learnt == found.learnt {
+            self.step = found.step;
+            self.last = found.last;
+        } else {
+            // Somebody else saw numbers meanwhile that are not among those found, or found another
+            // step: whoever needs to know looks again.
+            self.step = 0;
+            self.last.clear();
+        }
+        self.learnt += 1;
+    }
+
+    /// Notes who took these numbers. As long as the step is not known there is nothing to note.
+    fn note(&mut self, entries: &[(i64, Timestamp)]) {
+        if self.step > 1 {
+            for (seq, at) in entries {
+                self.saw(seq.rem_euclid(self.step), *at);
+            }
+        }
+    }
+
+    fn saw(&mut self, remainder: i64, at: Timestamp) {
+        let last = self.last.entry(remainder).or_insert(at);
+        *last = at.max(*last);
+    }
+
+    /// Asks for the step. If it is another than before, as when a member joins, what was noted means
+    /// nothing any more, and everything since `long_settled` is read again.
+    fn look(
+        &mut self,
         session: &mut dyn Session,
-        end: i64,
-        young: &[(i64, Timestamp)],
         long_settled: Timestamp,
-    ) -> Result<Self, Error> {
+        young: &[(i64, Timestamp)],
+    ) -> Result<(), Error> {
         let mut step: i64 = 1;
         match session.dialect() {
             Dialect::Sqlite | Dialect::Postgres => {}
@@ -282,27 +346,22 @@ impl Cluster {
                 })?;
             }
         }
-        let mut active = BTreeSet::new();
-        if step > 1 {
-            active.extend(young.iter().map(|(seq, _)| seq.rem_euclid(step)));
-            session.query(
-                "SELECT seq, recorded_at FROM journal WHERE seq <= ? ORDER BY seq DESC LIMIT ?",
-                &[Param::Int(end), Param::Int(LOOKED_BACK)],
-                &mut |row| {
-                    let seq: i64 = field(row, 0, "journal", "seq")?;
-                    let at: Timestamp = field(row, 1, "journal", "recorded_at")?;
-                    if at > long_settled {
-                        active.insert(seq.rem_euclid(step));
-                    }
-                    Ok(())
-                },
-            )?;
+        if step == self.step {
+            return Ok(());
         }
-        Ok(Self { step, active })
+        self.step = step;
+        self.last.clear();
+        if step > 1 {
+            let since = last_until(session, 0, long_settled)?;
+            let entries = entries_from(session, since.unwrap_or(0))?;
+            self.note(&entries);
+            self.note(young);
+        }
+        Ok(())
     }
 
     /// How long what is between two numbers is waited for; none if nothing can come.
-    fn patience(&self, before: i64, seq: i64) -> Option<Duration> {
+    fn patience(&self, before: i64, seq: i64, long_settled: Timestamp) -> Option<Duration> {
         let missing = seq - before - 1;
         if missing <= 0 {
             return None;
@@ -310,7 +369,10 @@ impl Cluster {
         if self.step <= 1 || missing >= self.step {
             return Some(HOLD_BACK);
         }
-        let may_come = |number: i64| self.active.contains(&number.rem_euclid(self.step));
+        let may_come = |number: i64| {
+            let last = self.last.get(&number.rem_euclid(self.step));
+            last.is_some_and(|last| *last > long_settled)
+        };
         (before + 1..seq).any(may_come).then_some(HOLD_BACK_IN_CLUSTER)
     }
 }
@@ -395,10 +457,6 @@ mod tests {
         ) -> Result<(), Error> {
             let (after, until) = match params {
                 [] => return each(&Entry(self.step.unwrap(), 0)),
-                [Param::Int(end), Param::Int(LOOKED_BACK)] => {
-                    let found = self.rows.iter().filter(|(seq, _)| *seq <= *end);
-                    return found.rev().try_for_each(|(seq, at)| each(&Entry(*seq, *at)));
-                }
                 [Param::Int(after)] => (*after, i64::MAX),
                 [Param::Int(after), Param::Int(until)] => (*after, *until),
                 other => panic!("{sql} {}", other.len()),
@@ -430,12 +488,15 @@ mod tests {
         let mut journal = Entries { rows, given: 0, step: None };
         for known in [0, 5] {
             journal.given = 0;
-            assert_eq!(end_after(&mut journal, known, NOW).unwrap(), 86_400);
+            assert_eq!(
+                end_after(&mut journal, known, NOW, &mut Members::default()).unwrap(),
+                86_400
+            );
             assert!(journal.given <= 61, "{} rows from {known}", journal.given);
         }
         // A young gap still holds back what is behind it.
         journal.rows.push((86_402, NOW.0));
-        assert_eq!(end_after(&mut journal, 5, NOW).unwrap(), 86_400);
+        assert_eq!(end_after(&mut journal, 5, NOW, &mut Members::default()).unwrap(), 86_400);
     }
 
     /// Rows as `(number, seconds ago)`, and where the journal ends.
@@ -457,7 +518,57 @@ mod tests {
         for (what, step, rows, end) in cases {
             let rows = rows.iter().map(|(seq, ago)| (*seq, NOW.0 - ago * 1_000_000)).collect();
             let mut journal = Entries { rows, given: 0, step: *step };
-            assert_eq!(end_after(&mut journal, 0, NOW).unwrap(), *end, "{what}");
+            let mut members = Members::default();
+            assert_eq!(end_after(&mut journal, 0, NOW, &mut members).unwrap(), *end, "{what}");
         }
+    }
+
+    /// However much one member writes, another that wrote lately is not forgotten, nor read of again.
+    #[test]
+    fn a_burst_of_one_member_hides_no_other() {
+        let second = 1_000_000;
+        let ago = |seconds: i64| NOW.0 - seconds * second;
+        let mut rows = vec![(1, ago(50)), (2, ago(20))];
+        rows.extend((1..=1_000).map(|number| (1 + 3 * number, ago(10))));
+        let mut journal = Entries { rows, given: 0, step: Some(3) };
+        let mut members = Members::default();
+        assert_eq!(end_after(&mut journal, 0, NOW, &mut members).unwrap(), 3_001);
+        journal.given = 0;
+        // Between these two, one of the other member may come; behind it, everything is there.
+        journal.rows.extend([(3_004, NOW.0)]);
+        assert_eq!(end_after(&mut journal, 3_001, NOW, &mut members).unwrap(), 3_001);
+        assert_eq!(journal.given, 1);
+        journal.rows.insert(journal.rows.len() - 1, (3_002, NOW.0));
+        journal.rows.insert(journal.rows.len() - 1, (3_003, NOW.0));
+        assert_eq!(end_after(&mut journal, 3_001, NOW, &mut members).unwrap(), 3_004);
+        // A cluster of another size numbers in other steps.
+        journal.step = Some(2);
+        journal.rows.push((3_006, NOW.0));
+        assert_eq!(end_after(&mut journal, 3_004, NOW, &mut members).unwrap(), 3_004);
+        assert_eq!(members.step, 2);
+    }
+
+    /// What is found at the same time is put together, or looked for again.
+    #[test]
+    fn what_several_find_out_is_kept_or_forgotten_but_never_kept_in_part() {
+        let found = |known: &Members, step, last: &[(i64, i64)]| Members {
+            step,
+            last: last.iter().map(|(remainder, at)| (*remainder, Timestamp(*at))).collect(),
+            ..known.clone()
+        };
+        let mut known = Members::default();
+        let (first, second) = (found(&known, 3, &[(1, 5)]), found(&known, 0, &[]));
+        known.learn(second);
+        known.learn(first);
+        assert_eq!(known.step, 0);
+        let (first, second) = (found(&known, 3, &[(1, 5)]), found(&known, 3, &[(1, 4), (2, 7)]));
+        known.learn(first);
+        known.learn(second);
+        assert_eq!(known, found(&known, 3, &[(1, 5), (2, 7)]));
+        let other = found(&known, 2, &[(0, 9)]);
+        known.learn(other.clone());
+        assert_eq!(known, found(&known, 2, &[(0, 9)]));
+        known.learn(found(&other, 5, &[(0, 9)]));
+        assert_eq!(known, found(&known, 0, &[]));
     }
 }

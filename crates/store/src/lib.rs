@@ -20,6 +20,7 @@ mod neighbours;
 mod query;
 mod reader;
 mod record;
+mod reseal;
 mod schema;
 mod seal;
 mod sealed_steps;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The migrations: what every version of the schema added, in order.
 //!
-//! A migration that has been released is never edited; the next one is appended. Statements are
+//! A migration that has been released is never edited; the next one is appended. Only statements
+//! that make something new, since on MariaDB they may have to be repeated. Statements are
 //! written once, with `{words}` for the types that the engines call differently (see
 //! [`crate::migrate`]). Unique indexes are named `<table>_<field>_unique`: the name tells the API
 //! which field was taken.
 
 use crate::engine::Session;
 use crate::error::Error;
-use crate::{audit, search};
+use crate::vault::Vault;
+use crate::{audit, reseal, search};
 
 /// One step of the schema.
 pub(crate) struct Migration {
@@ -19,8 +21,14 @@ pub(crate) struct Migration {
     pub(crate) fill: Option<Fill>,
 }
 
-/// What statements alone cannot do.
-pub(crate) type Fill = fn(&mut dyn Session) -> Result<(), Error>;
+/// What statements alone cannot do. It may have been done in part before.
+#[derive(Clone, Copy)]
+pub(crate) enum Fill {
+    /// With what is in the database.
+    Plain(fn(&mut dyn Session) -> Result<(), Error>),
+    /// With the key as well.
+    Sealing(fn(&mut dyn Session, &Vault) -> Result<(), Error>),
+}
 
 /// Every migration, oldest first.
 pub(crate) const MIGRATIONS: &[Migration] = &[
@@ -29,8 +37,12 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration::new(3, "what ramdisks tell", RAMDISK_TABLES),
     Migration::new(4, "runs of processes", RUNS),
     Migration {
-        fill: Some(fill_lookups),
+        fill: Some(Fill::Plain(fill_lookups)),
         ..Migration::new(5, "serial numbers and times of entering states", LOOKUPS)
+    },
+    Migration {
+        fill: Some(Fill::Sealing(reseal::reseal)),
+        ..Migration::new(6, "passwords in URLs are sealed", &[])
     },
 ];
 

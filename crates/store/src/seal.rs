@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::error::Error;
 use crate::reader::Reader;
-use crate::store::Shared;
+use crate::vault::{Vault, VaultError};
 
 const AGENT_TOKEN: &str = "/agent_token";
 
@@ -42,21 +42,7 @@ impl std::fmt::Debug for NodeSecrets {
 impl Reader<'_> {
     /// The objects of a node with its secrets in them. For acting on the machine, not for showing.
     pub fn reveal(&self, node: &Node) -> Result<NodeSecrets, Error> {
-        let mut secrets = open(self.shared, node.id.0, &node.sealed)?;
-        let agent_token = match secrets.remove(AGENT_TOKEN) {
-            Some(Value::String(token)) => Some(Secret::new(token)),
-            _ => None,
-        };
-        Ok(NodeSecrets {
-            driver_info: put_back(&node.driver_info, "/driver_info", &secrets),
-            instance_info: put_back(&node.instance_info, "/instance_info", &secrets),
-            driver_internal_info: put_back(
-                &node.driver_internal_info,
-                "/driver_internal_info",
-                &secrets,
-            ),
-            agent_token,
-        })
+        reveal(&self.shared.vault, node)
     }
 
     /// Seals bytes that leave this program and come back, such as parts of a URL: whoever has them
@@ -74,25 +60,14 @@ impl Reader<'_> {
 
     /// The properties of a volume target with its secrets in them.
     pub fn reveal_volume_target(&self, target: &VolumeTarget) -> Result<Map<String, Value>, Error> {
-        let secrets = open(self.shared, target.id.0, &target.sealed)?;
-        Ok(put_back(&target.properties, "/properties", &secrets))
+        reveal_volume_target(&self.shared.vault, target)
     }
 
     /// Puts full objects into a node: masked where they can be seen, encrypted in `sealed`. Where an
     /// object has the mask itself as a secret, as a client sends it back, the secret stays what it
     /// was.
     pub fn seal_node(&self, node: &mut Node, full: NodeSecrets) -> Result<(), Error> {
-        let NodeSecrets { driver_info, instance_info, driver_internal_info, agent_token } = full;
-        let mut taken = Map::new();
-        node.driver_info = take_out(driver_info, "/driver_info", &mut taken);
-        node.instance_info = take_out(instance_info, "/instance_info", &mut taken);
-        node.driver_internal_info =
-            take_out(driver_internal_info, "/driver_internal_info", &mut taken);
-        if let Some(token) = agent_token {
-            taken.insert(AGENT_TOKEN.to_owned(), Value::String(token.reveal().clone()));
-        }
-        node.sealed = self.close(node.id.0, &node.sealed, taken)?;
-        Ok(())
+        seal_node(&self.shared.vault, node, full)
     }
 
     /// The same for the properties of a volume target.
@@ -101,49 +76,97 @@ impl Reader<'_> {
         target: &mut VolumeTarget,
         properties: Map<String, Value>,
     ) -> Result<(), Error> {
-        let mut taken = Map::new();
-        target.properties = take_out(properties, "/properties", &mut taken);
-        target.sealed = self.close(target.id.0, &target.sealed, taken)?;
-        Ok(())
-    }
-
-    /// Encrypts the secrets taken out, filling in those that came masked from the ones before.
-    fn close(
-        &self,
-        owner: Uuid,
-        before: &[u8],
-        mut taken: Map<String, Value>,
-    ) -> Result<Vec<u8>, Error> {
-        if taken.is_empty() {
-            return Ok(Vec::new());
-        }
-        if taken.values().any(|value| is_mask(value) || has_masked_url(value)) {
-            let known = open(self.shared, owner, before)?;
-            let texts: Vec<&str> = known.values().filter_map(Value::as_str).collect();
-            for (pointer, value) in &mut taken {
-                if is_mask(value) {
-                    if let Some(secret) = known.get(pointer) {
-                        *value = secret.clone();
-                    }
-                } else if let Value::String(text) = value
-                    && let Cow::Owned(full) = unmask_urls(text, &texts)
-                {
-                    *text = full;
-                }
-            }
-        }
-        let plain = Value::Object(taken).to_string();
-        Ok(self.shared.vault.seal(owner, plain.as_bytes()))
+        seal_volume_target(&self.shared.vault, target, properties)
     }
 }
 
-fn open(shared: &Shared, owner: Uuid, sealed: &[u8]) -> Result<Map<String, Value>, Error> {
+/// See [`Reader::reveal`].
+pub(crate) fn reveal(vault: &Vault, node: &Node) -> Result<NodeSecrets, Error> {
+    let mut secrets = open(vault, node.id.0, &node.sealed)?;
+    let agent_token = match secrets.remove(AGENT_TOKEN) {
+        Some(Value::String(token)) => Some(Secret::new(token)),
+        _ => None,
+    };
+    let full = |masked, place| put_back(masked, place, &secrets);
+    Ok(NodeSecrets {
+        driver_info: full(&node.driver_info, "/driver_info"),
+        instance_info: full(&node.instance_info, "/instance_info"),
+        driver_internal_info: full(&node.driver_internal_info, "/driver_internal_info"),
+        agent_token,
+    })
+}
+
+/// See [`Reader::reveal_volume_target`].
+pub(crate) fn reveal_volume_target(
+    vault: &Vault,
+    target: &VolumeTarget,
+) -> Result<Map<String, Value>, Error> {
+    let secrets = open(vault, target.id.0, &target.sealed)?;
+    Ok(put_back(&target.properties, "/properties", &secrets))
+}
+
+/// See [`Reader::seal_node`].
+pub(crate) fn seal_node(vault: &Vault, node: &mut Node, full: NodeSecrets) -> Result<(), Error> {
+    let NodeSecrets { driver_info, instance_info, driver_internal_info, agent_token } = full;
+    let mut taken = Map::new();
+    node.driver_info = take_out(driver_info, "/driver_info", &mut taken);
+    node.instance_info = take_out(instance_info, "/instance_info", &mut taken);
+    node.driver_internal_info = take_out(driver_internal_info, "/driver_internal_info", &mut taken);
+    if let Some(token) = agent_token {
+        taken.insert(AGENT_TOKEN.to_owned(), Value::String(token.reveal().clone()));
+    }
+    node.sealed = close(vault, node.id.0, &node.sealed, taken)?;
+    Ok(())
+}
+
+/// See [`Reader::seal_volume_target`].
+pub(crate) fn seal_volume_target(
+    vault: &Vault,
+    target: &mut VolumeTarget,
+    properties: Map<String, Value>,
+) -> Result<(), Error> {
+    let mut taken = Map::new();
+    target.properties = take_out(properties, "/properties", &mut taken);
+    target.sealed = close(vault, target.id.0, &target.sealed, taken)?;
+    Ok(())
+}
+
+/// Encrypts the secrets taken out, filling in those that came masked from the ones before.
+fn close(
+    vault: &Vault,
+    owner: Uuid,
+    before: &[u8],
+    mut taken: Map<String, Value>,
+) -> Result<Vec<u8>, Error> {
+    if taken.is_empty() {
+        return Ok(Vec::new());
+    }
+    if taken.values().any(|value| is_mask(value) || has_masked_url(value)) {
+        let known = open(vault, owner, before)?;
+        let texts: Vec<&str> = known.values().filter_map(Value::as_str).collect();
+        for (pointer, value) in &mut taken {
+            if is_mask(value) {
+                if let Some(secret) = known.get(pointer) {
+                    *value = secret.clone();
+                }
+            } else if let Value::String(text) = value
+                && let Cow::Owned(full) = unmask_urls(text, &texts)
+            {
+                *text = full;
+            }
+        }
+    }
+    let plain = Value::Object(taken).to_string();
+    Ok(vault.seal(owner, plain.as_bytes()))
+}
+
+fn open(vault: &Vault, owner: Uuid, sealed: &[u8]) -> Result<Map<String, Value>, Error> {
     if sealed.is_empty() {
         return Ok(Map::new());
     }
     let unopenable = |source| Error::Vault { owner: owner.to_string(), source };
-    let plain = shared.vault.open_sealed(owner, sealed).map_err(unopenable)?;
-    serde_json::from_slice(&plain).map_err(|_| unopenable(crate::vault::VaultError::Unopenable))
+    let plain = vault.open_sealed(owner, sealed).map_err(unopenable)?;
+    serde_json::from_slice(&plain).map_err(|_| unopenable(VaultError::Unopenable))
 }
 
 fn is_mask(value: &Value) -> bool {

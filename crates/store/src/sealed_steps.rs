@@ -4,13 +4,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use node_model::{DeployTemplate, JsonObject, Node, Runbook, masked};
+use node_model::{DeployTemplate, JsonObject, Node, Runbook, SEALED_ARGUMENTS, masked};
 use uuid::Uuid;
 
 use crate::vault::{Vault, VaultError};
-
-/// The one member that sealed arguments have. No step has an argument of this name.
-const SEALED: &str = "ferrite:sealed";
 
 /// A record with steps.
 pub(crate) trait Steps: Clone {
@@ -31,7 +28,7 @@ pub(crate) trait Steps: Clone {
             if holds_secret(arguments) {
                 let text = STANDARD.encode(vault.seal(owner, arguments.as_str().as_bytes()));
                 let mut only = JsonObject::empty();
-                only.set(SEALED, text);
+                only.set(SEALED_ARGUMENTS, text);
                 *arguments = only;
             }
         });
@@ -48,7 +45,8 @@ pub(crate) trait Steps: Clone {
         self.each_arguments(&mut |arguments| {
             if is_sealed(arguments) {
                 match opened(arguments, owner, vault) {
-                    Ok(plain) => *arguments = plain,
+                    Ok(Some(plain)) => *arguments = plain,
+                    Ok(None) => {}
                     Err(error) => outcome = Err(error),
                 }
             }
@@ -112,10 +110,17 @@ fn is_sealed(arguments: &JsonObject) -> bool {
     arguments.as_str().starts_with("{\"ferrite:sealed\":")
 }
 
-fn opened(arguments: &JsonObject, owner: Uuid, vault: &Vault) -> Result<JsonObject, VaultError> {
-    let text = arguments.get_str(SEALED).ok_or(VaultError::Unopenable)?;
-    let sealed = STANDARD.decode(text).map_err(|_| VaultError::Unopenable)?;
+/// What is sealed in `arguments`. None if they were only given the name of what is sealed, as the API
+/// once took them: one such record must not keep a whole list from being read.
+fn opened(
+    arguments: &JsonObject,
+    owner: Uuid,
+    vault: &Vault,
+) -> Result<Option<JsonObject>, VaultError> {
+    let text = arguments.get_str(SEALED_ARGUMENTS);
+    let sealed = text.and_then(|text| STANDARD.decode(text).ok());
+    let Some(sealed) = sealed.filter(|bytes| vault.is_ours(bytes)) else { return Ok(None) };
     let plain = vault.open_sealed(owner, &sealed)?;
     let plain = String::from_utf8(plain).map_err(|_| VaultError::Unopenable)?;
-    Ok(JsonObject::from_stored(&plain))
+    Ok(Some(JsonObject::from_stored(&plain)))
 }

@@ -75,7 +75,8 @@ pub(crate) fn serial_column(inventory: &JsonObject) -> Option<String> {
     serial.map(|serial| serial_key(&serial)).filter(|key| !key.is_empty())
 }
 
-/// Fills the column for the inventories that were there before it was.
+/// Fills the column for the inventories that were there before it was, whether or not it was filled
+/// in part.
 pub(crate) fn fill_serials(session: &mut dyn Session) -> Result<(), Error> {
     let mut last = 0;
     loop {

@@ -14,7 +14,7 @@ use crate::engine::job::{Reading, Writing, read};
 use crate::engine::sqlite::{MOST_SCANS, Readers, Sqlite, SqliteSession, translate};
 use crate::engine::workers::{Server, Workers};
 use crate::error::{Error, OpenError};
-use crate::journal;
+use crate::journal::{self, Members};
 use crate::migrate::migrate;
 use crate::reader::Reader;
 use crate::settings::{Address, Settings};
@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) vault: Vault,
     /// Up to where the journal is known to have no gaps that may still be filled.
     pub(crate) settled: AtomicI64,
+    /// Who fills them.
+    pub(crate) members: Mutex<Members>,
     position: watch::Sender<i64>,
     wakes: mpsc::UnboundedSender<NodeId>,
 }
@@ -203,6 +205,7 @@ impl Store {
             clock,
             vault: prepared.vault,
             settled: AtomicI64::new(prepared.journal_end),
+            members: Mutex::new(prepared.members),
             position: watch::Sender::new(prepared.journal_end),
             wakes,
         });
@@ -240,6 +243,7 @@ impl Shared {
 struct Prepared {
     vault: Vault,
     journal_end: i64,
+    members: Members,
 }
 
 /// Schema, key and the journal's end, under whatever lock the caller holds.
@@ -249,10 +253,12 @@ fn prepare(
     clock: &Clock,
 ) -> Result<Prepared, OpenError> {
     let now = clock();
-    migrate(session, now.0)?;
+    migrate(session, &settings.data_dir, now.0)?;
     let vault = Vault::open(session, &settings.data_dir)?;
-    let journal_end = journal::end_after(session, 0, now).map_err(OpenError::Prepare)?;
-    Ok(Prepared { vault, journal_end })
+    let mut members = Members::default();
+    let journal_end =
+        journal::end_after(session, 0, now, &mut members).map_err(OpenError::Prepare)?;
+    Ok(Prepared { vault, journal_end, members })
 }
 
 async fn on_server<T, E>(

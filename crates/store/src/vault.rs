@@ -130,6 +130,11 @@ impl Vault {
         self.cipher.decrypt(&nonce, payload).map_err(|_| VaultError::Unopenable)
     }
 
+    /// Whether these bytes begin as everything that this key sealed.
+    pub(crate) fn is_ours(&self, sealed: &[u8]) -> bool {
+        sealed.strip_prefix(&[VERSION]).is_some_and(|rest| rest.starts_with(&self.key_id))
+    }
+
     fn new(key: &[u8; 32]) -> Self {
         let cipher = Aes256GcmSiv::new(&Key::<Aes256GcmSiv>::from(*key));
         // An id that tells keys apart and tells nothing about them: the tag of an empty message.

@@ -25,6 +25,11 @@ const CHANGED_SINCE_READ: u16 = 1020;
 const SHUTDOWN: u16 = 1053;
 const CONNECTION_KILLED: u16 = 1927;
 
+const NOT_SUPPORTED: u16 = 1235;
+
+/// How long a process waits for another that prepares the database, in seconds.
+const MIGRATION_WAIT: u32 = 120;
+
 /// A connection.
 pub(crate) struct MariaDbSession {
     connection: Conn,
@@ -63,10 +68,25 @@ impl MariaDbSession {
         mut self,
         prepare: impl FnOnce(&mut dyn Session) -> Result<T, OpenError>,
     ) -> Result<T, OpenError> {
-        // The lock ends with the connection.
-        self.run("SELECT GET_LOCK(CONCAT('ferrite migrations ', DATABASE()), 120)")
-            .map_err(OpenError::Prepare)?;
+        self.lock(MIGRATION_WAIT)?;
         prepare(&mut self)
+    }
+
+    /// Takes the lock, which ends with the connection.
+    fn lock(&mut self, seconds: u32) -> Result<(), OpenError> {
+        let sql = format!("SELECT GET_LOCK(CONCAT('ferrite migrations ', DATABASE()), {seconds})");
+        match self.connection.query_first::<Option<i64>, _>(sql) {
+            Ok(Some(Some(1))) => Ok(()),
+            Ok(_) => Err(OpenError::Busy { seconds }),
+            // Some versions have no such lock in a Galera cluster; in others it is a member's own.
+            Err(mysql::Error::MySqlError(error)) if error.code == NOT_SUPPORTED => {
+                tracing::warn!(
+                    "this cluster has no locks: let one process start first after an upgrade"
+                );
+                Ok(())
+            }
+            Err(error) => Err(OpenError::Prepare(self.failed(error))),
+        }
     }
 
     fn failed(&mut self, error: mysql::Error) -> Error {
@@ -211,4 +231,30 @@ fn hidden(error: mysql::Error) -> Cause {
         }
     };
     Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_prepares_the_database_at_a_time() {
+        let Ok(url) = std::env::var("FERRITE_TEST_MARIADB") else {
+            let required = std::env::var("FERRITE_TEST_SERVERS").is_ok_and(|how| how == "required");
+            assert!(!required, "FERRITE_TEST_MARIADB is not set, but servers are required");
+            return;
+        };
+        let url = format!("{}/", url.rsplit_once('/').unwrap().0);
+        let connect = || {
+            let mut session = MariaDbSession::connect(&url).unwrap();
+            // Nobody else's: other tests prepare databases meanwhile.
+            session.run("USE information_schema").unwrap();
+            session
+        };
+        let mut first = connect();
+        first.lock(0).unwrap();
+        assert!(matches!(connect().lock(0), Err(OpenError::Busy { seconds: 0 })));
+        first.run("DO RELEASE_ALL_LOCKS()").unwrap();
+        connect().lock(0).unwrap();
+    }
 }

@@ -14,7 +14,7 @@ use crate::samples::*;
 
 on_every_engine! {
     opening_twice_keeps_everything an_older_database_is_brought_up_to_date a_newer_schema_is_refused many_open_together
-    the_key_file_is_guarded
+    the_key_file_is_guarded tables_of_others_are_refused
 }
 
 fn refusal(db: &Database) -> VaultError {
@@ -74,6 +74,19 @@ fn a_newer_schema_is_refused(db: &Database) {
         Err(OpenError::Newer { found: 999, known }) => assert!(known < 999),
         Err(other) => panic!("{other:?}"),
         Ok(_) => panic!("opened"),
+    }
+}
+
+/// Where Ferrite would leave alone what is there already, it must be Ferrite's.
+fn tables_of_others_are_refused(db: &Database) {
+    db.sql("DROP TABLE schema_migrations");
+    match (db.kind, db.open_again().map(Store::close)) {
+        (Kind::MariaDb, Err(OpenError::Taken { .. })) => {
+            // Nothing was begun that would be gone on with.
+            assert!(matches!(db.open_again(), Err(OpenError::Taken { .. })));
+        }
+        (Kind::Sqlite | Kind::Postgres, Err(OpenError::Migrate { number: 1, .. })) => {}
+        (kind, other) => panic!("{kind:?} {other:?}"),
     }
 }
 

@@ -2,8 +2,8 @@
 //! Secrets are masked where they can be seen, encrypted where they are kept, and come back whole.
 
 use node_model::{
-    Actor, Happening, HistoryEntry, JournalEntry, JsonObject, MASK, Node, Secret, Sensitive, Step,
-    Work,
+    Actor, DeployTemplate, Happening, HistoryEntry, JournalEntry, JsonObject, MASK, Node, Secret,
+    Sensitive, Step, Work,
 };
 use serde_json::{Map, Value, json};
 use store::{Error, JournalQuery, NodeColumn, NodeSecrets, Query};
@@ -14,7 +14,8 @@ use crate::samples::*;
 on_every_engine! {
     secrets_come_back masks_keep_what_was_there no_secrets_no_seal sealed_values_do_not_move
     volume_targets_have_secrets nothing_is_in_clear passwords_in_urls_are_secrets
-    steps_have_secrets what_happened_has_no_passwords
+    steps_have_secrets what_happened_has_no_passwords what_only_looks_sealed_is_read
+    what_was_in_clear_is_sealed
 }
 
 fn map(value: Value) -> Map<String, Value> {
@@ -232,6 +233,91 @@ fn steps_have_secrets(db: &Database) {
         })
         .unwrap();
     assert_eq!(found, expected);
+    is_nowhere_in_clear(db);
+}
+
+/// The API once took arguments of the name under which sealed ones are kept.
+fn what_only_looks_sealed_is_read(db: &Database) {
+    let args =
+        [r#"{"ferrite:sealed":1}"#, r#"{"ferrite:sealed":"AAAA"}"#, r#"{"ferrite:sealed":"x"}"#];
+    for (number, args) in args.into_iter().enumerate() {
+        let mut recipe = template(&format!("CUSTOM_{number}"));
+        recipe.steps[0].args = JsonObject::from_stored(args);
+        db.write(move |w| w.insert(&recipe)).unwrap();
+    }
+    let found: Vec<DeployTemplate> = db.read(|r| r.collect(&Query::default())).unwrap();
+    let found_args: Vec<_> = found.iter().map(|it| it.steps[0].args.as_str()).collect();
+    assert_eq!(found_args, args);
+    let id = found[0].id;
+    assert!(
+        db.write(move |w| {
+            w.get(id)?;
+            w.delete(id)
+        })
+        .unwrap()
+    );
+}
+
+/// What an older version wrote, before a password in a URL or an argument of a step was a secret.
+fn what_was_in_clear_is_sealed(db: &Database) {
+    let machine = sealed_node(db, "one");
+    let mut working = node("two");
+    let work = full_node(node_model::ChassisId::random()).work.unwrap();
+    let args = JsonObject::from_stored(r#"{"password":"PLAIN"}"#);
+    working.work = Some(Work { steps: vec![Step { args, ..Step::new("raid", "x", 0) }], ..work });
+    let mut target = volume_target(machine.id, 0);
+    target.sealed.clear();
+    let (recipe, book) = (template("CUSTOM_ONE"), runbook("CUSTOM_TWO"));
+    let ids = (machine.id, working.id, target.id, recipe.id, book.id);
+    let node_work = serde_json::to_string(&working.work).unwrap();
+    db.write(move |w| {
+        w.insert(&working)?;
+        w.insert(&target)?;
+        w.insert(&recipe)?;
+        w.insert(&book)
+    })
+    .unwrap();
+    let url = r#"{"a":["https://me:sesame@h/i"],"b":1}"#;
+    let steps = |key: &str| {
+        format!(r#"[{{"interface":"raid","step":"x","args":{{"password":"sesame"}},"{key}":1}}]"#)
+    };
+    let mut info = machine.driver_info.parse();
+    info.insert("deploy_kernel".to_owned(), json!("http://u:sesame@h/k"));
+    let set = |table: &str, column: &str, value: &str, id: uuid::Uuid| {
+        db.sql(&format!("UPDATE {table} SET {column} = '{value}' WHERE uuid = '{id}'"));
+    };
+    set("nodes", "driver_info", JsonObject::from(info).as_str(), ids.0.0);
+    set("nodes", "work", &node_work.replace("PLAIN", "sesame"), ids.1.0);
+    set("volume_targets", "properties", url, ids.2.0);
+    set("deploy_templates", "steps", &steps("priority"), ids.3.0);
+    set("runbooks", "steps", &steps("order"), ids.4.0);
+    let before = db.read(move |r| r.get(ids.0)).unwrap().unwrap();
+
+    db.sql("DELETE FROM schema_migrations WHERE number = 6");
+    db.open_again().unwrap().close();
+    let after = db.read(move |r| r.get(ids.0)).unwrap().unwrap();
+    let kernel = after.driver_info.get_str("deploy_kernel");
+    assert_eq!(kernel.as_deref(), Some("http://u:******@h/k"));
+    assert_eq!(after.updated_at, before.updated_at);
+    let mut expected = secrets();
+    expected.driver_info.insert("deploy_kernel".to_owned(), json!("http://u:sesame@h/k"));
+    assert_eq!(reveal(db, &after).unwrap(), expected);
+    let (work, target, full, recipe, book) = db
+        .read(move |r| {
+            let work = r.get(ids.1)?.unwrap().work.unwrap();
+            let target = r.get(ids.2)?.unwrap();
+            let full = r.reveal_volume_target(&target)?;
+            Ok((work, target, full, r.get(ids.3)?.unwrap(), r.get(ids.4)?.unwrap()))
+        })
+        .unwrap();
+    assert_eq!(target.properties.as_str(), url.replace("sesame", MASK));
+    assert_eq!(Value::Object(full).to_string(), url);
+    for args in [&work.steps[0].args, &recipe.steps[0].args, &book.steps[0].args] {
+        assert_eq!(args.as_str(), r#"{"password":"sesame"}"#);
+    }
+    if db.kind == Kind::Sqlite {
+        db.sql("PRAGMA wal_checkpoint(TRUNCATE)");
+    }
     is_nowhere_in_clear(db);
 }
 
