@@ -9,18 +9,20 @@ use serde_json::{Map, Value, json};
 use crate::failure::Failure;
 use crate::output::parsed;
 
+/// Where they are in the help.
+const HEADING: &str = "What the instance is told";
+
 /// Options that make a config drive.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "What the instance is told")]
 pub(crate) struct DriveArguments {
     /// Files with public keys that may sign in.
-    #[arg(long = "ssh-key", value_name = "FILE")]
+    #[arg(help_heading = HEADING, long = "ssh-key", value_name = "FILE")]
     ssh_keys: Vec<PathBuf>,
     /// A file for cloud-init, such as one that begins with #cloud-config.
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = HEADING, long, value_name = "FILE")]
     user_data: Option<PathBuf>,
     /// The network, in OpenStack's network_data form: a JSON or YAML file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = HEADING, long, value_name = "FILE")]
     network: Option<PathBuf>,
 }
 

@@ -72,7 +72,7 @@ pub struct DeployArguments {
     #[arg(long, value_name = "KEY=VALUE")]
     instance_info: Vec<Assignment>,
     /// Do not wait for the machines to be deployed.
-    #[arg(long)]
+    #[arg(long, help_heading = wait::HEADING)]
     no_wait: bool,
     #[command(flatten)]
     patience: Patience,
@@ -95,7 +95,7 @@ pub struct UndeployArguments {
     #[command(flatten)]
     bulk: BulkArguments,
     /// Do not wait for the machines to be clean.
-    #[arg(long)]
+    #[arg(long, help_heading = wait::HEADING)]
     no_wait: bool,
     #[command(flatten)]
     patience: Patience,

@@ -11,33 +11,37 @@ use ironic_client::{Api, Flags, Surroundings, Target};
 use crate::failure::Failure;
 use crate::screen::Screen;
 
+/// Where they are in the help.
+const HEADING: &str = "Whom to ask";
+
 /// Options that say whom to ask, and as whom.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Whom to ask")]
 pub(crate) struct ConnectionArguments {
     /// The API's address, such as http://127.0.0.1:6385. Without these options: FERRITE_PROFILE, OS_*,
     /// the default profile, the only cloud in clouds.yaml, this machine.
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(help_heading = HEADING, long, global = true, value_name = "URL")]
     url: Option<String>,
     /// A name to sign in with.
-    #[arg(long, global = true, value_name = "NAME", requires_all = ["url", "password_file"],
+    #[arg(help_heading = HEADING,
+          long, global = true, value_name = "NAME", requires_all = ["url", "password_file"],
           conflicts_with_all = ["profile", "cloud"])]
     user: Option<String>,
     /// A file with its password, such as DATA_DIR/admin-password.
-    #[arg(long, global = true, value_name = "FILE", requires = "url",
+    #[arg(help_heading = HEADING, long, global = true, value_name = "FILE", requires = "url",
           conflicts_with_all = ["profile", "cloud"])]
     password_file: Option<PathBuf>,
     /// A profile of ~/.config/ferrite/profiles.toml.
-    #[arg(long, global = true, value_name = "NAME", conflicts_with = "url")]
+    #[arg(help_heading = HEADING, long, global = true, value_name = "NAME", conflicts_with = "url")]
     profile: Option<String>,
     /// A cloud of clouds.yaml.
-    #[arg(long, global = true, value_name = "NAME", conflicts_with_all = ["url", "profile"])]
+    #[arg(help_heading = HEADING,
+          long, global = true, value_name = "NAME", conflicts_with_all = ["url", "profile"])]
     cloud: Option<String>,
     /// Authorities to believe besides the usual ones, as PEM.
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(help_heading = HEADING, long, global = true, value_name = "FILE")]
     cacert: Option<PathBuf>,
     /// Believe any certificate.
-    #[arg(long, global = true)]
+    #[arg(help_heading = HEADING, long, global = true)]
     insecure: bool,
 }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::desk::{ConnectionArguments, Desk};
 use crate::failure::Failure;
+use crate::moments;
 use crate::node::look::chosen;
 use crate::output::{Format, OutputArguments, name_of};
 use crate::screen::{Screen, Tone, one_line};
@@ -130,8 +131,9 @@ pub(crate) fn line(entry: &Value, name: Option<&str>, format: Format, screen: Sc
         // One object a line can be read while it comes.
         return format!("{entry}\n");
     }
-    let at = moment(entry["at"].as_str().unwrap_or_default());
-    let (tone, text) = happening(&entry["what"]);
+    let at = entry["at"].as_str().unwrap_or_default();
+    let (tone, text) = happening(&entry["what"], at);
+    let at = moment(at);
     let who = who(&entry["who"]);
     let name = name.map(|name| format!("{name}  ")).unwrap_or_default();
     let who = if who.is_empty() { String::new() } else { format!("  ({who})") };
@@ -156,8 +158,8 @@ fn who(actor: &Value) -> String {
     }
 }
 
-/// What happened, in words.
-fn happening(what: &Value) -> (Tone, String) {
+/// What happened at a moment, in words.
+fn happening(what: &Value, at: &str) -> (Tone, String) {
     let text = |field: &str| brief(&what[field]);
     let took = match what["took_ms"].as_u64() {
         Some(ms) => format!(" in {:.1} s", ms as f64 / 1000.0),
@@ -172,13 +174,14 @@ fn happening(what: &Value) -> (Tone, String) {
             let (from, to) = (text("from"), text("to"));
             (crate::node::list::tone(&to), format!("{from} → {to}: {}", text("why")))
         }
-        "did" => (Tone::Plain, format!("did {}{took}", text("action").replace('_', " "))),
+        "did" => (Tone::Plain, format!("did {}{took}", action(&text("action")))),
         "failed" => {
-            let action = text("action").replace('_', " ");
+            let action = action(&text("action"));
             (Tone::Bad, format!("failed to {action}{took}: {}", text("error")))
         }
         "waiting" => {
-            let until = what["until"].as_str().map(|until| format!(" until {until}"));
+            let until = what["until"].as_str().map(|until| moments::seen_from(until, at));
+            let until = until.map(|until| format!(" until {until}"));
             let why = text("why").replace('_', " ");
             (Tone::Busy, format!("waits for {why}{}", until.unwrap_or_default()))
         }
@@ -195,14 +198,40 @@ fn happening(what: &Value) -> (Tone, String) {
         "heard" => (Tone::Plain, format!("agent: {}", text("what"))),
         "bmc_calls" => {
             let calls = what["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let told = calls
-                .iter()
-                .map(|call| format!("{} → {}", brief(&call["what"]), brief(&call["result"])));
-            (Tone::Faint, format!("BMC: {}", told.collect::<Vec<_>>().join("; ")))
+            (Tone::Faint, conversation(calls))
         }
         // A newer server may tell of more.
         _ => (Tone::Plain, what.to_string()),
     }
+}
+
+/// What was done, in words. The names of steps have a dot, and are written as they are everywhere.
+fn action(name: &str) -> String {
+    let word =
+        |word: &str| if word.contains('.') { word.to_owned() } else { word.replace('_', " ") };
+    name.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// What a machine's BMC and its agent were asked, and what they said.
+fn conversation(calls: &[Value]) -> String {
+    let mut told = String::new();
+    let mut last = "";
+    for call in calls {
+        let what = brief(&call["what"]);
+        let (who, what) = match what.strip_prefix("agent: ") {
+            Some(what) => ("agent", what),
+            None => ("BMC", what.as_str()),
+        };
+        if !told.is_empty() {
+            told.push_str("; ");
+        }
+        if who != last {
+            told.push_str(&format!("{who}: "));
+            last = who;
+        }
+        told.push_str(&format!("{what} → {}", brief(&call["result"])));
+    }
+    told
 }
 
 #[cfg(test)]
@@ -243,7 +272,15 @@ mod tests {
             json!({"kind": "entered", "from": "manageable", "to": "cleaning", "why": "provide was asked for"}),
             json!({"kind": "did", "action": "prepare_cleaning", "took_ms": 1240}),
             json!({"kind": "failed", "action": "power_on", "took_ms": 50, "error": "no\nanswer"}),
-            json!({"kind": "waiting", "why": "agent_heartbeat", "until": "2026-01-01T00:00:00Z"}),
+            json!({"kind": "did", "action": "deploy.write_image", "took_ms": 100}),
+            json!({"kind": "waiting", "why": "agent_heartbeat", "until": "2026-01-01T10:05:00.5+00:00"}),
+            json!({"kind": "waiting", "why": "retry", "until": "2026-01-02T00:00:00Z"}),
+            json!({"kind": "bmc_calls", "calls": [
+                {"what": "GET /redfish/v1", "result": "200"},
+                {"what": "agent: GET commands", "result": "ok"},
+                {"what": "agent: GET commands/1", "result": "ok"},
+                {"what": "POST Reset", "result": "204"},
+            ]}),
             json!({"kind": "maintenance", "on": true, "reason": "fan"}),
             json!({"kind": "invented", "later": 1}),
         ];
@@ -261,7 +298,10 @@ mod tests {
             2026-01-01 10:00:00.123  n1  manageable → cleaning: provide was asked for  (by ann)
             2026-01-01 10:00:00.123  n1  did prepare cleaning in 1.2 s  (by ann)
             2026-01-01 10:00:00.123  n1  failed to power on in 0.1 s: no answer  (by ann)
-            2026-01-01 10:00:00.123  n1  waits for agent heartbeat until 2026-01-01T00:00:00Z  (by ann)
+            2026-01-01 10:00:00.123  n1  did deploy.write_image in 0.1 s  (by ann)
+            2026-01-01 10:00:00.123  n1  waits for agent heartbeat until 10:05:00  (by ann)
+            2026-01-01 10:00:00.123  n1  waits for retry until 2026-01-02 00:00:00  (by ann)
+            2026-01-01 10:00:00.123  n1  BMC: GET /redfish/v1 → 200; agent: GET commands → ok; GET commands/1 → ok; BMC: POST Reset → 204  (by ann)
             2026-01-01 10:00:00.123  n1  into maintenance: fan  (by ann)
             2026-01-01 10:00:00.123  n1  {"kind":"invented","later":1}  (by ann)
         "#]]

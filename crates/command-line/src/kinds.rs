@@ -4,8 +4,9 @@
 
 use serde_json::Value;
 
+use crate::moments;
 use crate::screen::Tone;
-use crate::table::{Cell, Column, plain};
+use crate::table::{Cell, Column, brief, plain};
 
 /// A kind of thing.
 pub(crate) struct Kind {
@@ -21,6 +22,8 @@ pub(crate) struct Kind {
     pub(crate) change: Change,
     /// Whether only a Ferrite has them.
     pub(crate) is_ours: bool,
+    /// Whether they have traits, which the API keeps apart from the other fields.
+    pub(crate) has_traits: bool,
     /// Whether lists have to be asked for with all fields.
     pub(crate) has_detail: bool,
     pub(crate) columns: &'static [Column],
@@ -42,10 +45,11 @@ pub(crate) const PORTS: Kind = Kind {
     needs: &["address"],
     change: Change::Patch,
     is_ours: false,
+    has_traits: false,
     has_detail: true,
     columns: &[
         Column::new("ADDRESS", |row| plain(&row["address"])),
-        Column::new("NODE", |row| plain(&row["node_uuid"])),
+        Column::new("NODE", node),
         Column::new("PXE", |row| plain(&row["pxe_enabled"])),
         Column::new("SWITCH", |row| {
             let link = &row["local_link_connection"];
@@ -66,11 +70,12 @@ pub(crate) const PORTGROUPS: Kind = Kind {
     needs: &[],
     change: Change::Patch,
     is_ours: false,
+    has_traits: false,
     has_detail: true,
     columns: &[
         Column::new("NAME", |row| plain(&row["name"])),
         Column::new("ADDRESS", |row| plain(&row["address"])),
-        Column::new("NODE", |row| plain(&row["node_uuid"])),
+        Column::new("NODE", node),
         Column::new("MODE", |row| plain(&row["mode"])),
         Column::new("UUID", |row| plain(&row["uuid"])),
     ],
@@ -83,6 +88,7 @@ pub(crate) const ALLOCATIONS: Kind = Kind {
     needs: &["resource_class"],
     change: Change::Patch,
     is_ours: false,
+    has_traits: false,
     has_detail: false,
     columns: &[
         Column::new("NAME", |row| plain(&row["name"])),
@@ -97,7 +103,7 @@ pub(crate) const ALLOCATIONS: Kind = Kind {
         }),
         Column::new("CLASS", |row| plain(&row["resource_class"])),
         Column::new("TRAITS", |row| plain(&row["traits"])),
-        Column::new("NODE", |row| plain(&row["node_uuid"])),
+        Column::new("NODE", node),
         Column::wide("OWNER", |row| plain(&row["owner"])),
         Column::new("UUID", |row| plain(&row["uuid"])),
         Column::cut("NOTE", |row| plain(&row["last_error"])),
@@ -111,6 +117,7 @@ pub(crate) const TEMPLATES: Kind = Kind {
     needs: &["name", "steps"],
     change: Change::Patch,
     is_ours: false,
+    has_traits: false,
     has_detail: true,
     columns: &[
         Column::new("NAME", |row| plain(&row["name"])),
@@ -126,10 +133,12 @@ pub(crate) const RUNBOOKS: Kind = Kind {
     needs: &["name", "steps"],
     change: Change::Patch,
     is_ours: false,
+    has_traits: true,
     has_detail: true,
     columns: &[
         Column::new("NAME", |row| plain(&row["name"])),
         Column::new("STEPS", steps),
+        Column::new("TRAITS", |row| plain(&row["traits"])),
         Column::new("OWNER", |row| plain(&row["owner"])),
         Column::new("PUBLIC", |row| plain(&row["public"])),
         Column::wide("DISABLE RAMDISK", |row| plain(&row["disable_ramdisk"])),
@@ -144,6 +153,7 @@ pub(crate) const RULES: Kind = Kind {
     needs: &["actions"],
     change: Change::Patch,
     is_ours: false,
+    has_traits: false,
     has_detail: true,
     columns: &[
         Column::new("PRIORITY", |row| plain(&row["priority"])),
@@ -162,6 +172,7 @@ pub(crate) const FLAVOURS: Kind = Kind {
     needs: &["name"],
     change: Change::Replace,
     is_ours: true,
+    has_traits: false,
     has_detail: false,
     columns: &[
         Column::new("NAME", |row| plain(&row["name"])),
@@ -174,17 +185,10 @@ pub(crate) const FLAVOURS: Kind = Kind {
 };
 
 pub(crate) const MATCHES: &[Column] = &[
-    Column::new("NODE", |row| {
-        row["node_name"]
-            .as_str()
-            .or(row["node_uuid"].as_str())
-            .unwrap_or_default()
-            .to_owned()
-            .into()
-    }),
+    Column::new("NODE", node),
     Column::new("CLASS", |row| plain(&row["resource_class"])),
     Column::new("DECIDES CLASS", |row| plain(&row["decides_class"])),
-    Column::new("INSPECTED", |row| plain(&row["inspected_at"])),
+    Column::new("INSPECTED", |row| moments::cell(&row["inspected_at"])),
 ];
 
 pub(crate) const DRIVERS: &[Column] = &[
@@ -196,10 +200,10 @@ pub(crate) const DRIVERS: &[Column] = &[
 pub(crate) const SIGHTINGS: &[Column] = &[
     Column::new("MAC", |row| plain(&row["mac"])),
     Column::new("IP", |row| plain(&row["ip_address"])),
-    Column::new("MACHINE", |row| plain(&row["architecture"])),
+    Column::new("MACHINE", machine),
     Column::new("TIMES", |row| plain(&row["times"])),
-    Column::new("LAST SEEN", |row| plain(&row["last_seen_at"])),
-    Column::wide("FIRST SEEN", |row| plain(&row["first_seen_at"])),
+    Column::new("LAST SEEN", |row| moments::cell(&row["last_seen_at"])),
+    Column::wide("FIRST SEEN", |row| moments::cell(&row["first_seen_at"])),
     Column::wide("INTERFACE", |row| plain(&row["interface"])),
     Column::wide("NODE", |row| plain(&row["node_uuid"])),
     Column::wide("REPORT", |row| plain(&row["report"])),
@@ -219,20 +223,13 @@ pub(crate) const CACHED_IMAGES: &[Column] = &[
     Column::new("BYTES", |row| plain(&row["size"])),
     Column::new("ON DISK", |row| plain(&row["on_disk"])),
     Column::new("IN USE", |row| plain(&row["in_use"])),
-    Column::new("LAST USED", |row| plain(&row["last_used_at"])),
+    Column::new("LAST USED", |row| moments::cell(&row["last_used_at"])),
 ];
 
 pub(crate) const CABLES: &[Column] = &[
     Column::new("SWITCH", |row| plain(&row["switch"])),
     Column::new("PORT", |row| plain(&row["id"])),
-    Column::new("NODE", |row| {
-        row["node_name"]
-            .as_str()
-            .or(row["node_uuid"].as_str())
-            .unwrap_or_default()
-            .to_owned()
-            .into()
-    }),
+    Column::new("NODE", node),
     Column::new("INTERFACE", |row| plain(&row["interface"])),
     Column::new("MAC", |row| plain(&row["mac"])),
     Column::new("STATE", |row| {
@@ -240,9 +237,23 @@ pub(crate) const CABLES: &[Column] = &[
         let tone = if matches!(state, "moved" | "missing") { Tone::Bad } else { Tone::Plain };
         Cell::toned(state, tone)
     }),
-    Column::wide("LISTENED", |row| plain(&row["listened_at"])),
+    Column::wide("LISTENED", |row| moments::cell(&row["listened_at"])),
     Column::wide("DESCRIPTION", |row| plain(&row["description"])),
 ];
+
+/// The machine that something belongs to: its name, where it has one that is known.
+fn node(row: &Value) -> Cell {
+    plain(if row["node_name"].is_string() { &row["node_name"] } else { &row["node_uuid"] })
+}
+
+/// What a machine that was seen is: by its own report, else by what its first packet says.
+fn machine(row: &Value) -> Cell {
+    let report = &row["report"];
+    let words = [&report["vendor"], &report["model"]].map(brief);
+    let words: Vec<&str> =
+        words.iter().map(String::as_str).filter(|word| !word.is_empty()).collect();
+    if words.is_empty() { plain(&row["architecture"]) } else { words.join(" ").into() }
+}
 
 /// The names of steps.
 fn steps(row: &Value) -> Cell {
@@ -258,4 +269,40 @@ fn steps(row: &Value) -> Cell {
 fn operations(list: &Value) -> Cell {
     let list = list.as_array().into_iter().flatten();
     list.filter_map(|it| it["op"].as_str()).collect::<Vec<_>>().join(",").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+    use crate::screen::Screen;
+    use crate::table::list;
+
+    #[test]
+    fn people_see_names_times_and_kinds() {
+        let rows = [
+            json!({"name": "web-1", "state": "active", "node_uuid": "u1", "node_name": "rack1-u01"}),
+            json!({"name": "web-2", "state": "error", "node_uuid": "u2", "node_name": null}),
+        ];
+        expect![[r#"
+            NAME   STATE   CLASS  TRAITS  NODE       UUID  NOTE
+            web-1  active                 rack1-u01
+            web-2  error                  u2
+        "#]]
+        .assert_eq(&list(&rows, ALLOCATIONS.columns, false, Screen::plain()));
+        let seen = "2026-11-16T18:35:15.781383+00:00";
+        let rows = [
+            json!({"mac": "m1", "last_seen_at": seen, "architecture": "x86_64",
+                "report": {"vendor": "Dell Inc.", "model": "R760"}}),
+            json!({"mac": "m2", "last_seen_at": seen, "architecture": "x86_64", "report": null}),
+        ];
+        expect![[r#"
+            MAC  IP  MACHINE         TIMES  LAST SEEN            WHAT
+            m1       Dell Inc. R760         2026-11-16 18:35:15
+            m2       x86_64                 2026-11-16 18:35:15
+        "#]]
+        .assert_eq(&list(&rows, SIGHTINGS, false, Screen::plain()));
+    }
 }

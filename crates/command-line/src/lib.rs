@@ -17,6 +17,7 @@ mod import;
 mod interrupts;
 mod kinds;
 mod manual;
+mod moments;
 mod network;
 mod node;
 mod noderange;
@@ -24,6 +25,7 @@ mod order;
 mod output;
 mod progress;
 mod resources;
+mod runbook_traits;
 mod screen;
 mod selection;
 mod table;
@@ -151,6 +153,33 @@ mod tests {
     #[test]
     fn no_option_is_there_twice() {
         Program::command().debug_assert();
+    }
+
+    /// Whoever looks for an option looks under its heading.
+    #[test]
+    fn options_stand_where_they_belong() {
+        let program = Program::command();
+        for (path, option, heading) in [
+            (&["deploy"][..], "image", None),
+            (&["deploy"], "url", Some("Whom to ask")),
+            (&["deploy"], "ssh_keys", Some("What the instance is told")),
+            (&["deploy"], "instance_info", None),
+            (&["deploy"], "no_wait", Some("Waiting")),
+            (&["deploy"], "timeout", Some("Waiting")),
+            (&["deploy"], "dry_run", None),
+            (&["deploy"], "output", None),
+            (&["undeploy"], "yes", None),
+            (&["node", "provide"], "filter-owner", Some("Filters")),
+            (&["node", "provide"], "wait", Some("Waiting")),
+            (&["node", "provide"], "yes", None),
+        ] {
+            let mut command = &program;
+            for name in path {
+                command = command.find_subcommand(name).unwrap();
+            }
+            let argument = command.get_arguments().find(|it| it.get_id() == option).unwrap();
+            assert_eq!(argument.get_help_heading(), heading, "{path:?} {option}");
+        }
     }
 
     /// It would go to whatever address the environment or a file names.

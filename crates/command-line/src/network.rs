@@ -11,6 +11,7 @@ use crate::desk::{ConnectionArguments, Desk};
 use crate::failure::Failure;
 use crate::kinds;
 use crate::node::look::of_ferrite;
+use crate::order;
 use crate::output::{Format, OutputArguments, rows_in};
 use crate::resources::Of;
 use crate::selection;
@@ -166,5 +167,28 @@ fn cables(topology: &Value) -> Vec<Value> {
             rows.push(row);
         }
     }
+    order::by_fields(&mut rows, &["switch", "id"]);
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cables_are_in_the_order_of_ports() {
+        let ports = |ids: &[&str]| ids.iter().map(|id| json!({ "id": id })).collect::<Vec<_>>();
+        let topology = json!({"switches": [
+            {"id": "x", "name": "leaf10", "ports": ports(&["Ethernet1/1"])},
+            {"id": "y", "name": "leaf2", "ports": ports(&["Ethernet1/1", "Ethernet10/1", "Ethernet2/1"])},
+        ]});
+        let rows = cables(&topology);
+        let shown = |row: &Value| {
+            format!("{} {}", row["switch"].as_str().unwrap(), row["id"].as_str().unwrap())
+        };
+        assert_eq!(
+            rows.iter().map(shown).collect::<Vec<_>>(),
+            ["leaf2 Ethernet1/1", "leaf2 Ethernet2/1", "leaf2 Ethernet10/1", "leaf10 Ethernet1/1"]
+        );
+    }
 }

@@ -14,6 +14,14 @@ pub(crate) fn by_name(things: &mut [Value]) {
     });
 }
 
+/// Sorts rows by several of their fields, the first counting most.
+pub(crate) fn by_fields(rows: &mut [Value], fields: &[&str]) {
+    rows.sort_by_cached_key(|row| {
+        let key = |field: &&str| pieces(row[*field].as_str().unwrap_or_default());
+        fields.iter().map(key).collect::<Vec<_>>()
+    });
+}
+
 /// A part of a name: digits are compared as the number they are.
 #[derive(PartialEq, Eq)]
 enum Piece {

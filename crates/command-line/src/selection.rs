@@ -43,44 +43,52 @@ pub(crate) struct Selection {
     filters: Filters,
 }
 
+/// Where they are in the help.
+const HEADING: &str = "Filters";
+
 /// Which machines of those that are named, or of all.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Filters")]
 pub(crate) struct Filters {
     /// In one of these provision states.
-    #[arg(id = "filter-state", long = "state", value_name = "STATE", value_delimiter = ',')]
+    #[arg(help_heading = HEADING,
+          id = "filter-state", long = "state", value_name = "STATE", value_delimiter = ',')]
     state: Vec<String>,
     /// Of this resource class.
-    #[arg(id = "filter-resource-class", long = "resource-class", value_name = "CLASS")]
+    #[arg(help_heading = HEADING,
+          id = "filter-resource-class", long = "resource-class", value_name = "CLASS")]
     resource_class: Option<String>,
     /// With all of these traits.
-    #[arg(id = "filter-traits", long = "with-trait", value_name = "TRAIT", value_delimiter = ',')]
+    #[arg(help_heading = HEADING,
+          id = "filter-traits", long = "with-trait", value_name = "TRAIT", value_delimiter = ',')]
     traits: Vec<String>,
     /// Of this owner.
-    #[arg(id = "filter-owner", long = "owner", value_name = "OWNER")]
+    #[arg(help_heading = HEADING, id = "filter-owner", long = "owner", value_name = "OWNER")]
     owner: Option<String>,
     /// Leased to this project.
-    #[arg(id = "filter-lessee", long = "lessee", value_name = "LESSEE")]
+    #[arg(help_heading = HEADING, id = "filter-lessee", long = "lessee", value_name = "LESSEE")]
     lessee: Option<String>,
     /// With this fault.
-    #[arg(id = "filter-fault", long = "fault", value_name = "FAULT")]
+    #[arg(help_heading = HEADING, id = "filter-fault", long = "fault", value_name = "FAULT")]
     fault: Option<String>,
     /// Driven by this driver.
-    #[arg(id = "filter-driver", long = "driver", value_name = "DRIVER")]
+    #[arg(help_heading = HEADING, id = "filter-driver", long = "driver", value_name = "DRIVER")]
     driver: Option<String>,
     /// In maintenance, or with `=false` not.
-    #[arg(id = "filter-maintenance", long = "maintenance", value_name = "YES", num_args = 0..=1,
+    #[arg(help_heading = HEADING,
+          id = "filter-maintenance", long = "maintenance", value_name = "YES", num_args = 0..=1,
           require_equals = true, default_missing_value = "true")]
     maintenance: Option<bool>,
     /// With an instance on it, or with `=false` without.
-    #[arg(id = "filter-associated", long = "associated", value_name = "YES", num_args = 0..=1,
+    #[arg(help_heading = HEADING,
+          id = "filter-associated", long = "associated", value_name = "YES", num_args = 0..=1,
           require_equals = true, default_missing_value = "true")]
     associated: Option<bool>,
     /// Of this conductor group.
-    #[arg(id = "filter-conductor-group", long = "conductor-group", value_name = "GROUP")]
+    #[arg(help_heading = HEADING,
+          id = "filter-conductor-group", long = "conductor-group", value_name = "GROUP")]
     conductor_group: Option<String>,
     /// Of this shard.
-    #[arg(id = "filter-shard", long = "shard", value_name = "SHARD")]
+    #[arg(help_heading = HEADING, id = "filter-shard", long = "shard", value_name = "SHARD")]
     shard: Option<String>,
 }
 
@@ -286,11 +294,45 @@ pub(crate) fn once_each(nodes: impl Iterator<Item = Value>) -> Vec<Value> {
 
 /// One machine by its name or UUID; who is not there is told with who could be meant.
 pub(crate) async fn one(api: &Api, name: &str, fields: Option<&str>) -> Result<Value, Failure> {
+    let name = &single(name)?;
     let path = format!("/v1/nodes/{}", segment(name));
     let query = fields.map(|fields| Query::new().with("fields", fields)).unwrap_or_default();
     match api.find(&query.on(&path)).await? {
         Some(node) => Ok(node),
         None => Err(unknown(api, &[name]).await?),
+    }
+}
+
+/// The only name that a word stands for.
+fn single(word: &str) -> Result<String, Failure> {
+    let names = noderange::expand(word).map_err(|error| Failure::Usage(error.to_string()))?;
+    let is_list = word == "-" || word.starts_with('@');
+    match names.as_slice() {
+        [name] if !is_list => Ok(name.clone()),
+        // Nobody is called so, which whoever is asked says.
+        [] => Ok(word.to_owned()),
+        _ => Err(Failure::Usage(format!("{word:?} means several machines: one machine only"))),
+    }
+}
+
+/// Writes the names of machines beside their UUIDs, for people. Where they cannot be had, the UUIDs must
+/// do.
+pub(crate) async fn name_nodes(api: &Arc<Api>, rows: &mut [Value]) {
+    let uuids: HashSet<&str> = rows.iter().filter_map(|row| row["node_uuid"].as_str()).collect();
+    let nodes: Vec<Value> = if uuids.len() <= AT_ONCE {
+        let uuids: Vec<String> = uuids.into_iter().map(str::to_owned).collect();
+        let found = by_name(api, &uuids, Some("uuid,name")).await.unwrap_or_default();
+        found.into_iter().flatten().collect()
+    } else {
+        let query = Query::new().with("fields", "uuid,name");
+        api.list("/v1/nodes", "nodes", &query).await.unwrap_or_default()
+    };
+    let name = |node: &Value| Some((node["uuid"].as_str()?.to_owned(), node["name"].clone()));
+    let names: HashMap<String, Value> = nodes.iter().filter_map(name).collect();
+    for row in rows {
+        if let Some(name) = row["node_uuid"].as_str().and_then(|uuid| names.get(uuid)) {
+            row["node_name"] = name.clone();
+        }
     }
 }
 
@@ -309,13 +351,20 @@ fn in_order(names: &[String], listed: &[Value]) -> Vec<Option<Value>> {
 
 /// That there are no machines of these names, and which may be meant.
 pub(crate) async fn unknown(api: &Api, missing: &[&str]) -> Result<Failure, ApiError> {
-    let known = match missing {
-        [_] => {
-            let query = Query::new().with("fields", "uuid,name");
-            api.list("/v1/nodes", "nodes", &query).await?
-        }
-        _ => Vec::new(),
-    };
+    let [name] = missing else { return Ok(nobody(missing, std::iter::empty())) };
+    let query = Query::new().with("fields", "uuid,name");
+    let known = api.list("/v1/nodes", "nodes", &query).await?;
+    // Whoever deployed something knows it by the name it was given then.
+    let instance = api.find(&format!("/v1/allocations/{}", segment(name))).await.ok().flatten();
+    let instance = instance.unwrap_or_default();
+    let is_under =
+        |node: &&Value| node["uuid"].is_string() && node["uuid"] == instance["node_uuid"];
+    if let Some(machine) = known.iter().find(is_under).map(name_of) {
+        return Ok(Failure::NotFound(format!(
+            "there is no machine {name:?}, but an instance of that name on {machine:?}; `ferrite \
+             allocation list` shows which is where"
+        )));
+    }
     Ok(nobody(missing, known.iter().map(name_of)))
 }
 
@@ -355,6 +404,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::failure::Code;
     use crate::test_server::{Answer, server};
 
     fn names(text: &str) -> Vec<String> {
@@ -379,6 +429,59 @@ mod tests {
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let told = nobody(&many, std::iter::empty()).to_string();
         assert!(told.ends_with("\"r5\" and 99994 more; nothing was done"), "{told:.200}");
+    }
+
+    #[tokio::test]
+    async fn one_machine_is_one() {
+        let (desk, log) = server(|_| Answer::Json(200, json!({"uuid": "u", "name": "r01"})));
+        for several in ["r[01-02]", "a,b", "a b", "@file", "-"] {
+            let failure = one(&desk.api, several, None).await.unwrap_err();
+            assert_eq!(failure.code(), Code::Usage, "{several}");
+        }
+        one(&desk.api, "r[01-01]", None).await.unwrap();
+        assert_eq!(*log.lock().unwrap(), ["GET /v1/nodes/r01"]);
+    }
+
+    #[tokio::test]
+    async fn who_is_known_by_the_name_of_its_instance_is_told() {
+        let (desk, _) = server(|asked| match asked.line.as_str() {
+            "GET /v1/allocations/web-1" => Answer::Json(200, json!({"node_uuid": "u2"})),
+            line if line.starts_with("GET /v1/nodes?") && !line.contains("marker") => {
+                let nodes =
+                    [json!({"uuid": "u1", "name": "web-10"}), json!({"uuid": "u2", "name": "b"})];
+                Answer::Json(200, json!({"nodes": nodes}))
+            }
+            _ => Answer::Json(404, json!({"error_message": "no such thing"})),
+        });
+        let told = one(&desk.api, "web-1", None).await.unwrap_err().to_string();
+        assert!(told.contains("an instance of that name on \"b\""), "{told}");
+        let told = one(&desk.api, "web-2", None).await.unwrap_err().to_string();
+        assert_eq!(told, "there is no machine \"web-2\"; did you mean \"web-10\"?");
+    }
+
+    /// Few are asked for by themselves, many come with one list.
+    #[tokio::test]
+    async fn machines_of_things_have_names() {
+        for (count, asked) in [(3, 3), (40, 1)] {
+            let (desk, log) = server(|asked| {
+                let node = |uuid: &str| json!({"uuid": uuid, "name": format!("name-of-{uuid}")});
+                match asked.line.trim_start_matches("GET /v1/nodes/").split('?').next() {
+                    Some(uuid) if uuid.starts_with('u') => Answer::Json(200, node(uuid)),
+                    Some(_) | None => {
+                        let nodes: Vec<Value> =
+                            (0..50).map(|number| node(&format!("u{number}"))).collect();
+                        Answer::Json(200, json!({"nodes": nodes}))
+                    }
+                }
+            });
+            let mut rows: Vec<Value> =
+                (0..count).map(|number| json!({"node_uuid": format!("u{number}")})).collect();
+            rows.push(json!({"node_uuid": null}));
+            name_nodes(&desk.api, &mut rows).await;
+            assert_eq!(rows[2]["node_name"], "name-of-u2");
+            assert_eq!(rows[count]["node_name"], Value::Null);
+            assert_eq!(log.lock().unwrap().len(), asked);
+        }
     }
 
     /// A rack of a fleet is not looked for in the list of all.

@@ -13,8 +13,9 @@ use crate::desk::Desk;
 use crate::failure::Failure;
 use crate::kinds::{Change, Kind, MATCHES};
 use crate::order;
-use crate::output::{OutputArguments, name_of, parsed};
-use crate::selection::alike;
+use crate::output::{Format, OutputArguments, name_of, parsed};
+use crate::runbook_traits;
+use crate::selection::{self, alike};
 use crate::watch::{self, WatchArguments};
 
 /// Options of `list`.
@@ -93,8 +94,15 @@ impl Kind {
         arguments: &ListArguments,
     ) -> Result<(), Failure> {
         let query = if self.has_detail { query.with("detail", "true") } else { query };
-        let rows = async || self.rows(desk, &query).await;
-        watch::list(desk, &arguments.watch, arguments.output.output, self.columns, rows).await
+        let format = arguments.output.output;
+        let rows = async || {
+            let mut rows = self.rows(desk, &query).await?;
+            if matches!(format, Format::Table | Format::Wide) {
+                selection::name_nodes(&desk.api, &mut rows).await;
+            }
+            Ok(rows)
+        };
+        watch::list(desk, &arguments.watch, format, self.columns, rows).await
     }
 
     async fn rows(&self, desk: &Desk, query: &Query) -> Result<Vec<Value>, Failure> {
@@ -198,6 +206,9 @@ impl Kind {
             for field in self.needs.iter().filter(|field| !body.contains_key(**field)) {
                 wrong.push(format!("{entry}: a {} needs {field}", self.one));
             }
+            if let Some(problem) = runbook_traits::problem_in(&body).filter(|_| self.has_traits) {
+                wrong.push(format!("{entry}: {problem}"));
+            }
             if !name.is_empty() && !names.insert(name.to_owned()) {
                 wrong.push(format!("{entry}: there is another of this name before it"));
             }
@@ -229,6 +240,9 @@ impl Kind {
 
     async fn make(&self, desk: &Desk, mut body: Map<String, Value>) -> Result<Value, Failure> {
         match self.change {
+            Change::Patch if self.has_traits => {
+                runbook_traits::create(&desk.api, self.path, body).await
+            }
             Change::Patch => {
                 Ok(desk.api.send(Method::POST, self.path, Some(&Value::Object(body))).await?)
             }
@@ -246,15 +260,20 @@ impl Kind {
 
     pub(crate) async fn set(&self, desk: &Desk, arguments: &SetArguments) -> Result<(), Failure> {
         let mut fields = Vec::new();
+        let mut traits = None;
         for field in &arguments.fields {
-            fields.push((field.key.clone(), field.value()?));
+            if self.has_traits && field.key == runbook_traits::FIELD {
+                traits = Some(field.value()?);
+            } else {
+                fields.push((field.key.clone(), field.value()?));
+            }
         }
         let thing = match fields.iter().any(|(key, _)| is_deep(key)) {
             true => self.one(desk, &arguments.name).await?,
             false => Value::Null,
         };
         let operations = patch(&thing, &fields);
-        self.patch(desk, &arguments.name, &operations, &arguments.output).await
+        self.patch(desk, &arguments.name, &operations, traits, &arguments.output).await
     }
 
     pub(crate) async fn unset(
@@ -262,10 +281,12 @@ impl Kind {
         desk: &Desk,
         arguments: &UnsetArguments,
     ) -> Result<(), Failure> {
-        let fields = arguments.fields.iter();
+        let is_apart = |field: &&String| self.has_traits && *field == runbook_traits::FIELD;
+        let traits = arguments.fields.iter().any(|field| is_apart(&field)).then(|| json!([]));
+        let fields = arguments.fields.iter().filter(|field| !is_apart(field));
         let operations: Vec<Value> =
             fields.map(|field| json!({ "op": "remove", "path": pointer(field) })).collect();
-        self.patch(desk, &arguments.name, &operations, &arguments.output).await
+        self.patch(desk, &arguments.name, &operations, traits, &arguments.output).await
     }
 
     async fn patch(
@@ -273,14 +294,20 @@ impl Kind {
         desk: &Desk,
         name: &str,
         operations: &[Value],
+        traits: Option<Value>,
         output: &OutputArguments,
     ) -> Result<(), Failure> {
-        let changed = match desk.api.patch(&self.path_of(name), operations).await {
+        let path = self.path_of(name);
+        let changed = match traits {
+            Some(traits) => runbook_traits::change(&desk.api, &path, &traits, operations).await,
+            None => desk.api.patch(&path, operations).await.map_err(Failure::from),
+        };
+        let changed = match changed {
             Ok(changed) => changed,
-            Err(error) if error.status() == Some(404) => {
+            Err(Failure::Api(error)) if error.status() == Some(404) => {
                 return Err(self.unknown(desk, name).await);
             }
-            Err(error) => return Err(error.into()),
+            Err(failure) => return Err(failure),
         };
         if output.output.is_for_programs() {
             desk.screen.print(&output.output.single(&changed, desk.screen));

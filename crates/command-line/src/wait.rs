@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use ironic_client::{Api, ApiError, Query, Version, segment};
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::desk::Desk;
 use crate::failure::Failure;
+use crate::moments;
 use crate::progress::Board;
 use crate::screen::Tone;
 use crate::selection::{self, Chosen};
@@ -27,13 +28,15 @@ const FIELDS: &str = "uuid,name,provision_state,target_provision_state,power_sta
 /// Since when machines have a `service_step`; who is asked for a field it does not know refuses.
 const SERVICE: Version = Version(87);
 
+/// Where they are in the help.
+pub(crate) const HEADING: &str = "Waiting";
+
 /// How long to wait, if at all.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Waiting")]
 pub(crate) struct Patience {
     /// Give up after so long, such as 90s, 30m or 2h; the machine goes on. Without it: as long as it
     /// takes.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(help_heading = HEADING, long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -344,8 +347,12 @@ impl Waiting {
         if !self.knows_reasons || self.open.len() >= FEW {
             return None;
         }
+        // What is drawn again may count down; elsewhere that would be a new line every time.
+        let is_live = self.desk.screen.notes_are_seen;
         match waiting(&self.desk.api, uuid).await {
-            Ok(reason) => reason,
+            Ok(reason) => {
+                reason.map(|reason| if is_live { reason.with_rest() } else { reason.plain() })
+            }
             Err(()) => {
                 self.knows_reasons = false;
                 None
@@ -354,16 +361,39 @@ impl Waiting {
     }
 }
 
+/// What a machine waits for.
+pub(crate) struct Reason {
+    why: String,
+    until: Option<String>,
+}
+
 /// What a machine waits for and until when. An error is a server that does not tell.
-pub(crate) async fn waiting(api: &Api, uuid: &str) -> Result<Option<String>, ()> {
+pub(crate) async fn waiting(api: &Api, uuid: &str) -> Result<Option<Reason>, ()> {
     let path = format!("/v1/ferrite/nodes/{}/explain?target=abort", segment(uuid));
     let explained = api.get(&path).await.map_err(|_| ())?;
     let waiting = &explained["waiting"];
     let Some(why) = waiting["why"].as_str() else { return Ok(None) };
-    Ok(Some(match waiting["until"].as_str() {
-        Some(until) => format!("{} until {until}", why.replace('_', " ")),
-        None => why.replace('_', " "),
-    }))
+    let until = waiting["until"].as_str().map(str::to_owned);
+    Ok(Some(Reason { why: why.replace('_', " "), until }))
+}
+
+impl Reason {
+    /// In words that stay the same while it lasts.
+    fn plain(self) -> String {
+        self.words(|until| moments::cell(&Value::from(until)).text)
+    }
+
+    /// With how long it can last from now on.
+    pub(crate) fn with_rest(self) -> String {
+        self.words(|until| moments::to_come(until, SystemTime::now()))
+    }
+
+    fn words(self, shown: impl Fn(&str) -> String) -> String {
+        match &self.until {
+            Some(until) => format!("{} until {}", self.why, shown(until)),
+            None => self.why,
+        }
+    }
 }
 
 fn fields(version: Version) -> String {

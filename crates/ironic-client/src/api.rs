@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The API itself: requests, the version they are made in, sign-in, and pages.
 
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
-use reqwest::{Client, Method, Response, StatusCode};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use rustls::ClientConfig;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -34,6 +34,8 @@ pub struct Api {
     /// The dialect to speak, which is lowered if the server does not know it.
     version: AtomicU16,
     session: Mutex<Option<Session>>,
+    /// Whether an API was found at the address.
+    is_found: AtomicBool,
 }
 
 /// Where the API is and what opens it.
@@ -62,6 +64,7 @@ impl Api {
             target,
             version: AtomicU16::new(NEWEST.0),
             session: Mutex::new(None),
+            is_found: AtomicBool::new(false),
         })
     }
 
@@ -198,13 +201,7 @@ impl Api {
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
-            match (&self.target.login, &session.token) {
-                (Login::Basic { user, password }, _) => {
-                    request = request.basic_auth(user, Some(password.reveal()));
-                }
-                (_, Some(token)) => request = request.header("X-Auth-Token", token.reveal()),
-                (Login::Nobody | Login::Keystone(_), None) => {}
-            }
+            request = self.signed(request, &session);
             if let Some(body) = body {
                 request = request.json(body);
             }
@@ -217,6 +214,7 @@ impl Api {
                 }
             })?;
             if response.status().is_success() {
+                self.is_found.store(true, Ordering::Relaxed);
                 return Ok((response, session.base));
             }
             if response.status() == StatusCode::NOT_ACCEPTABLE {
@@ -234,8 +232,39 @@ impl Api {
                 }
                 continue;
             }
-            return Err(self.refused(response, session.base, format!("{method} {path}")).await);
+            let base = session.base.clone();
+            let error = self.refused(response, base, format!("{method} {path}")).await;
+            if error.status() == Some(404) && self.leads_nowhere(http, &session).await {
+                let (request, answer) = ("GET /v1".to_owned(), StatusCode::NOT_FOUND.to_string());
+                return Err(ApiError::NotIronic { url: session.base, request, answer });
+            }
+            return Err(error);
         }
+    }
+
+    /// A request that says who we are.
+    fn signed(&self, request: RequestBuilder, session: &Session) -> RequestBuilder {
+        match (&self.target.login, &session.token) {
+            (Login::Basic { user, password }, _) => {
+                request.basic_auth(user, Some(password.reveal()))
+            }
+            (_, Some(token)) => request.header("X-Auth-Token", token.reveal()),
+            (Login::Nobody | Login::Keystone(_), None) => request,
+        }
+    }
+
+    /// Whether nothing is to be found because the address has a path under which there is no API: then
+    /// it is not the thing that is not there.
+    async fn leads_nowhere(&self, http: &Client, session: &Session) -> bool {
+        let base = &session.base;
+        let has_path = base.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
+        if !has_path || self.is_found.load(Ordering::Relaxed) {
+            return false;
+        }
+        let root = self.signed(http.get(format!("{base}/v1")), session).send().await;
+        let is_missing = root.is_ok_and(|root| root.status() == StatusCode::NOT_FOUND);
+        self.is_found.store(!is_missing, Ordering::Relaxed);
+        is_missing
     }
 
     /// The session, signing in if there is none; `is_fresh` tells that this was needed.

@@ -28,6 +28,24 @@ pub(super) fn image(text: &str) -> Result<(), Failure> {
     )))
 }
 
+/// Whether an image comes from a web server and nobody said what its checksum is, without which most
+/// machines do not take it.
+pub(super) fn lacks_checksum(instance: &Map<String, Value>) -> bool {
+    let source = instance.get("image_source").and_then(Value::as_str).unwrap_or_default();
+    let scheme = source.split_once("://").map(|(scheme, _)| scheme);
+    matches!(scheme, Some("http" | "https"))
+        && !["image_checksum", "image_os_hash_value"].iter().any(|key| instance.contains_key(*key))
+}
+
+/// How to give what a server misses, where that is the checksum.
+pub(super) fn hint(why: &str, instance: &Map<String, Value>) -> &'static str {
+    if why.contains("checksum") && lacks_checksum(instance) {
+        "; --checksum gives it one"
+    } else {
+        ""
+    }
+}
+
 /// What `instance_info` says about a checksum.
 pub(super) fn checksum(text: &str) -> Result<Map<String, Value>, Failure> {
     let is_url = text
@@ -153,6 +171,20 @@ mod tests {
         let not_hex = "x".repeat(64);
         for nonsense in ["", "abc", &"0".repeat(32), &swapped, &not_hex, "http://images", "SUMS"] {
             assert!(matches!(checksum(nonsense), Err(Failure::Usage(_))), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn images_from_web_servers_need_a_checksum() {
+        for (instance, expected) in [
+            (json!({"image_source": "http://images/a"}), true),
+            (json!({"image_source": "https://images/a", "kernel": "x"}), true),
+            (json!({"image_source": "https://images/a", "image_checksum": "x"}), false),
+            (json!({"image_source": "https://images/a", "image_os_hash_value": "x"}), false),
+            (json!({"image_source": "file:///a"}), false),
+            (json!({"image_source": "oci://registry/a"}), false),
+        ] {
+            assert_eq!(lacks_checksum(instance.as_object().unwrap()), expected, "{instance}");
         }
     }
 

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ferrite deploy --dry-run`: what would be done, to which machines, and why not to the others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use ironic_client::Query;
+use ironic_client::{Method, Query};
 use serde_json::{Map, Value, json};
 
-use super::DeployArguments;
 use super::reservation::Wanted;
+use super::{DeployArguments, checks};
 use crate::config_drive::Drive;
 use crate::desk::Desk;
 use crate::failure::Failure;
+use crate::node::verbs::Verb;
 use crate::output::name_of;
 use crate::selection::{self, Chosen, Filters};
 
 const FIELDS: &str = "uuid,name,provision_state,target_provision_state,maintenance,\
-    maintenance_reason,instance_uuid,power_state,resource_class,traits";
+    maintenance_reason,instance_uuid,power_state,resource_class,traits,deploy_interface";
 /// What must work whatever is deployed; the others depend on the image.
 const NEEDED: [&str; 2] = ["power", "management"];
 /// So many machines that fit are checked, and so many that do not are told.
@@ -32,15 +33,20 @@ pub(super) async fn show(
     let class = &arguments.resource_class;
     let candidates = selection::names(&arguments.candidates)?;
     let nodes = selection::rows(&desk.api, &candidates, &Filters::default(), Some(FIELDS)).await?;
+    let in_question: Vec<&Value> = nodes
+        .iter()
+        .filter(|node| !candidates.is_empty() || node["resource_class"] == class.as_str())
+        .collect();
+    let could: Vec<&Value> = in_question
+        .iter()
+        .copied()
+        .filter(|node| reasons(node, class, &arguments.traits).is_empty())
+        .collect();
+    let complaints = complaints(desk, &could, instance).await?;
     let (mut fitting, mut others, mut more) = (Vec::new(), Map::new(), 0);
-    for node in &nodes {
-        if candidates.is_empty() && node["resource_class"] != class.as_str() {
-            continue;
-        }
+    for node in in_question {
         let mut reasons = reasons(node, class, &arguments.traits);
-        if reasons.is_empty() && fitting.len() < MOST {
-            reasons.extend(complaint(desk, node).await?);
-        }
+        reasons.extend(complaints.get(uuid_of(node)).cloned());
         match (reasons.is_empty(), others.len() < MOST) {
             (true, _) => fitting.push(name_of(node)),
             (false, true) => {
@@ -121,6 +127,56 @@ fn reasons(node: &Value, class: &str, traits: &[String]) -> Vec<String> {
     reasons
 }
 
+/// What the server would say of machines that were asked to deploy this, by UUID. A Ferrite tells of all
+/// of them; of another some are checked, as far as that goes before they are told what to deploy.
+async fn complaints(
+    desk: &Desk,
+    nodes: &[&Value],
+    instance: &Map<String, Value>,
+) -> Result<HashMap<String, String>, Failure> {
+    let mut complaints = HashMap::new();
+    if nodes.is_empty() {
+        return Ok(complaints);
+    }
+    let uuids: Vec<&str> = nodes.iter().map(|node| uuid_of(node)).collect();
+    let body = json!({
+        "target": Verb::Deploy.target(), "nodes": uuids, "instance_info": instance,
+    });
+    match desk.api.send(Method::POST, "/v1/ferrite/explain", Some(&body)).await {
+        Ok(explained) => {
+            for refused in explained["refused"].as_array().into_iter().flatten() {
+                let why = refused["why"].as_str().unwrap_or("it does not say why");
+                // Which machine it is about stands beside it.
+                let why = why.strip_prefix("node …: ").unwrap_or(why);
+                let why = format!("{why}{}", checks::hint(why, instance));
+                for uuid in refused["nodes"].as_array().into_iter().flatten() {
+                    let uuid = uuid.as_str().unwrap_or_default().to_owned();
+                    complaints.insert(uuid, why.clone());
+                }
+            }
+            return Ok(complaints);
+        }
+        Err(error) if error.status() == Some(404) => {}
+        Err(error) => return Err(error.into()),
+    }
+    for (place, node) in nodes.iter().enumerate() {
+        let needs_checksum = node["deploy_interface"] == "direct";
+        let complaint = match checks::lacks_checksum(instance) && needs_checksum {
+            true => Some("an image from a web server needs its --checksum".to_owned()),
+            false if place < MOST => complaint(desk, node).await?,
+            false => None,
+        };
+        if let Some(complaint) = complaint {
+            complaints.insert(uuid_of(node).to_owned(), complaint);
+        }
+    }
+    Ok(complaints)
+}
+
+fn uuid_of(node: &Value) -> &str {
+    node["uuid"].as_str().unwrap_or_default()
+}
+
 /// What the server finds wrong with a machine whatever is deployed.
 async fn complaint(desk: &Desk, node: &Value) -> Result<Option<String>, Failure> {
     let chosen = Chosen::of(node.clone());
@@ -135,6 +191,38 @@ async fn complaint(desk: &Desk, node: &Value) -> Result<Option<String>, Failure>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_server::{Answer, server};
+
+    /// What deploying would be refused for, showing what it would do says before.
+    #[tokio::test]
+    async fn an_image_that_would_be_refused_is_refused_here() {
+        let nodes = [
+            json!({"uuid": "u1", "deploy_interface": "direct"}),
+            json!({"uuid": "u2", "deploy_interface": "ramdisk"}),
+        ];
+        let nodes: Vec<&Value> = nodes.iter().collect();
+        let instance = json!({"image_source": "http://images/a"});
+        let instance = instance.as_object().unwrap();
+        let (ferrite, _) = server(|asked| {
+            assert_eq!(asked.line, "POST /v1/ferrite/explain");
+            let is_whole = asked.body["target"] == "active"
+                && asked.body["instance_info"]["image_source"] == "http://images/a"
+                && asked.body["nodes"] == json!(["u1", "u2"]);
+            let refused = json!([{"why": "node …: it has no checksum", "nodes": ["u1"]}]);
+            Answer::Json(if is_whole { 200 } else { 400 }, json!({"plans": [], "refused": refused}))
+        });
+        let (ironic, _) = server(|asked| match asked.line.contains("/v1/ferrite/") {
+            true => Answer::Json(404, json!({"error_message": "no such path"})),
+            false => Answer::Json(200, json!({"power": {"result": true}})),
+        });
+        for (desk, expected) in [
+            (&ferrite, "it has no checksum; --checksum gives it one"),
+            (&ironic, "an image from a web server needs its --checksum"),
+        ] {
+            let complaints = complaints(desk, &nodes, instance).await.unwrap();
+            assert_eq!(complaints, HashMap::from([("u1".to_owned(), expected.to_owned())]));
+        }
+    }
 
     #[test]
     fn each_machine_is_told_why_it_does_not_fit() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ironic_client::{Api, Method, Query, segment};
 use serde_json::{Map, Value, json};
 
+use super::checks;
 use crate::assignments::pointer;
 use crate::desk::Desk;
 use crate::failure::Failure;
@@ -126,8 +127,9 @@ impl Reservation {
         if let Some(interface) = wrong {
             let why = checks[interface]["reason"].as_str().unwrap_or("it does not say why");
             let label = &chosen.label;
+            let hint = checks::hint(why, instance);
             return Err(Failure::Refused(format!(
-                "{label} cannot be deployed, its {interface} interface says: {why}"
+                "{label} cannot be deployed, its {interface} interface says: {why}{hint}"
             )));
         }
         let query = Query::new().with("node", &chosen.uuid).with("fields", "address");

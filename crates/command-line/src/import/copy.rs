@@ -10,6 +10,7 @@ use super::detail;
 use crate::assignments::pointer;
 use crate::desk::Desk;
 use crate::failure::Failure;
+use crate::runbook_traits;
 
 /// What APIs show in the place of secrets.
 pub(super) const MASK: &str = "******";
@@ -368,7 +369,15 @@ pub(super) async fn recipes(there: &Desk, here: &Desk) -> Result<(), Failure> {
                     step.retain(|_, value| !value.is_null());
                 }
             }
-            here.api.send(Method::POST, place, Some(&Value::Object(body))).await?;
+            if *list == "runbooks" {
+                // Where runbooks have no traits yet, their names are.
+                let of_old = || json!([thing["name"]]);
+                let traits = thing.get("traits").cloned().unwrap_or_else(of_old);
+                body.insert(runbook_traits::FIELD.to_owned(), traits);
+                runbook_traits::create(&here.api, place, body).await?;
+            } else {
+                here.api.send(Method::POST, place, Some(&Value::Object(body))).await?;
+            }
             here.screen.note(&format!("{place}: took over {}", crate::output::name_of(thing)));
         }
     }
@@ -451,6 +460,40 @@ mod tests {
             ours["traits"] = json!(["B"]);
             assert_eq!(asked_for(Some(ours), "never").await.0, ["GET /v1/nodes/u"]);
         }
+    }
+
+    /// Without its traits nobody could use a runbook here.
+    #[tokio::test]
+    async fn runbooks_come_with_their_traits() {
+        let (there, _) = server(|asked| match asked.line.split('?').next() {
+            Some("GET /v1/runbooks") => Answer::Json(
+                200,
+                json!({"runbooks": [
+                    {"uuid": "u1", "name": "update", "steps": [], "traits": ["CUSTOM_UPDATE"]},
+                    {"uuid": "u2", "name": "CUSTOM_OLD", "steps": []},
+                ]}),
+            ),
+            Some(line) => Answer::Json(200, json!({ line.rsplit('/').next().unwrap(): [] })),
+            None => Answer::Lost,
+        });
+        let (tell, told) = std::sync::mpsc::channel();
+        let (here, _) = server(move |asked| {
+            let name = asked.line.split('?').next().unwrap().rsplit('/').next().unwrap();
+            match asked.line.split(' ').next() {
+                Some("GET") => Answer::Json(200, json!({ name: [] })),
+                Some("POST") => Answer::Json(201, asked.body.clone()),
+                _ => {
+                    tell.send(format!("{} {}", asked.line, asked.body["traits"][0])).unwrap();
+                    Answer::Json(204, Value::Null)
+                }
+            }
+        });
+        recipes(&there, &here).await.unwrap();
+        let expected = [
+            r#"PUT /v1/runbooks/u1/traits "CUSTOM_UPDATE""#,
+            r#"PUT /v1/runbooks/u2/traits "CUSTOM_OLD""#,
+        ];
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), expected);
     }
 
     fn node(state: &str) -> Value {

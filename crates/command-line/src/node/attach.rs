@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ferrite node console NAME attach`: a machine's serial console in this terminal.
 
-use ironic_client::{Method, segment};
+use ironic_client::{ApiError, Kind, Method, segment};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -25,7 +25,10 @@ enum Typed {
 /// Shows what the console says and types what is typed, until Ctrl-], or until it is switched off.
 pub(super) async fn attach(desk: &Desk, chosen: &Chosen) -> Result<(), Failure> {
     let path = format!("/v1/ferrite/nodes/{}/console", segment(&chosen.uuid));
-    let mut events = desk.api.stream(&path).await?;
+    let mut events = match desk.api.stream(&path).await {
+        Ok(events) => events,
+        Err(error) => return Err(why_not(desk, chosen, error).await),
+    };
     desk.screen.note(&format!("the console of {}; Ctrl-] leaves", chosen.label));
     let raw = Raw::begin();
     let (typed, mut keys) = mpsc::channel(16);
@@ -56,6 +59,29 @@ pub(super) async fn attach(desk: &Desk, chosen: &Chosen) -> Result<(), Failure> 
     drop(raw);
     desk.screen.note(&format!("\n{why}"));
     Ok(())
+}
+
+/// Why nobody can sit down at a console, and what to do about it.
+async fn why_not(desk: &Desk, chosen: &Chosen, error: ApiError) -> Failure {
+    let label = &chosen.label;
+    let console = match error.kind() {
+        Kind::Refused | Kind::NotFound => {
+            desk.api.get(&format!("{}/states/console", chosen.path())).await.unwrap_or_default()
+        }
+        Kind::NotAuthorised | Kind::Unreachable | Kind::Other => return error.into(),
+    };
+    if console["console_enabled"] == false {
+        return Failure::Refused(format!(
+            "the console of {label} is off; `ferrite node console {label} on` switches it on"
+        ));
+    }
+    if error.kind() == Kind::NotFound {
+        return Failure::Refused(format!(
+            "this server does not pass consoles on: it is an Ironic and no Ferrite; `ferrite node console \
+             {label}` tells where the console is"
+        ));
+    }
+    error.into()
 }
 
 /// Reads keys until there are no more, or until somebody leaves.
@@ -113,6 +139,26 @@ impl Drop for Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Code;
+    use crate::test_server::{Answer, server};
+
+    #[tokio::test]
+    async fn a_console_that_is_off_can_be_switched_on() {
+        for (status, is_on, expected) in [
+            (409, false, "the console of n is off; `ferrite node console n on` switches it on"),
+            (409, true, "busy"),
+            (404, true, "this server does not pass consoles on"),
+        ] {
+            let (desk, _) = server(move |asked| match asked.line.ends_with("/states/console") {
+                true => Answer::Json(200, json!({"console_enabled": is_on})),
+                false => Answer::Json(status, json!({"error_message": "busy"})),
+            });
+            let chosen = Chosen::of(json!({"uuid": "u", "name": "n"}));
+            let failure = attach(&desk, &chosen).await.unwrap_err();
+            assert_eq!(failure.code(), Code::Refused);
+            assert!(failure.to_string().starts_with(expected), "{failure}");
+        }
+    }
 
     fn typed(pieces: &[&[u8]]) -> Vec<Typed> {
         struct Pieces<'a>(std::slice::Iter<'a, &'a [u8]>);

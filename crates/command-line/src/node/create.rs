@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ironic_client::{Api, Method, Query, segment};
+use ironic_client::{Api, ApiError, Method, Query, segment};
 use serde_json::{Map, Value, json};
 
 use crate::assignments::{Assignment, object};
@@ -229,7 +229,7 @@ async fn create(
             let completed = complete(api, &body, traits, ports).await?;
             return Ok(completed.map_or_else(|| Created::Before(error.into()), Created::Completed));
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(without_driver(api, &body, error).await),
     };
     let uuid = node["uuid"].as_str().unwrap_or_default();
     if let Err(failure) = furnish(api, uuid, traits, ports).await {
@@ -238,6 +238,27 @@ async fn create(
         return Err(failure);
     }
     Ok(Created::Now(node))
+}
+
+/// Why a machine was refused: often its driver is none.
+async fn without_driver(api: &Api, body: &Value, error: ApiError) -> Failure {
+    let (Some(400), Some(driver)) = (error.status(), body["driver"].as_str()) else {
+        return error.into();
+    };
+    let known = api.get("/v1/drivers").await.unwrap_or_default();
+    let known: Vec<&str> = known["drivers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|it| it["name"].as_str())
+        .collect();
+    if known.is_empty() || known.contains(&driver) {
+        return error.into();
+    }
+    let known = known.join(", ");
+    Failure::Refused(format!(
+        "there is no driver {driver:?}; there are {known}: `ferrite driver list` shows more of them"
+    ))
 }
 
 /// Gives a machine what it lacks because the command that made it broke off; none if there is no such
@@ -334,6 +355,28 @@ mod tests {
         used["provision_state"] = json!("active");
         assert_eq!(again(used, json!([])).await, [post, post]);
         assert_eq!(again(fresh, json!([{"address": "ff"}])).await, [post, post]);
+    }
+
+    #[tokio::test]
+    async fn a_driver_that_is_none_is_told_with_those_there_are() {
+        for (driver, expected) in [
+            (
+                "nope",
+                "there is no driver \"nope\"; there are ipmi, redfish: `ferrite driver list` shows more of \
+                 them",
+            ),
+            ("redfish", "no"),
+        ] {
+            let (desk, _) = server(|asked| match &*asked.line {
+                "GET /v1/drivers" => {
+                    Answer::Json(200, json!({"drivers": [{"name": "ipmi"}, {"name": "redfish"}]}))
+                }
+                _ => Answer::Json(400, json!({"error_message": "no"})),
+            });
+            let body = json!({"name": "a", "driver": driver}).as_object().cloned().unwrap();
+            let failure = create(&desk.api, body, &[], &[]).await.err().unwrap();
+            assert_eq!((failure.to_string().as_str(), failure.code()), (expected, Code::Refused));
+        }
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use crate::bulk::{self, BulkArguments};
 use crate::desk::Desk;
 use crate::failure::Failure;
 use crate::output::{OutputArguments, parsed};
-use crate::selection::{Chosen, Selection};
+use crate::selection::{self, Chosen, Selection};
 use crate::wait::{self, Goal, Patience};
 
 /// What a machine can be asked.
@@ -40,7 +40,7 @@ pub(crate) struct VerbArguments {
     #[command(flatten)]
     bulk: BulkArguments,
     /// Wait until it is done.
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = wait::HEADING)]
     wait: bool,
     #[command(flatten)]
     patience: Patience,
@@ -128,6 +128,55 @@ struct Asking {
 }
 
 impl Verb {
+    pub(crate) const ALL: &[Self] = &[
+        Self::Manage,
+        Self::Provide,
+        Self::Inspect,
+        Self::Adopt,
+        Self::Clean,
+        Self::Service,
+        Self::Deploy,
+        Self::Rebuild,
+        Self::Undeploy,
+        Self::Rescue,
+        Self::Unrescue,
+        Self::Abort,
+        Self::Unhold,
+    ];
+
+    /// The verb of this name: ours, or the API's.
+    pub(crate) fn named(word: &str) -> Result<Self, Failure> {
+        let word = if word == "delete" { "undeploy" } else { word };
+        let is_meant = |verb: &&Self| verb.word() == word || verb.target() == word;
+        if let Some(verb) = Self::ALL.iter().find(is_meant) {
+            return Ok(*verb);
+        }
+        let words = || Self::ALL.iter().map(|verb| verb.word());
+        let hint = match selection::alike(word, words()) {
+            Some(meant) => format!("did you mean {meant:?}?"),
+            None => format!("there are {}", words().collect::<Vec<_>>().join(", ")),
+        };
+        Err(Failure::Usage(format!("there is no verb {word:?}; {hint}")))
+    }
+
+    /// What its steps are called in the API, if it takes some.
+    pub(crate) fn steps_field(self) -> Option<&'static str> {
+        match self {
+            Self::Clean => Some("clean_steps"),
+            Self::Service => Some("service_steps"),
+            Self::Deploy | Self::Rebuild => Some("deploy_steps"),
+            Self::Manage
+            | Self::Provide
+            | Self::Inspect
+            | Self::Adopt
+            | Self::Undeploy
+            | Self::Rescue
+            | Self::Unrescue
+            | Self::Abort
+            | Self::Unhold => None,
+        }
+    }
+
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Manage => "manage",
@@ -349,7 +398,7 @@ async fn with_obstacles(api: &Api, chosen: &Chosen, target: &str, error: &ApiErr
 }
 
 /// What is written in an option, or in the file it names.
-fn written(text: &str, option: &str) -> Result<Value, Failure> {
+pub(crate) fn written(text: &str, option: &str) -> Result<Value, Failure> {
     match text.strip_prefix('@') {
         None => parsed(text, option),
         Some(path) => {

@@ -209,6 +209,9 @@ impl Consoles {
     /// Waits until every deployed system has said on its console that it is there.
     pub(super) async fn greet(&self, display: &mut Display) -> anyhow::Result<()> {
         let began = Instant::now();
+        display.say(
+            "All are active. Now they boot what was deployed: waiting for its greeting on their consoles…",
+        );
         for (name, console) in &self.0 {
             let greeting = loop {
                 let said = tokio::fs::read(console).await.unwrap_or_default();

@@ -228,8 +228,8 @@ fn machines_are_listed_shown_and_changed() {
             rescue      ok
             storage     ok
             $ ferrite port list --node rack1-02
-            ADDRESS            NODE                                  PXE   SWITCH  SWITCH PORT  UUID
-            52:54:00:00:00:02  00000000-0000-4000-8000-000000000002  true                       UUID
+            ADDRESS            NODE      PXE   SWITCH  SWITCH PORT  UUID
+            52:54:00:00:00:02  rack1-02  true                       UUID
             $ ferrite node delete rack1-03
             rack1-03: deleted
             $ ferrite node list -o name
@@ -295,6 +295,8 @@ fn machines_are_taken_through_their_states() {
             $ ferrite node explain rack1-01 provide
             rack1-01 is available: provide is not possible
               in its way: The requested action "provide" can not be performed on node "rack1-01" while it is in state "available". Possible now: active, manage.
+            ferrite: provide is not possible on rack1-01
+            [4]
             $ ferrite node explain rack1-01 deploy
             rack1-01 is available: deploy is possible and ends in active
                1. available -> deploying
@@ -478,8 +480,8 @@ fn an_image_is_deployed_in_one_go() {
             HOSTNAME  NODE      STATE   ADDRESSES  CARDS
             web       rack1-02  active  192.0.2.5  52:54:00:00:00:02
             $ ferrite allocation list
-            NAME  STATE   CLASS  TRAITS      NODE                                  UUID                                  NOTE
-            web   active  big    CUSTOM_GPU  00000000-0000-4000-8000-000000000002  UUID
+            NAME  STATE   CLASS  TRAITS      NODE      UUID                                  NOTE
+            web   active  big    CUSTOM_GPU  rack1-02  UUID
             $ ferrite undeploy web
             rack1-02: available
             $ ferrite allocation list
@@ -509,7 +511,7 @@ fn there_is_more_than_machines() {
     user.write("template.json", &format!("{{\"name\": \"CUSTOM_A\", \"steps\": {steps}}}"));
     user.write(
         "runbook.yaml",
-        "name: CUSTOM_R\nsteps:\n- {interface: deploy, step: erase, order: 1, args: {}}\n",
+        "name: CUSTOM_R\ntraits: [CUSTOM_R]\nsteps:\n- {interface: deploy, step: erase, order: 1, args: {}}\n",
     );
     user.write(
         "rule.yaml",
@@ -531,6 +533,8 @@ fn there_is_more_than_machines() {
             "template delete CUSTOM_A",
             "runbook create --file runbook.yaml",
             "runbook list",
+            "runbook set CUSTOM_R -f traits:=[\"CUSTOM_S\"] -f description=erase",
+            "runbook list",
             "rule create --file rule.yaml",
             "rule list -o wide",
             "flavour create --file flavour.yaml",
@@ -550,9 +554,9 @@ fn there_is_more_than_machines() {
             $ ferrite port create rack1-01 52:54:00:00:01:01 -f pxe_enabled:=false
             UUID
             $ ferrite port list --node rack1-01
-            ADDRESS            NODE                                  PXE    SWITCH  SWITCH PORT  UUID
-            52:54:00:00:00:01  00000000-0000-4000-8000-000000000001  true                        UUID
-            52:54:00:00:01:01  00000000-0000-4000-8000-000000000001  false                       UUID
+            ADDRESS            NODE      PXE    SWITCH  SWITCH PORT  UUID
+            52:54:00:00:00:01  rack1-01  true                        UUID
+            52:54:00:00:01:01  rack1-01  false                       UUID
             $ ferrite template create --file template.json
             CUSTOM_A
             $ ferrite template list
@@ -575,8 +579,13 @@ fn there_is_more_than_machines() {
             $ ferrite runbook create --file runbook.yaml
             CUSTOM_R
             $ ferrite runbook list
-            NAME      STEPS         OWNER  PUBLIC  UUID
-            CUSTOM_R  deploy.erase         false   UUID
+            NAME      STEPS         TRAITS    OWNER  PUBLIC  UUID
+            CUSTOM_R  deploy.erase  CUSTOM_R         false   UUID
+            $ ferrite runbook set CUSTOM_R -f traits:=["CUSTOM_S"] -f description=erase
+            CUSTOM_R: changed
+            $ ferrite runbook list
+            NAME      STEPS         TRAITS    OWNER  PUBLIC  UUID
+            CUSTOM_R  deploy.erase  CUSTOM_S         false   UUID
             $ ferrite rule create --file rule.yaml
             UUID
             $ ferrite rule list -o wide

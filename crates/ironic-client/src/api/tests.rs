@@ -265,3 +265,29 @@ async fn refusals_say_who_said_what() {
         assert!(error.to_string().contains(told), "{error}");
     }
 }
+
+/// A server that is there says of everything that it is not, if the path before it is wrong.
+#[tokio::test]
+async fn a_wrong_path_in_the_address_is_not_the_lack_of_a_machine() {
+    let (url, asked) = server(|asked, _| match asked.line.as_str() {
+        _ if asked.header("authorization").is_empty() => (401, "", String::new()),
+        "GET /good/v1" => (200, "", r#"{"id": "v1"}"#.to_owned()),
+        _ => (404, "", r#"{"error_message": "No such path."}"#.to_owned()),
+    });
+    let url = url.replace("http://", "http://ann:secret@");
+    let wrong = api_at(&format!("{url}/wrong"));
+    for _ in 0..2 {
+        let error = wrong.find("/v1/nodes/n").await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Unreachable);
+        assert!(error.to_string().contains("/wrong answers GET /v1 with 404"), "{error}");
+    }
+    assert_eq!(wrong.get("/v1/nodes").await.unwrap_err().kind(), Kind::Unreachable);
+    // Where there is an API, nobody is asked twice whether there is one.
+    asked.lock().unwrap().clear();
+    let good = api_at(&format!("{url}/good"));
+    assert_eq!(good.find("/v1/nodes/n").await.unwrap(), None);
+    assert_eq!(good.find("/v1/nodes/n").await.unwrap(), None);
+    let expected = ["GET /good/v1/nodes/n", "GET /good/v1", "GET /good/v1/nodes/n"];
+    assert_eq!(*asked.lock().unwrap(), expected);
+    assert_eq!(api_at(&url).find("/v1/nodes/n").await.unwrap(), None);
+}
