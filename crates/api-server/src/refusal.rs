@@ -82,7 +82,7 @@ impl From<conductor::Error> for Refusal {
             | Error::Invalid { .. }
             | Error::Agent(_)
             | Error::Inspection(_) => WireError::invalid(message).into(),
-            Error::Limit { .. } => WireError::unavailable(message).into(),
+            Error::Limit { .. } | Error::NotYet(_) => WireError::unavailable(message).into(),
             Error::Conflict(_) => WireError::conflict(message).into(),
         }
     }

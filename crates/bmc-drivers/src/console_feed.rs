@@ -2,7 +2,6 @@
 //! A console as this process serves it: what the machine said last, what it says now, and where to
 //! type.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +10,8 @@ use node_model::NodeId;
 use tokio::sync::{Notify, broadcast, mpsc, watch};
 use tokio::time::{Instant, sleep};
 
-use crate::console_text::{ConsoleText, TOLD_EVERY, Transcript};
+use crate::console_memory::Ring;
+use crate::console_text::{ConsoleText, QUIET_AFTER, TOLD_AT_LEAST_EVERY, TOLD_EVERY, Transcript};
 
 /// A console that is on. Clones are the same console.
 #[derive(Clone, Debug)]
@@ -49,8 +49,8 @@ pub enum TypingError {
 /// What is kept of a console.
 #[derive(Debug)]
 pub(crate) struct Keeping {
-    /// Bytes of what the machine said last.
-    pub(crate) memory: usize,
+    /// What the machine said last.
+    pub(crate) memory: Ring,
     /// What goes to the timeline, and the way there.
     pub(crate) notes: Option<Notes>,
 }
@@ -76,12 +76,11 @@ struct Inner {
 
 #[derive(Debug)]
 struct Kept {
-    ring: VecDeque<u8>,
-    memory: usize,
-    is_cut: bool,
+    memory: Ring,
     notes: Option<Notes>,
-    /// None once the console is over.
+    /// The way to those who watch, of whom there mostly are none.
     printed: Option<broadcast::Sender<Arc<[u8]>>>,
+    is_over: bool,
 }
 
 /// Counts as one for as long as it lives.
@@ -101,13 +100,7 @@ impl ConsoleFeed {
         let (typed, input) = mpsc::channel(TYPED_AHEAD);
         let Keeping { memory, notes } = keeping;
         let feed = Self(Arc::new(Inner {
-            kept: Mutex::new(Kept {
-                ring: VecDeque::new(),
-                memory,
-                is_cut: false,
-                notes,
-                printed: Some(broadcast::channel(PIECES_KEPT).0),
-            }),
+            kept: Mutex::new(Kept { memory, notes, printed: None, is_over: false }),
             typed,
             watchers: Arc::new(watch::Sender::new(0)),
             is_connected: AtomicBool::new(false),
@@ -120,7 +113,7 @@ impl ConsoleFeed {
     #[must_use]
     pub fn watch(&self) -> Option<ConsoleWatch> {
         // Nothing may be said between what was and what comes.
-        let kept = self.kept();
+        let mut kept = self.kept();
         let mut is_let_in = false;
         self.0.watchers.send_if_modified(|count| {
             is_let_in = *count < MOST_WATCHERS;
@@ -128,11 +121,8 @@ impl ConsoleFeed {
             is_let_in
         });
         is_let_in.then(|| ConsoleWatch {
-            so_far: kept.so_far(),
-            printed: match &kept.printed {
-                Some(printed) => printed.subscribe(),
-                None => broadcast::channel(1).1,
-            },
+            so_far: kept.memory.so_far(),
+            printed: kept.subscribe(),
             _watcher: Watcher(Arc::clone(&self.0.watchers)),
         })
     }
@@ -188,6 +178,7 @@ impl ConsoleFeed {
     pub(crate) fn end(&self) {
         self.set_connected(false);
         let mut kept = self.kept();
+        kept.is_over = true;
         kept.printed = None;
         if let Some(notes) = &mut kept.notes {
             notes.pass_on(Transcript::finish);
@@ -196,13 +187,23 @@ impl ConsoleFeed {
 
     /// Passes on what is to be written down, for ever.
     pub(crate) async fn take_notes(&self) {
+        let mut pause = TOLD_EVERY;
+        let mut told_at = Instant::now();
         loop {
             self.0.has_text.notified().await;
+            if told_at.elapsed() >= QUIET_AFTER {
+                pause = TOLD_EVERY;
+            }
             while self.is_anything_waiting() {
-                sleep(TOLD_EVERY).await;
+                sleep(pause).await;
                 let now = Instant::now();
-                if let Some(notes) = &mut self.kept().notes {
-                    notes.pass_on(|transcript| transcript.tell(now));
+                let is_told = match &mut self.kept().notes {
+                    Some(notes) => notes.pass_on(|transcript| transcript.tell(now)),
+                    None => false,
+                };
+                if is_told {
+                    told_at = now;
+                    pause = (2 * pause).min(TOLD_AT_LEAST_EVERY);
                 }
             }
         }
@@ -235,35 +236,26 @@ impl ConsoleWatch {
 
 impl Kept {
     fn show(&mut self, bytes: &[u8]) {
-        self.remember(bytes);
-        if let Some(printed) = &self.printed {
-            // An error only means that nobody watches.
-            let _ = printed.send(Arc::from(bytes));
+        self.memory.remember(bytes);
+        // It fails if nobody watches any more.
+        self.printed.take_if(|printed| printed.send(Arc::from(bytes)).is_err());
+    }
+
+    fn subscribe(&mut self) -> broadcast::Receiver<Arc<[u8]>> {
+        if self.is_over {
+            return broadcast::channel(1).1;
         }
-    }
-
-    fn remember(&mut self, bytes: &[u8]) {
-        let new = &bytes[bytes.len().saturating_sub(self.memory)..];
-        let surplus = (self.ring.len() + new.len()).saturating_sub(self.memory);
-        self.is_cut |= surplus > 0 || new.len() < bytes.len();
-        self.ring.drain(..surplus);
-        self.ring.extend(new);
-    }
-
-    fn so_far(&self) -> Vec<u8> {
-        // What is cut may begin in the middle of a letter, or of something that steers terminals.
-        let line = self.is_cut.then(|| self.ring.iter().position(|byte| *byte == b'\n')).flatten();
-        self.ring.iter().skip(line.map_or(0, |end| end + 1)).copied().collect()
+        self.printed.get_or_insert_with(|| broadcast::channel(PIECES_KEPT).0).subscribe()
     }
 }
 
 impl Notes {
-    /// Passes text on, if it can be taken; otherwise it waits.
-    fn pass_on(&mut self, text: impl FnOnce(&mut Transcript) -> Option<String>) {
-        let Ok(place) = self.to.try_reserve() else { return };
-        if let Some(text) = text(&mut self.transcript) {
-            place.send(ConsoleText { node: self.node, address: self.address.clone(), text });
-        }
+    /// Passes text on, if there is any and it can be taken; otherwise it waits.
+    fn pass_on(&mut self, text: impl FnOnce(&mut Transcript) -> Option<String>) -> bool {
+        let Ok(place) = self.to.try_reserve() else { return false };
+        let Some(text) = text(&mut self.transcript) else { return false };
+        place.send(ConsoleText { node: self.node, address: self.address.clone(), text });
+        true
     }
 }
 
@@ -276,9 +268,19 @@ impl Drop for Watcher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::console_memory::ConsoleMemory;
 
     fn feed(memory: usize) -> (ConsoleFeed, mpsc::Receiver<SolInput>) {
-        ConsoleFeed::new(Keeping { memory, notes: None })
+        ConsoleFeed::new(Keeping { memory: ConsoleMemory::new(1024).ring(memory), notes: None })
+    }
+
+    fn noted() -> (ConsoleFeed, mpsc::Receiver<ConsoleText>, NodeId) {
+        let (to, texts) = mpsc::channel(8);
+        let node = NodeId::random();
+        let notes =
+            Notes { node, address: "bmc".to_owned(), transcript: Transcript::new(1 << 20), to };
+        let memory = ConsoleMemory::new(1024).ring(64);
+        (ConsoleFeed::new(Keeping { memory, notes: Some(notes) }).0, texts, node)
     }
 
     #[tokio::test]
@@ -304,15 +306,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_and_begins_with_a_line() {
+    fn a_console_that_nobody_watches_has_no_way_to_watchers() {
         let (feed, _input) = feed(16);
-        for count in 0..100 {
-            feed.print(format!("line {count}\r\n").as_bytes());
-            assert!(feed.kept().ring.len() <= 16);
-        }
-        assert_eq!(feed.watch().unwrap().take_so_far(), b"line 99\r\n");
-        feed.print(&[b'x'; 100]);
-        assert_eq!(feed.watch().unwrap().take_so_far(), [b'x'; 16]);
+        let has_way = || feed.kept().printed.is_some();
+        assert!(!has_way());
+        let watching = feed.watch();
+        feed.print(b"x");
+        assert!(has_way());
+        drop(watching);
+        feed.print(b"x");
+        assert!(!has_way());
     }
 
     #[test]
@@ -342,11 +345,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_the_machine_says_is_passed_on_in_pieces() {
-        let (to, mut texts) = mpsc::channel(8);
-        let node = NodeId::random();
-        let notes =
-            Notes { node, address: "bmc".to_owned(), transcript: Transcript::new(1 << 20), to };
-        let (feed, _input) = ConsoleFeed::new(Keeping { memory: 64, notes: Some(notes) });
+        let (feed, mut texts, node) = noted();
         let noting = tokio::spawn({
             let feed = feed.clone();
             async move { feed.take_notes().await }
@@ -365,6 +364,41 @@ mod tests {
         feed.print(b"the end");
         feed.end();
         assert_eq!(texts.recv().await.unwrap().text, "the end");
+        noting.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_goes_on_is_told_of_less_and_less_often() {
+        let (feed, mut texts, _) = noted();
+        let noting = tokio::spawn({
+            let feed = feed.clone();
+            async move { feed.take_notes().await }
+        });
+        let talking = tokio::spawn({
+            let feed = feed.clone();
+            async move {
+                loop {
+                    feed.print(b"x\r\n");
+                    sleep(std::time::Duration::from_secs(1)).await;
+                }
+            }
+        });
+        let mut pauses = Vec::new();
+        let mut last = Instant::now();
+        for _ in 0..8 {
+            texts.recv().await.unwrap();
+            pauses.push(last.elapsed().as_secs());
+            last = Instant::now();
+        }
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60, 60]);
+        talking.abort();
+        // What was said last, and then nothing for long enough.
+        texts.recv().await.unwrap();
+        sleep(QUIET_AFTER).await;
+        let began = Instant::now();
+        feed.print(b"y\r\n");
+        texts.recv().await.unwrap();
+        assert_eq!(began.elapsed(), TOLD_EVERY);
         noting.abort();
     }
 }

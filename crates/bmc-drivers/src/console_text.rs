@@ -3,13 +3,15 @@
 //! terminal, in pieces, and never more of them than one machine may have.
 //!
 //! Only what the machine prints gets here. What users type does not, unless the machine prints it
-//! back; passwords are not printed back by anything that deserves one. Long tokens in addresses, such as
-//! ramdisks print of what they load, are masked.
+//! back; passwords are not printed back by anything that deserves one. Tokens and passwords that the
+//! machine prints itself are masked, in whole lines before they are cut.
 
 use std::time::Duration;
 
-use node_model::{MASK, NodeId};
+use node_model::NodeId;
 use tokio::time::Instant;
+
+use crate::console_secrets::{Before, without_secrets};
 
 /// A piece of what a machine printed, for its timeline.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,6 +53,8 @@ struct Cutter {
     letter: Vec<u8>,
     /// The cursor is at the line's beginning: what comes next is written over it.
     is_back: bool,
+    /// What is known of the parts of this line that are told already.
+    before: Before,
 }
 
 /// Where in a control sequence the cutter is.
@@ -70,16 +74,22 @@ enum State {
 
 /// How long lines wait for others, so that they are told together.
 pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(2);
+/// As long as a machine goes on they wait twice as long each time, and at last this long: each time is
+/// a row in the database.
+pub(crate) const TOLD_AT_LEAST_EVERY: Duration = Duration::from_secs(60);
+/// After how long without anything to tell it begins anew.
+pub(crate) const QUIET_AFTER: Duration = Duration::from_secs(5 * 60);
 /// Bytes that are told at once, however short they have waited.
 pub(crate) const PIECE: usize = 4 << 10;
 /// After how long without a byte a line counts as whole that has no end: a prompt.
 const PROMPT_AFTER: Duration = Duration::from_secs(10);
 /// Bytes that wait for somebody to take them; what comes then is left out.
 const MOST_WAITING: usize = 4 * PIECE;
-/// Letters of a part of an address that make it a token: more than a UUID has.
-const TOKEN: usize = 40;
-/// Bytes of a line; the rest is another line.
+/// Bytes of a line in the timeline; the rest is another line.
 const LONGEST_LINE: usize = 1 << 10;
+/// Bytes of a line that wait for its end, so that its secrets are seen whole: the longest command line
+/// of a kernel and then some.
+const MOST_OF_LINE: usize = 8 << 10;
 const HOUR: f64 = 3600.0;
 
 impl Transcript {
@@ -138,13 +148,14 @@ impl Transcript {
     }
 
     fn end_line(&mut self) {
-        if let Some(line) = self.cutter.end_line() {
+        let mut lines = Vec::new();
+        self.cutter.end_part(&mut lines);
+        for line in lines {
             self.take_in(line);
         }
     }
 
     fn take_in(&mut self, line: String) {
-        let line = without_tokens(line);
         let size = line.len() + 1;
         if self.left_out > 0 && self.allowance.is_enough_again() && self.bytes < PIECE {
             let count = std::mem::take(&mut self.left_out);
@@ -169,24 +180,6 @@ impl Transcript {
         self.bytes += line.len() + 1;
         self.lines.push(line);
     }
-}
-
-/// The line with what is secret about addresses masked.
-fn without_tokens(line: String) -> String {
-    if !line.contains("://") {
-        return line;
-    }
-    let is_token = |part: &str| {
-        let letters =
-            part.find(|letter: char| !(letter.is_ascii_alphanumeric() || "-_".contains(letter)));
-        let end = letters.unwrap_or(part.len());
-        (end >= TOKEN).then_some(end)
-    };
-    let parts = line.split('/').map(|part| match is_token(part) {
-        Some(end) => format!("{MASK}{}", &part[end..]),
-        None => part.to_owned(),
-    });
-    parts.collect::<Vec<_>>().join("/")
 }
 
 impl Allowance {
@@ -233,7 +226,7 @@ impl Cutter {
             (State::Control, b'@'..=b'~') => {
                 // The cursor goes elsewhere, or the screen is wiped: what follows is another line.
                 if matches!(byte, b'H' | b'f' | b'J' | b'A' | b'B' | b'd' | b'E' | b'F') {
-                    lines.extend(self.end_line());
+                    self.end_line(lines);
                 }
                 State::Text
             }
@@ -253,7 +246,7 @@ impl Cutter {
             self.write('\u{fffd}', lines);
         }
         match byte {
-            b'\n' | 0x0b | 0x0c => lines.extend(self.end_line()),
+            b'\n' | 0x0b | 0x0c => self.end_line(lines),
             b'\r' => self.is_back = true,
             0x08 => {
                 self.line.pop();
@@ -287,18 +280,42 @@ impl Cutter {
             // What shows how far something is prints itself over and over: the last one counts.
             self.line.clear();
         }
-        if self.line.len() + letter.len_utf8() > LONGEST_LINE {
-            lines.extend(self.end_line());
+        if self.line.len() + letter.len_utf8() > MOST_OF_LINE {
+            // Between two words, if there are two.
+            let blank = self.line.rfind(' ').map_or(self.line.len(), |blank| blank + 1);
+            let next = self.line.split_off(blank);
+            self.end_part(lines);
+            self.line = next;
         }
         self.line.push(letter);
     }
 
-    /// The line, if there is something to be seen in it.
-    fn end_line(&mut self) -> Option<String> {
+    /// The line is whole.
+    fn end_line(&mut self, lines: &mut Vec<String>) {
+        self.tell(true, lines);
+    }
+
+    /// The line goes on, but what there is of it is told.
+    fn end_part(&mut self, lines: &mut Vec<String>) {
+        self.tell(false, lines);
+    }
+
+    fn tell(&mut self, is_end: bool, lines: &mut Vec<String>) {
         self.is_back = false;
         let line = std::mem::take(&mut self.line);
-        let shown = line.trim_end();
-        (!shown.trim_start().is_empty()).then(|| shown.to_owned())
+        let (shown, before) = without_secrets(&line, self.before, is_end);
+        self.before = before;
+        let mut rest = shown.trim_end();
+        // Only if there is something to be seen in it.
+        while !rest.trim_start().is_empty() {
+            let mut end = rest.len().min(LONGEST_LINE);
+            while !rest.is_char_boundary(end) {
+                end -= 1;
+            }
+            let (line, next) = rest.split_at(end);
+            lines.push(line.to_owned());
+            rest = next;
+        }
     }
 }
 

@@ -19,6 +19,8 @@ mod calls;
 mod changes;
 mod connected;
 mod console_feed;
+mod console_memory;
+mod console_secrets;
 mod console_text;
 mod driver;
 mod error;

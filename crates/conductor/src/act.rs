@@ -13,7 +13,7 @@ use store::{NodeFilter, Query};
 use crate::agent_logs::{Logs, logs_collected};
 use crate::inspect::{Found, could_not_finish};
 use crate::sight::Sight;
-use crate::{Conductor, Error, hardware, offers};
+use crate::{Conductor, Error, consoles, hardware, offers};
 
 /// What came of an action besides its outcome: for the recording transaction to write.
 #[derive(Default)]
@@ -108,7 +108,7 @@ async fn carry_out(
             run_step(conductor, sight, driver, target, *flow, step).await
         }
         Action::PrepareDeploy => {
-            let console = console_again(sight, driver, target).await;
+            let console = console_again(conductor, sight, driver, target).await;
             done(console.and(driver.deploy().prepare(target).await.map_err(failed)?))
         }
         Action::CleanUpDeploy => {
@@ -116,7 +116,7 @@ async fn carry_out(
             let off = power_off_if_noted(sight, driver, target).await?;
             done(changes.and(off))
         }
-        Action::TearDown => tear_down(sight, driver, target).await,
+        Action::TearDown => tear_down(conductor, sight, driver, target).await,
         Action::PrepareCleaning => {
             Ok(stepped(driver.deploy().prepare_cleaning(target).await.map_err(failed)?))
         }
@@ -240,25 +240,39 @@ async fn check_power(sight: &Sight, driver: &Driver, target: &Target<'_>) -> Act
 
 /// A console that is wanted is there again: it went with the last instance. Without it a machine can
 /// be deployed all the same.
-async fn console_again(sight: &Sight, driver: &Driver, target: &Target<'_>) -> NodeChanges {
+async fn console_again(
+    conductor: &Conductor,
+    sight: &Sight,
+    driver: &Driver,
+    target: &Target<'_>,
+) -> NodeChanges {
     if !sight.node.console_enabled {
         return NodeChanges::none();
     }
-    match driver.console().start(target).await {
+    let changes = match consoles::switch_on(conductor, driver, target).await {
         Ok(changes) => changes,
         Err(error) => {
             tracing::warn!(node = %sight.node.id, error = chain(&error), "it has no console now");
-            NodeChanges { console_enabled: Some(false), ..NodeChanges::none() }
+            NodeChanges { console_enabled: Some(false), ..consoles::nobody_serves() }
         }
-    }
+    };
+    consoles::tell_others(conductor, sight.node.id, &changes).await;
+    changes
 }
 
-async fn tear_down(sight: &Sight, driver: &Driver, target: &Target<'_>) -> Acted {
+async fn tear_down(
+    conductor: &Conductor,
+    sight: &Sight,
+    driver: &Driver,
+    target: &Target<'_>,
+) -> Acted {
     let failed = |source| sight.failed(source);
     let mut changes = driver.rescue().clean_up(target).await.map_err(failed)?;
     if sight.node.console_enabled {
         // It stays wanted, and comes back with the next instance.
-        changes = changes.and(driver.console().stop(target).await.map_err(failed)?);
+        let off = consoles::switch_off(driver, target).await.map_err(failed)?;
+        consoles::tell_others(conductor, sight.node.id, &off).await;
+        changes = changes.and(off);
     }
     changes = changes.and(driver.deploy().clean_up(target).await.map_err(failed)?);
     changes = changes.and(driver.deploy().tear_down(target).await.map_err(failed)?);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bmc_drivers::{
     BootDevice, BootMode, ConsoleInfo, Driver, HttpMethod, Indicator, IndicatorComponent,
-    IndicatorState, MediaDevice, MediaSlot, Sensor, VendorMethod, VifInfo,
+    IndicatorState, MediaDevice, MediaSlot, NodeChanges, Sensor, VendorMethod, VifInfo,
 };
 use node_model::{Actor, InterfaceKind, JsonObject, NodeId};
 use serde_json::{Map, Value};
@@ -20,7 +20,7 @@ use crate::held::Held;
 use crate::ledger::write_ledger;
 use crate::provision::get;
 use crate::sight::Sight;
-use crate::{Conductor, Error, hardware};
+use crate::{Conductor, Error, consoles, hardware};
 
 /// How long a user is kept waiting for a change that may take minutes.
 const SHORT_WHILE: Duration = Duration::from_secs(10);
@@ -282,22 +282,22 @@ impl Conductor {
         let target = sight.target(&driver, self.now());
         driver.console().validate(&target).await.map_err(|source| sight.failed(source))?;
         let held = self.hold(id).await?;
-        let (target, console) = (held.target(self), held.driver.console());
+        let target = held.target(self);
         let work = async {
-            let switched =
-                if on { console.start(&target).await } else { console.stop(&target).await };
-            Ok(((), switched?))
+            let switched = if on {
+                consoles::switch_on(self, &held.driver, &target).await?
+            } else {
+                consoles::switch_off(&held.driver, &target).await?
+            };
+            Ok(((), NodeChanges { console_enabled: Some(on), ..switched }))
         };
         let action = if on { "start the console" } else { "stop the console" };
-        let failure = held.carry_out(self, actor, action, work).await.err().map(|e| chain(&e));
+        let Err(error) = held.carry_out(self, actor, action, work).await else { return Ok(()) };
+        let failure = chain(&error);
         self.store
             .write(move |tx| {
                 let mut node = get(tx, id)?;
-                if failure.is_none() {
-                    node.console_enabled = on;
-                } else {
-                    node.last_error.clone_from(&failure);
-                }
+                node.last_error = Some(failure.clone());
                 tx.save(&mut node)?;
                 Ok(())
             })

@@ -60,6 +60,9 @@ pub enum Error {
     /// The state does not allow it.
     #[error("{0}")]
     Conflict(String),
+    /// It is on its way: trying again in a moment helps.
+    #[error("{0}")]
+    NotYet(String),
     /// The inspection data could not be used.
     #[error("{0}")]
     Inspection(String),

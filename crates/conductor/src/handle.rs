@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::agent_lines::Said;
-use crate::{Settings, consoles, membership, power_sync, scheduler};
+use crate::{Settings, console_record, consoles, membership, power_sync, scheduler};
 
 /// A conductor: cheap to clone, shared by the API and the background tasks.
 #[derive(Clone)]
@@ -105,7 +105,7 @@ impl Conductor {
         tasks.spawn(scheduler::run(self.clone(), stopping.clone()));
         tasks.spawn(membership::run(self.clone(), stopping.clone()));
         tasks.spawn(consoles::run(self.clone(), stopping.clone()));
-        tasks.spawn(consoles::record(self.clone(), stopping.clone()));
+        tasks.spawn(console_record::run(self.clone(), stopping.clone()));
         tasks.spawn(power_sync::run(self.clone(), stopping));
         Ok(Running { conductor: self.clone(), stop, tasks })
     }

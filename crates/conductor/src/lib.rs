@@ -17,6 +17,7 @@ mod agent_logs;
 mod allocations;
 mod api_call;
 mod bmc_names;
+mod console_record;
 mod consoles;
 mod controls;
 mod discover;

@@ -75,13 +75,7 @@ pub(super) fn check(
     {
         return Err(WireError::too_new("removing chassis_uuid", LEAVE_CHASSIS_SINCE));
     }
-    if drafted.has("driver") && before.console_enabled {
-        return Err(WireError::conflict(format!(
-            "Node {} can not have its driver updated while its console is on, because the new \
-             driver could not stop it. Stop the console first.",
-            before.label()
-        )));
-    }
+    check_console(before, drafted)?;
     check_marks(before, drafted)?;
     check_interfaces(before, drafted)?;
     check_instance(before, drafted)?;
@@ -92,6 +86,19 @@ pub(super) fn check(
         return Err(not_in_this_state(before, "resource_class", ""));
     }
     Ok(())
+}
+
+/// Whoever started a console must be there to stop it.
+fn check_console(before: &Node, drafted: &Drafted<Node>) -> Result<(), WireError> {
+    let changed = ["driver", InterfaceKind::Console.field()].into_iter().find(|f| drafted.has(f));
+    match changed.filter(|_| before.console_enabled) {
+        None => Ok(()),
+        Some(field) => Err(WireError::conflict(format!(
+            "Node {} can not have its {field} updated while its console is on, because the new one \
+             could not stop it. Switch the console off first.",
+            before.label()
+        ))),
+    }
 }
 
 /// `protected` and `retired` have states they can be set in.

@@ -23,7 +23,8 @@ async fn remove(call: Call) -> Result<Reply, Refusal> {
     stop_console(&call).await?;
     let ident = Ident::of_path(&call, "node");
     let (app, now, actor) = (call.app.clone(), call.now(), call.actor());
-    call.app
+    let id = call
+        .app
         .store
         .write(move |writer| {
             let node: Node = ident.find(writer)?;
@@ -35,14 +36,15 @@ async fn remove(call: Call) -> Result<Reply, Refusal> {
                 actor: actor.clone(),
                 what: Happening::Removed,
             });
-            Ok::<_, Refusal>(())
+            Ok::<_, Refusal>(node.id)
         })
         .await?;
+    // Whatever became of its console above.
+    call.app.conductor.registry().leave_console(id).await;
     Ok(Reply::no_content())
 }
 
-/// A console that is on would never be stopped once its node is gone. That it cannot be stopped
-/// does not keep a broken machine here.
+/// A console that is on is switched off first. That it cannot be does not keep a broken machine here.
 async fn stop_console(call: &Call) -> Result<(), Refusal> {
     let node = reach::node(call).await?;
     check(&call.app, &node)?;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use fleet_sim::{Fleet, FleetConfig};
+use node_model::NodeId;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -111,6 +112,50 @@ async fn a_console_is_read_and_typed_at_and_is_in_the_timeline() {
 }
 
 #[tokio::test]
+async fn what_was_said_last_is_written_down_when_the_process_stops() {
+    let api = Fixture::start().await;
+    let running = api.conductor.start().await.unwrap();
+    let fleet = machine(&api).await;
+    let on = api.ask("PUT", "/v1/nodes/n/states/console", json!({"enabled": true})).await;
+    assert_eq!(on.status, 202, "{}", on.message());
+    let mut follower = Follower::of(&api).await;
+    follower.until("the prompt", |it| it.text().ends_with("login: ")).await;
+    // A prompt is no line yet.
+    running.stop(PATIENCE).await;
+    let told = api.get("/v1/ferrite/nodes/n/timeline", LATEST).await.body;
+    assert!(told.contains("login:"), "{told}");
+    // It is on, and comes back with the process: whoever asks is to ask again.
+    let answer = api.get(CONSOLE, LATEST).await;
+    assert_eq!(answer.status, 503, "{}", answer.message());
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    fleet.stop().await;
+}
+
+#[tokio::test]
+async fn a_console_goes_with_its_node() {
+    let api = Fixture::start().await;
+    let fleet = machine(&api).await;
+    let on = api.ask("PUT", "/v1/nodes/n/states/console", json!({"enabled": true})).await;
+    assert_eq!(on.status, 202, "{}", on.message());
+    let served = || api.conductor.registry().consoles_served().len();
+    assert_eq!(served(), 1);
+    // Without an address the console cannot be switched off.
+    let id =
+        api.get("/v1/nodes/n", LATEST).await.json()["uuid"].as_str().unwrap().parse::<NodeId>();
+    let id = id.unwrap();
+    let forget = move |writer: &mut store::Writer<'_>| {
+        let mut node = writer.get(id)?.unwrap();
+        node.driver_info = serde_json::Map::new().into();
+        writer.save(&mut node)
+    };
+    api.store.write(forget).await.unwrap();
+    let removed = api.ask("DELETE", "/v1/nodes/n", json!(null)).await;
+    assert_eq!(removed.status, 204, "{}", removed.message());
+    assert_eq!(served(), 0);
+    fleet.stop().await;
+}
+
+#[tokio::test]
 async fn what_cannot_be_typed_is_refused() {
     let api = Fixture::start().await;
     api.node("n", |_| {}).await;
@@ -131,7 +176,7 @@ async fn what_cannot_be_typed_is_refused() {
     for method in ["GET", "POST"] {
         let answer = api.ask(method, CONSOLE, json!({"text": "x"})).await;
         assert_eq!(answer.status, 409, "{method}");
-        assert!(answer.message().contains("Ask the one that serves it"), "{}", answer.message());
+        assert!(answer.message().contains("there is no text of it"), "{}", answer.message());
     }
     for method in ["GET", "POST"] {
         let path = "/v1/ferrite/nodes/none/console";

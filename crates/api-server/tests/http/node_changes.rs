@@ -171,7 +171,11 @@ async fn fields_and_states() {
         (
             "with its console on",
             watched,
-            vec![(set("/driver", "fake-hardware"), 200), (set("/driver", "nope"), 409)],
+            vec![
+                (set("/driver", "fake-hardware"), 200),
+                (set("/driver", "nope"), 409),
+                (set("/console_interface", "no-console"), 409),
+            ],
         ),
     ] {
         for (change, status) in patches {

@@ -15,6 +15,7 @@ use super::connections::Connections;
 use super::settings::ConsoleSettings;
 use super::terminal::{Line, Terminal};
 use crate::console_feed::{ConsoleFeed, Keeping, Notes};
+use crate::console_memory::ConsoleMemory;
 use crate::console_text::{ConsoleText, Transcript};
 use crate::{Console, ConsoleInfo, Error, Interface, NodeChanges, Property, Target};
 
@@ -25,6 +26,7 @@ pub(super) struct IpmiConsole {
     /// Where what machines print goes to be written down.
     texts: mpsc::Sender<ConsoleText>,
     openings: Arc<Semaphore>,
+    memory: ConsoleMemory,
     properties: Vec<Property>,
     /// The consoles that are on in this process.
     terminals: Mutex<HashMap<NodeId, Terminal>>,
@@ -35,6 +37,8 @@ const ALLOCATED_PORT: &str = "allocated_ipmi_terminal_port";
 const START: &str = "start the console";
 /// Bytes that are remembered of what a machine said last.
 const MEMORY: usize = 64 << 10;
+/// Bytes that are remembered of all machines together.
+const MEMORY_OF_ALL: usize = 64 << 20;
 /// Sessions that are opened at a time while nobody watches.
 const OPENINGS: usize = 32;
 
@@ -46,13 +50,14 @@ impl IpmiConsole {
     ) -> Self {
         let properties = PROPERTIES.iter().copied().chain([TERMINAL_PORT]).collect();
         let (openings, terminals) = (Arc::new(Semaphore::new(OPENINGS)), Mutex::default());
-        Self { connections, settings, texts, openings, properties, terminals }
+        let memory = ConsoleMemory::new(MEMORY_OF_ALL);
+        Self { connections, settings, texts, openings, memory, properties, terminals }
     }
 
     /// What is kept of a console.
     fn keeping(&self, node: NodeId, access: &Access) -> Keeping {
         if !self.settings.record {
-            return Keeping { memory: 0, notes: None };
+            return Keeping { memory: self.memory.ring(0), notes: None };
         }
         let per_hour = self.settings.recorded_kib_per_hour.saturating_mul(1024);
         let notes = (per_hour > 0).then(|| Notes {
@@ -61,7 +66,7 @@ impl IpmiConsole {
             transcript: Transcript::new(usize::try_from(per_hour).unwrap_or(usize::MAX)),
             to: self.texts.clone(),
         });
-        Keeping { memory: MEMORY, notes }
+        Keeping { memory: self.memory.ring(MEMORY), notes }
     }
 
     fn line(&self, access: &Access) -> Line {

@@ -40,8 +40,8 @@ pub struct ConsoleSettings {
     /// never.
     pub terminal_timeout: u64,
     /// Hold the serial line of every console that is on, and keep what the machine prints: the last
-    /// 64 KiB in memory, and all of it in the timeline. Without it a line is held while somebody
-    /// watches, and nothing is kept.
+    /// 64 KiB in memory, and at most `recorded_kib_per_hour` in the timeline. Without it a line is
+    /// held while somebody watches, and nothing is kept.
     pub record: bool,
     /// KiB of one machine's console that go to its timeline in an hour; more is left out there, and
     /// said to be. Zero for none.

@@ -16,6 +16,7 @@ use super::connections::Connections;
 use super::terminal::{Line, Terminal};
 use super::{CONSOLE_NAME, ConsoleSettings, IpmiSettings, NAME};
 use crate::console_feed::Keeping;
+use crate::console_memory::ConsoleMemory;
 use crate::driver::{Driver, Shelves};
 use crate::fake::FakeBehaviour;
 use crate::turns::Turns;
@@ -349,7 +350,8 @@ async fn whoever_watches_does_not_wait_for_all_the_others() {
         openings: Arc::new(Semaphore::new(0)),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let terminal = Terminal::serve(listener, line, Keeping { memory: 64, notes: None }).unwrap();
+    let keeping = Keeping { memory: ConsoleMemory::new(64).ring(64), notes: None };
+    let terminal = Terminal::serve(listener, line, keeping).unwrap();
     let mut watching = terminal.feed().watch().unwrap();
     assert!(matches!(watching.next().await, Some(Printed::Bytes(_))));
 }
