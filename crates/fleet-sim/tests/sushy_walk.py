@@ -111,11 +111,14 @@ def power(system):
 
 
 def boot(system):
-    system.set_system_boot_options(
-        target=sushy.BOOT_SOURCE_TARGET_PXE, enabled=sushy.BOOT_SOURCE_ENABLED_ONCE,
-        mode=sushy.BOOT_SOURCE_MODE_UEFI)
-    fresh(system)
-    assert system.boot.target == sushy.BOOT_SOURCE_TARGET_PXE
+    def is_kept():
+        system.set_system_boot_options(
+            target=sushy.BOOT_SOURCE_TARGET_PXE, enabled=sushy.BOOT_SOURCE_ENABLED_ONCE,
+            mode=sushy.BOOT_SOURCE_MODE_UEFI)
+        return fresh(system).boot.target == sushy.BOOT_SOURCE_TARGET_PXE
+
+    # Where settings are not locked during POST, the boot under way may use it up.
+    wait_until("the next boot is from the network", is_kept)
     assert system.boot.enabled == sushy.BOOT_SOURCE_ENABLED_ONCE
     assert system.boot.mode == sushy.BOOT_SOURCE_MODE_UEFI
     system.reset_system(sushy.RESET_FORCE_RESTART)

@@ -20,7 +20,7 @@ use verify::{AcceptAny, AcceptTrusted};
 
 /// Trusted certificates of which none can be used.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no certificate in PEM form")]
+#[error("there is no certificate in PEM form in it")]
 pub struct NoCertificates;
 
 /// TLS with ring, in any version that is safe, with servers that these certificates vouch for, or that

@@ -29,8 +29,9 @@ fn failures_are_explained_and_trying_again_works() {
     machine.set_image(&large, &checksum(&large));
     let said = machine.fails("deploy", "deploy failed");
     assert!(said.contains("write_image") && said.contains("larger"), "{said}");
-    let logs = machine.site.operator.get(&format!("/v1/ferrite/nodes/{}/logs", machine.node));
-    assert_eq!(logs["logs"].as_array().map(Vec::len), Some(1), "{logs}");
+    // It says that it failed before it tidies up, and the logs are fetched then.
+    let logs = format!("/v1/ferrite/nodes/{}/logs", machine.node);
+    assert_eq!(machine.site.operator.until_listed(&logs, "logs").len(), 1);
     std::fs::remove_file(&large).unwrap();
 
     // The power is cut while the image is written.
