@@ -165,45 +165,36 @@ impl Writer<'_> {
     /// Forgets entries older than `before`, the oldest first and at most five thousand at a time,
     /// so that nobody waits long for the transaction; says how many. Call again until it says none.
     pub fn prune_journal(&mut self, before: Timestamp) -> Result<u64, Error> {
+        self.prune("state_entries", "id", before)?;
+        self.prune("journal", "seq", before)
+    }
+
+    /// Forgets rows of a table by its growing key, as [`Writer::prune_journal`] says.
+    fn prune(
+        &mut self,
+        table: &'static str,
+        key: &'static str,
+        before: Timestamp,
+    ) -> Result<u64, Error> {
         // Where the old ones end is looked up first, so that what is deleted is a plain range of
         // the primary key: MariaDB and PostgreSQL may walk the whole table for anything more.
         let mut last: Option<i64> = None;
         self.session.query(
-            "SELECT MAX(seq) FROM (SELECT seq, recorded_at FROM journal ORDER BY seq LIMIT ?)
-             AS oldest WHERE recorded_at < ?",
+            &format!(
+                "SELECT MAX({key}) FROM (SELECT {key}, recorded_at FROM {table} ORDER BY {key} LIMIT ?)
+                 AS oldest WHERE recorded_at < ?"
+            ),
             &[Param::Int(PRUNED_AT_ONCE), before.bind()],
             &mut |row| {
-                last = field(row, 0, "journal", "seq")?;
+                last = field(row, 0, table, key)?;
                 Ok(())
             },
         )?;
         let Some(last) = last else { return Ok(0) };
-        self.prune_states(before)?;
         self.session.execute(
-            "DELETE FROM journal WHERE seq <= ? AND recorded_at < ?",
+            &format!("DELETE FROM {table} WHERE {key} <= ? AND recorded_at < ?"),
             &[Param::Int(last), before.bind()],
         )
-    }
-
-    /// Forgets the times of entering states that go with the entries that are forgotten.
-    fn prune_states(&mut self, before: Timestamp) -> Result<(), Error> {
-        let mut last: Option<i64> = None;
-        self.session.query(
-            "SELECT MAX(id) FROM (SELECT id, recorded_at FROM state_entries ORDER BY id LIMIT ?)
-             AS oldest WHERE recorded_at < ?",
-            &[Param::Int(PRUNED_AT_ONCE), before.bind()],
-            &mut |row| {
-                last = field(row, 0, "state_entries", "id")?;
-                Ok(())
-            },
-        )?;
-        let Some(last) = last else { return Ok(()) };
-        self.session
-            .execute(
-                "DELETE FROM state_entries WHERE id <= ? AND recorded_at < ?",
-                &[Param::Int(last), before.bind()],
-            )
-            .map(drop)
     }
 }
 

@@ -107,7 +107,9 @@ fn holds_secret(arguments: &JsonObject) -> bool {
 }
 
 fn is_sealed(arguments: &JsonObject) -> bool {
-    arguments.as_str().starts_with("{\"ferrite:sealed\":")
+    let name = arguments.as_str().strip_prefix("{\"");
+    name.and_then(|name| name.strip_prefix(SEALED_ARGUMENTS))
+        .is_some_and(|it| it.starts_with("\":"))
 }
 
 /// What is sealed in `arguments`. None if they were only given the name of what is sealed, as the API
