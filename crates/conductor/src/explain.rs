@@ -202,7 +202,7 @@ fn need_of(action: &Action, driver: &Driver) -> Need {
         Action::PrepareCleaning | Action::PrepareService if in_band => {
             Need::Ramdisk(RamdiskMode::Deploy)
         }
-        Action::Rescue if driver.rescue().name() == "agent" => Need::Ramdisk(RamdiskMode::Rescue),
+        Action::Rescue if driver.rescue().boots_ramdisk() => Need::Ramdisk(RamdiskMode::Rescue),
         // What an inspection and a deployment boot is looked at when they are asked for: see
         // `driver_obstacles`.
         Action::Inspect

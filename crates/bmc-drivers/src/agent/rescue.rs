@@ -39,6 +39,10 @@ impl Interface for AgentRescue {
 
 #[async_trait]
 impl Rescue for AgentRescue {
+    fn boots_ramdisk(&self) -> bool {
+        true
+    }
+
     async fn rescue(&self, target: &Target<'_>) -> Result<Outcome, Error> {
         if target.node.agent.url.is_none() {
             let driver = target.driver;

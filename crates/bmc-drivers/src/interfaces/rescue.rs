@@ -9,6 +9,11 @@ use crate::{Error, NodeChanges, Outcome, Target};
 /// Boots a machine into a rescue system and back. The password is in `instance_info`.
 #[async_trait]
 pub trait Rescue: Interface {
+    /// Whether the rescue system is a ramdisk that the boot interface boots.
+    fn boots_ramdisk(&self) -> bool {
+        false
+    }
+
     /// Boots the rescue system.
     async fn rescue(&self, target: &Target<'_>) -> Result<Outcome, Error>;
 
