@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What ipmi_sim runs to look at and change its machine: `get NAME…` or `set NAME VALUE…`, where
-# `get` answers with lines of NAME:VALUE. The machine is the libvirt domain $LAB_DOMAIN at $LAB_URI;
-# every change is written down in the file $LAB_CHANGES for the tests to read.
+# ipmi_sim runs this to read and change its machine: `get NAME…` prints lines of NAME:VALUE,
+# `set NAME VALUE…` changes it. The machine is the libvirt domain $LAB_DOMAIN at $LAB_URI. Every
+# change is appended to the file $LAB_CHANGES, which the tests read.
 virsh() { command virsh --quiet --connect "$LAB_URI" "$@"; }
 
 get() {
@@ -11,7 +11,7 @@ get() {
         state=$(virsh domstate "$LAB_DOMAIN") || exit 1
         if [ "$state" = running ]; then echo power:1; else echo power:0; fi ;;
     boot)
-        # ipmi_sim's names; what it has no name for reads as the disk.
+        # ipmi_sim's names; unknown devices are reported as the disk.
         case $(virsh dumpxml --inactive "$LAB_DOMAIN" | sed -n "s|.*<boot dev='\(.*\)'/>.*|\1|p") in
         network) echo boot:pxe ;;
         cdrom) echo boot:cdrom ;;
@@ -41,13 +41,13 @@ set_to() {
     "boot cdrom") boot_from cdrom ;;
     boot*) boot_from hd ;;
     esac >/dev/null 2>&1
-    # A BMC does not complain about a machine that is on or off already.
+    # A BMC reports success if the machine is already in that state.
     true
 }
 
-what=$1
+operation=$1
 shift
-case $what in
+case $operation in
 get) for name in "$@"; do get "$name"; done ;;
 set) set_to "$@" ;;
 *) exit 1 ;;

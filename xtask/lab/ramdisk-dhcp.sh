@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0
-# What udhcpc runs in the ramdisk, with the lease in the environment.
+# udhcpc runs this in the ramdisk, with the DHCP lease in the environment.
 case $1 in
 bound | renew)
     ip addr add "$ip/${mask:-24}" dev "$interface"

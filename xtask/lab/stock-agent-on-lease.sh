@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What udhcpc runs in the ramdisk with Ironic's own agent, with the lease in the environment.
+# udhcpc runs this in the ramdisk with ironic-python-agent, with the DHCP lease in the environment.
 case $1 in
 bound | renew)
     ip address replace "$ip/${mask:-24}" dev "$interface"

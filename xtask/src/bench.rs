@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask bench`: what each operation costs our server in processor time, on this machine.
+//! `cargo xtask bench`: the processor time of the server per operation.
 //!
-//! Processor time per request holds on a noisy machine, where rates and latencies do not; it is
-//! read from /proc. With `--against` another Ironic is measured in the same run, phase by phase in
-//! turn, so that noise hits both. It is a benchmark and no test: nothing fails for being slow.
+//! Processor time per request, read from /proc, is reliable on a loaded machine, unlike rates and
+//! latencies. With `--against` another Ironic is measured in the same run, alternating phase by phase,
+//! so that load affects both. A benchmark never fails for being slow.
 
 mod agent;
+mod bench_server;
 mod boot;
 mod deploy;
 mod fleet;
@@ -15,137 +16,140 @@ mod operator;
 mod phases;
 mod summary;
 mod table;
-mod target;
 
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use http_probe::Server;
+use http_probe::ServerProcess;
 
 use crate::interrupt::Interrupt;
-use crate::{repository, say, shell};
-use meter::Usage;
-use phases::Bench;
-use table::{Figure, Table};
-use target::Target;
+use crate::{print, repository, shell};
+use bench_server::BenchServer;
+use meter::CpuUsage;
+use phases::ApiBench;
+use table::{FigureTable, TableFigure};
 
-/// What is measured, and on whom.
+/// Options of `cargo xtask bench`.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Options {
+pub(crate) struct ApiBenchOptions {
     #[command(subcommand)]
-    instead: Option<Instead>,
-    /// How many nodes are enrolled.
+    other: Option<OtherBench>,
+    /// Number of enrolled nodes.
     #[arg(long, default_value_t = 1000)]
     nodes: usize,
-    /// How many of them walk through their states and are inspected.
+    /// Number of nodes that are provisioned and inspected.
     #[arg(long, default_value_t = 100)]
-    walkers: usize,
-    /// How many requests each figure is taken from.
+    provisioned: usize,
+    /// Number of requests per figure.
     #[arg(long, default_value_t = 1000)]
     requests: usize,
-    /// How many seconds a figure of single requests may take.
+    /// Time limit per figure, in seconds.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// How many agents call home.
+    /// Number of agents that connect.
     #[arg(long, default_value_t = 2000)]
     agents: usize,
-    /// How many seconds the idle server is watched.
+    /// Seconds for which the idle server is measured.
     #[arg(long, default_value_t = 10)]
     idle: u64,
     /// Another server to measure in the same run, e.g. `http://127.0.0.1:6385`. It needs
     /// fake-hardware, the interfaces deploy `direct` and inspect `agent`, and no authentication.
     #[arg(long)]
     against: Option<String>,
-    /// The process of that server; without it only latencies are measured.
+    /// The process id of that server; without it only latencies are measured.
     #[arg(long, requires = "against")]
     against_pid: Option<u32>,
-    /// How many agents call the other server home.
+    /// Number of agents that connect to the other server.
     #[arg(long, default_value_t = 128)]
     against_agents: usize,
-    /// Leave the nodes on the other server.
+    /// Keep the nodes on the other server.
     #[arg(long)]
     keep: bool,
 }
 
-/// What is measured instead of the API.
+/// Benchmarks other than that of the API.
 #[derive(Subcommand)]
-enum Instead {
-    /// DHCP, TFTP and HTTP for machines that boot, beside dnsmasq and nginx. Needs root.
-    Boot(boot::Options),
-    /// Our agent beside ironic-python-agent (size, memory, first heartbeat) and beside `dd` (writing
-    /// an image), on virtual machines. Needs root.
-    Agent(agent::Options),
-    /// Whole deployments on virtual machines, cold and warm, with our agent and with
+enum OtherBench {
+    /// DHCP, TFTP and HTTP compared with dnsmasq and nginx. Needs root.
+    Boot(boot::BootBenchOptions),
+    /// Our agent compared with ironic-python-agent (size, memory, first heartbeat) and with `dd`
+    /// (writing an image), on virtual machines. Needs root.
+    Agent(agent::AgentBenchOptions),
+    /// Complete deployments on virtual machines, cold and warm, with our agent and with
     /// ironic-python-agent. Needs root.
-    Deploy(deploy::Options),
-    /// Fleets of simulated machines, each deployed at once by one server.
-    Fleet(fleet::Options),
+    Deploy(deploy::DeployBenchOptions),
+    /// Fleets of simulated machines, deployed at once by one server.
+    Fleet(fleet::FleetBenchOptions),
 }
 
-/// The options as the phases need them.
-pub(crate) struct Settings {
+/// The options in the form the phases need.
+pub(crate) struct ApiBenchSettings {
     pub(crate) nodes: usize,
-    pub(crate) walkers: usize,
+    pub(crate) provisioned: usize,
     pub(crate) requests: usize,
     pub(crate) at_most: Duration,
     pub(crate) idle: Duration,
-    /// How many agents call at the same instant.
+    /// Numbers of agents that connect at the same time.
     pub(crate) bursts: [usize; 2],
 }
 
-/// Measures and prints.
-pub(crate) fn run(options: &Options) -> Result<()> {
-    match &options.instead {
-        Some(Instead::Boot(options)) => return boot::run(options),
-        Some(Instead::Agent(options)) => return agent::run(options),
-        Some(Instead::Deploy(options)) => return deploy::run(options),
-        Some(Instead::Fleet(options)) => return fleet::run(options),
+/// Runs the benchmark and prints the figures.
+pub(crate) fn run(options: &ApiBenchOptions) -> Result<()> {
+    match &options.other {
+        Some(OtherBench::Boot(options)) => return boot::run(options),
+        Some(OtherBench::Agent(options)) => return agent::run(options),
+        Some(OtherBench::Deploy(options)) => return deploy::run(options),
+        Some(OtherBench::Fleet(options)) => return fleet::run(options),
         None => {}
     }
     let root = repository::root();
     let interrupt = Interrupt::watch()?;
-    say::heading("building");
+    print::heading("building");
     shell::run(
         shell::cargo(&root).args(["build", "--release", "--package", "ferrite"]),
         &interrupt,
     )?;
 
     let folder = tempfile::Builder::new().prefix("ferrite-bench-").tempdir()?;
-    let settings = Settings {
+    let settings = ApiBenchSettings {
         nodes: options.nodes.max(1),
-        walkers: options.walkers,
+        provisioned: options.provisioned,
         requests: options.requests,
         at_most: Duration::from_secs(options.seconds),
         idle: Duration::from_secs(options.idle),
         bursts: [128, 2000],
     };
-    say::heading("measuring");
-    let began = Instant::now();
+    print::heading("measuring");
+    let started = Instant::now();
     let mut command = Command::new(repository::target(&root).join("release/ferrite"));
     command.args(["serve", "--auth", "none", "--listen", "127.0.0.1:0", "--data-dir"]);
     command.arg(folder.path().join("data"));
-    let server = Server::start(&mut command, &folder.path().join("log"))?;
-    server.client().send("GET", "/v1", None).context("the server does not answer")?;
-    let start = (began.elapsed(), Usage::of(server.pid())?.total());
+    let server = ServerProcess::start(&mut command, &folder.path().join("log"))?;
+    server.client().send("GET", "/v1", None).context("the server does not respond")?;
+    let start = (started.elapsed(), CpuUsage::of(server.pid())?.total());
 
     let run = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.subsec_nanos();
-    let mut targets = vec![Target::new("ferrite", server.address(), Some(server.pid()), run)];
+    let mut targets = vec![BenchServer::new("ferrite", server.address(), Some(server.pid()), run)];
     if let Some(url) = &options.against {
-        targets.push(Target::at("other", url, options.against_pid, run)?);
+        targets.push(BenchServer::at("other", url, options.against_pid, run)?);
     }
-    let mut table = Table::new(targets.iter().map(|target| target.label).collect());
-    table.add(0, "start to first answer", Figure::Plain(start.0.as_secs_f64() * 1e3, "ms"));
-    table.add(0, "start to first answer, CPU", Figure::Plain(start.1.as_secs_f64() * 1e3, "ms"));
+    let mut table = FigureTable::new(targets.iter().map(|target| target.label).collect());
+    table.add(0, "start to first response", TableFigure::Plain(start.0.as_secs_f64() * 1e3, "ms"));
+    table.add(
+        0,
+        "start to first response, CPU",
+        TableFigure::Plain(start.1.as_secs_f64() * 1e3, "ms"),
+    );
 
     let agents = [options.agents, options.against_agents];
-    let mut benches: Vec<Bench<'_>> = targets
+    let mut benches: Vec<ApiBench<'_>> = targets
         .iter()
         .zip(agents)
         .enumerate()
-        .map(|(column, (target, agents))| Bench {
+        .map(|(column, (target, agents))| ApiBench {
             target,
             column,
             settings: &settings,
@@ -154,27 +158,27 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         })
         .collect();
     let outcome = measure(&mut benches, &mut table, &interrupt, options.keep);
-    say::heading("figures");
+    print::heading("figures");
     table.print();
     if outcome.is_err() {
-        say::problem(&format!("the server's log ends with:\n{}", last_lines(&server.log())));
+        print::problem(&format!("the server's log ends with:\n{}", last_lines(&server.log())));
     }
     outcome
 }
 
 fn measure(
-    benches: &mut [Bench<'_>],
-    table: &mut Table,
+    benches: &mut [ApiBench<'_>],
+    table: &mut FigureTable,
     interrupt: &Interrupt,
     keep: bool,
 ) -> Result<()> {
-    type Phase = fn(&mut Bench<'_>, &mut Table) -> Result<()>;
+    type Phase = fn(&mut ApiBench<'_>, &mut FigureTable) -> Result<()>;
     let phases: [(&str, Phase); 8] = [
         ("idle, empty", |bench, table| bench.idle(table, "without nodes")),
         ("enrol", |bench, table| bench.enrol(table)),
         ("read", |bench, table| bench.read_and_patch(table)),
-        ("walk", |bench, table| bench.walk(table)),
-        ("agents", |bench, table| bench.call_home(table)),
+        ("provision", |bench, table| bench.change_states(table)),
+        ("agents", |bench, table| bench.agents_connect(table)),
         ("inspect", |bench, table| bench.inspect(table)),
         ("idle, full", |bench, table| bench.idle(table, "with nodes")),
         ("remove", |bench, table| bench.remove(table)),

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask book`: the documents as a book, with mdBook.
+//! `cargo xtask book`: builds the documents as a book, with mdBook.
 
 use anyhow::{Context, Result};
 
 use crate::interrupt::Interrupt;
-use crate::{repository, say, shell};
+use crate::{print, repository, shell};
 
-/// The version of mdBook that the book is written for.
+/// The pinned version of mdBook.
 const MDBOOK: &str = "0.5.4";
 
-/// Installs mdBook below the build folder, unless it is there, and writes the book beside it.
+/// Installs mdBook below the build folder if necessary, and writes the book there.
 pub(crate) fn build() -> Result<()> {
     let root = repository::root();
     let interrupt = Interrupt::watch()?;
@@ -26,6 +26,6 @@ pub(crate) fn build() -> Result<()> {
     let mut mdbook = std::process::Command::new(tools.join("bin/mdbook"));
     mdbook.arg("build").arg("--dest-dir").arg(&book).arg(&root);
     shell::run(&mut mdbook, &interrupt)?;
-    say::line(&format!("{}", book.join("index.html").display()));
+    print::line(&format!("{}", book.join("index.html").display()));
     Ok(())
 }

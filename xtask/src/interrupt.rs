@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ctrl-C and SIGTERM end a run in order: what was started is stopped, what was made is removed.
+//! Handles Ctrl-C and SIGTERM, so that servers are stopped and temporary files removed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Whether somebody asked us to stop.
+/// A flag that is set by SIGINT and SIGTERM.
 #[derive(Clone)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From now on the signals only raise a flag.
+    /// Installs the signal handlers.
     pub(crate) fn watch() -> Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
@@ -22,7 +22,7 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
-    /// Whether it is time to stop.
+    /// Returns whether a signal was received.
     pub(crate) fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a developer of Ferrite runs: `cargo xtask test`, `tidy`, `bench` and what they need.
+//! Developer commands: `cargo xtask test`, `tidy`, `docs`, `bench`.
 //!
-//! `cargo xtask test` is the whole of CI in one command: it installs and starts what the tests
-//! talk to, and takes it down again.
+//! `cargo xtask test` is all of CI in one command: it installs and starts the servers, emulators and
+//! virtual machines that the tests need, and stops them again.
 
 mod bench;
 mod book;
 mod install;
 mod interrupt;
+mod print;
 mod random;
 mod repository;
-mod say;
 mod shell;
 mod test;
 mod tidy;
@@ -19,61 +19,68 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use test::TestScope;
+
 /// Developer commands of Ferrite.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
-struct Arguments {
+struct XtaskArguments {
     #[command(subcommand)]
-    command: Command,
+    command: XtaskCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
-    /// Run everything CI runs: formatting, tidiness, lints, all tests.
+enum XtaskCommand {
+    /// Run everything CI runs: formatting, tidiness, lints, tests.
     Test {
-        /// Only what needs no database servers, no lab and nothing from PyPI.
-        #[arg(long)]
+        /// Only what needs no root, no database servers, no lab and no browser.
+        #[arg(long, conflicts_with = "all")]
         quick: bool,
+        /// Also the full matrix of boot method, BMC and agent.
+        #[arg(long)]
+        all: bool,
     },
-    /// Start throw-away PostgreSQL and MariaDB servers, run a command with the variables that
-    /// point tests at them, and stop them again.
+    /// Run a command with temporary PostgreSQL and MariaDB servers and the variables that point
+    /// tests at them.
     WithServers {
         /// The command, e.g. `cargo test -p store`.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
-    /// Start the lab (virtual machines behind Redfish and IPMI BMCs), run a command with the
-    /// variables that point tests at it, and stop it again.
+    /// Run a command with the lab (virtual machines behind Redfish and IPMI BMCs) and the variables
+    /// that point tests at it.
     WithLab {
         /// The command, e.g. `cargo test -p ferrite real_bmcs`.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
-    /// Check the rules of the house: who may depend on whom, how files open, what is left behind.
+    /// Check the rules of the code base: dependencies, file headers, retired words, links.
     Tidy,
-    /// Measure what each operation costs the server, alone or beside another Ironic.
-    Bench(bench::Options),
-    /// Write the generated pages in `docs/` anew.
+    /// Measure the processor time of each operation, alone or next to another Ironic.
+    Bench(bench::ApiBenchOptions),
+    /// Regenerate the generated pages in `docs/`.
     Docs,
-    /// Make a book of the documents, with mdBook.
+    /// Build the book of the documents with mdBook.
     Book,
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = XtaskArguments::parse();
     let outcome = match arguments.command {
-        Command::Test { quick } => test::run(quick),
-        Command::WithServers { command } => test::with_servers(&command),
-        Command::WithLab { command } => test::with_lab(&command),
-        Command::Tidy => tidy::run(),
-        Command::Bench(options) => bench::run(&options),
-        Command::Docs => tidy::regenerate_documents(),
-        Command::Book => book::build(),
+        XtaskCommand::Test { quick: true, .. } => test::run(TestScope::Quick),
+        XtaskCommand::Test { all: true, .. } => test::run(TestScope::All),
+        XtaskCommand::Test { .. } => test::run(TestScope::Ci),
+        XtaskCommand::WithServers { command } => test::with_servers(&command),
+        XtaskCommand::WithLab { command } => test::with_lab(&command),
+        XtaskCommand::Tidy => tidy::run(),
+        XtaskCommand::Bench(options) => bench::run(&options),
+        XtaskCommand::Docs => tidy::regenerate_documents(),
+        XtaskCommand::Book => book::build(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say::problem(&format!("{error:#}"));
+            print::problem(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Randomness from the kernel, for passwords and ports.
+//! Random bytes from the kernel, for passwords and ports.
 
 use std::fs::File;
 use std::io::Read;
 
 use anyhow::{Context, Result};
 
-/// Some random bytes.
+/// Returns random bytes.
 pub(crate) fn bytes<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     File::open("/dev/urandom")
@@ -15,8 +15,8 @@ pub(crate) fn bytes<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// A password nobody guesses.
+/// Returns a random password.
 pub(crate) fn password() -> Result<String> {
-    // At most 16 characters: IPMI has no longer ones.
+    // IPMI passwords have at most 16 characters.
     Ok(bytes::<8>()?.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -1,172 +1,201 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask test`: everything CI runs, with everything it needs.
+//! `cargo xtask test`: formatting, tidiness, lints and all tests, with every server, package and
+//! tool they need.
 
+pub(crate) mod agent_ramdisk;
 pub(crate) mod archive;
+mod database_servers;
 mod image;
+pub(crate) mod isolated_network;
 pub(crate) mod kernel;
 mod lab;
-pub(crate) mod network;
-pub(crate) mod own_agent;
-mod page;
-pub(crate) mod parts;
+pub(crate) mod lab_inputs;
 pub(crate) mod process;
+mod programs;
 mod python;
 mod ramdisk;
-mod servers;
+mod step_report;
 pub(crate) mod stock_agent;
-mod tally;
+mod test_counts;
+mod web_ui;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::interrupt::Interrupt;
-use crate::{install, repository, say, shell, tidy};
-use network::Network;
-use parts::{Downloads, LabAndParts, LabParts};
-use servers::Servers;
-use tally::Tally;
+use crate::{install, repository, shell, tidy};
+use agent_ramdisk::AgentBuild;
+use database_servers::DatabaseServers;
+use isolated_network::IsolatedNetwork;
+use lab_inputs::{BackgroundSetup, LabInputs, RunningLab};
+use programs::TestProgram;
+use step_report::StepReport;
 
-/// Runs all checks, goes on after a failure so that one run tells everything, and says at the end
-/// how it went. The last line is what CI reads.
-pub(crate) fn run(quick: bool) -> Result<()> {
-    if !quick {
-        Network::check()?;
+/// How much `cargo xtask test` runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TestScope {
+    /// Only what needs no root, no database servers, no lab and no browser.
+    Quick,
+    /// What CI runs.
+    Ci,
+    /// CI and the full matrix of boot method, BMC and agent.
+    All,
+}
+
+/// Tests below modules of this name run only with [`TestScope::All`].
+const MATRIX_MODULE: &str = "matrix::";
+/// Most tests wait for timers, machines or servers, so more programs run than there are cores.
+const PROGRAMS_AT_ONCE: usize = 3;
+/// The programs that take longest, longest first.
+const LONG_PROGRAMS: &[&str] = &[
+    "ferrite end_to_end",
+    web_ui::PROGRAM,
+    "boot-server",
+    "store",
+    "redfish-driver",
+    "api-server",
+];
+
+/// Runs all checks and prints the time of each. A failed check does not stop the others. The last
+/// line has the number of passed and failed tests, for CI.
+pub(crate) fn run(scope: TestScope) -> Result<()> {
+    let full = scope != TestScope::Quick;
+    if full {
+        IsolatedNetwork::check_permission()?;
     }
     let root = repository::root();
     let interrupt = Interrupt::watch()?;
-    let mut report = Report::default();
-    let mut tally = Tally::default();
+    let mut report = StepReport::new(&interrupt);
 
-    // What is downloaded is slow and the compiler does not need it: both at once.
-    let downloads = (!quick).then(|| Downloads::begin(&root, &interrupt)).transpose()?;
+    // Packages and downloads need the network, not the compiler: both at once.
+    let setup = full.then(|| BackgroundSetup::start(&root, &interrupt));
 
-    report.step("formatting", &interrupt, || {
+    report.step("formatting", || {
         shell::run(shell::cargo(&root).args(["fmt", "--all", "--check"]), &interrupt)
     });
-    report.step("tidiness", &interrupt, tidy::run);
-    report.step("lints", &interrupt, || {
+    report.step("tidiness", tidy::run);
+    report.step("lints", || {
         let mut clippy = shell::cargo(&root);
         clippy.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
         shell::run(&mut clippy, &interrupt)
     });
-    // Built apart: it may download, which the tests cannot.
-    report.step("test build", &interrupt, || {
-        let mut build = shell::cargo(&root);
-        build.args(["test", "--workspace", "--no-run"]);
-        shell::run(&mut build, &interrupt)
+    let mut programs = Vec::new();
+    report.step("test build", || {
+        programs = programs::build(&root, &interrupt)?;
+        Ok(())
     });
-    if !quick {
-        // Before the tests, whose network has no way out: it may download.
-        report.step("page", &interrupt, || page::test(&root, &interrupt, &mut tally));
-        report.step("agent build", &interrupt, || own_agent::build(&root, &interrupt));
-    }
-    report.step("tests", &interrupt, || {
-        let mut tests = shell::cargo(&root);
-        tests.args(["test", "--workspace", "--no-fail-fast"]);
-        let outside = downloads.map(Outside::prepare_with(&interrupt)).transpose()?;
-        if let Some(outside) = &outside {
-            tests.arg("--offline").envs(outside.servers.variables()).envs(outside.lab.variables());
+    let mut environment = None;
+    if let Some(setup) = setup {
+        report
+            .step("agent build", || agent_ramdisk::build(&root, AgentBuild::ForTests, &interrupt));
+        let mut prepared = None;
+        report.step("packages and lab images", || {
+            prepared = Some(setup.wait(&interrupt)?);
+            Ok(())
+        });
+        report.step("web UI checks", || web_ui::check(&root, &interrupt));
+        if let Some(prepared) = prepared {
+            report.step("servers and lab", || {
+                let inputs =
+                    LabInputs::prepare(&root, &debug_ferrite(&root)?, prepared, &interrupt)?;
+                environment = Some(TestEnvironment::start(&root, inputs)?);
+                Ok(())
+            });
         }
-        shell::run_and_read(&mut tests, &interrupt, |line| tally.read(line))
+        programs.push(web_ui::program(&root)?);
+    }
+    report.tests(|| {
+        if full && environment.is_none() {
+            bail!("the tests need the servers and the lab, which did not start");
+        }
+        configure(&mut programs, environment.as_ref(), scope);
+        let logs = programs::log_folder(&repository::target(&root));
+        let mut results = programs::run_all(programs, PROGRAMS_AT_ONCE, &logs, &interrupt)?;
+        if full {
+            // Measures times in the browser, so nothing else may run beside it.
+            let measured = vec![web_ui::measured_program(&root)?];
+            results.extend(programs::run_all(measured, 1, &logs, &interrupt)?);
+        }
+        Ok(results)
     });
-    report.finish(tally)
+    drop(environment);
+    report.finish()
 }
 
-/// Runs one command with the servers up.
+/// Sets variables and arguments of the test programs, and puts the longest first.
+fn configure(
+    programs: &mut [TestProgram],
+    environment: Option<&TestEnvironment>,
+    scope: TestScope,
+) {
+    for program in programs.iter_mut() {
+        if let Some(environment) = environment {
+            program.command.envs(environment.variables());
+        }
+        if scope != TestScope::All && program.name != web_ui::PROGRAM {
+            program.command.args(["--skip", MATRIX_MODULE]);
+        }
+    }
+    programs::start_first(programs, LONG_PROGRAMS);
+}
+
+/// Runs one command with the database servers running.
 pub(crate) fn with_servers(command: &[String]) -> Result<()> {
     let interrupt = Interrupt::watch()?;
     let (program, arguments) = command.split_first().context("no command given")?;
-    let servers = Servers::start(&install::servers(&interrupt)?)?;
+    let servers = DatabaseServers::start(&install::database_servers(&interrupt)?)?;
     shell::run(Command::new(program).args(arguments).envs(servers.variables()), &interrupt)
 }
 
-/// Runs one command with the lab up, in the lab's network.
+/// Runs one command with the lab running, in the network of the lab.
 pub(crate) fn with_lab(command: &[String]) -> Result<()> {
-    Network::check()?;
+    IsolatedNetwork::check_permission()?;
     let interrupt = Interrupt::watch()?;
     let (program, arguments) = command.split_first().context("no command given")?;
     let root = repository::root();
-    let downloads = Downloads::begin(&root, &interrupt)?;
-    // The command is cargo as a rule, and where it runs nothing can be downloaded.
+    let setup = BackgroundSetup::start(&root, &interrupt);
+    // The command is usually cargo, which cannot download anything in the network of the lab.
     shell::run(shell::cargo(&root).args(["fetch", "--quiet"]), &interrupt)?;
-    let mut build = shell::cargo(&root);
-    shell::run(build.args(["test", "--quiet", "--package", "ferrite", "--no-run"]), &interrupt)?;
-    own_agent::build(&root, &interrupt)?;
-    let parts = LabParts::prepare(&root, &debug_ferrite(&root)?, downloads, &interrupt)?;
-    let _network = Network::enter()?;
-    let lab = LabAndParts::start(parts)?;
+    programs::build(&root, &interrupt)?;
+    agent_ramdisk::build(&root, AgentBuild::ForTests, &interrupt)?;
+    let prepared = setup.wait(&interrupt)?;
+    let inputs = LabInputs::prepare(&root, &debug_ferrite(&root)?, prepared, &interrupt)?;
+    let _network = IsolatedNetwork::enter()?;
+    let lab = RunningLab::start(inputs)?;
     let mut command = Command::new(program);
     command.args(arguments).envs(lab.variables()).env("CARGO_NET_OFFLINE", "true");
     shell::run(&mut command, &interrupt)
 }
 
-/// The server as the tests build it.
-fn debug_ferrite(root: &Path) -> Result<PathBuf> {
+/// The server binary of the test build.
+pub(crate) fn debug_ferrite(root: &Path) -> Result<PathBuf> {
     Ok(std::path::absolute(repository::target(root))?.join("debug/ferrite"))
 }
 
-/// What the tests talk to that is not ours, in a network of its own. The order of the fields is the
-/// order in which things end.
-struct Outside {
-    servers: Servers,
-    lab: LabAndParts,
-    _network: Network,
+/// The database servers and the lab, in a network of their own. Fields are dropped in this order.
+struct TestEnvironment {
+    servers: DatabaseServers,
+    lab: RunningLab,
+    _network: IsolatedNetwork,
 }
 
-impl Outside {
-    fn prepare_with(interrupt: &Interrupt) -> impl FnOnce(Downloads) -> Result<Self> {
-        move |downloads| {
-            let servers = install::servers(interrupt)?;
-            let root = repository::root();
-            let parts = LabParts::prepare(&root, &debug_ferrite(&root)?, downloads, interrupt)?;
-            // From here on nothing can be downloaded.
-            let network = Network::enter()?;
-            let servers = Servers::start(&servers)?;
-            let lab = LabAndParts::start(parts)?;
-            Ok(Self { servers, lab, _network: network })
-        }
-    }
-}
-
-/// How each step went.
-#[derive(Default)]
-struct Report {
-    lines: Vec<String>,
-    failed: u64,
-}
-
-impl Report {
-    fn step(&mut self, name: &str, interrupt: &Interrupt, work: impl FnOnce() -> Result<()>) {
-        if interrupt.is_raised() {
-            return;
-        }
-        say::heading(name);
-        let began = Instant::now();
-        let outcome = work();
-        let seconds = began.elapsed().as_secs();
-        match outcome {
-            Ok(()) => self.lines.push(format!("ok      {name} ({seconds} s)")),
-            Err(error) => {
-                say::problem(&format!("{name}: {error:#}"));
-                self.failed += 1;
-                self.lines.push(format!("FAILED  {name} ({seconds} s): {error:#}"));
-            }
-        }
+impl TestEnvironment {
+    /// Nothing can be downloaded after this.
+    fn start(root: &Path, inputs: LabInputs) -> Result<Self> {
+        let programs = install::installed_database_programs()?;
+        let network = IsolatedNetwork::enter()?;
+        let servers = DatabaseServers::start(&programs)?;
+        let lab = RunningLab::start(inputs)
+            .with_context(|| format!("cannot start the lab of {}", root.display()))?;
+        Ok(Self { servers, lab, _network: network })
     }
 
-    /// Prints the summary. A failed step that no failed test accounts for counts as one failure,
-    /// so that the closing line never says `0 failed` of a run that failed.
-    fn finish(self, tally: Tally) -> Result<()> {
-        say::heading("summary");
-        for line in &self.lines {
-            say::line(line);
-        }
-        let tests_account_for = u64::from(tally.failed > 0);
-        let failed = tally.failed + self.failed.saturating_sub(tests_account_for);
-        say::line(&format!("{} passed, {failed} failed", tally.passed));
-        if self.failed > 0 { std::process::exit(1) } else { Ok(()) }
+    /// The variables that point the tests at the servers and the lab.
+    fn variables(&self) -> Vec<(&'static str, PathBuf)> {
+        let servers = self.servers.variables().map(|(name, value)| (name, PathBuf::from(value)));
+        let lab = self.lab.variables().into_iter().map(|(name, path)| (name, path.to_owned()));
+        servers.into_iter().chain(lab).collect()
     }
 }

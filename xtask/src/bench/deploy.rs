@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask bench deploy`: how long a machine takes from the operator's word to its running system.
+//! `cargo xtask bench deploy`: the time from the request to the running system.
 //!
-//! Cold: it is off, and boots the agent by UEFI and iPXE, then the system by its firmware. Warm: the
-//! agent runs already (fast track); ours then starts the system with kexec, the stock one reboots.
+//! Cold: the machine is off, boots the agent over UEFI and iPXE, then the system from its firmware.
+//! Warm: the agent is already running (fast track); ours starts the system with kexec, the stock one
+//! reboots.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,56 +16,57 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::operator::{Operator, agent_called};
-use super::summary::{Summary, Target};
+use super::operator::{BenchOperator, has_agent};
+use super::summary::{FigureTarget, RoundsSummary};
 use crate::interrupt::Interrupt;
-use crate::test::network::Network;
-use crate::test::own_agent;
-use crate::test::parts::{Downloads, LabAndParts, LabParts};
-use crate::{repository, say, shell};
+use crate::test::agent_ramdisk::{self, AgentBuild};
+use crate::test::isolated_network::IsolatedNetwork;
+use crate::test::lab_inputs::{BackgroundSetup, LabInputs, RunningLab};
+use crate::{print, repository, shell};
 
-/// The machine of the lab that is deployed.
+/// A machine of the lab.
 const MACHINE: &str = "journey-uefi";
-/// What the deployed system says when it is up.
-const RUNS: &str = "FERRITE-DEPLOYED-DONE";
-/// How it says what started it.
+/// Printed by the deployed system when it is up.
+const SYSTEM_IS_UP: &str = "FERRITE-DEPLOYED-DONE";
+// Printed by the deployed system: how it was started.
 const BY_FIRMWARE: &str = "FERRITE-STARTED-BY firmware";
 const BY_KEXEC: &str = "FERRITE-STARTED-BY kexec";
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long a stage may take in emulation on a busy computer.
-const PATIENCE: Duration = Duration::from_secs(900);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// For a stage in emulation on a loaded computer.
+const STAGE_TIMEOUT: Duration = Duration::from_secs(900);
 
-/// How much is measured.
+/// Options of `cargo xtask bench deploy`.
 #[derive(Args)]
-pub(crate) struct Options {
-    /// How many times each figure is taken.
+pub(crate) struct DeployBenchOptions {
+    /// Number of measurements of each figure.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
 }
 
-/// Measures and prints.
-pub(crate) fn run(options: &Options) -> Result<()> {
-    Network::check()?;
+/// Runs the benchmark and prints the figures.
+pub(crate) fn run(options: &DeployBenchOptions) -> Result<()> {
+    IsolatedNetwork::check_permission()?;
     let root = repository::root();
     let interrupt = Interrupt::watch()?;
-    let downloads = Downloads::begin(&root, &interrupt)?;
-    say::heading("building");
+    let setup = BackgroundSetup::start(&root, &interrupt);
+    print::heading("building");
     shell::run(
         shell::cargo(&root).args(["build", "--release", "--package", "ferrite"]),
         &interrupt,
     )?;
-    own_agent::build(&root, &interrupt)?;
+    agent_ramdisk::build(&root, AgentBuild::Shipped, &interrupt)?;
     let ferrite = std::path::absolute(repository::target(&root))?.join("release/ferrite");
-    let parts = LabParts::prepare(&root, &ferrite, downloads, &interrupt)?;
-    say::heading("measuring");
-    let _network = Network::enter()?;
-    let lab = LabAndParts::start(parts)?;
+    let setup = setup.wait(&interrupt)?;
+    let inputs = LabInputs::with_agent(&root, AgentBuild::Shipped, &ferrite, setup, &interrupt)?;
+    print::heading("measuring");
+    let _network = IsolatedNetwork::enter()?;
+    let lab = RunningLab::start(inputs)?;
     let folder = tempfile::Builder::new().prefix("bench-deploy-").tempdir()?;
-    let mut bench = Bench::open(&ferrite, folder.path(), &lab)?;
-    let mut summary = Summary::default();
+    let mut bench = DeployBench::open(&ferrite, folder.path(), &lab)?;
+    let mut summary = RoundsSummary::default();
     let mut outcome = Ok(());
     'measuring: for _ in 0..options.rounds {
-        for (column, agent) in [Agent::Ours, Agent::Stock].into_iter().enumerate() {
+        for (column, agent) in [BenchAgent::Ours, BenchAgent::Stock].into_iter().enumerate() {
             if interrupt.is_raised() {
                 outcome = Err(anyhow::anyhow!("interrupted"));
                 break 'measuring;
@@ -73,7 +75,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 Ok([cold, warm]) => {
                     let names = ["deployment, cold", "deployment, warm"];
                     for (name, took) in names.into_iter().zip([cold, warm]) {
-                        summary.add(column, name, took.as_secs_f64(), "s", Target::None);
+                        summary.add(column, name, took.as_secs_f64(), "s", FigureTarget::None);
                     }
                 }
                 Err(error) => {
@@ -83,21 +85,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             }
         }
     }
-    say::heading("figures");
+    print::heading("figures");
     summary.print("ironic-python-agent");
     outcome
 }
 
 /// Which agent a machine boots.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Agent {
+enum BenchAgent {
     Ours,
     Stock,
 }
 
 /// The machine and its server.
-struct Bench {
-    operator: Operator,
+struct DeployBench {
+    operator: BenchOperator,
     machine: Value,
     driver_info: Value,
     files: BTreeMap<&'static str, PathBuf>,
@@ -105,8 +107,8 @@ struct Bench {
     enrolled: u32,
 }
 
-impl Bench {
-    fn open(ferrite: &Path, folder: &Path, lab: &LabAndParts) -> Result<Self> {
+impl DeployBench {
+    fn open(ferrite: &Path, folder: &Path, lab: &RunningLab) -> Result<Self> {
         let files: BTreeMap<&str, PathBuf> =
             lab.variables().into_iter().map(|(name, path)| (name, path.to_owned())).collect();
         let inventory = fs::read(file(&files, "FERRITE_TEST_LAB")?)?;
@@ -115,8 +117,8 @@ impl Bench {
         let folders: Vec<String> =
             files.values().filter_map(|file| Some(file.parent()?.display().to_string())).collect();
         let address = text(&machine["network"]["address"])?;
-        let network = address.rsplit_once('.').context("no address of IPv4")?.0;
-        // Disks are erased by their tables only, as in the tests.
+        let network = address.rsplit_once('.').context("no IPv4 address")?.0;
+        // Only partition tables are erased, as in the tests.
         let settings = format!(
             "[boot]\nlisten = [\"{address}:6180\"]\nkernel_append_params = \"console=ttyS0\"\n\
              [images]\nfile_url_allowed_paths = {folders:?}\n\
@@ -127,7 +129,8 @@ impl Bench {
              mode = \"reserve\"\nranges = [\"{network}.100-{network}.200\"]\n",
             text(&machine["network"]["interface"])?
         );
-        let operator = Operator::start(ferrite, folder, &format!("{address}:6385"), &settings)?;
+        let operator =
+            BenchOperator::start(ferrite, folder, &format!("{address}:6385"), &settings)?;
         let driver_info = json!({
             "redfish_address": inventory["bmcs"]["redfish"]["url"],
             "redfish_system_id": format!("/redfish/v1/Systems/{}", text(&machine["uuid"])?),
@@ -135,16 +138,16 @@ impl Bench {
             "redfish_password": inventory["password"],
         });
         let image = file(&files, "FERRITE_TEST_IMAGE")?;
-        let sums = shell::said(Command::new("sha256sum").arg(image))?;
+        let sums = shell::output_of(Command::new("sha256sum").arg(image))?;
         let checksum = sums.split_whitespace().next().context("no checksum")?.to_owned();
         Ok(Self { operator, machine, driver_info, files, checksum, enrolled: 0 })
     }
 
-    /// Deploys the machine twice: from off, and with the agent there.
-    fn round(&mut self, agent: Agent) -> Result<[Duration; 2]> {
+    /// Deploys the machine twice: powered off, and with a running agent.
+    fn round(&mut self, agent: BenchAgent) -> Result<[Duration; 2]> {
         let (kernel, ramdisk) = match agent {
-            Agent::Ours => ("FERRITE_TEST_AGENT_KERNEL", "FERRITE_TEST_AGENT_RAMDISK"),
-            Agent::Stock => ("FERRITE_TEST_IPA_KERNEL", "FERRITE_TEST_IPA_RAMDISK"),
+            BenchAgent::Ours => ("FERRITE_TEST_AGENT_KERNEL", "FERRITE_TEST_AGENT_RAMDISK"),
+            BenchAgent::Stock => ("FERRITE_TEST_IPA_KERNEL", "FERRITE_TEST_IPA_RAMDISK"),
         };
         let mut info = self.driver_info.clone();
         info["deploy_kernel"] = url(file(&self.files, kernel)?);
@@ -164,53 +167,58 @@ impl Bench {
         self.enrolled += 1;
         let mac = text(&self.machine["mac"])?.to_owned();
         let uuid = self.operator.enrol(&node, &mac)?;
-        self.operator.go(&uuid, "manage", "manageable", PATIENCE)?;
-        self.operator.go(&uuid, "provide", "available", PATIENCE)?;
+        self.operator.provision_and_wait(&uuid, "manage", "manageable", STAGE_TIMEOUT)?;
+        self.operator.provision_and_wait(&uuid, "provide", "available", STAGE_TIMEOUT)?;
         let cold = self.deploy(&uuid, BY_FIRMWARE).context("cold")?;
-        self.operator.go(&uuid, "deleted", "available", PATIENCE)?;
+        self.operator.provision_and_wait(&uuid, "deleted", "available", STAGE_TIMEOUT)?;
 
         self.operator.set(&uuid, "/driver_info/fast_track", json!(true))?;
         let started_by = match agent {
-            Agent::Ours => {
+            BenchAgent::Ours => {
                 self.operator.set(&uuid, "/driver_info/kexec", json!(true))?;
                 BY_KEXEC
             }
-            Agent::Stock => BY_FIRMWARE,
+            BenchAgent::Stock => BY_FIRMWARE,
         };
-        // Taking a machine back takes this away.
+        // Undeploying clears instance_info.
         self.operator.set(&uuid, "/instance_info", node["instance_info"].clone())?;
         self.operator.expect(202, "POST", &format!("/v1/ferrite/nodes/{uuid}/warm"), None)?;
-        self.operator.until(&uuid, PATIENCE, agent_called)?;
+        self.operator.wait_until(&uuid, STAGE_TIMEOUT, has_agent)?;
         let warm = self.deploy(&uuid, started_by).context("warm")?;
-        self.operator.go(&uuid, "deleted", "available", PATIENCE)?;
+        self.operator.provision_and_wait(&uuid, "deleted", "available", STAGE_TIMEOUT)?;
         self.operator.expect(204, "DELETE", &format!("/v1/nodes/{uuid}"), None)?;
         Ok([cold, warm])
     }
 
-    /// From the operator's word until the deployed system says that it is up. An error if something
-    /// else started it than what is measured: an agent that cannot kexec reboots.
+    /// Measures the time from the request until the deployed system is up. Fails if the system was
+    /// not started as expected: an agent that cannot kexec reboots.
     fn deploy(&mut self, node: &str, started_by: &str) -> Result<Duration> {
         let console = PathBuf::from(text(&self.machine["console"])?);
         let before = fs::read(&console)?.len();
-        let began = Instant::now();
+        let started = Instant::now();
         self.operator.provision(node, "active")?;
         loop {
-            let said = fs::read(&console)?;
-            let said = String::from_utf8_lossy(said.get(before..).unwrap_or_default());
-            if said.contains(RUNS) {
-                ensure!(said.contains(started_by), "the system does not say {started_by:?}");
+            let console_text = fs::read(&console)?;
+            let console_text =
+                String::from_utf8_lossy(console_text.get(before..).unwrap_or_default());
+            if console_text.contains(SYSTEM_IS_UP) {
+                ensure!(
+                    console_text.contains(started_by),
+                    "the system did not print {started_by:?}"
+                );
                 break;
             }
-            if began.elapsed() > PATIENCE {
-                let lines: Vec<&str> = said.lines().collect();
+            if started.elapsed() > STAGE_TIMEOUT {
+                let lines: Vec<&str> = console_text.lines().collect();
                 let last = lines[lines.len().saturating_sub(20)..].join("\n");
                 bail!("no system; the console:\n{last}\nthe log:\n{}", self.operator.log());
             }
             self.operator.show(node)?;
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
-        let took = began.elapsed();
-        self.operator.until(node, PATIENCE, |node| node["provision_state"] == "active")?;
+        let took = started.elapsed();
+        self.operator
+            .wait_until(node, STAGE_TIMEOUT, |node| node["provision_state"] == "active")?;
         Ok(took)
     }
 }
@@ -224,5 +232,5 @@ fn url(path: &Path) -> Value {
 }
 
 fn text(value: &Value) -> Result<&str> {
-    value.as_str().with_context(|| format!("{value} is no text"))
+    value.as_str().with_context(|| format!("{value} is not a string"))
 }

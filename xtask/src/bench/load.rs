@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sends many requests at once and measures what they cost the server.
+//! Sends concurrent requests and measures the processor time of the server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -7,22 +7,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use http_probe::Client;
+use http_probe::ProbeClient;
 
-use super::meter::Usage;
-use super::target::Target;
+use super::bench_server::BenchServer;
+use super::meter::CpuUsage;
 
-/// Connection threads do little; thousands of them must fit.
+/// Small, because there are thousands of threads.
 const STACK: usize = 256 * 1024;
 
-/// A request to send.
-pub(crate) struct Request {
+/// A request of the load.
+pub(crate) struct LoadRequest {
     pub(crate) method: &'static str,
     pub(crate) path: String,
     pub(crate) body: Option<Vec<u8>>,
 }
 
-impl Request {
+impl LoadRequest {
     pub(crate) fn get(path: impl Into<String>) -> Self {
         Self { method: "GET", path: path.into(), body: None }
     }
@@ -36,116 +36,111 @@ impl Request {
     }
 }
 
-/// How requests are sent.
+/// How the requests are sent.
 #[derive(Clone, Copy)]
-pub(crate) struct Manner {
-    /// How many connections at once.
+pub(crate) struct LoadPattern {
+    /// Number of concurrent connections.
     pub(crate) at_once: usize,
     /// A new connection for each request.
     pub(crate) reconnects: bool,
-    /// Stop beginning new requests after this long.
+    /// No new requests start after this time.
     pub(crate) at_most: Option<Duration>,
-    /// The status that is right.
-    pub(crate) expects: Expected,
+    pub(crate) expects: ExpectedStatus,
 }
 
-/// Which answers are right.
+/// The expected status of the responses.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expected {
+pub(crate) enum ExpectedStatus {
     /// Any 2xx.
     Success,
-    /// This one.
     Exactly(u16),
 }
 
-/// What came of it.
+/// The result of a load.
 #[derive(Clone, Default)]
-pub(crate) struct Measured {
-    /// How many operations were carried out.
+pub(crate) struct LoadMeasurement {
     pub(crate) operations: usize,
-    /// Processor time of the server for all of them.
+    /// Processor time of the server for all operations.
     pub(crate) server: Duration,
-    /// How long each took, sorted.
+    /// Sorted.
     pub(crate) latencies: Vec<Duration>,
-    /// From the first to the last.
     pub(crate) wall: Duration,
-    /// How many went wrong.
     pub(crate) errors: usize,
-    /// What went wrong first.
     pub(crate) first_error: Option<String>,
 }
 
-impl Measured {
-    /// Processor time of the server for one operation.
+impl LoadMeasurement {
+    /// Processor time of the server per operation.
     pub(crate) fn server_each(&self) -> Option<Duration> {
         let operations =
             u32::try_from(self.operations).ok().filter(|&operations| operations > 0)?;
         Some(self.server / operations)
     }
 
-    /// The latency that this share (0 to 100) of the operations stayed below.
+    /// The latency at this percentile (0 to 100).
     pub(crate) fn percentile(&self, share: usize) -> Option<Duration> {
         let last = self.latencies.len().checked_sub(1)?;
         self.latencies.get(last * share / 100).copied()
     }
 }
 
-/// The beginning of a text, enough to know what went wrong.
-pub(crate) fn shortened(text: &str) -> String {
+/// The first 300 characters.
+pub(crate) fn truncate(text: &str) -> String {
     text.chars().take(300).collect()
 }
 
-/// Sends `count` requests, made by number.
-pub(crate) fn drive(
-    target: &Target,
-    manner: Manner,
+/// Sends `count` requests.
+pub(crate) fn send_requests(
+    target: &BenchServer,
+    pattern: LoadPattern,
     count: usize,
-    request: impl Fn(usize) -> Request + Sync,
-) -> Result<Measured> {
-    operate(target, manner, count, |client, number| {
-        let Request { method, path, body } = request(number);
-        let answer =
+    request: impl Fn(usize) -> LoadRequest + Sync,
+) -> Result<LoadMeasurement> {
+    run_operations(target, pattern, count, |client, number| {
+        let LoadRequest { method, path, body } = request(number);
+        let response =
             client.send(method, &path, body.as_deref()).map_err(|error| error.to_string())?;
-        let is_right = match manner.expects {
-            Expected::Success => (200..300).contains(&answer.status),
-            Expected::Exactly(status) => answer.status == status,
+        let is_expected = match pattern.expects {
+            ExpectedStatus::Success => (200..300).contains(&response.status),
+            ExpectedStatus::Exactly(status) => response.status == status,
         };
-        if is_right {
+        if is_expected {
             Ok(())
         } else {
-            Err(format!("{method} {path}: {} {}", answer.status, shortened(&answer.text())))
+            Err(format!("{method} {path}: {} {}", response.status, truncate(&response.text())))
         }
     })
 }
 
-/// Carries out `count` operations, each of which may take several requests.
-pub(crate) fn operate(
-    target: &Target,
-    manner: Manner,
+/// Runs `count` operations of one or more requests.
+pub(crate) fn run_operations(
+    target: &BenchServer,
+    pattern: LoadPattern,
     count: usize,
-    operation: impl Fn(&mut Client, usize) -> Result<(), String> + Sync,
-) -> Result<Measured> {
-    let threads = manner.at_once.min(count).max(1);
+    operation: impl Fn(&mut ProbeClient, usize) -> Result<(), String> + Sync,
+) -> Result<LoadMeasurement> {
+    let threads = pattern.at_once.min(count).max(1);
     let next = AtomicUsize::new(0);
-    let total = Mutex::new(Measured::default());
-    // All threads and we: nobody sends before everybody is there and the meter was read.
+    let total = Mutex::new(LoadMeasurement::default());
+    // All threads and this one: no request is sent before all are connected and the usage was read.
     let (ready, go) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
     let mut before = None;
-    let mut began = Instant::now();
+    let mut started = Instant::now();
     thread::scope(|scope| -> Result<()> {
         for _ in 0..threads {
             let worker = || {
                 let mut client = target.client();
-                if manner.reconnects {
-                    client = client.reconnecting();
+                if pattern.reconnects {
+                    client = client.without_keep_alive();
                 }
                 ready.wait();
                 go.wait();
-                let begins = Instant::now();
-                let mut mine = Measured::default();
+                let started_at = Instant::now();
+                let mut mine = LoadMeasurement::default();
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= count || manner.at_most.is_some_and(|most| begins.elapsed() > most)
+                    if number >= count
+                        || pattern.at_most.is_some_and(|most| started_at.elapsed() > most)
                     {
                         break;
                     }
@@ -170,17 +165,17 @@ pub(crate) fn operate(
                 .context("cannot start a connection thread")?;
         }
         ready.wait();
-        before = target.pid.map(Usage::of).transpose()?;
-        began = Instant::now();
+        before = target.pid.map(CpuUsage::of).transpose()?;
+        started = Instant::now();
         go.wait();
         Ok(())
     })?;
     let mut measured = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    measured.wall = began.elapsed();
+    measured.wall = started.elapsed();
     measured.latencies.sort_unstable();
     measured.operations = measured.latencies.len() + measured.errors;
     if let (Some(pid), Some(before)) = (target.pid, before) {
-        measured.server = Usage::of(pid)?.since(&before);
+        measured.server = CpuUsage::of(pid)?.since(&before);
     }
     Ok(measured)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a process and its children cost: processor time and memory, from /proc.
+//! Processor time and memory of a process and its descendants, from /proc.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,26 +8,26 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// Linux counts processor time in hundredths of a second, whatever the kernel's own tick is.
+/// The unit of processor time in /proc, independent of the kernel's tick.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Processor time used so far, counted in two ways.
 ///
-/// `/proc/PID/task/*/schedstat` is exact to the nanosecond but forgets threads that have ended;
-/// `/proc/PID/stat` remembers them but counts in ticks of 10 ms.
+/// `/proc/PID/task/*/schedstat` is exact to the nanosecond but excludes threads that have ended;
+/// `/proc/PID/stat` includes them but counts in ticks of 10 ms.
 #[derive(Clone)]
-pub(crate) struct Usage {
+pub(crate) struct CpuUsage {
     threads: BTreeMap<u32, Duration>,
     ticks: Duration,
 }
 
-impl Usage {
+impl CpuUsage {
     /// Of a process and all its descendants.
     pub(crate) fn of(pid: u32) -> Result<Self> {
         let mut threads = BTreeMap::new();
         let mut ticks = Duration::ZERO;
-        for pid in family(pid)? {
-            // A child may end while we read; then it counts no more.
+        for pid in process_tree(pid)? {
+            // Ignores children that exit during the scan.
             let Ok(fields) = stat(pid) else { continue };
             // Fields 14 to 17: user and system time, and the same of children waited for.
             let spent =
@@ -47,17 +47,17 @@ impl Usage {
         Ok(Self { threads, ticks })
     }
 
-    /// What was spent since an earlier moment.
+    /// Processor time since an earlier measurement.
     pub(crate) fn since(&self, earlier: &Self) -> Duration {
         let all_live = earlier.threads.keys().all(|thread| self.threads.contains_key(thread));
         let exact =
             self.threads.values().sum::<Duration>().saturating_sub(earlier.threads.values().sum());
         let coarse = self.ticks.saturating_sub(earlier.ticks);
-        // Threads that were started and ended in between show only in the coarse count.
+        // Threads that started and ended in between are only in the coarse count.
         if all_live && coarse < exact + 2 * TICK { exact } else { coarse }
     }
 
-    /// All that was spent since the process began.
+    /// Processor time since the start of the process.
     pub(crate) fn total(&self) -> Duration {
         self.threads.values().sum::<Duration>().max(self.ticks)
     }
@@ -66,7 +66,7 @@ impl Usage {
 /// Resident memory of a process and all its descendants, in MiB.
 pub(crate) fn resident_mib(pid: u32) -> Result<f64> {
     let mut kib = 0.0;
-    for pid in family(pid)? {
+    for pid in process_tree(pid)? {
         let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         kib += line
@@ -77,7 +77,7 @@ pub(crate) fn resident_mib(pid: u32) -> Result<f64> {
 }
 
 /// The process and all its descendants.
-fn family(root: u32) -> Result<Vec<u32>> {
+fn process_tree(root: u32) -> Result<Vec<u32>> {
     if !Path::new(&format!("/proc/{root}")).exists() {
         anyhow::bail!("there is no process {root}");
     }
@@ -109,8 +109,8 @@ fn stat(pid: u32) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn usage(threads: &[(u32, u64)], ticks: u32) -> Usage {
-        Usage {
+    fn usage(threads: &[(u32, u64)], ticks: u32) -> CpuUsage {
+        CpuUsage {
             threads: threads
                 .iter()
                 .map(|&(id, millis)| (id, Duration::from_millis(millis)))
@@ -120,15 +120,15 @@ mod tests {
     }
 
     #[test]
-    fn the_better_of_two_counts_is_used() {
+    fn uses_the_larger_of_the_two_counts() {
         let earlier = usage(&[(1, 100), (2, 50)], 15);
         for (later, expected) in [
-            // Every thread lives: exact.
+            // All threads are alive: exact.
             (usage(&[(1, 103), (2, 50)], 15), 3),
             (usage(&[(1, 103), (2, 50), (3, 4)], 16), 7),
-            // A thread ended and took its count with it.
+            // A thread ended, so the exact count is too low.
             (usage(&[(1, 103)], 20), 50),
-            // A thread came and went.
+            // A thread started and ended.
             (usage(&[(1, 103), (2, 50)], 30), 150),
         ] {
             assert_eq!(later.since(&earlier), Duration::from_millis(expected));
@@ -136,8 +136,8 @@ mod tests {
     }
 
     #[test]
-    fn we_are_a_process_ourselves() {
+    fn measures_the_own_process() {
         assert!(resident_mib(std::process::id()).unwrap() > 0.5);
-        assert!(Usage::of(std::process::id()).unwrap().total() > Duration::ZERO);
+        assert!(CpuUsage::of(std::process::id()).unwrap().total() > Duration::ZERO);
     }
 }

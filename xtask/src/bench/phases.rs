@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is measured, phase by phase: enrolling, reading, changing, walking, calling home.
+//! The phases of the API benchmark: enrol, read, change, provision, agents, inspect.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -7,117 +7,129 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use http_probe::Client;
+use http_probe::ProbeClient;
 use serde_json::json;
 
-use super::Settings;
-use super::load::{Expected, Manner, Measured, Request, drive, operate, shortened};
-use super::meter::{Usage, resident_mib};
-use super::table::{Figure, Table};
-use super::target::{Fleet, Target};
+use super::ApiBenchSettings;
+use super::bench_server::{BenchFleet, BenchServer};
+use super::load::{
+    ExpectedStatus, LoadMeasurement, LoadPattern, LoadRequest, run_operations, send_requests,
+    truncate,
+};
+use super::meter::{CpuUsage, resident_mib};
+use super::table::{FigureTable, TableFigure};
 
-/// The polite way: a few connections, kept open.
-const STEADY: Manner =
-    Manner { at_once: 16, reconnects: false, at_most: None, expects: Expected::Success };
+/// A few persistent connections.
+const STEADY: LoadPattern =
+    LoadPattern { at_once: 16, reconnects: false, at_most: None, expects: ExpectedStatus::Success };
 /// One request after the other.
-const SINGLE: Manner =
-    Manner { at_once: 1, reconnects: false, at_most: None, expects: Expected::Success };
-/// How long a walk through states may take before it counts as failed.
-const WALK_PATIENCE: Duration = Duration::from_secs(120);
+const SINGLE: LoadPattern =
+    LoadPattern { at_once: 1, reconnects: false, at_most: None, expects: ExpectedStatus::Success };
+/// A longer state change counts as failed.
+const TRANSITION_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// One server under measurement, and what is known of it so far.
-pub(crate) struct Bench<'a> {
-    pub(crate) target: &'a Target,
+/// The measurement of one server.
+pub(crate) struct ApiBench<'a> {
+    pub(crate) target: &'a BenchServer,
     pub(crate) column: usize,
-    pub(crate) settings: &'a Settings,
-    /// How many agents call this server home.
+    pub(crate) settings: &'a ApiBenchSettings,
+    /// Number of agents that connect.
     pub(crate) agents: usize,
-    /// Token by number of agent, as given out at the first lookup.
+    /// The token of each agent, from its first lookup.
     pub(crate) tokens: BTreeMap<usize, String>,
 }
 
-impl Bench<'_> {
-    /// What it costs to stand there with nothing to do.
-    pub(crate) fn idle(&self, table: &mut Table, when: &str) -> Result<()> {
+impl ApiBench<'_> {
+    /// Processor time and memory of the idle server.
+    pub(crate) fn idle(&self, table: &mut FigureTable, when: &str) -> Result<()> {
         let Some(pid) = self.target.pid else { return Ok(()) };
-        let (before, began) = (Usage::of(pid)?, Instant::now());
+        let (before, started) = (CpuUsage::of(pid)?, Instant::now());
         thread::sleep(self.settings.idle);
-        let share = Usage::of(pid)?.since(&before).as_secs_f64() / began.elapsed().as_secs_f64();
+        let share =
+            CpuUsage::of(pid)?.since(&before).as_secs_f64() / started.elapsed().as_secs_f64();
         table.add(
             self.column,
             &format!("idle CPU {when}"),
-            Figure::Plain(share * 100.0, "% of a core"),
+            TableFigure::Plain(share * 100.0, "% of a core"),
         );
         table.add(
             self.column,
             &format!("idle memory {when}"),
-            Figure::Plain(resident_mib(pid)?, "MiB"),
+            TableFigure::Plain(resident_mib(pid)?, "MiB"),
         );
         Ok(())
     }
 
-    /// Nodes and ports are created.
-    pub(crate) fn enrol(&self, table: &mut Table) -> Result<()> {
+    /// Creates nodes and ports.
+    pub(crate) fn enrol(&self, table: &mut FigureTable) -> Result<()> {
         let target = self.target;
-        let nodes = drive(target, STEADY, self.settings.nodes, |number| {
-            Request::with_body("POST", "/v1/nodes", &target.rack_node(number))
+        let nodes = send_requests(target, STEADY, self.settings.nodes, |number| {
+            LoadRequest::with_body("POST", "/v1/nodes", &target.rack_node(number))
         })?;
         let failed = nodes.errors;
         let why = nodes.first_error.clone().unwrap_or_default();
-        table.add(self.column, "POST node", Figure::Load(nodes));
+        table.add(self.column, "POST node", TableFigure::Load(nodes));
         if failed > 0 {
             bail!(
                 "{failed} nodes could not be created; figures of a smaller fleet would mislead: {why}"
             );
         }
-        let ports = drive(target, STEADY, self.settings.nodes, |number| {
-            Request::with_body("POST", "/v1/ports", &target.port(Fleet::Rack, number))
+        let ports = send_requests(target, STEADY, self.settings.nodes, |number| {
+            LoadRequest::with_body("POST", "/v1/ports", &target.port(BenchFleet::Rack, number))
         })?;
-        table.add(self.column, "POST port", Figure::Load(ports));
+        table.add(self.column, "POST port", TableFigure::Load(ports));
         Ok(())
     }
 
-    /// Single nodes, lists and filters are read, and nodes patched.
-    pub(crate) fn read_and_patch(&self, table: &mut Table) -> Result<()> {
+    /// Reads single nodes and lists with filters, and patches nodes.
+    pub(crate) fn read_and_patch(&self, table: &mut FigureTable) -> Result<()> {
         self.check_lists()?;
         let nodes = self.settings.nodes;
-        // Steps through the fleet so that neighbours in time are not neighbours in the database.
-        let some = |number: usize| self.target.uuid(Fleet::Rack, number * 7919 % nodes);
-        type Make<'m> = Box<dyn Fn(usize) -> Request + Sync + 'm>;
+        // Consecutive requests address distant rows of the database.
+        let some = |number: usize| self.target.uuid(BenchFleet::Rack, number * 7919 % nodes);
+        type Make<'m> = Box<dyn Fn(usize) -> LoadRequest + Sync + 'm>;
         let rows: Vec<(&str, Make<'_>)> = vec![
-            ("GET /v1", Box::new(|_| Request::get("/v1"))),
-            ("GET node", Box::new(|number| Request::get(format!("/v1/nodes/{}", some(number))))),
+            ("GET /v1", Box::new(|_| LoadRequest::get("/v1"))),
+            (
+                "GET node",
+                Box::new(|number| LoadRequest::get(format!("/v1/nodes/{}", some(number)))),
+            ),
             (
                 "GET node states",
-                Box::new(|number| Request::get(format!("/v1/nodes/{}/states", some(number)))),
+                Box::new(|number| LoadRequest::get(format!("/v1/nodes/{}/states", some(number)))),
             ),
-            ("list", Box::new(|_| Request::get("/v1/nodes"))),
+            ("list", Box::new(|_| LoadRequest::get("/v1/nodes"))),
             (
                 "list, four fields",
                 Box::new(|_| {
-                    Request::get("/v1/nodes?fields=uuid,name,provision_state,power_state")
+                    LoadRequest::get("/v1/nodes?fields=uuid,name,provision_state,power_state")
                 }),
             ),
-            ("detail list", Box::new(|_| Request::get("/v1/nodes/detail?limit=1000"))),
+            ("detail list", Box::new(|_| LoadRequest::get("/v1/nodes/detail?limit=1000"))),
             (
                 "filter by state, none",
-                Box::new(|_| Request::get("/v1/nodes?provision_state=active")),
+                Box::new(|_| LoadRequest::get("/v1/nodes?provision_state=active")),
             ),
             (
                 "filter by state, all",
-                Box::new(|_| Request::get("/v1/nodes?provision_state=enroll")),
+                Box::new(|_| LoadRequest::get("/v1/nodes?provision_state=enroll")),
             ),
-            ("filter by driver, all", Box::new(|_| Request::get("/v1/nodes?driver=fake-hardware"))),
+            (
+                "filter by driver, all",
+                Box::new(|_| LoadRequest::get("/v1/nodes?driver=fake-hardware")),
+            ),
             (
                 "filter by owner, a tenth",
-                Box::new(|number| Request::get(format!("/v1/nodes?owner=owner-{}", number % 10))),
+                Box::new(|number| {
+                    LoadRequest::get(format!("/v1/nodes?owner=owner-{}", number % 10))
+                }),
             ),
             (
                 "ports by address",
                 Box::new(|number| {
-                    Request::get(format!(
+                    LoadRequest::get(format!(
                         "/v1/ports?address={}",
-                        self.target.mac(Fleet::Rack, number % nodes)
+                        self.target.mac(BenchFleet::Rack, number % nodes)
                     ))
                 }),
             ),
@@ -128,198 +140,210 @@ impl Bench<'_> {
                         {"op": "add", "path": "/extra/k", "value": number},
                         {"op": "replace", "path": "/description", "value": format!("d{number}")},
                     ]);
-                    let node = self.target.uuid(Fleet::Rack, number % nodes);
-                    Request::with_body("PATCH", format!("/v1/nodes/{node}"), &patch)
+                    let node = self.target.uuid(BenchFleet::Rack, number % nodes);
+                    LoadRequest::with_body("PATCH", format!("/v1/nodes/{node}"), &patch)
                 }),
             ),
         ];
         for (name, make) in rows {
             let budget = Some(self.settings.at_most);
             for manner in [SINGLE, STEADY] {
-                let manner = Manner { at_most: budget, ..manner };
-                let measured = drive(self.target, manner, self.settings.requests, &make)?;
+                let manner = LoadPattern { at_most: budget, ..manner };
+                let measured = send_requests(self.target, manner, self.settings.requests, &make)?;
                 let name = format!("{name}, {} at once", manner.at_once);
-                table.add(self.column, &name, Figure::Load(measured));
+                table.add(self.column, &name, TableFigure::Load(measured));
             }
         }
         Ok(())
     }
 
-    /// Nodes go from enroll to active and back, and are switched on and off.
-    pub(crate) fn walk(&self, table: &mut Table) -> Result<()> {
-        const WALK: [(&str, &str); 4] = [
+    /// Provisions nodes from enroll to active and back, and changes their power state.
+    pub(crate) fn change_states(&self, table: &mut FigureTable) -> Result<()> {
+        const TRANSITIONS: [(&str, &str); 4] = [
             ("manage", "manageable"),
             ("provide", "available"),
             ("active", "active"),
             ("deleted", "available"),
         ];
-        let walkers = self.settings.walkers.min(self.settings.nodes);
-        let mut all = Measured::default();
-        for (verb, state) in WALK {
-            let measured = operate(self.target, STEADY, walkers, |client, number| {
-                let node = self.target.uuid(Fleet::Rack, number);
-                change(client, &node, "provision", verb)?;
-                arrive(client, &node, "provision_state", state)
+        let provisioned = self.settings.provisioned.min(self.settings.nodes);
+        let mut all = LoadMeasurement::default();
+        for (verb, state) in TRANSITIONS {
+            let measured = run_operations(self.target, STEADY, provisioned, |client, number| {
+                let node = self.target.uuid(BenchFleet::Rack, number);
+                request_state(client, &node, "provision", verb)?;
+                wait_for_value(client, &node, "provision_state", state)
             })?;
             all.operations += measured.operations;
             all.server += measured.server;
             all.wall += measured.wall;
             all.errors += measured.errors;
             all.latencies.extend_from_slice(&measured.latencies);
-            table.add(self.column, &format!("transition: {verb}"), Figure::Load(measured));
+            table.add(self.column, &format!("transition: {verb}"), TableFigure::Load(measured));
         }
         all.latencies.sort_unstable();
-        table.add(self.column, "transition, mean with its polls", Figure::Load(all));
+        table.add(self.column, "transition, mean with its polls", TableFigure::Load(all));
         for power in ["power on", "power off"] {
-            let measured = operate(self.target, STEADY, walkers, |client, number| {
-                let node = self.target.uuid(Fleet::Rack, number);
-                change(client, &node, "power", power)?;
-                arrive(client, &node, "power_state", power)
+            let measured = run_operations(self.target, STEADY, provisioned, |client, number| {
+                let node = self.target.uuid(BenchFleet::Rack, number);
+                request_state(client, &node, "power", power)?;
+                wait_for_value(client, &node, "power_state", power)
             })?;
-            table.add(self.column, power, Figure::Load(measured));
+            table.add(self.column, power, TableFigure::Load(measured));
         }
         Ok(())
     }
 
-    /// Agents look themselves up and send heartbeats, politely and all at once.
-    pub(crate) fn call_home(&mut self, table: &mut Table) -> Result<()> {
+    /// Agents send lookups and heartbeats, over a few connections and all at once.
+    pub(crate) fn agents_connect(&mut self, table: &mut FigureTable) -> Result<()> {
         let (target, agents) = (self.target, self.agents);
-        let created = drive(target, STEADY, agents, |number| {
-            Request::with_body("POST", "/v1/nodes", &target.agent_node(number))
+        let created = send_requests(target, STEADY, agents, |number| {
+            LoadRequest::with_body("POST", "/v1/nodes", &target.agent_node(number))
         })?;
         if created.errors > 0 {
             bail!("agents' nodes cannot be created: {}", created.first_error.unwrap_or_default());
         }
-        drive(target, STEADY, agents, |number| {
-            Request::with_body("POST", "/v1/ports", &target.port(Fleet::Agents, number))
+        send_requests(target, STEADY, agents, |number| {
+            LoadRequest::with_body("POST", "/v1/ports", &target.port(BenchFleet::Agents, number))
         })?;
         let tokens = Mutex::new(BTreeMap::new());
-        let lookup =
-            |number: usize| format!("/v1/lookup?addresses={}", target.mac(Fleet::Agents, number));
-        let first = operate(target, STEADY, agents, |client, number| {
-            let answer =
+        let lookup = |number: usize| {
+            format!("/v1/lookup?addresses={}", target.mac(BenchFleet::Agents, number))
+        };
+        let first = run_operations(target, STEADY, agents, |client, number| {
+            let response =
                 client.send("GET", &lookup(number), None).map_err(|error| error.to_string())?;
-            let found = answer.json();
+            let found = response.json();
             let Some(token) = found["config"]["agent_token"].as_str() else {
-                return Err(format!("no token: {} {}", answer.status, answer.text()));
+                return Err(format!("no token: {} {}", response.status, response.text()));
             };
             tokens.lock().map_err(|_| "poisoned")?.insert(number, token.to_owned());
             Ok(())
         })?;
-        table.add(self.column, "lookup, first", Figure::Load(first));
+        table.add(self.column, "lookup, first", TableFigure::Load(first));
         self.tokens = tokens.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         if self.tokens.is_empty() {
             bail!("no agent was given a token");
         }
-        let budgeted = Manner { at_most: Some(self.settings.at_most), ..STEADY };
+        let budgeted = LoadPattern { at_most: Some(self.settings.at_most), ..STEADY };
         let requests = self.settings.requests;
-        let again =
-            drive(target, budgeted, requests, |number| Request::get(lookup(number % agents)))?;
-        table.add(self.column, "lookup, again", Figure::Load(again));
-        let unknown = drive(
+        let again = send_requests(target, budgeted, requests, |number| {
+            LoadRequest::get(lookup(number % agents))
+        })?;
+        table.add(self.column, "lookup, again", TableFigure::Load(again));
+        let unknown = send_requests(
             target,
-            Manner { expects: Expected::Exactly(404), ..budgeted },
+            LoadPattern { expects: ExpectedStatus::Exactly(404), ..budgeted },
             requests,
             |number| {
-                Request::get(format!(
+                LoadRequest::get(format!(
                     "/v1/lookup?addresses=02:00:00:00:{:02x}:{:02x}",
                     number >> 8 & 255,
                     number & 255
                 ))
             },
         )?;
-        table.add(self.column, "lookup, unknown", Figure::Load(unknown));
+        table.add(self.column, "lookup, unknown", TableFigure::Load(unknown));
         let heartbeat = |number: usize| self.heartbeat(number % agents);
-        let kept = drive(target, budgeted, requests, heartbeat)?;
-        table.add(self.column, "heartbeat", Figure::Load(kept));
-        let fresh = drive(target, Manner { reconnects: true, ..budgeted }, requests, heartbeat)?;
-        table.add(self.column, "heartbeat, new connections", Figure::Load(fresh));
+        let kept = send_requests(target, budgeted, requests, heartbeat)?;
+        table.add(self.column, "heartbeat", TableFigure::Load(kept));
+        let fresh = send_requests(
+            target,
+            LoadPattern { reconnects: true, ..budgeted },
+            requests,
+            heartbeat,
+        )?;
+        table.add(self.column, "heartbeat, new connections", TableFigure::Load(fresh));
         for burst in self.settings.bursts.iter().copied().filter(|burst| *burst <= agents) {
-            let manner = Manner { at_once: burst, reconnects: true, ..STEADY };
-            let measured = drive(target, manner, burst, heartbeat)?;
+            let manner = LoadPattern { at_once: burst, reconnects: true, ..STEADY };
+            let measured = send_requests(target, manner, burst, heartbeat)?;
             table.add(
                 self.column,
                 &format!("heartbeat, {burst} in one instant"),
-                Figure::Load(measured),
+                TableFigure::Load(measured),
             );
         }
         Ok(())
     }
 
-    /// Inventories arrive from inspected machines.
-    pub(crate) fn inspect(&self, table: &mut Table) -> Result<()> {
+    /// Inspected machines send their inventories.
+    pub(crate) fn inspect(&self, table: &mut FigureTable) -> Result<()> {
         let target = self.target;
-        let count = self.settings.walkers.min(self.settings.nodes);
-        let sent = operate(target, STEADY, count, |client, number| {
-            let node = target.uuid(Fleet::Rack, number);
+        let count = self.settings.provisioned.min(self.settings.nodes);
+        let sent = run_operations(target, STEADY, count, |client, number| {
+            let node = target.uuid(BenchFleet::Rack, number);
             let patch = json!([{"op": "add", "path": "/inspect_interface", "value": "agent"}]);
-            let answer = client
-                .ask("PATCH", &format!("/v1/nodes/{node}"), Some(&patch))
+            let response = client
+                .send_json("PATCH", &format!("/v1/nodes/{node}"), Some(&patch))
                 .map_err(|error| error.to_string())?;
-            if answer.status != 200 {
+            if response.status != 200 {
                 return Err(format!(
                     "inspect_interface refused: {} {}",
-                    answer.status,
-                    answer.text()
+                    response.status,
+                    response.text()
                 ));
             }
-            change(client, &node, "provision", "manage")?;
-            arrive(client, &node, "provision_state", "manageable")?;
-            change(client, &node, "provision", "inspect")?;
-            arrive(client, &node, "provision_state", "inspect wait")
+            request_state(client, &node, "provision", "manage")?;
+            wait_for_value(client, &node, "provision_state", "manageable")?;
+            request_state(client, &node, "provision", "inspect")?;
+            wait_for_value(client, &node, "provision_state", "inspect wait")
         })?;
         if sent.errors > 0 {
             bail!("inspection cannot be started: {}", sent.first_error.unwrap_or_default());
         }
         let bodies: Vec<String> =
             (0..count).map(|number| target.inventory(number).to_string()).collect();
-        let measured = operate(target, STEADY, count, |client, number| {
+        let measured = run_operations(target, STEADY, count, |client, number| {
             let body = bodies.get(number).map(String::as_bytes);
             repeat_while_busy(|| client.send("POST", "/v1/continue_inspection", body))?;
-            arrive(client, &target.uuid(Fleet::Rack, number), "provision_state", "manageable")
+            wait_for_value(
+                client,
+                &target.uuid(BenchFleet::Rack, number),
+                "provision_state",
+                "manageable",
+            )
         })?;
-        table.add(self.column, "continue_inspection, to the end", Figure::Load(measured));
+        table.add(self.column, "continue_inspection, to the end", TableFigure::Load(measured));
         Ok(())
     }
 
-    /// Everything is taken away again.
-    pub(crate) fn remove(&self, table: &mut Table) -> Result<()> {
+    /// Deletes all nodes.
+    pub(crate) fn remove(&self, table: &mut FigureTable) -> Result<()> {
         let nodes = self.settings.nodes;
-        let measured = drive(self.target, STEADY, nodes, |number| Request {
+        let measured = send_requests(self.target, STEADY, nodes, |number| LoadRequest {
             method: "DELETE",
-            path: format!("/v1/nodes/{}", self.target.uuid(Fleet::Rack, number)),
+            path: format!("/v1/nodes/{}", self.target.uuid(BenchFleet::Rack, number)),
             body: None,
         })?;
-        table.add(self.column, "DELETE node", Figure::Load(measured));
-        drive(self.target, STEADY, self.agents, |number| Request {
+        table.add(self.column, "DELETE node", TableFigure::Load(measured));
+        send_requests(self.target, STEADY, self.agents, |number| LoadRequest {
             method: "DELETE",
-            path: format!("/v1/nodes/{}", self.target.uuid(Fleet::Agents, number)),
+            path: format!("/v1/nodes/{}", self.target.uuid(BenchFleet::Agents, number)),
             body: None,
         })?;
         Ok(())
     }
 
-    fn heartbeat(&self, number: usize) -> Request {
+    fn heartbeat(&self, number: usize) -> LoadRequest {
         let token = self.tokens.get(&number).map_or("", String::as_str);
         let body = json!({
             "callback_url": format!("https://10.200.{}.{}:9999", number >> 8 & 255, number & 255),
             "agent_version": "11.2.0",
             "agent_token": token,
         });
-        Request::with_body(
+        LoadRequest::with_body(
             "POST",
-            format!("/v1/heartbeat/{}", self.target.uuid(Fleet::Agents, number)),
+            format!("/v1/heartbeat/{}", self.target.uuid(BenchFleet::Agents, number)),
             &body,
         )
     }
 
-    /// An empty or short list would look fast.
+    /// Fails if a list is too short: an empty list would be fast.
     fn check_lists(&self) -> Result<()> {
         let wanted = self.settings.nodes.min(1000);
         let mut client = self.target.client();
         for path in ["/v1/nodes", "/v1/nodes/detail?limit=1000", "/v1/nodes?driver=fake-hardware"] {
-            let answer = client.send("GET", path, None)?;
-            let listed = answer.json()["nodes"].as_array().map_or(0, Vec::len);
+            let response = client.send("GET", path, None)?;
+            let listed = response.json()["nodes"].as_array().map_or(0, Vec::len);
             if listed < wanted {
                 bail!("{}: GET {path} lists {listed} nodes instead of {wanted}", self.target.label);
             }
@@ -328,48 +352,58 @@ impl Bench<'_> {
     }
 }
 
-/// Asks for a state, as often as the node is busy.
-fn change(client: &mut Client, node: &str, what: &str, target: &str) -> Result<(), String> {
+/// Requests a state, and repeats the request while the node is locked.
+fn request_state(
+    client: &mut ProbeClient,
+    node: &str,
+    what: &str,
+    target: &str,
+) -> Result<(), String> {
     let path = format!("/v1/nodes/{node}/states/{what}");
     let body = json!({ "target": target });
-    repeat_while_busy(|| client.ask("PUT", &path, Some(&body)))
+    repeat_while_busy(|| client.send_json("PUT", &path, Some(&body)))
 }
 
 fn repeat_while_busy(
-    mut send: impl FnMut() -> std::io::Result<http_probe::Answer>,
+    mut send: impl FnMut() -> std::io::Result<http_probe::ProbeResponse>,
 ) -> Result<(), String> {
-    let began = Instant::now();
+    let started = Instant::now();
     loop {
-        let answer = send().map_err(|error| error.to_string())?;
-        match answer.status {
+        let response = send().map_err(|error| error.to_string())?;
+        match response.status {
             200..300 => return Ok(()),
-            409 | 503 if began.elapsed() < WALK_PATIENCE => {
+            409 | 503 if started.elapsed() < TRANSITION_TIMEOUT => {
                 thread::sleep(Duration::from_millis(50))
             }
-            status => return Err(format!("{status} {}", shortened(&answer.text()))),
+            status => return Err(format!("{status} {}", truncate(&response.text()))),
         }
     }
 }
 
-/// Looks until a field has the value: after 10, 30, 70, 150 ms and so on, so that looking is not
+/// Polls until a field has the value. The interval doubles from 10 ms to 1 s, so that polling is not
 /// the load.
-fn arrive(client: &mut Client, node: &str, field: &str, wanted: &str) -> Result<(), String> {
+fn wait_for_value(
+    client: &mut ProbeClient,
+    node: &str,
+    field: &str,
+    wanted: &str,
+) -> Result<(), String> {
     let path = format!("/v1/nodes/{node}/states");
-    let began = Instant::now();
-    let mut pause = Duration::from_millis(10);
+    let started = Instant::now();
+    let mut interval = Duration::from_millis(10);
     loop {
         let states = client.send("GET", &path, None).map_err(|error| error.to_string())?.json();
         let now = states[field].as_str().unwrap_or_default();
         if now == wanted {
             return Ok(());
         }
-        if now.ends_with("failed") || began.elapsed() > WALK_PATIENCE {
+        if now.ends_with("failed") || started.elapsed() > TRANSITION_TIMEOUT {
             return Err(format!(
                 "{node} is {now} instead of {wanted}: {}",
-                shortened(&states["last_error"].to_string())
+                truncate(&states["last_error"].to_string())
             ));
         }
-        thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_secs(1));
+        thread::sleep(interval);
+        interval = (interval * 2).min(Duration::from_secs(1));
     }
 }

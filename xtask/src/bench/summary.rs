@@ -1,50 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The figures of all rounds, and the table they end in.
+//! Figures of all rounds compared with a peer, as a table.
 
-use crate::say;
+use crate::print;
 
-/// What a figure is to be.
+/// The target of a figure.
 #[derive(Clone, Copy)]
-pub(crate) enum Target {
-    /// There is none.
+pub(crate) enum FigureTarget {
+    /// No target.
     None,
-    /// At most this much.
+    /// At most this value.
     AtMost(f64),
-    /// At most this share of the other side's.
+    /// At most this share of the peer's figure.
     AtMostShare(f64),
-    /// At least this share of the other side's.
+    /// At least this share of the peer's figure.
     AtLeastShare(f64),
 }
 
-/// A row of the table: our figures and those of the other side, one per round.
-pub(crate) struct Row {
+/// A row of the table: our figures and those of the peer, one per round.
+pub(crate) struct RoundsRow {
     name: String,
     unit: &'static str,
-    target: Target,
+    target: FigureTarget,
     sides: [Vec<f64>; 2],
 }
 
-/// All rows, in the order they came.
+/// All rows, in order of insertion.
 #[derive(Default)]
-pub(crate) struct Summary {
-    rows: Vec<Row>,
+pub(crate) struct RoundsSummary {
+    rows: Vec<RoundsRow>,
 }
 
-impl Summary {
-    /// Notes a figure of column 0, which is ours, or 1, and says it at once: runs are long.
+impl RoundsSummary {
+    /// Adds a figure to column 0 (ours) or 1 (peer) and prints it at once.
     pub(crate) fn add(
         &mut self,
         column: usize,
         name: &str,
         figure: f64,
         unit: &'static str,
-        target: Target,
+        target: FigureTarget,
     ) {
         let side = ["ours", "other"].get(column).copied().unwrap_or_default();
-        say::line(&format!("[{side}] {name}: {figure:.2} {unit}"));
+        print::line(&format!("[{side}] {name}: {figure:.2} {unit}"));
         if !self.rows.iter().any(|row| row.name == name) {
             let name = name.to_owned();
-            self.rows.push(Row { name, unit, target, sides: Default::default() });
+            self.rows.push(RoundsRow { name, unit, target, sides: Default::default() });
         }
         let row = self.rows.iter_mut().find(|row| row.name == name);
         if let Some(side) = row.and_then(|row| row.sides.get_mut(column)) {
@@ -52,28 +52,30 @@ impl Summary {
         }
     }
 
-    /// The medians.
+    /// Prints the medians.
     pub(crate) fn print(&self, other: &str) {
-        say::line(&format!("| figure | our agent | {other} | ratio | target | met |"));
-        say::line("|---|---|---|---|---|---|");
+        print::line(&format!("| figure | our agent | {other} | ratio | target | met |"));
+        print::line("|---|---|---|---|---|---|");
         for row in &self.rows {
-            say::line(&row.in_words());
+            print::line(&row.to_line());
         }
     }
 }
 
-impl Row {
-    fn in_words(&self) -> String {
+impl RoundsRow {
+    fn to_line(&self) -> String {
         let Self { name, unit, target, sides } = self;
         let [ours, other] = [median(&sides[0]), median(&sides[1])];
         let ratio = ours.zip(other).map(|(ours, other)| ours / other);
         let (wanted, met) = match *target {
-            Target::None => (String::new(), None),
-            Target::AtMost(most) => (format!("at most {most} {unit}"), ours.map(|it| it <= most)),
-            Target::AtMostShare(share) => {
+            FigureTarget::None => (String::new(), None),
+            FigureTarget::AtMost(most) => {
+                (format!("at most {most} {unit}"), ours.map(|it| it <= most))
+            }
+            FigureTarget::AtMostShare(share) => {
                 (format!("at most {share:.3}"), ratio.map(|it| it <= share))
             }
-            Target::AtLeastShare(share) => {
+            FigureTarget::AtLeastShare(share) => {
                 (format!("at least {share}"), ratio.map(|it| it >= share))
             }
         };
@@ -102,18 +104,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_says_whether_its_target_was_met() {
-        let row = |target, sides| Row { name: "x".to_owned(), unit: "s", target, sides }.in_words();
+    fn a_row_shows_whether_its_target_was_met() {
+        let row =
+            |target, sides| RoundsRow { name: "x".to_owned(), unit: "s", target, sides }.to_line();
         for (target, ours, expected) in [
-            (Target::AtMost(3.0), 2.0, "| x | 2.0 s | 10.0 s | 0.200 | at most 3 s | yes |"),
-            (Target::AtMost(1.0), 2.0, "| x | 2.0 s | 10.0 s | 0.200 | at most 1 s | NO |"),
-            (Target::AtMostShare(0.1), 2.0, "| x | 2.0 s | 10.0 s | 0.200 | at most 0.100 | NO |"),
-            (Target::AtLeastShare(0.9), 9.5, "| x | 9.5 s | 10.0 s | 0.950 | at least 0.9 | yes |"),
-            (Target::None, 2.0, "| x | 2.0 s | 10.0 s | 0.200 |  |  |"),
+            (FigureTarget::AtMost(3.0), 2.0, "| x | 2.0 s | 10.0 s | 0.200 | at most 3 s | yes |"),
+            (FigureTarget::AtMost(1.0), 2.0, "| x | 2.0 s | 10.0 s | 0.200 | at most 1 s | NO |"),
+            (
+                FigureTarget::AtMostShare(0.1),
+                2.0,
+                "| x | 2.0 s | 10.0 s | 0.200 | at most 0.100 | NO |",
+            ),
+            (
+                FigureTarget::AtLeastShare(0.9),
+                9.5,
+                "| x | 9.5 s | 10.0 s | 0.950 | at least 0.9 | yes |",
+            ),
+            (FigureTarget::None, 2.0, "| x | 2.0 s | 10.0 s | 0.200 |  |  |"),
         ] {
             assert_eq!(row(target, [vec![ours], vec![30.0, 10.0, 1.0]]), expected);
         }
-        let nothing = row(Target::AtMost(3.0), [vec![], vec![]]);
+        let nothing = row(FigureTarget::AtMost(3.0), [vec![], vec![]]);
         assert_eq!(nothing, "| x | - | - | - | at most 3 s |  |");
     }
 }

@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The figures side by side, as a Markdown table.
+//! The figures of all servers as a Markdown table.
 
 use std::time::Duration;
 
-use super::load::Measured;
-use crate::say;
+use super::load::LoadMeasurement;
+use crate::print;
 
-/// All figures of a run, in the order they were taken.
-pub(crate) struct Table {
+/// All figures of a run, in order of measurement.
+pub(crate) struct FigureTable {
     labels: Vec<&'static str>,
-    rows: Vec<(String, Vec<Option<Figure>>)>,
+    rows: Vec<(String, Vec<Option<TableFigure>>)>,
 }
 
 /// One figure of one server.
 #[derive(Clone)]
-pub(crate) enum Figure {
+pub(crate) enum TableFigure {
     /// Requests or operations.
-    Load(Measured),
+    Load(LoadMeasurement),
     /// A plain number with its unit.
     Plain(f64, &'static str),
 }
 
-impl Table {
+impl FigureTable {
     pub(crate) fn new(labels: Vec<&'static str>) -> Self {
         Self { labels, rows: Vec::new() }
     }
 
-    /// Notes a figure of the server in that column, and says it at once: runs are long.
-    pub(crate) fn add(&mut self, column: usize, name: &str, figure: Figure) {
+    /// Adds a figure of the server in that column and prints it at once.
+    pub(crate) fn add(&mut self, column: usize, name: &str, figure: TableFigure) {
         let label = self.labels.get(column).copied().unwrap_or_default();
-        say::line(&format!("[{label}] {name}: {}", figure.in_words()));
+        print::line(&format!("[{label}] {name}: {}", figure.progress_line()));
         let width = self.labels.len();
         let row = match self.rows.iter().position(|(other, _)| other == name) {
             Some(row) => row,
@@ -43,7 +43,7 @@ impl Table {
         }
     }
 
-    /// The whole table.
+    /// Prints the table.
     pub(crate) fn print(&self) {
         let mut head = vec!["operation".to_owned()];
         for label in &self.labels {
@@ -52,13 +52,13 @@ impl Table {
         if self.labels.len() == 2 {
             head.push("CPU ratio".to_owned());
         }
-        say::line(&format!("| {} |", head.join(" | ")));
-        say::line(&format!("|{}", "---|".repeat(head.len())));
+        print::line(&format!("| {} |", head.join(" | ")));
+        print::line(&format!("|{}", "---|".repeat(head.len())));
         for (name, figures) in &self.rows {
             let mut cells = vec![name.clone()];
             for figure in figures {
                 cells.extend(
-                    figure.as_ref().map_or_else(|| ["-"; 3].map(str::to_owned), Figure::cells),
+                    figure.as_ref().map_or_else(|| ["-"; 3].map(str::to_owned), TableFigure::cells),
                 );
             }
             if let [Some(ours), Some(theirs)] = figures.as_slice() {
@@ -66,12 +66,12 @@ impl Table {
             } else if self.labels.len() == 2 {
                 cells.push("-".to_owned());
             }
-            say::line(&format!("| {} |", cells.join(" | ")));
+            print::line(&format!("| {} |", cells.join(" | ")));
         }
     }
 }
 
-impl Figure {
+impl TableFigure {
     fn cost(&self) -> Option<f64> {
         match self {
             Self::Load(measured) => measured.server_each().map(|each| each.as_secs_f64()),
@@ -94,7 +94,7 @@ impl Figure {
         }
     }
 
-    fn in_words(&self) -> String {
+    fn progress_line(&self) -> String {
         match self {
             Self::Load(measured) => {
                 let [cost, half, most] = self.cells();
@@ -114,7 +114,7 @@ impl Figure {
     }
 }
 
-fn ratio(ours: &Figure, theirs: &Figure) -> String {
+fn ratio(ours: &TableFigure, theirs: &TableFigure) -> String {
     match (ours.cost(), theirs.cost()) {
         (Some(ours), Some(theirs)) if ours > 0.0 => format!("{:.0}x", theirs / ours),
         _ => "-".to_owned(),

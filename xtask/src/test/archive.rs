@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The archives that Linux unpacks as its first file system: cpio of the kind called "newc".
+//! Writes initramfs archives: cpio in the "newc" format.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,39 +9,39 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use cpio::newc;
 
 const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
-/// An archive that is being written. Everything in it is root's and from 1970, so that the same
-/// content gives the same bytes.
-pub(crate) struct Archive<W: Write> {
-    output: W,
-    written: usize,
-}
+/// A cpio archive. All entries belong to root and have the time 0, so that the same content gives
+/// the same bytes.
+pub(crate) struct CpioWriter<W: Write>(W);
 
-impl<W: Write> Archive<W> {
+impl<W: Write> CpioWriter<W> {
     pub(crate) fn new(output: W) -> Self {
-        Self { output, written: 0 }
+        Self(output)
     }
 
     pub(crate) fn folder(&mut self, name: &str) -> io::Result<()> {
-        self.entry(name.as_bytes(), FOLDER | 0o755, &[])
+        self.entry(name, FOLDER | 0o755, &[])
     }
 
     pub(crate) fn program(&mut self, name: &str, content: &[u8]) -> io::Result<()> {
-        self.entry(name.as_bytes(), FILE | 0o755, content)
+        self.entry(name, FILE | 0o755, content)
     }
 
     pub(crate) fn file(&mut self, name: &str, content: &[u8]) -> io::Result<()> {
-        self.entry(name.as_bytes(), FILE | 0o644, content)
+        self.entry(name, FILE | 0o644, content)
     }
 
-    /// Everything in a folder, under the names it has there. Devices and the like are left out.
+    /// Adds all files, folders and symbolic links below `root`. Devices and sockets are ignored.
     pub(crate) fn tree(&mut self, root: &Path) -> Result<()> {
         for path in paths_below(root)? {
-            let name = path.strip_prefix(root).unwrap_or(&path).as_os_str().as_bytes();
+            let name = path.strip_prefix(root).unwrap_or(&path).to_str();
+            let name =
+                name.with_context(|| format!("the name of {} is not UTF-8", path.display()))?;
             let metadata = fs::symlink_metadata(&path)?;
             let mode = metadata.permissions().mode() & 0o7777;
             if metadata.is_dir() {
@@ -57,30 +57,17 @@ impl<W: Write> Archive<W> {
         Ok(())
     }
 
-    pub(crate) fn finish(mut self) -> io::Result<W> {
-        self.entry(b"TRAILER!!!", 0, &[])?;
-        self.output.flush()?;
-        Ok(self.output)
+    pub(crate) fn finish(self) -> io::Result<W> {
+        let mut output = newc::trailer(self.0)?;
+        output.flush()?;
+        Ok(output)
     }
 
-    fn entry(&mut self, name: &[u8], mode: u32, content: &[u8]) -> io::Result<()> {
-        let numbers = [0, mode as usize, 0, 0, 1, 0, content.len(), 0, 0, 0, 0, name.len() + 1, 0];
-        let mut header = b"070701".to_vec();
-        for number in numbers {
-            header.extend(format!("{number:08x}").bytes());
-        }
-        header.extend(name);
-        header.push(0);
-        self.write_padded(&header)?;
-        self.write_padded(content)
-    }
-
-    fn write_padded(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.output.write_all(bytes)?;
-        self.written += bytes.len();
-        let padding = self.written.next_multiple_of(4) - self.written;
-        self.output.write_all(&[0; 3][..padding])?;
-        self.written += padding;
+    fn entry(&mut self, name: &str, mode: u32, content: &[u8]) -> io::Result<()> {
+        let size = u32::try_from(content.len()).map_err(io::Error::other)?;
+        let mut writer = newc::Builder::new(name).mode(mode).write(&mut self.0, size);
+        writer.write_all(content)?;
+        writer.finish()?;
         Ok(())
     }
 }
@@ -141,11 +128,13 @@ fn paths_below(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 #[test]
-fn entries_begin_at_multiples_of_four() {
+fn writes_files_folders_and_links() {
+    use std::io::Read as _;
+
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "12345").unwrap();
     std::os::unix::fs::symlink("file", folder.path().join("link")).unwrap();
-    let mut archive = Archive::new(Vec::new());
+    let mut archive = CpioWriter::new(Vec::new());
     archive.folder("bin").unwrap();
     archive.program("bin/sh", b"#!").unwrap();
     archive.tree(folder.path()).unwrap();
@@ -153,21 +142,20 @@ fn entries_begin_at_multiples_of_four() {
 
     let mut rest = bytes.as_slice();
     let mut entries = Vec::new();
-    while !rest.is_empty() {
-        let number = |at: usize| {
-            let digits = std::str::from_utf8(&rest[6 + at * 8..14 + at * 8]).unwrap();
-            usize::from_str_radix(digits, 16).unwrap()
-        };
-        assert_eq!(&rest[..6], b"070701");
-        let (mode, size, name_size) = (number(1), number(6), number(11));
-        let name = String::from_utf8_lossy(&rest[110..110 + name_size - 1]).into_owned();
-        let content = (110 + name_size).next_multiple_of(4);
-        let text = String::from_utf8_lossy(&rest[content..content + size]).into_owned();
-        entries.push(format!("{mode:o} {name} {text}"));
-        rest = &rest[(content + size).next_multiple_of(4)..];
+    loop {
+        let mut reader = newc::Reader::new(rest).unwrap();
+        let entry = reader.entry();
+        if entry.is_trailer() {
+            break;
+        }
+        let header = format!("{:o} {}", entry.mode(), entry.name());
+        let mut content = String::new();
+        reader.read_to_string(&mut content).unwrap();
+        entries.push(format!("{header} {content}"));
+        rest = reader.finish().unwrap();
     }
     let mode = fs::metadata(folder.path().join("file")).unwrap().permissions().mode();
     let file = format!("{mode:o} file 12345");
-    let expected = ["40755 bin ", "100755 bin/sh #!", &file, "120777 link file", "0 TRAILER!!! "];
+    let expected = ["40755 bin ", "100755 bin/sh #!", &file, "120777 link file"];
     assert_eq!(entries, expected);
 }

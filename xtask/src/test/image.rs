@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The disk image that the tests deploy: one EFI system partition that every machine can boot, with a
-//! system that says on the serial console what it finds.
+//! system that reports on the serial console.
 //!
 //! - OVMF starts `EFI/BOOT/BOOTX64.EFI`, a unified kernel image.
 //! - SeaBIOS starts syslinux, by the code in the first sector and the flag of the partition.
-//! - Who wants to start the system without firmware finds kernel, ramdisk and parameters in
-//!   `loader/entries`, as the Boot Loader Specification has it.
+//! - kexec finds kernel, ramdisk and parameters in `loader/entries`, as in the Boot Loader
+//!   Specification.
 //!
-//! Made with mtools, so that nothing has to be mounted. The same kernel gives the same bytes.
+//! Built with mtools, without mounting. The same kernel gives the same bytes.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -16,42 +16,42 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::kernel::Kernel;
+use super::kernel::DebianKernel;
 use super::ramdisk::DEPLOYED;
 use crate::{repository, shell};
 
 const STUB: &str = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub";
 /// Starts the first partition with the flag "legacy BIOS bootable".
 const FIRST_SECTOR: &str = "/usr/lib/syslinux/mbr/gptmbr.bin";
-/// So much of the first sector is code.
+/// The size of the boot code in the first sector.
 const CODE_BYTES: usize = 440;
 
-/// Room for the kernel twice.
+/// Large enough for two copies of the kernel.
 const DISK_BYTES: u64 = 56 << 20;
 const SECTOR: u64 = 512;
-/// Where the partition begins, as everywhere.
+/// The usual start of the first partition.
 const PARTITION_BYTE: u64 = 1 << 20;
-/// The second copy of the table, at the end.
+/// The size of the backup partition table at the end.
 const TABLE_SECTORS: u64 = 34;
-/// What would differ from run to run: names of disk and partition, and a serial number.
+// Fixed identifiers, so that each run gives the same bytes.
 const DISK_ID: &str = "6c61620a-0000-4000-9000-000000000001";
 const PARTITION_ID: &str = "6c61620a-0000-4000-9000-000000000002";
 const FILE_SYSTEM_ID: &str = "6c61620a";
-/// 2025-01-01, of all files.
+/// The time of all files: 2025-01-01.
 const TIME: &str = "1735689600";
 
-/// What the system on the disk is started with; the loader's name comes after.
+/// The kernel parameters; the name of the boot loader is appended.
 const PARAMETERS: &str = "console=ttyS0,115200n8 quiet panic=5 ferrite.marker=deployed-from-image \
                           ferrite.loader=";
 
-/// The image in two formats, and a file `SHA256SUMS` beside them.
-pub(crate) struct Image {
+/// The image in two formats, with `SHA256SUMS` in the same folder.
+pub(crate) struct TestDiskImage {
     pub(crate) raw: PathBuf,
     pub(crate) qcow2: PathBuf,
 }
 
-impl Image {
-    pub(crate) fn make(root: &Path, kernel: &Kernel) -> Result<Self> {
+impl TestDiskImage {
+    pub(crate) fn make(root: &Path, kernel: &DebianKernel) -> Result<Self> {
         let ramdisk = DEPLOYED.make(root, kernel)?;
         let target = std::path::absolute(repository::target(root))?;
         let folder = target.join("image");
@@ -61,15 +61,15 @@ impl Image {
 
         let disk = made.join("disk.raw");
         write_disk(&disk, made, kernel, &ramdisk)?;
-        shell::said(
+        shell::output_of(
             Command::new("qemu-img")
                 .args(["convert", "-q", "-c", "-f", "raw", "-O", "qcow2", "disk.raw", "disk.qcow2"])
                 .current_dir(made),
         )?;
         let mut sums = Command::new("sha256sum");
-        let sums = shell::said(sums.args(["disk.raw", "disk.qcow2"]).current_dir(made))?;
+        let sums = shell::output_of(sums.args(["disk.raw", "disk.qcow2"]).current_dir(made))?;
         fs::write(made.join("SHA256SUMS"), sums)?;
-        // Renamed last, because another run may be reading those that are there; they are the same.
+        // Renamed at the end, because another run may be reading the existing files.
         for name in ["disk.raw", "disk.qcow2", "SHA256SUMS"] {
             fs::rename(made.join(name), folder.join(name))?;
         }
@@ -77,12 +77,12 @@ impl Image {
     }
 }
 
-fn write_disk(disk: &Path, made: &Path, kernel: &Kernel, ramdisk: &Path) -> Result<()> {
+fn write_disk(disk: &Path, made: &Path, kernel: &DebianKernel, ramdisk: &Path) -> Result<()> {
     let file = fs::File::create(disk)?;
     file.set_len(DISK_BYTES)?;
     let first = PARTITION_BYTE / SECTOR;
     let last = DISK_BYTES / SECTOR - TABLE_SECTORS;
-    shell::said(
+    shell::output_of(
         Command::new("/sbin/sgdisk")
             .arg(format!("--disk-guid={DISK_ID}"))
             .arg(format!("--new=1:{first}:{last}"))
@@ -94,7 +94,7 @@ fn write_disk(disk: &Path, made: &Path, kernel: &Kernel, ramdisk: &Path) -> Resu
     file.write_all_at(&code[..code.len().min(CODE_BYTES)], 0)?;
 
     let kilobytes = (last + 1 - first) * SECTOR / 1024;
-    shell::said(
+    shell::output_of(
         Command::new("/sbin/mkfs.fat")
             .args(["--invariant", "-F", "32", "-s", "1", "-i", FILE_SYSTEM_ID, "-n", "ESP"])
             .args(["-h", &first.to_string(), "--offset", &first.to_string()])
@@ -136,8 +136,13 @@ fn write_disk(disk: &Path, made: &Path, kernel: &Kernel, ramdisk: &Path) -> Resu
     on_fat(made, "syslinux", &["--install", "--offset", &offset, "disk.raw"])
 }
 
-/// systemd's stub with kernel, ramdisk and parameters as further sections behind its own.
-fn write_unified_image(path: &Path, made: &Path, kernel: &Kernel, ramdisk: &Path) -> Result<()> {
+/// Writes a unified kernel image: systemd's stub with parameters, kernel and ramdisk as sections.
+fn write_unified_image(
+    path: &Path,
+    made: &Path,
+    kernel: &DebianKernel,
+    ramdisk: &Path,
+) -> Result<()> {
     let parameters = made.join("parameters");
     fs::write(&parameters, format!("{PARAMETERS}uki\0"))?;
     let mut objcopy = Command::new("objcopy");
@@ -150,13 +155,13 @@ fn write_unified_image(path: &Path, made: &Path, kernel: &Kernel, ramdisk: &Path
         objcopy.arg("--change-section-vma").arg(format!("{section}={address:#x}"));
         address += fs::metadata(content)?.len();
     }
-    shell::said(objcopy.arg(STUB).arg(path))?;
+    shell::output_of(objcopy.arg(STUB).arg(path))?;
     Ok(())
 }
 
-/// The first address behind the sections of a program for EFI.
+/// The first address after the sections of an EFI program.
 fn end_of(program: &str) -> Result<u64> {
-    let listed = shell::said(Command::new("objdump").args(["-h", program]))?;
+    let listed = shell::output_of(Command::new("objdump").args(["-h", program]))?;
     let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
     // Number, name, size, address, and more.
     let ends = listed.lines().filter_map(|line| {
@@ -171,8 +176,8 @@ fn end_of(program: &str) -> Result<u64> {
 fn on_fat(folder: &Path, program: &str, arguments: &[&str]) -> Result<()> {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(folder).env("SOURCE_DATE_EPOCH", TIME);
-    // mtools complain about disks that no floppy drive had.
+    // mtools reject geometries that no floppy drive had.
     command.env("MTOOLS_SKIP_CHECK", "1");
-    shell::said(&mut command)?;
+    shell::output_of(&mut command)?;
     Ok(())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A Debian kernel with its modules, unpacked under `target/` and not installed: what the tests boot.
+//! The Debian kernel that the tests boot, with its modules, unpacked under `target/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,17 +12,16 @@ use crate::{repository, shell};
 /// Debian's name for the newest kernel for virtual machines.
 const NEWEST: &str = "linux-image-cloud-amd64";
 
-/// A kernel and where its modules are.
-pub(crate) struct Kernel {
-    /// The kernel itself.
+/// A kernel and its modules.
+pub(crate) struct DebianKernel {
     pub(crate) path: PathBuf,
     pub(crate) version: String,
-    /// What was the root of the package.
+    /// The unpacked package.
     folder: PathBuf,
 }
 
-impl Kernel {
-    /// Makes sure that there is one.
+impl DebianKernel {
+    /// Downloads and unpacks the kernel, unless that was done before.
     pub(crate) fn ensure(root: &Path) -> Result<Self> {
         let folder = std::path::absolute(repository::target(root).join("kernel"))?;
         if let Some(kernel) = Self::in_folder(&folder) {
@@ -34,7 +33,7 @@ impl Kernel {
         }
         fs::create_dir_all(&download)?;
         let package = package()?;
-        shell::said(
+        shell::output_of(
             Command::new("apt-get").args(["-qq", "download", &package]).current_dir(&download),
         )?;
         let archive = fs::read_dir(&download)?
@@ -42,11 +41,11 @@ impl Kernel {
             .find(|path| path.extension().is_some_and(|ending| ending == "deb"))
             .with_context(|| format!("apt-get downloaded no package {package}"))?;
         let unpacked = download.join("root");
-        shell::said(Command::new("dpkg-deb").arg("--extract").arg(&archive).arg(&unpacked))?;
+        shell::output_of(Command::new("dpkg-deb").arg("--extract").arg(&archive).arg(&unpacked))?;
         let kernel =
             Self::in_boot(&unpacked).with_context(|| format!("there is no kernel in {package}"))?;
-        depend(&unpacked, &kernel.version)?;
-        // Renamed last, so that a kernel that was interrupted half way is fetched anew.
+        run_depmod(&unpacked, &kernel.version)?;
+        // Renamed at the end, so that an interrupted download is repeated.
         if folder.exists() {
             fs::remove_dir_all(&folder)?;
         }
@@ -55,17 +54,17 @@ impl Kernel {
         Self::in_folder(&folder).context("the kernel is gone")
     }
 
-    /// The folder with its modules and the tables of what needs what.
+    /// The folder with the modules and their dependency tables.
     pub(crate) fn modules(&self) -> PathBuf {
         self.folder.join("lib/modules").join(&self.version)
     }
 
-    /// The files of these modules and of what they need, each after what it needs. One that is not
-    /// there is built in.
+    /// The files of these modules and their dependencies, in loading order. Modules without a file
+    /// are built into the kernel and ignored.
     pub(crate) fn modules_in_order(&self, names: &[&str]) -> Result<Vec<PathBuf>> {
         let modules = self.modules();
-        let table = fs::read_to_string(modules.join("modules.dep"))
-            .context("cannot read what the modules of the kernel need")?;
+        let table =
+            fs::read_to_string(modules.join("modules.dep")).context("cannot read modules.dep")?;
         let mut ordered: Vec<PathBuf> = Vec::new();
         for name in names {
             let line = table.lines().filter_map(|line| line.split_once(':')).find(|(path, _)| {
@@ -74,7 +73,7 @@ impl Kernel {
                     .is_some_and(|file| file == format!("{name}.ko").as_str())
             });
             let Some((module, needs)) = line else { continue };
-            // What is needed by what is needed is in the line as well, the first to load last.
+            // The line also lists indirect dependencies, in reverse loading order.
             for path in needs.split_whitespace().rev().chain([module]) {
                 let path = modules.join(path);
                 if !ordered.contains(&path) {
@@ -85,7 +84,7 @@ impl Kernel {
         Ok(ordered)
     }
 
-    /// One that is whole.
+    /// Returns `None` unless the folder contains a completely unpacked kernel.
     fn in_folder(folder: &Path) -> Option<Self> {
         Self::in_boot(folder).filter(|kernel| kernel.modules().join("modules.dep").exists())
     }
@@ -100,16 +99,16 @@ impl Kernel {
     }
 }
 
-/// The folder of its programs is not on everybody's path.
-pub(crate) fn depend(folder: &Path, version: &str) -> Result<()> {
-    shell::said(Command::new("/sbin/depmod").arg("--basedir").arg(folder).arg(version))?;
+/// Writes the dependency tables. `/sbin` is not on the path of every user.
+pub(crate) fn run_depmod(folder: &Path, version: &str) -> Result<()> {
+    shell::output_of(Command::new("/sbin/depmod").arg("--basedir").arg(folder).arg(version))?;
     Ok(())
 }
 
-/// The package behind Debian's name for the newest.
+/// The name of the newest kernel package.
 fn package() -> Result<String> {
-    let said = shell::said(Command::new("apt-cache").args(["depends", NEWEST]))?;
-    let depends = said.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+    let output = shell::output_of(Command::new("apt-cache").args(["depends", NEWEST]))?;
+    let depends = output.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     match depends.map(str::trim).find(|name| name.starts_with("linux-image-")) {
         Some(name) => Ok(name.to_owned()),
         None => bail!("{NEWEST} depends on no kernel; run `apt-get update` and try again"),
@@ -119,7 +118,7 @@ fn package() -> Result<String> {
 #[test]
 fn modules_come_after_what_they_need() {
     let folder = tempfile::tempdir().unwrap();
-    let kernel = Kernel {
+    let kernel = DebianKernel {
         path: folder.path().join("boot/vmlinuz-6.1"),
         version: "6.1".to_owned(),
         folder: folder.path().to_owned(),

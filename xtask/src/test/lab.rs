@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The lab: virtual machines behind BMCs that nobody here wrote.
+//! The lab: virtual machines behind third-party BMC emulators.
 //!
-//! A private libvirtd runs machines without operating systems in software emulation. In front of
-//! them stand sushy-emulator (Redfish, over http and over https with a self-signed certificate),
-//! virtualbmc and OpenIPMI's `ipmi_sim` (IPMI). Some machines boot, each from a bridge of its own.
-//! Everything is in the [network](super::network) of the run, lives in one temporary folder and ends
-//! with us; any number of labs can be up at once.
+//! A private libvirtd runs the machines in software emulation. Their BMCs are sushy-emulator
+//! (Redfish, over HTTP and over HTTPS with a self-signed certificate), virtualbmc and OpenIPMI's
+//! `ipmi_sim` (IPMI). Each booting machine has its own bridge. The lab uses the
+//! [isolated network](super::isolated_network) of the run and one temporary folder, and stops with
+//! xtask. Several labs can run at once.
 
 mod bridges;
 mod disks;
@@ -22,34 +22,35 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::process::Process;
-use crate::{random, say};
-use emulators::{Bmc, Credentials};
-use folder::Folder;
-use hardware::Machine;
-use machines::{MACHINES, Machines};
+use crate::{print, random};
+use emulators::{EmulatedBmc, LabCredentials};
+use folder::LabFolder;
+use hardware::LabMachine;
+use machines::{LabMachines, MACHINES};
 
-/// The lab, up. The order of the fields is the order in which things end.
+/// A running lab. Fields are dropped in this order.
 pub(crate) struct Lab {
     _emulators: Vec<Process>,
-    _machines: Machines,
-    /// What the tests read.
+    _machines: LabMachines,
+    /// A JSON file that the tests read.
     inventory: PathBuf,
-    _folder: Folder,
+    _folder: LabFolder,
 }
 
 impl Lab {
-    /// Starts everything; `environment` is where the emulators are installed. Once in a network.
+    /// Starts machines and emulators; `environment` is the Python environment of the emulators. At
+    /// most once per network namespace.
     ///
-    /// Must be called from a thread that lives as long as the lab shall, see
-    /// [`tied_to_us`](super::process::tied_to_us).
+    /// The calling thread must outlive the lab, see
+    /// [`with_death_signal`](super::process::with_death_signal).
     pub(crate) fn start(environment: &Path) -> Result<Self> {
-        bridges::make(MACHINES.iter().filter_map(Machine::bridge))?;
-        // A port that was free a moment ago may be taken by the time it is bound.
+        bridges::create_all(MACHINES.iter().filter_map(LabMachine::bridge))?;
+        // A free port may be taken before the server binds it.
         let mut attempts = 3;
         loop {
             attempts -= 1;
             match Self::try_start(environment) {
-                Err(error) if attempts > 0 => say::line(&format!("{error:#}; trying again")),
+                Err(error) if attempts > 0 => print::line(&format!("{error:#}; retrying")),
                 outcome => return outcome.context("cannot start the lab"),
             }
         }
@@ -61,17 +62,17 @@ impl Lab {
     }
 
     fn try_start(environment: &Path) -> Result<Self> {
-        let began = Instant::now();
-        let folder = Folder::make()?;
-        let machines = Machines::start(&folder)?;
-        let machines_took = began.elapsed();
+        let started = Instant::now();
+        let folder = LabFolder::make()?;
+        let machines = LabMachines::start(&folder)?;
+        let machines_took = started.elapsed();
         let credentials =
-            Credentials { username: "operator".to_owned(), password: random::password()? };
+            LabCredentials { username: "operator".to_owned(), password: random::password()? };
         let bmcs = emulators::start(&folder, &machines, environment, &credentials)?;
         let inventory = folder.path().join("lab.json");
         let (processes, described): (Vec<_>, Vec<_>) = bmcs
             .into_iter()
-            .map(|Bmc { name, process, address }| (process, (name, address)))
+            .map(|EmulatedBmc { name, process, address }| (process, (name, address)))
             .unzip();
         fs::write(
             &inventory,
@@ -81,25 +82,25 @@ impl Lab {
                 "password": credentials.password,
                 "bmcs": described.into_iter().collect::<serde_json::Map<_, _>>(),
                 "machines": MACHINES.iter().map(|machine| {
-                    (machine.name.to_owned(), machine.described(folder.path()))
+                    (machine.name.to_owned(), machine.inventory_entry(folder.path()))
                 }).collect::<serde_json::Map<_, _>>(),
             })
             .to_string(),
         )
         .context("cannot write the inventory of the lab")?;
-        say::line(&format!(
+        print::line(&format!(
             "lab of {} machines and {} BMCs, started in {:.1} s (machines {:.1} s)",
             MACHINES.len(),
             processes.len(),
-            began.elapsed().as_secs_f64(),
+            started.elapsed().as_secs_f64(),
             machines_took.as_secs_f64()
         ));
         Ok(Self { _emulators: processes, _machines: machines, inventory, _folder: folder })
     }
 }
 
-/// Puts values into one of the files under `xtask/lab/`, where their names stand between `@`.
-fn filled_in(template: &str, values: &[(&str, &str)]) -> String {
+/// Replaces `@name@` in a file of `xtask/lab/` by its value.
+fn fill_template(template: &str, values: &[(&str, &str)]) -> String {
     let mut text = template.to_owned();
     for (name, value) in values {
         text = text.replace(&format!("@{name}@"), value);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A program of somebody else that runs beside the tests: started with a log, waited for, stopped
-//! when dropped.
+//! Runs a server next to the tests: started with a log file, stopped when dropped.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -13,19 +12,18 @@ use anyhow::{Context, Result, bail};
 
 use crate::{install, random, shell};
 
-/// User and group such a program runs as when we are root and it shall not be. Debian has had these
-/// numbers for nobody and nogroup in every release.
-pub(crate) const NOBODY: u32 = 65534;
-/// How long a program may take to answer. Seconds on a good day; CI machines have bad ones.
-const START_PATIENCE: Duration = Duration::from_secs(90);
-/// How long a program may take to stop before it is killed.
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
-/// How often a starting program is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Below what Linux gives to clients, so that a port found free stays so until its server binds it.
+/// The user and group of servers that must not run as root. 65534 is unprivileged in every release of
+/// Debian.
+pub(crate) const UNPRIVILEGED_USER: u32 = 65534;
+/// Usually seconds; longer on a loaded CI machine.
+const START_TIMEOUT: Duration = Duration::from_secs(90);
+/// After this, a server is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Below the range for client sockets, so that a free port stays free until its server binds it.
 const SERVER_PORTS: std::ops::Range<u16> = 20_000..32_768;
 
-/// A running program.
+/// A running server.
 pub(crate) struct Process {
     child: Child,
     name: &'static str,
@@ -34,8 +32,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `command` with its output going to the file `log`; `stop` is the signal that ends it in
-    /// order.
+    /// Starts `command` with its output in the file `log`; `stop` is the signal for a clean stop.
     pub(crate) fn start(
         name: &'static str,
         stop: &'static str,
@@ -51,9 +48,9 @@ impl Process {
         Ok(Self { child, name, stop, log })
     }
 
-    /// Waits until it is ready; an error with the end of its log if it ends or never is.
+    /// Waits until `is_ready`. Fails with the end of the log if the server exits or after a timeout.
     pub(crate) fn wait_until(&mut self, is_ready: impl Fn() -> bool) -> Result<()> {
-        let deadline = Instant::now() + START_PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         while !is_ready() {
             let ended = self.child.try_wait()?;
             if ended.is_some() || Instant::now() >= deadline {
@@ -61,11 +58,11 @@ impl Process {
                 let last: Vec<&str> = log.lines().rev().take(15).collect();
                 let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
                 match ended {
-                    Some(status) => bail!("{} ended with {status}:\n{last}", self.name),
-                    None => bail!("{} does not answer:\n{last}", self.name),
+                    Some(status) => bail!("{} exited with {status}:\n{last}", self.name),
+                    None => bail!("{} did not become ready:\n{last}", self.name),
                 }
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -73,29 +70,30 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Some end when their standard input does.
+        // Some servers exit when their standard input closes.
         drop(self.child.stdin.take());
-        let asked = http_probe::send_signal(self.child.id(), self.stop).is_ok();
-        let stopped = asked && shell::ends_within(&mut self.child, STOP_PATIENCE).unwrap_or(false);
+        let signalled = http_probe::send_signal(self.child.id(), self.stop).is_ok();
+        let stopped =
+            signalled && shell::exits_within(&mut self.child, STOP_TIMEOUT).unwrap_or(false);
         if !stopped {
-            // Nothing more can be done if even this fails, and the process may be gone already.
+            // The process may have exited already.
             let _already_gone = self.child.kill();
             let _already_waited_for = self.child.wait();
         }
     }
 }
 
-/// A command that the kernel stops should we die without having done so.
+/// A command that gets the signal `stop` from the kernel when xtask exits.
 ///
-/// Must be started from a thread that lives as long as the program shall: the kernel takes the end
-/// of the starting thread for the end of the parent.
-pub(crate) fn tied_to_us(program: &Path, stop: &str, folder: &Path) -> Command {
+/// It must be started from a thread that outlives the server: the kernel sends the signal when the
+/// starting thread ends.
+pub(crate) fn with_death_signal(program: &Path, stop: &str, folder: &Path) -> Command {
     setpriv(&["--pdeathsig", stop], program, folder)
 }
 
-/// The same, without root's rights.
+/// Like [`with_death_signal`], and without the privileges of root.
 pub(crate) fn unprivileged(program: &Path, stop: &str, folder: &Path) -> Command {
-    let id = NOBODY.to_string();
+    let id = UNPRIVILEGED_USER.to_string();
     let mut options = vec!["--pdeathsig", stop];
     if install::is_root() {
         options.extend(["--reuid", &id, "--regid", &id, "--clear-groups"]);
@@ -103,16 +101,16 @@ pub(crate) fn unprivileged(program: &Path, stop: &str, folder: &Path) -> Command
     setpriv(&options, program, folder)
 }
 
-/// Gives a file or folder to the user that [`unprivileged`] programs run as.
-pub(crate) fn give_away(path: &Path) -> Result<()> {
+/// Changes the owner of a file or folder to the user of [`unprivileged`] servers.
+pub(crate) fn chown_to_unprivileged(path: &Path) -> Result<()> {
     if install::is_root() {
-        chown(path, Some(NOBODY), Some(NOBODY))
-            .with_context(|| format!("cannot give {} to the server's user", path.display()))?;
+        chown(path, Some(UNPRIVILEGED_USER), Some(UNPRIVILEGED_USER))
+            .with_context(|| format!("cannot change the owner of {}", path.display()))?;
     }
     Ok(())
 }
 
-/// A port of the loopback that nobody has, neither for TCP nor for UDP.
+/// A port of the loopback interface that is free for both TCP and UDP.
 pub(crate) fn free_port() -> Result<u16> {
     for _ in 0..100 {
         let [high, low] = random::bytes()?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What comes from PyPI, in virtual environments under `target/`.
+//! Python packages from PyPI, in virtual environments under `target/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,22 +10,22 @@ use anyhow::{Context, Result, bail};
 use crate::{install, repository};
 
 /// A virtual environment.
-pub(crate) struct Environment {
-    /// What is in it, for messages.
-    what: &'static str,
-    /// Every package with its version, so that a run of today and one of next year test the same.
+pub(crate) struct PythonEnvironment {
+    /// For messages.
+    description: &'static str,
+    /// A file with the exact version of every package.
     requirements: &'static str,
-    /// Its name under `target/`.
+    /// The folder below `target/`.
     folder: &'static str,
-    /// The Python it is made with.
+    /// The Python interpreter.
     python: &'static str,
     venv_options: &'static [&'static str],
     pip_options: &'static [&'static str],
 }
 
-/// The clients people use.
-pub(crate) const CLIENTS: Environment = Environment {
-    what: "clients",
+/// The real command-line client and SDK.
+pub(crate) const CLIENTS: PythonEnvironment = PythonEnvironment {
+    description: "clients",
     requirements: "xtask/clients/requirements.txt",
     folder: "clients",
     python: "python3",
@@ -33,9 +33,9 @@ pub(crate) const CLIENTS: Environment = Environment {
     pip_options: &[],
 };
 
-/// Ironic itself, for the command line to be tried against.
-pub(crate) const STOCK_IRONIC: Environment = Environment {
-    what: "Ironic",
+/// Ironic itself, for tests of our CLI.
+pub(crate) const STOCK_IRONIC: PythonEnvironment = PythonEnvironment {
+    description: "Ironic",
     requirements: "xtask/stock-ironic/requirements.txt",
     folder: "stock-ironic",
     python: "python3",
@@ -43,10 +43,9 @@ pub(crate) const STOCK_IRONIC: Environment = Environment {
     pip_options: &["--no-deps"],
 };
 
-/// The BMCs of the lab. They use Debian's bindings to libvirt, hence its Python and its packages;
-/// of the others none is taken from there.
-pub(crate) const EMULATORS: Environment = Environment {
-    what: "emulators",
+/// The BMC emulators of the lab. They need Debian's libvirt bindings and therefore Debian's Python.
+pub(crate) const EMULATORS: PythonEnvironment = PythonEnvironment {
+    description: "emulators",
     requirements: "xtask/lab/requirements.txt",
     folder: "emulators",
     python: install::DEBIAN_PYTHON,
@@ -54,9 +53,9 @@ pub(crate) const EMULATORS: Environment = Environment {
     pip_options: &["--no-deps", "--ignore-installed"],
 };
 
-/// Ironic's own agent, for a ramdisk of Debian's packages; that ramdisk has Debian's Python.
-pub(crate) const STOCK_AGENT: Environment = Environment {
-    what: "agent of Ironic",
+/// The stock ironic-python-agent, for a ramdisk with Debian's Python.
+pub(crate) const STOCK_AGENT: PythonEnvironment = PythonEnvironment {
+    description: "agent of Ironic",
     requirements: "xtask/lab/stock-agent-requirements.txt",
     folder: "stock-agent",
     python: install::DEBIAN_PYTHON,
@@ -64,14 +63,14 @@ pub(crate) const STOCK_AGENT: Environment = Environment {
     pip_options: &["--no-deps", "--no-compile"],
 };
 
-/// Makes the environment unless it is there and up to date; says where it is.
-pub(crate) fn ensure(root: &Path, environment: &Environment) -> Result<PathBuf> {
+/// Creates the environment unless it is up to date, and returns its folder.
+pub(crate) fn ensure(root: &Path, environment: &PythonEnvironment) -> Result<PathBuf> {
     let requirements = root.join(environment.requirements);
     let wanted = fs::read_to_string(&requirements)
         .with_context(|| format!("cannot read {}", environment.requirements))?;
-    // Absolute, because it is used by programs that run elsewhere.
+    // Absolute, because programs with other working folders use it.
     let folder = std::path::absolute(repository::target(root).join(environment.folder))?;
-    // Written last, so an environment that was interrupted half way is made anew.
+    // Written at the end, so that an interrupted installation is repeated.
     let stamp = folder.join("complete");
     if fs::read_to_string(&stamp).is_ok_and(|made| made == wanted) {
         return Ok(folder);
@@ -88,13 +87,13 @@ pub(crate) fn ensure(root: &Path, environment: &Environment) -> Result<PathBuf> 
         .arg(&requirements);
     for mut command in [venv, pip] {
         quietly(&mut command)
-            .with_context(|| format!("cannot install the {} from PyPI", environment.what))?;
+            .with_context(|| format!("cannot install the {} from PyPI", environment.description))?;
     }
     fs::write(&stamp, wanted)?;
     Ok(folder)
 }
 
-/// Runs a command whose output matters only when it fails; it may run beside others that print.
+/// Runs a command and prints nothing; its output is part of the error if it fails.
 fn quietly(command: &mut Command) -> Result<()> {
     let output = command.stdin(Stdio::null()).output().context("cannot run python3")?;
     if !output.status.success() {

@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ramdisks small enough to be made here: busybox, a few modules of the tests' kernel, and a script
-//! that says on the serial console how far it came.
+//! Small test ramdisks: busybox, a few kernel modules, and an init script that reports its progress
+//! on the serial console.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::archive::{Archive, Compressor};
-use super::kernel::Kernel;
+use super::archive::{Compressor, CpioWriter};
+use super::kernel::DebianKernel;
 use crate::repository;
 
 const BUSYBOX: &str = "/bin/busybox";
 const FOLDERS: &[&str] = &["bin", "dev", "mnt", "modules", "proc", "sys"];
 
-/// What makes one ramdisk different from another.
-pub(crate) struct Ramdisk {
+/// The description of a ramdisk.
+pub(crate) struct TestRamdisk {
     /// Its name under `target/`.
     name: &'static str,
-    /// The script that is all it runs.
+    /// The init script.
     init: &'static str,
-    /// Another program, and its name there.
+    /// The name and content of another program.
     program: (&'static str, &'static str),
-    /// The modules that are loaded, and what they need before them.
+    /// The kernel modules to load; their dependencies are added.
     modules: &'static [&'static str],
 }
 
-/// What the boot tests boot.
-pub(crate) const BOOTED: Ramdisk = Ramdisk {
+/// The ramdisk of the boot tests.
+pub(crate) const BOOTED: TestRamdisk = TestRamdisk {
     name: "ramdisk.cpio.gz",
     init: include_str!("../../lab/ramdisk-init.sh"),
     program: ("dhcp", include_str!("../../lab/ramdisk-dhcp.sh")),
     modules: &["virtio_pci", "virtio_net", "virtio_scsi", "sr_mod", "isofs"],
 };
 
-/// The system on the disk image that is deployed; it lives in memory, too.
-pub(crate) const DEPLOYED: Ramdisk = Ramdisk {
+/// The system on the deployed disk image; it also runs from memory.
+pub(crate) const DEPLOYED: TestRamdisk = TestRamdisk {
     name: "deployed.cpio.gz",
     init: include_str!("../../lab/deployed-init.sh"),
     program: ("power-button", include_str!("../../lab/deployed-power-button.sh")),
@@ -58,14 +58,14 @@ pub(crate) const DEPLOYED: Ramdisk = Ramdisk {
     ],
 };
 
-impl Ramdisk {
-    /// Makes it for this kernel; says where it is.
-    pub(crate) fn make(&self, root: &Path, kernel: &Kernel) -> Result<PathBuf> {
+impl TestRamdisk {
+    /// Writes the ramdisk for this kernel and returns its path.
+    pub(crate) fn make(&self, root: &Path, kernel: &DebianKernel) -> Result<PathBuf> {
         let path = std::path::absolute(repository::target(root).join(self.name))?;
-        // Renamed last, because another run may be reading the one that is there.
+        // Renamed at the end, because another run may be reading the existing file.
         let unfinished = path.with_extension(format!("{}.gz", std::process::id()));
         let mut gzip = Compressor::start(&["gzip", "-n", "-c"], &unfinished)?;
-        let mut archive = Archive::new(gzip.input()?);
+        let mut archive = CpioWriter::new(gzip.input()?);
         for folder in FOLDERS {
             archive.folder(folder)?;
         }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A ramdisk with Ironic's own agent (ironic-python-agent) and the programs it runs: what our server
-//! is tested with and our agent is measured beside.
+//! A ramdisk with the stock ironic-python-agent, for tests of our server and for comparison with our
+//! agent.
 //!
-//! Debian's packages are unpacked and not installed: nothing of them has to be configured for this,
-//! and none of their scripts has to run here. It is made once, under `target/`.
+//! Debian packages are unpacked, not installed, so none of their scripts run here. The ramdisk is
+//! built once, under `target/`.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -13,12 +13,12 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use super::archive::{Archive, Compressor};
-use super::kernel::{self, Kernel};
+use super::archive::{Compressor, CpioWriter};
+use super::kernel::{self, DebianKernel};
 use super::python::{self, STOCK_AGENT};
-use crate::{install, repository, say, shell};
+use crate::{install, print, repository, shell};
 
-/// What the agent needs and runs; what these need comes with them.
+/// The packages of the programs that the agent uses; their dependencies are added.
 const PACKAGES: &[&str] = &[
     "bsdextrautils",
     "busybox-static",
@@ -53,7 +53,7 @@ const PACKAGES: &[&str] = &[
     "udev",
     "util-linux",
 ];
-/// The drivers of virtual machines, and what is asked for by name.
+/// The drivers of virtual machines, and modules that the agent loads by name.
 const MODULES: &[&str] = &[
     "8021q",
     "ata_piix",
@@ -84,7 +84,7 @@ const MODULES: &[&str] = &[
     "vmxnet3",
     "xfs",
 ];
-/// Of the packages, what nobody reads in a ramdisk.
+/// Parts of the packages that a ramdisk does not need.
 const LEFT_OUT: &[&str] = &[
     "boot",
     "usr/lib/udev/hwdb.d",
@@ -105,7 +105,7 @@ const LEFT_OUT: &[&str] = &[
     "usr/share/zoneinfo",
     "var/lib/dpkg",
 ];
-/// Debian has these folders in `/usr` since its release 12.
+/// Debian 12 and later have these folders in `/usr`.
 const IN_USR: &[&str] = &["bin", "lib", "lib64", "sbin"];
 const EMPTY_FOLDERS: &[&str] = &[
     "dev",
@@ -124,71 +124,71 @@ const INIT: &str = include_str!("../../lab/stock-agent-init.sh");
 const ON_LEASE: &str = include_str!("../../lab/stock-agent-on-lease.sh");
 const POWER: &str = include_str!("../../lab/stock-agent-power.sh");
 const USERS: &str = "root:x:0:0:root:/root:/bin/sh\n";
-/// Those that udev gives devices to.
+/// The groups that udev assigns to devices.
 const GROUPS: &str = "root:x:0:\ntty:x:5:\ndisk:x:6:\nlp:x:7:\ndialout:x:20:\ncdrom:x:24:\n\
                       tape:x:26:\naudio:x:29:\nvideo:x:44:\nkmem:x:15:\ninput:x:101:\nsgx:x:102:\n\
                       kvm:x:103:\nrender:x:104:\n";
 
-/// Fast enough here, and smaller would not boot faster.
+/// A stronger compression would not boot faster.
 const COMPRESS: &[&str] = &["zstd", "-q", "-T0", "-9"];
 
-/// The ramdisk; it belongs to the kernel it was made for.
+/// The ramdisk. It fits only the kernel it was built for.
 pub(crate) struct StockAgent {
     pub(crate) ramdisk: PathBuf,
 }
 
 impl StockAgent {
-    /// Makes it unless it is there and up to date.
-    pub(crate) fn ensure(root: &Path, kernel: &Kernel) -> Result<Self> {
+    /// Builds the ramdisk unless it is up to date.
+    pub(crate) fn ensure(root: &Path, kernel: &DebianKernel) -> Result<Self> {
         let environment = python::ensure(root, &STOCK_AGENT)?;
         let target = std::path::absolute(repository::target(root))?;
         let ramdisk = target.join("stock-agent.cpio.zst");
         let stamp = ramdisk.with_extension("made-of");
-        let wanted = made_of(&environment, kernel)?;
+        let wanted = inputs(&environment, kernel)?;
         if ramdisk.exists() && fs::read_to_string(&stamp).is_ok_and(|made| made == wanted) {
             return Ok(Self { ramdisk });
         }
-        let began = Instant::now();
-        let workshop = tempfile::Builder::new().prefix("stock-agent-").tempdir_in(&target)?;
-        let tree = workshop.path().join("tree");
-        unpack_packages(workshop.path(), &tree)?;
+        let started = Instant::now();
+        let work_folder = tempfile::Builder::new().prefix("stock-agent-").tempdir_in(&target)?;
+        let tree = work_folder.path().join("tree");
+        unpack_packages(work_folder.path(), &tree)?;
         add_agent(&tree, &environment)?;
         add_modules(&tree, kernel)?;
         add_scripts(&tree)?;
-        // The list of libraries, in which Python looks up those it is to load.
-        shell::said(Command::new("/sbin/ldconfig").arg("-r").arg(&tree))?;
-        let unfinished = workshop.path().join("ramdisk");
+        // The library cache, which Python reads to load libraries.
+        shell::output_of(Command::new("/sbin/ldconfig").arg("-r").arg(&tree))?;
+        let unfinished = work_folder.path().join("ramdisk");
         let mut compressor = Compressor::start(COMPRESS, &unfinished)?;
-        let mut archive = Archive::new(compressor.input()?);
+        let mut archive = CpioWriter::new(compressor.input()?);
         archive.tree(&tree)?;
         drop(archive.finish()?);
         compressor.finish()?;
         fs::rename(&unfinished, &ramdisk)?;
         fs::write(&stamp, wanted)?;
-        say::line(&format!(
+        print::line(&format!(
             "ramdisk with ironic-python-agent: {} MB, made in {:.0} s",
             fs::metadata(&ramdisk)?.len() / 1_000_000,
-            began.elapsed().as_secs_f64()
+            started.elapsed().as_secs_f64()
         ));
         Ok(Self { ramdisk })
     }
 }
 
-/// Everything that, when it changes, makes another ramdisk; Debian's versions are whatever they were.
-fn made_of(environment: &Path, kernel: &Kernel) -> Result<String> {
+/// The inputs of the ramdisk. Versions of Debian packages are not part of it.
+fn inputs(environment: &Path, kernel: &DebianKernel) -> Result<String> {
     let from_pypi = fs::read_to_string(environment.join("complete"))?;
     let lists = [PACKAGES, MODULES, LEFT_OUT, COMPRESS].map(|list| list.join(" ")).join("\n");
     let version = &kernel.version;
     Ok(format!("{version}\n{lists}\n{from_pypi}\n{INIT}\n{ON_LEASE}\n{POWER}\n{USERS}\n{GROUPS}"))
 }
 
-/// Fetches the packages and all they need, as if nothing were installed, and unpacks them.
-fn unpack_packages(workshop: &Path, tree: &Path) -> Result<()> {
-    let nothing_installed = workshop.join("status");
+/// Downloads the packages with all dependencies and unpacks them.
+fn unpack_packages(work_folder: &Path, tree: &Path) -> Result<()> {
+    let nothing_installed = work_folder.join("status");
     fs::write(&nothing_installed, "")?;
-    let archives = workshop.join("archives");
+    let archives = work_folder.join("archives");
     fs::create_dir_all(archives.join("partial"))?;
-    shell::said(
+    shell::output_of(
         Command::new("apt-get")
             .args(["-qq", "-y", "--no-install-recommends", "--download-only"])
             .arg(format!("-oDir::State::status={}", nothing_installed.display()))
@@ -196,7 +196,9 @@ fn unpack_packages(workshop: &Path, tree: &Path) -> Result<()> {
             .args(["-oDebug::NoLocking=1", "-oAPT::Sandbox::User=root", "install"])
             .args(PACKAGES),
     )
-    .context("cannot fetch what ironic-python-agent needs; run `apt-get update` and try again")?;
+    .context(
+        "cannot download the packages of ironic-python-agent; run `apt-get update` and try again",
+    )?;
     for name in IN_USR {
         fs::create_dir_all(tree.join("usr").join(name))?;
         symlink(Path::new("usr").join(name), tree.join(name))?;
@@ -219,7 +221,7 @@ fn unpack_packages(workshop: &Path, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Like `dpkg-deb --extract`, which would put folders in the place of the links to those in `/usr`.
+/// Like `dpkg-deb --extract`, but keeps the symbolic links to the folders in `/usr`.
 fn unpack(package: &Path, tree: &Path) -> Result<()> {
     let mut dpkg = Command::new("dpkg-deb")
         .arg("--fsys-tarfile")
@@ -240,8 +242,8 @@ fn unpack(package: &Path, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Puts what came from PyPI where Debian's Python looks, and compiles it all: in emulation that would
-/// take the agent half a minute at each start.
+/// Copies the packages from PyPI to where Debian's Python finds them, and compiles them: at each start
+/// of the agent that would take half a minute in emulation.
 fn add_agent(tree: &Path, environment: &Path) -> Result<()> {
     let folders = fs::read_dir(environment.join("lib"))?.filter_map(Result::ok);
     let version = folders
@@ -255,7 +257,7 @@ fn add_agent(tree: &Path, environment: &Path) -> Result<()> {
     let place = tree.join("usr/local/lib").join(&version);
     fs::create_dir_all(&place)?;
     let place = place.join("dist-packages");
-    shell::said(
+    shell::output_of(
         Command::new("cp")
             .arg("--recursive")
             .arg(environment.join("lib").join(&version).join("site-packages"))
@@ -266,8 +268,8 @@ fn add_agent(tree: &Path, environment: &Path) -> Result<()> {
             fs::remove_dir_all(place.join(name))?;
         }
     }
-    // Whatever the time of the sources: in the archive it is 1970.
-    shell::said(
+    // Without timestamps: in the archive all files are from 1970.
+    shell::output_of(
         Command::new(install::DEBIAN_PYTHON)
             .args(["-m", "compileall", "-q", "-f", "-j", "0"])
             .args(["--invalidation-mode", "unchecked-hash"])
@@ -276,7 +278,7 @@ fn add_agent(tree: &Path, environment: &Path) -> Result<()> {
     Ok(())
 }
 
-fn add_modules(tree: &Path, kernel: &Kernel) -> Result<()> {
+fn add_modules(tree: &Path, kernel: &DebianKernel) -> Result<()> {
     let from = kernel.modules();
     let to = tree.join("usr/lib/modules").join(&kernel.version);
     fs::create_dir_all(&to)?;
@@ -290,7 +292,7 @@ fn add_modules(tree: &Path, kernel: &Kernel) -> Result<()> {
         }
         fs::copy(&module, &copy)?;
     }
-    kernel::depend(tree, &kernel.version)
+    kernel::run_depmod(tree, &kernel.version)
 }
 
 fn add_scripts(tree: &Path) -> Result<()> {
@@ -307,7 +309,7 @@ fn add_scripts(tree: &Path) -> Result<()> {
     fs::write(tree.join("etc/passwd"), USERS)?;
     fs::write(tree.join("etc/group"), GROUPS)?;
     symlink("../proc/self/mounts", tree.join("etc/mtab"))?;
-    // Debian chooses among several; there is one.
+    // Debian's alternatives system is missing.
     let awk = tree.join("usr/bin/awk");
     if !awk.exists() {
         symlink("mawk", awk)?;

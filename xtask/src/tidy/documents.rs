@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The documents a reader needs, and the pages that programs write.
+//! Checks that required documents exist, and regenerates the generated ones.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::interrupt::Interrupt;
 use crate::repository::{self, TextFile};
 use crate::shell;
 
-/// What somebody who comes new to the repository looks for.
+/// Files that every contributor expects.
 const EXPECTED: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
@@ -19,8 +19,8 @@ const EXPECTED: &[&str] = &[
     ".ci/run",
 ];
 
-/// A page written by a program. A test of the crate compares it with what the code says today, and
-/// writes it when `UPDATE=1` is set.
+/// A generated page. A test of the crate compares it with the code, and writes it if `UPDATE=1` is
+/// set.
 struct Generated {
     page: &'static str,
     package: &'static str,
@@ -34,8 +34,8 @@ const GENERATED: &[Generated] = &[
     Generated { page: "docs/configuration.md", package: "ferrite", test: "generated" },
 ];
 
-/// What is missing. Whether a generated page is fresh is found out by the test that belongs to it;
-/// here it is made sure that there is such a test.
+/// Returns missing documents. Whether a generated page is up to date is checked by its test; this
+/// checks that there is such a test.
 pub(super) fn complaints(root: &Path, files: &[TextFile]) -> Result<Vec<String>> {
     let mut complaints = Vec::new();
     for path in EXPECTED {
@@ -59,13 +59,13 @@ pub(super) fn complaints(root: &Path, files: &[TextFile]) -> Result<Vec<String>>
             file.has_ending("rs") && file.path.starts_with(&folder) && file.text.contains(page)
         });
         if !tested {
-            complaints.push(format!("no test in crates/{package} keeps {page} fresh"));
+            complaints.push(format!("no test in crates/{package} compares {page}"));
         }
     }
     Ok(complaints)
 }
 
-/// Writes the generated pages by running the tests that compare them, told to accept.
+/// Writes the generated pages by running their tests with `UPDATE=1`.
 pub(crate) fn regenerate() -> Result<()> {
     let root = repository::root();
     let interrupt = Interrupt::watch()?;

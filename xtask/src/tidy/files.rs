@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How files open, how long they are, and what must not be left in them.
+//! Checks file headers, lengths, names, unfinished code, local paths and lock files.
 
 use crate::repository::TextFile;
 
-/// Past this many lines a file has a second subject.
+/// Longer files usually have a second subject.
 const LONGEST_FILE: usize = 800;
-/// Files that may be longer: tables, and what programs write.
+/// Tables and generated files may be longer.
 const LONG_FILES: &[&str] = &[];
-/// Words that say nothing about what a file is for.
-const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "manager", "misc"];
+/// File names that do not describe the content.
+const MEANINGLESS_NAMES: &[&str] =
+    &["util", "utils", "common", "helper", "helpers", "manager", "misc"];
 
 const LICENCE: &str = "// SPDX-License-Identifier: Apache-2.0";
 const STYLE_LICENCE: &str = "/* SPDX-License-Identifier: Apache-2.0 */";
-/// What others wrote is as they wrote it.
+/// Code of other projects is not checked.
 const VENDORED: &str = "/vendor/";
 
-/// Something that must not be in a Rust file. The patterns are cut in two so that this file does
-/// not contain them.
+/// Patterns that must not be in a Rust file. They are split so that this file does not contain
+/// them.
 const UNFINISHED: &[(&str, &str)] = &[
     (concat!("to", "do!("), "finish it, or give the caller an error"),
     (concat!("unimple", "mented!("), "finish it, or give the caller an error"),
     (concat!("db", "g!("), "log it with tracing, or remove it"),
-    (concat!("#[ig", "nore"), "a test that does not run is no test: repair or remove it"),
+    (concat!("#[ig", "nore"), "a test that does not run proves nothing: fix or remove it"),
 ];
 
-/// Places on somebody's own machine.
-const LOCAL_PLACES: &[&str] = &[
+/// Paths on a developer's machine.
+const LOCAL_PATHS: &[&str] = &[
     concat!("/wo", "rk/main"),
     concat!("/wo", "rk/shared"),
     concat!("/ro", "ot/"),
@@ -33,13 +34,13 @@ const LOCAL_PLACES: &[&str] = &[
     concat!("/t", "mp/"),
     concat!(".cache/ferrite", "-kit"),
 ];
-/// Where such a place is an example for the reader or data of a test, with the text that holds it.
-const LOCAL_PLACES_MEANT: &[(&str, &str)] = &[];
+/// Files and texts in which such a path is an example or test data.
+const ALLOWED_LOCAL_PATHS: &[(&str, &str)] = &[];
 
-/// The only place Cargo.lock may name.
+/// The only registry that Cargo.lock may name.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Everything wrong with single files.
+/// Returns violations in single files.
 pub(super) fn complaints(files: &[TextFile]) -> Vec<String> {
     let mut complaints = Vec::new();
     for file in files {
@@ -54,7 +55,7 @@ pub(super) fn complaints(files: &[TextFile]) -> Vec<String> {
                 browser(file, STYLE_LICENCE, "/* ", &mut complaints);
             }
         }
-        places(file, &mut complaints);
+        local_paths(file, &mut complaints);
         if file.path.ends_with("Cargo.lock") {
             cargo_lock(file, &mut complaints);
         }
@@ -72,10 +73,10 @@ fn rust(file: &TextFile, complaints: &mut Vec<String>) {
     let path = &file.path;
     let mut lines = file.text.lines();
     if lines.next() != Some(LICENCE) {
-        complaints.push(format!("{path}:1: does not open with `{LICENCE}`"));
+        complaints.push(format!("{path}:1: does not start with `{LICENCE}`"));
     }
     if !lines.next().is_some_and(|line| line.starts_with("//! ") && line.len() > 10) {
-        complaints.push(format!("{path}:2: no `//!` sentence that says what the file is for"));
+        complaints.push(format!("{path}:2: no `//!` sentence that states the purpose of the file"));
     }
     length_and_name(file, complaints);
     for (number, line) in numbered(&file.text) {
@@ -87,15 +88,15 @@ fn rust(file: &TextFile, complaints: &mut Vec<String>) {
     }
 }
 
-/// What a browser runs opens as our Rust does: licence, then what it is for.
+/// Checks the header of JavaScript and CSS: licence, then purpose.
 fn browser(file: &TextFile, licence: &str, comment: &str, complaints: &mut Vec<String>) {
     let path = &file.path;
     let mut lines = file.text.lines();
     if lines.next() != Some(licence) {
-        complaints.push(format!("{path}:1: does not open with `{licence}`"));
+        complaints.push(format!("{path}:1: does not start with `{licence}`"));
     }
     if !lines.next().is_some_and(|line| line.starts_with(comment) && line.len() > 10) {
-        complaints.push(format!("{path}:2: no comment that says what the file is for"));
+        complaints.push(format!("{path}:2: no comment that states the purpose of the file"));
     }
     length_and_name(file, complaints);
 }
@@ -105,24 +106,24 @@ fn length_and_name(file: &TextFile, complaints: &mut Vec<String>) {
     let count = file.text.lines().count();
     if count > LONGEST_FILE && !LONG_FILES.contains(&path.as_str()) {
         complaints.push(format!(
-            "{path}: {count} lines; past {LONGEST_FILE}, ask which second subject crept in"
+            "{path}: {count} lines; longer than {LONGEST_FILE}, split it by subject"
         ));
     }
     let name = path.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or(path);
-    if EMPTY_NAMES.contains(&name) {
-        complaints.push(format!("{path}: `{name}` does not say what the file is for"));
+    if MEANINGLESS_NAMES.contains(&name) {
+        complaints.push(format!("{path}: `{name}` does not describe the content"));
     }
 }
 
-fn places(file: &TextFile, complaints: &mut Vec<String>) {
+fn local_paths(file: &TextFile, complaints: &mut Vec<String>) {
     for (number, line) in numbered(&file.text) {
-        for place in LOCAL_PLACES {
-            let meant = LOCAL_PLACES_MEANT
+        for place in LOCAL_PATHS {
+            let meant = ALLOWED_LOCAL_PATHS
                 .iter()
                 .any(|(path, text)| *path == file.path && line.contains(text));
-            if names_place(line, place) && !meant {
+            if contains_path(line, place) && !meant {
                 complaints.push(format!(
-                    "{}:{number}: names {place}, a place on one machine only",
+                    "{}:{number}: names {place}, a path on one machine only",
                     file.path
                 ));
             }
@@ -130,8 +131,8 @@ fn places(file: &TextFile, complaints: &mut Vec<String>) {
     }
 }
 
-/// Whether the place stands in the line as an absolute path, not as the end of a longer one.
-fn names_place(line: &str, place: &str) -> bool {
+/// Returns whether the line contains the path as an absolute path, not as the end of a longer one.
+fn contains_path(line: &str, place: &str) -> bool {
     line.match_indices(place).any(|(at, _)| {
         let before = line[..at].chars().next_back();
         !before.is_some_and(|before| before.is_alphanumeric() || "._-~})>/".contains(before))
@@ -149,7 +150,7 @@ fn cargo_lock(file: &TextFile, complaints: &mut Vec<String>) {
     }
 }
 
-/// A lock that names no registry is good behind every one.
+/// A lock file without registry addresses works with every mirror.
 fn package_lock(file: &TextFile, complaints: &mut Vec<String>) {
     for (number, line) in numbered(&file.text) {
         if line.contains("\"resolved\":") {
@@ -165,7 +166,7 @@ fn python_requirements(file: &TextFile, complaints: &mut Vec<String>) {
     for (number, line) in numbered(&file.text) {
         let pinned = line.is_empty() || line.starts_with('#') || line.contains("==");
         if !pinned || line.contains("://") || line.starts_with('-') {
-            complaints.push(format!("{}:{number}: only `name==version` may stand here", file.path));
+            complaints.push(format!("{}:{number}: only `name==version` is allowed", file.path));
         }
     }
 }
@@ -185,25 +186,25 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_finds_its_offender() {
+    fn each_rule_reports_its_violation() {
         let long = format!("{GOOD}{}", "\n".repeat(900));
         let unfinished = format!("{GOOD}fn f() {{ {}) }}", UNFINISHED[0].0);
-        let local = format!("see {}notes", LOCAL_PLACES[2]);
+        let local = format!("see {}notes", LOCAL_PATHS[2]);
         let mirror = "source = \"registry+https://mirror.example/index\"";
         for (path, text, expected) in [
             ("a.rs", GOOD, ""),
-            ("a.rs", "fn main() {}", "does not open with"),
+            ("a.rs", "fn main() {}", "does not start with"),
             ("a.rs", &GOOD.replace("//! What", "// What"), "no `//!` sentence"),
-            ("a.rs", &long, "second subject"),
-            ("src/helpers.rs", GOOD, "does not say what the file is for"),
+            ("a.rs", &long, "split it by subject"),
+            ("src/helpers.rs", GOOD, "does not describe the content"),
             ("a.rs", &unfinished, "finish it"),
             ("a.js", "// SPDX-License-Identifier: Apache-2.0\n// What this is for.", ""),
-            ("a.js", "export {};", "does not open with"),
+            ("a.js", "export {};", "does not start with"),
             ("a.css", "/* SPDX-License-Identifier: Apache-2.0 */\n* {}", "no comment"),
-            ("page/utils.js", "", "does not say what the file is for"),
+            ("page/utils.js", "", "does not describe the content"),
             ("page/vendor/a.js", "export {};", ""),
             ("x/package-lock.json", "\"resolved\": \"https://npm.example/\"", "names a registry"),
-            ("README.md", &local, "a place on one machine only"),
+            ("README.md", &local, "a path on one machine only"),
             ("README.md", "target/tmp/x and ~/tmp/x", ""),
             ("Cargo.lock", mirror, "is not crates.io"),
             ("Cargo.lock", &format!("source = \"{CRATES_IO}\""), ""),

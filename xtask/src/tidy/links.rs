@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Links in documents lead somewhere, and the book has every page.
+//! Checks that links in documents have targets and that the book contains every page.
 
 use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
@@ -8,10 +8,10 @@ use crate::repository::TextFile;
 
 /// The book's table of contents.
 const SUMMARY: &str = "docs/SUMMARY.md";
-/// Pages that are reached from one that is in the book.
+/// These pages are linked from a page of the book.
 const NOT_IN_BOOK: &str = "docs/decisions/";
 
-/// Links that lead nowhere, and pages that nobody finds in the book.
+/// Returns broken links, and pages that are missing in the book.
 pub(super) fn complaints(root: &Path, files: &[TextFile]) -> Vec<String> {
     let documents: Vec<&TextFile> = files.iter().filter(|file| file.has_ending("md")).collect();
     let mut complaints = Vec::new();
@@ -19,7 +19,7 @@ pub(super) fn complaints(root: &Path, files: &[TextFile]) -> Vec<String> {
     for document in &documents {
         for link in links(&document.text) {
             let (path, heading) = link.split_once('#').unwrap_or((&link, ""));
-            let Some(path) = beside(&document.path, path) else {
+            let Some(path) = resolve(&document.path, path) else {
                 complaints.push(format!("{}: {link} leads out of the repository", document.path));
                 continue;
             };
@@ -27,12 +27,12 @@ pub(super) fn complaints(root: &Path, files: &[TextFile]) -> Vec<String> {
                 in_book.insert(path.clone());
             }
             let target = documents.iter().find(|other| Path::new(&other.path) == path);
-            let there = match target {
+            let exists = match target {
                 Some(page) => heading.is_empty() || headings(&page.text).any(|it| it == heading),
                 None => root.join(&path).exists(),
             };
-            if !there {
-                complaints.push(format!("{}: {link} leads nowhere", document.path));
+            if !exists {
+                complaints.push(format!("{}: {link} has no target", document.path));
             }
         }
     }
@@ -47,7 +47,7 @@ pub(super) fn complaints(root: &Path, files: &[TextFile]) -> Vec<String> {
     complaints
 }
 
-/// Where the links of a page lead that are not to other sites. What stands in code is no link.
+/// The targets of the links of a page, except links to other sites and in code.
 fn links(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in prose(text) {
@@ -62,7 +62,7 @@ fn links(text: &str) -> Vec<String> {
     found
 }
 
-/// What can stand after the `#` of a link to this page.
+/// The anchors of the headings of a page.
 fn headings(text: &str) -> impl Iterator<Item = String> + '_ {
     prose(text).filter_map(|line| {
         let heading = line.trim_start_matches('#');
@@ -77,7 +77,7 @@ fn headings(text: &str) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// The lines that are not examples.
+/// The lines outside of code blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut in_example = false;
     text.lines().filter(move |line| {
@@ -87,8 +87,8 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A path as it is seen from another file; none if it leaves the repository.
-fn beside(file: &str, path: &str) -> Option<PathBuf> {
+/// Resolves a path relative to a file. Returns `None` if it is outside of the repository.
+fn resolve(file: &str, path: &str) -> Option<PathBuf> {
     if path.is_empty() {
         return Some(PathBuf::from(file));
     }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_that_lead_nowhere_are_told() {
+    fn reports_broken_links() {
         let file = |path: &str, text: &str| TextFile { path: path.into(), text: text.into() };
         let files = [
             file(
@@ -131,8 +131,8 @@ mod tests {
             complaints(Path::new("/nowhere"), &files),
             [
                 "docs/SUMMARY.md: ../../x.md leads out of the repository",
-                "docs/SUMMARY.md: guide/none.md leads nowhere",
-                "docs/guide/a.md: #nothing leads nowhere",
+                "docs/SUMMARY.md: guide/none.md has no target",
+                "docs/guide/a.md: #nothing has no target",
                 "docs/b.md is not in docs/SUMMARY.md",
             ]
         );

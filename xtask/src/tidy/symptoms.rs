@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The errors that the guide explains are errors that the program says.
+//! Checks that the errors which the guide explains exist in the program.
 
 use crate::repository::TextFile;
 
-/// How tables begin whose first column has words of errors.
-const HEAD: &str = "| `last_error` says |";
+/// The first line of tables whose first column has error messages.
+const HEAD: &str = "| `last_error` contains |";
 
-/// Words of errors in documents that nothing in the program says.
+/// Returns the explained errors that no source file contains.
 pub(super) fn complaints(files: &[TextFile]) -> Vec<String> {
     let sources: Vec<String> = files
         .iter()
@@ -15,16 +15,16 @@ pub(super) fn complaints(files: &[TextFile]) -> Vec<String> {
         .collect();
     let mut complaints = Vec::new();
     for document in files.iter().filter(|file| file.has_ending("md")) {
-        for words in symptoms(&document.text) {
-            if !sources.iter().any(|source| source.contains(words)) {
-                complaints.push(format!("{}: nothing says '{words}'", document.path));
+        for message in symptoms(&document.text) {
+            if !sources.iter().any(|source| source.contains(message)) {
+                complaints.push(format!("{}: no error contains '{message}'", document.path));
             }
         }
     }
     complaints
 }
 
-/// The first cells of the tables of errors.
+/// The first column of the error tables.
 fn symptoms(text: &str) -> impl Iterator<Item = &str> {
     let mut is_inside = false;
     text.lines().filter_map(move |line| {
@@ -35,7 +35,7 @@ fn symptoms(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Literals go on in the next line after a backslash.
+/// Joins lines; string literals continue after a backslash.
 fn in_one_line(source: &str) -> String {
     let lines = source.lines().map(|line| line.trim().trim_end_matches('\\'));
     lines.collect::<Vec<_>>().concat()
@@ -50,11 +50,11 @@ mod tests {
     }
 
     #[test]
-    fn words_are_looked_for_in_what_the_program_says() {
-        let guide = "| it says | do |\n|---|---|\n| no such word | |\n\n\
-                     | `last_error` says | do |\n|---|---|\n| the disk is full | |\n| the moon is full | |\n";
+    fn reports_explained_errors_that_do_not_exist() {
+        let guide = "| message | do |\n|---|---|\n| no such word | |\n\n\
+                     | `last_error` contains | do |\n|---|---|\n| the disk is full | |\n| the moon is full | |\n";
         let source = "#[error(\"the disk \\\n        is full\")]";
         let files = [file("docs/guide.md", guide), file("crates/disk/src/lib.rs", source)];
-        assert_eq!(complaints(&files), ["docs/guide.md: nothing says 'the moon is full'"]);
+        assert_eq!(complaints(&files), ["docs/guide.md: no error contains 'the moon is full'"]);
     }
 }

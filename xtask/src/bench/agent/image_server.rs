@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One file over HTTP, from the host's memory: the same source for everybody who writes it to a disk.
+//! Serves one file over HTTP, from the memory of the host, as the source of all writers.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -9,7 +9,7 @@ use std::thread;
 
 use anyhow::Result;
 
-/// Serves `file` on a port of `address` as long as we live; says where.
+/// Serves `file` on a free port of `address` until xtask exits; returns its URL.
 pub(crate) fn serve(address: &str, file: &Path) -> Result<String> {
     let listener = TcpListener::bind((address, 0))?;
     let url = format!("http://{}/image", listener.local_addr()?);
@@ -17,14 +17,14 @@ pub(crate) fn serve(address: &str, file: &Path) -> Result<String> {
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             let file = file.clone();
-            // A machine that is switched off in the middle is no error of ours.
-            thread::spawn(move || answer(connection, file).ok());
+            // Machines may be powered off during a download.
+            thread::spawn(move || respond(connection, file).ok());
         }
     });
     Ok(url)
 }
 
-fn answer(connection: TcpStream, file: PathBuf) -> io::Result<()> {
+fn respond(connection: TcpStream, file: PathBuf) -> io::Result<()> {
     let mut request = BufReader::new(connection);
     let mut first = String::new();
     request.read_line(&mut first)?;
@@ -41,7 +41,7 @@ fn answer(connection: TcpStream, file: PathBuf) -> io::Result<()> {
          Content-Length: {length}\r\nConnection: close\r\n\r\n"
     )?;
     if first.starts_with("GET") {
-        // The kernel copies it, so that serving costs next to nothing.
+        // The kernel copies the data, so that serving needs little processor time.
         io::copy(&mut file, &mut connection)?;
     }
     Ok(())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A virtual machine that boots a kernel and a ramdisk directly, with a shell on its serial port.
 //!
-//! Software emulation, because not every machine that measures has more. What it is made of is the
-//! same for every agent.
+//! It is emulated in software, because KVM is not available everywhere. The hardware is the same for
+//! every agent.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,71 +14,70 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::site::SOCKET;
-use crate::bench::meter::Usage;
-use crate::test::process::tied_to_us;
+use super::site::TAP_DEVICE;
+use crate::bench::meter::CpuUsage;
+use crate::test::process::with_death_signal;
 
-/// How many lines of its console are kept for messages.
-const REMEMBERED: usize = 30;
-/// What the shell says before and after each command.
-const BEGINS: &str = "BENCH-BEGINS";
-const ENDED: &str = "BENCH-ENDED";
+/// The number of console lines in error messages.
+const KEPT_LINES: usize = 30;
+// Printed by the shell before and after each command.
+const COMMAND_STARTED: &str = "BENCH-STARTED";
+const COMMAND_ENDED: &str = "BENCH-ENDED";
 
-/// What a machine is made of and boots.
-pub(crate) struct Plan<'a> {
+/// The hardware and the boot files of a machine.
+pub(crate) struct BenchMachinePlan<'a> {
     pub(crate) kernel: &'a Path,
     pub(crate) ramdisk: &'a Path,
     pub(crate) mac: &'a str,
     pub(crate) processors: u32,
     /// In MiB.
     pub(crate) memory: u32,
-    pub(crate) disk: Option<Disk<'a>>,
-    /// Further parameters of the kernel.
+    pub(crate) disk: Option<BenchMachineDisk<'a>>,
+    /// Additional kernel parameters.
     pub(crate) parameters: &'a str,
 }
 
-/// A machine's disk.
+/// The disk of a machine.
 #[derive(Clone, Copy)]
-pub(crate) struct Disk<'a> {
+pub(crate) struct BenchMachineDisk<'a> {
     pub(crate) file: &'a Path,
-    /// How much it takes in a second, in MiB; without, as much as comes.
+    /// Write limit in MiB/s; unlimited if `None`.
     pub(crate) speed: Option<u32>,
 }
 
-/// What something took: time, and processor time of the emulator, which says more on a computer
-/// that others use as well.
+/// Elapsed time, and processor time of the emulator, which is more reliable on a loaded computer.
 #[derive(Clone, Copy)]
-pub(crate) struct Took {
+pub(crate) struct ElapsedTime {
     pub(crate) wall: Duration,
     pub(crate) cpu: Duration,
 }
 
-struct Moment {
+struct TimedUsage {
     at: Instant,
-    usage: Usage,
+    usage: CpuUsage,
 }
 
-/// A machine that is on. It is off when dropped.
-pub(crate) struct Machine {
+/// A running machine. It is powered off when dropped.
+pub(crate) struct BenchMachine {
     emulator: Child,
     input: ChildStdin,
     lines: Receiver<(Instant, String)>,
     last: VecDeque<String>,
-    /// When it was switched on.
-    pub(crate) switched_on: Instant,
+    pub(crate) powered_on_at: Instant,
 }
 
-impl Machine {
-    /// Switches a machine on.
-    pub(crate) fn start(plan: &Plan<'_>, folder: &Path) -> Result<Self> {
-        let mut command = tied_to_us(&PathBuf::from("/usr/bin/qemu-system-x86_64"), "KILL", folder);
+impl BenchMachine {
+    /// Starts a machine.
+    pub(crate) fn start(plan: &BenchMachinePlan<'_>, folder: &Path) -> Result<Self> {
+        let mut command =
+            with_death_signal(&PathBuf::from("/usr/bin/qemu-system-x86_64"), "KILL", folder);
         command.args(["-machine", "q35,accel=tcg", "-cpu", "qemu64", "-nodefaults"]);
         command.args(["-display", "none", "-no-reboot"]);
         command.args(["-smp", &plan.processors.to_string(), "-m", &plan.memory.to_string()]);
         command.args(["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]);
         command.args(["-device", "virtio-rng-pci"]);
         command.arg("-netdev");
-        command.arg(format!("tap,id=network,ifname={SOCKET},script=no,downscript=no"));
+        command.arg(format!("tap,id=network,ifname={TAP_DEVICE},script=no,downscript=no"));
         command.arg("-device");
         command.arg(format!("virtio-net-pci,netdev=network,mac={},romfile=", plan.mac));
         if let Some(disk) = plan.disk {
@@ -109,75 +108,85 @@ impl Machine {
                 }
             }
         });
-        Ok(Self { emulator, input, lines, last: VecDeque::new(), switched_on })
+        Ok(Self { emulator, input, lines, last: VecDeque::new(), powered_on_at: switched_on })
     }
 
-    /// Waits until it says a line with `words`; when that was, and the line.
-    pub(crate) fn until(&mut self, words: &str, patience: Duration) -> Result<(Instant, String)> {
-        let deadline = Instant::now() + patience;
+    /// Waits for a console line that contains `text`; returns the time and the line.
+    pub(crate) fn wait_for_line(
+        &mut self,
+        text: &str,
+        timeout: Duration,
+    ) -> Result<(Instant, String)> {
+        let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let (at, line) = match self.lines.recv_timeout(left) {
                 Ok(seen) => seen,
                 Err(RecvTimeoutError::Timeout) => {
-                    bail!("the machine does not say {words:?}; it said:\n{}", self.last_words())
+                    bail!("the machine did not print {text:?}; last lines:\n{}", self.last_lines())
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    bail!("the machine went off; it said:\n{}", self.last_words())
+                    bail!("the machine stopped; last lines:\n{}", self.last_lines())
                 }
             };
-            if self.last.len() == REMEMBERED {
+            if self.last.len() == KEPT_LINES {
                 self.last.pop_front();
             }
             self.last.push_back(line.clone());
-            if line.contains(words) {
+            if line.contains(text) {
                 return Ok((at, line));
             }
         }
     }
 
-    /// Lets its shell carry out a command; what that took, and the line with `words`.
-    pub(crate) fn ask(
+    /// Runs a command in the shell of the machine; returns its time and the line that contains `text`.
+    pub(crate) fn run_command(
         &mut self,
         command: &str,
-        words: &str,
-        patience: Duration,
-    ) -> Result<(Took, String)> {
-        // Should the order be echoed, its words are not those that are waited for.
-        let order = format!("echo BENCH-'BEGINS'; {command}; echo BENCH-'ENDED' $?\n");
-        self.input.write_all(order.as_bytes()).context("the machine takes no commands")?;
-        let began = self.moment(BEGINS, patience)?;
-        let said = if words.is_empty() { String::new() } else { self.until(words, patience)?.1 };
-        let (ended, line) = self.until(ENDED, patience)?;
+        text: &str,
+        timeout: Duration,
+    ) -> Result<(ElapsedTime, String)> {
+        // The quotes keep an echoed command from matching the expected lines.
+        let line = format!("echo BENCH-'STARTED'; {command}; echo BENCH-'ENDED' $?\n");
+        self.input.write_all(line.as_bytes()).context("cannot send a command to the machine")?;
+        let started = self.wait_and_read_usage(COMMAND_STARTED, timeout)?;
+        let found =
+            if text.is_empty() { String::new() } else { self.wait_for_line(text, timeout)?.1 };
+        let (ended, line) = self.wait_for_line(COMMAND_ENDED, timeout)?;
         if !line.ends_with(" 0") {
-            bail!("`{command}` failed on the machine; it said:\n{}", self.last_words());
+            bail!("`{command}` failed on the machine; last lines:\n{}", self.last_lines());
         }
-        let cpu = Usage::of(self.emulator.id())?.since(&began.usage);
-        Ok((Took { wall: ended.duration_since(began.at), cpu }, said))
+        let cpu = CpuUsage::of(self.emulator.id())?.since(&started.usage);
+        Ok((ElapsedTime { wall: ended.duration_since(started.at), cpu }, found))
     }
 
-    /// Waits for `first` and then for `last`; what went on between took so much.
-    pub(crate) fn between(&mut self, first: &str, last: &str, patience: Duration) -> Result<Took> {
-        let began = self.moment(first, patience)?;
-        let (ended, _) = self.until(last, patience)?;
-        let cpu = Usage::of(self.emulator.id())?.since(&began.usage);
-        Ok(Took { wall: ended.duration_since(began.at), cpu })
+    /// Waits for a line with `first` and one with `last`; returns the time between them.
+    pub(crate) fn measure_between(
+        &mut self,
+        first: &str,
+        last: &str,
+        timeout: Duration,
+    ) -> Result<ElapsedTime> {
+        let started = self.wait_and_read_usage(first, timeout)?;
+        let (ended, _) = self.wait_for_line(last, timeout)?;
+        let cpu = CpuUsage::of(self.emulator.id())?.since(&started.usage);
+        Ok(ElapsedTime { wall: ended.duration_since(started.at), cpu })
     }
 
-    fn moment(&mut self, words: &str, patience: Duration) -> Result<Moment> {
-        let (at, _) = self.until(words, patience)?;
-        Ok(Moment { at, usage: Usage::of(self.emulator.id())? })
+    fn wait_and_read_usage(&mut self, text: &str, timeout: Duration) -> Result<TimedUsage> {
+        let (at, _) = self.wait_for_line(text, timeout)?;
+        Ok(TimedUsage { at, usage: CpuUsage::of(self.emulator.id())? })
     }
 
-    /// The end of what it said.
-    pub(crate) fn last_words(&self) -> String {
+    /// The last lines of the console.
+    pub(crate) fn last_lines(&self) -> String {
         self.last.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 }
 
-impl Drop for Machine {
+impl Drop for BenchMachine {
     fn drop(&mut self) {
-        // It may have switched itself off.
+        // It may have powered itself off.
         let _already_off = self.emulator.kill();
         let _status = self.emulator.wait();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How soon an agent calls home after the machine is switched on, and how much memory it takes.
+//! Measures the time from power on to the first heartbeat, and the memory of an agent.
 
 use std::path::Path;
 use std::thread;
@@ -7,59 +7,64 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::machine::{Machine, Plan};
-use super::sides::{Side, Sides};
-use super::site::{PARAMETERS, Site};
+use super::machine::{BenchMachine, BenchMachinePlan};
+use super::ramdisks::{MeasuredRamdisk, MeasuredRamdisks};
+use super::site::{BenchSite, PARAMETERS};
 
-/// A machine in emulation on a busy computer.
-const PATIENCE: Duration = Duration::from_secs(400);
-/// After the first heartbeat: what the agent still begins to do then counts as well.
-const SETTLES: Duration = Duration::from_secs(10);
+/// For an emulated machine on a loaded computer.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(400);
+/// After the first heartbeat, so that memory which the agent allocates then counts too.
+const SETTLE_TIME: Duration = Duration::from_secs(10);
 
-/// Counts the free pages that processors keep at hand.
-const AT_HAND: &str = "/bench/busybox awk '$1 == \"count:\" { pages += $2 } END { print \"AT-\" \"HAND\", pages }' \
+/// Counts the free pages in the per-CPU lists.
+const COUNT_PER_CPU_PAGES: &str = "/bench/busybox awk '$1 == \"count:\" { pages += $2 } END { print \"PER-\" \"CPU\", pages }' \
     /bench/proc/zoneinfo";
 
-/// One start. Seconds, all until the first heartbeat, and MiB.
-pub(crate) struct Start {
+/// Seconds until the first heartbeat, and memory in MiB.
+pub(crate) struct AgentStart {
     pub(crate) from_power: f64,
     pub(crate) from_kernel: f64,
     pub(crate) from_init: f64,
     pub(crate) memory: f64,
 }
 
-/// Switches a machine on and waits for its agent's first heartbeat.
-pub(crate) fn measure(side: &Side, sides: &Sides, site: &mut Site, folder: &Path) -> Result<Start> {
+/// Starts a machine and waits for its agent's first heartbeat.
+pub(crate) fn measure(
+    side: &MeasuredRamdisk,
+    sides: &MeasuredRamdisks,
+    site: &mut BenchSite,
+    folder: &Path,
+) -> Result<AgentStart> {
     let node = site.enrol()?;
-    let plan = Plan { mac: &node.mac, ramdisk: &side.booted, ..plan(sides) };
-    let mut machine = Machine::start(&plan, folder)?;
-    let (kernel, _) = machine.until("Linux version", PATIENCE)?;
-    let (init, _) = machine.until("BENCH-INIT", PATIENCE)?;
-    let heartbeat = site.first_heartbeat(&node, PATIENCE).with_context(|| {
-        let _nothing_new = machine.until("BENCH-NEVER", Duration::ZERO);
-        format!("no heartbeat; the machine said:\n{}", machine.last_words())
+    let plan = BenchMachinePlan { mac: &node.mac, ramdisk: &side.booted, ..plan(sides) };
+    let mut machine = BenchMachine::start(&plan, folder)?;
+    let (kernel, _) = machine.wait_for_line("Linux version", BOOT_TIMEOUT)?;
+    let (init, _) = machine.wait_for_line("BENCH-INIT", BOOT_TIMEOUT)?;
+    let heartbeat = site.first_heartbeat(&node, BOOT_TIMEOUT).with_context(|| {
+        let _nothing_new = machine.wait_for_line("BENCH-NEVER", Duration::ZERO);
+        format!("no heartbeat; last lines of the console:\n{}", machine.last_lines())
     })?;
-    Ok(Start {
-        from_power: heartbeat.duration_since(machine.switched_on).as_secs_f64(),
+    Ok(AgentStart {
+        from_power: heartbeat.duration_since(machine.powered_on_at).as_secs_f64(),
         from_kernel: heartbeat.duration_since(kernel).as_secs_f64(),
         from_init: heartbeat.duration_since(init).as_secs_f64(),
         memory: memory(&mut machine)?,
     })
 }
 
-/// What kernel and measuring take without any agent, in MiB.
-pub(crate) fn memory_of_nothing(sides: &Sides, folder: &Path) -> Result<f64> {
-    let mut machine = Machine::start(&plan(sides), folder)?;
-    machine.until("BENCH-INIT", PATIENCE)?;
+/// The memory of kernel and benchmark without an agent, in MiB.
+pub(crate) fn memory_without_agent(sides: &MeasuredRamdisks, folder: &Path) -> Result<f64> {
+    let mut machine = BenchMachine::start(&plan(sides), folder)?;
+    machine.wait_for_line("BENCH-INIT", BOOT_TIMEOUT)?;
     memory(&mut machine)
 }
 
-fn plan(sides: &Sides) -> Plan<'_> {
-    Plan {
+fn plan(sides: &MeasuredRamdisks) -> BenchMachinePlan<'_> {
+    BenchMachinePlan {
         kernel: &sides.kernel,
-        ramdisk: &sides.nothing,
+        ramdisk: &sides.without_agent,
         mac: "52:54:00:be:7c:00",
-        // As the machines of the lab.
+        // Like the machines of the lab.
         processors: 1,
         memory: 2048,
         disk: None,
@@ -67,18 +72,18 @@ fn plan(sides: &Sides) -> Plan<'_> {
     }
 }
 
-fn memory(machine: &mut Machine) -> Result<f64> {
-    thread::sleep(SETTLES);
+fn memory(machine: &mut BenchMachine) -> Result<f64> {
+    thread::sleep(SETTLE_TIME);
     let mut number = |command: &str, name: &str| -> Result<f64> {
-        let (_, line) = machine.ask(command, name, Duration::from_secs(60))?;
+        let (_, line) = machine.run_command(command, name, Duration::from_secs(60))?;
         let number = line.split_whitespace().nth(1).and_then(|number| number.parse().ok());
         number.with_context(|| format!("{line:?} has no number"))
     };
     let mut kib =
         |name: &str| number(&format!("/bench/busybox grep {name}: /bench/proc/meminfo"), name);
     let taken = kib("MemTotal")? - kib("MemAvailable")?;
-    // Up to 50 MiB that were given back wait at each processor for the next who wants memory. The
-    // kernel does not count them as free: whoever took and gave back more would seem larger.
-    let pages = number(AT_HAND, "AT-HAND")?;
+    // The kernel keeps up to 50 MiB of freed pages per CPU and does not count them as available. An
+    // agent that allocated and freed more would seem larger.
+    let pages = number(COUNT_PER_CPU_PAGES, "PER-CPU")?;
     Ok((taken - pages * 4.0) / 1024.0)
 }

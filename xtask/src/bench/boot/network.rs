@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two network namespaces and a cable, gone when dropped.
+//! Two network namespaces with a veth pair, removed when dropped.
 
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// A server's end (`s0`, 10.77.0.1) and the machines' end (`c0`), which has every address that is
-/// handed out.
-pub(crate) struct Network {
+/// The server side (`s0`, 10.77.0.1) and the machine side (`c0`), which has every address of the
+/// range.
+pub(crate) struct BenchNetwork {
     servers: String,
     machines: String,
 }
 
 /// The server's address.
 pub(crate) const SERVER: &str = "10.77.0.1";
-/// What is handed out: the first, the last, and all of it as a network.
+/// The DHCP range: first address, last address, and the network.
 pub(crate) const RANGE: (&str, &str, &str) = ("10.77.64.1", "10.77.127.254", "10.77.64.0/18");
 
-impl Network {
-    /// A new network; the name tells it from others of this run.
+impl BenchNetwork {
+    /// Creates a network; `name` is unique within the run.
     pub(crate) fn new(name: &str) -> Result<Self> {
         let prefix = format!("bb{}-{name}", std::process::id());
         let network =
@@ -39,35 +39,34 @@ impl Network {
             ip(&["-n", space, "link", "set", link, "up"])?;
         }
         ip(&["-n", machines, "route", "add", "255.255.255.255/32", "dev", "c0"])?;
-        // Every machine is reachable at its address as soon as it has one, and does not answer a
-        // server that probes the address before.
+        // Every machine is reachable at its address, but does not respond to the probe that a server
+        // sends before it offers the address.
         ip(&["-n", machines, "route", "add", "local", RANGE.2, "dev", "c0"])?;
         let quiet = "echo 1 > /proc/sys/net/ipv4/icmp_echo_ignore_all";
-        run(network.beside_machines("sh").args(["-c", quiet]))?;
+        run(network.in_machine_namespace("sh").args(["-c", quiet]))?;
         Ok(network)
     }
 
-    /// Empties the kernel's tables of neighbours, which all namespaces share the room of: a thousand
-    /// entries, where each side leaves as many as it had machines.
-    pub(crate) fn forget_neighbours(&self) -> Result<()> {
+    /// Flushes the neighbour tables. All namespaces share their limit of a thousand entries.
+    pub(crate) fn flush_neighbours(&self) -> Result<()> {
         for space in [&self.servers, &self.machines] {
             ip(&["-n", space, "neighbour", "flush", "all"])?;
         }
         Ok(())
     }
 
-    /// A program next to the servers.
-    pub(crate) fn beside_servers(&self, program: &str) -> Command {
-        inside(&self.servers, program)
+    /// A program in the namespace of the servers.
+    pub(crate) fn in_server_namespace(&self, program: &str) -> Command {
+        in_namespace(&self.servers, program)
     }
 
-    /// A program next to the machines.
-    pub(crate) fn beside_machines(&self, program: &str) -> Command {
-        inside(&self.machines, program)
+    /// A program in the namespace of the machines.
+    pub(crate) fn in_machine_namespace(&self, program: &str) -> Command {
+        in_namespace(&self.machines, program)
     }
 }
 
-impl Drop for Network {
+impl Drop for BenchNetwork {
     fn drop(&mut self) {
         for space in [&self.servers, &self.machines] {
             let _not_there = ip(&["netns", "delete", space]);
@@ -76,7 +75,7 @@ impl Drop for Network {
 }
 
 /// `ip netns exec` becomes the program, so that its process is the child we start.
-fn inside(space: &str, program: &str) -> Command {
+fn in_namespace(space: &str, program: &str) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", space, program]);
     command
@@ -87,7 +86,7 @@ fn ip(arguments: &[&str]) -> Result<()> {
 }
 
 fn run(command: &mut Command) -> Result<()> {
-    let output = command.output().context("cannot start `ip`; is iproute2 there")?;
+    let output = command.output().context("cannot start `ip`; is iproute2 installed")?;
     if !output.status.success() {
         bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
     }

@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The figures of all rounds, and the table they end in.
+//! The figures of all rounds as a table.
 
-use super::contest::{Contest, Counts};
-use super::sides::Sample;
-use crate::say;
+use super::boot_load::{BootLoad, LoadUnit};
+use super::peers::LoadSample;
+use crate::print;
 
 const MIB: f64 = 1024.0 * 1024.0;
 const GIB: f64 = 1024.0 * MIB;
 
-/// The figures so far: by load, by side, one per round.
-pub(crate) struct Summary {
-    rows: Vec<Row>,
+/// Figures by load and peer, one per round.
+pub(crate) struct BootSummary {
+    rows: Vec<BootSummaryRow>,
 }
 
-struct Row {
+struct BootSummaryRow {
     name: String,
-    counts: Counts,
-    sides: [Vec<Figures>; 2],
+    counts: LoadUnit,
+    sides: [Vec<BootFigures>; 2],
 }
 
-/// What a sample comes to.
+/// The figures of one sample.
 #[derive(Clone, Copy)]
-struct Figures {
-    /// Per second: leases, MiB or machines.
+struct BootFigures {
+    /// Leases, MiB or machines per second.
     rate: f64,
-    /// Seconds of processor time: for a lease, a GiB or all machines.
+    /// Seconds of processor time per lease, per GiB or for all machines.
     cost: f64,
-    /// How many operations failed.
+    /// Failed operations.
     failures: f64,
 }
 
-impl Summary {
-    pub(crate) fn new(contests: &[Contest]) -> Self {
-        let rows = contests.iter().map(|contest| Row {
+impl BootSummary {
+    pub(crate) fn new(contests: &[BootLoad]) -> Self {
+        let rows = contests.iter().map(|contest| BootSummaryRow {
             name: contest.name.clone(),
             counts: contest.counts,
             sides: Default::default(),
@@ -40,11 +40,11 @@ impl Summary {
         Self { rows: rows.collect() }
     }
 
-    /// Notes a sample, and says it at once: runs are long.
-    pub(crate) fn add(&mut self, contest: &Contest, column: usize, sample: &Sample) {
-        let figures = Figures::of(contest.counts, sample);
+    /// Adds a sample and prints it at once.
+    pub(crate) fn add(&mut self, contest: &BootLoad, column: usize, sample: &LoadSample) {
+        let figures = BootFigures::of(contest.counts, sample);
         let label = ["ferrite", "others"].get(column).copied().unwrap_or_default();
-        let [rate, cost] = figures.in_words(contest.counts);
+        let [rate, cost] = figures.to_cells(contest.counts);
         let [half, most] = sample.latencies.map(|seconds| seconds * 1e3);
         let mut text = format!(
             "[{label}] {}: {rate}, CPU {cost}; {:.2} s in all, half within {half:.1} ms, 99 % within {most:.1} ms",
@@ -54,8 +54,8 @@ impl Summary {
             let why = sample.first_failure.as_deref().unwrap_or_default();
             text.push_str(&format!("; {} FAILED, the first: {why}", sample.failures));
         }
-        say::line(&text);
-        // A load of which nothing was carried out is no figure.
+        print::line(&text);
+        // A load without a successful operation has no figure.
         if sample.operations > 0.0
             && let Some(row) = self.rows.iter_mut().find(|row| row.name == contest.name)
             && let Some(side) = row.sides.get_mut(column)
@@ -64,14 +64,14 @@ impl Summary {
         }
     }
 
-    /// The medians.
+    /// Prints the medians.
     pub(crate) fn print(&self) {
-        say::line("| load | ferrite | dnsmasq, nginx | times | ferrite CPU | theirs | times |");
-        say::line("|---|---|---|---|---|---|---|");
+        print::line("| load | ferrite | dnsmasq, nginx | times | ferrite CPU | theirs | times |");
+        print::line("|---|---|---|---|---|---|---|");
         for row in &self.rows {
-            let medians = [Figures::median(&row.sides[0]), Figures::median(&row.sides[1])];
+            let medians = [BootFigures::median(&row.sides[0]), BootFigures::median(&row.sides[1])];
             let words = medians.map(|median| {
-                median.map_or(["-".to_owned(), "-".to_owned()], |it| it.in_words(row.counts))
+                median.map_or(["-".to_owned(), "-".to_owned()], |it| it.to_cells(row.counts))
             });
             let [faster, cheaper] = match medians {
                 [Some(ours), Some(theirs)] => [ours.rate / theirs.rate, theirs.cost / ours.cost]
@@ -79,25 +79,25 @@ impl Summary {
                 [None, _] | [_, None] => ["-".to_owned(), "-".to_owned()],
             };
             let [[our_rate, our_cost], [their_rate, their_cost]] = words;
-            say::line(&format!(
+            print::line(&format!(
                 "| {} | {our_rate} | {their_rate} | {faster} | {our_cost} | {their_cost} | {cheaper} |",
                 row.name
             ));
         }
-        say::line(
+        print::line(
             "Times: how much faster or cheaper ferrite is; below 1.0 it is slower or dearer.",
         );
     }
 }
 
-impl Figures {
-    fn of(counts: Counts, sample: &Sample) -> Self {
+impl BootFigures {
+    fn of(counts: LoadUnit, sample: &LoadSample) -> Self {
         let cpu = sample.cpu.as_secs_f64();
         let seconds = sample.seconds.max(1e-9);
         let (rate, cost) = match counts {
-            Counts::Leases => (sample.operations / seconds, cpu / sample.operations.max(1.0)),
-            Counts::Bytes => (sample.bytes / MIB / seconds, cpu / (sample.bytes.max(1.0) / GIB)),
-            Counts::Boots => (sample.operations / seconds, cpu),
+            LoadUnit::Leases => (sample.operations / seconds, cpu / sample.operations.max(1.0)),
+            LoadUnit::Bytes => (sample.bytes / MIB / seconds, cpu / (sample.bytes.max(1.0) / GIB)),
+            LoadUnit::Boots => (sample.operations / seconds, cpu),
         };
         Self { rate, cost, failures: sample.failures as f64 }
     }
@@ -115,15 +115,15 @@ impl Figures {
         })
     }
 
-    fn in_words(self, counts: Counts) -> [String; 2] {
+    fn to_cells(self, counts: LoadUnit) -> [String; 2] {
         let [mut rate, cost] = match counts {
-            Counts::Leases => {
+            LoadUnit::Leases => {
                 [format!("{:.0}/s", self.rate), format!("{:.0} us each", self.cost * 1e6)]
             }
-            Counts::Bytes => {
+            LoadUnit::Bytes => {
                 [format!("{:.0} MiB/s", self.rate), format!("{:.2} s per GiB", self.cost)]
             }
-            Counts::Boots => [format!("{:.0}/s", self.rate), format!("{:.2} s", self.cost)],
+            LoadUnit::Boots => [format!("{:.0}/s", self.rate), format!("{:.2} s", self.cost)],
         };
         if self.failures > 0.0 {
             rate.push_str(&format!(" ({} failed)", self.failures));
@@ -137,14 +137,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_taken_of_each_figure_alone() {
-        let figures = [(3.0, 10.0), (1.0, 30.0), (2.0, 20.0)].map(|(rate, cost)| Figures {
+    fn median_is_computed_per_figure() {
+        let figures = [(3.0, 10.0), (1.0, 30.0), (2.0, 20.0)].map(|(rate, cost)| BootFigures {
             rate,
             cost,
             failures: 0.0,
         });
-        let median = Figures::median(&figures).expect("three figures");
+        let median = BootFigures::median(&figures).expect("three figures");
         assert_eq!((median.rate, median.cost), (2.0, 20.0));
-        assert!(Figures::median(&[]).is_none());
+        assert!(BootFigures::median(&[]).is_none());
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The networks machines boot from: a bridge for each, so that tests can run side by side and each
-//! server sees one machine only.
+//! The boot networks: one bridge per machine, so that tests can run in parallel and each server
+//! sees one machine only.
 //!
-//! They are made in the network namespace of the run and go with it.
+//! They are created in the network namespace of the run and disappear with it.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -10,12 +10,12 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::test::process::NOBODY;
+use crate::test::process::UNPRIVILEGED_USER;
 
-/// A bridge with one machine on it. Nothing answers there unless a test serves.
+/// A bridge with one machine. No DHCP server runs there unless a test starts one.
 #[derive(Clone, Copy)]
 pub(super) struct Bridge {
-    /// From 0 to 255; names and addresses follow from it.
+    /// From 0 to 255; names and addresses are derived from it.
     number: u8,
 }
 
@@ -24,18 +24,18 @@ impl Bridge {
         Self { number }
     }
 
-    /// The interface a server binds to.
+    /// The interface that servers bind to.
     pub(super) fn name(self) -> String {
         format!("boot{}", self.number)
     }
 
-    /// The end that the machine's network card is plugged into.
-    pub(super) fn socket(self) -> String {
+    /// The tap device of the machine's NIC.
+    pub(super) fn tap_device(self) -> String {
         format!("boot{}-machine", self.number)
     }
 
-    /// For the inventory.
-    pub(super) fn described(self) -> Value {
+    /// The entry in the inventory of the lab.
+    pub(super) fn inventory_entry(self) -> Value {
         json!({
             "interface": self.name(),
             "address": format!("10.77.{}.1", self.number),
@@ -45,16 +45,16 @@ impl Bridge {
         })
     }
 
-    /// What `ip` has to do. Addresses are there before the machine is on, hence no duplicate address
-    /// detection, and a machine is heard at once, hence no delay in forwarding.
+    /// The `ip` commands that create the bridge. There is no duplicate address detection, so that
+    /// addresses are usable at once, and no forwarding delay, so that the first packet arrives.
     fn commands(self) -> String {
         let Self { number } = self;
-        let (bridge, socket) = (self.name(), self.socket());
+        let (bridge, socket) = (self.name(), self.tap_device());
         format!(
             "link add {bridge} type bridge forward_delay 0 stp_state 0 mcast_snooping 0
              address add 10.77.{number}.1/24 dev {bridge}
              address add fd77:{number:x}::1/64 dev {bridge} nodad
-             tuntap add dev {socket} mode tap user {NOBODY}
+             tuntap add dev {socket} mode tap user {UNPRIVILEGED_USER}
              link set {socket} master {bridge} up
              link set {bridge} up
             "
@@ -62,8 +62,8 @@ impl Bridge {
     }
 }
 
-/// Makes them all; for root, in a namespace of its own.
-pub(super) fn make(bridges: impl Iterator<Item = Bridge>) -> Result<()> {
+/// Creates the bridges. Needs root.
+pub(super) fn create_all(bridges: impl Iterator<Item = Bridge>) -> Result<()> {
     let mut ip = Command::new("ip")
         .args(["-batch", "-"])
         .stdin(Stdio::piped())
@@ -76,7 +76,7 @@ pub(super) fn make(bridges: impl Iterator<Item = Bridge>) -> Result<()> {
     drop(input);
     let output = ip.wait_with_output()?;
     if !output.status.success() {
-        bail!("cannot make bridges: {}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!("cannot create bridges: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(())
 }

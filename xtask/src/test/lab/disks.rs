@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The disks of the machines: sparse files, told apart by what a root device hint can ask for.
+//! The disks of the machines: sparse files that differ in everything a root device hint can match.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::filled_in;
-use crate::test::process::give_away;
+use super::fill_template;
+use crate::test::process::chown_to_unprivileged;
 
-/// Nothing is kept beyond the run, so nothing is waited for. What is erased with zeros takes no room
-/// on the disk below.
+/// Writes are not flushed, because nothing is needed after the run. Zeros written by an erase step
+/// free the space on the host.
 const SCSI: &str = "<disk type='file' device='disk'>\
      <driver name='qemu' type='raw' cache='unsafe' discard='unmap' detect_zeroes='unmap'/>\
      <source file='@file@'/><target dev='@name@' bus='scsi' rotation_rate='@rotation@'/>\
      <serial>@serial@</serial><wwn>@wwn@</wwn><vendor>FERRITE</vendor>\
      <product>@model@</product><boot order='@order@'/></disk>";
-/// libvirt has no words for an NVMe disk that is emulated. It is no boot device for the BMCs, and in a
-/// slot that libvirt gives to nobody.
+/// libvirt cannot define an emulated NVMe disk. This one is not in the boot order, and in a PCI slot
+/// that libvirt does not assign.
 const NVME: &str = "<qemu:commandline xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>\
      <qemu:arg value='-drive'/><qemu:arg value='file=@file@,if=none,id=nvme,format=raw,\
 cache=unsafe,discard=unmap,detect-zeroes=unmap'/>\
@@ -29,45 +29,46 @@ cache=unsafe,discard=unmap,detect-zeroes=unmap'/>\
 const GIB: u64 = 1 << 30;
 
 /// One disk.
-pub(super) struct Disk {
+pub(super) struct LabDisk {
     pub(super) serial: &'static str,
     pub(super) gib: u64,
     pub(super) kind: DiskKind,
 }
 
-/// How it is attached and what it says it is. A machine has at most one for NVMe.
+/// The bus and the reported type. A machine has at most one NVMe disk.
 #[derive(Clone, Copy)]
 pub(super) enum DiskKind {
     Flash,
-    /// It says that it turns.
+    /// Reports a rotation rate.
     Magnetic,
     Nvme,
 }
 
-/// What a machine has unless it is about disks: nothing is written there but a small system.
-pub(super) const ONE_DISK: &[Disk] = &[Disk { serial: "FLASH-1", gib: 4, kind: DiskKind::Flash }];
+/// The disk of machines whose tests are not about disks.
+pub(super) const ONE_DISK: &[LabDisk] =
+    &[LabDisk { serial: "FLASH-1", gib: 4, kind: DiskKind::Flash }];
 
 /// The disks of the machine with this name and number.
-pub(super) struct Disks {
+pub(super) struct LabDisks {
     pub(super) machine: &'static str,
     pub(super) number: u8,
-    pub(super) disks: &'static [Disk],
+    pub(super) disks: &'static [LabDisk],
 }
 
-impl Disks {
-    /// Makes the files, in `pool`.
+impl LabDisks {
+    /// Creates the files in `pool`.
     pub(super) fn make(&self, pool: &Path) -> Result<()> {
         for disk in self.disks {
             let path = self.path(pool, disk);
             File::create(&path)
                 .and_then(|file| file.set_len(disk.gib * GIB))
-                .with_context(|| format!("cannot make {}", path.display()))?;
-            give_away(&path)?;
+                .with_context(|| format!("cannot create {}", path.display()))?;
+            chown_to_unprivileged(&path)?;
         }
         Ok(())
     }
 
-    /// What libvirt is told of the devices it has words for.
+    /// The libvirt definition of the SCSI disks.
     pub(super) fn definition(&self, pool: &Path) -> String {
         let mut order = 0;
         let definitions = self.disks.iter().enumerate().filter_map(|(index, disk)| {
@@ -86,13 +87,16 @@ impl Disks {
                 ("model", model.to_owned()),
                 ("order", order.to_string()),
             ];
-            Some(filled_in(SCSI, &values.each_ref().map(|(name, value)| (*name, value.as_str()))))
+            Some(fill_template(
+                SCSI,
+                &values.each_ref().map(|(name, value)| (*name, value.as_str())),
+            ))
         });
         definitions.collect()
     }
 
-    /// What QEMU is told of the others.
-    pub(super) fn more_definition(&self, pool: &Path) -> String {
+    /// The QEMU arguments of the NVMe disks.
+    pub(super) fn qemu_arguments(&self, pool: &Path) -> String {
         let disks = self.disks.iter().filter(|disk| match disk.kind {
             DiskKind::Nvme => true,
             DiskKind::Flash | DiskKind::Magnetic => false,
@@ -100,12 +104,12 @@ impl Disks {
         disks
             .map(|disk| {
                 let path = self.path(pool, disk);
-                filled_in(NVME, &[("file", &path.to_string_lossy()), ("serial", disk.serial)])
+                fill_template(NVME, &[("file", &path.to_string_lossy()), ("serial", disk.serial)])
             })
             .collect()
     }
 
-    /// How many of them libvirt gives a place in the boot order.
+    /// The number of disks in the boot order.
     pub(super) fn in_boot_order(&self) -> usize {
         let kinds = self.disks.iter().map(|disk| match disk.kind {
             DiskKind::Flash | DiskKind::Magnetic => 1,
@@ -114,31 +118,31 @@ impl Disks {
         kinds.sum()
     }
 
-    /// For the inventory.
-    pub(super) fn described(&self, pool: &Path) -> Value {
+    /// The entry in the inventory of the lab.
+    pub(super) fn inventory_entry(&self, pool: &Path) -> Value {
         let disks = self.disks.iter().enumerate().map(|(index, disk)| {
-            let mut described = json!({
+            let mut entry = json!({
                 "serial": disk.serial,
                 "bytes": disk.gib * GIB,
                 "file": self.path(pool, disk),
             });
             match disk.kind {
-                DiskKind::Flash => described["rotational"] = json!(false),
-                DiskKind::Magnetic => described["rotational"] = json!(true),
-                DiskKind::Nvme => described["nvme"] = json!(true),
+                DiskKind::Flash => entry["rotational"] = json!(false),
+                DiskKind::Magnetic => entry["rotational"] = json!(true),
+                DiskKind::Nvme => entry["nvme"] = json!(true),
             }
             match disk.kind {
                 DiskKind::Flash | DiskKind::Magnetic => {
-                    described["wwn"] = json!(format!("0x{}", self.wwn(index)));
+                    entry["wwn"] = json!(format!("0x{}", self.wwn(index)));
                 }
                 DiskKind::Nvme => {}
             }
-            described
+            entry
         });
         disks.collect()
     }
 
-    fn path(&self, pool: &Path, disk: &Disk) -> PathBuf {
+    fn path(&self, pool: &Path, disk: &LabDisk) -> PathBuf {
         pool.join(format!("{}.{}.raw", self.machine, disk.serial))
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The BMCs in front of the machines: sushy-emulator twice, virtualbmc, ipmi_sim.
+//! The emulated BMCs of the machines: sushy-emulator, virtualbmc and ipmi_sim.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
@@ -7,14 +7,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::filled_in;
-use super::folder::Folder;
-use super::hardware::Machine;
-use super::machines::{MACHINES, Machines};
-use crate::test::process::{Process, free_port, tied_to_us};
+use super::fill_template;
+use super::folder::LabFolder;
+use super::hardware::LabMachine;
+use super::machines::{LabMachines, MACHINES};
+use crate::shell::output_of;
+use crate::test::process::{Process, free_port, with_death_signal};
 
 const SUSHY_EMULATOR: &str = include_str!("../../../lab/sushy-emulator.conf");
 const VIRTUALBMC: &str = include_str!("../../../lab/virtualbmc.conf");
@@ -23,32 +24,32 @@ const IPMI_SIM: &str = include_str!("../../../lab/ipmi-sim.conf");
 const IPMI_SIM_SENSORS: &str = include_str!("../../../lab/ipmi-sim.emu");
 const CHASSIS_CONTROL: &str = include_str!("../../../lab/chassis-control.sh");
 
-/// sushy-emulator takes hashed passwords only, and only of this kind.
+/// sushy-emulator accepts only bcrypt hashes of version 2a.
 const HASH_PASSWORD: &str = "import bcrypt, sys
 print(sys.argv[1] + ':' + bcrypt.hashpw(sys.argv[2].encode(), bcrypt.gensalt(4, b'2a')).decode())";
 
-/// Who may sign in at the BMCs.
-pub(super) struct Credentials {
+/// The account of all BMCs.
+pub(super) struct LabCredentials {
     pub(super) username: String,
     pub(super) password: String,
 }
 
-/// An emulator and how it is reached.
-pub(super) struct Bmc {
+/// A running emulator and its address.
+pub(super) struct EmulatedBmc {
     pub(super) name: String,
     pub(super) process: Process,
-    /// For the inventory.
+    /// The entry in the inventory of the lab.
     pub(super) address: Value,
 }
 
-/// Starts all, one beside the other, and waits until each answers.
+/// Starts all emulators in parallel and waits until each responds.
 pub(super) fn start(
-    folder: &Folder,
-    machines: &Machines,
+    folder: &LabFolder,
+    machines: &LabMachines,
     environment: &Path,
-    credentials: &Credentials,
-) -> Result<Vec<Bmc>> {
-    let place = Place { folder, machines, environment, credentials };
+    credentials: &LabCredentials,
+) -> Result<Vec<EmulatedBmc>> {
+    let place = EmulatorContext { folder, machines, environment, credentials };
     let passwords = place.passwords()?;
     let (certificate, key) = place.certificate()?;
     let https = Some((certificate.as_path(), key.as_path()));
@@ -56,7 +57,7 @@ pub(super) fn start(
         place.sushy_emulator("redfish", &passwords, None)?,
         place.sushy_emulator("redfish-https", &passwords, https)?,
         place.virtualbmc("virtualbmc")?,
-        // It answers one request at a time, so who disturbs it has one for himself.
+        // It handles one request at a time, so the test that sends bad requests has its own.
         place.virtualbmc("virtualbmc-mistakes")?,
         place.virtualbmc("boot-bios")?,
         place.virtualbmc("journey-bios")?,
@@ -64,48 +65,47 @@ pub(super) fn start(
     ];
     for (bmc, port, protocol) in &mut started {
         match protocol {
-            Protocol::Redfish => bmc
+            BmcProtocol::Redfish => bmc
                 .process
                 .wait_until(|| TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).is_ok())?,
-            Protocol::Ipmi => bmc.process.wait_until(|| place.answers_ipmitool(*port))?,
+            BmcProtocol::Ipmi => bmc.process.wait_until(|| place.responds_to_ipmitool(*port))?,
         }
     }
     Ok(started.into_iter().map(|(bmc, _, _)| bmc).collect())
 }
 
-/// Started, not yet known to answer.
-type Started = (Bmc, u16, Protocol);
+/// A started emulator that may not respond yet, with its port.
+type StartedBmc = (EmulatedBmc, u16, BmcProtocol);
 
-enum Protocol {
+enum BmcProtocol {
     Redfish,
     Ipmi,
 }
 
-/// What every emulator is given.
-struct Place<'a> {
-    folder: &'a Folder,
-    machines: &'a Machines,
+/// The context of all emulators.
+struct EmulatorContext<'a> {
+    folder: &'a LabFolder,
+    machines: &'a LabMachines,
     environment: &'a Path,
-    credentials: &'a Credentials,
+    credentials: &'a LabCredentials,
 }
 
-impl Place<'_> {
-    /// Over http in front of all machines; over https in front of the one that has its name, as most
-    /// BMCs are.
+impl EmulatorContext<'_> {
+    /// Over HTTP it manages all machines; over HTTPS only the machine of its name, as most BMCs do.
     fn sushy_emulator(
         &self,
         name: &'static str,
         passwords: &Path,
         https: Option<(&Path, &Path)>,
-    ) -> Result<Started> {
+    ) -> Result<StartedBmc> {
         let port = free_port()?;
-        let state = self.folder.make_inside(&format!("{name}-state"))?;
-        let machines: Vec<String> = MACHINES.iter().map(Machine::uuid).collect();
+        let state = self.folder.create_subfolder(&format!("{name}-state"))?;
+        let machines: Vec<String> = MACHINES.iter().map(LabMachine::uuid).collect();
         let only = MACHINES.iter().find(|machine| machine.name == name);
         let (certificate, key) = https
             .map(|(certificate, key)| (certificate.to_string_lossy(), key.to_string_lossy()))
             .unwrap_or_default();
-        let settings = filled_in(
+        let settings = fill_template(
             SUSHY_EMULATOR,
             &[
                 ("port", &port.to_string()),
@@ -115,7 +115,7 @@ impl Place<'_> {
                 ("state", &state.to_string_lossy()),
                 ("uri", self.machines.uri()),
                 ("machines", &machines.join(" ")),
-                ("only", &only.map(Machine::uuid).unwrap_or_default()),
+                ("only", &only.map(LabMachine::uuid).unwrap_or_default()),
             ],
         );
         let settings = self.folder.write(&format!("{name}.conf"), &settings)?;
@@ -126,23 +126,23 @@ impl Place<'_> {
         if !certificate.is_empty() {
             address["certificate"] = json!(certificate);
         }
-        Ok((self.run(name, command, address)?, port, Protocol::Redfish))
+        Ok((self.run(name, command, address)?, port, BmcProtocol::Redfish))
     }
 
-    fn virtualbmc(&self, machine: &'static str) -> Result<Started> {
+    fn virtualbmc(&self, machine: &'static str) -> Result<StartedBmc> {
         let port = free_port()?;
-        let home = self.folder.make_inside(machine)?;
-        self.folder.make_inside(&format!("{machine}/{machine}"))?;
+        let home = self.folder.create_subfolder(machine)?;
+        self.folder.create_subfolder(&format!("{machine}/{machine}"))?;
         let settings = self.folder.write(
             &format!("{machine}.conf"),
-            &filled_in(
+            &fill_template(
                 VIRTUALBMC,
                 &[("folder", &home.to_string_lossy()), ("control_port", &free_port()?.to_string())],
             ),
         )?;
         self.folder.write(
             &format!("{machine}/{machine}/config"),
-            &filled_in(
+            &fill_template(
                 VIRTUALBMC_MACHINE,
                 &[
                     ("username", &self.credentials.username),
@@ -156,17 +156,17 @@ impl Place<'_> {
         let mut command = self.python("vbmcd");
         command.arg("--foreground").env("VIRTUALBMC_CONFIG", settings);
         let address = json!({ "port": port });
-        Ok((self.run(machine, command, address)?, port, Protocol::Ipmi))
+        Ok((self.run(machine, command, address)?, port, BmcProtocol::Ipmi))
     }
 
-    fn ipmi_sim(&self, machine: &'static str) -> Result<Started> {
+    fn ipmi_sim(&self, machine: &'static str) -> Result<StartedBmc> {
         let port = free_port()?;
         let program = self.folder.write("chassis-control.sh", CHASSIS_CONTROL)?;
         fs::set_permissions(&program, fs::Permissions::from_mode(0o700))?;
         let changes = self.folder.write("chassis-changes", "")?;
         let settings = self.folder.write(
             "ipmi-sim.conf",
-            &filled_in(
+            &fill_template(
                 IPMI_SIM,
                 &[
                     ("port", &port.to_string()),
@@ -178,8 +178,8 @@ impl Place<'_> {
             ),
         )?;
         let sensors = self.folder.write("ipmi-sim.emu", IPMI_SIM_SENSORS)?;
-        let state = self.folder.make_inside("ipmi-sim-state")?;
-        let mut command = tied_to_us(Path::new("ipmi_sim"), "TERM", self.folder.path());
+        let state = self.folder.create_subfolder("ipmi-sim-state")?;
+        let mut command = with_death_signal(Path::new("ipmi_sim"), "TERM", self.folder.path());
         command
             .arg("-c")
             .arg(settings)
@@ -187,32 +187,32 @@ impl Place<'_> {
             .arg(sensors)
             .arg("-s")
             .arg(state)
-            // Every message goes to the log, where the tests look up what reached it.
+            // Logs every message, for tests that check what was sent.
             .args(["-p", "-x", "debug msg"])
             .env("LAB_URI", self.machines.uri())
             .env("LAB_DOMAIN", machine)
             .env("LAB_CHANGES", &changes)
-            // It prints messages only if it has a console, and ends with that.
+            // It logs messages only with an open standard input, and exits when that closes.
             .stdin(Stdio::piped());
         let address = json!({
             "port": port,
             "changes": changes,
             "messages": self.log(machine),
         });
-        Ok((self.run(machine, command, address)?, port, Protocol::Ipmi))
+        Ok((self.run(machine, command, address)?, port, BmcProtocol::Ipmi))
     }
 
     /// A program of the Python environment.
     fn python(&self, program: &str) -> Command {
         let program = self.environment.join("bin").join(program);
-        let mut command = tied_to_us(&program, "TERM", self.folder.path());
+        let mut command = with_death_signal(&program, "TERM", self.folder.path());
         command.env("HOME", self.folder.path()).env("PYTHONUNBUFFERED", "1");
         command
     }
 
-    fn run(&self, name: &'static str, command: Command, address: Value) -> Result<Bmc> {
+    fn run(&self, name: &'static str, command: Command, address: Value) -> Result<EmulatedBmc> {
         let process = Process::start(name, "TERM", command, self.log(name))?;
-        Ok(Bmc { name: name.to_owned(), process, address })
+        Ok(EmulatedBmc { name: name.to_owned(), process, address })
     }
 
     fn log(&self, name: &str) -> PathBuf {
@@ -228,8 +228,7 @@ impl Place<'_> {
         self.folder.write("passwords", &line)
     }
 
-    /// What an operator makes with the usual recipe: a certificate that signed itself and says it
-    /// is an authority.
+    /// A self-signed CA certificate, as `openssl req -x509` creates it.
     fn certificate(&self) -> Result<(PathBuf, PathBuf)> {
         let certificate = self.folder.path().join("bmc.crt");
         let key = self.folder.path().join("bmc.key");
@@ -246,22 +245,12 @@ impl Place<'_> {
         Ok((certificate, key))
     }
 
-    fn answers_ipmitool(&self, port: u16) -> bool {
-        let Credentials { username, password } = self.credentials;
+    fn responds_to_ipmitool(&self, port: u16) -> bool {
+        let LabCredentials { username, password } = self.credentials;
         Command::new("ipmitool")
             .args(["-I", "lanplus", "-C", "3", "-N", "1", "-R", "1", "-H", "127.0.0.1"])
             .args(["-p", &port.to_string(), "-U", username, "-P", password, "power", "status"])
             .output()
             .is_ok_and(|output| output.status.success())
     }
-}
-
-fn output_of(command: &mut Command) -> Result<String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output =
-        command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {program}"))?;
-    if !output.status.success() {
-        bail!("{program} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The folder a lab lives in, and what removes it however we end.
+//! The folder of a lab, which is removed even if xtask is killed.
 //!
-//! libvirtd detaches the machines it starts, so neither its end nor ours stops them. A shell that
-//! waits for its standard input to close (which the kernel does even when we are killed) ends every
-//! machine whose process id libvirtd noted in the folder, and then removes the folder.
+//! libvirtd detaches the machines it starts, so they survive both libvirtd and xtask. A shell waits
+//! for its standard input to close (the kernel does that even if xtask is killed), kills every machine
+//! whose process id libvirtd recorded in the folder, and removes the folder.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,29 +14,28 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::shell;
-use crate::test::process::give_away;
+use crate::test::process::chown_to_unprivileged;
 
-/// Ctrl-C in a terminal reaches the shell as well, and it must outlive that. libvirtd, which would
-/// write into the folder, has ended by then or is about to: the kernel tells it when we die.
+/// The shell must survive Ctrl-C in a terminal. libvirtd, which writes into the folder, gets a signal
+/// from the kernel when xtask exits.
 const CLEAN_UP: &str = r#"
 trap "" INT TERM HUP
 cat >/dev/null
-for note in "$0"/run/libvirt/qemu/run/*.pid; do
-    case $note in */driver.pid | *\**) continue ;; esac
-    kill -KILL "$(cat "$note")"
+for pid_file in "$0"/run/libvirt/qemu/run/*.pid; do
+    case $pid_file in */driver.pid | *\**) continue ;; esac
+    kill -KILL "$(cat "$pid_file")"
 done
 rm -rf "$0" || { sleep 1; rm -rf "$0"; }
 "#;
-/// How long that may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A folder that libvirtd's user owns; gone when dropped, with all that runs in it.
-pub(super) struct Folder {
+/// A folder owned by libvirtd's user. Dropping it stops the machines and removes the folder.
+pub(super) struct LabFolder {
     path: PathBuf,
     cleaner: Child,
 }
 
-impl Folder {
+impl LabFolder {
     pub(super) fn make() -> Result<Self> {
         let path = tempfile::Builder::new().prefix("ferrite-lab-").tempdir()?.keep();
         let cleaner = Command::new("sh")
@@ -50,7 +49,7 @@ impl Folder {
             .context("cannot run sh")?;
         let folder = Self { path, cleaner };
         fs::set_permissions(&folder.path, fs::Permissions::from_mode(0o700))?;
-        give_away(&folder.path)?;
+        chown_to_unprivileged(&folder.path)?;
         Ok(folder)
     }
 
@@ -58,28 +57,28 @@ impl Folder {
         &self.path
     }
 
-    /// Makes a folder inside that belongs to libvirtd's user as well.
-    pub(super) fn make_inside(&self, name: &str) -> Result<PathBuf> {
+    /// Creates a subfolder owned by libvirtd's user.
+    pub(super) fn create_subfolder(&self, name: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
-        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        give_away(&path)?;
+        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        chown_to_unprivileged(&path)?;
         Ok(path)
     }
 
-    /// Writes a file that libvirtd's user and root can read.
+    /// Writes a file that only libvirtd's user and root can read.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-        give_away(&path)?;
+        chown_to_unprivileged(&path)?;
         Ok(path)
     }
 }
 
-impl Drop for Folder {
+impl Drop for LabFolder {
     fn drop(&mut self) {
         drop(self.cleaner.stdin.take());
-        // If it takes longer it goes on by itself, and nobody is left to tell.
-        let _or_later = shell::ends_within(&mut self.cleaner, PATIENCE);
+        // After the timeout the shell continues on its own.
+        let _continues = shell::exits_within(&mut self.cleaner, CLEAN_UP_TIMEOUT);
     }
 }

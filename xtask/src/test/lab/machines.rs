@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The virtual machines: a libvirtd of our own, as a plain user, with its own sockets and files.
+//! The virtual machines, run by a private libvirtd as an unprivileged user.
 //!
-//! libvirtd of a plain user ("session mode") looks for everything where the XDG variables point and
-//! touches nothing of the system's; the machines are emulated, so it needs no rights either.
+//! libvirtd in session mode uses the folders that the XDG variables name, not those of the system.
+//! The machines are emulated, so it needs no privileges.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,12 +10,12 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::bridges::Bridge;
-use super::disks::{Disk, DiskKind};
-use super::folder::Folder;
-use super::hardware::{Firmware, Machine, POOL};
+use super::disks::{DiskKind, LabDisk};
+use super::folder::LabFolder;
+use super::hardware::{LabFirmware, LabMachine, POOL};
 use crate::test::process::{Process, free_port, unprivileged};
 
-/// No confinement, no helper daemons: there is neither AppArmor nor systemd to ask.
+/// No confinement and no helper daemons: containers have neither AppArmor nor systemd.
 const QEMU_SETTINGS: &str =
     "security_driver = \"none\"\nstdio_handler = \"file\"\nnamespaces = [ ]\n";
 const TAP_DEVICE: &str = "mkdir -p /dev/net && mount -t tmpfs tmpfs /dev/net && \
@@ -27,60 +27,66 @@ const XDG_FOLDERS: &[(&str, &str)] = &[
     ("XDG_DATA_HOME", "data"),
 ];
 
-/// All of them, named for the tests that use them.
-pub(super) const MACHINES: &[Machine] = &[
-    Machine::idle("redfish-power", 1),
-    Machine::idle("redfish-settings", 2),
-    Machine::idle("redfish-https", 3),
-    Machine::idle("virtualbmc", 4),
-    Machine::idle_with_console("ipmi-sim", 5),
-    Machine::idle("virtualbmc-mistakes", 6),
-    Machine::booting("boot-bios", 16, Firmware::Bios, Bridge::new(0), 512),
-    Machine::booting("boot-uefi", 17, Firmware::Uefi, Bridge::new(1), 512),
-    Machine::booting("boot-http", 18, Firmware::UefiHttp, Bridge::new(2), 1024),
-    Machine::booting("boot-media", 19, Firmware::Uefi, Bridge::new(3), 1024),
-    Machine::booting("boot-pxelinux", 20, Firmware::BiosToPxelinux, Bridge::new(4), 512),
-    // Each of these takes a processor for a minute at each boot: with two processors, a test that
-    // runs more than three at once waits longer than it is patient.
-    Machine::booting("journey-uefi", 32, Firmware::Uefi, Bridge::new(16), 2048).with(ROOMY),
-    Machine::booting("journey-bios", 33, Firmware::Bios, Bridge::new(17), 2048).with(ROOMY),
-    Machine::booting("journey-http", 34, Firmware::UefiHttp, Bridge::new(18), 1024).with(ROOMY),
-    Machine::booting("journey-media", 35, Firmware::Uefi, Bridge::new(19), 1024).with(ROOMY),
-    Machine::booting("journey-raid", 36, Firmware::Uefi, Bridge::new(20), 2048).with(MIRRORED),
-    Machine::booting("journey-disks", 37, Firmware::Uefi, Bridge::new(21), 1024).with(VARIOUS),
+/// All machines, named after the tests that use them.
+pub(super) const MACHINES: &[LabMachine] = &[
+    LabMachine::idle("redfish-power", 1),
+    LabMachine::idle("redfish-settings", 2),
+    LabMachine::idle("redfish-https", 3),
+    LabMachine::idle("virtualbmc", 4),
+    LabMachine::idle_with_console("ipmi-sim", 5),
+    LabMachine::idle("virtualbmc-mistakes", 6),
+    LabMachine::booting("boot-bios", 16, LabFirmware::Bios, Bridge::new(0), 512),
+    LabMachine::booting("boot-uefi", 17, LabFirmware::Uefi, Bridge::new(1), 512),
+    LabMachine::booting("boot-http", 18, LabFirmware::UefiHttp, Bridge::new(2), 1024),
+    LabMachine::booting("boot-media", 19, LabFirmware::Uefi, Bridge::new(3), 1024),
+    LabMachine::booting("boot-pxelinux", 20, LabFirmware::BiosToPxelinux, Bridge::new(4), 512),
+    // Each boot of these uses one core for a minute. On two cores, more than three at once exceed the
+    // timeouts of the tests.
+    LabMachine::booting("journey-uefi", 32, LabFirmware::Uefi, Bridge::new(16), 2048)
+        .with(LARGE_DISK),
+    LabMachine::booting("journey-bios", 33, LabFirmware::Bios, Bridge::new(17), 2048)
+        .with(LARGE_DISK),
+    LabMachine::booting("journey-http", 34, LabFirmware::UefiHttp, Bridge::new(18), 1024)
+        .with(LARGE_DISK),
+    LabMachine::booting("journey-media", 35, LabFirmware::Uefi, Bridge::new(19), 1024)
+        .with(LARGE_DISK),
+    LabMachine::booting("journey-raid", 36, LabFirmware::Uefi, Bridge::new(20), 2048)
+        .with(RAID_DISKS),
+    LabMachine::booting("journey-disks", 37, LabFirmware::Uefi, Bridge::new(21), 1024)
+        .with(DIFFERENT_DISKS),
 ];
 
-/// An agent takes no disk smaller than 4 GiB for the root device unless it is told to.
-const ROOMY: &[Disk] = &[Disk { serial: "FLASH-1", gib: 6, kind: DiskKind::Flash }];
-/// Two for a mirror, and one that is too small for anything.
-const MIRRORED: &[Disk] = &[
-    Disk { serial: "FLASH-1", gib: 5, kind: DiskKind::Flash },
-    Disk { serial: "FLASH-2", gib: 5, kind: DiskKind::Flash },
-    Disk { serial: "SMALL-1", gib: 1, kind: DiskKind::Flash },
+/// Without a root device hint an agent ignores disks smaller than 4 GiB.
+const LARGE_DISK: &[LabDisk] = &[LabDisk { serial: "FLASH-1", gib: 6, kind: DiskKind::Flash }];
+/// Two disks for RAID 1, and one that is too small for a root device.
+const RAID_DISKS: &[LabDisk] = &[
+    LabDisk { serial: "FLASH-1", gib: 5, kind: DiskKind::Flash },
+    LabDisk { serial: "FLASH-2", gib: 5, kind: DiskKind::Flash },
+    LabDisk { serial: "SMALL-1", gib: 1, kind: DiskKind::Flash },
 ];
-/// Without a hint the smallest is taken, which is the third. No two are alike in anything.
-const VARIOUS: &[Disk] = &[
-    Disk { serial: "MAGNETIC-1", gib: 8, kind: DiskKind::Magnetic },
-    Disk { serial: "FLASH-1", gib: 6, kind: DiskKind::Flash },
-    Disk { serial: "NVME-1", gib: 5, kind: DiskKind::Nvme },
+/// Without a hint the smallest is used, which is the third. All attributes differ.
+const DIFFERENT_DISKS: &[LabDisk] = &[
+    LabDisk { serial: "MAGNETIC-1", gib: 8, kind: DiskKind::Magnetic },
+    LabDisk { serial: "FLASH-1", gib: 6, kind: DiskKind::Flash },
+    LabDisk { serial: "NVME-1", gib: 5, kind: DiskKind::Nvme },
 ];
 
-/// libvirtd with the machines defined and off.
-pub(super) struct Machines {
+/// libvirtd with all machines defined and powered off.
+pub(super) struct LabMachines {
     _libvirtd: Process,
     uri: String,
     serial_port: u16,
 }
 
-impl Machines {
-    pub(super) fn start(folder: &Folder) -> Result<Self> {
+impl LabMachines {
+    pub(super) fn start(folder: &LabFolder) -> Result<Self> {
         let libvirtd = unprivileged(Path::new("/usr/sbin/libvirtd"), "TERM", folder.path());
         let mut command = with_tap_device(&libvirtd, folder.path());
         command.env("HOME", folder.path());
         for (variable, name) in XDG_FOLDERS {
-            command.env(variable, folder.make_inside(name)?);
+            command.env(variable, folder.create_subfolder(name)?);
         }
-        folder.make_inside("config/libvirt")?;
+        folder.create_subfolder("config/libvirt")?;
         folder.write("config/libvirt/qemu.conf", QEMU_SETTINGS)?;
         let log = folder.write("libvirtd.log", "")?;
         let mut libvirtd = Process::start("libvirtd", "TERM", command, log)?;
@@ -92,21 +98,21 @@ impl Machines {
         Ok(Self { _libvirtd: libvirtd, uri, serial_port })
     }
 
-    /// Where libvirt's clients find it.
+    /// The URI for libvirt clients.
     pub(super) fn uri(&self) -> &str {
         &self.uri
     }
 
-    /// Where the serial console of the one machine that has one listens once it is on.
+    /// The TCP port of the serial console of the machine that has one, while it is powered on.
     pub(super) fn serial_port(&self) -> u16 {
         self.serial_port
     }
 }
 
-/// The commands to virsh that make the storage pool and the machines. The pool has the name
-/// sushy-emulator looks for; it puts images of virtual media there.
-fn definitions(folder: &Folder, serial_port: u16) -> Result<String> {
-    let pool = folder.make_inside(POOL)?;
+/// The virsh commands that create the storage pool and the machines. sushy-emulator expects the pool
+/// under this name and stores virtual media images in it.
+fn definitions(folder: &LabFolder, serial_port: u16) -> Result<String> {
+    let pool = folder.create_subfolder(POOL)?;
     let mut commands = format!("pool-create-as default dir --target '{}'", pool.display());
     for machine in MACHINES {
         machine.disks().make(&pool)?;
@@ -124,9 +130,9 @@ fn definitions(folder: &Folder, serial_port: u16) -> Result<String> {
     Ok(commands)
 }
 
-/// libvirtd opens the machines' ends of the bridges, and `/dev/net/tun` is root's on some systems.
-/// In a mount namespace of its own it sees another, which everybody may open; what can be opened
-/// there is still only what was given to its user.
+/// libvirtd opens the tap devices, but on some systems only root may open `/dev/net/tun`. In its own
+/// mount namespace libvirtd gets a `/dev/net/tun` that any user may open; it can still only attach to
+/// the tap devices that its user owns.
 fn with_tap_device(libvirtd: &Command, folder: &Path) -> Command {
     let mut command = Command::new("unshare");
     command

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one place where xtask prints.
+//! All output of xtask to the terminal.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a command line program answers here"
+    reason = "a command-line program prints its results"
 )]
 
-/// A heading: what happens next.
+/// The heading of a step.
 pub(crate) fn heading(text: &str) {
     println!("\n=== {text}");
 }
 
-/// A line of the answer.
+/// A line on standard output.
 pub(crate) fn line(text: &str) {
     println!("{text}");
 }
 
-/// What went wrong.
+/// An error message.
 pub(crate) fn problem(text: &str) {
     eprintln!("error: {text}");
 }

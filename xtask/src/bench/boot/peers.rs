@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The servers that are measured: ours in one process, dnsmasq and nginx in three.
+//! The measured servers: ours in one process, dnsmasq and nginx in three.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -9,24 +9,24 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::contest::Contest;
-use super::network::{Network, RANGE, SERVER};
-use crate::bench::meter::Usage;
+use super::boot_load::BootLoad;
+use super::network::{BenchNetwork, RANGE, SERVER};
+use crate::bench::meter::CpuUsage;
 
-/// Servers and the network of the machines they serve.
-pub(crate) struct Side {
-    /// Its column in the table.
+/// The servers of a peer and their network.
+pub(crate) struct BootPeer {
+    /// The column of the table.
     pub(crate) label: &'static str,
     servers: Vec<Child>,
-    network: Network,
+    network: BenchNetwork,
 }
 
-/// What one load came to.
-pub(crate) struct Sample {
+/// The result of one load.
+pub(crate) struct LoadSample {
     pub(crate) operations: f64,
     pub(crate) bytes: f64,
     pub(crate) seconds: f64,
-    /// How long half of the operations took at most, and nearly all.
+    /// Median and 99th percentile of the latencies.
     pub(crate) latencies: [f64; 2],
     pub(crate) failures: u64,
     pub(crate) first_failure: Option<String>,
@@ -34,7 +34,7 @@ pub(crate) struct Sample {
     pub(crate) cpu: Duration,
 }
 
-/// What is served, and how large it is.
+/// The served files and their sizes.
 const FILES: &[(&str, usize)] = &[
     ("snponly.efi", 256 << 10),
     ("one", 1 << 20),
@@ -44,7 +44,7 @@ const FILES: &[(&str, usize)] = &[
     ("ramdisk", 4 << 20),
 ];
 
-/// Writes what is served.
+/// Writes the served files.
 pub(crate) fn write_files(folder: &Path) -> Result<()> {
     let served = folder.join("served");
     std::fs::create_dir(&served)?;
@@ -55,12 +55,12 @@ pub(crate) fn write_files(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-impl Side {
-    /// Our services.
+impl BootPeer {
+    /// Starts our boot services.
     pub(crate) fn ferrite(program: &Path, folder: &Path) -> Result<Self> {
-        let network = Network::new("ferrite")?;
+        let network = BenchNetwork::new("ferrite")?;
         let program = program.to_str().context("the path of boot-bench is not text")?;
-        let mut command = network.beside_servers(program);
+        let mut command = network.in_server_namespace(program);
         command.args(["serve", "--interface", "s0", "--address", SERVER, "--prefix", "16"]);
         command.args(["--first", RANGE.0, "--last", RANGE.1]);
         command.arg("--folder").arg(folder.join("served"));
@@ -74,15 +74,15 @@ impl Side {
         Ok(Self { label: "ferrite", servers: vec![server], network })
     }
 
-    /// What people use.
+    /// Starts dnsmasq and nginx.
     pub(crate) fn dnsmasq_and_nginx(folder: &Path) -> Result<Self> {
-        let network = Network::new("others")?;
+        let network = BenchNetwork::new("others")?;
         let served = folder.join("served").display().to_string();
         let leases = folder.join("dnsmasq.leases").display().to_string();
-        // Two of them: with thousands of leases each round of its one loop is slower, and TFTP would
-        // pay for the DHCP that was measured before.
+        // Two processes: dnsmasq is slower with thousands of leases, which would affect the TFTP
+        // figures.
         let mut dhcp = dnsmasq(&network);
-        // It does one thing at a time, so it may not wait for probes.
+        // dnsmasq is single-threaded, so it must not wait for probes.
         dhcp.args(["--no-ping", "--quiet-dhcp", "--dhcp-authoritative", "--dhcp-lease-max=100000"]);
         dhcp.arg(format!("--dhcp-range={},{},255.255.0.0,1h", RANGE.0, RANGE.1));
         dhcp.arg(format!("--dhcp-leasefile={leases}"));
@@ -93,16 +93,21 @@ impl Side {
         tftp.arg(format!("--tftp-root={served}"));
         let configuration = folder.join("nginx.conf");
         std::fs::write(&configuration, nginx_configuration(folder, &served))?;
-        let mut nginx = network.beside_servers("nginx");
+        let mut nginx = network.in_server_namespace("nginx");
         nginx.arg("-e").arg(folder.join("nginx.log")).arg("-c").arg(configuration);
         let servers = vec![start(&mut dhcp)?, start(&mut tftp)?, start(&mut nginx)?];
         Ok(Self { label: "dnsmasq, nginx", servers, network })
     }
 
-    /// Puts the side under a load.
-    pub(crate) fn play(&mut self, program: &Path, contest: &Contest, round: u32) -> Result<Sample> {
+    /// Runs a load.
+    pub(crate) fn run_load(
+        &mut self,
+        program: &Path,
+        contest: &BootLoad,
+        round: u32,
+    ) -> Result<LoadSample> {
         let program = program.to_str().context("the path of boot-bench is not text")?;
-        let mut command = self.network.beside_machines(program);
+        let mut command = self.network.in_machine_namespace(program);
         command.args(&contest.arguments);
         if let Some(first) = contest.fleet.first(round) {
             command.args(["--first", &first.to_string()]);
@@ -110,12 +115,12 @@ impl Side {
         let before = self.usage()?;
         let output = command.stderr(Stdio::inherit()).output().context("cannot start machines")?;
         let after = self.usage()?;
-        self.network.forget_neighbours()?;
+        self.network.flush_neighbours()?;
         ensure!(output.status.success(), "the machines failed");
         let outcome: Value = serde_json::from_slice(&output.stdout).context("no outcome")?;
         let number = |name: &str| outcome[name].as_f64().unwrap_or(0.0);
         let cpu = before.iter().zip(&after).map(|(before, after)| after.since(before)).sum();
-        Ok(Sample {
+        Ok(LoadSample {
             operations: number("operations"),
             bytes: number("bytes"),
             seconds: number("seconds"),
@@ -126,23 +131,23 @@ impl Side {
         })
     }
 
-    fn usage(&self) -> Result<Vec<Usage>> {
-        self.servers.iter().map(|server| Usage::of(server.id())).collect()
+    fn usage(&self) -> Result<Vec<CpuUsage>> {
+        self.servers.iter().map(|server| CpuUsage::of(server.id())).collect()
     }
 }
 
-impl Drop for Side {
+impl Drop for BootPeer {
     fn drop(&mut self) {
         for server in &mut self.servers {
-            // nginx takes its workers along only when it is asked to end.
+            // nginx stops its workers only on SIGTERM.
             let _already_gone = http_probe::send_signal(server.id(), "TERM");
             let _status = server.wait();
         }
     }
 }
 
-fn dnsmasq(network: &Network) -> Command {
-    let mut command = network.beside_servers("dnsmasq");
+fn dnsmasq(network: &BenchNetwork) -> Command {
+    let mut command = network.in_server_namespace("dnsmasq");
     command.args(["--keep-in-foreground", "--conf-file=/dev/null", "--pid-file", "--port=0"]);
     command.args(["--user=root", "--interface=s0", "--bind-interfaces"]);
     command

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Throw-away PostgreSQL and MariaDB servers: started in a temporary folder, gone with us.
+//! Temporary PostgreSQL and MariaDB servers.
 //!
-//! They listen on a free port of the loopback, know one user with a random password, and do not
-//! wait for the disk. `setpriv` takes root from them (PostgreSQL refuses to run as root) and asks
-//! the kernel to stop them should we die without having done so.
+//! They listen on a free loopback port, have one user with a random password, and do not flush writes
+//! to disk. They run without root privileges (PostgreSQL refuses to run as root) and stop when xtask
+//! exits.
 
 use std::fs;
 use std::io::Read;
@@ -16,26 +16,24 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use super::process::{Process, free_port, give_away, unprivileged};
-use crate::install::Programs;
-use crate::{random, say};
+use super::process::{Process, chown_to_unprivileged, free_port, unprivileged};
+use crate::install::DatabasePrograms;
+use crate::{print, random};
 
-/// Both servers, running.
-pub(crate) struct Servers {
-    postgres: Server,
-    mariadb: Server,
+/// Both servers.
+pub(crate) struct DatabaseServers {
+    postgres: ThrowawayServer,
+    mariadb: ThrowawayServer,
 }
 
-impl Servers {
-    /// Starts both. They stop when the value is dropped.
-    ///
-    /// Must be called from a thread that lives as long as the servers shall: the kernel takes the
-    /// end of the starting thread for the end of the parent.
-    pub(crate) fn start(programs: &Programs) -> Result<Self> {
+impl DatabaseServers {
+    /// Starts both. They stop when the value is dropped, or when the calling thread ends.
+    pub(crate) fn start(programs: &DatabasePrograms) -> Result<Self> {
         let started = Instant::now();
-        let postgres = Server::start(&Postgres { folder: &programs.postgres_folder })?;
-        let mariadb = Server::start(&Mariadb { programs })?;
-        say::line(&format!(
+        let postgres =
+            ThrowawayServer::start(&PostgresServer { folder: &programs.postgres_folder })?;
+        let mariadb = ThrowawayServer::start(&MariadbServer { programs })?;
+        print::line(&format!(
             "PostgreSQL on port {} and MariaDB on port {}, started in {:.1} s",
             postgres.port,
             mariadb.port,
@@ -49,78 +47,78 @@ impl Servers {
         [
             ("FERRITE_TEST_POSTGRES", &self.postgres.url),
             ("FERRITE_TEST_MARIADB", &self.mariadb.url),
-            // Makes a test that finds no server fail instead of passing by.
+            // Without a server, tests fail instead of being skipped.
             ("FERRITE_TEST_SERVERS", "required"),
         ]
     }
 }
 
-/// What differs between the two.
-trait Kind {
+/// The differences between the two servers.
+trait DatabaseServerKind {
     const NAME: &'static str;
-    /// The signal that makes it stop at once but in order.
+    /// The signal for a fast clean stop.
     const STOP: &'static str;
-    /// The command that makes the data folder.
-    fn initialise(&self, place: &Place) -> Result<Command>;
-    /// The command that serves.
-    fn serve(&self, place: &Place) -> Result<Command>;
-    /// Whether it takes connections.
-    fn is_ready(place: &Place) -> bool;
-    /// Where clients find it.
-    fn url(place: &Place) -> String;
+    /// The command that creates the data folder.
+    fn initialise(&self, place: &DatabaseServerFiles) -> Result<Command>;
+    /// The command that runs the server.
+    fn serve(&self, place: &DatabaseServerFiles) -> Result<Command>;
+    /// Whether the server accepts connections.
+    fn is_ready(place: &DatabaseServerFiles) -> bool;
+    /// The URL for clients.
+    fn url(place: &DatabaseServerFiles) -> String;
 }
 
-/// What a server is given.
-struct Place {
+/// The folder, port and password of a server.
+struct DatabaseServerFiles {
     folder: PathBuf,
     port: u16,
     password: String,
 }
 
-impl Place {
+impl DatabaseServerFiles {
     fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
 
-    /// Writes a file that the server's user can read and nobody else.
+    /// Writes a file that only the server's user can read.
     fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.folder.join(name);
         fs::write(&path, text)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-        give_away(&path)?;
+        chown_to_unprivileged(&path)?;
         Ok(path)
     }
 }
 
-/// What the data of a server takes at most, in bytes.
+/// The largest size of a data folder, in bytes.
 const ROOM: u64 = 4 << 30;
 
-struct Server {
-    /// Before the folder: it is stopped before that is removed.
+struct ThrowawayServer {
+    /// Dropped before the folder.
     _process: Process,
     url: String,
     port: u16,
     _folder: TempDir,
 }
 
-impl Server {
-    fn start<K: Kind>(kind: &K) -> Result<Self> {
-        // A port that was free a moment ago may be taken by the time the server binds it.
+impl ThrowawayServer {
+    fn start<K: DatabaseServerKind>(kind: &K) -> Result<Self> {
+        // A free port may be taken before the server binds it.
         let mut attempts = 3;
         loop {
             attempts -= 1;
             match Self::try_start(kind) {
-                Err(error) if attempts > 0 => say::line(&format!("{error:#}; trying again")),
+                Err(error) if attempts > 0 => print::line(&format!("{error:#}; retrying")),
                 outcome => return outcome.with_context(|| format!("cannot start {}", K::NAME)),
             }
         }
     }
 
-    fn try_start<K: Kind>(kind: &K) -> Result<Self> {
+    fn try_start<K: DatabaseServerKind>(kind: &K) -> Result<Self> {
         let folder = folder()?;
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700))?;
-        give_away(folder.path())?;
-        let place = Place {
+        chown_to_unprivileged(folder.path())?;
+        let place = DatabaseServerFiles {
             folder: folder.path().to_owned(),
             port: free_port()?,
             password: random::password()?,
@@ -128,7 +126,7 @@ impl Server {
         let output = kind.initialise(&place)?.output().context("cannot run its initialisation")?;
         if !output.status.success() {
             bail!(
-                "{} could not make its data folder: {}{}",
+                "{} could not create its data folder: {}{}",
                 K::NAME,
                 String::from_utf8_lossy(&output.stdout),
                 String::from_utf8_lossy(&output.stderr)
@@ -141,8 +139,8 @@ impl Server {
     }
 }
 
-/// A folder for a server's data, in memory if there is room: every test makes a database of fifty
-/// tables, and on a disk that takes ten times as long.
+/// A data folder, in memory if there is enough: each test creates a database of fifty tables, which
+/// takes ten times as long on a disk.
 fn folder() -> Result<TempDir> {
     let make = |place: &Path| tempfile::Builder::new().prefix("ferrite-test-").tempdir_in(place);
     let in_memory = Path::new("/dev/shm");
@@ -154,16 +152,16 @@ fn folder() -> Result<TempDir> {
     Ok(make(&std::env::temp_dir())?)
 }
 
-struct Postgres<'a> {
+struct PostgresServer<'a> {
     folder: &'a Path,
 }
 
-impl Kind for Postgres<'_> {
+impl DatabaseServerKind for PostgresServer<'_> {
     const NAME: &'static str = "PostgreSQL";
-    // "Fast shutdown"; SIGTERM would wait for the clients to leave.
+    // "Fast shutdown"; SIGTERM would wait for the clients to disconnect.
     const STOP: &'static str = "INT";
 
-    fn initialise(&self, place: &Place) -> Result<Command> {
+    fn initialise(&self, place: &DatabaseServerFiles) -> Result<Command> {
         let password = place.write("password", &place.password)?;
         let mut command = unprivileged(&self.folder.join("initdb"), Self::STOP, &place.folder);
         command
@@ -179,7 +177,7 @@ impl Kind for Postgres<'_> {
         Ok(command)
     }
 
-    fn serve(&self, place: &Place) -> Result<Command> {
+    fn serve(&self, place: &DatabaseServerFiles) -> Result<Command> {
         let mut command = unprivileged(&self.folder.join("postgres"), Self::STOP, &place.folder);
         command.arg("-D").arg(place.data()).args(["-p", &place.port.to_string()]);
         for setting in [
@@ -196,26 +194,26 @@ impl Kind for Postgres<'_> {
         Ok(command)
     }
 
-    fn is_ready(place: &Place) -> bool {
-        // The eighth line of the server's own note says how far it is.
+    fn is_ready(place: &DatabaseServerFiles) -> bool {
+        // The eighth line of this file is the status of the server.
         fs::read_to_string(place.data().join("postmaster.pid"))
-            .is_ok_and(|note| note.lines().nth(7).is_some_and(|status| status.trim() == "ready"))
+            .is_ok_and(|text| text.lines().nth(7).is_some_and(|status| status.trim() == "ready"))
     }
 
-    fn url(place: &Place) -> String {
+    fn url(place: &DatabaseServerFiles) -> String {
         format!("postgresql://ferrite:{}@127.0.0.1:{}/postgres", place.password, place.port)
     }
 }
 
-struct Mariadb<'a> {
-    programs: &'a Programs,
+struct MariadbServer<'a> {
+    programs: &'a DatabasePrograms,
 }
 
-impl Kind for Mariadb<'_> {
+impl DatabaseServerKind for MariadbServer<'_> {
     const NAME: &'static str = "MariaDB";
     const STOP: &'static str = "TERM";
 
-    fn initialise(&self, place: &Place) -> Result<Command> {
+    fn initialise(&self, place: &DatabaseServerFiles) -> Result<Command> {
         let mut command =
             unprivileged(&self.programs.mariadb_install_db, Self::STOP, &place.folder);
         command
@@ -225,7 +223,7 @@ impl Kind for Mariadb<'_> {
         Ok(command)
     }
 
-    fn serve(&self, place: &Place) -> Result<Command> {
+    fn serve(&self, place: &DatabaseServerFiles) -> Result<Command> {
         let start = place.write(
             "start.sql",
             &format!(
@@ -253,8 +251,8 @@ impl Kind for Mariadb<'_> {
         Ok(command)
     }
 
-    fn is_ready(place: &Place) -> bool {
-        // The server speaks first, and only once its start-up file has been run.
+    fn is_ready(place: &DatabaseServerFiles) -> bool {
+        // The server sends the first byte, after it has run its init file.
         let Ok(mut connection) = TcpStream::connect((Ipv4Addr::LOCALHOST, place.port)) else {
             return false;
         };
@@ -263,7 +261,7 @@ impl Kind for Mariadb<'_> {
             && connection.read_exact(&mut first).is_ok()
     }
 
-    fn url(place: &Place) -> String {
+    fn url(place: &DatabaseServerFiles) -> String {
         format!("mysql://ferrite:{}@127.0.0.1:{}/ferrite", place.password, place.port)
     }
 }

@@ -1,35 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server that is measured, and the machines that are invented for it.
+//! A measured server, and the invented machines that are enrolled on it.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use http_probe::Client;
+use http_probe::ProbeClient;
 use serde_json::{Value, json};
 
-/// A server that is measured.
-pub(crate) struct Target {
-    /// Its column in the table.
+/// A measured server.
+pub(crate) struct BenchServer {
+    /// The column of the table.
     pub(crate) label: &'static str,
-    /// Where it listens.
     pub(crate) address: SocketAddr,
-    /// Its process, to read its cost from.
+    /// The process whose processor time is measured.
     pub(crate) pid: Option<u32>,
-    /// Tells the names of this run from those of others on the same server.
+    /// Makes names and identifiers of this run unique on the server.
     run: u32,
 }
 
-/// What the invented machines are for; keeps their names, addresses and ids apart.
+/// The purpose of the invented machines; part of their names, addresses and identifiers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fleet {
-    /// Those that are listed, changed and walked through their states.
+pub(crate) enum BenchFleet {
+    /// Nodes that are listed, changed and provisioned.
     Rack = 1,
-    /// Those whose agents call home.
+    /// Nodes whose agents connect.
     Agents = 2,
 }
 
-impl Target {
+impl BenchServer {
     pub(crate) fn new(
         label: &'static str,
         address: SocketAddr,
@@ -42,39 +41,39 @@ impl Target {
     /// From a URL such as `http://127.0.0.1:6385`.
     pub(crate) fn at(label: &'static str, url: &str, pid: Option<u32>, run: u32) -> Result<Self> {
         let Some(authority) = url.trim_end_matches('/').strip_prefix("http://") else {
-            bail!("{url} does not begin with http://");
+            bail!("{url} does not start with http://");
         };
         let address = authority
             .to_socket_addrs()
-            .with_context(|| format!("{authority} is no host and port"))?
+            .with_context(|| format!("{authority} is not a host and port"))?
             .next()
             .with_context(|| format!("{authority} has no address"))?;
         Ok(Self::new(label, address, pid, run))
     }
 
-    pub(crate) fn client(&self) -> Client {
-        // Ironic without Keystone takes roles at their word; without them `owner` cannot be set.
-        Client::new(self.address)
-            .speaking("1.109")
+    pub(crate) fn client(&self) -> ProbeClient {
+        // Ironic without Keystone trusts these headers; without them `owner` cannot be set.
+        ProbeClient::new(self.address)
+            .with_microversion("1.109")
             .with_header("X-Roles", "admin")
             .with_header("OpenStack-System-Scope", "all")
-            .with_patience(Duration::from_secs(120))
+            .with_timeout(Duration::from_secs(120))
     }
 
-    /// The id of a machine.
-    pub(crate) fn uuid(&self, fleet: Fleet, number: usize) -> String {
+    /// The UUID of a node.
+    pub(crate) fn uuid(&self, fleet: BenchFleet, number: usize) -> String {
         format!("{:08x}-{:04x}-4000-8000-{number:012x}", self.run, fleet as u16)
     }
 
-    /// The address of its first network card.
-    pub(crate) fn mac(&self, fleet: Fleet, number: usize) -> String {
-        self.card(fleet, number, 0)
+    /// The MAC address of the first NIC.
+    pub(crate) fn mac(&self, fleet: BenchFleet, number: usize) -> String {
+        self.nic_mac(fleet, number, 0)
     }
 
-    /// What is sent to enrol a machine: as much as a real one has.
+    /// The body that enrols a node, with as many fields as a real one.
     pub(crate) fn rack_node(&self, number: usize) -> Value {
         json!({
-            "uuid": self.uuid(Fleet::Rack, number),
+            "uuid": self.uuid(BenchFleet::Rack, number),
             "driver": "fake-hardware",
             "name": format!("bench-{:08x}-{number}", self.run),
             "resource_class": format!("bm.{}", number % 8),
@@ -99,10 +98,10 @@ impl Target {
         })
     }
 
-    /// What is sent to enrol a machine whose agent is running already.
+    /// The body that enrols a node whose agent is already running.
     pub(crate) fn agent_node(&self, number: usize) -> Value {
         json!({
-            "uuid": self.uuid(Fleet::Agents, number),
+            "uuid": self.uuid(BenchFleet::Agents, number),
             "driver": "fake-hardware",
             "name": format!("bench-agent-{:08x}-{number}", self.run),
             "deploy_interface": "direct",
@@ -110,8 +109,8 @@ impl Target {
         })
     }
 
-    /// What is sent to add its network card.
-    pub(crate) fn port(&self, fleet: Fleet, number: usize) -> Value {
+    /// The body that creates the port of a node.
+    pub(crate) fn port(&self, fleet: BenchFleet, number: usize) -> Value {
         json!({
             "node_uuid": self.uuid(fleet, number),
             "address": self.mac(fleet, number),
@@ -124,19 +123,19 @@ impl Target {
         })
     }
 
-    /// What a machine's agent sends after inspection.
+    /// The body of the inspection data.
     pub(crate) fn inventory(&self, number: usize) -> Value {
-        let mac = self.mac(Fleet::Rack, number);
-        let cards: Vec<Value> = (0..4)
-            .map(|card| {
-                let neighbour = json!([[1, "04aabbccddeeff"], [2, format!("0545746865726e6574312f{card:02x}")]]);
+        let mac = self.mac(BenchFleet::Rack, number);
+        let interfaces: Vec<Value> = (0..4)
+            .map(|nic| {
+                let neighbour = json!([[1, "04aabbccddeeff"], [2, format!("0545746865726e6574312f{nic:02x}")]]);
                 let neighbours: Vec<&Value> = neighbour.as_array().into_iter().flatten().cycle().take(8).collect();
                 json!({
-                    "name": format!("eth{card}"), "mac_address": self.card(Fleet::Rack, number, card),
-                    "has_carrier": card < 2, "ipv6_address": null,
-                    "ipv4_address": (card == 0).then(|| format!("10.1.{}.{}", number >> 8 & 255, number & 255)),
+                    "name": format!("eth{nic}"), "mac_address": self.nic_mac(BenchFleet::Rack, number, nic),
+                    "has_carrier": nic < 2, "ipv6_address": null,
+                    "ipv4_address": (nic == 0).then(|| format!("10.1.{}.{}", number >> 8 & 255, number & 255)),
                     "lldp": neighbours, "vendor": "0x8086", "product": "0x1572", "speed_mbps": 25000,
-                    "pci_address": format!("0000:3b:00.{card}"), "driver": "i40e",
+                    "pci_address": format!("0000:3b:00.{nic}"), "driver": "i40e",
                 })
             })
             .collect();
@@ -153,7 +152,7 @@ impl Target {
             .collect();
         json!({
             "inventory": {
-                "bmc_address": bmc_address(number), "bmc_v6address": null, "interfaces": cards, "disks": disks,
+                "bmc_address": bmc_address(number), "bmc_v6address": null, "interfaces": interfaces, "disks": disks,
                 "cpu": {
                     "model_name": "Acme Xeon 6", "frequency": "2800", "count": 64, "architecture": "x86_64",
                     "flags": (0..120).map(|flag| format!("flag{flag}")).collect::<Vec<_>>(), "socket_count": 2,
@@ -170,11 +169,11 @@ impl Target {
         })
     }
 
-    fn card(&self, fleet: Fleet, number: usize, card: usize) -> String {
+    fn nic_mac(&self, fleet: BenchFleet, number: usize, nic: usize) -> String {
         let [_, _, run_high, run_low] = self.run.to_be_bytes();
         let [.., high, low] = number.to_be_bytes();
-        // Locally administered; the fleet and the card share the second byte.
-        let second = (fleet as usize) << 4 | card;
+        // Locally administered; the second byte contains the fleet and the NIC.
+        let second = (fleet as usize) << 4 | nic;
         format!("52:{second:02x}:{run_high:02x}:{run_low:02x}:{high:02x}:{low:02x}")
     }
 }

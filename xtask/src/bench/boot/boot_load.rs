@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The loads, as data.
+//! The loads of the boot benchmark.
 
-/// One load that both sides are put under.
-pub(crate) struct Contest {
-    /// What is done.
+/// One load.
+pub(crate) struct BootLoad {
     pub(crate) name: String,
-    /// What is counted.
-    pub(crate) counts: Counts,
-    /// What the machines are told, but for who they are.
+    pub(crate) counts: LoadUnit,
+    /// Arguments of the load program, except for the machines.
     pub(crate) arguments: Vec<String>,
-    /// Which machines, where that makes a difference.
-    pub(crate) fleet: Fleet,
+    pub(crate) fleet: LoadMachines,
 }
 
 /// What is counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counts {
+pub(crate) enum LoadUnit {
     /// Leases: per second, and processor time for each.
     Leases,
     /// Bytes: per second, and processor time for a GiB.
@@ -24,18 +21,18 @@ pub(crate) enum Counts {
     Boots,
 }
 
-/// Which machines take part.
+/// The machines of a load.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fleet {
-    /// Those of the round, which the servers do not know the first time.
+pub(crate) enum LoadMachines {
+    /// The machines of the round, which have no DHCP lease at first.
     OfTheRound,
-    /// Those of the round, but others than those that only get leases.
+    /// Other machines of the round than those of the DHCP loads.
     OfTheStorm,
-    /// It makes no difference.
+    /// Any machines.
     Any,
 }
 
-/// A load by its name, with the file, how often it is fetched, and how.
+/// Name of the load, file, number of transfers, further arguments.
 type Fetch = (&'static str, &'static str, u32, &'static [&'static str]);
 
 const TFTP: &[Fetch] = &[
@@ -52,7 +49,7 @@ const HTTP: &[Fetch] = &[
 ];
 
 /// All loads.
-pub(crate) fn all(machines: u32, storm: u32) -> Vec<Contest> {
+pub(crate) fn all(machines: u32, storm: u32) -> Vec<BootLoad> {
     let mut all = Vec::new();
     let counted = |words: &[&str], count: u32, at_once: u32| {
         let numbers = [count.to_string(), at_once.to_string()];
@@ -63,11 +60,11 @@ pub(crate) fn all(machines: u32, storm: u32) -> Vec<Contest> {
     for (name, at_once) in
         [("new machines, all at once", machines), ("the same again, 64 at once", 64)]
     {
-        all.push(Contest {
+        all.push(BootLoad {
             name: format!("DHCP, {name}"),
-            counts: Counts::Leases,
+            counts: LoadUnit::Leases,
             arguments: counted(&["dhcp"], machines, at_once),
-            fleet: Fleet::OfTheRound,
+            fleet: LoadMachines::OfTheRound,
         });
     }
     for (fetches, words) in [
@@ -76,25 +73,25 @@ pub(crate) fn all(machines: u32, storm: u32) -> Vec<Contest> {
     ] {
         for (name, file, count, more) in fetches {
             let at_once = if name.contains("1 at once") { 1 } else { 64 };
-            all.push(Contest {
+            all.push(BootLoad {
                 name: (*name).to_owned(),
-                counts: Counts::Bytes,
+                counts: LoadUnit::Bytes,
                 arguments: counted(&[&words[..], &[*file], more].concat(), *count, at_once),
-                fleet: Fleet::Any,
+                fleet: LoadMachines::Any,
             });
         }
     }
-    all.push(Contest {
+    all.push(BootLoad {
         name: format!("{storm} machines boot at once"),
-        counts: Counts::Boots,
+        counts: LoadUnit::Boots,
         arguments: vec!["storm".to_owned(), "--count".to_owned(), storm.to_string()],
-        fleet: Fleet::OfTheStorm,
+        fleet: LoadMachines::OfTheStorm,
     });
     all
 }
 
-impl Fleet {
-    /// The number of the first machine, so that no round meets those of another.
+impl LoadMachines {
+    /// The number of the first machine; each round has its own.
     pub(crate) fn first(self, round: u32) -> Option<u32> {
         match self {
             Self::OfTheRound => Some((round + 1) * 0x1_0000),

@@ -1,66 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is measured: our ramdisk, the stock one, and the kernel without either.
+//! The measured ramdisks: ours, the stock one, and one without an agent.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::test::archive::Archive;
-use crate::test::kernel::Kernel;
-use crate::test::own_agent::OwnAgent;
+use crate::test::agent_ramdisk::AgentRamdisk;
+use crate::test::archive::CpioWriter;
+use crate::test::kernel::DebianKernel;
 use crate::test::stock_agent::StockAgent;
 
 const INIT: &str = include_str!("init.sh");
 const BUSYBOX: &str = "/bin/busybox";
 
-/// The ramdisks that are measured, each with the benchmark's first program before it.
-pub(crate) struct Sides {
+/// The measured ramdisks, each preceded by the init program of the benchmark.
+pub(crate) struct MeasuredRamdisks {
     pub(crate) kernel: PathBuf,
-    pub(crate) ours: Side,
-    pub(crate) stock: Side,
-    /// The benchmark's first program and nothing else: what kernel and measuring take themselves.
-    pub(crate) nothing: PathBuf,
+    pub(crate) ours: MeasuredRamdisk,
+    pub(crate) stock: MeasuredRamdisk,
+    /// Only the init program of the benchmark.
+    pub(crate) without_agent: PathBuf,
 }
 
 /// A ramdisk with an agent.
-pub(crate) struct Side {
-    /// As it is booted here.
+pub(crate) struct MeasuredRamdisk {
+    /// With the files of the benchmark.
     pub(crate) booted: PathBuf,
-    /// How large it is without what the benchmark adds.
+    /// The size without the files of the benchmark.
     pub(crate) bytes: u64,
 }
 
-impl Sides {
-    /// Writes them into `folder`.
+impl MeasuredRamdisks {
+    /// Writes the ramdisks into `folder`.
     pub(crate) fn make(
         folder: &Path,
-        kernel: &Kernel,
-        ours: &OwnAgent,
+        kernel: &DebianKernel,
+        ours: &AgentRamdisk,
         stock: &StockAgent,
     ) -> Result<Self> {
         let added = first_program()?;
         let nothing = folder.join("nothing");
         fs::write(&nothing, &added)?;
-        let side = |name, ramdisk: &Path| -> Result<Side> {
+        let side = |name, ramdisk: &Path| -> Result<MeasuredRamdisk> {
             let content =
                 fs::read(ramdisk).with_context(|| format!("cannot read {}", ramdisk.display()))?;
             let booted = folder.join(name);
-            // The kernel unpacks one archive after the other.
+            // The kernel unpacks concatenated archives.
             fs::write(&booted, [added.as_slice(), &content].concat())?;
-            Ok(Side { booted, bytes: content.len() as u64 })
+            Ok(MeasuredRamdisk { booted, bytes: content.len() as u64 })
         };
         Ok(Self {
             kernel: kernel.path.clone(),
             ours: side("ours", &ours.ramdisk)?,
             stock: side("stock", &stock.ramdisk)?,
-            nothing,
+            without_agent: nothing,
         })
     }
 }
 
 fn first_program() -> Result<Vec<u8>> {
-    let mut archive = Archive::new(Vec::new());
+    let mut archive = CpioWriter::new(Vec::new());
     for folder in ["bench", "bench/dev", "bench/proc", "dev"] {
         archive.folder(folder)?;
     }
