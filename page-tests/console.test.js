@@ -1,107 +1,147 @@
 // SPDX-License-Identifier: Apache-2.0
-// The console of a machine: it is seen, it is typed at, and what it said is in the timeline.
+// The console of a machine: output, input, reconnects, and its record in the timeline.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { isSound, launch, picture } from "./support/browser.js";
-import { everybody, serve, until } from "./support/program.js";
+import { test } from "node:test";
+import { checkPage, screenshot } from "./support/browser.js";
+import { useFixture } from "./support/fixture.js";
+import { provisionAll, waitFor } from "./support/server.js";
 
-let server, browser;
-before(async () => {
-  [server, browser] = await Promise.all([serve(), launch()]);
-  await server.simulate(1, { speed: 8, more: ["--ipmi"] });
-  await server.ask("PATCH", "/v1/nodes/r01-u01", [{ op: "add", path: "/console_interface", value: "ipmitool-socat" }]);
-  await everybody(server.ask, "manage", "manageable");
+const fixture = useFixture({}, async ({ server }) => {
+  await server.simulate(1, { speed: 8, options: ["--ipmi"] });
+  await server.request("PATCH", "/v1/nodes/r01-u01", [
+    { op: "add", path: "/console_interface", value: "ipmitool-socat" },
+  ]);
+  await provisionAll(server.request, ["manage", "manageable"]);
 });
-after(async () => { try { await browser?.close(); } finally { await server?.stop(); } });
+const consoleUrl = () => `${fixture.server.url}/ui/machines/r01-u01?tab=console`;
+const CONSOLE_API = "**/v1/ferrite/nodes/*/console";
 
-const paper = (page) => page.getByRole("log", { name: "What the console says" });
-const says = (page, words) => until(`the console says ${words}`, async () => (await paper(page).innerText()).includes(words));
+const output = (page) => page.getByRole("log", { name: "Console output" });
+const waitForOutput = (page, text) =>
+  waitFor(`the console prints ${text}`, async () =>
+    (await output(page).innerText()).includes(text),
+  );
+const fulfillEvents = (route, ...texts) =>
+  route.fulfill({
+    contentType: "text/event-stream",
+    body: texts.map((text) => `event: output\ndata: ${JSON.stringify(text)}\n\n`).join(""),
+  });
 
-test("a console is switched on, looked at and typed at", async () => {
-  const page = await browser.open(`${server.url}/ui/machines/r01-u01?tab=console`);
-  await page.getByRole("button", { name: "Switch on" }).click();
+test("enables the console, shows output and sends input", async () => {
+  const { server, browser } = fixture;
+  const page = await browser.open(consoleUrl());
+  await page.getByRole("button", { name: "Enable" }).click();
   await page.locator('[data-console-state="live"]').waitFor();
-  await says(page, "[the machine is off]");
-  await server.ask("PUT", "/v1/nodes/r01-u01/states/power", { target: "power on" });
-  await says(page, "Testing hardware");
-  await says(page, "login: ");
-  const keys = page.getByRole("textbox", { name: /Type at the console/ });
-  await paper(page).click();
-  assert.ok(await keys.evaluate((it) => it === document.activeElement), "a click is enough to type");
-  // What else the page does with a slash is not meant here.
+  await waitForOutput(page, "[the machine is off]");
+  await server.request("PUT", "/v1/nodes/r01-u01/states/power", { target: "power on" });
+  await waitForOutput(page, "Testing hardware");
+  await waitForOutput(page, "login: ");
+  const input = page.getByRole("textbox", { name: /Console input/ });
+  await output(page).click();
+  assert.ok(
+    await input.evaluate((element) => element === document.activeElement),
+    "a click focuses the input",
+  );
+  // The slash must not open the search dialog.
   await page.keyboard.type("hello world/0");
-  await says(page, "login: hello world/0");
+  await waitForOutput(page, "login: hello world/0");
   await page.keyboard.press("Enter");
-  await until("there is a new prompt", async () => (await paper(page).innerText()).match(/login: /g).length > 1);
-  await isSound(page, "console");
-  await picture(page, "machine-terminal");
-  // Whoever has no mouse gets out again.
+  await waitFor(
+    "there is a new prompt",
+    async () => (await output(page).innerText()).match(/login: /g).length > 1,
+  );
+  await checkPage(page, "console");
+  await screenshot(page, "machine-terminal");
+  // Keyboard users can leave the terminal.
   await page.keyboard.press("Control+]");
-  assert.deepEqual(await page.getByLabel("Size").evaluate((it) => [document.activeElement === it, it.value]), [true, "80×24"]);
-  // What was said is there for whoever comes later.
-  const later = await browser.open(`${server.url}/ui/machines/r01-u01?tab=console`, { theme: "light" });
-  await says(later, "login: hello world");
-  await isSound(later, "console in light");
+  const size = page.getByLabel("Size");
+  assert.deepEqual(
+    await size.evaluate((element) => [document.activeElement === element, element.value]),
+    [true, "80×24"],
+  );
+  // Recorded output is shown to later visitors.
+  const later = await browser.open(consoleUrl(), { theme: "light" });
+  await waitForOutput(later, "login: hello world");
+  await checkPage(later, "console, light");
 });
 
-test("a connection that is lost comes back by itself", async () => {
+test("reconnects after a lost connection", async () => {
+  const { server, browser } = fixture;
   const page = await browser.open(`${server.url}/ui/fleet`);
-  await page.route("**/v1/ferrite/nodes/*/console", (route) => route.fulfill({ contentType: "text/event-stream",
-    body: 'event: output\ndata: "only half"\n\n' }));
-  await page.goto(`${server.url}/ui/machines/r01-u01?tab=console`);
+  await page.route(CONSOLE_API, (route) => fulfillEvents(route, "only half"));
+  await page.goto(consoleUrl());
   await page.locator('[data-console-state="lost"]').waitFor();
-  await page.getByText("connection lost; trying again").waitFor();
-  await says(page, "only half");
-  await page.unroute("**/v1/ferrite/nodes/*/console");
+  await page.getByText("connection lost, reconnecting").waitFor();
+  await waitForOutput(page, "only half");
+  await page.unroute(CONSOLE_API);
   await page.locator('[data-console-state="live"]').waitFor();
-  await says(page, "login: hello world");
-  assert.ok(!(await paper(page).innerText()).includes("only half"), "it begins anew");
+  await waitForOutput(page, "login: hello world");
+  assert.ok(
+    !(await output(page).innerText()).includes("only half"),
+    "the recorded output replaces the old one",
+  );
 });
 
-test("a connection that fell silent is made anew", async () => {
-  const page = await browser.open("about:blank");
-  // Nothing comes from a server that a stream was opened to, as behind a lost VPN.
+test("reconnects when the stream falls silent", async () => {
+  const page = await fixture.browser.open("about:blank");
+  // The first stream never sends anything, as after the loss of a VPN.
   await page.addInitScript(() => {
     const { fetch } = globalThis;
     let isFirst = true;
     globalThis.fetch = (path, options) => {
-      if (!String(path).endsWith("/console") || options?.method || !isFirst) return fetch(path, options);
+      if (!String(path).endsWith("/console") || options?.method || !isFirst)
+        return fetch(path, options);
       isFirst = false;
-      return Promise.resolve(new Response(new ReadableStream({ start() { globalThis.isSilent = true; } })));
+      return Promise.resolve(
+        new Response(
+          new ReadableStream({
+            start() {
+              globalThis.isSilent = true;
+            },
+          }),
+        ),
+      );
     };
   });
   await page.clock.install();
-  await page.goto(`${server.url}/ui/machines/r01-u01?tab=console`);
-  await until("it is silent", async () => { await page.clock.runFor(100); return page.evaluate(() => globalThis.isSilent); });
-  await until("it is made anew", async () => { await page.clock.runFor(10_000); return (await paper(page).innerText()).includes("login: "); });
+  await page.goto(consoleUrl());
+  await waitFor("the silent stream is open", async () => {
+    await page.clock.runFor(100);
+    return page.evaluate(() => globalThis.isSilent);
+  });
+  await waitFor("it reconnects", async () => {
+    await page.clock.runFor(10_000);
+    return (await output(page).innerText()).includes("login: ");
+  });
 });
 
-test("a reset at the console leaves a terminal that works", async () => {
-  const page = await browser.open("about:blank");
+test("renders output after a terminal reset", async () => {
+  const page = await fixture.browser.open("about:blank");
   const lines = Array.from({ length: 3000 }, (_, line) => `${line}\r\n`).join("");
-  await page.route("**/v1/ferrite/nodes/*/console", (route) => route.fulfill({ contentType: "text/event-stream",
-    body: [lines, "\x1bcafter the reset"].map((text) => `event: output\ndata: ${JSON.stringify(text)}\n\n`).join("") }));
-  await page.goto(`${server.url}/ui/machines/r01-u01?tab=console`);
-  await says(page, "after the reset");
+  await page.route(CONSOLE_API, (route) => fulfillEvents(route, lines, "\x1bcafter the reset"));
+  await page.goto(consoleUrl());
+  await waitForOutput(page, "after the reset");
 });
 
-test("what it said is in the timeline", async () => {
+test("records the output in the timeline", async () => {
+  const { server, browser } = fixture;
   const page = await browser.open(`${server.url}/ui/machines/r01-u01`);
   await page.getByLabel("Lane").selectOption("console");
-  const entry = page.locator(".entry.lane-console").filter({ hasText: "Testing hardware" });
-  await entry.first().waitFor();
+  const entry = page.locator(".entry.lane-console").filter({ hasText: "Testing hardware" }).first();
+  await entry.waitFor();
   await page.getByRole("searchbox", { name: "Filter entries" }).fill("processors,");
-  await entry.first().getByText("all lines").click();
-  await entry.first().getByText(/GiB of memory/).waitFor();
-  await isSound(page, "console text in the timeline");
-  await picture(page, "machine-timeline-console");
+  await entry.getByText("All lines").click();
+  await entry.getByText(/GiB of memory/).waitFor();
+  await checkPage(page, "console output in the timeline");
+  await screenshot(page, "machine-timeline-console");
 });
 
-test("a console that is switched off says so", async () => {
-  const page = await browser.open(`${server.url}/ui/machines/r01-u01?tab=console`);
+test("shows that the console was disabled", async () => {
+  const { server, browser } = fixture;
+  const page = await browser.open(consoleUrl());
   await page.locator('[data-console-state="live"]').waitFor();
-  await server.ask("PUT", "/v1/nodes/r01-u01/states/console", { enabled: false });
-  await page.getByText("The console is off.").waitFor();
-  await page.getByRole("button", { name: "Switch on" }).waitFor();
+  await server.request("PUT", "/v1/nodes/r01-u01/states/console", { enabled: false });
+  await page.getByText("The console is disabled.").waitFor();
+  await page.getByRole("button", { name: "Enable" }).waitFor();
 });

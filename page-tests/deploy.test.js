@@ -1,112 +1,171 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way to a deployment: machines, an image, keys; the plan; progress with an estimate; and afterwards
-// who did it.
+// The deploy page, its progress, and the audit and images pages afterwards.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { isSound, launch, picture } from "./support/browser.js";
-import { everybody, serve, until } from "./support/program.js";
+import { test } from "node:test";
+import { checkPage, screenshot } from "./support/browser.js";
+import { useFixture } from "./support/fixture.js";
+import { provisionAll, waitFor } from "./support/server.js";
 
-const KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHbLfA0Vn8 me@laptop";
-let server, browser;
-before(async () => {
-  [server, browser] = await Promise.all([serve({ boots: true }), launch()]);
+const SSH_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHbLfA0Vn8 me@laptop";
+const fixture = useFixture({ boots: true }, async ({ server }) => {
   await server.simulate(8, { speed: 8 });
-  for (const [verb, state] of [["manage", "manageable"], ["inspect", "manageable"], ["provide",
-    "available"]]) await everybody(server.ask, verb, state);
-  const { nodes } = await server.ask("GET", "/v1/nodes");
-  // The wizard says what is deployed.
-  for (const node of nodes) await server.ask("PATCH", `/v1/nodes/${node.uuid}`,
-    [{ op: "replace", path: "/instance_info", value: {} }]);
+  await provisionAll(
+    server.request,
+    ["manage", "manageable"],
+    ["inspect", "manageable"],
+    ["provide", "available"],
+  );
+  const { nodes } = await server.request("GET", "/v1/nodes");
+  // The form sets the image.
+  for (const { uuid } of nodes)
+    await server.request("PATCH", `/v1/nodes/${uuid}`, [
+      { op: "replace", path: "/instance_info", value: {} },
+    ]);
 });
-after(async () => { try { await browser?.close(); } finally { await server?.stop(); } });
 
-const plan = (page) => page.getByRole("list", { name: "What will happen, in order" });
+const plan = (page) => page.getByRole("list", { name: "Planned steps" });
+const checksum = (page) => page.getByLabel("Checksum, or URL of a checksum file");
 
 async function fillImage(page) {
-  await page.getByLabel("URL of the image").fill(server.image.url);
-  await page.getByLabel("Checksum, or the URL of a file with it").fill(server.image.digest);
+  await page.getByLabel("Image URL").fill(fixture.server.image.url);
+  await checksum(page).fill(fixture.server.image.digest);
 }
 
-test("machines are chosen, the plan is seen, and the deployment is watched", async () => {
+test("deploys machines that were selected in the fleet", async () => {
+  const { server, browser } = fixture;
   const page = await browser.open(`${server.url}/ui/fleet?look=table&q=r01-u[01-02]`);
   await page.locator('[data-node="r01-u02"]').waitFor();
   await page.keyboard.press("Control+a");
   await page.getByRole("toolbar").getByRole("button", { name: "Deploy…" }).click();
   await page.waitForURL(/\/ui\/deploy/);
-  await page.locator('[data-chosen="2"]').waitFor();
-  await page.getByText("Say which image.").waitFor();
-  assert.ok(await page.locator("[data-confirm]").isDisabled(), "nothing can happen without an image");
+  await page.locator('[data-candidates="2"]').waitFor();
+  await page.getByText("Enter the URL of an image.").waitFor();
+  assert.ok(await page.locator("[data-confirm]").isDisabled(), "an image is required");
   await fillImage(page);
-  await page.getByLabel("SSH keys, one a line").fill("-----BEGIN OPENSSH PRIVATE KEY-----");
-  await page.getByText("That is a private key.").first().waitFor();
-  await page.getByLabel("SSH keys, one a line").fill(KEY);
+  const keys = page.getByLabel("SSH keys, one per line");
+  await keys.fill("-----BEGIN OPENSSH PRIVATE KEY-----");
+  const error = page.getByText("This is a private key.").first();
+  await error.waitFor();
+  const danger = await page.evaluate(() => {
+    const probe = document.createElement("span");
+    probe.className = "bad-text";
+    document.body.append(probe);
+    const { color } = getComputedStyle(probe);
+    probe.remove();
+    return color;
+  });
+  assert.equal(
+    await error.evaluate((element) => getComputedStyle(element).color),
+    danger,
+    "errors of the form are red",
+  );
+  await screenshot(page, "deploy-wizard-error");
+  await keys.fill(SSH_KEY);
   await plan(page).getByText("writes the image").waitFor();
-  await isSound(page, "deploy with its plan");
-  await picture(page, "deploy-wizard");
+  await checkPage(page, "deploy page with a plan");
+  await screenshot(page, "deploy-wizard");
   await page.locator("[data-confirm]").scrollIntoViewIfNeeded();
-  await picture(page, "deploy-wizard-plan");
-  const before = await server.ask("GET", "/v1/nodes/r01-u01");
-  assert.deepEqual([before.provision_state, before.instance_info], ["available", {}], "nothing has happened yet");
+  await screenshot(page, "deploy-wizard-plan");
+  const before = await server.request("GET", "/v1/nodes/r01-u01");
+  assert.deepEqual(
+    [before.provision_state, before.instance_info],
+    ["available", {}],
+    "nothing happens before the confirmation",
+  );
 
   await page.locator("[data-confirm]").click();
   await page.locator('[data-progress="running"]').waitFor();
-  await page.getByText(/gone/).first().waitFor();
+  await page
+    .getByText(/elapsed/)
+    .first()
+    .waitFor();
   await page.reload();
-  await page.locator('[data-progress="over"][data-done="2"]').waitFor({ timeout: 60_000 });
-  await isSound(page, "a deployment that is over");
-  const node = await server.ask("GET", "/v1/nodes/r01-u01");
+  await page.locator('[data-progress="over"][data-done="2"]').waitFor();
+  await checkPage(page, "finished deployment");
+  await screenshot(page, "deploy-done");
+  const node = await server.request("GET", "/v1/nodes/r01-u01");
   assert.equal(node.provision_state, "active");
   assert.equal(node.instance_info.image_source, server.image.url);
   assert.ok("configdrive" in node.instance_info);
 });
 
-test("the server picks machines of a class, and says how long it usually takes", async () => {
-  const [{ resource_class: wanted }] = (await server.ask("GET", "/v1/nodes?fields=resource_class&provision_state=available")).nodes;
-  const page = await browser.open(`${server.url}/ui/deploy?class=${wanted}`, { theme: "light" });
-  await page.getByLabel("How many").fill("2");
-  await page.getByLabel("One that machines have").selectOption(server.image.url);
+test("allocates machines of a resource class and estimates the duration", async () => {
+  const { server, browser } = fixture;
+  const { nodes } = await server.request(
+    "GET",
+    "/v1/nodes?fields=resource_class&provision_state=available",
+  );
+  const page = await browser.open(`${server.url}/ui/deploy?class=${nodes[0].resource_class}`, {
+    theme: "light",
+  });
+  await page.getByLabel("Number of machines", { exact: true }).fill("2");
+  await page.getByLabel("Existing image").selectOption(server.image.url);
   await page.getByText(/usually takes/).waitFor();
   await plan(page).first().getByText("writes the image").waitFor();
-  await isSound(page, "deploy of a class in light");
+  await checkPage(page, "deploy page of a class, light");
+  await screenshot(page, "deploy-class");
   await page.locator("[data-confirm]").click();
   await page.locator('[data-progress="running"]').waitFor();
-  await page.getByText(/^usually .* gone/).first().waitFor();
-  await picture(page, "deploy-progress");
-  await page.locator('[data-progress="over"][data-done="2"]').waitFor({ timeout: 60_000 });
-  const { allocations } = await server.ask("GET", "/v1/allocations");
-  assert.equal(allocations.filter((one) => one.state === "active").length, 2);
+  await page
+    .getByText(/elapsed, usually/)
+    .first()
+    .waitFor();
+  await screenshot(page, "deploy-progress");
+  await page.locator('[data-progress="over"][data-done="2"]').waitFor();
+  const { allocations } = await server.request("GET", "/v1/allocations");
+  assert.equal(allocations.filter(({ state }) => state === "active").length, 2);
 });
 
-test("afterwards it is known who did what when", async () => {
+test("searches the journal and links to the timeline", async () => {
+  const { server, browser } = fixture;
   const page = await browser.open(`${server.url}/ui/audit`);
-  await page.locator(".hit").filter({ hasText: "asked for active" }).first().waitFor();
-  await isSound(page, "audit");
+  const entries = page.locator(".audit-entry");
+  await entries.filter({ hasText: "requested active" }).first().waitFor();
+  await checkPage(page, "audit");
   await page.getByLabel("Machine").fill("r01-u01");
-  await page.getByRole("combobox", { name: /^What/ }).selectOption("entered");
-  await page.getByRole("searchbox", { name: "Find in what happened" }).fill("active");
-  await until("only those are left", async () => {
-    const hits = await page.locator(".hit").allInnerTexts();
-    return hits.length > 0 && hits.every((text) => text.includes("r01-u01") && text.includes("active"));
+  await page.getByRole("combobox", { name: /^Event/ }).selectOption({ label: "State changes" });
+  await page.getByRole("searchbox", { name: "Search the journal" }).fill("active");
+  await waitFor("only matching entries are left", async () => {
+    const texts = await entries.allInnerTexts();
+    return (
+      texts.length > 0 && texts.every((text) => text.includes("r01-u01") && text.includes("active"))
+    );
   });
-  await picture(page, "audit");
-  const seq = await page.locator(".hit").first().getAttribute("data-seq");
-  await page.locator(".hit").first().locator("a").first().click();
+  await screenshot(page, "audit");
+  const seq = await entries.first().getAttribute("data-seq");
+  await entries.first().locator("a").first().click();
   await page.waitForURL(/\/ui\/machines\/r01-u01\?at=/);
-  await page.locator(`.entry.picked[data-seq="${seq}"]`).waitFor();
+  await page.locator(`.entry.selected[data-seq="${seq}"]`).waitFor();
   await page.goBack();
-  await page.getByLabel("Machine").fill("nobody-has-this-name");
+  await page.getByLabel("Machine").fill("no-such-machine");
   await page.getByRole("alert").waitFor();
-  await isSound(page, "a refusal in the audit");
+  await checkPage(page, "error in the audit");
 });
 
-test("images in use are counted, and what the server keeps is shown", async () => {
+test("lists images in use and in the cache", async () => {
+  const { server, browser } = fixture;
   const page = await browser.open(`${server.url}/ui/images`);
   const row = page.getByRole("row").filter({ hasText: "image.raw" });
   await row.getByRole("cell", { name: "4", exact: true }).first().waitFor();
-  await page.getByRole("region", { name: "Kept on the server" }).getByText(/of 21.5 GB/).waitFor();
-  await isSound(page, "images");
-  await picture(page, "images");
+  const cache = page.getByRole("region", { name: "Server cache" });
+  await cache.getByText(/of 21.5 GB/).waitFor();
+  await checkPage(page, "images");
+  await screenshot(page, "images");
   await row.getByRole("link", { name: /^Deploy/ }).click();
-  assert.equal(await page.getByLabel("URL of the image").inputValue(), server.image.url);
+  assert.equal(await page.getByLabel("Image URL").inputValue(), server.image.url);
+});
+
+test("shows the size of a cached image that occupies no blocks yet", async () => {
+  const page = await fixture.browser.open("about:blank");
+  const image = { sha256: "ab".repeat(32), format: "raw", size: 4_200_000, on_disk: 0 };
+  await page.route("**/v1/ferrite/images", (route) =>
+    route.fulfill({
+      json: { in_use: [], count: 0, cache: { used: 4_200_000, bound: 1e9, images: [image] } },
+    }),
+  );
+  await page.goto(`${fixture.server.url}/ui/images`);
+  const cells = page.getByRole("row").filter({ hasText: "abababababab" }).getByRole("cell");
+  await cells.first().waitFor();
+  assert.deepEqual((await cells.allInnerTexts()).slice(2, 4), ["4.2 MB", "4.2 MB"]);
 });

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets the theme before anything is painted, so that a dark page does not flash white.
+// Sets the theme before the first paint, so that a dark page does not flash white.
 (() => {
-  let chosen = null;
-  try { chosen = localStorage.getItem("ferrite.theme"); } catch { /* private windows may refuse */ }
+  /** @type {string | null} */
+  let stored = null;
+  try {
+    stored = localStorage.getItem("ferrite.theme");
+  } catch {
+    /* Private windows may deny storage. */
+  }
   const light = matchMedia("(prefers-color-scheme: light)").matches;
-  document.documentElement.dataset.theme = chosen ?? (light ? "light" : "dark");
+  document.documentElement.dataset.theme = stored ?? (light ? "light" : "dark");
 })();

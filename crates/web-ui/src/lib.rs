@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The browser page and its assets.
+//! The web UI's files, embedded and ready to be served.
 //!
-//! The files of `page/` are served as they are written: no build step stands between what is read
-//! here and what a browser runs. They are embedded, compressed once, and named by a digest of all of
-//! them (`@0123…/app/main.js`), so that browsers keep them for as long as they like and still never
-//! mix two versions. Only `index.html`, which says the digest, is asked for every time.
+//! The files of `page/` are served as they are in the repository; there is no build step
+//! (docs/decisions/0008). They are compressed once and served below a digest of all of them
+//! (`@0123…/app/main.js`), so browsers cache them without limit and never mix two versions. Only
+//! `index.html`, which contains the digest, is revalidated on each load.
 
 mod modules;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hasher as _};
 use std::io::Write as _;
 use std::sync::LazyLock;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use sha2::{Digest as _, Sha256};
 
-/// Every file of `page/`, by its path there.
+/// All files of `page/`, by their path below it.
 const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/files.rs"));
 
-/// What stands in `index.html` for the digest, and for the modules to fetch at once.
+/// Placeholders in `index.html` for the digest and for the modules to preload.
 const VERSION_MARK: &str = "@version";
 const MODULES_MARK: &str = "<!-- modules -->";
 
-/// A file of the page, ready to be sent.
+/// A file of the web UI, ready to be sent.
 #[derive(Debug)]
-pub struct Asset {
+pub struct WebUiAsset {
     /// Its `Content-Type`.
     pub content_type: &'static str,
     /// Its `ETag`, with quotes.
@@ -37,59 +37,61 @@ pub struct Asset {
     pub gzip: Vec<u8>,
 }
 
-/// How long a browser may keep what it got.
+/// How long a browser may cache a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keep {
-    /// For good: the path has the digest of its content.
-    ForGood,
-    /// Until it asks next time whether it is still the same.
-    AskAgain,
+pub enum AssetCaching {
+    /// Without limit: the path contains the digest of the content.
+    Immutable,
+    /// Until the next request, which revalidates it by its `ETag`.
+    Revalidate,
 }
 
-/// The file under a path below `/ui/`, and how long it may be kept. A path with a digest finds its
-/// file whatever the digest is, so that a page loaded before an upgrade can still load the rest of
-/// itself; it is kept for good only if the digest is right. None where there is no such file.
+/// Returns the file at a path below `/ui/`, and how long it may be cached; `None` if there is no
+/// such file. An outdated digest still finds the file, so that a page loaded before an upgrade can
+/// load its other modules, but that response is not cached without limit.
 #[must_use]
-pub fn asset(path: &str) -> Option<(&'static Asset, Keep)> {
-    let page = &*PAGE;
+pub fn asset(path: &str) -> Option<(&'static WebUiAsset, AssetCaching)> {
+    let bundle = &*BUNDLE;
     let Some((version, name)) = path.strip_prefix('@').and_then(|rest| rest.split_once('/')) else {
-        return page.assets.get(path).map(|asset| (asset, Keep::AskAgain));
+        return bundle.assets.get(path).map(|asset| (asset, AssetCaching::Revalidate));
     };
-    let keep = if version == page.version { Keep::ForGood } else { Keep::AskAgain };
-    page.assets.get(name).map(|asset| (asset, keep))
+    let caching =
+        if version == bundle.version { AssetCaching::Immutable } else { AssetCaching::Revalidate };
+    bundle.assets.get(name).map(|asset| (asset, caching))
 }
 
-/// What every address without a file gets: the page finds its way from there.
+/// Returns `index.html`, the response for every path that is not a file: the application resolves
+/// the path.
 #[must_use]
-pub fn index() -> &'static Asset {
-    PAGE.assets.get("index.html").expect("a test reads it")
+pub fn index() -> &'static WebUiAsset {
+    BUNDLE.assets.get("index.html").expect("index.html is embedded")
 }
 
-struct Page {
+struct AssetBundle {
     version: String,
-    assets: BTreeMap<&'static str, Asset>,
+    assets: BTreeMap<&'static str, WebUiAsset>,
 }
 
-static PAGE: LazyLock<Page> = LazyLock::new(|| {
+static BUNDLE: LazyLock<AssetBundle> = LazyLock::new(|| {
     let version = digest(FILES.iter().flat_map(|(name, bytes)| [name.as_bytes(), bytes]));
     let assets = FILES
         .iter()
         .map(|(name, bytes)| {
             let plain = if *name == "index.html" {
-                Cow::Owned(framed(bytes, &version))
+                Cow::Owned(fill_index(bytes, &version))
             } else {
                 Cow::Borrowed(*bytes)
             };
-            (*name, made(name, plain))
+            (*name, compress(name, plain))
         })
         .collect();
-    Page { version, assets }
+    AssetBundle { version, assets }
 });
 
-/// The frame with the digest and the modules that the first view needs: a browser would otherwise
-/// learn of each only from the one before.
-fn framed(index: &[u8], version: &str) -> Vec<u8> {
-    let links: String = modules::needed_at_first(FILES)
+/// Inserts the digest, and preload links for the modules of the first view, which a browser would
+/// otherwise discover one after another.
+fn fill_index(index: &[u8], version: &str) -> Vec<u8> {
+    let links: String = modules::initial_modules(FILES)
         .iter()
         .map(|name| format!("<link rel=\"modulepreload\" href=\"/ui/{VERSION_MARK}/{name}\">\n"))
         .collect();
@@ -99,14 +101,14 @@ fn framed(index: &[u8], version: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-fn made(name: &str, plain: Cow<'static, [u8]>) -> Asset {
+fn compress(name: &str, plain: Cow<'static, [u8]>) -> WebUiAsset {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     let gzip = encoder.write_all(&plain).and_then(|()| encoder.finish());
-    Asset {
+    WebUiAsset {
         content_type: content_type(name),
         etag: format!("\"{}\"", digest([&*plain])),
         plain,
-        gzip: gzip.expect("memory takes everything"),
+        gzip: gzip.expect("writing to memory cannot fail"),
     }
 }
 
@@ -120,13 +122,15 @@ fn content_type(name: &str) -> &'static str {
     }
 }
 
+/// Returns the first 128 bits of the SHA-256 of all parts, in hexadecimal. Each part is preceded by
+/// its length, so that moving a byte between parts changes the digest.
 fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = Sha256::new();
     for part in parts {
-        hasher.write_usize(part.len());
-        hasher.write(part);
+        hasher.update(part.len().to_be_bytes());
+        hasher.update(part);
     }
-    format!("{:016x}", hasher.finish())
+    hasher.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

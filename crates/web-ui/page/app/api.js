@@ -1,91 +1,140 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests to the API, and its refusals in its own words.
+// Requests to the API. Errors carry the server's own message.
 
-import { signedOut } from "./session.js";
+import { markSignedOut } from "./session.js";
 
 const HEADERS = {
   Accept: "application/json",
   "X-OpenStack-Ironic-API-Version": "latest",
-  // Says that this page asks, so that no other site can make the browser do it in our name.
+  // Required by the server for requests with a session cookie, against cross-site request forgery.
   "X-Ferrite-Page": "1",
 };
 
-/** What the API said no to, or that it could not be reached (`status` 0). */
+/** An error response, or a server that could not be reached (`status` 0). */
 export class ApiError extends Error {
+  /**
+   * @param {number} status
+   * @param {string} message
+   */
   constructor(status, message) {
     super(message);
     this.status = status;
   }
 }
 
-/** Longer than any answer takes; the slowest wait for a BMC that does not answer itself. */
-const PATIENCE_MS = 120_000;
+/** Longer than any response takes; the slowest ones wait for an unreachable BMC. */
+const TIMEOUT_MS = 120_000;
 
-/** Sends a request; gives the JSON that comes back, or null. With `keepalive` it is sent even if the tab is closed. */
-export async function ask(method, path, body, { keepalive = false } = {}) {
+/**
+ * Sends a request and returns the JSON of the response, or null if it has no body. With `keepalive`
+ * the request is sent even if the tab is closed.
+ * @param {string} method
+ * @param {string} path
+ * @param {unknown} [body]
+ * @returns {Promise<any>}
+ */
+export async function request(method, path, body, { keepalive = false } = {}) {
+  /** @type {Record<string, string>} */
   const headers = { ...HEADERS };
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  const patience = new AbortController();
-  const timer = setTimeout(() => patience.abort(), PATIENCE_MS);
-  let answer, text;
+  const abort = new AbortController();
+  const timer = setTimeout(() => abort.abort(), TIMEOUT_MS);
+  let response, text;
   try {
-    answer = await fetch(path, {
+    response = await fetch(path, {
       method,
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),
       credentials: "same-origin",
       keepalive,
-      signal: patience.signal,
+      signal: abort.signal,
     });
-    text = await answer.text();
+    text = await response.text();
   } catch {
-    throw new ApiError(0, !patience.signal.aborted ? "The server cannot be reached."
-      : `The server has not answered for ${PATIENCE_MS / 60_000} minutes.${method === "GET" ? "" : " What was asked may still happen."}`);
+    throw new ApiError(0, abort.signal.aborted ? timeoutMessage(method) : "Server unreachable.");
   } finally {
     clearTimeout(timer);
   }
-  if (!answer.ok) throw refusalOf(answer, text);
+  if (!response.ok) throw toApiError(response, text);
   return text ? JSON.parse(text) : null;
 }
 
-/** What an answer that is a refusal says, to be thrown. */
-export function refusalOf(answer, text) {
-  if (answer.status === 401) signedOut();
-  return new ApiError(answer.status, words(text) || `The server answered ${answer.status}.`);
+/** @param {string} method */
+function timeoutMessage(method) {
+  const outcome = method === "GET" ? "" : " The request may still take effect.";
+  return `The server did not respond within ${TIMEOUT_MS / 60_000} minutes.${outcome}`;
 }
 
-export const get = (path) => ask("GET", path);
-export const put = (path, body) => ask("PUT", path, body);
-export const post = (path, body) => ask("POST", path, body);
-export const patch = (path, body) => ask("PATCH", path, body);
-export const remove = (path, options) => ask("DELETE", path, undefined, options);
+/**
+ * Converts an error response into the error to throw.
+ * @param {Response} response
+ * @param {string} text
+ */
+export function toApiError(response, text) {
+  if (response.status === 401) markSignedOut();
+  return new ApiError(response.status, errorText(text) || `HTTP status ${response.status}.`);
+}
 
-/** The path of a node, or of something below it. */
+/** @param {string} path */
+export const get = (path) => request("GET", path);
+/** @param {string} path @param {unknown} [body] */
+export const put = (path, body) => request("PUT", path, body);
+/** @param {string} path @param {unknown} [body] */
+export const post = (path, body) => request("POST", path, body);
+/** @param {string} path @param {unknown} [body] */
+export const patch = (path, body) => request("PATCH", path, body);
+/** @param {string} path @param {{ keepalive?: boolean }} [options] */
+export const remove = (path, options) => request("DELETE", path, undefined, options);
+
+/**
+ * The path of a node, or of something below it, in the Ironic API.
+ * @param {string} node
+ */
 export const nodePath = (node, rest = "") => `/v1/nodes/${encodeURIComponent(node)}${rest}`;
 
-/** The path of what Ferrite itself knows about a node. */
-export const ferritePath = (node, rest = "") => `/v1/ferrite/nodes/${encodeURIComponent(node)}${rest}`;
+/**
+ * The path of a node in Ferrite's own API.
+ * @param {string} node
+ */
+export const ferritePath = (node, rest = "") =>
+  `/v1/ferrite/nodes/${encodeURIComponent(node)}${rest}`;
 
-/** Something that may not be there: null instead of a refusal with 404. */
-export async function getIfThere(path) {
+/**
+ * Like `get`, but returns null instead of failing with 404.
+ * @param {string} path
+ */
+export async function getOrNull(path) {
   try {
     return await get(path);
   } catch (error) {
-    if (error.status === 404) return null;
+    if (error instanceof ApiError && error.status === 404) return null;
     throw error;
   }
 }
 
-/** The sentence inside an error: Ironic wraps it twice. */
-function words(text) {
+/**
+ * Extracts the message of an error response. Ironic nests JSON in a JSON string.
+ * @param {string} text
+ * @returns {string}
+ */
+export function errorText(text) {
+  /** @type {any} */
   let value = text;
   for (let depth = 0; depth < 3; depth++) {
     if (typeof value === "string") {
-      try { value = JSON.parse(value); } catch { return value.slice(0, 2000); }
+      try {
+        value = JSON.parse(value);
+      } catch {
+        return value.slice(0, 2000);
+      }
     }
     if (value === null || typeof value !== "object") return String(value);
-    const inner = value.faultstring ?? value.error_message ?? value.error?.message ?? value.message
-      ?? (value.description || value.title);
+    const inner =
+      value.faultstring ??
+      value.error_message ??
+      value.error?.message ??
+      value.message ??
+      (value.description || value.title);
     if (inner === undefined) return JSON.stringify(value);
     value = inner;
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The icons, drawn for this page on a grid of 16.
+// Icons on a 16 px grid, drawn for this application.
 
 import { html } from "../vendor/preact-htm.js";
 
+/** @type {Record<string, string>} */
 const PATHS = {
   fleet: "M2.5 3.5h4v3.5h-4zM9.5 3.5h4v3.5h-4zM2.5 9h4v3.5h-4zM9.5 9h4v3.5h-4z",
   search: "M7 12a5 5 0 1 0 0-10 5 5 0 0 0 0 10ZM10.7 10.7 14 14",
@@ -12,7 +13,8 @@ const PATHS = {
   cross: "M4 4l8 8M12 4l-8 8",
   check: "M3 8.5 6.5 12 13 4.5",
   warning: "M8 2.2 14.6 13.5H1.4ZM8 6.4v3.4M8 11.6v.2",
-  wrench: "M9.6 6.4 3.4 12.6a1.2 1.2 0 0 1-1.7-1.7l6.2-6.2a3.4 3.4 0 0 1 4.4-3.4L10 3.6l.4 2 2 .4 2.3-2.3a3.4 3.4 0 0 1-5.1 2.7Z",
+  wrench:
+    "M9.6 6.4 3.4 12.6a1.2 1.2 0 0 1-1.7-1.7l6.2-6.2a3.4 3.4 0 0 1 4.4-3.4L10 3.6l.4 2 2 .4 2.3-2.3a3.4 3.4 0 0 1-5.1 2.7Z",
   power: "M8 1.8v6M4.7 4a5.2 5.2 0 1 0 6.6 0",
   chevron: "M4.5 6.5 8 10l3.5-3.5",
   left: "M10 3.5 5.5 8l4.5 4.5",
@@ -35,14 +37,18 @@ const PATHS = {
   more: "M3.5 8h.1M8 8h.1M12.5 8h.1",
 };
 
+/**
+ * CSS may set another size; without the attributes an icon would fill its container.
+ * @param {{ name: string }} props
+ */
 export function Icon({ name }) {
-  const thick = name === "more" || name === "list" ? 1.9 : 1.4;
-  return html`<svg viewBox="0 0 16 16" fill="none" stroke="currentColor" stroke-width=${thick}
+  const strokeWidth = name === "more" || name === "list" ? 1.9 : 1.4;
+  return html`<svg viewBox="0 0 16 16" width="16" height="16" fill="none" stroke="currentColor" stroke-width=${strokeWidth}
     stroke-linecap="round" stroke-linejoin="round" aria-hidden="true" focusable="false"><path d=${PATHS[name]} /></svg>`;
 }
 
-export function Mark() {
-  return html`<svg viewBox="0 0 18 18" aria-hidden="true" focusable="false"><g fill="var(--accent)">
+export function Logo() {
+  return html`<svg viewBox="0 0 18 18" width="18" height="18" aria-hidden="true" focusable="false"><g fill="var(--accent)">
     <rect x="0" y="0" width="18" height="4.6" rx="1.4" />
     <rect x="0" y="6.7" width="13" height="4.6" rx="1.4" opacity=".82" />
     <rect x="0" y="13.4" width="7" height="4.6" rx="1.4" opacity=".62" /></g></svg>`;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts the page.
+// Starts the application.
 
 import { html, render } from "../vendor/preact-htm.js";
-import { lookWhoWeAre } from "./session.js";
+import { loadSession } from "./session.js";
 import { Shell } from "./shell.js";
 
-const AGAIN_MS = 2000;
+const RETRY_MS = 2000;
 
-/** Nothing is shown until it is known who we are, so a server that cannot be reached is asked again. */
-const begin = () => lookWhoWeAre().catch(() => setTimeout(begin, AGAIN_MS));
+/** Nothing is rendered until the session is known, so an unreachable server is retried. */
+const start = () => loadSession().catch(() => setTimeout(start, RETRY_MS));
 
-render(html`<${Shell} />`, document.getElementById("app"));
-begin();
+const root = document.getElementById("app");
+if (root) render(html`<${Shell} />`, root);
+start();

@@ -1,26 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where we are: the path below /ui and the query, kept in the address so that reload, back and links work.
+// The current view: the path below /ui and the query. Both are in the address, so that reload, back
+// and links work.
 
-import { Subject } from "./subject.js";
+import { Observable } from "./observable.js";
 
 const BASE = "/ui";
 
-/** `{path, query}`: the path below /ui as segments, and URLSearchParams. */
-export const route = new Subject(read());
+/** The path below /ui as segments, and the query. */
+export const route = new Observable(readLocation());
 
-/** The address of a view, for links. */
+/**
+ * The address of a view, for links.
+ * @param {string} path
+ * @param {Record<string, string>} [query]
+ */
 export function href(path, query) {
   const text = query ? String(new URLSearchParams(query)) : "";
   return `${BASE}/${path}${text ? `?${text}` : ""}`;
 }
 
-/** Goes to a view. */
-export function go(path, query) {
+/**
+ * Opens a view.
+ * @param {string} path
+ * @param {Record<string, string>} [query]
+ */
+export function navigate(path, query) {
   history.pushState(null, "", href(path, query));
-  route.set(read());
+  route.set(readLocation());
 }
 
-/** Changes parts of the query in place; an empty value takes its part out. */
+/**
+ * Changes parameters of the query in place; an empty value removes its parameter.
+ * @param {Record<string, string | null | undefined>} changes
+ */
 export function setQuery(changes) {
   const query = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(changes)) {
@@ -29,29 +41,38 @@ export function setQuery(changes) {
   }
   const text = String(query);
   history.replaceState(null, "", location.pathname + (text ? `?${text}` : ""));
-  route.set(read());
+  route.set(readLocation());
 }
 
-function read() {
-  const path = location.pathname.slice(BASE.length).split("/").filter(Boolean).map(decoded);
+function readLocation() {
+  const path = location.pathname.slice(BASE.length).split("/").filter(Boolean).map(decodeSegment);
   return { path, query: new URLSearchParams(location.search) };
 }
 
-/** A part of the address as text; as it stands if somebody typed a `%` that means nothing. */
-export function decoded(part) {
-  try { return decodeURIComponent(part); } catch { return part; }
+/**
+ * Decodes a part of the address; returns it unchanged if a `%` in it is not an escape.
+ * @param {string} part
+ */
+export function decodeSegment(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
-addEventListener("popstate", () => route.set(read()));
+addEventListener("popstate", () => route.set(readLocation()));
 
-// Links within the page do not load it again.
+// Links to other views do not reload the application.
 document.addEventListener("click", (event) => {
-  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
-  const link = event.target.closest?.("a[href]");
-  if (!link || link.target || link.hasAttribute("download")) return;
+  const { button, metaKey, ctrlKey, shiftKey, altKey } = event;
+  if (event.defaultPrevented || button || metaKey || ctrlKey || shiftKey || altKey) return;
+  const link = event.target instanceof Element ? event.target.closest("a") : null;
+  if (!link?.href || link.target || link.hasAttribute("download")) return;
   const url = new URL(link.href);
-  if (url.origin !== location.origin || !(url.pathname === BASE || url.pathname.startsWith(`${BASE}/`))) return;
+  const isView = url.pathname === BASE || url.pathname.startsWith(`${BASE}/`);
+  if (url.origin !== location.origin || !isView) return;
   event.preventDefault();
   history.pushState(null, "", url.pathname + url.search);
-  route.set(read());
+  route.set(readLocation());
 });

@@ -1,37 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is signed in. The password goes to the server once and is kept nowhere; a cookie that scripts
-// cannot read stands for it from then on.
+// The signed-in user. The password is sent once and not stored; afterwards an HttpOnly cookie
+// authenticates requests.
 
-import { Subject } from "./subject.js";
+import { Observable } from "./observable.js";
 
 const HEADERS = { "X-Ferrite-Page": "1", "Content-Type": "application/json" };
 
-/** `{needed, user}`; null until the server has said. */
-export const session = new Subject(null);
+/** Whether a sign-in is needed, and the signed-in user; null until the server has responded. */
+/** @type {Observable<{ needed: boolean, user: string | null } | null>} */
+export const session = new Observable(/** @type {any} */ (null));
 
-/** Asks the server who we are. A server in trouble does not sign us out: what it said last stays. */
-export async function lookWhoWeAre() {
-  const answer = await fetch("/ui/session", { headers: HEADERS });
-  if (!answer.ok && answer.status !== 401) throw new Error(`The server answered ${answer.status}.`);
-  session.set(answer.ok ? await answer.json() : { needed: true, user: null });
+/** Loads the session. A server error other than 401 throws and leaves the user signed in. */
+export async function loadSession() {
+  const response = await fetch("/ui/session", { headers: HEADERS });
+  if (!response.ok && response.status !== 401) throw new Error(`HTTP status ${response.status}.`);
+  session.set(response.ok ? await response.json() : { needed: true, user: null });
 }
 
-/** Signs in; gives what the server says against it, or null. */
+/**
+ * Signs in; returns the error message, or null on success.
+ * @param {string} username
+ * @param {string} password
+ */
 export async function signIn(username, password) {
-  let answer;
+  let response;
   try {
-    answer = await fetch("/ui/session", {
-      method: "POST", headers: HEADERS, body: JSON.stringify({ username, password }),
+    response = await fetch("/ui/session", {
+      method: "POST",
+      headers: HEADERS,
+      body: JSON.stringify({ username, password }),
     });
   } catch {
-    return "The server cannot be reached.";
+    return "Server unreachable.";
   }
-  const told = await answer.json().catch(() => null);
-  if (answer.ok) {
-    session.set(told);
+  const body = await response.json().catch(() => null);
+  if (response.ok) {
+    session.set(body);
     return null;
   }
-  return told?.error?.message ?? `The server answered ${answer.status}.`;
+  return body?.error?.message ?? `HTTP status ${response.status}.`;
 }
 
 export async function signOut() {
@@ -39,8 +46,8 @@ export async function signOut() {
   session.set({ needed: true, user: null });
 }
 
-/** The server does not know us any more. */
-export function signedOut() {
+/** Shows the sign-in form, after the server has rejected the session. */
+export function markSignedOut() {
   if (session.value && !(session.value.needed && !session.value.user)) {
     session.set({ needed: true, user: null });
   }

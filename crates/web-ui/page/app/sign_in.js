@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// The form to sign in with the API's credentials.
+// The sign-in form; users are those of the API.
 
 import { html, useState } from "../vendor/preact-htm.js";
-import { Icon, Mark } from "./icons.js";
+import { ErrorNotice } from "./fetching.js";
+import { Logo } from "./icons.js";
 import { signIn } from "./session.js";
 
 export function SignIn() {
-  const [refusal, setRefusal] = useState(null);
+  const [problem, setProblem] = useState(/** @type {string | null} */ (null));
   const [busy, setBusy] = useState(false);
   const onSubmit = async (event) => {
     event.preventDefault();
     const { username, password } = event.currentTarget.elements;
     setBusy(true);
-    const said = await signIn(username.value, password.value);
+    const error = await signIn(username.value, password.value);
     setBusy(false);
-    setRefusal(said);
-    if (said) password.select();
+    setProblem(error);
+    if (error) password.select();
   };
   return html`<main class="sign-in"><form onSubmit=${onSubmit}>
-    <h1 class="brand"><${Mark} /> Ferrite</h1>
-    ${refusal && html`<div class="notice bad" role="alert"><${Icon} name="warning" /><span>${refusal}</span></div>`}
+    <h1 class="brand"><${Logo} /> Ferrite</h1>
+    ${problem && html`<${ErrorNotice} message=${problem} />`}
     <label class="field"><span>User</span><input name="username" type="text" autocomplete="username" autocapitalize="none" required
       autofocus /></label>
     <label class="field"><span>Password</span><input name="password" type="password" autocomplete="current-password" required />
       </label>
     <button class="button primary" disabled=${busy}>${busy ? "Checking…" : "Sign in"}</button>
-    <small class="faint">The API's users. The first password is in <code>admin-password</code> in the data directory.</small>
+    <small class="faint">Use an API user. The initial password is in <code>admin-password</code> in the data directory.</small>
   </form></main>`;
 }

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dark or light: what the system says, until somebody chooses. Pictures on canvases ask for colours here.
+// Dark or light theme: the system's preference, until the user chooses. Canvases read colours here.
 
-import { Subject } from "./subject.js";
+import { Observable } from "./observable.js";
 
-const KEY = "ferrite.theme";
-const system = matchMedia("(prefers-color-scheme: light)");
+const STORAGE_KEY = "ferrite.theme";
+const systemTheme = matchMedia("(prefers-color-scheme: light)");
 
-/** Told when the theme changes. */
-export const theme = new Subject(document.documentElement.dataset.theme);
+/** @type {Observable<string>} */
+export const theme = new Observable(document.documentElement.dataset.theme ?? "dark");
 
+/** @type {Map<string, string>} */
 let colours = new Map();
 
-/** The value of a colour variable such as `--state-active`, as the theme has it now. */
+/**
+ * The value of a colour variable such as `--state-active` in the current theme.
+ * @param {string} name
+ */
 export function colour(name) {
   let value = colours.get(name);
   if (value === undefined) {
@@ -21,20 +25,30 @@ export function colour(name) {
   return value;
 }
 
-/** Chooses the other theme, and remembers it. */
+/** Switches to the other theme and stores the choice. */
 export function switchTheme() {
   const other = theme.value === "dark" ? "light" : "dark";
-  try { localStorage.setItem(KEY, other); } catch { /* then it holds until the next load */ }
-  show(other);
+  try {
+    localStorage.setItem(STORAGE_KEY, other);
+  } catch {
+    /* Without storage the choice lasts until the next load. */
+  }
+  applyTheme(other);
 }
 
-system.addEventListener("change", () => {
-  let chosen = null;
-  try { chosen = localStorage.getItem(KEY); } catch { /* as if none were chosen */ }
-  if (!chosen) show(system.matches ? "light" : "dark");
+systemTheme.addEventListener("change", () => {
+  /** @type {string | null} */
+  let stored = null;
+  try {
+    stored = localStorage.getItem(STORAGE_KEY);
+  } catch {
+    /* Without storage there is no choice. */
+  }
+  if (!stored) applyTheme(systemTheme.matches ? "light" : "dark");
 });
 
-function show(name) {
+/** @param {string} name */
+function applyTheme(name) {
   document.documentElement.dataset.theme = name;
   colours = new Map();
   theme.set(name);

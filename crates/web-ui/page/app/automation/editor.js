@@ -1,54 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
-// One flavour, template, runbook or rule as JSON. What the server says against it stands beside it, and
-// where the server names a field, the cursor goes there.
+// Edits a flavour, template, runbook or rule as JSON. The server's error is shown beside it, and the
+// field that the error names is selected.
 
 import { html, useRef, useState } from "../../vendor/preact-htm.js";
 import { Dialog } from "../dialog.js";
-import { Icon } from "../icons.js";
-import { say } from "../toasts.js";
-import { draftOf } from "./kinds.js";
-import { parsed } from "../typed_json.js";
+import { ErrorNotice } from "../fetching.js";
+import { parseObject } from "../json_input.js";
+import { showMessage } from "../toasts.js";
+import { editableFieldsOf } from "./resource_kinds.js";
 
-export function Editor({ kind, one, onClose, onDone }) {
-  const before = one ? draftOf(kind, one) : kind.example;
+/** Fields of conditions, actions and steps that an error can name. */
+const NESTED_FIELDS = ["op", "args", "interface", "step", "order"];
+
+/**
+ * `item` is null for a new one.
+ * @param {{ kind: any, item: any, onClose: () => void, onSaved: Function }} props
+ */
+export function Editor({ kind, item, onClose, onSaved }) {
+  const before = item ? editableFieldsOf(kind, item) : kind.example;
   const [text, setText] = useState(() => JSON.stringify(before, null, 2));
   const [name, setName] = useState("");
-  const [refusal, setRefusal] = useState(null);
+  const [error, setError] = useState(/** @type {string | null} */ (null));
   const [busy, setBusy] = useState(false);
   const area = useRef();
-  const { value, problem } = parsed(text);
+  const { value, problem } = parseObject(text);
+  const message = problem ?? error;
+  const needsName = kind.needsName && !item;
   const save = async () => {
     setBusy(true);
     try {
-      if (one) await kind.change(one, before, value); else await kind.create(value, name.trim());
-      say(one ? "Saved." : "Made.");
-      onDone();
+      if (item) await kind.change(item, before, value);
+      else await kind.create(value, name.trim());
+      showMessage(item ? "Saved." : `Created ${kind.singular}.`);
+      onSaved();
       onClose();
-    } catch (error) {
-      setRefusal(error.message);
+    } catch (caught) {
+      const reason = caught instanceof Error ? caught.message : String(caught);
+      setError(reason);
       setBusy(false);
-      point(area.current, text, error.message, [...kind.written, "op", "args", "interface", "step", "order"]);
+      selectField(area.current, text, reason, [...kind.fields, ...NESTED_FIELDS]);
     }
   };
   const footer = html`<span class="grow"></span><button class="button" onClick=${onClose}>Cancel</button>
-    <button class="button primary" data-confirm disabled=${busy || !!problem || (kind.needsName && !one && !name.trim())}
-      onClick=${save}>
-      ${one ? "Save" : `Make the ${kind.one}`}</button>`;
-  return html`<${Dialog} title=${one ? kind.nameOf(one) : `New ${kind.one}`} class="wide" onClose=${onClose} footer=${footer}>
-    ${kind.needsName && !one && html`<label class="field"><span>Name</span><input type="text" value=${name}
-      onInput=${(event) => setName(event.currentTarget.value)} /></label>`}
-    <label class="field"><span>As JSON: ${kind.written.join(", ")}</span><textarea ref=${area} class="json" spellcheck=${false}
-      rows=${Math.min(24, Math.max(8, text.split("\n").length + 1))} aria-invalid=${!!(problem || refusal)} value=${text}
-      onInput=${(event) => { setText(event.currentTarget.value); setRefusal(null); }}></textarea></label>
-    ${(problem ?? refusal) && html`<div class="notice bad" role="alert"><${Icon} name="warning" /><span>${problem ?? refusal}
-      </span></div>`}<//>`;
+    <button class="button primary" data-confirm disabled=${busy || !!problem || (needsName && !name.trim())}
+      onClick=${save}>${item ? "Save" : `Create ${kind.singular}`}</button>`;
+  return html`<${Dialog} title=${item ? kind.nameOf(item) : `New ${kind.singular}`} class="wide" onClose=${onClose} footer=${footer}>
+    ${
+      needsName &&
+      html`<label class="field"><span>Name</span><input type="text" value=${name}
+      onInput=${(event) => setName(event.currentTarget.value)} /></label>`
+    }
+    <label class="field"><span>As JSON: ${kind.fields.join(", ")}</span><textarea ref=${area} class="json" spellcheck=${false}
+      rows=${Math.min(24, Math.max(8, text.split("\n").length + 1))} aria-invalid=${!!message} value=${text}
+      onInput=${(event) => {
+        setText(event.currentTarget.value);
+        setError(null);
+      }}></textarea></label>
+    ${message && html`<${ErrorNotice} message=${message} />`}<//>`;
 }
 
-/** Selects the field that a refusal names, if it is in the text. */
-function point(area, text, message, names) {
-  const named = names.find((name) => new RegExp(`\\b${name}\\b`).test(message) && text.includes(`"${name}"`));
+/**
+ * Selects the first of `names` that occurs in both the message and the text.
+ * @param {HTMLTextAreaElement | null} area
+ * @param {string} text
+ * @param {string} message
+ * @param {string[]} names
+ */
+function selectField(area, text, message, names) {
+  const named = names.find(
+    (name) => new RegExp(`\\b${name}\\b`).test(message) && text.includes(`"${name}"`),
+  );
   if (!named || !area) return;
-  const at = text.indexOf(`"${named}"`);
+  const start = text.indexOf(`"${named}"`);
   area.focus();
-  area.setSelectionRange(at, at + named.length + 2);
+  area.setSelectionRange(start, start + named.length + 2);
 }

@@ -1,70 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flavours, deploy templates, runbooks and inspection rules: listed, shown, made, changed, removed.
+// The automation page: lists, creates, edits and removes flavours, deploy templates, runbooks and
+// inspection rules.
 
 import { html, useState } from "../../vendor/preact-htm.js";
 import { Dialog } from "../dialog.js";
+import { FetchResult, useFetch } from "../fetching.js";
 import { Icon } from "../icons.js";
-import { Answer, useAnswer } from "../loading.js";
 import { Table } from "../machine/panel.js";
-import { route, setQuery } from "../route.js";
-import { Nothing, Sheet } from "../sections.js";
-import { useSubject } from "../subject.js";
-import { complain, say } from "../toasts.js";
+import { useObservable } from "../observable.js";
+import { EmptyState } from "../page_parts.js";
+import { route } from "../route.js";
+import { Tabs } from "../tabs.js";
+import { showError, showMessage } from "../toasts.js";
 import { Editor } from "./editor.js";
-import { KINDS } from "./kinds.js";
-import { Matches } from "./matches.js";
+import { FlavourMatches } from "./matches.js";
+import { RESOURCE_KINDS } from "./resource_kinds.js";
 
 export function AutomationPage() {
-  const { query } = useSubject(route);
-  const kind = KINDS.find(({ id }) => id === query.get("kind")) ?? KINDS[0];
-  const onKeyDown = (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const next = KINDS[(KINDS.indexOf(kind) + step + KINDS.length) % KINDS.length];
-    setQuery({ kind: next.id });
-    document.getElementById(`kind-${next.id}`)?.focus();
-  };
-  return html`<div class="sheet"><header class="bar"><h1>Automation</h1></header>
-    <div class="tabs" role="tablist" aria-label="Kinds" onKeyDown=${onKeyDown}>
-      ${KINDS.map(({ id, label }) => html`<button key=${id} id=${`kind-${id}`} role="tab"
-      aria-selected=${id === kind.id} aria-controls="kind-panel" tabindex=${id === kind.id ? 0 : -1}
-        onClick=${() => setQuery({ kind: id })}>${label}</button>`)}</div>
-    <div class="sheet-body" id="kind-panel" role="tabpanel" aria-labelledby=${`kind-${kind.id}`} tabindex="0">
-      <${Kind} key=${kind.id} kind=${kind} /></div></div>`;
+  const { query } = useObservable(route);
+  const kind = RESOURCE_KINDS.find(({ id }) => id === query.get("kind")) ?? RESOURCE_KINDS[0];
+  return html`<div class="page"><header class="bar"><h1>Automation</h1></header>
+    <${Tabs} tabs=${RESOURCE_KINDS.map(({ id, label }) => [id, label])} selected=${kind.id} name="kind" label="Resource kinds">
+      <${ResourceList} key=${kind.id} kind=${kind} /><//></div>`;
 }
 
-function Kind({ kind }) {
-  const answer = useAnswer(kind.list, [kind.id]);
-  const [open, setOpen] = useState(null);
-  const act = (what, one) => () => setOpen({ what, one });
-  const close = () => setOpen(null);
+/** @param {{ kind: any }} props */
+function ResourceList({ kind }) {
+  const items = useFetch(kind.list, [kind.id]);
+  const [dialog, setDialog] = useState(
+    /** @type {{ kind: "edit" | "matches" | "remove", item: any } | null} */ (null),
+  );
+  const open = (name, item) => () => setDialog({ kind: name, item });
+  const close = () => setDialog(null);
   const columns = [
-    ["Name", (one) => html`<button class="link" onClick=${act("edit", one)}><strong>${kind.nameOf(one)}</strong></button>`],
+    [
+      "Name",
+      (item) =>
+        html`<button class="link" onClick=${open("edit", item)}><strong>${kind.nameOf(item)}</strong></button>`,
+    ],
     ...kind.columns,
-    ["Actions", (one) => html`<span class="row-actions">${kind.matches && html`<button class="button plain"
-      aria-label="Machines that ${kind.nameOf(one)} fits" onClick=${act("matches", one)}>Fits…</button>`}
-      <button class="button plain" aria-label="Edit ${kind.nameOf(one)}" onClick=${act("edit", one)}>Edit</button>
-      <button class="button plain danger-text" aria-label="Remove ${kind.nameOf(one)}"
-        onClick=${act("remove", one)}>Remove</button></span>`, "right nowrap"]];
-  return html`<div class="kind-head"><p class="quiet grow">${kind.does}</p>
-      <button class="button primary" onClick=${act("edit", null)}><${Icon} name="plus" /> New ${kind.one}</button></div>
-    <${Answer} of=${answer}>${(list) => (list.length === 0 ? html`<${Nothing} title=${`No ${kind.label.toLowerCase()} yet`} />`
-      : html`<section class="panel" aria-label=${kind.label}>
-        <${Table} label=${kind.label} rows=${list} keyOf=${(one) => one.uuid ?? one.name} columns=${columns} /></section>`)}<//>
-    ${open?.what === "edit" && html`<${Editor} kind=${kind} one=${open.one} onClose=${close} onDone=${answer.again} />`}
-    ${open?.what === "matches" && html`<${Matches} flavour=${open.one} onClose=${close} />`}
-    ${open?.what === "remove" && html`<${Remove} kind=${kind} one=${open.one} onClose=${close} onDone=${answer.again} />`}`;
+    ["Actions", (item) => actions(item), "right nowrap"],
+  ];
+  const actions = (item) => html`<span class="row-actions">
+      ${
+        kind.hasMatches &&
+        html`<button class="button plain" aria-label="Machines that match ${kind.nameOf(item)}"
+        onClick=${open("matches", item)}>Matches…</button>`
+      }
+      <button class="button plain" aria-label="Edit ${kind.nameOf(item)}" onClick=${open("edit", item)}>Edit</button>
+      <button class="button plain danger-text" aria-label="Remove ${kind.nameOf(item)}" onClick=${open("remove", item)}>Remove</button></span>`;
+  return html`<div class="kind-head"><p class="quiet grow">${kind.description}</p>
+      <button class="button primary" onClick=${open("edit", null)}><${Icon} name="plus" /> New ${kind.singular}</button></div>
+    <${FetchResult} result=${items}>${(list) =>
+      list.length === 0
+        ? html`<${EmptyState} title=${`No ${kind.label.toLowerCase()} yet`} />`
+        : html`<section class="panel" aria-label=${kind.label}>
+        <${Table} label=${kind.label} rows=${list} keyOf=${(item) => item.uuid ?? item.name} columns=${columns} /></section>`}<//>
+    ${dialog?.kind === "edit" && html`<${Editor} kind=${kind} item=${dialog.item} onClose=${close} onSaved=${items.reload} />`}
+    ${dialog?.kind === "matches" && html`<${FlavourMatches} flavour=${dialog.item} onClose=${close} />`}
+    ${dialog?.kind === "remove" && html`<${RemoveDialog} kind=${kind} item=${dialog.item} onClose=${close} onRemoved=${items.reload} />`}`;
 }
 
-function Remove({ kind, one, onClose, onDone }) {
+/** @param {{ kind: any, item: any, onClose: () => void, onRemoved: Function }} props */
+function RemoveDialog({ kind, item, onClose, onRemoved }) {
   const [busy, setBusy] = useState(false);
-  const perform = () => {
+  const perform = async () => {
     setBusy(true);
-    kind.remove(one).then(() => { say(`${kind.nameOf(one)} is removed.`); onDone(); onClose(); },
-      (error) => { complain(error); setBusy(false); });
+    try {
+      await kind.remove(item);
+      showMessage(`Removed ${kind.nameOf(item)}.`);
+      onRemoved();
+      onClose();
+    } catch (error) {
+      showError(/** @type {Error} */ (error));
+      setBusy(false);
+    }
   };
-  return html`<${Dialog} title="Remove ${kind.nameOf(one)}" onClose=${onClose} footer=${html`<span class="grow"></span>
+  return html`<${Dialog} title="Remove ${kind.nameOf(item)}" onClose=${onClose} footer=${html`<span class="grow"></span>
       <button class="button" onClick=${onClose}>Cancel</button>
         <button class="button danger" data-confirm disabled=${busy} onClick=${perform}>Remove</button>`}>
-    <p>The ${kind.one} is gone for good. Machines keep what it has given them.</p><//>`;
+    <p>The ${kind.singular} is removed permanently. What it has set on machines stays.</p><//>`;
 }

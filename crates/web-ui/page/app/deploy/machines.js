@@ -1,88 +1,163 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which machines: by name, or any so many of a class.
+// The machines of a deployment: by name, or a number of a resource class.
 
 import { html, useMemo } from "../../vendor/preact-htm.js";
-import { filtered } from "../fleet/filters.js";
+import { filterRows } from "../fleet/filtering.js";
 import { selection } from "../fleet/selection.js";
 import { count } from "../sizes.js";
-import { Dot } from "../states.js";
+import { Dot, stateLabel } from "../states.js";
 
-const SHOWN = 60;
+const MAX_SHOWN = 60;
+const MAX_NAMES = 30;
+const MAX_MACHINES = 500;
 
-/** What is chosen at first: what the address names, or what is selected in the fleet. */
-export function firstChoice(query) {
+/**
+ * @typedef {object} MachineSelection
+ * @property {"names" | "class"} mode
+ * @property {Set<string>} nodes UUIDs, in mode `names`
+ * @property {string} find
+ * @property {string} resourceClass
+ * @property {string} traits
+ * @property {number} count
+ */
+
+/**
+ * The machines that the address names, or those selected in the fleet.
+ * @param {URLSearchParams} query
+ * @returns {MachineSelection}
+ */
+export function initialSelection(query) {
   const named = (query.get("nodes") ?? "").split(",").filter(Boolean);
-  return { way: query.get("class") ? "class" : "names", nodes: new Set(named.length ? named : selection.value.chosen), find: "",
-    resourceClass: query.get("class") ?? "", traits: "", count: 1 };
+  return {
+    mode: query.get("class") ? "class" : "names",
+    nodes: new Set(named.length ? named : selection.value.selected),
+    find: "",
+    resourceClass: query.get("class") ?? "",
+    traits: "",
+    count: 1,
+  };
 }
 
-/** The rows that would be deployed, or, of a class, those of which some would be. */
-export function chosenMachines({ way, nodes, resourceClass }, rows, byId) {
-  if (way === "names") return [...nodes].map((uuid) => byId.get(uuid)).filter(Boolean);
-  return rows.filter((row) => isFree(row) && row.resource_class === resourceClass);
+/**
+ * The rows to deploy; of a class, the rows from which the server picks.
+ * @param {MachineSelection} machines
+ * @param {FleetRow[]} rows
+ * @param {Map<string, FleetRow>} byId
+ */
+export function candidateRows({ mode, nodes, resourceClass }, rows, byId) {
+  if (mode === "names") return [...nodes].flatMap((uuid) => byId.get(uuid) ?? []);
+  return rows.filter((row) => isAvailable(row) && row.resource_class === resourceClass);
 }
 
-export const isFree = (row) => row.provision_state === "available" && !row.maintenance;
+/** @param {FleetRow} row */
+const isAvailable = (row) => row.provision_state === "available" && !row.maintenance;
 
-export function Machines({ value, rows, picked, onChange }) {
+/**
+ * @param {object} props
+ * @param {MachineSelection} props.value
+ * @param {FleetRow[]} props.rows
+ * @param {FleetRow[]} props.candidates
+ * @param {Function} props.onChange
+ */
+export function MachinePicker({ value, rows, candidates, onChange }) {
   const set = (changes) => onChange({ ...value, ...changes });
-  const free = useMemo(() => rows.filter(isFree), [rows]);
-  return html`<div class="switcher" role="group" aria-label="How machines are chosen">
-      <button aria-pressed=${value.way === "names"} onClick=${() => set({ way: "names" })}>These machines</button>
-      <button aria-pressed=${value.way === "class"} onClick=${() => set({ way: "class" })}>Any of a class</button></div>
-    ${value.way === "names" ? html`<${ByName} value=${value} free=${free} picked=${picked} set=${set} />`
-      : html`<${ByClass} value=${value} free=${free} picked=${picked} set=${set} />`}`;
+  const available = useMemo(() => rows.filter(isAvailable), [rows]);
+  const Picker = value.mode === "names" ? NamePicker : ClassPicker;
+  return html`<div class="switcher" role="group" aria-label="How machines are selected">
+      <button aria-pressed=${value.mode === "names"} onClick=${() => set({ mode: "names" })}>By name</button>
+      <button aria-pressed=${value.mode === "class"} onClick=${() => set({ mode: "class" })}>By resource class</button></div>
+    <${Picker} value=${value} available=${available} candidates=${candidates} set=${set} />`;
 }
 
-function ByName({ value, free, picked, set }) {
-  const found = useMemo(() => filtered(free, { text: value.find, chosen: new Map() }), [free, value.find]);
+/**
+ * @param {object} props
+ * @param {MachineSelection} props.value
+ * @param {FleetRow[]} props.available
+ * @param {FleetRow[]} props.candidates
+ * @param {any} props.set
+ */
+function NamePicker({ value, available, candidates, set }) {
+  const matches = useMemo(
+    () => filterRows(available, { text: value.find, selected: new Map() }),
+    [available, value.find],
+  );
   const toggle = (uuid) => {
     const nodes = new Set(value.nodes);
     if (!nodes.delete(uuid)) nodes.add(uuid);
     set({ nodes });
   };
-  const busy = picked.filter((row) => !isFree(row));
+  const addAll = () => set({ nodes: new Set([...value.nodes, ...matches.map((row) => row.uuid)]) });
+  const unavailable = candidates.filter((row) => !isAvailable(row));
   return html`<div class="inline-form">
-      <label class="field grow"><span>Find among the ${count(free.length, "available machine")}</span>
+      <label class="field grow"><span>Search the ${count(available.length, "available machine")}</span>
         <input type="search" placeholder="name, owner, class, r01-u[01-12]…" value=${value.find}
           onInput=${(event) => set({ find: event.currentTarget.value })} /></label>
-      <button class="button" disabled=${!found.length} onClick=${() => set({ nodes: new Set([...value.nodes,
-        ...found.map((row) => row.uuid)]) })}>Add all ${found.length.toLocaleString("en")}</button>
-      <button class="button plain" disabled=${!value.nodes.size} onClick=${() => set({ nodes: new Set() })}>None</button></div>
-    ${free.length === 0 && html`<p class="quiet">No machine is available. “Provide” makes managed machines available.</p>`}
+      <button class="button" disabled=${!matches.length} onClick=${addAll}>Add all ${matches.length.toLocaleString("en")}</button>
+      <button class="button plain" disabled=${!value.nodes.size} onClick=${() => set({ nodes: new Set() })}>Clear</button></div>
+    ${available.length === 0 && html`<p class="quiet">No machine is available. “Provide” makes manageable machines available.</p>`}
     <div class="pick-list" role="group" aria-label="Available machines">
-      ${found.slice(0, SHOWN).map((row) => html`<button key=${row.uuid}
-      class="chip ${value.nodes.has(row.uuid) ? "on" : ""}" aria-pressed=${value.nodes.has(row.uuid)}
-        onClick=${() => toggle(row.uuid)}>
-      <${Dot} state=${row.provision_state} /> ${row.label} ${row.resource_class && html`<span class="faint">${row.resource_class}
-        </span>`}</button>`)}
-      ${found.length > SHOWN && html`<span class="quiet">and ${(found.length - SHOWN).toLocaleString("en")} more: narrow the search</span>`}</div>
-    <p role="status" data-chosen=${picked.length}>${picked.length ? html`<strong>${count(picked.length, "machine")}</strong>: <span
-      class="quiet">${picked.slice(0, 30).map((row) => row.label).join(", ")}${picked.length > 30 ? ` and ${picked.length - 30} more` : ""}</span>`
-      : html`<span class="quiet">None chosen yet.</span>`}</p>
-    ${busy.length > 0 && html`<p class="warn-text">
-      ${busy.map((row) => `${row.label} is ${row.maintenance ? "in maintenance" : row.provision_state}`).slice(0,
-      5).join(", ")}: the plan says what comes of it.</p>`}`;
+      ${matches.slice(0, MAX_SHOWN).map(
+        (row) => html`<button key=${row.uuid} class="chip ${value.nodes.has(row.uuid) ? "on" : ""}"
+        aria-pressed=${value.nodes.has(row.uuid)} onClick=${() => toggle(row.uuid)}>
+      <${Dot} state=${row.provision_state} /> ${row.label} ${row.resource_class && html`<span class="faint">${row.resource_class}</span>`}</button>`,
+      )}
+      ${matches.length > MAX_SHOWN && html`<span class="quiet">and ${(matches.length - MAX_SHOWN).toLocaleString("en")} more: narrow the search</span>`}</div>
+    <p role="status" data-candidates=${candidates.length}>${
+      candidates.length
+        ? html`<strong>${count(candidates.length, "machine")}</strong>: <span class="quiet">${nameList(candidates)}</span>`
+        : html`<span class="quiet">No machine selected.</span>`
+    }</p>
+    ${
+      unavailable.length > 0 &&
+      html`<p class="warn-text">Not available: ${unavailable
+        .slice(0, 5)
+        .map(
+          (row) =>
+            `${row.label} (${row.maintenance ? "maintenance" : stateLabel(row.provision_state)})`,
+        )
+        .join(", ")}.</p>`
+    }`;
 }
 
-function ByClass({ value, free, picked, set }) {
+/** @param {FleetRow[]} rows */
+function nameList(rows) {
+  const names = rows.slice(0, MAX_NAMES).map((row) => row.label);
+  const more = rows.length - names.length;
+  return `${names.join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+}
+
+/**
+ * @param {object} props
+ * @param {MachineSelection} props.value
+ * @param {FleetRow[]} props.available
+ * @param {FleetRow[]} props.candidates
+ * @param {any} props.set
+ */
+function ClassPicker({ value, available, candidates, set }) {
   const classes = useMemo(() => {
     const counts = new Map();
-    for (const { resource_class: name } of free) if (name) counts.set(name, (counts.get(name) ?? 0) + 1);
-    return [...counts].sort(([one], [other]) => (one < other ? -1 : 1));
-  }, [free]);
+    for (const { resource_class: name } of available)
+      if (name) counts.set(name, (counts.get(name) ?? 0) + 1);
+    return [...counts].sort(([a], [b]) => (a < b ? -1 : 1));
+  }, [available]);
+  const onCount = (event) => {
+    const number = Math.floor(Number(event.currentTarget.value)) || 0;
+    set({ count: Math.max(0, Math.min(MAX_MACHINES, number)) });
+  };
   return html`<div class="inline-form">
       <label class="field"><span>Resource class</span><select value=${value.resourceClass}
-        onChange=${(event) => set({ resourceClass: event.currentTarget.value })}><option value="">Choose…</option>
-        ${classes.map(([name, number]) => html`<option key=${name} value=${name}>${name} (${number} available)</option>`)}</select>
-          </label>
-      <label class="field"><span>How many</span><input type="number" min="1" max="500" value=${value.count}
-        onInput=${(event) => set({ count: Math.max(0, Math.min(500, Math.floor(Number(event.currentTarget.value)) || 0)) })} />
-          </label>
-      <label class="field grow"><span>Traits they must have</span>
+        onChange=${(event) => set({ resourceClass: event.currentTarget.value })}><option value="">Select…</option>
+        ${classes.map(([name, number]) => html`<option key=${name} value=${name}>${name} (${number} available)</option>`)}</select></label>
+      <label class="field"><span>Number of machines</span>
+        <input type="number" min="1" max=${MAX_MACHINES} value=${value.count} onInput=${onCount} /></label>
+      <label class="field grow"><span>Required traits</span>
         <input type="text" class="mono" placeholder="CUSTOM_GPU CUSTOM_NVME"
         value=${value.traits} onInput=${(event) => set({ traits: event.currentTarget.value })} /></label></div>
-    <p class="quiet">The server picks them when you confirm, by an allocation for each; nobody else gets them meanwhile.</p>
-    ${value.resourceClass && value.count > picked.length && html`<p class="warn-text" role="alert">
-      Only ${count(picked.length, "machine")} of this class ${picked.length === 1 ? "is" : "are"} available.</p>`}`;
+    <p class="quiet">The server picks the machines when you confirm, with one allocation for each.</p>
+    ${
+      value.resourceClass &&
+      value.count > candidates.length &&
+      html`<p class="warn-text" role="alert">
+      Only ${count(candidates.length, "machine")} of this class ${candidates.length === 1 ? "is" : "are"} available.</p>`
+    }`;
 }

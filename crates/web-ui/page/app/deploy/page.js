@@ -1,50 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way to a deployment on one page: which machines, what image, who they are; what will happen; and
-// then how each of them gets on. Nothing happens before the plan was seen and confirmed.
+// The deploy page: machines, image, identity, then the plan with its confirmation, and afterwards the
+// progress.
 
 import { html, useEffect, useMemo, useState } from "../../vendor/preact-htm.js";
 import { get } from "../api.js";
-import { fleet, keepFleetLive } from "../fleet/model.js";
-import { useAnswer } from "../loading.js";
+import { useFetch } from "../fetching.js";
+import { fleet, followFleet } from "../fleet/model.js";
+import { Icon } from "../icons.js";
+import { useObservable } from "../observable.js";
+import { PageFrame } from "../page_parts.js";
 import { route } from "../route.js";
-import { Sheet } from "../sections.js";
-import { useSubject } from "../subject.js";
-import { Identity } from "./identity.js";
-import { Image, imageProblem } from "./image.js";
-import { Machines, chosenMachines, firstChoice } from "./machines.js";
+import { IdentityForm } from "./identity.js";
+import { ImagePicker, imageProblem } from "./image.js";
+import { MachinePicker, candidateRows, initialSelection } from "./machines.js";
 import { DeployPlan } from "./plan.js";
-import { Progress } from "./progress.js";
+import { DeployProgress } from "./progress.js";
 
 export function DeployPage() {
-  const { query } = useSubject(route);
-  const { rows, byId, ready } = useSubject(fleet);
-  useEffect(() => keepFleetLive(), []);
-  const [machines, setMachines] = useState(() => firstChoice(query));
-  const [image, setImage] = useState({ source: query.get("image") ?? "", checksum: "", keep: false });
-  const [identity, setIdentity] = useState({ hostname: "{name}", keys: "", userData: "", networkData: "" });
-  const { data: images } = useAnswer(() => get("/v1/ferrite/images"), []);
-  const picked = useMemo(() => chosenMachines(machines, rows, byId), [machines, rows]);
+  const { query } = useObservable(route);
+  const { rows, byId, ready } = useObservable(fleet);
+  useEffect(() => followFleet(), []);
+  const [machines, setMachines] = useState(() => initialSelection(query));
+  const [image, setImage] = useState({
+    source: query.get("image") ?? "",
+    checksum: "",
+    keep: false,
+  });
+  const [identity, setIdentity] = useState(
+    /** @type {import("./config_drive.js").InstanceIdentity} */ ({
+      hostname: "{name}",
+      keys: "",
+      userData: "",
+      networkData: "",
+    }),
+  );
+  const { data: images } = useFetch(() => get("/v1/ferrite/images"), []);
+  const candidates = useMemo(() => candidateRows(machines, rows, byId), [machines, rows]);
 
-  if (query.get("run")) return html`<${Sheet} title="Deploy" class="deploy"><${Progress} /><//>`;
-  const number = machines.way === "class" ? machines.count : picked.length;
-  const problem = number === 0 ? "Choose machines first." : imageProblem(image) ?? identity.problem ?? null;
-  return html`<${Sheet} title="Deploy" class="deploy">
-    ${!ready ? html`<div class="loading" role="status" aria-label="Loading"></div>` : html`<ol class="steps">
-      <${Step} number="1" title="Machines"><${Machines} value=${machines} rows=${rows} picked=${picked} onChange=${setMachines} />
-        <//>
-      <${Step} number="2" title="Image"><${Image} value=${image} known=${images?.in_use ?? []} onChange=${setImage} /><//>
-      <${Step} number="3" title="Identity, keys and network">
-        <${Identity} value=${identity} buildsDrives=${images?.cache !== null} example=${picked[0]?.label}
-          onChange=${setIdentity} /><//>
-      <${Step} number="4" title="Plan">
-        <${DeployPlan} machines=${machines} picked=${picked} image=${image} identity=${images?.cache === null ? null : identity}
+  if (query.get("run"))
+    return html`<${PageFrame} title="Deploy" class="deploy"><${DeployProgress} /><//>`;
+  if (!ready)
+    return html`<${PageFrame} title="Deploy" class="deploy"><div class="loading" role="status" aria-label="Loading"></div><//>`;
+  const number = machines.mode === "class" ? machines.count : candidates.length;
+  const hasMachines = candidates.length > 0 && number > 0;
+  const problem = hasMachines
+    ? (imageProblem(image) ?? identity.problem ?? null)
+    : "Select machines first.";
+  // Without boot services the server has no image cache and builds no config drives.
+  const buildsDrives = images?.cache !== null;
+  return html`<${PageFrame} title="Deploy" class="deploy"><ol class="steps">
+      <${Step} number="1" title="Machines" isDone=${hasMachines}>
+        <${MachinePicker} value=${machines} rows=${rows} candidates=${candidates} onChange=${setMachines} /><//>
+      <${Step} number="2" title="Image" isDone=${imageProblem(image) === null}>
+        <${ImagePicker} value=${image} imagesInUse=${images?.in_use ?? []} onChange=${setImage} /><//>
+      <${Step} number="3" title="Identity, keys and network" isDone=${!identity.problem}>
+        <${IdentityForm} value=${identity} buildsDrives=${buildsDrives} example=${candidates[0]?.label} onChange=${setIdentity} /><//>
+      <${Step} number="4" title="Plan" isDone=${false}>
+        <${DeployPlan} machines=${machines} candidates=${candidates} image=${image} identity=${buildsDrives ? identity : null}
           problem=${problem} /><//>
-    </ol>`}<//>`;
+    </ol><//>`;
 }
 
-function Step({ number, title, children }) {
+/** @param {{ number: string, title: string, isDone: boolean, children: any }} props */
+function Step({ number, title, isDone, children }) {
   const id = `deploy-step-${number}`;
-  return html`<li class="step"><section aria-labelledby=${id}><h2 id=${id}><span class="step-number" aria-hidden="true">${number}
-    </span>
-    ${title}</h2><div class="step-body">${children}</div></section></li>`;
+  return html`<li class="step ${isDone ? "done" : ""}"><section aria-labelledby=${id}>
+    <h2 id=${id}><span class="step-number" aria-hidden="true">${isDone ? html`<${Icon} name="check" />` : number}</span> ${title}</h2>
+    <div class="step-body">${children}</div></section></li>`;
 }

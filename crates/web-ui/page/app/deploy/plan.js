@@ -1,79 +1,171 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the deployment would do to which machines and what stands in the way, asked of the server anew
-// whenever the choice changes; and the button that begins it.
+// The plan of a deployment, reloaded whenever the selection changes, and the button that starts it.
 
 import { html, useEffect, useState } from "../../vendor/preact-htm.js";
 import { post } from "../api.js";
-import { useDurations, usualJob } from "../durations.js";
+import { ErrorNotice } from "../fetching.js";
 import { Icon } from "../icons.js";
+import { typicalJob, useDurations } from "../job_progress.js";
 import { Plan } from "../plan.js";
 import { setQuery } from "../route.js";
 import { count } from "../sizes.js";
+import { stateLabel } from "../states.js";
 import { duration } from "../times.js";
-import { configDrive } from "./identity.js";
-import { imageProblem } from "./image.js";
-import { begin } from "./run.js";
-import { keepRun } from "./run_address.js";
+import { buildConfigDrive } from "./config_drive.js";
+import { imageFields, imageProblem } from "./image.js";
+import { storeRun } from "./run_storage.js";
+import { startDeployment } from "./start.js";
 
-const ASK_AFTER_MS = 250;
+const RELOAD_DELAY_MS = 250;
+/** Of a class, this many machines are explained; they stand for the others. */
+const MAX_EXPLAINED = 50;
+/** From this many machines on, their number has to be typed to confirm. */
+const CONFIRM_ABOVE = 5;
 
-export function DeployPlan({ machines, picked, image, identity, problem }) {
-  const [outlook, setOutlook] = useState(null);
-  const [busy, setBusy] = useState(null);
-  const [typed, setTyped] = useState("");
-  const [failed, setFailed] = useState([]);
-  const job = usualJob(useDurations(), "deploying");
-  const isClass = machines.way === "class";
-  const given = image.keep || imageProblem(image) ? null : { image_source: image.source,
-    ...(image.checksum ? { image_checksum: image.checksum } : {}) };
-  const asked = (isClass ? picked.slice(0, 50) : picked).map((row) => row.uuid);
-  useEffect(() => {
-    setOutlook(null);
-    if (!asked.length) return undefined;
-    let isCurrent = true;
-    const timer = setTimeout(() => post("/v1/ferrite/explain",
-      { target: "active", nodes: asked, ...(given ? { instance_info: given } : {}) })
-      .then((answer) => isCurrent && setOutlook(answer), (error) => isCurrent && setOutlook({ error })), ASK_AFTER_MS);
-    return () => { isCurrent = false; clearTimeout(timer); };
-  }, [asked.join(), JSON.stringify(given)]);
+/** @typedef {{ label: string, why: string }} FailedMachine */
+/**
+ * @typedef {object} Explanations
+ * @property {{ plan: string[], ends_in: string, nodes: string[] }[]} plans
+ * @property {{ why: string, nodes: string[] }[]} refused
+ * @param {object} props
+ * @param {import("./machines.js").MachineSelection} props.machines
+ * @param {FleetRow[]} props.candidates
+ * @param {import("./image.js").ImageSelection} props.image
+ * @param {import("./config_drive.js").InstanceIdentity | null} props.identity
+ * @param {string | null} props.problem
+ */
 
-  if (!asked.length) return html`<p class="quiet">${problem}</p>`;
-  if (!outlook) return html`<div class="loading" role="status" aria-label="Asking what would happen"></div>`;
-  if (outlook.error) return html`<div class="notice bad"><${Icon} name="warning" /><span>${outlook.error.message}</span></div>`;
-  // That there is no image yet is said once, and not for each machine.
-  const refused = outlook.refused.filter(({ why }) => image.keep || given || !/image_source/.test(why));
-  const barred = new Set(refused.flatMap(({ nodes }) => nodes));
-  // Only what the answer tells of is deployed; of a class it tells of some for all.
-  const told = new Set([...outlook.plans, ...outlook.refused].flatMap(({ nodes }) => nodes));
-  const possible = picked.filter((row) => !barred.has(row.uuid) && (isClass || told.has(row.uuid)));
-  const number = isClass ? Math.min(machines.count, possible.length) : possible.length;
-  const mustType = number > 5;
-  const ready = !problem && number > 0 && !busy && (!mustType || typed === String(number));
-  const start = async () => {
-    setBusy("Asking…");
-    setFailed([]);
-    const { asked: begun, refused: left } = await begin({ machines, number, rows: possible, image, driveOf: (name) => configDrive(identity, name),
-      tell: setBusy });
-    setBusy(null);
-    if (begun.length) setQuery({ ...keepRun(begun, left), nodes: null, class: null });
-    else setFailed(left);
-  };
-  const names = (nodes) => nodes.slice(0, 20).map((uuid) => picked.find((row) => row.uuid === uuid)?.label).filter(Boolean).join(", ")
-    + (nodes.length > 20 ? "…" : "");
+export function DeployPlan({ machines, candidates, image, identity, problem }) {
+  const isClass = machines.mode === "class";
+  const fields = imageProblem(image) ? null : imageFields(image);
+  const explained = isClass ? candidates.slice(0, MAX_EXPLAINED) : candidates;
+  const { preview, error } = usePreview(
+    explained.map((row) => row.uuid),
+    fields,
+  );
+  if (!explained.length) return html`<p class="quiet">${problem}</p>`;
+  if (error) return html`<${ErrorNotice} message=${error.message} />`;
+  if (!preview)
+    return html`<div class="loading" role="status" aria-label="Loading the plan"></div>`;
+
+  // A missing image is one error of the form, not one of each machine.
+  const rejected = preview.refused.filter(
+    ({ why }) => image.keep || fields || !/image_source/.test(why),
+  );
+  const excluded = new Set(rejected.flatMap(({ nodes }) => nodes));
+  // Only explained machines are deployed; of a class some are explained for all.
+  const known = new Set([...preview.plans, ...preview.refused].flatMap(({ nodes }) => nodes));
+  const possible = candidates.filter(
+    (row) => !excluded.has(row.uuid) && (isClass || known.has(row.uuid)),
+  );
   return html`
-    ${outlook.plans.map(({ plan, ends_in: end, nodes }) => html`<div key=${plan.join()}><h3>${isClass ? "Each machine"
-      : count(nodes.length, "machine")}, ending in ${end}</h3><${Plan} plan=${plan} /></div>`)}
-    ${refused.map(({ why, nodes }) => html`<div key=${why} class="notice warn"><${Icon} name="warning" /><span>
-      <strong>${count(nodes.length, "machine")} left out</strong> (${names(nodes)}): ${why}</span></div>`)}
-    ${job && html`<p class="quiet">${`A deployment usually takes ${duration(job.median_ms)} here, and nine in ten no more than ${duration(job.slow_ms)} (${count(job.count,
-      "deployment")} lately).`}</p>`}
-    <p class="warn-text">Data on the disks of ${count(number, "machine")} is lost.</p>
-    ${problem && html`<p class="bad-text" role="alert">${problem}</p>`}
-    ${failed.slice(0, 20).map(({ label, why }, index) => html`<div key=${index} class="notice bad" role="alert"><${Icon} name="warning" />
-      <span><strong>${label}</strong>: ${why}</span></div>`)}
-    <div class="buttons">${mustType && html`<label class="check">Type <strong>${number}</strong> to confirm <input type="text"
+    ${preview.plans.map(
+      ({ plan, ends_in: end, nodes }) =>
+        html`<div key=${plan.join()}><h3>${isClass ? "Each machine" : count(nodes.length, "machine")}: steps until ${stateLabel(end)}</h3>
+        <${Plan} plan=${plan} /></div>`,
+    )}
+    ${rejected.map(
+      ({ why, nodes }) => html`<div key=${why} class="notice warn"><${Icon} name="warning" /><span>
+      <strong>${count(nodes.length, "machine")} skipped</strong> (${namesOf(nodes, candidates)}): ${why}</span></div>`,
+    )}
+    <${Estimate} />
+    <${Confirmation} machines=${machines} rows=${possible} image=${image} identity=${identity} problem=${problem}
+      number=${isClass ? Math.min(machines.count, possible.length) : possible.length} />`;
+}
+
+/**
+ * Loads the plans of these nodes whenever they or the image change.
+ * @param {string[]} uuids
+ * @param {Record<string, string> | null} fields
+ * @returns {{ preview?: Explanations, error?: Error }}
+ */
+function usePreview(uuids, fields) {
+  const [result, setResult] = useState(
+    /** @type {{ preview?: Explanations, error?: Error }} */ ({}),
+  );
+  useEffect(() => {
+    setResult({});
+    if (!uuids.length) return undefined;
+    let isCurrent = true;
+    const load = () =>
+      post("/v1/ferrite/explain", {
+        target: "active",
+        nodes: uuids,
+        ...(fields ? { instance_info: fields } : {}),
+      }).then(
+        (preview) => isCurrent && setResult({ preview }),
+        (error) => isCurrent && setResult({ error }),
+      );
+    const timer = setTimeout(load, RELOAD_DELAY_MS);
+    return () => {
+      isCurrent = false;
+      clearTimeout(timer);
+    };
+  }, [uuids.join(), JSON.stringify(fields)]);
+  return result;
+}
+
+function Estimate() {
+  const job = typicalJob(useDurations(), "deploying");
+  if (!job) return null;
+  return html`<p class="quiet">A deployment here usually takes ${duration(job.median_ms)}, and nine of ten take
+    at most ${duration(job.slow_ms)} (of ${count(job.count, "recent deployment")}).</p>`;
+}
+
+/**
+ * @param {object} props
+ * @param {import("./machines.js").MachineSelection} props.machines
+ * @param {FleetRow[]} props.rows
+ * @param {import("./image.js").ImageSelection} props.image
+ * @param {import("./config_drive.js").InstanceIdentity | null} props.identity
+ * @param {string | null} props.problem
+ * @param {number} props.number
+ */
+function Confirmation({ machines, rows, image, identity, problem, number }) {
+  const [progress, setProgress] = useState(/** @type {string | null} */ (null));
+  const [typed, setTyped] = useState("");
+  const [failed, setFailed] = useState(/** @type {FailedMachine[]} */ ([]));
+  const mustType = number > CONFIRM_ABOVE;
+  const isReady = !problem && number > 0 && !progress && (!mustType || typed === String(number));
+  const start = async () => {
+    setProgress("Starting…");
+    setFailed([]);
+    const { started, rejected } = await startDeployment({
+      machines,
+      number,
+      rows,
+      image,
+      driveOf: (name) => buildConfigDrive(identity, name),
+      onProgress: setProgress,
+    });
+    setProgress(null);
+    if (started.length) setQuery({ ...storeRun(started, rejected), nodes: null, class: null });
+    else setFailed(rejected);
+  };
+  return html`<p class="warn-text">Data on the disks of ${count(number, "machine")} is lost.</p>
+    ${problem && html`<p class="bad-text" role="alert"><${Icon} name="warning" /> ${problem}</p>`}
+    ${failed
+      .slice(0, 20)
+      .map(
+        ({ label, why }, index) =>
+          html`<div key=${index} class="notice bad" role="alert"><${Icon} name="warning" /><span><strong>${label}</strong>: ${why}</span></div>`,
+      )}
+    <div class="buttons">${
+      mustType &&
+      html`<label class="check">Type <strong>${number}</strong> to confirm <input type="text"
         class="short" inputmode="numeric" aria-label="Number of machines, to confirm" value=${typed}
-        onInput=${(event) => setTyped(event.currentTarget.value)} /></label>`}
-      <button class="button danger" data-confirm disabled=${!ready} onClick=${start}>Deploy ${count(number, "machine")}</button>
-      ${busy && html`<span class="quiet" role="status">${busy}</span>`}</div>`;
+        onInput=${(event) => setTyped(event.currentTarget.value)} /></label>`
+    }
+      <button class="button danger" data-confirm disabled=${!isReady} onClick=${start}>Deploy ${count(number, "machine")}</button>
+      ${progress && html`<span class="quiet" role="status">${progress}</span>`}</div>`;
+}
+
+/**
+ * @param {string[]} uuids
+ * @param {FleetRow[]} rows
+ */
+function namesOf(uuids, rows) {
+  const labels = new Map(rows.map((row) => [row.uuid, row.label]));
+  const names = uuids.slice(0, 20).flatMap((uuid) => labels.get(uuid) ?? []);
+  return `${names.join(", ")}${uuids.length > 20 ? "…" : ""}`;
 }

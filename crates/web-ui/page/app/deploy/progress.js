@@ -1,72 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a deployment gets on: each machine with its state, and how long such a thing usually takes. The
-// address leads to the machines, so the view outlives a reload.
+// The progress of a deployment: each machine with its state and the usual duration. The address names
+// the machines, so the view survives a reload.
 
 import { html } from "../../vendor/preact-htm.js";
-import { Farness } from "../durations.js";
+import { errorCause } from "../errors.js";
 import { fleet } from "../fleet/model.js";
 import { Icon } from "../icons.js";
+import { JobProgress, describeProgress, typicalJob, useDurations } from "../job_progress.js";
+import { useObservable } from "../observable.js";
 import { href, route } from "../route.js";
 import { count } from "../sizes.js";
-import { State, isFailed } from "../states.js";
-import { useSubject } from "../subject.js";
-import { countdown, duration, useSeconds } from "../times.js";
-import { waitWords } from "../waits.js";
-import { isInTab, readRefused, readRun } from "./run_address.js";
+import { State } from "../states.js";
+import { duration, useEverySecond } from "../times.js";
+import { waitText } from "../wait_reasons.js";
+import { deployStatus } from "./run_status.js";
+import { isStoredInTab, readRejected, readRun } from "./run_storage.js";
 
-/** A row that is older than the request may still tell of the time before it. */
-const SETTLING_MS = 4000;
+const MAX_LINES = 300;
 
-export function Progress() {
-  const { query } = useSubject(route);
-  const { byId, ready } = useSubject(fleet);
-  useSeconds();
-  const began = Number(query.get("at")) || Date.now();
+export function DeployProgress() {
+  const { query } = useObservable(route);
+  const { byId, ready } = useObservable(fleet);
+  const job = typicalJob(useDurations(), "deploying");
+  useEverySecond();
+  const startedAt = Number(query.get("at")) || Date.now();
   const uuids = readRun(query);
-  if (!uuids) return html`<p>So many machines are not named in the address: only the tab that began this deployment can show them
-    together. <a href=${href("fleet")}>The fleet</a> shows each of them.</p>`;
-  const all = uuids.map((uuid) => byId.get(uuid) ?? { uuid, label: uuid, provision_state: "available",
-    isGone: ready });
-  const standings = all.map((row) => ({ row, ...standing(row, began) }));
-  const tally = { done: 0, under: 0, bad: 0 };
-  for (const { how } of standings) tally[how] += 1;
-  const refused = readRefused(query);
-  tally.bad += refused.length;
-  const over = tally.under === 0;
-  const order = { bad: 0, under: 1, done: 2 };
-  const sorted = [...standings].sort((one, other) => order[one.how] - order[other.how]);
+  if (!uuids)
+    return html`<p>The list of machines is stored in the tab that started this deployment, because it is too long for the
+    address. <a href=${href("fleet")}>The fleet</a> shows all machines.</p>`;
+  const lines = uuids.map((uuid) => {
+    const row = byId.get(uuid);
+    return { uuid, row, ...deployStatus(row, startedAt, Date.now(), ready) };
+  });
+  const rejected = readRejected(query);
+  const counts = { done: 0, running: 0, failed: rejected.length };
+  for (const { status } of lines) counts[status] += 1;
+  const isOver = counts.running === 0;
+  const { share } = describeProgress(job, Date.now() - startedAt);
+  const order = { failed: 0, running: 1, done: 2 };
+  const sorted = [...lines].sort((a, b) => order[a.status] - order[b.status]);
   return html`<section class="run" aria-label="Progress">
-    <div class="run-head"><h2 role="status" data-progress=${over ? "over" : "running"} data-done=${tally.done}>
-      ${over ? (tally.bad ? `${count(tally.bad, "machine")} failed, ${tally.done} deployed` : `${count(tally.done,
-        "machine")} deployed`)
-        : `Deploying ${count(tally.under, "machine")}${tally.done ? `, ${tally.done} done` : ""}${tally.bad ? `, ${tally.bad} failed` : ""}`}</h2>
-      <span class="grow"></span><a class="button" href=${href("deploy")}>Another deployment</a></div>
-    <div class="progress" aria-hidden="true"><i style=${{ flexGrow: tally.done }}></i>
-      <i class="bad" style=${{ flexGrow: tally.bad }}></i>
-      <i class="rest" style=${{ flexGrow: tally.under }}></i></div>
-    <ul class="run-list">${refused.slice(0, 300).map(({ label, why }, index) => html`<li key=${index} class="run-line bad">
-      <span>${label}</span><span class="run-state">not asked</span><span class="bad-text"><${Icon} name="warning" /> ${why}</span></li>`)}
-      ${sorted.slice(0, 300).map((one) => html`<${Line} key=${one.row.uuid} ...${one} began=${began} />`)}</ul>
-    ${!over && html`<p class="quiet">It goes on at the server if you leave. The address of this page leads back here${isInTab(query) ? ", in this tab" : ""}.</p>`}
+    <div class="run-head"><h2 role="status" data-progress=${isOver ? "over" : "running"} data-done=${counts.done}>${headline(counts)}</h2>
+      <span class="grow"></span><a class="button" href=${href("deploy")}>New deployment</a></div>
+    <div class="progress" aria-hidden="true"><i style=${{ flexGrow: counts.done }}></i>
+      <i class="bad" style=${{ flexGrow: counts.failed }}></i>
+      <i class="running" style=${{ flexGrow: counts.running * (share ?? 0) }}></i>
+      <i class="remaining" style=${{ flexGrow: counts.running * (1 - (share ?? 0)) }}></i></div>
+    <ul class="run-list">${rejected.slice(0, MAX_LINES).map(
+      ({ label, why }, index) => html`<li key=${index} class="run-line bad">
+      <span>${label}</span><span class="run-state">not started</span><span class="bad-text"><${Icon} name="warning" /> ${why}</span></li>`,
+    )}
+      ${sorted.slice(0, MAX_LINES).map((line) => html`<${RunLine} key=${line.uuid} ...${line} startedAt=${startedAt} />`)}</ul>
+    ${!isOver && html`<p class="quiet">The deployment continues on the server if you leave this page; its address shows it again${isStoredInTab(query) ? " in this tab" : ""}.</p>`}
       </section>`;
 }
 
-function Line({ row, how, began, took }) {
-  return html`<li class="run-line ${how}"><a href=${href(`machines/${row.label}`)}>${row.label}</a>
-    <span class="run-state"><${State} state=${row.provision_state} /></span>
-    ${how === "under" && html`<${Farness} begins="deploying" goneMs=${Date.now() - began} />
-      <span class="quiet run-why">${row.why ? `${waitWords(row.why)[0]}${row.until ? ` · ${countdown(row.until)} left` : ""}` : ""}
-        </span>`}
-    ${how === "done" && html`<span class="quiet">${took ? `after ${duration(took)}` : ""}</span>`}
-    ${how === "bad" && html`<span class="bad-text">
-      <${Icon} name="warning" /> ${row.isGone ? "The machine was removed." : row.error ?? row.provision_state}</span>`}
-  </li>`;
+/** @param {{ done: number, running: number, failed: number }} counts */
+function headline({ done, running, failed }) {
+  if (running)
+    return [
+      `Deploying ${count(running, "machine")}`,
+      done && `${done} done`,
+      failed && `${failed} failed`,
+    ]
+      .filter(Boolean)
+      .join(", ");
+  return failed
+    ? `${count(failed, "machine")} failed, ${done} deployed`
+    : `${count(done, "machine")} deployed`;
 }
 
-function standing(row, began) {
-  if (row.isGone) return { how: "bad" };
-  if (row.provision_state === "active") return { how: "done", took: row.since > began ? row.since - began : null };
-  const isOld = Date.now() - began < SETTLING_MS && !(row.since > began);
-  if (!isOld && (isFailed(row.provision_state) || row.error && row.provision_state === "available")) return { how: "bad" };
-  return { how: "under" };
+/**
+ * @param {object} props
+ * @param {string} props.uuid
+ * @param {FleetRow | undefined} props.row
+ * @param {string} props.status
+ * @param {number | null | undefined} props.tookMs
+ * @param {number} props.startedAt
+ */
+function RunLine({ uuid, row, status, tookMs, startedAt }) {
+  const label = row?.label ?? uuid;
+  const error = () => {
+    if (!row) return "The machine was removed.";
+    return row.error ? errorCause(row.error) : row.provision_state;
+  };
+  return html`<li class="run-line ${status === "failed" ? "bad" : status}"><a href=${href(`machines/${label}`)}>${label}</a>
+    <span class="run-state">${row && html`<${State} state=${row.provision_state} />`}</span>
+    ${
+      status === "running" &&
+      html`<${JobProgress} begins="deploying" elapsedMs=${Date.now() - startedAt} />
+      <span class="quiet run-why">${row && waitText(row)}</span>`
+    }
+    ${status === "done" && html`<span class="quiet">${tookMs ? `after ${duration(tookMs)}` : ""}</span>`}
+    ${status === "failed" && html`<span class="bad-text"><${Icon} name="warning" /> ${error()}</span>`}
+  </li>`;
 }

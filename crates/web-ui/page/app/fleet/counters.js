@@ -1,36 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the fleet stands: a bar of shares, and counts that are filters at the same time.
+// The state of the fleet: a bar of shares, and counts that are also filters.
 
 import { html, useMemo } from "../../vendor/preact-htm.js";
-import { Dot, familyOf, stateOrder } from "../states.js";
-import { dimension, tally } from "./dimensions.js";
-import { compare } from "./model.js";
-import { filtered, toggle } from "./filters.js";
+import { faultLabel } from "../errors.js";
+import { Dot, familyOf, stateLabel } from "../states.js";
+import { countValues, dimension } from "./dimensions.js";
+import { filterRows } from "./filtering.js";
+import { toggleFilter } from "./filters.js";
 
-const MORE = [["doing", "working"], ["doing", "waiting"], ["power", "on"], ["maintenance", "in maintenance"]];
+/** Counts beside those of the states: dimension, value, label. */
+const COUNTERS = [
+  ["doing", "working", "working"],
+  ["doing", "waiting", "waiting"],
+  ["power", "on", "powered on"],
+  ["maintenance", "in maintenance", "in maintenance"],
+];
+/** Faults are shown only while there are some. */
+const FAULT = "power failure";
 
+/**
+ * Counts the rows with a value, ignoring the filter of its dimension.
+ * @param {FleetRow[]} rows
+ * @param {Filters} filters
+ * @param {string} id
+ * @param {string} value
+ */
+const countOf = (rows, filters, id, value) =>
+  filterRows(rows, filters, id).filter((row) => dimension(id)?.valueOf(row) === value).length;
+
+/** @param {{ rows: FleetRow[], filters: Filters }} props */
 export function Counters({ rows, filters }) {
-  // The counts of states leave the filter by state aside, so that all of them stay in sight.
-  const states = useMemo(() => {
-    const counts = tally(dimension("state"), filtered(rows, filters, "state"));
-    return counts.sort(([a], [b]) => compare(stateOrder(a), stateOrder(b)));
-  }, [rows, filters]);
-  const more = useMemo(() => MORE.map(([id, value]) => {
-    const { of } = dimension(id);
-    return [id, value, filtered(rows, filters, id).reduce((sum, row) => sum + (of(row) === value), 0)];
-  }), [rows, filters]);
-  const isOn = (id, value) => !!filters.chosen.get(id)?.has(value);
-  return html`<section class="counters" aria-label="How the fleet stands">
-    <div class="share" aria-hidden="true">${states.map(([state, number]) => html`<i key=${state} class="family-${familyOf(state)}"
-      style=${{ flexGrow: number }}></i>`)}</div>
+  // The filter by state is ignored, so that the counts of all states stay visible.
+  const states = useMemo(
+    () =>
+      countValues(
+        /** @type {Dimension} */ (dimension("state")),
+        filterRows(rows, filters, "state"),
+      ),
+    [rows, filters],
+  );
+  const counters = useMemo(
+    () =>
+      COUNTERS.map(([id, value, label]) => [id, value, label, countOf(rows, filters, id, value)]),
+    [rows, filters],
+  );
+  const faulty = useMemo(() => countOf(rows, filters, "fault", FAULT), [rows, filters]);
+  const isOn = (id, value) => !!filters.selected.get(id)?.has(value);
+  const button = (id, value, content, extra = {}) =>
+    html`<button key=${value} aria-pressed=${isOn(id, value)} onClick=${() => toggleFilter(filters, id, value)} ...${extra}>${content}</button>`;
+  return html`<section class="counters" aria-label="Fleet state">
+    <div class="share" aria-hidden="true">${states.map(
+      ([state, number]) =>
+        html`<i key=${state} class="family-${familyOf(state)}" style=${{ flexGrow: number }}></i>`,
+    )}</div>
     <div class="legend">
-      ${states.map(([state, number]) => html`<button key=${state} data-state=${state} aria-pressed=${isOn("state", state)}
-        onClick=${() => toggle(filters, "state", state)}>
-        <${Dot} state=${state} /> ${state} <span class="number">${number.toLocaleString("en")}</span></button>`)}
+      ${states.map(([state, number]) =>
+        button(
+          "state",
+          state,
+          html`<${Dot} state=${state} /> ${stateLabel(state)} <span class="number">${number.toLocaleString("en")}</span>`,
+          { "data-state": state },
+        ),
+      )}
       <span class="rule"></span>
-      ${more.map(([id, value, number]) => html`<button key=${value} data-count=${value} aria-pressed=${isOn(id, value)}
-        onClick=${() => toggle(filters, id, value)}>
-        ${id === "power" ? "powered on" : value} <span class="number">${number.toLocaleString("en")}</span></button>`)}
+      ${
+        faulty > 0 &&
+        button(
+          "fault",
+          FAULT,
+          html`${faultLabel(FAULT)} <span class="number">${faulty.toLocaleString("en")}</span>`,
+          { "data-count": FAULT, class: "alarm" },
+        )
+      }
+      ${counters.map(([id, value, label, number]) =>
+        button(
+          id,
+          value,
+          html`${label} <span class="number">${number.toLocaleString("en")}</span>`,
+          { "data-count": value },
+        ),
+      )}
     </div>
   </section>`;
 }

@@ -1,65 +1,116 @@
 // SPDX-License-Identifier: Apache-2.0
-// By what machines are grouped and filtered: the table that both are made from.
+// The dimensions by which machines are grouped and filtered.
 
-import { familyOf, isBusy, stateOrder } from "../states.js";
-import { compare } from "./model.js";
+import { faultLabel } from "../errors.js";
+import { isBusy, isFailed, stateLabel, stateOrder } from "../states.js";
+import { compareNames } from "./rows.js";
 
-/** Stands for "has none". It cannot be a name, since names have no spaces around them. */
+/** The value of rows without one. Not a valid name, because names are trimmed and not a hyphen. */
 export const NONE = "-";
 
-const text = (field) => (row) => row[field] || NONE;
+/** @type {(field: keyof FleetRow) => (row: FleetRow) => string} */
+const field = (name) => (row) => String(row[name] || NONE);
 
-/** `of` gives a machine's value; `order` compares values; `none` says what to call "has none". */
+/** @type {Dimension[]} */
 export const DIMENSIONS = [
-  { id: "rack", label: "Rack", of: text("rack"), none: "no rack" },
-  { id: "state", label: "State", of: (row) => row.provision_state,
-    order: (one, other) => compare(stateOrder(one), stateOrder(other)), dot: true },
-  { id: "owner", label: "Owner", of: text("owner"), none: "no owner" },
-  { id: "class", label: "Resource class", of: text("resource_class"), none: "no class" },
-  { id: "fault", label: "Fault", of: text("fault"), none: "no fault" },
-  { id: "conductor", label: "Conductor group", of: text("conductor_group"), none: "default group" },
-  { id: "power", label: "Power", of: (row) => (row.power_state ?? NONE).replace("power ", ""), none: "unknown" },
-  { id: "maintenance", label: "Maintenance", of: (row) => (row.maintenance ? "in maintenance" : NONE), none: "not in maintenance" },
-  { id: "doing", label: "Doing", of: doing, none: "at rest" },
-  { id: "driver", label: "Driver", of: text("driver") },
+  { id: "rack", label: "Rack", valueOf: field("rack"), none: "no rack" },
+  {
+    id: "state",
+    label: "State",
+    valueOf: (row) => row.provision_state,
+    order: (a, b) => compareNames(stateOrder(a), stateOrder(b)),
+    isState: true,
+    labelOf: stateLabel,
+  },
+  { id: "owner", label: "Owner", valueOf: field("owner"), none: "no owner" },
+  { id: "class", label: "Resource class", valueOf: field("resource_class"), none: "no class" },
+  { id: "fault", label: "Fault", valueOf: field("fault"), none: "no fault", labelOf: faultLabel },
+  {
+    id: "conductor",
+    label: "Conductor group",
+    valueOf: field("conductor_group"),
+    none: "default group",
+  },
+  {
+    id: "power",
+    label: "Power",
+    valueOf: (row) => (row.power_state ?? NONE).replace("power ", ""),
+    none: "unknown",
+  },
+  {
+    id: "maintenance",
+    label: "Maintenance",
+    valueOf: (row) => (row.maintenance ? "in maintenance" : NONE),
+    none: "not in maintenance",
+  },
+  { id: "doing", label: "Activity", valueOf: activityOf, none: "idle" },
+  { id: "driver", label: "Driver", valueOf: field("driver") },
 ];
 
 export const GROUPINGS = ["rack", "state", "owner", "class", "fault", "conductor"];
 
-export const dimension = (id) => DIMENSIONS.find((one) => one.id === id);
+/** @param {string} id */
+export const dimension = (id) => DIMENSIONS.find((candidate) => candidate.id === id);
 
-/** What a value of a dimension is called. */
-export const nameOf = (one, value) => (value === NONE ? one.none ?? "none" : value);
+/**
+ * The label of a dimension's value.
+ * @param {Dimension} one
+ * @param {string} value
+ */
+export const labelOf = (one, value) =>
+  value === NONE ? (one.none ?? "none") : (one.labelOf?.(value) ?? value);
 
-function doing(row) {
-  if (familyOf(row.provision_state) === "failed") return "failed";
+/** @param {FleetRow} row */
+function activityOf(row) {
+  if (isFailed(row.provision_state)) return "failed";
   if (row.why) return "waiting";
   return isBusy(row.provision_state) || row.target_power_state ? "working" : NONE;
 }
 
-/** How many of `rows` have each value, in the dimension's order, "has none" last. */
-export function tally(one, rows) {
+/**
+ * The order of values: the dimension's own, with `NONE` last.
+ * @param {Dimension} one
+ * @returns {(a: [string, unknown], b: [string, unknown]) => number}
+ */
+const byValue =
+  ({ order = compareNames }) =>
+  ([a], [b]) =>
+    Number(a === NONE) - Number(b === NONE) || order(a, b);
+
+/**
+ * Counts the rows of each value, in the order of the dimension.
+ * @param {Dimension} one
+ * @param {FleetRow[]} rows
+ * @returns {[string, number][]}
+ */
+export function countValues(one, rows) {
+  /** @type {Map<string, number>} */
   const counts = new Map();
   for (const row of rows) {
-    const value = one.of(row);
+    const value = one.valueOf(row);
     counts.set(value, (counts.get(value) ?? 0) + 1);
   }
-  const order = one.order ?? compare;
-  return [...counts].sort(([a], [b]) => (a === NONE) - (b === NONE) || order(a, b));
+  return [...counts].sort(byValue(one));
 }
 
-/** The rows as groups: `[{value, name, rows}]`; one group without a name when nothing groups them. */
-export function grouped(id, rows) {
+/**
+ * Groups rows by a dimension; an unknown dimension gives one group without a name.
+ * @param {string} id
+ * @param {FleetRow[]} rows
+ * @returns {RowGroup[]}
+ */
+export function groupRows(id, rows) {
   const one = dimension(id);
   if (!one) return [{ value: "", name: "", rows }];
+  /** @type {Map<string, FleetRow[]>} */
   const groups = new Map();
   for (const row of rows) {
-    const value = one.of(row);
+    const value = one.valueOf(row);
     const group = groups.get(value);
-    if (group) group.push(row); else groups.set(value, [row]);
+    if (group) group.push(row);
+    else groups.set(value, [row]);
   }
-  const order = one.order ?? compare;
   return [...groups]
-    .sort(([a], [b]) => (a === NONE) - (b === NONE) || order(a, b))
-    .map(([value, members]) => ({ value, name: nameOf(one, value), rows: members }));
+    .sort(byValue(one))
+    .map(([value, members]) => ({ value, name: labelOf(one, value), rows: members }));
 }

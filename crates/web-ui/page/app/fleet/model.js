@@ -1,177 +1,201 @@
 // SPDX-License-Identifier: Apache-2.0
-// All machines, kept as the server has them.
+// All machines, kept in sync with the server.
 //
-// One request gets them all, with the number of the last event they include. After that the event
-// stream only says that something happened; what it came to is asked of the server, for the machines
-// it happened to and no more often than a few times a second. So the page never guesses what an event
-// means, and a thousand events a second cost it a request or two.
+// One request loads all rows, with the sequence number of the last event they include. After that an
+// event only triggers a request for the changed rows, at most a few times a second. So the client
+// never interprets events, and a thousand events a second cost one or two requests.
 
 import { get } from "../api.js";
-import { follow, longer } from "../live.js";
-import { Subject } from "../subject.js";
-import { complain } from "../toasts.js";
+import { nextRetryDelay } from "../event_hub.js";
+import { events } from "../event_stream.js";
+import { EVENT_KINDS } from "../generated.js";
+import { Observable } from "../observable.js";
+import { showError } from "../toasts.js";
+import { compareRows, decodeRows } from "./rows.js";
 
-const ASK_EVERY_MS = 350;
-const ALL_AGAIN_MS = 5 * 60 * 1000;
-/** Kinds of events after which a machine's row is another one. */
-const TELLING = ["enrolled", "changed", "removed", "asked", "entered", "waiting", "power", "maintenance", "failed"];
+const REFRESH_MS = 350;
+const RELOAD_ALL_MS = 5 * 60 * 1000;
+/** How long a changed row stays in `changed`. */
+const CHANGED_MS = 5000;
 
-/**
- * `{rows, byId, verbs, ready, changed, asOf}`: the rows in order of name, the same by UUID, which verbs
- * each state allows, which rows changed last and when, and the moment the rows are at least as new as.
- */
-export const fleet = new Subject({ rows: [], byId: new Map(), verbs: {}, ready: false, changed: new Map(), asOf: -Infinity });
+/** @type {Observable<FleetState>} */
+export const fleet = new Observable(
+  /** @type {FleetState} */ ({
+    rows: [],
+    byId: new Map(),
+    verbs: {},
+    ready: false,
+    changed: new Map(),
+    asOf: -Infinity,
+  }),
+);
 
 let users = 0;
-let stop = null;
+/** @type {(() => void) | null} */
+let unsubscribe = null;
+/** @type {number | null} */
 let seq = null;
-let queue = Promise.resolve();
-let asking = false;
-let again = false;
-let pause = ASK_EVERY_MS;
+/** @type {Promise<boolean>} */
+let queue = Promise.resolve(true);
+let isLoading = false;
+let isRefreshDue = false;
+let delay = REFRESH_MS;
+/** @type {ReturnType<typeof setTimeout> | null} */
 let timer = null;
-let renewal = null;
+/** @type {ReturnType<typeof setInterval> | undefined} */
+let reloadTimer;
 
 /** Keeps the fleet up to date until the returned function is called. */
-export function keepFleetLive() {
+export function followFleet() {
   users += 1;
   if (users === 1) start();
   return () => {
     users -= 1;
-    if (users === 0) end();
+    if (users === 0) stop();
   };
 }
 
-/** Gets the fleet as it is now, for those who only want to search it. */
-export const fleetOnce = () => ask();
+/** Loads the fleet once, for views that only search it. */
+export const loadFleet = () => load();
 
-/** Asks for changes soon, although no event came: something was just asked of the server. */
-export function expectChanges() {
-  if (users > 0) soon();
+/** Loads changes soon, after a request that will cause some. */
+export function refreshSoon() {
+  if (users > 0) scheduleRefresh();
 }
 
 function start() {
-  ask();
-  renewal = setInterval(() => { if (!document.hidden) ask({ whole: true }); }, ALL_AGAIN_MS);
+  load();
+  reloadTimer = setInterval(() => {
+    if (!document.hidden) load({ all: true });
+  }, RELOAD_ALL_MS);
 }
 
-function end() {
-  stop?.();
-  stop = null;
-  clearTimeout(timer);
+function stop() {
+  unsubscribe?.();
+  unsubscribe = null;
+  cancelRefresh();
+  isRefreshDue = false;
+  delay = REFRESH_MS;
+  clearInterval(reloadTimer);
+}
+
+function scheduleRefresh() {
+  if (isLoading) {
+    isRefreshDue = true;
+    return;
+  }
+  timer ??= setTimeout(() => {
+    timer = null;
+    load();
+  }, delay);
+}
+
+function cancelRefresh() {
+  if (timer !== null) clearTimeout(timer);
   timer = null;
-  again = false;
-  pause = ASK_EVERY_MS;
-  clearInterval(renewal);
 }
 
-function soon() {
-  if (asking) { again = true; return; }
-  timer ??= setTimeout(() => { timer = null; ask(); }, pause);
+/** @param {string} kind */
+function onEvent(kind) {
+  const known = EVENT_KINDS[/** @type {EventKind} */ (kind)];
+  // An event of an unknown kind may change rows.
+  if (known?.changesRow ?? true) scheduleRefresh();
 }
 
 /**
- * Asks for what changed, or for all; gives whether there was an answer. One request at a time: of two at
- * once, the older answer may come last.
+ * Loads changes, or all rows; returns whether that succeeded. Requests are sequential, because the
+ * older of two concurrent responses could arrive last.
  */
-function ask({ whole = false } = {}) {
+function load({ all = false } = {}) {
   queue = queue.then(async () => {
-    asking = true;
-    // What was to be asked later is asked now.
-    clearTimeout(timer);
-    timer = null;
-    const isAnswered = await (whole || seq === null ? getAll() : getChanges()).then(() => true, (error) => {
-      complain(error);
-      return false;
-    });
-    asking = false;
-    pause = isAnswered ? ASK_EVERY_MS : longer(pause);
-    if (users === 0) return isAnswered;
-    if (isAnswered) stop ??= follow({ after: seq, kinds: TELLING, hear: soon, catchUp });
-    // No event need come that would make us ask again for what we did not get.
-    if (again || !isAnswered) { again = false; soon(); }
-    return isAnswered;
+    isLoading = true;
+    cancelRefresh();
+    const succeeded = await (all || seq === null ? loadAll() : loadChanges(seq)).then(
+      () => true,
+      (error) => {
+        showError(error);
+        return false;
+      },
+    );
+    isLoading = false;
+    delay = succeeded ? REFRESH_MS : nextRetryDelay(delay);
+    if (users === 0) return succeeded;
+    if (succeeded) unsubscribe ??= events.subscribe({ after: seq, onEvent, catchUp });
+    // After a failure no event may come, so the retry is scheduled here.
+    if (isRefreshDue || !succeeded) {
+      isRefreshDue = false;
+      scheduleRefresh();
+    }
+    return succeeded;
   });
   return queue;
 }
 
-/** What hours of events came to is one answer; they need not be heard one by one. */
+/** One response replaces the events missed while the tab was hidden. */
 async function catchUp() {
-  return await ask() ? seq : null;
+  return (await load()) ? seq : null;
 }
 
-async function getAll() {
+async function loadAll() {
   const asOf = performance.now();
-  const answer = await get("/v1/ferrite/fleet");
-  const rows = decode(answer);
-  seq = answer.seq;
+  /** @type {FleetResponse} */
+  const response = await get("/v1/ferrite/fleet");
+  const rows = decodeRows(response).sort(compareRows);
+  seq = response.seq;
   fleet.set({
-    rows: rows.sort(byName), byId: new Map(rows.map((row) => [row.uuid, row])),
-    verbs: answer.verbs ?? {}, ready: true, changed: new Map(), asOf,
+    rows,
+    byId: byUuid(rows),
+    verbs: response.verbs ?? {},
+    ready: true,
+    changed: new Map(),
+    asOf,
   });
 }
 
-async function getChanges() {
+/** @param {number} after */
+async function loadChanges(after) {
   const asOf = performance.now();
-  const answer = await get(`/v1/ferrite/fleet?after=${seq}`);
-  // The database is an older one than before: it was restored.
-  if (answer.seq < seq) { await getAll(); return; }
-  seq = answer.seq;
-  const news = decode(answer);
-  const { value } = fleet;
-  if (answer.whole) {
-    fleet.set({ ...value, rows: news.sort(byName), byId: new Map(news.map((row) => [row.uuid, row])), asOf });
+  /** @type {FleetResponse} */
+  const response = await get(`/v1/ferrite/fleet?after=${after}`);
+  // An older sequence number means that the database was restored.
+  if (response.seq < after) {
+    await loadAll();
     return;
   }
-  merge({ ...value, asOf }, news, answer.gone ?? []);
+  seq = response.seq;
+  const rows = decodeRows(response);
+  if (response.whole) {
+    rows.sort(compareRows);
+    fleet.set({ ...fleet.value, rows, byId: byUuid(rows), asOf });
+  } else {
+    merge(rows, response.gone ?? [], asOf);
+  }
 }
 
-function merge(value, news, gone) {
+/** @param {FleetRow[]} rows */
+const byUuid = (rows) => new Map(rows.map((row) => [row.uuid, row]));
+
+/**
+ * @param {FleetRow[]} updates
+ * @param {string[]} removed
+ * @param {number} asOf
+ */
+function merge(updates, removed, asOf) {
   const now = performance.now();
-  const { byId, changed } = value;
-  let { rows } = value;
-  let reorder = gone.length > 0;
-  for (const row of news) {
+  const { byId, changed } = fleet.value;
+  let { rows } = fleet.value;
+  let needsSort = removed.length > 0;
+  for (const row of updates) {
     const before = byId.get(row.uuid);
-    if (!before || before.name !== row.name) reorder = true;
-    if (before && (before.provision_state !== row.provision_state || before.power_state !== row.power_state)) {
-      changed.set(row.uuid, now);
-    }
+    if (!before || before.name !== row.name) needsSort = true;
+    const isVisibleChange =
+      before?.provision_state !== row.provision_state || before?.power_state !== row.power_state;
+    if (before && isVisibleChange) changed.set(row.uuid, now);
     byId.set(row.uuid, row);
   }
-  for (const uuid of gone) byId.delete(uuid);
-  if (reorder || news.length) rows = reorder ? [...byId.values()].sort(byName) : rows.map((row) => byId.get(row.uuid));
-  for (const [uuid, at] of changed) if (now - at > 5000) changed.delete(uuid);
-  fleet.set({ ...value, rows });
-}
-
-/** The rows of an answer as objects. Moments become numbers, since they are compared every second. */
-export function decode({ fields, nodes }) {
-  return nodes.map((values) => {
-    const row = {};
-    for (let index = 0; index < fields.length; index++) row[fields[index]] = values[index];
-    row.until = row.until ? Date.parse(row.until) : null;
-    row.since = row.since ? Date.parse(row.since) : null;
-    row.label = row.name ?? row.uuid;
-    row.rack ??= rackOfName(row.name);
-    row.sought = `${row.label}\n${row.uuid}\n${row.provision_state}\n${row.owner ?? ""}\n${row.resource_class ?? ""}\n${row.rack ?? ""}`.toLowerCase();
-    return row;
-  });
-}
-
-/** `r01-u07` stands in `r01`: a name up to its last hyphen, where nothing else says the rack. */
-function rackOfName(name) {
-  const at = name?.lastIndexOf("-") ?? -1;
-  return at > 0 ? name.slice(0, at) : null;
-}
-
-const COLLATOR = new Intl.Collator("en", { numeric: true });
-export const compare = (one, other) => COLLATOR.compare(one, other);
-const plain = /^[a-z0-9._-]*$/;
-function byName(one, other) {
-  // Comparing as text is ten times faster and the same for names of equal length.
-  if (one.label.length === other.label.length && plain.test(one.label) && plain.test(other.label)) {
-    return one.label < other.label ? -1 : one.label > other.label ? 1 : 0;
-  }
-  return compare(one.label, other.label);
+  for (const uuid of removed) byId.delete(uuid);
+  if (needsSort) rows = [...byId.values()].sort(compareRows);
+  else if (updates.length) rows = rows.map((row) => byId.get(row.uuid) ?? row);
+  for (const [uuid, at] of changed) if (now - at > CHANGED_MS) changed.delete(uuid);
+  fleet.set({ ...fleet.value, rows, asOf });
 }

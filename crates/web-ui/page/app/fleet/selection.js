@@ -1,60 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which machines are selected, and how clicks and keys change that: as in a list of files.
+// The selected machines. Clicks and keys change the selection as in a file manager.
 
-import { Subject } from "../subject.js";
+import { Observable } from "../observable.js";
 
-/** `{chosen: Set of UUIDs, active: UUID at the cursor, anchor: where a range begins}`. */
-export const selection = new Subject({ chosen: new Set(), active: null, anchor: null });
+/**
+ * `selected` are UUIDs, `active` is the row at the cursor, `anchor` the start of a range.
+ * @type {Observable<{ selected: Set<string>, active: string | null, anchor: string | null }>}
+ */
+export const selection = new Observable(
+  /** @type {any} */ ({ selected: new Set(), active: null, anchor: null }),
+);
 
-export function selectNone() {
-  selection.set({ ...selection.value, chosen: new Set(), anchor: null });
+export function clearSelection() {
+  selection.set({ ...selection.value, selected: new Set(), anchor: null });
 }
 
-export function selectOnly(uuids) {
-  selection.set({ ...selection.value, chosen: new Set(uuids) });
+/** @param {Iterable<string>} uuids */
+export function setSelection(uuids) {
+  selection.set({ ...selection.value, selected: new Set(uuids) });
 }
 
-/** Adds these, or takes them out if all of them are in already. */
-export function toggleAll(uuids) {
-  const chosen = new Set(selection.value.chosen);
-  const all = uuids.every((uuid) => chosen.has(uuid));
-  for (const uuid of uuids) if (all) chosen.delete(uuid); else chosen.add(uuid);
-  selection.set({ ...selection.value, chosen });
+/**
+ * Selects these rows, or deselects them if all of them are selected.
+ * @param {string[]} uuids
+ */
+export function toggleRows(uuids) {
+  const selected = new Set(selection.value.selected);
+  const isDeselect = uuids.every((uuid) => selected.has(uuid));
+  for (const uuid of uuids)
+    if (isDeselect) selected.delete(uuid);
+    else selected.add(uuid);
+  selection.set({ ...selection.value, selected });
 }
 
-/** A click on a machine: `order` is the list of UUIDs as shown, for ranges. */
-export function click(uuid, { shiftKey, ctrlKey, metaKey }, order) {
-  const { chosen, anchor } = selection.value;
+/**
+ * Toggles a row, or with Shift selects the range from the anchor; `order` are the rows as displayed.
+ * @param {string} uuid
+ * @param {{ shiftKey?: boolean, ctrlKey?: boolean, metaKey?: boolean }} modifiers
+ * @param {string[]} order
+ */
+export function selectByClick(uuid, { shiftKey, ctrlKey, metaKey }, order) {
+  const { selected, anchor } = selection.value;
   if (shiftKey && anchor !== null) {
-    selection.set({ chosen: new Set([...(ctrlKey || metaKey ? chosen : []), ...between(order, anchor, uuid)]), active: uuid,
-      anchor });
+    const kept = ctrlKey || metaKey ? selected : [];
+    selection.set({
+      selected: new Set([...kept, ...rangeBetween(order, anchor, uuid)]),
+      active: uuid,
+      anchor,
+    });
     return;
   }
-  const next = new Set(chosen);
+  const next = new Set(selected);
   if (!next.delete(uuid)) next.add(uuid);
-  selection.set({ chosen: next, active: uuid, anchor: uuid });
+  selection.set({ selected: next, active: uuid, anchor: uuid });
 }
 
-/** Moves the cursor; with Shift the range grows. */
-export function move(uuid, shiftKey, order) {
-  const { chosen, active, anchor } = selection.value;
+/**
+ * Moves the cursor; with Shift the selection is the range from the anchor.
+ * @param {string} uuid
+ * @param {boolean} shiftKey
+ * @param {string[]} order
+ */
+export function moveCursor(uuid, shiftKey, order) {
+  const { selected, active, anchor } = selection.value;
   if (!shiftKey) {
-    selection.set({ chosen, active: uuid, anchor: uuid });
+    selection.set({ selected, active: uuid, anchor: uuid });
     return;
   }
   const from = anchor ?? active ?? uuid;
-  selection.set({ chosen: new Set(between(order, from, uuid)), active: uuid, anchor: from });
+  selection.set({ selected: new Set(rangeBetween(order, from, uuid)), active: uuid, anchor: from });
 }
 
-/** Forgets machines that are no longer shown or no longer exist. */
-export function keepOnly(known) {
-  const { chosen } = selection.value;
-  const kept = [...chosen].filter((uuid) => known.has(uuid));
-  if (kept.length !== chosen.size) selection.set({ ...selection.value, chosen: new Set(kept) });
+/**
+ * Deselects rows that are no longer displayed.
+ * @param {Set<string>} displayed
+ */
+export function retainRows(displayed) {
+  const { selected } = selection.value;
+  const retained = [...selected].filter((uuid) => displayed.has(uuid));
+  if (retained.length !== selected.size)
+    selection.set({ ...selection.value, selected: new Set(retained) });
 }
 
-function between(order, one, other) {
-  const [a, b] = [order.indexOf(one), order.indexOf(other)];
-  if (a < 0 || b < 0) return [other];
+/**
+ * @param {string[]} order
+ * @param {string} first
+ * @param {string} last
+ */
+function rangeBetween(order, first, last) {
+  const [a, b] = [order.indexOf(first), order.indexOf(last)];
+  if (a < 0 || b < 0) return [last];
   return order.slice(Math.min(a, b), Math.max(a, b) + 1);
 }

@@ -1,48 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bar that appears with a selection: what can be done to the machines in it.
+// The bar with the actions for the selected machines.
 
 import { html, useState } from "../../vendor/preact-htm.js";
+import { actionById, isDangerous } from "../actions.js";
 import { Icon } from "../icons.js";
+import { useObservable } from "../observable.js";
 import { Popover } from "../popover.js";
-import { go } from "../route.js";
-import { useSubject } from "../subject.js";
-import { ACTIONS, action } from "../verbs.js";
-import { BulkDialog } from "./bulk.js";
+import { navigate } from "../route.js";
+import { BulkDialog } from "./bulk_dialog.js";
 import { fleet } from "./model.js";
-import { selectNone, selection } from "./selection.js";
+import { clearSelection, selection } from "./selection.js";
 
-const MOST_IN_ADDRESS = 100;
-const FIRST = ["manage", "inspect", "provide", "deploy", "undeploy"];
-const POWER = ["power-on", "power-off", "soft-off", "reboot"];
-const LATER = ["maintenance-on", "maintenance-off", "rebuild", "adopt", "unrescue", "unhold", "abort"];
+/** More UUIDs would make the address too long. */
+const MAX_IN_ADDRESS = 100;
+const MAIN_ACTIONS = ["manage", "inspect", "provide", "deploy", "undeploy"];
+const POWER_ACTIONS = ["power-on", "power-off", "soft-off", "reboot"];
+const MORE_ACTIONS = [
+  "maintenance-on",
+  "maintenance-off",
+  "rebuild",
+  "adopt",
+  "unrescue",
+  "unhold",
+  "abort",
+];
 
 export function SelectionBar() {
-  const { chosen } = useSubject(selection);
-  const [asked, setAsked] = useState(null);
-  const begin = (id) => (id === "deploy" ? toDeployment(chosen) : ask(id));
-  const ask = (id) => setAsked({ action: action(id),
-    rows: [...chosen].map((uuid) => fleet.value.byId.get(uuid)).filter(Boolean) });
-  const items = (ids) => (close) => ids.map((id) => {
-    const one = ACTIONS.find((each) => each.id === id);
-    return html`<button key=${id} class="item ${one.grave || one.wipes ? "danger" : ""}" role="menuitem"
-      onClick=${() => { close(); begin(id); }}>${one.label}</button>`;
-  });
-  return html`${chosen.size > 0 && html`<div class="selection-bar" role="toolbar" aria-label="Actions for the selection">
-      <strong class="number" data-selected=${chosen.size}>${chosen.size.toLocaleString("en")} selected</strong>
+  const { selected } = useObservable(selection);
+  const [pending, setPending] = useState(
+    /** @type {{ action: ActionDefinition, rows: FleetRow[] } | null} */ (null),
+  );
+  const begin = (id) => {
+    if (id === "deploy") {
+      openDeployPage(selected);
+      return;
+    }
+    const rows = [...selected].flatMap((uuid) => fleet.value.byId.get(uuid) ?? []);
+    setPending({ action: actionById(id), rows });
+  };
+  const items = (ids) => (close) =>
+    ids.map(actionById).map(
+      (
+        action,
+      ) => html`<button key=${action.id} class="item ${isDangerous(action) ? "danger" : ""}" role="menuitem"
+      onClick=${() => {
+        close();
+        begin(action.id);
+      }}>${action.label}</button>`,
+    );
+  return html`${
+    selected.size > 0 &&
+    html`<div class="selection-bar" role="toolbar" aria-label="Actions for the selection">
+      <strong class="number" data-selected=${selected.size}>${selected.size.toLocaleString("en")} selected</strong>
       <span class="rule"></span>
-      <${Popover} label="Power" content=${html`<${Icon} name="power" /> Power`}>${items(POWER)}<//>
-      ${FIRST.map((id) => html`<button key=${id} class="button ${id === "undeploy" ? "danger-text" : ""}"
-        onClick=${() => begin(id)}>${action(id).label}</button>`)}
-      <${Popover} label="More actions" class="button square" align="right" content=${html`<${Icon} name="more" />`}>${items(LATER)}
-        <//>
+      <${Popover} label="Power" content=${html`<${Icon} name="power" /> Power`}>${items(POWER_ACTIONS)}<//>
+      ${MAIN_ACTIONS.map(
+        (id) => html`<button key=${id} class="button ${id === "undeploy" ? "danger-text" : ""}"
+        onClick=${() => begin(id)}>${actionById(id).label}</button>`,
+      )}
+      <${Popover} label="More actions" class="button square" align="right" content=${html`<${Icon} name="more" />`}>${items(MORE_ACTIONS)}<//>
       <span class="rule"></span>
-      <button class="button plain" onClick=${selectNone}>Clear <kbd>Esc</kbd></button>
-    </div>`}
-    ${asked && html`<${BulkDialog} key=${asked.action.id} action=${asked.action} rows=${asked.rows}
-      onClose=${() => setAsked(null)} />`}`;
+      <button class="button plain" onClick=${clearSelection}>Clear <kbd>Esc</kbd></button>
+    </div>`
+  }
+    ${
+      pending &&
+      html`<${BulkDialog} key=${pending.action.id} action=${pending.action} rows=${pending.rows}
+      onClose=${() => setPending(null)} />`
+    }`;
 }
 
-/** Deploying has a page of its own; the address names the machines as far as addresses go. */
-function toDeployment(chosen) {
-  go("deploy", chosen.size <= MOST_IN_ADDRESS ? { nodes: [...chosen].join(",") } : undefined);
+/**
+ * Opens the deploy page, which uses the selection if the address does not name the machines.
+ * @param {Set<string>} selected
+ */
+function openDeployPage(selected) {
+  const query = selected.size <= MAX_IN_ADDRESS ? { nodes: [...selected].join(",") } : undefined;
+  navigate("deploy", query);
 }

@@ -1,58 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fleet as a table of which only the visible rows exist.
+// The fleet as a virtual table: only the visible rows are in the document.
 
-import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../../vendor/preact-htm.js";
+import {
+  html,
+  useEffect,
+  useLayoutEffect,
+  useMemo,
+  useRef,
+  useState,
+} from "../../vendor/preact-htm.js";
+import { errorCause, faultLabel } from "../errors.js";
 import { Icon } from "../icons.js";
+import { useObservable } from "../observable.js";
 import { href, setQuery } from "../route.js";
 import { count } from "../sizes.js";
-import { Dot, State, stateOrder } from "../states.js";
-import { useSubject } from "../subject.js";
-import { ago, countdown, useSeconds } from "../times.js";
-import { waitWords } from "../waits.js";
-import { compare } from "./model.js";
-import { click, move, selection, toggleAll } from "./selection.js";
+import { Dot, State } from "../states.js";
+import { ago, useEverySecond } from "../times.js";
+import { waitText } from "../wait_reasons.js";
+import { moveCursor, selectByClick, selection, toggleRows } from "./selection.js";
 
-const LINE = 32;
-const AROUND = 5;
+/** The height of a line in pixels. */
+const LINE_HEIGHT = 32;
+/** Lines rendered above and below the visible part. */
+const OVERSCAN = 5;
 
+/**
+ * `narrow` columns are hidden on small screens.
+ * @type {{ id: string, label: string, narrow?: boolean, cell: (row: FleetRow) => unknown }[]}
+ */
 const COLUMNS = [
-  { id: "name", label: "Name", width: "minmax(150px, 1.3fr)", key: (row) => row.label, cell: (row) => html`<a class="cut"
-    tabindex="-1" href=${href(`machines/${row.label}`)}>${row.label}</a>` },
-  { id: "state", label: "State", width: "minmax(170px, 1.3fr)", key: (row) => stateOrder(row.provision_state),
-    cell: (row) => html`<${State} state=${row.provision_state} target=${row.target_provision_state} />` },
-  { id: "doing", label: "Doing", width: "minmax(180px, 2fr)", key: (row) => (row.error ? 0 : row.why ? 1 : 2),
-    cell: (row) => html`<${Doing} row=${row} />` },
-  { id: "power", label: "Power", width: "84px", key: (row) => row.power_state ?? "", cell: (row) => html`<${Power} row=${row} />` },
-  { id: "class", label: "Class", width: "minmax(110px, 1fr)", narrow: true, key: (row) => row.resource_class ?? "",
-    cell: (row) => row.resource_class },
-  { id: "owner", label: "Owner", width: "minmax(90px, .8fr)", narrow: true, key: (row) => row.owner ?? "",
-    cell: (row) => row.owner ?? html`<span class="faint">–</span>` },
-  { id: "rack", label: "Rack", width: "80px", narrow: true, key: (row) => row.rack ?? "", cell: (row) => row.rack ?? html`<span
-    class="faint">–</span>` },
-  { id: "since", label: "Since", width: "84px", narrow: true, key: (row) => -(row.since ?? 0), cell: (row) => html`<span
-    class="quiet number">${row.since ? ago(row.since) : "–"}</span>` },
+  {
+    id: "name",
+    label: "Name",
+    cell: (row) =>
+      html`<a class="cut" tabindex="-1" href=${href(`machines/${row.label}`)}>${row.label}</a>`,
+  },
+  {
+    id: "state",
+    label: "State",
+    cell: (row) =>
+      html`<${State} state=${row.provision_state} target=${row.target_provision_state} />`,
+  },
+  { id: "doing", label: "Activity", cell: (row) => html`<${Activity} row=${row} />` },
+  { id: "power", label: "Power", cell: (row) => html`<${Power} row=${row} />` },
+  { id: "class", label: "Class", narrow: true, cell: (row) => row.resource_class },
+  { id: "owner", label: "Owner", narrow: true, cell: (row) => row.owner ?? DASH() },
+  { id: "rack", label: "Rack", narrow: true, cell: (row) => row.rack ?? DASH() },
+  {
+    id: "since",
+    label: "Since",
+    narrow: true,
+    cell: (row) => html`<span class="quiet number">${row.since ? ago(row.since) : "–"}</span>`,
+  },
 ];
 
-/** The rows in the table's order, group by group. */
-export function sorted(groups, sort, descending) {
-  const column = COLUMNS.find((one) => one.id === sort);
-  if (!column || (column.id === "name" && !descending)) return groups;
-  const sign = descending ? -1 : 1;
-  return groups.map((group) => ({
-    ...group,
-    rows: [...group.rows].sort((one, other) => {
-      const [a, b] = [column.key(one), column.key(other)];
-      return sign * (typeof a === "number" ? a - b : compare(a, b));
-    }),
-  }));
-}
+const DASH = () => html`<span class="faint">–</span>`;
 
-export function Table({ groups, groupedBy, sort, descending, order, onOpen }) {
+/**
+ * @param {object} props
+ * @param {RowGroup[]} props.groups
+ * @param {string} props.groupedBy
+ * @param {string} props.sort
+ * @param {boolean} props.descending
+ * @param {string[]} props.order
+ * @param {Function} props.onOpen
+ */
+export function FleetTable({ groups, groupedBy, sort, descending, order, onOpen }) {
   const scroller = useRef();
   const [view, setView] = useState({ top: 0, height: 600 });
-  const { chosen, active } = useSubject(selection);
-  useSeconds();
-  const lines = useMemo(() => groups.flatMap((group) => (group.name ? [{ group }] : []).concat(group.rows.map((row) => ({ row })))), [groups]);
+  const { selected, active } = useObservable(selection);
+  useEverySecond();
+  const lines = useMemo(() => linesOf(groups), [groups]);
 
   useLayoutEffect(() => {
     const element = scroller.current;
@@ -63,96 +81,165 @@ export function Table({ groups, groupedBy, sort, descending, order, onOpen }) {
     return () => observer.disconnect();
   }, []);
 
+  // Keeps the row at the cursor visible.
   useEffect(() => {
-    if (!active || document.activeElement !== scroller.current) return;
-    const at = lines.findIndex((line) => line.row?.uuid === active) * LINE;
     const element = scroller.current;
-    if (at < 0) return;
-    if (at < element.scrollTop) element.scrollTop = at - LINE;
-    else if (at + 2 * LINE > element.scrollTop + element.clientHeight) element.scrollTop = at + 2 * LINE - element.clientHeight;
+    if (!active || document.activeElement !== element) return;
+    const top = lines.findIndex((line) => line.row?.uuid === active) * LINE_HEIGHT;
+    if (top < 0) return;
+    if (top < element.scrollTop) element.scrollTop = top - LINE_HEIGHT;
+    else if (top + 2 * LINE_HEIGHT > element.scrollTop + element.clientHeight)
+      element.scrollTop = top + 2 * LINE_HEIGHT - element.clientHeight;
   }, [active]);
 
-  const first = Math.max(0, Math.floor(view.top / LINE) - AROUND);
-  const shown = lines.slice(first, Math.ceil((view.top + view.height) / LINE) + AROUND);
-  // Lines that leave above come back below: elements are changed, not made anew.
-  const slots = Math.ceil(view.height / LINE) + 2 * AROUND + 2;
+  const first = Math.max(0, Math.floor(view.top / LINE_HEIGHT) - OVERSCAN);
+  const end = Math.ceil((view.top + view.height) / LINE_HEIGHT) + OVERSCAN;
+  const visible = lines.slice(first, end);
+  // Keys repeat, so that scrolling reuses the elements of lines that leave the view.
+  const slots = Math.ceil(view.height / LINE_HEIGHT) + 2 * OVERSCAN + 2;
   const slot = (index) => (first + index) % slots;
   const onKeyDown = (event) => {
     if (event.target !== scroller.current) return;
-    const page = Math.floor(view.height / LINE) - 2;
-    const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
-    if (event.key === "Enter" && active) { onOpen(lines.find((line) => line.row?.uuid === active).row); return; }
-    if (event.key === " " && active) { event.preventDefault(); click(active, event, order); return; }
-    if (!(event.key in steps) || !order.length) return;
+    if (event.key === "Enter" && active) {
+      onOpen(lines.find((line) => line.row?.uuid === active)?.row);
+      return;
+    }
+    if (event.key === " " && active) {
+      event.preventDefault();
+      selectByClick(active, event, order);
+      return;
+    }
+    const page = Math.floor(view.height / LINE_HEIGHT) - 2;
+    const step = {
+      ArrowDown: 1,
+      ArrowUp: -1,
+      PageDown: page,
+      PageUp: -page,
+      Home: -Infinity,
+      End: Infinity,
+    }[event.key];
+    if (step === undefined || !order.length) return;
     event.preventDefault();
-    const index = order.indexOf(active);
-    move(order[Math.max(0, Math.min(order.length - 1, index < 0 ? 0 : index + steps[event.key]))], event.shiftKey, order);
+    const index = active === null ? -1 : order.indexOf(active);
+    const target = index < 0 ? 0 : Math.max(0, Math.min(order.length - 1, index + step));
+    moveCursor(order[target], event.shiftKey, order);
   };
-  const all = order.length > 0 && order.every((uuid) => chosen.has(uuid));
+  const areAllSelected = order.length > 0 && order.every((uuid) => selected.has(uuid));
   return html`<div class="fleet-table" role="grid" aria-label="Machines" aria-multiselectable="true"
-    aria-rowcount=${lines.length + 1}
-      ref=${scroller} tabindex="0" onKeyDown=${onKeyDown}
+    aria-rowcount=${lines.length + 1} ref=${scroller} tabindex="0" onKeyDown=${onKeyDown}
       onScroll=${(event) => setView({ top: event.currentTarget.scrollTop, height: event.currentTarget.clientHeight })}>
     <div class="fleet-line head" role="row" aria-rowindex="1">
-      <span role="columnheader"><input type="checkbox" aria-label="Select all ${order.length}" checked=${all}
-        onChange=${() => toggleAll(order)} /></span>
-      ${COLUMNS.map((column) => html`<span key=${column.id} role="columnheader" class=${column.narrow ? "narrow" : ""}
-        aria-sort=${sort === column.id ? (descending ? "descending" : "ascending") : "none"}>
-        <button tabindex="-1" onClick=${() => setQuery({ sort: column.id === "name" && (sort !== "name" || descending) ? null : column.id, desc: sort === column.id && !descending ? "1" : null })}>
-          ${column.label}${sort === column.id && html`<i class=${descending ? "flip" : ""}><${Icon} name="chevron" /></i>`}
-            </button></span>`)}
+      <span role="columnheader"><input type="checkbox" aria-label="Select all ${order.length}" checked=${areAllSelected}
+        onChange=${() => toggleRows(order)} /></span>
+      ${COLUMNS.map((column) => html`<${ColumnHeader} key=${column.id} column=${column} isSorted=${sort === column.id} descending=${descending} />`)}
     </div>
-    <div class="fleet-lines" role="presentation" style=${{ height: `${lines.length * LINE}px` }}>
-        ${shown.map((line, index) => (line.group
-          ? html`<${GroupLine} key=${slot(index)} group=${line.group} groupedBy=${groupedBy} index=${first + index + 2} />`
-          : html`<${Line} key=${slot(index)} row=${line.row} index=${first + index + 2} chosen=${chosen.has(line.row.uuid)}
-            active=${active === line.row.uuid} order=${order} onOpen=${onOpen} />`))}
+    <div class="fleet-lines" role="presentation" style=${{ height: `${lines.length * LINE_HEIGHT}px` }}>
+        ${visible.map((line, index) =>
+          line.group
+            ? html`<${GroupLine} key=${slot(index)} group=${line.group} groupedBy=${groupedBy} index=${first + index + 2} />`
+            : html`<${RowLine} key=${slot(index)} row=${line.row} index=${first + index + 2} isSelected=${selected.has(line.row.uuid)}
+            isActive=${active === line.row.uuid} order=${order} onOpen=${onOpen} />`,
+        )}
     </div>
   </div>`;
 }
 
-/** Where the line of a row index (from 2 on: the head is 1) stands. */
-const placed = (index) => ({ transform: `translateY(${(index - 2) * LINE}px)` });
+/**
+ * The lines of the table: a heading for each named group, and its rows.
+ * @param {RowGroup[]} groups
+ * @returns {({ group: RowGroup, row?: undefined } | { row: FleetRow, group?: undefined })[]}
+ */
+const linesOf = (groups) =>
+  groups.flatMap((group) => [
+    ...(group.name ? [{ group }] : []),
+    ...group.rows.map((row) => ({ row })),
+  ]);
 
+/** @param {{ column: any, isSorted: boolean, descending: boolean }} props */
+function ColumnHeader({ column, isSorted, descending }) {
+  // The first click sorts ascending, the second descending; by name ascending is the default.
+  const onClick = () => {
+    const isDefault = column.id === "name" && (!isSorted || descending);
+    setQuery({ sort: isDefault ? null : column.id, desc: isSorted && !descending ? "1" : null });
+  };
+  const order = descending ? "descending" : "ascending";
+  return html`<span role="columnheader" class=${column.narrow ? "narrow" : ""} aria-sort=${isSorted ? order : "none"}>
+    <button tabindex="-1" onClick=${onClick}>
+      ${column.label}${isSorted && html`<i class=${descending ? "flip" : ""}><${Icon} name="chevron" /></i>`}</button></span>`;
+}
+
+/**
+ * The position of a line; row indices start at 2, because the header is 1.
+ * @param {number} index
+ */
+const linePosition = (index) => ({ transform: `translateY(${(index - 2) * LINE_HEIGHT}px)` });
+
+/** @param {{ group: RowGroup, groupedBy: string, index: number }} props */
 function GroupLine({ group, groupedBy, index }) {
-  return html`<div class="fleet-line group" role="row" aria-rowindex=${index} style=${placed(index)}>
+  return html`<div class="fleet-line group" role="row" aria-rowindex=${index} style=${linePosition(index)}>
     <span role="gridcell" class="group-name">
-    <button tabindex="-1" onClick=${() => toggleAll(group.rows.map((row) => row.uuid))}>
+    <button tabindex="-1" onClick=${() => toggleRows(group.rows.map((row) => row.uuid))}>
       ${groupedBy === "state" && html`<${Dot} state=${group.value} />`} ${group.name}
       <span class="faint number">${count(group.rows.length, "machine")}</span></button></span></div>`;
 }
 
-function Line({ row, index, chosen, active, order, onOpen }) {
-  // Counted seconds move every second, the rest now and then; what did not change is not looked at again.
-  const moment = Math.floor(Date.now() / (row.until ? 1000 : 15000));
+/**
+ * @param {object} props
+ * @param {FleetRow} props.row
+ * @param {number} props.index
+ * @param {boolean} props.isSelected
+ * @param {boolean} props.isActive
+ * @param {string[]} props.order
+ * @param {Function} props.onOpen
+ */
+function RowLine({ row, index, isSelected, isActive, order, onOpen }) {
+  // Timeouts change every second, other times every 15 seconds; unchanged lines are not rerendered.
+  const tick = Math.floor(Date.now() / (row.until ? 1000 : 15000));
   return useMemo(() => {
     const onClick = (event) => {
       if (event.target.closest("a,input")) return;
-      if (!event.shiftKey && !event.ctrlKey && !event.metaKey) { onOpen(row); return; }
+      if (!event.shiftKey && !event.ctrlKey && !event.metaKey) {
+        onOpen(row);
+        return;
+      }
       event.preventDefault();
-      click(row.uuid, event, order);
+      selectByClick(row.uuid, event, order);
     };
-    const onCheck = (event) => { event.preventDefault(); click(row.uuid, event, order); };
-    return html`<div class="fleet-line ${chosen ? "chosen" : ""} ${active ? "active" : ""}" role="row" aria-rowindex=${index}
-      aria-selected=${chosen} data-node=${row.label} style=${placed(index)} onClick=${onClick}>
-      <span role="gridcell"><input type="checkbox" tabindex="-1" aria-label="Select ${row.label}" checked=${chosen}
+    const onCheck = (event) => {
+      selectByClick(row.uuid, event, order);
+      // The browser has toggled the checkbox; a range may leave the row as it was.
+      event.currentTarget.checked = selection.value.selected.has(row.uuid);
+    };
+    return html`<div class="fleet-line ${isSelected ? "selected" : ""} ${isActive ? "active" : ""}" role="row" aria-rowindex=${index}
+      aria-selected=${isSelected} data-node=${row.label} style=${linePosition(index)} onClick=${onClick}>
+      <span role="gridcell"><input type="checkbox" tabindex="-1" aria-label="Select ${row.label}" checked=${isSelected}
         onClick=${onCheck} /></span>
-      ${COLUMNS.map((column) => html`<span key=${column.id} role="gridcell" class="cut ${column.narrow ? "narrow" : ""}">
-        ${column.cell(row)}</span>`)}
+      ${COLUMNS.map(
+        (
+          column,
+        ) => html`<span key=${column.id} role="gridcell" class="cut ${column.narrow ? "narrow" : ""}">
+        ${column.cell(row)}</span>`,
+      )}
     </div>`;
-  }, [row, index, chosen, active, order, moment]);
+  }, [row, index, isSelected, isActive, order, tick]);
 }
 
-function Doing({ row }) {
-  if (row.maintenance) return html`<span class="warn-text">maintenance${row.fault ? `: ${row.fault}` : ""}</span>`;
-  if (row.why) return html`<span class="quiet">
-    ${waitWords(row.why)[0]}${row.until ? html` · <span class="number">${countdown(row.until)}</span>` : ""}</span>`;
-  if (row.error) return html`<span class="bad-text" title=${row.error}>${row.error}</span>`;
-  return html`<span class="faint">–</span>`;
+/** @param {{ row: FleetRow }} props */
+function Activity({ row }) {
+  if (row.maintenance)
+    return html`<span class=${row.fault ? "bad-text" : "warn-text"}>${row.fault ? faultLabel(row.fault) : "maintenance"}</span>`;
+  if (row.why) return html`<span class="quiet number">${waitText(row)}</span>`;
+  if (row.error) {
+    const cause = errorCause(row.error);
+    return html`<span class="bad-text" title=${cause}>${cause}</span>`;
+  }
+  return DASH();
 }
 
-export function Power({ row }) {
-  if (row.target_power_state) return html`<span class="quiet">→ ${row.target_power_state.replace("power ", "")}</span>`;
+/** @param {{ row: FleetRow }} props */
+function Power({ row }) {
+  if (row.target_power_state)
+    return html`<span class="quiet">→ ${row.target_power_state.replace("power ", "")}</span>`;
   if (row.power_state === "power on") return html`<span class="lamp on">on</span>`;
   if (row.power_state === "power off") return html`<span class="lamp">off</span>`;
   return html`<span class=${row.power_state ? "bad-text" : "faint"}>${row.power_state ?? "–"}</span>`;

@@ -1,91 +1,138 @@
 // SPDX-License-Identifier: Apache-2.0
-// The actions that are possible now, and the dialog that shows what each would do before it is done.
+// The actions that the machine's state allows, and the dialog with the preview of an action.
 
 import { html, useEffect, useState } from "../../vendor/preact-htm.js";
+import { ACTIONS, actionById, isDangerous, titleOf } from "../actions.js";
 import { ferritePath, get } from "../api.js";
-import { askToDeploy } from "../deploy/ask.js";
+import { requestDeploy } from "../deploy/request_deploy.js";
 import { Dialog } from "../dialog.js";
-import { ActionForm, formIsComplete } from "../fleet/action_form.js";
+import { ErrorNotice } from "../fetching.js";
+import { ActionForm, isFormComplete } from "../fleet/action_form.js";
 import { Icon } from "../icons.js";
 import { Plan } from "../plan.js";
 import { Popover } from "../popover.js";
-import { complain, say } from "../toasts.js";
-import { ACTIONS, action, titleOf } from "../verbs.js";
+import { stateLabel } from "../states.js";
+import { showError, showMessage } from "../toasts.js";
 
-const POWER = ["power-on", "power-off", "soft-off", "reboot"];
-/** The action one most likely wants next, by state. */
-const NEXT = {
-  enroll: "manage", manageable: "provide", available: "deploy", rescue: "unrescue", "inspect failed": "inspect",
-  "clean failed": "manage", "deploy failed": "deploy", "adopt failed": "adopt", "clean hold": "unhold", "deploy hold": "unhold",
-    "service hold": "unhold",
+const POWER_ACTIONS = ["power-on", "power-off", "soft-off", "reboot"];
+/** Actions with a button of their own, beside the suggested one. */
+const MAX_BUTTONS = 3;
+/**
+ * The most likely next action in a state.
+ * @type {Partial<Record<ProvisionState, string>>}
+ */
+const SUGGESTED_ACTION = {
+  enroll: "manage",
+  manageable: "provide",
+  available: "deploy",
+  rescue: "unrescue",
+  "inspect failed": "inspect",
+  "clean failed": "manage",
+  "deploy failed": "deploy",
+  "adopt failed": "adopt",
+  "clean hold": "unhold",
+  "deploy hold": "unhold",
+  "service hold": "unhold",
 };
 
-export function Actions({ machine, value }) {
-  const { node, verbs } = value;
-  const [asked, setAsked] = useState(null);
-  const hasRescue = node.rescue_interface !== "no-rescue";
-  const possible = ACTIONS.filter((one) => one.verb && (hasRescue || one.id !== "rescue") && (verbs.includes(one.verb) || (one.verb === "active" && verbs.includes("deploy"))));
-  const first = possible.find((one) => one.id === NEXT[node.provision_state]);
-  const rest = possible.filter((one) => one !== first);
-  const maintenance = action(node.maintenance ? "maintenance-off" : "maintenance-on");
-  const item = (close) => (one) => html`<button key=${one.id} class="item ${one.grave || one.wipes ? "danger" : ""}"
-    role="menuitem" onClick=${() => { close(); setAsked(one); }}>${one.label}</button>`;
-  const powers = POWER.map(action).filter((one) => node.power_state !== (one.id === "power-on" ? "power on" : "power off") || node.power_state === null);
+/** @param {{ machine: MachineModel, value: MachineView }} props */
+export function Actions({ machine, value: { node, verbs } }) {
+  const [pending, setPending] = useState(/** @type {ActionDefinition | null} */ (null));
+  const possible = ACTIONS.filter((action) => isPossible(action, node, verbs));
+  const suggested = possible.find(({ id }) => id === SUGGESTED_ACTION[node.provision_state]);
+  const others = possible.filter((action) => action !== suggested);
+  const maintenance = actionById(node.maintenance ? "maintenance-off" : "maintenance-on");
+  const powerActions = POWER_ACTIONS.filter((id) => {
+    const target = id === "power-on" ? "power on" : "power off";
+    return node.power_state !== target;
+  }).map(actionById);
+  const item =
+    (close) =>
+    (action) => html`<button key=${action.id} class="item ${isDangerous(action) ? "danger" : ""}"
+    role="menuitem" onClick=${() => {
+      close();
+      setPending(action);
+    }}>${action.label}</button>`;
   return html`<div class="actions" role="toolbar" aria-label="Actions">
-    ${first && html`<button class="button primary" onClick=${() => setAsked(first)}>${first.label}</button>`}
-    ${rest.slice(0, 3).map((one) => html`<button key=${one.id}
-      class="button wide-only ${one.grave || one.id === "undeploy" ? "danger-text" : ""}" onClick=${() => setAsked(one)}>
-      ${one.label}</button>`)}
-    <${Popover} label="Power" content=${html`<${Icon} name="power" /> Power`} align="right">${(close) => powers.map(item(close))}
-      <//>
+    ${suggested && html`<button class="button primary" onClick=${() => setPending(suggested)}>${suggested.label}</button>`}
+    ${others.slice(0, MAX_BUTTONS).map(
+      (
+        action,
+      ) => html`<button key=${action.id} class="button wide-only ${action.isDisruptive || action.id === "undeploy" ? "danger-text" : ""}"
+      onClick=${() => setPending(action)}>${action.label}</button>`,
+    )}
+    <${Popover} label="Power" content=${html`<${Icon} name="power" /> Power`} align="right">${(close) => powerActions.map(item(close))}<//>
     <${Popover} label="More actions" class="button square" align="right" content=${html`<${Icon} name="more" />`}>
-      ${(close) => html`${rest.map(item(close))}${rest.length > 0 && html`<hr />`}${item(close)(maintenance)}`}<//>
-    ${asked && html`<${ActionDialog} key=${asked.id} action=${asked} machine=${machine} node=${node}
-      onClose=${() => setAsked(null)} />`}
+      ${(close) => html`${others.map(item(close))}${others.length > 0 && html`<hr />`}${item(close)(maintenance)}`}<//>
+    ${pending && html`<${ActionDialog} key=${pending.id} action=${pending} machine=${machine} node=${node} onClose=${() => setPending(null)} />`}
   </div>`;
 }
 
-function ActionDialog({ action: one, machine, node, onClose }) {
-  const [outlook, setOutlook] = useState(null);
-  const [given, setGiven] = useState({});
+/**
+ * Whether the node's state allows an action.
+ * @param {ActionDefinition} action
+ * @param {NodeRecord} node
+ * @param {string[]} verbs
+ */
+function isPossible({ id, verb }, node, verbs) {
+  if (!verb || (id === "rescue" && node.rescue_interface === "no-rescue")) return false;
+  return verbs.includes(verb);
+}
+
+/**
+ * @param {object} props
+ * @param {ActionDefinition} props.action
+ * @param {MachineModel} props.machine
+ * @param {NodeRecord} props.node
+ * @param {() => void} props.onClose
+ */
+function ActionDialog({ action, machine, node, onClose }) {
+  const [preview, setPreview] = useState(/** @type {Explanation | null} */ (null));
+  const [input, setInput] = useState(/** @type {ActionInput} */ ({}));
   const [busy, setBusy] = useState(false);
   useEffect(() => {
-    if (!one.verb) { setOutlook({ possible: true, obstacles: [], plan: [] }); return; }
-    get(ferritePath(node.uuid, `/explain?target=${one.verb}`)).then(setOutlook,
-      (error) => setOutlook({ possible: false, obstacles: [error.message], plan: [] }));
+    if (!action.verb) {
+      setPreview({ possible: true, obstacles: [], plan: [] });
+      return;
+    }
+    get(ferritePath(node.uuid, `/explain?target=${action.verb}`)).then(setPreview, (error) =>
+      setPreview({ possible: false, obstacles: [error.message], plan: [] }),
+    );
   }, []);
-  // What is given here may remove the obstacle, such as an image: then the request itself decides.
-  const isSupplied = one.form === "deploy" && given.instance_info;
-  const ready = outlook && (outlook.possible || isSupplied) && formIsComplete(one, given) && !busy;
+  // An image that is entered here may remove the obstacle; then the server decides.
+  const image = action.form === "deploy" ? (input.instance_info ?? null) : null;
+  const isReady = preview && (preview.possible || image) && isFormComplete(action, input) && !busy;
   const perform = async () => {
     setBusy(true);
     try {
-      await askToDeploy(node.uuid, isSupplied ? given.instance_info : null, () => one.ask(node.uuid, given.body));
-      say(`${titleOf(one)}: accepted.`);
+      await requestDeploy(node.uuid, image, () => action.send(node.uuid, input.body));
+      showMessage(`${titleOf(action)}: accepted.`);
       onClose();
     } catch (error) {
-      complain(error);
+      showError(/** @type {Error} */ (error));
       setBusy(false);
     }
-    machine.refresh().catch(complain);
+    machine.refresh().catch(showError);
   };
   const footer = html`<span class="grow"></span><button class="button" onClick=${onClose}>Cancel</button>
-    <button class="button ${one.wipes || one.grave ? "danger" : "primary"}" data-confirm disabled=${!ready} onClick=${perform}>
-      ${titleOf(one)} ${node.name ?? ""}</button>`;
-  return html`<${Dialog} title="${titleOf(one)} ${node.name ?? node.uuid}" onClose=${onClose} footer=${footer}>
-    <p>${one.does}${one.wipes ? " Data on its disks is lost." : ""}</p>
-    <${Outlook} outlook=${outlook} />
-    <${ActionForm} action=${one} given=${given} onChange=${setGiven} />
+    <button class="button ${isDangerous(action) ? "danger" : "primary"}" data-confirm disabled=${!isReady} onClick=${perform}>
+      ${titleOf(action)} ${node.name ?? ""}</button>`;
+  return html`<${Dialog} title="${titleOf(action)} ${node.name ?? node.uuid}" onClose=${onClose} footer=${footer}>
+    <p>${action.description}${action.erasesData ? " Data on the disks is lost." : ""}</p>
+    <${ActionPreview} preview=${preview} />
+    <${ActionForm} action=${action} input=${input} onChange=${setInput} />
   <//>`;
 }
 
-/** What the server says would happen. */
-export function Outlook({ outlook }) {
-  if (!outlook) return html`<div class="loading" role="status" aria-label="Asking what would happen"></div>`;
+/**
+ * The obstacles and the plan that `explain` returned; `preview` is null while loading.
+ * @param {{ preview: Explanation | null }} props
+ */
+export function ActionPreview({ preview }) {
+  if (!preview)
+    return html`<div class="loading" role="status" aria-label="Loading the preview"></div>`;
+  const { obstacles, plan, ends_in: end } = preview;
   return html`
-    ${outlook.obstacles.map((obstacle) => html`<div key=${obstacle} class="notice bad"><${Icon} name="warning" /><span>${obstacle}
-      </span></div>`)}
-    ${outlook.plan.length > 0 && html`<div><h2
-      class="minor">What will happen${outlook.ends_in ? `, ending in ${outlook.ends_in}` : ""}</h2><${Plan} plan=${outlook.plan} />
-      </div>`}`;
+    ${obstacles.map((obstacle) => html`<${ErrorNotice} key=${obstacle} message=${obstacle} />`)}
+    ${plan.length > 0 && html`<div><h2 class="minor">Steps${end ? ` until ${stateLabel(end)}` : ""}</h2><${Plan} plan=${plan} /></div>`}`;
 }

@@ -1,113 +1,206 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the machine is made of, as the last inspection found it, and what its BMC is and can do.
+// The hardware inventory of the last inspection, the capabilities of the BMC, and its sensors.
 
 import { html, useState } from "../../vendor/preact-htm.js";
-import { ferritePath, get, getIfThere, nodePath, post } from "../api.js";
-import { Answer, useAnswer } from "../loading.js";
+import { ferritePath, get, getOrNull, nodePath, post } from "../api.js";
+import { FetchResult, useFetch } from "../fetching.js";
 import { bytes, count, memory } from "../sizes.js";
 import { ago } from "../times.js";
-import { complain } from "../toasts.js";
-import { Pairs, Panel, Table } from "./panel.js";
+import { showError } from "../toasts.js";
+import { KeyValueList, Panel, Table } from "./panel.js";
 
+/** @param {{ value: MachineView }} props */
 export function Hardware({ value: { node } }) {
-  const inventory = useAnswer(() => getIfThere(nodePath(node.uuid, "/inventory")), [node.uuid, node.inspection_finished_at]);
-  return html`<${Answer} of=${inventory}>${(found) => (found ? html`<${Found} inventory=${found.inventory}
-    node=${node} />` : html`<${NotInspected} node=${node} />`)}<//>
+  const inventory = useFetch(
+    () => getOrNull(nodePath(node.uuid, "/inventory")),
+    [node.uuid, node.inspection_finished_at],
+  );
+  return html`<${FetchResult} result=${inventory}>${(found) =>
+    found
+      ? html`<${Inventory} inventory=${found.inventory} node=${node} />`
+      : html`<${NotInspected} node=${node} />`}<//>
     <${Bmc} node=${node} />
     <${Sensors} node=${node} />`;
 }
 
-function Found({ inventory, node }) {
-  const { cpu = {}, memory: ram = {}, disks = [], interfaces = [], system_vendor: vendor = {}, boot = {} } = inventory;
-  const dimms = ram.physical_mb ?? (ram.total ? Math.round(ram.total / 1048576) : null);
-  return html`
-    <div class="panels">
-      <${Card} title="System" big=${[vendor.manufacturer, vendor.product_name].filter(Boolean).join(" ") || "unknown"}
-        lines=${[vendor.serial_number && `serial ${vendor.serial_number}`,
-          vendor.firmware?.version && `firmware ${vendor.firmware.version}`,
-          node.inspection_finished_at && `inspected ${ago(Date.parse(node.inspection_finished_at))}`]} />
-      <${Card} title="Processors" big=${cpu.model_name ?? cpu.architecture ?? "unknown"}
-        lines=${[cpu.count && `${cpu.count} threads${cpu.socket_count ? ` on ${count(cpu.socket_count, "socket")}` : ""}`,
-          cpu.frequency && `${Math.round(Number(cpu.frequency))} MHz · ${cpu.architecture}`]} />
-      <${Card} title="Memory" big=${dimms ? memory(dimms) : "unknown"} lines=${[]} />
-      <${Card} title="Disks" big=${bytes(disks.reduce((sum, disk) => sum + (disk.size ?? 0), 0))}
-        lines=${[count(disks.length, "disk")]} />
-      <${Card} title="Boot" big=${boot.current_boot_mode ?? "unknown"}
-        lines=${[boot.pxe_interface && `from ${boot.pxe_interface}`]} />
-    </div>
-    <${Panel} title="Disks" icon="disk" flush>
-      <${Table} label="Disks" rows=${disks} columns=${[
-        ["Name", (disk) => html`<strong>${disk.name}</strong>`], ["Size", (disk) => bytes(disk.size ?? 0), "right number"],
-          ["Model", (disk) => disk.model],
-        ["Kind", (disk) => [disk.rotational ? "spinning" : "solid state", disk.tran].filter(Boolean).join(", ")],
-          ["Serial", (disk) => html`<code>${disk.serial}</code>`], ["WWN", (disk) => html`<code>${disk.wwn}</code>`],
-          ["Address", (disk) => html`<code>${disk.hctl}</code>`]]} /><//>
-    <${Panel} title="Network cards" icon="network" flush>
-      <${Table} label="Network cards" rows=${interfaces} columns=${[
-        ["Name", (card) => html`<strong>${card.name}</strong>`], ["MAC address", (card) => html`<code>${card.mac_address}</code>`],
-          ["Link", (card) => (card.has_carrier ? html`<span class="lamp on">up</span>` : html`<span class="lamp">down</span>`)],
-        ["Speed", (card) => (card.speed_mbps ? speed(card.speed_mbps) : "")],
-          ["Address", (card) => [card.ipv4_address, card.ipv6_address].filter(Boolean).join(", ")],
-          ["Product", (card) => [card.vendor, card.product].filter(Boolean).join(" ")]]} /><//>`;
+/** @param {{ inventory: any, node: NodeRecord }} props */
+function Inventory({ inventory, node }) {
+  const { disks = [], interfaces = [] } = inventory;
+  return html`<${Summary} inventory=${inventory} node=${node} />
+    <${Panel} title="Disks" icon="disk" flush><${Table} label="Disks" rows=${disks} columns=${DISK_COLUMNS} /><//>
+    <${Panel} title="NICs" icon="network" flush><${Table} label="NICs" rows=${interfaces} columns=${NIC_COLUMNS} /><//>`;
 }
 
-function Card({ title, big, lines }) {
-  return html`<section class="card"><h2 class="minor">${title}</h2><div class="big cut" title=${big}>${big}</div>
+/** @param {{ inventory: any, node: NodeRecord }} props */
+function Summary({ inventory, node }) {
+  const {
+    cpu = {},
+    memory: ram = {},
+    disks = [],
+    system_vendor: vendor = {},
+    boot = {},
+  } = inventory;
+  const memoryMib = ram.physical_mb ?? (ram.total ? Math.round(ram.total / 1048576) : null);
+  const product = [vendor.manufacturer, vendor.product_name].filter(Boolean).join(" ");
+  const sockets = cpu.socket_count ? ` on ${count(cpu.socket_count, "socket")}` : "";
+  const inspectedAt = node.inspection_finished_at && Date.parse(node.inspection_finished_at);
+  return html`<div class="panels">
+      <${SummaryTile} title="System" big=${product || "unknown"} lines=${[
+        vendor.serial_number && `serial ${vendor.serial_number}`,
+        vendor.firmware?.version && `firmware ${vendor.firmware.version}`,
+        inspectedAt && `inspected ${ago(inspectedAt)}`,
+      ]} />
+      <${SummaryTile} title="Processors" big=${cpu.model_name ?? cpu.architecture ?? "unknown"} lines=${[
+        cpu.count && `${cpu.count} threads${sockets}`,
+        cpu.frequency && `${Math.round(Number(cpu.frequency))} MHz · ${cpu.architecture}`,
+      ]} />
+      <${SummaryTile} title="Memory" big=${memoryMib ? memory(memoryMib) : "unknown"} lines=${[]} />
+      <${SummaryTile} title="Disks" big=${bytes(disks.reduce((sum, disk) => sum + (disk.size ?? 0), 0))}
+        lines=${[count(disks.length, "disk")]} />
+      <${SummaryTile} title="Boot" big=${boot.current_boot_mode ?? "unknown"}
+        lines=${[boot.pxe_interface && `from ${boot.pxe_interface}`]} />
+    </div>`;
+}
+
+const DISK_COLUMNS = [
+  ["Name", (disk) => html`<strong>${disk.name}</strong>`],
+  ["Size", (disk) => bytes(disk.size ?? 0), "right number"],
+  ["Model", (disk) => disk.model],
+  ["Type", (disk) => [disk.rotational ? "HDD" : "SSD", disk.tran].filter(Boolean).join(", ")],
+  ["Serial", (disk) => html`<code>${disk.serial}</code>`],
+  ["WWN", (disk) => html`<code>${disk.wwn}</code>`],
+  ["Address", (disk) => html`<code>${disk.hctl}</code>`],
+];
+
+const NIC_COLUMNS = [
+  ["Name", (nic) => html`<strong>${nic.name}</strong>`],
+  ["MAC address", (nic) => html`<code>${nic.mac_address}</code>`],
+  [
+    "Link",
+    (nic) =>
+      nic.has_carrier
+        ? html`<span class="lamp on">up</span>`
+        : html`<span class="lamp">down</span>`,
+  ],
+  ["Speed", (nic) => (nic.speed_mbps ? linkSpeed(nic.speed_mbps) : "")],
+  ["Address", (nic) => [nic.ipv4_address, nic.ipv6_address].filter(Boolean).join(", ")],
+  ["Product", (nic) => [nic.vendor, nic.product].filter(Boolean).join(" ")],
+];
+
+/** @param {number} mbps */
+const linkSpeed = (mbps) => (mbps >= 1000 ? `${mbps / 1000} Gbit/s` : `${mbps} Mbit/s`);
+
+/** @param {{ title: string, big: any, lines: any }} props */
+function SummaryTile({ title, big, lines }) {
+  return html`<section class="tile"><h2 class="minor">${title}</h2><div class="big cut" title=${big}>${big}</div>
     ${lines.filter(Boolean).map((line) => html`<p key=${line} class="quiet">${line}</p>`)}</section>`;
 }
 
+/** @param {{ node: NodeRecord }} props */
 function NotInspected({ node }) {
-  return html`<div class="empty"><h2>Not inspected yet</h2><p>
-    ${node.provision_state === "manageable" ? "“Inspect” finds out what it is made of." : "A manageable machine can be inspected."}
-    </p></div>`;
+  const hint =
+    node.provision_state === "manageable"
+      ? "“Inspect” collects the hardware inventory."
+      : "Only a manageable machine can be inspected.";
+  return html`<div class="empty"><h2>Not inspected yet</h2><p>${hint}</p></div>`;
 }
 
+/** @param {{ node: NodeRecord }} props */
 function Bmc({ node }) {
-  const answer = useAnswer(() => get(ferritePath(node.uuid, "/bmc")), [node.uuid]);
+  const bmc = useFetch(() => get(ferritePath(node.uuid, "/bmc")), [node.uuid]);
   const [busy, setBusy] = useState(false);
   const probe = async () => {
     setBusy(true);
-    await post(ferritePath(node.uuid, "/bmc")).catch(complain);
+    await post(ferritePath(node.uuid, "/bmc")).catch(showError);
     setBusy(false);
-    answer.again();
+    bmc.reload();
   };
   return html`<${Panel} title="BMC" icon="chip"
-    actions=${html`<button class="button" disabled=${busy} onClick=${probe}>${busy ? "Asking…" : "Ask it again"}</button>`}>
-    <${Answer} of=${answer}>${({ capabilities: can, silent, retry }) => html`
-      ${silent && html`<div class="notice bad">It is silent${silent.since ? ` since ${silent.since}` : ""}: ${silent.why ?? ""}
-        </div>`}
-      ${retry && html`<div class="notice warn">Asked ${count(retry.tries,
-        "time")} in vain since ${retry.since}; next at ${retry.next_at}: ${retry.why}</div>`}
-      ${can ? html`<${Pairs} pairs=${[
-        ["Product", [can.vendor, can.bmc?.model, can.bmc?.firmware && `firmware ${can.bmc.firmware}`].filter(Boolean).join(" · ")],
-        ["Protocol", [can.protocol, can.redfish_version].filter(Boolean).join(" ")],
-        ["Machine", [can.model, can.bios_version && `BIOS ${can.bios_version}`].filter(Boolean).join(" · ")],
-        ["Power actions", can.power_actions?.join(", ")],
-        ["Boot devices", can.boot?.devices?.filter((device) => device !== "None").join(", ")],
-        ["Virtual media", can.virtual_media?.drives?.map((drive) => `${drive.name} (${drive.media_types.join(", ")})`).join("; ")],
-        ["RAID", can.raid?.filter((one) => one.volumes).map((one) => `${one.name}: ${one.drives} drives${one.raid_types ? `, ${one.raid_types.join(", ")}` : ""}`).join("; ")],
-        ["Firmware updates", can.firmware_update?.enabled && (can.firmware_update.protocols?.join(", ") || "yes")],
-        ["Secure boot", can.secure_boot && (can.secure_boot.enabled ? "on" : "off")],
-        ["Quirks", can.quirks?.join(", ")],
-        ["Could not be asked", can.could_not_ask?.join(", ")],
-        ["Asked", can.probed_at && ago(Date.parse(can.probed_at))]]} />`
-        : html`<p class="quiet">Nothing is known about it yet. “Manage” and “Ask it again” find out.</p>`}`}<//><//>`;
+    actions=${html`<button class="button" disabled=${busy} onClick=${probe}>${busy ? "Probing…" : "Probe"}</button>`}>
+    <${FetchResult} result=${bmc}>${({ capabilities, silent, retry }) => html`
+      ${silent && html`<div class="notice bad">BMC unreachable${silent.since ? ` since ${silent.since}` : ""}: ${silent.why ?? ""}</div>`}
+      ${
+        retry &&
+        html`<div class="notice warn">${count(retry.tries, "failed attempt")} since ${retry.since}; next at ${retry.next_at}: ${retry.why}</div>`
+      }
+      ${
+        capabilities
+          ? html`<${KeyValueList} pairs=${capabilityPairs(capabilities)} />`
+          : html`<p class="quiet">The capabilities are unknown. “Manage” and “Probe” detect them.</p>`
+      }`}<//><//>`;
 }
 
+/**
+ * The capabilities of a BMC as names and values.
+ * @param {any} bmc
+ */
+function capabilityPairs(bmc) {
+  const joined = (parts, separator = " · ") => parts.filter(Boolean).join(separator);
+  const drives = bmc.virtual_media?.drives ?? [];
+  const controllers = (bmc.raid ?? []).filter(({ volumes }) => volumes);
+  const updates = bmc.firmware_update;
+  return [
+    [
+      "Product",
+      joined([bmc.vendor, bmc.bmc?.model, bmc.bmc?.firmware && `firmware ${bmc.bmc.firmware}`]),
+    ],
+    ["Protocol", joined([bmc.protocol, bmc.redfish_version], " ")],
+    ["Machine", joined([bmc.model, bmc.bios_version && `BIOS ${bmc.bios_version}`])],
+    ["Power actions", bmc.power_actions?.join(", ")],
+    ["Boot devices", bmc.boot?.devices?.filter((device) => device !== "None").join(", ")],
+    [
+      "Virtual media",
+      drives.map(({ name, media_types: types }) => `${name} (${types.join(", ")})`).join("; "),
+    ],
+    [
+      "RAID",
+      controllers
+        .map(({ name, drives: disks, raid_types: types }) =>
+          joined([`${name}: ${disks} drives`, types?.join(", ")], ", "),
+        )
+        .join("; "),
+    ],
+    ["Firmware updates", updates?.enabled && (updates.protocols?.join(", ") || "yes")],
+    ["Secure boot", bmc.secure_boot && (bmc.secure_boot.enabled ? "on" : "off")],
+    ["Quirks", bmc.quirks?.join(", ")],
+    ["Failed queries", bmc.could_not_ask?.join(", ")],
+    ["Last probe", bmc.probed_at && ago(Date.parse(bmc.probed_at))],
+  ];
+}
+
+/** @param {{ node: NodeRecord }} props */
 function Sensors({ node }) {
-  const [asked, setAsked] = useState(false);
-  const answer = useAnswer(() => (asked ? get(ferritePath(node.uuid, "/sensors")) : Promise.resolve(null)), [node.uuid, asked]);
+  const [isRequested, setRequested] = useState(false);
+  const sensors = useFetch(
+    () => (isRequested ? get(ferritePath(node.uuid, "/sensors")) : Promise.resolve(null)),
+    [node.uuid, isRequested],
+  );
   return html`<${Panel} title="Sensors" flush
-    actions=${html`<button class="button" onClick=${() => (asked ? answer.again() : setAsked(true))}>
-    ${asked ? "Read again" : "Read now"}</button>`}>
-    ${asked && html`<${Answer} of=${answer}>
-      ${(found) => found && html`<${Table} label="Sensors" rows=${found.sensors.filter((sensor) => sensor.present)} columns=${[
-      ["Sensor", (sensor) => sensor.name.split("@")[0]], ["Kind", (sensor) => sensor.kind],
-        ["Reading", (sensor) => (sensor.reading === null ? "" : `${Number(sensor.reading).toLocaleString("en")} ${UNITS[sensor.unit] ?? sensor.unit ?? ""}`), "right number"],
-      ["Health", (sensor) => html`<span class=${sensor.health === "OK" ? "quiet" : "bad-text"}>${sensor.health}</span>`]]} />`}
-        <//>`}<//>`;
+    actions=${html`<button class="button" onClick=${() => (isRequested ? sensors.reload() : setRequested(true))}>
+    ${isRequested ? "Refresh" : "Read"}</button>`}>
+    ${
+      isRequested &&
+      html`<${FetchResult} result=${sensors}>${(found) =>
+        found &&
+        html`<${Table} label="Sensors" rows=${found.sensors.filter(({ present }) => present)} columns=${SENSOR_COLUMNS} />`}<//>`
+    }<//>`;
 }
-
-const speed = (mbps) => (mbps >= 1000 ? `${mbps / 1000} Gbit/s` : `${mbps} Mbit/s`);
 
 const UNITS = { Celsius: "°C", Volts: "V", Watts: "W", Percent: "%" };
+
+const SENSOR_COLUMNS = [
+  ["Sensor", (sensor) => sensor.name.split("@")[0]],
+  ["Type", (sensor) => sensor.kind],
+  [
+    "Reading",
+    ({ reading, unit }) =>
+      reading === null
+        ? ""
+        : `${Number(reading).toLocaleString("en")} ${UNITS[unit] ?? unit ?? ""}`,
+    "right number",
+  ],
+  [
+    "Health",
+    ({ health }) => html`<span class=${health === "OK" ? "quiet" : "bad-text"}>${health}</span>`,
+  ],
+];

@@ -1,112 +1,172 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who the machine is, what it is doing, why it waits and until when, what went wrong, what can be done.
+// The machine's identity, state, wait reason, errors and actions.
 
 import { html } from "../../vendor/preact-htm.js";
-import { Farness } from "../durations.js";
+import { describeFault, errorCause } from "../errors.js";
 import { Icon } from "../icons.js";
+import { JobProgress } from "../job_progress.js";
 import { href } from "../route.js";
 import { State, isBusy, isFailed } from "../states.js";
-import { countdown, date, duration, useSeconds } from "../times.js";
-import { waitWords } from "../waits.js";
+import { date, duration, timeoutText, useEverySecond } from "../times.js";
+import { describeWait } from "../wait_reasons.js";
 import { Actions } from "./actions.js";
-import { currentStep, jobBegan } from "./timeline/entries.js";
+import { currentJobStart, currentStep } from "./timeline/entries.js";
 
+/** The fault of a node whose BMC does not respond. */
+const BMC_FAULT = "power failure";
+
+/** @param {{ machine: MachineModel, value: MachineView }} props */
 export function Header({ machine, value }) {
   const { node, row } = value;
-  useSeconds();
+  useEverySecond();
   return html`<header class="machine-head">
     <div class="machine-title">
       <a class="button plain square" href=${href("fleet")} aria-label="Back to the fleet"><${Icon} name="left" /></a>
       <div class="grow">
         <h1>${node.name ?? node.uuid}</h1>
-        <p class="quiet facts">${facts(node, row).map((fact) => html`<span key=${fact}>${fact}</span>`)}</p>
+        <p class="quiet facts">${headerFacts(node, row).map((fact) => html`<span key=${fact}>${fact}</span>`)}</p>
       </div>
       <${Actions} machine=${machine} value=${value} />
     </div>
-    <div class="standing">
-      <${Doing} value=${value} />
-      <${PowerCard} node=${node} />
-      <${Place} node=${node} row=${row} />
+    <div class="status-tiles">
+      <${StateTile} value=${value} />
+      <${PowerTile} node=${node} />
+      <${InstanceTile} node=${node} row=${row} />
     </div>
-    <${Troubles} node=${node} />
+    <${Notices} node=${node} />
   </header>`;
 }
 
-function facts(node, row) {
+/**
+ * @param {NodeRecord} node
+ * @param {FleetRow | null} row
+ */
+function headerFacts(node, row) {
   const { vendor, cpus, memory_mb: memory } = node.properties;
   const bmc = node.driver_info.redfish_address ?? node.driver_info.ipmi_address;
-  return [vendor, cpus && `${cpus} CPUs`, memory && `${Math.round(memory / 1024)} GiB`, node.resource_class,
+  const address = bmc ? ` at ${String(bmc).replace(/^https?:\/\//, "")}` : "";
+  return [
+    vendor,
+    cpus && `${cpus} CPUs`,
+    memory && `${Math.round(memory / 1024)} GiB`,
+    node.resource_class,
     row?.rack && (/^rack/i.test(row.rack) ? row.rack : `rack ${row.rack}`),
-    node.owner && `owner ${node.owner}`, `${node.driver}${bmc ? ` at ${String(bmc).replace(/^https?:\/\//,
-      "")}` : ""}`].filter(Boolean);
+    node.owner && `owner ${node.owner}`,
+    `${node.driver}${address}`,
+  ].filter(Boolean);
 }
 
-function Doing({ value: { node, row, entries } }) {
+/** @param {{ value: MachineView }} props */
+function StateTile({ value: { node, row, entries } }) {
   const { provision_state: state, target_provision_state: target } = node;
   const since = node.provision_updated_at && Date.parse(node.provision_updated_at);
-  const step = isBusy(state) ? currentStep(entries, node) : null;
-  const job = isBusy(state) ? jobBegan(entries) : null;
-  const [wait, then] = row?.why ? waitWords(row.why) : [];
-  return html`<section class="card doing" aria-label="What it is doing">
+  const busy = isBusy(state);
+  const step = busy ? currentStep(entries, node) : null;
+  const job = busy ? currentJobStart(entries) : null;
+  const [wait, explanation] = row?.why ? describeWait(row.why) : [];
+  const hint =
+    STATE_HINTS[state] ?? (isFailed(state) ? "The job stopped; the timeline has the cause." : "");
+  return html`<section class="tile state-tile" aria-label="State">
     <div class="big" data-provision-state=${state}><${State} state=${state} target=${target} /></div>
-    ${since && html`<p class="quiet" title=${date(since)}>for ${duration(Math.max(1000,
-      Math.floor((Date.now() - since) / 1000) * 1000)).replace(".0", "")}</p>`}
+    ${since && html`<p class="quiet" title=${date(since)}>for ${elapsedText(Date.now() - since)}</p>`}
     ${step && html`<p>${step}</p>`}
-    ${job && html`<${Farness} ifKnown begins=${job.state} goneMs=${Math.max(0, Date.now() - job.moment)} />`}
-    ${wait && html`<p class="waiting"><${Icon} name="clock" /><span>
-      ${wait}${row.until ? html`: <strong class="number" data-countdown>${countdown(row.until)}</strong> left` : ""}</span></p>
-      <p class="faint">${then}</p>`}
-    ${!wait && !step && !isBusy(state) && html`<p class="faint">
-      ${RESTING[state] ?? (isFailed(state) ? "Stopped. Ask again, or see the timeline." : "")}</p>`}
+    ${job && html`<${JobProgress} onlyIfKnown begins=${job.state} elapsedMs=${Math.max(0, Date.now() - job.timestamp)} />`}
+    ${
+      wait &&
+      html`<p class="waiting"><${Icon} name="clock" /><span>
+      ${wait}${row?.until ? html`: <strong class="number" data-countdown>${timeoutText(row.until)}</strong>` : ""}</span></p>
+      <p class="faint">${explanation}</p>`
+    }
+    ${!wait && !step && !busy && html`<p class="faint">${hint}</p>`}
   </section>`;
 }
 
-const RESTING = {
-  enroll: "Known, and not yet looked at. “Manage” checks its BMC.",
-  manageable: "Under management. It can be inspected, cleaned, or made available.",
+/**
+ * A duration in whole seconds, at least one.
+ * @param {number} ms
+ */
+const elapsedText = (ms) =>
+  duration(Math.max(1000, Math.floor(ms / 1000) * 1000)).replace(".0", "");
+
+/**
+ * What a stable state means and which action is next.
+ * @type {Partial<Record<ProvisionState, string>>}
+ */
+const STATE_HINTS = {
+  enroll: "Enrolled; the BMC is not verified. “Manage” checks the access to it.",
+  manageable: "It can be inspected, cleaned, or made available with “Provide”.",
   available: "Clean and ready to be deployed.",
-  active: "Deployed. Ferrite keeps an eye on its power.",
+  active: "Deployed. The power state is monitored.",
   rescue: "Runs the rescue system.",
-  error: "Tearing down failed.",
+  error: "Tearing down the instance failed.",
 };
 
-function PowerCard({ node }) {
+/** @param {{ node: NodeRecord }} props */
+function PowerTile({ node }) {
+  const isOn = node.power_state === "power on";
   const target = node.target_power_state;
-  const on = node.power_state === "power on";
-  return html`<section class="card" aria-label="Power"><h2 class="minor">Power</h2>
-    <div class="big"><span class="lamp ${on ? "on" : ""}">${(node.power_state ?? "unknown").replace("power ", "")}</span>
+  // The last health of an unreachable BMC is outdated.
+  const health =
+    node.fault === BMC_FAULT ? "health unknown" : node.health && `health ${node.health}`;
+  const facts = [node.boot_mode, node.secure_boot === true && "secure boot", health];
+  return html`<section class="tile" aria-label="Power"><h2 class="minor">Power</h2>
+    <div class="big"><span class="lamp ${isOn ? "on" : ""}">${(node.power_state ?? "unknown").replace("power ", "")}</span>
       ${target && html`<span class="faint"> → ${target}</span>`}</div>
-    <p class="quiet">${[node.boot_mode, node.secure_boot === true && "secure boot",
-      node.health && `health ${node.health}`].filter(Boolean).join(" · ")}</p>
+    <p class="quiet">${facts.filter(Boolean).join(" · ")}</p>
   </section>`;
 }
 
-function Place({ node, row }) {
+/** @param {{ node: NodeRecord, row: FleetRow | null }} props */
+function InstanceTile({ node, row }) {
   const image = node.instance_info.image_source;
-  return html`<section class="card" aria-label="Instance"><h2 class="minor">Instance</h2>
-    <div class="big cut">${node.instance_name ?? node.instance_info.display_name ?? (image ? String(image).split("/").at(-1) : html`<span class="faint">none</span>`)}</div>
+  const name =
+    node.instance_name ??
+    node.instance_info.display_name ??
+    (image && String(image).split("/").at(-1));
+  return html`<section class="tile" aria-label="Instance"><h2 class="minor">Instance</h2>
+    <div class="big cut">${name ?? html`<span class="faint">none</span>`}</div>
     <p class="quiet cut">${image ?? (row?.owner ? `owner ${row.owner}` : "")}</p>
   </section>`;
 }
 
-/** Faults, maintenance, errors, protections: whatever somebody should know before anything else. */
-function Troubles({ node }) {
+/**
+ * One notice for a fault with its maintenance and its error; otherwise one for each.
+ * @param {{ node: NodeRecord }} props
+ */
+function Notices({ node }) {
+  const { fault, maintenance, maintenance_reason: reason, last_error: error } = node;
+  const isReported = fault && error && error === reason;
   return html`
-    ${node.fault && html`<div class="notice bad" role="alert"><${Icon} name="warning" /><span>
-      <strong>Fault: ${node.fault}.</strong> ${FAULTS[node.fault] ?? ""}</span></div>`}
-    ${node.maintenance && html`<div class="notice warn"><${Icon} name="wrench" /><span>
-      <strong>In maintenance.</strong> ${node.maintenance_reason ?? "No reason was given."}</span></div>`}
-    ${node.last_error && html`<div class="notice bad" data-last-error><${Icon} name="warning" /><span>${node.last_error}</span>
-      </div>`}
-    ${node.protected && html`<div class="notice"><${Icon} name="lock" /><span>
-      <strong>Protected</strong> from being undeployed and rebuilt. ${node.protected_reason ?? ""}</span></div>`}
-    ${node.retired && html`<div class="notice"><${Icon} name="warning" /><span>
-      <strong>Retired.</strong> ${node.retired_reason ?? ""}</span></div>`}`;
+    ${fault && html`<${FaultNotice} fault=${fault} cause=${reason ?? error} />`}
+    ${
+      maintenance &&
+      !fault &&
+      html`<div class="notice warn"><${Icon} name="wrench" /><span>
+      <strong>In maintenance.</strong> ${reason ?? "No reason given."}</span></div>`
+    }
+    ${
+      error &&
+      !isReported &&
+      html`<div class="notice bad" data-last-error><${Icon} name="warning" /><span>${errorCause(error)}</span></div>`
+    }
+    ${
+      node.protected &&
+      html`<div class="notice"><${Icon} name="lock" /><span>
+      <strong>Protected</strong> from undeploy and rebuild. ${node.protected_reason ?? ""}</span></div>`
+    }
+    ${
+      node.retired &&
+      html`<div class="notice"><${Icon} name="warning" /><span>
+      <strong>Retired.</strong> ${node.retired_reason ?? ""}</span></div>`
+    }`;
 }
 
-const FAULTS = {
-  "power failure": "Its BMC does not answer. It is asked again by itself, and the fault ends when it answers: look at its network, its address and its password.",
-  "clean failure": "A clean step failed. See why in the timeline, then end maintenance and “Manage” it.",
-  "rescue abort failure": "Cleaning up after an aborted rescue failed.",
-  "service failure": "A service step failed. See why in the timeline.",
-};
+/** @param {{ fault: string, cause: string | null }} props */
+function FaultNotice({ fault, cause }) {
+  const [label, advice] = describeFault(fault);
+  return html`<div class="notice bad" role="alert" data-fault=${fault}><${Icon} name="warning" /><span>
+      <strong>${label}, in maintenance.</strong> ${cause && html`${sentence(errorCause(cause))} `}<span class="quiet">${advice}</span></span></div>`;
+}
+
+/** @param {string} text */
+const sentence = (text) => (/[.!?]$/.test(text) ? text : `${text}.`);

@@ -1,127 +1,204 @@
 // SPDX-License-Identifier: Apache-2.0
-// One machine, kept as the server has it: its node, its row of the fleet (which says why it waits), and
-// its timeline, to which events are added as they come.
+// One machine, kept in sync with the server: its node, its row of the fleet (which has the wait
+// reason), and its timeline, to which events are appended.
 
 import { ferritePath, get, nodePath } from "../api.js";
-import { decode } from "../fleet/model.js";
-import { connection, follow, longer } from "../live.js";
-import { Subject } from "../subject.js";
-import { complain } from "../toasts.js";
+import { nextRetryDelay } from "../event_hub.js";
+import { connection, events } from "../event_stream.js";
+import { decodeRows } from "../fleet/rows.js";
+import { Observable } from "../observable.js";
+import { showError } from "../toasts.js";
 
-const AT_FIRST = 600;
-const ASK_AFTER_MS = 250;
-/** So many entries are kept beyond those that were asked for: a page may be open for weeks. */
-const MOST_KEPT = 2000;
+/** Timeline entries loaded at first. */
+const INITIAL_ENTRIES = 600;
+const PAGE_SIZE = 1000;
+const REFRESH_MS = 250;
+/** Entries kept beyond those that were loaded explicitly, because a page can stay open for weeks. */
+const MAX_NEW_ENTRIES = 2000;
 
-/** `{node, row, verbs, entries, isWhole, error}`; `node` is null until it is there. */
-export class Machine extends Subject {
+/**
+ * @typedef {object} MachineState
+ * @property {NodeRecord | null} node null until it is loaded
+ * @property {FleetRow | null} row
+ * @property {string[]} verbs the verbs that the current state allows
+ * @property {JournalEntry[]} entries
+ * @property {boolean} isComplete whether the entries begin with the first one
+ * @property {import("../api.js").ApiError | null} error
+ */
+
+/** @extends {Observable<MachineState>} */
+export class Machine extends Observable {
+  /** @type {string} */
   #ident;
-  #stop = null;
+  /** @type {(() => void) | null} */
+  #unsubscribe = null;
+  /** @type {ReturnType<typeof setTimeout> | null} */
   #timer = null;
-  #pause = ASK_AFTER_MS;
+  #delay = REFRESH_MS;
+  /** @type {Promise<unknown>} */
   #queue = Promise.resolve();
-  #most = MOST_KEPT;
-  #ended = false;
+  #maxEntries = MAX_NEW_ENTRIES;
+  #isStopped = false;
 
+  /** @param {string} ident */
   constructor(ident) {
-    super({ node: null, row: null, verbs: [], entries: [], isWhole: false, error: null });
+    super(
+      /** @type {MachineState} */ ({
+        node: null,
+        row: null,
+        verbs: [],
+        entries: [],
+        isComplete: false,
+        error: null,
+      }),
+    );
     this.#ident = ident;
-    this.#begin();
+    this.#start();
   }
 
-  end() {
-    this.#ended = true;
-    this.#stop?.();
-    this.#forget();
+  stop() {
+    this.#isStopped = true;
+    this.#unsubscribe?.();
+    this.#cancelRefresh();
   }
 
-  /** Asks for the node again, after something was changed. One request at a time: of two at once, the older answer may come last. */
+  /**
+   * Loads the node again. Requests are sequential, because the older of two concurrent responses could
+   * arrive last.
+   */
   refresh() {
-    const turn = this.#queue.then(() => this.#ask());
-    this.#queue = turn.catch((error) => {
-      // The first load tries again by itself; later no event need come that would make us ask.
-      if (!this.#stop || this.#ended || error.status === 404) return;
-      this.#pause = longer(this.#pause);
-      this.#soon();
+    const attempt = this.#queue.then(() => this.#load());
+    this.#queue = attempt.catch((error) => {
+      // The first load retries by itself; later no event may come that triggers a refresh.
+      if (!this.#unsubscribe || this.#isStopped || error.status === 404) return;
+      this.#delay = nextRetryDelay(this.#delay);
+      this.#scheduleRefresh();
     });
-    return turn;
+    return attempt;
   }
 
-  async #ask() {
-    // What was to be asked later is asked now.
-    if (this.#stop) this.#forget();
+  async #load() {
+    if (this.#unsubscribe) this.#cancelRefresh();
     const ident = this.value.node?.uuid ?? this.#ident;
-    const [node, answer] = await Promise.all([get(nodePath(ident)), get(`/v1/ferrite/fleet?node=${encodeURIComponent(ident)}`)]);
-    const [row] = decode(answer);
-    if (this.#stop) this.#pause = ASK_AFTER_MS;
-    if (!this.#ended) this.set({ ...this.value, node, row, verbs: answer.verbs?.[node.provision_state] ?? [], error: null });
+    const [node, fleet] = await Promise.all([
+      get(nodePath(ident)),
+      get(`/v1/ferrite/fleet?node=${encodeURIComponent(ident)}`),
+    ]);
+    if (this.#unsubscribe) this.#delay = REFRESH_MS;
+    if (this.#isStopped) return;
+    const [row = null] = decodeRows(fleet);
+    const verbs = fleet.verbs?.[node.provision_state] ?? [];
+    this.set({ ...this.value, node, row, verbs, error: null });
   }
 
-  /** Gets the whole timeline, from the beginning. */
+  /** Loads the timeline from its beginning. */
   async loadAll() {
+    const { node } = this.value;
+    if (!node) return;
+    /** @type {JournalEntry[]} */
     const entries = [];
-    let after = 0;
-    for (;;) {
-      const { timeline } = await get(ferritePath(this.value.node.uuid, `/timeline?after=${after}&limit=1000`));
-      entries.push(...timeline.map(withMoment));
-      if (timeline.length < 1000) break;
+    for (let after = 0; ;) {
+      const { timeline } = await get(
+        ferritePath(node.uuid, `/timeline?after=${after}&limit=${PAGE_SIZE}`),
+      );
+      entries.push(...timeline.map(withTimestamp));
+      if (timeline.length < PAGE_SIZE) break;
       after = timeline.at(-1).seq;
     }
     const last = entries.at(-1)?.seq ?? 0;
-    this.#most = entries.length + MOST_KEPT;
-    this.set({ ...this.value, entries: [...entries, ...this.value.entries.filter((entry) => entry.seq > last)], isWhole: true });
+    this.#maxEntries = entries.length + MAX_NEW_ENTRIES;
+    const newer = this.value.entries.filter(({ seq }) => seq > last);
+    this.set({ ...this.value, entries: [...entries, ...newer], isComplete: true });
   }
 
-  async #begin() {
+  async #start() {
     try {
       await this.refresh();
-      const { uuid } = this.value.node;
-      const { timeline } = await get(ferritePath(uuid, `/timeline?last=${AT_FIRST}`));
-      if (this.#ended) return;
-      this.set({ ...this.value, entries: timeline.map(withMoment), isWhole: timeline.length < AT_FIRST });
-      this.#pause = ASK_AFTER_MS;
-      // Once the stream is up, at first and again: the node may be older than where the stream begins.
-      const unwatch = connection.watch((state) => {
-        if (state !== "live") return;
-        this.#forget();
-        this.#pause = ASK_AFTER_MS;
-        this.#soon();
+      const uuid = this.value.node?.uuid;
+      if (!uuid) return;
+      const { timeline } = await get(ferritePath(uuid, `/timeline?last=${INITIAL_ENTRIES}`));
+      if (this.#isStopped) return;
+      this.set({
+        ...this.value,
+        entries: timeline.map(withTimestamp),
+        isComplete: timeline.length < INITIAL_ENTRIES,
       });
-      const unfollow = follow({ after: timeline.at(-1)?.seq ?? 0, node: uuid, hear: (_, text) => this.#hear(JSON.parse(text)) });
-      this.#stop = () => { unwatch(); unfollow(); };
-    } catch (error) {
-      if (this.#ended) return;
+      this.#follow(uuid, timeline.at(-1)?.seq ?? 0);
+    } catch (caught) {
+      if (this.#isStopped) return;
+      const error = /** @type {import("../api.js").ApiError} */ (caught);
       this.set({ ...this.value, error });
-      // A refusal stays one; only trouble passes.
+      // Only server and network errors are retried.
       if (error.status >= 400 && error.status < 500) return;
-      this.#pause = longer(this.#pause);
-      this.#timer = setTimeout(() => { this.#timer = null; this.#begin(); }, this.#pause);
+      this.#delay = nextRetryDelay(this.#delay);
+      this.#timer = setTimeout(() => {
+        this.#timer = null;
+        this.#start();
+      }, this.#delay);
     }
   }
 
-  #hear(entry) {
-    const { entries, isWhole } = this.value;
-    if (entries.length && entry.seq <= entries.at(-1).seq) return;
-    const kept = [...entries, withMoment(entry)].slice(-this.#most);
-    this.set({ ...this.value, entries: kept, isWhole: isWhole && kept.length > entries.length });
-    // What a console prints changes nothing about the node.
-    if (entry.what.by !== "console") this.#soon();
+  /**
+   * Follows the events after `seq`. The node can be older than the timeline, so it is loaded again when
+   * the stream is connected.
+   * @param {string} uuid
+   * @param {number} seq
+   */
+  #follow(uuid, seq) {
+    this.#delay = REFRESH_MS;
+    const refreshNow = () => {
+      this.#cancelRefresh();
+      this.#delay = REFRESH_MS;
+      this.#scheduleRefresh();
+    };
+    const unwatch = connection.subscribe((state) => {
+      if (state === "live") refreshNow();
+    });
+    const unfollow = events.subscribe({
+      after: seq,
+      node: uuid,
+      onEvent: (_kind, data) => this.#append(JSON.parse(data)),
+    });
+    this.#unsubscribe = () => {
+      unwatch();
+      unfollow();
+    };
+    if (connection.value === "live") refreshNow();
   }
 
-  #soon() {
+  /** @param {JournalEntry} entry */
+  #append(entry) {
+    const { entries, isComplete } = this.value;
+    const last = entries.at(-1);
+    if (last && entry.seq <= last.seq) return;
+    const kept = [...entries, withTimestamp(entry)].slice(-this.#maxEntries);
+    this.set({
+      ...this.value,
+      entries: kept,
+      isComplete: isComplete && kept.length > entries.length,
+    });
+    // Console output does not change the node.
+    if (entry.what.by !== "console") this.#scheduleRefresh();
+  }
+
+  #scheduleRefresh() {
     this.#timer ??= setTimeout(() => {
       this.#timer = null;
       this.refresh().catch((error) => {
         if (error.status === 404) this.set({ ...this.value, error });
-        else complain(error);
+        else showError(error);
       });
-    }, this.#pause);
+    }, this.#delay);
   }
 
-  #forget() {
-    clearTimeout(this.#timer);
+  #cancelRefresh() {
+    if (this.#timer !== null) clearTimeout(this.#timer);
     this.#timer = null;
   }
 }
 
-const withMoment = (entry) => ({ ...entry, moment: Date.parse(entry.at) });
+/**
+ * @param {JournalEntry} entry
+ * @returns {JournalEntry}
+ */
+const withTimestamp = (entry) => ({ ...entry, timestamp: Date.parse(entry.at) });

@@ -1,41 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine's ports, and the switch port that each of them heard.
+// The machine's ports, and the switch port that LLDP reported for each.
 
 import { html } from "../../vendor/preact-htm.js";
 import { get, nodePath } from "../api.js";
-import { Answer, useAnswer } from "../loading.js";
+import { FetchResult, useFetch } from "../fetching.js";
 import { ago } from "../times.js";
+import { linkStyle } from "../topology/model.js";
 import { Panel, Table } from "./panel.js";
 
-const HEARD = { heard: ["good", "heard"], moved: ["warn", "moved"], missing: ["bad", "missing"],
-  configured: ["", "not listened yet"] };
-
+/** @param {{ value: MachineView }} props */
 export function Network({ value: { node } }) {
-  const answer = useAnswer(async () => {
+  const network = useFetch(async () => {
     const [{ ports }, { switches }] = await Promise.all([
-      get(nodePath(node.uuid, "/ports?detail=true")), get(`/v1/ferrite/topology?node=${node.uuid}`)]);
-    const neighbours = switches.flatMap((one) => one.ports.map((port) => ({ ...port, switch: one })));
-    return { ports, neighbours };
+      get(nodePath(node.uuid, "/ports?detail=true")),
+      get(`/v1/ferrite/topology?node=${node.uuid}`),
+    ]);
+    const links = switches.flatMap((one) => one.ports.map((port) => ({ ...port, switch: one })));
+    return { ports, links };
   }, [node.uuid, node.updated_at]);
-  return html`<${Answer} of=${answer}>${({ ports, neighbours }) => {
-    const beside = (port) => neighbours.find((one) => one.port_uuid === port.uuid || one.mac === port.address);
+  return html`<${FetchResult} result=${network}>${({ ports, links }) => {
+    const linkOf = (port) =>
+      links.find((link) => link.port_uuid === port.uuid || link.mac === port.address);
+    const known = new Set(ports.map(linkOf));
+    const others = links.filter((link) => !known.has(link));
     return html`<${Panel} title="Ports" icon="network" flush>
-      ${ports.length === 0 ? html`<div class="empty"><p>No ports. Inspection makes them, or <code>baremetal port create</code>.</p>
-        </div>` : html`<${Table} label="Ports" rows=${ports} keyOf=${(port) => port.uuid} columns=${[
-        ["MAC address", (port) => html`<code><strong>${port.address}</strong></code>`],
-        ["Card", (port) => beside(port)?.interface ?? port.name ?? ""],
-        ["Boots from it", (port) => (port.pxe_enabled ? "yes" : html`<span class="faint">no</span>`)],
-        ["Switch", (port) => beside(port)?.switch.name ?? port.local_link_connection.switch_info ?? port.local_link_connection.switch_id ?? html`<span class="faint">–</span>`],
-        ["Switch port", (port) => beside(port)?.id ?? port.local_link_connection.port_id ?? ""],
-        ["Link", (port) => { const [kind, words] = HEARD[beside(port)?.state] ?? ["", ""]; return words && html`<span
-          class="badge ${kind}">${words}</span>`; }],
-        ["Heard", (port) => { const at = beside(port)?.listened_at; return at ? html`<span class="quiet">${ago(Date.parse(at))}
-          </span>` : ""; }],
-        ["Physical network", (port) => port.physical_network ?? ""]]} />`}<//>
-      ${neighbours.filter((one) => !ports.some((port) => beside(port) === one)).length > 0 && html`<${Panel}
-        title="Neighbours of cards without a port" flush>
-        <${Table} label="Neighbours" rows=${neighbours.filter((one) => !ports.some((port) => beside(port) === one))} columns=${[
-          ["Card", (one) => one.interface], ["MAC address", (one) => html`<code>${one.mac}</code>`],
-            ["Switch", (one) => one.switch.name ?? one.switch.id], ["Switch port", (one) => one.id]]} /><//>`}`;
+      ${
+        ports.length === 0
+          ? html`<div class="empty"><p>No ports. Inspection creates them, or <code>baremetal port create</code>.</p></div>`
+          : html`<${Table} label="Ports" rows=${ports} keyOf=${(port) => port.uuid} columns=${portColumns(linkOf)} />`
+      }<//>
+      ${
+        others.length > 0 &&
+        html`<${Panel} title="Neighbours of NICs without a port" flush>
+        <${Table} label="Neighbours" rows=${others} columns=${NEIGHBOUR_COLUMNS} /><//>`
+      }`;
   }}<//>`;
 }
+
+/** @param {(port: any) => any} linkOf */
+const portColumns = (linkOf) => [
+  ["MAC address", (port) => html`<code><strong>${port.address}</strong></code>`],
+  ["NIC", (port) => linkOf(port)?.interface ?? port.name ?? ""],
+  ["PXE", (port) => (port.pxe_enabled ? "yes" : html`<span class="faint">no</span>`)],
+  [
+    "Switch",
+    (port) => {
+      const { switch_info: info, switch_id: id } = port.local_link_connection;
+      return linkOf(port)?.switch.name ?? info ?? id ?? html`<span class="faint">–</span>`;
+    },
+  ],
+  ["Switch port", (port) => linkOf(port)?.id ?? port.local_link_connection.port_id ?? ""],
+  [
+    "Link",
+    (port) => {
+      const link = linkOf(port);
+      if (!link) return "";
+      const { badge, label } = linkStyle(link.state);
+      return html`<span class="badge ${badge}">${label}</span>`;
+    },
+  ],
+  [
+    "Last LLDP",
+    (port) => {
+      const at = linkOf(port)?.listened_at;
+      return at ? html`<span class="quiet">${ago(Date.parse(at))}</span>` : "";
+    },
+  ],
+  ["Physical network", (port) => port.physical_network ?? ""],
+];
+
+const NEIGHBOUR_COLUMNS = [
+  ["NIC", (link) => link.interface],
+  ["MAC address", (link) => html`<code>${link.mac}</code>`],
+  ["Switch", (link) => link.switch.name ?? link.switch.id],
+  ["Switch port", (link) => link.id],
+];

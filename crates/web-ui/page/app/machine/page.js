@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page of one machine: what it does and why it waits above, everything about it in tabs below.
+// The page of one machine: its state and actions above, its details in tabs below.
 
 import { html, useEffect, useMemo } from "../../vendor/preact-htm.js";
 import { Icon } from "../icons.js";
-import { href, route, setQuery } from "../route.js";
-import { useSubject } from "../subject.js";
+import { useObservable } from "../observable.js";
+import { href, route } from "../route.js";
+import { Tabs } from "../tabs.js";
 import { Configuration } from "./configuration.js";
 import { Console } from "./console.js";
 import { Hardware } from "./hardware.js";
@@ -16,7 +17,10 @@ import { Network } from "./network.js";
 import { Setup } from "./setup/page.js";
 import { Timeline } from "./timeline/page.js";
 
-/** The tabs. A new one is a component that gets `machine` and `value`, and a line here. */
+/**
+ * The tabs. A new one is a component with the properties `machine` and `value`, and a line here.
+ * @type {[string, string, Function][]}
+ */
 const TABS = [
   ["timeline", "Timeline", Timeline],
   ["hardware", "Hardware", Hardware],
@@ -29,36 +33,30 @@ const TABS = [
 ];
 
 export function MachinePage() {
-  const { path: [, ident], query } = useSubject(route);
+  const {
+    path: [, ident],
+    query,
+  } = useObservable(route);
   const machine = useMemo(() => new Machine(ident), [ident]);
-  useEffect(() => () => machine.end(), [machine]);
-  const value = useSubject(machine);
-  useEffect(() => {
-    document.title = value.node ? `${value.node.name ?? value.node.uuid} · Ferrite` : "Ferrite";
-    return () => { document.title = "Ferrite"; };
-  }, [value.node?.name]);
+  useEffect(() => () => machine.stop(), [machine]);
+  const value = useObservable(machine);
 
-  if (value.error && (!value.node || value.error.status === 404)) {
-    return html`<div class="empty"><h2>${value.error.status === 404 ? `There is no machine “${ident}”` : "The machine cannot be shown"}</h2>
-      <p>${value.error.message}</p><a class="button" href=${href("fleet")}><${Icon} name="left" /> To the fleet</a></div>`;
-  }
-  if (!value.node) return html`<div class="machine"><div class="counters"><div class="loading"></div></div></div>`;
-  const chosen = TABS.find(([id]) => id === query.get("tab")) ?? TABS[0];
-  const Tab = chosen[2];
-  const onKeyDown = (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const next = TABS[(TABS.indexOf(chosen) + step + TABS.length) % TABS.length];
-    setQuery({ tab: next[0] });
-    document.getElementById(`tab-${next[0]}`)?.focus();
-  };
+  if (value.error && (!value.node || value.error.status === 404))
+    return html`<${LoadError} ident=${ident} error=${value.error} />`;
+  if (!value.node)
+    return html`<div class="machine"><div class="counters"><div class="loading"></div></div></div>`;
+  const [id, , Tab] = TABS.find(([name]) => name === query.get("tab")) ?? TABS[0];
   return html`<div class="machine">
     <${Header} machine=${machine} value=${value} />
-    <div class="tabs" role="tablist" aria-label="About this machine" onKeyDown=${onKeyDown}>
-      ${TABS.map(([id, label]) => html`<button key=${id} id=${`tab-${id}`} role="tab" aria-selected=${id === chosen[0]}
-        aria-controls="tab-panel" tabindex=${id === chosen[0] ? 0 : -1} onClick=${() => setQuery({ tab: id })}>${label}</button>`)}
-    </div>
-    <div class="tab-panel" id="tab-panel" role="tabpanel" aria-labelledby=${`tab-${chosen[0]}`} tabindex="0">
-      <${Tab} key=${chosen[0]} machine=${machine} value=${value} /></div>
+    <${Tabs} tabs=${TABS} selected=${id} name="tab" label="Machine details">
+      <${Tab} key=${id} machine=${machine} value=${value} /><//>
   </div>`;
+}
+
+/** @param {{ ident: string, error: Error & { status?: number } }} props */
+function LoadError({ ident, error }) {
+  const title =
+    error.status === 404 ? `Machine “${ident}” does not exist` : "The machine cannot be loaded";
+  return html`<div class="empty"><h2>${title}</h2>
+      <p>${error.message}</p><a class="button" href=${href("fleet")}><${Icon} name="left" /> Fleet</a></div>`;
 }

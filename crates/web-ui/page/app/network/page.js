@@ -1,75 +1,143 @@
 // SPDX-License-Identifier: Apache-2.0
-// The networks on which DHCP is answered, how full their ranges are, and who has which address.
+// The network page: the DHCP networks, the usage of their ranges, and the DHCP leases.
 
 import { html, useMemo } from "../../vendor/preact-htm.js";
 import { get } from "../api.js";
-import { Answer, useAnswer } from "../loading.js";
-import { Icon } from "../icons.js";
-import { Pairs, Panel, Table } from "../machine/panel.js";
+import { ErrorNotice, FetchResult, useFetch } from "../fetching.js";
+import { KeyValueList, Panel, Table } from "../machine/panel.js";
+import { useObservable } from "../observable.js";
+import { EmptyState, PageFrame, RefreshButton, SearchField } from "../page_parts.js";
 import { href, route, setQuery } from "../route.js";
-import { Find, Nothing, Sheet } from "../sections.js";
 import { count } from "../sizes.js";
-import { useSubject } from "../subject.js";
-import { countdown, date, useSeconds } from "../times.js";
-import { freeIn, inNetwork } from "./addresses.js";
+import { countdown, date, useEverySecond } from "../times.js";
+import { inNetwork, rangeUsage } from "./addresses.js";
 
-const SHOWN = 500;
-const MODES = { off: "answers nobody", proxy: "beside another DHCP server: boots enrolled machines, gives no addresses",
-  reserve: "gives addresses to enrolled machines",
-    discover: "gives addresses to unknown machines, too, and boots the agent on them" };
-const STATES = { leased: ["good", "leased"], ended: ["", "ended"], taken: ["warn", "taken by somebody else"] };
+const MAX_LEASES = 500;
+const DEFAULT_LEASE_TIME_S = 3600;
+const MODES = {
+  off: "DHCP requests are ignored.",
+  proxy: "Proxy DHCP: boots enrolled machines; another server assigns addresses.",
+  reserve: "Assigns addresses to enrolled machines.",
+  discover: "Assigns addresses to all machines, and boots the agent on unknown ones.",
+};
+/** The badge and the label of each lease state. */
+const LEASE_STATES = {
+  leased: ["good", "leased"],
+  ended: ["", "ended"],
+  taken: ["warn", "in use by another host"],
+};
 
 export function NetworkPage() {
-  const { query } = useSubject(route);
-  const answer = useAnswer(() => get("/v1/ferrite/dhcp"), []);
-  useSeconds();
-  return html`<${Sheet} title="Network" note="DHCP"
-    tools=${html`<button class="button" onClick=${answer.again}><${Icon} name="refresh" /> Look again</button>`}>
-    <${Answer} of=${answer}>${(data) => html`
-      ${data.problem && html`<div class="notice bad"><${Icon} name="warning" /><span>${data.problem}</span></div>`}
-      ${data.networks.length === 0 ? html`<${Nothing} title="DHCP is not answered here"><p>
-        ${data.enabled ? html`The configuration names no <code>[[dhcp.networks]]</code>: machines get their addresses elsewhere.` : html`The boot services are switched off (<code>boot.enabled</code>).`}</p><//>`
-        : html`<div class="network-panels">${data.networks.map((one) => html`<${Net} key=${`${one.interface} ${one.address}`}
-          one=${one} leases=${data.leases} />`)}</div>
-          <${Leases} leases=${data.leases} sought=${(query.get("q") ?? "").trim().toLowerCase()} text=${query.get("q") ?? ""}
-            all=${query.get("ended") === "1"} />`}`}<//><//>`;
+  const { query } = useObservable(route);
+  const dhcp = useFetch(() => get("/v1/ferrite/dhcp"), []);
+  useEverySecond();
+  return html`<${PageFrame} title="Network" note="DHCP" tools=${html`<${RefreshButton} onClick=${dhcp.reload} />`}>
+    <${FetchResult} result=${dhcp}>${({ enabled, problem, networks, leases }) => html`
+      ${problem && html`<${ErrorNotice} message=${problem} />`}
+      ${
+        networks.length === 0
+          ? html`<${NoNetworks} enabled=${enabled} />`
+          : html`<div class="network-panels">${networks.map((network) => html`<${NetworkPanel} key=${`${network.interface} ${network.address}`} network=${network} leases=${leases} />`)}</div>
+          <${LeasesPanel} leases=${leases} search=${query.get("q") ?? ""} includeEnded=${query.get("ended") === "1"} />`
+      }`}<//><//>`;
 }
 
-function Net({ one, leases }) {
-  const { total, used } = useMemo(() => freeIn(one, leases), [one, leases]);
+/** @param {{ enabled: boolean }} props */
+function NoNetworks({ enabled }) {
+  return html`<${EmptyState} title="DHCP is not configured"><p>${
+    enabled
+      ? html`There are no <code>[[dhcp.networks]]</code> in the configuration. Example:`
+      : html`Boot services are disabled (<code>boot.enabled</code>).`
+  }</p>${enabled && html`<pre class="plan sample">${SAMPLE_CONFIGURATION}</pre>`}<//>`;
+}
+
+const SAMPLE_CONFIGURATION = `[[dhcp.networks]]
+interface = "eth1"
+address = "10.0.0.1/24"
+mode = "discover"
+ranges = ["10.0.0.100-10.0.0.199"]`;
+
+/** @param {{ network: any, leases: any }} props */
+function NetworkPanel({ network, leases }) {
+  const { total, used } = useMemo(() => rangeUsage(network, leases), [network, leases]);
   const share = total > 0 ? used / total : 0;
-  return html`<${Panel} title=${one.interface ? `${one.interface}: ${one.address}` : `${one.address}, through relays`}
-    icon="network"
-    actions=${html`<span class="badge">${one.mode}</span>`}>
-    <p class="quiet">It ${MODES[one.mode] ?? one.mode}.</p>
-    ${total > 0 && html`<div><div class="progress" aria-hidden="true">
+  const active = leases.filter(
+    ({ state, address }) => state === "leased" && inNetwork(address, network.address),
+  );
+  const title = network.interface
+    ? `${network.interface}: ${network.address}`
+    : `${network.address}, through relays`;
+  return html`<${Panel} title=${title} icon="network" actions=${html`<span class="badge">${network.mode}</span>`}>
+    <p class="quiet">${MODES[network.mode] ?? network.mode}</p>
+    ${
+      total > 0 &&
+      html`<div><div class="progress" aria-hidden="true">
       <i class=${share > 0.9 ? "bad" : ""} style=${{ flexGrow: share }}></i>
-      <i class="rest" style=${{ flexGrow: 1 - share }}></i></div><p class="quiet number">
-        ${`${count(used, "address", "addresses")} of ${total.toLocaleString("en")} in use`}</p></div>`}
-    <${Pairs} pairs=${[["Ranges", one.ranges.join(", ")], ["Gateway", one.gateway], ["Name servers", one.dns.join(", ")],
-      ["Time servers", one.ntp.join(", ")], ["Domain", one.domain], ["MTU", one.mtu], ["Lease", `${one.lease_time ?? 3600} s`],
-      ["TFTP", one.tftp_server], ["Reserved", Object.entries(one.hosts).map(([mac, address]) => `${mac}: ${address}`).join(", ")],
-      ["Leases now", leases.filter((lease) => lease.state === "leased" && inNetwork(lease.address, one.address)).length]]} /><//>`;
+      <i class="remaining" style=${{ flexGrow: 1 - share }}></i></div>
+      <p class="quiet number">${`${count(used, "address", "addresses")} of ${total.toLocaleString("en")} in use`}</p></div>`
+    }
+    <${KeyValueList} pairs=${[
+      ["Ranges", network.ranges.join(", ")],
+      ["Gateway", network.gateway],
+      ["Name servers", network.dns.join(", ")],
+      ["Time servers", network.ntp.join(", ")],
+      ["Domain", network.domain],
+      ["MTU", network.mtu],
+      ["Lease time", `${network.lease_time ?? DEFAULT_LEASE_TIME_S} s`],
+      ["TFTP server", network.tftp_server],
+      ["Reservations", reservations(network.hosts)],
+      ["Active leases", active.length],
+    ]} /><//>`;
 }
 
-function Leases({ leases, sought, text, all }) {
-  const found = leases.filter((lease) => (all || lease.state !== "ended")
-    && (!sought || `${lease.address} ${lease.client} ${lease.node_name ?? ""}`.toLowerCase().includes(sought)));
-  return html`<${Panel} title="Leases" icon="list" flush
-    actions=${html`<span class="quiet number">${found.length.toLocaleString("en")}</span>
-      <${Find} value=${text} label="Find leases" placeholder="address, MAC, machine…" />
-      <label class="check"><input type="checkbox" checked=${all}
-        onChange=${(event) => setQuery({ ended: event.currentTarget.checked ? "1" : null })} /> ended, too</label>`}>
-    ${found.length === 0 ? html`<div class="empty"><p>No leases${sought ? " like that" : " yet"}.</p></div>`
-      : html`<${Table} label="Leases" rows=${found.slice(0, SHOWN)} keyOf=${(lease) => lease.address} columns=${[
-        ["Address", (lease) => html`<code><strong>${lease.address}</strong></code>`],
-        ["Who", (lease) => html`<code>${lease.client}</code>`],
-        ["Machine", (lease) => (lease.node_uuid ? html`<a href=${href(`machines/${lease.node_name ?? lease.node_uuid}`)}>
-          ${lease.node_name ?? lease.node_uuid}</a>`
-          : lease.mac ? html`<a class="quiet" href=${href("sightings", { q: lease.mac })}>nobody enrolled it</a>` : "")],
-        ["State", (lease) => { const [kind, words] = STATES[lease.state]; return html`<span class="badge ${kind}">${words}
-          </span>`; }],
-        ["Left", (lease) => (lease.state === "ended" ? html`<span class="faint">ended ${date(Date.parse(lease.until))}
-          </span>` : html`<span class="number"
-          title=${date(Date.parse(lease.until))}>${countdown(Date.parse(lease.until))}</span>`), "nowrap"]]} />`}<//>`;
+/** @param {Record<string, string>} hosts */
+const reservations = (hosts) =>
+  Object.entries(hosts)
+    .map(([mac, address]) => `${mac}: ${address}`)
+    .join(", ");
+
+/** @param {{ leases: any, search: string, includeEnded: boolean }} props */
+function LeasesPanel({ leases, search, includeEnded }) {
+  const needle = search.trim().toLowerCase();
+  const matches = leases.filter(({ address, client, node_name: name, state }) => {
+    if (state === "ended" && !includeEnded) return false;
+    return `${address} ${client} ${name ?? ""}`.toLowerCase().includes(needle);
+  });
+  const onToggle = (event) => setQuery({ ended: event.currentTarget.checked ? "1" : null });
+  return html`<${Panel} title="DHCP leases" icon="list" flush
+    actions=${html`<span class="quiet number">${matches.length.toLocaleString("en")}</span>
+      <${SearchField} value=${search} label="Search leases" placeholder="address, MAC, machine…" />
+      <label class="check"><input type="checkbox" checked=${includeEnded} onChange=${onToggle} /> include ended</label>`}>
+    ${
+      matches.length === 0
+        ? html`<div class="empty"><p>${needle ? "No matching leases." : "No leases yet."}</p></div>`
+        : html`<${Table} label="Leases" rows=${matches.slice(0, MAX_LEASES)} keyOf=${({ address }) => address} columns=${LEASE_COLUMNS} />`
+    }<//>`;
+}
+
+const LEASE_COLUMNS = [
+  ["Address", ({ address }) => html`<code><strong>${address}</strong></code>`],
+  ["Client", ({ client }) => html`<code>${client}</code>`],
+  ["Machine", (lease) => leaseMachine(lease)],
+  [
+    "State",
+    ({ state }) => {
+      const [kind, label] = LEASE_STATES[state] ?? ["", state];
+      return html`<span class="badge ${kind}">${label}</span>`;
+    },
+  ],
+  ["Expires in", (lease) => leaseExpiry(lease), "nowrap"],
+];
+
+function leaseMachine({ node_uuid: uuid, node_name: name, mac }) {
+  if (uuid) return html`<a href=${href(`machines/${name ?? uuid}`)}>${name ?? uuid}</a>`;
+  return mac
+    ? html`<a class="quiet" href=${href("sightings", { q: mac })}>unknown machine</a>`
+    : "";
+}
+
+function leaseExpiry({ state, until }) {
+  const timestamp = Date.parse(until);
+  if (state === "ended") return html`<span class="faint">ended ${date(timestamp)}</span>`;
+  return html`<span class="number" title=${date(timestamp)}>${countdown(timestamp) ?? "expired"}</span>`;
 }

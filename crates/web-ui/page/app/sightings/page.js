@@ -1,72 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machines that were seen booting and that nobody enrolled: what is known of each, and enrolling it.
+// The page of unknown machines: machines seen on the network that are not enrolled.
 
 import { html, useEffect, useState } from "../../vendor/preact-htm.js";
 import { get, remove } from "../api.js";
-import { Answer, useAnswer } from "../loading.js";
+import { FetchResult, useFetch } from "../fetching.js";
 import { Icon } from "../icons.js";
+import { useObservable } from "../observable.js";
+import { EmptyState, PageFrame, SearchField } from "../page_parts.js";
 import { href, route, setQuery } from "../route.js";
-import { Find, Nothing, Sheet } from "../sections.js";
 import { bytes, count, memory } from "../sizes.js";
-import { useSubject } from "../subject.js";
 import { ago, date } from "../times.js";
-import { complain, say } from "../toasts.js";
-import { Enrol } from "./enrol.js";
+import { showError, showMessage } from "../toasts.js";
+import { EnrolDialog } from "./enrol.js";
 
-const AGAIN_MS = 5000;
-const SHOWN = 300;
+const REFRESH_MS = 5000;
+const MAX_SHOWN = 300;
 
 export function SightingsPage() {
-  const { query } = useSubject(route);
-  const all = query.get("enrolled") === "1";
-  const answer = useAnswer(() => get(`/v1/ferrite/sightings${all ? "?enrolled=true" : ""}`), [all]);
-  const [asked, setAsked] = useState(null);
-  // Nothing tells of strangers as it happens: they are in no timeline.
+  const { query } = useObservable(route);
+  const includeEnrolled = query.get("enrolled") === "1";
+  const sightings = useFetch(
+    () => get(`/v1/ferrite/sightings${includeEnrolled ? "?enrolled=true" : ""}`),
+    [includeEnrolled],
+  );
+  const [enrolling, setEnrolling] = useState(/** @type {any} */ (null));
+  // Unknown machines have no journal, so there are no events to follow.
   useEffect(() => {
-    const timer = setInterval(() => { if (!document.hidden) answer.again(); }, AGAIN_MS);
+    const timer = setInterval(() => {
+      if (!document.hidden) sightings.reload();
+    }, REFRESH_MS);
     return () => clearInterval(timer);
-  }, [answer.again]);
-  const sought = (query.get("q") ?? "").trim().toLowerCase();
-  const found = (answer.data?.sightings ?? []).filter((one) => !sought || textOf(one).includes(sought));
-  const forget = (one) => remove(`/v1/ferrite/sightings/${one.mac}`).then(() => { say(`${one.mac} is forgotten.`); answer.again(); }, complain);
-  return html`<${Sheet} title="Sightings" note=${answer.data ? found.length.toLocaleString("en") : ""} tools=${html`
-      <${Find} value=${query.get("q") ?? ""} label="Find sightings" placeholder="MAC, vendor, serial number…" />
-      <label class="check"><input type="checkbox" checked=${all}
-        onChange=${(event) => setQuery({ enrolled: event.currentTarget.checked ? "1" : null })} /> those enrolled since, too</label>`}>
-    <${Answer} of=${answer}>${() => (found.length === 0 ? html`<${Nothing}
-      title=${sought ? "Nothing like that was seen" : "No strangers"}>
-      <p>Machines appear here that boot on a network where DHCP is answered in mode <code>discover</code>, or whose ramdisk reports.</p><//>`
-      : html`<ul class="cards">${found.slice(0, SHOWN).map((one) => html`<${Sighting} key=${one.mac} one=${one}
-        onEnrol=${() => setAsked(one)} onForget=${() => forget(one)} />`)}</ul>
-        ${found.length > SHOWN && html`<p class="quiet">and ${found.length - SHOWN} more: narrow the search</p>`}`)}<//>
-    ${asked && html`<${Enrol} sighting=${asked} onClose=${() => setAsked(null)} onDone=${answer.again} />`}<//>`;
+  }, [sightings.reload]);
+  const needle = (query.get("q") ?? "").trim().toLowerCase();
+  const matches = (sightings.data?.sightings ?? []).filter((sighting) =>
+    JSON.stringify(sighting).toLowerCase().includes(needle),
+  );
+  const forget = async ({ mac }) => {
+    try {
+      await remove(`/v1/ferrite/sightings/${mac}`);
+      showMessage(`Removed ${mac}.`);
+      sightings.reload();
+    } catch (error) {
+      showError(/** @type {Error} */ (error));
+    }
+  };
+  const onToggle = (event) => setQuery({ enrolled: event.currentTarget.checked ? "1" : null });
+  const note = sightings.data ? matches.length.toLocaleString("en") : "";
+  return html`<${PageFrame} title="Unknown machines" note=${note} tools=${html`
+      <${SearchField} value=${query.get("q") ?? ""} label="Search unknown machines" placeholder="MAC, vendor, serial number…" />
+      <label class="check"><input type="checkbox" checked=${includeEnrolled} onChange=${onToggle} /> include enrolled</label>`}>
+    <${FetchResult} result=${sightings}>${() =>
+      matches.length === 0
+        ? html`<${EmptyState} title=${needle ? "No matching machines" : "No unknown machines"}>
+      <p>Machines that boot on a network with DHCP mode <code>discover</code>, or whose ramdisk reports to this server, appear here.</p><//>`
+        : html`<ul class="tiles">${matches.slice(0, MAX_SHOWN).map((sighting) => html`<${SightingTile} key=${sighting.mac} sighting=${sighting} onEnrol=${() => setEnrolling(sighting)} onForget=${() => forget(sighting)} />`)}</ul>
+        ${matches.length > MAX_SHOWN && html`<p class="quiet">and ${matches.length - MAX_SHOWN} more: narrow the search</p>`}`}<//>
+    ${enrolling && html`<${EnrolDialog} sighting=${enrolling} onClose=${() => setEnrolling(null)} onEnrolled=${sightings.reload} />`}<//>`;
 }
 
-const textOf = (one) => JSON.stringify(one).toLowerCase();
-
-function Sighting({ one, onEnrol, onForget }) {
-  const report = one.report ?? {};
-  const title = [report.vendor, report.model].filter(Boolean).join(" ") || "Unknown machine";
-  return html`<li class="card sighting" data-mac=${one.mac}>
-    <div class="card-head"><h2>${title}</h2><code>${one.mac}</code><span class="grow"></span>
-      ${one.node_uuid ? html`<a class="button" href=${href(`machines/${one.node_uuid}`)}>Enrolled: show it</a>`
-        : html`<button class="button plain" aria-label="Forget ${one.mac}" onClick=${onForget}>Forget</button>
-          <button class="button primary" aria-label="Enrol this: ${one.mac}" onClick=${onEnrol}>
-            <${Icon} name="plus" /> Enrol this</button>`}</div>
-    <p class="facts">${facts(one, report).map((fact) => html`<span key=${fact}>${fact}</span>`)}</p>
-    <p class="quiet">${one.last && html`${one.last} · `}
-      <span title=${date(Date.parse(one.last_seen_at))}>seen ${ago(Date.parse(one.last_seen_at))}</span>, ${count(one.times,
-      "time")} since ${date(Date.parse(one.first_seen_at))}</p></li>`;
+/** @param {{ sighting: any, onEnrol: Function, onForget: Function }} props */
+function SightingTile({ sighting, onEnrol, onForget }) {
+  const { mac, report, node_uuid: uuid, last, times } = sighting;
+  const title = [report?.vendor, report?.model].filter(Boolean).join(" ") || "Unknown machine";
+  const [firstSeen, lastSeen] = [sighting.first_seen_at, sighting.last_seen_at].map(Date.parse);
+  return html`<li class="tile sighting" data-mac=${mac}>
+    <div class="tile-head"><h2>${title}</h2><code>${mac}</code><span class="grow"></span>
+      ${
+        uuid
+          ? html`<a class="button" href=${href(`machines/${uuid}`)}>Show machine</a>`
+          : html`<button class="button plain" aria-label="Remove ${mac}" onClick=${onForget}>Remove</button>
+          <button class="button primary" aria-label="Enrol ${mac}" onClick=${onEnrol}><${Icon} name="plus" /> Enrol</button>`
+      }</div>
+    <p class="facts">${describeSighting(sighting).map((fact) => html`<span key=${fact}>${fact}</span>`)}</p>
+    <p class="quiet">${last && html`${last} · `}<span title=${date(lastSeen)}>seen ${ago(lastSeen)}</span>
+      ${`, ${count(times, "time")} since ${date(firstSeen)}`}</p></li>`;
 }
 
-/** What is known in short: of the ramdisk's report what it has, of the packet the rest. */
-function facts(one, report) {
-  const places = (report.neighbours ?? []).map((it) => `${it.switch_name ?? it.switch} ${it.switch_port}`);
-  return [report.serial_number && `serial ${report.serial_number}`, report.cpus && `${report.cpus} CPUs`,
-    report.memory_mb && memory(report.memory_mb), disks(report.disks ?? []), report.architecture ?? one.architecture,
-      one.ip_address,
-    one.interface && `on ${one.interface}`, report.bmc_addresses?.length && `BMC ${report.bmc_addresses.join(", ")}`, ...places,
-    !one.reported_at && "its ramdisk has told nothing yet"].filter(Boolean);
+/**
+ * What is known about a machine, from the report of its ramdisk and from its DHCP requests.
+ * @param {any} sighting
+ * @returns {string[]}
+ */
+function describeSighting(sighting) {
+  const report = sighting.report ?? {};
+  const neighbours = report.neighbours ?? [];
+  return [
+    report.serial_number && `serial ${report.serial_number}`,
+    report.cpus && `${report.cpus} CPUs`,
+    report.memory_mb && memory(report.memory_mb),
+    diskSizes(report.disks ?? []),
+    report.architecture ?? sighting.architecture,
+    sighting.ip_address,
+    sighting.interface && `on ${sighting.interface}`,
+    report.bmc_addresses?.length && `BMC ${report.bmc_addresses.join(", ")}`,
+    ...neighbours.map((port) => `${port.switch_name ?? port.switch} ${port.switch_port}`),
+    !sighting.reported_at && "no report from its ramdisk yet",
+  ].filter(Boolean);
 }
 
-const disks = (list) => list.filter((disk) => disk.size).map((disk) => bytes(disk.size)).join(" + ");
+/** @param {{ size?: number }[]} disks */
+const diskSizes = (disks) => disks.flatMap(({ size }) => (size ? bytes(size) : [])).join(" + ");

@@ -1,55 +1,131 @@
 // SPDX-License-Identifier: Apache-2.0
-// Switches, ports and machines as the server tells of them, put in order, and what is wrong with them in
-// words.
+// Switches, ports and machines of the topology, and the texts for their links.
 
-import { compare } from "../fleet/model.js";
+import { compareNames } from "../fleet/rows.js";
 
-/** How links stand: colour, whether the line is broken, the word for it. */
-export const LINKS = {
-  heard: { colour: "--good", badge: "good", word: "heard" },
-  moved: { colour: "--warn", badge: "warn", word: "moved" },
-  missing: { colour: "--danger", badge: "bad", word: "missing", isBroken: true },
-  configured: { colour: "--faint", badge: "", word: "not listened yet", isBroken: true },
+/**
+ * @typedef {object} SwitchPort
+ * @property {string} id
+ * @property {string} state `detected`, `moved`, `missing` or `configured`
+ * @property {string} node_uuid
+ * @property {string | null} node_name
+ * @property {string} mac
+ * @property {string} [interface]
+ * @property {Record<string, string> | null} [local_link_connection] the recorded switch port
+ * @property {string | null} [listened_at]
+ * @property {TopologySwitch} on
+ * @property {TopologyMachine} machine
+ * @property {number} [x]
+ * @property {number} [y]
+ * @property {number} [width]
+ * @property {number} [height]
+ *
+ * @typedef {{ id: string, label: string, name: string | null, description: string | null, management_addresses: string[], ports: SwitchPort[] }} TopologySwitch
+ * @typedef {{ uuid: string, label: string, ports: SwitchPort[] }} TopologyMachine
+ * @typedef {{ switches: TopologySwitch[], machines: Map<string, TopologyMachine>, ports: SwitchPort[], problems: SwitchPort[] }} Topology
+ */
+
+/** The colour, badge and label of each link state; dashed links were not detected. */
+const LINK_STYLES = {
+  detected: { colour: "--good", badge: "good", label: "detected", isDashed: false },
+  moved: { colour: "--warn", badge: "warn", label: "moved", isDashed: false },
+  missing: { colour: "--danger", badge: "bad", label: "missing", isDashed: true },
+  configured: { colour: "--faint", badge: "", label: "not checked yet", isDashed: true },
 };
 
-/** `{switches, machines, ports, troubles}`: ports in the order of their switch, machines by UUID. */
-export function arranged({ switches: told }) {
+/** @param {string} state */
+export const linkStyle = (state) =>
+  LINK_STYLES[/** @type {keyof typeof LINK_STYLES} */ (state)] ?? LINK_STYLES.detected;
+
+/**
+ * Whether a link differs from its record.
+ * @param {Pick<SwitchPort, "state">} port
+ */
+export const isProblem = ({ state }) => state === "moved" || state === "missing";
+
+/**
+ * Connects switches, ports and machines, and sorts them by name.
+ * @param {{ switches: any[] }} response
+ * @returns {Topology}
+ */
+export function buildTopology(response) {
+  /** @type {Map<string, TopologyMachine>} */
   const machines = new Map();
-  const switches = told.map((one) => {
-    const it = { ...one, label: one.name ?? one.id, ports: [] };
-    it.ports = one.ports.map((port) => ({ ...port, on: it })).sort((a, b) => compare(a.id, b.id));
-    for (const port of it.ports) {
-      const known = machines.get(port.node_uuid);
-      if (known) known.ports.push(port);
-      else machines.set(port.node_uuid, { uuid: port.node_uuid, label: port.node_name ?? port.node_uuid, ports: [port] });
-      port.machine = machines.get(port.node_uuid);
+  const machineOf = ({ node_uuid: uuid, node_name: name }) => {
+    /** @type {TopologyMachine} */
+    const machine = machines.get(uuid) ?? { uuid, label: name ?? uuid, ports: [] };
+    machines.set(uuid, machine);
+    return machine;
+  };
+  /** @type {TopologySwitch[]} */
+  const switches = response.switches.map((source) => {
+    /** @type {TopologySwitch} */
+    const target = { ...source, label: source.name ?? source.id, ports: [] };
+    for (const port of [...source.ports].sort((a, b) => compareNames(a.id, b.id))) {
+      const machine = machineOf(port);
+      const connected = { ...port, on: target, machine };
+      target.ports.push(connected);
+      machine.ports.push(connected);
     }
-    return it;
-  }).sort((a, b) => compare(a.label, b.label));
+    return target;
+  });
+  switches.sort((a, b) => compareNames(a.label, b.label));
   const ports = switches.flatMap((one) => one.ports);
-  const troubles = ports.filter((port) => port.state === "moved" || port.state === "missing");
-  return { switches, machines, ports, troubles };
+  return { switches, machines, ports, problems: ports.filter(isProblem) };
 }
 
-/** What is the matter with a port, in a sentence. */
-export function wordsOf(port) {
-  const card = port.interface ? `${port.machine.label} ${port.interface}` : `${port.machine.label} (${port.mac})`;
-  const expected = port.local_link_connection ?? {};
-  if (port.state === "moved") {
-    const place = [expected.switch_info ?? expected.switch_id, expected.port_id].filter(Boolean).join(" ");
-    return `${card} is plugged into ${port.on.label} ${port.id}; its record says ${place || "another place"}. The cable or the record is wrong.`;
+/**
+ * A link in a sentence.
+ * @param {SwitchPort} port
+ */
+export function describeLink(port) {
+  const nic = `${port.machine.label} ${port.interface ?? `(${port.mac})`}`;
+  const switchPort = `${port.on.label} ${port.id}`;
+  switch (port.state) {
+    case "moved": {
+      const {
+        switch_info: info,
+        switch_id: id,
+        port_id: recorded,
+      } = port.local_link_connection ?? {};
+      const expected = [info ?? id, recorded].filter(Boolean).join(" ");
+      return `${nic} is connected to ${switchPort}, but ${expected || "another port"} is recorded. The cable or the record is wrong.`;
+    }
+    case "missing":
+      return `${nic} should be connected to ${switchPort}, but received no LLDP there.`;
+    case "configured":
+      return `${nic} is recorded at ${switchPort}; not checked by LLDP yet.`;
+    default:
+      return `${nic} is connected to ${switchPort}.`;
   }
-  if (port.state === "missing") return `${card} should be at ${port.on.label} ${port.id}, and heard nothing there when it last listened.`;
-  if (port.state === "configured") return `${card} should be at ${port.on.label} ${port.id}; it has not listened yet.`;
-  return `${card} is at ${port.on.label} ${port.id}.`;
 }
 
-/** The ports that a text means: of a machine, a switch, a port, a card. */
-export function soughtPorts(ports, text) {
+/**
+ * The ports whose machine, switch, port, NIC or link state contain all words of a text.
+ * @param {SwitchPort[]} ports
+ * @param {string} text
+ */
+export function searchPorts(ports, text) {
   const words = text.trim().toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return [];
   return ports.filter((port) => {
-    port.sought ??= `${port.machine.label}\n${port.on.label}\n${port.on.id}\n${port.id}\n${port.mac}\n${port.interface ?? ""}\n${LINKS[port.state].word}`.toLowerCase();
-    return words.every((word) => port.sought.includes(word));
+    const searchText = searchTextOf(port);
+    return words.every((word) => searchText.includes(word));
   });
+}
+
+/** @type {WeakMap<SwitchPort, string>} */
+const searchTexts = new WeakMap();
+
+/** @param {SwitchPort} port */
+function searchTextOf(port) {
+  let text = searchTexts.get(port);
+  if (text === undefined) {
+    const { machine, on, id, mac, interface: nic = "", state } = port;
+    text = [machine.label, on.label, on.id, id, mac, nic, linkStyle(state).label]
+      .join("\n")
+      .toLowerCase();
+    searchTexts.set(port, text);
+  }
+  return text;
 }

@@ -1,77 +1,115 @@
 // SPDX-License-Identifier: Apache-2.0
-// BIOS settings as a form that knows what each may be.
+// BIOS settings as a form that enforces the constraints of each setting.
 
 import { html, useState } from "../../../vendor/preact-htm.js";
 import { get, nodePath } from "../../api.js";
-import { Answer, useAnswer } from "../../loading.js";
+import { FetchResult, useFetch } from "../../fetching.js";
 import { Panel } from "../panel.js";
+import { settingProblem } from "./bios_setting.js";
 import { StepsDialog } from "./steps_dialog.js";
 
-const MANY = 24;
+/** With more settings there is a search field. */
+const SEARCH_FROM = 24;
+const FACTORY_RESET = [{ interface: "bios", step: "factory_reset", args: {} }];
 
+/**
+ * @param {object} props
+ * @param {MachineModel} props.machine
+ * @param {NodeRecord} props.node
+ * @param {ReturnType<typeof import("./page.js").stepFlow>} props.flow
+ */
 export function Bios({ machine, node, flow }) {
-  const answer = useAnswer(() => get(nodePath(node.uuid, "/bios?detail=true")), [node.uuid, node.provision_updated_at]);
-  const [draft, setDraft] = useState({});
-  const [text, setText] = useState("");
-  const [asked, setAsked] = useState(null);
-  const settings = answer.data?.bios ?? [];
-  const changed = settings.filter((setting) => draft[setting.name] !== undefined && draft[setting.name] !== (setting.value ?? ""));
-  const wrong = changed.map((setting) => problem(setting, draft[setting.name])).find(Boolean);
-  const apply = () => setAsked([{ interface: "bios", step: "apply_configuration",
-    args: { settings: changed.map(({ name }) => ({ name, value: draft[name] })) } }]);
+  const bios = useFetch(
+    () => get(nodePath(node.uuid, "/bios?detail=true")),
+    [node.uuid, node.provision_updated_at],
+  );
+  const [draft, setDraft] = useState(/** @type {Record<string, string>} */ ({}));
+  const [search, setSearch] = useState("");
+  const [steps, setSteps] = useState(/** @type {any[] | null} */ (null));
+  /** @type {import("./bios_setting.js").BiosSetting[]} */
+  const settings = bios.data?.bios ?? [];
+  const changed = settings.filter(
+    ({ name, value }) => draft[name] !== undefined && draft[name] !== (value ?? ""),
+  );
+  const problem = changed
+    .map((setting) => settingProblem(setting, draft[setting.name]))
+    .find(Boolean);
+  const values = changed.map(({ name }) => ({ name, value: draft[name] }));
+  const apply = () =>
+    setSteps([{ interface: "bios", step: "apply_configuration", args: { settings: values } }]);
   const actions = html`
-    ${settings.length > MANY && html`<input type="search" style=${{ width: "180px" }} placeholder="Find a setting"
-      aria-label="Find a setting" value=${text} onInput=${(event) => setText(event.currentTarget.value)} />`}
-    <button class="button" disabled=${!flow || !settings.length}
-      onClick=${() => setAsked([{ interface: "bios", step: "factory_reset", args: {} }])}>Factory settings…</button>
+    ${
+      settings.length > SEARCH_FROM &&
+      html`<input type="search" style=${{ width: "180px" }} placeholder="Search settings"
+      aria-label="Search settings" value=${search} onInput=${(event) => setSearch(event.currentTarget.value)} />`
+    }
+    <button class="button" disabled=${!flow || !settings.length} onClick=${() => setSteps(FACTORY_RESET)}>Factory reset…</button>
     ${changed.length > 0 && html`<button class="button" onClick=${() => setDraft({})}>Discard</button>`}
-    <button class="button primary" disabled=${!flow || !changed.length || !!wrong}
-      title=${wrong} onClick=${apply}>Show the plan${changed.length ? ` for ${changed.length}` : ""}…</button>`;
-  const shown = settings.filter((setting) => setting.name.toLowerCase().includes(text.trim().toLowerCase()));
+    <button class="button primary" disabled=${!flow || !changed.length || !!problem}
+      title=${problem} onClick=${apply}>Preview${changed.length ? ` ${changed.length}` : ""}…</button>`;
+  const needle = search.trim().toLowerCase();
+  const shown = settings.filter(({ name }) => name.toLowerCase().includes(needle));
+  const description =
+    steps === FACTORY_RESET
+      ? "Resets the BIOS to factory settings."
+      : `Sets ${values.map(({ name, value }) => `${name} to ${value}`).join(", ")}.`;
   return html`<${Panel} title="BIOS settings" icon="chip" actions=${actions}>
-    <${Answer} of=${answer}>${() => (settings.length === 0 ? html`<p
-      class="quiet">None are known. They are read when the machine is managed and inspected.</p>`
-      : html`<div class="settings">${shown.map((setting) => html`<${Setting} key=${setting.name} setting=${setting}
-        value=${draft[setting.name] ?? setting.value ?? ""}
-        isChanged=${changed.includes(setting)} onChange=${(value) => setDraft({ ...draft, [setting.name]: value })} />`)}</div>`)}
-          <//>
-    ${asked && html`<${StepsDialog} title="BIOS settings"
-      does=${asked[0].step === "factory_reset" ? "Resets the BIOS to factory settings." : `Sets ${changed.map(({ name }) => `${name} to ${draft[name]}`).join(", ")}.`}
-      machine=${machine} node=${node} flow=${flow} steps=${asked} onClose=${() => setAsked(null)} onDone=${() => setDraft({})} />`}
+    <${FetchResult} result=${bios}>${() =>
+      settings.length === 0
+        ? html`<p class="quiet">No settings are known. They are read by “Manage” and “Inspect”.</p>`
+        : html`<div class="settings">${shown.map(
+            (setting) => html`<${Setting} key=${setting.name} setting=${setting}
+        value=${draft[setting.name] ?? setting.value ?? ""} isChanged=${changed.includes(setting)}
+        onChange=${(value) => setDraft({ ...draft, [setting.name]: value })} />`,
+          )}</div>`}<//>
+    ${
+      steps &&
+      html`<${StepsDialog} title="BIOS settings" description=${description} machine=${machine} node=${node} flow=${flow} steps=${steps}
+        onClose=${() => setSteps(null)} onAccepted=${() => setDraft({})} />`
+    }
   <//>`;
 }
 
+/**
+ * @param {object} props
+ * @param {import("./bios_setting.js").BiosSetting} props.setting
+ * @param {string} props.value
+ * @param {boolean} props.isChanged
+ * @param {Function} props.onChange
+ */
 function Setting({ setting, value, isChanged, onChange }) {
-  const { name, attribute_type: type, allowable_values: allowed, lower_bound: low, upper_bound: high, max_length: longest,
-    read_only: fixed } = setting;
-  const set = (event) => onChange(event.currentTarget.value);
-  const input = type === "Enumeration" && allowed
-    ? html`<select disabled=${fixed} value=${value} onChange=${set}>
-      ${allowed.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`
-    : type === "Boolean"
-      ? html`<select disabled=${fixed} value=${String(value).toLowerCase()} onChange=${set}><option value="true">on</option>
-        <option value="false">off</option></select>`
-      : type === "Integer"
-        ? html`<input type="number" disabled=${fixed} min=${low ?? undefined} max=${high ?? undefined} value=${value}
-          onInput=${set} />`
-        : html`<input type=${type === "Password" ? "password" : "text"} autocomplete="off" disabled=${fixed}
-          maxlength=${longest ?? undefined} value=${value} onInput=${set} />`;
-  const wrong = isChanged && problem(setting, value);
-  const note = [fixed && "read only", low !== null && high !== null && low !== undefined && `${low} to ${high}`,
-    isChanged && `now ${setting.value || "empty"}`].filter(Boolean).join(" · ");
+  const { name, lower_bound: low, upper_bound: high, read_only: isReadOnly } = setting;
+  const problem = isChanged && settingProblem(setting, value);
+  const hasRange = low !== null && low !== undefined && high !== null;
+  const note = [
+    isReadOnly && "read only",
+    hasRange && `${low} to ${high}`,
+    isChanged && `currently ${setting.value || "empty"}`,
+  ]
+    .filter(Boolean)
+    .join(" · ");
   return html`<label class="field setting ${isChanged ? "changed" : ""}"><span>${name}</span>
-    ${input}${wrong ? html`<small class="bad-text" role="alert">${wrong}</small>` : note && html`<small>${note}</small>`}</label>`;
+    <${SettingInput} setting=${setting} value=${value} onChange=${(event) => onChange(event.currentTarget.value)} />
+    ${problem ? html`<small class="bad-text" role="alert">${problem}</small>` : note && html`<small>${note}</small>`}</label>`;
 }
 
-/** What the BMC would say against a value; null if nothing that is known does. */
-function problem({ name, attribute_type: type, lower_bound: low, upper_bound: high, min_length: shortest, max_length: longest }, value) {
-  if (type === "Integer") {
-    const number = Number(value);
-    if (!/^-?\d+$/.test(value)) return `${name} is a whole number.`;
-    if (number < (low ?? -Infinity) || number > (high ?? Infinity)) return `${name} is ${low} to ${high}.`;
-  }
-  if (type === "String" && (value.length < (shortest ?? 0) || value.length > (longest ?? Infinity))) {
-    return `${name} has ${shortest ?? 0} to ${longest} letters.`;
-  }
-  return null;
+/**
+ * @param {object} props
+ * @param {import("./bios_setting.js").BiosSetting} props.setting
+ * @param {string} props.value
+ * @param {Function} props.onChange
+ */
+function SettingInput({ setting, value, onChange }) {
+  const { attribute_type: type, allowable_values: allowed, read_only: disabled } = setting;
+  if (type === "Enumeration" && allowed)
+    return html`<select disabled=${disabled} value=${value} onChange=${onChange}>
+      ${allowed.map((option) => html`<option key=${option} value=${option}>${option}</option>`)}</select>`;
+  if (type === "Boolean")
+    return html`<select disabled=${disabled} value=${String(value).toLowerCase()} onChange=${onChange}>
+      <option value="true">on</option><option value="false">off</option></select>`;
+  if (type === "Integer")
+    return html`<input type="number" disabled=${disabled} min=${setting.lower_bound ?? undefined} max=${setting.upper_bound ?? undefined}
+      value=${value} onInput=${onChange} />`;
+  return html`<input type=${type === "Password" ? "password" : "text"} autocomplete="off" disabled=${disabled}
+    maxlength=${setting.max_length ?? undefined} value=${value} onInput=${onChange} />`;
 }

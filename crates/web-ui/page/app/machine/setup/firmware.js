@@ -1,32 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-// Firmware: which versions there are, and updates from a URL.
+// Firmware versions, and updates from URLs.
 
 import { html, useState } from "../../../vendor/preact-htm.js";
 import { get, nodePath } from "../../api.js";
-import { Answer, useAnswer } from "../../loading.js";
+import { FetchResult, useFetch } from "../../fetching.js";
 import { Panel, Table } from "../panel.js";
 import { StepsDialog } from "./steps_dialog.js";
 
+/**
+ * @param {object} props
+ * @param {MachineModel} props.machine
+ * @param {NodeRecord} props.node
+ * @param {ReturnType<typeof import("./page.js").stepFlow>} props.flow
+ */
 export function Firmware({ machine, node, flow }) {
-  const answer = useAnswer(() => get(nodePath(node.uuid, "/firmware")), [node.uuid, node.provision_updated_at]);
-  const [urls, setUrls] = useState({});
-  const [asked, setAsked] = useState(null);
-  const updates = Object.entries(urls).filter(([, url]) => url.trim());
-  const plan = () => setAsked([{ interface: "firmware", step: "update",
-    args: { settings: updates.map(([component, url]) => ({ component, url: url.trim() })) } }]);
+  const components = useFetch(
+    () => get(nodePath(node.uuid, "/firmware")),
+    [node.uuid, node.provision_updated_at],
+  );
+  const [urls, setUrls] = useState(/** @type {Record<string, string>} */ ({}));
+  const [steps, setSteps] = useState(/** @type {any[] | null} */ (null));
+  const updates = Object.entries(urls).flatMap(([component, url]) =>
+    url.trim() ? [{ component, url: url.trim() }] : [],
+  );
+  const preview = () =>
+    setSteps([{ interface: "firmware", step: "update", args: { settings: updates } }]);
+  const columns = [
+    ["Component", (row) => html`<strong>${row.component}</strong>`],
+    ["Version", (row) => row.current_version],
+    ["Initial version", (row) => html`<span class="quiet">${row.initial_version}</span>`],
+    ["Model", (row) => [row.vendor, row.model].filter(Boolean).join(" ")],
+    [
+      "Update URL",
+      (row) => html`<input type="url" aria-label="Update URL of ${row.component}"
+          placeholder="https://firmware.example/${row.component.split(":")[0]}.bin" value=${urls[row.component] ?? ""}
+          onInput=${(event) => setUrls({ ...urls, [row.component]: event.currentTarget.value })} />`,
+    ],
+  ];
   return html`<${Panel} title="Firmware" icon="memory" flush
     actions=${html`<button class="button primary" disabled=${!flow || !updates.length}
-    onClick=${plan}>Show the plan${updates.length ? ` for ${updates.length}` : ""}…</button>`}>
-    <${Answer} of=${answer}>${({ firmware }) => (firmware.length === 0 ? html`<div class="pad">
-      <p class="quiet">None is known. It is read when the machine is managed.</p></div>`
-      : html`<${Table} label="Firmware" rows=${firmware} keyOf=${(one) => one.component} columns=${[
-        ["Component", (one) => html`<strong>${one.component}</strong>`], ["Version", (one) => one.current_version],
-          ["At first", (one) => html`<span class="quiet">${one.initial_version}</span>`],
-          ["Model", (one) => [one.vendor, one.model].filter(Boolean).join(" ")],
-        ["Update from", (one) => html`<input type="url" aria-label="URL of an update of ${one.component}"
-          placeholder="https://firmware.example/${one.component.split(":")[0]}.bin" value=${urls[one.component] ?? ""}
-          onInput=${(event) => setUrls({ ...urls, [one.component]: event.currentTarget.value })} />`]]} />`)}<//>
-    ${asked && html`<${StepsDialog} title="Firmware" does=${`Updates ${updates.map(([component]) => component).join(", ")}.`}
-      machine=${machine} node=${node} flow=${flow} steps=${asked} onClose=${() => setAsked(null)} onDone=${() => setUrls({})} />`}
+    onClick=${preview}>Preview${updates.length ? ` ${updates.length}` : ""}…</button>`}>
+    <${FetchResult} result=${components}>${({ firmware }) =>
+      firmware.length === 0
+        ? html`<div class="pad"><p class="quiet">No components are known. They are read by “Manage”.</p></div>`
+        : html`<${Table} label="Firmware" rows=${firmware} keyOf=${(row) => row.component} columns=${columns} />`}<//>
+    ${
+      steps &&
+      html`<${StepsDialog} title="Firmware" description=${`Updates ${updates.map(({ component }) => component).join(", ")}.`}
+      machine=${machine} node=${node} flow=${flow} steps=${steps} onClose=${() => setSteps(null)} onAccepted=${() => setUrls({})} />`
+    }
   <//>`;
 }

@@ -1,28 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// BIOS settings, RAID and firmware as forms, and runbooks. What they lead to is steps of cleaning (of a manageable
-// machine) or of service (of an active one); the plan is shown before anything happens.
+// BIOS settings, RAID, firmware and runbooks. All of them run as clean steps of a manageable machine or
+// as service steps of an active one, after a preview.
 
 import { html } from "../../../vendor/preact-htm.js";
 import { Icon } from "../../icons.js";
+import { stateLabel } from "../../states.js";
 import { Bios } from "./bios.js";
 import { Firmware } from "./firmware.js";
 import { Raid } from "./raid.js";
 import { Runbooks } from "./runbooks.js";
 
-/** Which verb runs steps on a machine in this state, and under which name it takes them. */
-export function flowOf(state) {
-  if (state === "manageable" || state === "clean failed") return { target: "clean", steps: "clean_steps", word: "cleaning" };
-  if (state === "active" || state === "service failed") return { target: "service", steps: "service_steps", word: "service" };
+/**
+ * The verb that runs steps in a state, and the request field for them; null if none does.
+ * @param {string} state
+ */
+export function stepFlow(state) {
+  if (state === "manageable" || state === "clean failed")
+    return { target: "clean", stepsField: "clean_steps", label: "cleaning" };
+  if (state === "active" || state === "service failed")
+    return { target: "service", stepsField: "service_steps", label: "service" };
   return null;
 }
 
-export function Setup({ machine, value }) {
-  const flow = flowOf(value.node.provision_state);
+/** @param {{ machine: MachineModel, value: MachineView }} props */
+export function Setup({ machine, value: { node, verbs } }) {
+  const flow = stepFlow(node.provision_state);
+  const properties = { machine, node, flow };
   return html`
-    ${!flow && html`<div class="notice" style=${{ marginBottom: "16px" }}><${Icon} name="lock" />
-      <span>Settings are changed by steps of cleaning or service, so the machine must be <strong>manageable</strong> or <strong>active</strong>. It is ${value.node.provision_state}${value.verbs.includes("manage") ? ": “Manage” makes it manageable" : ""}.</span></div>`}
-    <${Bios} machine=${machine} node=${value.node} flow=${flow} />
-    <${Raid} machine=${machine} node=${value.node} flow=${flow} />
-    <${Firmware} machine=${machine} node=${value.node} flow=${flow} />
-    <${Runbooks} machine=${machine} node=${value.node} flow=${flow} />`;
+    ${!flow && html`<${StateNotice} state=${node.provision_state} canManage=${verbs.includes("manage")} />`}
+    <${Bios} ...${properties} />
+    <${Raid} ...${properties} />
+    <${Firmware} ...${properties} />
+    <${Runbooks} ...${properties} />`;
+}
+
+/** @param {{ state: string, canManage: boolean }} props */
+function StateNotice({ state, canManage }) {
+  return html`<div class="notice" style=${{ marginBottom: "16px" }}><${Icon} name="lock" />
+      <span>Settings are changed by clean or service steps, which need a <strong>manageable</strong> or <strong>active</strong> machine.
+      Its state is ${stateLabel(state)}${canManage ? "; “Manage” makes it manageable" : ""}.</span></div>`;
 }

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The journal's entries as things to draw: marks and spans in lanes, the states as a band, the jobs.
+// Journal entries as texts, and as items of the timeline chart: marks and spans in lanes, the band of
+// states, and the jobs.
 
+import { EVENT } from "../../generated.js";
+import { isJobEnd, stateLabel } from "../../states.js";
 import { clock, duration } from "../../times.js";
+import { describeWait } from "../../wait_reasons.js";
 
-/** The lanes from top to bottom; those that are empty are left out of the picture. */
+/** The lanes from top to bottom; the chart omits empty ones. */
 export const LANES = [
   { id: "api", label: "API", colour: "--lane-api" },
   { id: "decision", label: "Decisions", colour: "--lane-decision" },
@@ -14,147 +18,351 @@ export const LANES = [
   { id: "console", label: "Console", colour: "--lane-console" },
 ];
 
+/** @param {string} id */
 export const laneLabel = (id) => LANES.find((lane) => lane.id === id)?.label ?? id;
 
-/** One line of the list for an entry: `{lane, title, detail, bad}`. */
+/** @typedef {Pick<JournalEntry, "who" | "what">} Described */
+
+/**
+ * The text of each kind of event.
+ * @type {Record<EventKind, (what: any, actor: JournalActor) => EntryText>}
+ */
+const DESCRIPTIONS = {
+  [EVENT.ENROLLED]: (_, actor) => ({ lane: "api", title: "enrolled", detail: byUser(actor) }),
+  [EVENT.REMOVED]: (_, actor) => ({ lane: "api", title: "removed", detail: byUser(actor) }),
+  [EVENT.CHANGED]: ({ fields }, actor) => ({
+    lane: actor.kind === "user" ? "api" : "decision",
+    title: `changed ${fields.join(", ")}`,
+    detail: byUser(actor),
+  }),
+  [EVENT.REQUESTED]: ({ target }, actor) => ({
+    lane: "api",
+    title: `requested ${target}`,
+    detail: byUser(actor),
+  }),
+  [EVENT.STATE_CHANGED]: ({ to, why }) => ({
+    lane: "decision",
+    title: stateLabel(to),
+    detail: why,
+    state: to,
+    isError: /failed|error/.test(to),
+  }),
+  [EVENT.ACTION_DONE]: ({ action, took_ms: took, result }) => ({
+    lane: "step",
+    title: action,
+    detail: joined([tookText(took), resultText(result)]),
+  }),
+  [EVENT.ACTION_FAILED]: ({ action, took_ms: took, error }) => ({
+    lane: "step",
+    title: action,
+    detail: joined([tookText(took), error]),
+    isError: true,
+  }),
+  [EVENT.BMC_CALLS]: ({ calls, left_out: omitted = 0 }) => describeCalls(calls, omitted),
+  [EVENT.WAITING]: ({ why, until }) => ({
+    lane: "decision",
+    title: describeWait(why)[0],
+    detail: until ? `timeout at ${clock(Date.parse(until))}` : "no timeout",
+  }),
+  [EVENT.POWER]: ({ from, to, why }) => ({
+    lane: "decision",
+    title: `power: ${from ?? "unknown"} → ${to ?? "unknown"}`,
+    detail: why,
+  }),
+  [EVENT.MAINTENANCE]: ({ on, reason, fault }, actor) => ({
+    lane: actor.kind === "user" ? "api" : "decision",
+    title: on ? "maintenance set" : "maintenance ended",
+    detail: joined([reason, fault, byUser(actor)]),
+    isError: !!fault,
+  }),
+  [EVENT.NOTE]: ({ text, by }, actor) => ({
+    lane: actor.kind === "agent" ? "agent" : "decision",
+    title: text,
+    detail: by,
+  }),
+  [EVENT.NETWORK_ACTIVITY]: ({ by, text, times = 1 }) =>
+    by === "console"
+      ? describeOutput(text)
+      : { lane: "network", title: `${by}: ${text}`, detail: times > 1 ? `${times} times` : "" },
+  [EVENT.AGENT_CALL]: ({ what }) => ({ lane: "agent", title: what, detail: "from the agent" }),
+};
+
+/**
+ * The text of a journal entry. An event of an unknown kind is shown as JSON.
+ * @param {Described} entry
+ * @returns {EntryText}
+ */
 export function describe({ who, what }) {
-  const by = who.kind === "user" ? `by ${who.name ?? "somebody"}` : "";
-  switch (what.kind) {
-    case "enrolled": return { lane: "api", title: "enrolled", detail: by };
-    case "removed": return { lane: "api", title: "removed", detail: by };
-    case "changed": return { lane: who.kind === "user" ? "api" : "decision", title: `changed ${what.fields.join(", ")}`,
-      detail: by };
-    case "asked": return { lane: "api", title: `asked for ${what.target}`, detail: by };
-    case "entered": return { lane: "decision", title: what.to, detail: what.why, state: what.to,
-      bad: /failed|error/.test(what.to) };
-    case "did": return { lane: "step", title: what.action, detail: [took(what), result(what.result)].filter(Boolean).join(" · ") };
-    case "failed": return { lane: "step", title: what.action, detail: `${took(what)} · ${what.error}`, bad: true };
-    case "bmc_calls": return calls(what);
-    case "waiting": return { lane: "decision", title: `waits for ${what.why}`,
-      detail: what.until ? `until ${clock(Date.parse(what.until))}` : "until something happens" };
-    case "power": return { lane: "decision", title: `power: ${what.from ?? "unknown"} → ${what.to ?? "unknown"}`,
-      detail: what.why };
-    case "maintenance": return { lane: who.kind === "user" ? "api" : "decision",
-      title: what.on ? "maintenance set" : "maintenance ended", detail: [what.reason, what.fault, by].filter(Boolean).join(" · "),
-      bad: !!what.fault };
-    case "noted": return { lane: who.kind === "agent" ? "agent" : "decision", title: what.text, detail: what.by };
-    case "seen": return what.by === "console" ? printed(what) : { lane: "network", title: `${what.by}: ${what.text}`,
-      detail: what.times > 1 ? `${what.times} times` : "" };
-    case "heard": return { lane: "agent", title: what.what, detail: "from the agent" };
-    default: return { lane: "decision", title: what.kind, detail: JSON.stringify(what) };
-  }
+  const description = DESCRIPTIONS[/** @type {EventKind} */ (what.kind)];
+  if (description) return description(what, who);
+  const { kind, ...fields } = what;
+  return { lane: "decision", title: kind, detail: JSON.stringify(fields) };
 }
 
-const took = ({ took_ms: ms }) => (ms ? duration(ms) : "");
-const isAgents = (call) => call.what.startsWith("agent: ");
+/** @param {JournalActor} actor */
+const byUser = ({ kind, name }) => (kind === "user" && name ? `by ${name}` : "");
 
-/** What a console printed: its last line stands for all. */
-function printed({ text }) {
+/** @param {(string | null | undefined)[]} parts */
+const joined = (parts) => parts.filter(Boolean).join(" · ");
+
+/** @param {number | undefined} ms */
+const tookText = (ms) => (ms ? duration(ms) : "");
+
+/** @param {unknown} result */
+function resultText(result) {
+  if (result === undefined || result === null) return "";
+  if (Array.isArray(result)) return `${result.length} steps`;
+  return typeof result === "string" ? result : JSON.stringify(result);
+}
+
+/**
+ * Console output; its last line is the title.
+ * @param {string} text
+ * @returns {EntryText}
+ */
+function describeOutput(text) {
   const lines = text.split("\n");
-  return { lane: "console", title: lines.at(-1).trim(), detail: lines.length > 1 ? `${lines.length} lines` : "", lines };
-}
-
-function result(value) {
-  if (value === undefined || value === null) return "";
-  if (Array.isArray(value)) return `${value.length} steps`;
-  return typeof value === "string" ? value : JSON.stringify(value);
-}
-
-function calls({ calls: list, left_out: more = 0 }) {
-  const total = list.reduce((sum, call) => sum + call.took_ms, 0);
-  const bad = list.find((call) => !/^2\d\d|^ok/i.test(call.result));
-  const count = list.reduce((sum, call) => sum + (call.times ?? 1), 0) + more;
   return {
-    lane: list.every(isAgents) ? "agent" : "bmc",
-    title: list.length === 1 ? short(list[0].what) : `${count} calls`,
-    detail: `${duration(total)}${bad ? ` · ${short(bad.what)}: ${bad.result}` : ""}`, bad: !!bad, calls: list,
+    lane: "console",
+    title: lines[lines.length - 1].trim(),
+    detail: lines.length > 1 ? `${lines.length} lines` : "",
+    lines,
   };
 }
 
-/** Long ids in Redfish paths say nothing to a reader. */
-export const short = (what) => what.replace("agent: ", "").replace("/redfish/v1", "").replace(/[0-9a-f]{8}-[0-9a-f-]{27}/g, "…");
+/** @param {RecordedCall} call */
+const isAgentCall = (call) => call.what.startsWith("agent: ");
+/** @param {RecordedCall} call */
+const isFailedCall = (call) => !/^2\d\d|^ok/i.test(call.result);
 
-/** Everything there is to draw: `{items, states, jobs, from, to}`. */
-export function arrange(entries, now) {
-  const items = [], states = [], jobs = [];
-  const open = new Map();
-  let waiting = null;
-  for (const entry of entries) {
-    const told = describe(entry);
-    const { what, moment } = entry;
-    if (waiting && (what.kind === "entered" || what.kind === "waiting" || what.kind === "asked")) { waiting.end = moment; waiting = null; }
-    if (what.kind === "bmc_calls") { items.push(...callItems(entry, told)); continue; }
-    const item = { ...told, start: moment - (what.took_ms ?? 0), end: moment, seq: entry.seq };
-    if (what.kind === "entered") {
-      if (states.length) states.at(-1).end = moment;
-      else states.push({ state: what.from, start: entries[0].moment, end: moment });
-      states.push({ state: what.to, start: moment, end: now });
-      follow(jobs, entry);
+/**
+ * @param {RecordedCall[]} calls
+ * @param {number} omitted
+ * @returns {EntryText}
+ */
+function describeCalls(calls, omitted) {
+  const totalMs = calls.reduce((sum, call) => sum + call.took_ms, 0);
+  const failed = calls.find(isFailedCall);
+  const number = calls.reduce((sum, call) => sum + (call.times ?? 1), 0) + omitted;
+  return {
+    lane: calls.every(isAgentCall) ? "agent" : "bmc",
+    title: calls.length === 1 ? shortenCall(calls[0].what) : `${number} calls`,
+    detail: joined([duration(totalMs), failed && `${shortenCall(failed.what)}: ${failed.result}`]),
+    isError: !!failed,
+    calls,
+  };
+}
+
+/**
+ * Removes the common prefixes of a call and replaces UUIDs by an ellipsis.
+ * @param {string} what
+ */
+export const shortenCall = (what) =>
+  what
+    .replace("agent: ", "")
+    .replace("/redfish/v1", "")
+    .replace(/[0-9a-f]{8}-[0-9a-f-]{27}/g, "…");
+
+/**
+ * @typedef {object} TimelineItem
+ * @property {string} lane
+ * @property {string} title
+ * @property {string} detail
+ * @property {boolean} [isError]
+ * @property {boolean} [isWait]
+ * @property {number} start
+ * @property {number} end
+ * @property {number} seq
+ *
+ * @typedef {{ state: string, start: number, end: number }} StateSpan
+ * @typedef {{ target: string, start: number, end: number | null, state?: string }} TimelineJob
+ *
+ * @typedef {object} TimelineLayout
+ * @property {TimelineItem[]} items
+ * @property {StateSpan[]} states
+ * @property {TimelineJob[]} jobs
+ * @property {number} from
+ * @property {number} to
+ */
+
+/** Power requests are not jobs. */
+const POWER_TARGET = /power|reboot/;
+/** The span of an empty timeline. */
+const EMPTY_SPAN_MS = 60_000;
+
+/**
+ * Arranges entries, sorted by time, for the chart. Waits, running steps and the last state extend to
+ * `now`.
+ * @param {JournalEntry[]} entries
+ * @param {number} now
+ * @returns {TimelineLayout}
+ */
+export function layoutTimeline(entries, now) {
+  const builder = new TimelineBuilder(entries[0]?.timestamp ?? now - EMPTY_SPAN_MS, now);
+  for (const entry of entries) builder.add(entry);
+  const { items, states, jobs, from } = builder;
+  return {
+    items,
+    states,
+    jobs: jobs.filter(({ target }) => !POWER_TARGET.test(target)),
+    from,
+    to: now,
+  };
+}
+
+/** The kinds of events that end a wait. */
+const WAIT_ENDS = new Set([EVENT.STATE_CHANGED, EVENT.WAITING, EVENT.REQUESTED]);
+
+class TimelineBuilder {
+  /** @type {TimelineItem[]} */
+  items = [];
+  /** @type {StateSpan[]} */
+  states = [];
+  /** @type {TimelineJob[]} */
+  jobs = [];
+  /** @type {TimelineItem | null} */
+  #wait = null;
+  /**
+   * The running steps, by name.
+   * @type {Map<string, TimelineItem>}
+   */
+  #steps = new Map();
+
+  /**
+   * @param {number} from
+   * @param {number} now
+   */
+  constructor(from, now) {
+    this.from = from;
+    this.now = now;
+  }
+
+  /** @param {JournalEntry} entry */
+  add(entry) {
+    const { what, timestamp, seq } = entry;
+    if (this.#wait && WAIT_ENDS.has(/** @type {any} */ (what.kind))) {
+      this.#wait.end = timestamp;
+      this.#wait = null;
     }
-    if (what.kind === "asked") jobs.push({ target: what.target, start: moment, end: null });
-    if (what.kind === "waiting") { waiting = item; item.end = now; item.isWait = true; }
-    const step = stepOf(what);
-    if (!step) { items.push(item); continue; }
-    // A step is one span from when it was begun until it was over, however often it was looked at.
-    const before = open.get(step.name);
-    if (before && step.isLook) {
-      before.end = moment;
-      before.detail = item.detail || before.detail;
-      before.bad ||= !!item.bad;
+    if (what.kind === EVENT.BMC_CALLS) {
+      this.items.push(...callItems(entry));
+      return;
+    }
+    const text = describe(entry);
+    /** @type {TimelineItem} */
+    const item = { ...text, start: timestamp - (what.took_ms ?? 0), end: timestamp, seq };
+    if (what.kind === EVENT.STATE_CHANGED) this.#enterState(what, timestamp);
+    if (what.kind === EVENT.REQUESTED)
+      this.jobs.push({ target: what.target, start: timestamp, end: null });
+    if (what.kind === EVENT.WAITING) {
+      item.end = this.now;
+      item.isWait = true;
+      this.#wait = item;
+    }
+    const step = parseStep(what);
+    if (step) this.#addStep(step, item);
+    else this.items.push(item);
+  }
+
+  /**
+   * @param {any} what
+   * @param {number} timestamp
+   */
+  #enterState({ from, to }, timestamp) {
+    const last = this.states.at(-1);
+    if (last) last.end = timestamp;
+    else this.states.push({ state: from, start: this.from, end: timestamp });
+    this.states.push({ state: to, start: timestamp, end: this.now });
+    const job = this.jobs.at(-1);
+    if (job && job.end === null && isJobEnd(to)) {
+      job.end = timestamp;
+      job.state = to;
+    }
+  }
+
+  /**
+   * Adds a step as one span from its start to its end, however often it was polled.
+   * @param {{ name: string, isPoll: boolean, isRunning: boolean }} step
+   * @param {TimelineItem} item
+   */
+  #addStep({ name, isPoll, isRunning }, item) {
+    const running = this.#steps.get(name);
+    if (running && isPoll) {
+      running.end = isRunning ? this.now : item.end;
+      running.detail = item.detail || running.detail;
+      running.isError ||= !!item.isError;
     } else {
-      items.push(item);
-      item.title = step.name;
+      item.title = name;
+      if (isRunning) item.end = this.now;
+      this.items.push(item);
     }
-    if (step.goesOn) { if (!before) open.set(step.name, item); item.end = before ? item.end : now; } else open.delete(step.name);
-  }
-  return { items, states, jobs: jobs.filter((job) => !POWER.test(job.target)), from: entries[0]?.moment ?? now - 60000, to: now };
-}
-
-const POWER = /power|reboot/;
-
-/** A job ends when the machine rests again. */
-function follow(jobs, { what, moment }) {
-  const job = jobs.at(-1);
-  if (job && job.end === null && RESTS.test(what.to)) {
-    job.end = moment;
-    job.state = what.to;
+    if (!isRunning) this.#steps.delete(name);
+    else if (!running || !isPoll) this.#steps.set(name, item);
   }
 }
 
-function stepOf(what) {
-  if (what.kind !== "did" && what.kind !== "failed") return null;
-  const found = /^(run|poll) (\w+ step .+)$/.exec(what.action);
+/**
+ * Parses the action of a step; null if the event is not about one.
+ * @param {any} what
+ */
+function parseStep(what) {
+  if (what.kind !== EVENT.ACTION_DONE && what.kind !== EVENT.ACTION_FAILED) return null;
+  const found = /^(run|poll) \w+ step (.+)$/.exec(what.action);
   if (!found) return null;
-  const goesOn = what.kind === "did" && typeof what.result === "string" && /goes on|at it/.test(what.result);
-  return { name: found[2].replace(/^\w+ step /, ""), isLook: found[1] === "poll", goesOn };
+  const isRunning =
+    what.kind === EVENT.ACTION_DONE &&
+    typeof what.result === "string" &&
+    what.result.startsWith("running");
+  return { name: found[2], isPoll: found[1] === "poll", isRunning };
 }
 
-/** Calls are told together, after the last of them: they are laid one after the other before that. */
-function callItems(entry, told) {
-  let end = entry.moment;
-  return [...entry.what.calls].reverse().map((call) => {
+/**
+ * Calls are recorded together after the last of them, so they are placed one after another before it.
+ * @param {JournalEntry} entry
+ * @returns {TimelineItem[]}
+ */
+function callItems({ what, timestamp, seq }) {
+  /** @type {RecordedCall[]} */
+  const calls = what.calls;
+  let end = timestamp;
+  return [...calls].reverse().map((call) => {
+    const start = end - call.took_ms;
+    const times = call.times ?? 1;
     const item = {
-      lane: isAgents(call) ? "agent" : "bmc", title: short(call.what),
-        detail: `${call.result} · ${duration(call.took_ms)}${call.times > 1 ? ` · ${call.times} times` : ""}`,
-      start: end - call.took_ms, end, seq: entry.seq, bad: told.bad && !/^2\d\d|^ok/i.test(call.result),
+      lane: isAgentCall(call) ? "agent" : "bmc",
+      title: shortenCall(call.what),
+      detail: joined([call.result, duration(call.took_ms), times > 1 ? `${times} times` : ""]),
+      start,
+      end,
+      seq,
+      isError: isFailedCall(call),
     };
-    end -= call.took_ms;
+    end = start;
     return item;
   });
 }
 
-const RESTS = /^(enroll|manageable|available|active|rescue|error)$|failed$/;
-
-/** With which state and when the job began that goes on: `{state, moment}`, or null. */
-export function jobBegan(entries) {
-  const first = entries.findLast(({ what }) => what.kind === "entered" && RESTS.test(what.from) && !RESTS.test(what.to));
-  return first ? { state: first.what.to, moment: first.moment } : null;
+/**
+ * The first state of the running job and when it was entered, or null.
+ * @param {JournalEntry[]} entries
+ */
+export function currentJobStart(entries) {
+  const first = entries.findLast(
+    ({ what }) => what.kind === EVENT.STATE_CHANGED && isJobEnd(what.from) && !isJobEnd(what.to),
+  );
+  return first ? { state: first.what.to, timestamp: first.timestamp } : null;
 }
 
-/** What a busy machine is at, in words, or null. */
+/**
+ * The current step of a busy node in words, or null.
+ * @param {JournalEntry[]} entries
+ * @param {NodeRecord} node
+ */
 export function currentStep(entries, node) {
   const step = [node.deploy_step, node.clean_step, node.service_step].find((one) => one?.step);
   if (step) return `Step ${step.interface}.${step.step}`;
-  const last = entries.findLast((entry) => entry.what.kind === "did" || entry.what.kind === "failed");
-  return last ? `Last: ${last.what.action}` : null;
+  const last = entries.findLast(
+    ({ what }) => what.kind === EVENT.ACTION_DONE || what.kind === EVENT.ACTION_FAILED,
+  );
+  return last ? `Last action: ${last.what.action}` : null;
 }

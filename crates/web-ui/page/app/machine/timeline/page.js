@@ -1,66 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
-// The timeline: the picture, the jobs to jump to, and the list with its filters.
+// The timeline: the jobs, the chart, and the list of entries.
 
 import { html, useEffect, useMemo, useState } from "../../../vendor/preact-htm.js";
 import { Icon } from "../../icons.js";
+import { useObservable } from "../../observable.js";
 import { route } from "../../route.js";
 import { Dot, isBusy } from "../../states.js";
-import { useSubject } from "../../subject.js";
-import { complain } from "../../toasts.js";
-import { clock, duration, useSeconds } from "../../times.js";
-import { arrange } from "./entries.js";
+import { clock, duration, useEverySecond } from "../../times.js";
+import { showError } from "../../toasts.js";
+import { TimelineChart, withPadding } from "./chart.js";
+import { layoutTimeline } from "./entries.js";
 import { EntryList } from "./list.js";
-import { Picture, padded } from "./picture.js";
 
-const MOST_JOBS = 8;
-/** How much is shown around an entry that was linked to. */
-const AROUND_MS = 20_000;
-/** Some verbs have two names, of which the API prefers the older. */
-const JOBS = { active: "deploy", deleted: "undeploy" };
+const MAX_JOBS = 8;
+/** The time shown before and after an entry that the address names. */
+const CONTEXT_MS = 20_000;
+/** Verbs with a newer name, which is clearer. */
+const JOB_LABELS = { active: "deploy", deleted: "undeploy" };
 
-export function Timeline({ machine, value }) {
-  const { entries, isWhole, node } = value;
+/** @param {{ machine: MachineModel, value: MachineView }} props */
+export function Timeline({ machine, value: { entries, isComplete, node } }) {
   const busy = isBusy(node.provision_state);
-  useSeconds(busy);
-  const now = busy ? Date.now() : (entries.at(-1)?.moment ?? Date.now()) + 1000;
-  const arranged = useMemo(() => arrange(entries, now), [entries, now]);
-  const [view, setView] = useState(null);
-  const [picked, setPicked] = useState(null);
+  useEverySecond(busy);
+  const now = busy ? Date.now() : (entries.at(-1)?.timestamp ?? Date.now()) + 1000;
+  const layout = useMemo(() => layoutTimeline(entries, now), [entries, now]);
+  // Null follows the last job.
+  const [view, setView] = useState(/** @type {{ from: number, to: number } | null} */ (null));
+  const [selected, setSelected] = useState(/** @type {number | null} */ (null));
+  useEffect(() => setView(null), [node.uuid]);
 
-  // At first, and while nobody moved it, the picture shows the last job.
-  const shown = view ?? lastJob(arranged, now);
-  useEffect(() => { setView(null); }, [node.uuid]);
-  // A link from elsewhere may mean one entry; it is older than what is loaded at first, perhaps.
-  const sought = Number(useSubject(route).query.get("at")) || null;
-  const isThere = sought !== null && entries.some((entry) => entry.seq === sought);
+  // The address can name an entry, which may be older than the loaded ones.
+  const linked = Number(useObservable(route).query.get("at")) || null;
+  const linkedEntry = linked === null ? undefined : entries.find(({ seq }) => seq === linked);
   useEffect(() => {
-    if (sought === null || !entries.length) return;
-    const entry = entries.find((one) => one.seq === sought);
-    if (entry) { setView(padded(entry.moment - AROUND_MS, entry.moment + AROUND_MS)); setPicked(sought); }
-    else if (!isWhole && entries[0].seq > sought) machine.loadAll().catch(complain);
-  }, [sought, isThere, entries.length > 0]);
+    if (linkedEntry) {
+      const { timestamp } = linkedEntry;
+      setView(withPadding(timestamp - CONTEXT_MS, timestamp + CONTEXT_MS));
+      setSelected(linked);
+    } else if (linked !== null && !isComplete && entries.length && entries[0].seq > linked) {
+      machine.loadAll().catch(showError);
+    }
+  }, [linked, !!linkedEntry, entries.length > 0]);
 
-  if (!entries.length) return html`<div class="empty"><h2>Nothing has happened yet</h2></div>`;
-  const { jobs } = arranged;
+  if (!entries.length) return html`<div class="empty"><h2>No entries yet</h2></div>`;
   return html`<div class="timeline">
     <div class="timeline-bar">
       <div class="chips-row" role="group" aria-label="Jobs">
-        ${jobs.slice(-MOST_JOBS).map((job) => html`<button key=${job.start} class="chip"
-        onClick=${() => setView(padded(job.start, job.end ?? now))}>
-        <${Dot} state=${job.state ?? "deploying"} /> ${JOBS[job.target] ?? job.target} <span class="faint number">
-          ${clock(job.start)} · ${duration((job.end ?? now) - job.start)}</span></button>`)}</div>
+        ${layout.jobs
+          .slice(-MAX_JOBS)
+          .map(
+            (job) => html`<${JobChip} key=${job.start} job=${job} now=${now} onView=${setView} />`,
+          )}</div>
       <span class="grow"></span>
       ${view && html`<button class="button plain" onClick=${() => setView(null)}>Follow</button>`}
-      <button class="button plain" onClick=${() => setView(padded(arranged.from, arranged.to))}>Show all <kbd>0</kbd></button>
-      ${!isWhole && html`<button class="button" onClick=${() => machine.loadAll().catch(complain)}>
-        <${Icon} name="down" /> Load from the beginning</button>`}
+      <button class="button plain" onClick=${() => setView(withPadding(layout.from, layout.to))}>Show all <kbd>0</kbd></button>
+      ${
+        !isComplete &&
+        html`<button class="button" onClick=${() => machine.loadAll().catch(showError)}>
+        <${Icon} name="down" /> Load all entries</button>`
+      }
     </div>
-    <${Picture} arranged=${arranged} view=${shown} onView=${setView} picked=${picked} onPick=${setPicked} />
-    <${EntryList} entries=${entries} view=${view} picked=${picked} onPick=${setPicked} />
+    <${TimelineChart} layout=${layout} view=${view ?? lastJobView(layout, now)} onView=${setView} selected=${selected} onSelect=${setSelected} />
+    <${EntryList} entries=${entries} view=${view} selected=${selected} onSelect=${setSelected} />
   </div>`;
 }
 
-function lastJob({ jobs, from, to }, now) {
+/** @param {{ job: import("./entries.js").TimelineJob, now: number, onView: Function }} props */
+function JobChip({ job, now, onView }) {
+  const end = job.end ?? now;
+  return html`<button class="chip" onClick=${() => onView(withPadding(job.start, end))}>
+    <${Dot} state=${job.state ?? "deploying"} /> ${JOB_LABELS[job.target] ?? job.target}
+    <span class="faint number">${clock(job.start)} · ${duration(end - job.start)}</span></button>`;
+}
+
+/**
+ * @param {import("./entries.js").TimelineLayout} layout
+ * @param {number} now
+ */
+function lastJobView({ jobs, from, to }, now) {
   const job = jobs.at(-1);
-  return job ? padded(job.start, job.end ?? now) : padded(from, to);
+  return job ? withPadding(job.start, job.end ?? now) : withPadding(from, to);
 }
