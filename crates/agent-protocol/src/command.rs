@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands to an agent, and what it says about them: `POST` and `GET /v1/commands/`.
+//! The agent's commands and their reports: `POST` and `GET /v1/commands/`.
 
 use std::fmt;
 
@@ -7,89 +7,89 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-/// What an agent is told to do.
+/// A command for an agent.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
-pub struct Command {
-    /// The extension and the command in it: `deploy.execute_deploy_step`.
+pub struct AgentCommand {
+    /// The extension and the command in it, such as `deploy.execute_deploy_step`.
     pub name: String,
-    /// What the command needs to know.
+    /// The arguments of the command.
     #[serde(default)]
     pub params: Map<String, Value>,
 }
 
-/// Without the parameters: there are config drives and passwords among them.
-impl fmt::Debug for Command {
+/// Omits the parameters, which may contain config drives and passwords.
+impl fmt::Debug for AgentCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Command").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("AgentCommand").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-/// What became of a command.
+/// The status and result of a command.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CommandReport {
-    /// The agent's name for this one.
-    #[serde(deserialize_with = "short")]
+    /// The id the agent assigned to the command.
+    #[serde(deserialize_with = "deserialize_short_id")]
     pub id: String,
-    /// The command, without its extension: `execute_deploy_step`.
+    /// The command without its extension, such as `execute_deploy_step`.
     pub command_name: String,
-    /// How far it has come.
+    /// The current status.
     pub command_status: CommandStatus,
-    /// Why it failed.
+    /// The error, if the command failed.
     #[serde(default)]
-    pub command_error: Option<CommandError>,
-    /// What came of it.
+    pub command_error: Option<AgentCommandError>,
+    /// The result, if the command succeeded.
     #[serde(default)]
     pub command_result: Option<Value>,
 }
 
-/// Longer than any name of a command. It is kept with the node.
-const MAX_ID: usize = 255;
+/// Command ids are UUIDs or counters. The id is stored with the node, so its length is limited.
+const MAX_COMMAND_ID_BYTES: usize = 255;
 
-fn short<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+fn deserialize_short_id<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = String::deserialize(from)?;
-    if text.len() > MAX_ID {
-        return Err(D::Error::custom("the id of a command is too long to be one"));
+    if text.len() > MAX_COMMAND_ID_BYTES {
+        return Err(D::Error::custom("command id is longer than 255 bytes"));
     }
     Ok(text)
 }
 
-/// How far a command has come.
+/// The status of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum CommandStatus {
-    /// It runs.
+    /// Still running.
     #[serde(rename = "RUNNING")]
     Running,
-    /// It ended well.
+    /// Finished successfully.
     #[serde(rename = "SUCCEEDED")]
     Succeeded,
-    /// It ended badly.
+    /// Finished with an error.
     #[serde(rename = "FAILED")]
     Failed,
-    /// The agent's hardware managers are others than those whose step was asked for: the steps are
-    /// to be listed again.
+    /// The agent's hardware managers differ from those that offered the step. The steps have to be
+    /// listed again.
     #[serde(rename = "CLEAN_VERSION_MISMATCH", alias = "VERSION_MISMATCH")]
     VersionMismatch,
 }
 
-/// Why a command failed.
+/// The error of a failed command.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct CommandError {
-    /// The kind of error, by the name it has in ironic-python-agent.
+pub struct AgentCommandError {
+    /// The error type as named in ironic-python-agent, such as `CleaningError`.
     #[serde(rename = "type", default)]
     pub kind: String,
-    /// An HTTP status that says whose fault it is.
+    /// The HTTP status that corresponds to the error.
     #[serde(default)]
     pub code: Option<u16>,
-    /// In short.
+    /// The short error text.
     #[serde(default)]
     pub message: Option<String>,
-    /// At length.
+    /// The long error text, which usually repeats the message.
     #[serde(default)]
     pub details: Option<String>,
 }
 
-impl CommandError {
-    /// What is worth telling: the details, which repeat the message, where there are any.
+impl AgentCommandError {
+    /// Returns the most detailed text available: details, message, or type.
     #[must_use]
     pub fn text(&self) -> &str {
         let details = self.details.as_deref().filter(|text| !text.is_empty());
@@ -97,24 +97,24 @@ impl CommandError {
     }
 }
 
-/// The answer to `GET /v1/commands/`: everything the agent was told since it started, oldest first.
+/// The response to `GET /v1/commands/`: all commands since the agent started, oldest first.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CommandList {
-    /// The commands.
+    /// The reports.
     pub commands: Vec<CommandReport>,
 }
 
-/// The body of an agent's error answer.
+/// The body of an HTTP error response of an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Fault {
-    /// `Client` or `Server`: whose fault it is.
+pub struct AgentFault {
+    /// `Client` or `Server`: which side caused the error.
     pub faultcode: String,
-    /// What is wrong.
+    /// The error text.
     pub faultstring: String,
 }
 
-impl Fault {
-    /// Whether the agent refused because it is busy with something else.
+impl AgentFault {
+    /// Whether the agent rejected the command because another one is running.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.faultstring.to_ascii_lowercase().contains("agent is busy")
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_of_a_real_agent_are_read() {
+    fn parses_command_reports_of_ironic_python_agent() {
         let list: CommandList = serde_json::from_str(
             r#"{"commands": [
                 {"id": "1", "command_name": "get_clean_steps", "command_status": "SUCCEEDED",
@@ -138,8 +138,8 @@ mod tests {
                  "command_status": "CLEAN_VERSION_MISMATCH", "command_params": {"step": {}}}
             ]}"#,
         )
-        .expect("this is what agents send");
-        let error = list.commands[1].command_error.as_ref().expect("it failed");
+        .expect("valid command list");
+        let error = list.commands[1].command_error.as_ref().expect("command error");
         assert_eq!(error.text(), "Clean step failed: no disks");
         assert_eq!(list.commands[2].command_status, CommandStatus::VersionMismatch);
     }

@@ -1,73 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Root device hints: which of a machine's disks an operator means.
+//! Root device hints: conditions that select the disk for the operating system.
 //!
 //! A hint is a value, or an operator and values: `{"size": ">= 100", "vendor": "<in> intel"}`. All
-//! must hold. Text is compared without regard to case; sizes are in GiB.
+//! hints must match. Text comparison is case-insensitive; sizes are in GiB.
 
 use serde_json::{Map, Value};
 
-use crate::Disk;
+use crate::InventoryDisk;
 
-/// Checked hints.
+/// Validated root device hints.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Hints(Vec<(&'static str, Test)>);
+pub struct RootDeviceHints(Vec<(&'static str, HintCondition)>);
 
-/// The hints cannot be used.
+/// The hints are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum HintError {
-    /// There is no such hint.
-    #[error("there is no hint {name:?}; the hints are {known}", known = names())]
+pub enum RootDeviceHintError {
+    /// Unknown hint name.
+    #[error("unknown root device hint {name:?}; known hints are {known}", known = hint_names())]
     Unknown {
-        /// What was written.
+        /// The unknown name, cut to 80 characters.
         name: String,
     },
-    /// The value makes no sense for this hint.
-    #[error("the hint {name} must be {expected}")]
+    /// Invalid value.
+    #[error("the root device hint {name} must be {expected}")]
     Malformed {
-        /// Which.
+        /// The name of the hint.
         name: &'static str,
-        /// What it must be.
+        /// A description of valid values.
         expected: &'static str,
     },
 }
 
-/// No disk to put a system on.
+/// No root device could be chosen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoRootDevice {
-    /// The hints cannot be used.
-    #[error("the root device hints cannot be used")]
-    Hints(#[from] HintError),
-    /// The hints match nothing.
+pub enum RootDeviceError {
+    /// The hints are invalid.
+    #[error("invalid root device hints")]
+    Hints(#[from] RootDeviceHintError),
+    /// No disk matches the hints.
     #[error("no disk matches the root device hints {hints}; the machine has {disks}")]
     NoMatch {
-        /// The hints.
+        /// The hints, as JSON.
         hints: String,
-        /// The disks.
+        /// A description of all disks.
         disks: String,
     },
-    /// All disks are too small.
+    /// Every disk is smaller than 4 GiB.
     #[error("no disk of at least 4 GiB was found; the machine has {disks}")]
     TooSmall {
-        /// The disks.
+        /// A description of all disks.
         disks: String,
     },
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum HintType {
     Text,
     Gibibytes,
     Flag,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-enum Test {
+enum HintCondition {
     Flag(bool),
-    Number(Operator, f64),
-    Text(Operator, String),
-    /// Equal to one of these.
+    Number(HintOperator, f64),
+    Text(HintOperator, String),
+    /// Equal to one of the values.
     Or(Vec<String>),
-    /// Contains all of these.
+    /// Contains all values.
     Contains(Vec<String>),
     Range {
         low: f64,
@@ -78,7 +78,7 @@ enum Test {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Operator {
+enum HintOperator {
     Equal,
     NotEqual,
     Less,
@@ -87,57 +87,58 @@ enum Operator {
     GreaterOrEqual,
 }
 
-const HINTS: &[(&str, Kind)] = &[
-    ("size", Kind::Gibibytes),
-    ("model", Kind::Text),
-    ("wwn", Kind::Text),
-    ("serial", Kind::Text),
-    ("vendor", Kind::Text),
-    ("wwn_with_extension", Kind::Text),
-    ("wwn_vendor_extension", Kind::Text),
-    ("name", Kind::Text),
-    ("rotational", Kind::Flag),
-    ("hctl", Kind::Text),
-    ("by_path", Kind::Text),
-    ("tran", Kind::Text),
+const HINTS: &[(&str, HintType)] = &[
+    ("size", HintType::Gibibytes),
+    ("model", HintType::Text),
+    ("wwn", HintType::Text),
+    ("serial", HintType::Text),
+    ("vendor", HintType::Text),
+    ("wwn_with_extension", HintType::Text),
+    ("wwn_vendor_extension", HintType::Text),
+    ("name", HintType::Text),
+    ("rotational", HintType::Flag),
+    ("hctl", HintType::Text),
+    ("by_path", HintType::Text),
+    ("tran", HintType::Text),
 ];
 
-/// Longer ones first, where one begins like another. A lone `=` means "at least", as it always has.
-const NUMBER_OPERATORS: &[(&str, Operator)] = &[
-    ("==", Operator::Equal),
-    ("=", Operator::GreaterOrEqual),
-    ("!=", Operator::NotEqual),
-    (">=", Operator::GreaterOrEqual),
-    ("<=", Operator::LessOrEqual),
-    (">", Operator::Greater),
-    ("<", Operator::Less),
+/// An operator precedes those it is a prefix of. A single `=` means "at least", as in Ironic.
+const NUMBER_OPERATORS: &[(&str, HintOperator)] = &[
+    ("==", HintOperator::Equal),
+    ("=", HintOperator::GreaterOrEqual),
+    ("!=", HintOperator::NotEqual),
+    (">=", HintOperator::GreaterOrEqual),
+    ("<=", HintOperator::LessOrEqual),
+    (">", HintOperator::Greater),
+    ("<", HintOperator::Less),
 ];
-const TEXT_OPERATORS: &[(&str, Operator)] = &[
-    ("s==", Operator::Equal),
-    ("s!=", Operator::NotEqual),
-    ("s<=", Operator::LessOrEqual),
-    ("s<", Operator::Less),
-    ("s>=", Operator::GreaterOrEqual),
-    ("s>", Operator::Greater),
+const TEXT_OPERATORS: &[(&str, HintOperator)] = &[
+    ("s==", HintOperator::Equal),
+    ("s!=", HintOperator::NotEqual),
+    ("s<=", HintOperator::LessOrEqual),
+    ("s<", HintOperator::Less),
+    ("s>=", HintOperator::GreaterOrEqual),
+    ("s>", HintOperator::Greater),
 ];
 
-impl Hints {
-    /// Checks `root_device` or one entry of `skip_block_devices`.
+impl RootDeviceHints {
+    /// Parses `root_device` or one entry of `skip_block_devices`.
     ///
     /// # Errors
-    /// If a hint is unknown or its value makes no sense.
-    pub fn parse(hints: &Map<String, Value>) -> Result<Self, HintError> {
+    /// If a hint is unknown or its value is invalid.
+    pub fn parse(hints: &Map<String, Value>) -> Result<Self, RootDeviceHintError> {
         let mut tests = Vec::with_capacity(hints.len());
         for (name, value) in hints {
             let known = HINTS.iter().find(|(known, _)| known == name);
-            let (name, kind) = known
-                .ok_or_else(|| HintError::Unknown { name: name.chars().take(80).collect() })?;
+            let (name, kind) = known.ok_or_else(|| RootDeviceHintError::Unknown {
+                name: name.chars().take(80).collect(),
+            })?;
             tests.push((*name, parse_hint(name, *kind, value)?));
         }
         Ok(Self(tests))
     }
 
-    /// Whether a disk of the inventory satisfies all of them.
+    /// Returns whether a disk of the inventory matches all hints.
     #[must_use]
     pub fn matches(&self, disk: &Map<String, Value>) -> bool {
         self.0
@@ -146,7 +147,7 @@ impl Hints {
     }
 }
 
-impl Test {
+impl HintCondition {
     fn holds(&self, name: &str, value: &Value) -> bool {
         if let Value::Array(values) = value {
             return values.iter().any(|value| self.holds(name, value));
@@ -163,16 +164,18 @@ impl Test {
             return false;
         }
         match self {
-            Self::Flag(wanted) => flag(value) == Some(*wanted),
-            Self::Number(operator, wanted) => {
-                number().is_some_and(|number| operator.holds(&number, wanted))
+            Self::Flag(expected) => parse_bool(value) == Some(*expected),
+            Self::Number(operator, expected) => {
+                number().is_some_and(|number| operator.holds(&number, expected))
             }
-            Self::Text(operator, wanted) => operator.holds(&text(), wanted),
-            Self::Or(wanted) if name == "size" => wanted.iter().any(|wanted| {
-                number().zip(wanted.parse().ok()).is_some_and(|(a, b): (f64, f64)| a == b)
+            Self::Text(operator, expected) => operator.holds(&text(), expected),
+            Self::Or(expected) if name == "size" => expected.iter().any(|expected| {
+                number().zip(expected.parse().ok()).is_some_and(|(a, b): (f64, f64)| a == b)
             }),
-            Self::Or(wanted) => wanted.contains(&text()),
-            Self::Contains(wanted) => wanted.iter().all(|wanted| text().contains(wanted.as_str())),
+            Self::Or(expected) => expected.contains(&text()),
+            Self::Contains(expected) => {
+                expected.iter().all(|expected| text().contains(expected.as_str()))
+            }
             Self::Range { low, low_included, high, high_included } => {
                 number().is_some_and(|number| {
                     (number > *low || *low_included && number == *low)
@@ -183,7 +186,7 @@ impl Test {
     }
 }
 
-impl Operator {
+impl HintOperator {
     fn holds<T: PartialOrd>(self, left: &T, right: &T) -> bool {
         match self {
             Self::Equal => left == right,
@@ -196,56 +199,56 @@ impl Operator {
     }
 }
 
-/// The disk a system goes on: the first that matches the hints; without hints the smallest that is
-/// large enough, the first by name of equally small ones.
+/// Chooses the disk for the operating system: the first that matches the hints or, without hints, the
+/// smallest of at least 4 GiB (ties are broken by name).
 ///
 /// # Errors
-/// If the hints make no sense, or there is no such disk.
+/// If the hints are invalid or no disk qualifies.
 pub fn choose_root_device<'a>(
-    disks: &'a [Disk],
+    disks: &'a [InventoryDisk],
     hints: Option<&Map<String, Value>>,
-) -> Result<&'a Disk, NoRootDevice> {
-    const LEAST: u64 = 4 << 30;
+) -> Result<&'a InventoryDisk, RootDeviceError> {
+    const MIN_SIZE: u64 = 4 << 30;
     match hints.filter(|hints| !hints.is_empty()) {
         Some(hints) => {
-            let checked = Hints::parse(hints)?;
-            disks.iter().find(|disk| checked.matches(&fields(disk))).ok_or_else(|| {
+            let checked = RootDeviceHints::parse(hints)?;
+            disks.iter().find(|disk| checked.matches(&disk_fields(disk))).ok_or_else(|| {
                 let hints = Value::Object(hints.clone()).to_string();
-                NoRootDevice::NoMatch { hints, disks: in_words(disks) }
+                RootDeviceError::NoMatch { hints, disks: describe_disks(disks) }
             })
         }
         None => disks
             .iter()
-            .filter(|disk| disk.size >= LEAST)
+            .filter(|disk| disk.size >= MIN_SIZE)
             .min_by(|one, other| (one.size, &one.name).cmp(&(other.size, &other.name)))
-            .ok_or_else(|| NoRootDevice::TooSmall { disks: in_words(disks) }),
+            .ok_or_else(|| RootDeviceError::TooSmall { disks: describe_disks(disks) }),
     }
 }
 
-/// The disk as hints see it.
-fn fields(disk: &Disk) -> Map<String, Value> {
+/// Returns the disk's inventory fields, which are the names of the hints.
+fn disk_fields(disk: &InventoryDisk) -> Map<String, Value> {
     match serde_json::to_value(disk) {
         Ok(Value::Object(fields)) => fields,
         Ok(_) | Err(_) => Map::new(),
     }
 }
 
-/// Disks for a message: names, sizes and what else tells them apart.
-fn in_words(disks: &[Disk]) -> String {
+/// Formats names, sizes, models and serial numbers of disks for an error message.
+fn describe_disks(disks: &[InventoryDisk]) -> String {
     if disks.is_empty() {
-        return "no disk at all".to_owned();
+        return "no disks".to_owned();
     }
-    let one = |disk: &Disk| {
+    let describe = |disk: &InventoryDisk| {
         let model = disk.model.as_deref().unwrap_or("unknown model");
         let serial = disk.serial.as_deref().unwrap_or("none");
         format!("{} ({} GiB, {model}, serial {serial})", disk.name, disk.size >> 30)
     };
-    disks.iter().map(one).collect::<Vec<_>>().join(", ")
+    disks.iter().map(describe).collect::<Vec<_>>().join(", ")
 }
 
-/// True or false, in any of the ways people write them.
+/// Parses a boolean, also from numbers and the strings accepted by `oslo.utils`.
 #[must_use]
-pub fn flag(value: &Value) -> Option<bool> {
+pub fn parse_bool(value: &Value) -> Option<bool> {
     if let Some(flag) = value.as_bool() {
         return Some(flag);
     }
@@ -260,33 +263,39 @@ pub fn flag(value: &Value) -> Option<bool> {
     }
 }
 
-fn parse_hint(name: &'static str, kind: Kind, value: &Value) -> Result<Test, HintError> {
-    let malformed = |expected| HintError::Malformed { name, expected };
-    if kind == Kind::Flag {
-        return flag(value).map(Test::Flag).ok_or_else(|| malformed("true or false"));
+fn parse_hint(
+    name: &'static str,
+    kind: HintType,
+    value: &Value,
+) -> Result<HintCondition, RootDeviceHintError> {
+    let malformed = |expected| RootDeviceHintError::Malformed { name, expected };
+    if kind == HintType::Flag {
+        return parse_bool(value)
+            .map(HintCondition::Flag)
+            .ok_or_else(|| malformed("true or false"));
     }
     let expression = match value {
         Value::String(text) => text.trim().to_lowercase(),
-        Value::Number(number) if kind == Kind::Gibibytes => number.to_string(),
+        Value::Number(number) if kind == HintType::Gibibytes => number.to_string(),
         Value::Number(_) | Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
             return Err(malformed(match kind {
-                Kind::Gibibytes => "a number of GiB, or an operator and numbers",
-                Kind::Text | Kind::Flag => "text",
+                HintType::Gibibytes => "a number of GiB, or an operator and numbers",
+                HintType::Text | HintType::Flag => "text",
             }));
         }
     };
     if expression.is_empty() {
-        return Err(malformed("something"));
+        return Err(malformed("non-empty text"));
     }
     let test = parse_expression(&expression, kind)
-        .ok_or_else(|| malformed("a value, or an operator and values it can compare with"))?;
-    if kind == Kind::Gibibytes && !test.has_positive_integers() {
+        .ok_or_else(|| malformed("a value, or an operator and values of its type"))?;
+    if kind == HintType::Gibibytes && !test.has_positive_integers() {
         return Err(malformed("a positive whole number of GiB"));
     }
     Ok(test)
 }
 
-fn parse_expression(expression: &str, kind: Kind) -> Option<Test> {
+fn parse_expression(expression: &str, kind: HintType) -> Option<HintCondition> {
     let words = |rest: &str, separator: &str| -> Vec<String> {
         rest.split(separator)
             .map(str::trim)
@@ -296,39 +305,41 @@ fn parse_expression(expression: &str, kind: Kind) -> Option<Test> {
     };
     let some = |words: Vec<String>| Some(words).filter(|words| !words.is_empty());
     if let Some(rest) = expression.strip_prefix("<or>") {
-        return some(words(rest, "<or>")).map(Test::Or);
+        return some(words(rest, "<or>")).map(HintCondition::Or);
     }
     if let Some(rest) = expression.strip_prefix("<in>") {
-        return some(words(rest, "<in>")).map(Test::Contains);
+        return some(words(rest, "<in>")).map(HintCondition::Contains);
     }
     if let Some(rest) = expression.strip_prefix("<all-in>") {
-        return some(words(rest, " ")).map(Test::Contains);
+        return some(words(rest, " ")).map(HintCondition::Contains);
     }
     if let Some(rest) = expression.strip_prefix("<range-in>") {
         return parse_range(rest);
     }
-    // Text operators first: they are number operators behind an `s`.
+    // Text operators first: they are number operators with the prefix `s`.
     for (sign, operator) in TEXT_OPERATORS {
         if let Some(rest) = expression.strip_prefix(sign) {
-            return Some(Test::Text(*operator, rest.trim().to_owned()))
+            return Some(HintCondition::Text(*operator, rest.trim().to_owned()))
                 .filter(|_| !rest.trim().is_empty());
         }
     }
     for (sign, operator) in NUMBER_OPERATORS {
         if let Some(rest) = expression.strip_prefix(sign) {
-            return rest.trim().parse().ok().map(|number| Test::Number(*operator, number));
+            return rest.trim().parse().ok().map(|number| HintCondition::Number(*operator, number));
         }
     }
     match kind {
-        Kind::Gibibytes => {
-            expression.parse().ok().map(|number| Test::Number(Operator::Equal, number))
+        HintType::Gibibytes => {
+            expression.parse().ok().map(|number| HintCondition::Number(HintOperator::Equal, number))
         }
-        Kind::Text | Kind::Flag => Some(Test::Text(Operator::Equal, expression.to_owned())),
+        HintType::Text | HintType::Flag => {
+            Some(HintCondition::Text(HintOperator::Equal, expression.to_owned()))
+        }
     }
 }
 
-/// `[ 10 20 ]`, with a round bracket where the bound itself does not count.
-fn parse_range(text: &str) -> Option<Test> {
+/// Parses `[ 10 20 ]`; a round bracket excludes its bound.
+fn parse_range(text: &str) -> Option<HintCondition> {
     let mut words = text.split_whitespace();
     let (opening, low, high, closing) =
         (words.next()?, words.next()?, words.next()?, words.next()?);
@@ -336,7 +347,7 @@ fn parse_range(text: &str) -> Option<Test> {
     let low_included = matches!(opening, "[");
     let high_included = matches!(closing, "]");
     let well_formed = matches!(opening, "[" | "(") && matches!(closing, "]" | ")") && low <= high;
-    (well_formed && words.next().is_none()).then_some(Test::Range {
+    (well_formed && words.next().is_none()).then_some(HintCondition::Range {
         low,
         low_included,
         high,
@@ -344,8 +355,8 @@ fn parse_range(text: &str) -> Option<Test> {
     })
 }
 
-impl Test {
-    /// What sizes must be; ranges may have fractions.
+impl HintCondition {
+    /// Sizes must be positive integers; ranges may have fractions.
     fn has_positive_integers(&self) -> bool {
         let good = |number: f64| number > 0.0 && number.fract() == 0.0;
         match self {
@@ -357,7 +368,7 @@ impl Test {
     }
 }
 
-fn names() -> String {
+fn hint_names() -> String {
     HINTS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
@@ -372,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operator() {
+    fn matches_disks_with_every_operator() {
         let disk = object(json!({
             "name": "/dev/sda", "size": 107_374_182_400_u64, "model": "SSDSC2KB48 X", "vendor": "ATA",
             "rotational": false, "serial": "PHYF", "hctl": null, "wwn": "12",
@@ -413,7 +424,7 @@ mod tests {
             (json!({"size": 100, "vendor": "intel"}), false),
         ] {
             assert_eq!(
-                Hints::parse(&object(hints.clone())).unwrap().matches(&disk),
+                RootDeviceHints::parse(&object(hints.clone())).unwrap().matches(&disk),
                 matches,
                 "{hints}"
             );
@@ -421,12 +432,12 @@ mod tests {
     }
 
     #[test]
-    fn the_root_device() {
-        let disk = |name: &str, gib: u64, serial: &str| Disk {
+    fn chooses_first_match_or_smallest_disk() {
+        let disk = |name: &str, gib: u64, serial: &str| InventoryDisk {
             name: name.to_owned(),
             size: gib << 30,
             serial: Some(serial.to_owned()),
-            ..Disk::default()
+            ..InventoryDisk::default()
         };
         let disks = [
             disk("/dev/sdc", 100, "C"),
@@ -442,46 +453,53 @@ mod tests {
                 json!({"serial": "E"}),
                 Err("no disk matches the root device hints {\"serial\":\"E\"}"),
             ),
-            (json!({"size": "x"}), Err("the root device hints cannot be used")),
+            (json!({"size": "x"}), Err("invalid root device hints")),
         ] {
             let found = choose_root_device(&disks, Some(&object(hints.clone())));
             match (found, chosen) {
                 (Ok(disk), Ok(name)) => assert_eq!(disk.name, name, "{hints}"),
-                (Err(error), Err(words)) => {
-                    assert!(error.to_string().starts_with(words), "{error}");
+                (Err(error), Err(message)) => {
+                    assert!(error.to_string().starts_with(message), "{error}");
                 }
                 (found, chosen) => panic!("{hints}: {found:?} instead of {chosen:?}"),
             }
         }
-        let none = choose_root_device(&disks[3..], None).unwrap_err().to_string();
-        assert!(none.contains("/dev/sdd (3 GiB"), "{none}");
+        let error = choose_root_device(&disks[3..], None).unwrap_err().to_string();
+        assert!(error.contains("/dev/sdd (3 GiB"), "{error}");
     }
 
     #[test]
-    fn refusals() {
+    fn rejects_malformed_hints() {
         for (hints, message) in [
-            (json!({"size": 0}), "the hint size must be a positive whole number of GiB"),
+            (
+                json!({"size": 0}),
+                "the root device hint size must be a positive whole number of GiB",
+            ),
             (
                 json!({"size": "big"}),
-                "the hint size must be a value, or an operator and values it can compare with",
+                "the root device hint size must be a value, or an operator and values of its type",
             ),
             (
                 json!({"size": true}),
-                "the hint size must be a number of GiB, or an operator and numbers",
+                "the root device hint size must be a number of GiB, or an operator and numbers",
             ),
-            (json!({"rotational": "maybe"}), "the hint rotational must be true or false"),
-            (json!({"vendor": 5}), "the hint vendor must be text"),
-            (json!({"vendor": " "}), "the hint vendor must be something"),
+            (
+                json!({"rotational": "maybe"}),
+                "the root device hint rotational must be true or false",
+            ),
+            (json!({"vendor": 5}), "the root device hint vendor must be text"),
+            (json!({"vendor": " "}), "the root device hint vendor must be non-empty text"),
             (
                 json!({"size": "<range-in> [ 20 10 ]"}),
-                "the hint size must be a value, or an operator and values it can compare with",
+                "the root device hint size must be a value, or an operator and values of its type",
             ),
         ] {
-            assert_eq!(Hints::parse(&object(hints)).unwrap_err().to_string(), message);
+            assert_eq!(RootDeviceHints::parse(&object(hints)).unwrap_err().to_string(), message);
         }
-        let unknown = Hints::parse(&object(json!({"colour": "red"}))).unwrap_err().to_string();
+        let unknown =
+            RootDeviceHints::parse(&object(json!({"colour": "red"}))).unwrap_err().to_string();
         assert!(
-            unknown.starts_with("there is no hint \"colour\"; the hints are size, model"),
+            unknown.starts_with("unknown root device hint \"colour\"; known hints are size, model"),
             "{unknown}"
         );
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The image a `write_image` step writes, and what the machine's disk looks like afterwards.
+//! The image that a `write_image` step writes, and the partitions on the disk afterwards.
 
 use std::collections::BTreeMap;
 
@@ -7,31 +7,31 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-/// Where an image comes from, how to tell that it arrived whole, and how it is laid out on the disk.
+/// The source, checksums and partition layout of an image.
 #[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ImageInfo {
-    /// A name for it.
+    /// The name of the image.
     #[serde(default)]
     pub id: String,
-    /// Where it is; each is tried in turn.
+    /// The download URLs, tried in order.
     #[serde(default)]
     pub urls: Vec<String>,
-    /// `raw`, `qcow2`, …: what it is declared to be.
+    /// The declared format: `raw`, `qcow2`, ….
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_format: Option<String>,
-    /// `bare`.
+    /// The container format: `bare`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_format: Option<String>,
-    /// Whether raw images are written while they arrive instead of being kept in memory first.
+    /// Whether raw images are written to disk during the download instead of being buffered in memory.
     #[serde(default)]
     pub stream_raw_images: bool,
-    /// MD5, SHA-256 or SHA-512, told by its length, or the URL of a file with it.
+    /// An MD5, SHA-256 or SHA-512 checksum (distinguished by its length), or the URL of a checksum file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
     /// The algorithm of `os_hash_value`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os_hash_algo: Option<String>,
-    /// A checksum by that algorithm, or the URL of a file with it.
+    /// The checksum by `os_hash_algo`, or the URL of a checksum file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os_hash_value: Option<String>,
     /// The node the image is for.
@@ -40,22 +40,22 @@ pub struct ImageInfo {
     /// `whole-disk` or `partition`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_type: Option<String>,
-    /// The whole `Authorization` header for the image server, in base64.
+    /// The complete `Authorization` header for the image server, in base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_request_authorization: Option<String>,
-    /// How to log in to the image server: `http_basic`.
+    /// The authentication method of the image server: `http_basic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_server_auth_strategy: Option<String>,
-    /// User for that.
+    /// The user name for `http_basic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_server_user: Option<String>,
-    /// Password for that.
+    /// The password for `http_basic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_server_password: Option<String>,
-    /// Proxies by scheme.
+    /// The proxy URL by scheme.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub proxies: BTreeMap<String, String>,
-    /// Hosts that are reached without a proxy, separated by commas.
+    /// Hosts that are contacted without a proxy, separated by commas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_proxy: Option<String>,
     /// Partition images: size of the root partition in MiB.
@@ -70,7 +70,7 @@ pub struct ImageInfo {
     /// Partition images: file system of the ephemeral partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ephemeral_format: Option<String>,
-    /// Partition images: whether the ephemeral partition stays as it is.
+    /// Partition images: whether the ephemeral partition is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preserve_ephemeral: Option<bool>,
     /// Partition images: `bios` or `uefi`.
@@ -82,42 +82,50 @@ pub struct ImageInfo {
     /// Partition images: `gpt` or `msdos`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_label: Option<String>,
-    /// Whatever else the server said.
+    /// All other fields.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
 impl std::fmt::Debug for ImageInfo {
-    /// Without what opens the image server.
+    /// Omits the credentials of the image server.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ImageInfo").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-/// The result of `standby.get_partition_uuids`: what was found on, or written to, the root device.
+/// The result of `standby.get_partition_uuids`: the partitions found on or written to the root device.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct PartitionUuids {
-    /// The root file system, or the identifier of the whole disk.
-    #[serde(rename = "root uuid", default, deserialize_with = "identifier")]
+    /// The UUID of the root file system, or the identifier of a whole disk.
+    #[serde(rename = "root uuid", default, deserialize_with = "deserialize_identifier")]
     pub root: Option<String>,
-    /// The EFI system partition.
-    #[serde(rename = "efi system partition uuid", default, deserialize_with = "identifier")]
+    /// The UUID of the EFI system partition.
+    #[serde(
+        rename = "efi system partition uuid",
+        default,
+        deserialize_with = "deserialize_identifier"
+    )]
     pub efi_system_partition: Option<String>,
-    /// The PReP partition of POWER machines.
-    #[serde(rename = "PReP Boot partition uuid", default, deserialize_with = "identifier")]
+    /// The UUID of the PReP partition (POWER).
+    #[serde(
+        rename = "PReP Boot partition uuid",
+        default,
+        deserialize_with = "deserialize_identifier"
+    )]
     pub prep: Option<String>,
-    /// The device of each partition that was made, by what it is for.
+    /// The device file of each created partition, by its role.
     #[serde(default)]
     pub partitions: BTreeMap<String, String>,
 }
 
-/// More than this identifies nothing. It is kept with the node.
-const MAX_IDENTIFIER: usize = 255;
+/// Identifiers are stored with the node, so their length is limited.
+const MAX_IDENTIFIER_BYTES: usize = 255;
 
-fn identifier<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+fn deserialize_identifier<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let text = Option::<String>::deserialize(from)?;
-    if text.as_ref().is_some_and(|text| text.len() > MAX_IDENTIFIER) {
-        return Err(D::Error::custom("it is too long to identify anything"));
+    if text.as_ref().is_some_and(|text| text.len() > MAX_IDENTIFIER_BYTES) {
+        return Err(D::Error::custom("identifier is longer than 255 bytes"));
     }
     Ok(text)
 }
@@ -127,13 +135,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identifiers_are_short() {
-        let read = |root: Value| {
+    fn rejects_long_identifiers() {
+        let parse = |root: Value| {
             serde_json::from_value::<PartitionUuids>(serde_json::json!({ "root uuid": root }))
         };
-        let found = read("c2f5cbb5".into()).expect("an identifier");
-        assert_eq!(found.root.as_deref(), Some("c2f5cbb5"));
-        assert_eq!(read(Value::Null).expect("none is none").root, None);
-        assert!(read("x".repeat(256).into()).is_err());
+        let uuids = parse("c2f5cbb5".into()).expect("valid identifier");
+        assert_eq!(uuids.root.as_deref(), Some("c2f5cbb5"));
+        assert_eq!(parse(Value::Null).expect("null is valid").root, None);
+        assert!(parse("x".repeat(256).into()).is_err());
     }
 }

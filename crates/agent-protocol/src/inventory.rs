@@ -1,201 +1,201 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a machine is made of, as the inspection ramdisk sends it.
+//! The hardware inventory that the inspection ramdisk sends.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The body of `POST /v1/continue_inspection`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Report {
-    /// The hardware.
-    pub inventory: Inventory,
-    /// The disk an image would be written to.
+pub struct InspectionReport {
+    /// The hardware inventory.
+    pub inventory: AgentInventory,
+    /// The disk chosen by the root device hints, or by default.
     #[serde(default)]
-    pub root_disk: Option<Disk>,
-    /// The card it booted from, as boot loaders write it: `01-` and the address with dashes.
+    pub root_disk: Option<InventoryDisk>,
+    /// The MAC address of the boot NIC in PXELINUX notation: `01-` and the address with dashes.
     #[serde(default)]
     pub boot_interface: Option<String>,
-    /// What collected all this.
+    /// The collectors and hardware managers that produced the report.
     #[serde(default)]
-    pub configuration: Option<Configuration>,
-    /// Why collecting failed, if it did.
+    pub configuration: Option<CollectorConfiguration>,
+    /// The error text of failed collectors.
     #[serde(default)]
     pub error: Option<String>,
-    /// The ramdisk's logs: a tar archive, compressed with gzip, in base64.
+    /// The ramdisk's logs: a gzip-compressed tar archive in base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<String>,
-    /// What further collectors found, by their keys.
+    /// The data of further collectors, by key.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
-/// Which collectors and hardware managers made a report.
+/// The collectors and hardware managers that produced a report.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Configuration {
-    /// The collectors.
+pub struct CollectorConfiguration {
+    /// The names of the collectors.
     pub collectors: Vec<String>,
     /// The hardware managers.
     pub managers: Vec<ManagerVersion>,
 }
 
-/// A hardware manager.
+/// The name and version of a hardware manager.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ManagerVersion {
-    /// Its name.
+    /// The class name, such as `generic_hardware_manager`.
     pub name: String,
-    /// Its version.
+    /// The version.
     pub version: String,
 }
 
-/// The hardware.
+/// The hardware inventory of a machine.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Inventory {
-    /// Network cards.
-    pub interfaces: Vec<Interface>,
-    /// Processors.
-    pub cpu: Cpu,
-    /// Disks.
-    pub disks: Vec<Disk>,
-    /// Memory.
-    pub memory: Memory,
-    /// The BMC's IPv4 address; `0.0.0.0` if it has none, null if nobody looked.
+pub struct AgentInventory {
+    /// The network interfaces.
+    pub interfaces: Vec<InventoryInterface>,
+    /// The processors.
+    pub cpu: InventoryCpu,
+    /// The disks.
+    pub disks: Vec<InventoryDisk>,
+    /// The memory.
+    pub memory: InventoryMemory,
+    /// The BMC's IPv4 address; `0.0.0.0` if it has none, null if it was not queried.
     pub bmc_address: Option<String>,
-    /// The BMC's IPv6 address; `::/0` if it has none, null if nobody looked.
+    /// The BMC's IPv6 address; `::/0` if it has none, null if it was not queried.
     pub bmc_v6address: Option<String>,
-    /// The BMC's hardware address.
+    /// The BMC's MAC address.
     #[serde(default)]
     pub bmc_mac: Option<String>,
-    /// Who made the machine.
+    /// Manufacturer, model and firmware.
     pub system_vendor: SystemVendor,
-    /// How it booted.
-    pub boot: BootInfo,
+    /// Boot mode and boot interface.
+    pub boot: InventoryBoot,
     /// The ramdisk's host name.
     pub hostname: String,
 }
 
-/// A network card.
+/// A network interface.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Interface {
-    /// The kernel's name for it.
+pub struct InventoryInterface {
+    /// The kernel's name of the interface.
     pub name: String,
-    /// Hardware address.
+    /// The MAC address.
     pub mac_address: String,
-    /// IPv4 address it has.
+    /// The first IPv4 address.
     pub ipv4_address: Option<String>,
-    /// IPv6 address it has.
+    /// The first IPv6 address.
     pub ipv6_address: Option<String>,
-    /// Whether a cable is plugged in and the other end is up.
+    /// Whether the link is up.
     pub has_carrier: bool,
-    /// What was heard by LLDP: the type of each record and its value in hexadecimal.
+    /// Received LLDP TLVs: type and value in hexadecimal.
     pub lldp: Option<Vec<(u8, String)>>,
-    /// PCI vendor: `0x8086`.
+    /// PCI vendor id, such as `0x8086`.
     pub vendor: Option<String>,
-    /// PCI device: `0x1572`.
+    /// PCI device id, such as `0x1572`.
     pub product: Option<String>,
     /// DHCP client id, for InfiniBand.
     pub client_id: Option<String>,
-    /// The name the firmware gives it.
+    /// The firmware's name of the interface.
     pub biosdevname: Option<String>,
-    /// Speed in Mbit/s.
+    /// The link speed in Mbit/s.
     pub speed_mbps: Option<u64>,
-    /// Where it is on the PCI bus.
+    /// The PCI address.
     pub pci_address: Option<String>,
-    /// The kernel's driver for it.
+    /// The kernel driver.
     pub driver: Option<String>,
 }
 
 /// The processors.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Cpu {
-    /// Model.
+pub struct InventoryCpu {
+    /// Model name.
     pub model_name: Option<String>,
-    /// Highest frequency in MHz, as text.
+    /// Maximum frequency in MHz, as text.
     pub frequency: Option<String>,
-    /// How many the kernel runs.
+    /// Number of logical processors.
     pub count: u32,
-    /// `x86_64`, `aarch64`.
+    /// The architecture: `x86_64` or `aarch64`.
     pub architecture: String,
-    /// What they can do.
+    /// Feature flags.
     pub flags: Vec<String>,
-    /// How many sockets they are in.
+    /// Number of sockets.
     pub socket_count: Option<u32>,
 }
 
 /// The memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Memory {
-    /// Bytes the kernel can use.
+pub struct InventoryMemory {
+    /// Memory usable by the kernel, in bytes.
     pub total: Option<u64>,
-    /// MiB that are installed.
+    /// Installed memory in MiB.
     pub physical_mb: Option<u64>,
 }
 
 /// A disk.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Disk {
-    /// Its device file.
+pub struct InventoryDisk {
+    /// The device file.
     pub name: String,
-    /// Model.
+    /// The model.
     pub model: Option<String>,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Whether it rotates.
+    /// Whether the disk is rotational.
     pub rotational: bool,
-    /// World-wide name.
+    /// The WWN.
     pub wwn: Option<String>,
-    /// Serial number.
+    /// The serial number.
     pub serial: Option<String>,
-    /// Maker.
+    /// The manufacturer.
     pub vendor: Option<String>,
-    /// World-wide name with the extension of its maker.
+    /// The WWN with the vendor extension.
     pub wwn_with_extension: Option<String>,
-    /// That extension.
+    /// The vendor extension of the WWN.
     pub wwn_vendor_extension: Option<String>,
-    /// Host, channel, target and LUN of SCSI.
+    /// SCSI host, channel, target and LUN.
     pub hctl: Option<String>,
-    /// The link that tells where it is plugged in.
+    /// The `/dev/disk/by-path` link.
     pub by_path: Option<String>,
-    /// Bytes of a sector as it is addressed.
+    /// Logical sector size in bytes.
     #[serde(default)]
     pub logical_sectors: Option<u32>,
-    /// Bytes of a sector as it is written.
+    /// Physical sector size in bytes.
     #[serde(default)]
     pub physical_sectors: Option<u32>,
-    /// How it is connected: `sata`, `nvme`, `virtio`.
+    /// The transport: `sata`, `nvme`, `virtio`, ….
     #[serde(default)]
     pub tran: Option<String>,
 }
 
-/// Who made the machine.
+/// Manufacturer, model and firmware of a machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SystemVendor {
-    /// Model.
+    /// The model.
     pub product_name: String,
-    /// Serial number.
+    /// The serial number.
     pub serial_number: String,
-    /// Maker.
+    /// The manufacturer.
     pub manufacturer: String,
-    /// Its firmware.
+    /// The system firmware.
     #[serde(default)]
-    pub firmware: Firmware,
+    pub firmware: InventoryFirmware,
 }
 
-/// Firmware.
+/// The system firmware.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Firmware {
-    /// Maker.
+pub struct InventoryFirmware {
+    /// The manufacturer.
     pub vendor: String,
-    /// Version.
+    /// The version.
     pub version: String,
-    /// When it was built.
+    /// The build date.
     pub build_date: String,
 }
 
-/// How the machine booted.
+/// Boot mode and boot interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct BootInfo {
+pub struct InventoryBoot {
     /// `bios` or `uefi`.
     pub current_boot_mode: String,
-    /// The card it booted from, as boot loaders write it.
+    /// The MAC address of the boot NIC, in the notation of `BOOTIF`.
     pub pxe_interface: Option<String>,
 }

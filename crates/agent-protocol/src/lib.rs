@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the ramdisk agent and its server say to each other, in Ironic's words.
+//! Wire types of the protocol between the ramdisk agent and its server, as defined by Ironic and
+//! ironic-python-agent.
 //!
-//! A machine boots the agent. The agent asks which node it is ([`LookupReply`]), then calls home
-//! every now and then ([`Heartbeat`]). Between two calls the server sends it [`Command`]s over HTTP
-//! and reads their [`CommandReport`]s: which steps it offers ([`StepList`]), and then one step after
-//! the other ([`StepOrder`]). For inspection it sends its [`Inventory`] unasked.
+//! A machine boots the agent. The agent looks up its node ([`LookupReply`]) and then sends a
+//! [`Heartbeat`] periodically. Between two heartbeats the server posts [`AgentCommand`]s over HTTP and
+//! reads their [`CommandReport`]s: it lists the agent's steps ([`AgentStepList`]) and executes them one
+//! by one ([`ExecuteStepRequest`]). For inspection the agent posts its [`AgentInventory`].
 //!
-//! Both ends tolerate what they do not know: real agents and real servers of many versions are out
-//! there. So every type reads with whatever is missing at its default, and keeps to the names and
-//! shapes that Ironic and ironic-python-agent use. Nothing here does any input or output.
+//! Both ends have to work with many versions of agents and servers, so unknown fields are kept or
+//! ignored, missing fields get a default, and names and shapes are those of Ironic and
+//! ironic-python-agent. This crate does no input or output.
 
 mod command;
 mod heartbeat;
@@ -19,23 +20,30 @@ mod lookup;
 pub mod parameters;
 mod steps;
 
-pub use command::{Command, CommandError, CommandList, CommandReport, CommandStatus, Fault};
+pub use command::{
+    AgentCommand, AgentCommandError, AgentFault, CommandList, CommandReport, CommandStatus,
+};
 pub use heartbeat::Heartbeat;
-pub use hints::{HintError, Hints, NoRootDevice, choose_root_device, flag};
+pub use hints::{
+    RootDeviceError, RootDeviceHintError, RootDeviceHints, choose_root_device, parse_bool,
+};
 pub use image::{ImageInfo, PartitionUuids};
 pub use inventory::{
-    BootInfo, Configuration, Cpu, Disk, Firmware, Interface, Inventory, ManagerVersion, Memory,
-    Report, SystemVendor,
+    AgentInventory, CollectorConfiguration, InspectionReport, InventoryBoot, InventoryCpu,
+    InventoryDisk, InventoryFirmware, InventoryInterface, InventoryMemory, ManagerVersion,
+    SystemVendor,
 };
-pub use lookup::{AgentSettings, LookupNode, LookupReply};
-pub use steps::{Argument, Flow, StepDescription, StepList, StepOrder, StepResult};
+pub use lookup::{LookupAgentConfig, LookupNode, LookupReply};
+pub use steps::{
+    AgentStep, AgentStepArgument, AgentStepList, ExecuteStepRequest, ExecuteStepResult, StepFlow,
+};
 
-/// The port agents listen on.
+/// The TCP port of the agent's command API.
 pub const AGENT_PORT: u16 = 9999;
 
-/// The newest API version in which something changed for agents; they send the smaller of this and
-/// the server's newest.
-pub const NEWEST_VERSION_FOR_AGENTS: &str = "1.68";
+/// The highest API microversion that changes the agent's endpoints. Agents send the lower of this and
+/// the server's maximum.
+pub const MAX_AGENT_API_VERSION: &str = "1.68";
 
-/// The shortest token an agent accepts.
-pub const SHORTEST_TOKEN: usize = 32;
+/// The minimum length of an agent token, in bytes.
+pub const MIN_TOKEN_LENGTH: usize = 32;

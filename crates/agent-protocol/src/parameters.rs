@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The names by which a server tells an agent things on the kernel's command line, and in
+//! Names of the parameters a server passes to an agent, on the kernel command line or in
 //! `parameters.txt` on virtual media.
 
-/// Where the API is: URLs separated by commas, or `mdns`.
+/// The API URLs, separated by commas, or `mdns`.
 pub const API_URL: &str = "ipa-api-url";
-/// Where inspection data go: URLs separated by commas, or `mdns`.
+/// The URLs for inspection data, separated by commas, or `mdns`.
 pub const INSPECTION_CALLBACK_URL: &str = "ipa-inspection-callback-url";
-/// What to collect.
+/// The inspection collectors to run.
 pub const INSPECTION_COLLECTORS: &str = "ipa-inspection-collectors";
-/// The agent's token, where it comes with the boot medium.
+/// The agent token, where it is part of the boot medium.
 pub const AGENT_TOKEN: &str = "ipa-agent-token";
-/// The card the machine booted from.
+/// The MAC address of the boot NIC.
 pub const BOOT_INTERFACE: &str = "BOOTIF";
-/// `vmedia`, if more is on a CD.
+/// `vmedia` if more parameters are on virtual media.
 pub const BOOT_METHOD: &str = "boot_method";

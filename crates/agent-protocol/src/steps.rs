@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Steps an agent offers and carries out: the results of `get_<flow>_steps` and the parameters of
+//! Steps an agent offers and executes: the results of `get_<flow>_steps` and the parameters of
 //! `execute_<flow>_step`.
 
 use std::collections::BTreeMap;
@@ -9,19 +9,19 @@ use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Which work a step belongs to. In commands and their results it is part of the names.
+/// The kind of job a step belongs to. Names of commands and of their parameters contain it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flow {
+pub enum StepFlow {
     /// Cleaning.
     Clean,
     /// Deployment.
     Deploy,
-    /// Service of a machine in use.
+    /// Service of an active machine.
     Service,
 }
 
-impl Flow {
-    /// Its name.
+impl StepFlow {
+    /// Returns the name used in commands.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -31,81 +31,81 @@ impl Flow {
         }
     }
 
-    /// The command that lists its steps, with the extension.
+    /// Returns the command, with its extension, that lists the steps of this flow.
     #[must_use]
     pub fn list_command(self) -> String {
         format!("{0}.get_{0}_steps", self.as_str())
     }
 
-    /// The command that carries out one of its steps, with the extension.
+    /// Returns the command, with its extension, that executes a step of this flow.
     #[must_use]
     pub fn execute_command(self) -> String {
         format!("{0}.execute_{0}_step", self.as_str())
     }
 }
 
-/// A step an agent can carry out.
+/// A step offered by an agent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct StepDescription {
-    /// Its name.
+pub struct AgentStep {
+    /// The name of the step.
     pub step: String,
-    /// When it is carried out unasked: higher comes first, and zero is never.
+    /// The order in automatic cleaning or deployment: higher runs first, 0 only on request.
     #[serde(default)]
     pub priority: i64,
-    /// Which interface of the node it belongs to: `deploy` or `raid`.
+    /// The interface of the node that the step belongs to: `deploy` or `raid`.
     #[serde(default)]
     pub interface: String,
-    /// Whether the machine has to be rebooted after it.
+    /// Whether the machine has to be rebooted after the step.
     #[serde(default)]
     pub reboot_requested: bool,
-    /// Whether the work may be aborted while it runs.
+    /// Whether the job may be aborted during the step.
     #[serde(default)]
     pub abortable: bool,
-    /// The arguments it takes, by name.
+    /// The arguments, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub argsinfo: Option<BTreeMap<String, Argument>>,
+    pub argsinfo: Option<BTreeMap<String, AgentStepArgument>>,
 }
 
 /// An argument of a step.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Argument {
-    /// What it means.
+pub struct AgentStepArgument {
+    /// The description for users.
     #[serde(default)]
     pub description: String,
-    /// Whether the step cannot do without it.
+    /// Whether the argument is mandatory.
     #[serde(default)]
     pub required: bool,
 }
 
-/// Many times what hardware managers offer, in all: steps, arguments, bytes of a name, characters of
-/// a description, and bytes of the managers' names and versions.
+/// Limits of a step list, far above what real hardware managers offer: total steps, total arguments,
+/// bytes of a name, characters of a description, bytes of all manager names and versions.
 const MAX_STEPS: usize = 1000;
 const MAX_ARGUMENTS: usize = 4000;
 const MAX_NAME: usize = 255;
 const MAX_DESCRIPTION: usize = 1000;
 const MAX_VERSIONS: usize = 16 << 10;
 
-fn is_name(text: &str) -> Result<(), &'static str> {
-    if text.len() > MAX_NAME { Err("it has names that are too long") } else { Ok(()) }
+fn check_name_length(name: &str) -> Result<(), &'static str> {
+    if name.len() > MAX_NAME { Err("names of steps or arguments are too long") } else { Ok(()) }
 }
 
-/// The steps of a flow, by the hardware manager that offers them.
+/// The steps of a flow, by hardware manager.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct StepList {
-    /// The steps. Where two managers offer the same, the agent has already chosen one.
-    pub steps: BTreeMap<String, Vec<StepDescription>>,
-    /// The managers and their versions. They come back with each step, so that the agent notices
-    /// if others are loaded now.
+pub struct AgentStepList {
+    /// The steps by manager. If two managers offer the same step, the agent has already chosen one.
+    pub steps: BTreeMap<String, Vec<AgentStep>>,
+    /// The managers and their versions. The server sends them back with each step, so that the agent
+    /// detects changed managers.
     pub versions: Map<String, Value>,
 }
 
-impl StepList {
-    /// Reads the result of `get_<flow>_steps`. It is kept with the node, so what nobody reads of
-    /// it is cut off.
+impl AgentStepList {
+    /// Parses the result of `get_<flow>_steps`. The list is stored with the node, so long descriptions
+    /// are truncated and unknown fields dropped.
     ///
     /// # Errors
-    /// If it is not what an agent answers, or more than any agent has to offer.
-    pub fn from_result(flow: Flow, mut result: Value) -> Result<Self, serde_json::Error> {
+    /// If the result is malformed or exceeds the limits.
+    pub fn from_result(flow: StepFlow, mut result: Value) -> Result<Self, serde_json::Error> {
         let mut take = |name: &str| result.get_mut(name).map(Value::take);
         let steps = take(&format!("{}_steps", flow.as_str())).unwrap_or_default();
         let versions =
@@ -114,40 +114,40 @@ impl StepList {
             steps: serde_json::from_value(steps)?,
             versions: serde_json::from_value(versions)?,
         };
-        list.keep_within_bounds().map_err(serde_json::Error::custom)?;
+        list.enforce_limits().map_err(serde_json::Error::custom)?;
         Ok(list)
     }
 
-    fn keep_within_bounds(&mut self) -> Result<(), &'static str> {
+    fn enforce_limits(&mut self) -> Result<(), &'static str> {
         let mut arguments = 0;
         let mut count = 0;
         for step in self.steps.values_mut().flatten() {
             count += 1;
-            is_name(&step.step)?;
-            is_name(&step.interface)?;
+            check_name_length(&step.step)?;
+            check_name_length(&step.interface)?;
             for (name, argument) in step.argsinfo.iter_mut().flatten() {
                 arguments += 1;
-                is_name(name)?;
+                check_name_length(name)?;
                 if let Some((end, _)) = argument.description.char_indices().nth(MAX_DESCRIPTION) {
                     argument.description.truncate(end);
                 }
             }
         }
         if count > MAX_STEPS || arguments > MAX_ARGUMENTS {
-            return Err("it has more steps or arguments than any agent");
+            return Err("too many steps or arguments");
         }
-        // They are shown to the agent again as they are, so none is cut.
+        // The versions are sent back to the agent unchanged, so they cannot be truncated.
         let versions = self.versions.iter();
         let length = versions.map(|(name, version)| name.len() + version.to_string().len());
         if length.sum::<usize>() > MAX_VERSIONS {
-            return Err("it has more hardware managers than any agent");
+            return Err("too many hardware managers");
         }
         Ok(())
     }
 
-    /// Writes the result of `get_<flow>_steps`.
+    /// Formats the result of `get_<flow>_steps`.
     #[must_use]
-    pub fn into_result(self, flow: Flow) -> Value {
+    pub fn into_result(self, flow: StepFlow) -> Value {
         let steps = serde_json::to_value(self.steps).expect("names, numbers and flags are JSON");
         let mut result = Map::new();
         result.insert(format!("{}_steps", flow.as_str()), steps);
@@ -158,28 +158,30 @@ impl StepList {
 
 /// The parameters of `execute_<flow>_step`.
 #[derive(Clone, PartialEq)]
-pub struct StepOrder {
-    /// The step: as the agent described it, with its arguments in `args`.
+pub struct ExecuteStepRequest {
+    /// The step as the agent listed it, with its arguments in `args`.
     pub step: Map<String, Value>,
     /// The node, with secrets masked.
     pub node: Map<String, Value>,
-    /// Its ports.
+    /// The node's ports.
     pub ports: Vec<Value>,
-    /// The managers that offered the step; none if that does not matter.
+    /// The managers that offered the step; `None` to skip the version check.
     pub versions: Option<Map<String, Value>>,
 }
 
-/// Without arguments: some are secret.
-impl fmt::Debug for StepOrder {
+/// Omits the arguments, some of which are secret.
+impl fmt::Debug for ExecuteStepRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StepOrder").field("step", &self.step.get("step")).finish_non_exhaustive()
+        f.debug_struct("ExecuteStepRequest")
+            .field("step", &self.step.get("step"))
+            .finish_non_exhaustive()
     }
 }
 
-impl StepOrder {
-    /// Writes the parameters.
+impl ExecuteStepRequest {
+    /// Formats the parameters.
     #[must_use]
-    pub fn into_params(self, flow: Flow) -> Map<String, Value> {
+    pub fn into_params(self, flow: StepFlow) -> Map<String, Value> {
         let mut params = Map::new();
         params.insert("step".to_owned(), Value::Object(self.step));
         params.insert("node".to_owned(), Value::Object(self.node));
@@ -189,11 +191,11 @@ impl StepOrder {
         params
     }
 
-    /// Reads the parameters; what is missing or malformed is named.
+    /// Parses the parameters.
     ///
     /// # Errors
-    /// If a parameter is missing or not of its type.
-    pub fn from_params(flow: Flow, mut params: Map<String, Value>) -> Result<Self, String> {
+    /// If a parameter is missing or has the wrong type. The error names it.
+    pub fn from_params(flow: StepFlow, mut params: Map<String, Value>) -> Result<Self, String> {
         let mut object = |name: &str| match params.remove(name) {
             Some(Value::Object(object)) => Ok(object),
             Some(_) => Err(format!("{name} must be an object")),
@@ -210,13 +212,13 @@ impl StepOrder {
         Ok(Self { step, node, ports, versions })
     }
 
-    /// The step's name.
+    /// Returns the name of the step.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.step.get("step").and_then(Value::as_str)
     }
 
-    /// The step's arguments.
+    /// Returns the arguments of the step.
     #[must_use]
     pub fn arguments(&self) -> Option<&Map<String, Value>> {
         self.step.get("args").and_then(Value::as_object)
@@ -225,26 +227,26 @@ impl StepOrder {
 
 /// The result of `execute_<flow>_step`.
 #[derive(Clone, PartialEq, Debug)]
-pub struct StepResult {
-    /// What the step gave.
+pub struct ExecuteStepResult {
+    /// The return value of the step.
     pub result: Value,
-    /// The step as it was asked for.
+    /// The step as requested.
     pub step: Map<String, Value>,
 }
 
-impl StepResult {
-    /// Writes the result.
+impl ExecuteStepResult {
+    /// Formats the result.
     #[must_use]
-    pub fn into_result(self, flow: Flow) -> Value {
+    pub fn into_result(self, flow: StepFlow) -> Value {
         let mut result = Map::new();
         result.insert(format!("{}_result", flow.as_str()), self.result);
         result.insert(format!("{}_step", flow.as_str()), Value::Object(self.step));
         Value::Object(result)
     }
 
-    /// Reads the result; none if it is of something else.
+    /// Parses the result. Returns `None` if it is the result of another command.
     #[must_use]
-    pub fn from_result(flow: Flow, result: &Value) -> Option<Self> {
+    pub fn from_result(flow: StepFlow, result: &Value) -> Option<Self> {
         let step = result.get(format!("{}_step", flow.as_str()))?.as_object()?.clone();
         let result = result.get(format!("{}_result", flow.as_str())).cloned();
         Some(Self { result: result.unwrap_or(Value::Null), step })
@@ -258,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_comes_back_as_it_went() {
+    fn step_list_round_trips() {
         let wire = json!({
             "clean_steps": {"GenericHardwareManager": [{
                 "step": "erase_devices", "priority": 10, "interface": "deploy",
@@ -266,45 +268,48 @@ mod tests {
             }]},
             "hardware_manager_version": {"generic_hardware_manager": "1.2"},
         });
-        let list = StepList::from_result(Flow::Clean, wire.clone()).expect("an agent's answer");
+        let list =
+            AgentStepList::from_result(StepFlow::Clean, wire.clone()).expect("valid step list");
         assert_eq!(list.steps["GenericHardwareManager"][0].priority, 10);
-        assert_eq!(list.into_result(Flow::Clean), wire);
+        assert_eq!(list.into_result(StepFlow::Clean), wire);
     }
 
     #[test]
-    fn a_list_has_bounds() {
+    fn limits_step_list_size() {
         let step = |name: &str, description: &str| {
             let argsinfo = json!({"level": {"description": description, "required": true}});
             json!({"step": name, "interface": "deploy", "argsinfo": argsinfo})
         };
         let wire = |steps: Vec<Value>, version: &str| json!({"clean_steps": {"m": steps}, "hardware_manager_version": {"m": version}});
-        let read = |wire: Value| StepList::from_result(Flow::Clean, wire);
+        let parse = |wire: Value| AgentStepList::from_result(StepFlow::Clean, wire);
         let long = "ä".repeat(5000);
-        let list = read(wire(vec![step("a", &long)], "1")).expect("a description may be cut");
-        let arguments = list.steps["m"][0].argsinfo.as_ref().expect("it has one");
+        let list =
+            parse(wire(vec![step("a", &long)], "1")).expect("long descriptions are truncated");
+        let arguments = list.steps["m"][0].argsinfo.as_ref().expect("argsinfo");
         assert_eq!(arguments["level"].description.chars().count(), MAX_DESCRIPTION);
-        for (wire, why) in [
-            (wire(vec![step("a", ""); MAX_STEPS + 1], "1"), "more steps"),
+        for (wire, reason) in [
+            (wire(vec![step("a", ""); MAX_STEPS + 1], "1"), "too many steps"),
             (wire(vec![step(&long, "")], "1"), "names"),
             (wire(Vec::new(), &"1".repeat(MAX_VERSIONS)), "managers"),
         ] {
-            let refused = read(wire).expect_err("it is too much");
-            assert!(refused.to_string().contains(why), "{refused}");
+            let error = parse(wire).expect_err("limit exceeded");
+            assert!(error.to_string().contains(reason), "{error}");
         }
     }
 
     #[test]
-    fn orders_say_what_is_missing() {
-        let refused = StepOrder::from_params(Flow::Deploy, Map::new()).expect_err("nothing there");
-        assert_eq!(refused, "step is missing");
-        let order = StepOrder {
+    fn execute_request_names_missing_parameter() {
+        let error = ExecuteStepRequest::from_params(StepFlow::Deploy, Map::new())
+            .expect_err("no parameters");
+        assert_eq!(error, "step is missing");
+        let request = ExecuteStepRequest {
             step: Map::from_iter([("step".to_owned(), json!("write_image"))]),
             node: Map::new(),
             ports: Vec::new(),
             versions: None,
         };
-        let params = order.clone().into_params(Flow::Deploy);
+        let params = request.clone().into_params(StepFlow::Deploy);
         assert_eq!(params["deploy_version"], Value::Null);
-        assert_eq!(StepOrder::from_params(Flow::Deploy, params), Ok(order));
+        assert_eq!(ExecuteStepRequest::from_params(StepFlow::Deploy, params), Ok(request));
     }
 }

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The agent as one thing: what it knows about itself, its node and its machine, shared by all that
-//! goes on in it.
+//! The state of the agent, shared by all of its tasks.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use agent_protocol::{AgentSettings, Disk, LookupReply, PartitionUuids, SHORTEST_TOKEN};
+use agent_protocol::{
+    InventoryDisk, LookupAgentConfig, LookupReply, MIN_TOKEN_LENGTH, PartitionUuids,
+};
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, OnceCell, watch};
 
-use crate::commands::Journal;
-use crate::http_client::Reach;
-use crate::init::Devices;
+use crate::commands::CommandLog;
+use crate::http_client::HttpContext;
+use crate::init::DeviceMonitor;
 use crate::logs;
-use crate::managers::Managers;
-use crate::network::Network;
-use crate::parameters::Settings;
+use crate::managers::HardwareManagers;
+use crate::network::AgentNetwork;
+use crate::parameters::AgentOptions;
 
-/// Where a token survives a restart of the worker: the server tells it only once.
+/// Keeps the token across restarts of the worker: the server sends it only once.
 const TOKEN_FILE: &str = "/run/ferrite-agent.token";
-/// The modules of file systems on disks, and of what they need.
-const FILE_SYSTEMS: &[&str] = &[
+/// Modules for the file systems of installed systems, and their dependencies.
+const FILE_SYSTEM_MODULES: &[&str] = &[
     "nls_cp437",
     "nls_iso8859_1",
     "nls_ascii",
@@ -33,233 +34,233 @@ const FILE_SYSTEMS: &[&str] = &[
     "isofs",
     "dm_mod",
 ];
-/// What a server says instead of a token it told before.
+/// Sent by servers in place of a token that was already issued.
 const MASKED_TOKEN: &str = "******";
 
-/// What the agent does with itself.
+/// The phase of the agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
-    /// It takes commands.
+pub enum AgentPhase {
+    /// Executes commands.
     Serving,
-    /// It let somebody in and takes no commands any more.
+    /// Rescue: users can log in, commands are no longer accepted.
     Rescued,
-    /// It shut itself off from everybody.
+    /// Locked down: disconnected from the network.
     LockedDown,
 }
 
-/// The agent.
-pub struct Agent {
-    /// What it was told.
-    pub settings: Settings,
+/// The state of the agent.
+pub struct RamdiskAgent {
+    /// The boot parameters.
+    pub options: AgentOptions,
     /// The machine's network.
-    pub network: Network,
-    /// How to reach others.
-    pub reach: Reach,
-    /// When devices turn up.
-    pub devices: Devices,
-    /// What does the work.
-    pub managers: Managers,
-    /// What it was told to do.
-    pub journal: Journal,
-    /// Whether the machine is its own: then it may turn it off.
-    pub own_machine: bool,
-    /// When it started.
+    pub network: AgentNetwork,
+    /// The HTTP client and its parts.
+    pub http: HttpContext,
+    /// Reports new devices and loads modules.
+    pub devices: DeviceMonitor,
+    /// The hardware managers, which execute steps.
+    pub managers: HardwareManagers,
+    /// All commands since the start.
+    pub command_log: CommandLog,
+    /// Whether the agent runs in its ramdisk and may power the machine off.
+    pub in_ramdisk: bool,
+    /// The start time.
     pub started_at: SystemTime,
-    /// Wakes the heart.
-    pub beat: Notify,
-    /// Set when the arrays on the machine's disks were put together.
-    pub assembled: OnceCell<()>,
-    phase: watch::Sender<Phase>,
-    known: Mutex<Known>,
+    /// Triggers a heartbeat.
+    pub heartbeat_now: Notify,
+    /// Set once the RAID arrays on the disks are assembled.
+    pub arrays_assembled: OnceCell<()>,
+    phase: watch::Sender<AgentPhase>,
+    learned: Mutex<LearnedState>,
 }
 
-/// What it has learned.
+/// State learned after the start.
 #[derive(Default)]
-struct Known {
+struct LearnedState {
     node: Map<String, Value>,
-    settings: Option<AgentSettings>,
+    server_config: Option<LookupAgentConfig>,
     token: Option<String>,
     partitions: PartitionUuids,
-    written: Option<Disk>,
+    written: Option<InventoryDisk>,
     lldp: Option<std::collections::BTreeMap<String, Vec<(u8, String)>>>,
 }
 
-/// The server's answer makes it impossible to go on.
+/// The server sent a masked token, and this agent does not have the token.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the server has told this node's token before, to somebody else or before this agent restarted; \
-     power the node off and on through the server so that it makes a new one"
+    "the server has already issued the token of this node, to another agent or before this one \
+     restarted; power the node off and on through the server to get a new one"
 )]
-pub struct TokenGivenAway;
+pub struct TokenAlreadyIssued;
 
-impl Agent {
-    /// Puts it together.
+impl RamdiskAgent {
+    /// Creates the state. In a ramdisk, a stored token is loaded.
     #[must_use]
     pub fn new(
-        settings: Settings,
-        network: Network,
-        reach: Reach,
-        devices: Devices,
-        managers: Managers,
-        own_machine: bool,
+        options: AgentOptions,
+        network: AgentNetwork,
+        http: HttpContext,
+        devices: DeviceMonitor,
+        managers: HardwareManagers,
+        in_ramdisk: bool,
     ) -> Arc<Self> {
-        let saved = own_machine.then(|| std::fs::read_to_string(TOKEN_FILE).ok()).flatten();
-        let token = settings.token.clone().or(saved).filter(|token| token.len() >= SHORTEST_TOKEN);
+        let saved = in_ramdisk.then(|| std::fs::read_to_string(TOKEN_FILE).ok()).flatten();
+        let token = options.token.clone().or(saved).filter(|token| token.len() >= MIN_TOKEN_LENGTH);
         if let Some(token) = &token {
-            logs::conceal(token);
+            logs::register_secret(token);
         }
         Arc::new(Self {
-            settings,
+            options,
             network,
-            reach,
+            http,
             devices,
             managers,
-            journal: Journal::default(),
-            own_machine,
+            command_log: CommandLog::default(),
+            in_ramdisk,
             started_at: SystemTime::now(),
-            beat: Notify::new(),
-            assembled: OnceCell::new(),
-            phase: watch::channel(Phase::Serving).0,
-            known: Mutex::new(Known { token, ..Known::default() }),
+            heartbeat_now: Notify::new(),
+            arrays_assembled: OnceCell::new(),
+            phase: watch::channel(AgentPhase::Serving).0,
+            learned: Mutex::new(LearnedState { token, ..LearnedState::default() }),
         })
     }
 
-    /// Takes over what a lookup said.
+    /// Stores the node, the configuration and the token of a lookup response.
     ///
     /// # Errors
-    /// If the token was given away, and this agent has none.
-    pub fn learn(&self, reply: LookupReply) -> Result<(), TokenGivenAway> {
+    /// If the token was already issued and this agent does not have it.
+    pub fn apply_lookup(&self, reply: LookupReply) -> Result<(), TokenAlreadyIssued> {
         let node = match serde_json::to_value(&reply.node) {
             Ok(Value::Object(node)) => node,
             Ok(_) | Err(_) => Map::new(),
         };
-        let mut known = self.known();
+        let mut learned = self.learned();
         match reply.config.agent_token.as_deref() {
-            Some(MASKED_TOKEN) if known.token.is_none() => return Err(TokenGivenAway),
-            Some(token) if token.len() >= SHORTEST_TOKEN => {
-                logs::conceal(token);
-                if self.own_machine {
-                    keep_secret(Path::new(TOKEN_FILE), token);
+            Some(MASKED_TOKEN) if learned.token.is_none() => return Err(TokenAlreadyIssued),
+            Some(token) if token.len() >= MIN_TOKEN_LENGTH => {
+                logs::register_secret(token);
+                if self.in_ramdisk {
+                    store_secret(Path::new(TOKEN_FILE), token);
                 }
-                known.token = Some(token.to_owned());
+                learned.token = Some(token.to_owned());
             }
             Some(MASKED_TOKEN) | None => {}
-            Some(_) => tracing::warn!("the server's token is too short to be used"),
+            Some(_) => tracing::warn!("agent token from the server is too short, ignored"),
         }
-        known.node = node;
-        known.settings = Some(reply.config);
+        learned.node = node;
+        learned.server_config = Some(reply.config);
         Ok(())
     }
 
-    /// The node, as the server last told it.
+    /// Returns the node as last received from the server.
     #[must_use]
     pub fn node(&self) -> Map<String, Value> {
-        self.known().node.clone()
+        self.learned().node.clone()
     }
 
-    /// Its identity, once it is known.
+    /// Returns the UUID of the node, if known.
     #[must_use]
     pub fn node_uuid(&self) -> Option<String> {
-        Some(self.known().node.get("uuid")?.as_str()?.to_owned())
+        Some(self.learned().node.get("uuid")?.as_str()?.to_owned())
     }
 
-    /// Remembers the node: it comes whole with every list of steps and every step.
-    pub fn remember_node(&self, node: &Map<String, Value>) {
+    /// Stores the node. The server sends it with every list of steps and every step.
+    pub fn set_node(&self, node: &Map<String, Value>) {
         if node.contains_key("uuid") {
-            self.known().node = node.clone();
+            self.learned().node = node.clone();
         }
     }
 
-    /// How the server wants the agent to behave.
+    /// Returns the agent configuration of the lookup response.
     #[must_use]
-    pub fn server_settings(&self) -> Option<AgentSettings> {
-        self.known().settings.clone()
+    pub fn server_config(&self) -> Option<LookupAgentConfig> {
+        self.learned().server_config.clone()
     }
 
-    /// The token.
+    /// Returns the token.
     #[must_use]
     pub fn token(&self) -> Option<String> {
-        self.known().token.clone()
+        self.learned().token.clone()
     }
 
-    /// What was found on the disk after an image was written.
+    /// Returns the partitions of the written image.
     #[must_use]
     pub fn partitions(&self) -> PartitionUuids {
-        self.known().partitions.clone()
+        self.learned().partitions.clone()
     }
 
-    /// Remembers that.
-    pub fn remember_partitions(&self, partitions: PartitionUuids) {
-        self.known().partitions = partitions;
+    /// Stores the partitions of the written image.
+    pub fn set_partitions(&self, partitions: PartitionUuids) {
+        self.learned().partitions = partitions;
     }
 
-    /// The disk that an image was written to.
+    /// Returns the disk that an image was written to.
     #[must_use]
-    pub fn written(&self) -> Option<Disk> {
-        self.known().written.clone()
+    pub fn written_disk(&self) -> Option<InventoryDisk> {
+        self.learned().written.clone()
     }
 
-    /// Remembers that, so that whatever follows is done to the same.
-    pub fn remember_written(&self, disk: Disk) {
-        self.known().written = Some(disk);
+    /// Stores the disk that an image was written to. Later steps use the same disk.
+    pub fn set_written_disk(&self, disk: InventoryDisk) {
+        self.learned().written = Some(disk);
     }
 
-    /// What LLDP said, if anybody listened.
+    /// Returns the received LLDP TLVs by interface; `None` if LLDP was not collected.
     #[must_use]
     pub fn lldp(&self) -> Option<std::collections::BTreeMap<String, Vec<(u8, String)>>> {
-        self.known().lldp.clone()
+        self.learned().lldp.clone()
     }
 
-    /// Remembers that.
-    pub fn remember_lldp(&self, heard: std::collections::BTreeMap<String, Vec<(u8, String)>>) {
-        self.known().lldp = Some(heard);
+    /// Stores the received LLDP TLVs.
+    pub fn set_lldp(&self, tlvs: std::collections::BTreeMap<String, Vec<(u8, String)>>) {
+        self.learned().lldp = Some(tlvs);
     }
 
-    /// What the agent does with itself now, and later.
+    /// Subscribes to the phase.
     #[must_use]
-    pub fn phase(&self) -> watch::Receiver<Phase> {
+    pub fn phase(&self) -> watch::Receiver<AgentPhase> {
         self.phase.subscribe()
     }
 
-    /// Changes it.
-    pub fn enter(&self, phase: Phase) {
+    /// Sets the phase.
+    pub fn set_phase(&self, phase: AgentPhase) {
         self.phase.send_replace(phase);
     }
 
-    /// Whether it may change the machine's disks.
+    /// Whether disks may be modified.
     #[must_use]
-    pub fn may_touch_disks(&self) -> bool {
-        self.own_machine || self.settings.may_touch_disks
+    pub fn may_modify_disks(&self) -> bool {
+        self.in_ramdisk || self.options.may_modify_disks
     }
 
-    /// Makes sure that the kernel knows the file systems there may be on a disk.
+    /// Loads the modules of common file systems.
     pub fn load_file_systems(&self) {
-        for name in FILE_SYSTEMS {
+        for name in FILE_SYSTEM_MODULES {
             self.devices.load_module(name);
         }
     }
 
-    /// The machine's own name.
+    /// Returns the host name.
     #[must_use]
     pub fn hostname() -> String {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         if name.is_empty() || name == "(none)" { "localhost".to_owned() } else { name }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn learned(&self) -> MutexGuard<'_, LearnedState> {
+        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Keeps a secret for an agent that is started again on the same machine.
-pub(crate) fn keep_secret(file: &Path, secret: &str) {
+/// Stores a secret for a restarted agent.
+pub(crate) fn store_secret(file: &Path, secret: &str) {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
-    let kept = options.open(file).and_then(|mut file| file.write_all(secret.as_bytes()));
-    if let Err(error) = kept {
-        let file = file.display();
-        tracing::debug!(%error, %file, "what is in it is lost if the agent restarts");
+    let stored = options.open(file).and_then(|mut file| file.write_all(secret.as_bytes()));
+    if let Err(error) = stored {
+        let path = file.display();
+        tracing::debug!(%error, %path, "failed to store a secret for restarts");
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Takes commands over HTTP, carries them out, and remembers what came of them.
+//! The command API: receives commands over HTTP, executes them and records their results.
 
+mod command_log;
 mod extensions;
 mod http;
 mod images;
-mod journal;
 
-pub use extensions::{Refusal, Told, carry_out};
-pub use http::{Listener, serve};
-pub use journal::{Failed, Journal, Outcome};
+pub use command_log::{CommandFailure, CommandLog, CommandResult};
+pub use extensions::{CommandExecution, RejectedCommand, execute_command};
+pub use http::{CommandListener, serve};

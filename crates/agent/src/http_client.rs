@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the agent reaches others over HTTP and HTTPS: whom it trusts, and how it finds them.
+//! The HTTP client of the agent: trusted certificates and name resolution.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,12 +10,11 @@ use std::time::Duration;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use rustls::ClientConfig;
 
-use crate::network::{Network, dns};
-use crate::parameters::Settings;
+use crate::network::{AgentNetwork, dns};
+use crate::parameters::AgentOptions;
 
-/// Where a ramdisk or a live system keeps the certificates of those it trusts; the first that is
-/// there counts.
-const BUNDLES: &[&str] = &[
+/// CA bundles of the ramdisk or of an installed system. The first that exists is used.
+const CA_BUNDLES: &[&str] = &[
     "/etc/ferrite/ca.pem",
     "/etc/ironic-python-agent/ca.pem",
     "/etc/ironic-python-agent.d/ca.pem",
@@ -23,82 +22,84 @@ const BUNDLES: &[&str] = &[
     "/etc/pki/tls/certs/ca-bundle.crt",
 ];
 
-/// What is needed to reach somebody.
+/// The HTTP client and its parts, for clients with other options.
 #[derive(Clone)]
-pub struct Reach {
-    /// Whom to trust.
+pub struct HttpContext {
+    /// The TLS configuration with the trusted certificates.
     pub tls: ClientConfig,
-    /// How to find addresses.
-    pub resolver: Arc<Resolver>,
+    /// The DNS resolver.
+    pub resolver: Arc<NetworkResolver>,
     /// A client with both.
     pub client: reqwest::Client,
 }
 
-/// Why there is no way to reach anybody.
+/// The HTTP client cannot be created.
 #[derive(Debug, thiserror::Error)]
-pub enum ReachError {
-    /// The certificates that were asked for are not there.
-    #[error("the certificates in {path} cannot be read; check ipa-cafile")]
+pub enum HttpClientError {
+    /// The CA file cannot be read.
+    #[error("cannot read the certificates in {path}; check ipa-cafile")]
     Bundle {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The client could not be made.
-    #[error("no HTTP client could be made")]
+    /// The library rejected the configuration.
+    #[error("cannot create the HTTP client")]
     Client(#[source] reqwest::Error),
 }
 
-impl Reach {
-    /// Reads the certificates and makes a client.
+impl HttpContext {
+    /// Reads the certificates and creates a client.
     ///
     /// # Errors
-    /// If a file that was asked for cannot be read.
-    pub fn new(settings: &Settings, network: &Network) -> Result<Self, ReachError> {
-        let tls = if settings.insecure {
-            server_trust::trusting_anybody()
+    /// If `ipa-cafile` cannot be read.
+    pub fn new(options: &AgentOptions, network: &AgentNetwork) -> Result<Self, HttpClientError> {
+        let tls = if options.insecure {
+            server_trust::unverified_client_config()
         } else {
-            trusting(settings.ca_file.as_deref().map(Path::new))?
+            tls_config(options.ca_file.as_deref().map(Path::new))?
         };
-        let resolver = Arc::new(Resolver(network.clone()));
+        let resolver = Arc::new(NetworkResolver(network.clone()));
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls.clone())
             .dns_resolver(Arc::clone(&resolver))
             .no_proxy()
             .connect_timeout(Duration::from_secs(10))
-            .timeout(settings.request_timeout)
+            .timeout(options.request_timeout)
             .pool_max_idle_per_host(1)
             .pool_idle_timeout(Duration::from_secs(20))
             .build()
-            .map_err(ReachError::Client)?;
+            .map_err(HttpClientError::Client)?;
         Ok(Self { tls, resolver, client })
     }
 }
 
-/// Finds addresses with our own questions.
-pub struct Resolver(Network);
+/// Resolves names with the DNS servers of the agent's network.
+pub struct NetworkResolver(AgentNetwork);
 
-impl Resolve for Resolver {
+impl Resolve for NetworkResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let network = self.0.clone();
         Box::pin(async move {
-            let found = dns::resolve(&network, name.as_str()).await?;
-            let addresses: Addrs = Box::new(found.into_iter().map(|ip| SocketAddr::new(ip, 0)));
+            let resolved = dns::resolve(&network, name.as_str()).await?;
+            let addresses: Addrs = Box::new(resolved.into_iter().map(|ip| SocketAddr::new(ip, 0)));
             Ok(addresses)
         })
     }
 }
 
-/// Trust in the certificates that were asked for, or in those of the ramdisk. None at all is no error:
-/// plain HTTP needs none.
-fn trusting(asked: Option<&Path>) -> Result<ClientConfig, ReachError> {
-    let Some(path) = asked.or_else(|| BUNDLES.iter().map(Path::new).find(|path| path.exists()))
+/// Returns a TLS configuration that trusts the configured certificates, or those of the ramdisk.
+/// Without any, HTTPS connections fail, but plain HTTP works.
+fn tls_config(ca_file: Option<&Path>) -> Result<ClientConfig, HttpClientError> {
+    let Some(path) =
+        ca_file.or_else(|| CA_BUNDLES.iter().map(Path::new).find(|path| path.exists()))
     else {
-        return Ok(server_trust::trusting_nobody());
+        return Ok(server_trust::client_config_without_roots());
     };
-    let given = server_trust::in_file_or_folder(path)
-        .map_err(|source| ReachError::Bundle { path: path.to_owned(), source })?;
-    Ok(server_trust::trusting(given).unwrap_or_else(|_| server_trust::trusting_nobody()))
+    let given = server_trust::load_certificates(path)
+        .map_err(|source| HttpClientError::Bundle { path: path.to_owned(), source })?;
+    Ok(server_trust::client_config(given)
+        .unwrap_or_else(|_| server_trust::client_config_without_roots()))
 }

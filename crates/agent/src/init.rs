@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the first process of a machine has to do before anything else can be done.
+//! Tasks of process 1 before the agent can run.
 //!
-//! Process 1 mounts the kernel's file systems and then only watches: it starts the program again as
-//! a worker, collects processes that ended, and says on the console why the worker ended if it did.
-//! A mistake in the worker thus never becomes a kernel panic.
+//! Process 1 mounts the kernel's file systems and then only supervises: it starts the program again as
+//! a worker, reaps processes, and prints to the console why the worker ended. A crash of the worker
+//! therefore never causes a kernel panic.
 
 pub mod modules;
 mod mounts;
@@ -13,38 +13,41 @@ mod uevents;
 
 use std::path::Path;
 
-use modules::Modules;
+use modules::ModuleLoader;
 
-pub use mounts::{mount_all, mount_late};
-pub use uevents::Devices;
+pub use mounts::{mount_early, mount_late};
+pub use uevents::DeviceMonitor;
 
-/// Loads the modules the machine's devices ask for, and goes on doing so for devices that turn up
-/// later.
+/// Loads the modules for the machine's devices, and keeps loading them for new devices.
 ///
-/// Those of disks come last, while the network comes up already: a controller with forty disks keeps
-/// whoever loads its module for as long as it takes to find them. Who works with disks waits for
-/// [`Devices::settled`].
+/// Disk controllers come last, after the network: loading the module of a controller with forty disks
+/// blocks until all disks are detected. Steps that use disks wait for
+/// [`DeviceMonitor::wait_settled`].
 #[must_use]
-pub fn start_devices(root: &Path, consume: bool) -> Devices {
-    let mut modules = Modules::of_running_kernel(root, consume);
-    // Listening starts before looking, so that no device falls between the two.
-    let listener = uevents::listen();
+pub fn start_devices(root: &Path, consume: bool) -> DeviceMonitor {
+    let mut modules = ModuleLoader::for_running_kernel(root, consume);
+    // The socket is opened before the scan, so that no device is missed in between.
+    let listener = uevents::open_socket();
     modules.load_first();
-    let mut later = Vec::new();
-    let mut wanted = modules::wanted_by_devices(Path::new("/sys/devices"));
-    // What hangs on buses that come up with the modules is told while they are loaded.
-    while !wanted.is_empty() {
-        for alias in wanted {
+    let mut disk_aliases = Vec::new();
+    let mut aliases = modules::device_aliases(Path::new("/sys/devices"));
+    // Loading bus drivers reveals more devices.
+    while !aliases.is_empty() {
+        for alias in aliases {
             if modules.is_for_disks(&alias) {
-                later.push(alias);
+                disk_aliases.push(alias);
             } else {
-                modules.load_for(&alias);
+                modules.load_for_alias(&alias);
             }
         }
-        wanted = listener.as_ref().map(uevents::pending).unwrap_or_default();
+        aliases = listener.as_ref().map(uevents::pending_aliases).unwrap_or_default();
     }
-    // Whoever starts the agent needs it before disks are there.
+    // Needed for the late mounts, before disks are detected.
     modules.load("efivarfs");
-    tracing::debug!(modules = modules.count(), later = later.len(), "the network's devices are up");
-    uevents::follow(listener, modules, later)
+    tracing::debug!(
+        modules = modules.count(),
+        disk_controllers = disk_aliases.len(),
+        "modules loaded except for disk controllers"
+    );
+    uevents::start_monitor(listener, modules, disk_aliases)
 }

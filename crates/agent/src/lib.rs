@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program that runs on a machine while it is inspected, cleaned, deployed or rescued.
+//! The agent in the ramdisk, which inspects, cleans, deploys and rescues the machine it runs on.
 //!
-//! It is the first and only process of its ramdisk ([`init`]): it loads modules, brings up the
-//! [`network`], finds its server ([`home`]) and does what it is told ([`commands`], [`managers`]) in
-//! the words of ironic-python-agent, so that a real Ironic server cannot tell the difference. It
-//! also runs as an ordinary process in somebody else's system.
+//! It is process 1 of its ramdisk ([`init`]): it loads kernel modules, configures the [`network`],
+//! connects to its server ([`server_connection`]) and executes commands ([`commands`], [`managers`]). It
+//! implements the protocol of ironic-python-agent, so it also works with Ironic. It can also run as an
+//! ordinary process of an installed system.
 //!
 //! The static program is built with
 //! `cargo rustc -p agent --bin ferrite-agent --profile agent --target x86_64-unknown-linux-gnu -- -C target-feature=+crt-static`.
 
 pub mod agent;
-pub mod chance;
 pub mod commands;
-pub mod home;
+pub mod entropy;
 pub mod http_client;
 pub mod init;
 pub mod inspection;
@@ -23,6 +22,7 @@ pub mod parameters;
 pub mod program;
 pub mod rescue;
 pub mod run;
+pub mod server_connection;
 #[cfg(test)]
 mod testing;
 pub mod virtual_media;

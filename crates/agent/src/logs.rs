@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the agent says: to every console of the machine, and into a bounded memory of its own that
-//! the server can ask for.
+//! Logging to the machine's consoles and to a bounded buffer that the server can fetch.
 //!
-//! A ramdisk has no log service. So the program has its own subscriber, which writes one line per
-//! event and keeps the newest lines. Secrets it was told about are masked wherever they turn up.
+//! A ramdisk has no log service, so the program has its own subscriber, which writes one line per event
+//! and keeps the newest lines. Registered secrets are masked.
 
 mod bundle;
 mod console;
@@ -14,112 +13,112 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use error_chain::error_chain;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
 pub use bundle::{collect, collect_base64};
 pub use console::Consoles;
-pub use stream::stream_home;
+pub use stream::stream_to_server;
 
-/// Bytes of lines that are kept.
-const KEPT: usize = 2 << 20;
-/// Secrets shorter than this are not masked: too much else looks like them.
-const SHORTEST_SECRET: usize = 8;
+/// The maximum size of the buffered lines in bytes.
+const MAX_BUFFER_SIZE: usize = 2 << 20;
+/// Shorter secrets are not masked, because they could match other text.
+const MIN_SECRET_LENGTH: usize = 8;
 
-static MEMORY: Mutex<Memory> = Mutex::new(Memory::new());
+static LOG_BUFFER: Mutex<LogBuffer> = Mutex::new(LogBuffer::new());
 
-struct Memory {
+struct LogBuffer {
     lines: VecDeque<String>,
     bytes: usize,
-    /// The number of the line after the newest, counted from the program's start.
+    /// The number of the next line, counted from the program's start.
     next: u64,
     secrets: Vec<String>,
 }
 
-impl Memory {
+impl LogBuffer {
     const fn new() -> Self {
         Self { lines: VecDeque::new(), bytes: 0, next: 0, secrets: Vec::new() }
     }
 
-    fn keep(&mut self, line: String) {
+    fn push(&mut self, line: String) {
         self.bytes += line.len();
         self.next += 1;
         self.lines.push_back(line);
-        while self.bytes > KEPT {
+        while self.bytes > MAX_BUFFER_SIZE {
             let Some(oldest) = self.lines.pop_front() else { break };
             self.bytes -= oldest.len();
         }
     }
 
-    fn since(&self, number: u64, most: usize, most_bytes: usize) -> (Vec<String>, u64) {
+    fn lines_since(&self, number: u64, max_lines: usize, max_bytes: usize) -> (Vec<String>, u64) {
         let oldest = self.next - self.lines.len() as u64;
         let skipped = usize::try_from(number.saturating_sub(oldest)).unwrap_or(usize::MAX);
         let mut bytes = 0;
         let fits = |line: &&String| {
             let first = bytes == 0;
             bytes += line.len();
-            first || bytes <= most_bytes
+            first || bytes <= max_bytes
         };
         let lines: Vec<_> =
-            self.lines.iter().skip(skipped).take(most).take_while(fits).cloned().collect();
+            self.lines.iter().skip(skipped).take(max_lines).take_while(fits).cloned().collect();
         let next = number.max(oldest) + lines.len() as u64;
         (lines, next)
     }
 }
 
-/// Starts logging. Lines go to the consoles (if there are any) or to standard error.
+/// Starts logging, to the consoles or else to standard error.
 pub fn start(consoles: Option<Consoles>, debug: bool) {
-    let most_verbose = if debug { Level::DEBUG } else { Level::INFO };
-    let logger =
-        Logger { consoles: consoles.map(Mutex::new), most_verbose, spans: AtomicU64::new(1) };
-    // Tests start it more than once in a process; the first stays.
+    let max_level = if debug { Level::DEBUG } else { Level::INFO };
+    let logger = Logger { consoles: consoles.map(Mutex::new), max_level, spans: AtomicU64::new(1) };
+    // Tests call this several times per process; the first call wins.
     let _ = tracing::subscriber::set_global_default(logger);
 }
 
-/// From now on this text is masked in everything that is logged.
-pub fn conceal(secret: &str) {
-    let mut memory = memory();
-    if secret.len() >= SHORTEST_SECRET && !memory.secrets.iter().any(|known| known == secret) {
-        memory.secrets.push(secret.to_owned());
+/// Registers a secret, which is masked from now on.
+pub fn register_secret(secret: &str) {
+    let mut buffer = log_buffer();
+    if secret.len() >= MIN_SECRET_LENGTH && !buffer.secrets.iter().any(|known| known == secret) {
+        buffer.secrets.push(secret.to_owned());
     }
 }
 
-/// A text with every secret masked.
+/// Returns the text with all registered secrets masked.
 #[must_use]
-pub fn masked(text: &str) -> String {
-    mask(&memory().secrets, text.to_owned())
+pub fn mask_secrets(text: &str) -> String {
+    mask(&log_buffer().secrets, text.to_owned())
 }
 
-/// All lines that are kept.
+/// Returns all buffered lines.
 #[must_use]
-pub fn lines() -> String {
-    let memory = memory();
-    let mut text = String::with_capacity(memory.bytes);
-    memory.lines.iter().for_each(|line| text.push_str(line));
+pub fn buffered_lines() -> String {
+    let buffer = log_buffer();
+    let mut text = String::with_capacity(buffer.bytes);
+    buffer.lines.iter().for_each(|line| text.push_str(line));
     text
 }
 
-/// The lines from this number on that are still kept, at most so many lines and (but for one line) so
-/// many bytes, and the number to go on with.
+/// Returns the buffered lines from a line number on, at most `max_lines` and, except for a single
+/// longer line, `max_bytes`, and the number of the next line.
 #[must_use]
-pub fn lines_since(number: u64, most: usize, most_bytes: usize) -> (Vec<String>, u64) {
-    memory().since(number, most, most_bytes)
+pub fn lines_since(number: u64, max_lines: usize, max_bytes: usize) -> (Vec<String>, u64) {
+    log_buffer().lines_since(number, max_lines, max_bytes)
 }
 
 struct Logger {
     consoles: Option<Mutex<Consoles>>,
-    most_verbose: Level,
+    max_level: Level,
     spans: AtomicU64,
 }
 
 impl Subscriber for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // The libraries underneath tell far too much below warnings.
+        // Libraries log too much below warnings.
         let target = metadata.target();
         let ours = ["agent", "machine_inventory", "disk_steps", "ferrite_agent"]
             .iter()
             .any(|name| target.starts_with(name));
-        let bound = if ours { self.most_verbose } else { Level::WARN };
+        let bound = if ours { self.max_level } else { Level::WARN };
         metadata.is_event() && *metadata.level() <= bound
     }
 
@@ -132,11 +131,11 @@ impl Subscriber for Logger {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut words = Words::default();
-        event.record(&mut words);
+        let mut text = EventText::default();
+        event.record(&mut text);
         let level = event.metadata().level();
-        let mut memory = memory();
-        let text = mask(&memory.secrets, words.message + &words.fields);
+        let mut buffer = log_buffer();
+        let text = mask(&buffer.secrets, text.message + &text.fields);
         let line = format!("{} {level:>5} {text}\n", uptime());
         match &self.consoles {
             Some(consoles) => {
@@ -146,7 +145,7 @@ impl Subscriber for Logger {
                 let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
             }
         }
-        memory.keep(line);
+        buffer.push(line);
     }
 
     fn enter(&self, _: &span::Id) {}
@@ -154,14 +153,14 @@ impl Subscriber for Logger {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// An event in words: its message, then its fields.
+/// The text of an event: its message, then its fields.
 #[derive(Default)]
-struct Words {
+struct EventText {
     message: String,
     fields: String,
 }
 
-impl Visit for Words {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
@@ -170,27 +169,11 @@ impl Visit for Words {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        let _ = write!(self.fields, " {}={}", field.name(), causes(value));
+        let _ = write!(self.fields, " {}={}", field.name(), error_chain(value));
     }
 }
 
-/// An error and everything that led to it, on one line.
-#[must_use]
-pub fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        // Some errors repeat their cause.
-        if !text.contains(&next) {
-            let _ = write!(text, ": {next}");
-        }
-        cause = error.source();
-    }
-    text
-}
-
-/// Seconds since the machine started, as the kernel's own messages have them.
+/// Returns the time since boot in the format of kernel messages.
 fn uptime() -> String {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     format!("[{:5}.{:06}]", now.tv_sec, now.tv_nsec / 1000)
@@ -202,8 +185,8 @@ fn mask(secrets: &[String], text: String) -> String {
     })
 }
 
-fn memory() -> MutexGuard<'static, Memory> {
-    MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
+fn log_buffer() -> MutexGuard<'static, LogBuffer> {
+    LOG_BUFFER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -211,24 +194,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_lines_make_room_and_numbers_go_on() {
-        let mut memory = Memory::new();
+    fn drops_oldest_lines_and_keeps_numbering() {
+        let mut buffer = LogBuffer::new();
         for number in 0..40_000 {
-            memory.keep(format!("{number:>99}\n"));
+            buffer.push(format!("{number:>99}\n"));
         }
-        assert!(memory.bytes <= KEPT && memory.bytes > KEPT - 200);
-        assert_eq!(memory.next, 40_000);
-        assert_eq!(memory.lines.len(), KEPT / 100);
-        let (lines, next) = memory.since(39_990, 100, 350);
+        assert!(buffer.bytes <= MAX_BUFFER_SIZE && buffer.bytes > MAX_BUFFER_SIZE - 200);
+        assert_eq!(buffer.next, 40_000);
+        assert_eq!(buffer.lines.len(), MAX_BUFFER_SIZE / 100);
+        let (lines, next) = buffer.lines_since(39_990, 100, 350);
         assert_eq!((lines.len(), next), (3, 39_993));
-        let (lines, next) = memory.since(39_999, 100, 1);
-        assert_eq!((lines.len(), next), (1, 40_000), "one line goes however long it is");
-        assert_eq!(memory.since(0, 1, 1000).1, 40_000 - (KEPT as u64) / 100 + 1);
-        assert_eq!(memory.since(40_000, 9, 1000), (vec![], 40_000));
+        let (lines, next) = buffer.lines_since(39_999, 100, 1);
+        assert_eq!((lines.len(), next), (1, 40_000), "a single line may exceed the limit");
+        assert_eq!(buffer.lines_since(0, 1, 1000).1, 40_000 - (MAX_BUFFER_SIZE as u64) / 100 + 1);
+        assert_eq!(buffer.lines_since(40_000, 9, 1000), (vec![], 40_000));
     }
 
     #[test]
-    fn secrets_are_masked() {
+    fn masks_secrets() {
         let secrets = vec!["a-long-secret".to_owned()];
         assert_eq!(mask(&secrets, "x=a-long-secret&y".to_owned()), "x=******&y");
     }

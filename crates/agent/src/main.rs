@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ferrite-agent`, with no managers but the generic one.
+//! `ferrite-agent`, with the generic hardware manager only.
 
 use std::process::ExitCode;
 

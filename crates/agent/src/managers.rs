@@ -1,141 +1,143 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hardware managers: who knows how to do things to this machine.
+//! Hardware managers, which offer and execute steps.
 //!
-//! There is always the generic one. A vendor can add others, as code that implements
-//! [`HardwareManager`] or as a program in the ramdisk (see `docs/hardware-managers.md`). The one
-//! that supports the machine best is asked first.
+//! The generic manager is always present. Vendors can add others, as code that implements
+//! [`HardwareManager`] or as a program in the ramdisk (see `docs/hardware-managers.md`). Managers are
+//! queried in the request of their support level.
 
 mod burn_in;
+mod disk_selection;
 mod disks;
 mod external;
 mod generic;
 pub mod images;
 mod raid;
-mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_protocol::{CommandError, Disk, Flow, Inventory, StepDescription, StepList, StepOrder};
+use agent_protocol::{
+    AgentCommandError, AgentInventory, AgentStep, AgentStepList, ExecuteStepRequest, InventoryDisk,
+    StepFlow,
+};
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
 pub use disks::root_device;
 pub use generic::GenericManager;
 
-use crate::agent::Agent;
+use crate::agent::RamdiskAgent;
 
-/// How well a manager knows the machine. Higher is asked first.
+/// How well a manager supports the machine. Higher levels are queried first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Support {
-    /// Not at all: it is not asked.
+pub enum HardwareSupport {
+    /// Not supported: the manager is not used.
     None = 0,
-    /// As any machine.
+    /// Supported like any machine.
     Generic = 1,
-    /// As the maker of the hardware does.
+    /// Supported by the hardware vendor.
     Mainline = 2,
-    /// As the owner of this very kind of machine does.
+    /// Supported by the owner of the machines.
     ServiceProvider = 3,
 }
 
-/// Why a step was not carried out.
+/// A step was not executed successfully.
 #[derive(Clone, PartialEq, Debug)]
-pub enum StepError {
-    /// This manager has no such step; the next is asked.
-    NotMine,
-    /// It failed.
-    Failed(CommandError),
+pub enum ManagerStepError {
+    /// This manager does not have the step; the next one is tried.
+    NotSupported,
+    /// The step failed.
+    Failed(AgentCommandError),
 }
 
-/// Somebody who knows how to do things to this machine.
+/// Offers and executes steps for this machine.
 #[async_trait]
 pub trait HardwareManager: Send + Sync {
-    /// Its name in lists of steps.
+    /// Returns the name of the manager in lists of steps.
     fn name(&self) -> &str;
 
-    /// What it says about its version, by names. A step is refused if these are others than when
-    /// it was listed.
+    /// Returns version strings by name. A step is rejected if they changed since it was listed.
     fn versions(&self) -> Vec<(String, String)>;
 
-    /// How well it knows this machine.
-    fn support(&self) -> Support;
+    /// Returns the support level for this machine.
+    fn support(&self) -> HardwareSupport;
 
-    /// The steps it offers.
+    /// Returns the available steps.
     async fn steps(
         &self,
-        agent: &Agent,
-        flow: Flow,
+        agent: &RamdiskAgent,
+        flow: StepFlow,
         node: &Map<String, Value>,
         ports: &[Value],
-    ) -> Result<Vec<StepDescription>, StepError>;
+    ) -> Result<Vec<AgentStep>, ManagerStepError>;
 
-    /// Carries out a step. What it gives is told to the server.
+    /// Executes a step. The result is sent to the server.
     async fn execute(
         &self,
-        agent: &Agent,
-        flow: Flow,
-        order: &StepOrder,
-    ) -> Result<Value, StepError>;
+        agent: &RamdiskAgent,
+        flow: StepFlow,
+        request: &ExecuteStepRequest,
+    ) -> Result<Value, ManagerStepError>;
 
-    /// The machine's disks, if it knows better than the kernel.
-    fn disks(&self) -> Option<Vec<Disk>> {
+    /// Returns the machine's disks, if the manager detects them better than the kernel.
+    fn disks(&self) -> Option<Vec<InventoryDisk>> {
         None
     }
 
-    /// Corrects or completes what inspection found.
-    fn amend_inventory(&self, _inventory: &mut Inventory) {}
+    /// Corrects or completes the inventory.
+    fn amend_inventory(&self, _inventory: &mut AgentInventory) {}
 }
 
-/// All of them.
-pub struct Managers(Vec<Arc<dyn HardwareManager>>);
+/// All hardware managers.
+pub struct HardwareManagers(Vec<Arc<dyn HardwareManager>>);
 
-impl Managers {
-    /// The generic one, those that were built in, and the programs in a folder.
+impl HardwareManagers {
+    /// Loads the generic manager, built-in ones, and the programs in a directory.
     pub async fn load(mut managers: Vec<Arc<dyn HardwareManager>>, programs: &Path) -> Self {
         managers.push(Arc::new(GenericManager));
         for manager in external::load(programs).await {
             managers.push(Arc::new(manager));
         }
-        Self::of(managers)
+        Self::new(managers)
     }
 
-    /// These, the best first.
+    /// Sorts the managers by support level and drops those without support.
     #[must_use]
-    pub fn of(mut managers: Vec<Arc<dyn HardwareManager>>) -> Self {
-        managers.retain(|manager| manager.support() > Support::None);
+    pub fn new(mut managers: Vec<Arc<dyn HardwareManager>>) -> Self {
+        managers.retain(|manager| manager.support() > HardwareSupport::None);
         managers.sort_by(|one, other| {
             (other.support(), one.name()).cmp(&(one.support(), other.name()))
         });
         Self(managers)
     }
 
-    /// The names and versions of all.
+    /// Returns the names and versions of all managers.
     #[must_use]
     pub fn versions(&self) -> Map<String, Value> {
         let pairs = self.0.iter().flat_map(|manager| manager.versions());
         pairs.map(|(name, version)| (name, Value::String(version))).collect()
     }
 
-    /// The steps all of them offer. A step that several offer is that of the first, who also carries
-    /// it out.
+    /// Lists the steps of all managers. A step that several managers offer is listed for the first
+    /// one, which also executes it.
     ///
     /// # Errors
-    /// If a manager cannot say.
+    /// If a manager fails to list its steps.
     pub async fn steps(
         &self,
-        agent: &Agent,
-        flow: Flow,
+        agent: &RamdiskAgent,
+        flow: StepFlow,
         node: &Map<String, Value>,
         ports: &[Value],
-    ) -> Result<StepList, CommandError> {
-        let mut list = StepList { steps: BTreeMap::new(), versions: self.versions() };
+    ) -> Result<AgentStepList, AgentCommandError> {
+        let mut list = AgentStepList { steps: BTreeMap::new(), versions: self.versions() };
         let mut known = BTreeSet::new();
         for manager in &self.0 {
             let mut steps = match manager.steps(agent, flow, node, ports).await {
                 Ok(steps) => steps,
-                Err(StepError::NotMine) => Vec::new(),
-                Err(StepError::Failed(error)) => return Err(error),
+                Err(ManagerStepError::NotSupported) => Vec::new(),
+                Err(ManagerStepError::Failed(error)) => return Err(error),
             };
             steps.retain(|step| known.insert(step.step.clone()));
             steps.sort_by(|one, other| one.step.cmp(&other.step));
@@ -144,42 +146,42 @@ impl Managers {
         Ok(list)
     }
 
-    /// Carries out a step by the first manager that has it.
+    /// Executes a step with the first manager that has it.
     ///
     /// # Errors
-    /// If it fails, or nobody has it.
+    /// If the step fails, or no manager has it.
     pub async fn execute(
         &self,
-        agent: &Agent,
-        flow: Flow,
-        order: &StepOrder,
-    ) -> Result<Value, StepError> {
+        agent: &RamdiskAgent,
+        flow: StepFlow,
+        request: &ExecuteStepRequest,
+    ) -> Result<Value, ManagerStepError> {
         for manager in &self.0 {
-            match manager.execute(agent, flow, order).await {
-                Err(StepError::NotMine) => {}
+            match manager.execute(agent, flow, request).await {
+                Err(ManagerStepError::NotSupported) => {}
                 done => return done,
             }
         }
-        Err(StepError::NotMine)
+        Err(ManagerStepError::NotSupported)
     }
 
-    /// The machine's disks, as the first manager that knows them says.
+    /// Returns the machine's disks from the first manager that detects them.
     #[must_use]
-    pub fn disks(&self) -> Vec<Disk> {
+    pub fn disks(&self) -> Vec<InventoryDisk> {
         self.0.iter().find_map(|manager| manager.disks()).unwrap_or_default()
     }
 
-    /// Lets all of them correct what inspection found, the best last.
-    pub fn amend_inventory(&self, inventory: &mut Inventory) {
+    /// Lets all managers amend the inventory, the best one last.
+    pub fn amend_inventory(&self, inventory: &mut AgentInventory) {
         self.0.iter().rev().for_each(|manager| manager.amend_inventory(inventory));
     }
 }
 
-impl StepError {
-    /// A failure by the name of an error of ironic-python-agent, in short and at length.
+impl ManagerStepError {
+    /// Returns a failure with an error type of ironic-python-agent.
     #[must_use]
     pub fn failed(kind: &str, message: &str, details: &str) -> Self {
-        Self::Failed(CommandError {
+        Self::Failed(AgentCommandError {
             kind: kind.to_owned(),
             code: Some(500),
             message: Some(message.to_owned()),
@@ -192,10 +194,10 @@ impl StepError {
 mod tests {
     use super::*;
 
-    struct Fake(&'static str, Support, &'static [(&'static str, i64)]);
+    struct FakeManager(&'static str, HardwareSupport, &'static [(&'static str, i64)]);
 
     #[async_trait]
-    impl HardwareManager for Fake {
+    impl HardwareManager for FakeManager {
         fn name(&self) -> &str {
             self.0
         }
@@ -204,18 +206,18 @@ mod tests {
             vec![(self.0.to_lowercase(), "1".to_owned())]
         }
 
-        fn support(&self) -> Support {
+        fn support(&self) -> HardwareSupport {
             self.1
         }
 
         async fn steps(
             &self,
-            _: &Agent,
-            _: Flow,
+            _: &RamdiskAgent,
+            _: StepFlow,
             _: &Map<String, Value>,
             _: &[Value],
-        ) -> Result<Vec<StepDescription>, StepError> {
-            let step = |(name, priority): &(&str, i64)| StepDescription {
+        ) -> Result<Vec<AgentStep>, ManagerStepError> {
+            let step = |(name, priority): &(&str, i64)| AgentStep {
                 step: (*name).to_owned(),
                 priority: *priority,
                 interface: "deploy".to_owned(),
@@ -226,29 +228,38 @@ mod tests {
             Ok(self.2.iter().map(step).collect())
         }
 
-        async fn execute(&self, _: &Agent, _: Flow, order: &StepOrder) -> Result<Value, StepError> {
-            let name = order.name().unwrap_or_default();
+        async fn execute(
+            &self,
+            _: &RamdiskAgent,
+            _: StepFlow,
+            request: &ExecuteStepRequest,
+        ) -> Result<Value, ManagerStepError> {
+            let name = request.name().unwrap_or_default();
             let has = self.2.iter().any(|(step, _)| *step == name);
-            if has { Ok(Value::String(self.0.to_owned())) } else { Err(StepError::NotMine) }
+            if has {
+                Ok(Value::String(self.0.to_owned()))
+            } else {
+                Err(ManagerStepError::NotSupported)
+            }
         }
     }
 
     #[tokio::test]
-    async fn the_best_manager_comes_first() {
-        let agent = crate::testing::agent(Managers::of(vec![
-            Arc::new(Fake("Generic", Support::Generic, &[("a", 99), ("b", 5)])),
-            Arc::new(Fake("Vendor", Support::Mainline, &[("a", 1), ("d", 9)])),
-            Arc::new(Fake("Another", Support::Mainline, &[("d", 1)])),
-            Arc::new(Fake("Absent", Support::None, &[("a", 1000)])),
+    async fn prefers_manager_with_best_support() {
+        let agent = crate::testing::test_agent(HardwareManagers::new(vec![
+            Arc::new(FakeManager("Generic", HardwareSupport::Generic, &[("a", 99), ("b", 5)])),
+            Arc::new(FakeManager("Vendor", HardwareSupport::Mainline, &[("a", 1), ("d", 9)])),
+            Arc::new(FakeManager("Another", HardwareSupport::Mainline, &[("d", 1)])),
+            Arc::new(FakeManager("Absent", HardwareSupport::None, &[("a", 1000)])),
         ]));
-        let list = agent.managers.steps(&agent, Flow::Clean, &Map::new(), &[]).await.unwrap();
+        let list = agent.managers.steps(&agent, StepFlow::Clean, &Map::new(), &[]).await.unwrap();
         let names = |manager: &str| {
             list.steps[manager].iter().map(|step| step.step.as_str()).collect::<Vec<_>>()
         };
         assert_eq!((names("Vendor"), names("Generic")), (vec!["a"], vec!["b"]));
         assert_eq!(names("Another"), ["d"]);
         assert_eq!(list.versions.len(), 3);
-        let order = |name: &str| StepOrder {
+        let request = |name: &str| ExecuteStepRequest {
             step: Map::from_iter([("step".to_owned(), Value::String(name.to_owned()))]),
             node: Map::new(),
             ports: Vec::new(),
@@ -256,11 +267,11 @@ mod tests {
         };
         let by = |name: &'static str| {
             let agent = &agent;
-            async move { agent.managers.execute(agent, Flow::Clean, &order(name)).await }
+            async move { agent.managers.execute(agent, StepFlow::Clean, &request(name)).await }
         };
         assert_eq!(by("a").await, Ok(Value::String("Vendor".to_owned())));
         assert_eq!(by("b").await, Ok(Value::String("Generic".to_owned())));
-        assert_eq!(by("d").await, Ok(Value::String("Another".to_owned())), "who listed it");
-        assert_eq!(by("c").await, Err(StepError::NotMine));
+        assert_eq!(by("d").await, Ok(Value::String("Another".to_owned())), "the listing manager");
+        assert_eq!(by("c").await, Err(ManagerStepError::NotSupported));
     }
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine's network: every card with a cable gets an address, and those who wait for one are
-//! told.
+//! Configures the machine's network and reports changes.
 //!
-//! Without being told otherwise, all cards ask DHCP at once, and IPv6 is left to the kernel's own
-//! autoconfiguration, with DHCPv6 where routers ask for it. A medium may bring `network_data`
-//! instead, which is then all there is.
+//! By default, DHCPv4 runs on every interface with a link, and the kernel configures IPv6 by router
+//! advertisements, with DHCPv6 where they request it. `network_data.json` on virtual media replaces
+//! all of this.
 
 mod dhcp4;
 mod dhcp4_client;
@@ -12,8 +11,8 @@ mod dhcp6;
 pub mod dns;
 pub mod mdns;
 pub mod netlink;
+pub mod network_data;
 pub mod sntp;
-pub mod static_setup;
 pub mod vlans;
 
 use std::collections::{BTreeMap, HashSet};
@@ -27,64 +26,64 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-pub use dhcp4::Lease;
-use dhcp4_client::Change;
-use dhcp6::Lease6;
-use netlink::Kernel;
-use static_setup::StaticSetup;
+pub use dhcp4::Dhcp4Lease;
+use dhcp4_client::LeaseChange;
+use dhcp6::Dhcp6Lease;
+use netlink::RtNetlink;
+use network_data::NetworkData;
 
-/// A network card of this machine.
+/// An Ethernet interface of this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Card {
-    /// The kernel's number for it.
+pub struct LocalInterface {
+    /// The interface index.
     pub index: u32,
-    /// The kernel's name for it.
+    /// The name.
     pub name: String,
-    /// Its hardware address.
-    pub address: [u8; 6],
-    /// Whether there is something at the other end.
+    /// The MAC address.
+    pub mac: [u8; 6],
+    /// Whether the link is up.
     pub has_carrier: bool,
-    /// Whether it is made of hardware, rather than of other cards.
+    /// Whether it is a NIC, not a VLAN or a bond.
     pub physical: bool,
 }
 
-impl Card {
-    /// Its hardware address as it is written.
+impl LocalInterface {
+    /// Returns the MAC address in lower case with colons.
     #[must_use]
-    pub fn mac(&self) -> String {
-        self.address.map(|byte| format!("{byte:02x}")).join(":")
+    pub fn mac_text(&self) -> String {
+        format_mac(self.mac)
     }
 }
 
-/// The network. Cheap to clone.
+/// The machine's network. Cheap to clone.
 #[derive(Clone)]
-pub struct Network(Arc<Shared>);
+pub struct AgentNetwork(Arc<NetworkState>);
 
-struct Shared {
-    leases: Mutex<BTreeMap<String, Lease>>,
+struct NetworkState {
+    leases: Mutex<BTreeMap<String, Dhcp4Lease>>,
     name_servers: Mutex<Vec<IpAddr>>,
     changes: watch::Sender<u64>,
     boot_mac: Option<String>,
 }
 
-impl Network {
-    /// On a machine whose network somebody else takes care of.
+impl AgentNetwork {
+    /// For a host process: the system configures the network.
     #[must_use]
-    pub fn of_others() -> Self {
+    pub fn unmanaged() -> Self {
         Self::new(None)
     }
 
-    /// Takes care of the machine's network from now on.
+    /// Starts a task that configures the network.
     #[must_use]
-    pub fn start(boot_mac: Option<String>, vlans: Vec<String>, setup: Option<StaticSetup>) -> Self {
+    pub fn start(boot_mac: Option<String>, vlans: Vec<String>, setup: Option<NetworkData>) -> Self {
         let network = Self::new(boot_mac);
-        let followed = network.clone();
-        tokio::spawn(async move { followed.follow(vlans, setup).await });
+        let task = network.clone();
+        tokio::spawn(async move { task.run(vlans, setup).await });
         network
     }
 
     fn new(boot_mac: Option<String>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(NetworkState {
             leases: Mutex::default(),
             name_servers: Mutex::default(),
             changes: watch::channel(0).0,
@@ -92,48 +91,52 @@ impl Network {
         }))
     }
 
-    /// Changes whenever a card gets or loses an address.
+    /// Subscribes to changes of links and addresses.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }
 
-    /// What DHCP gave, by the names of the cards.
+    /// Returns the DHCPv4 leases by interface name.
     #[must_use]
-    pub fn leases(&self) -> BTreeMap<String, Lease> {
+    pub fn leases(&self) -> BTreeMap<String, Dhcp4Lease> {
         self.0.leases.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The name servers; those in `/etc/resolv.conf` where somebody else takes care.
+    /// Returns the DNS servers; those of `/etc/resolv.conf` if none were configured here.
     #[must_use]
     pub fn name_servers(&self) -> Vec<IpAddr> {
         let leases = self.leases();
-        let mut leases: Vec<_> = leases.iter().filter(|(_, lease)| leads_anywhere(lease)).collect();
-        // The card the machine booted from is on the server's network.
-        let boot = self.boot_card();
+        let mut leases: Vec<_> = leases.iter().filter(|(_, lease)| is_routable(lease)).collect();
+        // Prefer the boot interface, which is on the server's network.
+        let boot = self.boot_interface();
         leases.sort_by_key(|(name, _)| Some(*name) != boot.as_ref());
         let mut servers: Vec<IpAddr> =
             leases.into_iter().flat_map(|(_, lease)| lease.name_servers.clone()).collect();
         servers.extend(self.0.name_servers.lock().unwrap_or_else(PoisonError::into_inner).iter());
         if servers.is_empty() {
-            servers =
-                dns::servers_in(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default());
+            servers = dns::parse_resolv_conf(
+                &std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
+            );
         }
         servers.dedup();
         servers
     }
 
-    /// The name of the card the machine booted from, if it is known.
-    fn boot_card(&self) -> Option<String> {
+    /// Returns the name of the boot interface, if known.
+    fn boot_interface(&self) -> Option<String> {
         let boot = self.0.boot_mac.as_deref()?;
-        cards().into_iter().find(|card| card.mac() == boot).map(|card| card.name)
+        interfaces()
+            .into_iter()
+            .find(|interface| interface.mac_text() == boot)
+            .map(|interface| interface.name)
     }
 
-    /// Returns when there is any address beside those every machine has, or after the bound.
-    pub async fn wait_for_address(&self, bound: Duration) -> bool {
+    /// Waits for a routable address. Returns false after the timeout.
+    pub async fn wait_for_address(&self, timeout: Duration) -> bool {
         let mut changes = self.changes();
-        tokio::time::timeout(bound, async {
-            while !has_address() {
+        tokio::time::timeout(timeout, async {
+            while !has_routable_address() {
                 if changes.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -143,115 +146,125 @@ impl Network {
         .is_ok()
     }
 
-    /// Makes VLANs, as `eth0.100`. Whoever follows the network finds them and asks DHCP there.
-    pub fn make_vlans(names: &[String]) {
+    /// Creates VLAN interfaces, such as `eth0.100`. The configuration task then runs DHCP on them.
+    pub fn create_vlans(names: &[String]) {
         if names.is_empty() {
             return;
         }
-        match Kernel::open() {
-            Ok(mut kernel) => vlans::make(&mut kernel, names),
-            Err(error) => tracing::warn!(%error, "VLANs could not be made"),
+        match RtNetlink::open() {
+            Ok(mut netlink) => vlans::create(&mut netlink, names),
+            Err(error) => tracing::warn!(%error, "failed to create VLAN interfaces"),
         }
     }
 
-    /// Switches every card off, so that nobody can reach the machine any more.
-    pub fn shut_down() {
-        let Ok(mut kernel) = Kernel::open() else { return };
-        for card in cards() {
-            let _ = kernel.set_down(card.index);
+    /// Disables all interfaces.
+    pub fn disable_all() {
+        let Ok(mut netlink) = RtNetlink::open() else { return };
+        for interface in interfaces() {
+            let _ = netlink.set_down(interface.index);
         }
     }
 
-    async fn follow(self, vlans: Vec<String>, setup: Option<StaticSetup>) {
-        let mut kernel = match Kernel::open() {
-            Ok(kernel) => kernel,
-            Err(error) => return tracing::error!(%error, "the network cannot be set up"),
+    async fn run(self, vlans: Vec<String>, setup: Option<NetworkData>) {
+        let mut netlink = match RtNetlink::open() {
+            Ok(netlink) => netlink,
+            Err(error) => return tracing::error!(%error, "network configuration failed"),
         };
-        // The loopback interface is always the first.
-        let _ = kernel.set_up(1);
+        // The loopback interface always has index 1.
+        let _ = netlink.set_up(1);
         #[expect(deprecated, reason = "an OwnedFd keeps its descriptor as long as it lives")]
-        let watcher = netlink::changes().and_then(AsyncFd::new);
+        let watcher = netlink::open_change_socket().and_then(AsyncFd::new);
         let mut started = HashSet::new();
         let mut started6 = HashSet::new();
-        let mut switched_on = HashSet::new();
+        let mut enabled = HashSet::new();
         loop {
-            for card in cards() {
-                if switched_on.insert(card.index)
-                    && let Err(error) = kernel.set_up(card.index)
+            for interface in interfaces() {
+                if enabled.insert(interface.index)
+                    && let Err(error) = netlink.set_up(interface.index)
                 {
-                    tracing::warn!(card = card.name, %error, "a card could not be switched on");
+                    tracing::warn!(interface = interface.name, %error, "failed to enable interface");
                 }
             }
             if let Some(setup) = &setup {
-                let applied = setup.apply(&mut kernel, &mut started);
+                let applied = setup.apply(&mut netlink, &mut started);
                 if applied.changed {
                     self.set_name_servers(setup.name_servers());
                 }
-                applied.ask_dhcp.into_iter().for_each(|card| self.keep_address(card));
+                applied
+                    .dhcp_interfaces
+                    .into_iter()
+                    .for_each(|interface| self.start_dhcp4_client(interface));
             } else {
-                vlans::make(&mut kernel, &vlans);
-                self.start_dhcp(&mut started);
-                self.start_dhcp6(&mut kernel, &mut started6);
+                vlans::create(&mut netlink, &vlans);
+                self.start_dhcp4(&mut started);
+                self.start_dhcp6(&mut netlink, &mut started6);
             }
             self.0.changes.send_modify(|count| *count += 1);
-            if let Err(error) = next_change(watcher.as_ref()).await {
-                tracing::error!(%error, "changes of the network are not noticed any more");
+            if let Err(error) = wait_for_change(watcher.as_ref()).await {
+                tracing::error!(%error, "network monitoring failed, changes are no longer detected");
                 return std::future::pending().await;
             }
         }
     }
 
-    /// Starts DHCP on every card that has a cable now, the one the machine booted from first.
-    fn start_dhcp(&self, started: &mut HashSet<u32>) {
-        let mut cards = cards();
-        cards.sort_by_key(|card| self.0.boot_mac.as_deref() != Some(&card.mac()));
-        for card in cards {
-            if card.has_carrier && started.insert(card.index) {
-                self.keep_address(card);
+    /// Starts DHCPv4 on every interface with a link, on the boot interface first.
+    fn start_dhcp4(&self, started: &mut HashSet<u32>) {
+        let mut interfaces = interfaces();
+        interfaces
+            .sort_by_key(|interface| self.0.boot_mac.as_deref() != Some(&interface.mac_text()));
+        for interface in interfaces {
+            if interface.has_carrier && started.insert(interface.index) {
+                self.start_dhcp4_client(interface);
             }
         }
     }
 
-    /// Starts DHCPv6 on every card whose routers say so.
-    fn start_dhcp6(&self, kernel: &mut Kernel, started: &mut HashSet<u32>) {
-        let flags = kernel.router_flags().unwrap_or_default();
-        for card in cards() {
-            let Some(&(_, managed, other)) = flags.iter().find(|(index, ..)| *index == card.index)
+    /// Starts DHCPv6 on every interface whose routers request it.
+    fn start_dhcp6(&self, netlink: &mut RtNetlink, started: &mut HashSet<u32>) {
+        let flags = netlink.router_flags().unwrap_or_default();
+        for interface in interfaces() {
+            let Some(&(_, managed, other)) =
+                flags.iter().find(|(index, ..)| *index == interface.index)
             else {
                 continue;
             };
-            if (managed || other) && started.insert(card.index) {
+            if (managed || other) && started.insert(interface.index) {
                 let network = self.clone();
                 tokio::spawn(async move {
-                    let mut had = None;
-                    let tell = |lease: Option<&Lease6>| {
-                        network.apply6(&card, had.take(), lease);
-                        had = lease.cloned();
+                    let mut previous = None;
+                    let on_lease = |lease: Option<&Dhcp6Lease>| {
+                        network.apply_dhcp6_lease(&interface, previous.take(), lease);
+                        previous = lease.cloned();
                     };
-                    dhcp6::keep(&card, managed, tell).await;
+                    dhcp6::maintain_lease(&interface, managed, on_lease).await;
                 });
             }
         }
     }
 
-    fn apply6(&self, card: &Card, old: Option<Lease6>, new: Option<&Lease6>) {
+    fn apply_dhcp6_lease(
+        &self,
+        interface: &LocalInterface,
+        old: Option<Dhcp6Lease>,
+        new: Option<&Dhcp6Lease>,
+    ) {
         let old_address = old.as_ref().and_then(|lease| lease.address);
         let new_address = new.and_then(|lease| lease.address);
-        let done = Kernel::open().and_then(|mut kernel| {
+        let done = RtNetlink::open().and_then(|mut netlink| {
             if let Some(address) = old_address.filter(|_| old_address != new_address) {
-                kernel.remove_address(card.index, address.into(), 128)?;
+                netlink.remove_address(interface.index, address.into(), 128)?;
             }
             match new_address {
-                Some(address) => kernel.add_address(card.index, address.into(), 128),
+                Some(address) => netlink.add_address(interface.index, address.into(), 128),
                 None => Ok(()),
             }
         });
         match (done, new_address) {
             (Err(error), _) => {
-                tracing::warn!(card = card.name, %error, "an address could not be set")
+                tracing::warn!(interface = interface.name, %error, "failed to set DHCPv6 address")
             }
             (Ok(()), Some(address)) if old_address != new_address => {
-                tracing::info!(card = card.name, %address, "DHCPv6 gave an address");
+                tracing::info!(interface = interface.name, %address, "DHCPv6 address assigned");
             }
             (Ok(()), _) => {}
         }
@@ -263,42 +276,45 @@ impl Network {
         self.0.changes.send_modify(|count| *count += 1);
     }
 
-    fn keep_address(&self, card: Card) {
+    fn start_dhcp4_client(&self, interface: LocalInterface) {
         let network = self.clone();
         tokio::spawn(async move {
-            dhcp4_client::keep(&card, |change| network.apply(&card, change)).await;
+            dhcp4_client::maintain_lease(&interface, |change| {
+                network.apply_lease_change(&interface, change)
+            })
+            .await;
         });
     }
 
-    fn apply(&self, card: &Card, change: Change) {
+    fn apply_lease_change(&self, interface: &LocalInterface, change: LeaseChange) {
         let mut leases = self.0.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = Kernel::open().and_then(|mut kernel| match &change {
-            Change::Has(lease) => {
-                let known = leases.get(&card.name);
+        let done = RtNetlink::open().and_then(|mut netlink| match &change {
+            LeaseChange::Active(lease) => {
+                let known = leases.get(&interface.name);
                 if let Some(old) = known.filter(|old| old.address != lease.address) {
-                    let _ = kernel.remove_address(card.index, old.address.into(), old.prefix);
+                    let _ = netlink.remove_address(interface.index, old.address.into(), old.prefix);
                 }
                 if known != Some(lease) {
-                    tracing::info!(card = card.name, address = %lease.address, prefix = lease.prefix, "DHCP gave an address");
+                    tracing::info!(interface = interface.name, address = %lease.address, prefix = lease.prefix, "DHCP address assigned");
                 }
-                self.configure(&mut kernel, card, lease)
+                self.configure_interface(&mut netlink, interface, lease)
             }
-            Change::Lost(lease) => {
-                kernel.remove_address(card.index, lease.address.into(), lease.prefix)
+            LeaseChange::Lost(lease) => {
+                netlink.remove_address(interface.index, lease.address.into(), lease.prefix)
             }
         });
         if let Err(error) = done {
-            tracing::error!(card = card.name, %error, "an address could not be set");
+            tracing::error!(interface = interface.name, %error, "failed to set DHCP address");
         }
         match change {
-            Change::Has(lease) => {
-                if let Some(name) = lease.hostname.as_ref().filter(|_| leads_anywhere(&lease)) {
+            LeaseChange::Active(lease) => {
+                if let Some(name) = lease.hostname.as_ref().filter(|_| is_routable(&lease)) {
                     let _ = rustix::system::sethostname(name.as_bytes());
                 }
-                leases.insert(card.name.clone(), lease);
+                leases.insert(interface.name.clone(), lease);
             }
-            Change::Lost(_) => {
-                leases.remove(&card.name);
+            LeaseChange::Lost(_) => {
+                leases.remove(&interface.name);
             }
         }
         drop(leases);
@@ -306,19 +322,25 @@ impl Network {
         self.0.changes.send_modify(|count| *count += 1);
     }
 
-    fn configure(&self, kernel: &mut Kernel, card: &Card, lease: &Lease) -> io::Result<()> {
+    fn configure_interface(
+        &self,
+        netlink: &mut RtNetlink,
+        interface: &LocalInterface,
+        lease: &Dhcp4Lease,
+    ) -> io::Result<()> {
         if let Some(mtu) = lease.mtu {
-            kernel.set_mtu(card.index, u32::from(mtu))?;
+            netlink.set_mtu(interface.index, u32::from(mtu))?;
         }
-        kernel.add_address(card.index, lease.address.into(), lease.prefix)?;
-        // The way the machine booted is the way to the server.
-        let boot = self.0.boot_mac.as_deref() == Some(&card.mac());
-        if !leads_anywhere(lease) {
+        netlink.add_address(interface.index, lease.address.into(), lease.prefix)?;
+        // Prefer routes of the boot interface, which leads to the server.
+        let boot = self.0.boot_mac.as_deref() == Some(&interface.mac_text());
+        if !is_routable(lease) {
             return Ok(());
         }
         for route in &lease.routes {
-            let metric = if boot { 10 } else { 100 + card.index };
-            kernel.add_route(card.index, &netlink::Route { metric, ..route.clone() })?;
+            let metric = if boot { 10 } else { 100 + interface.index };
+            netlink
+                .add_route(interface.index, &netlink::KernelRoute { metric, ..route.clone() })?;
         }
         Ok(())
     }
@@ -329,14 +351,14 @@ impl Network {
     }
 }
 
-/// The machine's cards, by their numbers.
+/// Returns the Ethernet interfaces, sorted by index. Members of bonds are excluded.
 #[must_use]
-pub fn cards() -> Vec<Card> {
-    cards_in(Path::new("/sys/class/net"))
+pub fn interfaces() -> Vec<LocalInterface> {
+    interfaces_in(Path::new("/sys/class/net"))
 }
 
-fn cards_in(folder: &Path) -> Vec<Card> {
-    let mut cards: Vec<Card> = std::fs::read_dir(folder)
+fn interfaces_in(folder: &Path) -> Vec<LocalInterface> {
+    let mut interfaces: Vec<LocalInterface> = std::fs::read_dir(folder)
         .into_iter()
         .flatten()
         .flatten()
@@ -344,37 +366,37 @@ fn cards_in(folder: &Path) -> Vec<Card> {
             let fact = |name: &str| {
                 std::fs::read_to_string(entry.path().join(name)).map(|text| text.trim().to_owned())
             };
-            // 1 is Ethernet; loopback, tunnels and InfiniBand are other numbers.
+            // 1 is Ethernet (ARPHRD_ETHER); loopback, tunnels and InfiniBand have other types.
             (fact("type").ok()? == "1").then_some(())?;
             let physical = entry.path().join("device").exists();
-            let made_of_others = entry.path().join("bonding").exists()
+            let is_virtual = entry.path().join("bonding").exists()
                 || std::fs::read_to_string(entry.path().join("uevent"))
                     .is_ok_and(|text| text.contains("DEVTYPE=vlan"));
-            // A card in a bond has no address of its own.
+            // Members of a bond get no address.
             let in_bond = entry.path().join("master").exists();
-            ((physical || made_of_others) && !in_bond).then_some(())?;
-            Some(Card {
+            ((physical || is_virtual) && !in_bond).then_some(())?;
+            Some(LocalInterface {
                 index: fact("ifindex").ok()?.parse().ok()?,
                 name: entry.file_name().into_string().ok()?,
-                address: parse_mac(&fact("address").ok()?)?,
+                mac: parse_mac(&fact("address").ok()?)?,
                 has_carrier: fact("carrier").is_ok_and(|text| text == "1"),
                 physical,
             })
         })
         .collect();
-    cards.sort_by_key(|card| card.index);
-    cards
+    interfaces.sort_by_key(|interface| interface.index);
+    interfaces
 }
 
-/// The hardware addresses of all cards made of hardware, those in bonds too. These are what a server
-/// knows the machine by.
+/// Returns the MAC addresses of all NICs, including members of bonds. The server looks up the node by
+/// them.
 #[must_use]
-pub fn hardware_addresses() -> Vec<String> {
-    hardware_addresses_in(Path::new("/sys/class/net"))
+pub fn mac_addresses() -> Vec<String> {
+    mac_addresses_in(Path::new("/sys/class/net"))
 }
 
-fn hardware_addresses_in(folder: &Path) -> Vec<String> {
-    let mut found: Vec<(u32, String)> = std::fs::read_dir(folder)
+fn mac_addresses_in(folder: &Path) -> Vec<String> {
+    let mut addresses: Vec<(u32, String)> = std::fs::read_dir(folder)
         .into_iter()
         .flatten()
         .flatten()
@@ -382,18 +404,17 @@ fn hardware_addresses_in(folder: &Path) -> Vec<String> {
             let fact = |name: &str| std::fs::read_to_string(entry.path().join(name)).ok();
             let ethernet = fact("type")?.trim() == "1" && entry.path().join("device").exists();
             ethernet.then_some(())?;
-            // In a bond all cards show the same address; the kernel keeps their own here.
-            let own = fact("bonding_slave/perm_hwaddr").or_else(|| fact("address"))?;
-            let address = parse_mac(own.trim())?;
-            let text = address.map(|byte| format!("{byte:02x}")).join(":");
+            // Members of a bond share its address; the kernel keeps the permanent one here.
+            let permanent = fact("bonding_slave/perm_hwaddr").or_else(|| fact("address"))?;
+            let text = format_mac(parse_mac(permanent.trim())?);
             Some((fact("ifindex")?.trim().parse().ok()?, text))
         })
         .collect();
-    found.sort();
-    found.into_iter().map(|(_, address)| address).collect()
+    addresses.sort();
+    addresses.into_iter().map(|(_, address)| address).collect()
 }
 
-/// Reads `52:54:00:aa:bb:01`.
+/// Parses a MAC address with colons or dashes.
 #[must_use]
 pub fn parse_mac(text: &str) -> Option<[u8; 6]> {
     let mut address = [0; 6];
@@ -404,9 +425,13 @@ pub fn parse_mac(text: &str) -> Option<[u8; 6]> {
     parts.next().is_none().then_some(address)
 }
 
-/// The address packets to this one are sent from. Nothing is sent.
+fn format_mac(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// Returns the source address of packets to `target`. Sends nothing.
 #[must_use]
-pub fn source_towards(target: IpAddr) -> Option<IpAddr> {
+pub fn source_address_for(target: IpAddr) -> Option<IpAddr> {
     let any: IpAddr = match target {
         IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
@@ -421,36 +446,35 @@ pub fn source_towards(target: IpAddr) -> Option<IpAddr> {
     (!link_local && !source.is_unspecified()).then_some(source)
 }
 
-/// Whether a lease is one of a network. Many BMCs have a network card of their own on the machine's
-/// USB, and give it an address of the kind that is never routed (169.254.0.0/16), sometimes with a
-/// gateway and name servers that lead nowhere.
-fn leads_anywhere(lease: &Lease) -> bool {
+/// Whether the lease is for a routable address. Many BMCs have a USB NIC on the machine that assigns
+/// link-local addresses (169.254.0.0/16), sometimes with a gateway and DNS servers that do not work.
+fn is_routable(lease: &Dhcp4Lease) -> bool {
     !lease.address.is_link_local()
 }
 
-/// Whether the machine has an address with which it can go anywhere.
-fn has_address() -> bool {
-    if has_route(&std::fs::read_to_string("/proc/net/route").unwrap_or_default()) {
+/// Whether the machine has a routable address.
+fn has_routable_address() -> bool {
+    if has_routable_route(&std::fs::read_to_string("/proc/net/route").unwrap_or_default()) {
         return true;
     }
-    // The fourth word is the scope: 00 is global. `lo` is the last word.
+    // The fourth field is the scope (00 is global), the last the interface.
     let addresses_6 = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
     addresses_6.lines().any(|line| {
-        let words: Vec<_> = line.split_ascii_whitespace().collect();
-        words.get(3) == Some(&"00") && words.get(5) != Some(&"lo")
+        let fields: Vec<_> = line.split_ascii_whitespace().collect();
+        fields.get(3) == Some(&"00") && fields.get(5) != Some(&"lo")
     })
 }
 
-/// Whether `/proc/net/route` has a route beside those between neighbours that nobody else reaches.
-fn has_route(table: &str) -> bool {
-    // The second word is the network, in the bytes' order in memory.
+/// Whether `/proc/net/route` has a route other than link-local ones.
+fn has_routable_route(table: &str) -> bool {
+    // The second field is the destination network, as a hexadecimal number in memory byte order.
     let network = |line: &str| u32::from_str_radix(line.split_ascii_whitespace().nth(1)?, 16).ok();
     let mut networks = table.lines().skip(1).filter_map(network);
     networks.any(|network| !std::net::Ipv4Addr::from(network.to_ne_bytes()).is_link_local())
 }
 
-/// Returns after something changed; changes that come together count once.
-async fn next_change(
+/// Waits for a change. Changes that arrive together are reported once.
+async fn wait_for_change(
     watcher: Result<&AsyncFd<std::os::fd::OwnedFd>, &io::Error>,
 ) -> io::Result<()> {
     let watcher = watcher.map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
@@ -458,7 +482,7 @@ async fn next_change(
     let mut message = [0; 8192];
     loop {
         match recv(watcher.get_ref(), &mut message[..], RecvFlags::empty()) {
-            // Too many at once to hear them all: looking again shows what they said.
+            // The socket buffer overflowed: the caller reads the current state anyway.
             Ok(_) | Err(rustix::io::Errno::NOBUFS) => {}
             Err(rustix::io::Errno::AGAIN) => break,
             Err(error) => return Err(error.into()),
@@ -473,7 +497,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_of_a_bmc_is_no_way_out() {
+    fn link_local_routes_are_not_routable() {
         const HEAD: &str =
             "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n";
         let line = |name: &str, network: [u8; 4]| {
@@ -483,13 +507,17 @@ mod tests {
             )
         };
         let usb = line("usb0", [169, 254, 0, 0]);
-        assert!(!has_route(HEAD) && !has_route("") && !has_route(&format!("{HEAD}{usb}")));
-        assert!(has_route(&format!("{HEAD}{usb}{}", line("eth0", [10, 0, 2, 0]))));
-        assert!(has_route(&format!("{HEAD}{}", line("eth0", [0; 4]))));
+        assert!(
+            !has_routable_route(HEAD)
+                && !has_routable_route("")
+                && !has_routable_route(&format!("{HEAD}{usb}"))
+        );
+        assert!(has_routable_route(&format!("{HEAD}{usb}{}", line("eth0", [10, 0, 2, 0]))));
+        assert!(has_routable_route(&format!("{HEAD}{}", line("eth0", [0; 4]))));
     }
 
     #[test]
-    fn cards_are_those_made_of_hardware() {
+    fn lists_physical_interfaces() {
         let folder = tempfile::tempdir().unwrap();
         let make = |name: &str, facts: &[(&str, &str)], device: bool| {
             let path = folder.path().join(name);
@@ -514,15 +542,15 @@ mod tests {
             &[("type", "772\n"), ("ifindex", "1\n"), ("address", "00:00:00:00:00:00\n")],
             false,
         );
-        let found = cards_in(folder.path());
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].mac(), "52:54:00:aa:bb:01");
-        assert!(found[0].has_carrier && found[0].physical);
+        let interfaces = interfaces_in(folder.path());
+        assert_eq!(interfaces.len(), 1);
+        assert_eq!(interfaces[0].mac_text(), "52:54:00:aa:bb:01");
+        assert!(interfaces[0].has_carrier && interfaces[0].physical);
         let bonded = folder.path().join("eth0/bonding_slave");
         std::fs::create_dir(&bonded).unwrap();
         std::fs::write(bonded.join("perm_hwaddr"), "52:54:00:aa:bb:02\n").unwrap();
         std::fs::create_dir(folder.path().join("eth0/master")).unwrap();
-        assert!(cards_in(folder.path()).is_empty());
-        assert_eq!(hardware_addresses_in(folder.path()), ["52:54:00:aa:bb:02"]);
+        assert!(interfaces_in(folder.path()).is_empty());
+        assert_eq!(mac_addresses_in(folder.path()), ["52:54:00:aa:bb:02"]);
     }
 }

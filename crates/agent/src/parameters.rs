@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the machine was told when it booted: parameters of the kernel's command line and of virtual
-//! media, by the names ironic-python-agent gave them.
+//! Boot parameters, from the kernel command line and virtual media, with the names of
+//! ironic-python-agent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agent_protocol::{AGENT_PORT, parameters as names};
 
-/// Names and values as they were written.
+/// Parameters by name, not interpreted.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Parameters(BTreeMap<String, String>);
+pub struct BootParameters(BTreeMap<String, String>);
 
-impl Parameters {
-    /// Reads a kernel command line. Values with spaces are in double quotes; of a name that occurs
-    /// twice the last counts; a name without a value has an empty one.
+impl BootParameters {
+    /// Parses a kernel command line. Values with spaces are in double quotes; the last value of a
+    /// repeated name is used; a name without a value has an empty value.
     #[must_use]
     pub fn from_command_line(line: &str) -> Self {
         let mut parameters = Self::default();
@@ -33,25 +33,25 @@ impl Parameters {
         parameters
     }
 
-    /// Takes over what a `parameters.txt` says, one `name=value` per line.
+    /// Adds the parameters of a `parameters.txt`, one `name=value` per line.
     pub fn merge_lines(&mut self, text: &str) {
         for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
             self.insert_assignment(line);
         }
     }
 
-    /// Sets one.
+    /// Sets a parameter.
     pub fn insert(&mut self, name: &str, value: &str) {
         self.0.insert(name.to_owned(), value.to_owned());
     }
 
-    /// A value that is not empty.
+    /// Returns a non-empty value.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Whether something was switched on; a name alone switches on.
+    /// Parses a boolean. A name without a value is true.
     #[must_use]
     pub fn flag(&self, name: &str) -> Option<bool> {
         match self.0.get(name)?.to_ascii_lowercase().as_str() {
@@ -60,13 +60,13 @@ impl Parameters {
         }
     }
 
-    /// A number; what is none counts as not said.
+    /// Parses a number. Invalid values are ignored.
     #[must_use]
     pub fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.get(name)?.parse().ok()
     }
 
-    /// Values separated by commas.
+    /// Returns values separated by commas.
     #[must_use]
     pub fn list(&self, name: &str) -> Vec<String> {
         let value = self.get(name).unwrap_or_default();
@@ -85,70 +85,69 @@ impl Parameters {
     }
 }
 
-/// Everything the agent lets itself be told, with what it does when it is not told.
-/// Not to be printed: the token is among them.
+/// All options of the agent with their defaults. Not `Debug`, because it contains the token.
 #[derive(Clone)]
-pub struct Settings {
-    /// `ipa-api-url`: the servers, tried in turn; or only `mdns`.
+pub struct AgentOptions {
+    /// `ipa-api-url`: the servers, tried in order; or only `mdns`.
     pub api_urls: Vec<String>,
-    /// `ipa-inspection-callback-url`: where inspection data go, tried in turn; or only `mdns`.
+    /// `ipa-inspection-callback-url`: the URLs for inspection data, tried in order; or only `mdns`.
     pub inspection_urls: Vec<String>,
-    /// `ipa-inspection-collectors`: what to collect, if anybody said.
+    /// `ipa-inspection-collectors`: the collectors to run.
     pub collectors: Vec<String>,
-    /// `ipa-inspection-benchmarks`: what to measure with the collector `extra-hardware`.
+    /// `ipa-inspection-benchmarks`: the benchmarks of the collector `extra-hardware`.
     pub benchmarks: Vec<String>,
-    /// `ipa-agent-token`: the token, where it came with the boot medium.
+    /// `ipa-agent-token`: the token, where it is part of the boot medium.
     pub token: Option<String>,
-    /// `ipa-insecure`: whether servers' certificates go unchecked.
+    /// `ipa-insecure`: whether to skip the verification of server certificates.
     pub insecure: bool,
-    /// `ipa-cafile`: the certificates of those who vouch for servers, instead of the ramdisk's.
+    /// `ipa-cafile`: the CA bundle, instead of the ramdisk's.
     pub ca_file: Option<String>,
-    /// `ipa-debug`: whether to log much.
+    /// `ipa-debug`: whether to log debug messages.
     pub debug: bool,
     /// `ipa-global-request-id`: sent with every request.
     pub request_id: Option<String>,
-    /// `ipa-listen-host`: the address commands are taken on; all if none.
+    /// `ipa-listen-host`: the address of the command API; all by default.
     pub listen_host: Option<String>,
     /// `ipa-listen-port`.
     pub listen_port: u16,
-    /// `ipa-advertise-host`: the address the server is told.
+    /// `ipa-advertise-host`: the address in the callback URL.
     pub advertise_host: Option<String>,
     /// `ipa-advertise-port`.
     pub advertise_port: Option<u16>,
-    /// `ipa-enable-auto-tls`: whether to serve commands with a certificate of its own making.
+    /// `ipa-enable-auto-tls`: whether the command API uses TLS with a self-signed certificate.
     pub tls: bool,
     /// `ipa-tls-certificate-curve`: `p384` or `p256`.
     pub certificate_curve: String,
-    /// `ipa-ironic-api-version`: the server's version, if it need not be asked.
+    /// `ipa-ironic-api-version`: the server's API version, to skip its discovery.
     pub api_version: Option<String>,
     /// `ipa-http-request-timeout`.
     pub request_timeout: Duration,
-    /// `ipa-lookup-timeout`: how long to go on asking which node this is.
+    /// `ipa-lookup-timeout`: how long the lookup is repeated.
     pub lookup_timeout: Duration,
-    /// `ipa-lookup-interval`: the shortest time between two questions.
+    /// `ipa-lookup-interval`: the minimum time between two lookups.
     pub lookup_interval: Duration,
-    /// `ipa-collect-lldp`: whether to listen to LLDP on every card.
+    /// `ipa-collect-lldp`: whether to collect LLDP on all interfaces.
     pub collect_lldp: bool,
-    /// `ipa-lldp-timeout`: how long.
+    /// `ipa-lldp-timeout`: how long to collect LLDP.
     pub lldp_timeout: Duration,
     /// `ipa-inspection-dhcp-wait-timeout`: how long inspection waits for addresses.
     pub inspection_dhcp_wait: Duration,
-    /// `ipa-inspection-dhcp-all-interfaces`: whether it waits for all of them.
+    /// `ipa-inspection-dhcp-all-interfaces`: whether it waits for all interfaces.
     pub inspection_dhcp_all: bool,
     /// `ipa-hardware-initialization-delay`.
     pub hardware_delay: Duration,
     /// `ipa-disk-wait-attempts` × `ipa-disk-wait-delay`: how long to wait for a disk.
     pub disk_wait: Duration,
-    /// `ipa-ntp-server`: where to ask what time it is.
+    /// `ipa-ntp-server`: the NTP server.
     pub ntp_server: Option<String>,
-    /// `ipa-enable-vlan-interfaces`: VLANs to use beside the cards: `eth0.100,eth1`.
+    /// `ipa-enable-vlan-interfaces`: VLAN interfaces to create: `eth0.100,eth1`.
     pub vlan_interfaces: Vec<String>,
     /// `ipa-ignore-bootloader-failure`.
     pub ignore_bootloader_failure: bool,
     /// `ipa-inject-files-priority`.
     pub inject_files_priority: i64,
-    /// `ipa-guard-special-filesystems`: whether disks with file systems shared by machines are safe
-    /// from erasing.
+    /// `ipa-guard-special-filesystems`: whether disks with shared file systems are protected from
+    /// erasing.
     pub guard_special_filesystems: bool,
     /// `ipa-image-download-connection-timeout`.
     pub image_timeout: Duration,
@@ -156,25 +155,25 @@ pub struct Settings {
     pub image_retries: u32,
     /// `ipa-image-download-connection-retry-interval`.
     pub image_retry_interval: Duration,
-    /// `ipa-image-download-max-duration`: zero for no bound.
-    pub image_longest: Duration,
-    /// `BOOTIF`: the card the machine booted from, as its boot loader wrote it.
+    /// `ipa-image-download-max-duration`: zero for no limit.
+    pub image_max_duration: Duration,
+    /// `BOOTIF`: the MAC address of the boot NIC in PXELINUX notation.
     pub boot_interface: Option<String>,
-    /// `boot_method=vmedia`: whether there is a CD with more to read.
+    /// `boot_method=vmedia`: whether virtual media has more parameters.
     pub virtual_media: bool,
-    /// `ferrite-log-url`: where to stream the log.
+    /// `ferrite-log-url`: the URL for the log stream.
     pub log_url: Option<String>,
-    /// `ferrite-may-touch-disks`: whether an agent on somebody else's machine may change its disks.
-    pub may_touch_disks: bool,
-    /// `ferrite-reboot-after-failure`: seconds after which a machine whose agent cannot go on
-    /// reboots; never if not said.
+    /// `ferrite-may-touch-disks`: whether a host process may modify disks.
+    pub may_modify_disks: bool,
+    /// `ferrite-reboot-after-failure`: seconds after which a machine with a failing agent reboots;
+    /// never by default.
     pub reboot_after_failure: Option<Duration>,
 }
 
-impl Settings {
-    /// Reads them.
+impl AgentOptions {
+    /// Parses the options.
     #[must_use]
-    pub fn new(parameters: &Parameters) -> Self {
+    pub fn new(parameters: &BootParameters) -> Self {
         let text = |name| parameters.get(name).map(str::to_owned);
         let flag = |name, default| parameters.flag(name).unwrap_or(default);
         let mut api_urls = parameters.list(names::API_URL);
@@ -218,23 +217,23 @@ impl Settings {
             image_retries: parameters.number("ipa-image-download-connection-retries").unwrap_or(9),
             image_retry_interval: parameters
                 .seconds("ipa-image-download-connection-retry-interval", 10),
-            image_longest: parameters.seconds("ipa-image-download-max-duration", 0),
+            image_max_duration: parameters.seconds("ipa-image-download-max-duration", 0),
             boot_interface: text(names::BOOT_INTERFACE),
             virtual_media: parameters.get(names::BOOT_METHOD) == Some("vmedia"),
             log_url: text("ferrite-log-url"),
-            may_touch_disks: flag("ferrite-may-touch-disks", false),
+            may_modify_disks: flag("ferrite-may-touch-disks", false),
             reboot_after_failure: parameters
                 .number("ferrite-reboot-after-failure")
                 .map(Duration::from_secs),
         }
     }
 
-    /// The hardware address of the card the machine booted from, in small letters with colons.
+    /// Returns the MAC address of the boot NIC, in lower case with colons.
     #[must_use]
     pub fn boot_mac(&self) -> Option<String> {
-        let written = self.boot_interface.as_deref()?.to_ascii_lowercase().replace('-', ":");
-        // `01:` in front is the kind of network, in the way PXELINUX writes it.
-        let address = if written.len() == 20 { &written[3..] } else { &written };
+        let text = self.boot_interface.as_deref()?.to_ascii_lowercase().replace('-', ":");
+        // The prefix `01:` is the hardware type in PXELINUX notation.
+        let address = if text.len() == 20 { &text[3..] } else { &text };
         (address.len() == 17).then(|| address.to_owned())
     }
 }
@@ -244,29 +243,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_lines_are_read() {
-        let parameters = Parameters::from_command_line(
+    fn parses_kernel_command_line() {
+        let parameters = BootParameters::from_command_line(
             "console=tty0 console=ttyS0 ipa-api-url=http://a:6385,http://b ipa-insecure=1 \
              x=\"a b\" \"y=c d\" ipa-debug  BOOTIF=01-52-54-00-AA-bb-01\n",
         );
         assert_eq!(parameters.get("console"), Some("ttyS0"));
         assert_eq!(parameters.get("x"), Some("a b"));
         assert_eq!(parameters.get("y"), Some("c d"));
-        let settings = Settings::new(&parameters);
-        assert_eq!(settings.api_urls, ["http://a:6385", "http://b"]);
-        assert!(settings.insecure && settings.debug && settings.tls);
-        assert_eq!(settings.boot_mac().as_deref(), Some("52:54:00:aa:bb:01"));
-        assert_eq!(settings.lookup_timeout, Duration::from_secs(600));
+        let options = AgentOptions::new(&parameters);
+        assert_eq!(options.api_urls, ["http://a:6385", "http://b"]);
+        assert!(options.insecure && options.debug && options.tls);
+        assert_eq!(options.boot_mac().as_deref(), Some("52:54:00:aa:bb:01"));
+        assert_eq!(options.lookup_timeout, Duration::from_secs(600));
     }
 
     #[test]
-    fn a_medium_adds_to_the_command_line() {
-        let mut parameters = Parameters::from_command_line("boot_method=vmedia a=1");
+    fn virtual_media_overrides_command_line() {
+        let mut parameters = BootParameters::from_command_line("boot_method=vmedia a=1");
         parameters.merge_lines("a=2\nipa-agent-token=abc\n# no=comment\n\n");
         assert_eq!(parameters.get("a"), Some("2"));
         assert_eq!(parameters.get("no"), None);
-        let settings = Settings::new(&parameters);
-        assert!(settings.virtual_media);
-        assert_eq!(settings.token.as_deref(), Some("abc"));
+        let options = AgentOptions::new(&parameters);
+        assert!(options.virtual_media);
+        assert_eq!(options.token.as_deref(), Some("abc"));
     }
 }

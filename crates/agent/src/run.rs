@@ -1,241 +1,248 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The agent's life, from the start to the end of its machine's stay in the ramdisk.
+//! The main task of the agent: network, inspection, lookup, command API and heartbeats.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use error_chain::error_chain;
 use machine_inventory::lldp;
 
-use crate::agent::{Agent, Phase};
-use crate::commands::{self, Listener};
-use crate::home::{self, CERTIFICATE_FILE, OwnCertificate, Server};
-use crate::http_client::{Reach, ReachError};
-use crate::init::Devices;
-use crate::managers::{HardwareManager, Managers};
-use crate::network::static_setup::StaticSetup;
-use crate::network::{self, Network, dns, sntp, vlans};
-use crate::parameters::{Parameters, Settings};
-use crate::{VERSION, chance, inspection, logs, virtual_media};
+use crate::agent::{AgentPhase, RamdiskAgent};
+use crate::commands::{self, CommandListener};
+use crate::http_client::{HttpClientError, HttpContext};
+use crate::init::DeviceMonitor;
+use crate::managers::{HardwareManager, HardwareManagers};
+use crate::network::network_data::NetworkData;
+use crate::network::{self, AgentNetwork, dns, sntp, vlans};
+use crate::parameters::{AgentOptions, BootParameters};
+use crate::server_connection::{self, AgentCertificate, CERTIFICATE_FILE, ServerClient};
+use crate::{VERSION, entropy, inspection, logs, virtual_media};
 
-/// Where programs lie that are hardware managers.
-const MANAGERS: &str = "/usr/lib/ferrite/managers";
-/// What a clock that was never set shows at most: the year this was written.
-const NEVER_SET: u64 = 1_700_000_000;
+/// External hardware managers.
+const MANAGERS_DIR: &str = "/usr/lib/ferrite/managers";
+/// An earlier system time (Unix seconds, November 2023) means that the clock was never set.
+const UNSET_CLOCK_LIMIT: u64 = 1_700_000_000;
 
-/// Why the agent cannot go on. The supervisor starts it again.
+/// The agent cannot continue. The supervisor restarts it.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// There is no way to reach anybody.
-    #[error("the server cannot be reached")]
-    Reach(#[from] ReachError),
-    /// Nobody said that they are the server.
+    /// The HTTP client cannot be created.
+    #[error("cannot connect to the server")]
+    Http(#[from] HttpClientError),
+    /// mDNS found no server.
     #[error(
-        "no server was found by mDNS; check that the conductor offers one (boot.mdns_interfaces), or say ipa-api-url=http://…"
+        "no server found by mDNS; check that the conductor announces one (boot.mdns_interfaces), or set ipa-api-url=http://…"
     )]
     NoServer(#[source] std::io::Error),
-    /// The server does not know this machine.
+    /// The lookup failed until its timeout.
     #[error(
-        "no server told which node this machine is; check that it is enrolled with a port for one of its network cards, and that the server expects it"
+        "node lookup failed; check that the machine is enrolled with a port for one of its NICs, and that the node is in a state in which the server expects an agent"
     )]
-    LookUp(#[source] home::CallError),
-    /// Nobody could reach the agent.
+    Lookup(#[source] server_connection::ServerCallError),
+    /// There is no address for the callback URL.
     #[error(
-        "this machine has no address the server could reach; check its cables and DHCP, or say ipa-advertise-host"
+        "this machine has no address that the server can reach; check cables and DHCP, or set ipa-advertise-host"
     )]
     NoAddress,
-    /// The port is taken.
-    #[error("commands cannot be taken on port {port}")]
+    /// The port is in use.
+    #[error("cannot listen for commands on port {port}")]
     Listen {
-        /// Which.
+        /// The port.
         port: u16,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// There is no certificate.
-    #[error("commands cannot be taken securely; ipa-enable-auto-tls=false does without")]
-    Certificate(#[from] home::CertificateError),
+    /// The certificate of the command API cannot be generated.
+    #[error("cannot serve commands over TLS; set ipa-enable-auto-tls=false to use plain HTTP")]
+    Certificate(#[from] server_connection::CertificateError),
 }
 
-/// Whose machine it is.
+/// Where the agent runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Machine {
-    /// The agent's own: it runs in its ramdisk, takes care of the network and may turn it off.
-    Own,
-    /// Somebody else's.
-    Others,
+pub enum RunEnvironment {
+    /// In its ramdisk: it configures the network and may power the machine off.
+    Ramdisk,
+    /// As a process of an installed system.
+    HostProcess,
 }
 
-/// Lives. Returns only if it cannot go on, or on somebody else's machine after it was rescued or
-/// locked down.
+/// Runs the agent. Returns an error, or `Ok` for a host process after rescue or lockdown.
 ///
 /// # Errors
-/// If it cannot go on.
+/// If the agent cannot continue.
 pub async fn run(
-    mut parameters: Parameters,
-    machine: Machine,
-    devices: Devices,
+    mut parameters: BootParameters,
+    environment: RunEnvironment,
+    devices: DeviceMonitor,
     managers: Vec<Arc<dyn HardwareManager>>,
 ) -> Result<(), RunError> {
-    let own = machine == Machine::Own;
+    let in_ramdisk = environment == RunEnvironment::Ramdisk;
     let mut setup = None;
-    if own && Settings::new(&parameters).virtual_media {
-        setup = virtual_media::take_over(&mut parameters, &devices).await;
+    if in_ramdisk && AgentOptions::new(&parameters).virtual_media {
+        setup = virtual_media::apply_virtual_media(&mut parameters, &devices).await;
     }
-    let mut settings = Settings::new(&parameters);
-    tracing::info!(version = VERSION, urls = ?settings.api_urls, "the agent starts");
-    for module in setup.iter().flat_map(StaticSetup::modules) {
+    let mut options = AgentOptions::new(&parameters);
+    tracing::info!(version = VERSION, urls = ?options.api_urls, "agent started");
+    for module in setup.iter().flat_map(NetworkData::modules) {
         devices.load_module(module);
     }
-    if !settings.vlan_interfaces.is_empty() {
+    if !options.vlan_interfaces.is_empty() {
         devices.load_module("8021q");
     }
-    // What a medium brings is all there is.
-    let vlans = if own && setup.is_none() { settings.vlan_interfaces.clone() } else { Vec::new() };
-    let network = if own {
-        Network::start(settings.boot_mac(), vlans.clone(), setup)
+    // Network data on virtual media replaces all other network configuration.
+    let vlans =
+        if in_ramdisk && setup.is_none() { options.vlan_interfaces.clone() } else { Vec::new() };
+    let network = if in_ramdisk {
+        AgentNetwork::start(options.boot_mac(), vlans.clone(), setup)
     } else {
-        Network::of_others()
+        AgentNetwork::unmanaged()
     };
-    // While the network comes up, the managers say what they are.
-    let managers = Managers::load(managers, Path::new(MANAGERS)).await;
-    let lldp_wanted = settings.collect_lldp
-        || settings.collectors.iter().any(|name| name == "lldp")
-        || vlans::ask_lldp(&vlans);
-    let listening = lldp_wanted.then(|| {
-        let (network, time) = (network.clone(), settings.lldp_timeout);
+    // Loaded while the network comes up, because external managers may be slow.
+    let managers = HardwareManagers::load(managers, Path::new(MANAGERS_DIR)).await;
+    let needs_lldp = options.collect_lldp
+        || options.collectors.iter().any(|name| name == "lldp")
+        || vlans::needs_lldp(&vlans);
+    let lldp_task = needs_lldp.then(|| {
+        let (network, time) = (network.clone(), options.lldp_timeout);
         tokio::spawn(async move {
-            let heard = listen_to_lldp(&network, time).await;
-            Network::make_vlans(&vlans::heard(&vlans, &heard));
-            heard
+            let received = collect_lldp(&network, time).await;
+            AgentNetwork::create_vlans(&vlans::from_lldp(&vlans, &received));
+            received
         })
     });
-    if !settings.hardware_delay.is_zero() {
-        tokio::time::sleep(settings.hardware_delay).await;
+    if !options.hardware_delay.is_zero() {
+        tokio::time::sleep(options.hardware_delay).await;
     }
-    if let Err(error) = home::find_server(&mut settings, &network).await {
-        if settings.inspection_urls.is_empty() {
+    if let Err(error) = server_connection::discover_server(&mut options, &network).await {
+        if options.inspection_urls.is_empty() {
             return Err(RunError::NoServer(error));
         }
-        tracing::error!(%error, "no server was found by mDNS; the machine is only inspected");
+        tracing::error!(%error, "no server found by mDNS, continuing with inspection only");
     }
-    set_clock(&settings, &network, own).await;
-    chance::ready().await;
-    let reach = Reach::new(&settings, &network)?;
-    let agent = Agent::new(settings, network, reach, devices, managers, own);
+    set_clock(&options, &network, in_ramdisk).await;
+    entropy::wait_until_ready().await;
+    let http = HttpContext::new(&options, &network)?;
+    let agent = RamdiskAgent::new(options, network, http, devices, managers, in_ramdisk);
     let mut node = None;
-    if inspection::is_wanted(&agent) {
-        if let Some(heard) = listening
-            && let Ok(heard) = heard.await
+    if inspection::is_requested(&agent) {
+        if let Some(task) = lldp_task
+            && let Ok(received) = task.await
         {
-            agent.remember_lldp(heard);
+            agent.set_lldp(received);
         }
         match inspection::inspect(&agent).await {
             Ok(uuid) => {
-                tracing::info!(node = uuid, "inspection is finished");
+                tracing::info!(node = uuid, "inspection finished");
                 node = uuid;
             }
-            Err(error) => tracing::error!(error = logs::causes(&error), "inspection failed"),
+            Err(error) => tracing::error!(error = error_chain(&error), "inspection failed"),
         }
     }
-    if agent.settings.api_urls.is_empty() {
-        tracing::info!(
-            "no ipa-api-url was given: nothing more to do until the machine is turned off"
-        );
-        return wait(&agent).await;
+    if agent.options.api_urls.is_empty() {
+        tracing::info!("no ipa-api-url given, waiting for the machine to be powered off");
+        return wait_for_end(&agent).await;
     }
     serve(&agent, node.as_deref()).await?;
-    wait(&agent).await
+    wait_for_end(&agent).await
 }
 
-/// Finds out which node this is, takes commands and calls home.
-async fn serve(agent: &Arc<Agent>, node: Option<&str>) -> Result<(), RunError> {
-    let settings = &agent.settings;
-    let server = Arc::new(Server::new(
-        agent.reach.client.clone(),
-        settings.api_urls.clone(),
-        settings.api_version.as_deref(),
-        settings.request_id.clone(),
+/// Looks up the node, serves commands and sends heartbeats.
+async fn serve(agent: &Arc<RamdiskAgent>, node: Option<&str>) -> Result<(), RunError> {
+    let options = &agent.options;
+    let server = Arc::new(ServerClient::new(
+        agent.http.client.clone(),
+        options.api_urls.clone(),
+        options.api_version.as_deref(),
+        options.request_id.clone(),
     ));
-    agent.network.wait_for_address(settings.lookup_timeout).await;
-    let reply =
-        home::look_up(&server, settings, &agent.network, node).await.map_err(RunError::LookUp)?;
-    tracing::info!(node = %reply.node.uuid, "this machine is known");
-    if let Err(error) = agent.learn(reply) {
-        tracing::error!(%error, "the agent shuts itself off");
-        agent.enter(Phase::LockedDown);
+    agent.network.wait_for_address(options.lookup_timeout).await;
+    let reply = server_connection::lookup_node(&server, options, &agent.network, node)
+        .await
+        .map_err(RunError::Lookup)?;
+    tracing::info!(node = %reply.node.uuid, "node lookup succeeded");
+    if let Err(error) = agent.apply_lookup(reply) {
+        tracing::error!(%error, "agent locked down");
+        agent.set_phase(AgentPhase::LockedDown);
         return Ok(());
     }
-    if let Some(url) = settings.log_url.clone() {
-        tokio::spawn(logs::stream_home(Arc::clone(agent), url));
+    if let Some(url) = options.log_url.clone() {
+        tokio::spawn(logs::stream_to_server(Arc::clone(agent), url));
     }
-    let address =
-        home::own_address(&server, settings, &agent.network).await.ok_or(RunError::NoAddress)?;
-    let secure = settings.tls && server.takes_certificates().await;
+    let address = server_connection::callback_address(&server, options, &agent.network)
+        .await
+        .ok_or(RunError::NoAddress)?;
+    let secure = options.tls && server.accepts_certificates().await;
     let certificate = if secure {
-        let file = agent.own_machine.then(|| Path::new(CERTIFICATE_FILE));
-        let (name, curve) = (Agent::hostname(), &settings.certificate_curve);
-        Some(OwnCertificate::kept_or_made(file, &name, address, curve)?)
+        let file = agent.in_ramdisk.then(|| Path::new(CERTIFICATE_FILE));
+        let (name, curve) = (RamdiskAgent::hostname(), &options.certificate_curve);
+        Some(AgentCertificate::load_or_generate(file, &name, address, curve)?)
     } else {
-        tracing::warn!("commands are taken without TLS");
+        tracing::warn!("command API uses plain HTTP");
         None
     };
-    let least = agent.server_settings().and_then(|settings| settings.tls_min_version);
-    let tls = certificate.as_ref().map(|own| own.serving(least.as_deref())).transpose()?;
-    let host = settings.listen_host.as_deref().and_then(|host| host.parse().ok());
-    let port = settings.listen_port;
-    let listener =
-        Listener::open(host, port, tls).map_err(|source| RunError::Listen { port, source })?;
+    let min_version = agent.server_config().and_then(|options| options.tls_min_version);
+    let tls = certificate
+        .as_ref()
+        .map(|certificate| certificate.server_config(min_version.as_deref()))
+        .transpose()?;
+    let host = options.listen_host.as_deref().and_then(|host| host.parse().ok());
+    let port = options.listen_port;
+    let listener = CommandListener::open(host, port, tls)
+        .map_err(|source| RunError::Listen { port, source })?;
     let scheme = if secure { "https" } else { "http" };
-    let port = settings.advertise_port.unwrap_or_else(|| listener.port());
-    let callback = format!("{scheme}://{}:{port}", home::in_url(address));
-    tracing::info!(callback, "commands are taken");
+    let port = options.advertise_port.unwrap_or_else(|| listener.port());
+    let callback = format!("{scheme}://{}:{port}", server_connection::url_address(address));
+    tracing::info!(url = callback, "command API started");
     tokio::spawn(commands::serve(Arc::clone(agent), listener));
     let pem = certificate.map(|certificate| certificate.pem);
-    tokio::spawn(home::beat(Arc::clone(agent), server, callback, pem));
+    tokio::spawn(server_connection::send_heartbeats(Arc::clone(agent), server, callback, pem));
     Ok(())
 }
 
-/// Waits for the end, and then keeps the machine as it is.
-async fn wait(agent: &Arc<Agent>) -> Result<(), RunError> {
+/// Waits for the end of the serving phase. In a ramdisk, never returns.
+async fn wait_for_end(agent: &Arc<RamdiskAgent>) -> Result<(), RunError> {
     let mut phase = agent.phase();
-    let ended = phase.wait_for(|phase| *phase != Phase::Serving).await.map(|phase| *phase);
+    let ended = phase.wait_for(|phase| *phase != AgentPhase::Serving).await.map(|phase| *phase);
     match ended {
-        Ok(Phase::LockedDown) => {
-            // The last answer is still on its way.
+        Ok(AgentPhase::LockedDown) => {
+            // The last response may still be in transit.
             tokio::time::sleep(Duration::from_secs(1)).await;
-            tracing::info!("the machine is locked down");
-            if agent.own_machine {
-                Network::shut_down();
+            tracing::info!("machine locked down");
+            if agent.in_ramdisk {
+                AgentNetwork::disable_all();
             }
         }
-        Ok(Phase::Rescued) => {
-            tracing::info!("the machine is open for rescue; no commands are taken any more")
+        Ok(AgentPhase::Rescued) => {
+            tracing::info!("rescue mode entered, command API stopped")
         }
-        Ok(Phase::Serving) | Err(_) => {}
+        Ok(AgentPhase::Serving) | Err(_) => {}
     }
-    if agent.own_machine {
+    if agent.in_ramdisk {
         return std::future::pending().await;
     }
     Ok(())
 }
 
-async fn listen_to_lldp(network: &Network, time: Duration) -> lldp::Heard {
-    // Cards are switched on by now or soon; without a cable there is nothing to hear.
+async fn collect_lldp(network: &AgentNetwork, time: Duration) -> lldp::LldpNeighbours {
+    // Wait until links are up: before that, no LLDP frames are received.
     network.wait_for_address(Duration::from_secs(5)).await;
-    let names: Vec<String> =
-        network::cards().into_iter().filter(|card| card.physical).map(|card| card.name).collect();
+    let names: Vec<String> = network::interfaces()
+        .into_iter()
+        .filter(|interface| interface.physical)
+        .map(|interface| interface.name)
+        .collect();
     tokio::task::spawn_blocking(move || lldp::listen(&names, time)).await.unwrap_or_default()
 }
 
-/// Sets the clock if a time server was named, or if it was never set and DHCP names one.
-async fn set_clock(settings: &Settings, network: &Network, own: bool) {
+/// Sets the clock if an NTP server is configured, or if it was never set and DHCP provides one.
+async fn set_clock(options: &AgentOptions, network: &AgentNetwork, in_ramdisk: bool) {
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs());
-    let wanted = match &settings.ntp_server {
+    let ntp_server = match &options.ntp_server {
         Some(server) => server.clone(),
-        None if own && now < NEVER_SET => {
-            network.wait_for_address(settings.lookup_timeout).await;
+        None if in_ramdisk && now < UNSET_CLOCK_LIMIT => {
+            network.wait_for_address(options.lookup_timeout).await;
             let leases = network.leases();
             match leases.values().find_map(|lease| lease.time_servers.first()) {
                 Some(server) => server.to_string(),
@@ -244,16 +251,16 @@ async fn set_clock(settings: &Settings, network: &Network, own: bool) {
         }
         None => return,
     };
-    if !own {
+    if !in_ramdisk {
         return;
     }
-    network.wait_for_address(settings.lookup_timeout).await;
-    let server = match dns::resolve(network, &wanted).await {
+    network.wait_for_address(options.lookup_timeout).await;
+    let server = match dns::resolve(network, &ntp_server).await {
         Ok(addresses) => addresses[0],
-        Err(error) => return tracing::warn!(%error, "the time server was not found"),
+        Err(error) => return tracing::warn!(%error, server = ntp_server, "NTP server not found"),
     };
     match sntp::set_clock(server).await {
-        Ok(difference) => tracing::info!(difference, server = wanted, "the clock was set"),
-        Err(error) => tracing::warn!(%error, server = wanted, "the clock could not be set"),
+        Ok(difference) => tracing::info!(difference, server = ntp_server, "clock set"),
+        Err(error) => tracing::warn!(%error, server = ntp_server, "failed to set the clock"),
     }
 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An agent for tests: on nobody's machine, with nobody to call.
+//! An agent for tests: a host process without a server.
 
 use std::sync::Arc;
 
-use crate::agent::Agent;
-use crate::http_client::Reach;
-use crate::init::Devices;
-use crate::managers::Managers;
-use crate::network::Network;
-use crate::parameters::{Parameters, Settings};
+use crate::agent::RamdiskAgent;
+use crate::http_client::HttpContext;
+use crate::init::DeviceMonitor;
+use crate::managers::HardwareManagers;
+use crate::network::AgentNetwork;
+use crate::parameters::{AgentOptions, BootParameters};
 
-pub(crate) fn agent(managers: Managers) -> Arc<Agent> {
-    let settings = Settings::new(&Parameters::from_command_line("ipa-insecure=1"));
-    let network = Network::of_others();
-    let reach = Reach::new(&settings, &network).expect("nothing is read");
-    Agent::new(settings, network, reach, Devices::of_others(), managers, false)
+pub(crate) fn test_agent(managers: HardwareManagers) -> Arc<RamdiskAgent> {
+    let options = AgentOptions::new(&BootParameters::from_command_line("ipa-insecure=1"));
+    let network = AgentNetwork::unmanaged();
+    let http = HttpContext::new(&options, &network).expect("no CA file is read");
+    RamdiskAgent::new(options, network, http, DeviceMonitor::unmanaged(), managers, false)
 }

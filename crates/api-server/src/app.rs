@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all requests share.
+//! State shared by all requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,71 +7,70 @@ use std::sync::Arc;
 use boot_plans::BootServices;
 use conductor::Conductor;
 use node_model::Timestamp;
-use store::{Clock, Store};
+use store::{Store, StoreClock};
 use tokio::sync::watch;
 
-use crate::auth::Authenticator;
 use crate::config::ApiConfig;
-use crate::metrics::{Metrics, RequestMetrics};
-use crate::nodes::caretakers::CaretakerCache;
-use crate::routes::{self, Route, RouteTableError, Router};
-use crate::session::Sessions;
+use crate::ironic::conductor_cache::ConductorCache;
+use crate::server::auth::Authenticator;
+use crate::server::metrics::{Metrics, RequestMetrics};
+use crate::server::routes::{self, ApiRoute, RouteTableError, Router};
+use crate::server::session::Sessions;
 
-/// The parts an [`App`] is made of.
+/// The parts of an [`App`].
 pub struct AppParts {
-    /// The settings.
+    /// Settings of the API server.
     pub config: ApiConfig,
-    /// The memory.
+    /// The database.
     pub store: Store,
-    /// What carries out what nodes are asked for.
+    /// Carries out provision requests and driver calls.
     pub conductor: Conductor,
     /// The clock.
-    pub clock: Clock,
-    /// Who may call.
+    pub clock: StoreClock,
+    /// Checks credentials.
     pub authenticator: Authenticator,
-    /// Where measurements go.
+    /// The Prometheus registry.
     pub metrics: Metrics,
-    /// What machines boot, unless the boot services are switched off.
+    /// Boot plans and DHCP state; `None` if the boot services are disabled.
     pub boot: Option<BootServices>,
-    /// Routes of other crates (the web page, boot services), added to the API's own.
-    pub more_routes: Vec<&'static [Route]>,
+    /// Routes of other crates, added to the API's own: web UI, boot services.
+    pub more_routes: Vec<&'static [ApiRoute]>,
 }
 
-/// What all requests share.
+/// State shared by all requests.
 pub struct App {
-    /// The settings.
+    /// Settings of the API server.
     pub config: ApiConfig,
-    /// The memory.
+    /// The database.
     pub store: Store,
-    /// What carries out what nodes are asked for.
+    /// Carries out provision requests and driver calls.
     pub conductor: Conductor,
-    /// Who may call.
+    /// Checks credentials.
     pub authenticator: Authenticator,
-    /// Where measurements go.
+    /// The Prometheus registry.
     pub metrics: Metrics,
-    /// What machines boot, unless the boot services are switched off.
+    /// Boot plans and DHCP state; `None` if the boot services are disabled.
     pub boot: Option<BootServices>,
-    clock: Clock,
+    clock: StoreClock,
     stopping: watch::Sender<bool>,
-    pub(crate) caretakers: CaretakerCache,
+    pub(crate) conductor_cache: ConductorCache,
     pub(crate) sessions: Sessions,
     pub(crate) request_metrics: RequestMetrics,
     pub(crate) router: Router,
 }
 
 impl App {
-    /// Puts the parts together and builds the router.
+    /// Builds the router and the shared state.
     ///
     /// # Errors
-    /// When two routes want the same path and method.
+    /// Fails if two routes have the same path and method, or a path is malformed.
     pub fn new(parts: AppParts) -> Result<Arc<Self>, RouteTableError> {
         let AppParts { config, store, conductor, clock, authenticator, metrics, boot, more_routes } =
             parts;
-        let tables = routes::TABLES.iter().copied().chain(more_routes);
-        let router = Router::build(tables.flatten())?;
+        let router = Router::build(routes::api_routes().chain(more_routes.into_iter().flatten()))?;
         let request_metrics = RequestMetrics::register(&metrics, router.len());
         let (stopping, _) = watch::channel(false);
-        let caretakers = CaretakerCache::new(config.conductor_timeout);
+        let conductor_cache = ConductorCache::new(config.conductor_timeout);
         Ok(Arc::new(Self {
             config,
             store,
@@ -81,26 +80,26 @@ impl App {
             boot,
             clock,
             stopping,
-            caretakers,
+            conductor_cache,
             sessions: Sessions::default(),
             request_metrics,
             router,
         }))
     }
 
-    /// The moment, by the program's clock.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         (self.clock)()
     }
 
-    /// Turns true when the server stops: streams without end have to end then.
+    /// Becomes true when the server stops. Open-ended streams must end then.
     #[must_use]
     pub fn watch_stopping(&self) -> watch::Receiver<bool> {
         self.stopping.subscribe()
     }
 
-    pub(crate) fn stopping(&self) {
+    pub(crate) fn start_stopping(&self) {
         self.stopping.send_replace(true);
     }
 }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator can set about the API.
+//! Settings of the API server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How callers prove who they are.
+/// How callers authenticate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum AuthStrategy {
-    /// They do not: everybody may do everything. For a closed network or behind a proxy that
-    /// checks.
+    /// No authentication: every caller may do everything. For a closed network, or behind a proxy
+    /// that authenticates.
     #[default]
     None,
     /// HTTP basic authentication against an htpasswd file with bcrypt entries.
     Basic {
-        /// The file. Created with a random password for `admin` when it does not exist.
+        /// Path of the file. Created with a random password for `admin` if it does not exist.
         file: PathBuf,
     },
 }
@@ -22,48 +22,47 @@ pub enum AuthStrategy {
 /// The settings of the API server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ApiConfig {
-    /// Where to listen.
+    /// Address and port to listen on.
     pub listen: SocketAddr,
-    /// How callers prove who they are.
+    /// How callers authenticate.
     pub auth: AuthStrategy,
-    /// The address clients know this API by, without a trailing slash. Without it, links are made
-    /// from the `Host` header of each request.
+    /// Public URL of this API, without a trailing slash. If unset, links are built from the `Host`
+    /// header of each request.
     pub public_endpoint: Option<String>,
-    /// Whether `X-Forwarded-Proto` is believed. Only safe behind a proxy that always sets it.
+    /// Whether `X-Forwarded-Proto` is trusted. Only safe behind a proxy that always sets it.
     pub trust_forwarded_headers: bool,
-    /// Whether `/metrics` is open to callers who have not signed in. On by default: it names no
-    /// machine and holds no secret, and scrapers seldom have credentials.
+    /// Whether `/metrics` is served without authentication. On by default: it contains no node
+    /// names and no secrets, and scrapers seldom have credentials.
     pub public_metrics: bool,
-    /// The most entries in one page of a list.
+    /// Maximum number of entries in one page of a list.
     pub max_limit: u32,
-    /// How large bodies may be.
+    /// Maximum body sizes.
     pub body_limits: BodyLimits,
-    /// How long a client may take to send the head of its next request, which is also how long an
-    /// idle connection is kept.
+    /// Timeout for the head of the next request; also the lifetime of an idle connection.
     pub idle_timeout: Duration,
-    /// How long a client may take to send a body.
+    /// Timeout for a request body.
     pub body_timeout: Duration,
-    /// How many connections are served at once; more wait in the kernel's queue. The default
-    /// leaves room for every agent of a large fleet to call at the same moment.
+    /// Maximum number of concurrent connections; further ones wait in the listen backlog. The
+    /// default allows every agent of a large fleet to connect at the same time.
     pub max_connections: usize,
-    /// How long a conductor may be silent before it counts as dead.
+    /// Time without a heartbeat after which a conductor counts as dead.
     pub conductor_timeout: Duration,
-    /// The resource class of nodes that are enrolled without one.
+    /// Resource class of nodes created without one.
     pub default_resource_class: Option<String>,
-    /// The conductor group of nodes that are enrolled without one.
+    /// Conductor group of nodes created without one.
     pub default_conductor_group: String,
-    /// How long requests in flight are waited for when the server stops.
+    /// How long to wait for requests in flight when the server stops.
     pub shutdown_timeout: Duration,
 }
 
-/// How large bodies may be, in bytes.
+/// Maximum body sizes in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BodyLimits {
-    /// Most requests.
+    /// Most endpoints.
     pub small: usize,
-    /// `states/provision`, which may carry a config drive.
+    /// `states/provision`, whose body may contain a config drive.
     pub provision: usize,
-    /// `continue_inspection`, which carries logs.
+    /// `continue_inspection`, whose body contains logs.
     pub inspection: usize,
 }
 

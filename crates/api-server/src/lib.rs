@@ -1,78 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ironic's REST API over HTTP: routing, microversions, sign-in, handlers, the event stream.
+//! HTTP server for Ironic's REST API, Ferrite's own API and the web UI.
 //!
-//! One table of routes says everything about each endpoint: when it appeared, who may call it, how
-//! large its body may be, which function answers. The frame around the table reads the request,
-//! negotiates the version, checks the caller, and turns what the handler returns into a response;
-//! handlers see a [`Call`] and return a [`Reply`] or a refusal.
+//! - [`server`]: listener, route table, request dispatch, authentication, metrics, error responses.
+//! - [`ironic`]: handlers of Ironic's API, one file per resource.
+//! - [`ferrite`]: handlers of `/v1/ferrite/…` and the files of the web UI.
+//!
+//! A [`ApiRoute`] holds everything about an endpoint except its handler's code: first microversion,
+//! access, body limit, query parameters. The dispatcher reads the request, negotiates the version,
+//! authenticates the caller and calls the handler with an [`ApiRequest`]; the handler returns an
+//! [`ApiResponse`] or an [`ApiError`].
 
-mod agent;
-mod agent_logs;
-mod allocations;
-mod answer;
 mod app;
-mod audit;
-mod auth;
-mod belongings;
-mod boot;
-mod call;
-mod chassis;
-mod conductors;
 mod config;
-mod deploy_templates;
-mod driver_vendor;
-mod drivers;
-mod durations;
-mod event_stream;
-mod explain;
 mod ferrite;
-mod flavours;
-mod fleet;
-mod health;
-mod htpasswd;
-mod images;
-mod inspection;
-mod inspection_rules;
-mod kept;
-mod metrics;
-mod networks;
-mod nodes;
-mod openapi;
-mod page;
-mod page_headers;
-mod path;
-mod portgroups;
-mod ports;
-mod refusal;
-mod reply;
-mod request_id;
-mod root;
-mod routes;
-mod runbooks;
-mod search;
+mod ironic;
 mod server;
-mod session;
-mod sightings;
-mod topology;
-mod volume_connectors;
-mod volume_targets;
-mod volumes;
 
 pub use app::{App, AppParts};
-pub use auth::{Authenticator, Identity};
-pub use call::Call;
 pub use config::{ApiConfig, AuthStrategy, BodyLimits};
-pub use htpasswd::{FirstPassword, HtpasswdError};
-pub use metrics::Metrics;
-pub use openapi::openapi;
-pub use refusal::Refusal;
-pub use reply::{EventSender, Reply};
-pub use request_id::RequestId;
-pub use routes::{
-    Access, BodyLimit, Handler, HandlerFuture, Route, RouteTableError, TooOld, UNVERSIONED,
+pub use ferrite::openapi::openapi;
+pub use server::auth::{Authenticator, CallerIdentity};
+pub use server::htpasswd::{FirstPassword, HtpasswdError};
+pub use server::listener::{ApiServer, ApiServerHandle};
+pub use server::metrics::Metrics;
+pub use server::request_id::RequestId;
+pub use server::{
+    ApiError, ApiRequest, ApiResponse, ApiRoute, BodyLimit, EventSender, Handler, HandlerFuture,
+    RouteAccess, RouteTableError, TooOld, UNVERSIONED,
 };
-pub use server::{Server, ServerHandle};
 
-/// The web page and signing in to it. They are no part of the API: whoever puts the program together
-/// adds them to [`AppParts::more_routes`].
-pub const PAGE_ROUTES: &[&[Route]] = &[page::ROUTES, session::ROUTES];
+/// Routes of the web UI and its sign-in. They are not part of the API: add them to
+/// [`AppParts::more_routes`] to serve the web UI.
+pub const WEB_UI_ROUTES: &[&[ApiRoute]] = &[ferrite::web_ui::ROUTES, server::session::ROUTES];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An HTTP client that throws bodies away without copying them, so that it costs little beside the
-//! server that is measured.
+//! An HTTP client that discards bodies without copying them, so that it uses little CPU time compared to
+//! the measured server.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,32 +11,32 @@ use rustix::net::RecvFlags;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::load::{self, Outcome};
+use crate::load::{self, LoadResult};
 
-const LONGEST_HEAD: usize = 4096;
-/// What is thrown away per call.
-const PIECE: usize = 1 << 20;
+const MAX_HEAD_BYTES: usize = 4096;
+/// The number of bytes to discard per call.
+const DISCARD_BYTES: usize = 1 << 20;
 
-/// A connection that stays.
-pub(crate) struct Connection {
+/// A persistent connection.
+pub(crate) struct BenchHttpConnection {
     stream: TcpStream,
     host: SocketAddr,
-    /// Room for what is thrown away, which nothing is written to.
-    bin: Vec<u8>,
+    /// The buffer for discarded bytes, which is never written to.
+    discard_buffer: Vec<u8>,
 }
 
 /// Sends `count` requests over `at_once` connections.
-pub(crate) async fn load(server: SocketAddr, path: &str, count: u32, at_once: u32) -> Outcome {
-    // Connections are taken and put back, so each serves one request at a time.
-    let idle: Arc<Mutex<Vec<Connection>>> = Arc::default();
+pub(crate) async fn load(server: SocketAddr, path: &str, count: u32, at_once: u32) -> LoadResult {
+    // A connection is removed while it is used, so it has one request at a time.
+    let idle: Arc<Mutex<Vec<BenchHttpConnection>>> = Arc::default();
     let path: Arc<str> = path.into();
-    load::drive(count, at_once, move |_| {
+    load::run(count, at_once, move |_| {
         let (idle, path) = (idle.clone(), path.clone());
         async move {
-            let taken = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let mut connection = match taken {
+            let reused = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let mut connection = match reused {
                 Some(connection) => connection,
-                None => Connection::open(server, Ipv4Addr::UNSPECIFIED.into()).await?,
+                None => BenchHttpConnection::open(server, Ipv4Addr::UNSPECIFIED.into()).await?,
             };
             let bytes = connection.get(&path).await?;
             idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
@@ -46,46 +46,48 @@ pub(crate) async fn load(server: SocketAddr, path: &str, count: u32, at_once: u3
     .await
 }
 
-impl Connection {
+impl BenchHttpConnection {
     pub(crate) async fn open(server: SocketAddr, from: IpAddr) -> Result<Self> {
         let socket = TcpSocket::new_v4()?;
-        socket.bind((from, 0).into()).context("no socket")?;
-        let stream = socket.connect(server).await.context("cannot connect by HTTP")?;
-        Ok(Self { stream, host: server, bin: vec![0; PIECE] })
+        socket.bind((from, 0).into()).context("cannot bind a socket")?;
+        let stream = socket.connect(server).await.context("cannot connect")?;
+        Ok(Self { stream, host: server, discard_buffer: vec![0; DISCARD_BYTES] })
     }
 
-    /// Fetches a path; how many bytes came.
+    /// Fetches a path and returns the size of the body.
     pub(crate) async fn get(&mut self, path: &str) -> Result<u64> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.host);
         self.stream.write_all(request.as_bytes()).await?;
-        let mut head = Vec::with_capacity(LONGEST_HEAD);
+        let mut head = Vec::with_capacity(MAX_HEAD_BYTES);
         let (length, body) = loop {
-            ensure!(head.len() < LONGEST_HEAD, "the head does not end");
+            ensure!(head.len() < MAX_HEAD_BYTES, "the response head is too long");
             let read = self.stream.read_buf(&mut head).await?;
-            ensure!(read > 0, "the connection was closed");
+            ensure!(read > 0, "the connection was closed before the response");
             if let Some(end) = head.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
                 break (content_length(&head[..end])?, head.len() - end - 4);
             }
         };
-        let mut left = length.checked_sub(body as u64).context("more than was promised")?;
-        while left > 0 {
-            left -= self.discard(left).await?;
+        let mut remaining = length
+            .checked_sub(body as u64)
+            .context("the body is longer than its content length")?;
+        while remaining > 0 {
+            remaining -= self.discard(remaining).await?;
         }
         Ok(length)
     }
 
-    /// Linux lets go of what came in when it is read with `MSG_TRUNC`, and copies nothing.
-    async fn discard(&mut self, most: u64) -> Result<u64> {
-        let most = usize::try_from(most).unwrap_or(PIECE).min(PIECE);
-        let (stream, bin) = (&self.stream, &mut self.bin[..most]);
-        let gone = stream
+    /// Discards up to `max` received bytes. With `MSG_TRUNC` Linux does not copy them.
+    async fn discard(&mut self, max: u64) -> Result<u64> {
+        let max = usize::try_from(max).unwrap_or(DISCARD_BYTES).min(DISCARD_BYTES);
+        let (stream, buffer) = (&self.stream, &mut self.discard_buffer[..max]);
+        let discarded = stream
             .async_io(Interest::READABLE, || {
-                let (_, gone) = rustix::net::recv(stream, &mut *bin, RecvFlags::TRUNC)?;
-                io::Result::Ok(gone)
+                let (_, discarded) = rustix::net::recv(stream, &mut *buffer, RecvFlags::TRUNC)?;
+                io::Result::Ok(discarded)
             })
             .await?;
-        ensure!(gone > 0, "the connection was closed too early");
-        Ok(gone as u64)
+        ensure!(discarded > 0, "the connection was closed inside the body");
+        Ok(discarded as u64)
     }
 }
 
@@ -101,5 +103,5 @@ fn content_length(head: &[u8]) -> Result<u64> {
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
         })
-        .context("no content length")
+        .context("the response has no content length")
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two sides of `cargo xtask bench boot`: our boot services in a process of their own, so that
-//! what they cost can be read from /proc, and machines that boot from them or from anybody else.
+//! The server and the load generators of `cargo xtask bench boot`.
 //!
-//! It is started in network namespaces by the benchmark, and is of no use otherwise.
+//! The boot servers run in their own process, so that their cost can be read from `/proc`. The load
+//! generators simulate booting machines against them or against another server. The benchmark starts both
+//! in network namespaces.
 
 mod dhcp;
 mod http;
@@ -18,43 +19,43 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use load::Outcome;
+use load::LoadResult;
 
-/// Serves machines that boot, or plays them.
+/// Serves booting machines, or simulates them.
 #[derive(Parser)]
-struct Arguments {
+struct BenchArguments {
     #[command(subcommand)]
     role: Role,
 }
 
 #[derive(Subcommand)]
 enum Role {
-    /// Serve DHCP, TFTP and HTTP until killed; a line is printed once all listen.
-    Serve(serve::Options),
-    /// Get leases, many at once.
+    /// Serve DHCP, TFTP and HTTP until killed. Prints a line when all servers listen.
+    Serve(serve::BenchServeArguments),
+    /// Request DHCP leases.
     Dhcp {
         /// The number of the first machine.
         #[arg(long)]
         first: u32,
-        /// How many machines.
+        /// The number of machines.
         #[arg(long)]
         count: u32,
-        /// How many at the same time.
+        /// The number of concurrent machines.
         #[arg(long)]
         at_once: u32,
     },
-    /// Fetch one file again and again by TFTP.
+    /// Fetch a file repeatedly by TFTP.
     Tftp {
         #[command(flatten)]
-        what: tftp::Fetch,
-        /// How many transfers.
+        fetch: tftp::TftpFetch,
+        /// The number of transfers.
         #[arg(long)]
         count: u32,
-        /// How many at the same time.
+        /// The number of concurrent transfers.
         #[arg(long)]
         at_once: u32,
     },
-    /// Fetch one file again and again by HTTP, on connections that stay.
+    /// Fetch a file repeatedly by HTTP over persistent connections.
     Http {
         /// The server.
         #[arg(long)]
@@ -62,57 +63,57 @@ enum Role {
         /// The path.
         #[arg(long)]
         path: String,
-        /// How many requests.
+        /// The number of requests.
         #[arg(long)]
         count: u32,
-        /// How many connections.
+        /// The number of connections.
         #[arg(long)]
         at_once: u32,
     },
-    /// Boot so many machines at the same moment, each from its first packet to its ramdisk.
+    /// Boot machines concurrently, each from its first packet to its ramdisk.
     Storm {
-        /// How many machines.
+        /// The number of machines.
         #[arg(long)]
         count: u32,
         /// The number of the first machine.
         #[arg(long)]
         first: u32,
-        /// Stop after the first stage: there is no HTTP server.
+        /// Stop after the boot loader, because there is no HTTP server.
         #[arg(long)]
         without_http: bool,
     },
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().role) {
+    match run(BenchArguments::parse().role) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say_problem(&format!("{error:#}"));
+            print_error(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
 fn run(role: Role) -> Result<()> {
-    // A socket per machine, where a shell's ordinary limit is a thousand.
+    // Each machine needs a socket, and the default limit is 1024 files.
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
-    if let Role::Serve(options) = role {
-        // As many threads as the program itself has.
+    if let Role::Serve(arguments) = role {
+        // The same runtime as in `ferrite serve`.
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        return runtime.block_on(serve::run(&options, || say("ready")));
+        return runtime.block_on(serve::run(&arguments, || print_line("ready")));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(play(role))?;
-    say(&outcome.to_line());
+    let result = runtime.block_on(generate_load(role))?;
+    print_line(&result.to_json());
     Ok(())
 }
 
-async fn play(role: Role) -> Result<Outcome> {
+async fn generate_load(role: Role) -> Result<LoadResult> {
     match role {
-        Role::Serve(_) => anyhow::bail!("a server is not played"),
+        Role::Serve(_) => anyhow::bail!("`serve` generates no load"),
         Role::Dhcp { first, count, at_once } => dhcp::load(first, count, at_once).await,
-        Role::Tftp { what, count, at_once } => Ok(tftp::load(&what, count, at_once).await),
+        Role::Tftp { fetch, count, at_once } => Ok(tftp::load(&fetch, count, at_once).await),
         Role::Http { server, path, count, at_once } => {
             Ok(http::load(server, &path, count, at_once).await)
         }
@@ -122,12 +123,12 @@ async fn play(role: Role) -> Result<Outcome> {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the benchmark reads this")]
-fn say(line: &str) {
+#[expect(clippy::print_stdout, reason = "the benchmark reads the output")]
+fn print_line(line: &str) {
     println!("{line}");
 }
 
-#[expect(clippy::print_stderr, reason = "a command line program says what went wrong")]
-fn say_problem(text: &str) {
+#[expect(clippy::print_stderr, reason = "a command-line program reports errors")]
+fn print_error(text: &str) {
     eprintln!("error: {text}");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Our boot services as the program runs them, for machines nobody knows.
+//! The boot servers as `ferrite serve` runs them, for unknown machines.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -7,111 +7,123 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::Result;
-use boot_server::dhcp4::{self, Interface, Leases, Subnet};
+use async_trait::async_trait;
+use boot_server::dhcp4::{Dhcp4Interface, Dhcp4Listener, Dhcp4Settings, Dhcp4Subnet, DhcpLeases4};
+use boot_server::http::{BootHttpLimits, BootHttpServer, BootHttpServices, BootHttpSettings};
+use boot_server::tftp::{TftpServer, TftpServices, TftpSettings};
 use boot_server::{
-    BootAnswer, BootRequest, FileLeaseBook, Mode, Netboot, Plan, Plans, Sighting, Sightings, http,
-    tftp,
+    BootDirectory, BootEvent, BootEventRecorder, BootInstructions, BootLookupError, BootRequest,
+    BootSnapshot, DhcpLeaseFile, DhcpMode, DhcpServices, HardwareAddress, Netboot, NetbootTarget,
+    ServedDirectory,
 };
 use node_model::Timestamp;
 
-/// Where to serve what.
+/// The arguments of `boot-bench serve`.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct BenchServeArguments {
     /// The interface.
     #[arg(long)]
     interface: Arc<str>,
-    /// Our address on it.
+    /// The server's address on the interface.
     #[arg(long)]
     address: Ipv4Addr,
-    /// The length of its prefix.
+    /// The prefix length.
     #[arg(long)]
     prefix: u8,
-    /// The first address to hand out.
+    /// The first address to assign.
     #[arg(long)]
     first: Ipv4Addr,
-    /// The last address to hand out.
+    /// The last address to assign.
     #[arg(long)]
     last: Ipv4Addr,
-    /// The files.
+    /// The directory with the files.
     #[arg(long)]
     folder: PathBuf,
-    /// Where leases are written down.
+    /// The file for DHCP leases.
     #[arg(long)]
     leases: PathBuf,
 }
 
-/// Serves until it is dropped; `ready` is called once everything listens.
-pub(crate) async fn run(options: &Options, ready: impl FnOnce()) -> Result<()> {
-    let sightings: Arc<dyn Sightings> = Arc::new(Nobody);
-    let dhcp = dhcp(options, sightings.clone())?;
-    let mut settings = tftp::Settings::new(SocketAddr::from((options.address, 69)));
-    settings.interface = Some(options.interface.clone());
-    // All transfers of one load have the same address.
-    settings.most_per_client = settings.most;
-    let files = Arc::new(tftp::Folder::open(&options.folder)?);
-    let services =
-        tftp::Services { files: files.clone(), sightings: sightings.clone(), clock: wall_clock };
-    let tftp = tftp::Server::bind(settings, services)?;
-    let mut limits = http::Limits::default();
-    limits.most_per_client = limits.most;
-    let settings = http::Settings {
-        listen: SocketAddr::from((options.address, 80)),
-        interface: Some(options.interface.clone()),
+/// Serves until the future is dropped. Calls `ready` when all servers listen.
+pub(crate) async fn run(arguments: &BenchServeArguments, ready: impl FnOnce()) -> Result<()> {
+    let events: Arc<dyn BootEventRecorder> = Arc::new(DiscardedEvents);
+    let dhcp = bind_dhcp(arguments, events.clone())?;
+    let mut settings = TftpSettings::new(SocketAddr::from((arguments.address, 69)));
+    settings.interface = Some(arguments.interface.clone());
+    // All transfers of a load have the same client address.
+    settings.max_transfers_per_client = settings.max_transfers;
+    let files = Arc::new(ServedDirectory::open(&arguments.folder)?);
+    let services = TftpServices { files: files.clone(), events: events.clone(), clock: wall_clock };
+    let tftp = TftpServer::bind(settings, services)?;
+    let mut limits = BootHttpLimits::default();
+    limits.max_connections_per_client = limits.max_connections;
+    let settings = BootHttpSettings {
+        listen: SocketAddr::from((arguments.address, 80)),
+        interface: Some(arguments.interface.clone()),
         tls: None,
         limits,
     };
-    let services = http::Services { pages: files, sightings, clock: wall_clock };
-    let http = http::Server::bind(settings, services)?;
+    let http =
+        BootHttpServer::bind(settings, BootHttpServices { files, events, clock: wall_clock })?;
     ready();
-    // As in the program, each on a task of its own.
+    // One task per server, as in `ferrite serve`.
     let (dhcp, tftp) = (tokio::spawn(dhcp.run()), tokio::spawn(tftp.run()));
     tokio::try_join!(dhcp, tftp, tokio::spawn(http.run()))?;
     Ok(())
 }
 
-fn dhcp(options: &Options, sightings: Arc<dyn Sightings>) -> Result<dhcp4::Listener> {
-    let mut subnet = Subnet::new(options.address, options.prefix, Mode::Discover);
-    subnet.ranges = vec![(options.first, options.last)];
-    subnet.gateway = Some(options.address);
-    subnet.dns = vec![options.address];
-    let settings = dhcp4::Settings {
-        interfaces: vec![Interface { name: options.interface.clone(), address: options.address }],
+fn bind_dhcp(
+    arguments: &BenchServeArguments,
+    events: Arc<dyn BootEventRecorder>,
+) -> Result<Dhcp4Listener> {
+    let (name, address) = (arguments.interface.clone(), arguments.address);
+    let mut subnet = Dhcp4Subnet::new(address, arguments.prefix, DhcpMode::Discover);
+    subnet.ranges = vec![(arguments.first, arguments.last)];
+    subnet.gateway = Some(address);
+    subnet.dns = vec![address];
+    let settings = Dhcp4Settings {
+        interfaces: vec![Dhcp4Interface { name, address }],
         subnets: vec![subnet],
-        ..dhcp4::Settings::default()
+        ..Dhcp4Settings::default()
     };
-    let plans = Arc::new(Everybody::new(options.address));
-    let services = dhcp4::Services { plans, sightings, clock: wall_clock };
-    let leases = Leases::load(Box::new(FileLeaseBook::new(&options.leases)))?;
-    Ok(dhcp4::Listener::bind(settings, leases, services)?)
+    let netboot = Netboot {
+        ipxe_script: format!("http://{address}/boot.ipxe").into(),
+        http_file: None,
+        tftp_file: None,
+    };
+    let directory = Arc::new(SameBootForAll { netboot });
+    let services = DhcpServices { directory, events, clock: wall_clock };
+    let leases = DhcpLeases4::load(Box::new(DhcpLeaseFile::new(&arguments.leases)))?;
+    Ok(Dhcp4Listener::bind(settings, leases, services)?)
 }
 
-/// Every machine is unknown and boots the same.
-struct Everybody {
+/// All machines are unknown and boot the same files.
+#[derive(Clone)]
+struct SameBootForAll {
     netboot: Netboot,
 }
 
-impl Everybody {
-    fn new(server: Ipv4Addr) -> Self {
-        let netboot = Netboot {
-            script: format!("http://{server}/boot.ipxe").into(),
-            http: None,
-            first_stage: None,
-            parameters: Vec::new(),
-        };
-        Self { netboot }
+#[async_trait]
+impl BootDirectory for SameBootForAll {
+    async fn look_up(
+        &self,
+        _machines: &[HardwareAddress],
+    ) -> Result<Box<dyn BootSnapshot>, BootLookupError> {
+        Ok(Box::new(self.clone()))
     }
 }
 
-impl Plans for Everybody {
-    fn plan(&self, _request: &BootRequest<'_>) -> Plan {
-        Plan { boot: BootAnswer::Netboot(self.netboot.clone()), ..Plan::default() }
+impl BootSnapshot for SameBootForAll {
+    fn instructions(&self, _request: &BootRequest<'_>) -> BootInstructions {
+        let boot = NetbootTarget::Netboot(self.netboot.clone());
+        BootInstructions { boot, ..BootInstructions::default() }
     }
 }
 
-struct Nobody;
+struct DiscardedEvents;
 
-impl Sightings for Nobody {
-    fn seen(&self, _sighting: Sighting) {}
+impl BootEventRecorder for DiscardedEvents {
+    fn record(&self, _event: BootEvent) {}
 }
 
 fn wall_clock() -> Timestamp {

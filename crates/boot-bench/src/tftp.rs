@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A TFTP client as firmware has it: blocks in order, with or without a window.
+//! A TFTP client like that of firmware: in-order blocks, with or without a window.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -7,122 +7,122 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tokio::net::UdpSocket;
 
-use crate::load::{self, Outcome};
+use crate::load::{self, LoadResult};
 
-/// What to fetch, and how.
+/// A file to fetch and the options to request.
 #[derive(clap::Args, Debug, Clone)]
-pub(crate) struct Fetch {
+pub(crate) struct TftpFetch {
     /// The server.
     #[arg(long)]
     pub(crate) server: SocketAddr,
     /// The file.
     #[arg(long)]
     pub(crate) file: String,
-    /// The bytes of a block to ask for.
+    /// The requested block size in bytes.
     #[arg(long, default_value_t = 1468)]
     pub(crate) block: usize,
-    /// The blocks of a window to ask for; with 1 none is asked for.
+    /// The requested window size in blocks. The option is not sent if it is 1.
     #[arg(long, default_value_t = 1)]
     pub(crate) window: u64,
 }
 
 const DATA: u8 = 3;
-const OPTIONS: u8 = 6;
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Silences in a row after which a machine gives up.
-const MOST_SILENCES: u32 = 30;
+const OACK: u8 = 6;
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// The number of consecutive timeouts after which the client gives up.
+const MAX_TIMEOUTS: u32 = 30;
 
 /// Fetches the file `count` times.
-pub(crate) async fn load(what: &Fetch, count: u32, at_once: u32) -> Outcome {
-    let what = what.clone();
-    load::drive(count, at_once, move |_| {
-        let what = what.clone();
-        async move { fetch(&what, Ipv4Addr::UNSPECIFIED.into()).await }
+pub(crate) async fn load(request: &TftpFetch, count: u32, at_once: u32) -> LoadResult {
+    let request = request.clone();
+    load::run(count, at_once, move |_| {
+        let request = request.clone();
+        async move { fetch(&request, Ipv4Addr::UNSPECIFIED.into()).await }
     })
     .await
 }
 
-/// Fetches the file once; how many bytes came.
-pub(crate) async fn fetch(what: &Fetch, from: IpAddr) -> Result<u64> {
-    let socket = UdpSocket::bind((from, 0)).await.context("no socket")?;
-    let mut said = request(what);
-    let mut to = what.server;
+/// Fetches the file once from this local address and returns its size.
+pub(crate) async fn fetch(request: &TftpFetch, from: IpAddr) -> Result<u64> {
+    let socket = UdpSocket::bind((from, 0)).await.context("cannot bind a socket")?;
+    let mut last_sent = encode_request(request);
+    let mut to = request.server;
     let mut buffer = vec![0; 65536];
-    let mut silences = 0;
-    let mut place = Place { window: what.window, ..Place::default() };
+    let mut timeouts = 0;
+    let mut state = ReceiveState { window: request.window, ..ReceiveState::default() };
     let mut is_connected = false;
-    socket.send_to(&said, to).await?;
+    socket.send_to(&last_sent, to).await?;
     loop {
-        let received = tokio::time::timeout(PATIENCE, socket.recv_from(&mut buffer)).await;
+        let received = tokio::time::timeout(TIMEOUT, socket.recv_from(&mut buffer)).await;
         let Ok(received) = received else {
-            silences += 1;
-            ensure!(silences < MOST_SILENCES, "the server is silent after {} bytes", place.bytes);
-            send(&socket, &said, to, is_connected).await?;
+            timeouts += 1;
+            ensure!(timeouts < MAX_TIMEOUTS, "no reply after {} bytes", state.bytes);
+            send(&socket, &last_sent, to, is_connected).await?;
             continue;
         };
         let (length, sender) = received?;
-        silences = 0;
+        timeouts = 0;
         if !is_connected {
-            // The server answers from a port of its own for each transfer.
+            // The server uses a new port for each transfer.
             socket.connect(sender).await?;
             to = sender;
             is_connected = true;
         }
         let message = &buffer[..length];
         let acknowledgement = match message {
-            [0, OPTIONS, agreed @ ..] => {
-                place.block = option(agreed, "blksize").unwrap_or(512);
-                place.window = option(agreed, "windowsize").unwrap_or(1);
+            [0, OACK, agreed @ ..] => {
+                state.block = agreed_option(agreed, "blksize").unwrap_or(512);
+                state.window = agreed_option(agreed, "windowsize").unwrap_or(1);
                 Some(0)
             }
             [0, DATA, high, low, data @ ..] => {
-                if place.block == 0 {
-                    place.block = 512;
-                    place.window = 1;
+                if state.block == 0 {
+                    state.block = 512;
+                    state.window = 1;
                 }
-                place.take(u16::from_be_bytes([*high, *low]), data.len() as u64)
+                state.accept(u16::from_be_bytes([*high, *low]), data.len() as u64)
             }
             _ => bail!("refused: {}", String::from_utf8_lossy(message)),
         };
         if let Some(block) = acknowledgement {
             let [high, low] = block.to_be_bytes();
-            said = vec![0, 4, high, low];
-            send(&socket, &said, to, is_connected).await?;
+            last_sent = vec![0, 4, high, low];
+            send(&socket, &last_sent, to, is_connected).await?;
         }
-        if place.is_done {
-            return Ok(place.bytes);
+        if state.is_done {
+            return Ok(state.bytes);
         }
     }
 }
 
-/// How far a transfer is.
+/// The progress of a transfer.
 #[derive(Default)]
-struct Place {
+struct ReceiveState {
     block: u64,
     window: u64,
-    /// Blocks taken.
-    taken: u64,
+    /// The number of received blocks.
+    received: u64,
     in_window: u64,
     bytes: u64,
     is_done: bool,
 }
 
-impl Place {
-    /// Takes a block if it is the next; what to acknowledge, if anything.
-    fn take(&mut self, number: u16, length: u64) -> Option<u16> {
-        if number != (self.taken + 1) as u16 {
-            // A gap or a repetition: say where we are, once per window.
+impl ReceiveState {
+    /// Accepts the next block. Returns the block number to acknowledge, if any.
+    fn accept(&mut self, number: u16, length: u64) -> Option<u16> {
+        if number != (self.received + 1) as u16 {
+            // A gap or a duplicate: repeat the last acknowledgement, once per window.
             let is_first = self.in_window > 0 || self.window == 1;
             self.in_window = 0;
-            return is_first.then_some(self.taken as u16);
+            return is_first.then_some(self.received as u16);
         }
-        self.taken += 1;
+        self.received += 1;
         self.in_window += 1;
         self.bytes += length;
         self.is_done = length < self.block;
         if self.is_done || self.in_window == self.window {
             self.in_window = 0;
-            return Some(self.taken as u16);
+            return Some(self.received as u16);
         }
         None
     }
@@ -134,24 +134,24 @@ async fn send(socket: &UdpSocket, message: &[u8], to: SocketAddr, connected: boo
     sent.map(|_| ()).context("cannot send")
 }
 
-fn request(what: &Fetch) -> Vec<u8> {
+fn encode_request(request: &TftpFetch) -> Vec<u8> {
     let mut out = vec![0, 1];
-    let mut words = vec![what.file.clone(), "octet".into(), "tsize".into(), "0".into()];
-    words.extend(["blksize".into(), what.block.to_string()]);
-    if what.window > 1 {
-        words.extend(["windowsize".into(), what.window.to_string()]);
+    let mut strings = vec![request.file.clone(), "octet".into(), "tsize".into(), "0".into()];
+    strings.extend(["blksize".into(), request.block.to_string()]);
+    if request.window > 1 {
+        strings.extend(["windowsize".into(), request.window.to_string()]);
     }
-    for word in words {
-        out.extend_from_slice(word.as_bytes());
+    for string in strings {
+        out.extend_from_slice(string.as_bytes());
         out.push(0);
     }
     out
 }
 
-fn option(agreed: &[u8], name: &str) -> Option<u64> {
-    let mut words = agreed.split(|byte| *byte == 0);
-    while let (Some(word), Some(value)) = (words.next(), words.next()) {
-        if word.eq_ignore_ascii_case(name.as_bytes()) {
+fn agreed_option(agreed: &[u8], name: &str) -> Option<u64> {
+    let mut strings = agreed.split(|byte| *byte == 0);
+    while let (Some(key), Some(value)) = (strings.next(), strings.next()) {
+        if key.eq_ignore_ascii_case(name.as_bytes()) {
             return std::str::from_utf8(value).ok()?.parse().ok();
         }
     }

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ISO a machine boots as virtual media: one unified kernel image in an EFI system partition,
-//! and files for the ramdisk to find.
+//! The ISO that a machine boots as virtual media: a unified kernel image in an EFI system partition, and
+//! files for the ramdisk.
 
 use crate::fat::{self, FatError};
-use crate::iso::{Iso, IsoError};
-use crate::uki::Architecture;
-use crate::{Content, FileTree, PathError};
+use crate::iso::{IsoError, IsoImage};
+use crate::uki::EfiArchitecture;
+use crate::{Content, FileTree, MediaPathError};
 
-/// The label of a boot ISO that carries OpenStack metadata, where the agent looks for network data.
+/// The label of a boot ISO with OpenStack metadata, where the agent reads network data.
 pub const LABEL_WITH_METADATA: &str = "config-2";
-/// The label of a boot ISO that carries none.
+/// The label of a boot ISO without metadata.
 pub const LABEL_PLAIN: &str = "VMEDIA_BOOT_ISO";
-/// Where network data goes for a machine without DHCP.
+/// The path of the network data for a machine without DHCP.
 pub const NETWORK_DATA_PATH: &str = "openstack/latest/network_data.json";
 
 const ESP_LABEL: &str = "ESP";
 const METADATA_FOLDER: &str = "openstack";
 
-/// What goes onto a boot ISO.
+/// The parts of a boot ISO.
 #[derive(Debug, Clone)]
 pub struct BootIso<'a> {
     /// The unified kernel image.
     pub image: &'a Content,
-    /// The processor it is for.
-    pub architecture: Architecture,
-    /// What the ramdisk shall find on the medium.
+    /// The architecture of the image.
+    pub architecture: EfiArchitecture,
+    /// Files for the ramdisk.
     pub files: FileTree,
     /// The publisher, which the ramdisk compares with its kernel parameter `ir_pub_id` when more
     /// than one medium is labelled `config-2`.
     pub publisher: Option<&'a str>,
 }
 
-/// Why a boot ISO could not be laid out.
+/// Why a boot ISO cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BootIsoError {
     /// The EFI system partition failed.
@@ -39,30 +39,29 @@ pub enum BootIsoError {
     Partition(#[from] FatError),
     /// Its one path failed; cannot happen with the paths we have.
     #[error("could not name the image in the EFI system partition")]
-    Path(#[from] PathError),
+    Path(#[from] MediaPathError),
     /// The image around it failed.
     #[error("could not lay out the boot ISO")]
     Iso(#[from] IsoError),
 }
 
-/// The EFI system partition alone: also what a USB stick or a plain disk boots.
+/// Builds the EFI system partition, which also boots from a USB stick or a disk.
 pub fn system_partition(
     image: &Content,
-    architecture: Architecture,
+    architecture: EfiArchitecture,
 ) -> Result<Content, BootIsoError> {
     let mut files = FileTree::new();
     files.insert(architecture.removable_path(), image.clone())?;
-    Ok(fat::layout(ESP_LABEL, &files, fat::Size::Fitting)?)
+    Ok(fat::layout(ESP_LABEL, &files, fat::FatSize::Fitting)?)
 }
 
 impl BootIso<'_> {
-    /// Lays out the ISO. Its label follows from whether there is an `openstack` folder among the
-    /// files.
+    /// Builds the ISO. It is labelled `config-2` if the files contain a folder `openstack`.
     pub fn layout(self) -> Result<Content, BootIsoError> {
         let has_metadata = self.files.root().entries.contains_key(METADATA_FOLDER);
         let label = if has_metadata { LABEL_WITH_METADATA } else { LABEL_PLAIN };
         let partition = system_partition(self.image, self.architecture)?;
-        let mut iso = Iso::new(label, self.files).bootable(partition);
+        let mut iso = IsoImage::new(label, self.files).bootable(partition);
         if let Some(publisher) = self.publisher {
             iso = iso.published_by(publisher);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bytes that are described rather than held: a list of segments with a known length.
+//! Content as a list of segments with a known length, without holding its bytes in memory.
 
 use std::fmt;
 use std::fs::File;
@@ -13,11 +13,11 @@ use bytes::Bytes;
 
 /// A piece of a [`Content`]. Cloning one is cheap: bytes and files are shared.
 #[derive(Clone)]
-pub enum Segment {
+pub enum ContentSegment {
     /// Bytes in memory.
     Bytes(Bytes),
-    /// A range of an open file. The file stays open, so replacing its name on disk changes nothing
-    /// here; writing into it in place would, and nobody may do that to a published part.
+    /// A range of an open file. The file stays open, so replacing it on disk has no effect; writing into
+    /// it in place would change the content and must not be done.
     File {
         /// The file, shared by everything made of it.
         file: Arc<File>,
@@ -26,14 +26,14 @@ pub enum Segment {
         /// How long the range is, in bytes.
         length: u64,
     },
-    /// So many zero bytes.
+    /// A number of zero bytes.
     Zeros(u64),
 }
 
-/// A sequence of segments: what a file would hold if it were ever written.
+/// A sequence of segments.
 #[derive(Debug, Clone, Default)]
 pub struct Content {
-    segments: Vec<Segment>,
+    segments: Vec<ContentSegment>,
     /// The end of each segment, counted from the start; same length as `segments`, strictly
     /// growing.
     ends: Vec<u64>,
@@ -48,39 +48,39 @@ pub struct ContentReader<'a> {
 
 // === impl Segment ===
 
-impl Segment {
-    /// How many bytes this segment stands for.
+impl ContentSegment {
+    /// Returns the number of bytes.
     pub fn length(&self) -> u64 {
         match self {
-            Segment::Bytes(bytes) => bytes.len() as u64,
-            Segment::File { length, .. } | Segment::Zeros(length) => *length,
+            ContentSegment::Bytes(bytes) => bytes.len() as u64,
+            ContentSegment::File { length, .. } | ContentSegment::Zeros(length) => *length,
         }
     }
 
-    fn part(&self, range: Range<u64>) -> Segment {
+    fn part(&self, range: Range<u64>) -> ContentSegment {
         match self {
-            Segment::Bytes(bytes) => {
-                Segment::Bytes(bytes.slice(range.start as usize..range.end as usize))
+            ContentSegment::Bytes(bytes) => {
+                ContentSegment::Bytes(bytes.slice(range.start as usize..range.end as usize))
             }
-            Segment::File { file, offset, .. } => Segment::File {
+            ContentSegment::File { file, offset, .. } => ContentSegment::File {
                 file: Arc::clone(file),
                 offset: offset + range.start,
                 length: range.end - range.start,
             },
-            Segment::Zeros(_) => Segment::Zeros(range.end - range.start),
+            ContentSegment::Zeros(_) => ContentSegment::Zeros(range.end - range.start),
         }
     }
 
-    /// Reads from `skip` bytes into this segment; the buffer is not longer than what is left of it.
+    /// Reads from `skip` bytes into this segment; the buffer must not be longer than the rest of it.
     fn read_exact_at(&self, skip: u64, buffer: &mut [u8]) -> io::Result<()> {
         match self {
-            Segment::Bytes(bytes) => {
+            ContentSegment::Bytes(bytes) => {
                 let from = skip as usize;
                 buffer.copy_from_slice(&bytes[from..from + buffer.len()]);
                 Ok(())
             }
-            Segment::File { file, offset, .. } => file.read_exact_at(buffer, offset + skip),
-            Segment::Zeros(_) => {
+            ContentSegment::File { file, offset, .. } => file.read_exact_at(buffer, offset + skip),
+            ContentSegment::Zeros(_) => {
                 buffer.fill(0);
                 Ok(())
             }
@@ -88,15 +88,15 @@ impl Segment {
     }
 }
 
-/// Bytes are not shown: kernel parameters hold agent tokens, user data holds passwords.
-impl fmt::Debug for Segment {
+/// Does not show bytes: kernel parameters contain agent tokens, user data contains passwords.
+impl fmt::Debug for ContentSegment {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Segment::Bytes(bytes) => write!(formatter, "{} bytes", bytes.len()),
-            Segment::File { offset, length, .. } => {
+            ContentSegment::Bytes(bytes) => write!(formatter, "{} bytes", bytes.len()),
+            ContentSegment::File { offset, length, .. } => {
                 write!(formatter, "{length} bytes of a file from {offset}")
             }
-            Segment::Zeros(length) => write!(formatter, "{length} zeros"),
+            ContentSegment::Zeros(length) => write!(formatter, "{length} zeros"),
         }
     }
 }
@@ -104,42 +104,42 @@ impl fmt::Debug for Segment {
 // === impl Content ===
 
 impl Content {
-    /// Nothing, to append to.
+    /// Returns an empty content.
     pub fn new() -> Content {
         Content::default()
     }
 
-    /// Opens a file and stands for all of it as it is now.
+    /// Opens a file as content with its current length.
     pub fn open(path: &Path) -> io::Result<Content> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
-            // A pipe or a device has no length to plan with.
+            // A pipe or a device has no length.
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         let length = metadata.len();
         let mut content = Content::new();
-        content.push(Segment::File { file: Arc::new(file), offset: 0, length });
+        content.push(ContentSegment::File { file: Arc::new(file), offset: 0, length });
         Ok(content)
     }
 
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     pub fn length(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Whether there are no bytes.
+    /// Returns whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The segments in order, for somebody who can send a file range without reading it.
-    pub fn segments(&self) -> &[Segment] {
+    /// Returns the segments in order, for callers that send file ranges with `sendfile`.
+    pub fn segments(&self) -> &[ContentSegment] {
         &self.segments
     }
 
-    /// Appends one segment; an empty one leaves no trace.
-    pub fn push(&mut self, segment: Segment) {
+    /// Appends a segment; an empty one is ignored.
+    pub fn push(&mut self, segment: ContentSegment) {
         let length = segment.length();
         if length > 0 {
             self.ends.push(self.length() + length);
@@ -157,11 +157,10 @@ impl Content {
     /// Appends zeros until the length is a multiple of `unit`.
     pub fn pad_to_multiple(&mut self, unit: u64) {
         let length = self.length();
-        self.push(Segment::Zeros(length.next_multiple_of(unit) - length));
+        self.push(ContentSegment::Zeros(length.next_multiple_of(unit) - length));
     }
 
-    /// The bytes of `range` (cut to what there is) as a content of its own, by reference: an HTTP
-    /// range.
+    /// Returns the bytes of `range`, limited to the length, by reference. Used for HTTP ranges.
     pub fn slice(&self, range: Range<u64>) -> Content {
         let end = range.end.min(self.length());
         let mut position = range.start;
@@ -178,7 +177,7 @@ impl Content {
         slice
     }
 
-    /// Fills the buffer from `offset` on as far as there are bytes, and says how many it wrote.
+    /// Fills the buffer from `offset` as far as there are bytes, and returns the number of bytes read.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut position = offset;
         let mut filled = 0;
@@ -195,12 +194,12 @@ impl Content {
         Ok(filled)
     }
 
-    /// A reader over all of it.
+    /// Returns a reader over all bytes.
     pub fn reader(&self) -> ContentReader<'_> {
         ContentReader { content: self, position: 0 }
     }
 
-    /// Writes every byte, in pieces of a fixed size whatever the segments are.
+    /// Writes all bytes, in blocks of 256 KiB.
     pub fn write_to(&self, output: &mut impl Write) -> io::Result<u64> {
         let mut buffer = vec![0; 256 * 1024];
         let mut position = 0;
@@ -224,7 +223,7 @@ impl From<Vec<u8>> for Content {
 impl From<Bytes> for Content {
     fn from(bytes: Bytes) -> Content {
         let mut content = Content::new();
-        content.push(Segment::Bytes(bytes));
+        content.push(ContentSegment::Bytes(bytes));
         content
     }
 }
@@ -264,15 +263,15 @@ mod tests {
         bytes
     }
 
-    /// A content of the three kinds of segments, and the plain bytes it stands for.
-    fn pair(pieces: &[(u8, Vec<u8>)]) -> (Content, Vec<u8>) {
+    /// Returns a content with all three kinds of segments, and its bytes.
+    fn content_and_bytes(pieces: &[(u8, Vec<u8>)]) -> (Content, Vec<u8>) {
         let mut content = Content::new();
         let mut plain = Vec::new();
         for (kind, bytes) in pieces {
             match kind % 3 {
                 0 => {
                     plain.extend_from_slice(bytes);
-                    content.push(Segment::Bytes(Bytes::from(bytes.clone())));
+                    content.push(ContentSegment::Bytes(Bytes::from(bytes.clone())));
                 }
                 1 => {
                     plain.extend_from_slice(bytes);
@@ -280,11 +279,11 @@ mod tests {
                     file.write_all(b"before").unwrap();
                     file.write_all(bytes).unwrap();
                     let length = bytes.len() as u64;
-                    content.push(Segment::File { file: Arc::new(file), offset: 6, length });
+                    content.push(ContentSegment::File { file: Arc::new(file), offset: 6, length });
                 }
                 _ => {
                     plain.resize(plain.len() + bytes.len(), 0);
-                    content.push(Segment::Zeros(bytes.len() as u64));
+                    content.push(ContentSegment::Zeros(bytes.len() as u64));
                 }
             }
         }
@@ -294,12 +293,12 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn every_way_of_reading_agrees(
+        fn all_read_methods_agree(
             pieces in prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..40)), 0..8),
             start in 0_u64..300,
             length in 0_u64..300,
         ) {
-            let (content, plain) = pair(&pieces);
+            let (content, plain) = content_and_bytes(&pieces);
             prop_assert_eq!(content.length(), plain.len() as u64);
             prop_assert_eq!(&written(&content), &plain);
             let from = (start as usize).min(plain.len());
@@ -312,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_short_under_us_is_an_error_and_not_short_data() {
+    fn truncated_file_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), b"twelve bytes").unwrap();
         let content = Content::open(file.path()).unwrap();
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_seeks() {
+    fn reader_seeks() {
         let content = Content::from(b"0123456789".to_vec());
         let mut reader = content.reader();
         reader.seek(SeekFrom::End(-3)).unwrap();

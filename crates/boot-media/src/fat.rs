@@ -9,22 +9,22 @@ mod geometry;
 
 use bytes::Bytes;
 
-use crate::{Content, FileTree, Segment};
+use crate::{Content, ContentSegment, FileTree};
 use directory::FlatTree;
-use geometry::Geometry;
+use geometry::FatGeometry;
 
 /// Bytes in a sector.
 pub(crate) const SECTOR: u64 = 512;
 /// The longest label a volume can have, in characters.
-pub const LONGEST_LABEL: usize = 11;
+pub const MAX_LABEL_LENGTH: usize = 11;
 
 /// How large a volume is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Size {
+pub enum FatSize {
     /// As large as its files need.
     Fitting,
     /// So many bytes, a multiple of 512.
-    Exactly(u64),
+    Exact(u64),
 }
 
 /// Why a volume could not be laid out.
@@ -32,7 +32,7 @@ pub enum Size {
 pub enum FatError {
     /// The label is empty, too long or not plain ASCII.
     #[error(
-        "{label:?} cannot be a FAT label: it must be of 1 to {LONGEST_LABEL} printable ASCII characters"
+        "{label:?} cannot be a FAT label: it must be of 1 to {MAX_LABEL_LENGTH} printable ASCII characters"
     )]
     Label {
         /// The label as given.
@@ -56,17 +56,17 @@ pub enum FatError {
 }
 
 /// Lays out a volume.
-pub fn layout(label: &str, files: &FileTree, size: Size) -> Result<Content, FatError> {
+pub fn layout(label: &str, files: &FileTree, size: FatSize) -> Result<Content, FatError> {
     let label = padded_label(label)?;
     if let Some(file) = files.files().iter().find(|file| file.length() > u64::from(u32::MAX)) {
         return Err(FatError::FileTooLarge { size: file.length() });
     }
     let tree = FlatTree::new(files);
-    let demand = geometry::Demand { tree: &tree, files: files.files() };
+    let demand = geometry::VolumeContents { tree: &tree, files: files.files() };
     let geometry = match size {
-        Size::Fitting => Geometry::fitting(&demand).ok_or(FatError::TooLarge)?,
-        Size::Exactly(size) => {
-            Geometry::exactly(&demand, size).ok_or(FatError::DoesNotFit { size })?
+        FatSize::Fitting => FatGeometry::fitting(&demand).ok_or(FatError::TooLarge)?,
+        FatSize::Exact(size) => {
+            FatGeometry::with_size(&demand, size).ok_or(FatError::DoesNotFit { size })?
         }
     };
     Ok(assemble(&label, &tree, files, &geometry))
@@ -74,7 +74,7 @@ pub fn layout(label: &str, files: &FileTree, size: Size) -> Result<Content, FatE
 
 /// Where the clusters of one folder or file are.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct ClusterRun {
     first: u32,
     count: u32,
 }
@@ -83,51 +83,51 @@ fn assemble(
     label: &[u8; 11],
     tree: &FlatTree<'_>,
     files: &FileTree,
-    geometry: &Geometry,
+    geometry: &FatGeometry,
 ) -> Content {
     let mut next = 2;
     let mut take = |count: u32| {
-        let run = Run { first: if count == 0 { 0 } else { next }, count };
+        let run = ClusterRun { first: if count == 0 { 0 } else { next }, count };
         next += count;
         run
     };
     // The root of FAT12 and FAT16 is not in the clusters; as cluster 0 it is what `..` wants to
     // see.
-    let folders: Vec<Run> = tree
+    let folders: Vec<ClusterRun> = tree
         .folders
         .iter()
         .enumerate()
         .map(|(i, f)| take(geometry.folder_clusters(i, f)))
         .collect();
-    let contents: Vec<Run> =
+    let contents: Vec<ClusterRun> =
         files.files().iter().map(|file| take(geometry.clusters_of(file.length()))).collect();
 
     let mut volume = Content::from(geometry.boot_sectors(label, next));
     let table = Bytes::from(geometry.table(folders.iter().chain(&contents)));
-    volume.push(Segment::Bytes(table.clone()));
-    volume.push(Segment::Bytes(table));
+    volume.push(ContentSegment::Bytes(table.clone()));
+    volume.push(ContentSegment::Bytes(table));
     for (index, run) in folders.iter().enumerate() {
         let entries = tree.folder_entries(index, label, &folders, &contents, files.files());
         let in_clusters = u64::from(run.count) * geometry.cluster_size();
         let room = if index == 0 { in_clusters + geometry.fixed_root_size() } else { in_clusters };
         let unused = room - entries.len() as u64;
-        volume.push(Segment::Bytes(entries.into()));
-        volume.push(Segment::Zeros(unused));
+        volume.push(ContentSegment::Bytes(entries.into()));
+        volume.push(ContentSegment::Zeros(unused));
     }
     for file in files.files() {
         volume.append(file);
         // The head is not a multiple of clusters, so the padding counts from each file's own start.
         let tail = file.length().next_multiple_of(geometry.cluster_size()) - file.length();
-        volume.push(Segment::Zeros(tail));
+        volume.push(ContentSegment::Zeros(tail));
     }
     let rest = geometry.total_size() - volume.length();
-    volume.push(Segment::Zeros(rest));
+    volume.push(ContentSegment::Zeros(rest));
     volume
 }
 
 fn padded_label(label: &str) -> Result<[u8; 11], FatError> {
     let printable = label.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
-    if label.is_empty() || label.len() > LONGEST_LABEL || !printable {
+    if label.is_empty() || label.len() > MAX_LABEL_LENGTH || !printable {
         return Err(FatError::Label { label: label.to_owned() });
     }
     let mut padded = [b' '; 11];

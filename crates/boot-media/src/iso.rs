@@ -11,25 +11,25 @@ mod el_torito;
 mod hierarchy;
 mod record;
 
-use crate::{Content, FileTree, PathError, Segment};
-use descriptor::{Texts, Volume, VolumeKind};
-use hierarchy::{ByteOrder, Hierarchy, Naming};
+use crate::{Content, ContentSegment, FileTree, MediaPathError};
+use descriptor::{IsoVolume, IsoVolumeKind, VolumeTexts};
+use hierarchy::{IsoHierarchy, IsoNaming, PathTableByteOrder};
 
 /// Bytes in a sector.
 pub(crate) const SECTOR: u64 = 2048;
 /// The longest label an image can have.
-pub const LONGEST_LABEL: usize = 32;
+pub const MAX_LABEL_LENGTH: usize = 32;
 /// The longest publisher: what a Joliet descriptor holds, so that all readers see the same.
-pub const LONGEST_PUBLISHER: usize = 64;
+pub const MAX_PUBLISHER_LENGTH: usize = 64;
 /// Where the EFI system partition is seen as a file.
 pub const ESP_PATH: &str = "boot/efiboot.img";
 
-const PUBLISHER: &str = "FERRITE";
+const DEFAULT_PUBLISHER: &str = "FERRITE";
 const SYSTEM_AREA_SECTORS: u64 = 16;
 
-/// An image to be.
+/// The description of an ISO image.
 #[derive(Debug, Clone)]
-pub struct Iso {
+pub struct IsoImage {
     label: String,
     publisher: String,
     files: FileTree,
@@ -41,7 +41,7 @@ pub struct Iso {
 pub enum IsoError {
     /// The label is empty, too long or not plain ASCII.
     #[error(
-        "{label:?} cannot be the label of an ISO: it must be of 1 to {LONGEST_LABEL} printable ASCII characters"
+        "{label:?} cannot be the label of an ISO: it must be of 1 to {MAX_LABEL_LENGTH} printable ASCII characters"
     )]
     Label {
         /// The label as given.
@@ -49,7 +49,7 @@ pub enum IsoError {
     },
     /// The publisher is empty, too long or not plain ASCII.
     #[error(
-        "{publisher:?} cannot be the publisher of an ISO: it must be of 1 to {LONGEST_PUBLISHER} printable ASCII characters"
+        "{publisher:?} cannot be the publisher of an ISO: it must be of 1 to {MAX_PUBLISHER_LENGTH} printable ASCII characters"
     )]
     Publisher {
         /// The publisher as given.
@@ -57,7 +57,7 @@ pub enum IsoError {
     },
     /// A file has a path that ISO 9660 cannot carry.
     #[error("a file cannot go onto the ISO")]
-    Path(#[from] PathError),
+    Path(#[from] MediaPathError),
     /// A file of 4 GiB or more.
     #[error("a file of {size} bytes is too large for an ISO (4 GiB); use a smaller ramdisk")]
     FileTooLarge {
@@ -69,40 +69,45 @@ pub enum IsoError {
     TooLarge,
 }
 
-/// Where a file or folder is.
+/// The location of a file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Extent {
+struct IsoExtent {
     sector: u32,
     /// In bytes.
     size: u32,
 }
 
-impl Iso {
+impl IsoImage {
     /// An image with some files, not bootable.
-    pub fn new(label: &str, files: FileTree) -> Iso {
-        Iso { label: label.to_owned(), publisher: PUBLISHER.to_owned(), files, esp: None }
+    pub fn new(label: &str, files: FileTree) -> IsoImage {
+        IsoImage {
+            label: label.to_owned(),
+            publisher: DEFAULT_PUBLISHER.to_owned(),
+            files,
+            esp: None,
+        }
     }
 
-    /// Sets the publisher, by which a ramdisk can tell its own medium from another with the same
+    /// Sets the publisher, by which a ramdisk distinguishes its own medium from another with the same
     /// label.
-    pub fn published_by(mut self, publisher: &str) -> Iso {
+    pub fn published_by(mut self, publisher: &str) -> IsoImage {
         publisher.clone_into(&mut self.publisher);
         self
     }
 
     /// Makes the image boot on UEFI firmware: `esp` is a FAT volume with `EFI/BOOT/BOOTX64.EFI` or
     /// the like.
-    pub fn bootable(mut self, esp: Content) -> Iso {
+    pub fn bootable(mut self, esp: Content) -> IsoImage {
         self.esp = Some(esp);
         self
     }
 
     /// Lays the image out.
     pub fn layout(mut self) -> Result<Content, IsoError> {
-        if !is_plain(&self.label, LONGEST_LABEL) {
+        if !is_printable_ascii(&self.label, MAX_LABEL_LENGTH) {
             return Err(IsoError::Label { label: self.label });
         }
-        if !is_plain(&self.publisher, LONGEST_PUBLISHER) {
+        if !is_printable_ascii(&self.publisher, MAX_PUBLISHER_LENGTH) {
             return Err(IsoError::Publisher { publisher: self.publisher });
         }
         if let Some(esp) = &self.esp {
@@ -110,7 +115,7 @@ impl Iso {
             // to reach to the end (see el_torito).
             self.files.insert(ESP_PATH, esp.clone())?;
         }
-        let plan = Plan::new(&self)?;
+        let plan = IsoLayout::new(&self)?;
         let mut image = plan.head(&self);
         for file in self.files.files() {
             image.append(file);
@@ -120,71 +125,71 @@ impl Iso {
     }
 }
 
-/// Where everything is, decided before anything is written.
-struct Plan {
+/// The location of all parts, computed before anything is written.
+struct IsoLayout {
     /// The primary tree and the Joliet tree, and where their parts are.
-    trees: [Hierarchy; 2],
-    volumes: [Volume; 2],
+    trees: [IsoHierarchy; 2],
+    volumes: [IsoVolume; 2],
     catalogue: Option<u32>,
-    files: Vec<Extent>,
+    files: Vec<IsoExtent>,
     /// Sectors before the first file.
     head_sectors: u32,
 }
 
-impl Plan {
-    fn new(iso: &Iso) -> Result<Plan, IsoError> {
+impl IsoLayout {
+    fn new(iso: &IsoImage) -> Result<IsoLayout, IsoError> {
         let trees = [
-            Hierarchy::new(&iso.files, Naming::RockRidge).ok_or(IsoError::TooLarge)?,
-            Hierarchy::new(&iso.files, Naming::Joliet).ok_or(IsoError::TooLarge)?,
+            IsoHierarchy::new(&iso.files, IsoNaming::RockRidge).ok_or(IsoError::TooLarge)?,
+            IsoHierarchy::new(&iso.files, IsoNaming::Joliet).ok_or(IsoError::TooLarge)?,
         ];
         // Two volume descriptors and the terminator, and the boot record.
         let descriptors = if iso.esp.is_some() { 4 } else { 3 };
-        let mut next = Cursor { sector: SYSTEM_AREA_SECTORS + descriptors };
-        let mut volumes = [Volume::default(), Volume::default()];
+        let mut next = SectorAllocator { sector: SYSTEM_AREA_SECTORS + descriptors };
+        let mut volumes = [IsoVolume::default(), IsoVolume::default()];
         for (tree, volume) in trees.iter().zip(&mut volumes) {
             volume.path_table_size = tree.path_table_size();
-            volume.path_table_little = next.take(u64::from(volume.path_table_size))?.sector;
-            volume.path_table_big = next.take(u64::from(volume.path_table_size))?.sector;
+            volume.path_table_little = next.allocate(u64::from(volume.path_table_size))?.sector;
+            volume.path_table_big = next.allocate(u64::from(volume.path_table_size))?.sector;
         }
         for (tree, volume) in trees.iter().zip(&mut volumes) {
             let sizes = tree.folder_sizes();
-            volume.folders = sizes.map(|size| next.take(size)).collect::<Result<_, _>>()?;
+            volume.folders = sizes.map(|size| next.allocate(size)).collect::<Result<_, _>>()?;
         }
         let catalogue = match iso.esp {
-            Some(_) => Some(next.take(SECTOR)?.sector),
+            Some(_) => Some(next.allocate(SECTOR)?.sector),
             None => None,
         };
         let head_sectors = next.sector()?;
-        let files = iso.files.files().iter().map(|file| next.take(file.length()));
+        let files = iso.files.files().iter().map(|file| next.allocate(file.length()));
         let files = files.collect::<Result<Vec<_>, _>>()?;
         for volume in &mut volumes {
             volume.total_sectors = next.sector()?;
         }
-        Ok(Plan { trees, volumes, catalogue, files, head_sectors })
+        Ok(IsoLayout { trees, volumes, catalogue, files, head_sectors })
     }
 
     /// Everything before the first file.
-    fn head(&self, iso: &Iso) -> Content {
+    fn head(&self, iso: &IsoImage) -> Content {
         let esp = self.catalogue.and_then(|_| self.files.last().copied());
         let system_area = SYSTEM_AREA_SECTORS * SECTOR;
         let mut content = Content::from(esp.map(el_torito::partition_table).unwrap_or_default());
-        content.push(Segment::Zeros(system_area - content.length()));
+        content.push(ContentSegment::Zeros(system_area - content.length()));
 
         let mut head = Vec::new();
         let [primary, joliet] = &self.volumes;
-        let texts = Texts { label: &iso.label, publisher: &iso.publisher };
-        head.extend_from_slice(&descriptor::volume(VolumeKind::Primary, &texts, primary));
+        let texts = VolumeTexts { label: &iso.label, publisher: &iso.publisher };
+        head.extend_from_slice(&descriptor::volume(IsoVolumeKind::Primary, &texts, primary));
         if let Some(catalogue) = self.catalogue {
             // El Torito wants the boot record in sector 17.
             head.extend_from_slice(&descriptor::boot_record(catalogue));
         }
-        head.extend_from_slice(&descriptor::volume(VolumeKind::Joliet, &texts, joliet));
+        head.extend_from_slice(&descriptor::volume(IsoVolumeKind::Joliet, &texts, joliet));
         head.extend_from_slice(&descriptor::terminator());
 
         for (tree, volume) in self.trees.iter().zip(&self.volumes) {
-            for order in [ByteOrder::Little, ByteOrder::Big] {
+            for order in [PathTableByteOrder::Little, PathTableByteOrder::Big] {
                 tree.write_path_table(&mut head, &volume.folders, order);
-                pad(&mut head);
+                pad_to_sector(&mut head);
             }
         }
         for (tree, volume) in self.trees.iter().zip(&self.volumes) {
@@ -192,25 +197,25 @@ impl Plan {
         }
         if let Some(esp) = esp {
             head.extend_from_slice(&el_torito::catalogue(esp));
-            pad(&mut head);
+            pad_to_sector(&mut head);
         }
-        content.push(Segment::Bytes(head.into()));
+        content.push(ContentSegment::Bytes(head.into()));
         debug_assert_eq!(content.length(), u64::from(self.head_sectors) * SECTOR);
         content
     }
 }
 
-/// Hands out whole sectors.
-struct Cursor {
+/// Allocates whole sectors.
+struct SectorAllocator {
     sector: u64,
 }
 
-impl Cursor {
-    fn take(&mut self, size: u64) -> Result<Extent, IsoError> {
+impl SectorAllocator {
+    fn allocate(&mut self, size: u64) -> Result<IsoExtent, IsoError> {
         let sector = self.sector()?;
         let narrow = u32::try_from(size).map_err(|_| IsoError::FileTooLarge { size })?;
         self.sector += size.div_ceil(SECTOR);
-        Ok(Extent { sector, size: narrow })
+        Ok(IsoExtent { sector, size: narrow })
     }
 
     fn sector(&self) -> Result<u32, IsoError> {
@@ -218,12 +223,12 @@ impl Cursor {
     }
 }
 
-fn is_plain(text: &str, longest: usize) -> bool {
+fn is_printable_ascii(text: &str, longest: usize) -> bool {
     let printable = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
     printable && (1..=longest).contains(&text.len())
 }
 
-fn pad(bytes: &mut Vec<u8>) {
+fn pad_to_sector(bytes: &mut Vec<u8>) {
     bytes.resize(bytes.len().next_multiple_of(SECTOR as usize), 0);
 }
 

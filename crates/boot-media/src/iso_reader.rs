@@ -4,22 +4,22 @@
 /// An ISO that cannot be read.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("the ISO is damaged: {what}")]
-pub struct Damaged {
+pub struct IsoReadError {
     what: &'static str,
 }
 
 const SECTOR: usize = 2048;
 /// Folders are not deeper than this, and there are not more files than this.
-const DEEPEST: usize = 16;
-const MOST: usize = 10_000;
+const MAX_DEPTH: usize = 16;
+const MAX_FILES: usize = 10_000;
 
 /// All files with their paths. None of these leads out of the folder it is put into.
-pub fn files(iso: &[u8]) -> Result<Vec<(String, &[u8])>, Damaged> {
+pub fn files(iso: &[u8]) -> Result<Vec<(String, &[u8])>, IsoReadError> {
     let mut root = None;
     for number in 16..64 {
         let sector = sector(iso, number)?;
         if &sector[1..6] != b"CD001" {
-            return Err(Damaged { what: "it has no descriptor" });
+            return Err(IsoReadError { what: "it has no descriptor" });
         }
         let joliet = sector[0] == 2 && &sector[88..90] == b"%/";
         match sector[0] {
@@ -29,10 +29,10 @@ pub fn files(iso: &[u8]) -> Result<Vec<(String, &[u8])>, Damaged> {
             _ => {}
         }
     }
-    let (root, joliet) = root.ok_or(Damaged { what: "it has no root" })?;
+    let (root, joliet) = root.ok_or(IsoReadError { what: "it has no root" })?;
     let mut found = Vec::new();
     let root = extent(iso, root)?;
-    folder(&Reader { iso, joliet }, root, "", DEEPEST, &mut found)?;
+    folder(&Reader { iso, joliet }, root, "", MAX_DEPTH, &mut found)?;
     Ok(found)
 }
 
@@ -47,15 +47,16 @@ fn folder<'a>(
     path: &str,
     depth: usize,
     found: &mut Vec<(String, &'a [u8])>,
-) -> Result<(), Damaged> {
-    if depth == 0 || found.len() > MOST {
-        return Err(Damaged { what: "it has folders without end" });
+) -> Result<(), IsoReadError> {
+    if depth == 0 || found.len() > MAX_FILES {
+        return Err(IsoReadError { what: "it has folders without end" });
     }
     for sector in records.chunks(SECTOR) {
         let mut rest = sector;
         while let Some(&length) = rest.first().filter(|length| **length >= 34) {
             let length = usize::from(length);
-            let record = rest.get(..length).ok_or(Damaged { what: "an entry is cut short" })?;
+            let record =
+                rest.get(..length).ok_or(IsoReadError { what: "an entry is cut short" })?;
             rest = &rest[length..];
             let Some(name) = name(record, reader.joliet) else { continue };
             let path = if path.is_empty() { name } else { format!("{path}/{name}") };
@@ -103,19 +104,19 @@ fn rock_ridge(mut fields: &[u8]) -> Option<String> {
     Some(name).filter(|name| !name.is_empty())
 }
 
-fn extent<'a>(iso: &'a [u8], record: &[u8]) -> Result<&'a [u8], Damaged> {
+fn extent<'a>(iso: &'a [u8], record: &[u8]) -> Result<&'a [u8], IsoReadError> {
     let number = |at: usize| {
         let bytes = record[at..at + 4].try_into().expect("four bytes");
         u32::from_le_bytes(bytes) as usize
     };
     let (start, length) = (number(2).saturating_mul(SECTOR), number(10));
     let content = iso.get(start..).and_then(|rest| rest.get(..length));
-    content.ok_or(Damaged { what: "a file lies beyond its end" })
+    content.ok_or(IsoReadError { what: "a file lies beyond its end" })
 }
 
-fn sector(iso: &[u8], number: usize) -> Result<&[u8], Damaged> {
+fn sector(iso: &[u8], number: usize) -> Result<&[u8], IsoReadError> {
     let sector = iso.get(number * SECTOR..(number + 1) * SECTOR);
-    sector.ok_or(Damaged { what: "it ends too early" })
+    sector.ok_or(IsoReadError { what: "it ends too early" })
 }
 
 #[cfg(test)]
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_of_both_kinds() {
+    fn reads_joliet_and_rock_ridge_names() {
         for arguments in [&["-J"][..], &["-r"], &["-J", "-r"]] {
             let iso = xorriso(arguments);
             let mut found = files(&iso).unwrap();
@@ -152,7 +153,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_are_a_panic(noise in proptest::collection::vec(any::<(u16, u8)>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(noise in proptest::collection::vec(any::<(u16, u8)>(), 0..60)) {
             let mut iso = vec![0; 64 * SECTOR];
             iso[16 * SECTOR..16 * SECTOR + 6].copy_from_slice(b"\x01CD001");
             for (at, byte) in noise {

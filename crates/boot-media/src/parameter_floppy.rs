@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The small FAT volume that gives a prebuilt ramdisk ISO its parameters: `parameters.txt` on a
-//! volume labelled `ir-vfd-dev`, where ironic-python-agent looks for it.
+//! The FAT volume with the parameters of a prebuilt ramdisk ISO: `parameters.txt` on a volume labelled
+//! `ir-vfd-dev`, as ironic-python-agent expects it.
 
 use crate::fat::{self, FatError};
-use crate::{Content, FileTree, PathError};
+use crate::{Content, FileTree, MediaPathError};
 
-/// The label the agent looks for; in small letters, as mkfs.vfat writes it for Ironic.
+/// The label that the agent searches for; lower case, as mkfs.vfat writes it for Ironic.
 pub const LABEL: &str = "ir-vfd-dev";
 /// The file in the root of the volume.
 pub const PARAMETERS_PATH: &str = "parameters.txt";
@@ -24,13 +24,13 @@ pub enum FloppyError {
     },
     /// A file among the others has the parameters' path, or one that FAT cannot carry.
     #[error("a file cannot go onto the parameter floppy")]
-    Path(#[from] PathError),
+    Path(#[from] MediaPathError),
     /// It does not fit.
     #[error("could not lay out the parameter floppy")]
     Volume(#[from] FatError),
 }
 
-/// Lays out the volume with the parameters in the order given, and perhaps other files.
+/// Builds the volume with the parameters in the given order, and additional files.
 pub fn layout(parameters: &[(&str, &str)], mut files: FileTree) -> Result<Content, FloppyError> {
     let mut text = String::new();
     for (name, value) in parameters {
@@ -46,7 +46,7 @@ pub fn layout(parameters: &[(&str, &str)], mut files: FileTree) -> Result<Conten
         text.push_str(value);
     }
     files.insert(PARAMETERS_PATH, Content::from(text.into_bytes()))?;
-    Ok(fat::layout(LABEL, &files, fat::Size::Exactly(SIZE))?)
+    Ok(fat::layout(LABEL, &files, fat::FatSize::Exact(SIZE))?)
 }
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_floppy_with_the_parameters() {
+    fn floppy_contains_parameters() {
         let parameters = [("ipa-api-url", "http://[::1]:6385"), ("ipa-agent-token", "t=o")];
         let volume = layout(&parameters, FileTree::new()).unwrap();
         let mut bytes = Vec::new();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_come_back_is_refused() {
+    fn rejects_parameters_that_cannot_be_parsed_back() {
         for (name, value) in [("a=b", "c"), ("a", "b\nc=d"), ("", "b"), ("a\n", "b")] {
             let error = layout(&[(name, value)], FileTree::new()).unwrap_err();
             assert!(matches!(error, FloppyError::Parameter { .. }), "{name:?} {value:?}: {error}");

@@ -12,31 +12,30 @@ use std::io;
 
 use bytes::Bytes;
 
-use crate::{Content, Segment};
-use pe::{PeHeaders, SectionHeader};
+use crate::{Content, ContentSegment};
+use pe::{PeHeaders, PeSectionHeader};
 
-pub use pe::{Architecture, StubError};
+pub use pe::{EfiArchitecture, UkiStubError};
 
 /// EFI firmware loads sections into pages; a part that starts on a page can be used where it is.
 const PAGE: u64 = 4096;
 
 /// Linux on x86_64 and aarch64 keeps 2048 bytes, the terminating zero among them, and drops the
 /// rest silently.
-const LONGEST_COMMAND_LINE: usize = 2047;
+const MAX_COMMAND_LINE: usize = 2047;
 
 /// A stub, parsed once and used for every image.
 #[derive(Debug, Clone)]
-pub struct Stub {
+pub struct UkiStub {
     headers: PeHeaders,
     /// What follows the headers, up to the end of the last section. A symbol table or a signature
     /// behind that is left away: neither survives new sections.
     body: Bytes,
 }
 
-/// What goes into a unified kernel image.
-/// Not `Debug`: the parameters hold an agent token.
+/// The parts of a unified kernel image. Not `Debug`: the parameters contain an agent token.
 #[derive(Clone, Default)]
-pub struct Parts {
+pub struct UkiParts {
     /// The kernel, an EFI application itself (`CONFIG_EFI_STUB`, as all distributions build it).
     pub kernel: Content,
     /// The ramdisks, unpacked by the kernel one after the other.
@@ -51,7 +50,7 @@ pub struct Parts {
     pub extra_sections: Vec<(String, Content)>,
 }
 
-/// Why a unified kernel image could not be laid out.
+/// Why a unified kernel image cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum UkiError {
     /// The kernel's own header could not be read.
@@ -66,18 +65,18 @@ pub enum UkiError {
     #[error(
         "the kernel is for {kernel}, the stub for {stub}: give the stub of the kernel's architecture"
     )]
-    KernelForAnother {
-        /// What the kernel's header says.
+    KernelArchitectureMismatch {
+        /// The architecture in the kernel's header.
         kernel: String,
         /// The stub's architecture.
-        stub: Architecture,
+        stub: EfiArchitecture,
     },
     /// The kernel parameters hold a line break or another control character.
     #[error("the kernel parameters hold a control character; give them on one line")]
     CommandLine,
     /// The kernel would cut the parameters off.
     #[error(
-        "the kernel parameters have {length} bytes and the kernel takes {LONGEST_COMMAND_LINE}; shorten them"
+        "the kernel parameters have {length} bytes and the kernel takes {MAX_COMMAND_LINE}; shorten them"
     )]
     CommandLineTooLong {
         /// Their length in bytes.
@@ -93,13 +92,13 @@ pub enum UkiError {
     },
     /// The stub's headers leave no room for so many sections.
     #[error(
-        "the stub has room for {room} more sections and {wanted} are wanted; use fewer or a newer stub"
+        "the stub has space for {available} more sections, but {requested} are requested; use fewer or a newer stub"
     )]
-    NoRoom {
+    TooManySections {
         /// How many fit.
-        room: usize,
+        available: usize,
         /// How many are wanted.
-        wanted: usize,
+        requested: usize,
     },
     /// Sizes and addresses of an EFI application have 32 bits.
     #[error("the image would be larger than 4 GiB; use a smaller ramdisk")]
@@ -108,30 +107,30 @@ pub enum UkiError {
 
 // === impl Stub ===
 
-impl Stub {
-    /// Takes a stub apart. The bytes are shared, not copied, except for the headers.
-    pub fn parse(stub: &Bytes) -> Result<Stub, StubError> {
+impl UkiStub {
+    /// Parses a stub. The bytes are shared, not copied, except for the headers.
+    pub fn parse(stub: &Bytes) -> Result<UkiStub, UkiStubError> {
         let headers = PeHeaders::parse(stub)?;
         let body = stub.slice(headers.size_of_headers()..headers.end_of_sections());
-        Ok(Stub { headers, body })
+        Ok(UkiStub { headers, body })
     }
 
-    /// The processor this stub is for.
-    pub fn architecture(&self) -> Architecture {
+    /// Returns the architecture of the stub.
+    pub fn architecture(&self) -> EfiArchitecture {
         self.headers.architecture()
     }
 
-    /// Lays out an image.
-    pub fn build(&self, parts: &Parts) -> Result<Content, UkiError> {
+    /// Builds an image.
+    pub fn build(&self, parts: &UkiParts) -> Result<Content, UkiError> {
         self.check_kernel(&parts.kernel)?;
         if parts.command_line.chars().any(char::is_control) {
             return Err(UkiError::CommandLine);
         }
         let length = parts.command_line.len();
-        if length > LONGEST_COMMAND_LINE {
+        if length > MAX_COMMAND_LINE {
             return Err(UkiError::CommandLineTooLong { length });
         }
-        let sections = sections_of(parts);
+        let sections = uki_sections(parts);
         self.check_names(&sections)?;
 
         let alignment = u64::from(self.headers.file_alignment());
@@ -142,22 +141,22 @@ impl Stub {
         let headers_length = headers.size_of_headers() as u64;
         for (name, content) in &sections {
             // File positions count from the start of the image, headers included.
-            pad_at(&mut behind, headers_length, alignment);
+            pad_to_alignment(&mut behind, headers_length, alignment);
             let size = content.length();
-            let section = SectionHeader {
+            let section = PeSectionHeader {
                 name,
-                virtual_size: narrow(size)?,
-                virtual_address: narrow(address)?,
-                raw_size: narrow(size.next_multiple_of(alignment))?,
-                raw_offset: narrow(headers_length + behind.length())?,
+                virtual_size: to_u32(size)?,
+                virtual_address: to_u32(address)?,
+                raw_size: to_u32(size.next_multiple_of(alignment))?,
+                raw_offset: to_u32(headers_length + behind.length())?,
             };
             headers.add_section(&section);
             behind.append(content);
             address = (address + size).next_multiple_of(page);
-            narrow(address)?;
+            to_u32(address)?;
         }
-        pad_at(&mut behind, headers_length, alignment);
-        headers.set_size_of_image(narrow(address)?);
+        pad_to_alignment(&mut behind, headers_length, alignment);
+        headers.set_size_of_image(to_u32(address)?);
 
         let mut image = Content::from(headers.into_bytes());
         image.append(&behind);
@@ -168,14 +167,14 @@ impl Stub {
         let machine = pe::machine_of(kernel).map_err(UkiError::ReadKernel)?;
         let machine = machine.ok_or(UkiError::KernelNotEfi)?;
         let stub = self.architecture();
-        if Architecture::from_machine(machine) == Some(stub) {
+        if EfiArchitecture::from_machine(machine) == Some(stub) {
             return Ok(());
         }
-        let kernel = match Architecture::from_machine(machine) {
+        let kernel = match EfiArchitecture::from_machine(machine) {
             Some(architecture) => architecture.to_string(),
             None => format!("machine {machine:#06x}"),
         };
-        Err(UkiError::KernelForAnother { kernel, stub })
+        Err(UkiError::KernelArchitectureMismatch { kernel, stub })
     }
 
     fn check_names(&self, sections: &[(&str, Content)]) -> Result<(), UkiError> {
@@ -186,17 +185,17 @@ impl Stub {
                 return Err(UkiError::SectionName { name: (*name).to_owned() });
             }
         }
-        let room = self.headers.room_for_sections();
+        let room = self.headers.free_section_slots();
         if sections.len() > room {
-            return Err(UkiError::NoRoom { room, wanted: sections.len() });
+            return Err(UkiError::TooManySections { available: room, requested: sections.len() });
         }
         Ok(())
     }
 }
 
-/// The sections in the order they get. The kernel is last because an old kernel started where it
-/// lies unpacks itself over what follows.
-fn sections_of(parts: &Parts) -> Vec<(&str, Content)> {
+/// Returns the sections in file order. The kernel is last because an old kernel that is started in place
+/// decompresses itself over what follows.
+fn uki_sections(parts: &UkiParts) -> Vec<(&str, Content)> {
     let mut sections = Vec::with_capacity(parts.extra_sections.len() + 5);
     for (name, content) in &parts.extra_sections {
         sections.push((name.as_str(), content.clone()));
@@ -224,12 +223,12 @@ fn sections_of(parts: &Parts) -> Vec<(&str, Content)> {
     sections
 }
 
-fn pad_at(content: &mut Content, before: u64, unit: u64) {
+fn pad_to_alignment(content: &mut Content, before: u64, unit: u64) {
     let end = before + content.length();
-    content.push(Segment::Zeros(end.next_multiple_of(unit) - end));
+    content.push(ContentSegment::Zeros(end.next_multiple_of(unit) - end));
 }
 
-fn narrow(value: u64) -> Result<u32, UkiError> {
+fn to_u32(value: u64) -> Result<u32, UkiError> {
     u32::try_from(value).map_err(|_| UkiError::TooLarge)
 }
 

@@ -1,111 +1,113 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What machines boot that nobody enrolled: the configured agent, kept at hand so that a room full
-//! of strangers does not wait for, or wear out, the server it comes from.
+//! The agent images that unknown machines boot. They are kept in memory, so that many unknown machines
+//! neither wait for the server the images come from nor overload it.
 
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use images::Kind;
+use error_chain::error_chain;
+use images::ImageKind;
 use node_model::BootImage;
 
-use crate::layouts::{Laid, LayoutError, Layouts, Piece};
-use crate::parameters;
+use crate::kernel_parameters;
+use crate::plan_files::{PlanFile, PlanFileError, PlanFiles, ServedFile};
 use crate::scripts;
 use crate::services::BootServices;
 
-/// How often it is looked whether the agent is another one by now.
-const REFRESHED: Duration = Duration::from_secs(600);
-/// How soon it is tried again if it could not be had.
-const TRIED_AGAIN: Duration = Duration::from_secs(30);
+/// Interval between checks for a new version of the agent images.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(600);
+/// Delay before a retry after a failed fetch.
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The agent's kernel and ramdisk.
+/// Kernel and ramdisk of the agent.
 #[derive(Clone)]
-pub(crate) struct Discovery {
-    kernel: Laid,
-    ramdisk: Laid,
+pub(crate) struct DiscoveryImages {
+    kernel: ServedFile,
+    ramdisk: ServedFile,
 }
 
 impl BootServices {
-    /// Keeps the agent for strangers at hand, and lets go of files that nobody reads any more. Runs
-    /// until it is dropped.
-    pub async fn keep_at_hand(self) {
+    /// Refreshes the agent images for unknown machines and evicts idle plan files. Runs until it is
+    /// dropped.
+    pub async fn maintain_caches(self) {
         loop {
-            self.0.layouts.forget_idle();
-            let pause = match self.refresh_discovery().await {
-                Ok(()) => REFRESHED,
+            self.0.plan_files.evict_idle();
+            let delay = match self.refresh_discovery().await {
+                Ok(()) => REFRESH_INTERVAL,
                 Err(error) => {
-                    let error = chain(&error);
-                    tracing::warn!(error, "the agent for unknown machines cannot be had");
-                    TRIED_AGAIN
+                    let error = error_chain(&error);
+                    tracing::warn!(
+                        error,
+                        retry_in = ?RETRY_INTERVAL,
+                        "agent images for unknown machines could not be fetched"
+                    );
+                    RETRY_INTERVAL
                 }
             };
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(delay).await;
         }
     }
 
-    /// A file for strangers; none if there is no such file, or it is not at hand yet.
-    pub(crate) fn discovery_file(&self, piece: Piece) -> Option<Laid> {
-        let known = self.0.discovery.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
-        match piece {
-            Piece::Kernel => Some(known.kernel),
-            Piece::Ramdisk => Some(known.ramdisk),
-            Piece::UnifiedImage
-            | Piece::Cd
-            | Piece::ConfigDrive
-            | Piece::Kickstart
-            | Piece::SecondStage
-            | Piece::InstalledImage
-            | Piece::InstanceImage => None,
+    /// Returns a file for unknown machines; `None` if there is no such file or it is not fetched yet.
+    pub(crate) fn discovery_file(&self, file: PlanFile) -> Option<ServedFile> {
+        let images = self.0.discovery.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        match file {
+            PlanFile::Kernel => Some(images.kernel),
+            PlanFile::Ramdisk => Some(images.ramdisk),
+            PlanFile::UnifiedImage
+            | PlanFile::BootIso
+            | PlanFile::ConfigDrive
+            | PlanFile::Kickstart
+            | PlanFile::SecondStage
+            | PlanFile::InstalledImage
+            | PlanFile::InstanceImage => None,
         }
     }
 
-    /// What a stranger runs: the agent, which reports what it is. `files` is where it finds us.
+    /// Returns the iPXE script that boots the agent on an unknown machine to inspect it. `files` is the
+    /// URL of the file service.
     pub(crate) fn discovery_script(&self, files: &str) -> Option<String> {
         let settings = &self.0.settings;
         settings.deploy_kernel.as_ref().and(settings.deploy_ramdisk.as_ref())?;
-        let places = self.0.places();
-        if !places.discovers {
+        let urls = self.0.service_urls();
+        if !urls.discovery_enabled {
             return None;
         }
-        let api = places.api;
-        let mut parameters = parameters::of_ramdisk(&settings.kernel_append_params, None).ok()?;
+        let api = urls.api;
+        let mut parameters =
+            kernel_parameters::ramdisk_parameters(&settings.kernel_append_params, None).ok()?;
         parameters.push(format!("ipa-api-url={api}"));
         parameters.push(format!("ipa-inspection-callback-url={api}/v1/continue_inspection"));
-        parameters.extend(parameters::split(&settings.inspection_kernel_params).ok()?);
-        let line = parameters::line(&parameters).ok()?;
-        let title = "echo Nobody enrolled this machine; booting the agent to have a look\n";
+        parameters.extend(kernel_parameters::split(&settings.inspection_kernel_params).ok()?);
+        let command_line = kernel_parameters::command_line(&parameters).ok()?;
+        let title = "echo This machine is not enrolled; booting the agent for inspection\n";
         let files = format!("{files}/discovery");
-        Some(scripts::kernel_script(title, &files, &line, scripts::GO_ON))
+        Some(scripts::kernel_script(title, &files, &command_line, scripts::IPXE_EXIT))
     }
 
-    async fn refresh_discovery(&self) -> Result<(), LayoutError> {
+    async fn refresh_discovery(&self) -> Result<(), PlanFileError> {
         let settings = &self.0.settings;
-        let (Some(kernel), Some(ramdisk), true) =
-            (&settings.deploy_kernel, &settings.deploy_ramdisk, self.0.places().discovers)
-        else {
+        let (Some(kernel), Some(ramdisk), true) = (
+            &settings.deploy_kernel,
+            &settings.deploy_ramdisk,
+            self.0.service_urls().discovery_enabled,
+        ) else {
             return Ok(());
         };
-        let layouts = &self.0.layouts;
-        let kernel = configured(layouts, kernel, Kind::Kernel).await?;
-        let ramdisk = configured(layouts, ramdisk, Kind::Ramdisk).await?;
-        let mut known = self.0.discovery.lock().unwrap_or_else(PoisonError::into_inner);
-        *known = Some(Discovery { kernel, ramdisk });
+        let plan_files = &self.0.plan_files;
+        let kernel = fetch_configured_image(plan_files, kernel, ImageKind::Kernel).await?;
+        let ramdisk = fetch_configured_image(plan_files, ramdisk, ImageKind::Ramdisk).await?;
+        let mut images = self.0.discovery.lock().unwrap_or_else(PoisonError::into_inner);
+        *images = Some(DiscoveryImages { kernel, ramdisk });
         Ok(())
     }
 }
 
-async fn configured(layouts: &Layouts, source: &str, kind: Kind) -> Result<Laid, LayoutError> {
+async fn fetch_configured_image(
+    plan_files: &PlanFiles,
+    source: &str,
+    kind: ImageKind,
+) -> Result<ServedFile, PlanFileError> {
     let image = BootImage { source: source.to_owned(), checksum: None, pull_secret: None };
-    layouts.image(&image, kind).await
-}
-
-/// An error with its causes.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
+    plan_files.open_image(&image, kind).await
 }

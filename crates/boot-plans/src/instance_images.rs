@@ -1,162 +1,182 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The image of an instance and its config drive, for the agent that writes them.
 //!
-//! An image that the agent cannot fetch by itself, or that is to be checked first, is fetched into
-//! the cache, unpacked, and served under a name that says, sealed, what it is: so every one of our
-//! processes can serve it, and nothing has to be written down or cleared away.
+//! An image that the agent cannot fetch itself, or that must be verified first, is fetched into the
+//! cache, unpacked, and served under a URL that contains the sealed offer. So every process can serve it,
+//! and no state has to be stored or removed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bmc_drivers::{Error, ImageDownloadSource, ImageOrder, OfferedImage, Target};
-use boot_media::config_drive::{self, ConfigDrive, Owner};
-use boot_server::http::{Page, Reason, Refusal};
-use images::{Entry, Expected, Format, Kind, Request, Source, Wanted};
+use boot_media::config_drive::{self, ConfigDrive, ConfigDriveOwner};
+use boot_server::http::{HttpFile, HttpFileRefusal, HttpRefusalReason};
+use drivers::instance_image::InstanceImage;
+use drivers::{DriverError, DriverTarget, ImageDownloadSource, PublishedImage};
+use error_chain::error_chain;
+use images::{
+    CacheRequest, CachedImage, ExpectedChecksum, ImageFormat, ImageKind, ImageSource, TargetFormat,
+};
 use node_model::{NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::discovery::chain;
-use crate::hex::hex;
-use crate::layouts::{Laid, LayoutError, Piece};
+use crate::plan_files::{PlanFile, PlanFileError, ServedFile};
 use crate::services::BootServices;
 
-/// How long an image is served after it was offered: longer than any agent takes to fetch it.
-const SERVED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long an offered image is served; longer than any agent takes to fetch it.
+const OFFER_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// An image that is served, as its name says it.
+/// An offered image, as sealed into its URL.
 #[derive(Serialize, Deserialize)]
-struct Offer {
+struct ImageOffer {
     source: String,
     checksum: Option<String>,
-    declared: Option<String>,
+    #[serde(rename = "declared")]
+    declared_format: Option<String>,
     pull_secret: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     authorization: Option<String>,
     architecture: Option<String>,
     sha256: String,
-    until: Timestamp,
+    #[serde(rename = "until")]
+    expires_at: Timestamp,
 }
 
 impl BootServices {
-    pub(crate) async fn offer(
+    pub(crate) async fn offer_instance_image(
         &self,
-        target: &Target<'_>,
-        usual: ImageDownloadSource,
-    ) -> Result<OfferedImage, Error> {
-        let order = ImageOrder::of(target)?;
-        if order.is_on_the_web() && download_source(&order, usual)? == ImageDownloadSource::Http {
-            return Ok(order.straight());
+        target: &DriverTarget<'_>,
+        default: ImageDownloadSource,
+    ) -> Result<PublishedImage, DriverError> {
+        let image = InstanceImage::from_target(target)?;
+        if image.is_http() && download_source(&image, default)? == ImageDownloadSource::Http {
+            return Ok(image.at_source_url());
         }
-        let mut offer = Offer {
-            source: order.source.to_owned(),
-            checksum: order.checksum.as_ref().map(|(_, value)| value.clone()),
-            declared: order.format.map(str::to_owned),
-            pull_secret: order.pull_secret.map(str::to_owned),
-            authorization: order.authorization.map(str::to_owned),
+        let mut offer = ImageOffer {
+            source: image.source.to_owned(),
+            checksum: image.checksum.as_ref().map(|(_, value)| value.clone()),
+            declared_format: image.format.map(str::to_owned),
+            pull_secret: image.pull_secret.map(str::to_owned),
+            authorization: image.authorization.map(str::to_owned),
             architecture: target.node.properties.get_str("cpu_arch"),
             sha256: String::new(),
-            until: self.0.now().plus(SERVED_FOR),
+            expires_at: self.0.now().plus(OFFER_LIFETIME),
         };
-        let what = "get the image of the instance";
-        let failed =
-            |error: &LayoutError| Error::Failed { what: what.to_owned(), why: chain(error) };
-        let entry = self.fetch_image(&offer).await.map_err(|error| failed(&error))?;
-        offer.sha256 = hex(&entry.sha256);
+        let what = "fetch the image of the instance";
+        let failed = |error: &PlanFileError| DriverError::Failed {
+            what: what.to_owned(),
+            why: error_chain(error),
+        };
+        let entry = self.fetch_offered_image(&offer).await.map_err(|error| failed(&error))?;
+        offer.sha256 = hex::encode(entry.sha256);
         let (id, plain) = (target.node.id, serde_json::to_vec(&offer).expect("texts and a number"));
         let sealed = self.0.store.read(move |reader| Ok(reader.seal(id.0, &plain))).await;
-        let sealed = sealed.map_err(|error: store::Error| Error::Failed {
+        let sealed = sealed.map_err(|error: store::StoreError| DriverError::Failed {
             what: what.to_owned(),
             why: error.to_string(),
         })?;
         let name = URL_SAFE_NO_PAD.encode(sealed);
-        Ok(OfferedImage {
-            url: format!("{}/image/{id}/{name}", self.0.places().files),
+        Ok(PublishedImage {
+            url: format!("{}/image/{id}/{name}", self.0.service_urls().files),
             checksum: Some(("sha256".to_owned(), offer.sha256)),
             format: Some("raw".to_owned()),
         })
     }
 
-    /// The image called `name`, which is a node and what is sealed for it.
-    pub(crate) async fn image_page(&self, name: &str) -> Result<Page, Refusal> {
-        let not_found = || Refusal::new(Reason::NotFound);
+    /// Returns the image with this name: a node ID and the sealed offer.
+    pub(crate) async fn instance_image_file(
+        &self,
+        name: &str,
+    ) -> Result<HttpFile, HttpFileRefusal> {
+        let not_found = || HttpFileRefusal::new(HttpRefusalReason::NotFound);
         let (node, sealed) = name.split_once('/').ok_or_else(not_found)?;
         let node: Uuid = node.parse().map_err(|_| not_found())?;
-        let place = (name.to_owned(), Piece::InstanceImage);
-        let offer = self.open_offer(NodeId(node), sealed).await.ok_or_else(not_found)?;
+        let key = (name.to_owned(), PlanFile::InstanceImage);
+        let offer = self.unseal_offer(NodeId(node), sealed).await.ok_or_else(not_found)?;
         let title: Arc<str> = "image of the instance".into();
-        let subject: Arc<str> = node.to_string().into();
-        let refuse =
-            |reason| Refusal::new(reason).titled(Arc::clone(&title)).about(Arc::clone(&subject));
-        if offer.until < self.0.now() {
-            return Err(refuse(Reason::Gone));
+        let machine: Arc<str> = node.to_string().into();
+        let refuse = |reason| {
+            HttpFileRefusal::new(reason)
+                .with_title(Arc::clone(&title))
+                .for_machine(Arc::clone(&machine))
+        };
+        if offer.expires_at < self.0.now() {
+            return Err(refuse(HttpRefusalReason::Gone));
         }
-        let laid = match self.0.layouts.kept(&place) {
-            Some(laid) => laid,
+        let served = match self.0.plan_files.cached(&key) {
+            Some(served) => served,
             None => {
-                let laid = self.lay_out_image(&offer).await.map_err(|error| {
-                    let why = chain(&error);
-                    tracing::warn!(%node, why, "cannot serve the image of an instance");
-                    let refusal = refuse(crate::pages::busy("the image cannot be had"));
-                    refusal.titled(format!("{title} cannot be had ({why})"))
+                let served = self.open_offered_image(&offer).await.map_err(|error| {
+                    let error = error_chain(&error);
+                    tracing::warn!(%node, error, "instance image could not be served");
+                    let refusal =
+                        refuse(crate::http_files::unavailable("the image is not available"));
+                    refusal.with_title(format!("{title} unavailable ({error})"))
                 })?;
-                self.0.layouts.keep(place, &laid);
-                laid
+                self.0.plan_files.insert(key, &served);
+                served
             }
         };
-        Ok(Page {
-            content: laid.content,
-            media_type: Piece::InstanceImage.media_type(),
-            etag: Some(laid.etag),
+        Ok(HttpFile {
+            content: served.content,
+            media_type: PlanFile::InstanceImage.media_type(),
+            etag: Some(served.etag),
             title,
-            subject: Some(subject),
+            machine: Some(machine),
         })
     }
 
-    async fn open_offer(&self, node: NodeId, sealed: &str) -> Option<Offer> {
+    async fn unseal_offer(&self, node: NodeId, sealed: &str) -> Option<ImageOffer> {
         let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
-        let open = move |reader: &mut store::Reader<'_>| reader.unseal(node.0, &sealed);
-        let plain = self.0.store.read(open).await.ok()?;
+        let unseal = move |reader: &mut store::StoreReader<'_>| reader.unseal(node.0, &sealed);
+        let plain = self.0.store.read(unseal).await.ok()?;
         serde_json::from_slice(&plain).ok()
     }
 
-    async fn lay_out_image(&self, offer: &Offer) -> Result<Laid, LayoutError> {
-        let entry = self.fetch_image(offer).await?;
-        if hex(&entry.sha256) != offer.sha256 {
-            return Err(LayoutError::Address(
+    async fn open_offered_image(&self, offer: &ImageOffer) -> Result<ServedFile, PlanFileError> {
+        let entry = self.fetch_offered_image(offer).await?;
+        if hex::encode(entry.sha256) != offer.sha256 {
+            return Err(PlanFileError::InvalidImage(
                 "the image has changed since it was offered; deploy again".to_owned(),
             ));
         }
-        Laid::of(entry)
+        ServedFile::from_image(entry)
     }
 
-    async fn fetch_image(&self, offer: &Offer) -> Result<Entry, LayoutError> {
-        let wrong = |error: &dyn std::fmt::Display| LayoutError::Address(error.to_string());
-        let source = Source::parse(&offer.source).map_err(|error| wrong(&error))?;
-        let is_on_the_web = matches!(source, Source::Http(_));
-        let mut request = Request::new(source, Kind::DiskImage);
+    async fn fetch_offered_image(&self, offer: &ImageOffer) -> Result<CachedImage, PlanFileError> {
+        let invalid =
+            |error: &dyn std::fmt::Display| PlanFileError::InvalidImage(error.to_string());
+        let source = ImageSource::parse(&offer.source).map_err(|error| invalid(&error))?;
+        let is_http = matches!(source, ImageSource::Http(_));
+        let mut request = CacheRequest::new(source, ImageKind::DiskImage);
         if let Some(checksum) = &offer.checksum {
-            request.checksum = Some(Expected::parse(checksum).map_err(|error| wrong(&error))?);
+            request.checksum =
+                Some(ExpectedChecksum::parse(checksum).map_err(|error| invalid(&error))?);
         }
-        if let Some(declared) = &offer.declared {
-            request.declared = Some(Format::named(declared).map_err(|error| wrong(&error))?);
+        if let Some(declared) = &offer.declared_format {
+            request.declared_format =
+                Some(ImageFormat::from_name(declared).map_err(|error| invalid(&error))?);
         }
-        request.wanted = Wanted::Raw;
-        // A registry is logged in to; only a web server is shown a header.
-        let header = offer.authorization.clone().filter(|_| is_on_the_web);
-        let secret = offer.pull_secret.as_deref().map(images::Credentials::pull_secret);
-        request.credentials = header.map(images::Credentials::Header).or(secret);
+        request.target_format = TargetFormat::Raw;
+        // The header is for web servers only; a registry uses its own login.
+        let header = offer.authorization.clone().filter(|_| is_http);
+        let secret = offer.pull_secret.as_deref().map(images::ImageCredentials::pull_secret);
+        request.credentials = header.map(images::ImageCredentials::Header).or(secret);
         request.architecture.clone_from(&offer.architecture);
-        self.0.layouts.fetch_request(request).await
+        self.0.plan_files.fetch_request(request).await
     }
 }
 
-/// The config drive of the instance of `target`, as agents take it.
-pub(crate) fn packed_config_drive(target: &Target<'_>) -> Result<Option<String>, Error> {
-    let invalid =
-        |why: String| Error::InvalidParameter { name: "instance_info/configdrive".to_owned(), why };
+/// Returns the config drive of the instance in the form that agents accept.
+pub(crate) fn packed_config_drive(
+    target: &DriverTarget<'_>,
+) -> Result<Option<String>, DriverError> {
+    let invalid = |why: String| DriverError::InvalidParameter {
+        name: "instance_info/configdrive".to_owned(),
+        why,
+    };
     let Some(value) = target.instance_info.get("configdrive") else { return Ok(None) };
     match ConfigDrive::parse(value).map_err(|error| invalid(error.to_string()))? {
         None => Ok(None),
@@ -164,7 +184,7 @@ pub(crate) fn packed_config_drive(target: &Target<'_>) -> Result<Option<String>,
         Some(ConfigDrive::Packed(packed)) => Ok(Some(packed.to_owned())),
         Some(ConfigDrive::Parts(parts)) => {
             let uuid = target.node.id.to_string();
-            let owner = Owner { uuid: &uuid, name: target.node.name.as_deref() };
+            let owner = ConfigDriveOwner { uuid: &uuid, name: target.node.name.as_deref() };
             let image = parts.build(owner).map_err(|error| invalid(error.to_string()))?;
             let packed = config_drive::pack(&image).map_err(|error| invalid(error.to_string()))?;
             Ok(Some(packed))
@@ -173,16 +193,16 @@ pub(crate) fn packed_config_drive(target: &Target<'_>) -> Result<Option<String>,
 }
 
 fn download_source(
-    order: &ImageOrder<'_>,
-    usual: ImageDownloadSource,
-) -> Result<ImageDownloadSource, Error> {
-    match order.download_source {
-        None => Ok(usual),
+    image: &InstanceImage<'_>,
+    default: ImageDownloadSource,
+) -> Result<ImageDownloadSource, DriverError> {
+    match image.download_source {
+        None => Ok(default),
         Some("http") => Ok(ImageDownloadSource::Http),
         Some("local") => Ok(ImageDownloadSource::Local),
-        Some(other) => Err(Error::InvalidParameter {
+        Some(other) => Err(DriverError::InvalidParameter {
             name: "instance_info/image_download_source".to_owned(),
-            why: format!("it is '{other}', and must be http or local"),
+            why: format!("it is '{other}', but must be http or local"),
         }),
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kickstarts: what an installer is told, made of a template.
+//! Generates kickstart files for Anaconda from a template.
 //!
-//! Templates are Jinja's and find what they need under `ks_options`, by the names that templates
-//! written for Ironic use.
+//! Templates are Jinja templates. Their variables are below `ks_options`, with the names that templates
+//! for Ironic use.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -11,23 +11,23 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 
-/// The template of those who have none of their own.
-pub(crate) const TEMPLATE: &str = include_str!("../templates/kickstart.cfg");
+/// The default template.
+pub(crate) const DEFAULT_TEMPLATE: &str = include_str!("../templates/kickstart.cfg");
 
-/// The longest template, in bytes.
-pub(crate) const LONGEST_TEMPLATE: u64 = 1 << 20;
-/// The longest kickstart, in bytes. What makes them long is the config drive.
-const LONGEST: usize = 8 << 20;
-/// How much a template may compute: a thousand times what one needs.
+/// Maximum size of a template.
+pub(crate) const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
+/// Maximum size of a kickstart; most of a long one is the config drive.
+const MAX_KICKSTART_BYTES: usize = 8 << 20;
+/// Limit of Jinja instructions: about a thousand times what a template needs.
 const FUEL: u64 = 1_000_000;
 
-/// Where cloud-init looks for a config drive that is no drive.
-const SEED: &str = "/var/lib/cloud/seed/config_drive";
-/// Letters of base64 on a line.
-const LINE: usize = 76;
+/// Where cloud-init reads a config drive that is not a block device.
+const CLOUD_INIT_SEED_DIR: &str = "/var/lib/cloud/seed/config_drive";
+/// Characters of base64 per line.
+const BASE64_LINE_LENGTH: usize = 76;
 
-/// What a template may name, all under `ks_options`, and whether it is there in any case.
-const OPTIONS: &[(&str, bool)] = &[
+/// The variables below `ks_options`, and whether each is always defined.
+const OPTION_NAMES: &[(&str, bool)] = &[
     ("liveimg_url", true),
     ("agent_token", true),
     ("heartbeat_url", true),
@@ -38,87 +38,91 @@ const OPTIONS: &[(&str, bool)] = &[
     ("insecure_heartbeat", false),
 ];
 
-/// What a kickstart is made for.
-pub(crate) struct Options<'a> {
-    /// What is installed: an archive or a repository.
+/// The values for a kickstart.
+pub(crate) struct KickstartOptions<'a> {
+    /// URL of what is installed: an archive or a repository.
     pub(crate) source: &'a str,
-    /// Whether it is a repository.
+    /// Whether `source` is a repository.
     pub(crate) is_repository: bool,
     /// The SHA-256 of the archive.
     pub(crate) checksum: Option<&'a str>,
-    /// What the installer proves with that it is ours.
+    /// The agent token.
     pub(crate) token: &'a str,
-    /// Where it calls.
+    /// The heartbeat URL.
     pub(crate) heartbeat_url: &'a str,
-    /// Whether it does so without looking at certificates.
-    pub(crate) insecure: bool,
-    /// The section that writes the config drive; empty if there is none.
+    /// Whether heartbeats are sent without certificate verification.
+    pub(crate) insecure_heartbeat: bool,
+    /// The section that writes the config drive; empty without a config drive.
     pub(crate) config_drive: &'a str,
 }
 
 /// Why a template cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KickstartError {
-    #[error("it names what there is not: {}; ks_options has {}", names.join(", "), known())]
-    Unknown { names: Vec<String> },
-    #[error("Jinja makes no kickstart of it: {0}")]
+    #[error("undefined variables: {}; ks_options has {}", names.join(", "), known_options())]
+    UnknownVariables { names: Vec<String> },
+    #[error("the template cannot be rendered: {0}")]
     Template(String),
-    #[error("the kickstart it makes has no {{{{ ks_options.{0} }}}}, so {1}")]
-    Lacks(&'static str, &'static str),
+    #[error("the rendered kickstart lacks {{{{ ks_options.{0} }}}}, so {1}")]
+    MissingOption(&'static str, &'static str),
     #[error(
-        "the kickstart it makes has {0} bytes, and may have {LONGEST}; make the config drive smaller"
+        "the rendered kickstart has {0} bytes, but at most {MAX_KICKSTART_BYTES} are allowed; make the config drive smaller"
     )]
     TooLong(usize),
 }
 
-/// Makes a kickstart.
-pub(crate) fn render(template: &str, options: &Options<'_>) -> Result<String, KickstartError> {
+/// Renders a kickstart. Fails if the result lacks the token, the heartbeat URL or the config drive.
+pub(crate) fn render(
+    template: &str,
+    options: &KickstartOptions<'_>,
+) -> Result<String, KickstartError> {
     let mut environment = Environment::new();
-    // What is asked for may be absent; what is written must not be.
+    // Tests of undefined variables are allowed, output of them is an error.
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
     environment.set_fuel(Some(FUEL));
-    let wrong = |error: &minijinja::Error| KickstartError::Template(told(error));
-    let parsed = environment.template_from_str(template).map_err(|error| wrong(&error))?;
-    let context = BTreeMap::from([("ks_options", values(options))]);
+    let template_error =
+        |error: &minijinja::Error| KickstartError::Template(describe_template_error(error));
+    let parsed = environment.template_from_str(template).map_err(|error| template_error(&error))?;
+    let context = BTreeMap::from([("ks_options", option_values(options))]);
     let mut kickstart = parsed.render(minijinja::Value::from(context)).map_err(|error| {
-        let names = unknown(&parsed.undeclared_variables(true));
+        let names = unknown_variables(&parsed.undeclared_variables(true));
         if error.kind() == ErrorKind::UndefinedError && !names.is_empty() {
-            KickstartError::Unknown { names }
+            KickstartError::UnknownVariables { names }
         } else {
-            wrong(&error)
+            template_error(&error)
         }
     })?;
     for (name, value, consequence) in [
-        ("agent_token", options.token, "nobody would believe the installer's calls"),
-        ("heartbeat_url", options.heartbeat_url, "the installer would not say when it is done"),
-        ("config_drive", options.config_drive, "the instance's config drive would be lost"),
+        ("agent_token", options.token, "heartbeats of the installer would be rejected"),
+        ("heartbeat_url", options.heartbeat_url, "the installer could not report its status"),
+        ("config_drive", options.config_drive, "the config drive of the instance would be lost"),
     ] {
         if !kickstart.contains(value) {
-            return Err(KickstartError::Lacks(name, consequence));
+            return Err(KickstartError::MissingOption(name, consequence));
         }
     }
-    // Jinja drops the end of the last line.
+    // Jinja removes the newline at the end.
     if !kickstart.ends_with('\n') {
         kickstart.push('\n');
     }
-    if kickstart.len() > LONGEST {
+    if kickstart.len() > MAX_KICKSTART_BYTES {
         return Err(KickstartError::TooLong(kickstart.len()));
     }
     Ok(kickstart)
 }
 
-/// The section of a kickstart that writes the files of a config drive into the installed system.
+/// Returns the kickstart section that writes the files of a config drive into the installed system.
 pub(crate) fn config_drive_section(files: &[(String, &[u8])]) -> String {
     let mut section = "\n%post --erroronfail\nset -e\n".to_owned();
     for (path, content) in files {
-        let path = format!("{SEED}/{path}");
-        let folder = path.rsplit_once('/').map_or(SEED, |(folder, _)| folder);
-        let (folder, path) = (quoted(folder), quoted(&path));
+        let path = format!("{CLOUD_INIT_SEED_DIR}/{path}");
+        let folder = path.rsplit_once('/').map_or(CLOUD_INIT_SEED_DIR, |(folder, _)| folder);
+        let (folder, path) = (shell_quoted(folder), shell_quoted(&path));
         let _ = writeln!(section, "mkdir -p {folder}\nbase64 -d >{path} <<'END-OF-FILE'");
-        let letters = STANDARD.encode(content);
-        let mut rest = letters.as_str();
+        let encoded = STANDARD.encode(content);
+        let mut rest = encoded.as_str();
         while !rest.is_empty() {
-            let (line, after) = rest.split_at(rest.len().min(LINE));
+            let (line, after) = rest.split_at(rest.len().min(BASE64_LINE_LENGTH));
             section.push_str(line);
             section.push('\n');
             rest = after;
@@ -129,11 +133,11 @@ pub(crate) fn config_drive_section(files: &[(String, &[u8])]) -> String {
     section
 }
 
-fn quoted(path: &str) -> String {
+fn shell_quoted(path: &str) -> String {
     format!("'{}'", path.replace('\'', "'\\''"))
 }
 
-fn values(options: &Options<'_>) -> BTreeMap<&'static str, String> {
+fn option_values(options: &KickstartOptions<'_>) -> BTreeMap<&'static str, String> {
     let mut values = BTreeMap::from([
         ("liveimg_url", options.source.to_owned()),
         ("agent_token", options.token.to_owned()),
@@ -147,19 +151,19 @@ fn values(options: &Options<'_>) -> BTreeMap<&'static str, String> {
     if let Some(checksum) = options.checksum {
         values.insert("liveimg_checksum", checksum.to_owned());
     }
-    if options.insecure {
+    if options.insecure_heartbeat {
         values.insert("insecure_heartbeat", "true".to_owned());
     }
     values
 }
 
-/// The names in a template that nobody knows, in order.
-fn unknown(names: &HashSet<String>) -> Vec<String> {
+/// Returns the undefined variables of a template, sorted.
+fn unknown_variables(names: &HashSet<String>) -> Vec<String> {
     let is_known = |name: &String| {
         name == "ks_options"
             || name.strip_prefix("ks_options.").is_some_and(|option| {
-                // What is there only sometimes is as unknown if it is not.
-                OPTIONS.iter().any(|(known, always)| *known == option && *always)
+                // Variables that are only sometimes defined are undefined here if they are not.
+                OPTION_NAMES.iter().any(|(known, always)| *known == option && *always)
             })
     };
     let mut names: Vec<String> = names.iter().filter(|name| !is_known(name)).cloned().collect();
@@ -167,8 +171,9 @@ fn unknown(names: &HashSet<String>) -> Vec<String> {
     names
 }
 
-fn known() -> String {
-    let (always, sometimes): (Vec<_>, Vec<_>) = OPTIONS.iter().partition(|(_, always)| *always);
+fn known_options() -> String {
+    let (always, sometimes): (Vec<_>, Vec<_>) =
+        OPTION_NAMES.iter().partition(|(_, always)| *always);
     let list = |options: Vec<&(&'static str, bool)>| {
         let names: Vec<&str> = options.iter().map(|(name, _)| *name).collect();
         names.join(", ")
@@ -176,11 +181,11 @@ fn known() -> String {
     format!("{}, and sometimes {}", list(always), list(sometimes))
 }
 
-/// What is wrong with a template, and where.
-fn told(error: &minijinja::Error) -> String {
-    let place = error.line().map(|line| format!(" in line {line}")).unwrap_or_default();
+/// Returns the message of a template error with its line.
+fn describe_template_error(error: &minijinja::Error) -> String {
+    let line = error.line().map(|line| format!(" in line {line}")).unwrap_or_default();
     let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
-    format!("{}{detail}{place}", error.kind())
+    format!("{}{detail}{line}", error.kind())
 }
 
 #[cfg(test)]

@@ -1,39 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What each machine should boot now.
+//! Boot plans: what each node boots next.
 //!
-//! A boot interface publishes a plan ([`BootServices`] is its [`BootDesk`](bmc_drivers::BootDesk)):
-//! the images are fetched and checked, and the plan is written down. From then on every one of our
-//! processes answers for it, in whatever form the firmware asks: a DHCP reply, an iPXE script, the
-//! configuration of a boot loader, a unified kernel image, a CD. All of these follow from the plan
-//! alone; none is kept on disk.
+//! A boot interface publishes a plan through [`BootServices`], the implementation of
+//! [`BootService`](drivers::BootService): the images are fetched and verified, and the plan is stored.
+//! Every process then serves the plan in the form that the firmware requests: a DHCP reply, an iPXE
+//! script, a boot loader configuration, a unified kernel image or an ISO. All of these are generated from
+//! the plan; none is stored on disk.
 //!
-//! What machines ask for on their way is told to the timeline of their node, or, if nobody enrolled
-//! them, to the list of strangers.
+//! Requests of machines are recorded in the timeline of their node, or, for unknown machines, as
+//! sightings.
 
-mod answers;
-mod desk;
+mod boot_events;
+mod boot_service;
+mod boot_system;
+mod dhcp_directory;
+mod dhcp_networks;
 mod discovery;
-mod hex;
+mod http_files;
 mod installer;
 mod instance_images;
+mod kernel_parameters;
 mod kickstart;
-mod layouts;
 mod loaders;
-mod networks;
-mod order;
-mod pages;
-mod parameters;
+mod plan_files;
 mod scripts;
 mod services;
 mod settings;
-mod sightings;
 #[cfg(test)]
 mod tests;
-mod tftp;
+mod tftp_files;
 
-pub use answers::DhcpPlans;
-pub use networks::{Client, LeaseKept};
-pub use pages::MacPage;
-pub use services::{BootServices, StartError};
-pub use settings::{DownloadSource, ImageSettings, Settings};
-pub use sightings::Witness;
+pub use boot_events::BootEventSender;
+pub use dhcp_directory::DhcpBootDirectory;
+pub use dhcp_networks::{ClientLease, DhcpClient};
+pub use http_files::LoaderScript;
+pub use services::{BootServices, BootServicesError};
+pub use settings::{BootServiceSettings, ImageSettings, IsoDownloadSource};

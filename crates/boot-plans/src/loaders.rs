@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The programs that firmware loads first: iPXE, PXELINUX and GRUB, and the stub of unified kernel
-//! images. They come from Debian's packages or from configured folders; none is ours.
+//! Boot loaders (iPXE, PXELINUX, GRUB) and the stub of unified kernel images, from Debian packages or
+//! from configured directories.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use boot_media::Content;
-use boot_media::uki::Stub;
-use boot_server::Architecture;
+use boot_media::uki::UkiStub;
+use boot_server::FirmwareArchitecture;
 use bytes::Bytes;
-use node_model::BootWay;
+use node_model::BootMethod;
 use sha2::{Digest as _, Sha256};
 
-use crate::hex::hex;
-use crate::settings::Settings;
+use crate::settings::BootServiceSettings;
 
-/// A program by the name that clients ask for, where Debian keeps it, and in which package.
+/// Boot loaders: requested name, paths in Debian, and Debian package.
 const PROGRAMS: &[(&str, &[&str], &str)] = &[
     ("undionly.kpxe", &["/usr/lib/ipxe/undionly.kpxe"], "ipxe"),
     ("ipxe.pxe", &["/usr/lib/ipxe/ipxe.pxe"], "ipxe"),
@@ -47,81 +46,85 @@ const PROGRAMS: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// Where Debian keeps the stub.
-const STUB: &str = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub";
+/// The path of the stub in Debian.
+const DEFAULT_STUB_PATH: &str = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub";
 
-/// What firmware loads first, by way and architecture.
-const FIRST: &[(BootWay, Architecture, &str)] = &[
-    (BootWay::Ipxe, Architecture::Bios, "undionly.kpxe"),
-    (BootWay::Ipxe, Architecture::UefiX64, "snponly.efi"),
-    (BootWay::Ipxe, Architecture::UefiArm64, "snponly-arm64.efi"),
-    (BootWay::Pxe, Architecture::Bios, "pxelinux.0"),
-    (BootWay::Pxe, Architecture::UefiX64, "bootx64.efi"),
-    (BootWay::Pxe, Architecture::UefiArm64, "bootaa64.efi"),
-    (BootWay::HttpIpxe, Architecture::UefiX64, "snponly.efi"),
-    (BootWay::HttpIpxe, Architecture::UefiArm64, "snponly-arm64.efi"),
+/// The file that firmware loads first, by boot method and architecture.
+const FIRST_STAGES: &[(BootMethod, FirmwareArchitecture, &str)] = &[
+    (BootMethod::Ipxe, FirmwareArchitecture::Bios, "undionly.kpxe"),
+    (BootMethod::Ipxe, FirmwareArchitecture::UefiX64, "snponly.efi"),
+    (BootMethod::Ipxe, FirmwareArchitecture::UefiArm64, "snponly-arm64.efi"),
+    (BootMethod::Pxe, FirmwareArchitecture::Bios, "pxelinux.0"),
+    (BootMethod::Pxe, FirmwareArchitecture::UefiX64, "bootx64.efi"),
+    (BootMethod::Pxe, FirmwareArchitecture::UefiArm64, "bootaa64.efi"),
+    (BootMethod::HttpIpxe, FirmwareArchitecture::UefiX64, "snponly.efi"),
+    (BootMethod::HttpIpxe, FirmwareArchitecture::UefiArm64, "snponly-arm64.efi"),
 ];
 
-/// The programs on this machine.
+/// The boot loaders on this host.
 #[derive(Debug)]
-pub(crate) struct Loaders {
+pub(crate) struct BootLoaders {
     folders: Vec<PathBuf>,
     stub: PathBuf,
 }
 
-/// Why there is no stub.
+/// Why the UEFI stub cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StubMissing {
+pub(crate) enum UefiStubError {
     #[error(
         "the UEFI stub {} cannot be read; install Debian's package systemd-boot-efi, or configure \
          boot.uefi_stub", path.display()
     )]
     Read { path: PathBuf, source: std::io::Error },
     #[error("{} is not a UEFI stub", path.display())]
-    Parse { path: PathBuf, source: boot_media::uki::StubError },
+    Parse { path: PathBuf, source: boot_media::uki::UkiStubError },
 }
 
-impl Loaders {
-    pub(crate) fn new(settings: &Settings) -> Self {
+impl BootLoaders {
+    pub(crate) fn new(settings: &BootServiceSettings) -> Self {
         Self {
             folders: settings.loader_dirs.clone(),
-            stub: settings.uefi_stub.clone().unwrap_or_else(|| PathBuf::from(STUB)),
+            stub: settings.uefi_stub.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_STUB_PATH)),
         }
     }
 
-    /// The name of what firmware of this kind loads first, if there is something for it.
-    pub(crate) fn first(way: BootWay, architecture: Architecture) -> Option<Arc<str>> {
-        let mut rows = FIRST.iter();
-        let row = rows.find(|(of, on, _)| *of == way && *on == architecture)?;
+    /// Returns the name of the file that firmware of this architecture loads first, if there is one.
+    pub(crate) fn first_stage(
+        method: BootMethod,
+        architecture: FirmwareArchitecture,
+    ) -> Option<Arc<str>> {
+        let mut rows = FIRST_STAGES.iter();
+        let row = rows.find(|row| row.0 == method && row.1 == architecture)?;
         Some(Arc::from(row.2))
     }
 
-    /// The program called `name`. Only names from the table are looked for, so that no other file of
-    /// this machine can be had.
+    /// Opens the boot loader called `name`. Only names of the table are served, so that no other file of
+    /// this host can be read.
     pub(crate) fn open(&self, name: &str) -> Option<Content> {
-        let (name, places, package) = PROGRAMS.iter().find(|(known, ..)| *known == name)?;
-        let own = self.folders.iter().map(|folder| folder.join(name));
-        let found = own.chain(places.iter().map(PathBuf::from)).find_map(|path| open(&path));
-        if found.is_none() {
+        let (name, paths, package) = PROGRAMS.iter().find(|(known, ..)| *known == name)?;
+        let configured = self.folders.iter().map(|folder| folder.join(name));
+        let content =
+            configured.chain(paths.iter().map(PathBuf::from)).find_map(|path| open(&path));
+        if content.is_none() {
             tracing::warn!(
-                program = name,
-                "a machine asks for a boot program that is not here; install Debian's package \
-                 {package}, or put it into one of boot.loader_dirs"
+                file = name,
+                debian_package = package,
+                "requested boot loader is not installed; install the package or set boot.loader_dirs"
             );
         }
-        found
+        content
     }
 
-    /// The stub, and a name for exactly its bytes. Read anew each time it is asked for, which is
-    /// once per plan: packages are upgraded.
-    pub(crate) fn stub(&self) -> Result<(Stub, String), StubMissing> {
+    /// Returns the stub and a digest of its bytes. It is read again for each plan, since packages are
+    /// upgraded.
+    pub(crate) fn stub(&self) -> Result<(UkiStub, String), UefiStubError> {
         let path = &self.stub;
         let bytes =
-            fs::read(path).map_err(|source| StubMissing::Read { path: path.clone(), source })?;
-        let name = hex(&Sha256::digest(&bytes)[..8]);
-        let stub = Stub::parse(&Bytes::from(bytes))
-            .map_err(|source| StubMissing::Parse { path: path.clone(), source })?;
-        Ok((stub, name))
+            fs::read(path).map_err(|source| UefiStubError::Read { path: path.clone(), source })?;
+        let digest = hex::encode(&Sha256::digest(&bytes)[..8]);
+        let stub = UkiStub::parse(&Bytes::from(bytes))
+            .map_err(|source| UefiStubError::Parse { path: path.clone(), source })?;
+        Ok((stub, digest))
     }
 }
 

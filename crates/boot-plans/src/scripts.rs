@@ -1,56 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The texts that boot loaders run: iPXE scripts, and the configurations of PXELINUX and GRUB.
+//! iPXE scripts, and the configurations of PXELINUX and GRUB.
 //!
-//! Parameters were checked when the plan was made (see [`crate::parameters`]): none of them means
-//! anything to a boot loader but GRUB, for which they are quoted.
+//! Kernel parameters were validated when the plan was published (see [`crate::kernel_parameters`]): only
+//! GRUB could interpret them, and they are quoted for it.
 
 use std::fmt::Write as _;
 
 use node_model::{BootPlan, BootSystem, Mac};
 
-/// Loads that fail are tried so many times, so that a busy server does not cost a machine its boot.
-const TRIES: u32 = 10;
+/// Number of attempts of a failing load, so that an overloaded server does not fail a boot.
+const MAX_ATTEMPTS: u32 = 10;
 
-/// What every iPXE that does not come by our DHCP starts with: looks for a script for each card, and
-/// boots the disk if there is none.
-pub(crate) const ROOT: &str = "#!ipxe
-# Which of this machine's cards does the boot server know?
+/// The first script of an iPXE that was not started by our DHCP server: looks for a script of each NIC,
+/// and boots the disk if there is none.
+pub(crate) const IPXE_ROOT: &str = "#!ipxe
+# Looks for the script of each NIC.
 set n:int32 0
-:card
+:nic
 isset ${net${n}/mac} || goto local
 ifopen net${n} ||
 isset ${net${n}/ip} || dhcp net${n} ||
 chain --autofree pxelinux.cfg/${net${n}/mac:hexhyp} && exit ||
 inc n
-iseq ${n} 8 || goto card
+iseq ${n} 8 || goto nic
 :local
-echo No script for any card of this machine; booting from disk
+echo No script for any NIC of this machine; booting from disk
 sanboot --no-describe --drive 0x80 || exit 1
 ";
 
-/// What a known machine without a plan runs.
-pub(crate) const LOCAL: &str = "#!ipxe
-echo This machine should boot from its disk
+/// The script of an enrolled machine without a plan.
+pub(crate) const IPXE_LOCAL: &str = "#!ipxe
+echo No boot plan for this machine; booting from disk
 sanboot --no-describe --drive 0x80 || exit 1
 ";
 
-/// What every GRUB starts with: the configuration of the card it was loaded by.
+/// The first configuration of GRUB: includes the one of the NIC that GRUB was loaded by.
 pub(crate) const GRUB_ROOT: &str = "configfile /${net_default_mac}.conf
 exit
 ";
 
-/// What GRUB and PXELINUX do for a machine without a plan.
+/// The GRUB and PXELINUX configurations of a machine without a plan.
 pub(crate) const GRUB_LOCAL: &str = "exit\n";
 /// See [`GRUB_LOCAL`].
 pub(crate) const PXELINUX_LOCAL: &str = "default local\nlabel local\n  localboot 0\n";
 
-/// The iPXE script of a plan. `files` is the URL of the plan's files.
+/// Returns the iPXE script of a plan. `files` is the URL of the plan's files.
 pub(crate) fn ipxe(plan: &BootPlan, files: &str) -> String {
-    let title = format!("echo Booting the {} by {}\n", plan.purpose, plan.way);
+    let title = format!("echo Booting the {} by {}\n", plan.purpose, plan.method);
     match &plan.system {
         BootSystem::Kernel { parameters, .. } => {
             let parameters = parameters.join(" ");
-            kernel_script(&title, files, &parameters, OFF)
+            kernel_script(&title, files, &parameters, IPXE_POWER_OFF)
         }
         BootSystem::Iso { .. } => {
             format!("#!ipxe\n{title}sanboot --no-describe {files}/boot.iso || exit 1\n")
@@ -58,17 +58,24 @@ pub(crate) fn ipxe(plan: &BootPlan, files: &str) -> String {
     }
 }
 
-/// What a machine of ours does when it cannot load what it should.
-const OFF: &str = "echo Giving up; the machine is switched off so that the boot server can see it
+/// Ends the script of an enrolled machine whose boot files cannot be loaded.
+const IPXE_POWER_OFF: &str =
+    "echo Giving up; powering off, so that the boot server detects the failure
 poweroff || reboot
 ";
-/// What a machine does that is not ours: nothing.
-pub(crate) const GO_ON: &str = "echo Giving up
+/// Ends the script of an unknown machine whose boot files cannot be loaded.
+pub(crate) const IPXE_EXIT: &str = "echo Giving up
 exit 1
 ";
 
-/// The iPXE script that boots a kernel and a ramdisk from `files`, and does `otherwise` if it cannot.
-pub(crate) fn kernel_script(title: &str, files: &str, parameters: &str, otherwise: &str) -> String {
+/// Returns the iPXE script that boots kernel and ramdisk from `files`; `on_failure` ends the script after
+/// the last attempt.
+pub(crate) fn kernel_script(
+    title: &str,
+    files: &str,
+    parameters: &str,
+    on_failure: &str,
+) -> String {
     format!(
         "#!ipxe
 {title}set tries:int32 0
@@ -79,19 +86,19 @@ initrd --name ramdisk {files}/ramdisk || goto failed
 boot || goto failed
 :failed
 inc tries
-iseq ${{tries}} {TRIES} && goto over ||
-echo That did not work; trying again
+iseq ${{tries}} {MAX_ATTEMPTS} && goto over ||
+echo Loading failed; retrying
 sleep 5
 goto retry
 :over
-{otherwise}"
+{on_failure}"
     )
 }
 
-/// PXELINUX's configuration of a plan whose files are in the folder `files` of the TFTP server.
+/// Returns the PXELINUX configuration of a plan whose files are in the TFTP directory `files`.
 pub(crate) fn pxelinux(plan: &BootPlan, files: &str) -> Option<String> {
     let BootSystem::Kernel { parameters, .. } = &plan.system else { return None };
-    // IPAPPEND 2 adds the card the machine was booted by.
+    // IPAPPEND 2 adds BOOTIF with the MAC address of the boot NIC.
     Some(format!(
         "default ramdisk\nprompt 0\nlabel ramdisk\n  kernel /{files}/kernel\n  append \
          initrd=/{files}/ramdisk {}\n  ipappend 2\n",
@@ -99,8 +106,8 @@ pub(crate) fn pxelinux(plan: &BootPlan, files: &str) -> Option<String> {
     ))
 }
 
-/// GRUB's configuration of the same.
-pub(crate) fn grub(plan: &BootPlan, files: &str, card: &Mac) -> Option<String> {
+/// Returns the GRUB configuration of a plan whose files are in the TFTP directory `files`.
+pub(crate) fn grub(plan: &BootPlan, files: &str, mac: &Mac) -> Option<String> {
     let BootSystem::Kernel { parameters, .. } = &plan.system else { return None };
     let mut line = String::new();
     for parameter in parameters {
@@ -109,18 +116,18 @@ pub(crate) fn grub(plan: &BootPlan, files: &str, card: &Mac) -> Option<String> {
     Some(format!(
         "set timeout=0\nmenuentry ramdisk {{\n  linux /{files}/kernel{line} BOOTIF=01-{}\n  \
          initrd /{files}/ramdisk\n}}\n",
-        hyphenated(card)
+        hyphenated(mac)
     ))
 }
 
-/// A card's address as file names of boot loaders have it.
-pub(crate) fn hyphenated(card: &Mac) -> String {
-    card.as_str().replace(':', "-")
+/// Returns the MAC address with hyphens, as in file names of boot loaders.
+pub(crate) fn hyphenated(mac: &Mac) -> String {
+    mac.as_str().replace(':', "-")
 }
 
-/// The card in the name of a boot loader's configuration: `01-52-54-00-aa-bb-01`, where 01 stands for
-/// Ethernet, the same without it, or `52:54:00:aa:bb:01.conf`.
-pub(crate) fn card_named(name: &str) -> Option<Mac> {
+/// Parses the MAC address in the name of a boot loader configuration: `01-52-54-00-aa-bb-01`, where 01 is
+/// the hardware type Ethernet, the same without the type, or `52:54:00:aa:bb:01.conf`.
+pub(crate) fn mac_from_file_name(name: &str) -> Option<Mac> {
     let name = name.strip_suffix(".conf").unwrap_or(name);
     let name = name.strip_prefix("01-").filter(|rest| rest.len() == 17).unwrap_or(name);
     name.parse().ok()
@@ -129,7 +136,7 @@ pub(crate) fn card_named(name: &str) -> Option<Mac> {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use node_model::{BootImage, BootPurpose, BootWay, JsonObject, NodeId, Timestamp};
+    use node_model::{BootImage, BootMethod, BootPurpose, JsonObject, NodeId, Timestamp};
 
     use super::*;
 
@@ -141,12 +148,12 @@ mod tests {
         BootPlan {
             node_id: NodeId::random(),
             purpose: BootPurpose::DeployRamdisk,
-            way: BootWay::Ipxe,
+            method: BootMethod::Ipxe,
             system,
             key: "k".to_owned(),
             config_drive: None,
             installer: None,
-            made_at: Timestamp(0),
+            created_at: Timestamp(0),
             expires_at: None,
         }
     }
@@ -161,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn ipxe_loads_a_kernel_and_tries_again() {
+    fn ipxe_script_loads_kernel_with_retries() {
         expect![[r#"
             #!ipxe
             echo Booting the deploy ramdisk by ipxe
@@ -174,18 +181,18 @@ mod tests {
             :failed
             inc tries
             iseq ${tries} 10 && goto over ||
-            echo That did not work; trying again
+            echo Loading failed; retrying
             sleep 5
             goto retry
             :over
-            echo Giving up; the machine is switched off so that the boot server can see it
+            echo Giving up; powering off, so that the boot server detects the failure
             poweroff || reboot
         "#]]
         .assert_eq(&ipxe(&kernel(), "http://10.0.0.1:6180/k"));
     }
 
     #[test]
-    fn ipxe_boots_a_cd() {
+    fn ipxe_script_boots_iso() {
         expect![[r#"
             #!ipxe
             echo Booting the deploy ramdisk by ipxe
@@ -195,8 +202,8 @@ mod tests {
     }
 
     #[test]
-    fn boot_loaders_get_the_same_in_their_languages() {
-        let card = "52:54:00:aa:bb:01".parse().unwrap();
+    fn grub_and_pxelinux_configurations_boot_kernel() {
+        let mac = "52:54:00:aa:bb:01".parse().unwrap();
         expect![[r#"
             set timeout=0
             menuentry ramdisk {
@@ -204,7 +211,7 @@ mod tests {
               initrd /k/ramdisk
             }
         "#]]
-        .assert_eq(&grub(&kernel(), "k", &card).unwrap());
+        .assert_eq(&grub(&kernel(), "k", &mac).unwrap());
         expect![[r#"
             default ramdisk
             prompt 0

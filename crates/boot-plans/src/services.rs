@@ -1,176 +1,178 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The boot services as a whole: what their parts share, and where they are found.
+//! The boot services: shared state, service URLs and checks of the settings.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use images::signature::PublicKey;
-use images::{Cache, CacheSettings, DockerConfig, FilePolicy, Limits, Signatures, Trust};
-use node_model::{Mac, NodeId, Timestamp};
-use store::{Clock, Store};
+use images::{
+    CacheSettings, DockerConfig, FilePolicy, ImageCache, ImageLimits, ImageServerTrust,
+    SignatureSettings,
+};
+use node_model::{Mac, Timestamp};
+use store::{Store, StoreClock};
 
-use crate::answers::Lookup;
-use crate::discovery::Discovery;
-use crate::layouts::Layouts;
-use crate::loaders::Loaders;
-use crate::networks::Networks;
-use crate::parameters;
-use crate::settings::{ImageSettings, Settings};
+use crate::boot_events::EventSubject;
+use crate::dhcp_directory::CachedBootPort;
+use crate::dhcp_networks::DhcpNetworks;
+use crate::discovery::DiscoveryImages;
+use crate::kernel_parameters;
+use crate::loaders::BootLoaders;
+use crate::plan_files::PlanFiles;
+use crate::settings::{BootServiceSettings, ImageSettings};
 
 const GIB: u64 = 1 << 30;
 
-/// The boot services. Clones are the same services.
+/// The boot services. Clones share their state.
 #[derive(Clone)]
-pub struct BootServices(pub(crate) Arc<Inner>);
+pub struct BootServices(pub(crate) Arc<BootServicesState>);
 
-pub(crate) struct Inner {
+pub(crate) struct BootServicesState {
     pub(crate) store: Store,
-    pub(crate) settings: Settings,
-    pub(crate) layouts: Layouts,
-    pub(crate) clock: Clock,
+    pub(crate) settings: BootServiceSettings,
+    pub(crate) plan_files: PlanFiles,
+    pub(crate) clock: StoreClock,
     pub(crate) hostname: String,
-    /// Whether CDs must be signed.
-    pub(crate) iso_signatures: images::signature::Policy,
-    /// What machines boot that nobody enrolled, once it is at hand.
-    pub(crate) discovery: Mutex<Option<Discovery>>,
-    /// What was looked up for packets that are about to be answered, by card.
-    pub(crate) lookups: Mutex<HashMap<boot_server::HardwareAddress, Lookup>>,
-    /// Whose past sightings no longer count: machines whose plan is new, and strangers that somebody
-    /// forgot. What is seen of them now is told anew.
-    pub(crate) fresh: Mutex<Vec<Fresh>>,
-    places: OnceLock<Places>,
-    pub(crate) networks: OnceLock<Networks>,
+    /// Whether ISO images must be signed.
+    pub(crate) iso_signature_policy: images::signature::SignaturePolicy,
+    /// The agent images for unknown machines, once they are fetched.
+    pub(crate) discovery: Mutex<Option<DiscoveryImages>>,
+    /// Cached port lookups of DHCP requests, by hardware address.
+    pub(crate) cached_ports: Mutex<HashMap<boot_server::HardwareAddress, CachedBootPort>>,
+    /// Subjects whose repetition counters are reset: nodes with a new plan, and unknown machines whose
+    /// sightings a user deleted. Their next event is recorded again.
+    pub(crate) repeat_resets: Mutex<Vec<EventSubject>>,
+    urls: OnceLock<ServiceUrls>,
+    pub(crate) networks: OnceLock<DhcpNetworks>,
 }
 
-/// Somebody of whom everything seen from now on is new.
-pub(crate) enum Fresh {
-    Node(NodeId),
-    Card(Mac),
-}
-
-/// Where we are found.
+/// The URLs under which machines and agents reach Ferrite.
 #[derive(Debug, Clone)]
-pub(crate) struct Places {
+pub(crate) struct ServiceUrls {
     /// The file service, as machines reach it.
     pub(crate) files: String,
     /// The API, as the agent reaches it.
     pub(crate) api: String,
-    /// Whether machines that nobody enrolled boot the agent on some network.
-    pub(crate) discovers: bool,
+    /// Whether unknown machines boot the agent on at least one network.
+    pub(crate) discovery_enabled: bool,
 }
 
 /// Why the boot services cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The cache of images cannot be opened.
+pub enum BootServicesError {
+    /// The image cache cannot be opened.
     #[error(transparent)]
-    Cache(#[from] images::OpenError),
-    /// A file of the configuration cannot be read.
+    Cache(#[from] images::CacheOpenError),
+    /// A configuration file cannot be read.
     #[error("{key}: {} cannot be read", path.display())]
     Read {
         /// The setting.
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The IO error.
         #[source]
         source: std::io::Error,
     },
-    /// A file of the configuration does not hold what it should.
+    /// A configuration file has invalid content.
     #[error("{key}: {} cannot be used: {why}", path.display())]
     Content {
         /// The setting.
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
-    /// A setting cannot be used.
+    /// A setting is invalid.
     #[error("{key} cannot be used: {why}")]
     Setting {
         /// The setting.
         key: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
-    /// Signatures are required, and nobody can make one.
-    #[error("images must be signed, and images.signing_keys names no key to check signatures with")]
-    NoKeys,
+    /// Signatures are required, but no key is configured.
+    #[error(
+        "images must be signed, but images.signing_keys names no key to verify signatures with"
+    )]
+    NoSigningKeys,
 }
 
 impl BootServices {
-    /// The boot services of the process called `hostname`, with their images in `data_dir`. Reads files: not for an asynchronous
-    /// thread.
+    /// Opens the boot services of the process called `hostname`, with their images in `data_dir`.
+    /// Blocks on file IO.
     pub fn open(
         store: Store,
-        settings: Settings,
+        settings: BootServiceSettings,
         image_settings: &ImageSettings,
         data_dir: &Path,
         hostname: String,
-        clock: Clock,
-    ) -> Result<Self, StartError> {
-        check(&settings)?;
-        let cache = Cache::open(cache_settings(image_settings, data_dir)?)?;
-        let layouts = Layouts::new(cache, Loaders::new(&settings));
-        Ok(Self(Arc::new(Inner {
+        clock: StoreClock,
+    ) -> Result<Self, BootServicesError> {
+        check_settings(&settings)?;
+        let cache = ImageCache::open(cache_settings(image_settings, data_dir)?)?;
+        let plan_files = PlanFiles::new(cache, BootLoaders::new(&settings));
+        Ok(Self(Arc::new(BootServicesState {
             store,
             settings,
-            layouts,
+            plan_files,
             clock,
             hostname,
-            iso_signatures: image_settings.iso_signatures,
+            iso_signature_policy: image_settings.iso_signatures,
             discovery: Mutex::default(),
-            lookups: Mutex::default(),
-            fresh: Mutex::default(),
-            places: OnceLock::new(),
+            cached_ports: Mutex::default(),
+            repeat_resets: Mutex::default(),
+            urls: OnceLock::new(),
             networks: OnceLock::new(),
         })))
     }
 
-    /// Says where the file service and the API are reached, where the settings do not. To be said
-    /// once, before any machine boots: it is known only when both listen.
-    /// `discovers` says whether machines that nobody enrolled boot the agent on some network.
-    pub fn found_at(&self, files: &str, api: &str, discovers: bool) {
-        let place = |configured: &Option<String>, found: &str| {
-            configured.as_deref().unwrap_or(found).trim_end_matches('/').to_owned()
+    /// Sets the URLs of the file service and of the API where the settings do not. Must be called once,
+    /// before any machine boots; the URLs are known only when both servers listen.
+    /// `discovery_enabled` is whether unknown machines boot the agent on at least one network.
+    pub fn set_service_urls(&self, files: &str, api: &str, discovery_enabled: bool) {
+        let base_url = |configured: &Option<String>, default: &str| {
+            configured.as_deref().unwrap_or(default).trim_end_matches('/').to_owned()
         };
         let settings = &self.0.settings;
-        let places = Places {
-            files: place(&settings.http_url, files),
-            api: place(&settings.api_url, api),
-            discovers,
+        let urls = ServiceUrls {
+            files: base_url(&settings.http_url, files),
+            api: base_url(&settings.api_url, api),
+            discovery_enabled,
         };
-        // Said twice, the first stays.
-        let _ = self.0.places.set(places);
+        // A second call has no effect.
+        let _ = self.0.urls.set(urls);
     }
 }
 
 impl BootServices {
-    /// The images that are kept here. Looks at files: not for an asynchronous thread.
+    /// Returns the images in the cache. Blocks on file IO.
     #[must_use]
-    pub fn images_kept(&self) -> images::Kept {
-        self.0.layouts.cache().kept()
+    pub fn cached_images(&self) -> images::CacheContents {
+        self.0.plan_files.cache().contents()
     }
 
-    /// Forgets what was seen of a stranger and not told yet.
-    pub fn forget_stranger(&self, card: &Mac) {
-        self.0.fresh.lock().unwrap_or_else(PoisonError::into_inner).push(Fresh::Card(card.clone()));
+    /// Drops events of an unknown machine that were counted but not yet recorded.
+    pub fn forget_unknown_machine(&self, mac: &Mac) {
+        let mut resets = self.0.repeat_resets.lock().unwrap_or_else(PoisonError::into_inner);
+        resets.push(EventSubject::Mac(mac.clone()));
     }
 }
 
 impl std::fmt::Debug for BootServices {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BootServices").field("places", &self.0.places.get()).finish_non_exhaustive()
+        f.debug_struct("BootServices").field("urls", &self.0.urls.get()).finish_non_exhaustive()
     }
 }
 
-impl Inner {
-    /// Where we are found; empty for as long as we are not.
-    pub(crate) fn places(&self) -> Places {
-        let unknown = || Places { files: String::new(), api: String::new(), discovers: false };
-        self.places.get().cloned().unwrap_or_else(unknown)
+impl BootServicesState {
+    /// Returns the service URLs; they are empty until [`BootServices::set_service_urls`] is called.
+    pub(crate) fn service_urls(&self) -> ServiceUrls {
+        let unknown =
+            || ServiceUrls { files: String::new(), api: String::new(), discovery_enabled: false };
+        self.urls.get().cloned().unwrap_or_else(unknown)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -178,10 +180,11 @@ impl Inner {
     }
 }
 
-/// Finds mistakes before a machine does.
-fn check(settings: &Settings) -> Result<(), StartError> {
-    let wrong =
-        |key, why: &dyn std::fmt::Display| Err(StartError::Setting { key, why: why.to_string() });
+/// Rejects invalid settings at start, before a machine boots with them.
+fn check_settings(settings: &BootServiceSettings) -> Result<(), BootServicesError> {
+    let invalid = |key, why: &dyn std::fmt::Display| {
+        Err(BootServicesError::Setting { key, why: why.to_string() })
+    };
     for (key, url) in [
         ("boot.http_url", &settings.http_url),
         ("boot.external_http_url", &settings.external_http_url),
@@ -191,14 +194,14 @@ fn check(settings: &Settings) -> Result<(), StartError> {
         let Some(url) = url else { continue };
         let is_url = ["http://", "https://"].iter().any(|scheme| {
             url.strip_prefix(scheme).is_some_and(|rest| {
-                !rest.is_empty() && rest.bytes().all(|letter| letter.is_ascii_graphic())
+                !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic())
             })
         });
         if !is_url {
-            return wrong(key, &format!("{url:?} is no URL such as http://10.0.0.1:6180"));
+            return invalid(key, &format!("{url:?} is not a URL such as http://10.0.0.1:6180"));
         }
     }
-    let by_arch =
+    let images_by_arch =
         settings.deploy_kernel_by_arch.values().chain(settings.deploy_ramdisk_by_arch.values());
     for (key, source) in [
         ("boot.deploy_kernel", &settings.deploy_kernel),
@@ -210,31 +213,35 @@ fn check(settings: &Settings) -> Result<(), StartError> {
     .into_iter()
     .filter_map(|(key, source)| Some((key, source.as_ref()?)))
     .chain(
-        by_arch.map(|source| ("boot.deploy_kernel_by_arch or boot.deploy_ramdisk_by_arch", source)),
+        images_by_arch
+            .map(|source| ("boot.deploy_kernel_by_arch or boot.deploy_ramdisk_by_arch", source)),
     ) {
-        if let Err(error) = images::Source::parse(source) {
-            return wrong(key, &error);
+        if let Err(error) = images::ImageSource::parse(source) {
+            return invalid(key, &error);
         }
     }
     for (key, line) in [
         ("boot.kernel_append_params", &settings.kernel_append_params),
         ("boot.inspection_kernel_params", &settings.inspection_kernel_params),
     ] {
-        if let Err(error) = parameters::split(line) {
-            return wrong(key, &error);
+        if let Err(error) = kernel_parameters::split(line) {
+            return invalid(key, &error);
         }
     }
     if settings.url_lifetime == 0 {
-        return wrong("boot.url_lifetime", &"files that expire at once are never read");
+        return invalid("boot.url_lifetime", &"it must be at least 1 second");
     }
     Ok(())
 }
 
-fn cache_settings(settings: &ImageSettings, data_dir: &Path) -> Result<CacheSettings, StartError> {
+fn cache_settings(
+    settings: &ImageSettings,
+    data_dir: &Path,
+) -> Result<CacheSettings, BootServicesError> {
     let folder = settings.cache_dir.clone().unwrap_or_else(|| data_dir.join("images"));
     let mut cache = CacheSettings::new(folder);
     cache.max_bytes = settings.cache_size.saturating_mul(GIB);
-    cache.limits = Limits {
+    cache.limits = ImageLimits {
         download: settings.largest_download.saturating_mul(GIB),
         unpacked: settings.largest_disk.saturating_mul(GIB),
     };
@@ -242,15 +249,15 @@ fn cache_settings(settings: &ImageSettings, data_dir: &Path) -> Result<CacheSett
     cache.allow_md5 = settings.allow_md5;
     cache.plain_http_registries = settings.plain_http_registries.clone();
     if let Some(path) = &settings.ca_file {
-        cache.fetch.trust = Trust::File(path.clone());
+        cache.fetch.trust = ImageServerTrust::File(path.clone());
     }
     if let Some(path) = &settings.registry_credentials {
         let key = "images.registry_credentials";
-        cache.registries = DockerConfig::parse(&read(key, path)?).map_err(|error| {
-            StartError::Content { key, path: path.clone(), why: error.to_string() }
+        cache.registries = DockerConfig::parse(&read_config_file(key, path)?).map_err(|error| {
+            BootServicesError::Content { key, path: path.clone(), why: error.to_string() }
         })?;
     }
-    cache.signatures = Signatures {
+    cache.signatures = SignatureSettings {
         keys: signing_keys(&settings.signing_keys)?,
         kernel: settings.kernel_signatures,
         ramdisk: settings.ramdisk_signatures,
@@ -259,27 +266,27 @@ fn cache_settings(settings: &ImageSettings, data_dir: &Path) -> Result<CacheSett
     };
     let signatures = &cache.signatures;
     let required = [signatures.kernel, signatures.ramdisk, signatures.disk_image, signatures.iso]
-        .contains(&images::signature::Policy::Required);
+        .contains(&images::signature::SignaturePolicy::Required);
     if required && signatures.keys.is_empty() {
-        return Err(StartError::NoKeys);
+        return Err(BootServicesError::NoSigningKeys);
     }
     Ok(cache)
 }
 
-fn signing_keys(paths: &[PathBuf]) -> Result<Vec<PublicKey>, StartError> {
+fn signing_keys(paths: &[PathBuf]) -> Result<Vec<PublicKey>, BootServicesError> {
     let key = "images.signing_keys";
     let mut keys = Vec::new();
     for path in paths {
-        let found = PublicKey::parse_pem(&read(key, path)?).map_err(|error| {
-            StartError::Content { key, path: path.clone(), why: error.to_string() }
+        let parsed = PublicKey::parse_pem(&read_config_file(key, path)?).map_err(|error| {
+            BootServicesError::Content { key, path: path.clone(), why: error.to_string() }
         })?;
-        keys.extend(found);
+        keys.extend(parsed);
     }
     Ok(keys)
 }
 
-fn read(key: &'static str, path: &Path) -> Result<String, StartError> {
-    std::fs::read_to_string(path).map_err(|source| StartError::Read {
+fn read_config_file(key: &'static str, path: &Path) -> Result<String, BootServicesError> {
+    std::fs::read_to_string(path).map_err(|source| BootServicesError::Read {
         key,
         path: path.to_owned(),
         source,

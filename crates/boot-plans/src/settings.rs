@@ -1,121 +1,117 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator may say about booting and about images.
+//! Settings of the boot services and of images.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use images::signature::Policy;
+use images::signature::SignaturePolicy;
 use serde::{Deserialize, Serialize};
 
-/// How machines boot.
+/// Settings of the boot services.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
-    /// Whether what machines boot is served at all. Without, machines get from the network what
-    /// other servers give them, and virtual media only from ISO images that nodes name.
+pub struct BootServiceSettings {
+    /// Whether the boot services run. Without them, machines boot from other servers, and virtual media
+    /// only from ISO images that nodes name.
     pub enabled: bool,
     /// Addresses and ports of the HTTP file service; by default port 6180 of the API's address and of
-    /// our address on each DHCP network.
+    /// this host's address on each DHCP network.
     pub listen: Vec<SocketAddr>,
-    /// Where machines reach the file service; by default where it listens on the network that they
-    /// boot from.
+    /// URL of the file service for machines; by default the address on the network that they boot from.
     pub http_url: Option<String>,
-    /// Where BMCs reach the file service, if that is not where machines do.
+    /// URL of the file service for BMCs, if it differs.
     pub external_http_url: Option<String>,
-    /// Where the ramdisk agent reaches the API; by default `api.public_endpoint`, or where the API
-    /// listens.
+    /// URL of the API for the agent; by default `api.public_endpoint`, or the address of the API.
     pub api_url: Option<String>,
-    /// Where the agent on a machine booted from virtual media reaches the API, if that is elsewhere.
+    /// URL of the API for agents that were booted from virtual media, if it differs.
     pub external_callback_url: Option<String>,
-    /// Interfaces on which the API is offered by multicast DNS, for agents that were told
-    /// `ipa-api-url=mdns`. Whoever answers is believed there: name only networks that are trusted.
+    /// Interfaces on which the API is announced by multicast DNS, for agents with `ipa-api-url=mdns`.
+    /// These agents trust any reply, so use trusted networks only.
     pub mdns_interfaces: Vec<String>,
-    /// The certificate chain (PEM) of the file service. With it and a key it speaks https.
+    /// The certificate chain (PEM) of the file service. With it and a key the file service uses https.
     pub tls_certificate: Option<PathBuf>,
     /// The key (PEM) of that certificate.
     pub tls_key: Option<PathBuf>,
-    /// The URL of the agent's kernel, for nodes that name none; by default the one that
-    /// `ferrite ramdisk build` made.
+    /// The URL of the agent's kernel, for nodes without one; by default the result of
+    /// `ferrite ramdisk build`.
     pub deploy_kernel: Option<String>,
-    /// The URL of the agent's ramdisk, for nodes that name none; by default the one that
-    /// `ferrite ramdisk build` made.
+    /// The URL of the agent's ramdisk, for nodes without one; by default the result of
+    /// `ferrite ramdisk build`.
     pub deploy_ramdisk: Option<String>,
-    /// The URL of the rescue system's kernel, for nodes that name none; by default the agent's.
+    /// The URL of the rescue kernel, for nodes without one; by default the agent's.
     pub rescue_kernel: Option<String>,
-    /// The URL of the rescue system's ramdisk, for nodes that name none; by default the agent's.
+    /// The URL of the rescue ramdisk, for nodes without one; by default the agent's.
     pub rescue_ramdisk: Option<String>,
     /// The agent's kernel by `properties.cpu_arch` of the node.
     pub deploy_kernel_by_arch: BTreeMap<String, String>,
     /// The agent's ramdisk by `properties.cpu_arch` of the node.
     pub deploy_ramdisk_by_arch: BTreeMap<String, String>,
-    /// Parameters for the ramdisk's kernel.
+    /// Kernel parameters of the ramdisk.
     pub kernel_append_params: String,
-    /// More parameters for the ramdisk's kernel when it inspects.
+    /// Additional kernel parameters of the ramdisk for inspections.
     pub inspection_kernel_params: String,
-    /// The URL of the template that kickstarts are made of, for instances that name none; by default
-    /// our own.
+    /// The URL of the kickstart template, for instances without one; by default the built-in template.
     pub default_ks_template: Option<String>,
-    /// Whether installers call without looking at the certificate of the API.
+    /// Whether installers send heartbeats without verifying the certificate of the API.
     pub insecure_heartbeat: bool,
     /// Seconds for which the files of a ramdisk are served after its boot was prepared.
     pub url_lifetime: u64,
-    /// Where ISO images that nodes name come from: `local`, from us, after they were checked, or
-    /// `http`, straight from where the node says.
-    pub ramdisk_image_download_source: DownloadSource,
-    /// Folders with boot programs (`undionly.kpxe`, `snponly.efi`, …), looked in before those of
-    /// Debian's packages.
+    /// The source of ISO images that nodes name: `local`, from the file service, after verification, or
+    /// `http`, from the URL of the node.
+    pub ramdisk_image_download_source: IsoDownloadSource,
+    /// Directories with boot loaders (`undionly.kpxe`, `snponly.efi`, …), searched before those of
+    /// Debian packages.
     pub loader_dirs: Vec<PathBuf>,
-    /// The stub that unified kernel images are made with; by default that of Debian's
-    /// `systemd-boot-efi`.
+    /// The stub of unified kernel images; by default that of Debian's `systemd-boot-efi`.
     pub uefi_stub: Option<PathBuf>,
 }
 
-/// Where an ISO image comes from that a node names.
+/// The source of an ISO image that a node names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum DownloadSource {
-    /// From us, after it was fetched and checked.
+pub enum IsoDownloadSource {
+    /// The file service, after the image was fetched and verified.
     Local,
-    /// From where the node says.
+    /// The URL of the node.
     Http,
 }
 
-/// Where images come from and what is let in.
+/// Settings of the image cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ImageSettings {
-    /// Where fetched images are kept; by default `images` in the data directory.
+    /// Directory of the image cache; by default `images` in the data directory.
     pub cache_dir: Option<PathBuf>,
-    /// The most disk the cache takes, in GiB.
+    /// Maximum size of the cache, in GiB.
     pub cache_size: u64,
-    /// The largest image to be downloaded, in GiB.
+    /// Maximum size of a download, in GiB.
     pub largest_download: u64,
-    /// The largest disk in an image, in GiB.
+    /// Maximum virtual size of a disk image, in GiB.
     pub largest_disk: u64,
-    /// Folders from which `file://` images are taken.
+    /// Directories whose files may be used as `file://` images.
     pub file_url_allowed_paths: Vec<PathBuf>,
-    /// Take MD5 checksums, which can be forged.
+    /// Accept MD5 checksums, which can be forged.
     pub allow_md5: bool,
-    /// Certificates (PEM) of the authorities that vouch for image servers, instead of this machine's.
+    /// CA certificates (PEM) for image servers, instead of those of this host.
     pub ca_file: Option<PathBuf>,
     /// A docker `config.json` with credentials for container registries.
     pub registry_credentials: Option<PathBuf>,
-    /// Container registries that are spoken to without TLS, as `host:port`.
+    /// Container registries that are accessed without TLS, as `host:port`.
     pub plain_http_registries: Vec<String>,
-    /// Public keys (PEM, Ed25519 or RSA) that images are signed with.
+    /// Public keys (PEM, Ed25519 or RSA) for image signatures.
     pub signing_keys: Vec<PathBuf>,
-    /// Whether kernels must be signed by one of these keys: `off`, `when-present` or `required`.
-    pub kernel_signatures: Policy,
+    /// Whether kernels must be signed with one of these keys: `off`, `when-present` or `required`.
+    pub kernel_signatures: SignaturePolicy,
     /// Whether ramdisks must be signed.
-    pub ramdisk_signatures: Policy,
+    pub ramdisk_signatures: SignaturePolicy,
     /// Whether disk images must be signed.
-    pub disk_image_signatures: Policy,
+    pub disk_image_signatures: SignaturePolicy,
     /// Whether ISO images must be signed.
-    pub iso_signatures: Policy,
+    pub iso_signatures: SignaturePolicy,
 }
 
-impl Default for Settings {
+impl Default for BootServiceSettings {
     fn default() -> Self {
         Self {
             enabled: true,
@@ -138,7 +134,7 @@ impl Default for Settings {
             default_ks_template: None,
             insecure_heartbeat: false,
             url_lifetime: 24 * 60 * 60,
-            ramdisk_image_download_source: DownloadSource::Local,
+            ramdisk_image_download_source: IsoDownloadSource::Local,
             loader_dirs: Vec::new(),
             uefi_stub: None,
         }
@@ -158,10 +154,10 @@ impl Default for ImageSettings {
             registry_credentials: None,
             plain_http_registries: Vec::new(),
             signing_keys: Vec::new(),
-            kernel_signatures: Policy::default(),
-            ramdisk_signatures: Policy::default(),
-            disk_image_signatures: Policy::default(),
-            iso_signatures: Policy::default(),
+            kernel_signatures: SignaturePolicy::default(),
+            ramdisk_signatures: SignaturePolicy::default(),
+            disk_image_signatures: SignaturePolicy::default(),
+            iso_signatures: SignaturePolicy::default(),
         }
     }
 }

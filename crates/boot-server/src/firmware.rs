@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What kind of program asks for an address, and which first stage such a program can run.
+//! The program that sends a DHCP request, and the boot loader that it can load.
 //!
-//! DHCP tells the processor and firmware by a number (option 93 for v4, 61 for v6; the IANA registry of
-//! processor architecture types), and the program by its vendor class (`PXEClient`, `HTTPClient`) or by
-//! iPXE's own marks.
+//! DHCP clients send their architecture as a number (option 93 in DHCPv4, 61 in DHCPv6; the IANA registry
+//! of processor architecture types). The vendor class (`PXEClient`, `HTTPClient`) and iPXE's own options
+//! identify the program.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A processor and firmware pair, from the IANA number.
+/// A processor architecture and firmware type, from the IANA number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Architecture {
+pub enum FirmwareArchitecture {
     /// A PC BIOS.
     Bios,
     /// 32-bit x86 UEFI.
@@ -27,64 +27,64 @@ pub enum Architecture {
     Other(u16),
 }
 
-/// How far a machine is on its way from power-on to a running system.
+/// The program that sends a request, in the order of a network boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stage {
-    /// A network card's firmware that loads its first stage by TFTP.
+pub enum BootStage {
+    /// PXE firmware of a NIC, which loads by TFTP.
     Pxe,
-    /// UEFI firmware that loads its first stage by HTTP.
+    /// UEFI firmware that loads by HTTP.
     HttpBoot,
-    /// iPXE, which runs scripts.
+    /// iPXE, which loads a script.
     Ipxe,
-    /// A running system; it wants an address and nothing to boot.
+    /// An operating system, which needs an address and no boot file.
     System,
 }
 
-/// The file each architecture's firmware loads first by TFTP, unless a plan names another.
+/// The boot loader that firmware loads by TFTP, by architecture. A boot plan can name another file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FirstStages(BTreeMap<Architecture, Arc<str>>);
+pub struct FirstStageLoaders(BTreeMap<FirmwareArchitecture, Arc<str>>);
 
-/// IANA number, what it means, and whether the firmware asks for HTTP. Numbers 7 and 9 are both in
-/// use for x86-64: firmware writers read RFC 4578 both ways.
-const NUMBERS: &[(u16, Architecture, bool)] = &[
-    (0, Architecture::Bios, false),
-    (6, Architecture::UefiX86, false),
-    (7, Architecture::UefiX64, false),
-    (9, Architecture::UefiX64, false),
-    (10, Architecture::UefiArm32, false),
-    (11, Architecture::UefiArm64, false),
-    (15, Architecture::UefiX86, true),
-    (16, Architecture::UefiX64, true),
-    (18, Architecture::UefiArm32, true),
-    (19, Architecture::UefiArm64, true),
-    (20, Architecture::Bios, true),
-    (27, Architecture::UefiRiscv64, false),
-    (28, Architecture::UefiRiscv64, true),
+/// The IANA number, its meaning, and whether the firmware boots by HTTP. Both 7 and 9 are in use for
+/// x86-64, because RFC 4578 is ambiguous.
+const IANA_NUMBERS: &[(u16, FirmwareArchitecture, bool)] = &[
+    (0, FirmwareArchitecture::Bios, false),
+    (6, FirmwareArchitecture::UefiX86, false),
+    (7, FirmwareArchitecture::UefiX64, false),
+    (9, FirmwareArchitecture::UefiX64, false),
+    (10, FirmwareArchitecture::UefiArm32, false),
+    (11, FirmwareArchitecture::UefiArm64, false),
+    (15, FirmwareArchitecture::UefiX86, true),
+    (16, FirmwareArchitecture::UefiX64, true),
+    (18, FirmwareArchitecture::UefiArm32, true),
+    (19, FirmwareArchitecture::UefiArm64, true),
+    (20, FirmwareArchitecture::Bios, true),
+    (27, FirmwareArchitecture::UefiRiscv64, false),
+    (28, FirmwareArchitecture::UefiRiscv64, true),
 ];
 
-impl Architecture {
-    /// What the number means.
+impl FirmwareArchitecture {
+    /// Returns the architecture with this number.
     #[must_use]
     pub fn from_number(number: u16) -> Self {
-        NUMBERS
+        IANA_NUMBERS
             .iter()
             .find(|(known, ..)| *known == number)
             .map_or(Self::Other(number), |(_, architecture, _)| *architecture)
     }
 
-    /// Whether firmware with this number loads by HTTP.
+    /// Returns whether firmware with this number boots by HTTP.
     #[must_use]
-    pub fn number_means_http(number: u16) -> bool {
-        NUMBERS.iter().any(|(known, _, http)| *known == number && *http)
+    pub fn number_is_http_boot(number: u16) -> bool {
+        IANA_NUMBERS.iter().any(|(known, _, http)| *known == number && *http)
     }
 }
 
-impl Stage {
-    /// The stage of a client with this vendor class, these marks of iPXE and these architecture numbers.
+impl BootStage {
+    /// Returns the program with this vendor class, iPXE options and architecture number.
     #[must_use]
-    pub fn of(vendor_class: &[u8], is_ipxe: bool, architecture: Option<u16>) -> Self {
+    pub fn detect(vendor_class: &[u8], is_ipxe: bool, architecture: Option<u16>) -> Self {
         let http = vendor_class.starts_with(b"HTTPClient")
-            || architecture.is_some_and(Architecture::number_means_http);
+            || architecture.is_some_and(FirmwareArchitecture::number_is_http_boot);
         if is_ipxe {
             Self::Ipxe
         } else if http {
@@ -97,27 +97,27 @@ impl Stage {
     }
 }
 
-impl FirstStages {
-    /// These files.
+impl FirstStageLoaders {
+    /// Returns a table of these files.
     #[must_use]
-    pub fn new(files: impl IntoIterator<Item = (Architecture, Arc<str>)>) -> Self {
+    pub fn new(files: impl IntoIterator<Item = (FirmwareArchitecture, Arc<str>)>) -> Self {
         Self(files.into_iter().collect())
     }
 
-    /// The file for `architecture`, if there is one.
+    /// Returns the file for `architecture`.
     #[must_use]
-    pub fn get(&self, architecture: Architecture) -> Option<&Arc<str>> {
+    pub fn get(&self, architecture: FirmwareArchitecture) -> Option<&Arc<str>> {
         self.0.get(&architecture)
     }
 }
 
-impl Default for FirstStages {
-    /// The iPXE builds by the names Debian and Ironic give them.
+impl Default for FirstStageLoaders {
+    /// Returns the iPXE builds by the names that Debian and Ironic use.
     fn default() -> Self {
         Self::new([
-            (Architecture::Bios, Arc::from("undionly.kpxe")),
-            (Architecture::UefiX64, Arc::from("snponly.efi")),
-            (Architecture::UefiArm64, Arc::from("snponly-arm64.efi")),
+            (FirmwareArchitecture::Bios, Arc::from("undionly.kpxe")),
+            (FirmwareArchitecture::UefiX64, Arc::from("snponly.efi")),
+            (FirmwareArchitecture::UefiArm64, Arc::from("snponly-arm64.efi")),
         ])
     }
 }
@@ -127,23 +127,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stages_follow_from_the_marks() {
-        let table: &[(&[u8], bool, Option<u16>, Stage)] = &[
-            (b"PXEClient:Arch:00000:UNDI:002001", false, Some(0), Stage::Pxe),
-            (b"PXEClient:Arch:00007:UNDI:003000", true, Some(7), Stage::Ipxe),
-            (b"HTTPClient:Arch:00016:UNDI:003001", false, Some(16), Stage::HttpBoot),
-            (b"", false, Some(16), Stage::HttpBoot),
-            (b"", false, Some(7), Stage::Pxe),
-            (b"udhcp 1.35", false, None, Stage::System),
+    fn detects_the_boot_stage() {
+        let table: &[(&[u8], bool, Option<u16>, BootStage)] = &[
+            (b"PXEClient:Arch:00000:UNDI:002001", false, Some(0), BootStage::Pxe),
+            (b"PXEClient:Arch:00007:UNDI:003000", true, Some(7), BootStage::Ipxe),
+            (b"HTTPClient:Arch:00016:UNDI:003001", false, Some(16), BootStage::HttpBoot),
+            (b"", false, Some(16), BootStage::HttpBoot),
+            (b"", false, Some(7), BootStage::Pxe),
+            (b"udhcp 1.35", false, None, BootStage::System),
         ];
         for (vendor_class, is_ipxe, architecture, expected) in table {
-            assert_eq!(Stage::of(vendor_class, *is_ipxe, *architecture), *expected);
+            assert_eq!(BootStage::detect(vendor_class, *is_ipxe, *architecture), *expected);
         }
     }
 
     #[test]
-    fn both_numbers_of_64_bit_uefi_mean_the_same() {
-        assert_eq!(Architecture::from_number(7), Architecture::from_number(9));
-        assert_eq!(Architecture::from_number(999), Architecture::Other(999));
+    fn both_numbers_of_x86_64_uefi_are_equal() {
+        assert_eq!(FirmwareArchitecture::from_number(7), FirmwareArchitecture::from_number(9));
+        assert_eq!(FirmwareArchitecture::from_number(999), FirmwareArchitecture::Other(999));
     }
 }

@@ -1,37 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers machines that boot from the network: DHCP for IPv4 and IPv6, ProxyDHCP, TFTP, and HTTP; and
-//! tells agents by multicast DNS where the API is.
+//! Servers for machines that boot from the network: DHCPv4 with ProxyDHCP, DHCPv6, TFTP and HTTP, and an
+//! mDNS responder that announces the API to agents.
 //!
-//! This crate knows packets, addresses and files. What a machine should boot is asked of [`Plans`],
-//! what was seen on the wire is told to [`Sightings`], and leases are kept in a [`LeaseBook`]; whoever
-//! wires the program together implements the three. Nodes, BMCs and the database are not known here.
+//! This crate handles packets, addresses and files. It does not know nodes, BMCs or the database: a
+//! [`BootDirectory`] supplies what machines boot, a [`BootEventRecorder`] receives every exchange, and a
+//! [`DhcpLeaseStore`] makes DHCP leases durable.
 //!
-//! Every protocol has a core without IO ([`dhcp4::Server`], [`dhcp6::Server`], [`tftp::Transfer`]) that
-//! gets a packet and the time and returns what to send, and a thin task on top that owns the sockets.
-//! Those sockets are bound to one interface each, so that a packet of another interface is never read.
+//! Each protocol has a core without IO ([`dhcp4::Dhcp4Server`], [`dhcp6::Dhcp6Server`],
+//! [`tftp::TftpTransfer`]), which takes a packet and the time and returns what to send, and a task that
+//! owns the sockets. DHCP sockets are bound to one interface each, so packets from other interfaces are
+//! never received.
 
+mod boot_directory;
+mod boot_event;
+mod conflict_probe;
 pub mod dhcp4;
 pub mod dhcp6;
+mod dhcp_lease_store;
+mod dhcp_loop;
+mod dhcp_mode;
 mod firmware;
-mod folder;
-mod hardware;
 pub mod http;
-mod icmp;
-pub mod interface;
-mod lease_book;
 pub mod mdns;
-mod mode;
-mod neighbour;
-mod plans;
-mod serving;
-mod sighting;
+mod neighbour_table;
+mod served_directory;
+pub mod sockets;
 pub mod tftp;
 
-pub use firmware::{Architecture, FirstStages, Stage};
-pub use hardware::HardwareAddress;
-pub use lease_book::{
-    FileLeaseBook, LeaseBook, LeaseBookError, LeaseRecord, MemoryLeaseBook, read_leases,
+pub use boot_directory::{
+    BootDirectory, BootInstructions, BootLookupError, BootRequest, BootSnapshot, Netboot,
+    NetbootTarget,
 };
-pub use mode::Mode;
-pub use plans::{BootAnswer, BootRequest, Netboot, Plan, Plans};
-pub use sighting::{Sighting, Sightings, What};
+pub use boot_event::{BootEvent, BootEventDetail, BootEventRecorder};
+pub use dhcp_codec::HardwareAddress;
+pub use dhcp_lease_store::{
+    DhcpLeaseFile, DhcpLeaseRecord, DhcpLeaseStore, DhcpLeaseStoreError, InMemoryDhcpLeaseStore,
+    read_dhcp_leases,
+};
+pub use dhcp_loop::{DhcpListenError, DhcpServices};
+pub use dhcp_mode::DhcpMode;
+pub use firmware::{BootStage, FirmwareArchitecture, FirstStageLoaders};
+pub use served_directory::ServedDirectory;

@@ -1,82 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Multicast DNS (RFC 6762): tells whoever asks on a network where the API is.
+//! An mDNS responder (RFC 6762) that announces the API.
 //!
-//! An agent that was told no address, only `ipa-api-url=mdns`, asks for the service
-//! `baremetal._openstack._tcp.local`, as it would find Ironic's. Nobody proves anything here: whoever
-//! answers first is believed, so it is spoken only on interfaces that were named for it.
+//! An agent whose kernel command line has `ipa-api-url=mdns` queries the service
+//! `baremetal._openstack._tcp.local`, as with Ironic. mDNS is not authenticated and agents use the first
+//! response, so the responder only runs on interfaces that are configured for it.
 //!
-//! Records are not claimed as ours alone: several servers may offer the same service, and an agent
-//! takes any of them.
+//! Records are shared, not unique (no cache-flush bit): several servers may announce the same service, and
+//! an agent uses any of them.
 
-mod packet;
-mod task;
+mod listener;
 
 use std::net::{IpAddr, SocketAddr};
 
-use packet::{Kind, Question, Writer};
-pub use task::{ListenError, Listener};
+use hickory_proto::op::{Header, Message, MessageType, OpCode, Query};
+use hickory_proto::rr::rdata::{A, AAAA, PTR, SRV, TXT};
+use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
+use hickory_proto::serialize::binary::{BinDecodable as _, BinDecoder};
 
-/// All who speak multicast DNS listen here.
+pub use listener::{MdnsListenError, MdnsListener};
+
 const PORT: u16 = 5353;
-const SERVICE: &str = "baremetal._openstack._tcp.local";
-const SERVICES: &str = "_openstack._tcp.local";
-/// Where browsers ask which kinds of services there are.
-const KINDS: &str = "_services._dns-sd._udp.local";
-/// Seconds for which an answer holds: the API may move.
-const HOLDS: u32 = 120;
-/// The same for those who are no multicast DNS speakers themselves (RFC 6762, 6.7).
-const HOLDS_FOR_STRANGERS: u32 = 10;
+const SERVICE: &str = "baremetal._openstack._tcp.local.";
+const SERVICE_TYPE: &str = "_openstack._tcp.local.";
+/// The name under which DNS-SD browsers query all service types.
+const SERVICE_TYPES: &str = "_services._dns-sd._udp.local.";
+/// The TTL of records in seconds. Short, because the API may move.
+const TTL: u32 = 120;
+/// The TTL for resolvers that do not implement mDNS (RFC 6762, section 6.7).
+const LEGACY_TTL: u32 = 10;
+/// The number of questions of one message that are considered.
+const MAX_QUESTIONS: usize = 32;
 
-/// The service that is offered: the API.
+/// The announced service: the API.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Offer {
-    host: String,
+pub struct MdnsService {
+    service: Name,
+    service_type: Name,
+    service_types: Name,
+    host: Name,
     port: u16,
     addresses: Vec<IpAddr>,
     texts: Vec<String>,
 }
 
-/// A URL cannot be offered.
+/// A URL cannot be announced.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{url} cannot be offered by multicast DNS: {why}")]
-pub struct OfferError {
+#[error("cannot announce {url} by mDNS: {reason}")]
+pub struct MdnsServiceError {
     url: String,
-    why: &'static str,
+    reason: &'static str,
 }
 
-/// What to send, and to whom.
+/// A message to send.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Answer {
-    /// The message.
+pub struct MdnsResponse {
+    /// The encoded message.
     pub message: Vec<u8>,
-    /// Who asked, if the answer is for them alone; otherwise it is for all.
-    pub only_to: Option<SocketAddr>,
+    /// The destination of a unicast response; `None` for the multicast group.
+    pub unicast_to: Option<SocketAddr>,
 }
 
-/// The parts of an API's URL that are offered separately.
+/// The parts of an API URL that have separate records.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
-    /// Its host: a name or an address without brackets.
+pub struct ApiEndpoint {
+    /// The host name, or the address without brackets.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
     protocol: &'static str,
     path: String,
 }
 
-impl Place {
-    /// Takes a URL apart.
+impl ApiEndpoint {
+    /// Parses a URL.
     ///
     /// # Errors
-    /// If it is none of an API.
-    pub fn of_url(url: &str) -> Result<Self, OfferError> {
-        let wrong = |why| OfferError { url: url.to_owned(), why };
-        let (protocol, usual, rest) = if let Some(rest) = url.strip_prefix("http://") {
+    /// If it is not the HTTP or HTTPS URL of an API.
+    pub fn from_url(url: &str) -> Result<Self, MdnsServiceError> {
+        let error = |reason| MdnsServiceError { url: url.to_owned(), reason };
+        let (protocol, default_port, rest) = if let Some(rest) = url.strip_prefix("http://") {
             ("http", 80, rest)
         } else if let Some(rest) = url.strip_prefix("https://") {
             ("https", 443, rest)
         } else {
-            return Err(wrong("it is neither http nor https"));
+            return Err(error("the scheme is neither http nor https"));
         };
         let (authority, path) = match rest.split_once('/') {
             Some((authority, path)) => (authority, format!("/{}", path.trim_end_matches('/'))),
@@ -84,127 +91,206 @@ impl Place {
         };
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.contains(']') => {
-                (host, port.parse().map_err(|_| wrong("its port is none"))?)
+                (host, port.parse().map_err(|_| error("the port is invalid"))?)
             }
-            Some(_) | None => (authority, usual),
+            Some(_) | None => (authority, default_port),
         };
         let host = host.trim_matches(['[', ']']).trim_end_matches('.');
         if host.is_empty() || host.contains('@') || path.len() > 200 {
-            return Err(wrong("only a host, a port and a short path can be"));
+            return Err(error("only a host, a port and a short path are supported"));
         }
         let path = if path == "/" { String::new() } else { path };
         Ok(Self { host: host.to_owned(), port, protocol, path })
     }
 }
 
-impl Offer {
-    /// Offers the API at a place whose host has these addresses. `own_name` is this machine's, for
-    /// APIs that are known by an address only.
+impl MdnsService {
+    /// Returns the service at an endpoint whose host has these addresses. `own_name` is the name of this
+    /// machine, for endpoints without a host name.
     ///
     /// # Errors
-    /// If nobody could be told how to get there.
-    pub fn new(place: Place, addresses: Vec<IpAddr>, own_name: &str) -> Result<Self, OfferError> {
-        let wrong = |why| OfferError { url: place.host.clone(), why };
+    /// If there is no address or the host name is invalid.
+    pub fn new(
+        endpoint: ApiEndpoint,
+        addresses: Vec<IpAddr>,
+        own_name: &str,
+    ) -> Result<Self, MdnsServiceError> {
+        let error = |reason| MdnsServiceError { url: endpoint.host.clone(), reason };
         if addresses.is_empty() {
-            return Err(wrong("it has no address"));
+            return Err(error("the host has no address"));
         }
-        let host = if place.host.parse::<IpAddr>().is_ok() {
-            // Not the bare name: that belongs to whatever else speaks multicast DNS on this machine.
+        let host = if endpoint.host.parse::<IpAddr>().is_ok() {
+            // Not the bare name, which belongs to other mDNS responders on this machine.
             let label: String =
                 own_name.split('.').next().unwrap_or_default().chars().take(40).collect();
-            let good = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
-            let label: String = label.chars().filter(|&letter| good(letter)).collect();
+            let is_valid = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+            let label: String = label.chars().filter(|&letter| is_valid(letter)).collect();
             format!("ferrite-{label}.local").replace("-.", ".")
         } else {
-            place.host.clone()
+            endpoint.host.clone()
         };
-        if !packet::is_name(&host) {
-            return Err(wrong("its name is none"));
-        }
-        // What follows from the port is left out, as Ironic does.
+        let host = fqdn(&host).ok_or_else(|| error("the host name is invalid"))?;
+        // Like Ironic, leave out what follows from the port.
         let mut texts = Vec::new();
-        if !place.path.is_empty() {
-            texts.push(format!("path={}", place.path));
+        if !endpoint.path.is_empty() {
+            texts.push(format!("path={}", endpoint.path));
         }
-        if !matches!((place.protocol, place.port), ("http", 80) | ("https", 443)) {
-            texts.push(format!("protocol={}", place.protocol));
+        if !matches!((endpoint.protocol, endpoint.port), ("http", 80) | ("https", 443)) {
+            texts.push(format!("protocol={}", endpoint.protocol));
         }
-        Ok(Self { host, port: place.port, addresses, texts })
+        if texts.is_empty() {
+            // A TXT record has at least one string.
+            texts.push(String::new());
+        }
+        let constant = |name| fqdn(name).expect("the constant is a valid name");
+        Ok(Self {
+            service: constant(SERVICE),
+            service_type: constant(SERVICE_TYPE),
+            service_types: constant(SERVICE_TYPES),
+            host,
+            port: endpoint.port,
+            addresses,
+            texts,
+        })
     }
 
-    /// The answer to a message, if it asks for anything that is offered.
+    /// Returns the response to a message, `None` if it contains no question about this service.
     #[must_use]
-    pub fn answer(&self, message: &[u8], from: SocketAddr) -> Option<Answer> {
-        let (id, questions) = packet::questions(message)?;
-        let asked: Vec<&Question> =
-            questions.iter().filter(|question| self.knows(question)).collect();
-        if asked.is_empty() {
+    pub fn respond(&self, message: &[u8], from: SocketAddr) -> Option<MdnsResponse> {
+        let (id, mut questions) = decode_questions(message)?;
+        questions.retain(|question| self.is_about(question));
+        if questions.is_empty() {
             return None;
         }
-        // Who asks from another port is an ordinary resolver and hears only what is sent to it.
-        let stranger = from.port() != PORT;
-        let only_to =
-            (stranger || asked.iter().all(|question| question.wants_unicast)).then_some(from);
-        let holds = if stranger { HOLDS_FOR_STRANGERS } else { HOLDS };
-        let mut writer = if stranger { Writer::new(id, &asked) } else { Writer::new(0, &[]) };
-        for question in &asked {
-            self.write(&mut writer, question, holds);
+        // RFC 6762, section 6.7: a query from another port is from a resolver without mDNS, which expects
+        // a unicast response with its ID and question.
+        let is_legacy = from.port() != PORT;
+        let is_unicast =
+            is_legacy || questions.iter().all(|question| question.mdns_unicast_response);
+        let ttl = if is_legacy { LEGACY_TTL } else { TTL };
+        let mut answers = Vec::new();
+        for question in &questions {
+            add_new(&mut answers, &[], self.answer_records(question, ttl));
         }
-        writer.more();
-        self.write_details(&mut writer, holds);
-        Some(Answer { message: writer.finish(), only_to })
+        let mut additionals = Vec::new();
+        add_new(&mut additionals, &answers, self.detail_records(ttl));
+        let mut response = response_message(if is_legacy { id } else { 0 }, answers, additionals);
+        if is_legacy {
+            response.queries = questions;
+        }
+        let message = response.to_vec().ok()?;
+        Some(MdnsResponse { message, unicast_to: is_unicast.then_some(from) })
     }
 
-    /// What is said without being asked, when the service begins.
+    /// Returns the unsolicited message that is sent at start.
     #[must_use]
-    pub fn announcement(&self) -> Vec<u8> {
-        let mut writer = Writer::new(0, &[]);
-        writer.pointer(SERVICES, SERVICE, HOLDS);
-        self.write_details(&mut writer, HOLDS);
-        writer.finish()
+    pub fn announcement(&self) -> Option<Vec<u8>> {
+        let mut answers = vec![self.service_pointer(TTL)];
+        answers.extend(self.detail_records(TTL));
+        response_message(0, answers, Vec::new()).to_vec().ok()
     }
 
-    fn knows(&self, question: &Question) -> bool {
-        let is = |name: &str, kinds: &[Kind]| {
-            question.name.eq_ignore_ascii_case(name)
-                && (question.kind == Kind::Any || kinds.contains(&question.kind))
+    fn is_about(&self, question: &Query) -> bool {
+        let is = |name: &Name, types: &[RecordType]| {
+            question.name.eq_ignore_root(name)
+                && (question.query_type == RecordType::ANY || types.contains(&question.query_type))
         };
-        is(SERVICE, &[Kind::Service, Kind::Text])
-            || is(SERVICES, &[Kind::Pointer])
-            || is(KINDS, &[Kind::Pointer])
-            || is(&self.host, &[Kind::Address4, Kind::Address6])
+        is(&self.service, &[RecordType::SRV, RecordType::TXT])
+            || is(&self.service_type, &[RecordType::PTR])
+            || is(&self.service_types, &[RecordType::PTR])
+            || is(&self.host, &[RecordType::A, RecordType::AAAA])
     }
 
-    /// The records that were asked for.
-    fn write(&self, writer: &mut Writer, question: &Question, holds: u32) {
-        if question.name.eq_ignore_ascii_case(SERVICES) {
-            writer.pointer(SERVICES, SERVICE, holds);
-        } else if question.name.eq_ignore_ascii_case(KINDS) {
-            writer.pointer(KINDS, SERVICES, holds);
-        } else if question.name.eq_ignore_ascii_case(SERVICE) {
-            if question.kind != Kind::Text {
-                writer.service(SERVICE, self.port, &self.host, holds);
+    fn answer_records(&self, question: &Query, ttl: u32) -> Vec<Record> {
+        let name = &question.name;
+        if name.eq_ignore_root(&self.service_type) {
+            vec![self.service_pointer(ttl)]
+        } else if name.eq_ignore_root(&self.service_types) {
+            let target = RData::PTR(PTR(self.service_type.clone()));
+            vec![Record::from_rdata(self.service_types.clone(), ttl, target)]
+        } else if name.eq_ignore_root(&self.service) {
+            let mut records = Vec::new();
+            if question.query_type != RecordType::TXT {
+                records.push(self.service_record(ttl));
             }
-            if question.kind != Kind::Service {
-                writer.text(SERVICE, &self.texts, holds);
+            if question.query_type != RecordType::SRV {
+                records.push(self.text_record(ttl));
             }
+            records
         } else {
-            self.write_addresses(writer, holds);
+            self.address_records(ttl).collect()
         }
     }
 
-    /// Everything, so that nobody need ask again. What was written before is not repeated.
-    fn write_details(&self, writer: &mut Writer, holds: u32) {
-        writer.service(SERVICE, self.port, &self.host, holds);
-        writer.text(SERVICE, &self.texts, holds);
-        self.write_addresses(writer, holds);
+    /// Returns everything a client needs, so that it does not have to send further queries.
+    fn detail_records(&self, ttl: u32) -> Vec<Record> {
+        let mut records = vec![self.service_record(ttl), self.text_record(ttl)];
+        records.extend(self.address_records(ttl));
+        records
     }
 
-    fn write_addresses(&self, writer: &mut Writer, holds: u32) {
-        for address in &self.addresses {
-            writer.address(&self.host, *address, holds);
+    fn service_pointer(&self, ttl: u32) -> Record {
+        let target = RData::PTR(PTR(self.service.clone()));
+        Record::from_rdata(self.service_type.clone(), ttl, target)
+    }
+
+    fn service_record(&self, ttl: u32) -> Record {
+        let data = RData::SRV(SRV::new(0, 0, self.port, self.host.clone()));
+        Record::from_rdata(self.service.clone(), ttl, data)
+    }
+
+    fn text_record(&self, ttl: u32) -> Record {
+        let data = RData::TXT(TXT::new(self.texts.clone()));
+        Record::from_rdata(self.service.clone(), ttl, data)
+    }
+
+    fn address_records(&self, ttl: u32) -> impl Iterator<Item = Record> {
+        self.addresses.iter().map(move |address| {
+            let data = match address {
+                IpAddr::V4(address) => RData::A(A(*address)),
+                IpAddr::V6(address) => RData::AAAA(AAAA(*address)),
+            };
+            Record::from_rdata(self.host.clone(), ttl, data)
+        })
+    }
+}
+
+/// Returns the ID of a query and its questions of class IN, `None` if the message is not a query. The other
+/// sections are not decoded, so malformed records in them do not matter.
+fn decode_questions(message: &[u8]) -> Option<(u16, Vec<Query>)> {
+    let mut decoder = BinDecoder::new(message);
+    let header = Header::read(&mut decoder).ok()?;
+    let Header { metadata, counts, .. } = header;
+    if metadata.message_type != MessageType::Query || metadata.op_code != OpCode::Query {
+        return None;
+    }
+    let count = usize::from(counts.queries).min(MAX_QUESTIONS);
+    let mut questions = Message::read_queries(&mut decoder, count).ok()?;
+    questions.retain(|question| question.query_class == DNSClass::IN);
+    Some((metadata.id, questions))
+}
+
+fn response_message(id: u16, answers: Vec<Record>, additionals: Vec<Record>) -> Message {
+    let mut message = Message::response(id, OpCode::Query);
+    message.metadata.authoritative = true;
+    message.answers = answers;
+    message.additionals = additionals;
+    message
+}
+
+/// Adds the records that are neither in `records` nor in `others`.
+fn add_new(records: &mut Vec<Record>, others: &[Record], new: Vec<Record>) {
+    for record in new {
+        if !records.contains(&record) && !others.contains(&record) {
+            records.push(record);
         }
     }
+}
+
+fn fqdn(name: &str) -> Option<Name> {
+    let mut name = Name::from_ascii(name).ok()?;
+    name.set_fqdn(true);
+    Some(name)
 }
 
 #[cfg(test)]
@@ -213,89 +299,111 @@ mod tests {
 
     use super::*;
 
-    const SPEAKER: &str = "192.0.2.9:5353";
-    const STRANGER: &str = "192.0.2.9:40000";
+    const MDNS_CLIENT: &str = "192.0.2.9:5353";
+    const LEGACY_CLIENT: &str = "192.0.2.9:40000";
 
-    fn offer(url: &str) -> Offer {
-        let place = Place::of_url(url).unwrap();
-        let address = place.host.parse().unwrap_or([192, 0, 2, 1].into());
-        Offer::new(place, vec![address], "conductor-1.example").unwrap()
+    fn service(url: &str) -> MdnsService {
+        let endpoint = ApiEndpoint::from_url(url).unwrap();
+        let address = endpoint.host.parse().unwrap_or([192, 0, 2, 1].into());
+        MdnsService::new(endpoint, vec![address], "conductor-1.example").unwrap()
     }
 
-    fn question(name: &str, kind: u16, class: u16) -> Vec<u8> {
+    fn question(name: &str, record_type: u16, class: u16) -> Vec<u8> {
         let mut message = vec![0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-        for label in name.split('.') {
+        for label in name.trim_end_matches('.').split('.') {
             message.push(u8::try_from(label.len()).unwrap());
             message.extend(label.as_bytes());
         }
         message.push(0);
-        message.extend(kind.to_be_bytes());
+        message.extend(record_type.to_be_bytes());
         message.extend(class.to_be_bytes());
         message
     }
 
     #[test]
-    fn urls_become_records_as_ironics_do() {
+    fn converts_urls_to_records_like_ironic() {
         for (url, host, port, texts) in [
-            ("http://192.0.2.1:6385", "ferrite-conductor-1.local", 6385, &["protocol=http"][..]),
-            ("http://192.0.2.1/", "ferrite-conductor-1.local", 80, &[]),
-            ("https://api.example/baremetal/", "api.example", 443, &["path=/baremetal"]),
-            ("https://[fd00::1]:6385", "ferrite-conductor-1.local", 6385, &["protocol=https"]),
+            ("http://192.0.2.1:6385", "ferrite-conductor-1.local.", 6385, &["protocol=http"][..]),
+            ("http://192.0.2.1/", "ferrite-conductor-1.local.", 80, &[""]),
+            ("https://api.example/baremetal/", "api.example.", 443, &["path=/baremetal"]),
+            ("https://[fd00::1]:6385", "ferrite-conductor-1.local.", 6385, &["protocol=https"]),
         ] {
-            let offer = offer(url);
-            assert_eq!((offer.host.as_str(), offer.port), (host, port), "{url}");
-            assert_eq!(offer.texts, texts, "{url}");
+            let service = service(url);
+            assert_eq!((service.host.to_ascii().as_str(), service.port), (host, port), "{url}");
+            assert_eq!(service.texts, texts, "{url}");
         }
         for url in ["ftp://a", "http://", "http://a:b", "http://u@a", "a:1"] {
-            assert!(Place::of_url(url).is_err(), "{url}");
+            assert!(ApiEndpoint::from_url(url).is_err(), "{url}");
         }
-        let place = Place::of_url("http://a..b").unwrap();
-        assert!(Offer::new(place, vec![[192, 0, 2, 1].into()], "x").is_err());
+        let endpoint = ApiEndpoint::from_url("http://a..b").unwrap();
+        assert!(MdnsService::new(endpoint, vec![[192, 0, 2, 1].into()], "x").is_err());
     }
 
     #[test]
-    fn only_what_is_offered_is_answered() {
-        let offer = offer("http://192.0.2.1:6385");
+    fn answers_only_questions_about_the_service() {
+        let service = service("http://192.0.2.1:6385");
         const IN: u16 = 1;
         const UNICAST: u16 = 0x8001;
-        for (name, kind, class, from, expected) in [
-            ("Baremetal._openstack._TCP.local", 33, IN, SPEAKER, Some(true)),
-            (SERVICE, 16, IN, STRANGER, Some(false)),
-            (SERVICE, 255, UNICAST, SPEAKER, Some(false)),
-            (SERVICE, 1, IN, SPEAKER, None),
-            (SERVICES, 12, IN, SPEAKER, Some(true)),
-            (KINDS, 12, IN, SPEAKER, Some(true)),
-            ("ferrite-conductor-1.local", 1, IN, SPEAKER, Some(true)),
-            ("other._openstack._tcp.local", 33, IN, SPEAKER, None),
-            (SERVICE, 33, 3, SPEAKER, None),
+        for (name, record_type, class, from, expected) in [
+            ("Baremetal._openstack._TCP.local", 33, IN, MDNS_CLIENT, Some(true)),
+            (SERVICE, 16, IN, LEGACY_CLIENT, Some(false)),
+            (SERVICE, 255, UNICAST, MDNS_CLIENT, Some(false)),
+            (SERVICE, 1, IN, MDNS_CLIENT, None),
+            (SERVICE_TYPE, 12, IN, MDNS_CLIENT, Some(true)),
+            (SERVICE_TYPES, 12, IN, MDNS_CLIENT, Some(true)),
+            ("ferrite-conductor-1.local", 1, IN, MDNS_CLIENT, Some(true)),
+            ("other._openstack._tcp.local", 33, IN, MDNS_CLIENT, None),
+            (SERVICE, 33, 3, MDNS_CLIENT, None),
         ] {
-            let answer = offer.answer(&question(name, kind, class), from.parse().unwrap());
-            let to_all = answer.as_ref().map(|answer| answer.only_to.is_none());
-            assert_eq!(to_all, expected, "{name} {kind} {class} {from}");
+            let message = question(name, record_type, class);
+            let response = service.respond(&message, from.parse().unwrap());
+            let is_multicast = response.as_ref().map(|response| response.unicast_to.is_none());
+            assert_eq!(is_multicast, expected, "{name} {record_type} {class} {from}");
         }
         let mut response = question(SERVICE, 33, IN);
         response[2] = 0x84;
-        assert_eq!(offer.answer(&response, SPEAKER.parse().unwrap()), None);
+        assert_eq!(service.respond(&response, MDNS_CLIENT.parse().unwrap()), None);
     }
 
     #[test]
-    fn an_answer_has_all_that_is_needed_once() {
-        let offer = offer("http://192.0.2.1:6385");
-        let asked = question(SERVICE, 33, 1);
-        let answer = offer.answer(&asked, STRANGER.parse().unwrap()).unwrap().message;
-        assert_eq!(answer[..2], [0, 7], "an ordinary resolver knows its question by its number");
-        // One question, one answer, and two more records: the text and the address.
-        assert_eq!(answer[2..12], [0x84, 0, 0, 1, 0, 1, 0, 0, 0, 2]);
-        assert_eq!(answer[12..asked.len()], asked[12..]);
-        let answer = offer.answer(&asked, SPEAKER.parse().unwrap()).unwrap().message;
-        assert_eq!(answer[..12], [0, 0, 0x84, 0, 0, 0, 0, 1, 0, 0, 0, 2]);
-        assert_eq!(offer.announcement()[..12], [0, 0, 0x84, 0, 0, 0, 0, 4, 0, 0, 0, 0]);
+    fn responses_contain_every_record_once() {
+        let service = service("http://192.0.2.1:6385");
+        let query = question(SERVICE, 33, 1);
+        let response = service.respond(&query, LEGACY_CLIENT.parse().unwrap()).unwrap().message;
+        assert_eq!(response[..2], [0, 7], "a legacy resolver matches the ID");
+        // One question, one answer, and two additional records: TXT and A.
+        assert_eq!(response[2..12], [0x84, 0, 0, 1, 0, 1, 0, 0, 0, 2]);
+        assert_eq!(response[12..query.len()], query[12..]);
+        let response = service.respond(&query, MDNS_CLIENT.parse().unwrap()).unwrap().message;
+        assert_eq!(response[..12], [0, 0, 0x84, 0, 0, 0, 0, 1, 0, 0, 0, 2]);
+        let announcement = service.announcement().unwrap();
+        assert_eq!(announcement[..12], [0, 0, 0x84, 0, 0, 0, 0, 4, 0, 0, 0, 0]);
+        let records = Message::from_vec(&announcement).unwrap().answers;
+        let texts: Vec<String> = records.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "_openstack._tcp.local. 120 IN PTR baremetal._openstack._tcp.local.",
+                "baremetal._openstack._tcp.local. 120 IN SRV 0 0 6385 ferrite-conductor-1.local.",
+                "baremetal._openstack._tcp.local. 120 IN TXT protocol=http",
+                "ferrite-conductor-1.local. 120 IN A 192.0.2.1",
+            ]
+        );
     }
 
     proptest! {
         #[test]
-        fn no_message_is_too_strange(message in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = offer("http://192.0.2.1:6385").answer(&message, SPEAKER.parse().unwrap());
+        fn no_bytes_panic_the_responder(
+            message in proptest::collection::vec(any::<u8>(), 0..200),
+            name in "[a-z._]{0,60}",
+            cut in 0_usize..100,
+        ) {
+            let service = service("http://192.0.2.1:6385");
+            let mut damaged = question(&name, 255, 1);
+            damaged.truncate(cut);
+            for message in [damaged, [&[0, 7, 0, 0, 0, 9][..], &message].concat(), message] {
+                let _ = service.respond(&message, MDNS_CLIENT.parse().unwrap());
+            }
         }
     }
 }

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `key=value` on the command line.
+//! `key=value` arguments.
 //!
-//! A value is a text, so that a password of digits stays one; `key:=JSON` gives anything else, and
-//! `key=@FILE` the text in a file, so that a secret need not be seen in the list of processes.
+//! A value is a string, so that a numeric password stays a string; `key:=JSON` gives any other value, and
+//! `key=@FILE` reads the string from a file, so that a secret does not appear in the process list.
 
 use std::str::FromStr;
 
 use serde_json::{Map, Value, json};
 
-use crate::failure::Failure;
-use crate::output::parsed;
+use crate::cli_error::CliError;
+use crate::output::parse_json_or_yaml;
 
-/// A key and what it is to be.
+/// A parsed `key=value` argument.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Assignment {
     pub(crate) key: String,
-    value: Given,
+    value: AssignmentValue,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Given {
+enum AssignmentValue {
     Text(String),
     Json(Value),
     File(String),
@@ -34,14 +34,14 @@ impl FromStr for Assignment {
             .split_once('=')
             .ok_or_else(|| "it must be KEY=VALUE, KEY:=JSON, KEY=@FILE or KEY:=@FILE".to_owned())?;
         let (key, value) = match (key.strip_suffix(':'), value.strip_prefix('@')) {
-            (Some(key), Some(file)) => (key, Given::JsonFile(file.to_owned())),
+            (Some(key), Some(file)) => (key, AssignmentValue::JsonFile(file.to_owned())),
             (Some(key), None) => {
                 let value = serde_json::from_str(value)
-                    .map_err(|error| format!("what follows := is no JSON: {error}"))?;
-                (key, Given::Json(value))
+                    .map_err(|error| format!("the value after := is not valid JSON: {error}"))?;
+                (key, AssignmentValue::Json(value))
             }
-            (None, Some(file)) => (key, Given::File(file.to_owned())),
-            (None, None) => (key, Given::Text(value.to_owned())),
+            (None, Some(file)) => (key, AssignmentValue::File(file.to_owned())),
+            (None, None) => (key, AssignmentValue::Text(value.to_owned())),
         };
         if key.is_empty() {
             return Err("it must begin with a key".to_owned());
@@ -51,80 +51,80 @@ impl FromStr for Assignment {
 }
 
 impl Assignment {
-    /// The value, read from its file if it is in one.
-    pub(crate) fn value(&self) -> Result<Value, Failure> {
+    /// Returns the value; reads it from its file if necessary.
+    pub(crate) fn value(&self) -> Result<Value, CliError> {
         match &self.value {
-            Given::Text(text) => Ok(Value::from(text.as_str())),
-            Given::Json(value) => Ok(value.clone()),
-            Given::File(path) => {
+            AssignmentValue::Text(text) => Ok(Value::from(text.as_str())),
+            AssignmentValue::Json(value) => Ok(value.clone()),
+            AssignmentValue::File(path) => {
                 let text = std::fs::read_to_string(path)
-                    .map_err(|source| Failure::Unreadable { path: path.into(), source })?;
+                    .map_err(|source| CliError::Unreadable { path: path.into(), source })?;
                 Ok(Value::from(text.strip_suffix('\n').unwrap_or(&text)))
             }
-            Given::JsonFile(path) => {
+            AssignmentValue::JsonFile(path) => {
                 let text = std::fs::read_to_string(path)
-                    .map_err(|source| Failure::Unreadable { path: path.into(), source })?;
-                parsed(&text, path)
+                    .map_err(|source| CliError::Unreadable { path: path.into(), source })?;
+                parse_json_or_yaml(&text, path)
             }
         }
     }
 }
 
-/// All of them as an object; keys with dots are members of members.
-pub(crate) fn object(assignments: &[Assignment]) -> Result<Map<String, Value>, Failure> {
+/// Builds an object from assignments; dots in keys separate nested objects.
+pub(crate) fn to_object(assignments: &[Assignment]) -> Result<Map<String, Value>, CliError> {
     let mut object = Map::new();
     for assignment in assignments {
-        let mut place = &mut object;
+        let mut parent = &mut object;
         let mut parts = assignment.key.split('.').peekable();
         while let Some(part) = parts.next() {
             if parts.peek().is_none() {
-                place.insert(part.to_owned(), assignment.value()?);
+                parent.insert(part.to_owned(), assignment.value()?);
                 break;
             }
-            let inner = place.entry(part).or_insert_with(|| Value::Object(Map::new()));
-            place = inner.as_object_mut().ok_or_else(|| {
-                Failure::Usage(format!("{part} in {} is something else already", assignment.key))
+            let inner = parent.entry(part).or_insert_with(|| Value::Object(Map::new()));
+            parent = inner.as_object_mut().ok_or_else(|| {
+                CliError::Usage(format!("{part} in {} already has another value", assignment.key))
             })?;
         }
     }
     Ok(object)
 }
 
-/// Where a key with dots is in a JSON patch.
-pub(crate) fn pointer(key: &str) -> String {
+/// Converts a dotted key to a JSON pointer.
+pub(crate) fn json_pointer(key: &str) -> String {
     let escaped = |part: &str| part.replace('~', "~0").replace('/', "~1");
     key.split('.').map(|part| format!("/{}", escaped(part))).collect()
 }
 
-/// Whether what is changed by a key depends on what is there: a member of a member needs its parent.
-pub(crate) fn is_deep(key: &str) -> bool {
+/// Whether a patch for this key depends on the current value: a nested member needs its parent object.
+pub(crate) fn is_nested(key: &str) -> bool {
     key.split('.').count() > 2
 }
 
-/// The JSON patch that makes a thing what assignments say. Objects on the way to a member that are not
-/// there are made.
-pub(crate) fn patch(thing: &Value, assignments: &[(String, Value)]) -> Vec<Value> {
-    let mut thing = thing.clone();
+/// Builds the JSON patch that applies assignments to a resource. Missing parent objects are created.
+pub(crate) fn json_patch(resource: &Value, assignments: &[(String, Value)]) -> Vec<Value> {
+    let mut resource = resource.clone();
     let mut operations = Vec::new();
     for (key, value) in assignments {
         let parts: Vec<&str> = key.split('.').collect();
-        // The field itself is always there.
+        // The top-level field always exists.
         let mut depth = 1;
-        let mut inside = parts.first().map_or(&Value::Null, |field| &thing[*field]);
+        let mut inside = parts.first().map_or(&Value::Null, |field| &resource[*field]);
         while depth + 1 < parts.len() && inside[parts[depth]].is_object() {
             inside = &inside[parts[depth]];
             depth += 1;
         }
-        let place = parts.get(..=depth).unwrap_or(&parts);
+        let target = parts.get(..=depth).unwrap_or(&parts);
         let mut added = value.clone();
-        for part in parts.iter().skip(place.len()).rev() {
+        for part in parts.iter().skip(target.len()).rev() {
             let mut parent = Map::new();
             parent.insert((*part).to_owned(), added);
             added = Value::Object(parent);
         }
-        let path = pointer(&place.join("."));
-        if let Some(parent) = path.rsplit_once('/').and_then(|(above, _)| thing.pointer_mut(above))
-            && let (Some(members), Some(last)) = (parent.as_object_mut(), place.last())
+        let path = json_pointer(&target.join("."));
+        if let Some(parent) =
+            path.rsplit_once('/').and_then(|(above, _)| resource.pointer_mut(above))
+            && let (Some(members), Some(last)) = (parent.as_object_mut(), target.last())
         {
             members.insert((*last).to_owned(), added.clone());
         }
@@ -138,11 +138,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_texts_unless_said_otherwise() {
+    fn values_are_strings_by_default() {
         let given = ["a=1", "b:=1", "c.d=x=y", "c.e:=[true]", "f="];
         let assignments: Vec<Assignment> = given.iter().map(|text| text.parse().unwrap()).collect();
         assert_eq!(
-            Value::Object(object(&assignments).unwrap()),
+            Value::Object(to_object(&assignments).unwrap()),
             json!({"a": "1", "b": 1, "c": {"d": "x=y", "e": [true]}, "f": ""})
         );
         for wrong in ["a", "=1", "a:=x"] {
@@ -151,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn members_of_members_are_made_where_they_are_missing() {
-        let thing = json!({"name": "n", "extra": {"there": {"x": 1}, "text": "t"}});
+    fn patch_creates_missing_parent_objects() {
+        let resource = json!({"name": "n", "extra": {"there": {"x": 1}, "text": "t"}});
         let given =
             ["name=m", "extra.there.y=1", "extra.a.b.c=2", "extra.a.b.d=3", "extra.text.z=4"].map(
                 |text: &str| {
@@ -162,7 +162,7 @@ mod tests {
             );
         let add = |path: &str, value: Value| json!({"op": "add", "path": path, "value": value});
         assert_eq!(
-            patch(&thing, &given),
+            json_patch(&resource, &given),
             [
                 add("/name", json!("m")),
                 add("/extra/there/y", json!("1")),
@@ -174,9 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_places() {
-        assert_eq!(pointer("name"), "/name");
-        assert_eq!(pointer("driver_info.redfish_address"), "/driver_info/redfish_address");
-        assert_eq!(pointer("extra.a/b.c~"), "/extra/a~1b/c~0");
+    fn converts_keys_to_json_pointers() {
+        assert_eq!(json_pointer("name"), "/name");
+        assert_eq!(json_pointer("driver_info.redfish_address"), "/driver_info/redfish_address");
+        assert_eq!(json_pointer("extra.a/b.c~"), "/extra/a~1b/c~0");
     }
 }

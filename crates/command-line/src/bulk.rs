@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The same for many machines: the plan and the question before, so many at a time, and what came of
-//! it.
+//! One operation on many nodes: confirmation, limited concurrency and a summary of the outcomes.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,237 +10,245 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::desk::Desk;
-use crate::failure::Failure;
+use crate::cli_error::CliError;
+use crate::context::CliContext;
 use crate::interrupts::Interrupts;
-use crate::output::Format;
-use crate::selection::Chosen;
-use crate::wait::{self, Deadline, Goal, Outcome};
+use crate::output::OutputFormat;
+use crate::selection::SelectedNode;
+use crate::wait::{self, NodeOutcome, WaitDeadline, WaitGoal};
 
-/// So many machines of a plan are shown by name.
-const SHOWN: usize = 20;
+/// Number of nodes that the confirmation prompt lists by name.
+const MAX_LISTED_NODES: usize = 20;
 
-/// Options of everything that is done to machines.
+/// Options of commands that change several machines.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BulkArguments {
-    /// Do not ask before doing something destructive to several machines.
+    /// Do not ask for confirmation before a destructive operation on several machines.
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// How many machines are asked at a time.
+    /// Number of concurrent requests.
     #[arg(long, value_name = "NUMBER", default_value_t = 16,
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) parallel: u16,
 }
 
-/// What came of it to ask machines.
-pub(crate) struct Asked {
-    pub(crate) outcomes: Vec<Outcome>,
-    /// Whether somebody stopped it.
+/// The outcomes of requests to several nodes.
+pub(crate) struct BulkOutcome {
+    pub(crate) outcomes: Vec<NodeOutcome>,
+    /// Whether Ctrl-C stopped it.
     is_interrupted: bool,
 }
 
-/// Shows what is about to happen to several machines and asks for a yes, unless it was given.
-pub(crate) async fn consent(
-    desk: &Desk,
-    what: &str,
-    chosen: &[Chosen],
-    is_given: bool,
-) -> Result<(), Failure> {
-    if chosen.len() < 2 || is_given {
+/// Lists the nodes and asks for confirmation if there are several. `is_confirmed` skips the prompt.
+pub(crate) async fn confirm(
+    context: &CliContext,
+    operation: &str,
+    selected: &[SelectedNode],
+    is_confirmed: bool,
+) -> Result<(), CliError> {
+    if selected.len() < 2 || is_confirmed {
         return Ok(());
     }
-    let mut plan = format!("{what} {} machines at {}:\n", chosen.len(), desk.api.address());
-    for machine in chosen.iter().take(SHOWN) {
+    let mut plan =
+        format!("{operation} {} machines at {}:\n", selected.len(), context.api.address());
+    for machine in selected.iter().take(MAX_LISTED_NODES) {
         let instance = machine.node["instance_uuid"].as_str();
         let instance = instance.map(|uuid| format!(", instance {uuid}")).unwrap_or_default();
         plan.push_str(&format!("  {} ({}{instance})\n", machine.label, machine.state()));
     }
-    if chosen.len() > SHOWN {
-        plan.push_str(&format!("  and {} more\n", chosen.len() - SHOWN));
+    if selected.len() > MAX_LISTED_NODES {
+        plan.push_str(&format!("  and {} more\n", selected.len() - MAX_LISTED_NODES));
     }
-    desk.screen.note(&plan);
-    if !desk.screen.can_ask {
-        return Err(Failure::Usage(format!(
-            "nobody can be asked whether to {what} {} machines: give --yes",
-            chosen.len()
+    context.screen.note(&plan);
+    if !context.screen.is_interactive {
+        return Err(CliError::Usage(format!(
+            "cannot ask for confirmation to {operation} {} machines without a terminal; give --yes",
+            selected.len()
         )));
     }
-    if desk.screen.asks("Go on?").await? {
+    if context.screen.confirm("Continue?").await? {
         Ok(())
     } else {
-        Err(Failure::Interrupted("nothing was done".to_owned()))
+        Err(CliError::Interrupted("cancelled; nothing was changed".to_owned()))
     }
 }
 
-/// Does something to every machine, so many at a time; outcomes are in the order of the machines. After
-/// Ctrl-C no more are asked.
-pub(crate) async fn each<Action, Doing>(
-    desk: &Desk,
-    chosen: Vec<Chosen>,
+/// Runs an action on every node, `parallel` at a time. Outcomes are in the order of the nodes. After
+/// Ctrl-C no further actions are started.
+pub(crate) async fn for_each_node<Action, Doing>(
+    context: &CliContext,
+    selected: Vec<SelectedNode>,
     parallel: u16,
     action: Action,
-) -> Result<Asked, Failure>
+) -> Result<BulkOutcome, CliError>
 where
-    Action: Fn(Arc<Api>, Chosen) -> Doing,
-    Doing: Future<Output = Result<String, Failure>> + Send + 'static,
+    Action: Fn(Arc<Api>, SelectedNode) -> Doing,
+    Doing: Future<Output = Result<String, CliError>> + Send + 'static,
 {
     let mut interrupts = Interrupts::listen()?;
-    Ok(each_until(desk, chosen, parallel, action, &mut interrupts).await)
+    Ok(for_each_until_interrupted(context, selected, parallel, action, &mut interrupts).await)
 }
 
-async fn each_until<Action, Doing>(
-    desk: &Desk,
-    chosen: Vec<Chosen>,
+async fn for_each_until_interrupted<Action, Doing>(
+    context: &CliContext,
+    selected: Vec<SelectedNode>,
     parallel: u16,
     action: Action,
     interrupts: &mut Interrupts,
-) -> Asked
+) -> BulkOutcome
 where
-    Action: Fn(Arc<Api>, Chosen) -> Doing,
-    Doing: Future<Output = Result<String, Failure>> + Send + 'static,
+    Action: Fn(Arc<Api>, SelectedNode) -> Doing,
+    Doing: Future<Output = Result<String, CliError>> + Send + 'static,
 {
-    let turns = Arc::new(Semaphore::new(usize::from(parallel)));
+    let permits = Arc::new(Semaphore::new(usize::from(parallel)));
     let mut tasks = JoinSet::new();
-    for (place, machine) in chosen.iter().enumerate() {
-        let doing = action(desk.api.clone(), machine.clone());
-        let turns = turns.clone();
+    for (index, node) in selected.iter().enumerate() {
+        let running = action(context.api.clone(), node.clone());
+        let permits = permits.clone();
         tasks.spawn(async move {
-            let Ok(_turn) = turns.acquire_owned().await else {
-                return (place, Err(Failure::Interrupted("was not asked".to_owned())));
+            let Ok(_permit) = permits.acquire_owned().await else {
+                return (index, Err(CliError::Interrupted("not requested".to_owned())));
             };
-            (place, doing.await)
+            (index, running.await)
         });
     }
-    let mut results: Vec<Option<Result<String, Failure>>> = chosen.iter().map(|_| None).collect();
+    let mut results: Vec<Option<Result<String, CliError>>> =
+        selected.iter().map(|_| None).collect();
     loop {
         tokio::select! {
             joined = tasks.join_next() => match joined {
-                Some(Ok((place, result))) => results[place] = Some(result),
+                Some(Ok((index, result))) => results[index] = Some(result),
                 Some(Err(_)) => {}
                 None => break,
             },
             () = interrupts.next() => {
-                if turns.is_closed() {
+                if permits.is_closed() {
                     break;
                 }
-                turns.close();
-                desk.screen.note(
-                    "stopping as soon as the server has answered; Ctrl-C again does not wait",
+                permits.close();
+                context.screen.note(
+                    "stopping after the responses to requests in flight; press Ctrl-C again to stop now",
                 );
             }
         }
     }
     let unknown = || {
-        let told = "it is not known whether the server took the request";
-        Err(Failure::Interrupted(told.to_owned()))
+        let message = "the server may or may not have accepted the request";
+        Err(CliError::Interrupted(message.to_owned()))
     };
-    let outcome = |(chosen, result): (Chosen, Option<Result<String, Failure>>)| Outcome {
-        chosen,
-        result: result.unwrap_or_else(unknown),
+    let outcome = |(selected, result): (SelectedNode, Option<Result<String, CliError>>)| {
+        NodeOutcome { selected, result: result.unwrap_or_else(unknown) }
     };
-    Asked {
-        outcomes: chosen.into_iter().zip(results).map(outcome).collect(),
-        is_interrupted: turns.is_closed(),
+    BulkOutcome {
+        outcomes: selected.into_iter().zip(results).map(outcome).collect(),
+        is_interrupted: permits.is_closed(),
     }
 }
 
-impl Asked {
-    /// Waits for the machines that took it, unless somebody stopped it.
-    pub(crate) async fn reached(
+impl BulkOutcome {
+    /// Waits for the nodes that accepted the request, unless Ctrl-C was pressed.
+    pub(crate) async fn wait_for_goal(
         self,
-        desk: &Desk,
-        goal: &Goal,
-        deadline: Deadline,
-    ) -> Vec<Outcome> {
-        let (accepted, mut done): (Vec<Outcome>, Vec<Outcome>) =
+        context: &CliContext,
+        goal: &WaitGoal,
+        deadline: WaitDeadline,
+    ) -> Vec<NodeOutcome> {
+        let (accepted, mut finished): (Vec<NodeOutcome>, Vec<NodeOutcome>) =
             self.outcomes.into_iter().partition(|outcome| outcome.result.is_ok());
-        let waiting = accepted.into_iter().map(|outcome| (outcome.chosen, goal.clone())).collect();
-        done.extend(match self.is_interrupted {
-            true => wait::left(waiting),
-            false => wait::wait_for(desk, waiting, deadline).await,
+        let waiting =
+            accepted.into_iter().map(|outcome| (outcome.selected, goal.clone())).collect();
+        finished.extend(match self.is_interrupted {
+            true => wait::interrupted_before_wait(waiting),
+            false => wait::wait_for(context, waiting, deadline).await,
         });
-        done
+        finished
     }
 }
 
-/// Shows what came of it, and makes the exit code of it: of one machine its own, of several that some
-/// failed.
-pub(crate) fn told(desk: &Desk, outcomes: Vec<Outcome>, format: Format) -> Result<(), Failure> {
+/// Prints the outcomes and returns the error for the exit code: that of a single node, or a summary of
+/// several.
+pub(crate) fn report(
+    context: &CliContext,
+    outcomes: Vec<NodeOutcome>,
+    format: OutputFormat,
+) -> Result<(), CliError> {
     let all = outcomes.len();
-    if format.is_for_programs() {
-        let rows: Vec<Value> = outcomes.iter().map(row).collect();
-        desk.screen.print(&format.list(&rows, &[], desk.screen));
+    if format.is_machine_readable() {
+        let rows: Vec<Value> = outcomes.iter().map(outcome_row).collect();
+        context.screen.print(&format.format_list(&rows, &[], context.screen));
     }
     let mut failed = Vec::new();
-    for Outcome { chosen, result } in outcomes {
+    for NodeOutcome { selected, result } in outcomes {
         match result {
             Ok(text) => match format {
-                Format::Table | Format::Wide => {
-                    desk.screen.print(&format!("{}: {text}", chosen.label));
+                OutputFormat::Table | OutputFormat::Wide => {
+                    context.screen.print(&format!("{}: {text}", selected.label));
                 }
-                Format::Name => desk.screen.print(&chosen.label),
-                Format::Json | Format::Yaml => {}
+                OutputFormat::Name => context.screen.print(&selected.label),
+                OutputFormat::Json | OutputFormat::Yaml => {}
             },
             Err(failure) => {
                 if all > 1 {
-                    desk.screen.note(&format!("{}: {}", chosen.label, failure.told()));
+                    context.screen.note(&format!("{}: {}", selected.label, failure.message()));
                 }
-                failed.push((chosen, failure));
+                failed.push((selected, failure));
             }
         }
     }
     match (failed.len(), all) {
         (0, _) => Ok(()),
-        (1, 1) => Err(failed.remove(0)).map_err(|(chosen, failure)| about(&chosen, failure)),
-        (_, _) if failed.iter().any(|(_, it)| matches!(it, Failure::Interrupted(_))) => {
-            let well = all - failed.len();
-            Err(Failure::Interrupted(format!("stopped; {well} of {all} machines went well")))
+        (1, 1) => {
+            Err(failed.remove(0)).map_err(|(selected, failure)| with_label(&selected, failure))
         }
-        (_, _) if failed.iter().all(|(_, it)| matches!(it, Failure::Lost(_))) => {
+        (_, _) if failed.iter().any(|(_, it)| matches!(it, CliError::Interrupted(_))) => {
+            let succeeded = all - failed.len();
+            Err(CliError::Interrupted(format!("stopped; {succeeded} of {all} machines succeeded")))
+        }
+        (_, _) if failed.iter().all(|(_, it)| matches!(it, CliError::ConnectionLost(_))) => {
             Err(failed.remove(0).1)
         }
-        (_, _) if failed.iter().all(|(_, it)| matches!(it, Failure::TimedOut(_))) => {
-            Err(Failure::TimedOut(format!("{} of {all} machines took too long", failed.len())))
+        (_, _) if failed.iter().all(|(_, it)| matches!(it, CliError::TimedOut(_))) => {
+            Err(CliError::TimedOut(format!("{} of {all} machines timed out", failed.len())))
         }
-        (failed, all) => Err(Failure::Some { failed, all }),
+        (failed, all) => Err(CliError::SomeFailed { failed, total: all }),
     }
 }
 
-fn row(outcome: &Outcome) -> Value {
+fn outcome_row(outcome: &NodeOutcome) -> Value {
     let mut row = json!({
-        "node": outcome.chosen.label,
-        "uuid": outcome.chosen.uuid,
+        "node": outcome.selected.label,
+        "uuid": outcome.selected.uuid,
         "ok": outcome.result.is_ok(),
     });
     match &outcome.result {
         Ok(text) => row["result"] = json!(text),
-        Err(failure) => row["error"] = json!(failure.told()),
+        Err(failure) => row["error"] = json!(failure.message()),
     }
     row
 }
 
-/// The failure of one machine with its name in front, unless it says it already.
-fn about(chosen: &Chosen, failure: Failure) -> Failure {
-    let label = &chosen.label;
+/// Prefixes an error with the node's label, unless the text contains it.
+fn with_label(selected: &SelectedNode, failure: CliError) -> CliError {
+    let label = &selected.label;
     let with = |text: String| if text.contains(label) { text } else { format!("{label}: {text}") };
     match failure {
-        Failure::NotFound(text) => Failure::NotFound(with(text)),
-        Failure::Refused(text) => Failure::Refused(with(text)),
-        Failure::Failed(text) => Failure::Failed(with(text)),
-        Failure::TimedOut(text) => Failure::TimedOut(format!("{label} {text}")),
-        Failure::Interrupted(text) => Failure::Interrupted(format!("{label}: {text}")),
-        Failure::Api(error) => match error.status() {
-            Some(404) => Failure::NotFound(with(error.to_string())),
-            Some(400..=499) => Failure::Refused(with(error.to_string())),
-            Some(_) | None => Failure::Api(error),
+        CliError::NotFound(text) => CliError::NotFound(with(text)),
+        CliError::Rejected(text) => CliError::Rejected(with(text)),
+        CliError::Failed(text) => CliError::Failed(with(text)),
+        CliError::TimedOut(text) => CliError::TimedOut(format!("{label} {text}")),
+        CliError::Interrupted(text) => CliError::Interrupted(format!("{label}: {text}")),
+        CliError::Api(error) => match error.status() {
+            Some(404) => CliError::NotFound(with(error.to_string())),
+            Some(400..=499) => CliError::Rejected(with(error.to_string())),
+            Some(_) | None => CliError::Api(error),
         },
-        Failure::Unanswered(text) => Failure::Unanswered(with(text)),
-        other @ (Failure::Usage(_)
-        | Failure::Lost(_)
-        | Failure::Some { .. }
-        | Failure::Settings(_)
-        | Failure::Unreadable { .. }
-        | Failure::Unwritable { .. }) => other,
+        CliError::OutcomeUnknown(text) => CliError::OutcomeUnknown(with(text)),
+        other @ (CliError::Usage(_)
+        | CliError::ConnectionLost(_)
+        | CliError::SomeFailed { .. }
+        | CliError::Target(_)
+        | CliError::Unreadable { .. }
+        | CliError::Unwritable { .. }) => other,
     }
 }
 
@@ -250,18 +257,18 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
-    use crate::failure::Code;
-    use crate::test_server::nobody;
+    use crate::cli_error::CliExitCode;
+    use crate::test_server::unreachable_server;
 
-    fn machines(count: usize) -> Vec<Chosen> {
-        (0..count).map(|number| Chosen::of(json!({"uuid": format!("u{number}")}))).collect()
+    fn machines(count: usize) -> Vec<SelectedNode> {
+        (0..count).map(|number| SelectedNode::new(json!({"uuid": format!("u{number}")}))).collect()
     }
 
-    /// Two at a time; Ctrl-C comes as soon as the first of five is under way.
+    /// Two at a time; Ctrl-C arrives while the first of five runs.
     #[tokio::test]
-    async fn after_ctrl_c_no_more_machines_are_asked() {
+    async fn ctrl_c_starts_no_further_actions() {
         let (press, presses) = unbounded_channel();
-        let action = |_, machine: Chosen| {
+        let action = |_, machine: SelectedNode| {
             let press = press.clone();
             async move {
                 if machine.uuid == "u0" {
@@ -273,32 +280,34 @@ mod tests {
                 Ok("done".to_owned())
             }
         };
-        let desk = nobody();
-        let mut interrupts = Interrupts::told(presses);
-        let asked = each_until(&desk, machines(5), 2, action, &mut interrupts).await;
-        let outcomes = asked.outcomes;
+        let context = unreachable_server();
+        let mut interrupts = Interrupts::from_channel(presses);
+        let outcome =
+            for_each_until_interrupted(&context, machines(5), 2, action, &mut interrupts).await;
+        let outcomes = outcome.outcomes;
         let done: Vec<bool> = outcomes.iter().map(|outcome| outcome.result.is_ok()).collect();
         assert_eq!(done, [true, true, false, false, false]);
-        let failure = told(&desk, outcomes, Format::Name).unwrap_err();
-        assert_eq!(failure.code(), Code::Interrupted);
-        assert_eq!(failure.to_string(), "stopped; 2 of 5 machines went well");
+        let failure = report(&context, outcomes, OutputFormat::Name).unwrap_err();
+        assert_eq!(failure.exit_code(), CliExitCode::Interrupted);
+        assert_eq!(failure.to_string(), "stopped; 2 of 5 machines succeeded");
     }
 
     #[tokio::test]
-    async fn a_second_ctrl_c_does_not_wait_for_the_server() {
+    async fn second_ctrl_c_does_not_wait_for_responses() {
         let (press, presses) = unbounded_channel();
         press.send(()).unwrap();
         press.send(()).unwrap();
         let action = |_, _| std::future::pending();
-        let mut interrupts = Interrupts::told(presses);
-        let asked = each_until(&nobody(), machines(1), 2, action, &mut interrupts).await;
-        let told = asked.outcomes[0].result.as_ref().unwrap_err().to_string();
-        assert_eq!(told, "it is not known whether the server took the request");
+        let mut interrupts = Interrupts::from_channel(presses);
+        let server = unreachable_server();
+        let outcome =
+            for_each_until_interrupted(&server, machines(1), 2, action, &mut interrupts).await;
+        let message = outcome.outcomes[0].result.as_ref().unwrap_err().to_string();
+        assert_eq!(message, "the server may or may not have accepted the request");
     }
 
-    /// Although they all took it.
     #[tokio::test]
-    async fn after_ctrl_c_no_machine_is_waited_for() {
+    async fn ctrl_c_skips_waiting_for_accepted_requests() {
         let (press, presses) = unbounded_channel();
         let action = |_, _| {
             let press = press.clone();
@@ -307,15 +316,16 @@ mod tests {
                 for _ in 0..10 {
                     tokio::task::yield_now().await;
                 }
-                Ok("was asked".to_owned())
+                Ok("accepted".to_owned())
             }
         };
-        let (desk, mut interrupts) = (nobody(), Interrupts::told(presses));
-        let asked = each_until(&desk, machines(1), 2, action, &mut interrupts).await;
-        let deadline = wait::Patience::default().deadline();
-        let outcomes = asked.reached(&desk, &Goal::Rest, deadline).await;
-        let failure = told(&desk, outcomes, Format::Name).unwrap_err();
-        assert_eq!(failure.code(), Code::Interrupted);
-        assert!(failure.to_string().contains("the server goes on with it"), "{failure}");
+        let (context, mut interrupts) = (unreachable_server(), Interrupts::from_channel(presses));
+        let outcome =
+            for_each_until_interrupted(&context, machines(1), 2, action, &mut interrupts).await;
+        let deadline = wait::TimeoutArguments::default().deadline();
+        let outcomes = outcome.wait_for_goal(&context, &WaitGoal::Stable, deadline).await;
+        let failure = report(&context, outcomes, OutputFormat::Name).unwrap_err();
+        assert_eq!(failure.exit_code(), CliExitCode::Interrupted);
+        assert!(failure.to_string().contains("the server continues"), "{failure}");
     }
 }

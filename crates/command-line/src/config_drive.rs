@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an instance is told at its first start: who may sign in, what to run, which network it has.
+//! Config drives from options: SSH keys, user data and network configuration.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use crate::failure::Failure;
-use crate::output::parsed;
+use crate::cli_error::CliError;
+use crate::output::parse_json_or_yaml;
 
-/// Where they are in the help.
-const HEADING: &str = "What the instance is told";
+/// Help heading.
+const HEADING: &str = "Config drive";
 
-/// Options that make a config drive.
+/// Options that define a config drive.
 #[derive(Args, Debug)]
-pub(crate) struct DriveArguments {
-    /// Files with public keys that may sign in.
+pub(crate) struct ConfigDriveArguments {
+    /// Files with public SSH keys for the instance.
     #[arg(help_heading = HEADING, long = "ssh-key", value_name = "FILE")]
     ssh_keys: Vec<PathBuf>,
-    /// A file for cloud-init, such as one that begins with #cloud-config.
+    /// User data for cloud-init, such as a file that begins with #cloud-config.
     #[arg(help_heading = HEADING, long, value_name = "FILE")]
     user_data: Option<PathBuf>,
-    /// The network, in OpenStack's network_data form: a JSON or YAML file.
+    /// Network configuration in OpenStack's network_data format: a JSON or YAML file.
     #[arg(help_heading = HEADING, long, value_name = "FILE")]
     network: Option<PathBuf>,
 }
 
-/// What all instances of a command are told.
-pub(crate) struct Drive {
+/// The config drive content that all instances of a command share.
+pub(crate) struct ConfigDriveContent {
     keys: Vec<String>,
     user_data: Option<String>,
     pub(crate) network: Option<Value>,
 }
 
-impl DriveArguments {
-    pub(crate) fn read(&self) -> Result<Drive, Failure> {
+impl ConfigDriveArguments {
+    pub(crate) fn read(&self) -> Result<ConfigDriveContent, CliError> {
         let mut keys = Vec::new();
         for path in &self.ssh_keys {
-            let text = text_of(path)?;
+            let text = read_text(path)?;
             if text.contains("PRIVATE KEY") {
-                return Err(Failure::Usage(format!(
-                    "{} is a private key, which is nobody's business: give the .pub file",
+                return Err(CliError::Usage(format!(
+                    "{} is a private key; give the public key (.pub) instead",
                     path.display()
                 )));
             }
@@ -48,30 +48,31 @@ impl DriveArguments {
             let lines: Vec<&str> =
                 lines.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
             if lines.is_empty() || !lines.iter().all(|line| is_public_key(line)) {
-                let told = format!("{} is no file of public SSH keys", path.display());
-                return Err(Failure::Usage(told));
+                let message = format!("{} is not a file of public SSH keys", path.display());
+                return Err(CliError::Usage(message));
             }
             keys.extend(lines.into_iter().map(str::to_owned));
         }
-        let user_data = self.user_data.as_deref().map(text_of).transpose()?;
+        let user_data = self.user_data.as_deref().map(read_text).transpose()?;
         let network = match &self.network {
             Some(path) => {
-                let network = parsed(&text_of(path)?, &path.display().to_string())?;
-                if let Some(problem) = problem_with(&network) {
-                    let told = format!("{} is no network_data: {problem}", path.display());
-                    return Err(Failure::Usage(told));
+                let network = parse_json_or_yaml(&read_text(path)?, &path.display().to_string())?;
+                if let Some(problem) = network_data_problem(&network) {
+                    let message =
+                        format!("{} is not valid network_data: {problem}", path.display());
+                    return Err(CliError::Usage(message));
                 }
                 Some(network)
             }
             None => None,
         };
-        Ok(Drive { keys, user_data, network })
+        Ok(ConfigDriveContent { keys, user_data, network })
     }
 }
 
-impl Drive {
-    /// The drive of one instance; none if there is nothing to tell it.
-    pub(crate) fn of(&self, uuid: &str, node: &str, hostname: Option<&str>) -> Option<Value> {
+impl ConfigDriveContent {
+    /// Builds the config drive of one instance; `None` if it would be empty.
+    pub(crate) fn build(&self, uuid: &str, node: &str, hostname: Option<&str>) -> Option<Value> {
         let is_empty = self.keys.is_empty() && self.user_data.is_none() && self.network.is_none();
         if is_empty && hostname.is_none() {
             return None;
@@ -103,7 +104,7 @@ impl Drive {
         Some(drive)
     }
 
-    /// The addresses the network gives the instance.
+    /// The IP addresses in the network configuration.
     pub(crate) fn addresses(&self) -> Vec<String> {
         let networks = self.network.as_ref().and_then(|network| network["networks"].as_array());
         let addresses = networks.into_iter().flatten().filter_map(|network| {
@@ -114,38 +115,36 @@ impl Drive {
     }
 }
 
-/// Whether a line is a key of `authorized_keys`: there may be options before it and a comment behind.
+/// Whether a line is an `authorized_keys` entry, with optional options and comment.
 fn is_public_key(line: &str) -> bool {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    words.windows(2).any(|pair| {
-        let is_kind = ["ssh-", "ecdsa-", "sk-"].iter().any(|kind| pair[0].starts_with(kind));
-        is_kind
+    let parts: Vec<&str> = line.split_whitespace().collect();
+    parts.windows(2).any(|pair| {
+        let is_key_type = ["ssh-", "ecdsa-", "sk-"].iter().any(|kind| pair[0].starts_with(kind));
+        is_key_type
             && pair[1].bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
     })
 }
 
-/// What an instance could not make sense of in its network.
-fn problem_with(network: &Value) -> Option<String> {
-    let Value::Object(members) = network else { return Some("it is no object".to_owned()) };
+/// Returns what is wrong with network_data.
+fn network_data_problem(network: &Value) -> Option<String> {
+    let Value::Object(members) = network else { return Some("not an object".to_owned()) };
     const LISTS: [&str; 3] = ["links", "networks", "services"];
     for (name, list) in members {
         if !LISTS.contains(&name.as_str()) {
-            return Some(format!("there is no {name:?} in it, only {}", LISTS.join(", ")));
+            return Some(format!("unknown member {name:?}; expected {}", LISTS.join(", ")));
         }
         if !list.as_array().is_some_and(|items| items.iter().all(Value::is_object)) {
-            return Some(format!("{name} is no list of objects"));
+            return Some(format!("{name} is not a list of objects"));
         }
     }
     if !members.contains_key("networks") {
-        return Some("it has no networks".to_owned());
+        return Some("networks is missing".to_owned());
     }
     let links = network["links"].as_array().into_iter().flatten();
     let known: Vec<&str> = links.filter_map(|link| link["id"].as_str()).collect();
     for one in network["networks"].as_array().into_iter().flatten() {
         if let Some(link) = one["link"].as_str().filter(|link| !known.contains(link)) {
-            return Some(format!(
-                "a network is on the link {link:?}, which is not among the links"
-            ));
+            return Some(format!("a network refers to the link {link:?}, which is not in links"));
         }
         let address = &one["ip_address"];
         let is_address = address.as_str().is_some_and(|text| {
@@ -154,15 +153,15 @@ fn problem_with(network: &Value) -> Option<String> {
                 && prefix.parse::<u8>().is_ok_and(|it| it <= 128)
         });
         if !address.is_null() && !is_address {
-            return Some(format!("{address} is no IP address"));
+            return Some(format!("{address} is not an IP address"));
         }
     }
     None
 }
 
-fn text_of(path: &Path) -> Result<String, Failure> {
+fn read_text(path: &Path) -> Result<String, CliError> {
     std::fs::read_to_string(path)
-        .map_err(|source| Failure::Unreadable { path: path.to_owned(), source })
+        .map_err(|source| CliError::Unreadable { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -170,28 +169,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_makes_no_sense_is_seen() {
+    fn rejects_invalid_network_data_and_keys() {
         for (network, problem) in [
             (json!({"networks": [{"ip_address": "10.0.0.5/24"}, {"type": "ipv4_dhcp"}]}), None),
             (
                 json!({"links": [{"id": "l"}], "networks": [{"link": "l", "ip_address": "fe80::1"}]}),
                 None,
             ),
-            (json!("dhcp"), Some("it is no object")),
-            (json!({}), Some("it has no networks")),
-            (json!({"networks": {}}), Some("networks is no list of objects")),
+            (json!("dhcp"), Some("not an object")),
+            (json!({}), Some("networks is missing")),
+            (json!({"networks": {}}), Some("networks is not a list of objects")),
             (
                 json!({"networks": [], "ethernets": {}}),
-                Some("there is no \"ethernets\" in it, only links, networks, services"),
+                Some("unknown member \"ethernets\"; expected links, networks, services"),
             ),
             (
                 json!({"networks": [{"link": "l"}]}),
-                Some("a network is on the link \"l\", which is not among the links"),
+                Some("a network refers to the link \"l\", which is not in links"),
             ),
-            (json!({"networks": [{"ip_address": "10.0.0"}]}), Some("\"10.0.0\" is no IP address")),
-            (json!({"networks": [{"ip_address": 7}]}), Some("7 is no IP address")),
+            (
+                json!({"networks": [{"ip_address": "10.0.0"}]}),
+                Some("\"10.0.0\" is not an IP address"),
+            ),
+            (json!({"networks": [{"ip_address": 7}]}), Some("7 is not an IP address")),
         ] {
-            assert_eq!(problem_with(&network).as_deref(), problem);
+            assert_eq!(network_data_problem(&network).as_deref(), problem);
         }
         for (line, is_key) in [
             ("ssh-ed25519 AAAA ann", true),
@@ -204,21 +206,21 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_is_told_what_it_needs() {
-        let drive = Drive {
+    fn builds_a_config_drive() {
+        let content = ConfigDriveContent {
             keys: vec!["ssh-ed25519 AAAA ann".to_owned()],
             user_data: Some("#cloud-config\n".to_owned()),
             network: Some(
                 json!({"networks": [{"ip_address": "10.0.0.5/24"}, {"type": "ipv4_dhcp"}]}),
             ),
         };
-        let told = drive.of("u", "rack1-u01", Some("web")).unwrap();
-        assert_eq!(told["meta_data"]["hostname"], "web");
-        assert_eq!(told["meta_data"]["public_keys"], json!({"0": "ssh-ed25519 AAAA ann"}));
-        assert_eq!(told["user_data"], "#cloud-config\n");
-        assert_eq!(drive.addresses(), ["10.0.0.5"]);
-        let silent = Drive { keys: Vec::new(), user_data: None, network: None };
-        assert_eq!(silent.of("u", "n", None), None);
-        assert!(silent.of("u", "n", Some("web")).is_some());
+        let drive = content.build("u", "rack1-u01", Some("web")).unwrap();
+        assert_eq!(drive["meta_data"]["hostname"], "web");
+        assert_eq!(drive["meta_data"]["public_keys"], json!({"0": "ssh-ed25519 AAAA ann"}));
+        assert_eq!(drive["user_data"], "#cloud-config\n");
+        assert_eq!(content.addresses(), ["10.0.0.5"]);
+        let empty = ConfigDriveContent { keys: Vec::new(), user_data: None, network: None };
+        assert_eq!(empty.build("u", "n", None), None);
+        assert!(empty.build("u", "n", Some("web")).is_some());
     }
 }

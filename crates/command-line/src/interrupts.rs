@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ctrl-C while something is done that must not be left half done.
+//! Ctrl-C during operations that must not be left half done.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -7,68 +7,71 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 
-/// Every Ctrl-C from now on; none is lost between two looks.
+/// Records every Ctrl-C, also between two polls.
 pub(crate) struct Interrupts {
-    presses: Presses,
-    is_pressed: bool,
+    source: InterruptSource,
+    was_interrupted: bool,
 }
 
-enum Presses {
+enum InterruptSource {
     Signals(Signal),
     #[cfg(test)]
-    Told(tokio::sync::mpsc::UnboundedReceiver<()>),
+    Channel(tokio::sync::mpsc::UnboundedReceiver<()>),
 }
 
 impl Interrupts {
-    pub(crate) fn listen() -> Result<Self, Failure> {
+    pub(crate) fn listen() -> Result<Self, CliError> {
         let listening = signal(SignalKind::interrupt());
-        let listening = listening.map_err(|error| format!("cannot hear Ctrl-C: {error}"));
-        let presses = Presses::Signals(listening.map_err(Failure::Failed)?);
-        Ok(Self { presses, is_pressed: false })
+        let listening = listening.map_err(|error| format!("cannot handle Ctrl-C: {error}"));
+        let presses = InterruptSource::Signals(listening.map_err(CliError::Failed)?);
+        Ok(Self { source: presses, was_interrupted: false })
     }
 
-    /// Those that a test tells of.
+    /// Interrupts sent by a test.
     #[cfg(test)]
-    pub(crate) fn told(presses: tokio::sync::mpsc::UnboundedReceiver<()>) -> Self {
-        Self { presses: Presses::Told(presses), is_pressed: false }
+    pub(crate) fn from_channel(presses: tokio::sync::mpsc::UnboundedReceiver<()>) -> Self {
+        Self { source: InterruptSource::Channel(presses), was_interrupted: false }
     }
 
-    /// Waits for the next.
+    /// Waits for the next Ctrl-C.
     pub(crate) async fn next(&mut self) {
         poll_fn(|context| self.poll_next(context)).await;
-        self.is_pressed = true;
+        self.was_interrupted = true;
     }
 
-    /// Whether there was one.
-    pub(crate) fn is_pressed(&mut self) -> bool {
+    /// Whether Ctrl-C was pressed.
+    pub(crate) fn is_interrupted(&mut self) -> bool {
         let is_new = self.poll_next(&mut Context::from_waker(Waker::noop())).is_ready();
-        self.is_pressed |= is_new;
-        self.is_pressed
+        self.was_interrupted |= is_new;
+        self.was_interrupted
     }
 
-    /// Does something to its end, although somebody wants to stop; none if they say so twice.
-    pub(crate) async fn finished<T>(&mut self, doing: impl Future<Output = T>) -> Option<T> {
-        let mut doing = pin!(doing);
+    /// Completes an operation despite Ctrl-C; returns `None` after a second Ctrl-C.
+    pub(crate) async fn run_to_completion<T>(
+        &mut self,
+        operation: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut operation = pin!(operation);
         loop {
-            let was_pressed = self.is_pressed;
+            let was_interrupted = self.was_interrupted;
             tokio::select! {
-                done = &mut doing => return Some(done),
-                () = self.next() => if was_pressed { return None },
+                output = &mut operation => return Some(output),
+                () = self.next() => if was_interrupted { return None },
             }
         }
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let polled = match &mut self.presses {
-            Presses::Signals(signals) => signals.poll_recv(context),
+        let polled = match &mut self.source {
+            InterruptSource::Signals(signals) => signals.poll_recv(context),
             #[cfg(test)]
-            Presses::Told(told) => told.poll_recv(context),
+            InterruptSource::Channel(channel) => channel.poll_recv(context),
         };
         match polled {
             Poll::Ready(Some(())) => Poll::Ready(()),
-            // Nobody is left who could stop us.
+            // The source is closed.
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
     }
@@ -79,20 +82,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_under_way_is_finished_unless_somebody_insists() {
+    async fn completes_the_operation_until_a_second_ctrl_c() {
         let (press, presses) = tokio::sync::mpsc::unbounded_channel();
-        let mut interrupts = Interrupts::told(presses);
-        assert!(!interrupts.is_pressed());
+        let mut interrupts = Interrupts::from_channel(presses);
+        assert!(!interrupts.is_interrupted());
         press.send(()).unwrap();
-        let (tell, told) = tokio::sync::oneshot::channel();
-        let doing = interrupts.finished(async { told.await.unwrap() });
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let doing = interrupts.run_to_completion(async { receiver.await.unwrap() });
         let (done, ()) = tokio::join!(doing, async {
             tokio::task::yield_now().await;
-            tell.send(7).unwrap();
+            sender.send(7).unwrap();
         });
         assert_eq!(done, Some(7));
-        assert!(interrupts.is_pressed());
+        assert!(interrupts.is_interrupted());
         press.send(()).unwrap();
-        assert_eq!(interrupts.finished(std::future::pending::<()>()).await, None);
+        assert_eq!(interrupts.run_to_completion(std::future::pending::<()>()).await, None);
     }
 }

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command line for people: `ferrite node`, `ferrite deploy` and the rest.
+//! The command-line client: `ferrite node`, `ferrite deploy` and others.
 //!
-//! It talks to the HTTP API only, so it works with any Ironic; what only a Ferrite can tell (timelines,
-//! explanations, what a machine waits for) is shown where there is one. Results go to standard output,
-//! everything else to standard error, and the exit code tells scripts how it went.
+//! It uses the HTTP API only, so it works with any Ironic; features of Ferrite (timelines, explanations,
+//! wait reasons) are shown if the server is one. Results go to standard output, everything else to
+//! standard error, and the exit code reports the outcome to scripts.
 
 mod assignments;
 mod bulk;
+mod cli_error;
 mod config_drive;
+mod context;
 mod deploy;
-mod desk;
 mod events;
-mod failure;
 mod images;
 mod import;
 mod interrupts;
-mod kinds;
 mod manual;
-mod moments;
+mod natural_order;
 mod network;
 mod node;
 mod noderange;
-mod order;
 mod output;
 mod progress;
+mod resource_actions;
+mod resource_types;
 mod resources;
 mod runbook_traits;
 mod screen;
@@ -31,7 +31,7 @@ mod selection;
 mod table;
 #[cfg(test)]
 mod test_server;
-mod things;
+mod timestamps;
 mod wait;
 mod watch;
 
@@ -39,89 +39,93 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use failure::Failure;
-use resources::Of;
+use cli_error::CliError;
+use resources::ResourceArguments;
 use screen::Screen;
 
-/// What people can ask for.
+/// The client's subcommands.
 #[derive(Subcommand)]
 pub enum ClientCommand {
     /// Machines.
     #[command(visible_alias = "nodes")]
     Node(node::NodeArguments),
-    /// Pick machines, deploy an image on them and wait for them.
+    /// Select machines, deploy an image on them and wait for them.
     Deploy(deploy::DeployArguments),
-    /// Take instances off machines and wait until they are clean.
+    /// Remove instances from machines and wait until they are cleaned.
     Undeploy(deploy::UndeployArguments),
-    /// Network cards of machines.
-    Port(Of<resources::PortCommand>),
-    /// Network cards that work as one.
-    Portgroup(Of<resources::PortCommand>),
-    /// Machines that are kept for somebody.
-    Allocation(Of<resources::AllocationCommand>),
-    /// Deploy templates: steps that traits of an instance bring along.
-    Template(Of<resources::ThingCommand>),
-    /// Runbooks: steps under a name.
-    Runbook(Of<resources::ThingCommand>),
+    /// Ports: NICs of machines.
+    Port(ResourceArguments<resources::PortCommand>),
+    /// Port groups: bonded NICs.
+    Portgroup(ResourceArguments<resources::PortCommand>),
+    /// Allocations: machines reserved for instances.
+    Allocation(ResourceArguments<resources::AllocationCommand>),
+    /// Deploy templates: steps that traits of an instance add.
+    Template(ResourceArguments<resources::ResourceCommand>),
+    /// Runbooks: named lists of steps.
+    Runbook(ResourceArguments<resources::ResourceCommand>),
     /// Inspection rules.
-    Rule(Of<resources::ThingCommand>),
-    /// Kinds of machines, told apart by what inspection finds (Ferrite only).
-    Flavour(Of<resources::FlavourCommand>),
-    /// Machines that were seen on the network and that nobody enrolled (Ferrite only).
-    Sighting(Of<network::SightingCommand>),
-    /// Images that machines have, and those the server keeps (Ferrite only).
-    Image(Of<images::ImageCommand>),
-    /// Who is plugged in where (Ferrite only).
+    Rule(ResourceArguments<resources::ResourceCommand>),
+    /// Flavours: classes of machines, defined by their inventory (Ferrite only).
+    Flavour(ResourceArguments<resources::FlavourCommand>),
+    /// Unknown machines seen on the network (Ferrite only).
+    Sighting(ResourceArguments<network::SightingCommand>),
+    /// Images of machines and the image cache of the server (Ferrite only).
+    Image(ResourceArguments<images::ImageCommand>),
+    /// Show which machine is connected to which switch port (Ferrite only).
     Topology(network::TopologyArguments),
-    /// What machines are driven by.
-    Driver(Of<resources::DriverCommand>),
-    /// Take over the machines of another Ironic.
+    /// Enabled drivers.
+    Driver(ResourceArguments<resources::DriverCommand>),
+    /// Import machines from another Ironic.
     Import(import::ImportArguments),
-    /// Follow what happens (Ferrite only).
+    /// Follow the event stream (Ferrite only).
     Events(events::EventsArguments),
-    /// Print a script that completes commands in a shell.
+    /// Print a shell completion script.
     Completions(manual::CompletionsArguments),
     /// Write manual pages.
     Man(manual::ManArguments),
 }
 
-/// The words of this process's command line, as its parser wants them.
+/// The arguments of this process in the order that the parser expects.
 #[must_use]
-pub fn words() -> Vec<std::ffi::OsString> {
-    desk::connection_behind(std::env::args_os().collect())
+pub fn command_line_arguments() -> Vec<std::ffi::OsString> {
+    context::move_connection_options(std::env::args_os().collect())
 }
 
-/// Does what was asked; `program` is the whole command line, for completions and manual pages.
+/// Runs a command; `program` is the whole command line, for completions and manual pages.
 #[must_use]
 pub fn run(command: &ClientCommand, program: clap::Command) -> ExitCode {
-    let screen = Screen::of_this_process();
+    let screen = Screen::from_process();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = match runtime {
-        Ok(runtime) => runtime.block_on(done(command, program)),
-        Err(error) => Err(Failure::Failed(format!("cannot start the runtime: {error}"))),
+        Ok(runtime) => runtime.block_on(run_command(command, program)),
+        Err(error) => Err(CliError::Failed(format!("cannot start the runtime: {error}"))),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            screen.note(&format!("ferrite: {}", failure.told()));
-            ExitCode::from(failure.code() as u8)
+            screen.note(&format!("ferrite: {}", failure.message()));
+            ExitCode::from(failure.exit_code() as u8)
         }
     }
 }
 
-async fn done(command: &ClientCommand, program: clap::Command) -> Result<(), Failure> {
+async fn run_command(command: &ClientCommand, program: clap::Command) -> Result<(), CliError> {
     match command {
         ClientCommand::Node(arguments) => node::run(arguments).await,
         ClientCommand::Deploy(arguments) => deploy::deploy(arguments).await,
         ClientCommand::Undeploy(arguments) => deploy::undeploy(arguments).await,
-        ClientCommand::Port(arguments) => resources::ports(arguments, &kinds::PORTS).await,
+        ClientCommand::Port(arguments) => resources::ports(arguments, &resource_types::PORTS).await,
         ClientCommand::Portgroup(arguments) => {
-            resources::ports(arguments, &kinds::PORTGROUPS).await
+            resources::ports(arguments, &resource_types::PORTGROUPS).await
         }
         ClientCommand::Allocation(arguments) => resources::allocations(arguments).await,
-        ClientCommand::Template(arguments) => resources::things(arguments, &kinds::TEMPLATES).await,
-        ClientCommand::Runbook(arguments) => resources::things(arguments, &kinds::RUNBOOKS).await,
-        ClientCommand::Rule(arguments) => resources::things(arguments, &kinds::RULES).await,
+        ClientCommand::Template(arguments) => {
+            resources::run(arguments, &resource_types::TEMPLATES).await
+        }
+        ClientCommand::Runbook(arguments) => {
+            resources::run(arguments, &resource_types::RUNBOOKS).await
+        }
+        ClientCommand::Rule(arguments) => resources::run(arguments, &resource_types::RULES).await,
         ClientCommand::Flavour(arguments) => resources::flavours(arguments).await,
         ClientCommand::Sighting(arguments) => network::sightings(arguments).await,
         ClientCommand::Image(arguments) => images::run(arguments).await,
@@ -151,18 +155,17 @@ mod tests {
     }
 
     #[test]
-    fn no_option_is_there_twice() {
+    fn has_no_conflicting_options() {
         Program::command().debug_assert();
     }
 
-    /// Whoever looks for an option looks under its heading.
     #[test]
-    fn options_stand_where_they_belong() {
+    fn options_have_the_right_help_heading() {
         let program = Program::command();
         for (path, option, heading) in [
             (&["deploy"][..], "image", None),
-            (&["deploy"], "url", Some("Whom to ask")),
-            (&["deploy"], "ssh_keys", Some("What the instance is told")),
+            (&["deploy"], "url", Some("Connection")),
+            (&["deploy"], "ssh_keys", Some("Config drive")),
             (&["deploy"], "instance_info", None),
             (&["deploy"], "no_wait", Some("Waiting")),
             (&["deploy"], "timeout", Some("Waiting")),
@@ -182,9 +185,9 @@ mod tests {
         }
     }
 
-    /// It would go to whatever address the environment or a file names.
+    /// Otherwise the password would be sent to the server of the environment or of a file.
     #[test]
-    fn a_password_needs_an_address() {
+    fn password_requires_a_url() {
         let parsed = |line: &str| Program::try_parse_from(line.split(' ')).is_ok();
         assert!(!parsed("f node list --password-file p"));
         assert!(!parsed("f node --password-file p list"));

@@ -1,55 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ferrite sighting` and `ferrite topology`: machines nobody enrolled, and who is plugged in where.
-//! Only a Ferrite knows of these.
+//! `ferrite sighting` and `ferrite topology`: unknown machines and switch ports (Ferrite only).
 
 use clap::{Args, Subcommand};
-use ironic_client::{Method, Query, segment};
+use ironic_client::{Method, QueryString, percent_encode};
 use serde_json::{Map, Value, json};
 
 use crate::assignments::Assignment;
-use crate::desk::{ConnectionArguments, Desk};
-use crate::failure::Failure;
-use crate::kinds;
-use crate::node::look::of_ferrite;
-use crate::order;
-use crate::output::{Format, OutputArguments, rows_in};
-use crate::resources::Of;
+use crate::cli_error::CliError;
+use crate::context::{CliContext, ConnectionArguments};
+use crate::natural_order;
+use crate::node::queries::require_ferrite;
+use crate::output::{OutputArguments, OutputFormat, take_rows};
+use crate::resource_actions::ResourceListArguments;
+use crate::resource_types;
+use crate::resources::ResourceArguments;
 use crate::selection;
-use crate::things::ListArguments;
 use crate::watch;
 
-/// What can be done with machines that were seen.
+/// Commands for unknown machines.
 #[derive(Subcommand, Debug)]
 pub enum SightingCommand {
-    /// List machines that were seen on the network and that nobody enrolled.
+    /// List unknown machines seen on the network.
     #[command(visible_alias = "ls")]
     List(SightingListArguments),
-    /// Enrol a machine that was seen, with what its ramdisk told.
-    Enrol(EnrolArguments),
-    /// Forget machines that were seen.
-    Forget(ForgetArguments),
+    /// Enrol an unknown machine with the data that its ramdisk reported.
+    Enrol(SightingEnrolArguments),
+    /// Delete sightings.
+    Forget(SightingForgetArguments),
 }
 
 /// Options of `ferrite sighting list`.
 #[derive(Args, Debug)]
 pub struct SightingListArguments {
-    /// Those that were enrolled since, too.
+    /// Include those that were enrolled since.
     #[arg(long)]
     enrolled: bool,
     #[command(flatten)]
-    list: ListArguments,
+    list: ResourceListArguments,
 }
 
 /// Options of `ferrite sighting enrol`.
 #[derive(Args, Debug)]
-pub struct EnrolArguments {
-    /// The card it was seen with.
+pub struct SightingEnrolArguments {
+    /// MAC address it was seen with.
     #[arg(value_name = "MAC")]
     mac: String,
-    /// What drives it: redfish, ipmi, fake-hardware.
+    /// The driver: redfish, ipmi, fake-hardware.
     #[arg(long, value_name = "DRIVER")]
     driver: String,
-    /// How its BMC is reached: redfish_address=https://bmc, redfish_password=@FILE.
+    /// How to reach its BMC: redfish_address=https://bmc, redfish_password=@FILE.
     #[arg(long, value_name = "KEY=VALUE")]
     driver_info: Vec<Assignment>,
     /// Its name.
@@ -65,8 +64,8 @@ pub struct EnrolArguments {
 
 /// Options of `ferrite sighting forget`.
 #[derive(Args, Debug)]
-pub struct ForgetArguments {
-    /// The cards they were seen with.
+pub struct SightingForgetArguments {
+    /// MAC addresses they were seen with.
     #[arg(value_name = "MAC", required = true)]
     macs: Vec<String>,
 }
@@ -76,42 +75,45 @@ pub struct ForgetArguments {
 pub struct TopologyArguments {
     #[command(flatten)]
     connection: ConnectionArguments,
-    /// Only what is plugged into this switch: its id or its name.
+    /// Show only this switch: its id or name.
     #[arg(long, value_name = "SWITCH")]
     switch: Option<String>,
-    /// Only the cables of this machine.
+    /// Show only this machine.
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
     #[command(flatten)]
     output: OutputArguments,
 }
 
-pub(crate) async fn sightings(arguments: &Of<SightingCommand>) -> Result<(), Failure> {
-    let desk = arguments.connection.desk()?;
+pub(crate) async fn sightings(
+    arguments: &ResourceArguments<SightingCommand>,
+) -> Result<(), CliError> {
+    let context = arguments.connection.context()?;
     match &arguments.command {
         SightingCommand::List(arguments) => {
             let path = if arguments.enrolled { "?enrolled=true" } else { "" };
             let path = format!("/v1/ferrite/sightings{path}");
             let rows = async || {
-                let found = desk.api.find(&path).await?;
-                Ok(rows_in(of_ferrite(found, "tell of sightings")?, "sightings"))
+                let found = context.api.find(&path).await?;
+                Ok(take_rows(require_ferrite(found, "list sightings")?, "sightings"))
             };
-            let ListArguments { output, watch } = &arguments.list;
-            watch::list(&desk, watch, output.output, kinds::SIGHTINGS, rows).await
+            let ResourceListArguments { output, watch } = &arguments.list;
+            watch::show_list(&context, watch, output.output, resource_types::SIGHTING_COLUMNS, rows)
+                .await
         }
-        SightingCommand::Enrol(arguments) => enrol(&desk, arguments).await,
+        SightingCommand::Enrol(arguments) => enrol(&context, arguments).await,
         SightingCommand::Forget(arguments) => {
             for mac in &arguments.macs {
-                let path = format!("/v1/ferrite/sightings/{}", segment(mac));
-                desk.api.send(Method::DELETE, &path, None).await?;
-                desk.screen.print(&format!("{mac}: forgotten"));
+                let path = format!("/v1/ferrite/sightings/{}", percent_encode(mac));
+                context.api.send(Method::DELETE, &path, None).await?;
+                context.screen.print(&format!("{mac}: deleted"));
             }
             Ok(())
         }
     }
 }
 
-async fn enrol(desk: &Desk, arguments: &EnrolArguments) -> Result<(), Failure> {
+async fn enrol(context: &CliContext, arguments: &SightingEnrolArguments) -> Result<(), CliError> {
     let mut driver_info = Map::new();
     for assignment in &arguments.driver_info {
         driver_info.insert(assignment.key.clone(), assignment.value()?);
@@ -126,38 +128,40 @@ async fn enrol(desk: &Desk, arguments: &EnrolArguments) -> Result<(), Failure> {
             body[field] = json!(value);
         }
     }
-    let path = format!("/v1/ferrite/sightings/{}/enrol", segment(&arguments.mac));
-    let made = desk.api.send(Method::POST, &path, Some(&body)).await?;
-    let uuid = made["uuid"].as_str().unwrap_or_default();
-    desk.screen.print(arguments.name.as_deref().unwrap_or(uuid));
+    let path = format!("/v1/ferrite/sightings/{}/enrol", percent_encode(&arguments.mac));
+    let created = context.api.send(Method::POST, &path, Some(&body)).await?;
+    let uuid = created["uuid"].as_str().unwrap_or_default();
+    context.screen.print(arguments.name.as_deref().unwrap_or(uuid));
     Ok(())
 }
 
-pub(crate) async fn topology(arguments: &TopologyArguments) -> Result<(), Failure> {
-    let desk = arguments.connection.desk()?;
-    let mut query = Query::new();
+pub(crate) async fn topology(arguments: &TopologyArguments) -> Result<(), CliError> {
+    let context = arguments.connection.context()?;
+    let mut query = QueryString::new();
     if let Some(switch) = &arguments.switch {
-        query.set("switch", switch);
+        query.add("switch", switch);
     }
     if let Some(name) = &arguments.node {
-        let node = selection::one(&desk.api, name, Some("uuid")).await?;
-        query.set("node", node["uuid"].as_str().unwrap_or(name));
+        let node = selection::find_node(&context.api, name, Some("uuid")).await?;
+        query.add("node", node["uuid"].as_str().unwrap_or(name));
     }
-    let found = desk.api.find(&query.on("/v1/ferrite/topology")).await?;
-    let found = of_ferrite(found, "tell of switches")?;
+    let found = context.api.find(&query.append_to("/v1/ferrite/topology")).await?;
+    let found = require_ferrite(found, "show the topology")?;
     let format = arguments.output.output;
     let text = match format {
-        Format::Json | Format::Yaml => format.single(&found, desk.screen),
-        Format::Table | Format::Wide | Format::Name => {
-            format.list(&cables(&found), kinds::CABLES, desk.screen)
-        }
+        OutputFormat::Json | OutputFormat::Yaml => format.format_single(&found, context.screen),
+        OutputFormat::Table | OutputFormat::Wide | OutputFormat::Name => format.format_list(
+            &topology_rows(&found),
+            resource_types::TOPOLOGY_COLUMNS,
+            context.screen,
+        ),
     };
-    desk.screen.print(&text);
+    context.screen.print(&text);
     Ok(())
 }
 
-/// A row for each port of each switch.
-fn cables(topology: &Value) -> Vec<Value> {
+/// One row per switch port.
+fn topology_rows(topology: &Value) -> Vec<Value> {
     let mut rows = Vec::new();
     for switch in topology["switches"].as_array().into_iter().flatten() {
         let name = if switch["name"].is_string() { &switch["name"] } else { &switch["id"] };
@@ -167,7 +171,7 @@ fn cables(topology: &Value) -> Vec<Value> {
             rows.push(row);
         }
     }
-    order::by_fields(&mut rows, &["switch", "id"]);
+    natural_order::sort_by_fields(&mut rows, &["switch", "id"]);
     rows
 }
 
@@ -176,13 +180,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cables_are_in_the_order_of_ports() {
+    fn topology_rows_are_in_natural_order() {
         let ports = |ids: &[&str]| ids.iter().map(|id| json!({ "id": id })).collect::<Vec<_>>();
         let topology = json!({"switches": [
             {"id": "x", "name": "leaf10", "ports": ports(&["Ethernet1/1"])},
             {"id": "y", "name": "leaf2", "ports": ports(&["Ethernet1/1", "Ethernet10/1", "Ethernet2/1"])},
         ]});
-        let rows = cables(&topology);
+        let rows = topology_rows(&topology);
         let shown = |row: &Value| {
             format!("{} {}", row["switch"].as_str().unwrap(), row["id"].as_str().unwrap())
         };

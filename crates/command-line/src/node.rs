@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ferrite node`: machines.
+//! `ferrite node`.
 
 mod attach;
 pub(crate) mod change;
 pub(crate) mod create;
 pub(crate) mod list;
-pub(crate) mod look;
 pub(crate) mod maintenance;
+pub(crate) mod queries;
 pub(crate) mod timeline;
 pub(crate) mod verbs;
 
 use clap::{Args, Subcommand};
 
-use crate::desk::ConnectionArguments;
-use crate::failure::Failure;
+use crate::cli_error::CliError;
+use crate::context::ConnectionArguments;
 
 /// Options of `ferrite node`.
 #[derive(Args, Debug)]
@@ -28,75 +28,75 @@ pub struct NodeArguments {
 enum NodeCommand {
     /// List machines.
     #[command(visible_alias = "ls")]
-    List(list::ListArguments),
-    /// Show everything about machines.
-    Show(look::ShowArguments),
-    /// Enrol a machine, or all of a file.
-    Create(create::CreateArguments),
+    List(list::NodeListArguments),
+    /// Show all fields of machines.
+    Show(queries::NodeShowArguments),
+    /// Enrol a machine, or all machines of a file.
+    Create(create::NodeCreateArguments),
     /// Change fields of machines.
-    Set(change::SetArguments),
-    /// Empty fields of machines.
-    Unset(change::UnsetArguments),
-    /// Remove machines from the API; the machines themselves are left as they are.
+    Set(change::NodeSetArguments),
+    /// Remove fields of machines.
+    Unset(change::NodeUnsetArguments),
+    /// Delete machines from the API; the hardware is not touched.
     #[command(visible_alias = "rm")]
-    Delete(change::DeleteArguments),
-    /// Take machines under management: their BMCs are tried.
+    Delete(change::NodeDeleteArguments),
+    /// Manage machines: verify the access to their BMCs.
     Manage(verbs::VerbArguments),
-    /// Make machines available: they are cleaned first.
+    /// Make machines available; they are cleaned first.
     Provide(verbs::VerbArguments),
-    /// Find out what machines are made of.
+    /// Collect the hardware inventory of machines.
     Inspect(verbs::VerbArguments),
-    /// Take over machines that run an instance already.
+    /// Adopt machines that already run an instance.
     Adopt(verbs::VerbArguments),
-    /// Run cleaning steps on machines.
+    /// Run clean steps on machines.
     Clean(verbs::StepsArguments),
-    /// Run steps on machines that are in use.
+    /// Run service steps on machines with an instance.
     Service(verbs::StepsArguments),
-    /// Deploy what the instance_info of machines says. `ferrite deploy` picks machines itself.
+    /// Deploy machines as set in their instance_info. `ferrite deploy` also selects the machines.
     Deploy(verbs::DeployVerbArguments),
-    /// Deploy machines anew.
+    /// Redeploy machines with an instance.
     Rebuild(verbs::DeployVerbArguments),
-    /// Take instances off machines and clean them.
+    /// Remove instances from machines and clean the machines.
     Undeploy(verbs::VerbArguments),
-    /// Boot machines that are in use into a rescue system.
+    /// Boot machines with an instance into a rescue system.
     Rescue(verbs::RescueArguments),
-    /// Boot rescued machines into their instances again.
+    /// Boot rescued machines into their instances.
     Unrescue(verbs::VerbArguments),
-    /// Stop what machines are doing, if they wait.
+    /// Abort the running operation of machines that are waiting.
     Abort(verbs::VerbArguments),
-    /// Let machines go on that are held by a step.
+    /// Continue machines that a step holds.
     Unhold(verbs::VerbArguments),
-    /// Switch machines on and off.
+    /// Change the power state of machines.
     #[command(subcommand)]
     Power(verbs::PowerCommand),
-    /// Take machines out of service and back.
+    /// Put machines into maintenance and end it.
     #[command(subcommand)]
     Maintenance(maintenance::MaintenanceCommand),
-    /// Show, open or close the console of a machine, or sit down at it.
-    Console(look::ConsoleArguments),
-    /// Show what happened to a machine, when, by whom and why (Ferrite only).
+    /// Show, enable, disable or attach to the console of a machine.
+    Console(queries::ConsoleArguments),
+    /// Show the history of a machine: events, actors and reasons (Ferrite only).
     Timeline(timeline::TimelineArguments),
-    /// Show what a verb would do to a machine and what stands in its way (Ferrite only).
-    Explain(look::ExplainArguments),
-    /// Wait for machines.
+    /// Show what a verb would do to a machine and what prevents it (Ferrite only).
+    Explain(queries::ExplainArguments),
+    /// Wait until machines reach a state.
     Wait(verbs::WaitArguments),
-    /// Check whether machines have what they need.
-    Validate(look::ValidateArguments),
-    /// Show what inspection found in a machine.
-    Inventory(look::InventoryArguments),
+    /// Check whether the interfaces of a machine have the required settings.
+    Validate(queries::ValidateArguments),
+    /// Show the hardware inventory of a machine.
+    Inventory(queries::InventoryArguments),
 }
 
-/// Runs one of them.
-pub(crate) async fn run(arguments: &NodeArguments) -> Result<(), Failure> {
-    let desk = arguments.connection.desk()?;
-    let verb = async |arguments, name| verbs::plain(&desk, arguments, name).await;
+/// Runs a node command.
+pub(crate) async fn run(arguments: &NodeArguments) -> Result<(), CliError> {
+    let context = arguments.connection.context()?;
+    let verb = async |arguments, name| verbs::run_verb(&context, arguments, name).await;
     match &arguments.command {
-        NodeCommand::List(arguments) => list::run(&desk, arguments).await,
-        NodeCommand::Show(arguments) => look::show(&desk, arguments).await,
-        NodeCommand::Create(arguments) => create::run(&desk, arguments).await,
-        NodeCommand::Set(arguments) => change::set(&desk, arguments).await,
-        NodeCommand::Unset(arguments) => change::unset(&desk, arguments).await,
-        NodeCommand::Delete(arguments) => change::delete(&desk, arguments).await,
+        NodeCommand::List(arguments) => list::run(&context, arguments).await,
+        NodeCommand::Show(arguments) => queries::show(&context, arguments).await,
+        NodeCommand::Create(arguments) => create::run(&context, arguments).await,
+        NodeCommand::Set(arguments) => change::set(&context, arguments).await,
+        NodeCommand::Unset(arguments) => change::unset(&context, arguments).await,
+        NodeCommand::Delete(arguments) => change::delete(&context, arguments).await,
         NodeCommand::Manage(arguments) => verb(arguments, verbs::Verb::Manage).await,
         NodeCommand::Provide(arguments) => verb(arguments, verbs::Verb::Provide).await,
         NodeCommand::Inspect(arguments) => verb(arguments, verbs::Verb::Inspect).await,
@@ -106,25 +106,25 @@ pub(crate) async fn run(arguments: &NodeArguments) -> Result<(), Failure> {
         NodeCommand::Abort(arguments) => verb(arguments, verbs::Verb::Abort).await,
         NodeCommand::Unhold(arguments) => verb(arguments, verbs::Verb::Unhold).await,
         NodeCommand::Clean(arguments) => {
-            verbs::with_steps(&desk, arguments, verbs::Verb::Clean).await
+            verbs::run_verb_with_steps(&context, arguments, verbs::Verb::Clean).await
         }
         NodeCommand::Service(arguments) => {
-            verbs::with_steps(&desk, arguments, verbs::Verb::Service).await
+            verbs::run_verb_with_steps(&context, arguments, verbs::Verb::Service).await
         }
         NodeCommand::Deploy(arguments) => {
-            verbs::deploy(&desk, arguments, verbs::Verb::Deploy).await
+            verbs::deploy(&context, arguments, verbs::Verb::Deploy).await
         }
         NodeCommand::Rebuild(arguments) => {
-            verbs::deploy(&desk, arguments, verbs::Verb::Rebuild).await
+            verbs::deploy(&context, arguments, verbs::Verb::Rebuild).await
         }
-        NodeCommand::Rescue(arguments) => verbs::rescue(&desk, arguments).await,
-        NodeCommand::Power(command) => verbs::power(&desk, command).await,
-        NodeCommand::Maintenance(command) => maintenance::run(&desk, command).await,
-        NodeCommand::Console(arguments) => look::console(&desk, arguments).await,
-        NodeCommand::Timeline(arguments) => timeline::run(&desk, arguments).await,
-        NodeCommand::Explain(arguments) => look::explain(&desk, arguments).await,
-        NodeCommand::Wait(arguments) => verbs::wait(&desk, arguments).await,
-        NodeCommand::Validate(arguments) => look::validate(&desk, arguments).await,
-        NodeCommand::Inventory(arguments) => look::inventory(&desk, arguments).await,
+        NodeCommand::Rescue(arguments) => verbs::rescue(&context, arguments).await,
+        NodeCommand::Power(command) => verbs::power(&context, command).await,
+        NodeCommand::Maintenance(command) => maintenance::run(&context, command).await,
+        NodeCommand::Console(arguments) => queries::console(&context, arguments).await,
+        NodeCommand::Timeline(arguments) => timeline::run(&context, arguments).await,
+        NodeCommand::Explain(arguments) => queries::explain(&context, arguments).await,
+        NodeCommand::Wait(arguments) => verbs::wait(&context, arguments).await,
+        NodeCommand::Validate(arguments) => queries::validate(&context, arguments).await,
+        NodeCommand::Inventory(arguments) => queries::inventory(&context, arguments).await,
     }
 }

@@ -1,32 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Noderanges: many machines in few words.
+//! Noderanges: short notations for many machine names.
 //!
-//! `rack1-[01-12]` are twelve names, `rack[1-3]-u[01,07-09]` are twelve others; commas join several, and
-//! the width of the first number is the width of all. Everything else stands for itself, so names and
-//! UUIDs are noderanges too.
+//! `rack1-[01-12]` expands to twelve names, `rack[1-3]-u[01,07-09]` to twelve others; commas join several,
+//! and all numbers have the width of the first. Plain names and UUIDs are noderanges too.
 
-/// More than any fleet has; a slip of the finger is told apart from a wish by it.
-const MOST: usize = 100_000;
+/// Limit that catches typing errors; larger than any fleet.
+const MAX_NODES: usize = 100_000;
 
-/// Why a text is no noderange.
+/// A malformed noderange.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RangeError {
-    #[error("{range:?} has a [ without its ]")]
+pub(crate) enum NoderangeError {
+    #[error("{range:?} has a [ without a ]")]
     Unclosed { range: String },
-    #[error("{range:?} has a ] without its [")]
+    #[error("{range:?} has a ] without a [")]
     Unopened { range: String },
-    #[error("{range:?} has brackets with nothing in them")]
+    #[error("{range:?} has an empty item in brackets")]
     Empty { range: String },
-    #[error("{part:?} in {range:?} is no number, and no numbers with a - between them")]
+    #[error("{part:?} in {range:?} is neither a number nor a range of numbers such as 1-3")]
     NotNumbers { range: String, part: String },
-    #[error("{part:?} in {range:?} runs backwards")]
+    #[error("{part:?} in {range:?} ends before it starts")]
     Backwards { range: String, part: String },
-    #[error("{range:?} means more than {MOST} machines")]
+    #[error("{range:?} has more than {MAX_NODES} names")]
     TooMany { range: String },
 }
 
-/// All names that a text means, in order, each once.
-pub(crate) fn expand(text: &str) -> Result<Vec<String>, RangeError> {
+/// Expands a noderange. The names are in order; duplicates are ignored.
+pub(crate) fn expand(text: &str) -> Result<Vec<String>, NoderangeError> {
     let mut names = Vec::new();
     let mut seen = std::collections::HashSet::new();
     for range in split(text) {
@@ -35,14 +34,14 @@ pub(crate) fn expand(text: &str) -> Result<Vec<String>, RangeError> {
                 names.push(name);
             }
         }
-        if names.len() > MOST {
-            return Err(RangeError::TooMany { range: text.to_owned() });
+        if names.len() > MAX_NODES {
+            return Err(NoderangeError::TooMany { range: text.to_owned() });
         }
     }
     Ok(names)
 }
 
-/// The parts between commas that are not in brackets, and between blanks.
+/// Splits at commas outside brackets and at whitespace.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     let parts = text.split(move |letter: char| {
@@ -56,19 +55,19 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
     parts.filter(|part| !part.is_empty())
 }
 
-fn expand_one(range: &str) -> Result<Vec<String>, RangeError> {
+fn expand_one(range: &str) -> Result<Vec<String>, NoderangeError> {
     let mut names = vec![String::new()];
     let mut rest = range;
     while let Some(open) = rest.find(['[', ']']) {
         if rest[open..].starts_with(']') {
-            return Err(RangeError::Unopened { range: range.to_owned() });
+            return Err(NoderangeError::Unopened { range: range.to_owned() });
         }
         let (before, inside) = (&rest[..open], &rest[open + 1..]);
         let close =
-            inside.find(']').ok_or_else(|| RangeError::Unclosed { range: range.to_owned() })?;
+            inside.find(']').ok_or_else(|| NoderangeError::Unclosed { range: range.to_owned() })?;
         let numbers = numbers(&inside[..close], range)?;
-        if names.len().saturating_mul(numbers.len()) > MOST {
-            return Err(RangeError::TooMany { range: range.to_owned() });
+        if names.len().saturating_mul(numbers.len()) > MAX_NODES {
+            return Err(NoderangeError::TooMany { range: range.to_owned() });
         }
         names = names
             .iter()
@@ -82,12 +81,12 @@ fn expand_one(range: &str) -> Result<Vec<String>, RangeError> {
     Ok(names)
 }
 
-/// The numbers in one pair of brackets, as they are written.
-fn numbers(inside: &str, range: &str) -> Result<Vec<String>, RangeError> {
+/// Expands the content of one pair of brackets.
+fn numbers(inside: &str, range: &str) -> Result<Vec<String>, NoderangeError> {
     let mut numbers = Vec::new();
     for part in inside.split(',').map(str::trim) {
         if part.is_empty() {
-            return Err(RangeError::Empty { range: range.to_owned() });
+            return Err(NoderangeError::Empty { range: range.to_owned() });
         }
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let number = |text: &str| {
@@ -96,13 +95,16 @@ fn numbers(inside: &str, range: &str) -> Result<Vec<String>, RangeError> {
         };
         let (Some(from), Some(to)) = (number(first), number(last)) else {
             let (range, part) = (range.to_owned(), part.to_owned());
-            return Err(RangeError::NotNumbers { range, part });
+            return Err(NoderangeError::NotNumbers { range, part });
         };
         if from > to {
-            return Err(RangeError::Backwards { range: range.to_owned(), part: part.to_owned() });
+            return Err(NoderangeError::Backwards {
+                range: range.to_owned(),
+                part: part.to_owned(),
+            });
         }
-        if numbers.len() + ((to - from) as usize) >= MOST {
-            return Err(RangeError::TooMany { range: range.to_owned() });
+        if numbers.len() + ((to - from) as usize) >= MAX_NODES {
+            return Err(NoderangeError::TooMany { range: range.to_owned() });
         }
         let width = first.len();
         numbers.extend((from..=to).map(|number| format!("{number:0width$}")));
@@ -117,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_mean_names() {
+    fn expands_ranges() {
         for (range, names) in [
             ("rack1", &["rack1"][..]),
             ("a,b c", &["a", "b", "c"]),
@@ -135,17 +137,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_told() {
+    fn rejects_malformed_ranges() {
         for (range, problem) in [
-            ("r[1-3", "\"r[1-3\" has a [ without its ]"),
-            ("r1-3]", "\"r1-3]\" has a ] without its ["),
-            ("r[]", "\"r[]\" has brackets with nothing in them"),
-            ("r[1,]", "\"r[1,]\" has brackets with nothing in them"),
-            ("r[a-c]", "\"a-c\" in \"r[a-c]\" is no number, and no numbers with a - between them"),
-            ("r[1-]", "\"1-\" in \"r[1-]\" is no number, and no numbers with a - between them"),
-            ("r[9-1]", "\"9-1\" in \"r[9-1]\" runs backwards"),
-            ("r[0-4294967295]", "\"r[0-4294967295]\" means more than 100000 machines"),
-            ("r[1-999][1-999]", "\"r[1-999][1-999]\" means more than 100000 machines"),
+            ("r[1-3", "\"r[1-3\" has a [ without a ]"),
+            ("r1-3]", "\"r1-3]\" has a ] without a ["),
+            ("r[]", "\"r[]\" has an empty item in brackets"),
+            ("r[1,]", "\"r[1,]\" has an empty item in brackets"),
+            (
+                "r[a-c]",
+                "\"a-c\" in \"r[a-c]\" is neither a number nor a range of numbers such as 1-3",
+            ),
+            ("r[1-]", "\"1-\" in \"r[1-]\" is neither a number nor a range of numbers such as 1-3"),
+            ("r[9-1]", "\"9-1\" in \"r[9-1]\" ends before it starts"),
+            ("r[0-4294967295]", "\"r[0-4294967295]\" has more than 100000 names"),
+            ("r[1-999][1-999]", "\"r[1-999][1-999]\" has more than 100000 names"),
         ] {
             assert_eq!(expand(range).unwrap_err().to_string(), problem);
         }
@@ -153,18 +158,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics(text in "[a-z0-9,\\[\\]\\- ü]{0,40}") {
+        fn never_panics(text in "[a-z0-9,\\[\\]\\- ü]{0,40}") {
             let _ = expand(&text);
         }
 
         #[test]
-        fn plain_names_stand_for_themselves(names in proptest::collection::hash_set("[a-z][a-z0-9.-]{0,10}", 1..6)) {
+        fn plain_names_are_kept(names in proptest::collection::hash_set("[a-z][a-z0-9.-]{0,10}", 1..6)) {
             let names: Vec<String> = names.into_iter().collect();
             prop_assert_eq!(expand(&names.join(",")).unwrap(), names);
         }
 
         #[test]
-        fn a_range_has_as_many_names_as_numbers(from in 0_u32..500, more in 0_u32..200, width in 1_usize..6) {
+        fn ranges_have_one_name_per_number(from in 0_u32..500, more in 0_u32..200, width in 1_usize..6) {
             let to = from + more;
             let range = format!("m[{from:0width$}-{to}]");
             let names = expand(&range).unwrap();

@@ -1,106 +1,111 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The forms in which results are given.
+//! Output formats of results.
 
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 use crate::screen::Screen;
-use crate::table::{self, Column};
+use crate::table::{self, OutputColumn};
 
-/// A form.
+/// An output format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
-pub(crate) enum Format {
-    /// A table for people.
+pub(crate) enum OutputFormat {
+    /// A table.
     #[default]
     Table,
-    /// A table with more columns, or with fields that say nothing.
+    /// A table with more columns, or with empty fields.
     Wide,
-    /// JSON, as the server gave it.
+    /// The server's JSON.
     Json,
-    /// YAML, as the server gave it.
+    /// The server's JSON as YAML.
     Yaml,
-    /// Names only, one a line.
+    /// Names only, one per line.
     Name,
 }
 
-/// The option that chooses the form.
+/// The option that selects the output format.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct OutputArguments {
-    /// The form of the result.
-    #[arg(short, long, value_enum, default_value_t, value_name = "FORM")]
-    pub(crate) output: Format,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: OutputFormat,
 }
 
-impl Format {
-    /// Whether the result is read by a program.
-    pub(crate) fn is_for_programs(self) -> bool {
+impl OutputFormat {
+    /// Whether the output is JSON or YAML.
+    pub(crate) fn is_machine_readable(self) -> bool {
         match self {
             Self::Json | Self::Yaml => true,
             Self::Table | Self::Wide | Self::Name => false,
         }
     }
 
-    /// A list in this form.
-    pub(crate) fn list(self, rows: &[Value], columns: &[Column], screen: Screen) -> String {
+    /// Formats a list.
+    pub(crate) fn format_list(
+        self,
+        rows: &[Value],
+        columns: &[OutputColumn],
+        screen: Screen,
+    ) -> String {
         match self {
-            Self::Table => table::list(rows, columns, false, screen),
-            Self::Wide => table::list(rows, columns, true, screen),
-            Self::Json | Self::Yaml => self.value(&Value::from(rows.to_vec())),
-            Self::Name => rows.iter().map(|row| format!("{}\n", name_of(row))).collect(),
+            Self::Table => table::format_table(rows, columns, false, screen),
+            Self::Wide => table::format_table(rows, columns, true, screen),
+            Self::Json | Self::Yaml => self.format_value(&Value::from(rows.to_vec())),
+            Self::Name => rows.iter().map(|row| format!("{}\n", display_name(row))).collect(),
         }
     }
 
-    /// One thing in this form.
-    pub(crate) fn single(self, thing: &Value, screen: Screen) -> String {
+    /// Formats one resource.
+    pub(crate) fn format_single(self, resource: &Value, screen: Screen) -> String {
         match self {
-            Self::Table => table::single(thing, false, screen),
-            Self::Wide => table::single(thing, true, screen),
-            Self::Json | Self::Yaml => self.value(thing),
-            Self::Name => format!("{}\n", name_of(thing)),
+            Self::Table => table::format_fields(resource, false, screen),
+            Self::Wide => table::format_fields(resource, true, screen),
+            Self::Json | Self::Yaml => self.format_value(resource),
+            Self::Name => format!("{}\n", display_name(resource)),
         }
     }
 
-    /// Any value, for programs.
-    fn value(self, value: &Value) -> String {
+    /// Formats a value as JSON or YAML. The text ends with a newline.
+    fn format_value(self, value: &Value) -> String {
         if self == Self::Yaml
             && let Ok(text) = serde_saphyr::to_string(value)
         {
-            return text;
+            return format!("{}\n", text.trim_end_matches('\n'));
         }
         format!("{value:#}\n")
     }
 }
 
-/// Where it stands what a thing is called, best first: machines and the like, those seen on the network,
-/// machines of which something is told, images, interfaces.
-const NAMES: &[&str] =
+/// Fields that identify a resource, in order of preference: nodes and other named resources, sightings,
+/// rows about nodes, images, interfaces.
+const NAME_FIELDS: &[&str] =
     &["name", "uuid", "mac", "hostname", "node_name", "node_uuid", "source", "sha256", "interface"];
 
-/// What a thing is called: by its name if it has one, else by what identifies it.
-pub(crate) fn name_of(thing: &Value) -> &str {
-    NAMES
+/// The name of a resource, or what identifies it otherwise.
+pub(crate) fn display_name(resource: &Value) -> &str {
+    NAME_FIELDS
         .iter()
-        .filter_map(|field| thing[field].as_str())
+        .filter_map(|field| resource[field].as_str())
         .find(|name| !name.is_empty())
         .unwrap_or_default()
 }
 
-/// A value from a file or a text, in JSON or YAML.
-pub(crate) fn parsed(text: &str, what: &str) -> Result<Value, Failure> {
+/// Parses JSON or YAML; `what` names the source in errors.
+pub(crate) fn parse_json_or_yaml(text: &str, what: &str) -> Result<Value, CliError> {
     match serde_json::from_str(text) {
         Ok(value) => Ok(value),
         Err(as_json) => serde_saphyr::from_str(text).map_err(|as_yaml| {
             let is_json = text.trim_start().starts_with(['{', '[']);
             let problem = if is_json { as_json.to_string() } else { first_line(&as_yaml) };
-            Failure::Usage(format!("{what} is neither JSON nor YAML: {problem}"))
+            CliError::Usage(format!("{what} is neither JSON nor YAML: {problem}"))
         }),
     }
 }
 
-/// The list under a key of an answer.
-pub(crate) fn rows_in(mut answer: Value, key: &str) -> Vec<Value> {
-    match answer[key].take() {
+/// Takes the list under a key of a response.
+pub(crate) fn take_rows(mut response: Value, key: &str) -> Vec<Value> {
+    match response[key].take() {
         Value::Array(rows) => rows,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
             Vec::new()
@@ -108,7 +113,7 @@ pub(crate) fn rows_in(mut answer: Value, key: &str) -> Vec<Value> {
     }
 }
 
-/// The rest is a picture of the file.
+/// The other lines quote the file.
 fn first_line(error: &serde_saphyr::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
@@ -120,7 +125,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_in_a_list_has_a_name() {
+    fn empty_lists_end_with_a_newline() {
+        for (format, expected) in [
+            (OutputFormat::Table, "\n"),
+            (OutputFormat::Wide, "\n"),
+            (OutputFormat::Json, "[]\n"),
+            (OutputFormat::Yaml, "[]\n"),
+            (OutputFormat::Name, ""),
+        ] {
+            assert_eq!(format.format_list(&[], &[], Screen::plain()), expected, "{format:?}");
+        }
+    }
+
+    #[test]
+    fn every_row_has_a_display_name() {
         for (row, name) in [
             (json!({"name": "a", "uuid": "u"}), "a"),
             (json!({"name": null, "uuid": "u"}), "u"),
@@ -130,7 +148,7 @@ mod tests {
             (json!({"sha256": "abc", "format": "raw"}), "abc"),
             (json!({"interface": "power", "result": true}), "power"),
         ] {
-            let text = Format::Name.list(&[row], &[], Screen::plain());
+            let text = OutputFormat::Name.format_list(&[row], &[], Screen::plain());
             assert_eq!(text, format!("{name}\n"));
         }
     }

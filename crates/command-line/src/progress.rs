@@ -1,93 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How machines get on: on a terminal a line each that is drawn again and again, elsewhere a line
-//! whenever something changes.
+//! Progress of machines: redrawn lines on a terminal, one line per change elsewhere.
 
 use std::collections::BTreeMap;
 
-use crate::screen::{Screen, Tone, one_line};
+use crate::screen::{Screen, TextStyle, one_line};
 
-/// So many lines fit on any terminal.
-const MOST_LINES: usize = 20;
+/// Fits on any terminal.
+const MAX_LINES: usize = 20;
 
-/// A board with a line for every machine. It is for notes, not for results.
-pub(crate) struct Board {
+/// One line per machine on standard error.
+pub(crate) struct ProgressBoard {
     screen: Screen,
     is_live: bool,
-    /// What was last said of each, in the order they came.
-    lines: Vec<Line>,
-    places: BTreeMap<String, usize>,
-    drawn: usize,
+    /// In the order in which the machines appeared.
+    lines: Vec<ProgressLine>,
+    indices: BTreeMap<String, usize>,
+    drawn_lines: usize,
 }
 
-struct Line {
+struct ProgressLine {
     label: String,
-    tone: Tone,
+    style: TextStyle,
     text: String,
-    /// Whether more is to come.
-    is_moving: bool,
+    /// Whether the machine has not reached its goal yet.
+    is_in_progress: bool,
 }
 
-impl Board {
+impl ProgressBoard {
     pub(crate) fn new(screen: Screen) -> Self {
         Self {
             screen,
-            is_live: screen.notes_are_seen,
+            is_live: screen.is_stderr_terminal,
             lines: Vec::new(),
-            places: BTreeMap::new(),
-            drawn: 0,
+            indices: BTreeMap::new(),
+            drawn_lines: 0,
         }
     }
 
-    /// Something about a machine.
-    pub(crate) fn tell(&mut self, label: &str, tone: Tone, text: &str, is_moving: bool) {
+    /// Updates the line of a machine.
+    pub(crate) fn update(
+        &mut self,
+        label: &str,
+        style: TextStyle,
+        text: &str,
+        is_in_progress: bool,
+    ) {
         let text = one_line(text);
-        let place = match self.places.get(label) {
-            Some(place) => *place,
+        let index = match self.indices.get(label) {
+            Some(index) => *index,
             None => {
-                let line = Line {
+                let line = ProgressLine {
                     label: label.to_owned(),
-                    tone: Tone::Plain,
+                    style: TextStyle::Plain,
                     text: String::new(),
-                    is_moving: true,
+                    is_in_progress: true,
                 };
                 self.lines.push(line);
-                self.places.insert(label.to_owned(), self.lines.len() - 1);
+                self.indices.insert(label.to_owned(), self.lines.len() - 1);
                 self.lines.len() - 1
             }
         };
-        let line = &mut self.lines[place];
+        let line = &mut self.lines[index];
         let has_changed = line.text != text;
-        // What a machine ends as is the result, and told as such.
-        if has_changed && is_moving && !self.is_live {
+        // The final state is printed as the result.
+        if has_changed && is_in_progress && !self.is_live {
             self.screen.note(&format!("{label}: {text}"));
         }
-        (line.tone, line.text, line.is_moving) = (tone, text, is_moving);
+        (line.style, line.text, line.is_in_progress) = (style, text, is_in_progress);
     }
 
-    /// Draws the lines over those of the last time.
+    /// Redraws the lines.
     pub(crate) fn draw(&mut self) {
         if !self.is_live || self.lines.is_empty() {
             return;
         }
-        // Back to the first line, and long lines end at the edge instead of becoming two.
-        let up = if self.drawn > 0 { format!("\x1b[{}A\x1b[J", self.drawn) } else { String::new() };
+        // Move the cursor to the first line, and disable wrapping of long lines.
+        let up = if self.drawn_lines > 0 {
+            format!("\x1b[{}A\x1b[J", self.drawn_lines)
+        } else {
+            String::new()
+        };
         let mut text = format!("{up}\x1b[?7l");
-        // Those that move are what one looks at.
-        let mut shown: Vec<&Line> = self.lines.iter().collect();
-        if shown.len() > MOST_LINES {
-            shown.sort_by_key(|line| !line.is_moving);
-            shown.truncate(MOST_LINES);
+        // Prefer machines that are in progress.
+        let mut shown: Vec<&ProgressLine> = self.lines.iter().collect();
+        if shown.len() > MAX_LINES {
+            shown.sort_by_key(|line| !line.is_in_progress);
+            shown.truncate(MAX_LINES);
         }
         let width = shown.iter().map(|line| line.label.chars().count()).max().unwrap_or_default();
         for line in &shown {
-            let words = self.screen.paint(line.tone, &line.text.replace('\n', " "));
-            text.push_str(&format!("{:<width$}  {words}\n", line.label));
+            let painted = self.screen.paint(line.style, &line.text.replace('\n', " "));
+            text.push_str(&format!("{:<width$}  {painted}\n", line.label));
         }
-        self.drawn = shown.len();
-        if self.lines.len() > MOST_LINES {
-            let moving = self.lines.iter().filter(|line| line.is_moving).count();
-            text.push_str(&format!("{} machines, {moving} on their way\n", self.lines.len()));
-            self.drawn += 1;
+        self.drawn_lines = shown.len();
+        if self.lines.len() > MAX_LINES {
+            let moving = self.lines.iter().filter(|line| line.is_in_progress).count();
+            text.push_str(&format!("{} machines, {moving} in progress\n", self.lines.len()));
+            self.drawn_lines += 1;
         }
         text.push_str("\x1b[?7h");
         self.screen.redraw(&text);

@@ -2,120 +2,121 @@
 //! `ferrite port`, `allocation`, `template`, `runbook`, `rule`, `flavour`, `driver`.
 
 use clap::{Args, Subcommand};
-use ironic_client::{Query, segment};
+use ironic_client::{QueryString, percent_encode};
 use serde_json::{Map, json};
 
-use crate::desk::{ConnectionArguments, Desk};
-use crate::failure::Failure;
-use crate::kinds::{self, Kind};
-use crate::output::{OutputArguments, rows_in};
-use crate::selection;
-use crate::things::{
-    CreateArguments, DeleteArguments, ListArguments, SetArguments, ShowArguments, UnsetArguments,
+use crate::cli_error::CliError;
+use crate::context::{CliContext, ConnectionArguments};
+use crate::output::{OutputArguments, take_rows};
+use crate::resource_actions::{
+    ResourceCreateArguments, ResourceDeleteArguments, ResourceListArguments, ResourceSetArguments,
+    ResourceShowArguments, ResourceUnsetArguments,
 };
+use crate::resource_types::{self, ResourceType};
+use crate::selection;
 use crate::watch;
 
-/// A command on things of one kind.
+/// A command on resources of one type.
 #[derive(Args, Debug)]
-pub struct Of<Command: Subcommand> {
+pub struct ResourceArguments<Command: Subcommand> {
     #[command(flatten)]
     pub(crate) connection: ConnectionArguments,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What can be done with things that have nothing peculiar.
+/// Commands of resource types without special options.
 #[derive(Subcommand, Debug)]
-pub enum ThingCommand {
+pub enum ResourceCommand {
     /// List all.
     #[command(visible_alias = "ls")]
-    List(ListArguments),
-    /// Show everything about one.
-    Show(ShowArguments),
-    /// Create one, or all of a file.
-    Create(CreateArguments),
-    /// Change fields of one.
-    Set(SetArguments),
-    /// Empty fields of one.
-    Unset(UnsetArguments),
-    /// Delete some.
+    List(ResourceListArguments),
+    /// Show all fields.
+    Show(ResourceShowArguments),
+    /// Create one, or all entries of a file.
+    Create(ResourceCreateArguments),
+    /// Change fields.
+    Set(ResourceSetArguments),
+    /// Remove fields.
+    Unset(ResourceUnsetArguments),
+    /// Delete resources.
     #[command(visible_alias = "rm")]
-    Delete(DeleteArguments),
+    Delete(ResourceDeleteArguments),
 }
 
-/// What can be done with ports and the like, which belong to machines.
+/// Commands of ports and port groups, which belong to machines.
 #[derive(Subcommand, Debug)]
 pub enum PortCommand {
     /// List all, or those of a machine.
     #[command(visible_alias = "ls")]
-    List(OfNodeArguments),
+    List(NodeResourceListArguments),
     /// Create one.
     Create(PortCreateArguments),
     #[command(flatten)]
-    Other(ChangeCommand),
+    Other(ResourceChangeCommand),
 }
 
-/// What needs no word about machines.
+/// Commands without machine options.
 #[derive(Subcommand, Debug)]
-pub enum ChangeCommand {
-    /// Show everything about one.
-    Show(ShowArguments),
-    /// Change fields of one.
-    Set(SetArguments),
-    /// Empty fields of one.
-    Unset(UnsetArguments),
-    /// Delete some.
+pub enum ResourceChangeCommand {
+    /// Show all fields.
+    Show(ResourceShowArguments),
+    /// Change fields.
+    Set(ResourceSetArguments),
+    /// Remove fields.
+    Unset(ResourceUnsetArguments),
+    /// Delete resources.
     #[command(visible_alias = "rm")]
-    Delete(DeleteArguments),
+    Delete(ResourceDeleteArguments),
 }
 
-/// What can be done with allocations.
+/// Commands of allocations.
 #[derive(Subcommand, Debug)]
 pub enum AllocationCommand {
     /// List all, or those of a machine.
     #[command(visible_alias = "ls")]
-    List(OfNodeArguments),
-    /// Ask for a machine.
+    List(NodeResourceListArguments),
+    /// Request a machine.
     Create(AllocationCreateArguments),
     #[command(flatten)]
-    Other(ChangeCommand),
+    Other(ResourceChangeCommand),
 }
 
-/// What can be done with flavours.
+/// Commands of flavours.
 #[derive(Subcommand, Debug)]
 pub enum FlavourCommand {
     /// List all.
     #[command(visible_alias = "ls")]
-    List(ListArguments),
-    /// Show everything about one.
-    Show(ShowArguments),
-    /// Create or replace one, or all of a file.
-    Create(CreateArguments),
-    /// Delete some.
+    List(ResourceListArguments),
+    /// Show all fields.
+    Show(ResourceShowArguments),
+    /// Create or replace one, or all entries of a file.
+    Create(ResourceCreateArguments),
+    /// Delete flavours.
     #[command(visible_alias = "rm")]
-    Delete(DeleteArguments),
-    /// List the inspected machines that one fits.
-    Matches(ShowArguments),
+    Delete(ResourceDeleteArguments),
+    /// List the inspected machines that match a flavour.
+    Matches(ResourceShowArguments),
 }
 
-/// What can be done with drivers.
+/// Commands of drivers.
 #[derive(Subcommand, Debug)]
 pub enum DriverCommand {
-    /// List those that are enabled.
+    /// List the enabled drivers.
     #[command(visible_alias = "ls")]
-    List(ListArguments),
-    /// Show what the driver_info of a driver's machines may hold.
+    List(ResourceListArguments),
+    /// Show the driver_info keys of a driver.
     Properties(PropertiesArguments),
 }
 
-/// Options of lists that can be narrowed to a machine.
+/// Options of lists that can be limited to one machine.
 #[derive(Args, Debug)]
-pub struct OfNodeArguments {
-    /// Only those of this machine.
+pub struct NodeResourceListArguments {
+    /// Only resources of this machine.
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
     #[command(flatten)]
-    list: ListArguments,
+    list: ResourceListArguments,
 }
 
 /// Options of `create`.
@@ -128,7 +129,7 @@ pub struct PortCreateArguments {
     #[arg(value_name = "MAC")]
     address: Option<String>,
     #[command(flatten)]
-    create: CreateArguments,
+    create: ResourceCreateArguments,
 }
 
 /// Options of `ferrite allocation create`.
@@ -143,11 +144,11 @@ pub struct AllocationCreateArguments {
     /// Traits the machine must have.
     #[arg(long = "trait", value_name = "TRAIT", value_delimiter = ',')]
     traits: Vec<String>,
-    /// Machines it may be: names, UUIDs or noderanges.
+    /// Candidate machines: names, UUIDs or noderanges.
     #[arg(long = "candidate", value_name = "NODES")]
     candidates: Vec<String>,
     #[command(flatten)]
-    create: CreateArguments,
+    create: ResourceCreateArguments,
 }
 
 /// Options of `ferrite driver properties`.
@@ -159,42 +160,52 @@ pub struct PropertiesArguments {
     output: OutputArguments,
 }
 
-/// Templates, runbooks and rules.
-pub(crate) async fn things(arguments: &Of<ThingCommand>, kind: &Kind) -> Result<(), Failure> {
-    let desk = arguments.connection.desk()?;
+/// Runs commands on deploy templates, runbooks and inspection rules.
+pub(crate) async fn run(
+    arguments: &ResourceArguments<ResourceCommand>,
+    kind: &ResourceType,
+) -> Result<(), CliError> {
+    let context = arguments.connection.context()?;
     match &arguments.command {
-        ThingCommand::List(arguments) => kind.list(&desk, Query::new(), arguments).await,
-        ThingCommand::Show(arguments) => kind.show(&desk, arguments).await,
-        ThingCommand::Create(arguments) => kind.create(&desk, Map::new(), arguments).await,
-        ThingCommand::Set(arguments) => kind.set(&desk, arguments).await,
-        ThingCommand::Unset(arguments) => kind.unset(&desk, arguments).await,
-        ThingCommand::Delete(arguments) => kind.delete(&desk, arguments).await,
+        ResourceCommand::List(arguments) => {
+            kind.list(&context, QueryString::new(), arguments).await
+        }
+        ResourceCommand::Show(arguments) => kind.show(&context, arguments).await,
+        ResourceCommand::Create(arguments) => kind.create(&context, Map::new(), arguments).await,
+        ResourceCommand::Set(arguments) => kind.set(&context, arguments).await,
+        ResourceCommand::Unset(arguments) => kind.unset(&context, arguments).await,
+        ResourceCommand::Delete(arguments) => kind.delete(&context, arguments).await,
     }
 }
 
-/// Ports and portgroups.
-pub(crate) async fn ports(arguments: &Of<PortCommand>, kind: &Kind) -> Result<(), Failure> {
-    let desk = arguments.connection.desk()?;
+/// Runs commands on ports and port groups.
+pub(crate) async fn ports(
+    arguments: &ResourceArguments<PortCommand>,
+    kind: &ResourceType,
+) -> Result<(), CliError> {
+    let context = arguments.connection.context()?;
     match &arguments.command {
-        PortCommand::List(arguments) => list_of_node(&desk, kind, arguments).await,
+        PortCommand::List(arguments) => list_for_node(&context, kind, arguments).await,
         PortCommand::Create(arguments) => {
-            let node = selection::one(&desk.api, &arguments.node, Some("uuid")).await?;
+            let node = selection::find_node(&context.api, &arguments.node, Some("uuid")).await?;
             let mut body = Map::new();
             body.insert("node_uuid".to_owned(), node["uuid"].clone());
             if let Some(address) = &arguments.address {
                 body.insert("address".to_owned(), json!(address));
             }
-            kind.create(&desk, body, &arguments.create).await
+            kind.create(&context, body, &arguments.create).await
         }
-        PortCommand::Other(command) => change(&desk, kind, command).await,
+        PortCommand::Other(command) => change(&context, kind, command).await,
     }
 }
 
-pub(crate) async fn allocations(arguments: &Of<AllocationCommand>) -> Result<(), Failure> {
-    let desk = arguments.connection.desk()?;
-    let kind = &kinds::ALLOCATIONS;
+pub(crate) async fn allocations(
+    arguments: &ResourceArguments<AllocationCommand>,
+) -> Result<(), CliError> {
+    let context = arguments.connection.context()?;
+    let kind = &resource_types::ALLOCATIONS;
     match &arguments.command {
-        AllocationCommand::List(arguments) => list_of_node(&desk, kind, arguments).await,
+        AllocationCommand::List(arguments) => list_for_node(&context, kind, arguments).await,
         AllocationCommand::Create(arguments) => {
             let mut body = Map::new();
             body.insert("resource_class".to_owned(), json!(arguments.resource_class));
@@ -204,68 +215,81 @@ pub(crate) async fn allocations(arguments: &Of<AllocationCommand>) -> Result<(),
             if !arguments.traits.is_empty() {
                 body.insert("traits".to_owned(), json!(arguments.traits));
             }
-            let candidates = selection::names(&arguments.candidates)?;
+            let candidates = selection::expand_names(&arguments.candidates)?;
             if !candidates.is_empty() {
                 body.insert("candidate_nodes".to_owned(), json!(candidates));
             }
-            kind.create(&desk, body, &arguments.create).await
+            kind.create(&context, body, &arguments.create).await
         }
-        AllocationCommand::Other(command) => change(&desk, kind, command).await,
+        AllocationCommand::Other(command) => change(&context, kind, command).await,
     }
 }
 
-pub(crate) async fn flavours(arguments: &Of<FlavourCommand>) -> Result<(), Failure> {
-    let desk = arguments.connection.desk()?;
-    let kind = &kinds::FLAVOURS;
+pub(crate) async fn flavours(
+    arguments: &ResourceArguments<FlavourCommand>,
+) -> Result<(), CliError> {
+    let context = arguments.connection.context()?;
+    let kind = &resource_types::FLAVOURS;
     match &arguments.command {
-        FlavourCommand::List(arguments) => kind.list(&desk, Query::new(), arguments).await,
-        FlavourCommand::Show(arguments) => kind.show(&desk, arguments).await,
-        FlavourCommand::Create(arguments) => kind.create(&desk, Map::new(), arguments).await,
-        FlavourCommand::Delete(arguments) => kind.delete(&desk, arguments).await,
-        FlavourCommand::Matches(arguments) => kind.matches(&desk, arguments).await,
+        FlavourCommand::List(arguments) => kind.list(&context, QueryString::new(), arguments).await,
+        FlavourCommand::Show(arguments) => kind.show(&context, arguments).await,
+        FlavourCommand::Create(arguments) => kind.create(&context, Map::new(), arguments).await,
+        FlavourCommand::Delete(arguments) => kind.delete(&context, arguments).await,
+        FlavourCommand::Matches(arguments) => kind.matches(&context, arguments).await,
     }
 }
 
-pub(crate) async fn drivers(arguments: &Of<DriverCommand>) -> Result<(), Failure> {
-    let desk = arguments.connection.desk()?;
+pub(crate) async fn drivers(arguments: &ResourceArguments<DriverCommand>) -> Result<(), CliError> {
+    let context = arguments.connection.context()?;
     match &arguments.command {
         DriverCommand::List(arguments) => {
-            let rows = async || Ok(rows_in(desk.api.get("/v1/drivers").await?, "drivers"));
+            let rows = async || Ok(take_rows(context.api.get("/v1/drivers").await?, "drivers"));
             let format = arguments.output.output;
-            watch::list(&desk, &arguments.watch, format, kinds::DRIVERS, rows).await
+            watch::show_list(
+                &context,
+                &arguments.watch,
+                format,
+                resource_types::DRIVER_COLUMNS,
+                rows,
+            )
+            .await
         }
         DriverCommand::Properties(arguments) => {
-            let path = format!("/v1/drivers/{}/properties", segment(&arguments.driver));
-            let found = desk.api.find(&path).await?.ok_or_else(|| {
+            let path = format!("/v1/drivers/{}/properties", percent_encode(&arguments.driver));
+            let found = context.api.find(&path).await?.ok_or_else(|| {
                 let name = &arguments.driver;
-                Failure::NotFound(format!(
-                    "there is no driver {name:?}; `ferrite driver list` shows all"
+                CliError::NotFound(format!(
+                    "unknown driver {name:?}; `ferrite driver list` lists all"
                 ))
             })?;
-            desk.screen.print(&arguments.output.output.single(&found, desk.screen));
+            context.screen.print(&arguments.output.output.format_single(&found, context.screen));
             Ok(())
         }
     }
 }
 
-async fn list_of_node(
-    desk: &Desk,
-    kind: &Kind,
-    arguments: &OfNodeArguments,
-) -> Result<(), Failure> {
-    let mut query = Query::new();
+async fn list_for_node(
+    context: &CliContext,
+    kind: &ResourceType,
+    arguments: &NodeResourceListArguments,
+) -> Result<(), CliError> {
+    let mut query = QueryString::new();
     if let Some(name) = &arguments.node {
-        let node = selection::one(&desk.api, name, Some("uuid")).await?;
-        query.set("node", node["uuid"].as_str().unwrap_or(name));
+        let node = selection::find_node(&context.api, name, Some("uuid")).await?;
+        query.add("node", node["uuid"].as_str().unwrap_or(name));
     }
-    kind.list(desk, query, &arguments.list).await
+    kind.list(context, query, &arguments.list).await
 }
 
-async fn change(desk: &Desk, kind: &Kind, command: &ChangeCommand) -> Result<(), Failure> {
+async fn change(
+    context: &CliContext,
+    kind: &ResourceType,
+    command: &ResourceChangeCommand,
+) -> Result<(), CliError> {
     match command {
-        ChangeCommand::Show(arguments) => kind.show(desk, arguments).await,
-        ChangeCommand::Set(arguments) => kind.set(desk, arguments).await,
-        ChangeCommand::Unset(arguments) => kind.unset(desk, arguments).await,
-        ChangeCommand::Delete(arguments) => kind.delete(desk, arguments).await,
+        ResourceChangeCommand::Show(arguments) => kind.show(context, arguments).await,
+        ResourceChangeCommand::Set(arguments) => kind.set(context, arguments).await,
+        ResourceChangeCommand::Unset(arguments) => kind.unset(context, arguments).await,
+        ResourceChangeCommand::Delete(arguments) => kind.delete(context, arguments).await,
     }
 }

@@ -1,95 +1,100 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the command line speaks: results to standard output, everything else to standard error.
+//! Terminal output: results to standard output, everything else to standard error.
 
 use std::io::{IsTerminal as _, Write};
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 
-/// The user's terminal, or what stands in its place.
+/// The standard streams of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {
-    /// Whether results go to a terminal.
-    pub(crate) is_terminal: bool,
-    /// Whether notes do.
-    pub(crate) notes_are_seen: bool,
-    /// Whether somebody can be asked.
-    pub(crate) can_ask: bool,
-    is_colourful: bool,
+    /// Whether standard output is a terminal.
+    pub(crate) is_stdout_terminal: bool,
+    /// Whether standard error is a terminal.
+    pub(crate) is_stderr_terminal: bool,
+    /// Whether the user can be prompted.
+    pub(crate) is_interactive: bool,
+    has_colours: bool,
 }
 
-/// How a text is meant.
+/// The meaning of a text, shown as its colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Tone {
+pub(crate) enum TextStyle {
     #[default]
     Plain,
-    Good,
-    Bad,
-    Busy,
-    Faint,
+    Success,
+    Error,
+    Progress,
+    Dim,
 }
 
 impl Screen {
-    pub(crate) fn of_this_process() -> Self {
+    pub(crate) fn from_process() -> Self {
         let is_terminal = std::io::stdout().is_terminal();
         let notes_are_seen = std::io::stderr().is_terminal();
         let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
         Self {
-            is_terminal,
-            notes_are_seen,
-            can_ask: std::io::stdin().is_terminal() && notes_are_seen,
-            is_colourful: is_terminal && !no_colour,
+            is_stdout_terminal: is_terminal,
+            is_stderr_terminal: notes_are_seen,
+            is_interactive: std::io::stdin().is_terminal() && notes_are_seen,
+            has_colours: is_terminal && !no_colour,
         }
     }
 
-    /// One that is no terminal.
+    /// A screen that is not a terminal.
     #[cfg(test)]
     pub(crate) const fn plain() -> Self {
-        Self { is_terminal: false, notes_are_seen: false, can_ask: false, is_colourful: false }
+        Self {
+            is_stdout_terminal: false,
+            is_stderr_terminal: false,
+            is_interactive: false,
+            has_colours: false,
+        }
     }
 
-    /// Part of the result. Whoever closed our output has seen enough.
+    /// Prints a part of the result. Exits if the reader closed standard output.
     pub(crate) fn print(self, text: &str) {
         write_to(std::io::stdout().lock(), text);
     }
 
-    /// Something besides the result.
+    /// Prints a line that is not part of the result.
     pub(crate) fn note(self, text: &str) {
         write_to(std::io::stderr().lock(), text);
     }
 
-    /// Something besides the result that goes over what is there, to the letter.
+    /// Writes to standard error without adding a newline, for redrawn lines.
     pub(crate) fn redraw(self, text: &str) {
         let mut stream = std::io::stderr().lock();
-        // Who does not see it misses nothing.
+        // Progress output is optional.
         let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.flush());
     }
 
-    /// A text in the colour of its tone, where there are colours.
-    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
-        let code = match tone {
-            Tone::Plain => return text.to_owned(),
-            Tone::Good => "32",
-            Tone::Bad => "31",
-            Tone::Busy => "36",
-            Tone::Faint => "2",
+    /// Adds the colour of a style, if colours are enabled.
+    pub(crate) fn paint(self, style: TextStyle, text: &str) -> String {
+        let code = match style {
+            TextStyle::Plain => return text.to_owned(),
+            TextStyle::Success => "32",
+            TextStyle::Error => "31",
+            TextStyle::Progress => "36",
+            TextStyle::Dim => "2",
         };
-        if self.is_colourful { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+        if self.has_colours { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// Asks for a yes. Ctrl-C is a no.
-    pub(crate) async fn asks(self, question: &str) -> Result<bool, Failure> {
+    /// Asks a yes-no question. Ctrl-C means no.
+    pub(crate) async fn confirm(self, question: &str) -> Result<bool, CliError> {
         write_to(std::io::stderr().lock(), &format!("{question} [y/N] "));
-        let (tell, told) = tokio::sync::oneshot::channel();
-        // Of its own: nothing ends the reading of a line, and nobody is to wait for it.
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        // A separate thread, because reading a line cannot be cancelled.
         std::thread::spawn(move || {
             let mut answer = String::new();
             let read = std::io::stdin().read_line(&mut answer).map(|_| answer);
-            // Whoever asked may be gone.
-            let _ = tell.send(read);
+            // The receiver is gone after Ctrl-C.
+            let _ = sender.send(read);
         });
         let read = tokio::select! {
-            read = told => read,
+            read = receiver => read,
             _ = tokio::signal::ctrl_c() => {
                 write_to(std::io::stderr().lock(), "\n");
                 return Ok(false);
@@ -97,7 +102,7 @@ impl Screen {
         };
         let answer = read
             .unwrap_or_else(|_| Ok(String::new()))
-            .map_err(|source| Failure::Unreadable { path: "standard input".into(), source })?;
+            .map_err(|source| CliError::Unreadable { path: "standard input".into(), source })?;
         if !answer.ends_with('\n') {
             write_to(std::io::stderr().lock(), "\n");
         }
@@ -105,13 +110,13 @@ impl Screen {
     }
 }
 
-/// Whatever a server, a BMC or an agent says stays on its line, and cannot move the cursor.
+/// Replaces control characters, so that text of a server, BMC or agent cannot move the cursor.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
 /// The same for a text of several lines.
-pub(crate) fn harmless(text: &str) -> String {
+pub(crate) fn without_control_characters(text: &str) -> String {
     text.lines().map(one_line).collect::<Vec<_>>().join("\n")
 }
 
@@ -119,11 +124,11 @@ fn write_to(mut stream: impl Write, text: &str) {
     let end = if text.is_empty() || text.ends_with(['\n', ' ']) { "" } else { "\n" };
     match write!(stream, "{text}{end}").and_then(|()| stream.flush()) {
         Ok(()) => {}
-        // Nothing more can be said, and nobody listens.
+        // The reader closed the pipe.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
         Err(error) => {
-            // If that cannot be said either, the exit code does.
-            let _ = writeln!(std::io::stderr(), "the output cannot be written: {error}");
+            // If this fails as well, only the exit code reports the error.
+            let _ = writeln!(std::io::stderr(), "cannot write the output: {error}");
             std::process::exit(1)
         }
     }

@@ -1,85 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables: what is shown of a list, and of a single thing.
+//! Tables of lists and of single resources.
 
 use serde_json::Value;
 
-use crate::screen::{Screen, Tone, one_line};
+use crate::screen::{Screen, TextStyle, one_line};
 
-/// So many letters of what may be long are shown.
-const LONGEST: usize = 100;
+/// Limit for cells of truncated columns.
+const MAX_CELL_CHARS: usize = 100;
 
-/// A column of a list.
-pub(crate) struct Column {
+/// A column of a table.
+pub(crate) struct OutputColumn {
     pub(crate) header: &'static str,
     /// Shown with `-o wide` only.
     pub(crate) is_wide: bool,
-    /// Shown whole with `-o wide` only.
-    pub(crate) is_cut: bool,
-    pub(crate) cell: fn(&Value) -> Cell,
+    /// Truncated unless `-o wide`.
+    pub(crate) is_truncated: bool,
+    pub(crate) cell: fn(&Value) -> TableCell,
 }
 
-/// What stands in one place of a table.
+/// A cell of a table.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Cell {
+pub(crate) struct TableCell {
     pub(crate) text: String,
-    pub(crate) tone: Tone,
+    pub(crate) style: TextStyle,
 }
 
-impl Column {
-    pub(crate) const fn new(header: &'static str, cell: fn(&Value) -> Cell) -> Self {
-        Self { header, is_wide: false, is_cut: false, cell }
+impl OutputColumn {
+    pub(crate) const fn new(header: &'static str, cell: fn(&Value) -> TableCell) -> Self {
+        Self { header, is_wide: false, is_truncated: false, cell }
     }
 
-    /// For what BMCs and servers say, which can be long.
-    pub(crate) const fn cut(header: &'static str, cell: fn(&Value) -> Cell) -> Self {
-        Self { header, is_wide: false, is_cut: true, cell }
+    /// A column for texts of BMCs and servers, which may be long.
+    pub(crate) const fn truncated(header: &'static str, cell: fn(&Value) -> TableCell) -> Self {
+        Self { header, is_wide: false, is_truncated: true, cell }
     }
 
-    pub(crate) const fn wide(header: &'static str, cell: fn(&Value) -> Cell) -> Self {
-        Self { header, is_wide: true, is_cut: false, cell }
-    }
-}
-
-impl Cell {
-    pub(crate) fn toned(text: impl Into<String>, tone: Tone) -> Self {
-        Self { text: text.into(), tone }
+    pub(crate) const fn wide(header: &'static str, cell: fn(&Value) -> TableCell) -> Self {
+        Self { header, is_wide: true, is_truncated: false, cell }
     }
 }
 
-impl From<String> for Cell {
+impl TableCell {
+    pub(crate) fn styled(text: impl Into<String>, style: TextStyle) -> Self {
+        Self { text: text.into(), style }
+    }
+}
+
+impl From<String> for TableCell {
     fn from(text: String) -> Self {
-        Self { text, tone: Tone::Plain }
+        Self { text, style: TextStyle::Plain }
     }
 }
 
-/// The value of a field as a cell: texts as they are, nothing as nothing, lists with commas.
-pub(crate) fn plain(value: &Value) -> Cell {
-    brief(value).into()
+/// Converts a field to a cell: strings unchanged, null as empty, lists joined with commas.
+pub(crate) fn value_cell(value: &Value) -> TableCell {
+    value_text(value).into()
 }
 
-/// A value in few words.
-pub(crate) fn brief(value: &Value) -> String {
+/// Converts a value to short text.
+pub(crate) fn value_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
         Value::Bool(_) | Value::Number(_) => value.to_string(),
-        Value::Array(items) => items.iter().map(brief).collect::<Vec<_>>().join(","),
+        Value::Array(items) => items.iter().map(value_text).collect::<Vec<_>>().join(","),
         Value::Object(_) => value.to_string(),
     }
 }
 
-/// The rows under their headers.
-pub(crate) fn list(rows: &[Value], columns: &[Column], is_wide: bool, screen: Screen) -> String {
-    let columns: Vec<&Column> =
+/// Formats rows below a header.
+pub(crate) fn format_table(
+    rows: &[Value],
+    columns: &[OutputColumn],
+    is_wide: bool,
+    screen: Screen,
+) -> String {
+    let columns: Vec<&OutputColumn> =
         columns.iter().filter(|column| is_wide || !column.is_wide).collect();
     let mut cells = vec![
-        columns.iter().map(|column| Cell::toned(column.header, Tone::Faint)).collect::<Vec<_>>(),
+        columns
+            .iter()
+            .map(|column| TableCell::styled(column.header, TextStyle::Dim))
+            .collect::<Vec<_>>(),
     ];
-    let cell = |column: &Column, row: &Value| {
+    let cell = |column: &OutputColumn, row: &Value| {
         let mut cell = (column.cell)(row);
-        if column.is_cut
+        if column.is_truncated
             && !is_wide
-            && let Some((end, _)) = cell.text.char_indices().nth(LONGEST)
+            && let Some((end, _)) = cell.text.char_indices().nth(MAX_CELL_CHARS)
         {
             cell.text.truncate(end);
             cell.text.push('…');
@@ -87,23 +95,23 @@ pub(crate) fn list(rows: &[Value], columns: &[Column], is_wide: bool, screen: Sc
         cell
     };
     cells.extend(rows.iter().map(|row| columns.iter().map(|column| cell(column, row)).collect()));
-    aligned(&cells, screen)
+    align(&cells, screen)
 }
 
-/// One thing, a line for each field that says something; fields of fields with dots, as `set` takes
-/// them.
-pub(crate) fn single(thing: &Value, is_wide: bool, screen: Screen) -> String {
+/// Formats a resource with one line per non-empty field. Nested fields have dotted names, as `set`
+/// accepts them.
+pub(crate) fn format_fields(resource: &Value, is_wide: bool, screen: Screen) -> String {
     let mut lines = Vec::new();
-    flatten("", thing, is_wide, &mut lines);
-    let cells: Vec<Vec<Cell>> = lines
+    flatten("", resource, is_wide, &mut lines);
+    let cells: Vec<Vec<TableCell>> = lines
         .into_iter()
-        .map(|(name, text)| vec![Cell::toned(name, Tone::Faint), text.into()])
+        .map(|(name, text)| vec![TableCell::styled(name, TextStyle::Dim), text.into()])
         .collect();
-    aligned(&cells, screen)
+    align(&cells, screen)
 }
 
-/// Lines of cells, each column as wide as its widest cell.
-pub(crate) fn aligned(lines: &[Vec<Cell>], screen: Screen) -> String {
+/// Pads the cells of each column to its widest cell.
+pub(crate) fn align(lines: &[Vec<TableCell>], screen: Screen) -> String {
     let count = lines.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {
         let cells = lines.iter().filter_map(|line| line.get(column));
@@ -115,13 +123,13 @@ pub(crate) fn aligned(lines: &[Vec<Cell>], screen: Screen) -> String {
         let mut shown = String::new();
         let mut gap = 0;
         for (cell, width) in line.iter().zip(&widths) {
-            let words = one_line(&cell.text);
-            if !words.is_empty() {
+            let text = one_line(&cell.text);
+            if !text.is_empty() {
                 shown.push_str(&" ".repeat(gap));
-                shown.push_str(&screen.paint(cell.tone, &words));
+                shown.push_str(&screen.paint(cell.style, &text));
                 gap = 0;
             }
-            gap += width.saturating_sub(words.chars().count()) + 2;
+            gap += width.saturating_sub(text.chars().count()) + 2;
         }
         text.push_str(&shown);
         text.push('\n');
@@ -135,7 +143,7 @@ fn flatten(prefix: &str, value: &Value, is_wide: bool, lines: &mut Vec<(String, 
     {
         for (name, member) in members {
             let name = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
-            // Links say where we are already.
+            // Links repeat the path of the request.
             if name != "links" {
                 flatten(&name, member, is_wide, lines);
             }
@@ -150,7 +158,7 @@ fn flatten(prefix: &str, value: &Value, is_wide: bool, lines: &mut Vec<(String, 
         }
         Value::Object(_) => String::new(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            brief(value)
+            value_text(value)
         }
     };
     if !is_list_of_links && (is_wide || !text.is_empty()) {
@@ -165,23 +173,23 @@ mod tests {
 
     use super::*;
 
-    const COLUMNS: &[Column] = &[
-        Column::new("NAME", |row| plain(&row["name"])),
-        Column::new("STATE", |row| plain(&row["state"])),
-        Column::wide("ERROR", |row| plain(&row["error"])),
+    const COLUMNS: &[OutputColumn] = &[
+        OutputColumn::new("NAME", |row| value_cell(&row["name"])),
+        OutputColumn::new("STATE", |row| value_cell(&row["state"])),
+        OutputColumn::wide("ERROR", |row| value_cell(&row["error"])),
     ];
 
     #[test]
-    fn what_is_long_is_cut_unless_there_is_room() {
-        let columns = &[Column::cut("NOTE", |row| plain(&row["note"]))];
+    fn truncates_long_cells_unless_wide() {
+        let columns = &[OutputColumn::truncated("NOTE", |row| value_cell(&row["note"]))];
         let rows = [json!({"note": "ü".repeat(150)})];
-        let shown = list(&rows, columns, false, quiet());
-        assert_eq!(shown.lines().nth(1), Some(&*format!("{}…", "ü".repeat(LONGEST))));
-        assert!(list(&rows, columns, true, quiet()).contains(&"ü".repeat(150)));
+        let shown = format_table(&rows, columns, false, quiet());
+        assert_eq!(shown.lines().nth(1), Some(&*format!("{}…", "ü".repeat(MAX_CELL_CHARS))));
+        assert!(format_table(&rows, columns, true, quiet()).contains(&"ü".repeat(150)));
     }
 
     #[test]
-    fn columns_are_as_wide_as_they_must_be_and_lines_end_with_their_text() {
+    fn aligns_columns_without_trailing_spaces() {
         let rows = [
             json!({"name": "rack1-u01", "state": "active"}),
             json!({"name": "ü", "state": "deploy failed", "error": "no\nanswer\u{1b}[2J"}),
@@ -192,18 +200,18 @@ mod tests {
             rack1-u01  active
             ü          deploy failed
         "#]]
-        .assert_eq(&list(&rows, COLUMNS, false, screen));
+        .assert_eq(&format_table(&rows, COLUMNS, false, screen));
         expect![[r#"
             NAME       STATE          ERROR
             rack1-u01  active
             ü          deploy failed  no answer [2J
         "#]]
-        .assert_eq(&list(&rows, COLUMNS, true, screen));
+        .assert_eq(&format_table(&rows, COLUMNS, true, screen));
     }
 
     #[test]
-    fn one_thing_is_shown_field_by_field() {
-        let thing = json!({
+    fn shows_one_field_per_line() {
+        let resource = json!({
             "name": "n", "owner": null, "driver_info": {"address": "h", "nested": {"a": 1}},
             "traits": ["A", "B"], "links": [{"href": "x"}], "ports": [{"href": "x"}], "extra": {},
         });
@@ -213,7 +221,7 @@ mod tests {
             name                  n
             traits                A,B
         "#]]
-        .assert_eq(&single(&thing, false, quiet()));
+        .assert_eq(&format_fields(&resource, false, quiet()));
     }
 
     fn quiet() -> Screen {

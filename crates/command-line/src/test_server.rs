@@ -1,89 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server of a few lines for tests, which answers what the test wants.
+//! A minimal HTTP server for tests.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use ironic_client::{Api, Target};
+use ironic_client::{Api, ApiTarget};
 use serde_json::Value;
 
-use crate::desk::Desk;
+use crate::context::CliContext;
 use crate::screen::Screen;
 
-/// One request.
-pub(crate) struct Asked {
+/// A received request.
+pub(crate) struct TestRequest {
     /// Method and path: `GET /v1/nodes`.
     pub(crate) line: String,
-    /// The version of the API it is made in.
+    /// The requested microversion.
     pub(crate) version: String,
     pub(crate) body: Value,
 }
 
-/// What becomes of a request.
-pub(crate) enum Answer {
+/// How the server responds to a request.
+pub(crate) enum TestResponse {
     Json(u16, Value),
-    /// It is in a newer dialect than the server's, which is this.
-    TooNew(&'static str),
-    /// The connection ends.
-    Lost,
-    /// Nothing, for ever.
-    Silence,
+    /// 406: the server supports microversions up to this one.
+    OlderVersion(&'static str),
+    /// Closes the connection without a response.
+    Disconnect,
+    /// Never responds.
+    Hang,
 }
 
-/// Everything a server was asked, in lines.
-pub(crate) type Log = Arc<Mutex<Vec<String>>>;
+/// The lines of all received requests.
+pub(crate) type RequestLog = Arc<Mutex<Vec<String>>>;
 
-/// A server, as the desk of its user and what it was asked.
-pub(crate) fn server(answer: impl FnMut(&Asked) -> Answer + Send + 'static) -> (Desk, Log) {
+/// Starts a server. Returns the context of a client and the request log.
+pub(crate) fn start_server(
+    respond: impl FnMut(&TestRequest) -> TestResponse + Send + 'static,
+) -> (CliContext, RequestLog) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let log = Log::default();
-    let asked = log.clone();
-    std::thread::spawn(move || serve(&listener, &asked, answer));
-    let api = Api::new(Target::at(&url, None, None, "a test").unwrap()).unwrap();
-    (Desk { api: Arc::new(api), screen: Screen::plain() }, log)
+    let log = RequestLog::default();
+    let requests = log.clone();
+    std::thread::spawn(move || serve(&listener, &requests, respond));
+    let api = Api::new(ApiTarget::at(&url, None, None, "a test").unwrap()).unwrap();
+    (CliContext { api: Arc::new(api), screen: Screen::plain() }, log)
 }
 
-/// A server that is not there any more.
-pub(crate) fn nobody() -> Desk {
+/// The context of a server that has stopped.
+pub(crate) fn unreachable_server() -> CliContext {
     let url = {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
     };
-    let api = Api::new(Target::at(&url, None, None, "a test").unwrap()).unwrap();
-    Desk { api: Arc::new(api), screen: Screen::plain() }
+    let api = Api::new(ApiTarget::at(&url, None, None, "a test").unwrap()).unwrap();
+    CliContext { api: Arc::new(api), screen: Screen::plain() }
 }
 
-fn serve(listener: &TcpListener, log: &Log, mut answer: impl FnMut(&Asked) -> Answer) {
-    let mut kept = Vec::new();
+fn serve(
+    listener: &TcpListener,
+    log: &RequestLog,
+    mut respond: impl FnMut(&TestRequest) -> TestResponse,
+) {
+    let mut hanging = Vec::new();
     for stream in listener.incoming() {
         let mut stream = stream.unwrap();
-        let Some(asked) = read(&stream) else { continue };
-        log.lock().unwrap().push(asked.line.clone());
-        let (status, header, body) = match answer(&asked) {
-            Answer::Lost => continue,
-            Answer::Silence => {
-                kept.push(stream);
+        let Some(request) = read_request(&stream) else { continue };
+        log.lock().unwrap().push(request.line.clone());
+        let (status, header, body) = match respond(&request) {
+            TestResponse::Disconnect => continue,
+            TestResponse::Hang => {
+                hanging.push(stream);
                 continue;
             }
-            Answer::TooNew(newest) => {
+            TestResponse::OlderVersion(newest) => {
                 let header = format!("X-OpenStack-Ironic-API-Maximum-Version: {newest}\r\n");
                 (406, header, String::new())
             }
-            Answer::Json(status, Value::Null) => (status, String::new(), String::new()),
-            Answer::Json(status, body) => (status, String::new(), body.to_string()),
+            TestResponse::Json(status, Value::Null) => (status, String::new(), String::new()),
+            TestResponse::Json(status, body) => (status, String::new(), body.to_string()),
         };
         let text = format!(
             "HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n{header}\r\n{body}",
             body.len()
         );
-        // The other side may be gone.
+        // The client may have disconnected.
         let _ = stream.write_all(text.as_bytes());
     }
 }
 
-fn read(stream: &TcpStream) -> Option<Asked> {
+fn read_request(stream: &TcpStream) -> Option<TestRequest> {
     let mut reader = BufReader::new(stream);
     let mut head = Vec::new();
     loop {
@@ -103,5 +109,5 @@ fn read(stream: &TcpStream) -> Option<Asked> {
     let mut body = vec![0; header("content-length:").parse().unwrap_or(0)];
     reader.read_exact(&mut body).ok()?;
     let version = header("x-openstack-ironic-api-version:");
-    Some(Asked { line, version, body: serde_json::from_slice(&body).unwrap_or_default() })
+    Some(TestRequest { line, version, body: serde_json::from_slice(&body).unwrap_or_default() })
 }

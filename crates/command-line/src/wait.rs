@@ -1,67 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waiting for machines, and saying what they wait for themselves.
+//! Waits until nodes reach a state, and shows what they wait for.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use ironic_client::{Api, ApiError, Query, Version, segment};
+use ironic_client::{Api, IronicClientError, Microversion, QueryString, percent_encode};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::desk::Desk;
-use crate::failure::Failure;
-use crate::moments;
-use crate::progress::Board;
-use crate::screen::Tone;
-use crate::selection::{self, Chosen};
+use crate::cli_error::CliError;
+use crate::context::CliContext;
+use crate::progress::ProgressBoard;
+use crate::screen::TextStyle;
+use crate::selection::{self, SelectedNode};
+use crate::timestamps;
 
-/// Up to so many machines are asked what they wait for at each look.
-const FEW: usize = 16;
-/// How often in a row a server may be away: about a minute.
-const ABSENCES: u32 = 30;
-/// A look at the machines is worth so long, however short the time to wait.
-const ONE_LOOK: Duration = Duration::from_secs(5);
+/// Up to this number of nodes, each poll also requests the wait reasons.
+const MAX_REASON_QUERIES: usize = 16;
+/// Consecutive polls that may fail because the server is unavailable: about a minute.
+const MAX_UNAVAILABLE_POLLS: u32 = 30;
+/// Minimum time for a poll, however short `--timeout` is.
+const MIN_POLL_TIME: Duration = Duration::from_secs(5);
 const FIELDS: &str = "uuid,name,provision_state,target_provision_state,power_state,\
-    target_power_state,last_error,maintenance,fault,clean_step,deploy_step";
-/// Since when machines have a `service_step`; who is asked for a field it does not know refuses.
-const SERVICE: Version = Version(87);
+    target_power_state,last_error,maintenance,fault,clean_step,deploy_step,reservation";
+/// The microversion that added `service_step`; older servers reject requests for unknown fields.
+const SERVICE_STEP_SINCE: Microversion = Microversion(87);
 
-/// Where they are in the help.
+/// Help heading.
 pub(crate) const HEADING: &str = "Waiting";
 
-/// How long to wait, if at all.
+/// The option that limits the wait.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct Patience {
-    /// Give up after so long, such as 90s, 30m or 2h; the machine goes on. Without it: as long as it
-    /// takes.
-    #[arg(help_heading = HEADING, long, value_name = "TIME", value_parser = duration)]
+pub(crate) struct TimeoutArguments {
+    /// Stop waiting after this time, such as 90s, 30m or 2h; the server continues. Without it there is no
+    /// limit.
+    #[arg(help_heading = HEADING, long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
 }
 
-/// How long to pause between two looks.
-struct Pace {
+/// Delays between polls, growing from `first` to `max`.
+struct PollIntervals {
     first: Duration,
-    longest: Duration,
+    max: Duration,
 }
 
-const USUAL: Pace = Pace { first: Duration::from_millis(200), longest: Duration::from_secs(2) };
+const DEFAULT_INTERVALS: PollIntervals =
+    PollIntervals { first: Duration::from_millis(200), max: Duration::from_secs(2) };
 
-/// When waiting ends, if it does.
+/// The end of a wait; `None` waits without limit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline(Option<Instant>);
+pub(crate) struct WaitDeadline(Option<Instant>);
 
-impl Patience {
-    /// When it is over, if it begins now.
-    pub(crate) fn deadline(&self) -> Deadline {
-        // What is too far off to be reckoned with never comes.
-        Deadline(self.timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+impl TimeoutArguments {
+    /// The deadline if the wait starts now.
+    pub(crate) fn deadline(&self) -> WaitDeadline {
+        // A timeout too large for `Instant` never expires.
+        WaitDeadline(self.timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
     }
 }
 
-impl Deadline {
-    /// Waits for it.
+impl WaitDeadline {
+    /// Waits for the deadline.
     pub(crate) async fn passed(self) {
         match self.0 {
             Some(at) => tokio::time::sleep_until(at).await,
@@ -69,47 +70,48 @@ impl Deadline {
         }
     }
 
-    fn is_over(self) -> bool {
+    fn is_passed(self) -> bool {
         self.0.is_some_and(|at| at <= Instant::now())
     }
 
-    /// The same, but so far away at least.
-    fn no_sooner_than(self, least: Duration) -> Self {
-        Self(self.0.map(|at| at.max(Instant::now() + least)))
+    /// Postpones the deadline to at least `min` from now.
+    fn no_sooner_than(self, min: Duration) -> Self {
+        Self(self.0.map(|at| at.max(Instant::now() + min)))
     }
 }
 
-/// What is waited for.
+/// What to wait for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Goal {
-    /// One of these provision states.
+pub(crate) enum WaitGoal {
+    /// A stable provision state, one of these.
     State(&'static [&'static str]),
-    /// The provision state somebody named.
+    /// The given provision state, stable or not.
     Named(String),
-    /// Any provision state that lasts.
-    Rest,
-    /// Any that lasts and is no failure.
-    RestWell,
+    /// Any stable provision state.
+    Stable,
+    /// Any stable provision state that is not a failure.
+    StableWithoutFailure,
     /// A power state.
     Power(&'static str),
 }
 
-/// A machine that got where it should, or why it did not.
-pub(crate) struct Outcome {
-    pub(crate) chosen: Chosen,
-    pub(crate) result: Result<String, Failure>,
+/// The state a node reached, or why it did not.
+pub(crate) struct NodeOutcome {
+    pub(crate) selected: SelectedNode,
+    pub(crate) result: Result<String, CliError>,
 }
 
-/// How a machine stands.
+/// The status of a node with respect to a goal.
 #[derive(PartialEq, Eq, Debug)]
-enum Verdict {
+enum WaitStatus {
     Reached(String),
     Failed(String),
-    Moving(String),
+    InProgress(String),
 }
 
-/// Every state that a machine can be in.
-const STATES: &[&str] = &[
+/// All provision states of Ironic. A list of its own, because this crate uses the HTTP API only and works
+/// with any Ironic; a test compares it with `node_model`.
+const PROVISION_STATES: &[&str] = &[
     "enroll",
     "verifying",
     "manageable",
@@ -142,276 +144,290 @@ const STATES: &[&str] = &[
     "service hold",
 ];
 
-/// A state that can be waited for: in any other no machine will ever be.
-pub(crate) fn known_state(state: &str) -> Result<&str, Failure> {
-    if STATES.contains(&state) {
+/// Rejects names that are not provision states, which would be waited for without end.
+pub(crate) fn validate_state(state: &str) -> Result<&str, CliError> {
+    if PROVISION_STATES.contains(&state) {
         return Ok(state);
     }
-    let meant = selection::alike(state, STATES.iter().copied());
+    let meant = selection::closest_match(state, PROVISION_STATES.iter().copied());
     let meant = meant.map(|meant| format!("did you mean \"{meant}\"? ")).unwrap_or_default();
-    let all = STATES.join(", ");
-    Err(Failure::Usage(format!("no machine is ever \"{state}\"; {meant}there are {all}")))
+    let all = PROVISION_STATES.join(", ");
+    Err(CliError::Usage(format!("unknown provision state \"{state}\"; {meant}known states: {all}")))
 }
 
-/// Waits until every machine got there, failed, or the time is over. Ctrl-C ends the waiting, not the
-/// work.
+/// Waits until every node has reached its goal or failed, or until the deadline. Ctrl-C ends the wait;
+/// the server continues.
 pub(crate) async fn wait_for(
-    desk: &Desk,
-    machines: Vec<(Chosen, Goal)>,
-    deadline: Deadline,
-) -> Vec<Outcome> {
-    wait_at(USUAL, desk, machines, deadline).await
+    context: &CliContext,
+    machines: Vec<(SelectedNode, WaitGoal)>,
+    deadline: WaitDeadline,
+) -> Vec<NodeOutcome> {
+    wait_with_intervals(DEFAULT_INTERVALS, context, machines, deadline).await
 }
 
-/// The same when somebody stopped before the waiting began.
-pub(crate) fn left(machines: Vec<(Chosen, Goal)>) -> Vec<Outcome> {
-    let outcome = |(chosen, goal): (Chosen, Goal)| {
-        let result = Err(Stop::Interrupted.failure(&chosen, &goal));
-        Outcome { chosen, result }
+/// The outcomes if Ctrl-C was pressed before the wait.
+pub(crate) fn interrupted_before_wait(machines: Vec<(SelectedNode, WaitGoal)>) -> Vec<NodeOutcome> {
+    let outcome = |(selected, goal): (SelectedNode, WaitGoal)| {
+        let result = Err(WaitEnd::Interrupted.failure(&selected, &goal));
+        NodeOutcome { selected, result }
     };
     machines.into_iter().map(outcome).collect()
 }
 
-async fn wait_at(
-    pace: Pace,
-    desk: &Desk,
-    machines: Vec<(Chosen, Goal)>,
-    deadline: Deadline,
-) -> Vec<Outcome> {
-    let places: HashMap<String, usize> =
-        machines.iter().zip(0..).map(|((chosen, _), place)| (chosen.uuid.clone(), place)).collect();
-    let mut waiting = Waiting {
-        desk: desk.clone(),
-        board: Board::new(desk.screen),
-        open: machines,
-        done: Vec::new(),
-        knows_reasons: true,
-        seen_power_move: HashSet::new(),
-        looks: 0,
+async fn wait_with_intervals(
+    intervals: PollIntervals,
+    context: &CliContext,
+    machines: Vec<(SelectedNode, WaitGoal)>,
+    deadline: WaitDeadline,
+) -> Vec<NodeOutcome> {
+    let positions: HashMap<String, usize> =
+        machines.iter().zip(0..).map(|((node, _), index)| (node.uuid.clone(), index)).collect();
+    let mut waiting = NodeWaiter {
+        context: context.clone(),
+        board: ProgressBoard::new(context.screen),
+        pending: machines,
+        finished: Vec::new(),
+        has_wait_reasons: true,
+        power_change_seen: HashSet::new(),
+        polls: 0,
     };
-    let stopped = tokio::select! {
-        ended = waiting.run(pace, deadline) => ended,
-        _ = tokio::signal::ctrl_c() => Some(Stop::Interrupted),
+    let end = tokio::select! {
+        end = waiting.run(intervals, deadline) => end,
+        _ = tokio::signal::ctrl_c() => Some(WaitEnd::Interrupted),
     };
-    if let Some(stop) = stopped {
-        for (chosen, goal) in std::mem::take(&mut waiting.open) {
-            let result = Err(stop.failure(&chosen, &goal));
-            waiting.done.push(Outcome { chosen, result });
+    if let Some(end) = end {
+        for (selected, goal) in std::mem::take(&mut waiting.pending) {
+            let result = Err(end.failure(&selected, &goal));
+            waiting.finished.push(NodeOutcome { selected, result });
         }
     }
-    // As they were named, whoever was there first.
-    waiting.done.sort_by_key(|outcome| places.get(&outcome.chosen.uuid).copied());
-    waiting.done
+    // In the order of the arguments.
+    waiting.finished.sort_by_key(|outcome| positions.get(&outcome.selected.uuid).copied());
+    waiting.finished
 }
 
-/// Why waiting ended before its time.
-enum Stop {
-    TimeIsOver,
+/// Why a wait ended before all nodes were done.
+enum WaitEnd {
+    TimedOut,
     Interrupted,
-    /// The server cannot be asked any more.
-    Lost(Arc<ApiError>),
+    /// The server is no longer available.
+    ConnectionLost(Arc<IronicClientError>),
 }
 
-impl Stop {
-    fn failure(&self, chosen: &Chosen, goal: &Goal) -> Failure {
-        let label = &chosen.label;
-        let look = format!("`ferrite node show {label}` tells how it stands");
+impl WaitEnd {
+    fn failure(&self, selected: &SelectedNode, goal: &WaitGoal) -> CliError {
+        let label = &selected.label;
+        let hint = format!("`ferrite node show {label}` shows its state");
         match self {
-            Self::TimeIsOver => Failure::TimedOut(format!(
-                "is not {} in time; the server goes on with it: {look}",
-                goal.words()
+            Self::TimedOut => CliError::TimedOut(format!(
+                "not {} within the timeout; the server continues: {hint}",
+                goal.description()
             )),
-            Self::Interrupted => Failure::Interrupted(format!(
-                "the server goes on with it: {look}, `ferrite node wait {label}` waits again"
+            Self::Interrupted => CliError::Interrupted(format!(
+                "the server continues: {hint}, `ferrite node wait {label}` waits again"
             )),
-            Self::Lost(error) => Failure::Lost(error.clone()),
+            Self::ConnectionLost(error) => CliError::ConnectionLost(error.clone()),
         }
     }
 }
 
-struct Waiting {
-    desk: Desk,
-    board: Board,
-    open: Vec<(Chosen, Goal)>,
-    done: Vec<Outcome>,
-    /// Whether the server can tell what machines wait for: a Ferrite can.
-    knows_reasons: bool,
-    /// Machines whose power is or was on its way.
-    seen_power_move: HashSet<String>,
-    looks: u32,
+struct NodeWaiter {
+    context: CliContext,
+    board: ProgressBoard,
+    pending: Vec<(SelectedNode, WaitGoal)>,
+    finished: Vec<NodeOutcome>,
+    /// Whether the server reports wait reasons, as Ferrite does.
+    has_wait_reasons: bool,
+    /// Nodes whose power change was observed.
+    power_change_seen: HashSet<String>,
+    polls: u32,
 }
 
-impl Waiting {
-    async fn run(&mut self, pace: Pace, deadline: Deadline) -> Option<Stop> {
-        let mut pause = pace.first;
-        let mut absences = 0;
-        let mut end_of_look = deadline.no_sooner_than(ONE_LOOK);
+impl NodeWaiter {
+    async fn run(&mut self, intervals: PollIntervals, deadline: WaitDeadline) -> Option<WaitEnd> {
+        let mut interval = intervals.first;
+        let mut unavailable_polls = 0;
+        let mut poll_deadline = deadline.no_sooner_than(MIN_POLL_TIME);
         loop {
-            let looked = tokio::select! {
-                looked = self.look() => looked,
-                () = end_of_look.passed() => return Some(Stop::TimeIsOver),
+            let polled = tokio::select! {
+                polled = self.poll() => polled,
+                () = poll_deadline.passed() => return Some(WaitEnd::TimedOut),
             };
-            end_of_look = deadline;
-            match looked {
-                Ok(()) => absences = 0,
-                // A server that starts again is not the end of the work.
-                Err(error) if error.is_absence() && absences < ABSENCES => absences += 1,
-                Err(error) => return Some(Stop::Lost(Arc::new(error))),
+            poll_deadline = deadline;
+            match polled {
+                Ok(()) => unavailable_polls = 0,
+                // The server may be restarting.
+                Err(error)
+                    if error.is_server_unavailable()
+                        && unavailable_polls < MAX_UNAVAILABLE_POLLS =>
+                {
+                    unavailable_polls += 1;
+                }
+                Err(error) => return Some(WaitEnd::ConnectionLost(Arc::new(error))),
             }
             self.board.draw();
-            if self.open.is_empty() {
+            if self.pending.is_empty() {
                 return None;
             }
-            if deadline.is_over() {
-                return Some(Stop::TimeIsOver);
+            if deadline.is_passed() {
+                return Some(WaitEnd::TimedOut);
             }
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                // For a last look.
-                () = deadline.passed() => end_of_look = deadline.no_sooner_than(ONE_LOOK),
+                () = tokio::time::sleep(interval) => {}
+                // Poll once more at the deadline.
+                () = deadline.passed() => poll_deadline = deadline.no_sooner_than(MIN_POLL_TIME),
             }
-            pause = (pause * 3 / 2).min(pace.longest);
+            interval = (interval * 3 / 2).min(intervals.max);
         }
     }
 
-    /// Looks at all machines that are not there yet.
-    async fn look(&mut self) -> Result<(), ApiError> {
-        let nodes = self.nodes().await?;
-        self.looks += 1;
-        let mut at = 0;
-        // Ctrl-C may end this at any await: a machine is open until it is done.
-        while let Some((chosen, goal)) = self.open.get(at) {
-            let label = chosen.label.clone();
-            let verdict = match nodes.get(&chosen.uuid) {
+    /// Polls all nodes that are not done.
+    async fn poll(&mut self) -> Result<(), IronicClientError> {
+        let nodes = self.fetch_nodes().await?;
+        self.polls += 1;
+        let mut index = 0;
+        // Ctrl-C can cancel this at any await, so a node stays pending until its outcome is stored.
+        while let Some((selected, goal)) = self.pending.get(index) {
+            let label = selected.label.clone();
+            let status = match nodes.get(&selected.uuid) {
                 None => None,
                 Some(node) => {
                     if !node["target_power_state"].is_null() {
-                        self.seen_power_move.insert(chosen.uuid.clone());
+                        self.power_change_seen.insert(selected.uuid.clone());
                     }
-                    // A change of power is not always under way by the time it is accepted.
-                    let may_not_have_begun = matches!(goal, Goal::Power(_))
-                        && self.looks < 3
-                        && !self.seen_power_move.contains(&chosen.uuid);
-                    match judge(goal, node) {
-                        Verdict::Reached(_) | Verdict::Failed(_) if may_not_have_begun => {
-                            at += 1;
+                    // A power change may start only after the request was accepted.
+                    let may_not_have_begun = matches!(goal, WaitGoal::Power(_))
+                        && self.polls < 3
+                        && !self.power_change_seen.contains(&selected.uuid);
+                    match wait_status(goal, node) {
+                        WaitStatus::Reached(_) | WaitStatus::Failed(_) if may_not_have_begun => {
+                            index += 1;
                             continue;
                         }
-                        verdict @ (Verdict::Reached(_)
-                        | Verdict::Failed(_)
-                        | Verdict::Moving(_)) => Some(verdict),
+                        status @ (WaitStatus::Reached(_)
+                        | WaitStatus::Failed(_)
+                        | WaitStatus::InProgress(_)) => Some(status),
                     }
                 }
             };
-            let (tone, text, result) = match verdict {
-                Some(Verdict::Moving(text)) => {
-                    let uuid = chosen.uuid.clone();
-                    let text = match self.reason(&uuid).await {
-                        Some(reason) => format!("{text}, waits for {reason}"),
+            let (style, text, result) = match status {
+                Some(WaitStatus::InProgress(text)) => {
+                    let uuid = selected.uuid.clone();
+                    let text = match self.wait_reason(&uuid).await {
+                        Some(reason) => format!("{text}, waiting for {reason}"),
                         None => text,
                     };
-                    self.board.tell(&label, Tone::Busy, &text, true);
-                    at += 1;
+                    self.board.update(&label, TextStyle::Progress, &text, true);
+                    index += 1;
                     continue;
                 }
                 None => {
-                    let gone = Failure::NotFound("is gone".to_owned());
-                    (Tone::Bad, "gone".to_owned(), Err(gone))
+                    let error = CliError::NotFound("was deleted".to_owned());
+                    (TextStyle::Error, "deleted".to_owned(), Err(error))
                 }
-                Some(Verdict::Reached(state)) => (Tone::Good, state.clone(), Ok(state)),
-                Some(Verdict::Failed(why)) => (Tone::Bad, why.clone(), Err(Failure::Failed(why))),
+                Some(WaitStatus::Reached(state)) => (TextStyle::Success, state.clone(), Ok(state)),
+                Some(WaitStatus::Failed(why)) => {
+                    (TextStyle::Error, why.clone(), Err(CliError::Failed(why)))
+                }
             };
-            self.board.tell(&label, tone, &text, false);
-            let (chosen, _) = self.open.remove(at);
-            self.done.push(Outcome { chosen, result });
+            self.board.update(&label, style, &text, false);
+            let (selected, _) = self.pending.remove(index);
+            self.finished.push(NodeOutcome { selected, result });
         }
         Ok(())
     }
 
-    /// The machines as they are now, by UUID. Very many come with one list.
-    async fn nodes(&self) -> Result<HashMap<String, Value>, ApiError> {
-        let api = &self.desk.api;
-        let query = Query::new().with("fields", &fields(api.version()));
-        let found = if self.open.len() > selection::FEW {
+    /// Fetches the pending nodes by UUID: individually, or with one list if there are many.
+    async fn fetch_nodes(&self) -> Result<HashMap<String, Value>, IronicClientError> {
+        let api = &self.context.api;
+        let query = QueryString::new().with("fields", &poll_fields(api.version()));
+        let found = if self.pending.len() > selection::MAX_SINGLE_REQUESTS {
             api.list("/v1/nodes", "nodes", &query).await?
         } else {
-            let paths = self.open.iter().map(|(chosen, _)| query.on(&chosen.path())).collect();
-            selection::found(api, paths).await?.into_iter().flatten().collect()
+            let paths = self
+                .pending
+                .iter()
+                .map(|(selected, _)| query.append_to(&selected.path()))
+                .collect();
+            selection::fetch_all(api, paths).await?.into_iter().flatten().collect()
         };
         let uuid = |node: &Value| node["uuid"].as_str().unwrap_or_default().to_owned();
         Ok(found.into_iter().map(|node| (uuid(&node), node)).collect())
     }
 
-    /// What a machine waits for and until when, where the server tells.
-    async fn reason(&mut self, uuid: &str) -> Option<String> {
-        if !self.knows_reasons || self.open.len() >= FEW {
+    /// What a node waits for and until when, if the server reports it.
+    async fn wait_reason(&mut self, uuid: &str) -> Option<String> {
+        if !self.has_wait_reasons || self.pending.len() >= MAX_REASON_QUERIES {
             return None;
         }
-        // What is drawn again may count down; elsewhere that would be a new line every time.
-        let is_live = self.desk.screen.notes_are_seen;
-        match waiting(&self.desk.api, uuid).await {
-            Ok(reason) => {
-                reason.map(|reason| if is_live { reason.with_rest() } else { reason.plain() })
-            }
+        // A countdown is shown only on a terminal; elsewhere each change would be a new line.
+        let is_live = self.context.screen.is_stderr_terminal;
+        match fetch_wait_description(&self.context.api, uuid).await {
+            Ok(reason) => reason.map(|reason| {
+                if is_live { reason.with_time_left() } else { reason.without_time_left() }
+            }),
             Err(()) => {
-                self.knows_reasons = false;
+                self.has_wait_reasons = false;
                 None
             }
         }
     }
 }
 
-/// What a machine waits for.
-pub(crate) struct Reason {
-    why: String,
-    until: Option<String>,
+/// What a node waits for.
+pub(crate) struct WaitDescription {
+    reason: String,
+    deadline: Option<String>,
 }
 
-/// What a machine waits for and until when. An error is a server that does not tell.
-pub(crate) async fn waiting(api: &Api, uuid: &str) -> Result<Option<Reason>, ()> {
-    let path = format!("/v1/ferrite/nodes/{}/explain?target=abort", segment(uuid));
+/// Fetches what a node waits for. Fails if the server does not report it.
+pub(crate) async fn fetch_wait_description(
+    api: &Api,
+    uuid: &str,
+) -> Result<Option<WaitDescription>, ()> {
+    let path = format!("/v1/ferrite/nodes/{}/explain?target=abort", percent_encode(uuid));
     let explained = api.get(&path).await.map_err(|_| ())?;
     let waiting = &explained["waiting"];
     let Some(why) = waiting["why"].as_str() else { return Ok(None) };
     let until = waiting["until"].as_str().map(str::to_owned);
-    Ok(Some(Reason { why: why.replace('_', " "), until }))
+    Ok(Some(WaitDescription { reason: why.replace('_', " "), deadline: until }))
 }
 
-impl Reason {
-    /// In words that stay the same while it lasts.
-    fn plain(self) -> String {
-        self.words(|until| moments::cell(&Value::from(until)).text)
+impl WaitDescription {
+    /// A text that does not change during the wait.
+    fn without_time_left(self) -> String {
+        self.format(|until| timestamps::timestamp_cell(&Value::from(until)).text)
     }
 
-    /// With how long it can last from now on.
-    pub(crate) fn with_rest(self) -> String {
-        self.words(|until| moments::to_come(until, SystemTime::now()))
+    /// A text with the time left.
+    pub(crate) fn with_time_left(self) -> String {
+        self.format(|until| timestamps::with_time_left(until, SystemTime::now()))
     }
 
-    fn words(self, shown: impl Fn(&str) -> String) -> String {
-        match &self.until {
-            Some(until) => format!("{} until {}", self.why, shown(until)),
-            None => self.why,
+    fn format(self, format_deadline: impl Fn(&str) -> String) -> String {
+        match &self.deadline {
+            Some(deadline) => format!("{} until {}", self.reason, format_deadline(deadline)),
+            None => self.reason,
         }
     }
 }
 
-fn fields(version: Version) -> String {
-    if version < SERVICE { FIELDS.to_owned() } else { format!("{FIELDS},service_step") }
+fn poll_fields(version: Microversion) -> String {
+    if version < SERVICE_STEP_SINCE { FIELDS.to_owned() } else { format!("{FIELDS},service_step") }
 }
 
-impl Goal {
-    fn words(&self) -> String {
+impl WaitGoal {
+    fn description(&self) -> String {
         match self {
-            Self::State(states) => states.first().copied().unwrap_or("there").to_owned(),
+            Self::State(states) => states.first().copied().unwrap_or("stable").to_owned(),
             Self::Named(state) => state.clone(),
-            Self::Rest | Self::RestWell => "at rest".to_owned(),
+            Self::Stable | Self::StableWithoutFailure => "in a stable state".to_owned(),
             Self::Power(state) => (*state).to_owned(),
         }
     }
 }
 
-fn judge(goal: &Goal, node: &Value) -> Verdict {
+fn wait_status(goal: &WaitGoal, node: &Value) -> WaitStatus {
     let text = |field: &str| node[field].as_str().unwrap_or_default();
     let state = text("provision_state");
     let error = text("last_error");
@@ -419,54 +435,61 @@ fn judge(goal: &Goal, node: &Value) -> Verdict {
         "" => what.to_owned(),
         error => format!("{what}: {error}"),
     };
-    let is_broken = state.ends_with("failed") || state == "error";
-    let rests = node["target_provision_state"].is_null() || is_broken;
-    let moving = || {
+    let is_failed = state.ends_with("failed") || state == "error";
+    let is_stable = node["target_provision_state"].is_null() || is_failed;
+    // After an abort the conductor still works on a node in a failed state; the next request would be
+    // rejected with "node is locked".
+    let is_locked = node["reservation"].as_str().is_some_and(|host| !host.is_empty());
+    let in_progress = || {
         let step = ["deploy_step", "clean_step", "service_step"]
             .iter()
             .find_map(|step| node[step]["step"].as_str());
-        let mut told = match step {
+        let mut text = match step {
             Some(step) => format!("{state}, step {step}"),
             None => state.to_owned(),
         };
         if state.ends_with("hold") {
-            told.push_str(", until somebody lets it go on: `ferrite node unhold`");
+            text.push_str(", held; continue with `ferrite node unhold`");
         }
         if node["maintenance"] == true {
-            told.push_str(", in maintenance");
+            text.push_str(", in maintenance");
         }
-        told
+        if is_stable && is_locked {
+            text.push_str(", still locked");
+        }
+        text
     };
     match goal {
-        Goal::State(states) if rests => {
-            if states.contains(&state) {
-                Verdict::Reached(state.to_owned())
-            } else {
-                Verdict::Failed(why(state))
-            }
+        WaitGoal::State(_) | WaitGoal::Stable | WaitGoal::StableWithoutFailure
+            if !is_stable || is_locked =>
+        {
+            WaitStatus::InProgress(in_progress())
         }
-        Goal::Named(wanted) if wanted == state => Verdict::Reached(state.to_owned()),
-        Goal::Named(_) if is_broken => Verdict::Failed(why(state)),
-        Goal::Named(wanted) if rests => {
-            let told = format!("{state}, at rest: nothing is under way that makes it {wanted}");
-            Verdict::Failed(told)
+        WaitGoal::State(states) if states.contains(&state) => WaitStatus::Reached(state.to_owned()),
+        WaitGoal::State(_) => WaitStatus::Failed(why(state)),
+        WaitGoal::StableWithoutFailure if is_failed => WaitStatus::Failed(why(state)),
+        WaitGoal::Stable | WaitGoal::StableWithoutFailure => WaitStatus::Reached(state.to_owned()),
+        WaitGoal::Named(name) if name == state && !(is_stable && is_locked) => {
+            WaitStatus::Reached(state.to_owned())
         }
-        Goal::RestWell if is_broken => Verdict::Failed(why(state)),
-        Goal::Rest | Goal::RestWell if rests => Verdict::Reached(state.to_owned()),
-        Goal::State(_) | Goal::Named(_) | Goal::Rest | Goal::RestWell => Verdict::Moving(moving()),
-        Goal::Power(wanted) => {
+        WaitGoal::Named(_) if !is_stable || is_locked => WaitStatus::InProgress(in_progress()),
+        WaitGoal::Named(_) if is_failed => WaitStatus::Failed(why(state)),
+        WaitGoal::Named(name) => WaitStatus::Failed(format!(
+            "{state}, which is stable; no operation is running that would make it {name}"
+        )),
+        WaitGoal::Power(target) => {
             let power = node["power_state"].as_str().unwrap_or("power unknown");
-            match (node["target_power_state"].as_str(), power == *wanted) {
-                (Some(target), _) => Verdict::Moving(format!("{power}, going to {target}")),
-                (None, true) => Verdict::Reached(power.to_owned()),
-                (None, false) => Verdict::Failed(why(power)),
+            match (node["target_power_state"].as_str(), power == *target) {
+                (Some(target), _) => WaitStatus::InProgress(format!("{power}, going to {target}")),
+                (None, true) => WaitStatus::Reached(power.to_owned()),
+                (None, false) => WaitStatus::Failed(why(power)),
             }
         }
     }
 }
 
-/// `90`, `90s`, `30m`, `2h` or `1d`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+/// Parses `90`, `90s`, `30m`, `2h` or `1d`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "" | "s" => 1,
@@ -477,7 +500,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     };
     match digits.parse::<u64>() {
         Ok(number) if unit > 0 => Ok(Duration::from_secs(number.saturating_mul(unit))),
-        _ => Err("it must be a number with s, m, h or d behind it, such as 30m".to_owned()),
+        _ => Err("it must be a number with the unit s, m, h or d, such as 30m".to_owned()),
     }
 }
 
@@ -486,100 +509,103 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::failure::Code;
+    use crate::cli_error::CliExitCode;
     use crate::node::verbs::Verb;
-    use crate::test_server::{Answer, Log, nobody, server};
+    use crate::test_server::{RequestLog, TestResponse, start_server, unreachable_server};
 
     fn deploying() -> Value {
         json!({"uuid": "u0", "provision_state": "deploying", "target_provision_state": "active"})
     }
 
-    /// The exit code that waiting for so many machines ends with.
-    async fn code(desk: &Desk, count: usize, timeout: Option<Duration>) -> Code {
-        let pace = Pace { first: Duration::from_millis(1), longest: Duration::from_millis(1) };
-        let chosen = |number| Chosen::of(json!({"uuid": format!("u{number}")}));
-        let machines = (0..count).map(|number| (chosen(number), Goal::Rest)).collect();
-        let outcomes = wait_at(pace, desk, machines, Patience { timeout }.deadline()).await;
-        let told = crate::bulk::told(desk, outcomes, crate::output::Format::Name);
-        told.unwrap_err().code()
+    /// The exit code after waiting for this number of nodes.
+    async fn code(context: &CliContext, count: usize, timeout: Option<Duration>) -> CliExitCode {
+        let intervals =
+            PollIntervals { first: Duration::from_millis(1), max: Duration::from_millis(1) };
+        let selected = |number| SelectedNode::new(json!({"uuid": format!("u{number}")}));
+        let machines = (0..count).map(|number| (selected(number), WaitGoal::Stable)).collect();
+        let deadline = TimeoutArguments { timeout }.deadline();
+        let outcomes = wait_with_intervals(intervals, context, machines, deadline).await;
+        let message = crate::bulk::report(context, outcomes, crate::output::OutputFormat::Name);
+        message.unwrap_err().exit_code()
     }
 
-    fn looks(log: &Log) -> usize {
+    fn poll_count(log: &RequestLog) -> usize {
         log.lock().unwrap().iter().filter(|line| line.starts_with("GET /v1/nodes")).count()
     }
 
     #[tokio::test]
-    async fn a_server_that_does_not_come_back_is_an_exit_code() {
+    async fn unreachable_server_has_its_exit_code() {
         for count in [1, 2] {
-            assert_eq!(code(&nobody(), count, None).await, Code::Unreachable);
+            assert_eq!(code(&unreachable_server(), count, None).await, CliExitCode::Unreachable);
         }
     }
 
-    /// A server that is away for a moment is asked again, one that says no is not.
+    /// Unavailable servers are polled again, error responses are not.
     #[tokio::test]
-    async fn only_who_is_away_is_asked_again() {
+    async fn retries_only_if_the_server_is_unavailable() {
         for (status, expected, times) in [
-            (503, Code::Failed, 31),
-            (401, Code::NotAuthorised, 1),
-            (403, Code::NotAuthorised, 1),
-            (400, Code::Refused, 1),
+            (503, CliExitCode::Failed, 31),
+            (401, CliExitCode::NotAuthorised, 1),
+            (403, CliExitCode::NotAuthorised, 1),
+            (400, CliExitCode::Rejected, 1),
         ] {
-            let answer = move |_: &_| Answer::Json(status, json!({"error_message": "no"}));
-            let (desk, log) = server(answer);
-            assert_eq!(code(&desk, 1, None).await, expected, "{status}");
-            assert_eq!(looks(&log), times, "{status}");
+            let answer = move |_: &_| TestResponse::Json(status, json!({"error_message": "no"}));
+            let (context, log) = start_server(answer);
+            assert_eq!(code(&context, 1, None).await, expected, "{status}");
+            assert_eq!(poll_count(&log), times, "{status}");
         }
     }
 
     #[tokio::test]
-    async fn an_older_server_is_not_asked_for_fields_it_does_not_know() {
-        let (desk, _) = server(|asked| match &*asked.version {
-            "1.61" if asked.line.contains("service_step") => Answer::Json(400, json!({})),
-            "1.61" => Answer::Json(200, json!({"uuid": "u0", "provision_state": "active"})),
-            _ => Answer::TooNew("1.61"),
+    async fn requests_no_unknown_fields_from_older_servers() {
+        let (context, _) = start_server(|request| match &*request.version {
+            "1.61" if request.line.contains("service_step") => TestResponse::Json(400, json!({})),
+            "1.61" => TestResponse::Json(200, json!({"uuid": "u0", "provision_state": "active"})),
+            _ => TestResponse::OlderVersion("1.61"),
         });
-        // The machines were found before they are waited for.
-        desk.api.get("/v1/nodes/u0").await.unwrap();
-        let chosen = Chosen::of(json!({"uuid": "u0"}));
-        let machines = vec![(chosen, Goal::Rest)];
-        let outcomes = wait_for(&desk, machines, Patience::default().deadline()).await;
+        // Nodes are selected before they are waited for, which negotiates the version.
+        context.api.get("/v1/nodes/u0").await.unwrap();
+        let selected = SelectedNode::new(json!({"uuid": "u0"}));
+        let machines = vec![(selected, WaitGoal::Stable)];
+        let outcomes = wait_for(&context, machines, TimeoutArguments::default().deadline()).await;
         assert_eq!(outcomes[0].result.as_deref().unwrap(), "active");
-        assert!(fields(Version(87)).ends_with(",service_step"));
+        assert!(poll_fields(Microversion(87)).ends_with(",service_step"));
     }
 
     #[tokio::test]
-    async fn a_silent_server_does_not_outlast_the_time_to_wait() {
+    async fn timeout_applies_to_a_hanging_server() {
         let mut count = 0;
-        let (desk, _) = server(move |asked| {
-            count += usize::from(asked.line.starts_with("GET /v1/nodes"));
-            if count > 1 { Answer::Silence } else { Answer::Json(200, deploying()) }
+        let (context, _) = start_server(move |request| {
+            count += usize::from(request.line.starts_with("GET /v1/nodes"));
+            if count > 1 { TestResponse::Hang } else { TestResponse::Json(200, deploying()) }
         });
-        let waiting = code(&desk, 1, Some(Duration::from_millis(400)));
+        let waiting = code(&context, 1, Some(Duration::from_millis(400)));
         let ended = tokio::time::timeout(Duration::from_secs(60), waiting).await;
-        assert_eq!(ended, Ok(Code::TimedOut));
+        assert_eq!(ended, Ok(CliExitCode::TimedOut));
     }
 
-    /// Not the whole list again and again for a rack of a fleet.
+    /// Without listing the whole fleet at every poll.
     #[tokio::test]
-    async fn the_machines_that_are_waited_for_are_asked_for_alone() {
-        let (desk, log) = server(|asked| {
-            let uuid = asked.line.trim_start_matches("GET /v1/nodes/").split('?').next();
-            Answer::Json(200, json!({"uuid": uuid, "provision_state": "deploy failed"}))
+    async fn polls_only_the_selected_nodes() {
+        let (context, log) = start_server(|request| {
+            let uuid = request.line.trim_start_matches("GET /v1/nodes/").split('?').next();
+            TestResponse::Json(200, json!({"uuid": uuid, "provision_state": "deploy failed"}))
         });
-        let chosen = |number| Chosen::of(json!({"uuid": format!("u{number}")}));
-        let machines = (0..40).map(|number| (chosen(number), Goal::RestWell)).collect();
-        let outcomes = wait_for(&desk, machines, Patience::default().deadline()).await;
-        let uuids: Vec<String> = outcomes.into_iter().map(|it| it.chosen.uuid).collect();
+        let selected = |number| SelectedNode::new(json!({"uuid": format!("u{number}")}));
+        let machines =
+            (0..40).map(|number| (selected(number), WaitGoal::StableWithoutFailure)).collect();
+        let outcomes = wait_for(&context, machines, TimeoutArguments::default().deadline()).await;
+        let uuids: Vec<String> = outcomes.into_iter().map(|it| it.selected.uuid).collect();
         assert_eq!(uuids, (0..40).map(|number| format!("u{number}")).collect::<Vec<_>>());
         assert!(log.lock().unwrap().iter().all(|line| line.starts_with("GET /v1/nodes/u")));
     }
 
     #[test]
-    fn a_machine_is_there_on_its_way_or_lost() {
-        let available = Goal::State(&["available", "manageable"]);
-        let moving = |text: &str| Verdict::Moving(text.to_owned());
-        let reached = |text: &str| Verdict::Reached(text.to_owned());
-        let failed = |text: &str| Verdict::Failed(text.to_owned());
+    fn determines_the_status_of_a_node() {
+        let available = WaitGoal::State(&["available", "manageable"]);
+        let moving = |text: &str| WaitStatus::InProgress(text.to_owned());
+        let reached = |text: &str| WaitStatus::Reached(text.to_owned());
+        let failed = |text: &str| WaitStatus::Failed(text.to_owned());
         for (goal, state, target, error, expected) in [
             (&available, "cleaning", Some("available"), None, moving("cleaning")),
             (&available, "available", None, None, reached("available")),
@@ -592,15 +618,15 @@ mod tests {
                 failed("clean failed: no disk"),
             ),
             (&available, "enroll", None, Some("no BMC"), failed("enroll: no BMC")),
-            (&Goal::Rest, "clean wait", Some("available"), None, moving("clean wait")),
+            (&WaitGoal::Stable, "clean wait", Some("available"), None, moving("clean wait")),
             (
-                &Goal::Rest,
+                &WaitGoal::Stable,
                 "clean hold",
                 Some("available"),
                 None,
-                moving("clean hold, until somebody lets it go on: `ferrite node unhold`"),
+                moving("clean hold, held; continue with `ferrite node unhold`"),
             ),
-            (&Goal::Rest, "deploy failed", Some("active"), None, reached("deploy failed")),
+            (&WaitGoal::Stable, "deploy failed", Some("active"), None, reached("deploy failed")),
             (
                 &Verb::Unhold.goal(),
                 "deploy failed",
@@ -611,21 +637,23 @@ mod tests {
             (&Verb::Unhold.goal(), "deploying", Some("active"), None, moving("deploying")),
             (&Verb::Unhold.goal(), "manageable", None, None, reached("manageable")),
             (
-                &Goal::Named("wait call-back".to_owned()),
+                &WaitGoal::Named("wait call-back".to_owned()),
                 "wait call-back",
                 Some("active"),
                 None,
                 reached("wait call-back"),
             ),
             (
-                &Goal::Named("active".to_owned()),
+                &WaitGoal::Named("active".to_owned()),
                 "available",
                 None,
                 None,
-                failed("available, at rest: nothing is under way that makes it active"),
+                failed(
+                    "available, which is stable; no operation is running that would make it active",
+                ),
             ),
             (
-                &Goal::Named("active".to_owned()),
+                &WaitGoal::Named("active".to_owned()),
                 "deploy failed",
                 Some("active"),
                 None,
@@ -635,37 +663,69 @@ mod tests {
             let node = json!({
                 "provision_state": state, "target_provision_state": target, "last_error": error,
             });
-            assert_eq!(judge(goal, &node), expected, "{goal:?} {state}");
+            assert_eq!(wait_status(goal, &node), expected, "{goal:?} {state}");
         }
     }
 
+    /// The conductor holds the lock for a while after it has entered the final state.
     #[test]
-    fn power_is_there_when_nothing_more_is_to_come() {
+    fn waits_until_the_node_is_unlocked() {
+        for (goal, state) in [
+            (Verb::Abort.goal(), "clean failed"),
+            (Verb::Undeploy.goal(), "available"),
+            (WaitGoal::Named("active".to_owned()), "active"),
+            (WaitGoal::StableWithoutFailure, "manageable"),
+        ] {
+            let mut node = json!({"provision_state": state, "reservation": "conductor-1"});
+            let expected = WaitStatus::InProgress(format!("{state}, still locked"));
+            assert_eq!(wait_status(&goal, &node), expected);
+            node["reservation"] = Value::Null;
+            assert_eq!(wait_status(&goal, &node), WaitStatus::Reached(state.to_owned()));
+        }
+        // A transient state is reached although the node is locked.
+        let goal = WaitGoal::Named("cleaning".to_owned());
+        let node = json!({"provision_state": "cleaning", "target_provision_state": "available",
+                          "reservation": "conductor-1"});
+        assert_eq!(wait_status(&goal, &node), WaitStatus::Reached("cleaning".to_owned()));
+    }
+
+    #[test]
+    fn knows_all_provision_states() {
+        let mut expected: Vec<&str> =
+            node_model::ProvisionState::ALL.iter().map(|state| state.as_str()).collect();
+        let mut known = PROVISION_STATES.to_vec();
+        expected.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(known, expected);
+    }
+
+    #[test]
+    fn determines_the_status_of_a_power_change() {
         for (power, target, expected) in [
             (
                 "power off",
                 Some("power on"),
-                Verdict::Moving("power off, going to power on".to_owned()),
+                WaitStatus::InProgress("power off, going to power on".to_owned()),
             ),
-            ("power on", None, Verdict::Reached("power on".to_owned())),
-            ("power off", None, Verdict::Failed("power off: BMC silent".to_owned())),
+            ("power on", None, WaitStatus::Reached("power on".to_owned())),
+            ("power off", None, WaitStatus::Failed("power off: BMC silent".to_owned())),
         ] {
             let node = json!({
                 "power_state": power, "target_power_state": target, "last_error": "BMC silent",
             });
-            assert_eq!(judge(&Goal::Power("power on"), &node), expected);
+            assert_eq!(wait_status(&WaitGoal::Power("power on"), &node), expected);
         }
     }
 
     #[test]
-    fn times_have_units() {
+    fn parses_durations_with_units() {
         for (text, seconds) in
             [("90", 90), ("5s", 5), ("30m", 1_800), ("2h", 7_200), ("1d", 86_400)]
         {
-            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)));
         }
         for wrong in ["", "m", "5x", "-1s", "1.5h"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
     }
 }

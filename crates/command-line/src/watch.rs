@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lists, once or again and again.
+//! Lists that are shown once or repeatedly.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,46 +7,48 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 
-use crate::desk::Desk;
-use crate::failure::Failure;
-use crate::output::Format;
-use crate::table::Column;
+use crate::cli_error::CliError;
+use crate::context::CliContext;
+use crate::output::OutputFormat;
+use crate::table::OutputColumn;
 
-/// The option that keeps a list on the screen.
+/// The option that repeats a list.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct WatchArguments {
-    /// Go on showing the list, looking again every so many seconds. Where the output is no terminal,
-    /// only rows that changed are shown again.
+    /// Repeat the list every so many seconds. Without a terminal, only changed rows are shown again.
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
           default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..))]
     watch: Option<u64>,
 }
 
-/// Shows a list, until Ctrl-C if it is to be watched.
-pub(crate) async fn list(
-    desk: &Desk,
+/// Shows a list once, or with `--watch` until Ctrl-C.
+pub(crate) async fn show_list(
+    context: &CliContext,
     watch: &WatchArguments,
-    format: Format,
-    columns: &[Column],
-    rows: impl AsyncFn() -> Result<Vec<Value>, Failure>,
-) -> Result<(), Failure> {
+    format: OutputFormat,
+    columns: &[OutputColumn],
+    rows: impl AsyncFn() -> Result<Vec<Value>, CliError>,
+) -> Result<(), CliError> {
     let Some(seconds) = watch.watch else {
         let rows = rows().await?;
-        desk.screen.print(&format.list(&rows, columns, desk.screen));
+        context.screen.print(&format.format_list(&rows, columns, context.screen));
+        if rows.is_empty() && !format.is_machine_readable() {
+            context.screen.note("the list is empty");
+        }
         return Ok(());
     };
     let follow = async {
         let mut shown = HashSet::new();
         loop {
             let rows = rows().await?;
-            if desk.screen.is_terminal {
-                // From the top left corner, and nothing of the last time is left.
-                let text = format.list(&rows, columns, desk.screen);
-                desk.screen.print(&format!("\x1b[H\x1b[2J{text}"));
+            if context.screen.is_stdout_terminal {
+                // Clear the screen.
+                let text = format.format_list(&rows, columns, context.screen);
+                context.screen.print(&format!("\x1b[H\x1b[2J{text}"));
             } else {
-                let news = news(rows, &mut shown);
-                if !news.is_empty() {
-                    desk.screen.print(&format.list(&news, columns, desk.screen));
+                let changed = changed_rows(rows, &mut shown);
+                if !changed.is_empty() {
+                    context.screen.print(&format.format_list(&changed, columns, context.screen));
                 }
             }
             tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -58,8 +60,8 @@ pub(crate) async fn list(
     }
 }
 
-/// The rows that were not just like this the last time.
-fn news(rows: Vec<Value>, shown: &mut HashSet<String>) -> Vec<Value> {
+/// Returns the rows that were not shown in this form before.
+fn changed_rows(rows: Vec<Value>, shown: &mut HashSet<String>) -> Vec<Value> {
     let before = std::mem::take(shown);
     shown.extend(rows.iter().map(Value::to_string));
     rows.into_iter().filter(|row| !before.contains(&row.to_string())).collect()
@@ -71,14 +73,13 @@ mod tests {
 
     use super::*;
 
-    /// Whether they have names or not.
     #[test]
-    fn rows_are_shown_again_when_they_change() {
+    fn shows_changed_rows_again() {
         let mut shown = HashSet::new();
         let rows = |active| vec![json!({"some": "a"}), json!({"some": "b", "active": active})];
-        assert_eq!(news(rows(1), &mut shown), rows(1));
-        assert!(news(rows(1), &mut shown).is_empty());
-        assert_eq!(news(rows(2), &mut shown), rows(2)[1..]);
-        assert_eq!(news(rows(1), &mut shown), rows(1)[1..]);
+        assert_eq!(changed_rows(rows(1), &mut shown), rows(1));
+        assert!(changed_rows(rows(1), &mut shown).is_empty());
+        assert_eq!(changed_rows(rows(2), &mut shown), rows(2)[1..]);
+        assert_eq!(changed_rows(rows(1), &mut shown), rows(1)[1..]);
     }
 }

@@ -1,113 +1,104 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ramdisk agent calls home: lookup, which hands out the token once, and heartbeat.
+//! Requests of the ramdisk agent: lookup, which issues the token once, and heartbeat.
 
+use agent_protocol::Heartbeat;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use lifecycle::{Ledger, Rest, fast_track, hear_agent, lookup_allowed, rest, see_agent};
-use node_model::{
-    Actor, BootPurpose, BootWay, Happening, Mac, Node, NodeId, ProvisionState, Secret,
+use lifecycle::{
+    PendingEntries, awaits_boot_confirmation, confirm_boot, fast_track, heartbeat_received,
+    job_accepts_heartbeats, lookup_allowed,
 };
-use store::{Reader, Writer};
+use node_model::{Actor, BootMethod, BootPurpose, JournalEvent, Mac, Node, NodeId, Secret};
+use store::{StoreReader, StoreWriter};
 
-use crate::ledger::write_ledger;
-use crate::provision::get;
-use crate::sight::alive_conductors;
-use crate::{Conductor, Error};
+use crate::hash_ring::alive_conductors;
+use crate::pending_entries::write_pending_entries;
+use crate::provision::get_node;
+use crate::{Conductor, ConductorError};
 
-/// How much of an installer's words the timeline tells, in characters. All of them are on the node.
-const LONGEST_TOLD: usize = 500;
+/// The number of characters of an installer's status message in the journal. The node has all of it.
+const MAX_JOURNAL_MESSAGE: usize = 500;
 
-/// Who an agent says it is.
+/// A lookup request.
 #[derive(Clone, Debug)]
-pub struct Lookup {
-    /// The node it was told it is.
+pub struct AgentLookup {
+    /// The id of the node, if the agent knows it.
     pub node: Option<NodeId>,
-    /// Its network cards.
+    /// The MAC addresses of the machine.
     pub macs: Vec<Mac>,
-    /// The request, for the journal.
+    /// The id of the API request, for the journal.
     pub request_id: String,
 }
 
-/// What an agent is told.
+/// The response to a lookup.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// The node it is.
+    /// The node.
     pub node: Node,
-    /// Its token, the first time; afterwards it is only told that there is one.
+    /// The token; only in the first response.
     pub token: Option<Secret<String>>,
-    /// Seconds within which it has to call again.
+    /// Seconds within which the agent has to send the next heartbeat.
     pub heartbeat_timeout: u64,
-    /// Whether the BMC is known already, so that it need not look for it.
+    /// Whether the address of the BMC is known, so that the agent need not detect it.
     pub skip_bmc_detect: bool,
 }
 
-/// What an agent says when it calls.
-#[derive(Clone, Debug)]
-pub struct Heartbeat {
-    /// Where it listens.
-    pub callback_url: String,
-    /// Its token.
-    pub token: Secret<String>,
-    /// Its version.
-    pub version: Option<String>,
-    /// Its certificate.
-    pub verify_ca: Option<String>,
-    /// `start`, `end` or `error`, from installers that report that way.
-    pub status: Option<String>,
-    /// The words that came with the status.
-    pub status_message: Option<String>,
-    /// The request, for the journal.
-    pub request_id: String,
-}
-
 impl Conductor {
-    /// Finds the node an agent runs on. None if there is none, or if no agent is expected there:
-    /// the agent is told the same in both cases.
-    pub async fn lookup(&self, lookup: Lookup) -> Result<Option<AgentConfig>, Error> {
+    /// Finds the node that an agent runs on. Returns `None` if there is none, or if no agent is
+    /// expected on it: the response is the same in both cases.
+    pub async fn lookup(&self, lookup: AgentLookup) -> Result<Option<AgentConfig>, ConductorError> {
         let conductor = self.clone();
-        let asked = lookup.clone();
-        let found = self.store.read(move |reader| find_node(&conductor, reader, &asked)).await?;
+        let query = lookup.clone();
+        let found = self.store.read(move |reader| find_node(&conductor, reader, &query)).await?;
         let Some((node, token)) = found else { return Ok(None) };
-        let is_first = see_agent(&mut node.clone(), &mut Ledger::default());
         match token {
-            TokenGiven::ByAnother => return Err(just_given(&node)),
-            TokenGiven::Yes if !is_first => return Ok(Some(self.config(node, None))),
-            TokenGiven::Yes | TokenGiven::No => {}
+            TokenStatus::IssuedByOther => return Err(token_pending(&node)),
+            TokenStatus::Issued if !awaits_boot_confirmation(&node) => {
+                return Ok(Some(self.agent_config(node, None)));
+            }
+            TokenStatus::Issued | TokenStatus::NotIssued => {}
         }
         let (id, conductor) = (node.id, self.clone());
-        self.store.write(move |tx| answer(&conductor, tx, id, &lookup)).await.map(Some)
+        self.store.write(move |tx| write_lookup(&conductor, tx, id, &lookup)).await.map(Some)
     }
 
-    fn config(&self, node: Node, token: Option<Secret<String>>) -> AgentConfig {
+    fn agent_config(&self, node: Node, token: Option<Secret<String>>) -> AgentConfig {
         let management = node.interfaces.get(node_model::InterfaceKind::Management);
         let skip_bmc_detect = matches!(management, Some("redfish" | "idrac-redfish"));
         let heartbeat_timeout = self.settings.ramdisk_heartbeat_timeout;
         AgentConfig { node, token, heartbeat_timeout, skip_bmc_detect }
     }
 
-    /// Takes a heartbeat.
-    pub async fn heartbeat(&self, id: NodeId, heartbeat: Heartbeat) -> Result<(), Error> {
+    /// Processes a heartbeat. Fails if the token or the callback URL is wrong.
+    pub async fn heartbeat(
+        &self,
+        id: NodeId,
+        heartbeat: Heartbeat,
+        request_id: String,
+    ) -> Result<(), ConductorError> {
         let conductor = self.clone();
-        self.store.write(move |tx| hear(&conductor, tx, id, &heartbeat)).await
+        self.store
+            .write(move |tx| write_heartbeat(&conductor, tx, id, &heartbeat, &request_id))
+            .await
     }
 }
 
-/// Whether the agent that runs now was given its token.
-enum TokenGiven {
-    /// It was not, or the answer was lost.
-    No,
-    /// It was.
-    Yes,
-    /// Another of our processes gave it a moment ago, and nothing was heard since.
-    ByAnother,
+/// Whether the running agent has its token.
+enum TokenStatus {
+    /// It has none, or the response with the token was lost.
+    NotIssued,
+    /// It has its token.
+    Issued,
+    /// Another process has just issued it, and no heartbeat has arrived since.
+    IssuedByOther,
 }
 
-/// The node the agent runs on, and whether the agent has its token.
+/// Finds the node of a lookup, and whether its agent has a token.
 fn find_node(
     conductor: &Conductor,
-    reader: &mut Reader<'_>,
-    lookup: &Lookup,
-) -> Result<Option<(Node, TokenGiven)>, Error> {
+    reader: &mut StoreReader<'_>,
+    lookup: &AgentLookup,
+) -> Result<Option<(Node, TokenStatus)>, ConductorError> {
     let id = match lookup.node {
         Some(id) => id,
         None => match reader.nodes_by_macs(&lookup.macs)?.as_slice() {
@@ -116,73 +107,74 @@ fn find_node(
         },
     };
     let Some(node) = reader.get(id)? else { return Ok(None) };
-    let expected = !conductor.settings.restrict_lookup
+    let is_expected = !conductor.settings.restrict_lookup
         || lookup_allowed(node.provision_state, fast_track(&node, &conductor.rules));
-    if !expected {
+    if !is_expected {
         return Ok(None);
     }
-    let token = token_given(conductor, reader, &node)?;
+    let token = token_status(conductor, reader, &node)?;
     Ok(Some((node, token)))
 }
 
-/// Whether the agent that runs now was given its token. If a process that is gone gave it, the answer
-/// may have been lost with it; that it was not is known when the agent has called. A token that came
-/// with a CD is known only to what was booted from it: if the machine boots by another way now, its
-/// agent has none. An installer has it from its kickstart, by whatever way it boots.
-fn token_given(
+/// Whether the running agent has its token.
+///
+/// If a process issued the token and ended, the response may be lost; only a heartbeat proves the
+/// opposite. A token on a CD is known only to the agent booted from it: with another boot method the
+/// agent has none. An installer has it from its kickstart file, whatever the boot method.
+fn token_status(
     conductor: &Conductor,
-    reader: &mut Reader<'_>,
+    reader: &mut StoreReader<'_>,
     node: &Node,
-) -> Result<TokenGiven, store::Error> {
+) -> Result<TokenStatus, store::StoreError> {
     let agent = &node.agent;
     if !agent.has_token {
-        return Ok(TokenGiven::No);
+        return Ok(TokenStatus::NotIssued);
     }
     if agent.token_pregenerated {
         let plan = reader.boot_plan(node.id)?;
         let is_known = plan.is_none_or(|plan| {
-            plan.way == BootWay::VirtualMedia || plan.purpose == BootPurpose::Installer
+            plan.method == BootMethod::VirtualMedia || plan.purpose == BootPurpose::Installer
         });
-        return Ok(if is_known { TokenGiven::Yes } else { TokenGiven::No });
+        return Ok(if is_known { TokenStatus::Issued } else { TokenStatus::NotIssued });
     }
     match agent.token_from {
         Some(run) if run != conductor.owner.run && agent.url.is_none() => {
             let alive = alive_conductors(reader, &conductor.settings)?;
-            let lives = alive.iter().any(|process| process.run == Some(run));
-            Ok(if lives { TokenGiven::ByAnother } else { TokenGiven::No })
+            let is_alive = alive.iter().any(|process| process.run == Some(run));
+            Ok(if is_alive { TokenStatus::IssuedByOther } else { TokenStatus::NotIssued })
         }
-        Some(_) | None => Ok(TokenGiven::Yes),
+        Some(_) | None => Ok(TokenStatus::Issued),
     }
 }
 
-/// The answer to whoever asks while it is not known whether a token arrived. Agents ask again after
-/// a while: by then their first call has come, or the process that gave it is known to be gone. To
-/// say that the token was given away would make them give up.
-fn just_given(node: &Node) -> Error {
-    Error::Conflict(format!(
-        "Another process has just given the agent of node {} its token; ask again in a while.",
+/// The error while it is unknown whether the agent received its token. Agents repeat the lookup; by
+/// then a heartbeat has arrived, or the other process counts as dead. A response without a token
+/// would make them give up.
+fn token_pending(node: &Node) -> ConductorError {
+    ConductorError::Conflict(format!(
+        "Another process has just issued the token for the agent of node {}; retry later.",
         node.id
     ))
 }
 
-/// Notes that the agent was seen, and gives it its token if it has none.
-fn answer(
+/// Records a lookup, and issues a token if the agent has none.
+fn write_lookup(
     conductor: &Conductor,
-    tx: &mut Writer<'_>,
+    tx: &mut StoreWriter<'_>,
     id: NodeId,
-    lookup: &Lookup,
-) -> Result<AgentConfig, Error> {
-    let mut node = get(tx, id)?;
-    let mut ledger = Ledger::default();
-    let is_first = see_agent(&mut node, &mut ledger);
-    let given = match token_given(conductor, tx, &node)? {
-        TokenGiven::ByAnother => return Err(just_given(&node)),
-        TokenGiven::Yes => true,
-        TokenGiven::No => false,
+    lookup: &AgentLookup,
+) -> Result<AgentConfig, ConductorError> {
+    let mut node = get_node(tx, id)?;
+    let mut entries = PendingEntries::default();
+    let is_first = confirm_boot(&mut node, &mut entries);
+    let has_token = match token_status(conductor, tx, &node)? {
+        TokenStatus::IssuedByOther => return Err(token_pending(&node)),
+        TokenStatus::Issued => true,
+        TokenStatus::NotIssued => false,
     };
-    let token = if given {
+    let token = if has_token {
         if !is_first {
-            return Ok(conductor.config(node, None));
+            return Ok(conductor.agent_config(node, None));
         }
         None
     } else {
@@ -195,116 +187,108 @@ fn answer(
         node.agent.token_pregenerated = false;
         Some(token)
     };
-    ledger.happened.push(Happening::Heard { what: "lookup".to_owned() });
+    entries.events.push(JournalEvent::AgentCall { what: "lookup".to_owned() });
     let actor = Actor::Agent { request_id: lookup.request_id.clone() };
-    write_ledger(tx, &mut node, ledger, &actor, conductor.hostname())?;
+    write_pending_entries(tx, &mut node, entries, &actor, conductor.hostname())?;
     tx.save(&mut node)?;
-    Ok(conductor.config(node, token))
+    Ok(conductor.agent_config(node, token))
 }
 
-fn new_token() -> Result<String, Error> {
+fn new_token() -> Result<String, ConductorError> {
     let mut bytes = [0_u8; 32];
-    getrandom::fill(&mut bytes)
-        .map_err(|_| Error::Agent("this system has no source of random numbers".to_owned()))?;
+    getrandom::fill(&mut bytes).map_err(|_| {
+        ConductorError::Agent("the operating system provides no random numbers".to_owned())
+    })?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
-fn hear(
+fn write_heartbeat(
     conductor: &Conductor,
-    tx: &mut Writer<'_>,
+    tx: &mut StoreWriter<'_>,
     id: NodeId,
     heartbeat: &Heartbeat,
-) -> Result<(), Error> {
-    let mut node = get(tx, id)?;
-    check(conductor, tx, &node, heartbeat)?;
+    request_id: &str,
+) -> Result<(), ConductorError> {
+    let mut node = get_node(tx, id)?;
+    check_heartbeat(conductor, tx, &node, heartbeat)?;
     let now = tx.now();
-    if !is_heard(node.provision_state) && !fast_track(&node, &conductor.rules) {
-        tracing::debug!(node = %id, state = %node.provision_state, "heartbeat nobody waits for");
+    if !job_accepts_heartbeats(node.provision_state) && !fast_track(&node, &conductor.rules) {
+        tracing::debug!(node = %id, state = %node.provision_state, "heartbeat ignored in this state");
         return Ok(());
     }
-    let first = node.agent.url.is_none();
-    // An installer calls and cannot be called.
+    let is_first = node.agent.url.is_none();
+    // An installer sends status reports and has no command API.
     node.agent.url = Some(heartbeat.callback_url.clone()).filter(|url| !url.is_empty());
-    node.agent.version.clone_from(&heartbeat.version);
-    node.agent.verify_ca.clone_from(&heartbeat.verify_ca);
-    node.agent.status.clone_from(&heartbeat.status);
-    node.agent.status_message.clone_from(&heartbeat.status_message);
+    node.agent.version.clone_from(&heartbeat.agent_version);
+    node.agent.verify_ca.clone_from(&heartbeat.agent_verify_ca);
+    node.agent.status.clone_from(&heartbeat.agent_status);
+    node.agent.status_message.clone_from(&heartbeat.agent_status_message);
     node.agent.last_heartbeat = Some(now);
-    let mut ledger = Ledger::default();
-    let is_first_of_boot = see_agent(&mut node, &mut ledger);
-    let moves = hear_agent(&mut node, now);
-    if !first && !moves && !is_first_of_boot {
-        // The most frequent write there is: only what changes with every call.
-        tx.touch_agent(id, &node.agent, node.provision_updated_at)?;
+    let mut entries = PendingEntries::default();
+    let confirms_boot = confirm_boot(&mut node, &mut entries);
+    let is_due = heartbeat_received(&mut node, now);
+    if !is_first && !is_due && !confirms_boot {
+        // The most frequent write: only the columns that change with every heartbeat.
+        tx.update_agent(id, &node.agent, node.provision_updated_at)?;
         return Ok(());
     }
-    ledger.happened.push(Happening::Heard { what: heard(heartbeat) });
-    let actor = Actor::Agent { request_id: heartbeat.request_id.clone() };
-    write_ledger(tx, &mut node, ledger, &actor, conductor.hostname())?;
+    entries.events.push(JournalEvent::AgentCall { what: describe(heartbeat) });
+    let actor = Actor::Agent { request_id: request_id.to_owned() };
+    write_pending_entries(tx, &mut node, entries, &actor, conductor.hostname())?;
     tx.save(&mut node)?;
-    if moves {
+    if is_due {
         tx.wake(id);
     }
     Ok(())
 }
 
-/// A call in words, with what an installer says about itself.
-fn heard(heartbeat: &Heartbeat) -> String {
-    let mut words = "heartbeat".to_owned();
-    for said in [&heartbeat.status, &heartbeat.status_message].into_iter().flatten() {
-        words.push_str(": ");
-        words.extend(said.chars().take(LONGEST_TOLD));
+/// A heartbeat for the journal, with the status of an installer.
+fn describe(heartbeat: &Heartbeat) -> String {
+    let mut text = "heartbeat".to_owned();
+    let status = [&heartbeat.agent_status, &heartbeat.agent_status_message];
+    for part in status.into_iter().flatten() {
+        text.push_str(": ");
+        text.extend(part.chars().take(MAX_JOURNAL_MESSAGE));
     }
-    words
+    text
 }
 
-/// Whether an agent on a machine in this state is part of a job.
-fn is_heard(state: ProvisionState) -> bool {
-    use ProvisionState::{Cleaning, Deploying, InspectWait, Rescuing, Servicing};
-    match rest(state) {
-        Rest::Waiting => state != InspectWait,
-        Rest::Held => true,
-        Rest::Working => matches!(state, Deploying | Cleaning | Rescuing | Servicing),
-        Rest::Stable | Rest::Failed => false,
-    }
-}
-
-fn check(
+fn check_heartbeat(
     conductor: &Conductor,
-    tx: &mut Writer<'_>,
+    tx: &mut StoreWriter<'_>,
     node: &Node,
     heartbeat: &Heartbeat,
-) -> Result<(), Error> {
+) -> Result<(), ConductorError> {
     let url = &heartbeat.callback_url;
-    too_long(heartbeat)?;
+    check_lengths(heartbeat)?;
     if node.agent.url.as_ref().is_some_and(|known| known != url) {
-        return Err(Error::Agent(format!(
-            "Detected change in ramdisk provided \"callback_url\" for node {}; the agent that \
-             called first is the one that is believed until the machine is switched off",
+        return Err(ConductorError::Agent(format!(
+            "Detected change in ramdisk provided \"callback_url\" for node {}; only the first URL \
+             is accepted until the machine is powered off",
             node.id
         )));
     }
-    let known = tx.reveal(node)?.agent_token;
-    let matches = known
-        .is_some_and(|known| same(known.reveal().as_bytes(), heartbeat.token.reveal().as_bytes()));
-    if !matches {
-        return Err(Error::Agent("Invalid or missing agent token received.".to_owned()));
+    let token = tx.reveal(node)?.agent_token;
+    let is_valid = token
+        .is_some_and(|token| is_equal(token.reveal().as_bytes(), heartbeat.agent_token.as_bytes()));
+    if !is_valid {
+        return Err(ConductorError::Agent("Invalid or missing agent token received.".to_owned()));
     }
-    if heartbeat.version.is_none() && heartbeat.status.is_none() {
-        return Err(Error::Agent("agent_version is missing".to_owned()));
+    if heartbeat.agent_version.is_none() && heartbeat.agent_status.is_none() {
+        return Err(ConductorError::Agent("agent_version is missing".to_owned()));
     }
     if conductor.settings.require_agent_tls && !url.is_empty() && !url.starts_with("https://") {
-        return Err(Error::Agent(format!(
-            "the agent of node {} listens at {url} without TLS; it must use https, or \
-             require_agent_tls must be switched off",
+        return Err(ConductorError::Agent(format!(
+            "the agent of node {} uses {url} without TLS; it must use https, or require_agent_tls \
+             must be disabled",
             node.id
         )));
     }
-    let changed = node.agent.url.is_some()
+    let has_other_certificate = node.agent.url.is_some()
         && node.agent.verify_ca.is_some()
-        && node.agent.verify_ca != heartbeat.verify_ca;
-    if changed {
-        return Err(Error::Agent(format!(
+        && node.agent.verify_ca != heartbeat.agent_verify_ca;
+    if has_other_certificate {
+        return Err(ConductorError::Agent(format!(
             "the agent of node {} presents another certificate than before",
             node.id
         )));
@@ -312,25 +296,25 @@ fn check(
     Ok(())
 }
 
-/// What an agent says about itself is kept with the node, and every list of nodes carries it.
-fn too_long(heartbeat: &Heartbeat) -> Result<(), Error> {
-    let given = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    for (name, length, most) in [
+/// Limits the size of the agent's data, because they are part of every list of nodes.
+fn check_lengths(heartbeat: &Heartbeat) -> Result<(), ConductorError> {
+    let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    for (name, length, limit) in [
         ("callback_url", heartbeat.callback_url.len(), 2 << 10),
-        ("agent_version", given(&heartbeat.version), 255),
-        ("agent_verify_ca", given(&heartbeat.verify_ca), 64 << 10),
-        ("agent_status", given(&heartbeat.status), 255),
-        ("agent_status_message", given(&heartbeat.status_message), 16 << 10),
+        ("agent_version", length(&heartbeat.agent_version), 255),
+        ("agent_verify_ca", length(&heartbeat.agent_verify_ca), 64 << 10),
+        ("agent_status", length(&heartbeat.agent_status), 255),
+        ("agent_status_message", length(&heartbeat.agent_status_message), 16 << 10),
     ] {
-        if length > most {
-            return Err(Error::Agent(format!("{name} is longer than {most} bytes")));
+        if length > limit {
+            return Err(ConductorError::Agent(format!("{name} is longer than {limit} bytes")));
         }
     }
     Ok(())
 }
 
-/// Compares without telling by its duration how much was right.
-pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
+/// Compares in constant time for equal lengths.
+pub(crate) fn is_equal(one: &[u8], other: &[u8]) -> bool {
     let differences = one.iter().zip(other).fold(0_u8, |differences, (a, b)| differences | (a ^ b));
     one.len() == other.len() && differences == 0
 }

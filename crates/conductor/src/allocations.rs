@@ -1,131 +1,135 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds a machine for an allocation.
+//! Finds nodes for allocations.
 
 use node_model::{
-    Allocation, AllocationId, AllocationState, Happening, JournalEntry, Node, NodeId,
+    Allocation, AllocationId, AllocationState, JournalEntry, JournalEvent, Node, NodeId,
     ProvisionState,
 };
 use serde_json::Value;
-use store::{AllocationFilter, Columns, NodeColumn, NodeFilter, Query, Reader, Writer};
+use store::{
+    AllocationFilter, Columns, NodeColumn, NodeFilter, ResourceQuery, StoreReader, StoreWriter,
+};
 
 use crate::Conductor;
+use crate::error::error_text;
 
-/// Why no machine was found.
+/// Why no node was found.
 #[derive(Debug, thiserror::Error)]
 pub enum AllocationError {
-    /// None is free.
+    /// No node is free.
     #[error(
         "no node of resource class {resource_class} is available, unassociated, with known power \
          and out of maintenance{candidates}"
     )]
     NoneFree {
-        /// The class asked for.
+        /// The requested class.
         resource_class: String,
-        /// The candidates, if there were any.
+        /// The candidates, if the request has any.
         candidates: String,
     },
-    /// Those that are free lack traits.
+    /// The free nodes do not have the traits.
     #[error(
         "none of {free} free nodes of resource class {resource_class} has all traits: {traits}"
     )]
     NoneWithTraits {
-        /// How many are free.
+        /// The number of free nodes.
         free: usize,
-        /// The class asked for.
+        /// The requested class.
         resource_class: String,
-        /// The traits asked for.
+        /// The requested traits.
         traits: String,
     },
 }
 
 impl Conductor {
-    /// Finds a machine for an allocation, in the background. One that could not be served yet is
-    /// tried again every few seconds, by whichever process lives.
+    /// Processes an allocation in the background. If that fails, any process retries it in its next
+    /// heartbeat interval.
     pub fn allocate(&self, id: AllocationId) {
         let conductor = self.clone();
         tokio::spawn(async move {
             if let Err(error) = conductor.allocate_now(id).await {
-                tracing::warn!(allocation = %id, %error, "could not look for a node; trying again");
+                tracing::warn!(allocation = %id, error = error_text(&error), "allocation could not be processed, will retry");
             }
         });
     }
 
-    /// Looks at what is free first, then takes one in a transaction of its own, so that a large
-    /// fleet is never read while others wait to write.
-    pub(crate) async fn allocate_now(&self, id: AllocationId) -> Result<(), store::Error> {
-        let Some(found) = self.store.read(move |reader| candidates(reader, id)).await? else {
+    /// Reads the free nodes first, then takes one in a separate transaction, so that reading a large
+    /// fleet does not block writers.
+    pub(crate) async fn allocate_now(&self, id: AllocationId) -> Result<(), store::StoreError> {
+        let Some(candidates) = self.store.read(move |reader| read_candidates(reader, id)).await?
+        else {
             return Ok(());
         };
         let conductor = self.clone();
-        self.store.write(move |tx| take(&conductor, tx, id, &found)).await
+        self.store.write(move |tx| take(&conductor, tx, id, &candidates)).await
     }
 
-    /// Takes up the allocations that still look for a machine.
-    pub(crate) async fn take_up_allocations(&self) -> Result<(), store::Error> {
-        let waiting = self
+    /// Processes all unfinished allocations.
+    pub(crate) async fn resume_allocations(&self) -> Result<(), store::StoreError> {
+        let unfinished = self
             .store
             .read(|reader| {
                 let states = Some(vec![AllocationState::Allocating]);
-                reader.collect(&Query::<Allocation> {
+                reader.collect(&ResourceQuery::<Allocation> {
                     filter: AllocationFilter { states, ..AllocationFilter::default() },
-                    ..Query::default()
+                    ..ResourceQuery::default()
                 })
             })
             .await?;
-        for allocation in waiting {
+        for allocation in unfinished {
             self.allocate(allocation.id);
         }
         Ok(())
     }
 }
 
-/// The nodes an allocation may take, best first, or why there is none.
-struct Candidates {
-    fitting: Vec<NodeId>,
-    none: Option<AllocationError>,
+/// The nodes that an allocation may take, best first, or the error if there are none.
+struct AllocationCandidates {
+    nodes: Vec<NodeId>,
+    error: Option<AllocationError>,
 }
 
-/// Reads which nodes would do. None if the allocation is no longer looking for one.
-fn candidates(
-    reader: &mut Reader<'_>,
+/// Reads the matching nodes. Returns `None` if the allocation is processed already.
+fn read_candidates(
+    reader: &mut StoreReader<'_>,
     id: AllocationId,
-) -> Result<Option<Candidates>, store::Error> {
+) -> Result<Option<AllocationCandidates>, store::StoreError> {
     let Some(allocation) = reader.get(id)? else { return Ok(None) };
     if allocation.state != AllocationState::Allocating {
         return Ok(None);
     }
     let mut free = 0;
-    let mut fitting = Vec::new();
+    let mut nodes = Vec::new();
     let mut namesake = None;
-    let query = Query::<Node> {
+    let query = ResourceQuery::<Node> {
         filter: free_nodes(&allocation),
-        select: Columns::of(&[NodeColumn::Uuid, NodeColumn::Name, NodeColumn::Traits]),
-        ..Query::default()
+        select: Columns::only(&[NodeColumn::Uuid, NodeColumn::Name, NodeColumn::Traits]),
+        ..ResourceQuery::default()
     };
     reader.list(&query, |node| {
         free += 1;
-        if allocation.traits.iter().all(|wanted| node.traits.contains(wanted)) {
+        if allocation.traits.iter().all(|name| node.traits.contains(name)) {
             if node.name.is_some() && node.name == allocation.name {
                 namesake = Some(node.id);
             } else {
-                fitting.push(node.id);
+                nodes.push(node.id);
             }
         }
     })?;
-    // Allocations begin at different places, so that they seldom want the same node.
-    if !fitting.is_empty() {
-        let start = allocation.id.0.as_u128() % fitting.len() as u128;
-        fitting.rotate_left(usize::try_from(start).unwrap_or(0));
+    // Allocations start at different offsets, so that they rarely compete for a node.
+    if !nodes.is_empty() {
+        let start = allocation.id.0.as_u128() % nodes.len() as u128;
+        nodes.rotate_left(usize::try_from(start).unwrap_or(0));
     }
-    fitting.extend(namesake);
+    nodes.extend(namesake);
     if namesake.is_some() {
-        fitting.rotate_right(1);
+        nodes.rotate_right(1);
     }
-    let none = fitting.is_empty().then(|| nothing_fits(&allocation, free));
-    Ok(Some(Candidates { fitting, none }))
+    let error = nodes.is_empty().then(|| no_match(&allocation, free));
+    Ok(Some(AllocationCandidates { nodes, error }))
 }
 
-/// What an allocation may take, whether or not somebody is working on it right now.
+/// The nodes that an allocation may take, including those that are leased now.
 fn free_nodes(allocation: &Allocation) -> NodeFilter {
     let candidates = &allocation.candidate_nodes;
     NodeFilter {
@@ -140,7 +144,7 @@ fn free_nodes(allocation: &Allocation) -> NodeFilter {
     }
 }
 
-fn nothing_fits(allocation: &Allocation, free: usize) -> AllocationError {
+fn no_match(allocation: &Allocation, free: usize) -> AllocationError {
     let resource_class = allocation.resource_class.clone().unwrap_or_default();
     if free > 0 {
         let traits = allocation.traits.join(", ");
@@ -155,33 +159,33 @@ fn nothing_fits(allocation: &Allocation, free: usize) -> AllocationError {
     AllocationError::NoneFree { resource_class, candidates }
 }
 
-/// How many candidates one transaction looks at; if all were taken meanwhile, the next try looks
-/// anew.
-const TRIES: usize = 16;
+/// The number of candidates checked in one transaction. If all were taken meanwhile, the next attempt
+/// reads them again.
+const MAX_CHECKS: usize = 16;
 
-/// Takes the first candidate that is still free. Loading a node locks it, so two allocations
-/// cannot take the same one.
+/// Takes the first candidate that is still free. Loading a node locks it, so that two allocations
+/// cannot take the same node.
 fn take(
     conductor: &Conductor,
-    tx: &mut Writer<'_>,
+    tx: &mut StoreWriter<'_>,
     id: AllocationId,
-    found: &Candidates,
-) -> Result<(), store::Error> {
+    candidates: &AllocationCandidates,
+) -> Result<(), store::StoreError> {
     let Some(mut allocation) = tx.get(id)? else { return Ok(()) };
     if allocation.state != AllocationState::Allocating {
         return Ok(());
     }
-    if let Some(reason) = &found.none {
+    if let Some(error) = &candidates.error {
         allocation.state = AllocationState::Error;
-        allocation.last_error = Some(format!("Failed to process allocation {id}: {reason}"));
+        allocation.last_error = Some(format!("Failed to process allocation {id}: {error}"));
         return tx.save(&mut allocation);
     }
-    for candidate in found.fitting.iter().take(TRIES) {
+    for candidate in candidates.nodes.iter().take(MAX_CHECKS) {
         let Some(mut node) = tx.get(*candidate)? else { continue };
         if !is_free(&node) {
             continue;
         }
-        hold(conductor, tx, &mut node, &allocation)?;
+        assign(conductor, tx, &mut node, &allocation)?;
         allocation.node_id = Some(node.id);
         allocation.state = AllocationState::Active;
         allocation.last_error = None;
@@ -197,12 +201,12 @@ fn is_free(node: &Node) -> bool {
         && !node.maintenance
 }
 
-fn hold(
+fn assign(
     conductor: &Conductor,
-    tx: &mut Writer<'_>,
+    tx: &mut StoreWriter<'_>,
     node: &mut Node,
     allocation: &Allocation,
-) -> Result<(), store::Error> {
+) -> Result<(), store::StoreError> {
     node.instance_uuid = Some(allocation.id.0);
     node.allocation_id = Some(allocation.id);
     let traits: Vec<Value> = allocation.traits.iter().map(|name| name.as_str().into()).collect();
@@ -211,7 +215,7 @@ fn hold(
         at: tx.now(),
         node_id: node.id,
         actor: conductor.actor(),
-        what: Happening::Changed {
+        event: JournalEvent::Changed {
             fields: vec!["instance_uuid".to_owned(), "allocation_uuid".to_owned()],
         },
     });

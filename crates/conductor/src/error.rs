@@ -1,72 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why something that was asked of a node could not be done.
+//! Errors of requests to the conductor.
 
-use lifecycle::{PowerRefusal, Refusal};
+use std::borrow::Cow;
 
-/// Why a request about a node failed. Each names the machine and says what to try.
+use error_chain::error_chain;
+use lifecycle::{ConcurrencyLimitError, PowerRequestError, ProvisionRequestError};
+
+/// Why a request about a node failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// There is no such node.
+pub enum ConductorError {
+    /// The node does not exist.
     #[error("Node {0} could not be found.")]
     NoSuchNode(String),
-    /// The verb is refused.
+    /// The provision request is rejected.
     #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The change of power is refused.
+    ProvisionRejected(#[from] ProvisionRequestError),
+    /// The power request is rejected.
     #[error(transparent)]
-    PowerRefused(#[from] PowerRefusal),
-    /// The machine or its driver said no.
+    PowerRejected(#[from] PowerRequestError),
+    /// A driver call failed.
     #[error("node {node}: {source}")]
     Driver {
-        /// Which machine.
+        /// The node.
         node: String,
-        /// What was wrong.
-        source: bmc_drivers::Error,
+        /// The cause.
+        source: drivers::DriverError,
     },
     /// The node's interfaces cannot be composed into a driver.
     #[error("node {node}: {source}")]
     Selection {
-        /// Which machine.
+        /// The node.
         node: String,
-        /// What was wrong.
-        source: bmc_drivers::SelectionError,
+        /// The cause.
+        source: drivers::DriverSelectionError,
     },
-    /// A request makes no sense for this node.
+    /// The request is not valid for this node.
     #[error("node {node}: {why}")]
     Invalid {
-        /// Which machine.
+        /// The node.
         node: String,
-        /// What was wrong.
+        /// The reason.
         why: String,
     },
-    /// Too many jobs of this kind run already.
-    #[error(
-        "{running} machines are in {kind} already, and {limit} may be at once; try again when some \
-         have ended, or raise {option}"
-    )]
-    Limit {
-        /// Which kind of job.
-        kind: &'static str,
-        /// How many run.
-        running: u64,
-        /// How many may.
-        limit: u64,
-        /// The setting to change.
-        option: &'static str,
-    },
-    /// The agent said something it must not.
+    /// Too many jobs of this kind are running.
+    #[error(transparent)]
+    Limit(#[from] ConcurrencyLimitError),
+    /// An agent's request is rejected.
     #[error("{0}")]
     Agent(String),
-    /// The state does not allow it.
+    /// The state of the node does not allow the request.
     #[error("{0}")]
     Conflict(String),
-    /// It is on its way: trying again in a moment helps.
+    /// The request cannot be served yet; a retry helps.
     #[error("{0}")]
     NotYet(String),
-    /// The inspection data could not be used.
+    /// The inspection data are not usable.
     #[error("{0}")]
     Inspection(String),
     /// The database failed.
     #[error("the database could not be used")]
-    Store(#[from] store::Error),
+    Store(#[from] store::StoreError),
+}
+
+impl ConductorError {
+    /// Whether the driver does not support the call.
+    #[must_use]
+    pub const fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Driver { source: drivers::DriverError::Unsupported { .. }, .. })
+    }
+}
+
+/// An error with its causes, for logs and users. Passwords of URLs are masked.
+pub(crate) fn error_text(error: &(dyn std::error::Error + 'static)) -> String {
+    let text = error_chain(error);
+    match node_model::mask_urls(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(masked) => masked,
+    }
 }

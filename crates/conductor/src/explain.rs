@@ -1,134 +1,133 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a verb would do to nodes, without doing it, and everything that is known to be in its way:
-//! what it would be refused for, and what the job would fail at.
+//! Explains what a verb would do to nodes, with everything that would make it fail: rejections, and
+//! missing settings of the driver.
 
-use bmc_drivers::{Driver, RamdiskMode, Target};
-use lifecycle::{Action, Ask, Explanation, Imagined, explain};
-use node_model::{InterfaceKind, NodeId, Port, PortId, PowerState, Step, StepFlow, Verb};
+use drivers::{Driver, DriverTarget, RamdiskMode};
+use lifecycle::{
+    Explanation, JobContext, PlannedAction, Prerequisite, ProvisionRequest, StepForecast, explain,
+};
+use node_model::{NodeId, Port, PortId, PowerState, Step, StepFlow, Verb};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::act::chain;
-use crate::provision::{check_limits, template_steps};
-use crate::sight::Sight;
-use crate::{Conductor, Error, ProvisionRequest, offers};
+use crate::error::error_text;
+use crate::node_snapshot::NodeSnapshot;
+use crate::provision::{check_limits, requested_steps, template_steps};
+use crate::{Conductor, ConductorError, available_steps};
 
-/// How many nodes are read at a time.
-const AT_ONCE: usize = 200;
+/// The number of nodes read in one transaction.
+const BATCH_SIZE: usize = 200;
 
-/// The address of no card in particular.
-const ANY_CARD: &str = "02:00:00:00:00:00";
+/// A MAC address for validating boot settings of nodes without ports.
+const PLACEHOLDER_MAC: &str = "02:00:00:00:00:00";
 
-/// What stands in the place of the names of nodes that are explained together.
-const NAMELESS: &str = "…";
+/// Replaces the names of nodes that are explained together.
+const PLACEHOLDER_NAME: &str = "…";
 
 impl Conductor {
-    /// Says, without doing anything, what a verb would do to a node and what stands in the way.
+    /// Explains what a provision request would do to a node, without changing anything.
     pub async fn explain(
         &self,
         id: NodeId,
         request: ProvisionRequest,
-    ) -> Result<Explanation, Error> {
+    ) -> Result<Explanation, ConductorError> {
         let mut explained = Vec::new();
-        self.explain_slice(vec![id], &request, &Map::new(), Naming::Own, &mut explained).await?;
-        let Some((_, outcome)) = explained.pop() else {
-            return Err(Error::NoSuchNode(id.to_string()));
+        let naming = NodeNaming::RealNames;
+        self.explain_batch(vec![id], &request, &Map::new(), naming, &mut explained).await?;
+        let Some((_, result)) = explained.pop() else {
+            return Err(ConductorError::NoSuchNode(id.to_string()));
         };
-        outcome
+        result
     }
 
-    /// The same for many nodes, as if their `instance_info` had these members as well: what they are
-    /// about to be given, such as an image. What is said of one is said in the same words of another:
-    /// in the place of names stands `…`. Nodes that are not there are left out.
+    /// Explains a provision request for many nodes, as if their `instance_info` also had the given
+    /// members, such as an image. Names of nodes are replaced by `…`, so that equal explanations have
+    /// equal texts. Missing nodes are skipped.
     ///
     /// # Errors
-    /// If the database fails. What is wrong with a node is said of that node.
+    /// If the database fails. Errors of one node are part of the result of that node.
     pub async fn explain_many(
         &self,
         ids: &[NodeId],
         request: &ProvisionRequest,
         instance_info: &Map<String, Value>,
-    ) -> Result<Vec<(NodeId, Result<Explanation, Error>)>, Error> {
+    ) -> Result<Vec<(NodeId, Result<Explanation, ConductorError>)>, ConductorError> {
         let mut explained = Vec::with_capacity(ids.len());
-        for slice in ids.chunks(AT_ONCE) {
-            let slice = slice.to_vec();
-            self.explain_slice(slice, request, instance_info, Naming::None, &mut explained).await?;
-            // Explaining is done right here; others have their turn in between.
+        for batch in ids.chunks(BATCH_SIZE) {
+            let naming = NodeNaming::Placeholder;
+            self.explain_batch(batch.to_vec(), request, instance_info, naming, &mut explained)
+                .await?;
+            // Explaining is CPU-bound: let other tasks run between batches.
             tokio::task::yield_now().await;
         }
         Ok(explained)
     }
 
-    async fn explain_slice(
+    async fn explain_batch(
         &self,
         ids: Vec<NodeId>,
         request: &ProvisionRequest,
         instance_info: &Map<String, Value>,
-        naming: Naming,
-        explained: &mut Vec<(NodeId, Result<Explanation, Error>)>,
-    ) -> Result<(), Error> {
-        let (verb, given, conductor) = (request.verb, instance_info.clone(), self.clone());
-        let read = move |reader: &mut store::Reader<'_>| {
-            let limit = match check_limits(&conductor, reader, verb) {
+        naming: NodeNaming,
+        explained: &mut Vec<(NodeId, Result<Explanation, ConductorError>)>,
+    ) -> Result<(), ConductorError> {
+        let (verb, instance_info, conductor) = (request.verb, instance_info.clone(), self.clone());
+        let read = move |reader: &mut store::StoreReader<'_>| {
+            let limit_error = match check_limits(&conductor, reader, verb) {
                 Ok(()) => None,
-                Err(Error::Store(error)) => return Err(error),
-                Err(limit) => Some(chain(&limit)),
+                Err(ConductorError::Store(error)) => return Err(error),
+                Err(limit) => Some(error_text(&limit)),
             };
-            let mut seen: Vec<(Sight, Vec<Step>)> = Vec::with_capacity(ids.len());
-            for sight in Sight::many(reader, &ids)? {
-                let sight = sight.given(given.clone());
-                let templates = template_steps(reader, &sight.node, verb)?;
-                seen.push((sight, templates));
+            let mut nodes: Vec<(NodeSnapshot, Vec<Step>)> = Vec::with_capacity(ids.len());
+            for snapshot in NodeSnapshot::read_many(reader, &ids)? {
+                let snapshot = snapshot.with_instance_info(instance_info.clone());
+                let templates = template_steps(reader, &snapshot.node, verb)?;
+                nodes.push((snapshot, templates));
             }
-            Ok::<_, store::Error>((seen, limit))
+            Ok::<_, store::StoreError>((nodes, limit_error))
         };
-        let (seen, limit) = match naming {
-            Naming::Own => self.store.read(read).await?,
-            Naming::None => self.store.scan(read).await?,
+        let (nodes, limit_error) = match naming {
+            NodeNaming::RealNames => self.store.read(read).await?,
+            NodeNaming::Placeholder => self.store.scan(read).await?,
         };
-        for (mut sight, templates) in seen {
+        for (mut snapshot, templates) in nodes {
             match naming {
-                Naming::Own => {}
-                Naming::None => sight.node.name = Some(NAMELESS.to_owned()),
+                NodeNaming::RealNames => {}
+                NodeNaming::Placeholder => snapshot.node.name = Some(PLACEHOLDER_NAME.to_owned()),
             }
-            let outcome = self.explain_one(&sight, templates, request, limit.as_deref()).await;
-            explained.push((sight.node.id, outcome));
+            let limit_error = limit_error.as_deref();
+            let result = self.explain_one(&snapshot, templates, request, limit_error).await;
+            explained.push((snapshot.node.id, result));
         }
         Ok(())
     }
 
     async fn explain_one(
         &self,
-        sight: &Sight,
+        snapshot: &NodeSnapshot,
         template_steps: Vec<Step>,
         request: &ProvisionRequest,
-        limit: Option<&str>,
-    ) -> Result<Explanation, Error> {
-        let driver = sight.driver(&self.registry)?;
-        let asked = Ask {
-            verb: request.verb,
-            steps: request.all_steps(),
-            template_steps,
-            disable_ramdisk: request.without_ramdisk(&driver),
-            actor: request.actor.clone(),
-            work_id: Uuid::nil(),
-        };
+        limit_error: Option<&str>,
+    ) -> Result<Explanation, ConductorError> {
+        let (node, driver) = (&snapshot.node, snapshot.driver(&self.registry)?);
+        let driver_steps = requested_steps(&driver, request.verb);
+        let context = JobContext { template_steps, driver_steps, work_id: Uuid::nil() };
         let is_automated = matches!(request.verb, Verb::Provide | Verb::Deleted | Verb::Undeploy);
-        let offers = |flow: StepFlow| {
-            let foreseen = offers::foreseen(&self.registry, &driver, &sight.node, flow);
-            let is_usual = foreseen.is_usual && is_automated && flow == StepFlow::Clean;
-            lifecycle::Foreseen { is_usual, ..foreseen }
+        let forecast = |flow: StepFlow| {
+            let forecast = available_steps::forecast(&self.registry, &driver, node, flow);
+            let is_assumed = forecast.is_assumed && is_automated && flow == StepFlow::Clean;
+            StepForecast { is_assumed, ..forecast }
         };
-        let mut explanation = explain(&sight.node, &asked, &offers, &self.rules, self.now());
-        let mut found: Vec<String> = limit.map(str::to_owned).into_iter().collect();
-        let of_driver = self.driver_obstacles(sight, &driver, request).await;
-        found.extend(of_driver.iter().map(|error| chain(error)));
-        for imagined in &explanation.actions {
-            let of_action = self.action_obstacles(sight, &driver, imagined).await;
-            found.extend(of_action.iter().map(|error| chain(error)));
+        let mut explanation = explain(node, request, &context, &forecast, &self.rules, self.now());
+        let mut obstacles: Vec<String> = limit_error.map(str::to_owned).into_iter().collect();
+        let driver_obstacles = self.driver_obstacles(snapshot, &driver, request).await;
+        obstacles.extend(driver_obstacles.iter().map(|error| error_text(error)));
+        for planned in &explanation.actions {
+            let errors = self.check_prerequisite(snapshot, &driver, planned).await;
+            obstacles.extend(errors.iter().map(|error| error_text(error)));
         }
-        for obstacle in found {
-            // The same may be in the way of several actions.
+        for obstacle in obstacles {
+            // Several actions may have the same obstacle.
             if !explanation.obstacles.contains(&obstacle) {
                 explanation.obstacles.push(obstacle);
             }
@@ -137,93 +136,64 @@ impl Conductor {
         Ok(explanation)
     }
 
-    /// What an action would fail at, as far as the node's fields tell.
-    async fn action_obstacles(
+    /// Checks the settings that a planned action needs.
+    async fn check_prerequisite(
         &self,
-        sight: &Sight,
+        snapshot: &NodeSnapshot,
         driver: &Driver,
-        imagined: &Imagined,
-    ) -> Vec<Error> {
-        let target = sight.target(driver, self.now());
-        let none = Map::new();
-        let target =
-            if imagined.has_instance { target } else { Target { instance_info: &none, ..target } };
-        let mut found = Vec::new();
-        let mut check = |checked: Result<(), bmc_drivers::Error>| {
-            found.extend(checked.err().map(|source| sight.failed(source)));
+        planned: &PlannedAction,
+    ) -> Vec<ConductorError> {
+        let target = snapshot.target(driver, self.now());
+        let empty = Map::new();
+        let target = if planned.has_instance {
+            target
+        } else {
+            DriverTarget { instance_info: &empty, ..target }
         };
-        match need_of(&imagined.action, driver) {
-            Need::Nothing => {}
-            Need::Interface(kind) => check(driver.interface(kind).validate(&target).await),
-            Need::Ramdisk(mode) => {
-                let is_up = sight.node.power_state == Some(PowerState::On);
-                if imagined.has_agent && is_up {
-                    return found;
-                }
-                check(driver.network().validate(&target).await);
-                check(driver.boot().validate_ramdisk(&target, mode).await);
-                if driver.boot().is_by_network() && target.ports.is_empty() {
-                    // Whatever else is missing shows once the machine has a port.
-                    let address = ANY_CARD.parse().expect("it is the address of a card");
-                    let port = Port::new(PortId(Uuid::nil()), target.node.id, address, self.now());
-                    let port = [port];
-                    let target = Target { ports: &port, ..target };
-                    check(driver.boot().validate_ramdisk(&target, mode).await);
-                }
+        let mode = match planned.action.prerequisite() {
+            None => return Vec::new(),
+            Some(Prerequisite::Interface(kind)) => {
+                let validated = driver.interface(kind).validate(&target).await;
+                return validated
+                    .map_err(|source| snapshot.driver_error(source))
+                    .err()
+                    .into_iter()
+                    .collect();
             }
+            Some(Prerequisite::DeployRamdisk) if driver.deploy().in_band().is_some() => {
+                RamdiskMode::Deploy
+            }
+            Some(Prerequisite::RescueRamdisk) if driver.rescue().boots_ramdisk() => {
+                RamdiskMode::Rescue
+            }
+            Some(Prerequisite::DeployRamdisk | Prerequisite::RescueRamdisk) => return Vec::new(),
+        };
+        let is_on = snapshot.node.power_state == Some(PowerState::On);
+        if planned.has_agent && is_on {
+            return Vec::new();
         }
-        found
+        let mut errors = Vec::new();
+        let mut check = |checked: Result<(), drivers::DriverError>| {
+            errors.extend(checked.err().map(|source| snapshot.driver_error(source)));
+        };
+        check(driver.network().validate(&target).await);
+        check(driver.boot().validate_ramdisk(&target, mode).await);
+        if driver.boot().boots_over_network() && target.ports.is_empty() {
+            // With a placeholder port, the other missing settings are found too.
+            let address = PLACEHOLDER_MAC.parse().expect("a valid MAC address");
+            let port = [Port::new(PortId(Uuid::nil()), target.node.id, address, self.now())];
+            let target = DriverTarget { ports: &port, ..target };
+            check(driver.boot().validate_ramdisk(&target, mode).await);
+        }
+        errors
     }
 }
 
-/// How nodes are called in what is said of them.
+/// How texts name nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Naming {
-    /// By their own names.
-    Own,
-    /// Not at all.
-    None,
-}
-
-/// What the node must have for an action to succeed.
-enum Need {
-    Nothing,
-    /// What this interface needs.
-    Interface(InterfaceKind),
-    /// What booting this ramdisk needs.
-    Ramdisk(RamdiskMode),
-}
-
-fn need_of(action: &Action, driver: &Driver) -> Need {
-    let in_band = driver.deploy().in_band().is_some();
-    match action {
-        Action::CheckPower => Need::Interface(InterfaceKind::Power),
-        Action::Adopt => Need::Interface(InterfaceKind::Boot),
-        Action::PrepareCleaning | Action::PrepareService if in_band => {
-            Need::Ramdisk(RamdiskMode::Deploy)
-        }
-        Action::Rescue if driver.rescue().boots_ramdisk() => Need::Ramdisk(RamdiskMode::Rescue),
-        // What an inspection and a deployment boot is looked at when they are asked for: see
-        // `driver_obstacles`.
-        Action::Inspect
-        | Action::PrepareDeploy
-        | Action::PrepareCleaning
-        | Action::PrepareService
-        | Action::Rescue
-        | Action::CacheHardware
-        | Action::ListSteps(_)
-        | Action::RunStep { .. }
-        | Action::PollStep { .. }
-        | Action::CleanUpDeploy
-        | Action::TearDown
-        | Action::TearDownCleaning
-        | Action::TearDownService
-        | Action::FinishInspection
-        | Action::AbortInspection
-        | Action::BootAgain
-        | Action::FinishRescue
-        | Action::CleanUpRescue
-        | Action::Unrescue
-        | Action::SetPower { .. } => Need::Nothing,
-    }
+enum NodeNaming {
+    /// By their names.
+    RealNames,
+    /// By [`PLACEHOLDER_NAME`].
+    Placeholder,
 }

@@ -1,61 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The handle on a conductor, and its start and stop.
+//! The conductor's handle, and its start and stop.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bmc_drivers::Registry;
+use drivers::DriverRegistry;
+use lifecycle::LifecycleSettings;
 use node_model::{Actor, Node, NodeId, Timestamp};
-use store::{Clock, Owner, Store};
+use store::{LeaseOwner, Store, StoreClock};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::agent_lines::Said;
-use crate::{Settings, console_record, consoles, membership, power_sync, scheduler};
+use crate::agent_log_tail::AgentLogTails;
+use crate::error::error_text;
+use crate::{ConductorSettings, console_recorder, consoles, membership, power_sync, scheduler};
 
-/// A conductor: cheap to clone, shared by the API and the background tasks.
+/// A handle of the conductor, shared by the API and the background tasks. Clones are cheap.
 #[derive(Clone)]
-pub struct Conductor(Arc<Inner>);
+pub struct Conductor(Arc<ConductorInner>);
 
-/// What all clones of a [`Conductor`] share.
-pub struct Inner {
+/// The state that all clones of a [`Conductor`] share.
+pub struct ConductorInner {
     pub(crate) store: Store,
-    pub(crate) registry: Registry,
-    pub(crate) settings: Settings,
-    pub(crate) rules: lifecycle::Settings,
-    pub(crate) inspection: inspection::Settings,
-    pub(crate) owner: Owner,
-    pub(crate) clock: Clock,
-    pub(crate) tally: Tally,
-    pub(crate) said: Said,
-    /// Direct calls that go on after their caller was answered.
+    pub(crate) registry: DriverRegistry,
+    pub(crate) settings: ConductorSettings,
+    pub(crate) rules: LifecycleSettings,
+    pub(crate) inspection: inspection::InspectionSettings,
+    pub(crate) owner: LeaseOwner,
+    pub(crate) clock: StoreClock,
+    pub(crate) counters: ConductorCounters,
+    pub(crate) agent_log_tails: AgentLogTails,
+    /// Direct calls that continue after their caller got a response.
     background: Mutex<JoinSet<()>>,
 }
 
-/// Counts for metrics.
-#[derive(Default, Debug)]
-pub struct Tally {
-    /// Actions carried out.
-    pub actions: AtomicU64,
-    /// Actions that failed.
-    pub failures: AtomicU64,
-    /// Nodes being worked on right now.
-    pub running: AtomicU64,
-    /// Looks at a machine's power.
-    pub power_looks: AtomicU64,
+/// What a conductor is made of.
+pub struct ConductorParts {
+    /// The database.
+    pub store: Store,
+    /// The drivers.
+    pub registry: DriverRegistry,
+    /// The unique name of this process.
+    pub hostname: String,
+    /// Settings of the conductor.
+    pub settings: ConductorSettings,
+    /// Settings of decisions.
+    pub rules: LifecycleSettings,
+    /// Settings of inspections.
+    pub inspection: inspection::InspectionSettings,
+    /// The source of the current time.
+    pub clock: StoreClock,
 }
 
-impl Tally {
+/// Counters for metrics.
+#[derive(Default, Debug)]
+pub struct ConductorCounters {
+    /// Executed actions.
+    pub actions: AtomicU64,
+    /// Failed actions.
+    pub failures: AtomicU64,
+    /// Nodes with a running task.
+    pub running: AtomicU64,
+    /// Power polls.
+    pub power_polls: AtomicU64,
+    /// Searches for due nodes.
+    pub searches: AtomicU64,
+}
+
+impl ConductorCounters {
     pub(crate) fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl std::ops::Deref for Conductor {
-    type Target = Inner;
-    fn deref(&self) -> &Inner {
+    type Target = ConductorInner;
+    fn deref(&self) -> &ConductorInner {
         &self.0
     }
 }
@@ -66,65 +88,65 @@ impl std::fmt::Debug for Conductor {
     }
 }
 
+impl std::fmt::Debug for ConductorParts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConductorParts").field("hostname", &self.hostname).finish_non_exhaustive()
+    }
+}
+
 impl Conductor {
-    /// A conductor that is not running yet.
+    /// A conductor that is not started.
     #[must_use]
-    pub fn new(
-        store: Store,
-        registry: Registry,
-        hostname: String,
-        settings: Settings,
-        rules: lifecycle::Settings,
-        inspection: inspection::Settings,
-        clock: Clock,
-    ) -> Self {
-        let agent_is_fresh = settings.ramdisk_heartbeat_timeout;
-        let rules = lifecycle::Settings { agent_is_fresh, ..rules };
-        Self(Arc::new(Inner {
+    pub fn new(parts: ConductorParts) -> Self {
+        let ConductorParts { store, registry, hostname, settings, rules, inspection, clock } =
+            parts;
+        let heartbeat_timeout = settings.ramdisk_heartbeat_timeout;
+        let rules = LifecycleSettings { heartbeat_timeout, ..rules };
+        Self(Arc::new(ConductorInner {
             store,
             registry,
             settings,
             rules,
             inspection,
-            owner: Owner { hostname, run: Uuid::new_v4() },
+            owner: LeaseOwner { hostname, run: Uuid::new_v4() },
             clock,
-            tally: Tally::default(),
-            said: Said::default(),
+            counters: ConductorCounters::default(),
+            agent_log_tails: AgentLogTails::default(),
             background: Mutex::default(),
         }))
     }
 
-    /// Registers this process, takes up what an earlier run of it left, and starts looking after
-    /// nodes. Everything stops when the returned [`Running`] is told to.
-    pub async fn start(&self) -> Result<Running, store::Error> {
+    /// Registers this process, releases the leases of its previous run, and starts the background
+    /// tasks. They run until [`RunningConductor::stop`].
+    pub async fn start(&self) -> Result<RunningConductor, store::StoreError> {
         membership::register(self).await?;
-        membership::take_up(self).await?;
-        self.take_up_allocations().await?;
+        membership::release_previous_run(self).await?;
+        self.resume_allocations().await?;
         let (stop, stopping) = watch::channel(false);
         let mut tasks = JoinSet::new();
         tasks.spawn(scheduler::run(self.clone(), stopping.clone()));
         tasks.spawn(membership::run(self.clone(), stopping.clone()));
         tasks.spawn(consoles::run(self.clone(), stopping.clone()));
-        tasks.spawn(console_record::run(self.clone(), stopping.clone()));
+        tasks.spawn(console_recorder::run(self.clone(), stopping.clone()));
         tasks.spawn(power_sync::run(self.clone(), stopping));
-        Ok(Running { conductor: self.clone(), stop, tasks })
+        Ok(RunningConductor { conductor: self.clone(), stop, tasks })
     }
 
     /// The registry of drivers.
     #[must_use]
-    pub fn registry(&self) -> &Registry {
+    pub fn registry(&self) -> &DriverRegistry {
         &self.registry
     }
 
-    /// How decisions are configured.
+    /// The settings of decisions.
     #[must_use]
-    pub fn rules(&self) -> &lifecycle::Settings {
+    pub fn rules(&self) -> &LifecycleSettings {
         &self.rules
     }
 
-    /// How this conductor is configured.
+    /// The settings of this conductor.
     #[must_use]
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &ConductorSettings {
         &self.settings
     }
 
@@ -134,19 +156,19 @@ impl Conductor {
         &self.owner.hostname
     }
 
-    /// Counts for metrics.
+    /// Counters for metrics.
     #[must_use]
-    pub fn tally(&self) -> &Tally {
-        &self.tally
+    pub fn counters(&self) -> &ConductorCounters {
+        &self.counters
     }
 
-    /// Whether this process may work on `node`: it is of its group and it has its driver.
+    /// Whether this process can manage `node`: it has the node's group and driver.
     pub(crate) fn can_drive(&self, node: &Node) -> bool {
         self.settings.conductor_group.eq_ignore_ascii_case(&node.conductor_group)
             && self.registry.has_driver(&node.driver)
     }
 
-    /// Lets `work` go on after its caller was answered. Stopping waits for it as for jobs.
+    /// Runs `work` in the background. [`RunningConductor::stop`] waits for it.
     pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
         while background.try_join_next().is_some() {}
@@ -165,8 +187,8 @@ impl Conductor {
         Duration::from_secs(self.settings.lease_seconds.max(3))
     }
 
-    /// A hint that a node may have something to do. Losing it costs only time.
-    pub async fn wake(&self, node: NodeId) -> Result<(), store::Error> {
+    /// Wakes a node that may be due. If the wake-up is lost, the search for due nodes finds it.
+    pub async fn wake(&self, node: NodeId) -> Result<(), store::StoreError> {
         self.store
             .write(move |tx| {
                 tx.wake(node);
@@ -176,19 +198,19 @@ impl Conductor {
     }
 }
 
-/// A conductor at work.
+/// A started conductor.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningConductor {
     conductor: Conductor,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
 
-impl Running {
-    /// Stops taking up work, lets what is going on finish for at most `patience`, and says goodbye.
-    /// What is not finished by then goes on where it was when the next process starts.
-    pub async fn stop(mut self, patience: Duration) {
-        // Nobody listening means that every task has ended already.
+impl RunningConductor {
+    /// Stops starting work, waits at most `timeout` for running work, and unregisters this process.
+    /// Unfinished jobs continue when the next process starts.
+    pub async fn stop(mut self, timeout: Duration) {
+        // Sending fails only if all tasks have ended already.
         let _ = self.stop.send(true);
         let background = &self.conductor.background;
         let mut direct_calls =
@@ -197,12 +219,15 @@ impl Running {
             while self.tasks.join_next().await.is_some() {}
             while direct_calls.join_next().await.is_some() {}
         };
-        if tokio::time::timeout(patience, finished).await.is_err() {
-            tracing::warn!("work still in flight is left to the next start");
+        if tokio::time::timeout(timeout, finished).await.is_err() {
+            tracing::warn!(
+                ?timeout,
+                "stopping with unfinished work, which continues at the next start"
+            );
             self.tasks.abort_all();
         }
-        if let Err(error) = membership::leave(&self.conductor).await {
-            tracing::warn!(%error, "could not say goodbye");
+        if let Err(error) = membership::unregister(&self.conductor).await {
+            tracing::warn!(error = error_text(&error), "conductor could not be unregistered");
         }
     }
 }

@@ -1,70 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known about a machine's hardware: reading it, keeping it, and power that follows power.
+//! Reads hardware data from BMCs and stores them; changes the power of related nodes.
 
-use bmc_drivers::{Driver, NodeChanges, Target};
-use lifecycle::{Action, Outcome, ask_power};
-use node_model::{
-    Actor, BiosSetting, FirmwareComponent, Node, NodeId, PowerState, PowerTarget, Timestamp,
+use drivers::{Driver, DriverTarget, NodeChanges};
+use lifecycle::{
+    Action, ActionOutcome, RelatedNodes, needs_related_change, related_power_change, request_power,
 };
+use node_model::{BiosSetting, FirmwareComponent, Node, NodeId, Timestamp};
 use serde_json::Value;
-use store::{NodeFilter, Query, Writer};
+use store::{NodeFilter, ResourceQuery, StoreWriter};
 
 use crate::Conductor;
-use crate::inspect::Found;
-use crate::ledger::write_ledger;
+use crate::pending_entries::write_pending_entries;
 
-/// Reads everything about the hardware that is shown without asking the machine. What a BMC will not
-/// tell is left as it was: none of it is needed to manage the machine. That it does not answer is
-/// an error: it is asked again.
+/// Reads the hardware data that the API shows from the database. Data that the BMC does not provide are
+/// left unchanged, because none are needed to manage the machine. Fails only if the BMC does not
+/// respond, so that the action is retried.
 pub(crate) async fn read(
     driver: &Driver,
-    target: &Target<'_>,
-) -> Result<NodeChanges, bmc_drivers::Error> {
+    target: &DriverTarget<'_>,
+) -> Result<NodeChanges, drivers::DriverError> {
     let management = driver.management();
-    let boot_mode = told(management.boot_mode(target).await)?;
+    let boot_mode = optional(management.boot_mode(target).await)?;
     let mut changes = NodeChanges {
-        bios_settings: told(driver.bios().settings(target).await)?.flatten(),
-        firmware_components: told(driver.firmware().components(target).await)?.flatten(),
+        bios_settings: optional(driver.bios().settings(target).await)?.flatten(),
+        firmware_components: optional(driver.firmware().components(target).await)?.flatten(),
         boot_mode: boot_mode.map(|mode| mode.as_str().to_owned()),
-        secure_boot: told(management.secure_boot(target).await)?,
-        health: told(management.health(target).await)?.flatten(),
+        secure_boot: optional(management.secure_boot(target).await)?,
+        health: optional(management.health(target).await)?.flatten(),
         ..NodeChanges::none()
     };
-    changes = changes.and(told(probe(driver, target).await)?.unwrap_or_default());
-    let known = target.node.properties.get("vendor").is_some();
-    if !known && let Some(vendor) = told(management.detect_vendor(target).await)?.flatten() {
+    changes = changes.and(optional(probe(driver, target).await)?.unwrap_or_default());
+    let has_vendor = target.node.properties.get("vendor").is_some();
+    if !has_vendor && let Some(vendor) = optional(management.detect_vendor(target).await)?.flatten()
+    {
         changes.properties.insert("vendor".to_owned(), Value::String(vendor));
     }
     Ok(changes)
 }
 
-/// What was told; none if the BMC will not tell. Silence stays an error.
-fn told<T>(answer: Result<T, bmc_drivers::Error>) -> Result<Option<T>, bmc_drivers::Error> {
-    match answer {
+/// `None` for errors of a BMC that responds.
+fn optional<T>(result: Result<T, drivers::DriverError>) -> Result<Option<T>, drivers::DriverError> {
+    match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.is_transient() => Err(error),
         Err(_) => Ok(None),
     }
 }
 
-/// The key of `driver_internal_info` under which is kept what a machine's BMC is and can do.
+/// The key of `driver_internal_info` with the product and capabilities of the BMC.
 pub(crate) const CAPABILITIES: &str = "bmc";
 
-/// Finds out what the machine's BMC is and can do.
+/// Reads the product and capabilities of the BMC.
 pub(crate) async fn probe(
     driver: &Driver,
-    target: &Target<'_>,
-) -> Result<NodeChanges, bmc_drivers::Error> {
-    let found = driver.management().probe(target).await?;
-    Ok(found.map_or_else(NodeChanges::none, |found| NodeChanges::remember(CAPABILITIES, found)))
+    target: &DriverTarget<'_>,
+) -> Result<NodeChanges, drivers::DriverError> {
+    let probed = driver.management().probe(target).await?;
+    let stored = probed.map(|bmc| NodeChanges::internal_info(CAPABILITIES, bmc));
+    Ok(stored.unwrap_or_default())
 }
 
-/// Writes settings and firmware versions, keeping the times of what did not change.
+/// Writes BIOS settings and firmware versions. Unchanged ones keep their timestamps.
 pub(crate) fn write_tables(
-    tx: &mut Writer<'_>,
+    tx: &mut StoreWriter<'_>,
     node: NodeId,
     changes: &NodeChanges,
-) -> Result<(), store::Error> {
+) -> Result<(), store::StoreError> {
     let now = tx.now();
     if let Some(settings) = &changes.bios_settings {
         let before = tx.bios_settings(node)?;
@@ -119,56 +120,39 @@ fn dated_component(
     component
 }
 
-/// Writes what an out-of-band inspection found, and what came of it.
-pub(crate) fn write_findings(
-    tx: &mut Writer<'_>,
-    node: &mut Node,
-    found: &Option<Box<Found>>,
-    hostname: &str,
-) -> Result<(), store::Error> {
-    let Some(found) = found else { return Ok(()) };
-    found.write(tx, node, &Actor::Conductor { hostname: hostname.to_owned() })
-}
-
-/// Power goes down the family: children go off with their parent, and a parent comes on for its
-/// children, unless they have a power supply of their own.
-pub(crate) fn power_follows(
-    tx: &mut Writer<'_>,
+/// Requests the power changes of related nodes that follow from a power change of `node`.
+pub(crate) fn change_related_power(
+    tx: &mut StoreWriter<'_>,
     node: &Node,
     action: &Action,
-    outcome: &Outcome,
+    outcome: &ActionOutcome,
     conductor: &Conductor,
-) -> Result<(), store::Error> {
-    let Some(target) = action.power_target() else { return Ok(()) };
-    if *outcome != Outcome::Done {
+) -> Result<(), store::StoreError> {
+    if *outcome != ActionOutcome::DONE {
         return Ok(());
     }
-    let relatives = match target.state() {
-        PowerState::Off => tx.collect(&Query {
-            filter: NodeFilter { parent_node: Some(node.id), ..NodeFilter::default() },
-            ..Query::default()
-        })?,
-        PowerState::On if node.driver_info.get("has_dedicated_power_supply").is_none() => {
-            match node.parent_node {
-                Some(parent) => tx.get(parent)?.into_iter().collect(),
-                None => Vec::new(),
-            }
+    let change = action.power_target().and_then(|target| related_power_change(node, target));
+    let Some((related, target)) = change else { return Ok(()) };
+    let ids: Vec<NodeId> = match related {
+        RelatedNodes::Children => {
+            let filter = NodeFilter { parent_node: Some(node.id), ..NodeFilter::default() };
+            let children =
+                tx.collect::<Node>(&ResourceQuery { filter, ..ResourceQuery::default() })?;
+            children.into_iter().map(|child| child.id).collect()
         }
-        PowerState::On | PowerState::Error => Vec::new(),
+        RelatedNodes::Parent => node.parent_node.into_iter().collect(),
     };
-    for relative in relatives {
-        // A list is not locked: the relative is read again before it is written.
-        let Some(mut relative) = tx.get(relative.id)? else { continue };
-        let wanted = target.state();
-        if relative.power_state == Some(wanted) || relative.power_state.is_none() {
+    for id in ids {
+        let Some(mut related) = tx.get(id)? else { continue };
+        if !needs_related_change(&related, target) {
             continue;
         }
-        let follow = if wanted == PowerState::Off { PowerTarget::Off } else { PowerTarget::On };
-        let now = tx.now();
-        if let Ok(ledger) = ask_power(&mut relative, follow, None, conductor.actor(), now) {
-            write_ledger(tx, &mut relative, ledger, &conductor.actor(), conductor.hostname())?;
-            tx.save(&mut relative)?;
-            tx.wake(relative.id);
+        let (actor, now) = (conductor.actor(), tx.now());
+        // A related node that rejects the request, such as one in cleaning, keeps its power state.
+        if let Ok(entries) = request_power(&mut related, target, None, actor.clone(), now) {
+            write_pending_entries(tx, &mut related, entries, &actor, conductor.hostname())?;
+            tx.save(&mut related)?;
+            tx.wake(id);
         }
     }
     Ok(())

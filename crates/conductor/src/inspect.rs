@@ -1,329 +1,362 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The inspection ramdisk's data: which machine they are from, what they mean, and what changes.
+//! Processes inspection data: finds the node, applies hooks, rules and flavours, and stores the result.
 
-use inspection::lookup::NoMatch;
-use inspection::lookup::{Candidate, bmc_addresses, candidate_macs, choose};
+use inspection::lookup::{
+    LookupCandidate, LookupError, bmc_addresses, candidate_macs, choose_node,
+};
 use inspection::{
-    ApiCall, Context, Findings, FlavourSet, HookError, Level, ObjectField, PortChange, Report,
-    RuleSet,
+    ApiCall, FlavourSet, HardwareReport, InspectionLogLevel, InspectionResult, ObjectField,
+    PortChange, ReportContext, RuleSet,
 };
-use lifecycle::{Action, Failure, Ledger, Outcome, hear_inspection_data, record, see_agent};
+use lifecycle::{
+    Action, ActionFailure, ActionOutcome, PendingEntries, confirm_boot, inspection_data_received,
+    record,
+};
 use node_model::{
-    Actor, Flavour, Happening, InspectionRule, Inventory, JournalEntry, JsonObject, LogKind, Mac,
-    Node, NodeId, Port, PortId, ProvisionState,
+    Actor, AgentLogKind, Flavour, InspectionRule, Inventory, JournalEntry, JournalEvent,
+    JsonObject, Mac, Node, NodeId, Port, PortId, ProvisionState,
 };
-use store::{Columns, NodeColumn, NodeFilter, PortColumn, PortFilter, Query, Reader, Writer};
+use store::{
+    Columns, NodeColumn, NodeFilter, PortColumn, PortFilter, ResourceQuery, StoreReader,
+    StoreWriter,
+};
 
-use crate::agent_logs::Logs;
-use crate::ledger::write_ledger;
-use crate::provision::get;
+use crate::agent_logs::AgentLogArchive;
+use crate::error::error_text;
+use crate::node_snapshot::NodeSnapshot;
+use crate::pending_entries::write_pending_entries;
+use crate::provision::get_node;
 use crate::runner::write_changes;
-use crate::sight::Sight;
-use crate::{Conductor, Error, bmc_names};
+use crate::{Conductor, ConductorError, bmc_resolver};
 
-/// What the ramdisk is told.
+/// The response to inspection data.
 #[derive(Clone, Debug)]
 pub struct InspectionReply {
-    /// The node its data were taken for.
+    /// The node.
     pub node: NodeId,
 }
 
-/// Everything a report is judged by, as read from the database.
-pub(crate) struct Known {
+/// What the processing of a report depends on, as read from the database.
+pub(crate) struct InspectionContext {
     pub(crate) node: Node,
     pub(crate) ports: Vec<Port>,
     pub(crate) previous: Option<Inventory>,
-    pub(crate) ways: Ways,
+    pub(crate) rules: InspectionRules,
 }
 
-/// What operators want done with reports.
-pub(crate) struct Ways {
+/// The operator's rules and flavours.
+pub(crate) struct InspectionRules {
     rules: Vec<InspectionRule>,
     flavours: Vec<Flavour>,
 }
 
 impl Conductor {
-    /// Takes a report from the ramdisk. None if no node waits for it: the ramdisk is not told why,
-    /// the log is. A machine that nobody knows is enrolled, or remembered, as the settings say.
+    /// Processes a report of the ramdisk. Returns `None` if no node waits for it: the reason is logged,
+    /// not returned. An unknown machine is enrolled or recorded, depending on the settings.
     pub async fn continue_inspection(
         &self,
-        report: Report,
-        named: Option<NodeId>,
+        report: HardwareReport,
+        node: Option<NodeId>,
         request_id: String,
-    ) -> Result<Option<InspectionReply>, Error> {
+    ) -> Result<Option<InspectionReply>, ConductorError> {
         let macs = candidate_macs(&report);
         let bmc = bmc_addresses(&report);
-        let found = self
+        let read = self
             .store
             .read(move |reader| {
-                let chosen = find(reader, named, &macs, &bmc)?;
-                let id = match chosen {
+                let id = match find(reader, node, &macs, &bmc)? {
                     Ok(id) => id,
                     Err(reason) => return Ok(Err(reason)),
                 };
-                read_known(reader, id).map(Ok)
+                read_context(reader, id).map(Ok)
             })
             .await?;
-        let known = match found {
-            Ok(known) => known,
-            Err(NoMatch::Unknown) => return self.meet_stranger(report, request_id).await,
+        let context = match read {
+            Ok(context) => context,
+            Err(LookupError::Unknown) => {
+                return self.process_unknown_machine(report, request_id).await;
+            }
             Err(reason) => {
-                tracing::warn!(%reason, "inspection data from a machine that is not expected");
+                tracing::warn!(%reason, "unexpected inspection data ignored");
                 return Ok(None);
             }
         };
-        let (id, judged) = (known.node.id, self.judge(&known, &report));
-        // Megabytes to decode, and mostly for nothing.
-        let logs = if self.collects_logs(judged.is_err()) {
-            Logs::of_report(&report, LogKind::Inspection)
+        let (id, findings) = (context.node.id, self.process_report(&context, &report));
+        // Logs have megabytes: decode them only if they are stored.
+        let logs = if self.collects_logs(findings.is_err()) {
+            AgentLogArchive::from_report(&report, AgentLogKind::Inspection)
         } else {
-            Logs::none(LogKind::Inspection)
+            AgentLogArchive::none(AgentLogKind::Inspection)
         };
         drop(report);
-        let calls = judged.as_ref().map(|findings| findings.calls.clone()).unwrap_or_default();
+        let requests =
+            findings.as_ref().map(|findings| findings.api_calls.clone()).unwrap_or_default();
         let conductor = self.clone();
         let actor = Actor::Agent { request_id };
-        let kept = self
+        let is_accepted = self
             .store
             .write(move |tx| {
-                let kept = match &judged {
-                    Ok(findings) => keep(&conductor, tx, id, findings, &known.ports, &actor)?,
-                    Err(message) => reject(&conductor, tx, id, message, &actor)?,
+                let is_accepted = match &findings {
+                    Ok(findings) => {
+                        write_findings(&conductor, tx, id, findings, &context.ports, &actor)?
+                    }
+                    Err(error) => fail_inspection(&conductor, tx, id, error, &actor)?,
                 };
-                if kept {
-                    logs.keep(&conductor, tx, id, judged.as_ref().err().map(String::as_str))?;
+                if is_accepted {
+                    let failure = findings.as_ref().err().map(String::as_str);
+                    logs.write(&conductor, tx, id, failure)?;
                 }
-                Ok::<_, Error>(kept)
+                Ok::<_, ConductorError>(is_accepted)
             })
             .await?;
-        if kept {
-            self.make_calls(id, calls);
+        if is_accepted {
+            self.send_rule_requests(id, requests);
         }
-        Ok(kept.then_some(InspectionReply { node: id }))
+        Ok(is_accepted.then_some(InspectionReply { node: id }))
     }
 
-    /// Works out what a report changes, or why it cannot be used.
-    pub(crate) fn judge(&self, known: &Known, report: &Report) -> Result<Findings, String> {
-        self.judge_by(&self.inspection, known, report)
-    }
-
-    fn judge_by(
+    /// Runs hooks, rules and flavours on a report. Fails if the report is not usable.
+    pub(crate) fn process_report(
         &self,
-        settings: &inspection::Settings,
-        known: &Known,
-        report: &Report,
-    ) -> Result<Findings, String> {
-        let rules = RuleSet::compile(known.ways.rules.iter().chain(&settings.built_in_rules))
-            .map_err(|error| crate::act::chain(&error))?;
-        let (flavours, broken) = FlavourSet::compile(&known.ways.flavours);
-        for (flavour, error) in broken {
-            tracing::warn!(%flavour, %error, "a flavour cannot be used");
+        context: &InspectionContext,
+        report: &HardwareReport,
+    ) -> Result<InspectionResult, String> {
+        self.process_with(&self.inspection, context, report)
+    }
+
+    fn process_with(
+        &self,
+        settings: &inspection::InspectionSettings,
+        context: &InspectionContext,
+        report: &HardwareReport,
+    ) -> Result<InspectionResult, String> {
+        let rules = RuleSet::compile(context.rules.rules.iter().chain(&settings.built_in_rules))
+            .map_err(|error| error_text(&error))?;
+        let (flavours, invalid) = FlavourSet::compile(&context.rules.flavours);
+        for (flavour, error) in invalid {
+            tracing::warn!(%flavour, error = error_text(&error), "flavour is not usable");
         }
-        inspection::process(&Context {
-            node: &known.node,
-            ports: &known.ports,
+        inspection::process_report(&ReportContext {
+            node: &context.node,
+            ports: &context.ports,
             report,
-            previous: known.previous.as_ref(),
+            previous: context.previous.as_ref(),
             settings,
             rules: &rules,
             flavours: &flavours,
             now: self.now(),
         })
-        .map_err(|error: HookError| error.full_message())
+        .map_err(|error| error_text(&error))
     }
 }
 
+/// Finds the node of a report by its id, MAC addresses and BMC addresses.
 fn find(
-    reader: &mut Reader<'_>,
-    named: Option<NodeId>,
+    reader: &mut StoreReader<'_>,
+    node: Option<NodeId>,
     macs: &[Mac],
     bmc: &[String],
-) -> Result<Result<NodeId, NoMatch>, Error> {
-    let named = match named {
+) -> Result<Result<NodeId, LookupError>, ConductorError> {
+    let named = match node {
         None => None,
         Some(id) => Some(match reader.get(id)? {
-            Some(node) => Candidate { id, state: node.provision_state },
-            None => return Ok(Err(NoMatch::NoSuchNode(id))),
+            Some(node) => LookupCandidate { id, state: node.provision_state },
+            None => return Ok(Err(LookupError::NoSuchNode(id))),
         }),
     };
     let mut by_mac = Vec::new();
-    let mut sole = None;
+    let mut only_match = None;
     for id in reader.nodes_by_macs(macs)? {
         if let Some(node) = reader.get(id)? {
-            by_mac.push(Candidate { id, state: node.provision_state });
-            sole = (by_mac.len() == 1).then_some(node);
+            by_mac.push(LookupCandidate { id, state: node.provision_state });
+            only_match = (by_mac.len() == 1).then_some(node);
         }
     }
-    // The usual case needs no search: the node with the MAC address has the BMC address too.
-    let agree = sole.is_some_and(|node| bmc_names::known(&node).iter().any(|a| bmc.contains(a)));
-    let by_bmc = if bmc.is_empty() || agree { Vec::new() } else { waiting_with_bmc(reader, bmc)? };
-    Ok(choose(named, &by_mac, &by_bmc))
+    // Usually no search is needed: the node with the MAC address also has the BMC address.
+    let has_bmc = only_match
+        .is_some_and(|node| bmc_resolver::known(&node).iter().any(|address| bmc.contains(address)));
+    let by_bmc =
+        if bmc.is_empty() || has_bmc { Vec::new() } else { waiting_with_bmc(reader, bmc)? };
+    Ok(choose_node(named, &by_mac, &by_bmc))
 }
 
 /// The nodes in `inspect wait` whose BMC has one of these addresses.
-fn waiting_with_bmc(reader: &mut Reader<'_>, bmc: &[String]) -> Result<Vec<Candidate>, Error> {
-    let mut found = Vec::new();
-    let query = Query::<Node> {
+fn waiting_with_bmc(
+    reader: &mut StoreReader<'_>,
+    bmc: &[String],
+) -> Result<Vec<LookupCandidate>, ConductorError> {
+    let mut candidates = Vec::new();
+    let query = ResourceQuery::<Node> {
         filter: NodeFilter {
             provision_states: Some(vec![ProvisionState::InspectWait]),
             ..NodeFilter::default()
         },
-        select: Columns::of(&[
+        select: Columns::only(&[
             NodeColumn::Uuid,
             NodeColumn::DriverInfo,
             NodeColumn::DriverInternalInfo,
         ]),
-        ..Query::default()
+        ..ResourceQuery::default()
     };
     reader.list(&query, |node| {
-        // A cheap look first: most nodes' addresses are not in the text at all.
+        // Search the text before parsing it: most nodes have none of the addresses.
         let texts = [node.driver_info.as_str(), node.driver_internal_info.as_str()];
         if bmc.iter().any(|address| texts.iter().any(|text| text.contains(address.as_str())))
-            && bmc_names::known(node).iter().any(|address| bmc.contains(address))
+            && bmc_resolver::known(node).iter().any(|address| bmc.contains(address))
         {
-            found.push(Candidate { id: node.id, state: ProvisionState::InspectWait });
+            candidates.push(LookupCandidate { id: node.id, state: ProvisionState::InspectWait });
         }
     })?;
-    Ok(found)
+    Ok(candidates)
 }
 
-fn read_known(reader: &mut Reader<'_>, id: NodeId) -> Result<Known, Error> {
-    let node = reader.get(id)?.ok_or_else(|| Error::NoSuchNode(id.to_string()))?;
-    let ports = reader.collect(&Query {
+fn read_context(
+    reader: &mut StoreReader<'_>,
+    id: NodeId,
+) -> Result<InspectionContext, ConductorError> {
+    let node = reader.get(id)?.ok_or_else(|| ConductorError::NoSuchNode(id.to_string()))?;
+    let ports = reader.collect(&ResourceQuery {
         filter: PortFilter { node: Some(id), ..PortFilter::default() },
-        ..Query::default()
+        ..ResourceQuery::default()
     })?;
-    Ok(Known { node, ports, previous: reader.inventory(id)?, ways: read_ways(reader)? })
-}
-
-/// The rules and flavours there are.
-pub(crate) fn read_ways(reader: &mut Reader<'_>) -> Result<Ways, store::Error> {
-    Ok(Ways {
-        rules: reader.collect(&Query::default())?,
-        flavours: reader.collect(&Query::default())?,
+    Ok(InspectionContext {
+        node,
+        ports,
+        previous: reader.inventory(id)?,
+        rules: read_rules(reader)?,
     })
 }
 
-/// Writes what was found and lets the inspection end. False if the node no longer waits.
-fn keep(
+/// Reads all rules and flavours.
+pub(crate) fn read_rules(
+    reader: &mut StoreReader<'_>,
+) -> Result<InspectionRules, store::StoreError> {
+    Ok(InspectionRules {
+        rules: reader.collect(&ResourceQuery::default())?,
+        flavours: reader.collect(&ResourceQuery::default())?,
+    })
+}
+
+/// Stores the result and ends the inspection. Returns false if the node does not wait any more.
+fn write_findings(
     conductor: &Conductor,
-    tx: &mut Writer<'_>,
+    tx: &mut StoreWriter<'_>,
     id: NodeId,
-    findings: &Findings,
+    findings: &InspectionResult,
     ports_before: &[Port],
     actor: &Actor,
-) -> Result<bool, Error> {
-    let mut node = get(tx, id)?;
+) -> Result<bool, ConductorError> {
+    let mut node = get_node(tx, id)?;
     let now = tx.now();
-    let mut ledger = Ledger::default();
-    ledger.happened.push(Happening::Heard { what: "inspection data".to_owned() });
-    ledger.happened.extend(told(findings));
-    if !hear_inspection_data(&mut node, now, &mut ledger) {
+    let mut entries = PendingEntries::default();
+    entries.events.push(JournalEvent::AgentCall { what: "inspection data".to_owned() });
+    entries.events.extend(note_events(findings));
+    if !inspection_data_received(&mut node, now, &mut entries) {
         return Ok(false);
     }
     if !findings.node.is_empty() {
-        ledger.happened.push(Happening::Changed { fields: findings.node.names() });
+        entries.events.push(JournalEvent::Changed { fields: findings.node.changed_fields() });
         write_node(tx, &mut node, findings)?;
     }
     for change in &findings.ports {
         write_port(tx, change, ports_before)?;
     }
     write_inventory(tx, id, findings)?;
-    write_ledger(tx, &mut node, ledger, actor, conductor.hostname())?;
+    write_pending_entries(tx, &mut node, entries, actor, conductor.hostname())?;
     tx.save(&mut node)?;
     tx.wake(id);
     Ok(true)
 }
 
-/// What a BMC told of its machine, and what is made of it.
-pub(crate) struct Found {
-    /// Its word.
-    told: bmc_drivers::Findings,
-    /// The node's ports, and those to be made for cards that have none.
+/// The result of an out-of-band inspection.
+pub(crate) struct OutOfBandResult {
+    /// The data of the BMC.
+    data: drivers::InspectedHardware,
+    /// The node's ports, and new ones for NICs without a port.
     ports: Vec<Port>,
-    /// What rules and flavours make of it, if there is hardware to judge; or why the machine is
-    /// refused.
-    pub(crate) judged: Result<Option<Findings>, String>,
+    /// The result of rules and flavours, if there is an inventory; or why the inspection failed.
+    pub(crate) findings: Result<Option<InspectionResult>, String>,
 }
 
 impl Conductor {
-    /// Lets rules and flavours work on what a BMC told. Hooks are for what ramdisks tell.
-    pub(crate) async fn judge_told(
+    /// Runs rules and flavours on the data of a BMC. Hooks apply only to reports of ramdisks.
+    pub(crate) async fn process_out_of_band(
         &self,
-        sight: &Sight,
-        told: bmc_drivers::Findings,
-    ) -> Result<Found, Error> {
-        let (id, now) = (sight.node.id, self.now());
-        let mut known = self.store.read(move |reader| read_known(reader, id)).await?;
-        for card in &told.ports {
-            if known.ports.iter().all(|port| port.address != *card) {
-                known.ports.push(Port::new(PortId::random(), id, card.clone(), now));
+        snapshot: &NodeSnapshot,
+        data: drivers::InspectedHardware,
+    ) -> Result<OutOfBandResult, ConductorError> {
+        let (id, now) = (snapshot.node.id, self.now());
+        let mut context = self.store.read(move |reader| read_context(reader, id)).await?;
+        for mac in &data.ports {
+            if context.ports.iter().all(|port| port.address != *mac) {
+                context.ports.push(Port::new(PortId::random(), id, mac.clone(), now));
             }
         }
-        let Some(inventory) = &told.inventory else {
-            return Ok(Found { told, ports: known.ports, judged: Ok(None) });
+        let Some(inventory) = &data.inventory else {
+            return Ok(OutOfBandResult { data, ports: context.ports, findings: Ok(None) });
         };
-        told.changes.apply_to(&mut known.node);
-        let report = Report::stored(&Inventory {
+        data.changes.apply_to(&mut context.node);
+        let report = HardwareReport::from_inventory(&Inventory {
             node_id: id,
             created_at: now,
             inventory: inventory.clone(),
             plugin_data: JsonObject::empty(),
-            found: JsonObject::empty(),
+            derived: JsonObject::empty(),
         });
-        let settings = inspection::Settings { hooks: Vec::new(), ..self.inspection.clone() };
-        let judged = self.judge_by(&settings, &known, &report).map(Some);
-        Ok(Found { told, ports: known.ports, judged })
+        let settings =
+            inspection::InspectionSettings { hooks: Vec::new(), ..self.inspection.clone() };
+        let findings = self.process_with(&settings, &context, &report).map(Some);
+        Ok(OutOfBandResult { data, ports: context.ports, findings })
     }
 }
 
-impl Found {
-    /// The requests that rules ask for. They are made when the rest is written.
-    pub(crate) fn take_calls(&mut self) -> Vec<ApiCall> {
-        match &mut self.judged {
-            Ok(Some(findings)) => std::mem::take(&mut findings.calls),
+impl OutOfBandResult {
+    /// The HTTP requests of rules, to be sent when the result is stored.
+    pub(crate) fn take_requests(&mut self) -> Vec<ApiCall> {
+        match &mut self.findings {
+            Ok(Some(findings)) => std::mem::take(&mut findings.api_calls),
             Ok(None) | Err(_) => Vec::new(),
         }
     }
 
-    /// Writes everything; the node is saved by the caller. Of a machine that is refused, what its
-    /// BMC told is kept all the same.
+    /// Stores the result; the caller saves the node. The data of the BMC are stored even if the
+    /// inspection failed.
     pub(crate) fn write(
         &self,
-        tx: &mut Writer<'_>,
+        tx: &mut StoreWriter<'_>,
         node: &mut Node,
         actor: &Actor,
-    ) -> Result<(), store::Error> {
-        write_changes(tx, node, &self.told.changes)?;
+    ) -> Result<(), store::StoreError> {
+        write_changes(tx, node, &self.data.changes)?;
         let (id, now) = (node.id, tx.now());
-        let note = |tx: &mut Writer<'_>, what| {
-            tx.append(JournalEntry { at: now, node_id: id, actor: actor.clone(), what });
+        let append = |tx: &mut StoreWriter<'_>, event| {
+            tx.append(JournalEntry { at: now, node_id: id, actor: actor.clone(), event });
         };
-        let told_of = |port: &&Port| self.told.ports.contains(&port.address);
-        for port in self.ports.iter().filter(told_of) {
+        let is_reported = |port: &&Port| self.data.ports.contains(&port.address);
+        for port in self.ports.iter().filter(is_reported) {
             let address = &port.address;
             match tx.find::<Port>(PortColumn::Address, address.as_str())? {
                 None => tx.insert(port)?,
                 Some(known) if known.node_id == id => {}
                 Some(known) => {
                     let text = format!(
-                        "no port was made for {address}: it belongs to node {} already; is its BMC \
-                         enrolled twice?",
+                        "no port was created for {address}: it belongs to node {}; check whether the BMC \
+                         is enrolled twice",
                         known.node_id
                     );
-                    tracing::warn!(node = %id, %text);
-                    note(tx, Happening::Noted { by: "inspection".to_owned(), text });
+                    tracing::warn!(node = %id, mac = %address, owner = %known.node_id, "MAC address belongs to another node, port not created");
+                    append(tx, JournalEvent::Note { by: "inspection".to_owned(), text });
                 }
             }
         }
-        let Some(inventory) = &self.told.inventory else { return Ok(()) };
-        let Ok(Some(findings)) = &self.judged else {
+        let Some(inventory) = &self.data.inventory else { return Ok(()) };
+        let Ok(Some(findings)) = &self.findings else {
             return tx.set_inventory(&Inventory {
                 node_id: id,
                 created_at: now,
                 inventory: inventory.clone(),
                 plugin_data: JsonObject::empty(),
-                found: JsonObject::empty(),
+                derived: JsonObject::empty(),
             });
         };
         write_node(tx, node, findings)?;
@@ -331,56 +364,56 @@ impl Found {
             write_port(tx, change, &self.ports)?;
         }
         write_inventory(tx, id, findings)?;
-        told(findings).for_each(|what| note(tx, what));
+        note_events(findings).for_each(|event| append(tx, event));
         Ok(())
     }
 }
 
-/// Why an inspection ended badly.
-pub(crate) fn could_not_finish(why: &str) -> Failure {
-    Failure::new(format!("Failed to finish inspection: {why}"))
+/// The failure of an inspection, in Ironic's words.
+pub(crate) fn inspection_failure(why: &str) -> ActionFailure {
+    ActionFailure::new(format!("Failed to finish inspection: {why}"))
 }
 
-/// What hooks, rules and flavours have to say, for the timeline.
-pub(crate) fn told(findings: &Findings) -> impl Iterator<Item = Happening> {
-    let worth = findings.notes.iter().filter(|note| note.level > Level::Debug);
-    worth.map(|note| Happening::Noted { by: note.source.to_string(), text: note.text.clone() })
+/// The messages of hooks, rules and flavours for the journal.
+pub(crate) fn note_events(findings: &InspectionResult) -> impl Iterator<Item = JournalEvent> {
+    let notes = findings.log.iter().filter(|note| note.level > InspectionLogLevel::Debug);
+    notes.map(|note| JournalEvent::Note { by: note.source.to_string(), text: note.text.clone() })
 }
 
-/// Writes the hardware, and what it is plugged into if the ramdisk listened.
+/// Stores the inventory, and the LLDP neighbours if the ramdisk collected them.
 pub(crate) fn write_inventory(
-    tx: &mut Writer<'_>,
+    tx: &mut StoreWriter<'_>,
     id: NodeId,
-    findings: &Findings,
-) -> Result<(), store::Error> {
+    findings: &InspectionResult,
+) -> Result<(), store::StoreError> {
     let now = tx.now();
     tx.set_inventory(&Inventory {
         node_id: id,
         created_at: now,
         inventory: findings.inventory.clone(),
         plugin_data: findings.plugin_data.clone(),
-        found: findings.found.clone(),
+        derived: findings.derived.clone(),
     })?;
     match &findings.neighbours {
-        Some(heard) => tx.hear_neighbours(id, heard),
-        // Nothing was heard because nobody listened: what was heard before may still hold.
+        Some(neighbours) => tx.replace_neighbours(id, neighbours),
+        // The ramdisk did not collect LLDP: keep the neighbours of the previous inspection.
         None => Ok(()),
     }
 }
 
-/// Members that hold secrets are masked on the node, so they are changed in what is sealed.
+/// Applies changes of the node. Secrets are masked on the node, so they are changed in the sealed part.
 fn write_node(
-    tx: &mut Writer<'_>,
+    tx: &mut StoreWriter<'_>,
     node: &mut Node,
-    findings: &Findings,
-) -> Result<(), store::Error> {
+    findings: &InspectionResult,
+) -> Result<(), store::StoreError> {
     let touches_secrets =
         [ObjectField::DriverInfo, ObjectField::InstanceInfo, ObjectField::DriverInternalInfo]
             .iter()
             .any(|field| findings.node.objects.contains_key(field));
     findings.node.apply_to(node);
     if touches_secrets {
-        // The mask keeps what was sealed before; a new secret is in the clear here and is sealed.
+        // A mask keeps the sealed value; new secrets are in clear text here and are sealed.
         let before = tx.reveal(node)?;
         let secrets = store::NodeSecrets {
             driver_info: node.driver_info.parse(),
@@ -394,10 +427,10 @@ fn write_node(
 }
 
 fn write_port(
-    tx: &mut Writer<'_>,
+    tx: &mut StoreWriter<'_>,
     change: &PortChange,
     ports_before: &[Port],
-) -> Result<(), store::Error> {
+) -> Result<(), store::StoreError> {
     match change {
         PortChange::Create(port) => {
             if tx.find::<Port>(PortColumn::Address, port.address().as_str())?.is_none() {
@@ -407,7 +440,7 @@ fn write_port(
         PortChange::Update(after) => {
             let before = ports_before.iter().find(|before| before.id == after.id);
             if let (Some(mut port), Some(before)) = (tx.get(after.id)?, before) {
-                change_port(&mut port, before, after);
+                merge_port(&mut port, before, after);
                 tx.save(&mut port)?;
             }
         }
@@ -418,39 +451,39 @@ fn write_port(
     Ok(())
 }
 
-/// Changes what the inspection changed and leaves what somebody else changed meanwhile.
-fn change_port(port: &mut Port, before: &Port, after: &Port) {
-    macro_rules! follow {
+/// Applies the fields that the inspection changed, and keeps concurrent changes of others.
+fn merge_port(port: &mut Port, before: &Port, after: &Port) {
+    macro_rules! merge_fields {
         ($($field:ident)*) => {$(
             if before.$field != after.$field {
                 port.$field.clone_from(&after.$field);
             }
         )*};
     }
-    follow! {
+    merge_fields! {
         name description pxe_enabled local_link_connection physical_network is_smartnic vendor
         category extra internal_info
     }
 }
 
-/// The data cannot be used: the inspection fails and says why.
-fn reject(
+/// Fails the inspection. Returns false if the node does not wait any more.
+fn fail_inspection(
     conductor: &Conductor,
-    tx: &mut Writer<'_>,
+    tx: &mut StoreWriter<'_>,
     id: NodeId,
-    message: &str,
+    error: &str,
     actor: &Actor,
-) -> Result<bool, Error> {
-    let mut node = get(tx, id)?;
+) -> Result<bool, ConductorError> {
+    let mut node = get_node(tx, id)?;
     if node.provision_state != ProvisionState::InspectWait {
         return Ok(false);
     }
     let now = tx.now();
-    let outcome = Outcome::Failed(could_not_finish(message));
-    let mut ledger = Ledger::default();
-    see_agent(&mut node, &mut ledger);
-    ledger.append(record(&mut node, &Action::Inspect, &outcome, 0, &conductor.rules, now));
-    write_ledger(tx, &mut node, ledger, actor, conductor.hostname())?;
+    let outcome = ActionOutcome::Failed(inspection_failure(error));
+    let mut entries = PendingEntries::default();
+    confirm_boot(&mut node, &mut entries);
+    entries.append(record(&mut node, &Action::Inspect, &outcome, 0, &conductor.rules, now));
+    write_pending_entries(tx, &mut node, entries, actor, conductor.hostname())?;
     tx.save(&mut node)?;
     tx.wake(id);
     Ok(true)

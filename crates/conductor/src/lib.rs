@@ -1,64 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The part of Ferrite that acts: it claims nodes, carries out what `lifecycle` decides, and looks
-//! after them when nothing is going on.
+//! The conductor: claims nodes, executes the actions that `lifecycle` decides, and monitors nodes.
 //!
-//! - [`Conductor`] is the handle others hold: the API asks through it, and the binary starts it.
-//! - `runner` takes one node through decide, act, record until there is nothing to do.
-//! - `scheduler` starts a runner for every node that is due; a lost wake-up costs only time.
-//! - `power_sync` looks at each machine's power and health, spread evenly over the interval.
-//! - `act` is the only place where an [`Action`](lifecycle::Action) meets a driver.
+//! - [`Conductor`] is the handle of the API server and the binary.
+//! - `runner` runs one node: decide, execute, record, until the node waits or is idle.
+//! - `scheduler` starts a runner for every due node; a lost wake-up only delays it.
+//! - `power_sync` polls the power and health of machines, spread evenly over the interval.
+//! - `execute` is the only place where an [`Action`](lifecycle::Action) calls a driver.
 //!
-//! Nothing here decides, and nothing here waits for one node while another has something to do.
+//! Nothing here decides, and no node waits for another.
 
-mod act;
 mod agent;
-mod agent_lines;
+mod agent_log_tail;
 mod agent_logs;
 mod allocations;
-mod api_call;
-mod bmc_names;
-mod console_record;
+mod available_steps;
+mod bmc_resolver;
+mod console_recorder;
+mod console_stream;
 mod consoles;
-mod controls;
-mod discover;
+mod direct_calls;
+mod driver_methods;
 mod error;
+mod exclusive_call;
+mod execute;
 mod explain;
 mod handle;
 mod hardware;
-mod held;
+mod hash_ring;
 mod inspect;
-mod ledger;
 mod membership;
-mod offers;
+mod node_snapshot;
+mod pending_entries;
 mod power_sync;
 mod provision;
 mod pxe_filter;
+mod rule_requests;
 mod runner;
 mod scheduler;
 mod settings;
-mod sight;
 #[cfg(test)]
 mod tests;
-mod warm;
+mod unknown_machines;
+mod warm_up;
 
-// What the handle's methods take and give, so that callers need not know the drivers' crate.
-pub use bmc_drivers::{
-    ConsoleFeed, ConsoleInfo, ConsoleWatch, DriverSettings, Error as DriverError, HttpMethod,
-    Indicator, IndicatorComponent, IndicatorState, MediaDevice, MediaSlot, NoBootServices, Printed,
-    Registry, Sensor, SensorStatus, TypingError, VendorMethod, VifInfo,
-};
-
-pub use agent::{AgentConfig, Heartbeat, Lookup};
-pub use agent_lines::{AgentLines, LinesError, SaidByAgent};
+pub use agent::{AgentConfig, AgentLookup};
+pub use agent_log_tail::{AgentLogError, AgentLogLines, AgentLogTail};
 pub use allocations::AllocationError;
-pub use api_call::is_allowed;
-pub use controls::{BootSetting, ConsoleState, PassthruReply};
-pub use discover::{EnrolError, Enrolment};
-pub use error::Error;
-pub use handle::{Conductor, Running, Tally};
+pub use console_stream::{ConsoleChunk, ConsoleStream};
+pub use direct_calls::{BootSetting, ConsoleState, PassthruReply};
+pub use driver_methods::DriverMethodError;
+pub use error::ConductorError;
+pub use handle::{Conductor, ConductorCounters, ConductorParts, RunningConductor};
+pub use hash_ring::conductor_of;
 pub use inspect::InspectionReply;
-pub use ledger::write_ledger;
-pub use provision::ProvisionRequest;
+pub use pending_entries::{TENANT_VIF, write_pending_entries};
 pub use pxe_filter::{PxeFilter, PxeFilterSettings};
-pub use settings::Settings;
-pub use sight::conductor_of;
+pub use rule_requests::is_allowed_url;
+pub use settings::ConductorSettings;
+pub use unknown_machines::{EnrolError, NewNodeSettings};

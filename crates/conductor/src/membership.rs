@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Signs of life: this process in the table of conductors, and what an earlier run of it left.
+//! The registration of this process in the table of conductors, and periodic maintenance of the
+//! database.
 
 use std::time::Duration;
 
@@ -7,37 +8,39 @@ use node_model::{ConductorInfo, Timestamp};
 use tokio::sync::watch;
 
 use crate::Conductor;
-use crate::held::report_interrupted;
+use crate::error::error_text;
+use crate::exclusive_call::report_interrupted;
 
-/// Enters this process into the table of conductors.
-pub(crate) async fn register(conductor: &Conductor) -> Result<(), store::Error> {
-    write(conductor, true).await
+/// Registers this process in the table of conductors.
+pub(crate) async fn register(conductor: &Conductor) -> Result<(), store::StoreError> {
+    write_registration(conductor, true).await
 }
 
-/// Frees the nodes that an earlier run of this process had reserved when it died: they go on now
-/// rather than when their leases expire.
-pub(crate) async fn take_up(conductor: &Conductor) -> Result<(), store::Error> {
+/// Releases the nodes that a previous run of this process had leased, so that their jobs continue
+/// now instead of when the leases expire.
+pub(crate) async fn release_previous_run(conductor: &Conductor) -> Result<(), store::StoreError> {
     let this = conductor.clone();
-    let freed = conductor
+    let count = conductor
         .store
         .write(move |tx| {
-            let freed = tx.break_leases_of(&this.owner.hostname, this.owner.run)?;
-            for node in &freed {
+            let released =
+                tx.release_leases_of_earlier_runs(&this.owner.hostname, this.owner.run)?;
+            for node in &released {
                 if let Some(node) = tx.get(*node)? {
                     report_interrupted(tx, node, &this)?;
                 }
                 tx.wake(*node);
             }
-            Ok::<_, store::Error>(freed.len())
+            Ok::<_, store::StoreError>(released.len())
         })
         .await?;
-    if freed > 0 {
-        tracing::info!(nodes = freed, "taking up work that was in flight when the last run ended");
+    if count > 0 {
+        tracing::info!(nodes = count, "resuming work of the previous run");
     }
     Ok(())
 }
 
-/// Says that this process lives, again and again.
+/// Renews the registration and runs maintenance in the configured interval.
 pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool>) {
     let interval = Duration::from_secs(conductor.settings.heartbeat_interval.max(1));
     loop {
@@ -45,16 +48,16 @@ pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool
             () = tokio::time::sleep(interval) => {}
             _ = stopping.changed() => return,
         }
-        if let Err(error) = upkeep(&conductor).await {
-            tracing::warn!(%error, "could not write the sign of life or look after the rest");
+        if let Err(error) = renew(&conductor).await {
+            tracing::warn!(error = error_text(&error), retry_in = ?interval, "conductor registration could not be renewed");
         }
     }
 }
 
-/// What is done every few seconds besides.
-async fn upkeep(conductor: &Conductor) -> Result<(), store::Error> {
-    write(conductor, true).await?;
-    conductor.take_up_allocations().await?;
+/// Renews the registration, resumes allocations and deletes old journal entries.
+async fn renew(conductor: &Conductor) -> Result<(), store::StoreError> {
+    write_registration(conductor, true).await?;
+    conductor.resume_allocations().await?;
     let days = conductor.settings.journal_days;
     if days > 0 {
         let age = Duration::from_secs(days * 24 * 60 * 60);
@@ -64,12 +67,12 @@ async fn upkeep(conductor: &Conductor) -> Result<(), store::Error> {
     Ok(())
 }
 
-/// Says goodbye, so that others need not wait for the silence.
-pub(crate) async fn leave(conductor: &Conductor) -> Result<(), store::Error> {
-    write(conductor, false).await
+/// Marks this process as stopped, so that others do not have to wait for the timeout.
+pub(crate) async fn unregister(conductor: &Conductor) -> Result<(), store::StoreError> {
+    write_registration(conductor, false).await
 }
 
-async fn write(conductor: &Conductor, online: bool) -> Result<(), store::Error> {
+async fn write_registration(conductor: &Conductor, online: bool) -> Result<(), store::StoreError> {
     let drivers: Vec<String> = conductor
         .registry
         .hardware_types()
@@ -81,7 +84,7 @@ async fn write(conductor: &Conductor, online: bool) -> Result<(), store::Error> 
         .store
         .write(move |tx| {
             let now = tx.now();
-            tx.heartbeat_conductor(&ConductorInfo {
+            tx.record_conductor_heartbeat(&ConductorInfo {
                 hostname: hostname.clone(),
                 run,
                 conductor_group: conductor_group.clone(),

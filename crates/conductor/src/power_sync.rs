@@ -1,99 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Looks at every machine's power and health, spread evenly over the interval.
+//! Polls the power state and health of all machines, spread evenly over the interval.
 //!
-//! A slice of the fleet is looked at each second, each machine in a task of its own: one that does
-//! not answer costs nobody else anything. What is as expected is not written.
+//! A part of the fleet is polled every second, each machine in its own task, so that an unresponsive
+//! BMC delays no other. Expected results are not written.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bmc_drivers::Driver;
+use drivers::{Driver, DriverTarget};
 use lifecycle::{
-    Ledger, SyncVerdict, Warming, judge_warming, power_sync, power_sync_excluded, warming,
+    PendingEntries, PowerPollResult, PowerSyncDecision, WarmUpStatus, apply_power_sync,
+    decide_power_sync, is_power_monitored, record_warm_up, warm_up_status,
 };
-use node_model::{Fault, Health, Node, NodeId, PowerRequest, PowerState, PowerTarget, Timestamp};
+use node_model::{Health, Node, NodeId, PowerState, Timestamp};
 use serde_json::json;
 use store::{Columns, NodeFilter};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::act::chain;
-use crate::handle::Tally;
-use crate::ledger::write_ledger;
-use crate::sight::{Sight, alive_conductors, conductor_of};
-use crate::{Conductor, Error};
+use crate::error::error_text;
+use crate::handle::ConductorCounters;
+use crate::hash_ring::{alive_conductors, conductor_of};
+use crate::node_snapshot::NodeSnapshot;
+use crate::pending_entries::write_pending_entries;
+use crate::{Conductor, ConductorError};
 
-/// What is known of the looks at machines, from one to the next.
+/// The state of power polls that is kept from one to the next.
 #[derive(Clone, Default)]
-pub(crate) struct Looks(Arc<Mutex<Known>>);
+pub(crate) struct PowerPolls(Arc<Mutex<PollState>>);
 
 #[derive(Default)]
-struct Known {
-    /// How many looks in a row a machine has not answered, or not as it should be.
+struct PollState {
+    /// The number of consecutive polls that failed or returned an unexpected state.
     unexpected: HashMap<NodeId, u32>,
-    /// Machines that are being looked at: one that hangs is not asked a second time meanwhile.
-    under_way: HashSet<NodeId>,
+    /// The nodes that are being polled: a BMC that hangs gets no second request.
+    in_progress: HashSet<NodeId>,
 }
 
-impl Looks {
-    /// Begins a look, unless one is under way.
-    fn begin(&self, id: NodeId) -> Option<Look> {
-        let begun = self.known().under_way.insert(id);
-        begun.then(|| Look { looks: self.clone(), id })
+impl PowerPolls {
+    /// Begins a poll, unless one is in progress.
+    fn begin(&self, id: NodeId) -> Option<PowerPoll> {
+        let is_new = self.state().in_progress.insert(id);
+        is_new.then(|| PowerPoll { polls: self.clone(), id })
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn state(&self) -> MutexGuard<'_, PollState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A look that is under way until it is dropped.
-struct Look {
-    looks: Looks,
+/// A poll that is in progress until it is dropped.
+struct PowerPoll {
+    polls: PowerPolls,
     id: NodeId,
 }
 
-impl Look {
-    /// Counts how the look turned out: how many in a row were not as expected, this one included.
+impl PowerPoll {
+    /// Counts the result, and returns the number of consecutive unexpected ones including this one.
     fn count(&self, as_expected: bool) -> u32 {
-        let mut known = self.looks.known();
+        let mut state = self.polls.state();
         if as_expected {
-            known.unexpected.remove(&self.id);
+            state.unexpected.remove(&self.id);
             return 0;
         }
-        let in_a_row = known.unexpected.entry(self.id).or_insert(0);
-        *in_a_row += 1;
-        *in_a_row
+        let count = state.unexpected.entry(self.id).or_insert(0);
+        *count += 1;
+        *count
     }
 }
 
-impl Drop for Look {
+impl Drop for PowerPoll {
     fn drop(&mut self) {
-        self.looks.known().under_way.remove(&self.id);
-    }
-}
-
-/// What was seen of a machine.
-#[derive(Clone)]
-struct Seen {
-    power: Result<PowerState, String>,
-    health: Option<Health>,
-    /// Looks in a row that were not as expected.
-    in_a_row: u32,
-    can_put_back: bool,
-}
-
-impl Seen {
-    /// What this means for `node`.
-    fn judge(
-        &self,
-        node: &mut Node,
-        rules: &lifecycle::Settings,
-        ledger: &mut Ledger,
-    ) -> SyncVerdict {
-        let power = self.power.as_ref().map(|power| *power).map_err(String::as_str);
-        power_sync(node, power, self.in_a_row, self.can_put_back, rules, ledger)
+        self.polls.state().in_progress.remove(&self.id);
     }
 }
 
@@ -102,33 +81,38 @@ pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool
     if interval == 0 {
         return;
     }
-    let seen_so_far = Looks::default();
-    let mut looks = JoinSet::new();
+    let polls = PowerPolls::default();
+    let mut tasks = JoinSet::new();
     let mut after = 0;
-    let mut slice = 1;
+    let mut batch_size = 1;
     loop {
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
             _ = stopping.changed() => return,
         }
-        while looks.try_join_next().is_some() {}
+        while tasks.try_join_next().is_some() {}
         if after == 0 {
-            slice = slice_of(&conductor, interval).await;
+            batch_size = nodes_per_second(&conductor, interval).await;
         }
-        match read_slice(&conductor, after, slice).await {
+        match read_batch(&conductor, after, batch_size).await {
             Ok((nodes, next)) => {
                 for node in nodes {
-                    looks.spawn(look(conductor.clone(), node, seen_so_far.clone()));
+                    tasks.spawn(poll(conductor.clone(), node, polls.clone()));
                 }
                 after = next.unwrap_or(0);
             }
-            Err(error) => tracing::warn!(%error, "could not read the nodes to look at"),
+            Err(error) => {
+                tracing::warn!(
+                    error = error_text(&error),
+                    "nodes for power polls could not be read"
+                );
+            }
         }
     }
 }
 
-/// How many nodes to look at each second so that all are looked at once per interval.
-async fn slice_of(conductor: &Conductor, interval: u64) -> u32 {
+/// The number of nodes to poll per second, so that all are polled once per interval.
+async fn nodes_per_second(conductor: &Conductor, interval: u64) -> u32 {
     let count = conductor
         .store
         .read(|reader| reader.count::<Node>(&NodeFilter::default()))
@@ -137,21 +121,21 @@ async fn slice_of(conductor: &Conductor, interval: u64) -> u32 {
     u32::try_from(count.div_ceil(interval)).unwrap_or(u32::MAX).max(1)
 }
 
-async fn read_slice(
+async fn read_batch(
     conductor: &Conductor,
     after: i64,
     limit: u32,
-) -> Result<(Vec<Node>, Option<i64>), store::Error> {
+) -> Result<(Vec<Node>, Option<i64>), store::StoreError> {
     let store = conductor.store.clone();
     let conductor = conductor.clone();
     store
         .read(move |reader| {
             let mut nodes = Vec::new();
             let alive = alive_conductors(reader, &conductor.settings)?;
-            let me = conductor.hostname();
+            let us = conductor.hostname();
             let next = reader.nodes_after(after, limit, Columns::ALL, |node| {
-                // Each machine is looked at by one of the processes that share a database.
-                if is_watched(node) && conductor_of(node, &alive) == Some(me) {
+                // Each node is polled by one of the processes that share a database.
+                if is_power_monitored(node) && conductor_of(node, &alive) == Some(us) {
                     nodes.push(node.clone());
                 }
             })?;
@@ -160,148 +144,144 @@ async fn read_slice(
         .await
 }
 
-/// Whether the node is one whose power should be as we last knew it.
-fn is_watched(node: &Node) -> bool {
-    let left_alone = node.maintenance && node.fault != Some(Fault::Power);
-    !left_alone
-        && !power_sync_excluded(node.provision_state)
-        // What a job does to the power is its own business: firmware updates switch machines off.
-        && node.work.is_none()
-        && node.reservation.is_none()
-        && node.target_power_state.is_none()
+/// The response of a BMC to a poll.
+struct PolledState {
+    power: Option<PowerState>,
+    health: Option<Health>,
+    can_restore: bool,
 }
 
-/// One look at one machine.
-pub(crate) async fn look(conductor: Conductor, node: Node, looks: Looks) {
+/// Polls one machine.
+pub(crate) async fn poll(conductor: Conductor, node: Node, polls: PowerPolls) {
     let id = node.id;
-    let Some(look) = looks.begin(id) else { return };
-    Tally::add(&conductor.tally.power_looks);
-    let patience = Duration::from_secs(conductor.settings.power_state_timeout.max(1));
-    let (power, health, can_put_back) = match see(&conductor, node.clone(), patience).await {
-        // A machine whose power nobody can tell yet is left alone.
-        Ok(Sighting { power: None, .. }) => return,
-        Ok(Sighting { power: Some(power), health, can_put_back }) => {
-            (Ok(power), health, can_put_back)
+    let Some(poll) = polls.begin(id) else { return };
+    ConductorCounters::add(&conductor.counters.power_polls);
+    let timeout = Duration::from_secs(conductor.settings.power_state_timeout.max(1));
+    let (power, health, can_restore) = match query(&conductor, node.clone(), timeout).await {
+        // The power interface does not know the state yet.
+        Ok(PolledState { power: None, .. }) => return,
+        Ok(PolledState { power: Some(power), health, can_restore }) => {
+            (Ok(power), health, can_restore)
         }
-        Err(error) => (Err(chain(&error)), None, false),
+        Err(error) => (Err(error_text(&error)), None, false),
     };
     let as_expected = power.as_ref().is_ok_and(|power| Some(*power) == node.power_state);
-    let in_a_row = look.count(as_expected);
-    let seen = Seen { power, health, in_a_row, can_put_back };
-    let verdict = seen.judge(&mut node.clone(), &conductor.rules, &mut Ledger::default());
-    let unwell = seen.health.is_some() && seen.health != node.health;
-    let warming = warming(&node, &conductor.rules, conductor.now());
-    let news = unwell
-        || !is_told(&node, seen.power.as_ref().err())
-        || matches!(warming, Warming::Over | Warming::Overdue);
-    if !news && matches!(verdict, SyncVerdict::AsExpected | SyncVerdict::TryAgain) {
+    let unexpected_polls = poll.count(as_expected);
+    let result = PowerPollResult { power, unexpected_polls, can_restore };
+    if !changes_node(&conductor, &node, &result, health) {
         return;
     }
-    if let Err(error) = write(&conductor, &node, seen).await {
-        tracing::warn!(node = %id, %error, "could not write what was seen of the machine");
+    if let Err(error) = write(&conductor, &node, result, health).await {
+        tracing::warn!(node = %id, error = error_text(&error), "result of power poll could not be stored");
     }
 }
 
-/// The key of `driver_internal_info` that tells of a BMC that does not answer, before that is a
-/// fault.
-const SILENT: &str = "bmc_silent";
+/// Whether the result of a poll has to be written.
+fn changes_node(
+    conductor: &Conductor,
+    node: &Node,
+    result: &PowerPollResult,
+    health: Option<Health>,
+) -> bool {
+    let health_changed = health.is_some() && health != node.health;
+    let warm_up = warm_up_status(node, &conductor.rules, conductor.now());
+    health_changed
+        || !is_error_recorded(node, result.power.as_ref().err())
+        || matches!(warm_up, WarmUpStatus::Finished | WarmUpStatus::Overdue)
+        || decide_power_sync(node, result, &conductor.rules).changes_node()
+}
 
-/// Whether the node tells of its BMC what is so: that it is silent for this reason, or that it is
-/// not silent. Asked of every machine at every look, so the text is searched before it is parsed.
-fn is_told(node: &Node, why: Option<&String>) -> bool {
-    let told = if node.driver_internal_info.as_str().contains("\"bmc_silent\"") {
-        node.driver_internal_info.get(SILENT)
+/// The key of `driver_internal_info` with the error of a BMC that does not respond, before it becomes
+/// a fault.
+const BMC_ERROR_KEY: &str = "bmc_silent";
+
+/// Whether the recorded BMC error of the node equals `error`. Evaluated at every poll, so the text is
+/// searched before it is parsed.
+fn is_error_recorded(node: &Node, error: Option<&String>) -> bool {
+    let recorded = if node.driver_internal_info.as_str().contains("\"bmc_silent\"") {
+        node.driver_internal_info.get(BMC_ERROR_KEY)
     } else {
         None
     };
-    match (told, why) {
+    match (recorded, error) {
         (None, None) => true,
-        (Some(told), Some(why)) => told["why"] == **why,
+        (Some(recorded), Some(error)) => recorded["why"] == **error,
         (None, Some(_)) | (Some(_), None) => false,
     }
 }
 
-/// Tells since when and why the BMC does not answer, or nothing more of it.
-fn tell_silence(node: &mut Node, why: Option<&String>, now: Timestamp) {
-    if is_told(node, why) {
+/// Records the BMC error and since when it occurs, or removes it.
+fn record_error(node: &mut Node, error: Option<&String>, now: Timestamp) {
+    if is_error_recorded(node, error) {
         return;
     }
-    match why {
-        None => node.driver_internal_info.remove(SILENT),
-        Some(why) => {
-            let before = node.driver_internal_info.get(SILENT);
-            let since = before.and_then(|told| told["since"].as_str().map(str::to_owned));
+    match error {
+        None => node.driver_internal_info.remove(BMC_ERROR_KEY),
+        Some(error) => {
+            let before = node.driver_internal_info.get(BMC_ERROR_KEY);
+            let since = before.and_then(|before| before["since"].as_str().map(str::to_owned));
             let since = since.unwrap_or_else(|| now.to_string());
-            node.driver_internal_info.set(SILENT, json!({"since": since, "why": why}));
+            node.driver_internal_info.set(BMC_ERROR_KEY, json!({"since": since, "why": error}));
         }
     }
 }
 
-/// What a machine answers when it is asked how it is.
-struct Sighting {
-    power: Option<PowerState>,
-    health: Option<Health>,
-    can_put_back: bool,
-}
-
-async fn see(conductor: &Conductor, node: Node, patience: Duration) -> Result<Sighting, Error> {
-    let sight = conductor.store.read(move |reader| Sight::of(reader, node)).await?;
-    let driver = sight.driver(&conductor.registry)?;
-    let target = sight.target(&driver, conductor.now());
-    let power = tokio::time::timeout(patience, driver.power().get(&target)).await;
-    let power = power.map_err(|_| Error::Invalid {
-        node: sight.node.label(),
-        why: format!("the BMC did not answer within {} s", patience.as_secs()),
+async fn query(
+    conductor: &Conductor,
+    node: Node,
+    timeout: Duration,
+) -> Result<PolledState, ConductorError> {
+    let snapshot = conductor.store.read(move |reader| NodeSnapshot::read(reader, node)).await?;
+    let driver = snapshot.driver(&conductor.registry)?;
+    let target = snapshot.target(&driver, conductor.now());
+    let power = tokio::time::timeout(timeout, driver.power().get(&target)).await;
+    let power = power.map_err(|_| ConductorError::Invalid {
+        node: snapshot.node.label(),
+        why: format!("the BMC did not respond within {} s", timeout.as_secs()),
     })?;
-    let power = power.map_err(|source| sight.failed(source))?;
-    let health = tokio::time::timeout(patience, health(&driver, &target)).await;
-    let can_put_back = driver.power().supports_sync();
-    Ok(Sighting { power, health: health.ok().flatten(), can_put_back })
+    let power = power.map_err(|source| snapshot.driver_error(source))?;
+    let health = tokio::time::timeout(timeout, health(&driver, &target)).await;
+    let can_restore = driver.power().supports_sync();
+    Ok(PolledState { power, health: health.ok().flatten(), can_restore })
 }
 
-/// Health is an extra: a BMC that cannot tell it is not a fault.
-async fn health(driver: &Driver, target: &bmc_drivers::Target<'_>) -> Option<Health> {
+/// The health, if the BMC reports it. Errors are ignored.
+async fn health(driver: &Driver, target: &DriverTarget<'_>) -> Option<Health> {
     driver.management().health(target).await.ok().flatten()
 }
 
-/// Looks at the node again inside a transaction and writes what follows; nothing if the node has
-/// changed since the machine was looked at, for then what was seen may be old.
-async fn write(conductor: &Conductor, before: &Node, seen: Seen) -> Result<(), store::Error> {
+/// Writes the result of a poll, unless the node changed since it was read: the result may be outdated
+/// then.
+async fn write(
+    conductor: &Conductor,
+    before: &Node,
+    result: PowerPollResult,
+    health: Option<Health>,
+) -> Result<(), store::StoreError> {
     let conductor = conductor.clone();
     let store = conductor.store.clone();
-    let (id, looked_at) = (before.id, before.updated_at);
+    let (id, read_at) = (before.id, before.updated_at);
     store
         .write(move |tx| {
             let Some(mut node) = tx.get(id)? else { return Ok(()) };
-            if !is_watched(&node) || node.updated_at != looked_at {
+            if !is_power_monitored(&node) || node.updated_at != read_at {
                 return Ok(());
             }
-            let mut ledger = Ledger::default();
-            if seen.health.is_some() {
-                node.health = seen.health;
+            let (actor, now) = (conductor.actor(), tx.now());
+            let mut entries = PendingEntries::default();
+            if health.is_some() {
+                node.health = health;
             }
-            tell_silence(&mut node, seen.power.as_ref().err(), tx.now());
-            judge_warming(&mut node, &conductor.rules, tx.now(), &mut ledger);
-            let verdict = seen.judge(&mut node, &conductor.rules, &mut ledger);
-            if let SyncVerdict::PutBack(target) = verdict {
-                put_back(&mut node, target, tx.now(), &conductor);
+            record_error(&mut node, result.power.as_ref().err(), now);
+            record_warm_up(&mut node, &conductor.rules, now, &mut entries);
+            let rules = &conductor.rules;
+            let decision =
+                apply_power_sync(&mut node, &result, actor.clone(), rules, now, &mut entries);
+            if let PowerSyncDecision::Restore(_) = decision {
                 tx.wake(id);
             }
-            write_ledger(tx, &mut node, ledger, &conductor.actor(), &conductor.owner.hostname)?;
+            write_pending_entries(tx, &mut node, entries, &actor, &conductor.owner.hostname)?;
             tx.save(&mut node)
         })
         .await
-}
-
-/// Asks for the state the machine should be in, as a user would.
-fn put_back(node: &mut Node, target: PowerTarget, now: Timestamp, conductor: &Conductor) {
-    node.target_power_state = Some(target.state());
-    node.power_request = Some(PowerRequest {
-        target,
-        timeout: None,
-        asked_at: now,
-        asked_by: conductor.actor(),
-        retry: None,
-    });
-    node.due_at = Some(now);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tells a dnsmasq that an operator runs which machines it may answer.
+//! PXE filter for an external dnsmasq: controls which machines get a DHCP reply.
 //!
-//! dnsmasq reads a directory of host files (`--dhcp-hostsdir`) and follows its changes. There is a
-//! file for every card: its MAC address if it may boot, with `,ignore` behind it if not, and one
-//! file for all cards that nobody knows. Cards of nodes that are being inspected may boot, and so
-//! may unknown ones while any node is inspected or machines enrol themselves. Ferrite's own DHCP
-//! server needs none of this.
+//! dnsmasq reads a directory of host files (`--dhcp-hostsdir`) and watches it for changes. The filter
+//! writes one file per MAC address, with the address if it may boot and the suffix `,ignore` if not,
+//! and one file for all unknown MAC addresses. Ports of nodes in inspection may boot; unknown machines
+//! may boot while any node is in inspection, or if automatic discovery is on. Ferrite's own DHCP server
+//! does not need this filter.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -14,30 +14,30 @@ use std::time::Duration;
 
 use node_model::{InterfaceKind, Node, Port, ProvisionState};
 use serde::{Deserialize, Serialize};
-use store::{Columns, NodeColumn, NodeFilter, PortColumn, Query, Reader};
+use store::{Columns, NodeColumn, NodeFilter, PortColumn, ResourceQuery, StoreReader};
 use tokio::sync::watch;
 
 use crate::Conductor;
 
-/// The file for cards that nobody knows.
-const UNKNOWN: &str = "unknown_hosts_filter";
-/// What stands for every card in it.
-const EVERY: &str = "*:*:*:*:*:*";
+/// The file for unknown MAC addresses.
+const UNKNOWN_FILE: &str = "unknown_hosts_filter";
+/// The pattern that matches every MAC address.
+const ANY_MAC: &str = "*:*:*:*:*:*";
 
-/// Settings of the filter.
+/// Settings of the PXE filter.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PxeFilterSettings {
-    /// The directory that dnsmasq is given as `--dhcp-hostsdir`, for this filter alone. Without it
-    /// there is no filter.
+    /// The directory of dnsmasq's `--dhcp-hostsdir`, exclusively for this filter. Without it the filter
+    /// is disabled.
     pub dhcp_hostsdir: Option<PathBuf>,
-    /// Seconds between two looks at which machines may boot.
+    /// Seconds between two updates.
     pub sync_period: u64,
-    /// Nodes with other inspect interfaces are not let through.
+    /// Only nodes with these inspect interfaces may boot.
     pub supported_inspect_interfaces: Vec<String>,
 }
 
-/// A filter at work.
+/// An enabled PXE filter.
 #[derive(Debug)]
 pub struct PxeFilter {
     directory: PathBuf,
@@ -45,12 +45,13 @@ pub struct PxeFilter {
     interfaces: Vec<String>,
 }
 
-/// Who may boot.
+/// The machines that may boot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Verdicts {
-    /// By card: whether it may.
-    cards: BTreeMap<String, bool>,
-    unknown: bool,
+struct FilterState {
+    /// Whether the MAC address may boot.
+    allowed: BTreeMap<String, bool>,
+    /// Whether unknown MAC addresses may boot.
+    unknown_allowed: bool,
 }
 
 impl Default for PxeFilterSettings {
@@ -64,10 +65,10 @@ impl Default for PxeFilterSettings {
 }
 
 impl PxeFilter {
-    /// The filter that the settings ask for; none if they ask for none.
+    /// The filter of the settings; `None` if it is disabled.
     ///
     /// # Errors
-    /// If the directory is not there: dnsmasq would not see one that is made later.
+    /// If the directory does not exist: dnsmasq would not see one that is created later.
     pub fn new(settings: &PxeFilterSettings) -> io::Result<Option<Self>> {
         let Some(directory) = settings.dhcp_hostsdir.clone() else { return Ok(None) };
         if !std::fs::metadata(&directory)?.is_dir() {
@@ -80,11 +81,11 @@ impl PxeFilter {
         }))
     }
 
-    /// Keeps the directory as it should be, until `stopping` says so.
+    /// Updates the directory periodically until `stopping` changes.
     pub async fn run(self, conductor: Conductor, mut stopping: watch::Receiver<bool>) {
         loop {
             if let Err(error) = self.sync(&conductor).await {
-                tracing::warn!(%error, "the files of the PXE filter could not be brought up to date");
+                tracing::warn!(%error, retry_in = ?self.period, "PXE filter could not be updated");
             }
             tokio::select! {
                 () = tokio::time::sleep(self.period) => {}
@@ -93,31 +94,34 @@ impl PxeFilter {
         }
     }
 
-    /// Brings the directory up to date; says how many files changed.
-    async fn sync(&self, conductor: &Conductor) -> Result<usize, SyncError> {
+    /// Updates the directory and returns the number of changed files.
+    async fn sync(&self, conductor: &Conductor) -> Result<usize, FilterSyncError> {
         let interfaces = self.interfaces.clone();
-        let mut verdicts =
-            conductor.store.scan(move |reader| Verdicts::read(reader, &interfaces)).await?;
-        verdicts.unknown |= conductor.inspection.auto_discovery.is_some();
+        let mut state =
+            conductor.store.scan(move |reader| FilterState::read(reader, &interfaces)).await?;
+        state.unknown_allowed |= conductor.inspection.auto_discovery.is_some();
         let directory = self.directory.clone();
-        let write = tokio::task::spawn_blocking(move || verdicts.write(&directory));
+        let write = tokio::task::spawn_blocking(move || state.write(&directory));
         Ok(write.await.map_err(io::Error::other)??)
     }
 }
 
-/// Why the directory is not up to date.
+/// Why the directory could not be updated.
 #[derive(Debug, thiserror::Error)]
-enum SyncError {
+enum FilterSyncError {
     #[error("the database could not be read: {0}")]
-    Store(#[from] store::Error),
+    Store(#[from] store::StoreError),
     #[error("the directory could not be written: {0}")]
     Files(#[from] io::Error),
 }
 
-impl Verdicts {
-    fn read(reader: &mut Reader<'_>, interfaces: &[String]) -> Result<Self, store::Error> {
+impl FilterState {
+    fn read(
+        reader: &mut StoreReader<'_>,
+        interfaces: &[String],
+    ) -> Result<Self, store::StoreError> {
         let mut inspected = std::collections::HashSet::new();
-        let query = Query::<Node> {
+        let query = ResourceQuery::<Node> {
             filter: NodeFilter {
                 provision_states: Some(vec![
                     ProvisionState::Inspecting,
@@ -125,8 +129,8 @@ impl Verdicts {
                 ]),
                 ..NodeFilter::default()
             },
-            select: Columns::of(&[NodeColumn::Uuid, NodeColumn::InspectInterface]),
-            ..Query::default()
+            select: Columns::only(&[NodeColumn::Uuid, NodeColumn::InspectInterface]),
+            ..ResourceQuery::default()
         };
         reader.list(&query, |node| {
             let chosen = node.interfaces.get(InterfaceKind::Inspect);
@@ -134,40 +138,40 @@ impl Verdicts {
                 inspected.insert(node.id);
             }
         })?;
-        let mut verdicts = Self { unknown: !inspected.is_empty(), ..Self::default() };
-        let query = Query::<Port> {
-            select: Columns::of(&[PortColumn::Address, PortColumn::NodeUuid]),
-            ..Query::default()
+        let mut state = Self { unknown_allowed: !inspected.is_empty(), ..Self::default() };
+        let query = ResourceQuery::<Port> {
+            select: Columns::only(&[PortColumn::Address, PortColumn::NodeUuid]),
+            ..ResourceQuery::default()
         };
         reader.list(&query, |port| {
-            let may = inspected.contains(&port.node_id);
-            verdicts.cards.insert(port.address.as_str().to_owned(), may);
+            let is_allowed = inspected.contains(&port.node_id);
+            state.allowed.insert(port.address.as_str().to_owned(), is_allowed);
         })?;
-        Ok(verdicts)
+        Ok(state)
     }
 
-    /// Writes what differs from what is there. Cards that are no port's any more are treated as
-    /// unknown ones; their files stay, because dnsmasq forgets nothing that goes away.
+    /// Writes the files that changed. MAC addresses without a port are treated as unknown; their files
+    /// are kept, because dnsmasq does not forget the content of deleted files.
     fn write(mut self, directory: &Path) -> io::Result<usize> {
-        // The name says what is in a file, its length whether there is `,ignore` behind: thousands
-        // of files need not be read.
-        let mut there = BTreeMap::new();
+        // Name and length of a file determine its content, so thousands of files need not be read.
+        let mut existing = BTreeMap::new();
         for entry in std::fs::read_dir(directory)? {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };
-            if name == UNKNOWN || is_card(&name) {
-                if name != UNKNOWN {
-                    self.cards.entry(name.clone()).or_insert(self.unknown);
+            if name == UNKNOWN_FILE || is_mac_file(&name) {
+                if name != UNKNOWN_FILE {
+                    self.allowed.entry(name.clone()).or_insert(self.unknown_allowed);
                 }
-                there.insert(name, entry.metadata()?.len());
+                existing.insert(name, entry.metadata()?.len());
             }
         }
-        let wanted = self.cards.into_iter().map(|(card, may)| (card.clone(), line(&card, may)));
-        let unknown = (UNKNOWN.to_owned(), line(EVERY, self.unknown));
+        let hosts = self.allowed.into_iter();
+        let hosts = hosts.map(|(mac, is_allowed)| (mac.clone(), host_line(&mac, is_allowed)));
+        let unknown = (UNKNOWN_FILE.to_owned(), host_line(ANY_MAC, self.unknown_allowed));
         let mut changed = 0;
-        for (name, content) in wanted.chain(std::iter::once(unknown)) {
-            if there.get(&name).copied() != Some(content.len() as u64) {
-                put(directory, &name, &content)?;
+        for (name, content) in hosts.chain(std::iter::once(unknown)) {
+            if existing.get(&name).copied() != Some(content.len() as u64) {
+                replace_file(directory, &name, &content)?;
                 changed += 1;
             }
         }
@@ -175,26 +179,26 @@ impl Verdicts {
     }
 }
 
-/// Whether a file of this name is one of ours.
-fn is_card(name: &str) -> bool {
-    name.parse::<node_model::Mac>().is_ok_and(|card| card.as_str() == name)
+/// Whether the file belongs to this filter.
+fn is_mac_file(name: &str) -> bool {
+    name.parse::<node_model::Mac>().is_ok_and(|mac| mac.as_str() == name)
 }
 
-fn line(card: &str, may: bool) -> String {
-    if may { format!("{card}\n") } else { format!("{card},ignore\n") }
+fn host_line(mac: &str, is_allowed: bool) -> String {
+    if is_allowed { format!("{mac}\n") } else { format!("{mac},ignore\n") }
 }
 
-/// dnsmasq reads a file when it is closed after writing or moved into the directory, and passes over
-/// names that begin with a dot.
-fn put(directory: &Path, name: &str, content: &str) -> io::Result<()> {
+/// Replaces a file atomically. dnsmasq reads a file when it is closed after writing or moved into the
+/// directory, and ignores names that begin with a dot.
+fn replace_file(directory: &Path, name: &str, content: &str) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
-    let passing = directory.join(format!(".{name}"));
-    let mut file = std::fs::File::create(&passing)?;
+    let temporary = directory.join(format!(".{name}"));
+    let mut file = std::fs::File::create(&temporary)?;
     file.write_all(content.as_bytes())?;
-    // dnsmasq gave up being root, and must read it.
+    // dnsmasq reads it as an unprivileged user.
     file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
     drop(file);
-    std::fs::rename(&passing, directory.join(name))
+    std::fs::rename(&temporary, directory.join(name))
 }
 
 #[cfg(test)]
@@ -213,17 +217,17 @@ mod tests {
     }
 
     #[test]
-    fn only_differences_are_written() {
+    fn writes_only_changed_files() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         std::fs::write(path.join("README"), "mine").unwrap();
-        let verdicts = |cards: &[(&str, bool)], unknown| Verdicts {
-            cards: cards.iter().map(|(card, may)| ((*card).to_owned(), *may)).collect(),
-            unknown,
+        let state = |macs: &[(&str, bool)], unknown_allowed| FilterState {
+            allowed: macs.iter().map(|(mac, allowed)| ((*mac).to_owned(), *allowed)).collect(),
+            unknown_allowed,
         };
         let (one, two) = ("52:54:00:00:00:01", "52:54:00:00:00:02");
-        // Cards and whether they may, the same for unknown ones, how many files that changes, and
-        // some of them.
+        // MAC addresses and whether they may boot, whether unknown ones may, the number of changed
+        // files, and some of the files.
         type Step<'a> = (&'a [(&'a str, bool)], bool, usize, &'a [(&'a str, &'a str)]);
         let steps: [Step<'_>; 4] = [
             (
@@ -233,7 +237,7 @@ mod tests {
                 &[
                     (one, "52:54:00:00:00:01\n"),
                     (two, "52:54:00:00:00:02,ignore\n"),
-                    (UNKNOWN, "*:*:*:*:*:*\n"),
+                    (UNKNOWN_FILE, "*:*:*:*:*:*\n"),
                 ],
             ),
             (&[(one, true), (two, false)], true, 0, &[]),
@@ -241,13 +245,18 @@ mod tests {
                 &[(one, false), (two, false)],
                 false,
                 2,
-                &[(one, "52:54:00:00:00:01,ignore\n"), (UNKNOWN, "*:*:*:*:*:*,ignore\n")],
+                &[(one, "52:54:00:00:00:01,ignore\n"), (UNKNOWN_FILE, "*:*:*:*:*:*,ignore\n")],
             ),
-            // The second card is nobody's any more, and unknown ones may boot.
-            (&[(one, false)], true, 2, &[(two, "52:54:00:00:00:02\n"), (UNKNOWN, "*:*:*:*:*:*\n")]),
+            // The second MAC address has no port any more, and unknown ones may boot.
+            (
+                &[(one, false)],
+                true,
+                2,
+                &[(two, "52:54:00:00:00:02\n"), (UNKNOWN_FILE, "*:*:*:*:*:*\n")],
+            ),
         ];
-        for (cards, unknown, changed, expected) in steps {
-            assert_eq!(verdicts(cards, unknown).write(path).unwrap(), changed);
+        for (macs, unknown, changed, expected) in steps {
+            assert_eq!(state(macs, unknown).write(path).unwrap(), changed);
             let found = files(path);
             assert_eq!(found["README"], "mine");
             assert_eq!(found.len(), 4, "{found:?}");

@@ -1,258 +1,279 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Takes one node through decide, act, record until there is nothing left to do.
+//! Runs one node: decide, execute, record, until the node waits or is idle.
 //!
-//! Each round is one transaction (load, fold in the outcome, decide, save) and one action outside
-//! of it. The lease is renewed while an action runs; if it is lost, somebody else has the node, and
-//! nothing of ours is written any more.
+//! Each round is one transaction (load, record the outcome, decide, save) and one action outside of
+//! it. The lease is renewed while an action runs. If it is lost, another process has the node, and
+//! nothing is written any more.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bmc_drivers::NodeChanges;
+use drivers::NodeChanges;
 use lifecycle::{
-    Action, Failure, Ledger, Next, Offers, Outcome, agent_ended, is_still_going_on, record, settle,
+    Action, ActionFailure, ActionOutcome, PendingEntries, SettleResult, agent_steps_are_needed,
+    agent_stopped, is_still_running, record, settle,
 };
-use node_model::{Happening, Node, NodeId, Stage, StepFlow, Timestamp, Work, holds_secret};
-use store::{Lease, Writer};
+use node_model::{JournalEvent, Node, NodeId, Stage, Timestamp, Work, contains_secret};
+use store::{NodeLease, StoreWriter};
 
-use crate::act::{Done, act, chain};
-use crate::handle::Tally;
-use crate::held::{bmc_calls, report_interrupted};
-use crate::ledger::write_ledger;
-use crate::sight::{Belongings, Sight};
-use crate::{Conductor, hardware, offers};
+use crate::error::error_text;
+use crate::exclusive_call::{bmc_call_event, report_interrupted};
+use crate::execute::{ActionResults, execute};
+use crate::handle::ConductorCounters;
+use crate::node_snapshot::{NodeResources, NodeSnapshot};
+use crate::pending_entries::write_pending_entries;
+use crate::{Conductor, available_steps, hardware};
 
-/// Runs `node` until it rests or waits, and answers when it wants to be looked at next.
+/// Runs `node` until it waits or is idle, and returns when it is due next.
 pub(crate) async fn run(conductor: &Conductor, node: NodeId) -> Option<Timestamp> {
-    conductor.tally.running.fetch_add(1, Ordering::Relaxed);
-    let ended = run_until_rest(conductor, node).await;
-    conductor.tally.running.fetch_sub(1, Ordering::Relaxed);
-    match ended {
+    conductor.counters.running.fetch_add(1, Ordering::Relaxed);
+    let result = run_until_settled(conductor, node).await;
+    conductor.counters.running.fetch_sub(1, Ordering::Relaxed);
+    match result {
         Ok(due) => due,
-        Err(store::Error::LeaseLost) => {
-            tracing::warn!(%node, "the lease was lost; another process has the node");
+        Err(store::StoreError::LeaseLost) => {
+            tracing::warn!(%node, "lease lost, stopping work on node");
             None
         }
         Err(error) => {
-            tracing::error!(%node, error = chain(&error), "work on the node stopped; it is taken up again");
+            tracing::error!(%node, error = error_text(&error), "node task failed, will retry");
             None
         }
     }
 }
 
-/// What a round of deciding ended with.
+/// The result of a round of decisions.
 enum Round {
-    /// Carry this out.
-    Act(Lease, Box<Sight>, Action),
-    /// Nothing to do before this moment, or until something happens.
-    Rest(Option<Timestamp>),
+    /// Execute this action.
+    Act(NodeLease, Box<NodeSnapshot>, Action),
+    /// The node is due at this time, or after an event.
+    Settled(Option<Timestamp>),
 }
 
-/// When an action began, and how long it took.
-#[derive(Clone, Copy)]
-struct Took {
+/// An executed action with its outcome, to be recorded.
+struct ExecutedAction {
+    lease: NodeLease,
+    resources: Arc<NodeResources>,
+    action: Action,
+    outcome: ActionOutcome,
+    results: ActionResults,
     began: Timestamp,
-    time: Duration,
+    duration: Duration,
 }
 
-async fn run_until_rest(
+async fn run_until_settled(
     conductor: &Conductor,
     id: NodeId,
-) -> Result<Option<Timestamp>, store::Error> {
+) -> Result<Option<Timestamp>, store::StoreError> {
     let mut round = begin(conductor, id).await?;
     loop {
-        let (lease, sight, action) = match round {
-            Round::Act(lease, sight, action) => (lease, sight, action),
-            Round::Rest(due) => return Ok(due),
+        let (lease, snapshot, action) = match round {
+            Round::Act(lease, snapshot, action) => (lease, snapshot, action),
+            Round::Settled(due) => return Ok(due),
         };
-        let (began, started) = (conductor.now(), Instant::now());
-        let calls = Arc::default();
-        let acting = act(conductor, &sight, &action, &calls);
-        let (outcome, mut done) = holding(conductor, lease, acting).await?;
-        done.calls = bmc_calls(&calls);
-        let requests = done.found.as_mut().map(|found| found.take_calls()).unwrap_or_default();
-        let took = Took { began, time: started.elapsed() };
-        tell(conductor, &sight.node, &action, &outcome, took.time);
-        let belongings = &sight.belongings;
-        let recorded =
-            finish(conductor, lease, Arc::clone(belongings), action.clone(), outcome, done, took);
-        round = match recorded.await {
-            Err(error) if is_about_the_data(&error) => {
-                // Recording the same again would fail the same: the job ends, and says why.
-                let why = format!("what the machine answered could not be kept: {}", chain(&error));
-                let failed = Outcome::Failed(Failure::new(why));
-                let (known, done) = (Arc::clone(belongings), Done::default());
-                finish(conductor, lease, known, action, failed, done, took).await?
-            }
-            recorded => {
-                let next = recorded?;
-                conductor.make_calls(sight.node.id, requests);
-                next
-            }
-        };
+        round = run_action(conductor, lease, &snapshot, action).await?;
     }
 }
 
-/// Whether a store refuses because of what it was given, and will refuse it again.
-const fn is_about_the_data(error: &store::Error) -> bool {
+async fn run_action(
+    conductor: &Conductor,
+    lease: NodeLease,
+    snapshot: &NodeSnapshot,
+    action: Action,
+) -> Result<Round, store::StoreError> {
+    let (began, started) = (conductor.now(), Instant::now());
+    let calls = Arc::default();
+    let execution = execute(conductor, snapshot, &action, &calls);
+    let (outcome, mut results) = with_lease(conductor, lease, execution).await?;
+    let duration = started.elapsed();
+    results.bmc_calls = bmc_call_event(&calls);
+    let requests = results.inspection.as_mut().map(|result| result.take_requests());
+    log_outcome(conductor, &snapshot.node, &action, &outcome, duration);
+    let resources = Arc::clone(&snapshot.resources);
+    let executed = ExecutedAction {
+        lease,
+        resources: Arc::clone(&resources),
+        action: action.clone(),
+        outcome,
+        results,
+        began,
+        duration,
+    };
+    match finish(conductor, executed).await {
+        Err(error) if is_data_error(&error) => {
+            // Recording the same data again would fail again: fail the job instead.
+            let message = format!("the result could not be stored: {}", error_text(&error));
+            let outcome = ActionOutcome::Failed(ActionFailure::new(message));
+            let results = ActionResults::default();
+            let failed =
+                ExecutedAction { lease, resources, action, outcome, results, began, duration };
+            finish(conductor, failed).await
+        }
+        recorded => {
+            let next = recorded?;
+            conductor.send_rule_requests(snapshot.node.id, requests.unwrap_or_default());
+            Ok(next)
+        }
+    }
+}
+
+/// Whether the store rejects the data, and would reject them again.
+const fn is_data_error(error: &store::StoreError) -> bool {
     matches!(
         error,
-        store::Error::Duplicate { .. } | store::Error::Reference | store::Error::Unfit { .. }
+        store::StoreError::Duplicate { .. }
+            | store::StoreError::Reference
+            | store::StoreError::ValueRejected(_)
     )
 }
 
-/// Claims the node and decides what to do first.
-async fn begin(conductor: &Conductor, id: NodeId) -> Result<Round, store::Error> {
+/// Claims the node and decides the first action.
+async fn begin(conductor: &Conductor, id: NodeId) -> Result<Round, store::StoreError> {
     let conductor = conductor.clone();
     let store = conductor.store.clone();
     store
         .write(move |tx| {
-            let Some(node) = tx.get(id)? else { return Ok(Round::Rest(None)) };
+            let Some(node) = tx.get(id)? else { return Ok(Round::Settled(None)) };
             if !conductor.can_drive(&node) {
-                return Ok(Round::Rest(None));
+                return Ok(Round::Settled(None));
             }
             let Some(lease) = tx.claim(id, &conductor.owner, conductor.lease_time())? else {
-                return Ok(Round::Rest(None));
+                return Ok(Round::Settled(None));
             };
             let node = report_interrupted(tx, node, &conductor)?;
-            decide(&conductor, tx, lease, node, None, Ledger::default())
+            decide(&conductor, tx, lease, node, None, PendingEntries::default())
         })
         .await
 }
 
-/// Records how an action turned out and decides what to do next.
+/// Records the outcome of an action and decides the next one.
 async fn finish(
     conductor: &Conductor,
-    lease: Lease,
-    belongings: Arc<Belongings>,
-    action: Action,
-    outcome: Outcome,
-    done: Done,
-    took: Took,
-) -> Result<Round, store::Error> {
+    executed: ExecutedAction,
+) -> Result<Round, store::StoreError> {
     let conductor = conductor.clone();
     let store = conductor.store.clone();
-    let took_ms = u64::try_from(took.time.as_millis()).unwrap_or(u64::MAX);
+    let took_ms = u64::try_from(executed.duration.as_millis()).unwrap_or(u64::MAX);
     store
         .write(move |tx| {
-            let Some(mut node) = tx.get(lease.node)? else { return Ok(Round::Rest(None)) };
+            let ExecutedAction { lease, action, outcome, results, .. } = &executed;
+            let Some(mut node) = tx.get(lease.node)? else { return Ok(Round::Settled(None)) };
             let now = tx.now();
-            let progress = progress(&node);
-            let power = node.power_state;
-            write_changes(tx, &mut node, &done.changes)?;
-            // What it becomes, and from what, is for `record` to say.
-            if matches!(action, Action::SetPower { .. }) {
-                node.power_state = power;
+            let progress_before = progress(&node);
+            write_results(&conductor, tx, &mut node, results)?;
+            let mut entries = PendingEntries::default();
+            if results.changes.agent_stopped {
+                agent_stopped(&mut node, executed.began, &mut entries);
             }
-            hardware::write_findings(tx, &mut node, &done.found, conductor.hostname())?;
-            for child in &done.children {
-                write_child(tx, child.0, &child.1)?;
+            if !is_still_running(action, outcome) {
+                entries.events.extend(results.bmc_calls.clone());
             }
-            if let Some(logs) = &done.logs {
-                let failed = node.work.as_ref().is_some_and(|work| work.stage == Stage::CleanUp);
-                let why = node.last_error.as_deref().filter(|_| failed);
-                logs.keep(&conductor, tx, node.id, why)?;
-            }
-            let mut ledger = Ledger::default();
-            if done.changes.agent_is_gone {
-                agent_ended(&mut node, took.began, &mut ledger);
-            }
-            if !is_still_going_on(&action, &outcome) {
-                ledger.happened.extend(done.calls.clone());
-            }
-            ledger.happened.extend(made_progress(&node, progress.as_deref()));
-            ledger.append(record(&mut node, &action, &outcome, took_ms, &conductor.rules, now));
-            hardware::power_follows(tx, &node, &action, &outcome, &conductor)?;
-            // Inspection may just have made new ports.
-            let known = (action != Action::Inspect).then_some(&belongings);
-            decide(&conductor, tx, lease, node, known, ledger)
+            entries.events.extend(progress_event(&node, progress_before.as_deref()));
+            entries.append(record(&mut node, action, outcome, took_ms, &conductor.rules, now));
+            hardware::change_related_power(tx, &node, action, outcome, &conductor)?;
+            // Inspection may have created ports.
+            let resources = (*action != Action::Inspect).then_some(&executed.resources);
+            decide(&conductor, tx, *lease, node, resources, entries)
         })
         .await
 }
 
-/// How far the driver says the current step has come.
-fn progress(node: &Node) -> Option<String> {
-    node.work.as_ref()?.notes.get_str("progress")
+fn write_results(
+    conductor: &Conductor,
+    tx: &mut StoreWriter<'_>,
+    node: &mut Node,
+    results: &ActionResults,
+) -> Result<(), store::StoreError> {
+    write_changes(tx, node, &results.changes)?;
+    if let Some(inspection) = &results.inspection {
+        inspection.write(tx, node, &conductor.actor())?;
+    }
+    for (child, changes) in &results.children {
+        write_child(tx, *child, changes)?;
+    }
+    if let Some(logs) = &results.logs {
+        let failed = node.work.as_ref().is_some_and(|work| work.stage == Stage::CleanUp);
+        let failure = node.last_error.as_deref().filter(|_| failed);
+        logs.write(conductor, tx, node.id, failure)?;
+        if let Some(work) = &mut node.work {
+            work.logs_collected = true;
+        }
+    }
+    Ok(())
 }
 
-/// What to tell if the step has come further than `before`.
-fn made_progress(node: &Node, before: Option<&str>) -> Option<Happening> {
+/// The progress that the driver reports for the current step.
+fn progress(node: &Node) -> Option<String> {
+    node.work.as_ref()?.driver_state.get_str("progress")
+}
+
+/// The journal event for a progress that differs from `before`.
+fn progress_event(node: &Node, before: Option<&str>) -> Option<JournalEvent> {
     let text = progress(node).filter(|now| Some(now.as_str()) != before)?;
     let by = node.work.as_ref().and_then(Work::current_step)?.qualified();
-    Some(Happening::Noted { by, text })
+    Some(JournalEvent::Note { by, text })
 }
 
 fn decide(
     conductor: &Conductor,
-    tx: &mut Writer<'_>,
-    lease: Lease,
+    tx: &mut StoreWriter<'_>,
+    lease: NodeLease,
     mut node: Node,
-    belongings: Option<&Arc<Belongings>>,
-    mut ledger: Ledger,
-) -> Result<Round, store::Error> {
+    resources: Option<&Arc<NodeResources>>,
+    mut entries: PendingEntries,
+) -> Result<Round, store::StoreError> {
     let now = tx.now();
-    let mut next = settle(&mut node, &conductor.rules, now, &mut ledger);
-    // What a driver offers is known without asking the machine: no round is spent on it.
-    while let Next::Act(action @ Action::ListSteps(flow)) = &next {
+    let mut result = settle(&mut node, &conductor.rules, now, &mut entries);
+    // The driver's steps are known without a request to the machine, so they need no round.
+    while let SettleResult::Act(action @ Action::ListSteps(flow)) = &result {
         let outcome = match conductor.registry.compose(&node) {
-            Ok(driver) => match offers::of_driver(&driver, *flow) {
-                offers if agent_has_more(&node, *flow, &offers) => break,
-                offers => Outcome::Offers(offers),
+            Ok(driver) => match available_steps::of_driver(&driver, *flow) {
+                steps if agent_steps_are_needed(&node, *flow, &steps) => break,
+                steps => ActionOutcome::StepsListed(steps),
             },
-            Err(error) => Outcome::Failed(Failure::new(chain(&error))),
+            Err(error) => ActionOutcome::Failed(ActionFailure::new(error_text(&error))),
         };
-        let told = record(&mut node, action, &outcome, 0, &conductor.rules, now);
-        ledger.append(told);
-        next = settle(&mut node, &conductor.rules, now, &mut ledger);
+        entries.append(record(&mut node, action, &outcome, 0, &conductor.rules, now));
+        result = settle(&mut node, &conductor.rules, now, &mut entries);
     }
-    write_ledger(tx, &mut node, ledger, &conductor.actor(), &conductor.owner.hostname)?;
+    write_pending_entries(tx, &mut node, entries, &conductor.actor(), &conductor.owner.hostname)?;
     tx.save_fenced(&mut node, &lease)?;
-    let due = match next {
-        Next::Act(action) => {
-            let sight = match belongings {
-                Some(known) => Sight::again(tx, node, known)?,
-                None => Sight::of(tx, node)?,
+    let due = match result {
+        SettleResult::Act(action) => {
+            let snapshot = match resources {
+                Some(resources) => NodeSnapshot::refresh(tx, node, resources)?,
+                None => NodeSnapshot::read(tx, node)?,
             };
-            return Ok(Round::Act(lease, Box::new(sight), action));
+            return Ok(Round::Act(lease, Box::new(snapshot), action));
         }
-        Next::Wait(_, due) => due,
-        Next::Rest => None,
+        SettleResult::Wait(_, due) => due,
+        SettleResult::Idle => None,
     };
     tx.release(&lease)?;
-    Ok(Round::Rest(due))
+    Ok(Round::Settled(due))
 }
 
-/// Whether the agent has to be asked for its steps. In a deployment it is not up yet when steps are
-/// first listed; it is asked when it is.
-fn agent_has_more(node: &Node, flow: StepFlow, offers: &Offers) -> bool {
-    let with_ramdisk = node.work.as_ref().is_some_and(|work| !work.disable_ramdisk);
-    let is_up = match flow {
-        StepFlow::Clean | StepFlow::Service => true,
-        StepFlow::Deploy | StepFlow::Verify => false,
-    };
-    is_up && with_ramdisk && !offers.open.is_empty()
-}
-
-/// Writes what a driver wants changed. Objects that may hold secrets are sealed again.
+/// Applies the changes of a driver call to the node and its tables. Objects that may contain secrets
+/// are sealed again.
 pub(crate) fn write_changes(
-    tx: &mut Writer<'_>,
+    tx: &mut StoreWriter<'_>,
     node: &mut Node,
     changes: &NodeChanges,
-) -> Result<(), store::Error> {
-    let sealed =
-        holds_secret(&changes.instance_info) || holds_secret(&changes.driver_internal_info);
-    if sealed {
+) -> Result<(), store::StoreError> {
+    let has_secrets =
+        contains_secret(&changes.instance_info) || contains_secret(&changes.driver_internal_info);
+    if has_secrets {
         let mut secrets = tx.reveal(node)?;
         merge(&mut secrets.instance_info, &changes.instance_info);
         merge(&mut secrets.driver_internal_info, &changes.driver_internal_info);
-        let rest = NodeChanges {
+        let others = NodeChanges {
             instance_info: serde_json::Map::new(),
             driver_internal_info: serde_json::Map::new(),
             ..changes.clone()
         };
-        rest.apply_to(node);
+        others.apply_to(node);
         tx.seal_node(node, secrets)?;
     } else {
         changes.apply_to(node);
@@ -273,8 +294,12 @@ fn merge(
     }
 }
 
-/// Writes what a step did to a child of the node it was run for.
-fn write_child(tx: &mut Writer<'_>, id: NodeId, changes: &NodeChanges) -> Result<(), store::Error> {
+/// Applies the changes of a step to a child node.
+fn write_child(
+    tx: &mut StoreWriter<'_>,
+    id: NodeId,
+    changes: &NodeChanges,
+) -> Result<(), store::StoreError> {
     if let Some(mut child) = tx.get(id)? {
         write_changes(tx, &mut child, changes)?;
         tx.save(&mut child)?;
@@ -282,12 +307,12 @@ fn write_child(tx: &mut Writer<'_>, id: NodeId, changes: &NodeChanges) -> Result
     Ok(())
 }
 
-/// Awaits `work` and keeps the lease alive meanwhile.
-pub(crate) async fn holding<T>(
+/// Awaits `work` and renews the lease meanwhile. Fails if the lease is lost.
+pub(crate) async fn with_lease<T>(
     conductor: &Conductor,
-    lease: Lease,
+    lease: NodeLease,
     work: impl Future<Output = T>,
-) -> Result<T, store::Error> {
+) -> Result<T, store::StoreError> {
     let ttl = conductor.lease_time();
     tokio::pin!(work);
     loop {
@@ -296,29 +321,34 @@ pub(crate) async fn holding<T>(
             () = tokio::time::sleep(ttl / 3) => {
                 match conductor.store.write(move |tx| tx.renew(&lease, ttl)).await {
                     Ok(true) => {}
-                    Ok(false) => return Err(store::Error::LeaseLost),
-                    // Two thirds of the lease are left: the database may be back by then, and what
-                    // the machine is doing must not be thrown away for a moment's absence.
-                    Err(error) => tracing::warn!(node = %lease.node, %error, "cannot renew the lease"),
+                    Ok(false) => return Err(store::StoreError::LeaseLost),
+                    // Two thirds of the lease are left, so a short outage of the database does not
+                    // interrupt the action.
+                    Err(error) => {
+                        tracing::warn!(node = %lease.node, error = error_text(&error), "lease renewal failed");
+                    }
                 }
             }
         }
     }
 }
 
-fn tell(conductor: &Conductor, node: &Node, action: &Action, outcome: &Outcome, took: Duration) {
-    Tally::add(&conductor.tally.actions);
+fn log_outcome(
+    conductor: &Conductor,
+    node: &Node,
+    action: &Action,
+    outcome: &ActionOutcome,
+    took: Duration,
+) {
+    ConductorCounters::add(&conductor.counters.actions);
     match outcome {
-        Outcome::Failed(failure) | Outcome::Unreachable(_, failure) => {
-            Tally::add(&conductor.tally.failures);
-            tracing::warn!(node = %node.id, %action, ?took, error = %failure.message, "failed");
+        ActionOutcome::Failed(failure) | ActionOutcome::Unreachable(_, failure) => {
+            ConductorCounters::add(&conductor.counters.failures);
+            let error = &failure.message;
+            tracing::warn!(node = %node.id, %action, ?took, %error, "action failed");
         }
-        Outcome::Done
-        | Outcome::Offers(_)
-        | Outcome::AwaitAgent
-        | Outcome::AwaitStep(_)
-        | Outcome::AwaitUntil(_) => {
-            tracing::debug!(node = %node.id, %action, ?took, "done");
+        ActionOutcome::Progress(_) | ActionOutcome::StepsListed(_) => {
+            tracing::debug!(node = %node.id, %action, ?took, "action done");
         }
     }
 }

@@ -1,45 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Starts a runner for every node that has something to do.
+//! Starts a runner for every due node.
 //!
-//! Nodes are found in two ways: by wake-ups, which come with the transaction that gave the node
-//! something to do, and by searching for nodes that are due. The first makes it quick, the second
-//! makes it certain.
+//! Due nodes are found by wake-ups, which are sent with the transaction that made the node due, and
+//! by searching the database. Wake-ups make it fast, the search makes it reliable.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use node_model::{NodeId, Timestamp};
+use store::DueFilter;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
+use crate::error::error_text;
+use crate::handle::ConductorCounters;
 use crate::{Conductor, runner};
 
-/// Nodes looked up in one search; if there are more, the next search follows at once.
+/// The maximum number of nodes of one search. If there are more, the next search follows at once.
 const SEARCH_LIMIT: u32 = 500;
-/// The shortest pause between two searches.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+/// The shortest interval between two searches.
+const MIN_INTERVAL: Duration = Duration::from_millis(5);
+/// The interval between two searches if more nodes are due, but none could be started.
+const BUSY_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool>) {
     let Some(mut wakes) = conductor.store.take_wakes() else {
-        tracing::error!("another scheduler has the wake-ups of this store");
+        tracing::error!("another scheduler receives the wake-ups of this store");
         return;
     };
     let mut runners = Runners::new(conductor.clone());
     let mut next_search = Instant::now();
     loop {
-        // The search comes before the wake-ups: it must not starve while there are many.
+        // The search has priority over wake-ups, so that many wake-ups cannot starve it.
         tokio::select! {
             biased;
             _ = stopping.changed() => break,
             () = tokio::time::sleep_until(next_search) => {
-                let pause = search(&conductor, &mut runners).await;
-                next_search = Instant::now() + pause;
+                next_search = Instant::now() + search(&conductor, &mut runners).await;
             }
             Some(ended) = runners.tasks.join_next_with_id(), if !runners.tasks.is_empty() => {
-                if let Some(moment) = runners.ended(ended) {
-                    let pause = moment.since(conductor.now());
-                    next_search = next_search.min(Instant::now() + pause);
+                if let Some(due) = runners.ended(ended) {
+                    let delay = due.since(conductor.now());
+                    next_search = next_search.min(Instant::now() + delay);
                 }
             }
             Some(node) = wakes.recv() => runners.wake(node),
@@ -48,91 +51,105 @@ pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool
     while runners.tasks.join_next().await.is_some() {}
 }
 
-/// The nodes this process works on, each in a task of its own.
+/// The running tasks, one per node.
 struct Runners {
     conductor: Conductor,
     tasks: JoinSet<Option<Timestamp>>,
     nodes: HashMap<Id, NodeId>,
-    places: HashMap<NodeId, Place>,
+    states: HashMap<NodeId, RunnerState>,
 }
 
-/// How a node stands with this process.
+/// The state of a node's runner.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// A runner is on it.
+enum RunnerState {
+    /// The runner works.
     Running,
-    /// A runner is on it, and it has been woken meanwhile.
+    /// The runner works, and the node was woken meanwhile: it runs again when it ends.
     RunAgain,
 }
 
 impl Runners {
     fn new(conductor: Conductor) -> Self {
-        Self { conductor, tasks: JoinSet::new(), nodes: HashMap::new(), places: HashMap::new() }
+        Self { conductor, tasks: JoinSet::new(), nodes: HashMap::new(), states: HashMap::new() }
     }
 
-    /// Starts a runner on the node, or lets the one that is on it look again at its end.
+    /// Starts a runner, or lets the existing one run again when it ends.
     fn wake(&mut self, node: NodeId) {
-        if let Some(place) = self.places.get_mut(&node) {
-            *place = Place::RunAgain;
+        if let Some(state) = self.states.get_mut(&node) {
+            *state = RunnerState::RunAgain;
         } else {
             self.start(node);
         }
     }
 
     fn start(&mut self, node: NodeId) {
-        self.places.insert(node, Place::Running);
+        self.states.insert(node, RunnerState::Running);
         let conductor = self.conductor.clone();
         let task = self.tasks.spawn(async move { runner::run(&conductor, node).await });
         self.nodes.insert(task.id(), node);
     }
 
-    /// A runner ended: answers when its node wants to be looked at next.
+    /// Removes a runner that ended, and returns when its node is due next.
     fn ended(&mut self, ended: Result<(Id, Option<Timestamp>), JoinError>) -> Option<Timestamp> {
         let (id, due) = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                // The node's lease runs out and the search finds it again.
-                tracing::error!(%error, "work on a node ended in a panic");
+                // The lease of the node expires, and the search finds it again.
+                tracing::error!(%error, "node task panicked");
                 (error.id(), None)
             }
         };
         let node = self.nodes.remove(&id)?;
-        if self.places.remove(&node) == Some(Place::RunAgain) {
+        if self.states.remove(&node) == Some(RunnerState::RunAgain) {
             self.start(node);
         }
         due
     }
 }
 
-/// Starts runners for the nodes that are due, and answers how long to pause before the next
-/// search: until the next node is due, or the longest pause there may be.
+/// Starts runners for the due nodes that this conductor can manage. Returns the time until the next
+/// search: when the next node is due, at most `due_interval`.
 async fn search(conductor: &Conductor, runners: &mut Runners) -> Duration {
-    let longest = Duration::from_secs(conductor.settings.due_interval.max(1));
+    let max_interval = Duration::from_secs(conductor.settings.due_interval.max(1));
     let now = conductor.now();
+    let filter = due_filter(conductor);
+    ConductorCounters::add(&conductor.counters.searches);
     let found = conductor
         .store
         .read(move |reader| {
-            let due = reader.node_ids_due(now, SEARCH_LIMIT)?;
-            let next = reader.next_due_after(now)?;
-            Ok::<(Vec<NodeId>, Option<Timestamp>), store::Error>((due, next))
+            let due = reader.node_ids_due(now, &filter, SEARCH_LIMIT)?;
+            let next = reader.next_due_after(now, &filter)?;
+            Ok::<(Vec<NodeId>, Option<Timestamp>), store::StoreError>((due, next))
         })
         .await;
     let (due, next) = match found {
         Ok(found) => found,
         Err(error) => {
-            tracing::warn!(%error, "could not search for nodes that are due");
-            return longest;
+            tracing::warn!(error = error_text(&error), retry_in = ?max_interval, "search for due nodes failed");
+            return max_interval;
         }
     };
-    let more = due.len() >= SEARCH_LIMIT as usize;
+    let has_more = due.len() >= SEARCH_LIMIT as usize;
+    let mut started = 0;
     for node in due {
-        if !runners.places.contains_key(&node) {
+        if !runners.states.contains_key(&node) {
             runners.start(node);
+            started += 1;
         }
     }
     match next {
-        _ if more => SHORTEST_PAUSE,
-        Some(moment) => moment.since(now).clamp(SHORTEST_PAUSE, longest),
-        None => longest,
+        _ if has_more && started > 0 => MIN_INTERVAL,
+        _ if has_more => BUSY_INTERVAL,
+        Some(next) => next.since(now).clamp(MIN_INTERVAL, max_interval),
+        None => max_interval,
+    }
+}
+
+/// The nodes of this conductor's group with one of its drivers.
+fn due_filter(conductor: &Conductor) -> DueFilter {
+    let drivers = conductor.registry.hardware_types().map(|driver| driver.name.to_owned());
+    DueFilter {
+        conductor_group: conductor.settings.conductor_group.clone(),
+        drivers: drivers.collect(),
     }
 }

@@ -1,45 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator may configure about how nodes are looked after.
+//! Settings of the conductor.
 
 use serde::{Deserialize, Serialize};
 
-/// Settings of the conductor. Decisions have their own: `lifecycle::Settings`.
+/// Settings of the conductor. Those of decisions are in `lifecycle::LifecycleSettings`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
-    /// The name of this process, unique among those that share a database; by default the name of
-    /// the machine.
+pub struct ConductorSettings {
+    /// The name of this process, unique among those that share a database; by default the host name.
     pub host: Option<String>,
-    /// Seconds between two looks at the same machine's power and health; 0 switches them off.
+    /// Seconds between two power and health polls of the same machine; 0 disables them.
     pub sync_power_state_interval: u64,
-    /// Seconds a BMC may take to answer such a look.
+    /// Timeout of such a poll in seconds.
     pub power_state_timeout: u64,
-    /// Seconds a BMC may take to answer when a node is validated.
+    /// Timeout of the BMC request when a node is validated, in seconds.
     pub validate_timeout: u64,
-    /// Seconds between two signs of life of this process in the database.
+    /// Seconds between two renewals of this process's registration in the database.
     pub heartbeat_interval: u64,
-    /// Seconds without a sign of life after which another process counts as dead.
+    /// Seconds without a renewal after which another process counts as dead.
     pub heartbeat_timeout: u64,
-    /// Seconds a node stays reserved by a process that died without saying so.
+    /// Duration of a node's lease in seconds: how long a node stays reserved after a crash.
     pub lease_seconds: u64,
-    /// Seconds a direct call waits for a node that is reserved before it is refused.
+    /// Seconds a direct call waits for a leased node before it fails.
     pub node_locked_timeout: u64,
-    /// Seconds between two searches for nodes whose wake-up was lost.
+    /// Maximum seconds between two searches for due nodes.
     pub due_interval: u64,
-    /// The group of nodes this process looks after; empty for those without one.
+    /// The conductor group whose nodes this process manages; empty for nodes without a group.
     pub conductor_group: String,
-    /// Refuse agents that listen over plain HTTP.
+    /// Whether agents with a plain HTTP command API are rejected.
     pub require_agent_tls: bool,
-    /// Seconds within which agents have to call again. Where agents stay on machines between jobs,
-    /// one that called within them counts as running.
+    /// Seconds within which agents have to send the next heartbeat. With fast track, an agent whose
+    /// last heartbeat is more recent counts as running.
     pub ramdisk_heartbeat_timeout: u64,
-    /// Let agents look up only machines that a job runs on.
+    /// Whether agents can look up only nodes with a running job.
     pub restrict_lookup: bool,
-    /// Days the journal is kept; 0 keeps it for ever.
+    /// Days after which journal entries are deleted; 0 keeps them.
     pub journal_days: u64,
 }
 
-impl Default for Settings {
+impl Default for ConductorSettings {
     fn default() -> Self {
         Self {
             host: None,

@@ -1,88 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The conductor against a real store and fake hardware, with the clock in the test's hand.
+//! Tests of the conductor with a real store, fake hardware and a controlled clock.
 
-mod agents;
-mod allocating;
-mod asking;
-mod booting;
+mod agent_logs;
+mod agent_requests;
+mod allocations;
+mod boot_attempts;
 mod consoles;
-mod direct;
-mod discovering;
-mod dying;
-mod ending;
-mod explaining;
-mod family;
-mod judging;
+mod crashes;
+mod direct_calls;
+mod explain;
 mod leases;
-mod watching;
+mod out_of_band_inspection;
+mod power_polls;
+mod related_nodes;
+mod rule_requests;
+mod scheduler;
+mod unknown_machines;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use bmc_drivers::{BootDesk, DriverSettings, Registry};
+use driver_set::{DriverSettings, build_registry};
+use drivers::{BootService, DriverRegistry};
+use lifecycle::{LifecycleSettings, ProvisionRequest};
 use node_model::{
-    Actor, Happening, Node, NodeId, PowerState, ProvisionState, Recorded, Timestamp, Verb,
+    Actor, JournalEvent, JournalRow, Node, NodeId, PowerState, ProvisionState, Timestamp, Verb,
 };
 use serde_json::{Value, json};
-use store::{Clock, JournalQuery, Store};
+use store::{JournalQuery, Store, StoreClock};
 use tempfile::TempDir;
 
-use crate::{Conductor, Error, ProvisionRequest, Settings, runner};
+use crate::{Conductor, ConductorError, ConductorParts, ConductorSettings, runner};
 
-/// A conductor whose scheduler does not run: the test says when which node is worked on.
-pub(crate) struct House {
+/// A conductor that is not started: the test runs nodes itself.
+pub(crate) struct TestConductor {
     pub(crate) conductor: Conductor,
     pub(crate) store: Store,
     now: Arc<AtomicI64>,
     _data: TempDir,
 }
 
-impl House {
+impl TestConductor {
     pub(crate) fn new() -> Self {
-        Self::with(inspection::Settings::default())
+        Self::with_inspection(inspection::InspectionSettings::default())
     }
 
-    /// One that judges inspection data so.
-    pub(crate) fn with(settings: inspection::Settings) -> Self {
-        Self::of(settings, registry())
+    pub(crate) fn with_inspection(inspection: inspection::InspectionSettings) -> Self {
+        Self::build(registry(), ConductorSettings::default(), inspection)
     }
 
-    /// One whose machines boot what this desk lays out.
-    pub(crate) fn with_desk(desk: Arc<dyn BootDesk>) -> Self {
-        let registry = Registry::new(&DriverSettings::default(), desk).unwrap();
-        Self::of(inspection::Settings::default(), registry)
+    pub(crate) fn with_boot_service(boot_service: Arc<dyn BootService>) -> Self {
+        let registry = build_registry(&DriverSettings::default(), boot_service).unwrap();
+        Self::build(
+            registry,
+            ConductorSettings::default(),
+            inspection::InspectionSettings::default(),
+        )
     }
 
-    fn of(settings: inspection::Settings, registry: Registry) -> Self {
+    pub(crate) fn with_settings(settings: ConductorSettings) -> Self {
+        Self::build(registry(), settings, inspection::InspectionSettings::default())
+    }
+
+    fn build(
+        registry: DriverRegistry,
+        settings: ConductorSettings,
+        inspection: inspection::InspectionSettings,
+    ) -> Self {
         let data = TempDir::new().unwrap();
         let now = Arc::new(AtomicI64::new(1_000_000_000));
-        let clock: Clock = {
+        let clock: StoreClock = {
             let now = now.clone();
             Arc::new(move || Timestamp(now.load(Ordering::SeqCst)))
         };
-        let store = Store::open(&store::Settings::in_dir(data.path()), clock.clone()).unwrap();
-        let conductor = conductor(&store, registry, "here", settings, clock);
+        let store = Store::open(&store::StoreSettings::in_dir(data.path()), clock.clone()).unwrap();
+        let conductor = Conductor::new(ConductorParts {
+            registry,
+            settings,
+            inspection,
+            ..parts(&store, "here", clock)
+        });
         Self { conductor, store, now, _data: data }
     }
 
     /// Another process on the same database.
-    pub(crate) fn neighbour(&self, hostname: &str) -> Conductor {
-        let now = self.now.clone();
-        let clock: Clock = Arc::new(move || Timestamp(now.load(Ordering::SeqCst)));
-        conductor(&self.store, registry(), hostname, inspection::Settings::default(), clock)
+    pub(crate) fn other_process(&self, hostname: &str) -> Conductor {
+        Conductor::new(parts(&self.store, hostname, self.conductor.clock.clone()))
     }
 
-    pub(crate) fn pass(&self, time: Duration) {
+    /// Advances the clock.
+    pub(crate) fn advance(&self, time: Duration) {
         self.now.fetch_add(i64::try_from(time.as_micros()).unwrap(), Ordering::SeqCst);
     }
 
-    /// Enrols a node in `state` with this `driver_info`.
-    pub(crate) async fn node(&self, state: ProvisionState, driver_info: Value) -> NodeId {
-        self.node_with(state, driver_info, |_| {}).await
+    /// Inserts a node in `state` with this `driver_info`.
+    pub(crate) async fn insert_node(&self, state: ProvisionState, driver_info: Value) -> NodeId {
+        self.insert_node_with(state, driver_info, |_| {}).await
     }
 
-    pub(crate) async fn node_with(
+    pub(crate) async fn insert_node_with(
         &self,
         state: ProvisionState,
         driver_info: Value,
@@ -116,25 +133,26 @@ impl House {
             .unwrap();
     }
 
-    pub(crate) async fn ask(&self, id: NodeId, verb: Verb) -> Result<(), Error> {
+    pub(crate) async fn request(&self, id: NodeId, verb: Verb) -> Result<(), ConductorError> {
         self.conductor.provision(id, ProvisionRequest::plain(verb, user())).await
     }
 
-    /// Asks, works on the node until it rests, and answers where it stands.
-    pub(crate) async fn through(&self, id: NodeId, verb: Verb) -> ProvisionState {
-        self.ask(id, verb).await.unwrap();
-        self.work(id).await
+    /// Requests a verb, runs the node until it waits or is idle, and returns its state.
+    pub(crate) async fn run_verb(&self, id: NodeId, verb: Verb) -> ProvisionState {
+        self.request(id, verb).await.unwrap();
+        self.run_node(id).await
     }
 
-    pub(crate) async fn work(&self, id: NodeId) -> ProvisionState {
+    /// Runs the node until it waits or is idle, and returns its state.
+    pub(crate) async fn run_node(&self, id: NodeId) -> ProvisionState {
         runner::run(&self.conductor, id).await;
         self.get(id).await.provision_state
     }
 
-    /// What was noted about a node, and by whom.
+    /// The notes in the journal of a node, as `by: text`.
     pub(crate) async fn notes(&self, id: NodeId) -> Vec<String> {
-        let note = |recorded: Recorded| {
-            if let Happening::Noted { by, text } = recorded.entry.what {
+        let note = |row: JournalRow| {
+            if let JournalEvent::Note { by, text } = row.entry.event {
                 return Some(format!("{by}: {text}"));
             }
             None
@@ -142,32 +160,26 @@ impl House {
         self.journal(id).await.into_iter().filter_map(note).collect()
     }
 
-    pub(crate) async fn journal(&self, id: NodeId) -> Vec<Recorded> {
+    pub(crate) async fn journal(&self, id: NodeId) -> Vec<JournalRow> {
         let query = JournalQuery { node: Some(id), after: 0, limit: 1000 };
         self.store.read(move |reader| reader.journal(&query)).await.unwrap()
     }
 }
 
-fn conductor(
-    store: &Store,
-    registry: Registry,
-    hostname: &str,
-    inspection: inspection::Settings,
-    clock: Clock,
-) -> Conductor {
-    Conductor::new(
-        store.clone(),
-        registry,
-        hostname.to_owned(),
-        Settings::default(),
-        lifecycle::Settings { boot_retry_timeout: 600, ..lifecycle::Settings::default() },
-        inspection,
+pub(crate) fn parts(store: &Store, hostname: &str, clock: StoreClock) -> ConductorParts {
+    ConductorParts {
+        store: store.clone(),
+        registry: registry(),
+        hostname: hostname.to_owned(),
+        settings: ConductorSettings::default(),
+        rules: LifecycleSettings { boot_retry_timeout: 600, ..LifecycleSettings::default() },
+        inspection: inspection::InspectionSettings::default(),
         clock,
-    )
+    }
 }
 
-pub(crate) fn registry() -> Registry {
-    Registry::new(&DriverSettings::default(), Arc::new(bmc_drivers::NoBootServices)).unwrap()
+pub(crate) fn registry() -> DriverRegistry {
+    build_registry(&DriverSettings::default(), Arc::new(drivers::ExternalBootService)).unwrap()
 }
 
 pub(crate) fn user() -> Actor {
@@ -175,9 +187,9 @@ pub(crate) fn user() -> Actor {
 }
 
 #[tokio::test]
-async fn a_machine_goes_through_its_life() {
-    let house = House::new();
-    let id = house.node(ProvisionState::Enroll, json!({})).await;
+async fn node_passes_through_all_jobs() {
+    let test = TestConductor::new();
+    let id = test.insert_node(ProvisionState::Enroll, json!({})).await;
     for (verb, state) in [
         (Verb::Manage, ProvisionState::Manageable),
         (Verb::Inspect, ProvisionState::Manageable),
@@ -193,18 +205,18 @@ async fn a_machine_goes_through_its_life() {
         if verb == Verb::Rescue {
             let mut request = ProvisionRequest::plain(verb, user());
             request.rescue_password = Some("secret".to_owned());
-            house.conductor.provision(id, request).await.unwrap();
-            assert_eq!(house.work(id).await, state, "{verb}");
+            test.conductor.provision(id, request).await.unwrap();
+            assert_eq!(test.run_node(id).await, state, "{verb}");
         } else {
-            assert_eq!(house.through(id, verb).await, state, "{verb}");
+            assert_eq!(test.run_verb(id, verb).await, state, "{verb}");
         }
-        let node = house.get(id).await;
+        let node = test.get(id).await;
         assert_eq!((node.last_error, node.reservation), (None, None), "{verb}");
     }
     let mut state = "enroll".to_owned();
-    for recorded in house.journal(id).await {
-        if let Happening::Entered { from, to, .. } = recorded.entry.what {
-            assert_eq!(from, state, "the journal skips nothing");
+    for row in test.journal(id).await {
+        if let JournalEvent::StateChanged { from, to, .. } = row.entry.event {
+            assert_eq!(from, state, "the journal is complete");
             state = to;
         }
     }
@@ -212,15 +224,13 @@ async fn a_machine_goes_through_its_life() {
 }
 
 #[tokio::test]
-async fn failing_hardware_says_what_failed_on_which_machine() {
-    let house = House::new();
-    let broken =
+async fn last_error_names_the_node_and_the_cause() {
+    let test = TestConductor::new();
+    let info =
         json!({"fake_deploy_failure": "deploy", "fake_deploy_failure_message": "disk on fire"});
-    let id = house.node_with(ProvisionState::Available, broken, |node| {
-        node.name = Some("rack1-u7".to_owned());
-    });
-    let id = id.await;
-    assert_eq!(house.through(id, Verb::Active).await, ProvisionState::DeployFail);
-    let error = house.get(id).await.last_error.unwrap();
+    let named = |node: &mut Node| node.name = Some("rack1-u7".to_owned());
+    let id = test.insert_node_with(ProvisionState::Available, info, named).await;
+    assert_eq!(test.run_verb(id, Verb::Active).await, ProvisionState::DeployFail);
+    let error = test.get(id).await.last_error.unwrap();
     assert!(error.contains("disk on fire") && error.contains("rack1-u7"), "{error}");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A disk, a partition, or a file that stands in for one: reading, writing and zeroing with errors
-//! that say where.
+//! A disk, a partition, or a file in place of one: reads, writes and zeroing with errors that name the
+//! position.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -9,9 +9,9 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::kernel;
+use crate::syscalls;
 
-/// Memory for direct writes begins at a multiple of this, the largest sector there is.
+/// Alignment of buffers for `O_DIRECT`: the largest sector size.
 pub(crate) const ALIGNMENT: usize = 4096;
 
 static ZEROES: [u8; 64 * 1024] = [0; 64 * 1024];
@@ -26,81 +26,81 @@ pub(crate) struct Device {
     is_block: bool,
 }
 
-/// What a device did not do.
+/// A device operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// It cannot be opened.
-    #[error("{} cannot be opened{}", device.display(), advice(source))]
+    /// Opening failed.
+    #[error("{} cannot be opened{}", device.display(), open_advice(source))]
     Open {
-        /// Which.
+        /// Path of the device.
         device: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
     /// Reading failed.
     #[error(
-        "{} cannot be read at byte {offset}: look at the kernel's log and the disk's health, or choose another disk",
+        "{} cannot be read at byte {offset}: check the kernel log and the disk's health, or choose another disk",
         device.display()
     )]
     Read {
-        /// Which.
+        /// Path of the device.
         device: PathBuf,
-        /// Where.
+        /// Byte offset.
         offset: u64,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
     /// Writing failed.
     #[error(
-        "{} cannot be written at byte {offset}: look at the kernel's log and the disk's health, or choose another disk",
+        "{} cannot be written at byte {offset}: check the kernel log and the disk's health, or choose another disk",
         device.display()
     )]
     Write {
-        /// Which.
+        /// Path of the device.
         device: PathBuf,
-        /// Where.
+        /// Byte offset.
         offset: u64,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// The kernel does not take the new partition table.
+    /// The kernel did not reread the partition table.
     #[error(
-        "the kernel does not read the partition table of {} again: something on it is in use",
+        "the kernel cannot reread the partition table of {}: a partition is in use",
         device.display()
     )]
-    Partitions {
-        /// Which.
+    RereadPartitions {
+        /// Path of the device.
         device: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// A partition does not appear.
+    /// The device file of a partition did not appear.
     #[error(
-        "{} does not appear, though it is in the partition table: check the kernel's log",
+        "{} did not appear, though it is in the partition table: check the kernel log",
         device.display()
     )]
-    NoPartition {
-        /// Which.
+    PartitionMissing {
+        /// Path of the partition.
         device: PathBuf,
     },
 }
 
 impl Device {
-    /// Opens for reading only.
+    /// Opens a device read-only.
     pub(crate) fn read_only(path: &Path) -> Result<Self, DeviceError> {
         Self::open(path, OpenOptions::new().read(true))
     }
 
-    /// Opens for writing.
+    /// Opens a device read-write.
     pub(crate) fn writable(path: &Path) -> Result<Self, DeviceError> {
         Self::open(path, OpenOptions::new().read(true).write(true))
     }
 
-    /// Opens for writing, unless something on it is in use.
+    /// Opens a device read-write; fails if it or one of its partitions is in use.
     pub(crate) fn exclusive(path: &Path) -> Result<Self, DeviceError> {
         const EXCLUSIVE: i32 = libc::O_EXCL;
         Self::open(path, OpenOptions::new().read(true).write(true).custom_flags(EXCLUSIVE))
@@ -118,32 +118,32 @@ impl Device {
         Ok(Self { path: path.to_owned(), file, size, sector, is_block })
     }
 
-    /// Its path.
+    /// Returns the path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its bytes.
+    /// Returns the size in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes of a sector as it is addressed.
+    /// Returns the logical sector size in bytes.
     pub(crate) fn sector(&self) -> u64 {
         u64::from(self.sector)
     }
 
-    /// Whether it is a block device and not a file in place of one.
+    /// Whether it is a block device rather than a regular file.
     pub(crate) fn is_block(&self) -> bool {
         self.is_block
     }
 
-    /// The open file.
+    /// Returns the open file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Another descriptor that writes past the page cache, where that is possible.
+    /// Opens another descriptor with `O_DIRECT`; `None` if that is not possible.
     pub(crate) fn direct(&self) -> Option<File> {
         if !self.is_block {
             return None;
@@ -151,76 +151,80 @@ impl Device {
         OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(&self.path).ok()
     }
 
-    /// Reads; what lies beyond the end is zeroes.
+    /// Reads bytes; those beyond the end are zero.
     pub(crate) fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, DeviceError> {
         let mut bytes = vec![0; length];
-        let there = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let there = there.min(length);
+        let available = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let available = available.min(length);
         self.file
-            .read_exact_at(&mut bytes[..there], offset)
+            .read_exact_at(&mut bytes[..available], offset)
             .map_err(|source| DeviceError::Read { device: self.path.clone(), offset, source })?;
         Ok(bytes)
     }
 
-    /// Writes.
+    /// Writes bytes.
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.file.write_all_at(bytes, offset).map_err(|source| self.write_error(offset, source))
     }
 
-    /// Makes a range read as zeroes, whatever was there.
+    /// Zeroes a range; the part beyond the end is ignored.
     pub(crate) fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
         let length = length.min(self.size.saturating_sub(offset));
         if length == 0 {
             return Ok(());
         }
         let aligned = (offset | length).is_multiple_of(self.sector());
-        if self.is_block && aligned && kernel::zero_out(self.file.as_fd(), offset, length).is_ok() {
+        if self.is_block && aligned && syscalls::zero_out(self.file.as_fd(), offset, length).is_ok()
+        {
             return Ok(());
         }
-        let (mut at, end) = (offset, offset + length);
-        while at < end {
-            let piece =
-                usize::try_from(end - at).map_or(ZEROES.len(), |left| left.min(ZEROES.len()));
-            self.write(at, &ZEROES[..piece])?;
-            at += piece as u64;
+        let (mut position, end) = (offset, offset + length);
+        while position < end {
+            let length =
+                usize::try_from(end - position).map_or(ZEROES.len(), |left| left.min(ZEROES.len()));
+            self.write(position, &ZEROES[..length])?;
+            position += length as u64;
         }
         Ok(())
     }
 
-    /// Waits until everything written is on the medium.
+    /// Waits until all writes are on the medium.
     pub(crate) fn sync(&self) -> Result<(), DeviceError> {
         let synced = self.file.sync_all().map_err(|source| self.write_error(0, source));
         if self.is_block {
-            // What was read before direct writes is of no use any more.
-            let _ = kernel::flush_buffers(self.file.as_fd());
+            // Cached pages are stale after O_DIRECT writes.
+            let _ = syscalls::flush_buffers(self.file.as_fd());
         }
         synced
     }
 
-    /// Makes the kernel read the partition table again. A file has none.
+    /// Makes the kernel reread the partition table. Does nothing for a regular file.
     pub(crate) fn reread_partitions(&self) -> Result<(), DeviceError> {
         if !self.is_block {
             return Ok(());
         }
-        // Whatever looks at new disks (blkid, udev) may hold the device for a moment.
-        let mut tries = 0;
+        // blkid or udev may hold a changed disk open for a short time.
+        let mut attempts = 0;
         loop {
-            match kernel::reread_partitions(self.file.as_fd()) {
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries < 20 => {
-                    tries += 1;
+            match syscalls::reread_partitions(self.file.as_fd()) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && attempts < 20 => {
+                    attempts += 1;
                     std::thread::sleep(Duration::from_millis(100));
                 }
-                // Loop devices without partitions, and partitions themselves, have no table.
+                // Partitions, and loop devices without partition support, have no table.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
                 Err(source) => {
-                    return Err(DeviceError::Partitions { device: self.path.clone(), source });
+                    return Err(DeviceError::RereadPartitions {
+                        device: self.path.clone(),
+                        source,
+                    });
                 }
                 Ok(()) => return Ok(()),
             }
         }
     }
 
-    /// Tells the kernel of one new partition, also while others are in use.
+    /// Registers one new partition with the kernel, which works while others are in use.
     pub(crate) fn add_partition(
         &self,
         number: u32,
@@ -229,8 +233,8 @@ impl Device {
         if !self.is_block {
             return Ok(());
         }
-        kernel::add_partition(self.file.as_fd(), number, start, length)
-            .map_err(|source| DeviceError::Partitions { device: self.path.clone(), source })
+        syscalls::add_partition(self.file.as_fd(), number, start, length)
+            .map_err(|source| DeviceError::RereadPartitions { device: self.path.clone(), source })
     }
 
     pub(crate) fn write_error(&self, offset: u64, source: io::Error) -> DeviceError {
@@ -238,7 +242,7 @@ impl Device {
     }
 }
 
-/// Memory for direct writes.
+/// A zeroed buffer aligned for `O_DIRECT`.
 pub(crate) struct AlignedBuffer {
     memory: Vec<u8>,
     start: usize,
@@ -246,59 +250,59 @@ pub(crate) struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// So many bytes, all zero.
+    /// Allocates a buffer.
     pub(crate) fn new(length: usize) -> Self {
         let memory = vec![0; length + ALIGNMENT];
         let start = memory.as_ptr().addr().next_multiple_of(ALIGNMENT) - memory.as_ptr().addr();
         Self { memory, start, length }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.memory[self.start..self.start + self.length]
     }
 
-    /// The bytes, to be changed.
+    /// Returns the bytes for writing.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.length]
     }
 }
 
-/// The device file of a disk's partition: names that end in a digit get a `p` in between.
+/// Returns the device file of a partition: `p` separates the number from a name that ends in a digit.
 #[must_use]
 pub fn partition_path(disk: &Path, number: u32) -> PathBuf {
     let name = disk.to_string_lossy();
-    // Links under /dev/disk have a way of their own.
+    // Links under /dev/disk have the suffix `-part1`.
     if name.starts_with("/dev/disk/by-") {
         return PathBuf::from(format!("{name}-part{number}"));
     }
-    let between = if name.ends_with(|last: char| last.is_ascii_digit()) { "p" } else { "" };
-    PathBuf::from(format!("{name}{between}{number}"))
+    let separator = if name.ends_with(|last: char| last.is_ascii_digit()) { "p" } else { "" };
+    PathBuf::from(format!("{name}{separator}{number}"))
 }
 
-/// Waits until the device file of a partition is there, for some seconds at most.
-pub(crate) fn wait_for(partition: &Path) -> Result<(), DeviceError> {
+/// Waits for the device file of a partition, at most 15 seconds.
+pub(crate) fn wait_for_device(partition: &Path) -> Result<(), DeviceError> {
     for _ in 0..150 {
         if partition.exists() {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    Err(DeviceError::NoPartition { device: partition.to_owned() })
+    Err(DeviceError::PartitionMissing { device: partition.to_owned() })
 }
 
 /// Whether all bytes are zero.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
-    bytes.chunks(ZEROES.len()).all(|piece| piece == &ZEROES[..piece.len()])
+    bytes.chunks(ZEROES.len()).all(|length| length == &ZEROES[..length.len()])
 }
 
-fn advice(error: &io::Error) -> &'static str {
+fn open_advice(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EBUSY) => {
             ": it is in use (mounted, or part of an array); free it, or choose another disk"
         }
         Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => {
-            ": it is not there any more; check cables and the kernel's log"
+            ": it is missing; check cables and the kernel log"
         }
         Some(libc::EROFS | libc::EACCES | libc::EPERM) => ": it is write-protected",
         Some(_) | None => "",
@@ -310,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partitions_have_their_names() {
+    fn composes_partition_paths() {
         let cases = [
             ("/dev/sda", "/dev/sda1"),
             ("/dev/nvme0n1", "/dev/nvme0n1p1"),
@@ -324,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_are_aligned_and_zeroing_is_whole() {
+    fn aligns_buffers_and_zeroes_ranges() {
         let buffer = AlignedBuffer::new(10_000);
         assert!(buffer.bytes().as_ptr().addr().is_multiple_of(ALIGNMENT));
         assert_eq!(buffer.bytes().len(), 10_000);
@@ -334,7 +338,7 @@ mod tests {
         device.zero(3, 150_000).unwrap();
         let bytes = device.read(0, 200_001).unwrap();
         assert!(is_zero(&bytes[3..150_003]) && bytes[2] == 7 && bytes[150_003] == 7);
-        // Beyond the end there is nothing to zero.
+        // Zeroing does not extend the file.
         device.zero(200_000, 1_000_000).unwrap();
         assert_eq!(std::fs::metadata(file.path()).unwrap().len(), 200_001);
     }

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is on a disk or a partition, by its first and last bytes: the kind of file system, its
-//! label and its UUID, as `blkid` names them.
+//! Detects file system type, label and UUID of a disk or partition by its superblocks, named as by
+//! `blkid`.
 
 use uuid::Uuid;
 
 use crate::device::{Device, DeviceError};
 
-/// What something is.
+/// Type, UUID and label.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Identity {
+pub(crate) struct FilesystemIdentity {
     /// `ext4`, `vfat`, `linux_raid_member`, …
-    pub(crate) kind: &'static str,
-    /// Its UUID, in the form its kind has.
+    pub(crate) fs_type: &'static str,
+    /// UUID or serial number, formatted as for this type.
     pub(crate) uuid: Option<String>,
-    /// Its label.
+    /// Label.
     pub(crate) label: Option<String>,
 }
 
-/// As much of the beginning as is looked at: all but those of shared disks are in here.
-const HEAD: usize = 128 * 1024;
+/// Bytes read at the beginning; contains the superblocks of all types except VMFS.
+const HEAD_LENGTH: usize = 128 * 1024;
 
-/// Magic bytes: where, what, and the kind.
-const MAGIC: &[(u64, &[u8], &str)] = &[
+/// Magic numbers: offset, bytes and type.
+const MAGIC_NUMBERS: &[(u64, &[u8], &str)] = &[
     (0x438, &[0x53, 0xef], "ext4"),
     (0, b"XFSB", "xfs"),
     (0x1_0040, b"_BHRfS_M", "btrfs"),
@@ -50,56 +50,58 @@ const MAGIC: &[(u64, &[u8], &str)] = &[
     (0x130_0000, &[0x5e, 0xf1, 0xab, 0x2f], "VMFS"),
 ];
 
-/// What is on a device; none if it is nothing known.
-pub(crate) fn identify(device: &Device) -> Result<Option<Identity>, DeviceError> {
+/// Identifies the content of a device; `None` if it is unknown.
+pub(crate) fn identify(device: &Device) -> Result<Option<FilesystemIdentity>, DeviceError> {
     identify_at(device, 0, device.size())
 }
 
-/// What is in a part of a device.
+/// Identifies the content of a range of a device.
 pub(crate) fn identify_at(
     device: &Device,
     start: u64,
     length: u64,
-) -> Result<Option<Identity>, DeviceError> {
+) -> Result<Option<FilesystemIdentity>, DeviceError> {
     let end = start.saturating_add(length).min(device.size());
-    let available = usize::try_from(end.saturating_sub(start)).unwrap_or(HEAD).min(HEAD);
+    let available =
+        usize::try_from(end.saturating_sub(start)).unwrap_or(HEAD_LENGTH).min(HEAD_LENGTH);
     let mut head = device.read(start, available)?;
-    head.resize(HEAD, 0);
-    // RAID metadata at the end come first: what the array holds begins where its members do.
+    head.resize(HEAD_LENGTH, 0);
+    // A RAID superblock at the end takes precedence, because the array's content starts at the member's.
     let length = end.saturating_sub(start);
-    let ends = [
+    let raid_superblocks = [
         (length / 512).saturating_sub(16) / 8 * 8 * 512,
         (length / 65536).saturating_sub(1) * 65536,
     ];
-    for at in ends {
+    for at in raid_superblocks {
         if length < 65536 {
             break;
         }
         let superblock = device.read(start + at, 64)?;
         if superblock.starts_with(&[0xfc, 0x4e, 0x2b, 0xa9]) {
-            // Version 0.90 has no name, and other fields.
+            // Version 0.90 has no name and other fields.
             let version_1 = superblock[4] == 1;
-            let identity = describe("linux_raid_member", 0, &superblock);
-            let none = Identity { kind: identity.kind, ..Identity::default() };
-            return Ok(Some(if version_1 { identity } else { none }));
+            let identity = parse_identity("linux_raid_member", 0, &superblock);
+            let type_only =
+                FilesystemIdentity { fs_type: identity.fs_type, ..FilesystemIdentity::default() };
+            return Ok(Some(if version_1 { identity } else { type_only }));
         }
     }
-    for (offset, magic, kind) in MAGIC {
+    for (offset, magic, fs_type) in MAGIC_NUMBERS {
         let found = match usize::try_from(*offset) {
-            Ok(at) if at + magic.len() <= HEAD => head[at..].starts_with(magic),
+            Ok(at) if at + magic.len() <= HEAD_LENGTH => head[at..].starts_with(magic),
             Ok(_) | Err(_) => {
                 start + offset + 4 <= end
                     && device.read(start + offset, magic.len())?.as_slice() == *magic
             }
         };
         if found {
-            return Ok(Some(describe(kind, *offset, &head)));
+            return Ok(Some(parse_identity(fs_type, *offset, &head)));
         }
     }
     Ok(None)
 }
 
-fn describe(kind: &'static str, offset: u64, head: &[u8]) -> Identity {
+fn parse_identity(fs_type: &'static str, offset: u64, head: &[u8]) -> FilesystemIdentity {
     let uuid = |at: usize| {
         let bytes = <[u8; 16]>::try_from(&head[at..at + 16]).expect("sixteen bytes");
         Some(Uuid::from_bytes(bytes)).filter(|uuid| !uuid.is_nil()).map(|uuid| uuid.to_string())
@@ -109,7 +111,7 @@ fn describe(kind: &'static str, offset: u64, head: &[u8]) -> Identity {
         let text = String::from_utf8_lossy(bytes).trim_end().to_owned();
         Some(text).filter(|text| !text.is_empty())
     };
-    let (uuid, label) = match kind {
+    let (uuid, label) = match fs_type {
         "ext4" => (uuid(0x468), text(0x478, 16)),
         "xfs" => (uuid(32), text(108, 12)),
         "btrfs" => (uuid(0x1_0020), text(0x1_012b, 256)),
@@ -133,10 +135,10 @@ fn describe(kind: &'static str, offset: u64, head: &[u8]) -> Identity {
         }
         _ => (None, None),
     };
-    Identity { kind, uuid, label }
+    FilesystemIdentity { fs_type, uuid, label }
 }
 
-/// From the dates of an ISO: when it was changed last, else when it was made.
+/// Returns the UUID of an ISO: its modification date, else its creation date.
 fn iso_uuid(dates: &[u8]) -> Option<String> {
     [&dates[17..33], &dates[..16]].into_iter().find_map(|date| {
         let digits = date.iter().all(u8::is_ascii_digit) && date.iter().any(|digit| *digit != b'0');
@@ -164,7 +166,11 @@ mod tests {
 
     use super::*;
 
-    fn made_by(size: u64, program: &str, arguments: &[&str]) -> Option<Identity> {
+    fn identify_output_of(
+        size: u64,
+        program: &str,
+        arguments: &[&str],
+    ) -> Option<FilesystemIdentity> {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(size).unwrap();
         let mut command = Command::new(program);
@@ -175,40 +181,50 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_by_their_makers() {
+    fn identifies_filesystems_made_by_their_tools() {
         let uuid = "0b4a7e8e-3c5f-4a86-9f62-8d6f2f0a3c11";
-        let whole = |kind, uuid: &str, label: &str| {
-            Some(Identity { kind, uuid: Some(uuid.to_owned()), label: Some(label.to_owned()) })
+        let identity = |fs_type, uuid: &str, label: &str| {
+            Some(FilesystemIdentity {
+                fs_type,
+                uuid: Some(uuid.to_owned()),
+                label: Some(label.to_owned()),
+            })
         };
-        let ext4 = made_by(8 << 20, "mke2fs", &["-q", "-t", "ext4", "-L", "root", "-U", uuid]);
-        assert_eq!(ext4, whole("ext4", uuid, "root"));
-        let swap = made_by(8 << 20, "mkswap", &["-L", "swap1", "-U", uuid]);
-        assert_eq!(swap, whole("swap", uuid, "swap1"));
-        let fat = made_by(64 << 20, "mkfs.vfat", &["-F", "32", "-n", "ESP", "-i", "1234abcd"]);
-        assert_eq!(fat, whole("vfat", "1234-ABCD", "ESP"));
-        let fat = made_by(16 << 20, "mkfs.vfat", &["-F", "16", "-n", "ESP", "-i", "1234abcd"]);
-        assert_eq!(fat, whole("vfat", "1234-ABCD", "ESP"));
+        let ext4 =
+            identify_output_of(8 << 20, "mke2fs", &["-q", "-t", "ext4", "-L", "root", "-U", uuid]);
+        assert_eq!(ext4, identity("ext4", uuid, "root"));
+        let swap = identify_output_of(8 << 20, "mkswap", &["-L", "swap1", "-U", uuid]);
+        assert_eq!(swap, identity("swap", uuid, "swap1"));
+        let fat =
+            identify_output_of(64 << 20, "mkfs.vfat", &["-F", "32", "-n", "ESP", "-i", "1234abcd"]);
+        assert_eq!(fat, identity("vfat", "1234-ABCD", "ESP"));
+        let fat =
+            identify_output_of(16 << 20, "mkfs.vfat", &["-F", "16", "-n", "ESP", "-i", "1234abcd"]);
+        assert_eq!(fat, identity("vfat", "1234-ABCD", "ESP"));
     }
 
     #[test]
-    fn raid_and_nothing() {
+    fn identifies_raid_members() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len((10 << 20) + 5 * 512).unwrap();
         let device = Device::writable(file.path()).unwrap();
         assert_eq!(identify(&device).unwrap(), None);
-        let member = |at: u64| {
+        let identify_with_superblock_at = |at: u64| {
             device.write(at, &[0xfc, 0x4e, 0x2b, 0xa9]).unwrap();
-            let found = identify(&device).unwrap().map(|it| it.kind);
+            let found = identify(&device).unwrap().map(|it| it.fs_type);
             device.zero(at, 4).unwrap();
             found
         };
         for at in [0, 4096, (20480 + 5 - 16) / 8 * 8 * 512, (10 << 20) - 65536] {
-            assert_eq!(member(at), Some("linux_raid_member"), "{at}");
+            assert_eq!(identify_with_superblock_at(at), Some("linux_raid_member"), "{at}");
         }
-        assert_eq!(member(300_000), None);
-        // A mirrored EFI system partition looks like both.
+        assert_eq!(identify_with_superblock_at(300_000), None);
+        // A member of a mirrored EFI system partition has both signatures.
         device.write(54, b"FAT16   ").unwrap();
-        assert_eq!(member((20480 + 5 - 16) / 8 * 8 * 512), Some("linux_raid_member"));
-        assert_eq!(identify(&device).unwrap().unwrap().kind, "vfat");
+        assert_eq!(
+            identify_with_superblock_at((20480 + 5 - 16) / 8 * 8 * 512),
+            Some("linux_raid_member")
+        );
+        assert_eq!(identify(&device).unwrap().unwrap().fs_type, "vfat");
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Downloads that go on after breaks: from the byte where they broke, if the server still has the
-//! same file.
+//! Downloads that are resumed after an interruption from the byte reached, if the file on the server is
+//! unchanged.
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -18,155 +18,165 @@ use reqwest::header::{
 use reqwest::{Client, NoProxy, Proxy, Response, StatusCode, Url};
 use tokio::sync::mpsc;
 
-/// The longest checksum file that is read.
-const LONGEST_TEXT: usize = 1 << 20;
+/// Maximum length of a checksum file.
+const MAX_TEXT_LENGTH: usize = 1 << 20;
 
-/// How files are fetched.
+/// Download settings.
 #[derive(Clone)]
-pub struct Http {
-    /// Whom to trust, and who we are.
+pub struct DownloadSettings {
+    /// Trusted certificates, and the client certificate.
     pub tls: rustls::ClientConfig,
-    /// What finds the addresses of names, where the system's own way does not work.
+    /// DNS resolver; the system's if `None`.
     pub resolver: Option<Arc<dyn reqwest::dns::Resolve>>,
-    /// How long a connection may take.
+    /// Timeout of a connection attempt.
     pub connect_timeout: Duration,
-    /// How long a server may say nothing.
-    pub silence: Duration,
-    /// How often to try again without any progress.
+    /// Maximum time without received data.
+    pub read_timeout: Duration,
+    /// Attempts without progress before the download fails.
     pub retries: u32,
-    /// How long to wait before that.
-    pub pause: Duration,
-    /// How long a whole download may take, if that is bounded.
-    pub longest: Option<Duration>,
+    /// Delay between attempts.
+    pub retry_interval: Duration,
+    /// Maximum duration of the whole download.
+    pub total_timeout: Option<Duration>,
 }
 
-/// Why a file did not come.
+/// A download failed.
 #[derive(Debug, thiserror::Error)]
-pub enum HttpError {
-    /// No address of a file.
-    #[error("{url:?} is no http(s) address: correct it")]
-    NoUrl {
-        /// What was given.
+pub enum DownloadError {
+    /// The URL is invalid.
+    #[error("{url:?} is not an http or https URL: correct it")]
+    InvalidUrl {
+        /// Given text.
         url: String,
     },
-    /// Something else in the order cannot be used.
-    #[error("the image's {what} cannot be used: correct it")]
-    Unusable {
-        /// What.
-        what: &'static str,
+    /// Proxies or credentials are invalid.
+    #[error("the setting {setting} of the image is invalid: correct it")]
+    InvalidSetting {
+        /// Name of the setting.
+        setting: &'static str,
     },
-    /// The server refuses.
-    #[error("{url} answers {status}{}", advice(*status))]
-    Refused {
-        /// Where.
+    /// The server returned an error status.
+    #[error("{url} returned {status}{}", status_advice(*status))]
+    Status {
+        /// URL.
         url: String,
-        /// What it says.
+        /// HTTP status.
         status: StatusCode,
     },
-    /// It goes on failing.
+    /// All retries failed.
     #[error(
-        "{url} failed {attempts} times in a row, last at byte {at}: {why}; check the server and the network between"
+        "{url} failed {attempts} times in a row, last at byte {received}: {reason}; check the server and the network"
     )]
-    Failing {
-        /// Where.
+    RetriesExhausted {
+        /// URL.
         url: String,
-        /// How often.
+        /// Number of attempts without progress.
         attempts: u32,
-        /// How far it had come.
-        at: u64,
-        /// What happened.
-        why: String,
+        /// Bytes received so far.
+        received: u64,
+        /// Error of the last attempt.
+        reason: String,
     },
-    /// It was replaced while it came.
-    #[error("{url} was changed on its server while it was downloaded (at byte {at}): try again")]
-    Changed {
-        /// Where.
-        url: String,
-        /// How far it had come.
-        at: u64,
-    },
-    /// Something that another attempt does not mend.
-    #[error("{url} cannot be downloaded: {why}")]
-    Impossible {
-        /// Where.
-        url: String,
-        /// Why.
-        why: String,
-    },
-    /// It takes too long.
+    /// The file changed during the download.
     #[error(
-        "{url} did not come whole within {seconds} seconds: allow it more time, or come nearer"
+        "{url} was changed on its server while it was downloaded (at byte {received}): try again"
     )]
-    TooSlow {
-        /// Where.
+    Changed {
+        /// URL.
         url: String,
-        /// How long was allowed.
+        /// Bytes received so far.
+        received: u64,
+    },
+    /// A retry would fail in the same way.
+    #[error("{url} cannot be downloaded: {reason}")]
+    Failed {
+        /// URL.
+        url: String,
+        /// Cause.
+        reason: String,
+    },
+    /// The total timeout expired.
+    #[error(
+        "the download of {url} did not finish within {seconds} seconds: raise the limit, or use a nearer server"
+    )]
+    TimedOut {
+        /// URL.
+        url: String,
+        /// The limit.
         seconds: u64,
     },
-    /// It is longer than such a file can be.
-    #[error("{url} has more than {limit} bytes, too many for what it should be: check the address")]
+    /// The file exceeds the size limit.
+    #[error("{url} has more than {limit} bytes, which is too large for its purpose: check the URL")]
     TooLong {
-        /// Where.
+        /// URL.
         url: String,
-        /// How many were allowed.
+        /// The limit.
         limit: usize,
     },
-    /// Nobody wants the rest.
-    #[error("the download of {url} was stopped at byte {at}")]
-    Stopped {
-        /// Where.
+    /// The receiver of the chunks was dropped.
+    #[error("the download of {url} was stopped at byte {received}")]
+    Cancelled {
+        /// URL.
         url: String,
-        /// How far it had come.
-        at: u64,
+        /// Bytes received so far.
+        received: u64,
     },
 }
 
-/// Part of a download, on its way to whoever writes it.
-pub(crate) enum Piece {
-    /// How long the whole is, if the server says so. Comes first.
+/// A part of a download.
+pub(crate) enum DownloadChunk {
+    /// Length of the file, if the server reports it. Sent first.
     Length(Option<u64>),
-    /// The next bytes.
+    /// Next bytes.
     Bytes(Bytes),
-    /// There is no more.
+    /// End of the file.
     End,
 }
 
-/// A file on a server, and how to get at it.
+/// A file on a server, with the client to fetch it.
 #[derive(Clone)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteFile {
     client: Client,
     url: Url,
     authorization: Option<HeaderValue>,
-    settings: Patience,
+    retry_policy: RetryPolicy,
 }
 
 #[derive(Clone, Copy)]
-struct Patience {
+struct RetryPolicy {
     retries: u32,
-    pause: Duration,
-    longest: Option<Duration>,
+    retry_interval: Duration,
+    total_timeout: Option<Duration>,
 }
 
-impl Http {
-    /// The file at `url`; with the proxies and credentials of `image`, if it is for one.
-    pub(crate) fn remote(&self, url: &str, image: Option<&ImageInfo>) -> Result<Remote, HttpError> {
+impl DownloadSettings {
+    /// Returns the file at `url`, to be fetched with the proxies and credentials of `image` if given.
+    pub(crate) fn remote_file(
+        &self,
+        url: &str,
+        image: Option<&ImageInfo>,
+    ) -> Result<RemoteFile, DownloadError> {
         let parsed = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-        let parsed = parsed.ok_or_else(|| HttpError::NoUrl { url: shortened(url) })?;
+        let parsed = parsed.ok_or_else(|| DownloadError::InvalidUrl { url: truncate(url) })?;
         let (client, authorization) = match image {
             None => (self.client(&BTreeMap::new(), None)?, None),
             Some(image) => {
                 (self.client(&image.proxies, image.no_proxy.as_deref())?, authorization(image)?)
             }
         };
-        let settings = Patience { retries: self.retries, pause: self.pause, longest: self.longest };
-        Ok(Remote { client, url: parsed, authorization, settings })
+        let retry_policy = RetryPolicy {
+            retries: self.retries,
+            retry_interval: self.retry_interval,
+            total_timeout: self.total_timeout,
+        };
+        Ok(RemoteFile { client, url: parsed, authorization, retry_policy })
     }
 
     fn client(
         &self,
         proxies: &BTreeMap<String, String>,
         no_proxy: Option<&str>,
-    ) -> Result<Client, HttpError> {
+    ) -> Result<Client, DownloadError> {
         let mut builder = Client::builder()
             .tls_backend_preconfigured(self.tls.clone())
             .http1_only()
@@ -174,174 +184,207 @@ impl Http {
             .redirect(reqwest::redirect::Policy::limited(10))
             .referer(false)
             .connect_timeout(self.connect_timeout)
-            .read_timeout(self.silence)
+            .read_timeout(self.read_timeout)
             .user_agent(concat!("ferrite-agent/", env!("CARGO_PKG_VERSION")));
         if let Some(resolver) = &self.resolver {
             builder = builder.dns_resolver(Arc::clone(resolver));
         }
-        let except = no_proxy.and_then(NoProxy::from_string);
-        let unusable = |_| HttpError::Unusable { what: "proxies" };
-        for (scheme, address) in proxies {
+        let no_proxy = no_proxy.and_then(NoProxy::from_string);
+        let unusable = |_| DownloadError::InvalidSetting { setting: "proxies" };
+        for (scheme, display_url) in proxies {
             let proxy = match scheme.as_str() {
-                "http" => Proxy::http(address.as_str()).map_err(unusable)?,
-                "https" => Proxy::https(address.as_str()).map_err(unusable)?,
+                "http" => Proxy::http(display_url.as_str()).map_err(unusable)?,
+                "https" => Proxy::https(display_url.as_str()).map_err(unusable)?,
                 _ => continue,
             };
-            builder = builder.proxy(proxy.no_proxy(except.clone()));
+            builder = builder.proxy(proxy.no_proxy(no_proxy.clone()));
         }
-        builder.build().map_err(|_| HttpError::Unusable { what: "proxies" })
+        builder.build().map_err(|_| DownloadError::InvalidSetting { setting: "proxies" })
     }
 }
 
-impl Remote {
-    /// Its address, for people: without credentials and parameters.
-    pub(crate) fn address(&self) -> String {
-        displayed(&self.url)
+impl RemoteFile {
+    /// Returns the URL without credentials and query, for messages.
+    pub(crate) fn display_url(&self) -> String {
+        without_secrets(&self.url)
     }
 
-    /// The name of the file.
+    /// Returns the file name in the URL.
     pub(crate) fn file_name(&self) -> &str {
         self.url.path().rsplit('/').next().unwrap_or_default()
     }
 
-    /// Downloads all of it into `pieces`, and tells how far it is.
+    /// Downloads the whole file into `chunks`; `report` gets received bytes and total length.
     pub(crate) async fn download(
         &self,
-        pieces: mpsc::Sender<Piece>,
-        tell: &(dyn Fn(u64, Option<u64>) + Sync),
-    ) -> Result<(), HttpError> {
-        let work = self.attempts(&pieces, tell);
-        match self.settings.longest {
+        chunks: mpsc::Sender<DownloadChunk>,
+        report: &(dyn Fn(u64, Option<u64>) + Sync),
+    ) -> Result<(), DownloadError> {
+        let work = self.attempts(&chunks, report);
+        match self.retry_policy.total_timeout {
             None => work.await,
-            Some(longest) => tokio::time::timeout(longest, work).await.unwrap_or_else(|_| {
-                Err(HttpError::TooSlow { url: self.address(), seconds: longest.as_secs() })
-            }),
+            Some(total_timeout) => {
+                tokio::time::timeout(total_timeout, work).await.unwrap_or_else(|_| {
+                    Err(DownloadError::TimedOut {
+                        url: self.display_url(),
+                        seconds: total_timeout.as_secs(),
+                    })
+                })
+            }
         }
     }
 
     async fn attempts(
         &self,
-        pieces: &mpsc::Sender<Piece>,
-        tell: &(dyn Fn(u64, Option<u64>) + Sync),
-    ) -> Result<(), HttpError> {
-        let mut so_far = SoFar::default();
+        chunks: &mpsc::Sender<DownloadChunk>,
+        report: &(dyn Fn(u64, Option<u64>) + Sync),
+    ) -> Result<(), DownloadError> {
+        let mut state = DownloadState::default();
         let mut failures = 0;
         loop {
-            let before = so_far.received;
-            let why = match self.attempt(&mut so_far, pieces, tell).await {
+            let before = state.received;
+            let reason = match self.attempt(&mut state, chunks, report).await {
                 Ok(()) => {
-                    return pieces.send(Piece::End).await.map_err(|_| self.stopped(&so_far));
+                    return chunks
+                        .send(DownloadChunk::End)
+                        .await
+                        .map_err(|_| self.cancelled(&state));
                 }
-                Err(Ended::Broken(why)) => why,
-                Err(Ended::Final(error)) => return Err(error),
+                Err(AttemptError::Retryable(reason)) => reason,
+                Err(AttemptError::Final(error)) => return Err(error),
             };
-            failures = if so_far.received > before { 1 } else { failures + 1 };
-            let at = so_far.received;
-            tracing::warn!(url = self.address(), at, failures, why, "the download broke");
-            if failures > self.settings.retries {
-                let url = self.address();
-                return Err(HttpError::Failing { url, attempts: failures, at, why });
+            failures = if state.received > before { 1 } else { failures + 1 };
+            let received = state.received;
+            tracing::warn!(
+                url = self.display_url(),
+                received,
+                failures,
+                error = reason,
+                "download interrupted"
+            );
+            if failures > self.retry_policy.retries {
+                let url = self.display_url();
+                return Err(DownloadError::RetriesExhausted {
+                    url,
+                    attempts: failures,
+                    received,
+                    reason,
+                });
             }
-            tokio::time::sleep(self.settings.pause).await;
+            tokio::time::sleep(self.retry_policy.retry_interval).await;
         }
     }
 
     async fn attempt(
         &self,
-        so_far: &mut SoFar,
-        pieces: &mpsc::Sender<Piece>,
-        tell: &(dyn Fn(u64, Option<u64>) + Sync),
-    ) -> Result<(), Ended> {
+        state: &mut DownloadState,
+        chunks: &mpsc::Sender<DownloadChunk>,
+        report: &(dyn Fn(u64, Option<u64>) + Sync),
+    ) -> Result<(), AttemptError> {
         let mut request = self.request();
-        if so_far.received > 0 {
-            request = request.header(RANGE, format!("bytes={}-", so_far.received));
-            if let Some(version) = so_far.version.strong() {
+        if state.received > 0 {
+            request = request.header(RANGE, format!("bytes={}-", state.received));
+            if let Some(version) = state.version.if_range_validator() {
                 request = request.header(IF_RANGE, version);
             }
         }
-        let mut response = request.send().await.map_err(|error| self.ended(&error))?;
-        let mut repeated = 0;
+        let mut response = request.send().await.map_err(|error| self.attempt_error(&error))?;
+        let mut to_skip = 0;
         match response.status() {
-            StatusCode::OK if !so_far.started => {
-                *so_far = SoFar::of(&response);
-                pieces
-                    .send(Piece::Length(so_far.length))
+            StatusCode::OK if !state.started => {
+                *state = DownloadState::of(&response);
+                chunks
+                    .send(DownloadChunk::Length(state.length))
                     .await
-                    .map_err(|_| Ended::Final(self.stopped(so_far)))?;
+                    .map_err(|_| AttemptError::Final(self.cancelled(state)))?;
             }
-            // The server gives no ranges: what is here already comes once more, and is passed over.
-            StatusCode::OK if so_far.is_same(&response) => repeated = so_far.received,
-            StatusCode::OK => return Err(Ended::Final(self.changed(so_far))),
-            StatusCode::PARTIAL_CONTENT if so_far.goes_on(&response) => {}
+            // The server ignores the range: skip the bytes already received.
+            StatusCode::OK if state.is_same_file(&response) => to_skip = state.received,
+            StatusCode::OK => return Err(AttemptError::Final(self.changed(state))),
+            StatusCode::PARTIAL_CONTENT if state.is_continuation(&response) => {}
             StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
-                return Err(Ended::Final(self.changed(so_far)));
+                return Err(AttemptError::Final(self.changed(state)));
             }
-            status if is_passing(status) => {
-                return Err(Ended::Broken(format!("it answers {status}")));
+            status if is_transient(status) => {
+                return Err(AttemptError::Retryable(format!("the server returned {status}")));
             }
             status => {
-                return Err(Ended::Final(HttpError::Refused { url: self.address(), status }));
+                return Err(AttemptError::Final(DownloadError::Status {
+                    url: self.display_url(),
+                    status,
+                }));
             }
         }
-        while let Some(piece) = response.chunk().await.map_err(|error| self.ended(&error))? {
-            let known = usize::try_from(repeated).map_or(piece.len(), |left| left.min(piece.len()));
-            repeated -= known as u64;
-            let piece = piece.slice(known..);
-            if piece.is_empty() {
+        while let Some(chunk) =
+            response.chunk().await.map_err(|error| self.attempt_error(&error))?
+        {
+            let skipped =
+                usize::try_from(to_skip).map_or(chunk.len(), |left| left.min(chunk.len()));
+            to_skip -= skipped as u64;
+            let chunk = chunk.slice(skipped..);
+            if chunk.is_empty() {
                 continue;
             }
-            so_far.received += piece.len() as u64;
-            tell(so_far.received, so_far.length);
-            pieces
-                .send(Piece::Bytes(piece))
+            state.received += chunk.len() as u64;
+            report(state.received, state.length);
+            chunks
+                .send(DownloadChunk::Bytes(chunk))
                 .await
-                .map_err(|_| Ended::Final(self.stopped(so_far)))?;
+                .map_err(|_| AttemptError::Final(self.cancelled(state)))?;
         }
-        match so_far.length {
-            Some(length) if length != so_far.received => {
-                Err(Ended::Broken(format!("only {} of {length} bytes came", so_far.received)))
-            }
+        match state.length {
+            Some(length) if length != state.received => Err(AttemptError::Retryable(format!(
+                "only {} of {length} bytes received",
+                state.received
+            ))),
             Some(_) | None => Ok(()),
         }
     }
 
-    /// A part of it; none if the server gives no parts.
+    /// Fetches a range; `None` if the server does not support ranges.
     pub(crate) async fn range(
         &self,
         offset: u64,
         length: u64,
-    ) -> Result<Option<Vec<u8>>, HttpError> {
+    ) -> Result<Option<Vec<u8>>, DownloadError> {
         let mut failures = 0;
         loop {
-            let why = match self.range_once(offset, length).await {
+            let reason = match self.try_range(offset, length).await {
                 Ok(bytes) => return Ok(bytes),
-                Err(Ended::Final(error)) => return Err(error),
-                Err(Ended::Broken(why)) => why,
+                Err(AttemptError::Final(error)) => return Err(error),
+                Err(AttemptError::Retryable(reason)) => reason,
             };
             failures += 1;
-            if failures > self.settings.retries {
-                let url = self.address();
-                return Err(HttpError::Failing { url, attempts: failures, at: offset, why });
+            if failures > self.retry_policy.retries {
+                let url = self.display_url();
+                return Err(DownloadError::RetriesExhausted {
+                    url,
+                    attempts: failures,
+                    received: offset,
+                    reason,
+                });
             }
-            tokio::time::sleep(self.settings.pause).await;
+            tokio::time::sleep(self.retry_policy.retry_interval).await;
         }
     }
 
-    async fn range_once(&self, offset: u64, length: u64) -> Result<Option<Vec<u8>>, Ended> {
+    async fn try_range(&self, offset: u64, length: u64) -> Result<Option<Vec<u8>>, AttemptError> {
         let last = offset + length - 1;
         let request = self.request().header(RANGE, format!("bytes={offset}-{last}"));
-        let mut response = request.send().await.map_err(|error| self.ended(&error))?;
+        let mut response = request.send().await.map_err(|error| self.attempt_error(&error))?;
         match response.status() {
             StatusCode::PARTIAL_CONTENT => {}
-            status if is_passing(status) => {
-                return Err(Ended::Broken(format!("it answers {status}")));
+            status if is_transient(status) => {
+                return Err(AttemptError::Retryable(format!("the server returned {status}")));
             }
             _ => return Ok(None),
         }
         let start = content_range(&response).map(|(start, ..)| start);
         let mut bytes = Vec::new();
-        while let Some(piece) = response.chunk().await.map_err(|error| self.ended(&error))? {
-            bytes.extend_from_slice(&piece);
+        while let Some(chunk) =
+            response.chunk().await.map_err(|error| self.attempt_error(&error))?
+        {
+            bytes.extend_from_slice(&chunk);
             if bytes.len() as u64 > length {
                 return Ok(None);
             }
@@ -349,23 +392,23 @@ impl Remote {
         Ok(Some(bytes).filter(|bytes| start == Some(offset) && bytes.len() as u64 == length))
     }
 
-    /// All of a text.
-    pub(crate) async fn text(&self) -> Result<String, HttpError> {
-        let bytes = self.bytes(LONGEST_TEXT).await?;
+    /// Downloads a text file.
+    pub(crate) async fn text(&self) -> Result<String, DownloadError> {
+        let bytes = self.bytes(MAX_TEXT_LENGTH).await?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// All of a small file.
-    pub(crate) async fn bytes(&self, limit: usize) -> Result<Vec<u8>, HttpError> {
+    /// Downloads a file of at most `limit` bytes.
+    pub(crate) async fn bytes(&self, limit: usize) -> Result<Vec<u8>, DownloadError> {
         let (sender, mut receiver) = mpsc::channel(4);
         let collect = async move {
             let mut bytes = Vec::new();
-            while let Some(piece) = receiver.recv().await {
-                if let Piece::Bytes(piece) = piece {
-                    if bytes.len() + piece.len() > limit {
-                        return Err(HttpError::TooLong { url: self.address(), limit });
+            while let Some(chunk) = receiver.recv().await {
+                if let DownloadChunk::Bytes(chunk) = chunk {
+                    if bytes.len() + chunk.len() > limit {
+                        return Err(DownloadError::TooLong { url: self.display_url(), limit });
                     }
-                    bytes.extend_from_slice(&piece);
+                    bytes.extend_from_slice(&chunk);
                 }
             }
             Ok(bytes)
@@ -385,48 +428,50 @@ impl Remote {
         }
     }
 
-    fn stopped(&self, so_far: &SoFar) -> HttpError {
-        HttpError::Stopped { url: self.address(), at: so_far.received }
+    fn cancelled(&self, state: &DownloadState) -> DownloadError {
+        DownloadError::Cancelled { url: self.display_url(), received: state.received }
     }
 
-    fn changed(&self, so_far: &SoFar) -> HttpError {
-        HttpError::Changed { url: self.address(), at: so_far.received }
+    fn changed(&self, state: &DownloadState) -> DownloadError {
+        DownloadError::Changed { url: self.display_url(), received: state.received }
     }
 
-    fn ended(&self, error: &reqwest::Error) -> Ended {
-        let why = words(error);
-        if error.is_redirect() || error.is_builder() || server_trust::tls_error_in(error).is_some()
+    fn attempt_error(&self, error: &reqwest::Error) -> AttemptError {
+        let reason = innermost_cause(error);
+        if error.is_redirect()
+            || error.is_builder()
+            || server_trust::find_tls_error(error).is_some()
         {
-            return Ended::Final(HttpError::Impossible { url: self.address(), why });
+            return AttemptError::Final(DownloadError::Failed { url: self.display_url(), reason });
         }
-        Ended::Broken(why)
+        AttemptError::Retryable(reason)
     }
 }
 
-/// Why one attempt ended.
-enum Ended {
-    /// Another attempt may do better.
-    Broken(String),
-    /// Another attempt would end the same way.
-    Final(HttpError),
+/// Result of a failed attempt.
+enum AttemptError {
+    /// Another attempt may succeed.
+    Retryable(String),
+    /// Another attempt would fail in the same way.
+    Final(DownloadError),
 }
 
-/// How far a download is.
+/// State of a download across attempts.
 #[derive(Default)]
-struct SoFar {
+struct DownloadState {
     started: bool,
     received: u64,
     length: Option<u64>,
-    version: Version,
+    version: FileVersion,
 }
 
 #[derive(Default, PartialEq, Eq)]
-struct Version {
+struct FileVersion {
     etag: Option<String>,
     modified: Option<String>,
 }
 
-impl Version {
+impl FileVersion {
     fn of(response: &Response) -> Self {
         let text = |name: HeaderName| {
             response.headers().get(name).and_then(|it| it.to_str().ok()).map(str::to_owned)
@@ -434,38 +479,38 @@ impl Version {
         Self { etag: text(ETAG), modified: text(LAST_MODIFIED) }
     }
 
-    /// What makes sure that the rest belongs to what is here: weak tags do not.
-    fn strong(&self) -> Option<&str> {
+    /// Returns the value for `If-Range`: a strong ETag, or the modification date.
+    fn if_range_validator(&self) -> Option<&str> {
         let tag = self.etag.as_deref().filter(|tag| !tag.starts_with("W/"));
         tag.or(self.modified.as_deref())
     }
 }
 
-impl SoFar {
+impl DownloadState {
     fn of(response: &Response) -> Self {
         Self {
             started: true,
             received: 0,
             length: response.content_length(),
-            version: Version::of(response),
+            version: FileVersion::of(response),
         }
     }
 
-    fn is_same(&self, response: &Response) -> bool {
-        self.version == Version::of(response) && self.length == response.content_length()
+    fn is_same_file(&self, response: &Response) -> bool {
+        self.version == FileVersion::of(response) && self.length == response.content_length()
     }
 
-    /// Whether this is the rest of what is here.
-    fn goes_on(&self, response: &Response) -> bool {
+    /// Whether a partial response continues at the byte reached, of the same file.
+    fn is_continuation(&self, response: &Response) -> bool {
         let Some((start, end, total)) = content_range(response) else { return false };
         let same_length = total.is_none() || self.length.is_none() || total == self.length;
-        let tag = Version::of(response).etag;
+        let tag = FileVersion::of(response).etag;
         let same_tag = tag.is_none() || tag == self.version.etag;
         start == self.received && end >= start && same_length && same_tag
     }
 }
 
-/// The first and the last byte of a part, and the length of the whole.
+/// Parses `Content-Range`: first byte, last byte and total length.
 fn content_range(response: &Response) -> Option<(u64, u64, Option<u64>)> {
     let range = response.headers().get(CONTENT_RANGE)?.to_str().ok()?.strip_prefix("bytes ")?;
     let (range, total) = range.split_once('/')?;
@@ -473,41 +518,42 @@ fn content_range(response: &Response) -> Option<(u64, u64, Option<u64>)> {
     Some((start.parse().ok()?, end.parse().ok()?, total.parse().ok()))
 }
 
-/// What an image's server wants to see: the header that was given, or a user and a password.
-fn authorization(image: &ImageInfo) -> Result<Option<HeaderValue>, HttpError> {
+/// Returns the `Authorization` header of an image: the given value, or basic authentication.
+fn authorization(image: &ImageInfo) -> Result<Option<HeaderValue>, DownloadError> {
     let header = if let Some(given) = &image.image_request_authorization {
-        let unusable = HttpError::Unusable { what: "image_request_authorization (base64)" };
+        let unusable =
+            DownloadError::InvalidSetting { setting: "image_request_authorization (base64)" };
         STANDARD.decode(given.trim()).map_err(|_| unusable)?
     } else if image.image_server_auth_strategy.as_deref() == Some("http_basic") {
         let given = image.image_server_user.as_deref().zip(image.image_server_password.as_deref());
-        let (user, password) =
-            given.ok_or(HttpError::Unusable { what: "image_server_user and _password" })?;
+        let (user, password) = given
+            .ok_or(DownloadError::InvalidSetting { setting: "image_server_user and _password" })?;
         format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))).into_bytes()
     } else {
         return Ok(None);
     };
     let mut value = HeaderValue::from_bytes(&header)
-        .map_err(|_| HttpError::Unusable { what: "image_request_authorization" })?;
+        .map_err(|_| DownloadError::InvalidSetting { setting: "image_request_authorization" })?;
     value.set_sensitive(true);
     Ok(Some(value))
 }
 
-fn is_passing(status: StatusCode) -> bool {
+fn is_transient(status: StatusCode) -> bool {
     status.is_server_error()
         || status == StatusCode::TOO_MANY_REQUESTS
         || status == StatusCode::REQUEST_TIMEOUT
 }
 
-fn advice(status: StatusCode) -> &'static str {
+fn status_advice(status: StatusCode) -> &'static str {
     match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ": give credentials that may read it",
-        StatusCode::NOT_FOUND | StatusCode::GONE => ": check the address",
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ": check the credentials",
+        StatusCode::NOT_FOUND | StatusCode::GONE => ": check the URL",
         _ => "",
     }
 }
 
-/// An address without what may be secret in it.
-fn displayed(url: &Url) -> String {
+/// Formats a URL without its secret parts.
+fn without_secrets(url: &Url) -> String {
     let mut url = url.clone();
     let _ = url.set_username("");
     let _ = url.set_password(None);
@@ -516,15 +562,15 @@ fn displayed(url: &Url) -> String {
     url.to_string()
 }
 
-fn shortened(text: &str) -> String {
+fn truncate(text: &str) -> String {
     text.chars().take(160).collect()
 }
 
-/// What happened, in the words of the innermost error: the outer ones only say that there was one.
-fn words(error: &reqwest::Error) -> String {
+/// Returns the innermost cause; the outer errors contain no further information.
+fn innermost_cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
-        let what = if error.is_connect() { "takes no connection" } else { "says nothing" };
-        return format!("it {what} for too long");
+        let phase = if error.is_connect() { "connection attempt" } else { "read" };
+        return format!("{phase} timed out");
     }
     let mut cause: &dyn StdError = error;
     while let Some(source) = cause.source() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Puts files into the deployed system: `inject_files`.
+//! Writes files into the deployed system: `inject_files`.
 //!
-//! Paths are looked up as the deployed system would see them. A link in an image to `/etc` leads to
-//! the image's `/etc`, never to the ramdisk's.
+//! Paths are resolved as the deployed system would: a symbolic link to `/etc` in an image leads to the
+//! image's `/etc`, never to the ramdisk's.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -14,89 +14,91 @@ use serde_json::{Map, Value};
 
 use crate::device::{Device, DeviceError, partition_path};
 use crate::filesystem::identify;
-use crate::http::{Http, HttpError};
-use crate::inside::{make_folders, open_file, resolve};
-use crate::mounts::{MountError, Mounted};
+use crate::http::{DownloadError, DownloadSettings};
+use crate::mounts::{MountError, MountedFilesystem};
 use crate::partitions;
+use crate::system_root::{create_directories, open_file, resolve};
 
-/// The largest file that is fetched.
-const LARGEST: usize = 256 << 20;
-const KNOWN: &[&str] =
+/// Maximum size of a downloaded file.
+const MAX_CONTENT_SIZE: usize = 256 << 20;
+const KNOWN_FIELDS: &[&str] =
     &["path", "partition", "content", "deleted", "mode", "dirmode", "owner", "group"];
 
-/// A file to put into the deployed system, or to remove from it.
+/// A file to write into the deployed system, or to remove from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InjectedFile {
-    /// Where, from the root of the partition or of the whole system.
+    /// Path from the root of the partition or of the whole system.
     pub path: String,
-    /// On which partition: its number, or a device. If nobody says, the one that has the first
-    /// folder of the path.
+    /// Partition number or device; by default the partition that contains the first directory of the
+    /// path.
     pub partition: Option<String>,
-    /// What is in it: base64, or an address. None to remove it.
+    /// Content as base64, or a URL; `None` to remove the file.
     pub content: Option<String>,
-    /// Its permissions.
+    /// Permissions of the file.
     pub mode: Option<u32>,
-    /// The permissions of its folder, if that has to be made.
+    /// Permissions of its directory, if that is created.
     pub dirmode: Option<u32>,
-    /// The number of its owner.
+    /// User ID of the owner.
     pub owner: Option<u32>,
-    /// The number of its group.
+    /// Group ID.
     pub group: Option<u32>,
 }
 
-/// Why a file is not there.
+/// A file was not injected.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The files are described wrongly.
-    #[error("the files to inject are wrong: {}", problems.join("; "))]
+pub enum InjectError {
+    /// The description of the files is invalid.
+    #[error("the files to inject are invalid: {}", problems.join("; "))]
     Invalid {
-        /// All that is wrong.
+        /// All problems found.
         problems: Vec<String>,
     },
-    /// No partition has the folder.
-    #[error("no partition of {device} has the folder /{folder}: give the partition for {path}")]
-    NoFolder {
-        /// The disk.
+    /// No partition contains the directory.
+    #[error(
+        "no partition of {device} has the directory /{directory}: set the partition for {path}"
+    )]
+    NoDirectory {
+        /// Path of the disk.
         device: String,
-        /// The folder looked for.
-        folder: String,
+        /// The directory.
+        directory: String,
         /// The file.
         path: String,
     },
-    /// Its content did not come.
-    #[error("the content of {path} cannot be had")]
-    Http {
+    /// Downloading the content failed.
+    #[error("the content of {path} cannot be downloaded")]
+    Download {
         /// The file.
         path: String,
-        /// Why.
+        /// Cause.
         #[source]
-        source: HttpError,
+        source: DownloadError,
     },
-    /// It cannot be written.
+    /// Writing failed.
     #[error("{path} cannot be written into the deployed system")]
     Write {
         /// The file.
         path: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// A partition cannot be mounted.
+    /// Mounting failed.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// The disk failed.
+    /// A disk operation failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
-/// Reads the files of the node's properties and of the step's arguments.
+/// Parses the files of the node's property and of the step's arguments.
 ///
 /// # Errors
-/// With all that is wrong with them.
+/// Fails with all problems found.
 pub fn parse(
     properties: Option<&Value>,
     arguments: Option<&Value>,
-) -> Result<Vec<InjectedFile>, Error> {
+) -> Result<Vec<InjectedFile>, InjectError> {
     let mut problems = Vec::new();
     let mut files = Vec::new();
     let sources = [("the property inject_files", properties), ("files", arguments)];
@@ -109,19 +111,19 @@ pub fn parse(
                         Some(file) => files.push(parse_one(file, &mut |problem| {
                             problems.push(format!("{problem} (file {number} of {name})"));
                         })),
-                        None => problems.push(format!("file {number} of {name} is no object")),
+                        None => problems.push(format!("file {number} of {name} is not an object")),
                     }
                 }
             }
             Some(_) => problems.push(format!("{name} must be a list")),
         }
     }
-    if problems.is_empty() { Ok(files) } else { Err(Error::Invalid { problems }) }
+    if problems.is_empty() { Ok(files) } else { Err(InjectError::Invalid { problems }) }
 }
 
-fn parse_one(file: &Map<String, Value>, say: &mut dyn FnMut(String)) -> InjectedFile {
-    for name in file.keys().filter(|name| !KNOWN.contains(&name.as_str())) {
-        say(format!("there is no field {name:?}"));
+fn parse_one(file: &Map<String, Value>, add_problem: &mut dyn FnMut(String)) -> InjectedFile {
+    for name in file.keys().filter(|name| !KNOWN_FIELDS.contains(&name.as_str())) {
+        add_problem(format!("there is no field {name:?}"));
     }
     let text = |name: &str| file.get(name).and_then(Value::as_str).map(str::to_owned);
     let path = text("path").unwrap_or_default();
@@ -130,21 +132,21 @@ fn parse_one(file: &Map<String, Value>, say: &mut dyn FnMut(String)) -> Injected
         Some(Value::String(name)) if !name.is_empty() => Some(name.clone()),
         Some(_) | None => None,
     };
-    let parts = path.split('/').filter(|part| !part.is_empty()).count();
-    if parts == 0 || path.ends_with('/') {
-        say("a path to a file is needed".to_owned());
-    } else if parts == 1 && partition.is_none() {
-        say("a file in the root folder needs a partition".to_owned());
+    let components = path.split('/').filter(|part| !part.is_empty()).count();
+    if components == 0 || path.ends_with('/') {
+        add_problem("a path to a file is needed".to_owned());
+    } else if components == 1 && partition.is_none() {
+        add_problem("a file in the root directory needs a partition".to_owned());
     }
-    let deleted = file.get("deleted").and_then(agent_protocol::flag).unwrap_or(false);
+    let deleted = file.get("deleted").and_then(agent_protocol::parse_bool).unwrap_or(false);
     let content = text("content");
     match (&content, deleted) {
         (Some(content), true) if !content.is_empty() => {
-            say("content and deleted do not go together".to_owned());
+            add_problem("content and deleted do not go together".to_owned());
         }
-        (None, false) => say("content is needed".to_owned()),
+        (None, false) => add_problem("content is needed".to_owned()),
         (Some(content), false) if !content.contains("://") && STANDARD.decode(content).is_err() => {
-            say("content is neither base64 nor an address".to_owned());
+            add_problem("content is neither base64 nor a URL".to_owned());
         }
         (_, _) => {}
     }
@@ -153,7 +155,7 @@ fn parse_one(file: &Map<String, Value>, say: &mut dyn FnMut(String)) -> Injected
         Some(value) => {
             let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
             if number.is_none() {
-                say(format!("{name} must be a number"));
+                add_problem(format!("{name} must be a number"));
             }
             number
         }
@@ -169,40 +171,45 @@ fn parse_one(file: &Map<String, Value>, say: &mut dyn FnMut(String)) -> Injected
     }
 }
 
-/// Puts files into the system on a disk. `{node[uuid]}` and the like in addresses are replaced from
-/// `facts`, an object with `node` and `ports`.
+/// Writes files into the system on a disk. `{node[uuid]}` and similar placeholders in URLs are replaced
+/// from `context`, an object with `node` and `ports`.
 ///
 /// # Errors
-/// If one of them cannot be put where it should.
+/// Fails at the first file that cannot be written.
 pub async fn inject(
     device: &Path,
     files: &[InjectedFile],
-    facts: &Value,
-    http: &Http,
-) -> Result<(), Error> {
+    context: &Value,
+    http: &DownloadSettings,
+) -> Result<(), InjectError> {
     for file in files {
         let content = match &file.content {
             None => None,
             Some(text) if text.contains("://") => {
-                let failed = |source| Error::Http { path: file.path.clone(), source };
-                let remote = http.remote(&fill_in(text, facts), None).map_err(failed)?;
-                Some(remote.bytes(LARGEST).await.map_err(failed)?)
+                let failed = |source| InjectError::Download { path: file.path.clone(), source };
+                let remote =
+                    http.remote_file(&expand_placeholders(text, context), None).map_err(failed)?;
+                Some(remote.bytes(MAX_CONTENT_SIZE).await.map_err(failed)?)
             }
             Some(text) => Some(STANDARD.decode(text).unwrap_or_default()),
         };
-        let mounted = mount_for(device, file)?;
-        put(mounted.path(), file, content.as_deref())?;
+        let mounted = mount_partition_of(device, file)?;
+        write_file(mounted.path(), file, content.as_deref())?;
         mounted.unmount()?;
     }
     rustix::fs::sync();
     Ok(())
 }
 
-/// Mounts the partition that a file is for.
-fn mount_for(device: &Path, file: &InjectedFile) -> Result<Mounted, Error> {
-    let open = |path: &Path| -> Result<Mounted, Error> {
-        let kind = identify(&Device::read_only(path)?)?.map_or("ext4", |identity| identity.kind);
-        Ok(Mounted::read_write(path, kind)?)
+/// Mounts the partition for a file.
+fn mount_partition_of(
+    device: &Path,
+    file: &InjectedFile,
+) -> Result<MountedFilesystem, InjectError> {
+    let open = |path: &Path| -> Result<MountedFilesystem, InjectError> {
+        let fs_type =
+            identify(&Device::read_only(path)?)?.map_or("ext4", |identity| identity.fs_type);
+        Ok(MountedFilesystem::read_write(path, fs_type)?)
     };
     if let Some(partition) = &file.partition {
         return match partition.parse() {
@@ -210,47 +217,51 @@ fn mount_for(device: &Path, file: &InjectedFile) -> Result<Mounted, Error> {
             Err(_) => open(Path::new(partition)),
         };
     }
-    let folder = file.path.split('/').find(|part| !part.is_empty()).unwrap_or_default();
+    let directory = file.path.split('/').find(|part| !part.is_empty()).unwrap_or_default();
     for found in partitions::list(device)? {
         if found.identity.is_none() {
             continue;
         }
         match open(&found.path) {
-            Ok(mounted) if resolve(mounted.path(), folder, OFlags::DIRECTORY).is_ok() => {
+            Ok(mounted) if resolve(mounted.path(), directory, OFlags::DIRECTORY).is_ok() => {
                 return Ok(mounted);
             }
             Ok(_) => {}
-            Err(error) => tracing::info!(%error, "its files are not looked at"),
+            Err(error) => {
+                tracing::info!(path = %found.path.display(), %error, "partition cannot be mounted, skipping it")
+            }
         }
     }
-    Err(Error::NoFolder {
+    Err(InjectError::NoDirectory {
         device: device.display().to_string(),
-        folder: folder.to_owned(),
+        directory: directory.to_owned(),
         path: file.path.clone(),
     })
 }
 
-/// Writes or removes one file below `root`, from which nothing leads out.
-fn put(root: &Path, file: &InjectedFile, content: Option<&[u8]>) -> Result<(), Error> {
-    let failed =
-        |error: rustix::io::Errno| Error::Write { path: file.path.clone(), source: error.into() };
+/// Writes or removes one file below `root`. Symbolic links cannot lead out of it.
+fn write_file(root: &Path, file: &InjectedFile, content: Option<&[u8]>) -> Result<(), InjectError> {
+    let failed = |error: rustix::io::Errno| InjectError::Write {
+        path: file.path.clone(),
+        source: error.into(),
+    };
     let path = PathBuf::from(file.path.trim_matches('/'));
-    let (folder, name) = match (path.parent(), path.file_name()) {
-        (Some(folder), Some(name)) => (folder, name),
+    let (directory, name) = match (path.parent(), path.file_name()) {
+        (Some(directory), Some(name)) => (directory, name),
         (_, _) => return Err(failed(rustix::io::Errno::INVAL)),
     };
     let Some(content) = content else {
-        let Ok(folder) = resolve(root, folder, OFlags::DIRECTORY) else { return Ok(()) };
-        return match unlinkat(&folder, name, AtFlags::empty()) {
+        let Ok(directory) = resolve(root, directory, OFlags::DIRECTORY) else { return Ok(()) };
+        return match unlinkat(&directory, name, AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(failed(error)),
         };
     };
-    make_folders(root, folder, file.dirmode).map_err(failed)?;
+    create_directories(root, directory, file.dirmode).map_err(failed)?;
     let mut target = open_file(root, &path, OFlags::WRONLY | OFlags::CREATE).map_err(failed)?;
     ftruncate(&target, 0).map_err(failed)?;
     let written = target.write_all(content).and_then(|()| target.sync_all());
-    written.map_err(|source| Error::Write { path: file.path.clone(), source })?;
+    written.map_err(|source| InjectError::Write { path: file.path.clone(), source })?;
     if let Some(mode) = file.mode {
         fchmod(&target, Mode::from_raw_mode(mode)).map_err(failed)?;
     }
@@ -261,14 +272,14 @@ fn put(root: &Path, file: &InjectedFile, content: Option<&[u8]>) -> Result<(), E
     Ok(())
 }
 
-/// Replaces `{node[uuid]}`, `{ports[0][address]}` and the like. What is not known stays.
-fn fill_in(text: &str, facts: &Value) -> String {
+/// Replaces `{node[uuid]}`, `{ports[0][address]}` and similar placeholders; unknown ones are kept.
+fn expand_placeholders(text: &str, context: &Value) -> String {
     let mut filled = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
         filled.push_str(before);
         let known = after.split_once('}').and_then(|(name, after)| {
-            let mut value = facts;
+            let mut value = context;
             for part in name.split(['[', ']']).filter(|part| !part.is_empty()) {
                 let index = part.parse::<usize>();
                 value = value.get(part).or_else(|| value.get(index.ok()?))?;
@@ -304,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_checked() {
+    fn rejects_invalid_files() {
         let problems = |list: Value| parse(Some(&list), None).unwrap_err().to_string();
         assert!(problems(json!({})).contains("must be a list"));
         for (list, part) in [
@@ -322,44 +333,44 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leads_out_of_the_system() {
+    fn writes_stay_inside_the_system() {
         let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::fs::create_dir(root.path().join("etc")).unwrap();
         symlink(outside.path(), root.path().join("etc/out")).unwrap();
         symlink("/etc", root.path().join("absolute")).unwrap();
-        put(root.path(), &file("/absolute/inside"), Some(b"hello")).unwrap();
+        write_file(root.path(), &file("/absolute/inside"), Some(b"hello")).unwrap();
         assert_eq!(std::fs::read(root.path().join("etc/inside")).unwrap(), b"hello");
-        // The link's target does not exist in the system, so that there is nowhere to write.
-        assert!(put(root.path(), &file("/etc/out/x"), Some(b"hello")).is_err());
-        put(root.path(), &file("/../../etc/above"), Some(b"hello")).unwrap();
+        // The target of the link does not exist inside the root.
+        assert!(write_file(root.path(), &file("/etc/out/x"), Some(b"hello")).is_err());
+        write_file(root.path(), &file("/../../etc/above"), Some(b"hello")).unwrap();
         assert_eq!(std::fs::read(root.path().join("etc/above")).unwrap(), b"hello");
         assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
-        // Nobody reads from a pipe in an image, so that writing to it would never end.
+        // Writing to a FIFO without reader would block forever.
         let pipe = root.path().join("etc/pipe");
         let mode = Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-        assert!(put(root.path(), &file("/etc/pipe"), Some(b"hello")).is_err());
+        assert!(write_file(root.path(), &file("/etc/pipe"), Some(b"hello")).is_err());
     }
 
     #[test]
-    fn modes_folders_and_removal() {
+    fn sets_modes_creates_directories_and_removes() {
         let root = tempfile::tempdir().unwrap();
-        let mut wanted = file("/a/b/c");
-        (wanted.mode, wanted.dirmode) = (Some(0o600), Some(0o700));
-        put(root.path(), &wanted, Some(b"hello")).unwrap();
+        let mut injected = file("/a/b/c");
+        (injected.mode, injected.dirmode) = (Some(0o600), Some(0o700));
+        write_file(root.path(), &injected, Some(b"hello")).unwrap();
         let mode = |path: &str| {
             std::fs::metadata(root.path().join(path)).unwrap().permissions().mode() & 0o777
         };
         assert_eq!((mode("a/b/c"), mode("a/b"), mode("a")), (0o600, 0o700, 0o755));
-        put(root.path(), &wanted, None).unwrap();
+        write_file(root.path(), &injected, None).unwrap();
         assert!(!root.path().join("a/b/c").exists());
-        put(root.path(), &file("/not/there"), None).unwrap();
+        write_file(root.path(), &file("/not/there"), None).unwrap();
     }
 
     #[test]
-    fn addresses_know_the_node() {
-        let facts = json!({"node": {"uuid": "u1"}, "ports": [{"address": "aa:bb"}]});
+    fn expands_placeholders_in_urls() {
+        let context = json!({"node": {"uuid": "u1"}, "ports": [{"address": "aa:bb"}]});
         let text = "http://h/{node[uuid]}/{ports[0][address]}/{node[none]}/{";
-        assert_eq!(fill_in(text, &facts), "http://h/u1/aa:bb/{node[none]}/{");
+        assert_eq!(expand_placeholders(text, &context), "http://h/u1/aa:bb/{node[none]}/{");
     }
 }

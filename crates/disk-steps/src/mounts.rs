@@ -1,170 +1,175 @@
 // SPDX-License-Identifier: Apache-2.0
-//! File systems mounted for a while, and unmounted when they go out of use.
+//! File systems that are mounted temporarily and unmounted when dropped.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
-use crate::inside;
+use crate::system_root;
 
-/// The file systems that a deployed system may have; which of them the kernel knows is up to the
-/// ramdisk.
-const KINDS: &[&str] = &["ext4", "xfs", "btrfs", "vfat", "iso9660", "squashfs"];
+/// File systems of deployed systems, in the order they are tried. The ramdisk's kernel may lack some.
+const FILESYSTEM_TYPES: &[&str] = &["ext4", "xfs", "btrfs", "vfat", "iso9660", "squashfs"];
 
-/// Why something is not mounted.
+/// A mount or unmount failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// It is not mounted.
+    /// Mounting failed.
     #[error(
-        "{what} cannot be mounted as {kind}: check that the ramdisk has the module for it, and the file system with fsck"
+        "{device} cannot be mounted as {fs_type}: check that the ramdisk has the module for it, and check the file system with fsck"
     )]
     Mount {
-        /// What.
-        what: String,
-        /// As what.
-        kind: String,
-        /// Why.
+        /// Device, or directory of a bind mount.
+        device: String,
+        /// File system type.
+        fs_type: String,
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// It stays mounted.
-    #[error("{what} cannot be unmounted")]
+    /// Unmounting failed.
+    #[error("{device} cannot be unmounted")]
     Unmount {
-        /// What.
-        what: String,
-        /// Why.
+        /// Device or mount point.
+        device: String,
+        /// Cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// A mounted file system. It is unmounted when dropped, as well as that goes.
+/// A mounted file system; unmounted when dropped, lazily if it is busy.
 #[derive(Debug)]
-pub(crate) struct Mounted {
-    what: PathBuf,
-    folder: PathBuf,
-    /// What is mounted inside, in the order it was.
-    inside: Vec<PathBuf>,
-    done: bool,
+pub(crate) struct MountedFilesystem {
+    device: PathBuf,
+    directory: PathBuf,
+    /// Mount points below `directory`, in mount order.
+    submounts: Vec<PathBuf>,
+    unmounted: bool,
 }
 
-impl Mounted {
-    /// Mounts what is on `device` for reading, as whatever it is.
-    pub(crate) fn read_only(device: &Path, kind: Option<&str>) -> Result<Self, MountError> {
+impl MountedFilesystem {
+    /// Mounts a device read-only; without a type, tries all of [`FILESYSTEM_TYPES`].
+    pub(crate) fn read_only(device: &Path, fs_type: Option<&str>) -> Result<Self, MountError> {
         let flags =
             MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOEXEC;
-        match kind {
-            Some(kind) => Self::new(device, kind, flags),
+        match fs_type {
+            Some(fs_type) => Self::new(device, fs_type, flags),
             None => Self::any(device, flags),
         }
     }
 
-    /// Mounts what is on `device` for writing. Its device files are none here.
-    pub(crate) fn read_write(device: &Path, kind: &str) -> Result<Self, MountError> {
-        Self::new(device, kind, MountFlags::NODEV)
+    /// Mounts a device read-write, with device nodes disabled.
+    pub(crate) fn read_write(device: &Path, fs_type: &str) -> Result<Self, MountError> {
+        Self::new(device, fs_type, MountFlags::NODEV)
     }
 
     fn any(device: &Path, flags: MountFlags) -> Result<Self, MountError> {
         let mut last = None;
-        for kind in KINDS {
-            match Self::new(device, kind, flags) {
+        for fs_type in FILESYSTEM_TYPES {
+            match Self::new(device, fs_type, flags) {
                 Ok(mounted) => return Ok(mounted),
                 Err(error) => last = Some(error),
             }
         }
-        Err(last.expect("there are kinds to try"))
+        Err(last.expect("the list is not empty"))
     }
 
-    fn new(device: &Path, kind: &str, flags: MountFlags) -> Result<Self, MountError> {
+    fn new(device: &Path, fs_type: &str, flags: MountFlags) -> Result<Self, MountError> {
         let failed = |source: io::Error| MountError::Mount {
-            what: device.display().to_string(),
-            kind: kind.to_owned(),
+            device: device.display().to_string(),
+            fs_type: fs_type.to_owned(),
             source,
         };
         let name = format!("mount-{}", uuid::Uuid::new_v4().simple());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).map_err(failed)?;
-        // A journal that was not closed is left alone: the disk is to stay as it is.
-        let options = match (flags.contains(MountFlags::RDONLY), kind) {
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&directory).map_err(failed)?;
+        // Do not replay a dirty journal, because the disk must not be modified.
+        let options = match (flags.contains(MountFlags::RDONLY), fs_type) {
             (true, "ext4") => Some(c"noload"),
             (true, "xfs") => Some(c"norecovery"),
             (_, _) => None,
         };
-        let mounted = mount(device, &folder, kind, flags, options)
-            .or_else(|_| mount(device, &folder, kind, flags, None::<&std::ffi::CStr>));
+        let mounted = mount(device, &directory, fs_type, flags, options)
+            .or_else(|_| mount(device, &directory, fs_type, flags, None::<&std::ffi::CStr>));
         match mounted {
-            Ok(()) => Ok(Self { what: device.to_owned(), folder, inside: Vec::new(), done: false }),
+            Ok(()) => Ok(Self {
+                device: device.to_owned(),
+                directory,
+                submounts: Vec::new(),
+                unmounted: false,
+            }),
             Err(error) => {
-                let _ = std::fs::remove_dir(&folder);
+                let _ = std::fs::remove_dir(&directory);
                 Err(failed(error.into()))
             }
         }
     }
 
-    /// Where its files are.
+    /// Returns the mount point.
     pub(crate) fn path(&self) -> &Path {
-        &self.folder
+        &self.directory
     }
 
-    /// Shows a folder of this system inside it too. No link in it leads the mount elsewhere.
+    /// Bind-mounts a directory of the ramdisk below the mount point. Links in the image cannot redirect it.
     pub(crate) fn bind(&mut self, from: &Path, to: &str) -> Result<(), MountError> {
         let failed = |source: io::Error| MountError::Mount {
-            what: from.display().to_string(),
-            kind: "a second view".to_owned(),
+            device: from.display().to_string(),
+            fs_type: "a bind mount".to_owned(),
             source,
         };
-        let place = inside::folder(&self.folder, to).map_err(failed)?;
-        mount_bind(from, &place).map_err(|error| failed(error.into()))?;
-        self.inside.push(place);
+        let target = system_root::ensure_directory(&self.directory, to).map_err(failed)?;
+        mount_bind(from, &target).map_err(|error| failed(error.into()))?;
+        self.submounts.push(target);
         Ok(())
     }
 
-    /// Mounts a device inside it.
+    /// Mounts a device below the mount point.
     pub(crate) fn mount_inside(
         &mut self,
         device: &Path,
-        kind: &str,
+        fs_type: &str,
         to: &str,
     ) -> Result<(), MountError> {
         let failed = |source: io::Error| MountError::Mount {
-            what: device.display().to_string(),
-            kind: kind.to_owned(),
+            device: device.display().to_string(),
+            fs_type: fs_type.to_owned(),
             source,
         };
-        let place = inside::folder(&self.folder, to).map_err(failed)?;
-        mount(device, &place, kind, MountFlags::empty(), None::<&std::ffi::CStr>)
+        let target = system_root::ensure_directory(&self.directory, to).map_err(failed)?;
+        mount(device, &target, fs_type, MountFlags::empty(), None::<&std::ffi::CStr>)
             .map_err(|error| failed(error.into()))?;
-        self.inside.push(place);
+        self.submounts.push(target);
         Ok(())
     }
 
-    /// Unmounts it, and says if that fails.
+    /// Unmounts everything; fails if something is busy.
     pub(crate) fn unmount(mut self) -> Result<(), MountError> {
-        self.done = true;
-        let failed = |what: &Path, error: rustix::io::Errno| MountError::Unmount {
-            what: what.display().to_string(),
+        self.unmounted = true;
+        let failed = |device: &Path, error: rustix::io::Errno| MountError::Unmount {
+            device: device.display().to_string(),
             source: error.into(),
         };
-        while let Some(place) = self.inside.pop() {
-            unmount(&place, UnmountFlags::empty()).map_err(|error| failed(&place, error))?;
+        while let Some(target) = self.submounts.pop() {
+            unmount(&target, UnmountFlags::empty()).map_err(|error| failed(&target, error))?;
         }
-        unmount(&self.folder, UnmountFlags::empty()).map_err(|error| failed(&self.what, error))?;
-        let _ = std::fs::remove_dir(&self.folder);
+        unmount(&self.directory, UnmountFlags::empty())
+            .map_err(|error| failed(&self.device, error))?;
+        let _ = std::fs::remove_dir(&self.directory);
         Ok(())
     }
 }
 
-impl Drop for Mounted {
+impl Drop for MountedFilesystem {
     fn drop(&mut self) {
-        if self.done {
+        if self.unmounted {
             return;
         }
-        for place in self.inside.iter().rev().chain([&self.folder]) {
-            if unmount(place, UnmountFlags::empty()).is_err() {
-                let _ = unmount(place, UnmountFlags::DETACH);
+        for target in self.submounts.iter().rev().chain([&self.directory]) {
+            if unmount(target, UnmountFlags::empty()).is_err() {
+                let _ = unmount(target, UnmountFlags::DETACH);
             }
         }
-        let _ = std::fs::remove_dir(&self.folder);
+        let _ = std::fs::remove_dir(&self.directory);
     }
 }

@@ -1,50 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The servers that machines boot from: HTTP, TFTP and DHCP, wired to the boot services.
+//! Starts the boot servers (HTTP, TFTP, DHCP, mDNS) and connects them to the boot services.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use boot_plans::BootServices;
-use boot_server::{FileLeaseBook, Plans, Sightings, dhcp4, dhcp6, http, mdns, tftp};
+use boot_server::{
+    BootDirectory, BootEventRecorder, DhcpLeaseFile, dhcp4, dhcp6, http, mdns, tftp,
+};
 use node_model::Timestamp;
-use store::{Clock, Store};
+use store::{Store, StoreClock};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::config::Config;
 
-/// The port of the file service.
+/// Default port of the boot file server.
 const HTTP_PORT: u16 = 6180;
 const TFTP_PORT: u16 = 69;
 
-/// The servers, bound and not yet serving: a port that cannot be had ends the program before it has
-/// promised anything.
+/// Bound servers that do not serve yet: a port conflict is found before the server reports readiness.
 pub(crate) struct BootServers {
     services: BootServices,
-    http: Vec<http::Server>,
-    tftp: Vec<tftp::Server>,
-    dhcp4: Option<dhcp4::Listener>,
-    dhcp6: Option<dhcp6::Listener>,
-    mdns: mdns::Listener,
+    http: Vec<http::BootHttpServer>,
+    tftp: Vec<tftp::TftpServer>,
+    dhcp4: Option<dhcp4::Dhcp4Listener>,
+    dhcp6: Option<dhcp6::Dhcp6Listener>,
+    mdns: mdns::MdnsListener,
     url: String,
-    scribe: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
+    event_writer: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// Opens the boot services; none if they are switched off.
+/// Opens the boot services; `None` if they are disabled.
 pub(crate) async fn open(
     config: &Config,
     store: &Store,
     data_dir: &Path,
     hostname: String,
-    clock: Clock,
+    clock: StoreClock,
 ) -> anyhow::Result<Option<BootServices>> {
     if !config.boot.enabled {
         if !config.dhcp.networks.is_empty() {
-            bail!("boot.enabled is false, so nothing can be said to machines on dhcp.networks");
+            bail!("dhcp.networks requires boot.enabled");
         }
         return Ok(None);
     }
@@ -56,66 +57,78 @@ pub(crate) async fn open(
 }
 
 impl BootServers {
-    /// Begins to listen.
+    /// Binds all servers.
     pub(crate) fn bind(
         config: &Config,
         services: &BootServices,
         data_dir: &Path,
         clock: fn() -> Timestamp,
     ) -> anyhow::Result<Self> {
-        let (witness, scribe) = services.witness();
-        let witness: Arc<dyn Sightings> = Arc::new(witness);
-        let http = bind_http(config, services, &witness, clock)?;
-        let url = file_url(config, &http)?;
-        let servers = config.dhcp.servers()?;
+        let (recorder, event_writer) = services.event_recorder();
+        let recorder: Arc<dyn BootEventRecorder> = Arc::new(recorder);
+        let http = bind_http(config, services, &recorder, clock)?;
+        let url = boot_file_url(config, &http)?;
+        let servers = config.dhcp.server_config()?;
         let mut tftp = Vec::new();
-        for (address, interface) in config.dhcp.own_addresses() {
-            let mut settings = tftp::Settings::new(SocketAddr::new(address, TFTP_PORT));
+        for (address, interface) in config.dhcp.server_addresses() {
+            let mut settings = tftp::TftpSettings::new(SocketAddr::new(address, TFTP_PORT));
             settings.interface = Some(interface.as_str().into());
-            let parts = tftp::Services {
+            let parts = tftp::TftpServices {
                 files: Arc::new(services.clone()),
-                sightings: Arc::clone(&witness),
+                events: Arc::clone(&recorder),
                 clock,
             };
-            let server = tftp::Server::bind(settings, parts).with_context(|| {
+            let server = tftp::TftpServer::bind(settings, parts).with_context(|| {
                 format!(
                     "cannot serve TFTP on {address} ({interface}), which needs CAP_NET_BIND_SERVICE"
                 )
             });
             tftp.push(server?);
         }
-        let parts = |family: Family| {
-            let plans: Arc<dyn Plans> = Arc::new(services.plans(urls(config, &http, family)?));
-            anyhow::Ok(dhcp4::Services { plans, sightings: Arc::clone(&witness), clock })
+        let dhcp_services = |family: IpFamily| {
+            let directory: Arc<dyn BootDirectory> =
+                Arc::new(services.dhcp_directory(boot_urls_by_interface(config, &http, family)?));
+            anyhow::Ok(boot_server::DhcpServices {
+                directory,
+                events: Arc::clone(&recorder),
+                clock,
+            })
         };
         let dhcp4 = if servers.v4.interfaces.is_empty() {
             None
         } else {
-            let book = FileLeaseBook::new(data_dir.join("dhcp-leases"));
-            let leases = dhcp4::Leases::load(Box::new(book)).context("cannot serve DHCP")?;
-            let listener = dhcp4::Listener::bind(servers.v4.clone(), leases, parts(Family::V4)?);
+            let lease_file = DhcpLeaseFile::new(data_dir.join("dhcp-leases"));
+            let leases =
+                dhcp4::DhcpLeases4::load(Box::new(lease_file)).context("cannot serve DHCP")?;
+            let listener = dhcp4::Dhcp4Listener::bind(
+                servers.v4.clone(),
+                leases,
+                dhcp_services(IpFamily::V4)?,
+            );
             Some(listener.context("cannot serve DHCP, which needs CAP_NET_BIND_SERVICE")?)
         };
         let dhcp6 = if servers.interfaces6.is_empty() {
             None
         } else {
-            let settings = dhcp6::Settings {
-                duid: identity(data_dir)?,
+            let settings = dhcp6::Dhcp6Settings {
+                duid: dhcpv6_duid(data_dir)?,
                 interfaces: servers.interfaces6,
                 subnets: servers.subnets6,
                 ignored: servers.v4.ignored,
-                first_stages: servers.v4.first_stages,
+                first_stage_loaders: servers.v4.first_stage_loaders,
             };
-            let book = FileLeaseBook::new(data_dir.join("dhcpv6-leases"));
-            let leases = dhcp6::Leases::load(Box::new(book)).context("cannot serve DHCPv6")?;
-            let listener = dhcp6::Listener::bind(settings, leases, parts(Family::V6)?);
+            let lease_file = DhcpLeaseFile::new(data_dir.join("dhcpv6-leases"));
+            let leases =
+                dhcp6::DhcpLeases6::load(Box::new(lease_file)).context("cannot serve DHCPv6")?;
+            let listener =
+                dhcp6::Dhcp6Listener::bind(settings, leases, dhcp_services(IpFamily::V6)?);
             Some(listener.context("cannot serve DHCPv6, which needs CAP_NET_BIND_SERVICE")?)
         };
-        let books = ["dhcp-leases", "dhcpv6-leases"].map(|name| data_dir.join(name)).to_vec();
+        let lease_files = ["dhcp-leases", "dhcpv6-leases"].map(|name| data_dir.join(name)).to_vec();
         let networks = serde_json::to_value(&config.dhcp.networks).context("dhcp.networks")?;
-        services.answers_on(networks, books);
-        let mdns = mdns::Listener::bind(&config.boot.mdns_interfaces)
-            .context("cannot offer the API by multicast DNS (boot.mdns_interfaces)")?;
+        services.set_dhcp_networks(networks, lease_files);
+        let mdns = mdns::MdnsListener::bind(&config.boot.mdns_interfaces)
+            .context("cannot announce the API by mDNS (boot.mdns_interfaces)")?;
         Ok(Self {
             services: services.clone(),
             http,
@@ -124,26 +137,24 @@ impl BootServers {
             dhcp6,
             mdns,
             url,
-            scribe: Box::pin(scribe),
+            event_writer: Box::pin(event_writer),
         })
     }
 
-    /// Serves. `api` is where the API listens.
-    pub(crate) fn spawn(self, config: &Config, api: SocketAddr) -> Serving {
-        let api_url = match (&config.boot.api_url, &config.api.public_endpoint) {
-            (Some(url), _) | (None, Some(url)) => url.clone(),
-            (None, None) => format!("http://{}", reachable(config, api)),
-        };
-        if !config.dhcp.own_addresses().is_empty() && is_for_this_machine(&api_url) {
+    /// Starts the servers. `api` is the address on which the API listens.
+    pub(crate) fn spawn(self, config: &Config, api: SocketAddr) -> RunningBootServers {
+        let api_url = api_url(config, api);
+        let is_remote = !config.dhcp.server_addresses().is_empty() || api.ip().is_unspecified();
+        if is_remote && is_loopback_url(&api_url) {
             tracing::warn!(
-                api_url,
-                "machines that boot cannot reach the API there: give api.listen an address on their \
-                 network, or say in boot.api_url where it is"
+                url = api_url,
+                "machines cannot reach the API at this URL; set boot.api_url, or an address on their \
+                 network in api.listen"
             );
         }
-        self.services.found_at(&self.url, &api_url, config.dhcp.discovers());
+        self.services.set_service_urls(&self.url, &api_url, config.dhcp.discovers());
         let mut servers = JoinSet::new();
-        servers.spawn(self.services.clone().keep_at_hand());
+        servers.spawn(self.services.clone().maintain_caches());
         for server in self.http {
             servers.spawn(server.run());
         }
@@ -157,94 +168,96 @@ impl BootServers {
             servers.spawn(listener.run());
         }
         if !config.boot.mdns_interfaces.is_empty() {
-            servers.spawn(offer(self.mdns, api_url));
+            servers.spawn(announce_api(self.mdns, api_url));
         }
-        Serving { servers, scribe: tokio::spawn(self.scribe) }
+        RunningBootServers { servers, event_writer: tokio::spawn(self.event_writer) }
     }
 
-    /// Where machines reach the file service.
+    /// URL of the boot file server for machines.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 }
 
-/// The servers at work.
-pub(crate) struct Serving {
+/// The running servers.
+pub(crate) struct RunningBootServers {
     servers: JoinSet<()>,
-    scribe: tokio::task::JoinHandle<()>,
+    event_writer: tokio::task::JoinHandle<()>,
 }
 
-impl Serving {
-    /// Ends when one of the servers does, which none should.
-    pub(crate) async fn one_ended(&mut self) {
-        // There is one at least, so there is something to wait for.
+impl RunningBootServers {
+    /// Waits until a server ends, which is an error.
+    pub(crate) async fn wait_for_exit(&mut self) {
+        // The set is not empty.
         let _ended = self.servers.join_next().await;
     }
 
-    /// Stops serving, and lets what was seen be written down.
-    pub(crate) async fn stop(mut self, patience: Duration) {
+    /// Stops the servers and waits until the recorded boot events are stored.
+    pub(crate) async fn stop(mut self, timeout: Duration) {
         self.servers.shutdown().await;
-        if tokio::time::timeout(patience, self.scribe).await.is_err() {
-            tracing::warn!("not all that was seen of booting machines was written down");
+        if tokio::time::timeout(timeout, self.event_writer).await.is_err() {
+            tracing::warn!("boot events were not stored before the shutdown timeout");
         }
     }
 }
 
-/// Offers the API by multicast DNS, as soon as its name has an address.
-async fn offer(listener: mdns::Listener, api_url: String) {
-    const PAUSE: Duration = Duration::from_secs(30);
-    let offer = loop {
-        match find_offer(&api_url).await {
-            Ok(offer) => break offer,
+/// Announces the API by mDNS as soon as the host name of its URL resolves.
+async fn announce_api(listener: mdns::MdnsListener, api_url: String) {
+    const RETRY_INTERVAL: Duration = Duration::from_secs(30);
+    let service = loop {
+        match resolve_announcement(&api_url).await {
+            Ok(service) => break service,
             Err(error) => {
                 tracing::warn!(
                     error = format!("{error:#}"),
-                    "the API is not offered by multicast DNS yet; boot.api_url says where it is"
+                    url = api_url,
+                    retry_in = ?RETRY_INTERVAL,
+                    "cannot announce the API by mDNS"
                 );
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
     };
-    tracing::info!(api_url, "the API is offered by multicast DNS");
-    listener.run(offer).await;
+    tracing::info!(url = api_url, "announcing the API by mDNS");
+    listener.run(service).await;
 }
 
-async fn find_offer(api_url: &str) -> anyhow::Result<mdns::Offer> {
-    let place = mdns::Place::of_url(api_url)?;
-    let found = tokio::net::lookup_host((place.host.as_str(), place.port));
+async fn resolve_announcement(api_url: &str) -> anyhow::Result<mdns::MdnsService> {
+    let endpoint = mdns::ApiEndpoint::from_url(api_url)?;
+    let resolved = tokio::net::lookup_host((endpoint.host.as_str(), endpoint.port));
     let mut addresses: Vec<IpAddr> = Vec::new();
-    for address in found.await.with_context(|| format!("{} has no address", place.host))? {
+    for address in resolved.await.with_context(|| format!("{} has no address", endpoint.host))? {
         if !addresses.contains(&address.ip()) {
             addresses.push(address.ip());
         }
     }
-    Ok(mdns::Offer::new(place, addresses, &crate::service::machine_name())?)
+    Ok(mdns::MdnsService::new(endpoint, addresses, &crate::service::host_name())?)
 }
 
 fn bind_http(
     config: &Config,
     services: &BootServices,
-    witness: &Arc<dyn Sightings>,
+    recorder: &Arc<dyn BootEventRecorder>,
     clock: fn() -> Timestamp,
-) -> anyhow::Result<Vec<http::Server>> {
+) -> anyhow::Result<Vec<http::BootHttpServer>> {
     let tls = match (&config.boot.tls_certificate, &config.boot.tls_key) {
         (Some(certificate), Some(key)) => {
             Some(http::tls_from_files(certificate, key).context("boot.tls_certificate")?)
         }
         (None, None) => None,
-        (Some(_), None) => bail!("boot.tls_certificate is given without boot.tls_key"),
-        (None, Some(_)) => bail!("boot.tls_key is given without boot.tls_certificate"),
+        (Some(_), None) => bail!("boot.tls_certificate requires boot.tls_key"),
+        (None, Some(_)) => bail!("boot.tls_key requires boot.tls_certificate"),
     };
     let mut servers = Vec::new();
     for listen in http_addresses(config) {
-        let mut settings = http::Settings::new(listen);
+        let mut settings = http::BootHttpSettings::new(listen);
         settings.tls.clone_from(&tls);
-        let parts = http::Services {
-            pages: Arc::new(services.clone()),
-            sightings: Arc::clone(witness),
+        let parts = http::BootHttpServices {
+            files: Arc::new(services.clone()),
+            events: Arc::clone(recorder),
             clock,
         };
-        let server = http::Server::bind(settings, parts).with_context(|| {
+        let server = http::BootHttpServer::bind(settings, parts).with_context(|| {
             format!("cannot serve files on {listen}; choose another address with --boot-listen")
         });
         servers.push(server?);
@@ -252,16 +265,16 @@ fn bind_http(
     Ok(servers)
 }
 
-/// Where the file service listens: as configured, or where the API does and on every DHCP network.
+/// Addresses of the boot file server: as configured, or those of the API and of every DHCP network.
 pub(crate) fn http_addresses(config: &Config) -> Vec<SocketAddr> {
     if !config.boot.listen.is_empty() {
         return config.boot.listen.clone();
     }
     let api = config.api.listen;
-    // Whoever wants any free port for the API, as tests do, wants any for the files too.
+    // Tests use a free port for the API, so the boot files use one too.
     let port = if api.port() == 0 { 0 } else { HTTP_PORT };
     let mut addresses = vec![SocketAddr::new(api.ip(), port)];
-    for (ip, _) in config.dhcp.own_addresses() {
+    for (ip, _) in config.dhcp.server_addresses() {
         let covers = |known: &SocketAddr| {
             known.ip() == ip || (known.ip().is_unspecified() && known.is_ipv4() == ip.is_ipv4())
         };
@@ -272,39 +285,44 @@ pub(crate) fn http_addresses(config: &Config) -> Vec<SocketAddr> {
     addresses
 }
 
-/// What machines call the file service: by an address that machines on a network can reach, if it
-/// has one.
-fn file_url(config: &Config, servers: &[http::Server]) -> anyhow::Result<String> {
+/// URL of the boot file server, with an address that is not loopback if possible.
+fn boot_file_url(config: &Config, servers: &[http::BootHttpServer]) -> anyhow::Result<String> {
     if let Some(url) = &config.boot.http_url {
         return Ok(url.trim_end_matches('/').to_owned());
     }
     let mut addresses = Vec::new();
     for server in servers {
-        addresses.push(server.local_address().context("cannot tell where HTTP is")?);
+        addresses.push(
+            server
+                .local_address()
+                .context("cannot determine the address of the boot file server")?,
+        );
     }
     let best = addresses.iter().find(|address| !address.ip().is_loopback());
     let address = best.or(addresses.first()).context("boot.listen is empty")?;
     let scheme = if config.boot.tls_certificate.is_some() { "https" } else { "http" };
-    Ok(format!("{scheme}://{}", reachable(config, *address)))
+    Ok(format!("{scheme}://{}", reachable_address(config, *address)))
 }
 
-/// By which URL machines on each interface of a DHCP network reach the file service.
-fn urls(
+/// URLs of the boot file server by interface of the DHCP networks.
+fn boot_urls_by_interface(
     config: &Config,
-    servers: &[http::Server],
-    family: Family,
+    servers: &[http::BootHttpServer],
+    family: IpFamily,
 ) -> anyhow::Result<HashMap<String, String>> {
     let mut urls = HashMap::new();
     let scheme = if config.boot.tls_certificate.is_some() { "https" } else { "http" };
-    for (ip, interface) in config.dhcp.own_addresses() {
-        if ip.is_ipv4() != (family == Family::V4) {
+    for (ip, interface) in config.dhcp.server_addresses() {
+        if !family.has(ip) {
             continue;
         }
         for server in servers {
-            let address = server.local_address().context("cannot tell where HTTP is")?;
-            let listens = address.ip() == ip
+            let address = server
+                .local_address()
+                .context("cannot determine the address of the boot file server")?;
+            let covers = address.ip() == ip
                 || (address.ip().is_unspecified() && address.is_ipv4() == ip.is_ipv4());
-            if listens {
+            if covers {
                 let url = format!("{scheme}://{}", SocketAddr::new(ip, address.port()));
                 urls.insert(interface.clone(), url);
             }
@@ -313,55 +331,117 @@ fn urls(
     Ok(urls)
 }
 
-/// A version of IP.
+/// IP version.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Family {
+enum IpFamily {
     V4,
     V6,
 }
 
-/// Whether the URL means this machine to whoever reads it.
-fn is_for_this_machine(url: &str) -> bool {
+/// Whether the host of the URL is a loopback address.
+fn is_loopback_url(url: &str) -> bool {
     let host = url.split_once("://").map_or(url, |(_, rest)| rest);
     ["127.", "localhost", "[::1]"].iter().any(|local| host.starts_with(local))
 }
 
-/// The address by which machines reach what listens on `address`: itself; or, if that is everywhere,
-/// ours on the first DHCP network, or the one this machine goes out by.
-fn reachable(config: &Config, address: SocketAddr) -> SocketAddr {
+/// URL of the API for machines.
+fn api_url(config: &Config, listen: SocketAddr) -> String {
+    match (&config.boot.api_url, &config.api.public_endpoint) {
+        (Some(url), _) | (None, Some(url)) => url.clone(),
+        (None, None) => format!("http://{}", reachable_address(config, listen)),
+    }
+}
+
+/// The address at which machines reach a server that listens on `address`. For an unspecified address
+/// such as 0.0.0.0 this is, in order of preference, the server's address on a DHCP network, the one of
+/// the default route, any other address of this host, and loopback.
+fn reachable_address(config: &Config, address: SocketAddr) -> SocketAddr {
     if !address.ip().is_unspecified() {
         return address;
     }
-    let same_kind = |found: &IpAddr| found.is_ipv4() == address.is_ipv4();
-    let on_dhcp = config.dhcp.own_addresses().into_iter().map(|(found, _)| found).find(same_kind);
-    let ip = on_dhcp.or_else(|| outgoing(address)).unwrap_or(address.ip());
+    // A socket bound to [::] also accepts IPv4.
+    let families: &[IpFamily] =
+        if address.is_ipv4() { &[IpFamily::V4] } else { &[IpFamily::V6, IpFamily::V4] };
+    let dhcp: Vec<IpAddr> =
+        config.dhcp.server_addresses().into_iter().map(|(found, _)| found).collect();
+    let on_dhcp =
+        families.iter().find_map(|family| dhcp.iter().copied().find(|ip| family.has(*ip)));
+    let ip = on_dhcp
+        .or_else(|| families.iter().find_map(|family| default_route_address(*family)))
+        .or_else(|| families.iter().find_map(|family| host_address(*family)))
+        .unwrap_or(if address.is_ipv4() {
+            Ipv4Addr::LOCALHOST.into()
+        } else {
+            Ipv6Addr::LOCALHOST.into()
+        });
     SocketAddr::new(ip, address.port())
 }
 
-/// The address of the default route. Nothing is sent: a datagram socket only chooses its address.
-fn outgoing(like: SocketAddr) -> Option<IpAddr> {
-    // Addresses for documentation (RFC 5737, RFC 3849): nobody has them.
-    let far: (SocketAddr, SocketAddr) = if like.is_ipv4() {
-        (([0, 0, 0, 0], 0).into(), ([192, 0, 2, 1], 9).into())
-    } else {
-        let far: std::net::Ipv6Addr = "2001:db8::1".parse().ok()?;
-        ((std::net::Ipv6Addr::UNSPECIFIED, 0).into(), (far, 9).into())
+impl IpFamily {
+    fn has(self, ip: IpAddr) -> bool {
+        ip.is_ipv4() == (self == Self::V4)
+    }
+}
+
+/// The source address of the default route. No packet is sent: connecting a UDP socket only selects the
+/// address.
+fn default_route_address(family: IpFamily) -> Option<IpAddr> {
+    // Documentation addresses (RFC 5737, RFC 3849), which are never local.
+    let (any, remote): (SocketAddr, SocketAddr) = match family {
+        IpFamily::V4 => ((Ipv4Addr::UNSPECIFIED, 0).into(), ([192, 0, 2, 1], 9).into()),
+        IpFamily::V6 => {
+            let remote = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+            ((Ipv6Addr::UNSPECIFIED, 0).into(), (remote, 9).into())
+        }
     };
-    let socket = UdpSocket::bind(far.0).ok()?;
-    socket.connect(far.1).ok()?;
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(remote).ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
 }
 
-/// This server's identity in DHCPv6 (a DUID-UUID, RFC 6355), made once and kept: clients renew by it.
-fn identity(data_dir: &Path) -> anyhow::Result<Vec<u8>> {
-    const KIND: [u8; 2] = [0, 4];
+/// An address of this host that is neither loopback nor link-local.
+fn host_address(family: IpFamily) -> Option<IpAddr> {
+    match family {
+        IpFamily::V4 => parse_fib_trie(&std::fs::read_to_string("/proc/net/fib_trie").ok()?),
+        IpFamily::V6 => parse_if_inet6(&std::fs::read_to_string("/proc/net/if_inet6").ok()?),
+    }
+}
+
+/// Finds the first usable local address in `/proc/net/fib_trie`: a line `|-- ADDRESS` that is followed
+/// by `/32 host LOCAL`.
+fn parse_fib_trie(text: &str) -> Option<IpAddr> {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let addresses = lines.windows(2).filter(|pair| pair[1] == "/32 host LOCAL");
+    let addresses = addresses.filter_map(|pair| pair[0].strip_prefix("|-- ")?.parse().ok());
+    addresses
+        .filter(|ip: &Ipv4Addr| !ip.is_loopback() && !ip.is_link_local())
+        .map(IpAddr::from)
+        .next()
+}
+
+/// Finds the first address of global scope in `/proc/net/if_inet6`: address, interface index, prefix
+/// length, scope, flags and name.
+fn parse_if_inet6(text: &str) -> Option<IpAddr> {
+    const GLOBAL_SCOPE: &str = "00";
+    text.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [address, _, _, GLOBAL_SCOPE, ..] = fields[..] else { return None };
+        let bits = u128::from_str_radix(address, 16).ok()?;
+        Some(IpAddr::from(Ipv6Addr::from_bits(bits)))
+    })
+}
+
+/// The DHCPv6 server identifier (a DUID-UUID, RFC 6355). It is stored, because clients renew leases with
+/// it.
+fn dhcpv6_duid(data_dir: &Path) -> anyhow::Result<Vec<u8>> {
+    const DUID_UUID: [u8; 2] = [0, 4];
     let path = data_dir.join("dhcpv6-identity");
-    let kept = match std::fs::read_to_string(&path) {
+    let stored = match std::fs::read_to_string(&path) {
         Ok(text) => text.trim().parse::<Uuid>().ok(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
-    let id = match kept {
+    let id = match stored {
         Some(id) => id,
         None => {
             let id = Uuid::new_v4();
@@ -370,5 +450,53 @@ fn identity(data_dir: &Path) -> anyhow::Result<Vec<u8>> {
             id
         }
     };
-    Ok([&KIND[..], id.as_bytes()].concat())
+    Ok([&DUID_UUID[..], id.as_bytes()].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Machines must never get 0.0.0.0 or [::] as the address of the API or of the boot files.
+    #[test]
+    fn unspecified_addresses_are_replaced() {
+        let config = Config::default();
+        for listen in ["0.0.0.0:6385", "[::]:6385"] {
+            let url = api_url(&config, listen.parse().unwrap());
+            assert!(!url.contains("//0.0.0.0") && !url.contains("//[::]"), "{listen}: {url}");
+            assert!(url.ends_with(":6385"), "{url}");
+        }
+        assert_eq!(api_url(&config, "10.0.0.1:80".parse().unwrap()), "http://10.0.0.1:80");
+        let network = "interface = \"eth1\"\naddress = \"10.9.0.1/24\"\nmode = \"reserve\"";
+        let dhcp = toml::from_str(&format!("[[networks]]\n{network}")).unwrap();
+        let with_dhcp = Config { dhcp, ..Config::default() };
+        for listen in ["0.0.0.0:6385", "[::]:6385"] {
+            assert_eq!(api_url(&with_dhcp, listen.parse().unwrap()), "http://10.9.0.1:6385");
+        }
+        let mut with_url = Config::default();
+        with_url.boot.api_url = Some("https://api.example".to_owned());
+        assert_eq!(api_url(&with_url, "0.0.0.0:6385".parse().unwrap()), "https://api.example");
+    }
+
+    #[test]
+    fn parses_addresses_of_the_kernel() {
+        let fib_trie = "Main:
+  +-- 0.0.0.0/0 3 0 5
+     |-- 127.0.0.1
+        /32 host LOCAL
+     |-- 10.1.0.0
+        /24 link UNICAST
+     |-- 10.1.0.7
+        /32 host LOCAL
+     |-- 10.1.0.255
+        /32 link BROADCAST
+";
+        assert_eq!(parse_fib_trie(fib_trie), Some(IpAddr::from([10, 1, 0, 7])));
+        assert_eq!(parse_fib_trie("Main:\n"), None);
+        let if_inet6 = "00000000000000000000000000000001 01 80 10 80 lo
+fe800000000000000000000000000001 02 40 20 80 eth0
+20010db8000000000000000000000007 02 40 00 80 eth0
+";
+        assert_eq!(parse_if_inet6(if_inet6), Some("2001:db8::7".parse().unwrap()));
+    }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The configuration: one TOML file, every key of which can also be set as `FERRITE_SECTION__KEY`.
+//! The configuration: a TOML file, and environment variables `FERRITE_SECTION__KEY` that override it.
 //!
-//! The page `docs/configuration.md` is made from these structs and those of the other crates.
+//! The page `docs/configuration.md` is generated from these structs and those of other crates.
 
 mod dhcp;
 #[cfg(test)]
@@ -18,18 +18,18 @@ use toml::{Table, Value};
 
 pub(crate) use dhcp::DhcpSection;
 
-/// Everything that can be configured.
+/// The configuration file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
-    /// Where the database, the key file and the user file are.
+    /// Directory of the database, the key file and the user file.
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) api: ApiSection,
     pub(crate) database: DatabaseSection,
-    pub(crate) conductor: conductor::Settings,
-    pub(crate) lifecycle: lifecycle::Settings,
-    pub(crate) drivers: bmc_drivers::DriverSettings,
-    pub(crate) boot: boot_plans::Settings,
+    pub(crate) conductor: conductor::ConductorSettings,
+    pub(crate) lifecycle: lifecycle::LifecycleSettings,
+    pub(crate) drivers: driver_set::DriverSettings,
+    pub(crate) boot: boot_plans::BootServiceSettings,
     pub(crate) images: boot_plans::ImageSettings,
     pub(crate) dhcp: DhcpSection,
     pub(crate) inspection: InspectionSection,
@@ -45,42 +45,42 @@ pub(crate) struct Config {
 pub(crate) struct ApiSection {
     /// Address and port to listen on, such as `0.0.0.0:6385`.
     pub(crate) listen: SocketAddr,
-    /// How callers prove who they are: `none`, `basic`, or `auto`, which is `none` when only this
-    /// machine can reach the API and `basic` otherwise.
-    pub(crate) auth: Auth,
+    /// Authentication: `none`, `basic`, or `auto`, which is `none` if the API listens on a loopback
+    /// address and `basic` otherwise.
+    pub(crate) auth: AuthMode,
     /// The htpasswd file for `basic`; by default `htpasswd` in the data directory.
     pub(crate) htpasswd_file: Option<PathBuf>,
-    /// The address clients know this API by; by default what each request calls it.
+    /// URL of this API in links; by default the host of each request.
     pub(crate) public_endpoint: Option<String>,
-    /// Believe `X-Forwarded-Proto`. Only safe behind a proxy that always sets it.
+    /// Trust `X-Forwarded-Proto`. Only safe behind a proxy that always sets it.
     pub(crate) trust_forwarded_headers: bool,
-    /// Show `/metrics` to callers who have not signed in.
+    /// Serve `/metrics` without authentication.
     pub(crate) public_metrics: bool,
-    /// The most entries in one page of a list.
+    /// Maximum number of entries in a page of a list.
     pub(crate) max_limit: u32,
-    /// The largest request body, in KiB.
+    /// Maximum size of a request body, in KiB.
     pub(crate) max_json_body_size: usize,
-    /// The largest body of a provision request, which may carry a config drive, in KiB.
+    /// Maximum size of a provision request, which may contain a config drive, in KiB.
     pub(crate) max_json_body_size_provision: usize,
-    /// The largest inspection report, in KiB.
+    /// Maximum size of inspection data, in KiB.
     pub(crate) max_json_body_size_inspection: usize,
-    /// The most connections served at once.
+    /// Maximum number of concurrent connections.
     pub(crate) max_connections: usize,
-    /// Seconds an idle connection is kept.
+    /// Seconds after which an idle connection is closed.
     pub(crate) idle_timeout: u64,
-    /// The resource class of nodes that are enrolled without one.
+    /// Resource class of nodes that are created without one.
     pub(crate) default_resource_class: Option<String>,
-    /// The conductor group of nodes that are enrolled without one.
+    /// Conductor group of nodes that are created without one.
     pub(crate) default_conductor_group: String,
 }
 
-/// How callers prove who they are.
+/// How clients authenticate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Auth {
+pub(crate) enum AuthMode {
     /// `none` on loopback, `basic` elsewhere.
     Auto,
-    /// Everybody may do everything.
+    /// No authentication: every client has full access.
     None,
     /// HTTP basic authentication against an htpasswd file.
     Basic,
@@ -93,18 +93,18 @@ pub(crate) struct DatabaseSection {
     /// `sqlite:PATH`, `postgresql://user:password@host:port/database` or
     /// `mysql://user:password@host:port/database`; by default SQLite in the data directory.
     pub(crate) url: Option<String>,
-    /// Connections to a database server.
+    /// Number of connections to a database server.
     pub(crate) connections: usize,
-    /// How hard SQLite makes a commit: `full` survives loss of power, `normal` the end of the
-    /// process only.
+    /// Durability of SQLite commits: `full` survives a power loss, `normal` only the end of the
+    /// process.
     pub(crate) synchronous: Synchronous,
 }
 
-/// How hard SQLite makes a commit.
+/// Durability of SQLite commits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Synchronous {
-    /// Survives loss of power.
+    /// Survives a power loss.
     Full,
     /// Survives the end of the process.
     Normal,
@@ -114,43 +114,42 @@ pub(crate) enum Synchronous {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct InspectionSection {
-    /// Hooks in the order they run; `$default_hooks` stands for the usual ones.
+    /// Hooks in execution order; `$default_hooks` stands for the default ones.
     pub(crate) hooks: String,
-    /// For which network cards ports are created: `all`, `active`, `pxe` or `disabled`.
+    /// NICs for which ports are created: `all`, `active`, `pxe` or `disabled`.
     pub(crate) add_ports: inspection::AddPorts,
-    /// Which existing ports stay after inspection: `all`, `present` or `added`.
+    /// Existing ports that are kept after inspection: `all`, `present` or `added`.
     pub(crate) keep_ports: inspection::KeepPorts,
-    /// Let `pxe_enabled` of existing ports follow what the machine really booted from.
+    /// Set `pxe_enabled` of existing ports according to the NIC that the machine booted from.
     pub(crate) update_pxe_enabled: bool,
-    /// Leave a GiB of the root disk out of `local_gb`, for partitioning.
+    /// Subtract 1 GiB from `local_gb` for partitioning.
     pub(crate) disk_partitioning_spacing: bool,
-    /// What happens to a property that is there already when a hook finds another value: `keep`, it
-    /// stays unless it is still what the last inspection found, or `overwrite`, as in Ironic. The
-    /// same goes for the physical network and the client id of ports.
+    /// What happens to an existing property when a hook finds another value: `keep` changes it only if
+    /// it still has the value of the last inspection, `overwrite` always changes it, as Ironic does.
+    /// This also applies to the physical network and the client id of ports.
     pub(crate) existing_properties: inspection::ExistingProperties,
-    /// CPU flags and the capability each sets.
+    /// CPU flags and the capabilities they set.
     pub(crate) cpu_capabilities: Vec<(String, String)>,
-    /// Refuse extra hardware data as a whole if one record of it is bad.
+    /// Reject all extra hardware data if one record is malformed.
     pub(crate) extra_hardware_strict: bool,
-    /// PCI devices that are counted in capabilities, each with `vendor_id`, `product_id` and `name`.
+    /// PCI devices to count in capabilities, each with `vendor_id`, `product_id` and `name`.
     pub(crate) pci_device_alias: Vec<inspection::PciAlias>,
     /// PCI devices that are accelerators, each with `vendor_id`, `device_id`, `type` and
     /// `device_info`.
     pub(crate) known_accelerators: Vec<inspection::KnownAccelerator>,
-    /// Which physical network addresses belong to, such as `10.10.10.0/24:physnet_a`.
+    /// Physical networks of addresses, such as `10.10.10.0/24:physnet_a`.
     pub(crate) physical_network_cidr_map: Vec<String>,
-    /// From which inspection rules secrets are hidden: `always` from all, `sensitive` from those
-    /// that are not marked sensitive, `never` from none.
+    /// Inspection rules that get masked secrets: `always` all, `sensitive` those that are not marked
+    /// sensitive, `never` none.
     pub(crate) mask_secrets: inspection::MaskSecrets,
-    /// Inspection rules that are there without anybody having created them: tables with
+    /// Built-in inspection rules: tables with
     /// `conditions`, `actions`, `priority`, `description` and `sensitive`.
     pub(crate) built_in_rules: Vec<BuiltInRule>,
-    /// The addresses that the rule action `api-call` may ask: each a URL, which stands for
-    /// everything below it. None switches the action off.
+    /// URL prefixes that the rule action `api-call` may request. An empty list disables the action.
     pub(crate) api_call_allowed: Vec<String>,
 }
 
-/// An inspection rule of the configuration.
+/// An inspection rule in the configuration.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct BuiltInRule {
@@ -161,26 +160,26 @@ pub(crate) struct BuiltInRule {
     actions: Vec<serde_json::Value>,
 }
 
-/// Machines that nobody enrolled.
+/// Automatic enrolment of unknown machines.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AutoDiscoverySection {
-    /// Enrol machines whose inspection data no node waits for. Whoever reaches the API can then
-    /// make nodes.
+    /// Create a node for inspection data of an unknown machine. Every client that reaches the API can
+    /// then create nodes.
     pub(crate) enabled: bool,
-    /// The driver of such nodes; needed if it is enabled.
+    /// Driver of such nodes; required if enabled.
     pub(crate) driver: Option<String>,
 }
 
-/// What ramdisks write down.
+/// Logs of ramdisks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AgentLogsSection {
-    /// When the logs are kept: `always`, `on_failure` or `never`.
+    /// When logs are stored: `always`, `on_failure` or `never`.
     pub(crate) collect: inspection::CollectLogs,
-    /// How many logs are kept for a node; the oldest go first.
+    /// Number of logs that are kept per node; the oldest are deleted first.
     pub(crate) per_node: u32,
-    /// The largest log that is kept, in KiB.
+    /// Maximum size of a stored log, in KiB.
     pub(crate) max_size: u64,
 }
 
@@ -188,7 +187,7 @@ pub(crate) struct AgentLogsSection {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct LogSection {
-    /// What is logged, such as `info` or `info,conductor=debug`.
+    /// Log filter, such as `info` or `info,conductor=debug`.
     pub(crate) level: String,
     /// One JSON object per line instead of text.
     pub(crate) json: bool,
@@ -199,7 +198,7 @@ impl Default for ApiSection {
         let api = ApiConfig::default();
         Self {
             listen: api.listen,
-            auth: Auth::Auto,
+            auth: AuthMode::Auto,
             htpasswd_file: None,
             public_endpoint: None,
             trust_forwarded_headers: api.trust_forwarded_headers,
@@ -224,7 +223,7 @@ impl Default for DatabaseSection {
 
 impl Default for InspectionSection {
     fn default() -> Self {
-        let settings = inspection::Settings::default();
+        let settings = inspection::InspectionSettings::default();
         Self {
             hooks: "$default_hooks".to_owned(),
             add_ports: settings.add_ports,
@@ -246,11 +245,11 @@ impl Default for InspectionSection {
 
 impl Default for AgentLogsSection {
     fn default() -> Self {
-        let settings = inspection::Settings::default();
+        let settings = inspection::InspectionSettings::default();
         Self {
             collect: settings.collect_logs,
-            per_node: settings.kept_logs.per_node,
-            max_size: settings.kept_logs.bytes / 1024,
+            per_node: settings.log_limits.per_node,
+            max_size: settings.log_limits.bytes / 1024,
         }
     }
 }
@@ -262,7 +261,7 @@ impl Default for LogSection {
 }
 
 impl Config {
-    /// Reads the file, if there is one, and lays the environment over it.
+    /// Reads the file, if one is given, and applies the environment variables.
     pub(crate) fn load(
         file: Option<&Path>,
         environment: impl Iterator<Item = (String, String)>,
@@ -276,32 +275,28 @@ impl Config {
                     .with_context(|| format!("{} is not valid TOML", path.display()))?
             }
         };
-        let from_file = match file {
-            None => "the configuration".to_owned(),
-            Some(path) => path.display().to_string(),
-        };
-        // Tried on its own first, so that a mistake is blamed on where it is.
-        Value::Table(table.clone())
-            .try_into::<Self>()
-            .with_context(|| format!("{from_file} has a mistake"))?;
+        // The file is checked separately, so that the error names the right source.
+        if let Some(path) = file {
+            Value::Table(table.clone())
+                .try_into::<Self>()
+                .with_context(|| format!("{} is invalid", path.display()))?;
+        }
         for (name, text) in environment {
             if let Some(key) = name.strip_prefix("FERRITE_") {
-                overlay(&mut table, key, &text);
+                set_from_environment(&mut table, key, &text)?;
             }
         }
-        Value::Table(table)
-            .try_into()
-            .context("a FERRITE_ variable of the environment has a mistake")
+        Value::Table(table).try_into().context("a FERRITE_* environment variable is invalid")
     }
 
-    /// The settings of the API. `data_dir` is where the user file is unless it is named.
+    /// Settings of the API. The user file is in `data_dir` by default.
     pub(crate) fn api(&self, data_dir: &Path) -> ApiConfig {
         const KIB: usize = 1024;
         let api = &self.api;
         let basic = match api.auth {
-            Auth::None => false,
-            Auth::Basic => true,
-            Auth::Auto => !api.listen.ip().is_loopback(),
+            AuthMode::None => false,
+            AuthMode::Basic => true,
+            AuthMode::Auto => !api.listen.ip().is_loopback(),
         };
         let file = api.htpasswd_file.clone().unwrap_or_else(|| data_dir.join("htpasswd"));
         ApiConfig {
@@ -325,29 +320,29 @@ impl Config {
         }
     }
 
-    /// The settings of the database.
-    pub(crate) fn store(&self, data_dir: &Path) -> store::Settings {
-        store::Settings {
+    /// Settings of the database.
+    pub(crate) fn store(&self, data_dir: &Path) -> store::StoreSettings {
+        store::StoreSettings {
             url: self.database.url.clone(),
             connections: self.database.connections,
             synchronous: match self.database.synchronous {
-                Synchronous::Full => store::Synchronous::Full,
-                Synchronous::Normal => store::Synchronous::Normal,
+                Synchronous::Full => store::SqliteSynchronous::Full,
+                Synchronous::Normal => store::SqliteSynchronous::Normal,
             },
-            ..store::Settings::in_dir(data_dir)
+            ..store::StoreSettings::in_dir(data_dir)
         }
     }
 
-    /// The settings of inspection.
-    pub(crate) fn inspection(&self) -> anyhow::Result<inspection::Settings> {
+    /// Settings of inspection.
+    pub(crate) fn inspection(&self) -> anyhow::Result<inspection::InspectionSettings> {
         let section = &self.inspection;
         let networks = section.physical_network_cidr_map.iter().map(|entry| entry.parse());
         for address in &section.api_call_allowed {
-            if !conductor::is_allowed(address, std::slice::from_ref(address)) {
-                bail!("inspection.api_call_allowed: {address:?} is no http or https address");
+            if !conductor::is_allowed_url(address, std::slice::from_ref(address)) {
+                bail!("inspection.api_call_allowed: {address:?} is not an http or https URL");
             }
         }
-        Ok(inspection::Settings {
+        Ok(inspection::InspectionSettings {
             hooks: inspection::parse_hooks(&section.hooks).context("inspection.hooks")?,
             add_ports: section.add_ports,
             keep_ports: section.keep_ports,
@@ -366,7 +361,7 @@ impl Config {
             auto_discovery: self.auto_discovery()?,
             api_call_allowed: section.api_call_allowed.clone(),
             collect_logs: self.agent_logs.collect,
-            kept_logs: node_model::KeptLogs {
+            log_limits: node_model::AgentLogLimits {
                 per_node: self.agent_logs.per_node,
                 bytes: self.agent_logs.max_size.saturating_mul(1024),
             },
@@ -376,14 +371,14 @@ impl Config {
     fn built_in_rules(&self) -> anyhow::Result<Vec<node_model::InspectionRule>> {
         let section = &self.inspection;
         let rules = section.built_in_rules.iter().enumerate().map(|(index, rule)| {
-            let place = || format!("inspection.built_in_rules[{index}]");
-            inspection::validate_rule(&rule.conditions, &rule.actions).with_context(place)?;
-            let asks = rule.actions.iter().any(|action| action["op"] == "api-call");
-            if asks && section.api_call_allowed.is_empty() {
-                bail!("{}: api-call needs inspection.api_call_allowed", place());
+            let location = || format!("inspection.built_in_rules[{index}]");
+            inspection::validate_rule(&rule.conditions, &rule.actions).with_context(location)?;
+            let has_api_call = rule.actions.iter().any(|action| action["op"] == "api-call");
+            if has_api_call && section.api_call_allowed.is_empty() {
+                bail!("{}: api-call needs inspection.api_call_allowed", location());
             }
             Ok(node_model::InspectionRule {
-                // Ids of their own, so that the timeline can tell them apart; as in Ironic.
+                // Distinct ids, so that the timeline distinguishes the rules; as in Ironic.
                 id: node_model::RuleId(uuid::Uuid::from_u128(index as u128)),
                 created_at: node_model::Timestamp(0),
                 updated_at: None,
@@ -408,12 +403,13 @@ impl Config {
             return Ok(None);
         }
         let Some(driver) = section.driver.clone().filter(|driver| !driver.is_empty()) else {
-            bail!("auto_discovery.enabled needs auto_discovery.driver: what shall such nodes be?");
+            bail!(
+                "auto_discovery.enabled requires auto_discovery.driver, the driver of the new nodes"
+            );
         };
         if !self.drivers.enabled_hardware_types.contains(&driver) {
             bail!(
-                "auto_discovery.driver is {driver}, which drivers.enabled_hardware_types does not \
-                 name"
+                "auto_discovery.driver is {driver}, which is not in drivers.enabled_hardware_types"
             );
         }
         Ok(Some(inspection::AutoDiscovery {
@@ -423,7 +419,7 @@ impl Config {
         }))
     }
 
-    /// Where data are kept: as configured, else where this system keeps the data of programs.
+    /// The configured data directory, else the default of the XDG base directory specification.
     pub(crate) fn data_dir(&self) -> anyhow::Result<PathBuf> {
         if let Some(configured) = &self.data_dir {
             return Ok(configured.clone());
@@ -433,35 +429,57 @@ impl Config {
         }
         match std::env::var_os("HOME").filter(|home| !home.is_empty()) {
             Some(home) => Ok(PathBuf::from(home).join(".local/share/ferrite")),
-            None => bail!("there is no HOME to keep data in; give --data-dir"),
+            None => bail!("HOME is not set; give --data-dir"),
         }
     }
 }
 
-/// Sets `SECTION__KEY` (or just `KEY`) in the table. The text is taken as TOML if it is a value,
-/// else as a string, so that neither numbers nor words need quotes.
-fn overlay(table: &mut Table, key: &str, text: &str) {
+/// Variables `FERRITE_*` that are not configuration keys: `FERRITE_PROFILE` of the client,
+/// `FERRITE_BMC_PASSWORD` of `ferrite bmc record`, and those of tests.
+fn is_other_variable(key: &str) -> bool {
+    matches!(key, "PROFILE" | "BMC_PASSWORD") || key.starts_with("TEST_")
+}
+
+/// Sets `SECTION__KEY`, or the top-level key `DATA_DIR`. The text is parsed as a TOML value if
+/// possible, else taken as a string, so that strings need no quotes. Fails if there is no such key.
+fn set_from_environment(table: &mut Table, key: &str, text: &str) -> anyhow::Result<()> {
+    if is_other_variable(key) {
+        return Ok(());
+    }
     let path: Vec<String> = key.split("__").map(str::to_lowercase).collect();
-    // `FERRITE_TEST_…` and the like are for others: a top-level key is `data_dir` only.
-    if path.len() == 1 && path[0] != "data_dir" {
-        return;
+    let Some((last, sections)) = path.split_last() else { return Ok(()) };
+    if sections.is_empty() && last != "data_dir" {
+        bail!("the environment variable FERRITE_{key} is not a configuration key{}", hint(last));
     }
     let value = format!("v = {text}")
         .parse::<Table>()
         .ok()
         .and_then(|mut parsed| parsed.remove("v"))
         .unwrap_or_else(|| Value::String(text.to_owned()));
-    let mut place = table;
-    let (last, sections) = match path.split_last() {
-        Some(split) => split,
-        None => return,
-    };
+    let mut parent = table;
     for section in sections {
-        let entry = place.entry(section.clone()).or_insert_with(|| Value::Table(Table::new()));
-        let Value::Table(inner) = entry else { return };
-        place = inner;
+        let entry = parent.entry(section.clone()).or_insert_with(|| Value::Table(Table::new()));
+        let Value::Table(inner) = entry else {
+            bail!("the environment variable FERRITE_{key}: {section} is not a section");
+        };
+        parent = inner;
     }
-    place.insert(last.clone(), value);
+    parent.insert(last.clone(), value);
+    Ok(())
+}
+
+/// Suggests variables for a key that was given without its section.
+fn hint(key: &str) -> String {
+    let defaults = Table::try_from(Config::default()).unwrap_or_default();
+    let sections = defaults.iter().filter(|(_, section)| section.get(key).is_some());
+    let names: Vec<String> = sections
+        .map(|(section, _)| format!("FERRITE_{}__{}", section.to_uppercase(), key.to_uppercase()))
+        .collect();
+    if names.is_empty() {
+        "; keys are set as FERRITE_SECTION__KEY (see docs/configuration.md)".to_owned()
+    } else {
+        format!("; did you mean {}?", names.join(" or "))
+    }
 }
 
 #[cfg(test)]
@@ -477,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_has_a_default() {
+    fn empty_configuration_is_valid() {
         let config = load(&[]).unwrap();
         assert_eq!(config.api.listen.to_string(), "127.0.0.1:6385");
         assert_eq!(config.api(Path::new("d")).auth, AuthStrategy::None);
@@ -485,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_sets_any_key() {
+    fn environment_variables_set_keys() {
         let config = load(&[
             ("FERRITE_API__LISTEN", "0.0.0.0:80"),
             ("FERRITE_API__MAX_LIMIT", "10"),
@@ -493,6 +511,7 @@ mod tests {
             ("FERRITE_DRIVERS__FAKE__POWER_DELAY", "\"1,2\""),
             ("FERRITE_DATA_DIR", "/srv/ferrite"),
             ("FERRITE_TEST_SERVERS", "required"),
+            ("FERRITE_PROFILE", "lab"),
             ("PATH", "ignored"),
         ])
         .unwrap();
@@ -503,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn inspection_is_configured() {
+    fn converts_inspection_settings() {
         let config = load(&[
             ("FERRITE_AUTO_DISCOVERY__ENABLED", "true"),
             ("FERRITE_AUTO_DISCOVERY__DRIVER", "ipmi"),
@@ -526,9 +545,9 @@ mod tests {
         let discovery = settings.auto_discovery.unwrap();
         assert_eq!(discovery.driver, "ipmi");
         assert_eq!(discovery.resource_class.as_deref(), Some("metal"));
-        assert_eq!(settings.kept_logs.bytes, 2048);
+        assert_eq!(settings.log_limits.bytes, 2048);
         assert_eq!(settings.physical_network_cidr_map[0].name, "a");
-        for (name, text, words) in [
+        for (name, text, expected) in [
             ("FERRITE_AUTO_DISCOVERY__ENABLED", "true", "auto_discovery.driver"),
             ("FERRITE_INSPECTION__API_CALL_ALLOWED", "[\"cmdb\"]", "api_call_allowed"),
             ("FERRITE_INSPECTION__PHYSICAL_NETWORK_CIDR_MAP", "[\"10\"]", "cidr_map"),
@@ -539,27 +558,32 @@ mod tests {
             ),
             ("FERRITE_INSPECTION__BUILT_IN_RULES", "[{priority = 1}]", "built_in_rules[0]"),
         ] {
-            let refused = load(&[(name, text)]).unwrap().inspection().unwrap_err();
-            assert!(format!("{refused:#}").contains(words), "{refused:#}");
+            let error = load(&[(name, text)]).unwrap().inspection().unwrap_err();
+            assert!(format!("{error:#}").contains(expected), "{error:#}");
         }
     }
 
     #[test]
-    fn an_api_that_others_can_reach_asks_for_a_password() {
+    fn remote_api_requires_a_password() {
         let config = load(&[("FERRITE_API__LISTEN", "[::]:6385")]).unwrap();
         let AuthStrategy::Basic { file } = config.api(Path::new("d")).auth else {
-            panic!("nobody is asked");
+            panic!("authentication is off");
         };
         assert_eq!(file, Path::new("d/htpasswd"));
     }
 
     #[test]
-    fn a_mistake_is_named() {
-        let error = load(&[("FERRITE_API__LISTN", "x")]).unwrap_err();
-        assert!(format!("{error:#}").contains("listn"), "{error:#}");
-        let error = load(&[("FERRITE_API__MAX_LIMIT", "many")]).unwrap_err();
-        assert!(
-            format!("{error:#}").contains("max_limit") || format!("{error:#}").contains("many")
-        );
+    fn rejects_unknown_keys_and_values() {
+        for (name, text, expected) in [
+            ("FERRITE_API__LISTN", "x", "listn"),
+            ("FERRITE_API__MAX_LIMIT", "many", "max_limit"),
+            ("FERRITE_APII__LISTEN", "x", "apii"),
+            ("FERRITE_LISTEN", "0.0.0.0:80", "FERRITE_API__LISTEN or FERRITE_BOOT__LISTEN"),
+            ("FERRITE_MAX_LIMIT", "1", "did you mean FERRITE_API__MAX_LIMIT?"),
+            ("FERRITE_DATADIR", "/srv", "keys are set as FERRITE_SECTION__KEY"),
+        ] {
+            let error = format!("{:#}", load(&[(name, text)]).unwrap_err());
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }

@@ -5,7 +5,6 @@ mod bmc;
 mod boot;
 mod config;
 mod demo;
-mod enrolment;
 mod ports;
 mod process;
 mod ramdisk;
@@ -18,63 +17,58 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use command_line::ClientCommand;
+use error_chain::error_chain;
 
 /// Bare-metal provisioning in one program, wire-compatible with OpenStack Ironic.
 #[derive(Parser)]
 #[command(version, about)]
-struct Arguments {
+struct FerriteArguments {
     #[command(subcommand)]
-    command: Command,
+    command: FerriteCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum FerriteCommand {
     /// Run the API and the conductor.
     Serve(serve::ServeArguments),
-    /// Show everything on a simulated rack, or on QEMU machines: enrol, inspect, clean and deploy, and
-    /// stay up.
-    Demo(demo::DemoArguments),
-    /// Run simulated machines with their BMCs, to try Ferrite on.
+    /// Run a demonstration with simulated or QEMU machines: enrol, inspect, clean and deploy.
+    Demo(::demo::DemoArguments),
+    /// Run simulated machines with BMCs.
     Sim(sim::SimArguments),
     /// Record a BMC to a file, or serve a recording as a BMC.
     #[command(subcommand)]
     Bmc(bmc::BmcCommand),
-    /// Make the ramdisk that machines boot the agent from.
+    /// Build the ramdisk that machines boot the agent from.
     #[command(subcommand)]
     Ramdisk(ramdisk::RamdiskCommand),
-    /// What people ask an API for.
+    /// Commands of the API client.
     #[command(flatten)]
     Client(ClientCommand),
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse_from(command_line::words());
-    let outcome = match arguments.command {
-        Command::Serve(arguments) => serve::serve(&arguments),
-        Command::Demo(arguments) => demo::demo(&arguments),
-        Command::Sim(arguments) => sim::sim(&arguments),
-        Command::Bmc(command) => bmc::run(&command),
-        Command::Ramdisk(command) => ramdisk::run(&command),
-        Command::Client(command) => return command_line::run(&command, Arguments::command()),
+    let arguments = FerriteArguments::parse_from(command_line::command_line_arguments());
+    let result = match arguments.command {
+        FerriteCommand::Serve(arguments) => serve::serve(&arguments),
+        FerriteCommand::Demo(arguments) => demo::demo(&arguments),
+        FerriteCommand::Sim(arguments) => sim::sim(&arguments),
+        FerriteCommand::Bmc(command) => bmc::run(&command),
+        FerriteCommand::Ramdisk(command) => ramdisk::run(&command),
+        FerriteCommand::Client(command) => {
+            return command_line::run(&command, FerriteArguments::command());
+        }
     };
-    match outcome {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&error);
+            print_error(&error);
             ExitCode::from(2)
         }
     }
 }
 
-/// One line that says what is wrong, with its causes.
-#[expect(clippy::print_stderr, reason = "this is where the program speaks to its user")]
-fn complain(error: &anyhow::Error) {
-    let mut causes: Vec<String> = Vec::new();
-    for cause in error.chain().map(ToString::to_string) {
-        // Some errors tell their cause themselves: it is not repeated.
-        if causes.last().is_none_or(|told| !told.contains(&cause)) {
-            causes.push(cause.replace('\n', " "));
-        }
-    }
-    eprintln!("ferrite: {}", causes.join(": "));
+/// Prints the error with its causes on one line.
+#[expect(clippy::print_stderr, reason = "errors are printed here")]
+fn print_error(error: &anyhow::Error) {
+    eprintln!("ferrite: {}", error_chain(error.as_ref()).replace('\n', " "));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ports the service needs, looked at before anything is made: whoever starts it where another
-//! program listens is told so, and finds no half-made data afterwards.
+//! Checks that all TCP ports are free before the data directory is created, so that a port conflict
+//! leaves nothing behind.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
@@ -10,42 +10,44 @@ use anyhow::bail;
 use crate::boot::http_addresses;
 use crate::config::Config;
 
-/// What a port is for, and how to choose another.
+/// The purpose of a listening port.
 #[derive(Clone, Copy)]
-pub(crate) enum Port {
-    /// The API and the page.
+pub(crate) enum ListenPurpose {
+    /// The API and the web UI.
     Api,
-    /// What machines fetch when they boot.
-    Files,
+    /// Boot files for machines.
+    BootFiles,
 }
 
-/// Whether all ports can be had. They are all taken at once, so that two of our own on the same
-/// address are found too, and given back.
+/// Checks that all ports can be bound. They are bound at the same time, so that two purposes with the
+/// same address conflict, and released again.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
-    let mut wanted = vec![(Port::Api, config.api.listen)];
+    let mut required = vec![(ListenPurpose::Api, config.api.listen)];
     if config.boot.enabled {
-        wanted.extend(http_addresses(config).into_iter().map(|address| (Port::Files, address)));
+        required.extend(
+            http_addresses(config).into_iter().map(|address| (ListenPurpose::BootFiles, address)),
+        );
     }
-    let mut taken: Vec<(Port, TcpListener)> = Vec::new();
-    for (port, address) in wanted {
-        let is_ours = taken.iter().any(|(_, listener)| {
-            listener.local_addr().is_ok_and(|ours| ours == address && address.port() != 0)
+    let mut bound: Vec<(ListenPurpose, TcpListener)> = Vec::new();
+    for (port, address) in required {
+        let is_bound = bound.iter().any(|(_, listener)| {
+            listener.local_addr().is_ok_and(|other| other == address && address.port() != 0)
         });
-        if is_ours {
-            bail!("{}", port.doubled(address));
+        if is_bound {
+            bail!("{}", port.duplicate_error(address));
         }
         match TcpListener::bind(address) {
-            Ok(listener) => taken.push((port, listener)),
-            Err(error) => bail!("{}", port.refused(address, &error)),
+            Ok(listener) => bound.push((port, listener)),
+            Err(error) => bail!("{}", port.bind_error(address, &error)),
         }
     }
     Ok(())
 }
 
-impl Port {
-    /// Why nobody can be served there, and what to do.
-    pub(crate) fn refused(self, address: SocketAddr, error: &io::Error) -> String {
-        let (purpose, option) = self.words();
+impl ListenPurpose {
+    /// The message for a port that cannot be bound, with a hint.
+    pub(crate) fn bind_error(self, address: SocketAddr, error: &io::Error) -> String {
+        let (purpose, option) = self.description();
         let (ip, port) = (address.ip(), address.port());
         let kind = error.kind();
         let why = if kind == ErrorKind::AddrInUse {
@@ -55,12 +57,12 @@ impl Port {
             )
         } else if kind == ErrorKind::PermissionDenied {
             format!(
-                "this user may not listen on port {port}; choose one above 1023 with {option}, or give \
+                "this user may not listen on port {port}; choose a port above 1023 with {option}, or give \
                  the program CAP_NET_BIND_SERVICE"
             )
         } else if kind == ErrorKind::AddrNotAvailable {
             format!(
-                "this machine has no address {ip}; choose one that it has with {option} (`ip addr` \
+                "this host has no address {ip}; choose one of its addresses with {option} (`ip addr` \
                  shows them)"
             )
         } else {
@@ -69,18 +71,18 @@ impl Port {
         format!("cannot listen on {address} for {purpose}: {why}")
     }
 
-    fn doubled(self, address: SocketAddr) -> String {
-        let (purpose, option) = self.words();
+    fn duplicate_error(self, address: SocketAddr) -> String {
+        let (purpose, option) = self.description();
         format!(
-            "cannot listen on {address} for {purpose} as well: it is wanted twice; choose another \
-             port with {option}"
+            "cannot listen on {address} for {purpose}: another part of Ferrite uses the address; choose \
+             another port with {option}"
         )
     }
 
-    const fn words(self) -> (&'static str, &'static str) {
+    const fn description(self) -> (&'static str, &'static str) {
         match self {
-            Self::Api => ("the API and the page", "--listen (api.listen)"),
-            Self::Files => ("what machines boot", "--boot-listen (boot.listen)"),
+            Self::Api => ("the API and the web UI", "--listen (api.listen)"),
+            Self::BootFiles => ("boot files", "--boot-listen (boot.listen)"),
         }
     }
 }
@@ -97,34 +99,30 @@ mod tests {
     }
 
     #[test]
-    fn which_port_is_taken_and_what_to_do_is_said() {
+    fn reports_port_conflicts_with_a_hint() {
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let other = TcpListener::bind(any).unwrap();
         let taken = other.local_addr().unwrap();
-        let told = |api, files: &[SocketAddr]| check(&config(api, files)).unwrap_err().to_string();
+        let error = |api, files: &[SocketAddr]| check(&config(api, files)).unwrap_err().to_string();
         let port = taken.port();
         let listens = format!("another program listens on port {port} ");
-        for (said, purpose, option) in [
-            (told(taken, &[any]), "for the API and the page: ", "with --listen (api.listen)"),
-            (
-                told(any, &[any, taken]),
-                "for what machines boot: ",
-                "with --boot-listen (boot.listen)",
-            ),
+        for (message, purpose, option) in [
+            (error(taken, &[any]), "for the API and the web UI: ", "with --listen (api.listen)"),
+            (error(any, &[any, taken]), "for boot files: ", "with --boot-listen (boot.listen)"),
         ] {
             for part in [&taken.to_string(), purpose, &listens, option] {
-                assert!(said.contains(part), "{said} has no {part}");
+                assert!(message.contains(part), "{message} has no {part}");
             }
         }
         drop(other);
-        let said = told(taken, &[taken]);
-        assert!(said.contains("it is wanted twice"), "{said}");
-        let said = told("192.0.2.1:0".parse().unwrap(), &[any]);
-        assert!(said.contains("this machine has no address 192.0.2.1"), "{said}");
+        let message = error(taken, &[taken]);
+        assert!(message.contains("another part of Ferrite"), "{message}");
+        let message = error("192.0.2.1:0".parse().unwrap(), &[any]);
+        assert!(message.contains("this host has no address 192.0.2.1"), "{message}");
         check(&config(taken, &[any, any])).unwrap();
-        // They were given back.
+        // The ports were released.
         TcpListener::bind(taken).unwrap();
-        // Without boot services nobody needs their port.
+        // Without boot services their ports are not checked.
         let other = TcpListener::bind(any).unwrap();
         let mut without = config(any, &[other.local_addr().unwrap()]);
         without.boot.enabled = false;

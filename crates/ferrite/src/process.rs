@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every long-running command needs of the operating system.
+//! Signals, limits and output of long-running commands.
 
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Lets the process have as many open files as it may: a whole fleet of agents calls at once, and the
-/// usual soft limit of 1,024 would turn most of them away.
-pub(crate) fn allow_many_connections() {
+/// Raises the soft limit of open files to the hard limit. The usual 1,024 are too few when all agents
+/// of a fleet connect at once.
+pub(crate) fn raise_open_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "cannot raise the limit of open files");
     }
 }
 
-/// Hears when somebody asks us to stop, with SIGTERM or Ctrl-C.
-pub(crate) struct StopRequest {
+/// Receives SIGTERM and SIGINT.
+pub(crate) struct StopSignal {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl StopRequest {
-    /// Begins to listen. Whoever is told that we are ready may ask us to stop at once, so this comes
-    /// before.
+impl StopSignal {
+    /// Installs the signal handlers. Call it before reporting readiness, because a stop request may follow
+    /// at once.
     pub(crate) fn listen() -> anyhow::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
@@ -31,11 +31,17 @@ impl StopRequest {
         })
     }
 
-    /// Waits until somebody asks.
-    pub(crate) async fn come(&mut self) {
+    /// Waits for a signal.
+    pub(crate) async fn received(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
     }
+}
+
+/// Prints a line to standard output, for users and for programs that start this one.
+#[expect(clippy::print_stdout, reason = "the output of commands that are not API clients")]
+pub(crate) fn print_line(line: &str) {
+    println!("{line}");
 }

@@ -1,36 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ferrite serve`: the service, as it is configured, until somebody stops it.
+//! `ferrite serve`: runs the server until it is stopped.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
+use driver_set::build_registry;
+use drivers::ExternalBootService;
 
-use crate::config::{Auth, Config};
-use crate::process::{StopRequest, allow_many_connections};
-use crate::service::{Service, prepare_data_dir};
+use crate::config::{AuthMode, Config};
+use crate::process::{StopSignal, print_line, raise_open_file_limit};
+use crate::service::{FerriteService, prepare_data_dir};
 use crate::{ports, ramdisk, telemetry};
 
-/// Options of `ferrite serve`. They win over the configuration.
+/// Options of `ferrite serve`. They override the configuration.
 #[derive(Args, Debug)]
 pub(crate) struct ServeArguments {
     /// The configuration file (TOML).
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where the database, the key file and the user file are.
+    /// Directory of the database, the key file and the user file.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Address and port of the API.
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
-    /// Address and port where machines fetch what they boot; may be given more than once. By default
-    /// port 6180 of the API's address.
+    /// Address and port of the boot file server; may be given several times. By default port 6180 of
+    /// the API's address.
     #[arg(long, value_name = "ADDR:PORT")]
     boot_listen: Vec<SocketAddr>,
-    /// How callers prove who they are.
+    /// Authentication of clients.
     #[arg(long)]
-    auth: Option<Auth>,
+    auth: Option<AuthMode>,
     /// The database, such as postgresql://user:password@host/ferrite.
     #[arg(long, value_name = "URL")]
     database: Option<String>,
@@ -55,14 +58,13 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         config.database.url.clone_from(&arguments.database);
     }
     telemetry::start(&config.log)?;
-    allow_many_connections();
+    raise_open_file_limit();
     let inspection = config.inspection()?;
-    config.dhcp.servers()?;
+    check(&config)?;
     warn_if_open(&config);
     let data_dir = config.data_dir()?;
-    ports::check(&config)?;
-    let _in_use = prepare_data_dir(&data_dir)?;
-    ramdisk::adopt(&mut config, &data_dir);
+    let _data_dir_lock = prepare_data_dir(&data_dir)?;
+    ramdisk::use_data_dir_ramdisk(&mut config, &data_dir);
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -70,41 +72,65 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         .block_on(run(config, inspection, &data_dir))
 }
 
-/// An API that needs no password is for this machine only; anything else should be meant.
+/// Checks everything that can be checked before the data directory and the database are created.
+fn check(config: &Config) -> anyhow::Result<()> {
+    config.dhcp.server_config()?;
+    build_registry(&config.drivers, Arc::new(ExternalBootService))
+        .context("the driver configuration")?;
+    ports::check(config)
+}
+
+/// Warns if the API is reachable from other hosts without authentication.
 fn warn_if_open(config: &Config) {
-    if config.api.auth == Auth::None && !config.api.listen.ip().is_loopback() {
+    if config.api.auth == AuthMode::None && !config.api.listen.ip().is_loopback() {
         tracing::warn!(
             listen = %config.api.listen,
-            "everybody who can reach the API may do everything: authentication is off"
+            "API is reachable from other hosts without authentication"
         );
     }
 }
 
 async fn run(
     config: Config,
-    inspection: inspection::Settings,
+    inspection: inspection::InspectionSettings,
     data_dir: &Path,
 ) -> anyhow::Result<()> {
-    let mut service = Service::start(&config, inspection, data_dir).await?;
-    let mut stop = StopRequest::listen()?;
+    let mut service = FerriteService::start(&config, inspection, data_dir).await?;
+    let mut stop = StopSignal::listen()?;
     announce(&service, data_dir);
     let outcome = tokio::select! {
-        () = stop.come() => Ok(()),
-        broken = service.broken() => Err(broken),
+        () = stop.received() => Ok(()),
+        error = service.failure() => Err(error),
     };
     tracing::info!("stopping");
     service.stop().await;
     outcome
 }
 
-/// The one line that says where we are, for people and for programs that start us.
-#[expect(clippy::print_stdout, reason = "this is where the program speaks to its user")]
-fn announce(service: &Service, data_dir: &Path) {
-    if let Some(made) = &service.first_password {
-        println!("user {}, password in {}", made.user, made.path.display());
+/// Prints the addresses of the server, for users and for programs that start this one.
+fn announce(service: &FerriteService, data_dir: &Path) {
+    if let Some(first) = &service.first_password {
+        print_line(&format!("user {}, password in {}", first.user, first.path.display()));
     }
-    if let Some(files) = &service.files {
-        println!("machines boot from {files}");
+    if let Some(url) = &service.boot_url {
+        print_line(&format!("machines boot from {url}"));
     }
-    println!("ferrite listening on http://{} (data in {})", service.address(), data_dir.display());
+    let (address, data_dir) = (service.address(), data_dir.display());
+    print_line(&format!("ferrite listening on http://{address} (data in {data_dir})"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Before this check, the data directory and the database existed when the error was found.
+    #[test]
+    fn unknown_driver_is_rejected_before_anything_is_created() {
+        let mut config = Config::default();
+        config.api.listen.set_port(0);
+        check(&config).unwrap();
+        config.drivers.enabled_hardware_types.push("redfsh".to_owned());
+        let error = format!("{:#}", check(&config).unwrap_err());
+        assert!(error.contains("redfsh"), "{error}");
+    }
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The whole service in one process: wires store, conductor, API and boot servers together, and takes
-//! them down in order.
+//! Wires store, conductor, API and boot servers together, and stops them in order.
 
 use std::fs::{File, TryLockError};
 use std::net::SocketAddr;
@@ -10,76 +9,77 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow, bail};
 use api_server::{
-    App, AppParts, Authenticator, FirstPassword, Metrics, PAGE_ROUTES, Server, ServerHandle,
+    ApiServer, ApiServerHandle, App, AppParts, Authenticator, FirstPassword, Metrics, WEB_UI_ROUTES,
 };
-use bmc_drivers::{BootDesk, DriverSettings, NoBootServices, Registry};
-use conductor::{Conductor, PxeFilter, Running};
+use conductor::{Conductor, ConductorParts, PxeFilter, RunningConductor};
+use driver_set::{DriverSettings, build_registry};
+use drivers::{BootService, ExternalBootService};
 use node_model::Timestamp;
-use store::{Clock, Store};
+use store::{Store, StoreClock};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::boot::{self, BootServers, Serving};
+use crate::boot::{self, BootServers, RunningBootServers};
 use crate::config::Config;
-use crate::ports::Port;
+use crate::ports::ListenPurpose;
 use crate::telemetry;
 
-/// How long work in flight may go on when the program is asked to stop. What is not finished by
-/// then goes on at the next start.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time for running actions to finish at shutdown. Unfinished actions continue at the next start.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The service, up.
-pub(crate) struct Service {
-    server: ServerHandle,
-    /// Where machines boot from, if they do so here.
-    pub(crate) files: Option<String>,
-    /// The password that was made for the first user, if one was.
+/// The running server.
+pub(crate) struct FerriteService {
+    server: ApiServerHandle,
+    /// URL of the boot file server, if it is enabled.
+    pub(crate) boot_url: Option<String>,
+    /// The generated password of the first user, if the user file was new.
     pub(crate) first_password: Option<FirstPassword>,
-    machines: Option<Serving>,
-    filter: Option<JoinHandle<()>>,
-    filtering: watch::Sender<bool>,
-    running: Running,
+    boot_servers: Option<RunningBootServers>,
+    pxe_filter: Option<JoinHandle<()>>,
+    pxe_filter_stop: watch::Sender<bool>,
+    running: RunningConductor,
     conductor: Conductor,
     store: Store,
 }
 
-impl Service {
-    /// Starts everything, in a data directory that was [prepared](prepare_data_dir).
+impl FerriteService {
+    /// Starts all parts in a data directory that was [prepared](prepare_data_dir).
     pub(crate) async fn start(
         config: &Config,
-        inspection: inspection::Settings,
+        inspection: inspection::InspectionSettings,
         data_dir: &Path,
     ) -> anyhow::Result<Self> {
-        let filter = PxeFilter::new(&config.pxe_filter)
-            .context("pxe_filter.dhcp_hostsdir cannot be used; make the directory first")?;
-        let clock: Clock = Arc::new(now);
+        let pxe_filter = PxeFilter::new(&config.pxe_filter)
+            .context("cannot use pxe_filter.dhcp_hostsdir; create the directory first")?;
+        let clock: StoreClock = Arc::new(now);
         let store = Store::open(&config.store(data_dir), clock.clone())
             .context("cannot open the database")?;
-        let hostname = config.conductor.host.clone().unwrap_or_else(machine_name);
+        let hostname = config.conductor.host.clone().unwrap_or_else(host_name);
         let boot = boot::open(config, &store, data_dir, hostname.clone(), clock.clone()).await?;
-        let desk: Arc<dyn BootDesk> = match &boot {
+        let boot_service: Arc<dyn BootService> = match &boot {
             Some(services) => Arc::new(services.clone()),
-            None => Arc::new(NoBootServices),
+            None => Arc::new(ExternalBootService),
         };
         let fast_track = config.lifecycle.fast_track;
-        let agent_is_fresh = config.conductor.ramdisk_heartbeat_timeout;
-        let drivers = DriverSettings { fast_track, agent_is_fresh, ..config.drivers.clone() };
-        let registry = Registry::new(&drivers, desk).context("the configuration of drivers")?;
-        let conductor = Conductor::new(
-            store.clone(),
+        let heartbeat_validity = config.conductor.ramdisk_heartbeat_timeout;
+        let drivers = DriverSettings { fast_track, heartbeat_validity, ..config.drivers.clone() };
+        let registry =
+            build_registry(&drivers, boot_service).context("the driver configuration")?;
+        let conductor = Conductor::new(ConductorParts {
+            store: store.clone(),
             registry,
             hostname,
-            config.conductor.clone(),
-            config.lifecycle.clone(),
+            settings: config.conductor.clone(),
+            rules: config.lifecycle.clone(),
             inspection,
-            clock.clone(),
-        );
+            clock: clock.clone(),
+        });
         let api = config.api(data_dir);
         let (authenticator, first_password) =
             Authenticator::new(&api.auth).context("cannot prepare the user file")?;
         let metrics = Metrics::new();
-        let counts = Box::new(telemetry::ConductorCounts(conductor.clone()));
-        metrics.register(|registry| registry.register_collector(counts));
+        let collector = Box::new(telemetry::ConductorMetrics(conductor.clone()));
+        metrics.register(|registry| registry.register_collector(collector));
         let listen = api.listen;
         let app = App::new(AppParts {
             config: api,
@@ -89,75 +89,76 @@ impl Service {
             authenticator,
             metrics,
             boot: boot.clone(),
-            more_routes: PAGE_ROUTES.to_vec(),
+            more_routes: WEB_UI_ROUTES.to_vec(),
         })?;
-        let server =
-            Server::bind(app).map_err(|error| anyhow!("{}", Port::Api.refused(listen, &error)))?;
+        let server = ApiServer::bind(app)
+            .map_err(|error| anyhow!("{}", ListenPurpose::Api.bind_error(listen, &error)))?;
         let boot = match &boot {
             Some(services) => Some(BootServers::bind(config, services, data_dir, now)?),
             None => None,
         };
-        let files = boot.as_ref().map(|servers| servers.url().to_owned());
-        let api = server.address().context("cannot tell where the API is")?;
-        // Machines that are in the middle of booting are answered before anything else goes on.
-        let machines = boot.map(|servers| servers.spawn(config, api));
+        let boot_url = boot.as_ref().map(|servers| servers.url().to_owned());
+        let api = server.address().context("cannot determine the address of the API")?;
+        // Boot servers start first: machines may be booting.
+        let boot_servers = boot.map(|servers| servers.spawn(config, api));
         let running = conductor.start().await.context("cannot start the conductor")?;
-        let (filtering, stopping) = watch::channel(false);
-        let filter = filter.map(|filter| tokio::spawn(filter.run(conductor.clone(), stopping)));
+        let (pxe_filter_stop, stopping) = watch::channel(false);
+        let pxe_filter =
+            pxe_filter.map(|filter| tokio::spawn(filter.run(conductor.clone(), stopping)));
         let server = server.spawn()?;
         Ok(Self {
             server,
-            files,
+            boot_url,
             first_password,
-            machines,
-            filter,
-            filtering,
+            boot_servers,
+            pxe_filter,
+            pxe_filter_stop,
             running,
             conductor,
             store,
         })
     }
 
-    /// Where the API is.
+    /// The address of the API.
     pub(crate) fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Waits until a part ends that should not, which is why nothing works any more.
-    pub(crate) async fn broken(&mut self) -> anyhow::Error {
-        match &mut self.machines {
-            Some(serving) => serving.one_ended().await,
+    /// Waits until a part of the server ends unexpectedly.
+    pub(crate) async fn failure(&mut self) -> anyhow::Error {
+        match &mut self.boot_servers {
+            Some(servers) => servers.wait_for_exit().await,
             None => std::future::pending().await,
         }
-        anyhow!("a server that machines boot from ended unexpectedly; see the log")
+        anyhow!("a boot server ended unexpectedly; see the log")
     }
 
-    /// Ends everything, from the outside to the inside.
+    /// Stops all parts: servers first, the store last.
     pub(crate) async fn stop(self) {
         self.server.stop().await;
-        drop(self.filtering);
-        if let Some(filter) = self.filter {
-            // It only ends early by a panic, which it has logged.
+        drop(self.pxe_filter_stop);
+        if let Some(filter) = self.pxe_filter {
+            // Fails only after a panic, which was logged.
             let _ = filter.await;
         }
-        if let Some(machines) = self.machines {
-            machines.stop(PATIENCE).await;
+        if let Some(servers) = self.boot_servers {
+            servers.stop(SHUTDOWN_TIMEOUT).await;
         }
-        self.running.stop(PATIENCE).await;
+        self.running.stop(SHUTDOWN_TIMEOUT).await;
         self.conductor.registry().close().await;
         self.store.close();
     }
 }
 
-/// Makes the data directory, for our eyes only, and marks it as in use for as long as the returned
-/// file lives: two processes on one SQLite file would each take the other's work for leftovers.
+/// Creates the data directory, accessible only by this user, and locks it until the returned file is
+/// dropped: two processes on one SQLite file would each treat the other's leases as stale.
 pub(crate) fn prepare_data_dir(path: &Path) -> anyhow::Result<File> {
     use std::os::unix::fs::DirBuilderExt as _;
-    // What is kept here is nobody else's business, even in a directory that was there before.
+    // New files are private even if the directory existed with other permissions.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let shown = path.display();
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(|| {
-        format!("cannot make the data directory {shown}; give another with --data-dir")
+        format!("cannot create the data directory {shown}; give another with --data-dir")
     })?;
     let lock = File::create(path.join("lock")).with_context(|| {
         format!("cannot write in the data directory {shown}; give another with --data-dir")
@@ -180,7 +181,7 @@ fn now() -> Timestamp {
     Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-pub(crate) fn machine_name() -> String {
+pub(crate) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
     if name.is_empty() { "ferrite".to_owned() } else { name.to_owned() }

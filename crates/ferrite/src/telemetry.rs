@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the program tells about itself: logs on standard error, and counts for `/metrics`.
+//! Logs on standard error, and the conductor's counters for `/metrics`.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context as _;
-use conductor::{Conductor, Tally};
+use conductor::{Conductor, ConductorCounters};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
@@ -18,23 +18,23 @@ use crate::config::LogSection;
 /// Starts logging as configured.
 pub(crate) fn start(section: &LogSection) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&section.level)
-        .with_context(|| format!("log.level {:?} is not understood", section.level))?;
+        .with_context(|| format!("log.level {:?} is invalid", section.level))?;
     let logging = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| Discreet(std::io::stderr()));
+        .with_writer(|| PasswordMaskingWriter(std::io::stderr()));
     let started = if section.json {
         logging.json().try_init()
     } else {
         logging.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init()
     };
-    // Fails only if logging was started before, which `main` does not do.
+    // Fails only if logging was already started.
     started.map_err(|error| anyhow::anyhow!("{error}"))
 }
 
-/// Leaves the passwords of URLs out of what is written through it, a line or more at a time.
-struct Discreet<W>(W);
+/// Masks passwords in URLs. Each write contains complete lines.
+struct PasswordMaskingWriter<W>(W);
 
-impl<W: Write> Write for Discreet<W> {
+impl<W: Write> Write for PasswordMaskingWriter<W> {
     fn write(&mut self, lines: &[u8]) -> std::io::Result<usize> {
         match std::str::from_utf8(lines) {
             Ok(text) => self.0.write_all(node_model::mask_quoted_urls(text).as_bytes())?,
@@ -48,32 +48,32 @@ impl<W: Write> Write for Discreet<W> {
     }
 }
 
-/// The conductor's counts, read when somebody asks.
+/// Collects the conductor's counters when metrics are requested.
 #[derive(Debug)]
-pub(crate) struct ConductorCounts(pub(crate) Conductor);
+pub(crate) struct ConductorMetrics(pub(crate) Conductor);
 
-/// A count: its name, what it counts, and where it is.
-type Count = (&'static str, &'static str, fn(&Tally) -> &AtomicU64);
+/// Name, help text and field of a counter.
+type CounterDefinition = (&'static str, &'static str, fn(&ConductorCounters) -> &AtomicU64);
 
-const COUNTERS: &[Count] = &[
-    ("actions", "Actions carried out on machines", |tally| &tally.actions),
-    ("action_failures", "Actions that failed", |tally| &tally.failures),
-    ("power_looks", "Looks at the power of a machine", |tally| &tally.power_looks),
+const COUNTERS: &[CounterDefinition] = &[
+    ("actions", "Actions on machines", |counters| &counters.actions),
+    ("action_failures", "Failed actions", |counters| &counters.failures),
+    ("power_polls", "Polls of power states", |counters| &counters.power_polls),
 ];
 
-impl Collector for ConductorCounts {
+impl Collector for ConductorMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let tally = self.0.tally();
+        let counters = self.0.counters();
         for (name, help, count) in COUNTERS {
-            let counter = ConstCounter::new(count(tally).load(Ordering::Relaxed));
+            let counter = ConstCounter::new(count(counters).load(Ordering::Relaxed));
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             counter.encode(metric)?;
         }
-        let running = tally.running.load(Ordering::Relaxed);
+        let running = counters.running.load(Ordering::Relaxed);
         let gauge = ConstGauge::new(i64::try_from(running).unwrap_or(i64::MAX));
         let metric = encoder.encode_descriptor(
             "nodes_in_work",
-            "Nodes being worked on right now",
+            "Nodes with a running action",
             None,
             MetricType::Gauge,
         )?;
@@ -86,10 +86,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logs_have_no_passwords() {
+    fn masks_passwords_in_logs() {
         let mut written = Vec::new();
         let line = "{\"error\":\"no https://u:hunter2@h/i\",\"b\":\"c@d\"}\n";
-        Discreet(&mut written).write_all(line.as_bytes()).unwrap();
+        PasswordMaskingWriter(&mut written).write_all(line.as_bytes()).unwrap();
         assert_eq!(String::from_utf8(written).unwrap(), line.replace("hunter2", "******"));
     }
 }

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Agents on simulated machines: what a machine runs that booted a ramdisk.
+//! Simulated agents, which run on machines that booted a ramdisk.
 //!
-//! Nothing is really loaded, but the agent is a real peer over real sockets: it asks the API who it
-//! is, calls home, and takes commands over HTTP as ironic-python-agent does ([`life`], [`serve`],
-//! [`work`]). All agents of a fleet share one listener, with a path for each machine, and one
-//! client, so that a machine without an agent costs a sleeping task and nothing else.
+//! No ramdisk is really loaded, but the agent is a real HTTP peer: like ironic-python-agent it does
+//! a lookup, sends heartbeats ([`lifecycle`]) and accepts commands ([`server`], [`commands`]). All
+//! agents of a fleet share one listener, with one path per machine, and one HTTP client, so that a
+//! machine without an agent costs only a sleeping task.
 
-mod calls;
+mod api_client;
+mod commands;
 mod inventory;
-mod life;
-mod serve;
+mod lifecycle;
+mod server;
 mod steps;
-mod work;
-mod write;
+mod write_image;
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -24,197 +25,204 @@ use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-use crate::bmc::Bmc;
+use crate::simulated_bmc::SimulatedBmc;
 
-pub(crate) use life::run;
-pub(crate) use serve::{Agents, handle};
+pub(crate) use lifecycle::run;
+pub(crate) use server::{AgentDirectory, handle};
 
-/// The version that agents say they have.
-const VERSION: &str = "13.0.0";
+/// The version that agents report.
+const AGENT_VERSION: &str = "13.0.0";
 
-/// What the agents of a fleet are to be.
+/// Configuration of the agents of a fleet.
 #[derive(Clone, Debug)]
-pub struct AgentConfig {
-    /// The API they call: `http://127.0.0.1:6385`.
-    pub api: String,
-    /// Whether they speak HTTPS, with a certificate that they send with their calls.
+pub struct SimulatedAgentConfig {
+    /// URL of the API they call, such as `http://127.0.0.1:6385`.
+    pub api_url: String,
+    /// Whether they serve HTTPS, with a certificate that they send with each heartbeat.
     pub tls: bool,
-    /// Seconds from the firmware's end until the agent speaks. Divided by the fleet's speed.
-    pub boot: f64,
-    /// Seconds that a step takes. Divided by the fleet's speed.
-    pub step: f64,
-    /// Whether they send inspection data at every boot, before they ask who they are: without
-    /// kernel parameters they cannot know what they were booted for. A server that waits for none
-    /// answers 404, and they go on.
-    pub inspects: bool,
-    /// Whether they fetch images and compare checksums; otherwise they only say they did.
-    pub downloads: bool,
-    /// Whether they are Ferrite's own, which start instances themselves.
-    pub is_ours: bool,
+    /// Seconds from the end of POST to the first call of the agent. Divided by the fleet's speed.
+    pub boot_seconds: f64,
+    /// Duration of a step in seconds. Divided by the fleet's speed.
+    pub step_seconds: f64,
+    /// Whether they send inspection data at every boot, before the lookup. Without kernel
+    /// parameters they do not know whether they were booted for inspection. A server that expects
+    /// no data returns 404, which they ignore.
+    pub sends_inspection_data: bool,
+    /// Whether they download images and verify checksums; otherwise they only report success.
+    pub downloads_images: bool,
+    /// Whether they imitate Ferrite's agent, which starts instances by kexec.
+    pub is_ferrite_agent: bool,
 }
 
-impl AgentConfig {
-    /// Agents that call this API.
+impl SimulatedAgentConfig {
+    /// Creates the default configuration for agents that call this API.
     #[must_use]
-    pub fn calling(api: &str) -> Self {
+    pub fn for_api(api_url: &str) -> Self {
         Self {
-            api: api.to_owned(),
+            api_url: api_url.to_owned(),
             tls: false,
-            boot: 30.0,
-            step: 0.1,
-            inspects: true,
-            downloads: false,
-            is_ours: false,
+            boot_seconds: 30.0,
+            step_seconds: 0.1,
+            sends_inspection_data: true,
+            downloads_images: false,
+            is_ferrite_agent: false,
         }
     }
 }
 
-/// What all agents of a fleet share.
+/// Data shared by all agents of a fleet.
 #[derive(Debug)]
-pub(crate) struct Site {
-    pub(crate) config: AgentConfig,
-    api: RwLock<Arc<str>>,
+pub(crate) struct AgentContext {
+    pub(crate) config: SimulatedAgentConfig,
+    api_url: RwLock<Arc<str>>,
     client: reqwest::Client,
-    /// Where they listen.
+    /// The address of their listener.
     address: SocketAddr,
-    /// The certificate they show, if they speak HTTPS.
+    /// Their certificate, if they serve HTTPS.
     certificate: Option<String>,
 }
 
-impl Site {
+impl AgentContext {
     pub(crate) fn new(
-        config: AgentConfig,
+        config: SimulatedAgentConfig,
         address: SocketAddr,
         certificate: Option<String>,
     ) -> Result<Self, reqwest::Error> {
-        let api = RwLock::new(config.api.trim_end_matches('/').into());
-        Ok(Self { api, client: calls::client()?, config, address, certificate })
+        let api_url = RwLock::new(config.api_url.trim_end_matches('/').into());
+        Ok(Self { api_url, client: api_client::build_client()?, config, address, certificate })
     }
 
-    /// The API they call.
-    fn api(&self) -> Arc<str> {
-        Arc::clone(&self.api.read().unwrap_or_else(PoisonError::into_inner))
+    /// Returns the URL of the API, without a trailing slash.
+    fn api_url(&self) -> Arc<str> {
+        Arc::clone(&self.api_url.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// From now on they call another.
-    pub(crate) fn set_api(&self, api: &str) {
-        *self.api.write().unwrap_or_else(PoisonError::into_inner) =
-            api.trim_end_matches('/').into();
+    /// Sets the URL of the API for all further calls.
+    pub(crate) fn set_api_url(&self, api_url: &str) {
+        *self.api_url.write().unwrap_or_else(PoisonError::into_inner) =
+            api_url.trim_end_matches('/').into();
     }
 
-    /// Where the agent of a machine says it listens.
-    fn callback_url(&self, bmc: &Bmc) -> String {
+    /// Returns the callback URL of a machine's agent.
+    fn callback_url(&self, bmc: &SimulatedBmc) -> String {
         let scheme = if self.certificate.is_some() { "https" } else { "http" };
         format!("{scheme}://{}/{}", self.address, bmc.index)
     }
 }
 
-/// An agent that runs on a machine.
+/// An agent running on a machine.
 #[derive(Debug)]
-pub(crate) struct Agent {
-    memory: Mutex<Memory>,
-    /// Told when a command that took its time is over: it calls home at once.
-    call_now: Notify,
-    news: watch::Sender<News>,
+pub(crate) struct SimulatedAgent {
+    state: Mutex<AgentState>,
+    /// Notified when an asynchronous command finishes; triggers an immediate heartbeat.
+    heartbeat_now: Notify,
+    progress: watch::Sender<AgentProgress>,
 }
 
-/// What it remembers until the next boot.
+/// State of an agent until the next boot.
 #[derive(Debug)]
-struct Memory {
+struct AgentState {
     node: Option<Uuid>,
     token: Option<String>,
     commands: Vec<CommandReport>,
-    managers: Map<String, Value>,
-    heartbeats: u64,
-    /// Until when its network is away.
-    away_until: Option<Timestamp>,
+    hardware_managers: Map<String, Value>,
+    heartbeat_count: u64,
+    /// End of a simulated network loss.
+    network_down_until: Option<Timestamp>,
 }
 
-/// What those who wait for a command hear about.
+/// Progress that requests with `wait=true` watch.
 #[derive(Clone, Copy, Debug, Default)]
-struct News {
-    /// How many commands are over.
-    finished: u64,
-    /// Whether the agent ended.
+struct AgentProgress {
+    /// Number of finished commands.
+    finished_commands: u64,
+    /// Whether the agent has stopped.
     ended: bool,
 }
 
-impl Agent {
-    fn new(is_ours: bool) -> Self {
-        let memory = Memory {
+impl SimulatedAgent {
+    fn new(is_ferrite_agent: bool) -> Self {
+        let state = AgentState {
             node: None,
             token: None,
             commands: Vec::new(),
-            managers: steps::managers(is_ours),
-            heartbeats: 0,
-            away_until: None,
+            hardware_managers: steps::hardware_managers(is_ferrite_agent),
+            heartbeat_count: 0,
+            network_down_until: None,
         };
         Self {
-            memory: Mutex::new(memory),
-            call_now: Notify::new(),
-            news: watch::Sender::new(News::default()),
+            state: Mutex::new(state),
+            heartbeat_now: Notify::new(),
+            progress: watch::Sender::new(AgentProgress::default()),
         }
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        // Nothing that is done under the lock leaves it half changed.
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, AgentState> {
+        // Code under the lock leaves no partial changes, so a poisoned lock is usable.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing of it goes on.
-    fn end(&self) {
-        self.news.send_modify(|news| news.ended = true);
+    /// Stops the agent and its commands.
+    fn mark_ended(&self) {
+        self.progress.send_modify(|progress| progress.ended = true);
     }
 
-    async fn ended(&self) {
-        let mut news = self.news.subscribe();
-        // An error means that nobody could end it any more, and it is being dropped.
-        let _ = news.wait_for(|news| news.ended).await;
+    async fn wait_for_end(&self) {
+        let mut progress = self.progress.subscribe();
+        // An error means that the sender is gone, so the agent has ended.
+        let _ = progress.wait_for(|progress| progress.ended).await;
     }
 
-    /// How long its network stays away; none if it is there.
-    fn away(&self, now: Timestamp) -> Option<Duration> {
-        let until = self.memory().away_until?;
-        Some(until.since(now)).filter(|left| !left.is_zero())
+    /// Returns the rest of a simulated network loss, or `None` if the network works.
+    fn network_down_for(&self, now: Timestamp) -> Option<Duration> {
+        let until = self.state().network_down_until?;
+        Some(until.since(now)).filter(|remaining| !remaining.is_zero())
     }
 }
 
-/// An agent as it is now, to look at and to meddle with.
-#[derive(Clone, Debug)]
-pub struct AgentView(Arc<Agent>);
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
+        text
+    })
+}
 
-impl AgentView {
-    pub(crate) fn new(agent: Arc<Agent>) -> Self {
+/// Handle to a running agent, to inspect and change it.
+#[derive(Clone, Debug)]
+pub struct SimulatedAgentHandle(Arc<SimulatedAgent>);
+
+impl SimulatedAgentHandle {
+    pub(crate) fn new(agent: Arc<SimulatedAgent>) -> Self {
         Self(agent)
     }
 
-    /// The node it was told it runs on.
+    /// Returns the node UUID from the lookup.
     #[must_use]
     pub fn node(&self) -> Option<Uuid> {
-        self.0.memory().node
+        self.0.state().node
     }
 
-    /// How often it called home.
+    /// Returns the number of successful heartbeats.
     #[must_use]
-    pub fn heartbeats(&self) -> u64 {
-        self.0.memory().heartbeats
+    pub fn heartbeat_count(&self) -> u64 {
+        self.0.state().heartbeat_count
     }
 
-    /// Everything it was told to do, oldest first.
+    /// Returns all commands, oldest first.
     #[must_use]
     pub fn commands(&self) -> Vec<CommandReport> {
-        self.0.memory().commands.clone()
+        self.0.state().commands.clone()
     }
 
-    /// Whether it is at work.
+    /// Whether a command is running.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        let memory = self.0.memory();
-        memory.commands.last().is_some_and(|last| last.command_status == CommandStatus::Running)
+        let state = self.0.state();
+        state.commands.last().is_some_and(|last| last.command_status == CommandStatus::Running)
     }
 
-    /// Loads other hardware managers, whose steps must be asked for again.
-    pub fn set_managers(&self, managers: Map<String, Value>) {
-        self.0.memory().managers = managers;
+    /// Replaces the hardware managers, which invalidates the step list that the server has.
+    pub fn set_hardware_managers(&self, managers: Map<String, Value>) {
+        self.0.state().hardware_managers = managers;
     }
 }

@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Ironic, or Ferrite, is told to take a simulated machine in.
+//! Node and port data for enrolling a simulated machine in Ironic or Ferrite.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::bmc::Bmc;
-use crate::redfish;
+use crate::redfish_service;
+use crate::simulated_bmc::SimulatedBmc;
 
-/// A node as it is created, with its ports.
+/// A node to create, with its ports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Enrolment {
     /// The node's name.
     pub name: String,
     /// The hardware type.
     pub driver: String,
-    /// How to reach the BMC, with the password.
+    /// Address and credentials of the BMC.
     pub driver_info: BTreeMap<String, Value>,
-    /// What the machine is.
+    /// Ironic's hardware properties.
     pub properties: Map<String, Value>,
-    /// What it is scheduled by.
+    /// The resource class.
     pub resource_class: String,
-    /// Its network ports.
+    /// The ports to create.
     pub ports: Vec<EnrolmentPort>,
 }
 
-/// A network port.
+/// A port to create.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EnrolmentPort {
-    /// Its hardware address.
+    /// The MAC.
     pub address: String,
 }
 
-/// Taken in over Redfish. `ca` verifies the certificate; without it nobody does.
-pub(crate) fn by_redfish(bmc: &Bmc, ca: Option<&str>) -> Enrolment {
-    let shared = &bmc.shared;
+/// Returns the enrolment with the driver `redfish`. Without `ca` the certificate is not verified.
+pub(crate) fn redfish_enrolment(bmc: &SimulatedBmc, ca: Option<&str>) -> Enrolment {
+    let shared = &bmc.fleet;
     let scheme = if shared.is_tls { "https" } else { "http" };
-    let system = bmc.with(|machine, _| redfish::system_path(machine));
+    let system = bmc.with_model(|machine, _| redfish_service::system_path(machine));
     let driver_info = [
         ("redfish_address", json!(format!("{scheme}://{}", bmc.address))),
         ("redfish_system_id", json!(system)),
@@ -46,18 +46,18 @@ pub(crate) fn by_redfish(bmc: &Bmc, ca: Option<&str>) -> Enrolment {
         ("redfish_verify_ca", ca.map_or(json!(false), |ca| json!(ca))),
     ];
     let driver_info = driver_info.map(|(key, value)| (key.to_owned(), value)).into_iter();
-    // A BMC that speaks both has its serial console over IPMI only.
-    let ipmi = shared.is_ipmi.then(|| ipmi_info(bmc)).into_iter().flatten();
-    of(bmc, "redfish", driver_info.chain(ipmi).collect())
+    // The Redfish driver uses the `ipmi_*` keys for the serial console.
+    let ipmi = shared.is_ipmi.then(|| ipmi_driver_info(bmc)).into_iter().flatten();
+    build_enrolment(bmc, "redfish", driver_info.chain(ipmi).collect())
 }
 
-/// Taken in over IPMI.
-pub(crate) fn by_ipmi(bmc: &Bmc) -> Enrolment {
-    of(bmc, "ipmi", ipmi_info(bmc).into())
+/// Returns the enrolment with the driver `ipmi`.
+pub(crate) fn ipmi_enrolment(bmc: &SimulatedBmc) -> Enrolment {
+    build_enrolment(bmc, "ipmi", ipmi_driver_info(bmc).into())
 }
 
-fn ipmi_info(bmc: &Bmc) -> [(String, Value); 4] {
-    let credentials = &bmc.shared.credentials;
+fn ipmi_driver_info(bmc: &SimulatedBmc) -> [(String, Value); 4] {
+    let credentials = &bmc.fleet.credentials;
     [
         ("ipmi_address", json!(bmc.address.ip().to_string())),
         ("ipmi_port", json!(bmc.address.port())),
@@ -67,8 +67,12 @@ fn ipmi_info(bmc: &Bmc) -> [(String, Value); 4] {
     .map(|(key, value)| (key.to_owned(), value))
 }
 
-fn of(bmc: &Bmc, driver: &str, driver_info: BTreeMap<String, Value>) -> Enrolment {
-    bmc.with(|machine, _| {
+fn build_enrolment(
+    bmc: &SimulatedBmc,
+    driver: &str,
+    driver_info: BTreeMap<String, Value>,
+) -> Enrolment {
+    bmc.with_model(|machine, _| {
         let personality = machine.personality();
         let processors = &personality.processors;
         let disks = personality.storage.iter().flat_map(|rule| &rule.drives);
@@ -80,9 +84,9 @@ fn of(bmc: &Bmc, driver: &str, driver_info: BTreeMap<String, Value>) -> Enrolmen
             "vendor": personality.manufacturer,
             "capabilities": "boot_mode:uefi",
         });
-        let ports = (0..personality.network.count).map(|card| machine.identity().mac(card));
+        let ports = machine.nic_macs().into_iter();
         Enrolment {
-            name: format!("{}-{:05}", bmc.shared.name, bmc.index),
+            name: format!("{}-{:05}", bmc.fleet.name, bmc.index),
             driver: driver.to_owned(),
             driver_info,
             properties: match properties {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What goes wrong, by rule: which BMCs, which requests, how often, from when until when, and what
-//! happens then. Rules can be changed while the fleet runs.
+//! Fault injection by rules that can be changed while the fleet runs.
 
 mod rule;
 
@@ -12,157 +11,171 @@ use http::StatusCode;
 use node_model::Timestamp;
 
 use crate::machine::{fraction, mix};
-pub use rule::{Effect, FaultError, FaultRule, Which};
+pub use rule::{BmcSelection, FaultEffect, FaultRule, FaultRuleError};
 
-/// The rules of a fleet, shared by all its BMCs.
+/// The fault rules of a fleet, shared by all its BMCs.
 #[derive(Clone, Debug, Default)]
-pub struct Faults(Arc<Shared>);
+pub struct FaultRules(Arc<ActiveFaults>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    /// Whether there are any: the usual answer is no, and must cost nothing.
-    is_any: AtomicBool,
-    active: RwLock<Vec<Active>>,
+struct ActiveFaults {
+    /// Whether there are any rules. Avoids the lock in the usual case that there are none.
+    has_rules: AtomicBool,
+    active: RwLock<Vec<ActiveFault>>,
 }
 
 #[derive(Debug)]
-struct Active {
+struct ActiveFault {
     rule: FaultRule,
-    since: Timestamp,
-    /// How many requests it was about.
+    active_since: Timestamp,
+    /// Number of matching requests within the rule's time window.
     matched: AtomicU64,
-    /// How many of them it struck.
-    struck: AtomicU64,
+    /// Number of requests to which the effect was applied.
+    fired: AtomicU64,
 }
 
-/// What happens to a request.
+/// The combined effects of all rules on one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct InjectedFaults {
     pub(crate) delay: Duration,
-    pub(crate) end: Option<End>,
-    pub(crate) power_is_stuck: bool,
-    pub(crate) refuses_everybody: bool,
-    pub(crate) garbles_json: bool,
-    /// What is only for agents.
-    pub(crate) agent: Option<Mishap>,
+    pub(crate) termination: Option<RequestTermination>,
+    pub(crate) power_stuck: bool,
+    pub(crate) rejects_credentials: bool,
+    pub(crate) truncates_body: bool,
+    /// Applies to agents only.
+    pub(crate) step_fault: Option<AgentStepFault>,
 }
 
-/// What happens to a step of an agent.
+/// Fault of an agent's step or command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Mishap {
-    /// It fails, with these words.
-    Fails(Box<str>),
-    /// What was written is not what was announced.
+pub(crate) enum AgentStepFault {
+    /// It fails with this reason.
+    Fail(Box<str>),
+    /// The image has another checksum than expected.
     WrongChecksum,
-    /// The power goes away in the middle.
+    /// The machine loses power halfway.
     PowerCut,
-    /// The network goes away in the middle, for this long.
-    Away(Duration),
+    /// The agent loses its network halfway, for this long.
+    NetworkLoss(Duration),
 }
 
-/// How a request ends without its answer.
+/// How a request ends instead of with its regular response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum RequestTermination {
     /// The connection is closed.
     Drop,
-    /// Nothing ever comes.
+    /// There is never a response.
     Hang,
-    /// An error is all that comes.
+    /// The response is an error.
     Status { code: StatusCode, retry_after: Option<u64> },
-    /// The BMC restarts and is away for this long.
-    Restart(Duration),
+    /// The BMC restarts and is unreachable for this long.
+    RestartBmc(Duration),
 }
 
-impl Faults {
-    /// Puts these rules in place of all others. Their times count from `now`.
+impl FaultRules {
+    /// Replaces all rules. Their times count from `now`.
     pub fn set(&self, rules: Vec<FaultRule>, now: Timestamp) {
-        let active: Vec<Active> = rules.into_iter().map(|rule| Active::new(rule, now)).collect();
-        let is_any = !active.is_empty();
+        let active: Vec<ActiveFault> =
+            rules.into_iter().map(|rule| ActiveFault::new(rule, now)).collect();
+        let has_rules = !active.is_empty();
         *self.0.active.write().unwrap_or_else(PoisonError::into_inner) = active;
-        self.0.is_any.store(is_any, Ordering::Release);
+        self.0.has_rules.store(has_rules, Ordering::Release);
     }
 
     /// Adds a rule after the others. Its times count from `now`.
     pub fn add(&self, rule: FaultRule, now: Timestamp) {
         let mut active = self.0.active.write().unwrap_or_else(PoisonError::into_inner);
-        active.push(Active::new(rule, now));
-        self.0.is_any.store(true, Ordering::Release);
+        active.push(ActiveFault::new(rule, now));
+        self.0.has_rules.store(true, Ordering::Release);
     }
 
-    /// Everything works again.
+    /// Removes all rules.
     pub fn clear(&self) {
         self.set(Vec::new(), Timestamp::default());
     }
 
-    /// The rules, each with the number of requests it struck.
+    /// Returns the rules, each with the number of requests to which it was applied.
     #[must_use]
     pub fn rules(&self) -> Vec<(FaultRule, u64)> {
         let active = self.0.active.read().unwrap_or_else(PoisonError::into_inner);
-        active.iter().map(|it| (it.rule.clone(), it.struck.load(Ordering::Relaxed))).collect()
+        active.iter().map(|it| (it.rule.clone(), it.fired.load(Ordering::Relaxed))).collect()
     }
 
-    /// What happens to a request. Delays add up; of the rest, the first rule that strikes decides.
-    pub(crate) fn verdict(&self, bmc: u32, method: &str, path: &str, now: Timestamp) -> Verdict {
-        let mut verdict = Verdict::default();
-        if !self.0.is_any.load(Ordering::Acquire) {
-            return verdict;
+    /// Returns the effects on a request. Delays add up; of other effects, the first rule wins.
+    pub(crate) fn evaluate(
+        &self,
+        bmc: u32,
+        method: &str,
+        path: &str,
+        now: Timestamp,
+    ) -> InjectedFaults {
+        let mut injected = InjectedFaults::default();
+        if !self.0.has_rules.load(Ordering::Acquire) {
+            return injected;
         }
         let active = self.0.active.read().unwrap_or_else(PoisonError::into_inner);
         for fault in active.iter() {
-            if fault.rule.is_about(bmc, method, path) && fault.strikes(now) {
-                apply(&mut verdict, &fault.rule.effect);
+            if fault.rule.matches_request(bmc, method, path) && fault.fires(now) {
+                apply_effect(&mut injected, &fault.rule.effect);
             }
         }
-        verdict
+        injected
     }
 }
 
-fn apply(verdict: &mut Verdict, effect: &Effect) {
-    let end = match effect {
-        Effect::Delay { milliseconds } => {
-            verdict.delay += Duration::from_millis(*milliseconds);
+fn apply_effect(injected: &mut InjectedFaults, effect: &FaultEffect) {
+    let termination = match effect {
+        FaultEffect::Delay { milliseconds } => {
+            injected.delay += Duration::from_millis(*milliseconds);
             return;
         }
-        Effect::PowerStuck => {
-            verdict.power_is_stuck = true;
+        FaultEffect::PowerStuck => {
+            injected.power_stuck = true;
             return;
         }
-        Effect::WrongPassword => {
-            verdict.refuses_everybody = true;
+        FaultEffect::WrongPassword => {
+            injected.rejects_credentials = true;
             return;
         }
-        Effect::WrongJson => {
-            verdict.garbles_json = true;
+        FaultEffect::WrongJson => {
+            injected.truncates_body = true;
             return;
         }
-        Effect::Fail { why } => return mishap(verdict, Mishap::Fails(why.as_str().into())),
-        Effect::WrongChecksum => return mishap(verdict, Mishap::WrongChecksum),
-        Effect::PowerCut => return mishap(verdict, Mishap::PowerCut),
-        Effect::NetworkLoss { seconds } => {
-            return mishap(verdict, Mishap::Away(Duration::from_secs(*seconds)));
+        FaultEffect::Fail { reason } => {
+            return set_step_fault(injected, AgentStepFault::Fail(reason.as_str().into()));
         }
-        Effect::Drop => End::Drop,
-        Effect::Hang => End::Hang,
-        Effect::Status { code, retry_after } => {
-            End::Status { code: *code, retry_after: *retry_after }
+        FaultEffect::WrongChecksum => {
+            return set_step_fault(injected, AgentStepFault::WrongChecksum);
         }
-        Effect::BmcReboot { seconds } => End::Restart(Duration::from_secs(*seconds)),
+        FaultEffect::PowerCut => return set_step_fault(injected, AgentStepFault::PowerCut),
+        FaultEffect::NetworkLoss { seconds } => {
+            let duration = Duration::from_secs(*seconds);
+            return set_step_fault(injected, AgentStepFault::NetworkLoss(duration));
+        }
+        FaultEffect::Drop => RequestTermination::Drop,
+        FaultEffect::Hang => RequestTermination::Hang,
+        FaultEffect::Status { code, retry_after } => {
+            RequestTermination::Status { code: *code, retry_after: *retry_after }
+        }
+        FaultEffect::BmcReboot { seconds } => {
+            RequestTermination::RestartBmc(Duration::from_secs(*seconds))
+        }
     };
-    verdict.end.get_or_insert(end);
+    injected.termination.get_or_insert(termination);
 }
 
-fn mishap(verdict: &mut Verdict, mishap: Mishap) {
-    verdict.agent.get_or_insert(mishap);
+fn set_step_fault(injected: &mut InjectedFaults, fault: AgentStepFault) {
+    injected.step_fault.get_or_insert(fault);
 }
 
-impl Active {
-    fn new(rule: FaultRule, since: Timestamp) -> Self {
-        Self { rule, since, matched: AtomicU64::new(0), struck: AtomicU64::new(0) }
+impl ActiveFault {
+    fn new(rule: FaultRule, active_since: Timestamp) -> Self {
+        Self { rule, active_since, matched: AtomicU64::new(0), fired: AtomicU64::new(0) }
     }
 
-    /// Whether this request, which the rule is about, is one that it strikes.
-    fn strikes(&self, now: Timestamp) -> bool {
-        let age = now.since(self.since).as_secs_f64();
+    /// Counts a matching request. Returns whether the effect applies to it.
+    fn fires(&self, now: Timestamp) -> bool {
+        let age = now.since(self.active_since).as_secs_f64();
         let rule = &self.rule;
         if age < rule.from || rule.until.is_some_and(|until| age >= until) {
             return false;
@@ -175,9 +188,9 @@ impl Active {
         if rule.probability < 1.0 && fraction(mix(number ^ 0xfa17)) >= rule.probability {
             return false;
         }
-        let most = rule.times.unwrap_or(u64::MAX);
-        let count = |struck: u64| (struck < most).then_some(struck + 1);
-        self.struck.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_ok()
+        let max = rule.times.unwrap_or(u64::MAX);
+        let increment = |fired: u64| (fired < max).then_some(fired + 1);
+        self.fired.fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment).is_ok()
     }
 }
 
@@ -185,19 +198,20 @@ impl Active {
 mod tests {
     use super::*;
 
-    /// Which of the first requests a rule strikes.
-    fn struck(rule: &str, requests: u64) -> Vec<u64> {
-        let faults = Faults::default();
+    /// Returns the indexes of the requests to which a rule applies; there is one request per
+    /// second.
+    fn affected_requests(rule: &str, requests: u64) -> Vec<u64> {
+        let faults = FaultRules::default();
         faults.add(rule.parse().unwrap(), Timestamp::from_secs(100));
         let at = |second: u64| Timestamp::from_secs(100 + i64::try_from(second).unwrap());
-        let is_struck = |second: &u64| {
-            faults.verdict(0, "GET", "/redfish/v1/Systems", at(*second)).end.is_some()
+        let is_affected = |second: &u64| {
+            faults.evaluate(0, "GET", "/redfish/v1/Systems", at(*second)).termination.is_some()
         };
-        (0..requests).filter(is_struck).collect()
+        (0..requests).filter(is_affected).collect()
     }
 
     #[test]
-    fn rules_strike_when_they_should() {
+    fn rules_apply_to_the_selected_requests() {
         for (rule, expected) in [
             ("drop", vec![0, 1, 2, 3, 4, 5]),
             ("hang every=3", vec![2, 5]),
@@ -211,34 +225,37 @@ mod tests {
             ("drop probability=0", vec![]),
             ("drop bmcs=1-9", vec![]),
         ] {
-            assert_eq!(struck(rule, 6), expected, "{rule}");
+            assert_eq!(affected_requests(rule, 6), expected, "{rule}");
         }
     }
 
     #[test]
-    fn a_probability_is_about_right() {
-        let count = struck("drop probability=0.25", 1_000).len();
+    fn probability_is_approximately_respected() {
+        let count = affected_requests("drop probability=0.25", 1_000).len();
         assert!((200..300).contains(&count), "{count}");
     }
 
     #[test]
-    fn delays_add_up_and_the_first_end_counts() {
-        let faults = Faults::default();
+    fn delays_add_up_and_the_first_termination_wins() {
+        let faults = FaultRules::default();
         let now = Timestamp::default();
         let rules = ["delay=200", "status=503 retry_after=7", "delay=50", "drop"];
         faults.set(rules.iter().map(|rule| rule.parse().unwrap()).collect(), now);
-        let verdict = faults.verdict(3, "GET", "/", now);
-        assert_eq!(verdict.delay, Duration::from_millis(250));
+        let injected = faults.evaluate(3, "GET", "/", now);
+        assert_eq!(injected.delay, Duration::from_millis(250));
         let code = StatusCode::SERVICE_UNAVAILABLE;
-        assert_eq!(verdict.end, Some(End::Status { code, retry_after: Some(7) }));
+        assert_eq!(
+            injected.termination,
+            Some(RequestTermination::Status { code, retry_after: Some(7) })
+        );
         faults.clear();
-        assert_eq!(faults.verdict(3, "GET", "/", now), Verdict::default());
+        assert_eq!(faults.evaluate(3, "GET", "/", now), InjectedFaults::default());
     }
 
     #[test]
-    fn agents_are_struck_by_rules_about_agents_only() {
+    fn agents_are_affected_only_by_rules_with_an_agent_path() {
         let now = Timestamp::default();
-        for (rule, path, is_struck) in [
+        for (rule, path, is_affected) in [
             ("hang", "/agent/boot", false),
             ("hang path=/redfish", "/agent/boot", false),
             ("hang path=/agent/boot", "/agent/boot", true),
@@ -249,21 +266,21 @@ mod tests {
             ("wrong-checksum path=/agent/step", "/agent/step/write_image", true),
             ("fail=no_disk", "/redfish/v1", false),
         ] {
-            let faults = Faults::default();
+            let faults = FaultRules::default();
             faults.add(rule.parse().unwrap(), now);
-            let verdict = faults.verdict(0, "GET", path, now);
-            assert_eq!(verdict != Verdict::default(), is_struck, "{rule} {path}");
+            let injected = faults.evaluate(0, "GET", path, now);
+            assert_eq!(injected != InjectedFaults::default(), is_affected, "{rule} {path}");
         }
     }
 
     #[test]
-    fn stuck_power_is_about_power_only() {
-        let faults = Faults::default();
+    fn power_stuck_applies_to_power_requests_only() {
+        let faults = FaultRules::default();
         let now = Timestamp::default();
         faults.add("power-stuck times=1".parse().unwrap(), now);
         let path = "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset";
-        assert!(!faults.verdict(0, "GET", "/redfish/v1/Systems/1", now).power_is_stuck);
-        assert!(faults.verdict(0, "POST", path, now).power_is_stuck);
-        assert!(!faults.verdict(0, "POST", path, now).power_is_stuck);
+        assert!(!faults.evaluate(0, "GET", "/redfish/v1/Systems/1", now).power_stuck);
+        assert!(faults.evaluate(0, "POST", path, now).power_stuck);
+        assert!(!faults.evaluate(0, "POST", path, now).power_stuck);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A fleet: many BMCs in one process, each on a port of its own.
+//! A running fleet: many simulated BMCs in one process, each on its own port.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,104 +10,105 @@ use node_model::Timestamp;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
-use crate::Credentials;
-use crate::agent::{self, AgentConfig, Agents, Site};
-use crate::bmc::{Bmc, Clock, Shared, SimulatedMachine};
-use crate::connection;
-use crate::faults::{FaultRule, Faults};
-use crate::ipmi;
+use crate::BmcCredentials;
+use crate::agent::{self, AgentContext, AgentDirectory, SimulatedAgentConfig};
+use crate::faults::{FaultRule, FaultRules};
+use crate::ipmi_service;
 use crate::listener;
-use crate::machine::{Identity, Machine, Reset};
+use crate::machine::{MachineIdentity, MachineModel, ResetType};
 use crate::personality::{Personality, PersonalityError};
+use crate::redfish_http;
+use crate::simulated_bmc::{FleetClock, FleetContext, SimulatedBmc, SimulatedMachine};
 use crate::tls;
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// What a fleet is to be.
+/// Configuration of a fleet.
 #[derive(Clone, Debug)]
 pub struct FleetConfig {
-    /// How many machines.
+    /// Number of machines.
     pub bmcs: u32,
     /// The address all BMCs listen on.
     pub listen: IpAddr,
-    /// The port of the first BMC; the others follow. 0: any ports.
+    /// The port of the first BMC; the others use the following ones. 0 selects any free ports.
     pub port: u16,
-    /// Kinds of machines, by turns. Empty: all that come with the program.
+    /// Personalities, assigned to the machines in turn. Empty: all built-in ones.
     pub personalities: Vec<Personality>,
-    /// What opens the BMCs.
-    pub credentials: Credentials,
-    /// Whether BMCs speak HTTPS.
+    /// Credentials of all BMCs.
+    pub credentials: BmcCredentials,
+    /// Whether BMCs serve HTTPS.
     pub tls: bool,
-    /// Whether BMCs speak IPMI too, on UDP ports of the same numbers.
+    /// Whether BMCs also serve IPMI, on UDP ports of the same numbers.
     pub ipmi: bool,
-    /// What the names of nodes begin with when they are enrolled.
+    /// Prefix of the node names for enrolment.
     pub name: String,
-    /// Decides over serial numbers, UUIDs and MACs.
+    /// Determines serial numbers, UUIDs and MACs.
     pub seed: u64,
-    /// How many times faster than real machines.
+    /// Speed-up factor for all durations.
     pub speed: f64,
-    /// Whether machines are on at first.
+    /// Whether machines are on at the start.
     pub powered_on: bool,
-    /// What goes wrong from the start.
+    /// Fault rules at the start.
     pub faults: Vec<FaultRule>,
-    /// The agents that machines run which boot from the network or from a CD. None: nothing comes
-    /// of such boots.
-    pub agents: Option<AgentConfig>,
+    /// The agents of machines that boot from the network or from virtual media. `None`: such
+    /// machines run no agent.
+    pub agents: Option<SimulatedAgentConfig>,
 }
 
 /// A running fleet. Dropping it stops it.
 #[derive(Debug)]
-pub struct Fleet {
-    bmcs: Vec<Arc<Bmc>>,
-    shared: Arc<Shared>,
+pub struct SimulatedFleet {
+    bmcs: Vec<Arc<SimulatedBmc>>,
+    context: Arc<FleetContext>,
     ca_pem: Option<String>,
-    agents: Option<Arc<Site>>,
-    accepting: JoinSet<()>,
+    agents: Option<Arc<AgentContext>>,
+    tasks: JoinSet<()>,
     stop: watch::Sender<bool>,
 }
 
-/// Why a fleet does not start.
+/// The reason why a fleet cannot be started.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// An address cannot be listened on.
+pub enum FleetStartError {
+    /// The address of a BMC cannot be bound.
     #[error(
         "simulated BMC {bmc} cannot listen on {address}; choose other ports, or allow more open files"
     )]
     Listen {
-        /// Which BMC.
+        /// The index of the BMC.
         bmc: u32,
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// There is no place for agents to listen.
+    /// The address of the agents cannot be bound.
     #[error("simulated agents cannot listen on {address}; allow more open files")]
     Agents {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// There are not enough ports from the first one on.
-    #[error("there are not {bmcs} ports from {port} on; choose a lower port, or 0 for any")]
+    /// The ports from the first one up to 65535 are too few.
+    #[error("not enough ports for {bmcs} BMCs from {port} on; choose a lower port, or 0 for any")]
     TooFewPorts {
-        /// How many are needed.
+        /// Number of BMCs.
         bmcs: u32,
-        /// The first.
+        /// The first port.
         port: u16,
     },
-    /// No certificate can be made.
+    /// A certificate cannot be generated.
     #[error("cannot prepare TLS for the simulated BMCs")]
     Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A kind of machine is not understood.
-    #[error("cannot use the kinds of machines")]
+    /// A personality is invalid.
+    #[error("cannot load the personalities")]
     Personality(#[from] PersonalityError),
-    /// The speed makes no sense.
-    #[error("the speed {speed} is not a number above 0")]
+    /// The speed is not a positive number.
+    #[error("invalid speed {speed}; use a number above 0")]
     Speed {
         /// The speed.
         speed: f64,
@@ -121,7 +122,7 @@ impl Default for FleetConfig {
             listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 0,
             personalities: Vec::new(),
-            credentials: Credentials::default(),
+            credentials: BmcCredentials::default(),
             tls: false,
             ipmi: false,
             name: "sim".to_owned(),
@@ -134,73 +135,47 @@ impl Default for FleetConfig {
     }
 }
 
-impl Fleet {
-    /// Starts a fleet. All BMCs listen when this returns. To be called within a tokio runtime.
+impl SimulatedFleet {
+    /// Starts a fleet. All BMCs are listening when this returns. Must be called within a tokio
+    /// runtime.
     ///
     /// # Errors
-    /// When an address cannot be listened on, or the configuration cannot be.
-    pub fn start(config: FleetConfig) -> Result<Self, StartError> {
-        let personalities = personalities(&config)?;
+    /// When an address cannot be bound, or the configuration is invalid.
+    pub fn start(config: FleetConfig) -> Result<Self, FleetStartError> {
+        let personalities = resolve_personalities(&config)?;
         let last_port = u32::from(config.port) + config.bmcs.saturating_sub(1);
         if config.port != 0 && last_port > u32::from(u16::MAX) {
-            return Err(StartError::TooFewPorts { bmcs: config.bmcs, port: config.port });
+            return Err(FleetStartError::TooFewPorts { bmcs: config.bmcs, port: config.port });
         }
         let (tls, ca_pem) = if config.tls {
-            let tls = tls::make(config.listen).map_err(|error| StartError::Tls(error.into()))?;
+            let tls = tls::issue_from_new_ca(config.listen)
+                .map_err(|error| FleetStartError::Tls(error.into()))?;
             (Some(tls.acceptor), Some(tls.ca_pem))
         } else {
             (None, None)
         };
-        let clock = Clock::starting_at(wall_time());
-        let faults = Faults::default();
-        faults.set(config.faults, clock.now());
-        let shared = Arc::new(Shared {
-            credentials: config.credentials,
+        let clock = FleetClock::starting_at(wall_clock_now());
+        let faults = FaultRules::default();
+        faults.set(config.faults.clone(), clock.now());
+        let context = Arc::new(FleetContext {
+            credentials: config.credentials.clone(),
             faults,
             clock,
             is_tls: config.tls,
             is_ipmi: config.ipmi,
-            name: config.name,
+            name: config.name.clone(),
         });
         let (stop, stopped) = watch::channel(false);
         let mut fleet = Self {
             bmcs: Vec::with_capacity(usize::try_from(config.bmcs).unwrap_or_default()),
-            shared,
+            context,
             ca_pem,
             agents: None,
-            accepting: JoinSet::new(),
+            tasks: JoinSet::new(),
             stop,
         };
         for (index, personality) in (0..config.bmcs).zip(personalities.iter().cycle()) {
-            let port = match config.port {
-                0 => 0,
-                first => first.wrapping_add(u16::try_from(index).unwrap_or(u16::MAX)),
-            };
-            let address = SocketAddr::new(config.listen, port);
-            let failed = |source| StartError::Listen { bmc: index, address, source };
-            let (listener, datagrams) = listen(address, config.ipmi).map_err(failed)?;
-            let address = listener.local_addr().map_err(failed)?;
-            let identity = Identity { index, seed: config.seed };
-            let mut machine = Machine::new(identity, Arc::clone(personality));
-            if config.powered_on {
-                // Switched on an hour ago, so that what it boots is through.
-                let now = fleet.shared.clock.now();
-                machine
-                    .reset(Reset::On, Timestamp(now.0 - HOUR_MICROS))
-                    .expect("a new machine is off and can be switched on");
-                machine.advance(now);
-            }
-            let bmc = Arc::new(Bmc::new(machine, address, Arc::clone(&fleet.shared)));
-            fleet.bmcs.push(Arc::clone(&bmc));
-            if let Some(datagrams) = datagrams {
-                fleet.accepting.spawn(ipmi::run(datagrams, Arc::clone(&bmc)));
-            }
-            fleet.accepting.spawn(listener::run(
-                listener,
-                tls.clone(),
-                stopped.clone(),
-                move |request| connection::handle(Arc::clone(&bmc), request),
-            ));
+            fleet.start_bmc(&config, index, personality, tls.clone(), stopped.clone())?;
         }
         if let Some(agents) = config.agents {
             fleet.start_agents(agents, config.listen, stopped)?;
@@ -208,70 +183,109 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Lets machines run agents, which listen at one place.
+    /// Creates a machine and starts its BMC.
+    fn start_bmc(
+        &mut self,
+        config: &FleetConfig,
+        index: u32,
+        personality: &Arc<Personality>,
+        tls: Option<TlsAcceptor>,
+        stopped: watch::Receiver<bool>,
+    ) -> Result<(), FleetStartError> {
+        let port = match config.port {
+            0 => 0,
+            first => first.wrapping_add(u16::try_from(index).unwrap_or(u16::MAX)),
+        };
+        let address = SocketAddr::new(config.listen, port);
+        let failed = |source| FleetStartError::Listen { bmc: index, address, source };
+        let (listener, datagrams) = bind_bmc_sockets(address, config.ipmi).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let identity = MachineIdentity { index, seed: config.seed };
+        let mut machine = MachineModel::new(identity, Arc::clone(personality));
+        if config.powered_on {
+            // Powered on an hour ago, so that its boot is complete.
+            let now = self.context.clock.now();
+            machine
+                .reset(ResetType::On, Timestamp(now.0 - HOUR_MICROS))
+                .expect("a new machine is off and can be powered on");
+            machine.advance(now);
+        }
+        let bmc = Arc::new(SimulatedBmc::new(machine, address, Arc::clone(&self.context)));
+        self.bmcs.push(Arc::clone(&bmc));
+        if let Some(datagrams) = datagrams {
+            self.tasks.spawn(ipmi_service::run(datagrams, Arc::clone(&bmc)));
+        }
+        self.tasks.spawn(listener::run(listener, tls, stopped, move |request| {
+            redfish_http::handle(Arc::clone(&bmc), request)
+        }));
+        Ok(())
+    }
+
+    /// Starts the agents of all machines, which share one listener.
     fn start_agents(
         &mut self,
-        config: AgentConfig,
+        config: SimulatedAgentConfig,
         listen: IpAddr,
         stopped: watch::Receiver<bool>,
-    ) -> Result<(), StartError> {
+    ) -> Result<(), FleetStartError> {
         let address = SocketAddr::new(listen, 0);
-        let failed = |source| StartError::Agents { address, source };
-        let listener = listener::bind_for_many(address).map_err(failed)?;
+        let failed = |source| FleetStartError::Agents { address, source };
+        let listener = listener::bind_shared(address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (acceptor, certificate) = if config.tls {
-            let tls =
-                tls::make_self_signed(listen).map_err(|error| StartError::Tls(error.into()))?;
+            let tls = tls::issue_self_signed(listen)
+                .map_err(|error| FleetStartError::Tls(error.into()))?;
             (Some(tls.acceptor), Some(tls.ca_pem))
         } else {
             (None, None)
         };
-        let site = Site::new(config, address, certificate)
-            .map_err(|error| StartError::Tls(error.into()))?;
-        let site = Arc::new(site);
+        let context = AgentContext::new(config, address, certificate)
+            .map_err(|error| FleetStartError::Tls(error.into()))?;
+        let context = Arc::new(context);
         for bmc in &self.bmcs {
-            self.accepting.spawn(agent::run(Arc::clone(bmc), Arc::clone(&site)));
+            self.tasks.spawn(agent::run(Arc::clone(bmc), Arc::clone(&context)));
         }
-        let agents = Arc::new(Agents { bmcs: self.bmcs.clone(), site: Arc::clone(&site) });
-        self.accepting.spawn(listener::run(listener, acceptor, stopped, move |request| {
+        let agents =
+            Arc::new(AgentDirectory { bmcs: self.bmcs.clone(), context: Arc::clone(&context) });
+        self.tasks.spawn(listener::run(listener, acceptor, stopped, move |request| {
             agent::handle(Arc::clone(&agents), request)
         }));
-        self.agents = Some(site);
+        self.agents = Some(context);
         Ok(())
     }
 
-    /// From now on agents call another API, where the one they called has moved to.
-    pub fn set_api(&self, api: &str) {
-        if let Some(site) = &self.agents {
-            site.set_api(api);
+    /// Sets another API URL for the agents, such as after a move of the API.
+    pub fn set_agent_api(&self, api_url: &str) {
+        if let Some(context) = &self.agents {
+            context.set_api_url(api_url);
         }
     }
 
-    /// All machines.
+    /// Returns all machines.
     pub fn machines(&self) -> impl ExactSizeIterator<Item = SimulatedMachine> {
         self.bmcs.iter().map(|bmc| SimulatedMachine(Arc::clone(bmc)))
     }
 
-    /// One machine.
+    /// Returns one machine by its index.
     #[must_use]
     pub fn machine(&self, index: u32) -> Option<SimulatedMachine> {
         let bmc = self.bmcs.get(usize::try_from(index).ok()?)?;
         Some(SimulatedMachine(Arc::clone(bmc)))
     }
 
-    /// What goes wrong; can be changed at any time.
+    /// Returns the fault rules, which can be changed at any time.
     #[must_use]
-    pub fn faults(&self) -> &Faults {
-        &self.shared.faults
+    pub fn faults(&self) -> &FaultRules {
+        &self.context.faults
     }
 
-    /// The fleet's time: what rules given to [`Fleet::faults`] count from.
+    /// Returns the fleet's time, from which the times of new fault rules count.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.shared.clock.now()
+        self.context.clock.now()
     }
 
-    /// The certificate to verify the BMCs with, if they speak HTTPS.
+    /// Returns the CA certificate of the BMCs, if they serve HTTPS.
     #[must_use]
     pub fn ca_pem(&self) -> Option<&str> {
         self.ca_pem.as_deref()
@@ -280,21 +294,23 @@ impl Fleet {
     /// Stops listening and closes all connections.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
-        self.accepting.shutdown().await;
+        self.tasks.shutdown().await;
     }
 }
 
-impl Drop for Fleet {
+impl Drop for SimulatedFleet {
     fn drop(&mut self) {
         self.stop.send_replace(true);
-        self.accepting.abort_all();
+        self.tasks.abort_all();
     }
 }
 
-/// The sockets of a BMC: one for Redfish, and for IPMI one with the same number.
-fn listen(address: SocketAddr, is_ipmi: bool) -> io::Result<(TcpListener, Option<UdpSocket>)> {
-    /// How often another number is tried where any will do, and the one for Redfish is taken for
-    /// datagrams.
+/// Binds the sockets of a BMC: TCP for Redfish and, if requested, UDP for IPMI with the same port.
+fn bind_bmc_sockets(
+    address: SocketAddr,
+    is_ipmi: bool,
+) -> io::Result<(TcpListener, Option<UdpSocket>)> {
+    /// Attempts to find a port that is free for both TCP and UDP, if any port will do.
     const ATTEMPTS: usize = 32;
     let mut attempt = 1;
     loop {
@@ -302,7 +318,7 @@ fn listen(address: SocketAddr, is_ipmi: bool) -> io::Result<(TcpListener, Option
         if !is_ipmi {
             return Ok((listener, None));
         }
-        match ipmi::bind(listener.local_addr()?) {
+        match ipmi_service::bind(listener.local_addr()?) {
             Ok(datagrams) => return Ok((listener, Some(datagrams))),
             Err(error) if address.port() != 0 || attempt == ATTEMPTS => return Err(error),
             Err(_) => attempt += 1,
@@ -310,13 +326,13 @@ fn listen(address: SocketAddr, is_ipmi: bool) -> io::Result<(TcpListener, Option
     }
 }
 
-fn personalities(config: &FleetConfig) -> Result<Vec<Arc<Personality>>, StartError> {
+fn resolve_personalities(config: &FleetConfig) -> Result<Vec<Arc<Personality>>, FleetStartError> {
     if !(config.speed > 0.0 && config.speed.is_finite()) {
-        return Err(StartError::Speed { speed: config.speed });
+        return Err(FleetStartError::Speed { speed: config.speed });
     }
     let mut chosen = config.personalities.clone();
     if chosen.is_empty() {
-        let all = Personality::names().into_iter().map(Personality::named);
+        let all = Personality::built_in_names().into_iter().map(Personality::built_in);
         chosen = all.collect::<Result<_, _>>()?;
     }
     for personality in &mut chosen {
@@ -325,7 +341,7 @@ fn personalities(config: &FleetConfig) -> Result<Vec<Arc<Personality>>, StartErr
     Ok(chosen.into_iter().map(Arc::new).collect())
 }
 
-fn wall_time() -> Timestamp {
+fn wall_clock_now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }

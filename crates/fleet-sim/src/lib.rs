@@ -1,42 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A simulated fleet: thousands of BMCs in one process over real sockets, with faults by rule.
+//! Simulated fleet: thousands of BMCs and agents in one process, over real sockets, with fault
+//! rules.
 //!
-//! [`Fleet::start`] brings up any number of simulated machines, each with a Redfish service on a
-//! port of its own. What a machine is and does is in [`machine`], without sockets or clocks; kinds
-//! of machines are data ([`Personality`]); what goes wrong is too ([`FaultRule`]). Given an API to
-//! call ([`AgentConfig`]), machines that boot a ramdisk run an agent. [`Replay`] serves what was
-//! recorded from a real BMC.
+//! [`SimulatedFleet::start`] starts any number of simulated machines, each with a Redfish service
+//! on its own port and, if configured, an IPMI one. [`machine`] holds their state, without sockets
+//! or clocks. Vendor profiles ([`Personality`]) and fault rules ([`FaultRule`]) are data. With a
+//! [`SimulatedAgentConfig`], machines that boot a ramdisk run an agent. [`Replay`] serves the
+//! recording of a real BMC.
 
 mod agent;
-mod bmc;
-mod connection;
 mod control;
 mod credentials;
 mod enrolment;
 mod faults;
 mod fleet;
-mod ipmi;
+mod ipmi_service;
 mod listener;
 pub mod machine;
 mod personality;
-mod redfish;
+mod redfish_http;
+mod redfish_service;
 mod replay;
 mod serial;
+mod simulated_bmc;
 mod tls;
 
-pub use agent::{AgentConfig, AgentView};
-pub use bmc::SimulatedMachine;
-pub use control::{Control, ControlError};
-pub use credentials::Credentials;
+pub use agent::{SimulatedAgentConfig, SimulatedAgentHandle};
+pub use control::{ControlError, ControlServer};
+pub use credentials::BmcCredentials;
 pub use enrolment::{Enrolment, EnrolmentPort};
-pub use faults::{Effect, FaultError, FaultRule, Faults, Which};
-pub use fleet::{Fleet, FleetConfig, StartError};
+pub use faults::{BmcSelection, FaultEffect, FaultRule, FaultRuleError, FaultRules};
+pub use fleet::{FleetConfig, FleetStartError, SimulatedFleet};
 pub use personality::{
-    Activation, AttributeKind, AttributeRule, BiosRules, BootRules, ComponentKind, ComponentRule,
-    ControllerRule, DriveRule, EtagRule, HttpRules, Ids, IfMatchRule, LoneTarget, MediaRules,
-    NetworkRules, Oddity, PaceRules, Personality, PersonalityError, PowerRules, ProcessorRules,
-    Redundant, SessionRules, SlotRule, Tells, VolumeTiming, WatchTasks,
+    AllowableValuesLocation, AttributeKind, AttributeRule, BiosRules, BootRules, ComponentKind,
+    ComponentRule, ControllerRule, DriveRule, DurationRules, EtagRule, FirmwareActivation,
+    HttpRules, IfMatchRule, LoneTargetRule, MediaRules, NetworkRules, Personality,
+    PersonalityError, PowerRules, ProcessorRules, RedundantResetRule, ResourceIds, ResourceQuirk,
+    SessionRules, SlotRule, TaskWatchLocation, VolumeTiming,
 };
-pub use redfish::Kind;
-pub use replay::{Replay, ReplayError, Request};
+pub use redfish_service::ResourceKind;
+pub use replay::{Replay, ReplayError, ReplayedRequest};
 pub use serial::SerialLine;
+pub use simulated_bmc::SimulatedMachine;

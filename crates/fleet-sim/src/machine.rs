@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A simulated machine: its state, and the rules by which it changes.
+//! State of a simulated machine and its BMC, without HTTP, sockets or clocks.
 //!
-//! Nothing here knows HTTP, sockets or clocks. Time is given to every call, and what should have
-//! happened since the last call (a shutdown that is through, an update that is loaded) is caught up
-//! with first, so a machine nobody asks about costs nothing.
+//! Every call takes the current time. [`MachineModel::advance`] first applies all changes that
+//! became due since the last call, such as a finished shutdown, so an idle machine costs no CPU
+//! time.
 
 mod bios;
 mod boot;
@@ -21,55 +21,55 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use node_model::Timestamp;
+use node_model::{Mac, Timestamp};
 use serde::{Deserialize, Serialize};
 
-pub use bios::{Bios, Keys, SecureBoot};
-pub use boot::{Boot, BootChange, BootMode, BootSettings, BootTarget, Override};
-pub use identity::Identity;
+pub use bios::{BiosState, SecureBootKeys, SecureBootState};
+pub use boot::{BootChange, BootMode, BootOverride, BootRecord, BootSettings, BootTarget};
+pub use identity::MachineIdentity;
 pub(crate) use identity::{fraction, mix};
-pub use media::{Media, MediaKind};
-pub use power::{Power, PowerState, Reset};
-pub use sensors::{Reading, SENSORS, SensorKind, SensorRule};
-pub use software::{Runs, WrittenImage};
-pub use storage::{ApplyTime, RaidKind, Volume, VolumeOutcome, VolumeWish};
-pub use tasks::{Job, Stage, Task, TaskId};
+pub use media::{InsertedMedia, MediaKind};
+pub use power::{PowerPhase, PowerState, ResetType};
+pub use sensors::{SENSORS, SensorKind, SensorRule, SimulatedSensorReading};
+pub use software::{RunningSoftware, WrittenImage};
+pub use storage::{ApplyTime, RaidKind, SimulatedVolume, VolumeOutcome, VolumeRequest};
+pub use tasks::{BmcTask, BmcTaskId, BmcTaskJob, BmcTaskStage};
 
 use crate::personality::Personality;
 
-/// A machine with its BMC.
+/// The state of a machine with its BMC.
 #[derive(Clone, Debug)]
-pub struct Machine {
-    identity: Identity,
+pub struct MachineModel {
+    identity: MachineIdentity,
     personality: Arc<Personality>,
-    power: Power,
-    interrupts: u32,
-    boot: BootSettings,
-    boots: Vec<Boot>,
-    software: software::Software,
-    media: Box<[Option<Media>]>,
-    bios: Bios,
-    secure_boot: SecureBoot,
-    volumes: Vec<Volume>,
+    power: PowerPhase,
+    nmi_count: u32,
+    boot_settings: BootSettings,
+    boot_history: Vec<BootRecord>,
+    software: software::SoftwareState,
+    media: Box<[Option<InsertedMedia>]>,
+    bios: BiosState,
+    secure_boot: SecureBootState,
+    volumes: Vec<SimulatedVolume>,
     next_volume: u32,
-    /// Versions that differ from the personality's, by the component's place.
-    firmware: Vec<(usize, Box<str>)>,
-    tasks: Vec<Task>,
-    last_task: TaskId,
-    indicator: Indicator,
-    /// Drives whose light is on: the controller and the drive by their places.
+    /// Versions that differ from the personality's, by component index.
+    changed_firmware: Vec<(usize, Box<str>)>,
+    tasks: Vec<BmcTask>,
+    last_task: BmcTaskId,
+    indicator: IndicatorLed,
+    /// Drives whose LED is on, as (controller index, drive index).
     lit_drives: Vec<(usize, usize)>,
     health: Health,
-    /// When the BMC itself is back, if it is restarting.
-    bmc_back_at: Option<Timestamp>,
-    /// How often the BMC itself restarted; what it keeps in memory only is gone each time.
+    /// Set while the BMC restarts: the time at which it is reachable again.
+    bmc_unreachable_until: Option<Timestamp>,
+    /// Number of BMC restarts; sessions from before the last one are invalid.
     bmc_restarts: u32,
 }
 
-/// The light that shows a person in the aisle which machine is meant, with Redfish's names.
+/// State of the chassis identify LED, with Redfish's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Indicator {
-    /// Dark.
+pub enum IndicatorLed {
+    /// Off.
     Off,
     /// Lit.
     Lit,
@@ -77,52 +77,52 @@ pub enum Indicator {
     Blinking,
 }
 
-/// How the machine is, with Redfish's names.
+/// Health of the machine, with Redfish's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Health {
-    /// Well.
+    /// No problem.
     #[serde(rename = "OK")]
     Ok,
-    /// Somebody should look.
+    /// Needs attention.
     Warning,
-    /// Something is broken.
+    /// Failed.
     Critical,
 }
 
-/// How long things take on one machine.
+/// How long operations take on one machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    /// From off to the start of the firmware.
+pub struct OperationDurations {
+    /// From power-on to the start of POST.
     pub turn_on: Duration,
-    /// From on to off when the power is cut.
+    /// From a forced power-off until the machine is off.
     pub turn_off: Duration,
-    /// An operating system closing down.
+    /// Shutdown of the operating system.
     pub shut_down: Duration,
-    /// The firmware, until something is booted.
+    /// POST.
     pub post: Duration,
-    /// The BMC itself, until it answers again.
+    /// Restart of the BMC.
     pub bmc_restart: Duration,
-    /// Loading an image of firmware.
+    /// Download of a firmware image by the BMC.
     pub load_image: Duration,
-    /// Making or deleting a volume, or installing loaded firmware.
+    /// Creating or deleting a volume, or installing downloaded firmware.
     pub volume: Duration,
 }
 
-/// Why a machine does not do as asked.
+/// The reason why a machine rejected an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// The power is not as the request needs it.
-    #[error("cannot do {} while the power state is {}", .asked.name(), .is.name())]
+pub enum MachineError {
+    /// The operation is not possible in the current power state.
+    #[error("cannot do {} while the power state is {}", .requested.name(), .current.name())]
     WrongPowerState {
-        /// The request.
-        asked: Reset,
-        /// The state.
-        is: PowerState,
+        /// The requested reset.
+        requested: ResetType,
+        /// The current power state.
+        current: PowerState,
     },
-    /// The firmware is starting and holds its settings.
+    /// Boot settings are locked during POST.
     #[error("boot settings cannot be changed during POST")]
     DuringPost,
-    /// The value is none of those this BMC takes.
+    /// The BMC does not support this value.
     #[error("{property} cannot be {value}")]
     NotInList {
         /// The property or parameter.
@@ -130,33 +130,33 @@ pub enum Refused {
         /// The value.
         value: String,
     },
-    /// This BMC does not let the property be changed.
+    /// The property is read-only on this BMC.
     #[error("{property} cannot be changed")]
     NotWritable {
         /// The property.
         property: &'static str,
     },
-    /// This attribute of the firmware cannot be changed.
+    /// The BIOS attribute is read-only.
     #[error("{property} cannot be changed")]
     ReadOnly {
         /// The attribute.
         property: String,
     },
-    /// There is no such property.
+    /// The property does not exist.
     #[error("there is no property {property}")]
-    Unknown {
+    UnknownProperty {
         /// The property.
         property: String,
     },
-    /// The value is of the wrong type.
-    #[error("{property} cannot be of the type of {value}")]
+    /// The value has the wrong type.
+    #[error("{property} does not accept the type of {value}")]
     WrongType {
         /// The property.
         property: String,
         /// The value as JSON.
         value: String,
     },
-    /// The attribute does not take this value.
+    /// The BIOS attribute does not accept this value.
     #[error("{property} cannot be {value}")]
     BadValue {
         /// The attribute.
@@ -164,7 +164,7 @@ pub enum Refused {
         /// The value as JSON.
         value: String,
     },
-    /// The value is not written as it must be.
+    /// The value is malformed.
     #[error("{property} cannot be {value}")]
     BadFormat {
         /// The property.
@@ -172,34 +172,34 @@ pub enum Refused {
         /// The value.
         value: String,
     },
-    /// It is taken.
+    /// The resource is in use.
     #[error("{what} is in use")]
     InUse {
-        /// What.
+        /// The resource.
         what: &'static str,
     },
-    /// There is nothing in it.
+    /// The resource is empty.
     #[error("{what} is empty")]
     Empty {
-        /// What.
+        /// The resource.
         what: &'static str,
     },
-    /// It cannot be done as things are.
-    #[error("{why}")]
+    /// The operation conflicts with the current state.
+    #[error("{reason}")]
     Conflict {
-        /// Why not.
-        why: &'static str,
+        /// The conflict.
+        reason: &'static str,
     },
-    /// There is no such thing.
+    /// The resource does not exist.
     #[error("there is no such {what}")]
-    NoSuch {
-        /// What kind of thing.
+    NotFound {
+        /// The kind of resource.
         what: &'static str,
     },
 }
 
-impl Indicator {
-    /// Redfish's name.
+impl IndicatorLed {
+    /// Returns Redfish's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -209,15 +209,15 @@ impl Indicator {
         }
     }
 
-    /// The one with that name.
+    /// Parses Redfish's name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         [Self::Off, Self::Lit, Self::Blinking].into_iter().find(|it| it.name() == name)
     }
 }
 
 impl Health {
-    /// Redfish's name.
+    /// Returns Redfish's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -228,141 +228,154 @@ impl Health {
     }
 }
 
-impl Machine {
-    /// A machine as it comes from the maker: off, with nothing changed.
+impl MachineModel {
+    /// Creates a machine that is off and has factory settings.
     #[must_use]
-    pub fn new(identity: Identity, personality: Arc<Personality>) -> Self {
+    pub fn new(identity: MachineIdentity, personality: Arc<Personality>) -> Self {
         let slots = personality.media.slots.len();
         Self {
             identity,
-            power: Power::Off,
-            interrupts: 0,
-            boot: BootSettings::default(),
-            boots: Vec::new(),
-            software: software::Software::default(),
+            power: PowerPhase::Off,
+            nmi_count: 0,
+            boot_settings: BootSettings::default(),
+            boot_history: Vec::new(),
+            software: software::SoftwareState::default(),
             media: vec![None; slots].into(),
-            bios: Bios::default(),
-            secure_boot: SecureBoot { enabled: false, current: false, keys: Keys::Default },
+            bios: BiosState::default(),
+            secure_boot: SecureBootState {
+                enabled: false,
+                current: false,
+                keys: SecureBootKeys::Default,
+            },
             volumes: Vec::new(),
             next_volume: 1,
-            firmware: Vec::new(),
+            changed_firmware: Vec::new(),
             tasks: Vec::new(),
             last_task: 0,
-            indicator: Indicator::Off,
+            indicator: IndicatorLed::Off,
             lit_drives: Vec::new(),
             health: Health::Ok,
-            bmc_back_at: None,
+            bmc_unreachable_until: None,
             bmc_restarts: 0,
             personality,
         }
     }
 
-    /// Who it is.
+    /// Returns the identity: serial number, UUID, MACs.
     #[must_use]
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> MachineIdentity {
         self.identity
     }
 
-    /// What kind of machine it is.
+    /// Returns the MACs of its NIC ports.
+    #[must_use]
+    pub fn nic_macs(&self) -> Vec<Mac> {
+        (0..self.personality.network.count).map(|nic| self.identity.mac(nic)).collect()
+    }
+
+    /// Returns the vendor profile.
     #[must_use]
     pub fn personality(&self) -> &Arc<Personality> {
         &self.personality
     }
 
-    /// Catches up with what should have happened by `now`, in its order.
+    /// Applies all changes that are due at `now`, in chronological order.
     pub fn advance(&mut self, now: Timestamp) {
         while let Some(due) = self.next_change().filter(|due| *due <= now) {
-            if self.power_due() == Some(due) {
-                self.power_step(due);
-            } else if self.bmc_back_at == Some(due) {
-                self.bmc_back_at = None;
+            if self.next_power_change() == Some(due) {
+                self.apply_power_change(due);
+            } else if self.bmc_unreachable_until == Some(due) {
+                self.bmc_unreachable_until = None;
             } else {
-                self.task_step(due);
+                self.apply_task_change(due);
             }
         }
     }
 
-    /// When something changes by itself next.
+    /// Returns the time of the next change that happens without a request.
     #[must_use]
     pub fn next_change(&self) -> Option<Timestamp> {
-        [self.power_due(), self.tasks_due(), self.bmc_back_at].into_iter().flatten().min()
+        [self.next_power_change(), self.next_task_change(), self.bmc_unreachable_until]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
-    /// The BMC itself restarts: it answers nobody for a while and forgets its sessions.
+    /// Restarts the BMC: it is unreachable for a while and loses its sessions.
     pub fn restart_bmc(&mut self, now: Timestamp) {
-        self.keep_bmc_away(now, self.pace().bmc_restart);
+        self.restart_bmc_for(now, self.durations().bmc_restart);
     }
 
-    /// The BMC itself restarts and takes this long.
-    pub fn keep_bmc_away(&mut self, now: Timestamp, how_long: Duration) {
-        self.bmc_back_at = Some(now.plus(how_long));
+    /// Restarts the BMC and keeps it unreachable for `duration`.
+    pub fn restart_bmc_for(&mut self, now: Timestamp, duration: Duration) {
+        self.bmc_unreachable_until = Some(now.plus(duration));
         self.bmc_restarts = self.bmc_restarts.wrapping_add(1);
     }
 
-    /// Whether the BMC answers.
+    /// Whether the BMC responds at `now`.
     #[must_use]
-    pub fn bmc_answers(&self, now: Timestamp) -> bool {
-        self.bmc_back_at.is_none_or(|back| back <= now)
+    pub fn bmc_is_reachable(&self, now: Timestamp) -> bool {
+        self.bmc_unreachable_until.is_none_or(|back| back <= now)
     }
 
-    /// How often the BMC itself restarted.
+    /// Returns the number of BMC restarts.
     #[must_use]
     pub fn bmc_restarts(&self) -> u32 {
         self.bmc_restarts
     }
 
-    /// The light on the front.
+    /// Returns the state of the identify LED.
     #[must_use]
-    pub fn indicator(&self) -> Indicator {
+    pub fn indicator(&self) -> IndicatorLed {
         self.indicator
     }
 
-    /// Switches the light on the front.
-    pub fn set_indicator(&mut self, indicator: Indicator) {
+    /// Sets the identify LED.
+    pub fn set_indicator(&mut self, indicator: IndicatorLed) {
         self.indicator = indicator;
     }
 
-    /// Whether a drive's light is on.
+    /// Whether the LED of a drive is on.
     #[must_use]
-    pub fn drive_is_lit(&self, controller: usize, drive: usize) -> bool {
+    pub fn drive_led_is_lit(&self, controller: usize, drive: usize) -> bool {
         self.lit_drives.contains(&(controller, drive))
     }
 
-    /// Switches a drive's light.
-    pub fn light_drive(&mut self, controller: usize, drive: usize, is_lit: bool) {
+    /// Switches the LED of a drive on or off.
+    pub fn set_drive_led(&mut self, controller: usize, drive: usize, is_lit: bool) {
         self.lit_drives.retain(|lit| *lit != (controller, drive));
         if is_lit {
             self.lit_drives.push((controller, drive));
         }
     }
 
-    /// How the machine is.
+    /// Returns the health.
     #[must_use]
     pub fn health(&self) -> Health {
         self.health
     }
 
-    /// Makes the machine well or ill.
+    /// Sets the health.
     pub fn set_health(&mut self, health: Health) {
         self.health = health;
     }
 
-    /// How long things take on this machine: the personality's times, a little different on each.
+    /// Returns how long operations take on this machine: the personality's durations with jitter.
     #[must_use]
-    pub fn pace(&self) -> Pace {
+    pub fn durations(&self) -> OperationDurations {
         let scaled = |seconds: f64, what: u32| {
             let seconds = seconds * self.identity.jitter(what) / self.personality.speed;
             Duration::try_from_secs_f64(seconds).unwrap_or_default()
         };
-        let pace = &self.personality.pace;
-        Pace {
-            turn_on: scaled(pace.turn_on, 1),
-            turn_off: scaled(pace.turn_off, 2),
-            shut_down: scaled(pace.shut_down, 3),
-            post: scaled(pace.post, 4),
-            bmc_restart: scaled(pace.bmc_restart, 5),
-            load_image: scaled(pace.load_image, 6),
-            volume: scaled(pace.volume, 7),
+        let rules = &self.personality.durations;
+        OperationDurations {
+            turn_on: scaled(rules.turn_on, 1),
+            turn_off: scaled(rules.turn_off, 2),
+            shut_down: scaled(rules.shut_down, 3),
+            post: scaled(rules.post, 4),
+            bmc_restart: scaled(rules.bmc_restart, 5),
+            load_image: scaled(rules.load_image, 6),
+            volume: scaled(rules.volume, 7),
         }
     }
 }

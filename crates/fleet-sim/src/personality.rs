@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kinds of machines, as data: what the maker calls things, what a BMC cannot do or does oddly.
+//! Personalities: vendor profiles of machines and BMCs, with their limits and deviations, as data.
 //!
-//! The files in `personalities/` are in the program; [`Personality::parse`] takes others. None is a
-//! copy of a real product: each gathers habits that clients meet in the field.
+//! The files in `personalities/` are built in; [`Personality::parse`] reads others. None is a copy
+//! of a real product: each combines behaviour that clients meet in the field.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::machine::{ApplyTime, BootTarget, MediaKind, RaidKind, Reset};
-use crate::redfish::Kind;
+use crate::machine::{ApplyTime, BootTarget, MediaKind, RaidKind, ResetType};
+use crate::redfish_service::ResourceKind;
 
-/// The ones that come with the program, in the order a mixed fleet takes them.
+/// The built-in personalities, in the order in which a mixed fleet uses them.
 const BUILT_IN: &[(&str, &str)] = &[
     ("generic", include_str!("../personalities/generic.toml")),
     ("dell-like", include_str!("../personalities/dell-like.toml")),
@@ -21,35 +21,35 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("lenovo-like", include_str!("../personalities/lenovo-like.toml")),
 ];
 
-/// A kind of machine.
+/// A vendor profile.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Personality {
     /// Its name.
     pub name: String,
-    /// Who makes it, as the BMC says.
+    /// The manufacturer that the BMC reports.
     pub manufacturer: String,
-    /// The model.
+    /// The server model.
     pub model: String,
-    /// The model of the BMC.
+    /// The BMC model.
     pub manager_model: String,
-    /// The version of Redfish the BMC says it speaks.
+    /// The Redfish version that the BMC reports.
     pub redfish_version: String,
-    /// How many times faster than the real ones; set by the fleet.
-    #[serde(skip, default = "one")]
+    /// Speed-up factor for all durations; set by the fleet.
+    #[serde(skip, default = "default_speed")]
     pub speed: f64,
-    /// How the BMC names its resources.
-    pub ids: Ids,
-    /// How long things take, in seconds.
-    #[serde(default)]
-    pub pace: PaceRules,
+    /// The ids of the resources.
+    pub ids: ResourceIds,
+    /// How long operations take.
+    #[serde(default, rename = "pace")]
+    pub durations: DurationRules,
     /// The processors.
     pub processors: ProcessorRules,
-    /// The memory.
+    /// The memory in GiB.
     pub memory_gib: u32,
-    /// The network cards.
+    /// The NIC.
     pub network: NetworkRules,
-    /// Power.
+    /// Power control.
     #[serde(default)]
     pub power: PowerRules,
     /// Boot settings.
@@ -57,7 +57,7 @@ pub struct Personality {
     pub boot: BootRules,
     /// Virtual media.
     pub media: MediaRules,
-    /// The firmware's settings.
+    /// BIOS settings.
     pub bios: BiosRules,
     /// Storage controllers with their drives.
     #[serde(default)]
@@ -68,118 +68,120 @@ pub struct Personality {
     /// Sessions.
     #[serde(default)]
     pub sessions: SessionRules,
-    /// HTTP.
+    /// HTTP behaviour.
     #[serde(default)]
     pub http: HttpRules,
-    /// How many event subscriptions it keeps.
-    #[serde(default = "eight")]
+    /// Maximum number of event subscriptions.
+    #[serde(default = "default_subscriptions")]
     pub subscriptions: usize,
-    /// Resources it does not have.
+    /// Resources that the BMC does not have.
     #[serde(default)]
-    pub missing: Vec<Kind>,
-    /// What is odd about single resources.
-    #[serde(default)]
-    pub odd: Vec<Oddity>,
+    pub missing: Vec<ResourceKind>,
+    /// Deviations of single resources.
+    #[serde(default, rename = "odd")]
+    pub quirks: Vec<ResourceQuirk>,
 }
 
-/// How the BMC names its resources. `{serial}` and `{uuid}` stand for the machine's.
+/// Ids of resources. `{serial}` and `{uuid}` are replaced by the machine's.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ids {
+pub struct ResourceIds {
     /// The only system.
     pub system: String,
     /// The only manager.
     pub manager: String,
     /// The only chassis.
     pub chassis: String,
-    /// What serial numbers begin with.
+    /// Prefix of serial numbers.
     pub serial_prefix: String,
 }
 
-/// How long things take, in seconds, at speed 1. They differ by a fifth from machine to machine.
+/// Durations in seconds, at speed 1. Each machine deviates by up to 20 percent.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct PaceRules {
-    /// From off to the start of the firmware.
+pub struct DurationRules {
+    /// From power-on to the start of POST.
     pub turn_on: f64,
-    /// From on to off when the power is cut.
+    /// From a forced power-off until the machine is off.
     pub turn_off: f64,
-    /// An operating system closing down.
+    /// Shutdown of the operating system.
     pub shut_down: f64,
-    /// The firmware, until something is booted.
+    /// POST.
     pub post: f64,
-    /// The BMC itself, until it answers again.
+    /// Restart of the BMC.
     pub bmc_restart: f64,
-    /// Loading an image of firmware.
+    /// Download of a firmware image by the BMC.
     pub load_image: f64,
-    /// Making or deleting a volume, or installing loaded firmware.
+    /// Creating or deleting a volume, or installing downloaded firmware.
     pub volume: f64,
-    /// Answering a request.
-    pub answer: f64,
+    /// Latency of a Redfish response.
+    #[serde(rename = "answer")]
+    pub response: f64,
 }
 
 /// The processors.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessorRules {
-    /// How many sockets.
+    /// Number of sockets.
     pub count: u32,
     /// The model.
     pub model: String,
-    /// Cores of each.
+    /// Cores per socket.
     pub cores: u32,
-    /// The highest speed.
+    /// Maximum clock rate.
     pub mhz: u32,
-    /// Redfish's name of the instruction set.
-    #[serde(default = "x86_64")]
+    /// Redfish's `InstructionSet`.
+    #[serde(default = "default_instruction_set")]
     pub instruction_set: String,
 }
 
-/// The network cards.
+/// The NIC.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkRules {
-    /// How many ports.
+    /// Number of ports.
     pub count: u8,
-    /// The model of the card.
+    /// The model.
     pub model: String,
     /// The speed of each port.
     pub mbps: u32,
-    /// The name of port `{n}`, from 1.
+    /// Id of each port; `{n}` is its number, from 1.
     pub id: String,
 }
 
-/// Power.
+/// Power control.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PowerRules {
-    /// What the reset action takes.
-    pub resets: Vec<Reset>,
-    /// How it tells.
-    pub tells: Tells,
-    /// Whether PoweringOn and PoweringOff are shown.
-    pub shows_between: bool,
-    /// What comes of switching on what is on.
-    pub redundant: Redundant,
+    /// Reset types that the reset action accepts.
+    pub resets: Vec<ResetType>,
+    /// Where the BMC lists them.
+    pub allowable_values: AllowableValuesLocation,
+    /// Whether the power state can be `PoweringOn` and `PoweringOff`.
+    #[serde(rename = "shows_between")]
+    pub shows_transitional_states: bool,
+    /// Response to a reset that changes nothing, such as `On` for a machine that is on.
+    pub redundant: RedundantResetRule,
 }
 
-/// How a BMC tells which values an action takes.
+/// Where a BMC lists the values that an action accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Tells {
-    /// In the action.
+pub enum AllowableValuesLocation {
+    /// In the action, as `@Redfish.AllowableValues`.
     Inline,
-    /// In a resource of its own.
+    /// In a separate ActionInfo resource.
     ActionInfo,
     /// Not at all.
     Nowhere,
 }
 
-/// What comes of asking for what is already so.
+/// Response to a reset that changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Redundant {
-    /// Nothing, successfully.
+pub enum RedundantResetRule {
+    /// Success, without an effect.
     Accepted,
     /// An error.
     Refused,
@@ -189,32 +191,34 @@ pub enum Redundant {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BootRules {
-    /// Where it can boot from.
+    /// Supported boot targets.
     pub targets: Vec<BootTarget>,
-    /// Whether it says so.
-    pub tells_targets: bool,
-    /// Whether an override can hold for more than one boot.
+    /// Whether the BMC lists the supported targets.
+    pub lists_targets: bool,
+    /// Whether `Continuous` is supported.
     pub continuous: bool,
-    /// Whether the boot mode can be changed here.
+    /// Whether the boot mode can be changed.
     pub mode_changes: bool,
-    /// Whether settings can be changed while the firmware starts.
+    /// Whether settings can be changed during POST.
     pub during_post: bool,
-    /// Whether a URL to boot can be given.
+    /// Whether `HttpBootUri` is supported.
     pub http_uri: bool,
-    /// What comes of a target given without saying for how long.
-    pub lone_target: LoneTarget,
+    /// Effect of a change that sets the target, but not `BootSourceOverrideEnabled`.
+    pub lone_target: LoneTargetRule,
 }
 
-/// What comes of a target given without saying for how long.
+/// Effect of a change that sets the boot target, but not `BootSourceOverrideEnabled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LoneTarget {
-    /// It holds for as long as the last one did: not at all, if there was none.
-    Kept,
-    /// It is for the next boot.
+pub enum LoneTargetRule {
+    /// `BootSourceOverrideEnabled` keeps its value, which may be `Disabled`.
+    #[serde(rename = "kept")]
+    KeepEnabled,
+    /// It becomes `Once`.
     Once,
-    /// There is no override any more.
-    Forgotten,
+    /// It becomes `Disabled`.
+    #[serde(rename = "forgotten")]
+    Disable,
 }
 
 /// Virtual media.
@@ -223,92 +227,92 @@ pub enum LoneTarget {
 pub struct MediaRules {
     /// The slots.
     pub slots: Vec<SlotRule>,
-    /// Whether there are actions; otherwise the resource is patched.
-    #[serde(default = "yes")]
+    /// Whether the resource has actions; otherwise clients use PATCH.
+    #[serde(default = "default_true")]
     pub actions: bool,
-    /// Parameters that must be given.
-    #[serde(default)]
-    pub needs: Vec<String>,
-    /// Parameters that must not be given.
-    #[serde(default)]
-    pub refuses: Vec<String>,
-    /// From where images can be fetched.
-    #[serde(default = "web")]
+    /// Parameters that `InsertMedia` requires.
+    #[serde(default, rename = "needs")]
+    pub required_parameters: Vec<String>,
+    /// Parameters that `InsertMedia` rejects.
+    #[serde(default, rename = "refuses")]
+    pub rejected_parameters: Vec<String>,
+    /// Supported URL schemes of images.
+    #[serde(default = "default_schemes")]
     pub schemes: Vec<String>,
-    /// Whether inserting replaces what is there; otherwise it must be ejected first.
+    /// Whether inserting replaces the current image; otherwise it must be ejected first.
     #[serde(default)]
     pub replaces: bool,
-    /// Whether ejecting from an empty slot is fine.
-    #[serde(default = "yes")]
-    pub ejects_nothing: bool,
+    /// Whether ejecting from an empty slot succeeds.
+    #[serde(default = "default_true", rename = "ejects_nothing")]
+    pub allows_empty_eject: bool,
 }
 
-/// A slot of virtual media.
+/// A virtual media slot.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlotRule {
-    /// Its name in paths.
+    /// Its id in paths.
     pub id: String,
-    /// What it can pretend to be.
+    /// The devices it can emulate.
     pub kinds: Vec<MediaKind>,
 }
 
-/// The firmware's settings.
+/// BIOS settings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BiosRules {
-    /// The name of the registry.
+    /// The name of the attribute registry.
     pub registry: String,
-    /// When changes can be asked to be made.
-    #[serde(default = "on_reset")]
+    /// Supported values of `@Redfish.SettingsApplyTime`.
+    #[serde(default = "default_bios_apply_times")]
     pub apply_times: Vec<String>,
     /// The attributes.
     pub attributes: Vec<AttributeRule>,
 }
 
-/// An attribute of the firmware.
+/// A BIOS attribute.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttributeRule {
     /// Its name.
     pub name: String,
-    /// What it is called for people.
+    /// Its display name; the name if `None`.
     #[serde(default)]
     pub display_name: Option<String>,
     /// Its type.
     pub kind: AttributeKind,
-    /// What it is at first.
+    /// Its default value.
     pub default: Value,
-    /// The values of an enumeration.
+    /// The values of an `Enumeration`.
     #[serde(default)]
     pub values: Vec<String>,
-    /// The smallest integer.
+    /// The minimum of an `Integer`.
     #[serde(default)]
     pub lower_bound: Option<i64>,
-    /// The largest integer.
+    /// The maximum of an `Integer`.
     #[serde(default)]
     pub upper_bound: Option<i64>,
-    /// The longest string.
+    /// The maximum length of a `String`.
     #[serde(default)]
     pub max_length: Option<usize>,
-    /// Whether it cannot be changed.
+    /// Whether it is read-only.
     #[serde(default)]
     pub read_only: bool,
-    /// Whether it is different on every machine.
+    /// Whether its value is unique to each machine (`IsSystemUniqueProperty`).
     #[serde(default)]
     pub unique: bool,
 }
 
-/// The type of an attribute, with Redfish's names.
+/// The type of a BIOS attribute, with Redfish's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum AttributeKind {
-    /// One of several words.
+    /// One of a list of values.
     Enumeration,
-    /// A whole number.
+    /// An integer.
     Integer,
-    /// A text.
+    /// A string.
     String,
-    /// Yes or no.
+    /// True or false.
     Boolean,
 }
 
@@ -316,50 +320,50 @@ pub enum AttributeKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControllerRule {
-    /// Its name in paths.
+    /// Its id in paths.
     pub id: String,
-    /// What it is called.
+    /// Its display name.
     pub name: String,
     /// Its model.
     pub model: String,
-    /// The RAID types it makes; none if it only connects drives.
+    /// Supported RAID levels; empty for an HBA.
     #[serde(default)]
     pub raid: Vec<RaidKind>,
-    /// When it makes changes; the first if nothing is said.
-    #[serde(default = "immediate")]
+    /// Supported apply times; the first is the default.
+    #[serde(default = "default_volume_apply_times")]
     pub apply_times: Vec<ApplyTime>,
-    /// How a change that is made now is made.
-    #[serde(default = "at_once")]
+    /// How an immediate change is made.
+    #[serde(default = "default_volume_timing")]
     pub timing: VolumeTiming,
     /// Its drives.
     pub drives: Vec<DriveRule>,
 }
 
-/// How a change of volumes that is made now is made.
+/// How an immediate volume change is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VolumeTiming {
-    /// It is there when the request is answered.
+    /// It is complete when the response is sent.
     AtOnce,
-    /// A task does it.
+    /// By a task.
     ByTask,
 }
 
-/// Drives of one kind.
+/// A group of identical drives.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DriveRule {
-    /// How many.
+    /// Number of drives.
     pub count: usize,
-    /// Their names in paths, with `{n}` for the number.
+    /// Their ids in paths; `{n}` is the drive index.
     pub id: String,
     /// The model.
     pub model: String,
-    /// SSD or HDD.
+    /// Redfish's `MediaType`: SSD or HDD.
     pub media: String,
-    /// SAS, SATA or NVMe.
+    /// Redfish's `Protocol`: SAS, SATA or NVMe.
     pub protocol: String,
-    /// The size of each.
+    /// The size of each drive.
     pub gigabytes: u64,
 }
 
@@ -367,30 +371,30 @@ pub struct DriveRule {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ComponentRule {
-    /// Its name in paths.
+    /// Its id in paths.
     pub id: String,
-    /// What it is called.
+    /// Its display name.
     pub name: String,
-    /// The version from the maker.
+    /// The factory version.
     pub version: String,
-    /// What it is for.
+    /// The device it belongs to.
     pub kind: ComponentKind,
-    /// When a new version takes effect.
-    pub activation: Activation,
+    /// When a new version becomes active.
+    pub activation: FirmwareActivation,
     /// Whether it can be updated.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub updateable: bool,
 }
 
-/// What a firmware component is for.
+/// The device that a firmware component belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ComponentKind {
-    /// The system's firmware.
+    /// The system firmware.
     Bios,
     /// The BMC.
     Bmc,
-    /// A network card.
+    /// A NIC.
     Nic,
     /// A storage controller.
     Storage,
@@ -398,186 +402,189 @@ pub enum ComponentKind {
     Other,
 }
 
-/// When a new version takes effect.
+/// When a new firmware version becomes active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Activation {
-    /// When it is installed.
+pub enum FirmwareActivation {
+    /// After the installation.
     AtOnce,
     /// At the next reset of the machine.
     OnReset,
-    /// When it is installed; the BMC restarts.
+    /// After the installation, with a restart of the BMC.
     RestartsBmc,
 }
 
-/// Sessions.
+/// Redfish sessions.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionRules {
-    /// How many at a time.
+    /// Maximum number of sessions.
     pub limit: usize,
-    /// How long an unused one lives, in seconds.
+    /// Idle timeout in seconds.
     pub timeout: u64,
 }
 
-/// HTTP.
+/// HTTP behaviour.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpRules {
-    /// Whether resources have ETags.
+    /// ETags of resources.
     pub etags: EtagRule,
-    /// What a change without `If-Match` gets.
+    /// Handling of a PATCH without `If-Match`.
     pub if_match: IfMatchRule,
-    /// Where a client watches a task.
-    pub watch_tasks: WatchTasks,
+    /// The resource at which clients watch a task.
+    pub watch_tasks: TaskWatchLocation,
     /// Whether links end with a slash.
     pub trailing_slash: bool,
-    /// Whether errors are told in full; some BMCs say hardly anything.
+    /// Whether error responses name the cause; otherwise they contain only a general error.
     pub explains_errors: bool,
 }
 
-/// Whether resources have ETags.
+/// ETags of resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EtagRule {
-    /// They have.
+    /// Strong ETags.
     Strong,
-    /// They have weak ones.
+    /// Weak ETags.
     Weak,
-    /// They have none.
+    /// No ETags.
     None,
 }
 
-/// Where a client watches a task.
+/// The resource at which clients watch a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum WatchTasks {
-    /// At a monitor, which answers 202 until the task is over; the task itself always answers 200.
+pub enum TaskWatchLocation {
+    /// A task monitor, which returns 202 until the task is finished; the task always returns 200.
     Monitor,
-    /// At the task itself, which answers 202 until it is over.
+    /// The task, which returns 202 until it is finished.
     Task,
 }
 
-/// What a change without `If-Match` gets.
+/// Handling of a PATCH without `If-Match`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IfMatchRule {
-    /// It is made.
+    /// It is applied.
     Optional,
-    /// It is refused.
+    /// It is rejected with 428.
     Required,
 }
 
-/// What is odd about a resource: fields that are missing or say something else.
+/// A deviation of a resource: properties that are missing or have other values.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Oddity {
+pub struct ResourceQuirk {
     /// The resource.
-    pub resource: Kind,
-    /// JSON pointers to what is missing.
+    pub resource: ResourceKind,
+    /// JSON pointers to properties that are removed.
     #[serde(default)]
     pub without: Vec<String>,
-    /// Fields at the top with other values.
+    /// Top-level properties that are added or replaced.
     #[serde(default)]
     pub with: BTreeMap<String, Value>,
 }
 
-/// Why a personality is not understood.
+/// The reason why a personality cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum PersonalityError {
-    /// There is none with that name.
-    #[error("there is no personality {name:?}; there are {}", known.join(", "))]
+    /// No built-in personality has that name.
+    #[error("unknown personality {name:?}; use one of {}", known.join(", "))]
     Unknown {
         /// The name.
         name: String,
-        /// Those there are.
+        /// The built-in names.
         known: Vec<&'static str>,
     },
-    /// The file is not one.
-    #[error("the personality is not understood")]
+    /// The TOML cannot be parsed.
+    #[error("cannot parse the personality")]
     Parse(#[from] toml::de::Error),
-    /// It says something that cannot be.
-    #[error("the personality {name} cannot be: {why}")]
-    Impossible {
+    /// A value is out of range or inconsistent.
+    #[error("invalid personality {name}: {reason}")]
+    Invalid {
         /// Its name.
         name: String,
-        /// Why not.
-        why: String,
+        /// The invalid value.
+        reason: String,
     },
 }
 
 impl Personality {
-    /// The names of those that come with the program.
+    /// Returns the names of the built-in personalities.
     #[must_use]
-    pub fn names() -> Vec<&'static str> {
+    pub fn built_in_names() -> Vec<&'static str> {
         BUILT_IN.iter().map(|(name, _)| *name).collect()
     }
 
-    /// One that comes with the program.
+    /// Returns a built-in personality.
     ///
     /// # Errors
     /// When there is none with that name.
-    pub fn named(name: &str) -> Result<Self, PersonalityError> {
+    pub fn built_in(name: &str) -> Result<Self, PersonalityError> {
         match BUILT_IN.iter().find(|(known, _)| *known == name) {
             Some((_, text)) => Self::parse(text),
-            None => Err(PersonalityError::Unknown { name: name.to_owned(), known: Self::names() }),
+            None => Err(PersonalityError::Unknown {
+                name: name.to_owned(),
+                known: Self::built_in_names(),
+            }),
         }
     }
 
-    /// Reads one from TOML.
+    /// Parses a personality from TOML.
     ///
     /// # Errors
-    /// When it is not understood, or cannot be.
+    /// When the TOML is malformed, or a value is invalid.
     pub fn parse(text: &str) -> Result<Self, PersonalityError> {
         let personality: Self = toml::from_str(text)?;
-        match personality.flaw() {
+        match personality.validation_error() {
             None => Ok(personality),
-            Some(why) => Err(PersonalityError::Impossible { name: personality.name, why }),
+            Some(why) => Err(PersonalityError::Invalid { name: personality.name, reason: why }),
         }
     }
 
-    /// Whether it has a resource, and what that belongs under.
+    /// Whether the BMC has a resource and all its parents.
     #[must_use]
-    pub fn has(&self, kind: Kind) -> bool {
+    pub fn has_resource(&self, kind: ResourceKind) -> bool {
         self.missing.is_empty()
-            || std::iter::successors(Some(kind), |kind| kind.under())
+            || std::iter::successors(Some(kind), |kind| kind.parent())
                 .all(|kind| !self.missing.contains(&kind))
     }
 
-    fn flaw(&self) -> Option<String> {
-        let pace = &self.pace;
+    fn validation_error(&self) -> Option<String> {
+        let durations = &self.durations;
         let seconds = [
-            pace.turn_on,
-            pace.turn_off,
-            pace.shut_down,
-            pace.post,
-            pace.bmc_restart,
-            pace.load_image,
-            pace.volume,
-            pace.answer,
+            durations.turn_on,
+            durations.turn_off,
+            durations.shut_down,
+            durations.post,
+            durations.bmc_restart,
+            durations.load_image,
+            durations.volume,
+            durations.response,
         ];
         if seconds.iter().any(|seconds| !(0.0..=86_400.0).contains(seconds)) {
-            return Some("a time in [pace] is not between 0 and a day".to_owned());
+            return Some("the durations in [pace] must be between 0 and 86400 seconds".to_owned());
         }
         let bad_default = self.bios.attributes.iter().find(|rule| {
             rule.kind == AttributeKind::Enumeration
                 && !rule.values.iter().any(|value| rule.default == value.as_str())
         });
         if let Some(rule) = bad_default {
-            return Some(format!("the default of {} is none of its values", rule.name));
+            return Some(format!("the default of {} is not one of its values", rule.name));
         }
-        self.media.slots.is_empty().then(|| "it has no slot for virtual media".to_owned())
+        self.media.slots.is_empty().then(|| "it has no virtual media slot".to_owned())
     }
 }
 
 impl ControllerRule {
-    /// What each drive is, in order.
+    /// Returns one entry per drive.
     #[must_use]
     pub fn all_drives(&self) -> Vec<&DriveRule> {
         self.drives.iter().flat_map(|rule| std::iter::repeat_n(rule, rule.count)).collect()
     }
 
-    /// The name of a drive in paths.
+    /// Returns the id of a drive in paths.
     #[must_use]
     pub fn drive_id(&self, drive: usize) -> Option<String> {
         let rule = *self.all_drives().get(drive)?;
@@ -586,7 +593,7 @@ impl ControllerRule {
 }
 
 impl DriveRule {
-    /// The size of one drive.
+    /// Returns the size of one drive in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.gigabytes.saturating_mul(1_000_000_000)
@@ -594,8 +601,8 @@ impl DriveRule {
 }
 
 impl ComponentKind {
-    /// What file names of images for it contain.
-    pub(crate) fn words(self) -> &'static [&'static str] {
+    /// Returns words that the file names of its images contain.
+    pub(crate) fn file_name_keywords(self) -> &'static [&'static str] {
         match self {
             Self::Bios => &["bios", "uefi", "system-rom"],
             Self::Bmc => &["bmc", "idrac", "ilo", "xcc"],
@@ -607,7 +614,7 @@ impl ComponentKind {
 }
 
 impl AttributeKind {
-    /// Redfish's name.
+    /// Returns Redfish's name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Enumeration => "Enumeration",
@@ -618,7 +625,7 @@ impl AttributeKind {
     }
 }
 
-impl Default for PaceRules {
+impl Default for DurationRules {
     fn default() -> Self {
         Self {
             turn_on: 2.0,
@@ -628,7 +635,7 @@ impl Default for PaceRules {
             bmc_restart: 60.0,
             load_image: 30.0,
             volume: 15.0,
-            answer: 0.0,
+            response: 0.0,
         }
     }
 }
@@ -636,10 +643,10 @@ impl Default for PaceRules {
 impl Default for PowerRules {
     fn default() -> Self {
         Self {
-            resets: Reset::ALL.to_vec(),
-            tells: Tells::Inline,
-            shows_between: true,
-            redundant: Redundant::Accepted,
+            resets: ResetType::ALL.to_vec(),
+            allowable_values: AllowableValuesLocation::Inline,
+            shows_transitional_states: true,
+            redundant: RedundantResetRule::Accepted,
         }
     }
 }
@@ -648,12 +655,12 @@ impl Default for BootRules {
     fn default() -> Self {
         Self {
             targets: BootTarget::ALL.to_vec(),
-            tells_targets: true,
+            lists_targets: true,
             continuous: true,
             mode_changes: true,
             during_post: true,
             http_uri: true,
-            lone_target: LoneTarget::Kept,
+            lone_target: LoneTargetRule::KeepEnabled,
         }
     }
 }
@@ -669,41 +676,41 @@ impl Default for HttpRules {
         Self {
             etags: EtagRule::Strong,
             if_match: IfMatchRule::Optional,
-            watch_tasks: WatchTasks::Monitor,
+            watch_tasks: TaskWatchLocation::Monitor,
             trailing_slash: false,
             explains_errors: true,
         }
     }
 }
 
-fn one() -> f64 {
+fn default_speed() -> f64 {
     1.0
 }
 
-fn eight() -> usize {
+fn default_subscriptions() -> usize {
     8
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
-fn x86_64() -> String {
+fn default_instruction_set() -> String {
     "x86-64".to_owned()
 }
 
-fn web() -> Vec<String> {
+fn default_schemes() -> Vec<String> {
     ["http", "https", "nfs", "cifs"].map(str::to_owned).to_vec()
 }
 
-fn on_reset() -> Vec<String> {
+fn default_bios_apply_times() -> Vec<String> {
     vec!["OnReset".to_owned()]
 }
 
-fn immediate() -> Vec<ApplyTime> {
+fn default_volume_apply_times() -> Vec<ApplyTime> {
     vec![ApplyTime::Immediate]
 }
 
-fn at_once() -> VolumeTiming {
+fn default_volume_timing() -> VolumeTiming {
     VolumeTiming::AtOnce
 }

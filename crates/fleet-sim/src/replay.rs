@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A recording of a real BMC, served as if it were that BMC.
+//! Serves the recording of a real BMC.
 //!
-//! It shows what was recorded to whoever asks, with any credentials. What clients change is
-//! remembered over the recording: patches, power, virtual media, new and deleted members of
-//! collections. Everything that was asked of it can be read by a test.
+//! Any credentials are accepted. Changes by clients apply on top of the recording: PATCH, power,
+//! virtual media, new and deleted members of collections. Tests can read all change requests.
 
-mod changes;
+mod state;
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,104 +14,104 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request as HttpRequest, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use redfish::recording::Recording;
+use redfish::recording::BmcRecording;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::listener::{self, Closed, Outcome};
-use changes::Changed;
+use crate::listener::{self, ConnectionClosed, HandlerResult};
+use state::ReplayState;
 
-const LARGEST_BODY: usize = 1024 * 1024;
+const MAX_BODY_BYTES: usize = 1024 * 1024;
 
-/// A recording being served. Dropping it stops it.
+/// A recording that is being served. Dropping it stops the server.
 #[derive(Debug)]
 pub struct Replay {
     address: SocketAddr,
-    changed: Arc<Mutex<Changed>>,
+    state: Arc<Mutex<ReplayState>>,
     task: JoinHandle<()>,
     _stop: watch::Sender<bool>,
 }
 
-/// Something that was asked of the BMC, other than to be read.
+/// A request other than GET and HEAD.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Request {
+pub struct ReplayedRequest {
     /// The method.
     pub method: String,
     /// The path.
     pub path: String,
-    /// The body; null if there was none.
+    /// The body; null if empty.
     pub body: Value,
-    /// What was answered.
+    /// The status of the response.
     pub status: u16,
 }
 
-/// Why a recording is not served.
+/// The reason why a recording cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     #[error("the recording cannot be served on {address}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// There is nothing to begin with.
+    /// The recording is incomplete.
     #[error("the recording has no service root at /redfish/v1")]
     NoRoot,
 }
 
-/// What is answered.
+/// A response.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct ReplayResponse {
     status: StatusCode,
     headers: Vec<(HeaderName, String)>,
     body: Value,
 }
 
 impl Replay {
-    /// Serves a recording. To be called within a tokio runtime.
+    /// Serves a recording. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// When the address cannot be listened on, or the recording has no service root.
-    pub fn start(recording: Recording, address: SocketAddr) -> Result<Self, ReplayError> {
-        let changed = Changed::new(recording).ok_or(ReplayError::NoRoot)?;
+    /// When the address cannot be bound, or the recording has no service root.
+    pub fn start(recording: BmcRecording, address: SocketAddr) -> Result<Self, ReplayError> {
+        let state = ReplayState::new(recording).ok_or(ReplayError::NoRoot)?;
         let failed = |source| ReplayError::Listen { address, source };
         let listener = listener::bind(address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let changed = Arc::new(Mutex::new(changed));
-        let served = Arc::clone(&changed);
+        let state = Arc::new(Mutex::new(state));
+        let served = Arc::clone(&state);
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(listener::run(listener, None, stopped, move |request| {
             handle(Arc::clone(&served), request)
         }));
-        Ok(Self { address, changed, task, _stop: stop })
+        Ok(Self { address, state, task, _stop: stop })
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL of the BMC.
+    /// Returns the URL of the BMC.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What was asked so far, other than to be read; passwords are left out.
+    /// Returns all requests other than GET and HEAD, without passwords.
     #[must_use]
-    pub fn requests(&self) -> Vec<Request> {
-        lock(&self.changed).requests.clone()
+    pub fn requests(&self) -> Vec<ReplayedRequest> {
+        lock(&self.state).requests.clone()
     }
 
-    /// A resource as it is shown now.
+    /// Returns the current body of a resource.
     #[must_use]
     pub fn resource(&self, path: &str) -> Option<Value> {
-        lock(&self.changed).read(path).cloned()
+        lock(&self.state).body(path).cloned()
     }
 }
 
@@ -122,32 +121,36 @@ impl Drop for Replay {
     }
 }
 
-async fn handle(changed: Arc<Mutex<Changed>>, request: HttpRequest<Incoming>) -> Outcome {
+async fn handle(state: Arc<Mutex<ReplayState>>, request: HttpRequest<Incoming>) -> HandlerResult {
     let (head, body) = request.into_parts();
-    let body = Limited::new(body, LARGEST_BODY).collect().await.map_err(|_| Closed)?.to_bytes();
+    let body = Limited::new(body, MAX_BODY_BYTES)
+        .collect()
+        .await
+        .map_err(|_| ConnectionClosed)?
+        .to_bytes();
     let path = head.uri.path();
-    let told = match head.method {
-        Method::GET | Method::HEAD => lock(&changed).show(path),
-        _ => match parsed(&body) {
-            Some(body) => lock(&changed).change(head.method.as_str(), path, body),
-            None => Told::new(StatusCode::BAD_REQUEST),
+    let response = match head.method {
+        Method::GET | Method::HEAD => lock(&state).handle_read(path),
+        _ => match parse_body(&body) {
+            Some(body) => lock(&state).handle_change(head.method.as_str(), path, body),
+            None => ReplayResponse::new(StatusCode::BAD_REQUEST),
         },
     };
-    Ok(told.into_response(head.method == Method::HEAD))
+    Ok(response.into_response(head.method == Method::HEAD))
 }
 
-fn parsed(body: &[u8]) -> Option<Value> {
+fn parse_body(body: &[u8]) -> Option<Value> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Some(Value::Null);
     }
     serde_json::from_slice(body).ok()
 }
 
-fn lock(changed: &Mutex<Changed>) -> MutexGuard<'_, Changed> {
-    changed.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(state: &Mutex<ReplayState>) -> MutexGuard<'_, ReplayState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Told {
+impl ReplayResponse {
     fn new(status: StatusCode) -> Self {
         Self { status, headers: Vec::new(), body: Value::Null }
     }

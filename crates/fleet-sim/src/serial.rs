@@ -1,74 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A serial line of something that is not simulated, behind a simulated BMC.
+//! Connects the serial console of a simulated BMC to a real machine, such as a QEMU process.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Notify, mpsc};
 
-/// The end of a machine's serial line where a real machine is. What is printed here is what the BMC's
-/// console shows, instead of what a simulated machine would say.
+/// The machine's end of a serial line. Its output replaces the simulated console output.
 #[derive(Debug)]
 pub struct SerialLine {
-    serial: Arc<Serial>,
-    typed: mpsc::Receiver<Vec<u8>>,
+    serial: Arc<SerialPort>,
+    input: mpsc::Receiver<Vec<u8>>,
 }
 
-/// The BMC's end.
+/// The BMC's end of a serial line.
 #[derive(Debug)]
-pub(crate) struct Serial {
-    /// What nobody has read yet.
-    waiting: Mutex<VecDeque<u8>>,
-    printed: Notify,
-    typed: mpsc::Sender<Vec<u8>>,
+pub(crate) struct SerialPort {
+    /// Output that no console has read yet.
+    output: Mutex<VecDeque<u8>>,
+    output_ready: Notify,
+    input: mpsc::Sender<Vec<u8>>,
 }
 
-/// Bytes that are kept for somebody who opens the console later.
-const MOST_WAITING: usize = 64 << 10;
-/// Pieces that may be typed ahead.
-const TYPED_AHEAD: usize = 64;
+/// Bytes of output that are buffered while no console is open; older ones are dropped.
+const MAX_BUFFERED_OUTPUT: usize = 64 << 10;
+/// Number of input packets that the machine may leave unread; further ones are dropped.
+const MAX_PENDING_INPUTS: usize = 64;
 
 impl SerialLine {
-    pub(crate) fn new() -> (Self, Arc<Serial>) {
-        let (sender, typed) = mpsc::channel(TYPED_AHEAD);
-        let serial =
-            Arc::new(Serial { waiting: Mutex::default(), printed: Notify::new(), typed: sender });
-        (Self { serial: Arc::clone(&serial), typed }, serial)
+    pub(crate) fn new() -> (Self, Arc<SerialPort>) {
+        let (sender, typed) = mpsc::channel(MAX_PENDING_INPUTS);
+        let serial = Arc::new(SerialPort {
+            output: Mutex::default(),
+            output_ready: Notify::new(),
+            input: sender,
+        });
+        (Self { serial: Arc::clone(&serial), input: typed }, serial)
     }
 
-    /// The machine says something.
-    pub fn print(&self, bytes: &[u8]) {
-        let mut waiting = self.serial.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.extend(bytes);
-        let surplus = waiting.len().saturating_sub(MOST_WAITING);
-        waiting.drain(..surplus);
-        drop(waiting);
-        self.serial.printed.notify_one();
+    /// Writes output of the machine.
+    pub fn write_output(&self, bytes: &[u8]) {
+        let mut output = self.serial.output.lock().unwrap_or_else(PoisonError::into_inner);
+        output.extend(bytes);
+        let surplus = output.len().saturating_sub(MAX_BUFFERED_OUTPUT);
+        output.drain(..surplus);
+        drop(output);
+        self.serial.output_ready.notify_one();
     }
 
-    /// What users type; none when the BMC is gone.
-    pub async fn typed(&mut self) -> Option<Vec<u8>> {
-        self.typed.recv().await
+    /// Waits for console input. Returns `None` once the BMC is stopped.
+    pub async fn read_input(&mut self) -> Option<Vec<u8>> {
+        self.input.recv().await
     }
 }
 
-impl Serial {
-    /// Waits until the machine says something.
-    pub(crate) async fn printed(&self) {
-        self.printed.notified().await;
+impl SerialPort {
+    /// Waits until the machine writes output.
+    pub(crate) async fn wait_for_output(&self) {
+        self.output_ready.notified().await;
     }
 
-    /// At most so many bytes of what the machine said.
-    pub(crate) fn take(&self, most: usize) -> Vec<u8> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = most.min(waiting.len());
-        waiting.drain(..count).collect()
+    /// Removes and returns at most `max` bytes of output.
+    pub(crate) fn take_output(&self, max: usize) -> Vec<u8> {
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = max.min(output.len());
+        output.drain(..count).collect()
     }
 
-    /// The user types. A machine that does not listen misses it.
-    pub(crate) fn type_in(&self, bytes: &[u8]) {
+    /// Sends console input to the machine. It is dropped if the machine does not read.
+    pub(crate) fn send_input(&self, bytes: &[u8]) {
         if !bytes.is_empty() {
-            let _ = self.typed.try_send(bytes.to_vec());
+            let _ = self.input.try_send(bytes.to_vec());
         }
     }
 }

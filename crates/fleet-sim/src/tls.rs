@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A certificate for the fleet, made at start, from an authority that nobody knows.
+//! TLS certificates for the fleet, generated at start.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use rcgen::{
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::TlsAcceptor;
 
-/// The fleet's side of TLS.
-pub(crate) struct Tls {
+/// A TLS acceptor with the certificate that verifies it.
+pub(crate) struct TlsIdentity {
     pub(crate) acceptor: TlsAcceptor,
-    /// The authority's certificate, for those who want to verify.
+    /// The CA certificate, for clients that verify.
     pub(crate) ca_pem: String,
 }
 
-/// Why there is no certificate.
+/// A certificate could not be generated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
-    #[error("cannot make a certificate")]
+    #[error("cannot generate a certificate")]
     Certificate(#[from] rcgen::Error),
-    #[error("cannot use the certificate")]
+    #[error("cannot use the generated certificate")]
     Use(#[from] rustls::Error),
 }
 
-/// Makes an authority and a certificate for `listen` and this machine.
-pub(crate) fn make(listen: IpAddr) -> Result<Tls, TlsError> {
+/// Generates a CA, and a certificate for `listen` and localhost issued by it.
+pub(crate) fn issue_from_new_ca(listen: IpAddr) -> Result<TlsIdentity, TlsError> {
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     authority.distinguished_name.push(DnType::CommonName, "Ferrite simulated fleet");
@@ -48,16 +48,16 @@ pub(crate) fn make(listen: IpAddr) -> Result<Tls, TlsError> {
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, &issuer)?;
-    Ok(Tls { acceptor: acceptor(&certificate, &key)?, ca_pem })
+    Ok(TlsIdentity { acceptor: acceptor(&certificate, &key)?, ca_pem })
 }
 
-/// Makes a certificate that vouches for itself, as agents do.
-pub(crate) fn make_self_signed(listen: IpAddr) -> Result<Tls, TlsError> {
+/// Generates a self-signed certificate for `listen`, as agents do.
+pub(crate) fn issue_self_signed(listen: IpAddr) -> Result<TlsIdentity, TlsError> {
     let mut params = CertificateParams::new(vec![listen.to_string()])?;
     params.distinguished_name.push(DnType::CommonName, "simulated agent");
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
-    Ok(Tls { acceptor: acceptor(&certificate, &key)?, ca_pem: certificate.pem() })
+    Ok(TlsIdentity { acceptor: acceptor(&certificate, &key)?, ca_pem: certificate.pem() })
 }
 
 fn acceptor(certificate: &Certificate, key: &KeyPair) -> Result<TlsAcceptor, TlsError> {

@@ -7,54 +7,54 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Longest line of a response head that is believed.
-const LONGEST_LINE: u64 = 64 * 1024;
+/// The longest line of a response head that is accepted, in bytes.
+const MAX_HEAD_LINE: u64 = 64 * 1024;
 
-/// Talks to one server, over one connection that is kept open between requests.
+/// Client for one server, over one connection that is kept open between requests.
 #[derive(Debug)]
-pub struct Client {
+pub struct ProbeClient {
     address: SocketAddr,
     /// Header lines sent with every request.
     headers: String,
-    patience: Duration,
-    keeps_connection: bool,
+    timeout: Duration,
+    keep_alive: bool,
     connection: Option<BufReader<TcpStream>>,
     request: Vec<u8>,
 }
 
-/// What the server said.
+/// A complete HTTP response.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Answer {
+pub struct ProbeResponse {
     /// The status code.
     pub status: u16,
-    /// Names in lower case, in the order they came.
+    /// Header names in lower case, with their values, in the order received.
     pub headers: Vec<(String, String)>,
-    /// The body, without transfer coding.
+    /// The decoded body, without transfer coding.
     pub body: Vec<u8>,
 }
 
-impl Client {
-    /// A client of the Ironic API at `address`, asking for its newest version.
+impl ProbeClient {
+    /// Creates a client of the Ironic API at `address` that requests the newest microversion.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
             headers: "X-OpenStack-Ironic-API-Version: latest\r\n".to_owned(),
-            patience: Duration::from_secs(30),
-            keeps_connection: true,
+            timeout: Duration::from_secs(30),
+            keep_alive: true,
             connection: None,
             request: Vec::new(),
         }
     }
 
-    /// Asks for another microversion (`1.11`).
+    /// Requests another microversion, such as `1.11`. Drops headers added before.
     #[must_use]
-    pub fn speaking(mut self, version: &str) -> Self {
+    pub fn with_microversion(mut self, version: &str) -> Self {
         self.headers = format!("X-OpenStack-Ironic-API-Version: {version}\r\n");
         self
     }
 
-    /// Sends another header with every request.
+    /// Adds a header to every request.
     #[must_use]
     pub fn with_header(mut self, name: &str, value: &str) -> Self {
         self.headers.push_str(&format!("{name}: {value}\r\n"));
@@ -63,54 +63,64 @@ impl Client {
 
     /// Opens a new connection for every request, as agents do.
     #[must_use]
-    pub fn reconnecting(mut self) -> Self {
-        self.keeps_connection = false;
+    pub fn without_keep_alive(mut self) -> Self {
+        self.keep_alive = false;
         self
     }
 
-    /// Gives up on connecting, sending and on silence after this long.
+    /// Sets the timeout for connecting, for each write and for each read. Default: 30 seconds.
     #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
-    /// Sends a request with a JSON body, or none, and reads the whole answer.
+    /// Sends a request with an optional JSON body and reads the complete response.
     ///
     /// # Errors
-    /// When the server cannot be reached, breaks off, or answers something that is not HTTP.
-    pub fn send(&mut self, method: &str, path: &str, body: Option<&[u8]>) -> io::Result<Answer> {
-        self.write_request(method, path, body);
+    /// When the server is unreachable, closes the connection early, or does not send valid HTTP.
+    pub fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: Option<&[u8]>,
+    ) -> io::Result<ProbeResponse> {
+        self.build_request(method, path, body);
         let was_open = self.connection.is_some();
-        let answer = match self.exchange(method) {
-            // The server may have closed a connection that was idle; that is no answer to this.
-            Err(error) if was_open && is_closed(&error) => {
+        let response = match self.exchange(method) {
+            // The server may have closed the idle connection, so retry on a new one.
+            Err(error) if was_open && is_connection_closed(&error) => {
                 self.connection = None;
                 self.exchange(method)
             }
             outcome => outcome,
         };
-        let closes = answer.as_ref().map_or(true, |answer| {
-            answer.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
+        let closes = response.as_ref().map_or(true, |response| {
+            response.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
         });
-        if closes || !self.keeps_connection {
+        if closes || !self.keep_alive {
             self.connection = None;
         }
-        answer
+        response
     }
 
-    /// Sends a request with a JSON value, or none.
+    /// Sends a request with an optional JSON value.
     ///
     /// # Errors
-    /// As [`Client::send`].
-    pub fn ask(&mut self, method: &str, path: &str, body: Option<&Value>) -> io::Result<Answer> {
+    /// As [`ProbeClient::send`].
+    pub fn send_json(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> io::Result<ProbeResponse> {
         let body = body.map(Value::to_string);
         self.send(method, path, body.as_deref().map(str::as_bytes))
     }
 
-    fn write_request(&mut self, method: &str, path: &str, body: Option<&[u8]>) {
+    fn build_request(&mut self, method: &str, path: &str, body: Option<&[u8]>) {
         self.request.clear();
-        let connection = if self.keeps_connection { "keep-alive" } else { "close" };
+        let connection = if self.keep_alive { "keep-alive" } else { "close" };
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\nConnection: {connection}\r\n{}",
             self.address, self.headers
@@ -130,46 +140,46 @@ impl Client {
         }
     }
 
-    fn exchange(&mut self, method: &str) -> io::Result<Answer> {
+    fn exchange(&mut self, method: &str) -> io::Result<ProbeResponse> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            none => none.insert(connect(self.address, self.patience)?),
+            none => none.insert(connect(self.address, self.timeout)?),
         };
         connection.get_mut().write_all(&self.request)?;
-        read_answer(connection, method)
+        read_response(connection, method)
     }
 }
 
-impl Answer {
-    /// The first header of that name, given in lower case.
+impl ProbeResponse {
+    /// Returns the first header of that name. `name` must be lower case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body as JSON; null if it is none.
+    /// Returns the body as JSON, or null if it is not valid JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
 
-    /// The body as text, for messages.
+    /// Returns the body as text, with invalid UTF-8 replaced.
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
-fn connect(address: SocketAddr, patience: Duration) -> io::Result<BufReader<TcpStream>> {
-    let stream = TcpStream::connect_timeout(&address, patience)?;
+fn connect(address: SocketAddr, timeout: Duration) -> io::Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     Ok(BufReader::with_capacity(64 * 1024, stream))
 }
 
-/// Whether the connection ended before a byte of the answer came.
-fn is_closed(error: &io::Error) -> bool {
+/// Whether the connection was closed before the first byte of the response.
+fn is_connection_closed(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::UnexpectedEof
@@ -179,7 +189,7 @@ fn is_closed(error: &io::Error) -> bool {
     )
 }
 
-fn read_answer(connection: &mut impl BufRead, method: &str) -> io::Result<Answer> {
+fn read_response(connection: &mut impl BufRead, method: &str) -> io::Result<ProbeResponse> {
     let status_line = read_line(connection)?;
     let status = status_line
         .strip_prefix("HTTP/1.1 ")
@@ -188,9 +198,9 @@ fn read_answer(connection: &mut impl BufRead, method: &str) -> io::Result<Answer
         .ok_or_else(|| malformed(format!("not a status line: {status_line}")))?;
     let mut headers = Vec::new();
     loop {
-        // The head was begun, so from here on an end is a broken answer and no stale connection.
-        let line = read_line(connection)
-            .map_err(|error| malformed(format!("head breaks off: {error}")))?;
+        // The head has started, so an early end is a malformed response, not a stale connection.
+        let line =
+            read_line(connection).map_err(|error| malformed(format!("truncated head: {error}")))?;
         if line.is_empty() {
             break;
         }
@@ -198,17 +208,19 @@ fn read_answer(connection: &mut impl BufRead, method: &str) -> io::Result<Answer
             line.split_once(':').ok_or_else(|| malformed(format!("not a header: {line}")))?;
         headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
-    let mut answer = Answer { status, headers, body: Vec::new() };
+    let mut response = ProbeResponse { status, headers, body: Vec::new() };
     if method != "HEAD" && status != 204 && status != 304 {
-        answer.body = read_body(connection, &answer)
-            .map_err(|error| malformed(format!("body breaks off: {error}")))?;
+        response.body = read_body(connection, &response)
+            .map_err(|error| malformed(format!("truncated body: {error}")))?;
     }
-    Ok(answer)
+    Ok(response)
 }
 
-fn read_body(connection: &mut impl BufRead, answer: &Answer) -> io::Result<Vec<u8>> {
+fn read_body(connection: &mut impl BufRead, response: &ProbeResponse) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
-    if answer.header("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked"))
+    if response
+        .header("transfer-encoding")
+        .is_some_and(|value| value.eq_ignore_ascii_case("chunked"))
     {
         loop {
             let size = read_line(connection)?;
@@ -222,7 +234,7 @@ fn read_body(connection: &mut impl BufRead, answer: &Answer) -> io::Result<Vec<u
             }
         }
     }
-    match answer.header("content-length") {
+    match response.header("content-length") {
         Some(length) => {
             let length =
                 length.parse().map_err(|_| malformed(format!("not a length: {length}")))?;
@@ -242,7 +254,7 @@ fn read_exactly(connection: &mut impl BufRead, length: u64, body: &mut Vec<u8>) 
 
 fn read_line(connection: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
-    connection.take(LONGEST_LINE).read_line(&mut line)?;
+    connection.take(MAX_HEAD_LINE).read_line(&mut line)?;
     match line.strip_suffix('\n') {
         Some(whole) => Ok(whole.trim_end_matches('\r').to_owned()),
         None => Err(ErrorKind::UnexpectedEof.into()),
@@ -261,14 +273,14 @@ mod tests {
     use std::thread;
 
     fn read(text: &str) -> Result<(u16, String), String> {
-        match read_answer(&mut Cursor::new(text.as_bytes()), "GET") {
-            Ok(answer) => Ok((answer.status, answer.text())),
+        match read_response(&mut Cursor::new(text.as_bytes()), "GET") {
+            Ok(response) => Ok((response.status, response.text())),
             Err(error) => Err(error.to_string()),
         }
     }
 
     #[test]
-    fn answers_are_read_in_every_framing() {
+    fn reads_responses_in_every_framing() {
         for (text, expected) in [
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi and more", Ok((200, "hi"))),
             (
@@ -279,7 +291,7 @@ mod tests {
             ("HTTP/1.1 200 OK\r\n\r\nto the end", Ok((200, "to the end"))),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi",
-                Err("body breaks off: unexpected end of file"),
+                Err("truncated body: unexpected end of file"),
             ),
             ("SSH-2.0\r\n", Err("not a status line: SSH-2.0")),
             ("", Err("unexpected end of file")),
@@ -291,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_closed_while_idle_is_opened_again() {
+    fn reconnects_if_the_idle_connection_was_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = thread::spawn(move || {
@@ -301,10 +313,10 @@ mod tests {
                 while !read_line(&mut stream).unwrap().is_empty() {}
                 write!(stream.get_mut(), "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{body}")
                     .unwrap();
-                // Dropped here: closed without having said so.
+                // The stream is dropped here, without a `Connection: close` header.
             }
         });
-        let mut client = Client::new(address);
+        let mut client = ProbeClient::new(address);
         assert_eq!(client.send("GET", "/", None).unwrap().text(), "a");
         assert_eq!(client.send("GET", "/", None).unwrap().text(), "b");
         server.join().unwrap();

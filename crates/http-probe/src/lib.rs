@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Starts a Ferrite and asks it things over HTTP, for the end-to-end tests and the benchmark.
+//! HTTP client and server process for the end-to-end tests and benchmarks.
 //!
-//! Blocking and std only: a test that says what it does line by line is worth more here than
-//! speed, and the client must cost little beside the server that is measured. Not for production.
+//! Blocking and std only: tests read top to bottom without a runtime, and the client costs little
+//! CPU time next to the server being measured. Not for production use.
 
 mod client;
 mod server;
 
-pub use client::{Answer, Client};
-pub use server::{Server, StartError, Stopped, send_signal};
+pub use client::{ProbeClient, ProbeResponse};
+pub use server::{ServerExit, ServerProcess, ServerStartError, send_signal};

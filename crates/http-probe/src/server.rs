@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server process of our own: started, asked where it listens, stopped or killed.
+//! A server under test as a child process: start it, find its address, stop or kill it.
 
 use std::fmt;
 use std::fs::File;
@@ -11,107 +11,111 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::Client;
+use crate::ProbeClient;
 
-/// How long a server may take until it says where it listens.
-const START_PATIENCE: Duration = Duration::from_secs(60);
-/// How often a process that shall end is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// What the line that says so looks like.
-const READY: &str = "listening on http://";
+/// Time limit for a server to print its address.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval at which a stopping process is polled.
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The text that precedes the address on standard output.
+const LISTENING_PREFIX: &str = "listening on http://";
 
-/// A running server. Killed when dropped.
+/// A running server process. Killed when dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct ServerProcess {
     process: Child,
     address: SocketAddr,
     log: PathBuf,
 }
 
-/// Why there is no server.
+/// The reason why a server did not start.
 #[derive(Debug)]
-pub enum StartError {
-    /// The program cannot be run, or its log not be written.
+pub enum ServerStartError {
+    /// The program could not be run, or its log file could not be opened.
     CannotRun(io::Error),
-    /// It ended instead.
-    Ended {
-        /// How.
+    /// The process exited before it printed its address.
+    Exited {
+        /// The exit status.
         status: ExitStatus,
-        /// What it wrote to standard error.
+        /// Its standard error.
         log: String,
     },
-    /// It runs, but does not say where it listens.
-    Silent {
-        /// What it wrote to standard error.
+    /// The process runs, but printed no address within the time limit.
+    NoAddress {
+        /// Its standard error.
         log: String,
     },
 }
 
-/// How a server went down when asked to.
+/// Result of stopping a server with SIGTERM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stopped {
-    /// Its exit status.
+pub struct ServerExit {
+    /// The exit status.
     pub status: ExitStatus,
-    /// How long it took.
+    /// Time from the signal to the exit.
     pub took: Duration,
 }
 
-impl Server {
-    /// Starts a command that prints where it listens. Its standard error is added to the file `log`.
+impl ServerProcess {
+    /// Starts a command that prints its address on standard output. Its standard error is appended
+    /// to the file `log`.
     ///
     /// # Errors
-    /// When it does not come up.
-    pub fn start(command: &mut Command, log: &Path) -> Result<Self, StartError> {
-        let file =
-            File::options().create(true).append(true).open(log).map_err(StartError::CannotRun)?;
-        let began_at = file.metadata().map_err(StartError::CannotRun)?.len();
+    /// When it does not print its address in time.
+    pub fn start(command: &mut Command, log: &Path) -> Result<Self, ServerStartError> {
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .map_err(ServerStartError::CannotRun)?;
+        let log_start = file.metadata().map_err(ServerStartError::CannotRun)?.len();
         let mut process = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(file)
             .spawn()
-            .map_err(StartError::CannotRun)?;
+            .map_err(ServerStartError::CannotRun)?;
         let address = match process.stdout.take() {
-            Some(output) => first_address(output),
+            Some(output) => wait_for_address(output),
             None => None,
         };
         match address {
             Some(address) => Ok(Self { process, address, log: log.to_owned() }),
-            None => Err(give_up(process, log, began_at)),
+            None => Err(start_failure(process, log, log_start)),
         }
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its process id.
+    /// Returns its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// A client of it.
+    /// Creates a client for it.
     #[must_use]
-    pub fn client(&self) -> Client {
-        Client::new(self.address)
+    pub fn client(&self) -> ProbeClient {
+        ProbeClient::new(self.address)
     }
 
-    /// Its base URL.
+    /// Returns its base URL.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What it has written to standard error so far.
+    /// Returns everything in its log file so far.
     #[must_use]
     pub fn log(&self) -> String {
-        log_from(&self.log, 0)
+        read_log(&self.log, 0)
     }
 
-    /// Kills it on the spot, as a power cut would.
+    /// Kills it with SIGKILL, to simulate a crash or a power cut.
     ///
     /// # Errors
     /// When the process cannot be waited for.
@@ -121,65 +125,62 @@ impl Server {
         Ok(())
     }
 
-    /// Asks it to stop with SIGTERM and waits until it has, or kills it when it takes too long.
+    /// Sends SIGTERM and waits for the exit. Kills the process after `timeout`.
     ///
     /// # Errors
-    /// When it cannot be asked or did not stop in time.
-    pub fn stop(mut self, patience: Duration) -> io::Result<Stopped> {
-        let asked = Instant::now();
+    /// When the signal cannot be sent or the process does not exit in time.
+    pub fn stop(mut self, timeout: Duration) -> io::Result<ServerExit> {
+        let signalled_at = Instant::now();
         send_signal(self.process.id(), "TERM")?;
-        while asked.elapsed() < patience {
+        while signalled_at.elapsed() < timeout {
             if let Some(status) = self.process.try_wait()? {
-                return Ok(Stopped { status, took: asked.elapsed() });
+                return Ok(ServerExit { status, took: signalled_at.elapsed() });
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(EXIT_POLL_INTERVAL);
         }
         Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            format!("still running {patience:?} after SIGTERM"),
+            format!("still running {timeout:?} after SIGTERM"),
         ))
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // It may be gone already, and there is nobody to tell otherwise.
+        // The process may have exited already; errors cannot be reported from drop.
         let _already_gone = self.process.kill();
         let _already_waited_for = self.process.wait();
     }
 }
 
-impl fmt::Display for StartError {
+impl fmt::Display for ServerStartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CannotRun(_) => f.write_str("the server cannot be run"),
-            Self::Ended { status, log } => write!(f, "the server ended with {status}: {log}"),
-            Self::Silent { log } => {
-                write!(
-                    f,
-                    "the server did not say within {START_PATIENCE:?} where it listens: {log}"
-                )
+            Self::CannotRun(_) => f.write_str("cannot run the server"),
+            Self::Exited { status, log } => write!(f, "the server exited with {status}: {log}"),
+            Self::NoAddress { log } => {
+                write!(f, "the server printed no address within {START_TIMEOUT:?}: {log}")
             }
         }
     }
 }
 
-impl std::error::Error for StartError {
+impl std::error::Error for ServerStartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::CannotRun(source) => Some(source),
-            Self::Ended { .. } | Self::Silent { .. } => None,
+            Self::Exited { .. } | Self::NoAddress { .. } => None,
         }
     }
 }
 
 /// Sends a signal (`TERM`, `INT`, …) to a process.
 ///
-/// The shell's own `kill` does it: std has no call for signals other than SIGKILL, and our lints
-/// forbid the unsafe one.
+/// Runs the shell's `kill`, because std can only send SIGKILL and the lints forbid the unsafe
+/// libc call.
 ///
 /// # Errors
-/// When there is no such process.
+/// When the process does not exist.
 pub fn send_signal(pid: u32, name: &str) -> io::Result<()> {
     let status = Command::new("sh")
         .args(["-c", &format!("kill -{name} {pid}")])
@@ -195,47 +196,49 @@ pub fn send_signal(pid: u32, name: &str) -> io::Result<()> {
     }
 }
 
-/// Reads the output until it names an address. A thread goes on reading, so that the server never
-/// blocks on a full pipe.
-fn first_address(output: ChildStdout) -> Option<SocketAddr> {
+/// Reads standard output until it contains an address. A thread keeps reading after that, so that
+/// the server never blocks on a full pipe.
+fn wait_for_address(output: ChildStdout) -> Option<SocketAddr> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if let Some(address) = address_in(&line) {
-                // Nobody listens any more once the first address was found.
-                let _only_the_first = sender.send(address);
+            if let Some(address) = parse_listen_address(&line) {
+                // The receiver is dropped after the first address.
+                let _receiver_gone = sender.send(address);
             }
         }
     });
-    receiver.recv_timeout(START_PATIENCE).ok()
+    receiver.recv_timeout(START_TIMEOUT).ok()
 }
 
-fn address_in(line: &str) -> Option<SocketAddr> {
-    let (_, rest) = line.split_once(READY)?;
+fn parse_listen_address(line: &str) -> Option<SocketAddr> {
+    let (_, rest) = line.split_once(LISTENING_PREFIX)?;
     rest.split(|end: char| end.is_whitespace() || end == '/' || end == ',').next()?.parse().ok()
 }
 
-fn give_up(mut process: Child, log: &Path, began_at: u64) -> StartError {
-    // Its output ended or it is silent; in the first case it is about to end itself.
+fn start_failure(mut process: Child, log: &Path, log_start: u64) -> ServerStartError {
+    // If standard output was closed, the process is exiting: wait briefly for its exit status.
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {
         match process.try_wait() {
-            Err(error) => return StartError::CannotRun(error),
-            Ok(Some(status)) => return StartError::Ended { status, log: log_from(log, began_at) },
-            Ok(None) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
+            Err(error) => return ServerStartError::CannotRun(error),
+            Ok(Some(status)) => {
+                return ServerStartError::Exited { status, log: read_log(log, log_start) };
+            }
+            Ok(None) if Instant::now() < deadline => thread::sleep(EXIT_POLL_INTERVAL),
             Ok(None) => {
                 let _already_gone = process.kill();
                 let _already_waited_for = process.wait();
-                return StartError::Silent { log: log_from(log, began_at) };
+                return ServerStartError::NoAddress { log: read_log(log, log_start) };
             }
         }
     }
 }
 
-fn log_from(log: &Path, began_at: u64) -> String {
+fn read_log(log: &Path, log_start: u64) -> String {
     let mut bytes = Vec::new();
     let read = File::open(log).and_then(|mut file| {
-        io::Seek::seek(&mut file, io::SeekFrom::Start(began_at))?;
+        io::Seek::seek(&mut file, io::SeekFrom::Start(log_start))?;
         file.read_to_end(&mut bytes)
     });
     match read {
@@ -249,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_is_found_in_the_line() {
+    fn parses_the_listen_address() {
         for (line, expected) in [
             ("ferrite 0.1.0 listening on http://127.0.0.1:6385", Some("127.0.0.1:6385")),
             ("listening on http://[::1]:80/, data in /var", Some("[::1]:80")),
@@ -258,7 +261,7 @@ mod tests {
             ("listening on http://somewhere", None),
         ] {
             assert_eq!(
-                address_in(line),
+                parse_listen_address(line),
                 expected.map(|address| address.parse().unwrap()),
                 "{line}"
             );
@@ -266,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ends_is_no_server() {
-        let folder = std::env::temp_dir();
-        let log = folder.join(format!("http-probe-{}", std::process::id()));
+    fn start_fails_if_the_program_exits() {
+        let directory = std::env::temp_dir();
+        let log = directory.join(format!("http-probe-{}", std::process::id()));
         let mut command = Command::new("sh");
         command.args(["-c", "echo starting; echo no such key >&2; exit 2"]);
-        let error = Server::start(&mut command, &log).unwrap_err();
+        let error = ServerProcess::start(&mut command, &log).unwrap_err();
         std::fs::remove_file(&log).unwrap();
-        assert_eq!(error.to_string(), "the server ended with exit status: 2: no such key\n");
+        assert_eq!(error.to_string(), "the server exited with exit status: 2: no such key\n");
     }
 }

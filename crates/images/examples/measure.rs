@@ -5,7 +5,9 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use images::{Cache, CacheSettings, FilePolicy, Kind, Request, Source, Wanted};
+use images::{
+    CacheRequest, CacheSettings, FilePolicy, ImageCache, ImageKind, ImageSource, TargetFormat,
+};
 
 #[expect(clippy::print_stdout, reason = "this is what it is for")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -13,10 +15,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (Some(folder), Some(source)) = (arguments.next(), arguments.next()) else {
         return Err("give a folder for the cache and the address of an image".into());
     };
-    let wanted = if arguments.next().is_some() { Wanted::Raw } else { Wanted::AsIs };
+    let wanted = if arguments.next().is_some() { TargetFormat::Raw } else { TargetFormat::AsIs };
     let files = FilePolicy { allowed: vec![PathBuf::from("/")] };
-    let cache = Cache::open(CacheSettings { files, ..CacheSettings::new(folder.into()) })?;
-    let request = Request { wanted, ..Request::new(Source::parse(&source)?, Kind::DiskImage) };
+    let cache = ImageCache::open(CacheSettings { files, ..CacheSettings::new(folder.into()) })?;
+    let request = CacheRequest {
+        target_format: wanted,
+        ..CacheRequest::new(ImageSource::parse(&source)?, ImageKind::DiskImage)
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let start = Instant::now();
     let entry = runtime.block_on(cache.get(&request))?;

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checksums: written down as digits, with the algorithm known or told by their length, or found
-//! in a checksum file under the image's name.
+//! Checksums: given as hexadecimal digits, with the algorithm stated or inferred from their length, or
+//! read from a checksum file.
 
 use std::fmt;
 
 use reqwest::Url;
 
-use crate::hex;
-
-/// How a checksum is computed.
+/// The algorithm of a checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Algorithm {
-    /// Broken: proves that a download is whole and not who made it. Only where allowed.
+pub enum ChecksumAlgorithm {
+    /// MD5: detects damage, but can be forged. Only if allowed.
     Md5,
     /// SHA-256.
     Sha256,
@@ -22,17 +20,17 @@ pub enum Algorithm {
 /// A checksum an image must have.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Checksum {
-    algorithm: Algorithm,
+    algorithm: ChecksumAlgorithm,
     value: Vec<u8>,
 }
 
-/// What is known about an image's checksum.
+/// The expected checksum of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Expected {
+pub enum ExpectedChecksum {
     /// The checksum itself.
-    Is(Checksum),
-    /// The address of a checksum file that has it.
-    In(Url),
+    Value(Checksum),
+    /// The URL of a checksum file that contains it.
+    File(Url),
 }
 
 /// Why a checksum cannot be used.
@@ -58,7 +56,7 @@ pub enum ChecksumError {
         /// What was given.
         text: String,
         /// What it should be.
-        algorithm: Algorithm,
+        algorithm: ChecksumAlgorithm,
     },
     /// An MD5 checksum where the configuration does not allow them.
     #[error(
@@ -77,7 +75,7 @@ pub enum ChecksumError {
     },
 }
 
-impl Algorithm {
+impl ChecksumAlgorithm {
     /// How many bytes its checksums have.
     pub fn length(self) -> usize {
         match self {
@@ -88,7 +86,7 @@ impl Algorithm {
     }
 
     /// The algorithm of this name, as `sha256` or `SHA-256`.
-    pub fn named(name: &str) -> Result<Self, ChecksumError> {
+    pub fn from_name(name: &str) -> Result<Self, ChecksumError> {
         let plain = name.trim().replace('-', "").to_ascii_lowercase();
         match plain.as_str() {
             "md5" => Ok(Self::Md5),
@@ -98,12 +96,12 @@ impl Algorithm {
         }
     }
 
-    fn of_length(bytes: usize) -> Option<Self> {
+    fn from_length(bytes: usize) -> Option<Self> {
         [Self::Md5, Self::Sha256, Self::Sha512].into_iter().find(|it| it.length() == bytes)
     }
 }
 
-impl fmt::Display for Algorithm {
+impl fmt::Display for ChecksumAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Md5 => "md5",
@@ -114,34 +112,37 @@ impl fmt::Display for Algorithm {
 }
 
 impl Checksum {
-    /// A checksum from its digits: the algorithm is told by their number, or by a prefix such as
-    /// `sha256:`.
+    /// Parses hexadecimal digits; the algorithm is inferred from their number, or stated by a prefix such
+    /// as `sha256:`.
     pub fn parse(text: &str) -> Result<Self, ChecksumError> {
         let text = text.trim();
         if let Some((name, digits)) = text.split_once(':') {
-            return Self::with_algorithm(Algorithm::named(name)?, digits);
+            return Self::with_algorithm(ChecksumAlgorithm::from_name(name)?, digits);
         }
-        let malformed = || ChecksumError::Malformed { text: shortened(text) };
-        let value = hex::decode(text).ok_or_else(malformed)?;
-        let algorithm = Algorithm::of_length(value.len()).ok_or_else(malformed)?;
+        let malformed = || ChecksumError::Malformed { text: truncated(text) };
+        let value = hex::decode(text).map_err(|_| malformed())?;
+        let algorithm = ChecksumAlgorithm::from_length(value.len()).ok_or_else(malformed)?;
         Ok(Self { algorithm, value })
     }
 
     /// A checksum from its digits and its algorithm.
-    pub fn with_algorithm(algorithm: Algorithm, digits: &str) -> Result<Self, ChecksumError> {
+    pub fn with_algorithm(
+        algorithm: ChecksumAlgorithm,
+        digits: &str,
+    ) -> Result<Self, ChecksumError> {
         match hex::decode(digits.trim()) {
-            Some(value) if value.len() == algorithm.length() => Ok(Self { algorithm, value }),
-            _ => Err(ChecksumError::WrongLength { text: shortened(digits), algorithm }),
+            Ok(value) if value.len() == algorithm.length() => Ok(Self { algorithm, value }),
+            _ => Err(ChecksumError::WrongLength { text: truncated(digits), algorithm }),
         }
     }
 
-    pub(crate) fn new(algorithm: Algorithm, value: Vec<u8>) -> Self {
+    pub(crate) fn new(algorithm: ChecksumAlgorithm, value: Vec<u8>) -> Self {
         debug_assert_eq!(value.len(), algorithm.length(), "made by the algorithm itself");
         Self { algorithm, value }
     }
 
     /// How it is computed.
-    pub fn algorithm(&self) -> Algorithm {
+    pub fn algorithm(&self) -> ChecksumAlgorithm {
         self.algorithm
     }
 
@@ -151,13 +152,13 @@ impl Checksum {
     }
 
     /// Its hexadecimal digits, lower case.
-    pub fn digits(&self) -> String {
+    pub fn to_hex(&self) -> String {
         hex::encode(&self.value)
     }
 
-    /// Refuses MD5 unless it is allowed.
-    pub fn allowed(self, md5: bool) -> Result<Self, ChecksumError> {
-        if self.algorithm == Algorithm::Md5 && !md5 {
+    /// Rejects MD5 unless it is allowed.
+    pub fn check_allowed(self, md5: bool) -> Result<Self, ChecksumError> {
+        if self.algorithm == ChecksumAlgorithm::Md5 && !md5 {
             return Err(ChecksumError::Md5NotAllowed);
         }
         Ok(self)
@@ -167,7 +168,7 @@ impl Checksum {
 /// `sha256:0123…`, as OCI writes them.
 impl fmt::Display for Checksum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.algorithm, self.digits())
+        write!(f, "{}:{}", self.algorithm, self.to_hex())
     }
 }
 
@@ -177,26 +178,26 @@ impl fmt::Debug for Checksum {
     }
 }
 
-impl Expected {
+impl ExpectedChecksum {
     /// A checksum, or the http(s) address of a checksum file.
     pub fn parse(text: &str) -> Result<Self, ChecksumError> {
         let text = text.trim();
         if text.contains("://") {
             let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
             return url
-                .map(Self::In)
-                .ok_or_else(|| ChecksumError::Malformed { text: shortened(text) });
+                .map(Self::File)
+                .ok_or_else(|| ChecksumError::Malformed { text: truncated(text) });
         }
-        Checksum::parse(text).map(Self::Is)
+        Checksum::parse(text).map(Self::Value)
     }
 }
 
-/// The checksum of the file called `name` in a checksum file.
+/// Returns the checksum of the file called `name` in a checksum file.
 ///
-/// Three forms are known: one line with nothing but the checksum (then it is whichever file's),
-/// `<digits>  [*]<name>` as coreutils writes it, and `<ALGORITHM> (<name>) = <digits>` as BSD does.
-/// Lines that are something else, such as comments and signatures around the list, are passed over.
-pub fn find_in_file(text: &str, name: &str) -> Option<Checksum> {
+/// Three forms are parsed: a single line with only the checksum (for any name), `<digits>  [*]<name>` as
+/// written by coreutils, and `<ALGORITHM> (<name>) = <digits>` as written by BSD tools. Other lines, such
+/// as comments and signatures around the list, are ignored.
+pub fn find_in_checksum_file(text: &str, name: &str) -> Option<Checksum> {
     let lines = || text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
     let mut first_two = lines();
     if let (Some(only), None) = (first_two.next(), first_two.next())
@@ -213,13 +214,13 @@ fn bsd_line(line: &str, name: &str) -> Option<Checksum> {
     if !same_file(named, name) {
         return None;
     }
-    Checksum::with_algorithm(Algorithm::named(algorithm).ok()?, digits).ok()
+    Checksum::with_algorithm(ChecksumAlgorithm::from_name(algorithm).ok()?, digits).ok()
 }
 
 fn coreutils_line(line: &str, name: &str) -> Option<Checksum> {
     let (digits, rest) = line.split_once(char::is_whitespace)?;
     let rest = rest.trim_start();
-    // A star says that the file was read as binary; also a name may begin with one.
+    // A star marks binary mode, but a name may also start with one.
     let named = rest.strip_prefix('*').unwrap_or(rest);
     if !same_file(named, name) && !same_file(rest, name) {
         return None;
@@ -232,7 +233,7 @@ fn same_file(listed: &str, name: &str) -> bool {
     listed == name || listed.rsplit('/').next() == Some(name)
 }
 
-fn shortened(text: &str) -> String {
+fn truncated(text: &str) -> String {
     text.chars().take(160).collect()
 }
 
@@ -240,36 +241,41 @@ fn shortened(text: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Algorithm, Checksum, ChecksumError, Expected, find_in_file};
+    use super::{
+        Checksum, ChecksumAlgorithm, ChecksumError, ExpectedChecksum, find_in_checksum_file,
+    };
 
     const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 
     #[test]
-    fn algorithms_by_length_and_by_name() {
-        assert_eq!(Checksum::parse(A).unwrap().algorithm(), Algorithm::Sha256);
-        assert_eq!(Checksum::parse(&A.repeat(2)).unwrap().algorithm(), Algorithm::Sha512);
-        assert_eq!(Checksum::parse(&A[..32]).unwrap().algorithm(), Algorithm::Md5);
-        assert_eq!(Checksum::parse(&format!("SHA-256:{A}")).unwrap().digits(), A);
+    fn infers_algorithm_from_length_or_name() {
+        assert_eq!(Checksum::parse(A).unwrap().algorithm(), ChecksumAlgorithm::Sha256);
+        assert_eq!(Checksum::parse(&A.repeat(2)).unwrap().algorithm(), ChecksumAlgorithm::Sha512);
+        assert_eq!(Checksum::parse(&A[..32]).unwrap().algorithm(), ChecksumAlgorithm::Md5);
+        assert_eq!(Checksum::parse(&format!("SHA-256:{A}")).unwrap().to_hex(), A);
         assert!(matches!(Checksum::parse(&A[..40]), Err(ChecksumError::Malformed { .. })));
         assert!(matches!(Checksum::parse("sha512:aa"), Err(ChecksumError::WrongLength { .. })));
         assert!(matches!(Checksum::parse("crc32:aa"), Err(ChecksumError::UnknownAlgorithm { .. })));
         let md5 = Checksum::parse(&A[..32]).unwrap();
-        assert_eq!(md5.clone().allowed(false), Err(ChecksumError::Md5NotAllowed));
-        assert!(md5.allowed(true).is_ok());
+        assert_eq!(md5.clone().check_allowed(false), Err(ChecksumError::Md5NotAllowed));
+        assert!(md5.check_allowed(true).is_ok());
     }
 
     #[test]
-    fn addresses_are_of_checksum_files() {
-        assert!(matches!(Expected::parse("https://h/SHA256SUMS"), Ok(Expected::In(_))));
-        assert!(Expected::parse("file:///etc/passwd").is_err());
-        assert!(matches!(Expected::parse(A), Ok(Expected::Is(_))));
+    fn urls_are_checksum_files() {
+        assert!(matches!(
+            ExpectedChecksum::parse("https://h/SHA256SUMS"),
+            Ok(ExpectedChecksum::File(_))
+        ));
+        assert!(ExpectedChecksum::parse("file:///etc/passwd").is_err());
+        assert!(matches!(ExpectedChecksum::parse(A), Ok(ExpectedChecksum::Value(_))));
     }
 
     #[test]
-    fn checksum_files_in_their_forms() {
+    fn parses_checksum_file_forms() {
         let check = |text: &str, name: &str, found: Option<&str>| {
-            let it = find_in_file(text, name).map(|checksum| checksum.digits());
+            let it = find_in_checksum_file(text, name).map(|checksum| checksum.to_hex());
             assert_eq!(it.as_deref(), found, "{text}");
         };
         check(&format!("# a comment\n{A}\n"), "any", Some(A));
@@ -293,9 +299,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_checksum_file_is_a_panic(text in "\\PC*", name in "\\PC{0,8}") {
-            let _ = find_in_file(&text, &name);
-            let _ = Expected::parse(&text);
+        fn arbitrary_checksum_files_never_panic(text in "\\PC*", name in "\\PC{0,8}") {
+            let _ = find_in_checksum_file(&text, &name);
+            let _ = ExpectedChecksum::parse(&text);
         }
 
         #[test]
@@ -303,9 +309,9 @@ mod tests {
             name in "[a-z*][a-z0-9 ._()-]{0,20}[a-z]", digits in "[0-9a-f]{64}"
         ) {
             let listed = format!("{B}  another\n{digits}  {name}\n");
-            prop_assert_eq!(find_in_file(&listed, &name).unwrap().digits(), digits.clone());
+            prop_assert_eq!(find_in_checksum_file(&listed, &name).unwrap().to_hex(), digits.clone());
             let listed = format!("SHA256 (another) = {B}\nSHA256 ({name}) = {digits}\n");
-            prop_assert_eq!(find_in_file(&listed, &name).unwrap().digits(), digits);
+            prop_assert_eq!(find_in_checksum_file(&listed, &name).unwrap().to_hex(), digits);
         }
     }
 }

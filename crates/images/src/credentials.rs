@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who we say we are to a server that has images. Secrets here do not print.
+//! Credentials for image servers. They are not printed.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,9 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use serde::Deserialize;
 
-/// What a server of images wants to see.
+/// Credentials for an image server.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Credentials {
+pub enum ImageCredentials {
     /// A user and a password.
     Basic {
         /// The user.
@@ -23,11 +23,11 @@ pub enum Credentials {
     Header(String),
 }
 
-/// A container registry's users as Docker and Podman keep them in `config.json` and `auth.json`.
+/// Credentials for container registries from Docker's `config.json` or Podman's `auth.json`.
 #[derive(Clone, Default)]
 pub struct DockerConfig {
     /// By registry, or by registry and the beginning of a repository's name.
-    users: HashMap<String, Credentials>,
+    credentials: HashMap<String, ImageCredentials>,
 }
 
 /// Why such a file cannot be used.
@@ -37,18 +37,16 @@ pub enum DockerConfigError {
     #[error("it is not a Docker config.json")]
     Malformed(#[source] serde_json::Error),
     /// An `auth` is not the base64 of `user:password`.
-    #[error(
-        "what it says of {registry} is not the base64 of user:password; run `podman login` again"
-    )]
+    #[error("the entry of {registry} is not the base64 of user:password; run `podman login` again")]
     BadAuth {
         /// Whose it is.
         registry: String,
     },
 }
 
-impl Credentials {
-    /// From a pull secret: `user:password`, or a bare token, which registries take as the password
-    /// of a user without a name.
+impl ImageCredentials {
+    /// Parses a pull secret: `user:password`, or a token, which registries accept as the password of an
+    /// empty user name.
     pub fn pull_secret(secret: &str) -> Self {
         let (user, password) = secret.trim().split_once(':').unwrap_or(("", secret.trim()));
         Self::Basic { user: user.to_owned(), password: password.to_owned() }
@@ -68,7 +66,7 @@ impl Credentials {
     }
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for ImageCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials(…)")
     }
@@ -78,17 +76,18 @@ impl DockerConfig {
     /// Reads the file's text.
     pub fn parse(text: &str) -> Result<Self, DockerConfigError> {
         #[derive(Deserialize)]
-        struct Whole {
+        struct DockerConfigFile {
             #[serde(default)]
-            auths: HashMap<String, Auth>,
+            auths: HashMap<String, DockerAuth>,
         }
         #[derive(Deserialize)]
-        struct Auth {
+        struct DockerAuth {
             auth: Option<String>,
             username: Option<String>,
             password: Option<String>,
         }
-        let whole: Whole = serde_json::from_str(text).map_err(DockerConfigError::Malformed)?;
+        let whole: DockerConfigFile =
+            serde_json::from_str(text).map_err(DockerConfigError::Malformed)?;
         let mut users = HashMap::new();
         for (place, auth) in whole.auths {
             let found = match (auth.auth, auth.username, auth.password) {
@@ -99,23 +98,27 @@ impl DockerConfig {
                     let Some((user, password)) = pair else {
                         return Err(DockerConfigError::BadAuth { registry: place });
                     };
-                    Credentials::Basic { user: user.to_owned(), password: password.to_owned() }
+                    ImageCredentials::Basic { user: user.to_owned(), password: password.to_owned() }
                 }
-                (_, Some(user), Some(password)) => Credentials::Basic { user, password },
-                // Logged in through a credential helper: nothing to be had here.
+                (_, Some(user), Some(password)) => ImageCredentials::Basic { user, password },
+                // The login is in a credential helper and cannot be read here.
                 _ => continue,
             };
-            users.insert(plain_place(&place), found);
+            users.insert(normalized_registry(&place), found);
         }
-        Ok(Self { users })
+        Ok(Self { credentials: users })
     }
 
-    /// Who we are at this registry: the longest place that holds the repository says.
-    pub(crate) fn user(&self, registry: &str, repository: &str) -> Option<&Credentials> {
+    /// Returns the credentials of the longest matching prefix of registry and repository.
+    pub(crate) fn credentials_for(
+        &self,
+        registry: &str,
+        repository: &str,
+    ) -> Option<&ImageCredentials> {
         let whole = format!("{registry}/{repository}");
         let mut place = whole.as_str();
         loop {
-            if let Some(user) = self.users.get(place) {
+            if let Some(user) = self.credentials.get(place) {
                 return Some(user);
             }
             place = place.rsplit_once('/')?.0;
@@ -125,12 +128,12 @@ impl DockerConfig {
 
 impl fmt::Debug for DockerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.users.keys()).finish()
+        f.debug_set().entries(self.credentials.keys()).finish()
     }
 }
 
 /// Docker writes places as `https://index.docker.io/v1/`, Podman as `docker.io`.
-fn plain_place(place: &str) -> String {
+fn normalized_registry(place: &str) -> String {
     let place = place.trim_start_matches("https://").trim_start_matches("http://");
     let place = place.trim_end_matches('/');
     let place = place.trim_end_matches("/v1").trim_end_matches("/v2");
@@ -139,10 +142,10 @@ fn plain_place(place: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Credentials, DockerConfig};
+    use super::{DockerConfig, ImageCredentials};
 
     #[test]
-    fn the_longest_place_says_who_we_are() {
+    fn longest_matching_prefix_wins() {
         let config = DockerConfig::parse(
             r#"{"auths": {"https://index.docker.io/v1/": {"auth": "aHViOnB3"},
                 "quay.io": {"auth": "YWxsOnB3"},
@@ -150,27 +153,28 @@ mod tests {
                 "helped.example": {}}, "credsStore": "x"}"#,
         )
         .unwrap();
-        let user = |registry: &str, repository: &str| match config.user(registry, repository) {
-            Some(Credentials::Basic { user, .. }) => user.clone(),
-            Some(Credentials::Header(_)) | None => "nobody".to_owned(),
-        };
+        let user =
+            |registry: &str, repository: &str| match config.credentials_for(registry, repository) {
+                Some(ImageCredentials::Basic { user, .. }) => user.clone(),
+                Some(ImageCredentials::Header(_)) | None => "none".to_owned(),
+            };
         assert_eq!(user("docker.io", "library/x"), "hub");
         assert_eq!(user("quay.io", "org/os"), "org");
         assert_eq!(user("quay.io", "organs/os"), "all");
-        assert_eq!(user("helped.example", "x"), "nobody");
-        assert_eq!(user("other", "x"), "nobody");
+        assert_eq!(user("helped.example", "x"), "none");
+        assert_eq!(user("other", "x"), "none");
         assert!(DockerConfig::parse(r#"{"auths": {"x": {"auth": "%%%"}}}"#).is_err());
         assert!(DockerConfig::parse("[").is_err());
     }
 
     #[test]
-    fn secrets_do_not_print() {
-        let secret = Credentials::pull_secret("me:hush");
+    fn debug_hides_secrets() {
+        let secret = ImageCredentials::pull_secret("me:hush");
         assert_eq!(secret.header().unwrap().to_str().unwrap(), "Basic bWU6aHVzaA==");
         assert!(!format!("{secret:?} {:?}", secret.header()).contains("hush"));
         assert!(!format!("{:?}", secret.header()).contains("bWU6"));
-        let token = Credentials::pull_secret("token");
+        let token = ImageCredentials::pull_secret("token");
         assert_eq!(token.header().unwrap().to_str().unwrap(), "Basic OnRva2Vu");
-        assert!(Credentials::Header("a\nb".to_owned()).header().is_none());
+        assert!(ImageCredentials::Header("a\nb".to_owned()).header().is_none());
     }
 }

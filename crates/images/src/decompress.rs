@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decompression of gzip, xz and zstd into a bounded [`Sink`]: a small file that unpacks to
+//! Decompression of gzip, xz and zstd into a bounded [`ImageSink`]: a small file that unpacks to
 //! terabytes of zeroes stops at the bound.
 
 use std::fs::File;
@@ -12,16 +12,16 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use crate::format::Compression;
-use crate::sink::{Sink, SinkError};
+use crate::sink::{ImageSink, SinkError};
 
 /// How much is decompressed before it is digested and written.
-const PIECE: usize = 256 * 1024;
+const BUFFER_BYTES: usize = 256 * 1024;
 
 /// The most memory an xz stream may ask for: `xz -9` wants 65 MiB.
-const XZ_MEMORY: u64 = 256 << 20;
+const MAX_XZ_MEMORY: u64 = 256 << 20;
 
 /// The most a zstd stream may look back: `zstd --ultra -22` wants 128 MiB.
-const ZSTD_WINDOW: u64 = 128 << 20;
+const MAX_ZSTD_WINDOW: u64 = 128 << 20;
 
 /// Why something cannot be decompressed.
 #[derive(Debug, thiserror::Error)]
@@ -52,24 +52,24 @@ pub enum DecompressError {
 pub(crate) fn decompress(
     file: &File,
     compression: Compression,
-    sink: &mut Sink,
+    sink: &mut ImageSink,
 ) -> Result<(), DecompressError> {
-    let name = crate::format::Format::Compressed(compression).name();
+    let name = crate::format::ImageFormat::Compressed(compression).name();
     let damaged = |source: io::Error| DecompressError::Damaged { name, source };
-    let input = BufReader::with_capacity(PIECE, file);
-    pour(decompressed(input, compression)?, sink, damaged)
+    let input = BufReader::with_capacity(BUFFER_BYTES, file);
+    copy_to_sink(decompressing_reader(input, compression)?, sink, damaged)
 }
 
 /// What comes out of compressed `input`. Reading fails where it is damaged.
-pub fn decompressed<'a>(
+pub fn decompressing_reader<'a>(
     input: impl BufRead + 'a,
     compression: Compression,
 ) -> Result<Box<dyn Read + 'a>, DecompressError> {
-    let name = crate::format::Format::Compressed(compression).name();
+    let name = crate::format::ImageFormat::Compressed(compression).name();
     match compression {
         Compression::Gzip => Ok(Box::new(MultiGzDecoder::new(input))),
         Compression::Xz => {
-            let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED)
+            let stream = Stream::new_stream_decoder(MAX_XZ_MEMORY, CONCATENATED)
                 .map_err(|error| DecompressError::Damaged { name, source: error.into() })?;
             Ok(Box::new(XzDecoder::new_stream(input, stream)))
         }
@@ -78,16 +78,16 @@ pub fn decompressed<'a>(
     }
 }
 
-fn pour(
+fn copy_to_sink(
     mut from: impl Read,
-    sink: &mut Sink,
+    sink: &mut ImageSink,
     damaged: impl Fn(io::Error) -> DecompressError,
 ) -> Result<(), DecompressError> {
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; BUFFER_BYTES];
     loop {
         // Decoders give little at a time; the sink likes whole blocks.
         let mut filled = 0;
-        while filled < PIECE {
+        while filled < BUFFER_BYTES {
             match from.read(&mut piece[filled..]).map_err(&damaged)? {
                 0 => break,
                 count => filled += count,
@@ -111,7 +111,7 @@ struct ZstdFrames<R> {
 impl<R: BufRead> ZstdFrames<R> {
     fn new(input: R) -> Self {
         let mut decoder = FrameDecoder::new();
-        decoder.set_max_window_size(ZSTD_WINDOW);
+        decoder.set_max_window_size(MAX_ZSTD_WINDOW);
         Self { input, decoder, in_frame: false }
     }
 
@@ -157,8 +157,8 @@ impl<R: BufRead> Read for ZstdFrames<R> {
             if count > 0 || buffer.is_empty() {
                 return Ok(count);
             }
-            if let Some(told) = self.decoder.get_checksum_from_data()
-                && self.decoder.get_calculated_checksum() != Some(told)
+            if let Some(expected) = self.decoder.get_checksum_from_data()
+                && self.decoder.get_calculated_checksum() != Some(expected)
             {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "wrong frame checksum"));
             }
@@ -175,9 +175,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{DecompressError, decompress};
-    use crate::cache::Reservation;
+    use crate::cache::SpaceReservation;
     use crate::format::Compression;
-    use crate::sink::{Sink, SinkError};
+    use crate::sink::{ImageSink, SinkError};
 
     fn gzip(content: &[u8]) -> Vec<u8> {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -206,7 +206,7 @@ mod tests {
         input.write_all(packed).unwrap();
         std::io::Seek::rewind(&mut input).unwrap();
         let output = tempfile::tempfile().unwrap();
-        let mut sink = Sink::new(output, Reservation::boundless(), limit, &[]);
+        let mut sink = ImageSink::new(output, SpaceReservation::unlimited(), limit, &[]);
         decompress(&input, how, &mut sink)?;
         Ok(contents(&sink.finish().unwrap().file))
     }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_packed_comes_out_also_in_parts() {
+    fn decompresses_concatenated_streams() {
         let first: Vec<u8> = (0..700_000_u32).flat_map(|n| (n / 7).to_le_bytes()).collect();
         for (how, pack) in ALL {
             let mut packed = pack(&first);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_stop_at_the_bound() {
+    fn decompression_stops_at_the_limit() {
         let zeroes = vec![0; 4 << 20];
         for (how, pack) in ALL {
             let outcome = unpack(&pack(&zeroes), how, 1 << 20);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_changed_is_damaged() {
+    fn rejects_truncated_and_changed_streams() {
         let content: Vec<u8> = (0..50_000_u32).flat_map(|n| (n * n).to_le_bytes()).collect();
         for (how, pack) in ALL {
             let packed = pack(&content);
@@ -263,7 +263,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn no_bytes_are_a_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             for (how, pack) in ALL {
                 let _ = unpack(&bytes, how, 1 << 16);
                 // Behind a true beginning they get farther.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Downloads over HTTP that go on where they broke.
+//! HTTP downloads that resume after an interruption.
 //!
-//! A download is given up when the server is silent or keeps failing, never because it takes long:
-//! images are large and links are slow. What has arrived is not asked for again, as long as the
-//! server can say that it still is the same file.
+//! A download fails if the server is silent or keeps failing, never because it takes long: images are
+//! large and links are slow. Received bytes are not requested again if the server can confirm that the
+//! file is unchanged.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -15,36 +15,36 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use reqwest::{Client, Response, Url};
 
-use crate::source::displayed;
-use crate::tls::{self, Trust, TrustError};
-use crate::writer::{Closed, Piece, Writer};
+use crate::source::redacted_url;
+use crate::tls::{self, ImageServerTrust, TlsTrustError};
+use crate::writer::{SinkMessage, SinkWriter, WriterClosed};
 
-/// How many times an address may lead to another.
-const REDIRECTS: usize = 10;
+/// Maximum number of redirects.
+const MAX_REDIRECTS: usize = 10;
 
 /// How downloads are made.
 #[derive(Debug, Clone)]
 pub struct FetchSettings {
-    /// Who vouches for servers.
-    pub trust: Trust,
-    /// How long a server may take to accept a connection.
-    pub connect: Duration,
-    /// How long a server may say nothing.
-    pub silence: Duration,
-    /// How many times in a row a server may fail without a byte arriving in between.
-    pub attempts: u32,
-    /// How long to wait after the first failure; doubles with each one more.
-    pub pause: Duration,
+    /// CA certificates for image servers.
+    pub trust: ImageServerTrust,
+    /// Timeout of a connection attempt.
+    pub connect_timeout: Duration,
+    /// Maximum time without received data.
+    pub read_timeout: Duration,
+    /// Maximum number of consecutive failures without a received byte.
+    pub max_attempts: u32,
+    /// Delay after the first failure; it doubles with each further one.
+    pub retry_delay: Duration,
 }
 
 impl Default for FetchSettings {
     fn default() -> Self {
         Self {
-            trust: Trust::System,
-            connect: Duration::from_secs(15),
-            silence: Duration::from_secs(60),
-            attempts: 5,
-            pause: Duration::from_secs(1),
+            trust: ImageServerTrust::System,
+            connect_timeout: Duration::from_secs(15),
+            read_timeout: Duration::from_secs(60),
+            max_attempts: 5,
+            retry_delay: Duration::from_secs(1),
         }
     }
 }
@@ -53,8 +53,8 @@ impl Default for FetchSettings {
 #[derive(Debug, Clone)]
 pub struct Fetcher {
     client: Client,
-    attempts: u32,
-    pause: Duration,
+    max_attempts: u32,
+    retry_delay: Duration,
 }
 
 /// Why a download failed.
@@ -72,7 +72,7 @@ pub enum FetchError {
     #[error(
         "{url} failed {attempts} times in a row, the last time because {why}: check that it can be reached from here"
     )]
-    Failing {
+    RetriesExhausted {
         /// Where.
         url: String,
         /// How many times.
@@ -82,7 +82,7 @@ pub enum FetchError {
     },
     /// Trying again would not help.
     #[error("{url} cannot be read ({why}): check the address, and for https who vouches for it")]
-    Impossible {
+    NotRetryable {
         /// Where.
         url: String,
         /// What happened.
@@ -108,7 +108,7 @@ pub enum FetchError {
 
 /// What identifies a version of a file on its server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Version {
+pub(crate) struct ContentVersion {
     /// The server's `ETag`.
     pub(crate) etag: Option<String>,
     /// The server's `Last-Modified`.
@@ -116,154 +116,178 @@ pub(crate) struct Version {
 }
 
 /// What to download.
-pub(crate) struct Download<'a> {
+pub(crate) struct DownloadRequest<'a> {
     pub(crate) url: &'a Url,
     /// The `Authorization` to show.
     pub(crate) authorization: Option<HeaderValue>,
     /// The version we have: if it is still that one, nothing is downloaded.
-    pub(crate) have: Option<&'a Version>,
+    pub(crate) cached_version: Option<&'a ContentVersion>,
 }
 
 /// How a download ended.
-pub(crate) enum Downloaded {
+pub(crate) enum DownloadOutcome {
     /// All of it is with the receiver.
-    Whole(Version),
+    Complete(ContentVersion),
     /// It is still the version we have.
-    NotChanged,
+    Unmodified,
 }
 
 /// Why a download ended early.
-pub(crate) enum Stopped {
+pub(crate) enum DownloadStopped {
     /// Because of the server.
     Fetch(FetchError),
     /// Because of the writer, which knows why.
-    Writer(Closed),
+    Writer(WriterClosed),
 }
 
 impl Fetcher {
     /// Ready to download.
-    pub fn new(settings: &FetchSettings) -> Result<Self, TrustError> {
+    pub fn new(settings: &FetchSettings) -> Result<Self, TlsTrustError> {
         let client = Client::builder()
-            .tls_backend_preconfigured(tls::config(&settings.trust)?)
+            .tls_backend_preconfigured(tls::client_config(&settings.trust)?)
             .http1_only()
-            .redirect(reqwest::redirect::Policy::limited(REDIRECTS))
+            .redirect(reqwest::redirect::Policy::limited(MAX_REDIRECTS))
             .referer(false)
-            .connect_timeout(settings.connect)
-            .read_timeout(settings.silence)
+            .connect_timeout(settings.connect_timeout)
+            .read_timeout(settings.read_timeout)
             .user_agent(concat!("ferrite/", env!("CARGO_PKG_VERSION")))
             .build()
             .expect("settings that fit each other");
-        Ok(Self { client, attempts: settings.attempts.max(1), pause: settings.pause })
+        Ok(Self {
+            client,
+            max_attempts: settings.max_attempts.max(1),
+            retry_delay: settings.retry_delay,
+        })
     }
 
-    /// Downloads into `writer`, going on after breaks, until the writer wants no more.
+    /// Downloads into `writer` and resumes after interruptions, until the writer closes.
     pub(crate) async fn download(
         &self,
-        wanted: Download<'_>,
-        writer: &Writer,
-    ) -> Result<Downloaded, Stopped> {
+        wanted: DownloadRequest<'_>,
+        writer: &SinkWriter,
+    ) -> Result<DownloadOutcome, DownloadStopped> {
         tokio::select! {
             biased;
-            closed = writer.closed() => Err(Stopped::Writer(closed)),
-            ended = self.attempts(wanted, writer) => ended,
+            closed = writer.closed() => Err(DownloadStopped::Writer(closed)),
+            ended = self.download_with_retries(wanted, writer) => ended,
         }
     }
 
-    async fn attempts(&self, wanted: Download<'_>, writer: &Writer) -> Result<Downloaded, Stopped> {
-        let mut progress = Progress::default();
+    async fn download_with_retries(
+        &self,
+        wanted: DownloadRequest<'_>,
+        writer: &SinkWriter,
+    ) -> Result<DownloadOutcome, DownloadStopped> {
+        let mut progress = DownloadProgress::default();
         let mut failures = 0;
         loop {
             let before = progress.received;
             match self.attempt(&wanted, &mut progress, writer).await {
                 Ok(end) => return Ok(end),
-                Err(Ended::Writer(closed)) => return Err(Stopped::Writer(closed)),
-                Err(Ended::Hopeless(why)) => {
-                    let url = displayed(wanted.url);
-                    return Err(Stopped::Fetch(FetchError::Impossible { url, why }));
+                Err(DownloadAttemptError::Writer(closed)) => {
+                    return Err(DownloadStopped::Writer(closed));
                 }
-                Err(Ended::Refused(status)) => {
-                    let url = displayed(wanted.url);
-                    return Err(Stopped::Fetch(FetchError::Refused { url, status }));
+                Err(DownloadAttemptError::Permanent(why)) => {
+                    let url = redacted_url(wanted.url);
+                    return Err(DownloadStopped::Fetch(FetchError::NotRetryable { url, why }));
                 }
-                Err(Ended::Broken(why)) => {
+                Err(DownloadAttemptError::Refused(status)) => {
+                    let url = redacted_url(wanted.url);
+                    return Err(DownloadStopped::Fetch(FetchError::Refused { url, status }));
+                }
+                Err(DownloadAttemptError::Retryable(why)) => {
                     failures = if progress.received > before { 1 } else { failures + 1 };
-                    tracing::debug!(url = displayed(wanted.url), why, failures, "download broke");
-                    self.give_up_or_pause(wanted.url, failures, why)
+                    tracing::debug!(
+                        url = redacted_url(wanted.url),
+                        why,
+                        failures,
+                        "download broke"
+                    );
+                    self.fail_or_wait(wanted.url, failures, why)
                         .await
-                        .map_err(Stopped::Fetch)?;
+                        .map_err(DownloadStopped::Fetch)?;
                 }
             }
         }
     }
 
-    /// The whole of a small answer, with its headers. Any status is an answer; failures to get
-    /// one are tried again.
-    pub(crate) async fn small(
+    /// Returns a small response with any status below 500; failed requests are retried.
+    pub(crate) async fn get_small(
         &self,
         url: &Url,
         headers: &HeaderMap,
         limit: usize,
-    ) -> Result<Small, FetchError> {
+    ) -> Result<SmallResponse, FetchError> {
         let mut failures = 0;
         loop {
-            match self.small_once(url, headers, limit).await {
+            match self.get_small_once(url, headers, limit).await {
                 Ok(Some(answer)) => return Ok(answer),
-                Ok(None) => return Err(FetchError::TooLong { url: displayed(url), limit }),
-                Err(Ended::Hopeless(why)) => {
-                    return Err(FetchError::Impossible { url: displayed(url), why });
+                Ok(None) => return Err(FetchError::TooLong { url: redacted_url(url), limit }),
+                Err(DownloadAttemptError::Permanent(why)) => {
+                    return Err(FetchError::NotRetryable { url: redacted_url(url), why });
                 }
-                Err(Ended::Broken(why)) => {
+                Err(DownloadAttemptError::Retryable(why)) => {
                     failures += 1;
-                    self.give_up_or_pause(url, failures, why).await?;
+                    self.fail_or_wait(url, failures, why).await?;
                 }
-                Err(Ended::Writer(Closed) | Ended::Refused(_)) => {
+                Err(
+                    DownloadAttemptError::Writer(WriterClosed) | DownloadAttemptError::Refused(_),
+                ) => {
                     unreachable!("nothing is written, and every status is an answer")
                 }
             }
         }
     }
 
-    async fn small_once(
+    async fn get_small_once(
         &self,
         url: &Url,
         headers: &HeaderMap,
         limit: usize,
-    ) -> Result<Option<Small>, Ended> {
+    ) -> Result<Option<SmallResponse>, DownloadAttemptError> {
         let sent = self.client.get(url.clone()).headers(headers.clone()).send().await;
-        let mut response = sent.map_err(|error| Ended::of(&error))?;
+        let mut response = sent.map_err(|error| DownloadAttemptError::from_reqwest(&error))?;
         if response.status().is_server_error() {
-            return Err(Ended::Broken(format!("it answers {}", response.status())));
+            return Err(DownloadAttemptError::Retryable(format!(
+                "it answers {}",
+                response.status()
+            )));
         }
         let mut body = Vec::new();
-        while let Some(piece) = response.chunk().await.map_err(|error| Ended::of(&error))? {
+        while let Some(piece) =
+            response.chunk().await.map_err(|error| DownloadAttemptError::from_reqwest(&error))?
+        {
             if body.len() + piece.len() > limit {
                 return Ok(None);
             }
             body.extend_from_slice(&piece);
         }
-        Ok(Some(Small { status: response.status(), headers: response.headers().clone(), body }))
+        Ok(Some(SmallResponse {
+            status: response.status(),
+            headers: response.headers().clone(),
+            body,
+        }))
     }
 
-    async fn give_up_or_pause(
-        &self,
-        url: &Url,
-        failures: u32,
-        why: String,
-    ) -> Result<(), FetchError> {
-        if failures >= self.attempts {
-            return Err(FetchError::Failing { url: displayed(url), attempts: failures, why });
+    async fn fail_or_wait(&self, url: &Url, failures: u32, why: String) -> Result<(), FetchError> {
+        if failures >= self.max_attempts {
+            return Err(FetchError::RetriesExhausted {
+                url: redacted_url(url),
+                attempts: failures,
+                why,
+            });
         }
         let factor = 1 << (failures - 1).min(5);
-        tokio::time::sleep(self.pause * factor).await;
+        tokio::time::sleep(self.retry_delay * factor).await;
         Ok(())
     }
 
     async fn attempt(
         &self,
-        wanted: &Download<'_>,
-        progress: &mut Progress,
-        writer: &Writer,
-    ) -> Result<Downloaded, Ended> {
+        wanted: &DownloadRequest<'_>,
+        progress: &mut DownloadProgress,
+        writer: &SinkWriter,
+    ) -> Result<DownloadOutcome, DownloadAttemptError> {
         let mut request = self
             .client
             .get(wanted.url.clone())
@@ -275,56 +299,63 @@ impl Fetcher {
             request = request
                 .header(RANGE, format!("bytes={}-", progress.received))
                 .header(IF_RANGE, version);
-        } else if let Some(have) = wanted.have.filter(|_| progress.received == 0) {
+        } else if let Some(have) = wanted.cached_version.filter(|_| progress.received == 0) {
             request = request.headers(conditions(have));
         }
-        let mut response = request.send().await.map_err(|error| Ended::of(&error))?;
+        let mut response =
+            request.send().await.map_err(|error| DownloadAttemptError::from_reqwest(&error))?;
         match response.status() {
-            StatusCode::NOT_MODIFIED if wanted.have.is_some() && progress.received == 0 => {
-                return Ok(Downloaded::NotChanged);
+            StatusCode::NOT_MODIFIED
+                if wanted.cached_version.is_some() && progress.received == 0 =>
+            {
+                return Ok(DownloadOutcome::Unmodified);
             }
             StatusCode::OK => {
                 if progress.received > 0 {
-                    writer.send(Piece::Restart).await?;
+                    writer.send(SinkMessage::Restart).await?;
                 }
-                *progress = Progress::of(&response);
+                *progress = DownloadProgress::from_response(&response);
                 if let Some(length) = progress.length {
-                    writer.send(Piece::Length(length)).await?;
+                    writer.send(SinkMessage::Length(length)).await?;
                 }
             }
-            StatusCode::PARTIAL_CONTENT if progress.goes_on(&response) => {}
-            // It is not the rest of what we have: from the beginning again.
+            StatusCode::PARTIAL_CONTENT if progress.is_continuation(&response) => {}
+            // The response is not the requested rest: restart the download.
             StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE
                 if progress.received > 0 =>
             {
-                writer.send(Piece::Restart).await?;
-                *progress = Progress::default();
-                return Err(Ended::Broken("it does not go on where it broke off".to_owned()));
+                writer.send(SinkMessage::Restart).await?;
+                *progress = DownloadProgress::default();
+                return Err(DownloadAttemptError::Retryable(
+                    "the server did not continue where the download broke".to_owned(),
+                ));
             }
             status
                 if status.is_server_error()
                     || status == StatusCode::TOO_MANY_REQUESTS
                     || status == StatusCode::REQUEST_TIMEOUT =>
             {
-                return Err(Ended::Broken(format!("it answers {status}")));
+                return Err(DownloadAttemptError::Retryable(format!("it answers {status}")));
             }
-            status => return Err(Ended::Refused(status)),
+            status => return Err(DownloadAttemptError::Refused(status)),
         }
-        while let Some(piece) = response.chunk().await.map_err(|error| Ended::of(&error))? {
+        while let Some(piece) =
+            response.chunk().await.map_err(|error| DownloadAttemptError::from_reqwest(&error))?
+        {
             progress.received += piece.len() as u64;
-            writer.send(Piece::Bytes(piece)).await?;
+            writer.send(SinkMessage::Bytes(piece)).await?;
         }
         match progress.length {
-            Some(length) if length != progress.received => {
-                Err(Ended::Broken(format!("only {} of {length} bytes came", progress.received)))
-            }
-            Some(_) | None => Ok(Downloaded::Whole(progress.version.clone())),
+            Some(length) if length != progress.received => Err(DownloadAttemptError::Retryable(
+                format!("only {} of {length} bytes came", progress.received),
+            )),
+            Some(_) | None => Ok(DownloadOutcome::Complete(progress.version.clone())),
         }
     }
 }
 
 /// A small answer.
-pub(crate) struct Small {
+pub(crate) struct SmallResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
@@ -332,51 +363,55 @@ pub(crate) struct Small {
 
 /// How far a download is.
 #[derive(Default)]
-struct Progress {
+struct DownloadProgress {
     received: u64,
     /// Of the whole file.
     length: Option<u64>,
-    version: Version,
+    version: ContentVersion,
 }
 
 /// Why one attempt ended.
-enum Ended {
-    Writer(Closed),
+enum DownloadAttemptError {
+    Writer(WriterClosed),
     Refused(StatusCode),
-    /// Another attempt may do better.
-    Broken(String),
-    /// Another attempt would end the same way.
-    Hopeless(String),
+    /// Another attempt may succeed.
+    Retryable(String),
+    /// Another attempt would fail as well.
+    Permanent(String),
 }
 
-impl Ended {
-    fn of(error: &reqwest::Error) -> Self {
+impl DownloadAttemptError {
+    fn from_reqwest(error: &reqwest::Error) -> Self {
         let hopeless = error.is_redirect()
             || error.is_builder()
-            || server_trust::tls_error_in(error).is_some();
-        if hopeless { Self::Hopeless(words(error)) } else { Self::Broken(words(error)) }
+            || server_trust::find_tls_error(error).is_some();
+        if hopeless {
+            Self::Permanent(describe_error(error))
+        } else {
+            Self::Retryable(describe_error(error))
+        }
     }
 }
 
-impl From<Closed> for Ended {
-    fn from(closed: Closed) -> Self {
+impl From<WriterClosed> for DownloadAttemptError {
+    fn from(closed: WriterClosed) -> Self {
         Self::Writer(closed)
     }
 }
 
-impl Progress {
-    fn of(response: &Response) -> Self {
+impl DownloadProgress {
+    fn from_response(response: &Response) -> Self {
         let text = |name: HeaderName| {
             response.headers().get(name).and_then(|it| it.to_str().ok()).map(str::to_owned)
         };
         Self {
             received: 0,
             length: response.content_length(),
-            version: Version { etag: text(ETAG), modified: text(LAST_MODIFIED) },
+            version: ContentVersion { etag: text(ETAG), modified: text(LAST_MODIFIED) },
         }
     }
 
-    /// What makes sure that the rest belongs to what is here: weak tags do not.
+    /// Returns the validator for `If-Range`. Weak ETags do not qualify.
     fn resumable(&self) -> Option<&str> {
         if self.received == 0 {
             return None;
@@ -385,8 +420,8 @@ impl Progress {
         strong.or(self.version.modified.as_deref())
     }
 
-    /// Whether this is the rest of what is here.
-    fn goes_on(&self, response: &Response) -> bool {
+    /// Returns whether the response continues at the received position.
+    fn is_continuation(&self, response: &Response) -> bool {
         let range = response.headers().get(CONTENT_RANGE).and_then(|it| it.to_str().ok());
         let parts = range
             .and_then(|range| range.strip_prefix("bytes "))
@@ -395,13 +430,13 @@ impl Progress {
         let Some(((start, end), total)) = parts else { return false };
         let total = total.parse().ok();
         let whole = total.is_none() || self.length.is_none() || total == self.length;
-        // A server may also give less than the rest; the next attempt gets what is left.
+        // A server may send less than the rest; the next attempt requests what is left.
         let sensible = end.parse::<u64>().is_ok_and(|end| end >= self.received);
         start.parse() == Ok(self.received) && whole && sensible && self.received > 0
     }
 }
 
-fn conditions(have: &Version) -> HeaderMap {
+fn conditions(have: &ContentVersion) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let pairs = [(IF_NONE_MATCH, &have.etag), (IF_MODIFIED_SINCE, &have.modified)];
     for (name, value) in pairs {
@@ -420,10 +455,10 @@ fn advice(status: StatusCode) -> &'static str {
     }
 }
 
-/// What happened, in the words of the innermost error: the outer ones only say that there was one.
-fn words(error: &reqwest::Error) -> String {
+/// Returns the text of the innermost error, since the outer ones are generic.
+fn describe_error(error: &reqwest::Error) -> String {
     if error.is_timeout() {
-        let what = if error.is_connect() { "takes no connection" } else { "says nothing" };
+        let what = if error.is_connect() { "accepts no connection" } else { "sends nothing" };
         return format!("it {what} for too long");
     }
     let mut cause: &dyn StdError = error;

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an image is, by its bytes and not by its name.
+//! Detects the format of an image from its content.
 //!
-//! Tools that write disks choose how to read an image by what it looks like, and somebody who can
-//! make one thing look like another can make them read files they should not. So an image must be
-//! exactly one thing, must be what it was declared to be, and must be of an allowed kind.
+//! Tools that write disks detect the format of an image themselves, and an image that looks like another
+//! format can make them read other files. So an image must match exactly one format, match its declared
+//! format, and have a permitted format.
 
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// As much of an image's beginning as tells what it is: the sector with an ISO's descriptor is the
-/// farthest in.
-const HEAD: usize = 0x9000;
+/// Bytes at the start of an image that are needed to detect its format: the descriptor of an ISO is the
+/// farthest signature.
+const HEAD_BYTES: usize = 0x9000;
 
 /// The last bytes of an image: where a VHD of fixed size has its footer.
-const TAIL: usize = 512;
+const TAIL_BYTES: usize = 512;
 
 /// What an image is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Format {
+pub enum ImageFormat {
     /// Nothing with a known beginning: a partition, a kernel, anything.
     Raw,
     /// A raw disk with a GPT partition table.
@@ -80,19 +80,19 @@ pub enum FormatError {
     )]
     Ambiguous {
         /// One.
-        first: Format,
+        first: ImageFormat,
         /// The other.
-        second: Format,
+        second: ImageFormat,
     },
     /// It is not what it was declared to be.
     #[error(
         "the image was declared to be {declared} and is {detected}: correct the declaration, or the address"
     )]
     Mismatch {
-        /// What was said.
-        declared: Format,
+        /// The declared format.
+        declared: ImageFormat,
         /// What it is.
-        detected: Format,
+        detected: ImageFormat,
     },
     /// It is of a kind that is not allowed.
     #[error(
@@ -100,36 +100,36 @@ pub enum FormatError {
     )]
     NotPermitted {
         /// What it is.
-        detected: Format,
+        detected: ImageFormat,
     },
 }
 
-/// What begins like this at this offset is of this format.
-const BEGINNINGS: [(usize, &[u8], Format); 19] = [
-    (0, b"QFI\xfb", Format::Qcow2),
-    (0, b"QED\0", Format::Qed),
-    (0, b"KDMV", Format::Vmdk),
-    (0, b"COWD", Format::Vmdk),
-    (0, b"# Disk DescriptorFile", Format::Vmdk),
-    (0x40, b"\x7f\x10\xda\xbe", Format::Vdi),
-    (0, b"conectix", Format::Vhd),
-    (0, b"vhdxfile", Format::Vhdx),
-    (0, b"LUKS\xba\xbe", Format::Luks),
-    (0, b"hsqs", Format::Squashfs),
-    (0, b"sqsh", Format::Squashfs),
-    (0x8001, b"CD001", Format::Iso),
-    (0x8001, b"BEA01", Format::Iso),
-    (0, b"\x1f\x8b\x08", Format::Compressed(Compression::Gzip)),
-    (0, b"\xfd7zXZ\0", Format::Compressed(Compression::Xz)),
-    (0, b"\x28\xb5\x2f\xfd", Format::Compressed(Compression::Zstd)),
-    (0, b"BZh", Format::Compressed(Compression::Bzip2)),
-    (0, b"\x04\x22\x4d\x18", Format::Compressed(Compression::Lz4)),
-    (0, b"\x02\x21\x4c\x18", Format::Compressed(Compression::Lz4)),
+/// Offset and bytes of each format's signature.
+const MAGIC_NUMBERS: [(usize, &[u8], ImageFormat); 19] = [
+    (0, b"QFI\xfb", ImageFormat::Qcow2),
+    (0, b"QED\0", ImageFormat::Qed),
+    (0, b"KDMV", ImageFormat::Vmdk),
+    (0, b"COWD", ImageFormat::Vmdk),
+    (0, b"# Disk DescriptorFile", ImageFormat::Vmdk),
+    (0x40, b"\x7f\x10\xda\xbe", ImageFormat::Vdi),
+    (0, b"conectix", ImageFormat::Vhd),
+    (0, b"vhdxfile", ImageFormat::Vhdx),
+    (0, b"LUKS\xba\xbe", ImageFormat::Luks),
+    (0, b"hsqs", ImageFormat::Squashfs),
+    (0, b"sqsh", ImageFormat::Squashfs),
+    (0x8001, b"CD001", ImageFormat::Iso),
+    (0x8001, b"BEA01", ImageFormat::Iso),
+    (0, b"\x1f\x8b\x08", ImageFormat::Compressed(Compression::Gzip)),
+    (0, b"\xfd7zXZ\0", ImageFormat::Compressed(Compression::Xz)),
+    (0, b"\x28\xb5\x2f\xfd", ImageFormat::Compressed(Compression::Zstd)),
+    (0, b"BZh", ImageFormat::Compressed(Compression::Bzip2)),
+    (0, b"\x04\x22\x4d\x18", ImageFormat::Compressed(Compression::Lz4)),
+    (0, b"\x02\x21\x4c\x18", ImageFormat::Compressed(Compression::Lz4)),
 ];
 
-impl Format {
+impl ImageFormat {
     /// The format of this name, as Ironic's `disk_format` has them.
-    pub fn named(name: &str) -> Result<Self, FormatError> {
+    pub fn from_name(name: &str) -> Result<Self, FormatError> {
         match name.trim().to_ascii_lowercase().as_str() {
             "raw" | "ami" => Ok(Self::Raw),
             "gpt" => Ok(Self::Gpt),
@@ -151,13 +151,13 @@ impl Format {
     /// `tail` its last 512 bytes, or all there is.
     pub fn detect(head: &[u8], tail: &[u8]) -> Result<Self, FormatError> {
         let mut found = None;
-        for (offset, magic, format) in BEGINNINGS {
+        for (offset, magic, format) in MAGIC_NUMBERS {
             if head.get(offset..).is_some_and(|rest| rest.starts_with(magic)) {
-                found = one_of(found, format)?;
+                found = require_single_format(found, format)?;
             }
         }
-        if tail.len() == TAIL && tail.starts_with(b"conectix") {
-            found = one_of(found, Self::Vhd)?;
+        if tail.len() == TAIL_BYTES && tail.starts_with(b"conectix") {
+            found = require_single_format(found, Self::Vhd)?;
         }
         let partitioned = partition_table(head);
         match (found, partitioned) {
@@ -173,12 +173,12 @@ impl Format {
     }
 
     /// What a file is.
-    pub(crate) fn of_file(file: &File) -> io::Result<Result<Self, FormatError>> {
+    pub(crate) fn detect_file(file: &File) -> io::Result<Result<Self, FormatError>> {
         let length = file.metadata()?.len();
-        let mut head = vec![0; HEAD.min(usize::try_from(length).unwrap_or(HEAD))];
+        let mut head = vec![0; HEAD_BYTES.min(usize::try_from(length).unwrap_or(HEAD_BYTES))];
         file.read_exact_at(&mut head, 0)?;
-        let mut tail = [0; TAIL];
-        let Some(start) = length.checked_sub(TAIL as u64) else {
+        let mut tail = [0; TAIL_BYTES];
+        let Some(start) = length.checked_sub(TAIL_BYTES as u64) else {
             return Ok(Self::detect(&head, &[]));
         };
         file.read_exact_at(&mut tail, start)?;
@@ -243,13 +243,16 @@ impl Format {
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for ImageFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-fn one_of(found: Option<Format>, format: Format) -> Result<Option<Format>, FormatError> {
+fn require_single_format(
+    found: Option<ImageFormat>,
+    format: ImageFormat,
+) -> Result<Option<ImageFormat>, FormatError> {
     match found {
         Some(first) if first != format => Err(FormatError::Ambiguous { first, second: format }),
         Some(_) | None => Ok(Some(format)),
@@ -258,7 +261,7 @@ fn one_of(found: Option<Format>, format: Format) -> Result<Option<Format>, Forma
 
 /// A partition table at the beginning of a disk. The boot sector of a FAT partition ends like an
 /// MBR's too, so the partitions must make sense.
-fn partition_table(head: &[u8]) -> Option<Format> {
+fn partition_table(head: &[u8]) -> Option<ImageFormat> {
     let sector = head.get(..512)?;
     let gpt_at =
         |offset: usize| head.get(offset..).is_some_and(|rest| rest.starts_with(b"EFI PART"));
@@ -266,22 +269,23 @@ fn partition_table(head: &[u8]) -> Option<Format> {
         return None;
     }
     if gpt_at(512) || gpt_at(4096) {
-        return Some(Format::Gpt);
+        return Some(ImageFormat::Gpt);
     }
     let entries = || sector[446..510].chunks_exact(16);
     let sensible = entries().all(|entry| matches!(entry[0], 0 | 0x80));
     let used = entries().any(|entry| entry[4] != 0 && entry[12..16] != [0; 4]);
-    (sensible && used).then_some(Format::Mbr)
+    (sensible && used).then_some(ImageFormat::Mbr)
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::{BEGINNINGS, Compression, Format, FormatError};
+    use super::{Compression, FormatError, ImageFormat, MAGIC_NUMBERS};
 
-    fn beginning(format: Format) -> Vec<u8> {
-        let (offset, magic, _) = BEGINNINGS.into_iter().find(|(_, _, it)| *it == format).unwrap();
+    fn beginning(format: ImageFormat) -> Vec<u8> {
+        let (offset, magic, _) =
+            MAGIC_NUMBERS.into_iter().find(|(_, _, it)| *it == format).unwrap();
         let mut head = vec![0; 0x9000];
         head[offset..offset + magic.len()].copy_from_slice(magic);
         head
@@ -294,66 +298,71 @@ mod tests {
     }
 
     #[test]
-    fn each_beginning_is_known() {
-        for (_, _, format) in BEGINNINGS {
-            assert_eq!(Format::detect(&beginning(format), &[]), Ok(format));
+    fn detects_formats() {
+        for (_, _, format) in MAGIC_NUMBERS {
+            assert_eq!(ImageFormat::detect(&beginning(format), &[]), Ok(format));
         }
-        assert_eq!(Format::detect(&[], &[]), Ok(Format::Raw));
-        assert_eq!(Format::detect(&[0; 4096], &[0; 512]), Ok(Format::Raw));
+        assert_eq!(ImageFormat::detect(&[], &[]), Ok(ImageFormat::Raw));
+        assert_eq!(ImageFormat::detect(&[0; 4096], &[0; 512]), Ok(ImageFormat::Raw));
         let mbr = with_mbr(vec![0; 0x9000]);
-        assert_eq!(Format::detect(&mbr, &[]), Ok(Format::Mbr));
+        assert_eq!(ImageFormat::detect(&mbr, &[]), Ok(ImageFormat::Mbr));
         let mut gpt = mbr.clone();
         gpt[512..520].copy_from_slice(b"EFI PART");
-        assert_eq!(Format::detect(&gpt, &[]), Ok(Format::Gpt));
+        assert_eq!(ImageFormat::detect(&gpt, &[]), Ok(ImageFormat::Gpt));
         let mut footer = vec![0; 512];
         footer[..8].copy_from_slice(b"conectix");
-        assert_eq!(Format::detect(&mbr, &footer), Ok(Format::Vhd));
+        assert_eq!(ImageFormat::detect(&mbr, &footer), Ok(ImageFormat::Vhd));
         // A FAT boot sector's code lies where the partitions would be.
         let mut fat = vec![0xf4; 512];
         fat[510..].copy_from_slice(b"\x55\xaa");
-        assert_eq!(Format::detect(&fat, &[]), Ok(Format::Raw));
+        assert_eq!(ImageFormat::detect(&fat, &[]), Ok(ImageFormat::Raw));
     }
 
     #[test]
-    fn nothing_is_two_things() {
-        assert_eq!(Format::detect(&with_mbr(beginning(Format::Iso)), &[]), Ok(Format::Iso));
-        let mut two = beginning(Format::Iso);
+    fn rejects_ambiguous_formats() {
+        assert_eq!(
+            ImageFormat::detect(&with_mbr(beginning(ImageFormat::Iso)), &[]),
+            Ok(ImageFormat::Iso)
+        );
+        let mut two = beginning(ImageFormat::Iso);
         two[..4].copy_from_slice(b"QFI\xfb");
-        assert!(matches!(Format::detect(&two, &[]), Err(FormatError::Ambiguous { .. })));
-        let two = with_mbr(beginning(Format::Qcow2));
-        assert!(matches!(Format::detect(&two, &[]), Err(FormatError::Ambiguous { .. })));
+        assert!(matches!(ImageFormat::detect(&two, &[]), Err(FormatError::Ambiguous { .. })));
+        let two = with_mbr(beginning(ImageFormat::Qcow2));
+        assert!(matches!(ImageFormat::detect(&two, &[]), Err(FormatError::Ambiguous { .. })));
     }
 
     #[test]
-    fn declared_and_permitted() {
-        let usual = [Format::Raw, Format::Qcow2, Format::Iso];
-        assert!(Format::Gpt.check(Some(Format::Raw), &usual).is_ok());
-        assert!(Format::Qcow2.check(None, &usual).is_ok());
+    fn checks_declared_and_permitted_formats() {
+        let usual = [ImageFormat::Raw, ImageFormat::Qcow2, ImageFormat::Iso];
+        assert!(ImageFormat::Gpt.check(Some(ImageFormat::Raw), &usual).is_ok());
+        assert!(ImageFormat::Qcow2.check(None, &usual).is_ok());
         assert!(matches!(
-            Format::Qcow2.check(Some(Format::Raw), &usual),
+            ImageFormat::Qcow2.check(Some(ImageFormat::Raw), &usual),
             Err(FormatError::Mismatch { .. })
         ));
         assert!(matches!(
-            Format::Raw.check(Some(Format::Qcow2), &usual),
+            ImageFormat::Raw.check(Some(ImageFormat::Qcow2), &usual),
             Err(FormatError::Mismatch { .. })
         ));
-        for refused in [Format::Vmdk, Format::Vhd, Format::Compressed(Compression::Gzip)] {
+        for refused in
+            [ImageFormat::Vmdk, ImageFormat::Vhd, ImageFormat::Compressed(Compression::Gzip)]
+        {
             assert!(matches!(refused.check(None, &usual), Err(FormatError::NotPermitted { .. })));
         }
-        for (_, _, format) in BEGINNINGS {
-            if !matches!(format, Format::Compressed(_)) {
-                assert_eq!(Format::named(format.name()), Ok(format));
+        for (_, _, format) in MAGIC_NUMBERS {
+            if !matches!(format, ImageFormat::Compressed(_)) {
+                assert_eq!(ImageFormat::from_name(format.name()), Ok(format));
             }
         }
     }
 
     proptest! {
         #[test]
-        fn no_bytes_are_a_panic(
+        fn arbitrary_bytes_never_panic(
             head in proptest::collection::vec(any::<u8>(), 0..2048),
             tail in proptest::collection::vec(any::<u8>(), 0..=512),
         ) {
-            let _ = Format::detect(&head, &tail);
+            let _ = ImageFormat::detect(&head, &tail);
         }
     }
 }

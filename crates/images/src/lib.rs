@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fetches, verifies, converts and caches the images that machines boot and run.
 //!
-//! [`Cache::get`] is the whole of it: given where an image comes from and what is known about it,
-//! it answers with a file on this machine that is complete, has the checksum and the signature it
-//! should have, is of a format that is allowed, and stays where it is until the [`Entry`] is
-//! dropped. Everything else here serves that call:
+//! [`ImageCache::get`] is the entry point: given the source of an image and what is known about it, it
+//! returns a local file that is complete, has the expected checksum and signature and a permitted format,
+//! and is not evicted until the [`CachedImage`] is dropped. The parts:
 //!
-//! * [`Source`] says where an image is (`http(s)://`, `file://`, `oci://`) and [`FilePolicy`] which
-//!   files of this machine may be given away;
-//! * [`Expected`] is the checksum somebody wrote down, or the address of a checksum file;
-//! * [`Format`] is what the bytes say they are, whatever the name claims;
-//! * [`qcow2`] reads qcow2 and refuses what would lead it to other files;
-//! * [`signature`] checks detached signatures against configured keys.
+//! * [`ImageSource`] is the URL of an image (`http(s)://`, `file://`, `oci://`), and [`FilePolicy`] limits
+//!   which local files may be served;
+//! * [`ExpectedChecksum`] is a checksum, or the URL of a checksum file;
+//! * [`ImageFormat`] is detected from the content, not from the name;
+//! * [`qcow2`] reads qcow2 and rejects images that reference other files;
+//! * [`signature`] verifies detached signatures with configured keys.
 //!
-//! Images come from strangers. Nothing here trusts a length, an offset or a name in one: sizes are
-//! bounded before memory or disk is given, and what is wrong is an error and never a panic.
+//! Images are untrusted. Lengths, offsets and names in them are checked, sizes are limited before memory
+//! or disk is allocated, and invalid input is an error, never a panic.
 //!
-//! This crate knows nothing of nodes, the database or HTTP servers.
+//! This crate depends on neither nodes, the database nor HTTP servers.
 
 mod cache;
 mod checksum;
@@ -24,7 +23,6 @@ mod credentials;
 mod decompress;
 mod fetch;
 mod format;
-mod hex;
 mod oci;
 pub mod qcow2;
 pub mod signature;
@@ -34,15 +32,17 @@ mod tls;
 mod writer;
 
 pub use cache::{
-    Cache, CacheSettings, Entry, Error, Kept, KeptImage, Kind, Limits, OpenError, Problem, Request,
-    Signatures, Wanted,
+    CacheContents, CacheOpenError, CacheRequest, CacheSettings, CachedImage, CachedImageInfo,
+    ImageCache, ImageError, ImageKind, ImageLimits, ImageProblem, SignatureSettings, TargetFormat,
 };
-pub use checksum::{Algorithm, Checksum, ChecksumError, Expected, find_in_file};
-pub use credentials::{Credentials, DockerConfig, DockerConfigError};
-pub use decompress::{DecompressError, decompressed};
+pub use checksum::{
+    Checksum, ChecksumAlgorithm, ChecksumError, ExpectedChecksum, find_in_checksum_file,
+};
+pub use credentials::{DockerConfig, DockerConfigError, ImageCredentials};
+pub use decompress::{DecompressError, decompressing_reader};
 pub use fetch::{FetchError, FetchSettings, Fetcher};
-pub use format::{Compression, Format, FormatError};
-pub use oci::{OciError, Reference};
+pub use format::{Compression, FormatError, ImageFormat};
+pub use oci::{OciError, OciReference};
 pub use sink::SinkError;
-pub use source::{FilePolicy, Source, SourceError};
-pub use tls::{Trust, TrustError};
+pub use source::{FilePolicy, ImageSource, ImageSourceError};
+pub use tls::{ImageServerTrust, TlsTrustError};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Detached signatures: proof that an image was made by somebody the configuration trusts.
+//! Detached signatures of images, verified with configured keys.
 //!
 //! A signature is made with Ed25519 or RSA (2048 bits or more, SHA-256, PKCS #1 v1.5 or PSS), and
 //! over one of two things:
@@ -7,11 +7,11 @@
 //! * the image's SHA-256 as 64 lower-case hexadecimal digits, which works for images of any size:
 //!   `sha256sum disk.raw | head -c 64 | openssl dgst -sha256 -sign rsa.pem -out disk.raw.sig`, or
 //!   `sha256sum disk.raw | head -c 64 > d; openssl pkeyutl -sign -rawin -inkey ed25519.pem -in d -out disk.raw.sig`
-//! * the image's bytes themselves, for kernels and ramdisks of no more than [`WHOLE_BYTES`], as
+//! * the image's bytes themselves, for kernels and ramdisks of no more than [`MAX_IN_MEMORY_BYTES`], as
 //!   they are in memory for the check: `openssl dgst -sha256 -sign rsa.pem -out vmlinuz.sig vmlinuz`.
 //!
-//! The signature is looked for where the request says, else next to the image with `.sig` after
-//! its name. It may be the bytes or their base64.
+//! The signature is read from the source in the request, or from the image's URL with `.sig` appended. It
+//! may be binary or base64.
 
 use std::fmt;
 use std::fs::File;
@@ -27,28 +27,26 @@ use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject;
 use serde::{Deserialize, Serialize};
 
-use crate::hex;
-
 /// The longest image that is taken into memory to check a signature over its bytes.
-pub const WHOLE_BYTES: u64 = 512 << 20;
+pub const MAX_IN_MEMORY_BYTES: u64 = 512 << 20;
 
 /// What is written before an Ed25519 key's 32 bytes (RFC 8410).
 const ED25519_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
 /// RSA's name in a key: the object identifier 1.2.840.113549.1.1.1 and a NULL.
-const RSA_NAME: [u8; 15] =
+const RSA_ALGORITHM_ID: [u8; 15] =
     [0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
 
 /// Whether an image must be signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Policy {
+pub enum SignaturePolicy {
     /// Signatures are not looked at.
     #[default]
     Off,
-    /// A signature that is there must be right. Whoever can change an image on its way can also
-    /// take its signature away, so this protects against mistakes and not against them.
+    /// An existing signature must be valid. An attacker who can change an image can also remove its
+    /// signature, so this protects against mistakes only.
     WhenPresent,
     /// There must be one, and it must be right.
     Required,
@@ -120,7 +118,7 @@ impl PublicKey {
     }
 
     /// Whether it made this signature over this message.
-    fn made(&self, signature: &[u8], message: &[u8]) -> bool {
+    fn verifies(&self, signature: &[u8], message: &[u8]) -> bool {
         let (key, algorithms): (&[u8], &[&'static dyn VerificationAlgorithm]) = match self {
             Self::Ed25519(key) => (key, &[&ED25519]),
             Self::Rsa(key) => (key, &[&RSA_PKCS1_2048_8192_SHA256, &RSA_PSS_2048_8192_SHA256]),
@@ -137,7 +135,7 @@ impl PublicKey {
     }
 }
 
-/// By its end: whole keys are for nobody's eyes.
+/// Shows only the last 8 bytes of the key.
 impl fmt::Debug for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self {
@@ -156,42 +154,42 @@ pub fn verify(
     image: &File,
     sha256: &[u8; 32],
 ) -> Result<(), SignatureError> {
-    let decoded = decoded(signature);
+    let decoded = decode_base64(signature);
     let signature = decoded.as_deref().unwrap_or(signature);
-    let made_over = |message: &[u8]| keys.iter().any(|key| key.made(signature, message));
+    let made_over = |message: &[u8]| keys.iter().any(|key| key.verifies(signature, message));
     if made_over(hex::encode(sha256).as_bytes()) {
         return Ok(());
     }
     let size = image.metadata().map_err(SignatureError::Read)?.len();
-    if size > WHOLE_BYTES {
+    if size > MAX_IN_MEMORY_BYTES {
         return Err(SignatureError::WrongForLarge { keys: keys.len() });
     }
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
     let mut image = image;
     image.rewind().map_err(SignatureError::Read)?;
-    image.take(WHOLE_BYTES).read_to_end(&mut bytes).map_err(SignatureError::Read)?;
+    image.take(MAX_IN_MEMORY_BYTES).read_to_end(&mut bytes).map_err(SignatureError::Read)?;
     if made_over(&bytes) { Ok(()) } else { Err(SignatureError::Wrong { keys: keys.len() }) }
 }
 
 /// The bytes of a signature in base64; `None` if it is none.
-fn decoded(signature: &[u8]) -> Option<Vec<u8>> {
+fn decode_base64(signature: &[u8]) -> Option<Vec<u8>> {
     let text: String =
         std::str::from_utf8(signature).ok()?.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     STANDARD.decode(text).ok()
 }
 
-/// The PKCS #1 key in a DER SubjectPublicKeyInfo that says it is RSA.
+/// Returns the PKCS #1 key in a DER SubjectPublicKeyInfo of an RSA key.
 fn rsa_key(der: &[u8]) -> Option<&[u8]> {
-    let (body, rest) = element(der, 0x30)?;
-    let bits = body.strip_prefix(&RSA_NAME)?;
-    let (bits, after) = element(bits, 0x03)?;
-    // The first byte of a bit string says how many bits of the last are not used.
+    let (body, rest) = der_element(der, 0x30)?;
+    let bits = body.strip_prefix(&RSA_ALGORITHM_ID)?;
+    let (bits, after) = der_element(bits, 0x03)?;
+    // The first byte of a bit string is the number of unused bits in the last byte.
     let key = bits.strip_prefix(&[0])?;
     (rest.is_empty() && after.is_empty()).then_some(key)
 }
 
 /// The contents of a DER element of this kind, and what follows it.
-fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+fn der_element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let rest = der.strip_prefix(&[tag])?;
     let (&first, rest) = rest.split_first()?;
     if first < 0x80 {
@@ -216,7 +214,6 @@ mod tests {
     use ring::signature::{Ed25519KeyPair, KeyPair};
 
     use super::{ED25519_PREFIX, PublicKey, SignatureError, verify};
-    use crate::hex;
 
     fn sha256(content: &[u8]) -> [u8; 32] {
         ring::digest::digest(&ring::digest::SHA256, content).as_ref().try_into().unwrap()
@@ -235,12 +232,12 @@ mod tests {
     }
 
     #[test]
-    fn ed25519_over_the_digits_or_over_the_bytes() {
+    fn verifies_ed25519_over_digest_or_bytes() {
         let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
         let der = [&ED25519_PREFIX[..], pair.public_key().as_ref()].concat();
         let keys = PublicKey::parse_pem(&pem(&der)).unwrap();
         let image = b"a kernel";
-        let digits = hex::encode(&sha256(image));
+        let digits = hex::encode(sha256(image));
         let check = |signature: &[u8], content: &[u8]| {
             verify(&keys, signature, &file(content), &sha256(content))
         };
@@ -253,8 +250,8 @@ mod tests {
         let wrong = check(over_digits.as_ref(), b"another kernel");
         assert!(matches!(wrong, Err(SignatureError::Wrong { keys: 1 })));
         assert!(check(b"", image).is_err());
-        let nobody = verify(&[], over_digits.as_ref(), &file(image), &sha256(image));
-        assert!(matches!(nobody, Err(SignatureError::Wrong { keys: 0 })));
+        let anonymous = verify(&[], over_digits.as_ref(), &file(image), &sha256(image));
+        assert!(matches!(anonymous, Err(SignatureError::Wrong { keys: 0 })));
     }
 
     /// With the tool people use. Debian's base has it; `cargo xtask test` installs it.
@@ -265,12 +262,12 @@ mod tests {
     }
 
     #[test]
-    fn what_openssl_signs_is_right() {
+    fn verifies_signatures_of_openssl() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let image = b"a ramdisk, somewhat longer than a digest is, to be sure of the difference";
         std::fs::write(at("image"), image).unwrap();
-        std::fs::write(at("digits"), hex::encode(&sha256(image))).unwrap();
+        std::fs::write(at("digits"), hex::encode(sha256(image))).unwrap();
         openssl(folder.path(), "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out rsa.pem");
         openssl(folder.path(), "pkey -in rsa.pem -pubout -out rsa.pub");
         openssl(folder.path(), "genpkey -algorithm ED25519 -out ed.pem");
@@ -299,7 +296,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_key_is_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn arbitrary_keys_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = PublicKey::from_der(&bytes);
             let _ = PublicKey::parse_pem(&pem(&bytes));
         }

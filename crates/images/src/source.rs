@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where an image is, and which files of this machine may be given away.
+//! Sources of images, and the local files that may be used as images.
 
 use std::fmt;
 use std::fs::File;
@@ -9,40 +9,38 @@ use std::path::{Path, PathBuf};
 use reqwest::Url;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use crate::oci::Reference;
+use crate::oci::OciReference;
 
-/// What is never given away, whatever the configuration allows.
-const BLOCKED: [&str; 6] = ["/dev", "/sys", "/proc", "/boot", "/etc", "/run"];
+/// Directories that are never served, whatever the configuration allows.
+const BLOCKED_DIRS: [&str; 6] = ["/dev", "/sys", "/proc", "/boot", "/etc", "/run"];
 
-/// Where an image is.
+/// The source of an image.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum ImageSource {
     /// On a web server.
     Http(Url),
     /// A file of this machine.
     File(PathBuf),
     /// In a container registry.
-    Oci(Reference),
+    Oci(OciReference),
 }
 
-/// Which files of this machine may be images.
+/// The local files that may be used as images.
 #[derive(Debug, Clone, Default)]
 pub struct FilePolicy {
-    /// Files are taken only from under these folders. None, no files.
+    /// Allowed directories. If empty, no file is allowed.
     pub allowed: Vec<PathBuf>,
 }
 
 /// Why a source cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum SourceError {
-    /// It is no address of a kind that is understood.
-    #[error(
-        "{text:?} is no address of an image ({why}): use http://, https://, file:/// or oci://"
-    )]
+pub enum ImageSourceError {
+    /// It is not a supported URL.
+    #[error("{text:?} is not a valid image URL ({why}): use http://, https://, file:/// or oci://")]
     Malformed {
-        /// What was given, without any password.
+        /// The source, without passwords.
         text: String,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
     /// The file is not under an allowed folder.
@@ -68,11 +66,11 @@ pub enum SourceError {
     },
 }
 
-impl Source {
-    /// Understands `http(s)://…`, `file:///…` and `oci://…`.
-    pub fn parse(text: &str) -> Result<Self, SourceError> {
+impl ImageSource {
+    /// Parses `http(s)://…`, `file:///…` and `oci://…`.
+    pub fn parse(text: &str) -> Result<Self, ImageSourceError> {
         let text = text.trim();
-        let bad = |why: String| SourceError::Malformed { text: without_secrets(text), why };
+        let bad = |why: String| ImageSourceError::Malformed { text: redacted_text(text), why };
         let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
         match scheme.as_deref() {
             Some("http" | "https") => {
@@ -87,8 +85,8 @@ impl Source {
                 }
                 Ok(Self::File(path))
             }
-            Some("oci") => Reference::parse(text).map(Self::Oci).map_err(|e| bad(e.to_string())),
-            Some(other) => Err(bad(format!("{other} is not understood"))),
+            Some("oci") => OciReference::parse(text).map(Self::Oci).map_err(|e| bad(e.to_string())),
+            Some(other) => Err(bad(format!("unsupported scheme {other}"))),
             None => Err(bad("it has no scheme".to_owned())),
         }
     }
@@ -109,14 +107,14 @@ impl Source {
         }
     }
 
-    /// Whether an image from here must come with a checksum: nothing else says that it is the
-    /// right one. A file is the administrator's own, and a registry has digests.
+    /// Returns whether an image from this source needs a checksum. Local files are trusted, and a
+    /// registry has digests.
     pub fn needs_checksum(&self) -> bool {
         matches!(self, Self::Http(_))
     }
 
     /// The same place with something after the name, such as `.sig`. A registry has no such place.
-    pub(crate) fn beside(&self, suffix: &str) -> Option<Self> {
+    pub(crate) fn with_suffix(&self, suffix: &str) -> Option<Self> {
         match self {
             Self::Http(url) => {
                 let mut beside = url.clone();
@@ -134,29 +132,35 @@ impl Source {
 }
 
 /// Without any password in it: this goes to logs.
-impl fmt::Display for Source {
+impl fmt::Display for ImageSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Http(url) => f.write_str(&displayed(url)),
+            Self::Http(url) => f.write_str(&redacted_url(url)),
             Self::File(path) => write!(f, "file://{}", path.display()),
             Self::Oci(reference) => fmt::Display::fmt(reference, f),
         }
     }
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for ImageSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
 impl FilePolicy {
-    /// Opens a file that may be given away. Symbolic links are followed as long as they stay in
-    /// allowed folders, and one that is changed meanwhile leads nowhere.
-    pub(crate) fn open(&self, path: &Path) -> Result<File, SourceError> {
-        let failed = |error: io::Error| SourceError::Open { path: path.to_owned(), source: error };
-        let not_allowed = || SourceError::NotAllowed { path: path.to_owned() };
-        // Whether a file exists outside the allowed folders is nobody's business either.
+    /// Checks that [a file](Source::File) may be used as an image and exists.
+    pub fn check(&self, path: &Path) -> Result<(), ImageSourceError> {
+        self.open(path).map(drop)
+    }
+
+    /// Opens an allowed file. Symbolic links are followed within allowed directories; a link that is
+    /// changed meanwhile is not followed.
+    pub(crate) fn open(&self, path: &Path) -> Result<File, ImageSourceError> {
+        let failed =
+            |error: io::Error| ImageSourceError::Open { path: path.to_owned(), source: error };
+        let not_allowed = || ImageSourceError::NotAllowed { path: path.to_owned() };
+        // Do not reveal whether a file exists outside the allowed directories.
         let real = match path.canonicalize() {
             Ok(real) => real,
             Err(error) if self.allowed.iter().any(|folder| path.starts_with(folder)) => {
@@ -164,7 +168,7 @@ impl FilePolicy {
             }
             Err(_) => return Err(not_allowed()),
         };
-        if BLOCKED.iter().any(|blocked| real.starts_with(blocked)) {
+        if BLOCKED_DIRS.iter().any(|blocked| real.starts_with(blocked)) {
             return Err(not_allowed());
         }
         let folders = self.allowed.iter().filter_map(|folder| folder.canonicalize().ok());
@@ -182,14 +186,14 @@ impl FilePolicy {
         let opened = rustix::fs::openat2(&folder, &inside, flags, Mode::empty(), resolve);
         let file = File::from(opened.map_err(|error| failed(error.into()))?);
         if !file.metadata().map_err(failed)?.is_file() {
-            return Err(SourceError::NotAFile { path: path.to_owned() });
+            return Err(ImageSourceError::NotAFile { path: path.to_owned() });
         }
         Ok(file)
     }
 }
 
-/// An address for people: the user's name, password and query are not for their eyes.
-pub(crate) fn displayed(url: &Url) -> String {
+/// Returns the URL without user name, password and query, for logs and errors.
+pub(crate) fn redacted_url(url: &Url) -> String {
     let mut url = url.clone();
     // Fails only for addresses that have no place for them.
     let _ = url.set_username("");
@@ -202,8 +206,8 @@ pub(crate) fn displayed(url: &Url) -> String {
     url.to_string().replace("%E2%80%A6", "…")
 }
 
-fn without_secrets(text: &str) -> String {
-    let shown = Url::parse(text).map_or_else(|_| text.to_owned(), |url| displayed(&url));
+fn redacted_text(text: &str) -> String {
+    let shown = Url::parse(text).map_or_else(|_| text.to_owned(), |url| redacted_url(&url));
     // What does not parse may still have a password.
     match (shown.find("://"), shown.rfind('@')) {
         (Some(start), Some(at)) if at > start => {
@@ -218,7 +222,7 @@ fn percent_decoded(text: &str) -> String {
     let mut rest = text.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
         let pair = tail.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
-        match pair.and_then(crate::hex::decode) {
+        match pair.and_then(|pair| hex::decode(pair).ok()) {
             Some(byte) if first == b'%' => {
                 bytes.extend(byte);
                 rest = &tail[2..];
@@ -239,12 +243,12 @@ mod tests {
     use expect_test::{Expect, expect};
     use proptest::prelude::*;
 
-    use super::{FilePolicy, Source, SourceError};
+    use super::{FilePolicy, ImageSource, ImageSourceError};
 
     #[test]
-    fn what_is_understood() {
+    fn parses_sources() {
         let check = |text: &str, expected: Expect| {
-            let shown = match Source::parse(text) {
+            let shown = match ImageSource::parse(text) {
                 Ok(source) => format!("{source} named {:?}", source.file_name()),
                 Err(error) => error.to_string(),
             };
@@ -264,25 +268,25 @@ mod tests {
         check(
             "file://host/x",
             expect![[
-                r#""file://host/x" is no address of an image (it names a host): use http://, https://, file:/// or oci://"#
+                r#""file://host/x" is not a valid image URL (it names a host): use http://, https://, file:/// or oci://"#
             ]],
         );
         check(
             "ftp://u:p@h/x",
             expect![[
-                r#""ftp://h/x" is no address of an image (ftp is not understood): use http://, https://, file:/// or oci://"#
+                r#""ftp://h/x" is not a valid image URL (unsupported scheme ftp): use http://, https://, file:/// or oci://"#
             ]],
         );
         check(
             "/srv/x.img",
             expect![[
-                r#""/srv/x.img" is no address of an image (it has no scheme): use http://, https://, file:/// or oci://"#
+                r#""/srv/x.img" is not a valid image URL (it has no scheme): use http://, https://, file:/// or oci://"#
             ]],
         );
     }
 
     #[test]
-    fn files_only_from_allowed_folders() {
+    fn opens_files_of_allowed_directories_only() {
         let outside = tempfile::tempdir().unwrap();
         let inside = tempfile::tempdir().unwrap();
         std::fs::write(outside.path().join("secret"), "s").unwrap();
@@ -296,28 +300,28 @@ mod tests {
         assert!(open("image").is_ok());
         assert!(open("alias").is_ok());
         assert!(open("folder/../image").is_ok());
-        assert!(matches!(open("escape"), Err(SourceError::NotAllowed { .. })));
-        assert!(matches!(open("way-out/secret"), Err(SourceError::NotAllowed { .. })));
-        assert!(matches!(open("folder"), Err(SourceError::NotAFile { .. })));
-        assert!(matches!(open("absent"), Err(SourceError::Open { .. })));
+        assert!(matches!(open("escape"), Err(ImageSourceError::NotAllowed { .. })));
+        assert!(matches!(open("way-out/secret"), Err(ImageSourceError::NotAllowed { .. })));
+        assert!(matches!(open("folder"), Err(ImageSourceError::NotAFile { .. })));
+        assert!(matches!(open("absent"), Err(ImageSourceError::Open { .. })));
         let up = inside.path().join("..").join(outside.path().file_name().unwrap()).join("secret");
-        assert!(matches!(policy.open(&up), Err(SourceError::NotAllowed { .. })));
+        assert!(matches!(policy.open(&up), Err(ImageSourceError::NotAllowed { .. })));
         let absent = outside.path().join("absent");
-        assert!(matches!(policy.open(&absent), Err(SourceError::NotAllowed { .. })));
+        assert!(matches!(policy.open(&absent), Err(ImageSourceError::NotAllowed { .. })));
         let everything = FilePolicy { allowed: vec!["/".into()] };
         for blocked in ["/etc/passwd", "/proc/self/environ", "/dev/null"] {
             let opened = everything.open(blocked.as_ref());
-            assert!(matches!(opened, Err(SourceError::NotAllowed { .. })), "{blocked}");
+            assert!(matches!(opened, Err(ImageSourceError::NotAllowed { .. })), "{blocked}");
         }
         assert!(FilePolicy::default().open(&inside.path().join("image")).is_err());
     }
 
     proptest! {
         #[test]
-        fn no_address_is_a_panic(text in "\\PC*") {
-            let _ = Source::parse(&text);
-            let _ = Source::parse(&format!("oci://{text}"));
-            let _ = Source::parse(&format!("http://{text}")).map(|source| source.file_name());
+        fn parsing_never_panics(text in "\\PC*") {
+            let _ = ImageSource::parse(&text);
+            let _ = ImageSource::parse(&format!("oci://{text}"));
+            let _ = ImageSource::parse(&format!("http://{text}")).map(|source| source.file_name());
         }
     }
 }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whom to trust when images come over TLS.
+//! TLS trust for image servers.
 
 use std::io;
 use std::path::PathBuf;
 
 use rustls::ClientConfig;
 
-/// Who may vouch for a server of images.
+/// The CA certificates that image servers are verified with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Trust {
-    /// The CAs this machine trusts.
+pub enum ImageServerTrust {
+    /// The CAs of this host.
     #[default]
     System,
-    /// The certificates in this PEM file or folder, and no other.
+    /// The certificates in this PEM file or directory, and no others.
     File(PathBuf),
 }
 
-/// Why nobody can be trusted.
+/// Why CA certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum TrustError {
+pub enum TlsTrustError {
     /// The file cannot be read.
     #[error("the CA certificates in {} cannot be read", path.display())]
     Read {
@@ -36,15 +36,16 @@ pub enum TrustError {
     },
 }
 
-/// TLS with the given trust. A machine without any CA certificates still serves plain HTTP and checks
-/// nobody's TLS.
-pub(crate) fn config(trust: &Trust) -> Result<ClientConfig, TrustError> {
+/// Returns the TLS configuration. Without any CA certificate on this host, plain HTTP still works and
+/// every TLS server is rejected.
+pub(crate) fn client_config(trust: &ImageServerTrust) -> Result<ClientConfig, TlsTrustError> {
     let mut config = match trust {
-        Trust::System => server_trust::trusting_as_usual(),
-        Trust::File(path) => {
-            let given = server_trust::in_file_or_folder(path)
-                .map_err(|source| TrustError::Read { path: path.clone(), source })?;
-            server_trust::trusting(given).map_err(|_| TrustError::Empty { path: path.clone() })?
+        ImageServerTrust::System => server_trust::system_client_config(),
+        ImageServerTrust::File(path) => {
+            let given = server_trust::load_certificates(path)
+                .map_err(|source| TlsTrustError::Read { path: path.clone(), source })?;
+            server_trust::client_config(given)
+                .map_err(|_| TlsTrustError::Empty { path: path.clone() })?
         }
     };
     // One image is one stream: HTTP/2 has nothing to share, and its windows slow it down.

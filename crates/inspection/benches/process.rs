@@ -1,31 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long one report of the benchmark's shape takes, from bytes to findings: CPU time on one
+//! Measures the processing time of one report, from bytes to result: CPU time on one
 //! core, with the default hooks and with all of them.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use inspection::{Context, FlavourSet, Hook, Report, RuleSet, Settings, process};
+use inspection::{
+    FlavourSet, HardwareReport, Hook, InspectionSettings, ReportContext, RuleSet, process_report,
+};
 use node_model::{Node, NodeId, Timestamp};
 
 const BODY: &[u8] = include_bytes!("../samples/bench.json");
 const ROUNDS: u32 = 2000;
-/// What one report may cost.
-const ALLOWED: Duration = Duration::from_micros(300);
+/// The limit for one report.
+const LIMIT: Duration = Duration::from_micros(300);
 
 #[expect(clippy::print_stdout, reason = "a benchmark prints what it measured")]
 fn main() {
-    // `cargo test --all-targets` runs this too, unoptimised; there is nothing to measure then.
+    // `cargo test --all-targets` also runs this, without optimization: do not measure.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
     let node = Node::new(NodeId::random(), "fake-hardware", Timestamp(0));
     let rules = RuleSet::default();
-    let all = Settings { hooks: Hook::all().collect(), ..Settings::default() };
-    for (name, settings) in [("default hooks", Settings::default()), ("all 16 hooks", all)] {
+    let all = InspectionSettings { hooks: Hook::all().collect(), ..InspectionSettings::default() };
+    for (name, settings) in
+        [("default hooks", InspectionSettings::default()), ("all 16 hooks", all)]
+    {
         let round = || {
-            let report = Report::parse(black_box(BODY)).expect("the sample is a report");
-            let context = Context {
+            let report = HardwareReport::parse(black_box(BODY)).expect("the sample is a report");
+            let context = ReportContext {
                 node: &node,
                 ports: &[],
                 report: &report,
@@ -35,13 +39,13 @@ fn main() {
                 flavours: &FlavourSet::default(),
                 now: Timestamp(0),
             };
-            let _ = black_box(process(&context).expect("the sample is a good report"));
+            let _ = black_box(process_report(&context).expect("the sample is a valid report"));
         };
         (0..ROUNDS / 10).for_each(|_| round());
         let start = Instant::now();
         (0..ROUNDS).for_each(|_| round());
         let each = start.elapsed() / ROUNDS;
         println!("{name}: {each:?} for a report of {} bytes", BODY.len());
-        assert!(each <= ALLOWED, "{name}: {each:?} is more than {ALLOWED:?}");
+        assert!(each <= LIMIT, "{name}: {each:?} is more than {LIMIT:?}");
     }
 }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! IP networks and addresses as operators and ramdisks write them.
+//! Parsing of IP networks and addresses from settings, rules and reports.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// A range of IP addresses, such as `10.10.10.0/24`. Bits beyond the prefix are ignored.
+/// An IP network such as `10.10.10.0/24`. Host bits of the base address are ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Network {
+pub struct IpNetwork {
     base: IpAddr,
     prefix: u8,
 }
 
-/// The text is not a network.
+/// The text is not an IP network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a network such as 10.10.10.0/24 or 2001:db8::/64")]
 pub struct ParseNetworkError(String);
 
-impl Network {
-    /// Whether `address` lies in it. An address of the other family never does.
+impl IpNetwork {
+    /// Returns true if `address` is in the network. The other address family never is.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.base, address) {
@@ -35,38 +35,38 @@ impl Network {
     }
 }
 
-impl FromStr for Network {
+impl FromStr for IpNetwork {
     type Err = ParseNetworkError;
 
-    /// Takes `address/prefix`, `address/netmask` (IPv4) and a bare address, which is a network of one.
+    /// Parses `address/prefix`, `address/netmask` (IPv4) or a single address.
     fn from_str(text: &str) -> Result<Self, ParseNetworkError> {
-        let refused = || ParseNetworkError(text.chars().take(80).collect());
+        let invalid = || ParseNetworkError(text.chars().take(80).collect());
         let (address, prefix) = match text.trim().split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text.trim(), None),
         };
-        let base: IpAddr = address.parse().map_err(|_| refused())?;
+        let base: IpAddr = address.parse().map_err(|_| invalid())?;
         let longest = if base.is_ipv4() { 32 } else { 128 };
         let prefix = match prefix {
             None => longest,
-            Some(prefix) => prefix_length(prefix, base).ok_or_else(refused)?,
+            Some(prefix) => prefix_length(prefix, base).ok_or_else(invalid)?,
         };
-        if prefix > longest { Err(refused()) } else { Ok(Self { base, prefix }) }
+        if prefix > longest { Err(invalid()) } else { Ok(Self { base, prefix }) }
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for IpNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.base, self.prefix)
     }
 }
 
-/// An IP address, also when an IPv6 zone (`fe80::1%eno1`) follows it.
+/// Parses an IP address; an IPv6 zone (`fe80::1%eno1`) is dropped.
 pub(crate) fn parse_address(text: &str) -> Option<IpAddr> {
     text.split('%').next().unwrap_or(text).trim().parse().ok()
 }
 
-/// Whether a host name or address means the machine that uses it.
+/// Returns true for loopback addresses and names.
 pub(crate) fn is_loopback(host: &str) -> bool {
     match parse_address(host) {
         Some(address) => address.is_loopback(),
@@ -74,7 +74,7 @@ pub(crate) fn is_loopback(host: &str) -> bool {
     }
 }
 
-/// Whether this is what ramdisks send for "no such address".
+/// Returns true for `0.0.0.0` and `::`, which ramdisks send for a missing address.
 pub(crate) fn is_unspecified(text: &str) -> bool {
     let address = text.split('/').next().unwrap_or(text);
     matches!(
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_contain_their_addresses() {
+    fn contains_only_addresses_of_the_network() {
         for (network, address, inside) in [
             ("10.10.10.0/24", "10.10.10.255", true),
             ("10.10.10.0/24", "10.10.11.0", false),
@@ -112,20 +112,20 @@ mod tests {
             ("::/0", "fe80::1", true),
             ("::/0", "10.0.0.1", false),
         ] {
-            let network: Network = network.parse().unwrap();
+            let network: IpNetwork = network.parse().unwrap();
             assert_eq!(network.contains(address.parse().unwrap()), inside, "{network} {address}");
         }
     }
 
     #[test]
-    fn not_networks() {
+    fn rejects_invalid_networks() {
         for text in ["", "10.0.0.0/33", "::/129", "10.0.0.0/255.0.255.0", "net", "10.0.0.0/-1"] {
-            assert!(text.parse::<Network>().is_err(), "{text}");
+            assert!(text.parse::<IpNetwork>().is_err(), "{text}");
         }
     }
 
     #[test]
-    fn loopback_and_placeholders() {
+    fn recognizes_loopback_and_unspecified_addresses() {
         for host in ["127.0.0.1", "127.9.9.9", "::1", "localhost"] {
             assert!(is_loopback(host), "{host}");
         }

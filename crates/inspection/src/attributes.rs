@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The attributes of nodes and ports that inspection rules can read and write, by Ironic's names.
 //!
-//! What the lifecycle owns (states, power, reservation, times) can be read and never written: a
-//! provision state changes in exactly one place, and that is not here.
+//! Fields owned by the lifecycle (states, power, reservation, timestamps) are read-only: only
+//! `lifecycle` changes a provision state.
 
-use agent_protocol::flag;
+use agent_protocol::parse_bool;
 use node_model::{InterfaceKind, JsonObject, Node, Port};
 use serde_json::Value;
 
-use Access::{Flag, OptionalFlag, OptionalText, ReadOnly, Text};
+use AttributeAccess::{Flag, OptionalFlag, OptionalText, ReadOnly, Text};
 
-/// How an attribute of a `T` is written.
-enum Access<T: 'static> {
+/// The type of an attribute of `T`, with its accessors.
+enum AttributeAccess<T: 'static> {
     ReadOnly(fn(&T) -> Value),
     Text(fn(&T) -> &String, fn(&mut T) -> &mut String),
     OptionalText(fn(&T) -> &Option<String>, fn(&mut T) -> &mut Option<String>),
@@ -19,63 +19,63 @@ enum Access<T: 'static> {
     OptionalFlag(fn(&T) -> &Option<bool>, fn(&mut T) -> &mut Option<bool>),
 }
 
-struct Attribute<T: 'static> {
+struct RuleAttribute<T: 'static> {
     name: &'static str,
-    access: Access<T>,
+    access: AttributeAccess<T>,
 }
 
-/// A value cannot be written.
+/// An attribute cannot be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AttributeError {
-    /// There is no such attribute.
+    /// The attribute does not exist.
     #[error("there is no attribute {0:?}")]
     Unknown(String),
-    /// It is not for rules to write.
+    /// Rules may not write it.
     #[error("{0} cannot be changed by a rule")]
     ReadOnly(&'static str),
     /// The value has the wrong type.
     #[error("{name} must be {expected}")]
     WrongType {
-        /// Which attribute.
+        /// The attribute.
         name: String,
-        /// What it must be.
+        /// The expected type.
         expected: &'static str,
     },
 }
 
-macro_rules! access {
-    ($kind:ident $field:ident) => {
-        Attribute {
+macro_rules! attribute {
+    ($type:ident $field:ident) => {
+        RuleAttribute {
             name: stringify!($field),
-            access: $kind(|subject| &subject.$field, |subject| &mut subject.$field),
+            access: $type(|subject| &subject.$field, |subject| &mut subject.$field),
         }
     };
 }
 
-const fn read_only<T>(name: &'static str, read: fn(&T) -> Value) -> Attribute<T> {
-    Attribute { name, access: ReadOnly(read) }
+const fn read_only<T>(name: &'static str, read: fn(&T) -> Value) -> RuleAttribute<T> {
+    RuleAttribute { name, access: ReadOnly(read) }
 }
 
-const NODE: &[Attribute<Node>] = &[
-    access!(OptionalText name),
-    access!(Text driver),
-    access!(OptionalText instance_name),
-    access!(Flag maintenance),
-    access!(OptionalText maintenance_reason),
-    access!(OptionalText resource_class),
-    access!(Text conductor_group),
-    access!(OptionalFlag automated_clean),
-    access!(Flag protected),
-    access!(OptionalText protected_reason),
-    access!(Flag retired),
-    access!(OptionalText retired_reason),
-    access!(OptionalText owner),
-    access!(OptionalText lessee),
-    access!(OptionalText description),
-    access!(OptionalText boot_mode),
-    access!(OptionalFlag secure_boot),
-    access!(OptionalText shard),
-    access!(Flag disable_power_off),
+const NODE_ATTRIBUTES: &[RuleAttribute<Node>] = &[
+    attribute!(OptionalText name),
+    attribute!(Text driver),
+    attribute!(OptionalText instance_name),
+    attribute!(Flag maintenance),
+    attribute!(OptionalText maintenance_reason),
+    attribute!(OptionalText resource_class),
+    attribute!(Text conductor_group),
+    attribute!(OptionalFlag automated_clean),
+    attribute!(Flag protected),
+    attribute!(OptionalText protected_reason),
+    attribute!(Flag retired),
+    attribute!(OptionalText retired_reason),
+    attribute!(OptionalText owner),
+    attribute!(OptionalText lessee),
+    attribute!(OptionalText description),
+    attribute!(OptionalText boot_mode),
+    attribute!(OptionalFlag secure_boot),
+    attribute!(OptionalText shard),
+    attribute!(Flag disable_power_off),
     read_only("uuid", |node| node.id.to_string().into()),
     read_only("provision_state", |node| node.provision_state.as_str().into()),
     read_only("target_provision_state", |node| {
@@ -103,55 +103,57 @@ const NODE: &[Attribute<Node>] = &[
     }),
 ];
 
-const PORT: &[Attribute<Port>] = &[
-    access!(OptionalText name),
-    access!(OptionalText description),
-    access!(Flag pxe_enabled),
-    access!(OptionalText physical_network),
-    access!(Flag is_smartnic),
-    access!(OptionalText vendor),
-    access!(OptionalText category),
-    access!(Flag available_for_dynamic_portgroup),
+const PORT_ATTRIBUTES: &[RuleAttribute<Port>] = &[
+    attribute!(OptionalText name),
+    attribute!(OptionalText description),
+    attribute!(Flag pxe_enabled),
+    attribute!(OptionalText physical_network),
+    attribute!(Flag is_smartnic),
+    attribute!(OptionalText vendor),
+    attribute!(OptionalText category),
+    attribute!(Flag available_for_dynamic_portgroup),
     read_only("uuid", |port| port.id.to_string().into()),
     read_only("address", |port| port.address.as_str().into()),
     read_only("portgroup_uuid", |port| port.portgroup_id.map(|id| id.to_string()).into()),
 ];
 
-/// The value of a node's attribute that is not a free-form object.
+/// Returns a node's attribute that is not a free-form object.
 pub(crate) fn read(node: &Node, name: &str) -> Option<Value> {
     match interface_kind(name) {
         Some(kind) => Some(node.interfaces.get(kind).into()),
-        None => find(NODE, name).map(|attribute| attribute.read(node)),
+        None => find(NODE_ATTRIBUTES, name).map(|attribute| attribute.read(node)),
     }
 }
 
-/// Brings a value into the form the attribute of a node has, with the attribute's lasting name.
-pub(crate) fn accept(name: &str, value: &Value) -> Result<(&'static str, Value), AttributeError> {
+/// Converts a value to the type of a node's attribute. Also returns the attribute's static name.
+pub(crate) fn convert(name: &str, value: &Value) -> Result<(&'static str, Value), AttributeError> {
     if let Some(kind) = interface_kind(name) {
         return Ok((kind.field(), optional_text(name, value)?.into()));
     }
-    let attribute = find(NODE, name).ok_or_else(|| AttributeError::Unknown(shortened(name)))?;
+    let attribute =
+        find(NODE_ATTRIBUTES, name).ok_or_else(|| AttributeError::Unknown(truncated(name)))?;
     Ok((attribute.name, attribute.accept(value)?))
 }
 
-/// Writes a value that [`accept`] returned. Anything else is left alone.
+/// Writes a value returned by [`convert`]. Unknown and read-only attributes are ignored.
 pub(crate) fn write(node: &mut Node, name: &str, value: &Value) {
     if let Some(kind) = interface_kind(name) {
         node.interfaces.set(kind, value.as_str());
-    } else if let Some(attribute) = find(NODE, name) {
+    } else if let Some(attribute) = find(NODE_ATTRIBUTES, name) {
         attribute.write(node, value);
     }
 }
 
 /// Writes a port's attribute that is not a free-form object.
 pub(crate) fn write_port(port: &mut Port, name: &str, value: &Value) -> Result<(), AttributeError> {
-    let attribute = find(PORT, name).ok_or_else(|| AttributeError::Unknown(shortened(name)))?;
+    let attribute =
+        find(PORT_ATTRIBUTES, name).ok_or_else(|| AttributeError::Unknown(truncated(name)))?;
     let value = attribute.accept(value)?;
     attribute.write(port, &value);
     Ok(())
 }
 
-/// The free-form objects of a port that rules may change.
+/// Returns a free-form object of a port that rules may change.
 pub(crate) fn port_object<'a>(port: &'a mut Port, name: &str) -> Option<&'a mut JsonObject> {
     match name {
         "extra" => Some(&mut port.extra),
@@ -160,7 +162,7 @@ pub(crate) fn port_object<'a>(port: &'a mut Port, name: &str) -> Option<&'a mut 
     }
 }
 
-impl<T> Attribute<T> {
+impl<T> RuleAttribute<T> {
     fn read(&self, subject: &T) -> Value {
         match self.access {
             ReadOnly(read) => read(subject),
@@ -172,17 +174,20 @@ impl<T> Attribute<T> {
     }
 
     fn accept(&self, value: &Value) -> Result<Value, AttributeError> {
-        let wrong = |expected| AttributeError::WrongType { name: self.name.to_owned(), expected };
+        let wrong_type =
+            |expected| AttributeError::WrongType { name: self.name.to_owned(), expected };
         match self.access {
             ReadOnly(_) => Err(AttributeError::ReadOnly(self.name)),
             Text(..) => {
-                optional_text(self.name, value)?.map(Value::from).ok_or_else(|| wrong("text"))
+                optional_text(self.name, value)?.map(Value::from).ok_or_else(|| wrong_type("text"))
             }
             OptionalText(..) => Ok(optional_text(self.name, value)?.into()),
-            Flag(..) => flag(value).map(Value::from).ok_or_else(|| wrong("true or false")),
+            Flag(..) => {
+                parse_bool(value).map(Value::from).ok_or_else(|| wrong_type("true or false"))
+            }
             OptionalFlag(..) if value.is_null() => Ok(Value::Null),
             OptionalFlag(..) => {
-                flag(value).map(Value::from).ok_or_else(|| wrong("true, false or null"))
+                parse_bool(value).map(Value::from).ok_or_else(|| wrong_type("true, false or null"))
             }
         }
     }
@@ -190,19 +195,19 @@ impl<T> Attribute<T> {
     fn write(&self, subject: &mut T, value: &Value) {
         match self.access {
             ReadOnly(_) => {}
-            Text(_, at) => value.as_str().unwrap_or_default().clone_into(at(subject)),
-            OptionalText(_, at) => *at(subject) = value.as_str().map(str::to_owned),
-            Flag(_, at) => *at(subject) = value.as_bool().unwrap_or_default(),
-            OptionalFlag(_, at) => *at(subject) = value.as_bool(),
+            Text(_, field) => value.as_str().unwrap_or_default().clone_into(field(subject)),
+            OptionalText(_, field) => *field(subject) = value.as_str().map(str::to_owned),
+            Flag(_, field) => *field(subject) = value.as_bool().unwrap_or_default(),
+            OptionalFlag(_, field) => *field(subject) = value.as_bool(),
         }
     }
 }
 
-fn find<T>(table: &'static [Attribute<T>], name: &str) -> Option<&'static Attribute<T>> {
+fn find<T>(table: &'static [RuleAttribute<T>], name: &str) -> Option<&'static RuleAttribute<T>> {
     table.iter().find(|attribute| attribute.name == name)
 }
 
-/// `deploy_interface` and its twelve brothers.
+/// Parses `deploy_interface` and the other twelve interface fields.
 fn interface_kind(name: &str) -> Option<InterfaceKind> {
     name.strip_suffix("_interface")?.parse().ok()
 }
@@ -218,7 +223,7 @@ fn optional_text(name: &str, value: &Value) -> Result<Option<String>, AttributeE
     }
 }
 
-fn shortened(name: &str) -> String {
+fn truncated(name: &str) -> String {
     name.chars().take(80).collect()
 }
 
@@ -230,9 +235,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_accepted_is_written_and_read_back() {
+    fn writes_and_reads_converted_values() {
         let mut node = Node::new(NodeId::random(), "fake-hardware", Timestamp(0));
-        for (name, given, kept) in [
+        for (name, input, expected) in [
             ("name", json!("a"), json!("a")),
             ("name", json!(null), json!(null)),
             ("driver", json!("redfish"), json!("redfish")),
@@ -242,14 +247,14 @@ mod tests {
             ("automated_clean", json!(0), json!(false)),
             ("deploy_interface", json!("ramdisk"), json!("ramdisk")),
         ] {
-            let (name, value) = accept(name, &given).unwrap();
+            let (name, value) = convert(name, &input).unwrap();
             write(&mut node, name, &value);
-            assert_eq!(read(&node, name), Some(kept), "{name} {given}");
+            assert_eq!(read(&node, name), Some(expected), "{name} {input}");
         }
     }
 
     #[test]
-    fn refusals() {
+    fn rejects_invalid_attributes_and_values() {
         for (name, value, message) in [
             ("provision_state", json!("active"), "provision_state cannot be changed by a rule"),
             ("driver", json!(null), "driver must be text"),
@@ -257,7 +262,7 @@ mod tests {
             ("owner", json!([]), "owner must be text or null"),
             ("colour", json!("red"), "there is no attribute \"colour\""),
         ] {
-            assert_eq!(accept(name, &value).unwrap_err().to_string(), message);
+            assert_eq!(convert(name, &value).unwrap_err().to_string(), message);
         }
     }
 }

@@ -1,74 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Flavours: which kinds of machines a report fits, and what such machines are given.
+//! Flavours: classes of machines, and the values that their machines receive.
 //!
-//! Conditions are those of inspection rules. The first flavour that fits, by priority, gives the
-//! resource class; all that fit give traits, properties and capabilities, of which the first to
-//! name one wins. A flavour only fills in what is missing or what an earlier inspection gave, unless
-//! it says `overwrite`. A flavour that cannot be judged fits nobody, and the timeline says why.
+//! Conditions are those of inspection rules. The matching flavour with the highest priority sets the
+//! resource class; all matching flavours set traits, properties and capabilities, of which the first
+//! definition of each wins. A flavour sets only missing values and values derived by an earlier
+//! inspection, unless `overwrite` is set. A flavour whose conditions cannot be evaluated does not
+//! match, and the reason is logged.
 
 use std::cmp::Reverse;
 
 use node_model::{Flavour, FlavourId};
 use serde_json::{Map, Value};
 
-use crate::draft::Draft;
-use crate::findings::{Level, Source};
-use crate::process::Context;
-use crate::rules::conditions::Condition;
+use crate::inspection_draft::InspectionDraft;
+use crate::inspection_result::{InspectionLogLevel, InspectionLogSource};
+use crate::process::ReportContext;
+use crate::rules::conditions::CompiledCondition;
 use crate::rules::{self, RuleError, is_trait};
 
-/// Ironic's limit.
+/// Ironic's limit per node.
 const MAX_TRAITS: usize = 50;
 const MAX_NAME_CHARS: usize = 255;
 /// Ironic's limit for a resource class.
 const MAX_CLASS_CHARS: usize = 80;
 
-/// Flavours ready to be compared with a report, in the order they are looked at.
+/// Compiled flavours, in the order of their evaluation.
 #[derive(Default, Debug)]
-pub struct FlavourSet(Vec<Ready>);
+pub struct FlavourSet(Vec<CompiledFlavour>);
 
-/// A flavour cannot be used.
+/// An invalid flavour.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FlavourError {
-    /// Its name would not fit into a URL or a column.
+    /// The name is empty, too long or not URL-safe.
     #[error("a name has 1 to {MAX_NAME_CHARS} letters, digits and the signs . _ ~ -")]
     Name,
-    /// It gives nothing.
-    #[error("it gives nothing: name a resource_class, traits, properties or capabilities")]
+    /// It sets nothing.
+    #[error("it sets nothing: add a resource_class, traits, properties or capabilities")]
     Empty,
-    /// A bad resource class.
+    /// Invalid resource class.
     #[error("resource_class must have 1 to {MAX_CLASS_CHARS} characters")]
     ResourceClass,
-    /// A bad trait.
-    #[error("{0:?} is no trait: use capital letters, digits and underscores")]
+    /// Invalid trait.
+    #[error("{0:?} is not a trait: use capital letters, digits and underscores")]
     Trait(String),
     /// Too many traits.
     #[error("a node can have at most {MAX_TRAITS} traits")]
     TooManyTraits,
-    /// A capability that would break the list of capabilities.
+    /// A capability that the `capabilities` property cannot represent.
     #[error("capability {0:?} must have a text as value, and no commas; its name no colons")]
     Capability(String),
-    /// A condition is wrong.
+    /// Invalid condition.
     #[error(transparent)]
     Condition(#[from] RuleError),
 }
 
 #[derive(Debug)]
-struct Ready {
+struct CompiledFlavour {
     flavour: Flavour,
-    conditions: Vec<Condition>,
+    conditions: Vec<CompiledCondition>,
     properties: Map<String, Value>,
     capabilities: Vec<(String, String)>,
 }
 
-/// Checks a new flavour.
+/// Validates a flavour.
 ///
 /// # Errors
-/// If a condition cannot be used, or what it gives cannot be given.
+/// If a condition or a value is invalid.
 pub fn validate_flavour(flavour: &Flavour) -> Result<(), FlavourError> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '~' | '-');
+    let is_url_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '~' | '-');
     let name = &flavour.name;
-    if name.is_empty() || name.len() > MAX_NAME_CHARS || !name.chars().all(plain) {
+    if name.is_empty() || name.len() > MAX_NAME_CHARS || !name.chars().all(is_url_safe) {
         return Err(FlavourError::Name);
     }
     if flavour.resource_class.is_none()
@@ -86,62 +87,63 @@ pub fn validate_flavour(flavour: &Flavour) -> Result<(), FlavourError> {
     if flavour.traits.len() > MAX_TRAITS {
         return Err(FlavourError::TooManyTraits);
     }
-    if let Some(wrong) = flavour.traits.iter().find(|name| !is_trait(name)) {
-        return Err(FlavourError::Trait(wrong.chars().take(80).collect()));
+    if let Some(invalid) = flavour.traits.iter().find(|name| !is_trait(name)) {
+        return Err(FlavourError::Trait(invalid.chars().take(80).collect()));
     }
-    Ready::of(flavour).map(drop)
+    CompiledFlavour::compile(flavour).map(drop)
 }
 
 impl FlavourSet {
-    /// Makes flavours ready: highest priority first, by name among equals. Those that cannot be
-    /// used are left out, and returned with what is wrong with them.
+    /// Compiles flavours and sorts them by descending priority, then by name. Invalid flavours are
+    /// skipped and returned with their errors.
     #[must_use]
     pub fn compile(flavours: &[Flavour]) -> (Self, Vec<(FlavourId, FlavourError)>) {
-        let (mut ready, mut broken) = (Vec::new(), Vec::new());
+        let (mut compiled, mut invalid) = (Vec::new(), Vec::new());
         for flavour in flavours {
-            match Ready::of(flavour) {
-                Ok(flavour) => ready.push(flavour),
-                Err(error) => broken.push((flavour.id, error)),
+            match CompiledFlavour::compile(flavour) {
+                Ok(flavour) => compiled.push(flavour),
+                Err(error) => invalid.push((flavour.id, error)),
             }
         }
-        ready.sort_by(|a, b| {
-            let key = |ready: &Ready| Reverse(ready.flavour.priority);
+        compiled.sort_by(|a: &CompiledFlavour, b| {
+            let key = |compiled: &CompiledFlavour| Reverse(compiled.flavour.priority);
             key(a).cmp(&key(b)).then_with(|| a.flavour.name.cmp(&b.flavour.name))
         });
-        (Self(ready), broken)
+        (Self(compiled), invalid)
     }
 
-    /// The names of the flavours that fit, in order. Hooks and rules are not run: what they changed
-    /// is in the node already.
+    /// Returns the names of the matching flavours, in order. Does not run hooks and rules: the stored
+    /// node contains their changes.
     #[must_use]
-    pub fn matching(&self, context: &Context<'_>) -> Vec<&str> {
+    pub fn matching(&self, context: &ReportContext<'_>) -> Vec<&str> {
         let Some(first) = self.0.first() else { return Vec::new() };
-        let mut draft = Draft::new(context, Source::Flavour(first.flavour.id));
-        let fitting = self.0.iter().filter(|ready| ready.fits(&mut draft));
-        fitting.map(|ready| ready.flavour.name.as_str()).collect()
+        let mut draft =
+            InspectionDraft::new(context, InspectionLogSource::Flavour(first.flavour.id));
+        let matching = self.0.iter().filter(|compiled| compiled.matches(&mut draft));
+        matching.map(|compiled| compiled.flavour.name.as_str()).collect()
     }
 
-    /// Gives the node what the flavours that fit say.
-    pub(crate) fn run(&self, draft: &mut Draft<'_>) {
+    /// Applies the matching flavours to the node.
+    pub(crate) fn run(&self, draft: &mut InspectionDraft<'_>) {
         let mut has_class = false;
-        for ready in &self.0 {
-            draft.source = Source::Flavour(ready.flavour.id);
-            if !ready.fits(draft) {
+        for compiled in &self.0 {
+            draft.source = InspectionLogSource::Flavour(compiled.flavour.id);
+            if !compiled.matches(draft) {
                 continue;
             }
-            draft.note(Level::Info, format!("fits {}", ready.flavour.name));
-            if let Some(class) = ready.flavour.resource_class.as_ref().filter(|_| !has_class) {
+            draft.log(InspectionLogLevel::Info, format!("{} matches", compiled.flavour.name));
+            if let Some(class) = compiled.flavour.resource_class.as_ref().filter(|_| !has_class) {
                 has_class = true;
-                give_class(draft, class, ready.flavour.overwrite);
+                apply_resource_class(draft, class, compiled.flavour.overwrite);
             }
-            ready.give(draft);
+            compiled.apply(draft);
         }
-        take_back_traits(draft);
+        remove_stale_traits(draft);
     }
 }
 
-impl Ready {
-    fn of(flavour: &Flavour) -> Result<Self, FlavourError> {
+impl CompiledFlavour {
+    fn compile(flavour: &Flavour) -> Result<Self, FlavourError> {
         let mut capabilities = Vec::new();
         for (name, value) in flavour.capabilities.parse() {
             let text = match value {
@@ -168,83 +170,91 @@ impl Ready {
         })
     }
 
-    fn fits(&self, draft: &mut Draft<'_>) -> bool {
+    fn matches(&self, draft: &mut InspectionDraft<'_>) -> bool {
         self.conditions.iter().enumerate().all(|(index, condition)| {
-            condition.holds(draft, true).unwrap_or_else(|problem| {
+            condition.holds(draft, true).unwrap_or_else(|error| {
                 let name = &self.flavour.name;
-                let text = format!("{name}: conditions[{index}] cannot be judged: {problem}");
-                draft.note(Level::Warning, text);
+                let text = format!("{name}: conditions[{index}] cannot be evaluated: {error}");
+                draft.log(InspectionLogLevel::Warning, text);
                 false
             })
         })
     }
 
-    fn give(&self, draft: &mut Draft<'_>) {
-        let keep = !self.flavour.overwrite;
+    fn apply(&self, draft: &mut InspectionDraft<'_>) {
+        let keep_existing = !self.flavour.overwrite;
         for name in &self.flavour.traits {
-            if !draft.found.traits.contains(name) {
-                draft.found.traits.push(name.clone());
+            if !draft.derived.traits.contains(name) {
+                draft.derived.traits.push(name.clone());
             }
-            if let Err(place) = draft.traits.binary_search(name) {
+            if let Err(position) = draft.traits.binary_search(name) {
                 if draft.traits.len() >= MAX_TRAITS {
-                    draft.note(Level::Warning, format!("no place for trait {name}"));
+                    draft.log(
+                        InspectionLogLevel::Warning,
+                        format!("trait {name} skipped: the node has {MAX_TRAITS} traits"),
+                    );
                     continue;
                 }
-                draft.traits.insert(place, name.clone());
-                draft.note(Level::Info, format!("added trait {name}"));
+                draft.traits.insert(position, name.clone());
+                draft.log(InspectionLogLevel::Info, format!("added trait {name}"));
             }
         }
         for (key, value) in &self.properties {
-            if !draft.found.properties.contains_key(key) || self.flavour.overwrite {
-                draft.put_property(key, value.clone(), keep);
+            if !draft.derived.properties.contains_key(key) || self.flavour.overwrite {
+                draft.set_derived_property(key, value.clone(), keep_existing);
             }
         }
         let new: Vec<(String, String)> = self
             .capabilities
             .iter()
             .filter(|(name, _)| {
-                self.flavour.overwrite || !draft.found.capabilities.contains_key(name)
+                self.flavour.overwrite || !draft.derived.capabilities.contains_key(name)
             })
             .cloned()
             .collect();
         if !new.is_empty()
-            && let Err(error) = draft.put_capabilities(&new, keep)
+            && let Err(error) = draft.set_derived_capabilities(&new, keep_existing)
         {
-            draft.note(Level::Warning, error.to_string());
+            draft.log(InspectionLogLevel::Warning, error.to_string());
         }
     }
 }
 
-/// Sets the resource class, if there is none, the last inspection gave it, or it shall be replaced.
-fn give_class(draft: &mut Draft<'_>, class: &str, overwrite: bool) {
-    draft.found.resource_class = Some(class.to_owned());
+/// Sets the resource class if it is missing, was derived by the last inspection, or `overwrite`.
+fn apply_resource_class(draft: &mut InspectionDraft<'_>, class: &str, overwrite: bool) {
+    draft.derived.resource_class = Some(class.to_owned());
     let old = draft.attribute("resource_class").and_then(|old| old.as_str().map(str::to_owned));
     let old = old.filter(|old| !old.is_empty());
-    let ours = old.is_none() || old == draft.found_before.resource_class;
+    let is_replaceable = old.is_none() || old == draft.previously_derived.resource_class;
     match old {
         Some(old) if old == class => {}
-        Some(old) if !ours && !overwrite => {
-            draft
-                .note(Level::Info, format!("resource_class stays {old}; the flavour says {class}"));
+        Some(old) if !is_replaceable && !overwrite => {
+            draft.log(
+                InspectionLogLevel::Info,
+                format!("kept resource_class = {old}; the flavour has {class}"),
+            );
         }
         Some(_) | None => match draft.set_attribute("resource_class", &class.into()) {
-            Ok(()) => draft.note(Level::Info, format!("set resource_class to {class}")),
-            Err(error) => draft.note(Level::Warning, error.to_string()),
+            Ok(()) => draft.log(InspectionLogLevel::Info, format!("set resource_class to {class}")),
+            Err(error) => draft.log(InspectionLogLevel::Warning, error.to_string()),
         },
     }
 }
 
-/// Traits that flavours gave earlier and none gives now: the machine is of another kind today.
-fn take_back_traits(draft: &mut Draft<'_>) {
-    let gone: Vec<String> = draft
-        .found_before
+/// Removes traits that an earlier inspection added and that no flavour sets any more.
+fn remove_stale_traits(draft: &mut InspectionDraft<'_>) {
+    let stale: Vec<String> = draft
+        .previously_derived
         .traits
         .iter()
-        .filter(|name| !draft.found.traits.contains(name) && draft.traits.contains(name))
+        .filter(|name| !draft.derived.traits.contains(name) && draft.traits.contains(name))
         .cloned()
         .collect();
-    for name in gone {
+    for name in stale {
         draft.traits.retain(|known| *known != name);
-        draft.note(Level::Info, format!("took back trait {name}: no flavour gives it any more"));
+        draft.log(
+            InspectionLogLevel::Info,
+            format!("removed trait {name}: no flavour sets it any more"),
+        );
     }
 }

@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-//! In-band inspection: what the ramdisk sent, what we believe of it, and what that changes.
+//! In-band inspection: turns the report of an inspection ramdisk into changes of the node.
 //!
-//! Everything here is a pure function of its arguments. The caller receives the report over HTTP,
-//! asks the database for the nodes that [`lookup`] wants, hands node, ports and report to
-//! [`process`], and stores the [`Findings`]. The report comes from a machine nobody vouches for, so
-//! every list is bounded and nothing in it can cause a panic.
+//! All functions are pure. The caller receives the report over HTTP, reads the nodes that match
+//! its addresses (see [`lookup`]), calls [`process_report`] with node, ports and report, and stores
+//! the [`InspectionResult`]. Reports are unauthenticated input: every list is bounded and no content
+//! causes a panic.
 
 mod address;
 mod attributes;
 mod capabilities;
-mod draft;
-mod findings;
+mod derived_values;
 mod flavours;
-mod found;
 mod hooks;
+mod inspection_draft;
+mod inspection_result;
+mod inventory_summary;
 pub mod lldp;
 pub mod lookup;
 mod process;
 mod report;
 pub mod rules;
 mod settings;
-mod summary;
 #[cfg(test)]
 mod tests;
 
-pub use agent_protocol::{HintError, Hints};
-
-pub use address::{Network, ParseNetworkError};
-pub use findings::{
-    ApiCall, Findings, Level, NewPort, NodeChanges, Note, ObjectField, PortChange, Source,
-};
+pub use address::{IpNetwork, ParseNetworkError};
 pub use flavours::{FlavourError, FlavourSet, validate_flavour};
-pub use hooks::{Hook, HookFailure};
-pub use process::{Context, HookError, process};
-pub use report::{Interface, MAX_REPORT_BYTES, ParseError, Report};
+pub use hooks::{Hook, HookError};
+pub use inspection_result::{
+    ApiCall, InspectedNodeChanges, InspectionLogEntry, InspectionLogLevel, InspectionLogSource,
+    InspectionResult, NewPort, ObjectField, PortChange,
+};
+pub use inventory_summary::{boot_mac, inventory_summary};
+pub use process::{ProcessError, ReportContext, process_report};
+pub use report::{HardwareReport, MAX_REPORT_BYTES, ReportError, ReportedInterface};
 pub use rules::{RuleError, RuleSet, validate_rule};
 pub use settings::{
-    AddPorts, AutoDiscovery, CollectLogs, ExistingProperties, KeepPorts, KnownAccelerator,
-    MaskSecrets, PciAlias, PhysicalNetwork, Settings, SettingsError, parse_hooks,
+    AddPorts, AutoDiscovery, CollectLogs, ExistingProperties, InspectionSettings,
+    InspectionSettingsError, KeepPorts, KnownAccelerator, MaskSecrets, PciAlias, PhysicalNetwork,
+    parse_hooks,
 };
-pub use summary::{boot_card, summary};

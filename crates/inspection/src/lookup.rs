@@ -1,47 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which node a report is about.
+//! Finds the node that a report belongs to.
 //!
-//! The caller asks the database for nodes by the addresses named here, and [`choose`] decides. A
-//! wrong answer would write one machine's hardware into another's node, so whatever is ambiguous
-//! is refused. The ramdisk is told the same in every case: only the log learns why.
+//! The caller reads the nodes that have the report's addresses, and [`choose_node`] decides. A wrong
+//! match would store one machine's hardware in another's node, so ambiguous reports are rejected.
+//! The ramdisk receives the same response in every case; the reason is only logged.
 
 use node_model::{Mac, Node, NodeId, ProvisionState};
 use serde_json::Value;
 
-use crate::Report;
+use crate::HardwareReport;
 use crate::address::{is_loopback, is_unspecified, parse_address};
 
-/// A node that the database found.
+/// A node that matches by id, MAC address or BMC address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Candidate {
-    /// Which.
+pub struct LookupCandidate {
+    /// The node.
     pub id: NodeId,
-    /// Where it stands; only a node in `inspect wait` can be chosen.
+    /// Its state; only nodes in `inspect wait` can be chosen.
     pub state: ProvisionState,
 }
 
-/// Why no node was chosen.
+/// The reason why no node was chosen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoMatch {
-    /// Nobody knows this machine. The only case in which it may be enrolled as a new one.
+pub enum LookupError {
+    /// No node matches. Only in this case the machine may be enrolled.
     #[error(
         "no node has these MAC or BMC addresses; enroll the machine, or create ports with its MAC addresses"
     )]
     Unknown,
-    /// It says that it is a node which does not exist.
-    #[error("it says it is node {0}, which does not exist; boot it anew")]
+    /// The node named in the report does not exist.
+    #[error("the report names node {0}, which does not exist; boot the machine again")]
     NoSuchNode(NodeId),
-    /// Its MAC addresses belong to several nodes.
-    #[error("its MAC addresses belong to several nodes ({}); delete the ports that are on the wrong one", list(.0))]
-    SeveralByMac(Vec<NodeId>),
-    /// Its MAC addresses belong to another node than the one it says it is.
+    /// The MAC addresses belong to several nodes.
+    #[error("its MAC addresses belong to several nodes ({}); delete the ports that are on the wrong one", join_node_ids(.0))]
+    AmbiguousMac(Vec<NodeId>),
+    /// The MAC addresses belong to another node than the one named in the report.
     #[error(
-        "it says it is node {named}, but its MAC addresses belong to node {by_mac}; check the ports of both"
+        "the report names node {named}, but its MAC addresses belong to node {by_mac}; check the ports of both"
     )]
-    NamedOther {
-        /// Which it says.
+    MacOfOtherNode {
+        /// The node named in the report.
         named: NodeId,
-        /// Whose addresses it has.
+        /// The node that has the MAC addresses.
         by_mac: NodeId,
     },
     /// The node is not being inspected.
@@ -51,25 +51,25 @@ pub enum NoMatch {
     NotWaiting {
         /// The node.
         node: NodeId,
-        /// Where it stands.
+        /// Its state.
         state: ProvisionState,
     },
-    /// Its BMC address belongs to other nodes than its MAC addresses.
-    #[error("its MAC addresses belong to node {node}, but its BMC address to {}; check ports and driver_info", list(.by_bmc))]
-    BmcOfOther {
-        /// Whose MAC addresses it has.
+    /// The BMC address belongs to other nodes than the MAC addresses.
+    #[error("its MAC addresses belong to node {node}, but its BMC address to {}; check ports and driver_info", join_node_ids(.by_bmc))]
+    BmcOfOtherNode {
+        /// The node that has the MAC addresses.
         node: NodeId,
-        /// Whose BMC address it has.
+        /// The nodes that have the BMC address.
         by_bmc: Vec<NodeId>,
     },
-    /// Several nodes share its BMC address and no port tells them apart.
-    #[error("several nodes ({}) have its BMC address; create ports with its MAC addresses", list(.0))]
-    SeveralByBmc(Vec<NodeId>),
+    /// Several nodes have the BMC address and no port distinguishes them.
+    #[error("several nodes ({}) have its BMC address; create ports with its MAC addresses", join_node_ids(.0))]
+    AmbiguousBmc(Vec<NodeId>),
 }
 
-/// The valid hardware addresses of the report, without repetitions: ports with these are wanted.
+/// Returns the valid MAC addresses of the report, without duplicates.
 #[must_use]
-pub fn candidate_macs(report: &Report) -> Vec<Mac> {
+pub fn candidate_macs(report: &HardwareReport) -> Vec<Mac> {
     let mut macs = Vec::new();
     for mac in report.interfaces().filter_map(|interface| interface.mac_address.parse().ok()) {
         if !macs.contains(&mac) {
@@ -79,34 +79,33 @@ pub fn candidate_macs(report: &Report) -> Vec<Mac> {
     macs
 }
 
-/// The addresses of the BMC according to the report, in their normal form.
+/// Returns the BMC addresses of the report, normalized.
 #[must_use]
-pub fn bmc_addresses(report: &Report) -> Vec<String> {
+pub fn bmc_addresses(report: &HardwareReport) -> Vec<String> {
     ["bmc_address", "bmc_v6address"]
         .iter()
         .filter_map(|key| report.inventory().get(*key)?.as_str())
         .filter(|address| !address.is_empty() && !is_unspecified(address))
-        .map(normal_form)
+        .map(normalize_host)
         .collect()
 }
 
-/// The addresses under which a node's BMC is known: every member of `driver_info` that ends in
-/// `_address`, host part only, in normal form. Names are not resolved here; the caller adds what
-/// they resolve to. Loopback says nothing, and neither does an IPMI address that leads to the
-/// machine over a bridge.
+/// Returns the BMC addresses of a node: the host part of every member of `driver_info` that ends
+/// in `_address`, normalized. Names are not resolved; the caller does that. Loopback addresses and
+/// bridged IPMI addresses are ignored: they do not identify the machine.
 #[must_use]
-pub fn lookup_addresses(node: &Node) -> Vec<String> {
+pub fn node_bmc_addresses(node: &Node) -> Vec<String> {
     let driver_info = node.driver_info.parse();
     let bridged =
         matches!(driver_info.get("ipmi_bridging").and_then(Value::as_str), Some("single" | "dual"));
     let mut addresses = Vec::new();
     for (key, value) in &driver_info {
         let Some(value) = value.as_str().filter(|_| key.ends_with("_address")) else { continue };
-        let host = host_of(value);
+        let host = host_part(value);
         if host.is_empty() || is_loopback(host) || (bridged && key.starts_with("ipmi_")) {
             continue;
         }
-        let address = normal_form(host);
+        let address = normalize_host(host);
         if !addresses.contains(&address) {
             addresses.push(address);
         }
@@ -114,49 +113,51 @@ pub fn lookup_addresses(node: &Node) -> Vec<String> {
     addresses
 }
 
-/// Decides which node the report is about: the one it names, the one with its MAC addresses, or
-/// the one with its BMC address, as long as these agree.
+/// Chooses the node of a report: the one it names, the one with its MAC addresses, or the one with
+/// its BMC address, if these agree.
 ///
 /// # Errors
-/// If there is none, or more than one could be meant.
-pub fn choose(
-    named: Option<Candidate>,
-    by_mac: &[Candidate],
-    by_bmc: &[Candidate],
-) -> Result<NodeId, NoMatch> {
+/// If no node or more than one node matches.
+pub fn choose_node(
+    named: Option<LookupCandidate>,
+    by_mac: &[LookupCandidate],
+    by_bmc: &[LookupCandidate],
+) -> Result<NodeId, LookupError> {
     let by_mac = distinct(by_mac);
-    let mut known = named;
+    let mut chosen = named;
     match by_mac.as_slice() {
         [] => {}
         [one] => {
             if let Some(named) = named.filter(|named| named.id != one.id) {
-                return Err(NoMatch::NamedOther { named: named.id, by_mac: one.id });
+                return Err(LookupError::MacOfOtherNode { named: named.id, by_mac: one.id });
             }
-            known = Some(*one);
+            chosen = Some(*one);
         }
-        several => return Err(NoMatch::SeveralByMac(several.iter().map(|node| node.id).collect())),
+        several => {
+            return Err(LookupError::AmbiguousMac(several.iter().map(|node| node.id).collect()));
+        }
     }
-    if let Some(node) = known.filter(|node| node.state != ProvisionState::InspectWait) {
-        return Err(NoMatch::NotWaiting { node: node.id, state: node.state });
+    if let Some(node) = chosen.filter(|node| node.state != ProvisionState::InspectWait) {
+        return Err(LookupError::NotWaiting { node: node.id, state: node.state });
     }
 
-    // The BMC is compared even when the node is known already: a node enrolled with the BMC
-    // address of another would otherwise be given that machine's hardware.
+    // The BMC address is compared even if the node is already known: a node enrolled with another
+    // machine's BMC address would otherwise receive that machine's hardware.
     let mut by_bmc: Vec<NodeId> = distinct(by_bmc)
         .iter()
         .filter(|node| node.state == ProvisionState::InspectWait)
         .map(|node| node.id)
         .collect();
-    match known {
+    match chosen {
         Some(node) if by_bmc.is_empty() || by_bmc.contains(&node.id) => Ok(node.id),
-        Some(node) => Err(NoMatch::BmcOfOther { node: node.id, by_bmc }),
-        None if by_bmc.len() > 1 => Err(NoMatch::SeveralByBmc(by_bmc)),
-        None => by_bmc.pop().ok_or(NoMatch::Unknown),
+        Some(node) => Err(LookupError::BmcOfOtherNode { node: node.id, by_bmc }),
+        None if by_bmc.len() > 1 => Err(LookupError::AmbiguousBmc(by_bmc)),
+        None => by_bmc.pop().ok_or(LookupError::Unknown),
     }
 }
 
-/// The host of `https://user@[fe80::1]:443/path`, of `[fe80::1]` and of a bare address.
-fn host_of(address: &str) -> &str {
+/// Returns the host of `https://user@[fe80::1]:443/path`, of `[fe80::1]` and of a bare address.
+fn host_part(address: &str) -> &str {
     let Some((_, rest)) = address.split_once("//") else {
         return address.trim_matches(['[', ']']);
     };
@@ -168,12 +169,12 @@ fn host_of(address: &str) -> &str {
     }
 }
 
-fn normal_form(host: &str) -> String {
+fn normalize_host(host: &str) -> String {
     parse_address(host).map_or_else(|| host.to_ascii_lowercase(), |address| address.to_string())
 }
 
-fn distinct(candidates: &[Candidate]) -> Vec<Candidate> {
-    let mut distinct: Vec<Candidate> = Vec::new();
+fn distinct(candidates: &[LookupCandidate]) -> Vec<LookupCandidate> {
+    let mut distinct: Vec<LookupCandidate> = Vec::new();
     for candidate in candidates {
         if distinct.iter().all(|known| known.id != candidate.id) {
             distinct.push(*candidate);
@@ -182,7 +183,7 @@ fn distinct(candidates: &[Candidate]) -> Vec<Candidate> {
     distinct
 }
 
-fn list(nodes: &[NodeId]) -> String {
+fn join_node_ids(nodes: &[NodeId]) -> String {
     nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
 }
 
@@ -192,20 +193,25 @@ mod tests {
 
     use super::*;
 
-    fn node(number: u128, state: ProvisionState) -> Candidate {
-        Candidate { id: NodeId(uuid::Uuid::from_u128(number)), state }
+    fn node(number: u128, state: ProvisionState) -> LookupCandidate {
+        LookupCandidate { id: NodeId(uuid::Uuid::from_u128(number)), state }
     }
 
-    /// A name, the node the report names, nodes by MAC, nodes by BMC, and the choice.
-    type Choice<'a> =
-        (&'a str, Option<Candidate>, &'a [Candidate], &'a [Candidate], Result<NodeId, NoMatch>);
+    /// Name of the case, named node, nodes by MAC, nodes by BMC, expected result.
+    type ChoiceCase<'a> = (
+        &'a str,
+        Option<LookupCandidate>,
+        &'a [LookupCandidate],
+        &'a [LookupCandidate],
+        Result<NodeId, LookupError>,
+    );
 
     #[test]
-    fn choices() {
+    fn chooses_node_only_if_ids_and_addresses_agree() {
         use ProvisionState::{InspectWait as Wait, Manageable};
         let (a, b, idle) = (node(1, Wait), node(2, Wait), node(3, Manageable));
-        let cases: [Choice<'_>; 14] = [
-            ("nothing known", None, &[], &[], Err(NoMatch::Unknown)),
+        let cases: [ChoiceCase<'_>; 14] = [
+            ("nothing known", None, &[], &[], Err(LookupError::Unknown)),
             ("by mac", None, &[a], &[], Ok(a.id)),
             ("several ports of one node", None, &[a, a], &[], Ok(a.id)),
             ("by bmc", None, &[], &[b], Ok(b.id)),
@@ -216,47 +222,47 @@ mod tests {
                 None,
                 &[],
                 &[a, b],
-                Err(NoMatch::SeveralByBmc(vec![a.id, b.id])),
+                Err(LookupError::AmbiguousBmc(vec![a.id, b.id])),
             ),
             (
                 "bmc of other",
                 None,
                 &[a],
                 &[b],
-                Err(NoMatch::BmcOfOther { node: a.id, by_bmc: vec![b.id] }),
+                Err(LookupError::BmcOfOtherNode { node: a.id, by_bmc: vec![b.id] }),
             ),
-            ("macs of two", None, &[a, b], &[], Err(NoMatch::SeveralByMac(vec![a.id, b.id]))),
+            ("macs of two", None, &[a, b], &[], Err(LookupError::AmbiguousMac(vec![a.id, b.id]))),
             (
                 "not waiting",
                 None,
                 &[idle],
                 &[],
-                Err(NoMatch::NotWaiting { node: idle.id, state: Manageable }),
+                Err(LookupError::NotWaiting { node: idle.id, state: Manageable }),
             ),
-            ("bmc of idle node is nobody's", None, &[], &[idle], Err(NoMatch::Unknown)),
+            ("bmc of idle node is ignored", None, &[], &[idle], Err(LookupError::Unknown)),
             ("named", Some(a), &[], &[], Ok(a.id)),
             (
                 "named other",
                 Some(a),
                 &[b],
                 &[],
-                Err(NoMatch::NamedOther { named: a.id, by_mac: b.id }),
+                Err(LookupError::MacOfOtherNode { named: a.id, by_mac: b.id }),
             ),
             (
                 "named, idle",
                 Some(idle),
                 &[],
                 &[],
-                Err(NoMatch::NotWaiting { node: idle.id, state: Manageable }),
+                Err(LookupError::NotWaiting { node: idle.id, state: Manageable }),
             ),
         ];
         for (name, named, by_mac, by_bmc, expected) in cases {
-            assert_eq!(choose(named, by_mac, by_bmc), expected, "{name}");
+            assert_eq!(choose_node(named, by_mac, by_bmc), expected, "{name}");
         }
     }
 
     #[test]
-    fn addresses_of_a_node() {
+    fn extracts_bmc_addresses_from_driver_info() {
         for (driver_info, expected) in [
             (r#"{"ipmi_address":"10.0.0.5","ipmi_port":"623"}"#, vec!["10.0.0.5"]),
             (r#"{"redfish_address":"https://BMC-1.example:8443/redfish"}"#, vec!["bmc-1.example"]),
@@ -268,15 +274,15 @@ mod tests {
         ] {
             let mut node = Node::new(NodeId::random(), "ipmi", Timestamp(0));
             node.driver_info = node_model::JsonObject::from_stored(driver_info);
-            assert_eq!(lookup_addresses(&node), expected, "{driver_info}");
+            assert_eq!(node_bmc_addresses(&node), expected, "{driver_info}");
         }
     }
 
     #[test]
-    fn addresses_of_a_report() {
+    fn extracts_addresses_from_report() {
         let body = r#"{"inventory":{"bmc_address":"0.0.0.0","bmc_v6address":"2001:DB8::1",
             "interfaces":[{"mac_address":"52-54-00-AA-BB-01"},{"mac_address":"52:54:00:aa:bb:01"},{"mac_address":"?"}]}}"#;
-        let report = Report::parse(body.as_bytes()).unwrap();
+        let report = HardwareReport::parse(body.as_bytes()).unwrap();
         assert_eq!(bmc_addresses(&report), ["2001:db8::1"]);
         assert_eq!(candidate_macs(&report), ["52:54:00:aa:bb:01".parse().unwrap()]);
     }

@@ -1,118 +1,107 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a report to findings: every hook's first look, every hook's work, the rules, the flavours.
+//! Processes a report: checks of all hooks, changes of all hooks, rules, flavours.
 
 use node_model::{Inventory, Node, NodeId, Port, Timestamp};
 
-use crate::draft::Draft;
-use crate::findings::{Findings, Source};
 use crate::flavours::FlavourSet;
-use crate::hooks::{Hook, HookFailure};
-use crate::report::Report;
+use crate::hooks::{Hook, HookError};
+use crate::inspection_draft::InspectionDraft;
+use crate::inspection_result::{InspectionLogSource, InspectionResult};
+use crate::report::HardwareReport;
 use crate::rules::{RuleFailure, RuleSet};
-use crate::settings::Settings;
+use crate::settings::InspectionSettings;
 
-/// Everything a report is judged by.
+/// The input of [`process_report`].
 #[derive(Clone, Copy, Debug)]
-pub struct Context<'a> {
-    /// The node it is about.
+pub struct ReportContext<'a> {
+    /// The node of the report.
     pub node: &'a Node,
     /// The node's ports.
     pub ports: &'a [Port],
-    /// What the ramdisk sent.
-    pub report: &'a Report,
-    /// What the last inspection stored, for those hooks that look for differences.
+    /// The report of the ramdisk.
+    pub report: &'a HardwareReport,
+    /// The stored inventory of the last inspection.
     pub previous: Option<&'a Inventory>,
-    /// How to judge.
-    pub settings: &'a Settings,
+    /// Settings of hooks and rules.
+    pub settings: &'a InspectionSettings,
     /// The operator's rules.
     pub rules: &'a RuleSet,
-    /// The operator's kinds of machines.
+    /// The operator's flavours.
     pub flavours: &'a FlavourSet,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// Inspection failed; nothing changes. The message is for the node's `last_error`.
+/// The inspection failed and nothing changes. The message is stored as the node's `last_error`.
 #[derive(Debug, thiserror::Error)]
-pub enum HookError {
-    /// The report is not good enough to work with.
-    #[error("inspection data of node {node} was refused: {}", list(.failures))]
+pub enum ProcessError {
+    /// The checks of one or more hooks failed.
+    #[error("inspection data of node {node} was refused: {}", format_failures(.failures))]
     Refused {
         /// The node.
         node: NodeId,
-        /// What each hook said.
-        failures: Vec<(Hook, HookFailure)>,
+        /// The error of each hook.
+        failures: Vec<(Hook, HookError)>,
     },
-    /// A hook could not do its work.
+    /// A hook failed.
     #[error("inspection hook {hook} failed for node {node}")]
     Hook {
         /// The node.
         node: NodeId,
-        /// Which hook.
+        /// The hook.
         hook: Hook,
-        /// Why.
+        /// The cause.
         #[source]
-        source: HookFailure,
+        source: HookError,
     },
-    /// A rule could not be carried out, or says that the machine must fail.
+    /// A rule failed, or its `fail` action was executed.
     #[error("an inspection rule failed for node {node}")]
     Rule {
         /// The node.
         node: NodeId,
-        /// Which rule and why.
+        /// The rule and the cause.
         #[source]
         source: RuleFailure,
     },
 }
 
-impl HookError {
-    /// The message with its cause, in one line.
-    #[must_use]
-    pub fn full_message(&self) -> String {
-        let mut message = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            message.push_str(": ");
-            message.push_str(&error.to_string());
-            cause = error.source();
-        }
-        message
-    }
-}
-
-/// Works out what a report changes. The same arguments always give the same findings.
+/// Computes the changes that result from a report. Deterministic.
 ///
 /// # Errors
-/// If the report is no good, a hook finds a contradiction, or a rule fails. Then nothing changes.
-pub fn process(context: &Context<'_>) -> Result<Findings, HookError> {
+/// If a hook rejects the report or a rule fails.
+pub fn process_report(context: &ReportContext<'_>) -> Result<InspectionResult, ProcessError> {
     let node = context.node.id;
     let hooks = &context.settings.hooks;
-    // Before any hook runs, no hook is the source of anything.
-    let mut draft = Draft::new(context, Source::Hook(Hook::RamdiskError));
+    // Replaced before the first hook runs.
+    let mut draft = InspectionDraft::new(context, InspectionLogSource::Hook(Hook::RamdiskError));
 
-    // All hooks get their first look, so that the operator sees all that is wrong at once.
+    // Run the checks of all hooks, so that the operator sees all problems at once.
     let mut failures = Vec::new();
     for hook in hooks {
-        draft.source = Source::Hook(*hook);
-        if let Err(failure) = hook.look(&mut draft) {
+        draft.source = InspectionLogSource::Hook(*hook);
+        if let Err(failure) = hook.check(&mut draft) {
             failures.push((*hook, failure));
         }
     }
     if !failures.is_empty() {
-        return Err(HookError::Refused { node, failures });
+        return Err(ProcessError::Refused { node, failures });
     }
 
     for hook in hooks {
-        draft.source = Source::Hook(*hook);
-        hook.work(&mut draft).map_err(|source| HookError::Hook { node, hook: *hook, source })?;
+        draft.source = InspectionLogSource::Hook(*hook);
+        hook.apply(&mut draft).map_err(|source| ProcessError::Hook {
+            node,
+            hook: *hook,
+            source,
+        })?;
     }
 
-    context.rules.run(&mut draft).map_err(|source| HookError::Rule { node, source })?;
+    context.rules.run(&mut draft).map_err(|source| ProcessError::Rule { node, source })?;
     context.flavours.run(&mut draft);
-    Ok(draft.finish())
+    Ok(draft.into_result())
 }
 
-fn list(failures: &[(Hook, HookFailure)]) -> String {
+fn format_failures(failures: &[(Hook, HookError)]) -> String {
     let lines: Vec<String> =
         failures.iter().map(|(hook, failure)| format!("{hook}: {failure}")).collect();
     lines.join("; ")

@@ -1,114 +1,114 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the ramdisk sent, checked as far as everything else relies on it.
+//! The report of an inspection ramdisk, validated as far as other modules rely on it.
 //!
-//! The body is one object: `inventory`, which is the hardware, and next to it whatever the
-//! ramdisk's collectors found, which Ironic calls plugin data. Fields nobody here knows are kept.
+//! The body is an object with the hardware in `inventory` and, next to it, the output of the
+//! ramdisk's collectors, which Ironic calls plugin data. Unknown fields are kept.
 
 use node_model::Inventory;
 use serde_json::{Map, Value};
 
 use crate::address::parse_address;
 
-/// A body longer than this is refused unread. Ramdisk logs make up nearly all of a large one.
+/// Longer bodies are rejected. Nearly all of a large body are ramdisk logs.
 pub const MAX_REPORT_BYTES: usize = 64 << 20;
-/// More network cards than any machine with all its virtual functions has.
+/// More interfaces than any machine with all its virtual functions has.
 const MAX_INTERFACES: usize = 1024;
 /// More disks than any enclosure has.
 const MAX_DISKS: usize = 4096;
 
-/// A checked report.
+/// A validated report.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Report {
+pub struct HardwareReport {
     inventory: Map<String, Value>,
     plugin_data: Map<String, Value>,
     logs: Option<String>,
 }
 
-/// One network card of the report.
+/// A network interface in the report.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Interface<'a> {
-    /// The kernel's name for it, if the ramdisk said.
+pub struct ReportedInterface<'a> {
+    /// The kernel's name of the interface.
     pub name: Option<&'a str>,
-    /// Hardware address as sent.
+    /// MAC address as sent, not validated.
     pub mac_address: &'a str,
-    /// IPv4 address it had while the ramdisk ran.
+    /// IPv4 address while the ramdisk ran.
     pub ipv4_address: Option<&'a str>,
-    /// IPv6 address it had, without the zone.
+    /// IPv6 address while the ramdisk ran, without the zone.
     pub ipv6_address: Option<&'a str>,
     /// DHCP client id, for InfiniBand.
     pub client_id: Option<&'a str>,
-    /// Everything the ramdisk said about it.
+    /// All fields of the interface.
     pub fields: &'a Map<String, Value>,
 }
 
-/// The body cannot be used. The message names the place in it.
+/// The body cannot be used. The message contains the path of the invalid value.
 #[derive(Debug, thiserror::Error)]
-pub enum ParseError {
-    /// Too long to look at.
+pub enum ReportError {
+    /// Too long to parse.
     #[error("inspection data is {bytes} bytes long, at most {MAX_REPORT_BYTES} are accepted")]
     TooLong {
-        /// How long it is.
+        /// The length.
         bytes: usize,
     },
     /// Not JSON.
     #[error("inspection data is not JSON")]
     NotJson(#[source] serde_json::Error),
-    /// Something required is not there.
+    /// A required member is missing.
     #[error("inspection data lacks {path}")]
     Missing {
-        /// Where it should be.
+        /// The path of the member.
         path: String,
     },
-    /// Something is there but is not what it should be.
+    /// A value has the wrong type.
     #[error("inspection data has something else than {expected} at {path}")]
     WrongType {
-        /// Where.
+        /// The path of the value.
         path: String,
-        /// What belongs there.
+        /// The expected type.
         expected: &'static str,
     },
-    /// A list is empty or longer than any real machine's.
+    /// A list is empty or too long.
     #[error("inspection data has {count} items at {path}, {allowed} are accepted")]
     Count {
-        /// Which list.
+        /// The path of the list.
         path: &'static str,
-        /// How many it has.
+        /// The number of items.
         count: usize,
-        /// How many it may have.
+        /// The permitted number of items.
         allowed: String,
     },
 }
 
-impl Report {
-    /// Reads a request body.
+impl HardwareReport {
+    /// Parses a request body.
     ///
     /// # Errors
-    /// If it is not JSON, or not what a ramdisk sends.
-    pub fn parse(body: &[u8]) -> Result<Self, ParseError> {
+    /// If it is not JSON or not a valid report.
+    pub fn parse(body: &[u8]) -> Result<Self, ReportError> {
         if body.len() > MAX_REPORT_BYTES {
-            return Err(ParseError::TooLong { bytes: body.len() });
+            return Err(ReportError::TooLong { bytes: body.len() });
         }
-        Self::from_value(serde_json::from_slice(body).map_err(ParseError::NotJson)?)
+        Self::from_value(serde_json::from_slice(body).map_err(ReportError::NotJson)?)
     }
 
-    /// Takes a body that has been parsed already.
+    /// Validates a parsed body.
     ///
     /// # Errors
-    /// If it is not what a ramdisk sends.
-    pub fn from_value(body: Value) -> Result<Self, ParseError> {
+    /// If it is not a valid report.
+    pub fn from_value(body: Value) -> Result<Self, ReportError> {
         let Value::Object(mut plugin_data) = body else {
-            return Err(wrong("the top level", "an object"));
+            return Err(wrong_type("the top level", "an object"));
         };
         let inventory = match plugin_data.remove("inventory") {
             Some(Value::Object(inventory)) => inventory,
-            Some(_) => return Err(wrong("inventory", "an object")),
-            None => return Err(missing("inventory")),
+            Some(_) => return Err(wrong_type("inventory", "an object")),
+            None => return Err(missing_member("inventory")),
         };
         check_interfaces(&inventory)?;
         check_disks(&inventory)?;
         for address in ["bmc_address", "bmc_v6address"] {
             if inventory.get(address).is_some_and(|value| !value.is_string() && !value.is_null()) {
-                return Err(wrong(&format!("inventory.{address}"), "a string or null"));
+                return Err(wrong_type(&format!("inventory.{address}"), "a string or null"));
             }
         }
         let logs = match plugin_data.remove("logs") {
@@ -118,25 +118,25 @@ impl Report {
         Ok(Self { inventory, plugin_data, logs })
     }
 
-    /// The hardware.
+    /// Returns the inventory.
     #[must_use]
     pub fn inventory(&self) -> &Map<String, Value> {
         &self.inventory
     }
 
-    /// Everything else but the logs.
+    /// Returns all other members except the logs.
     #[must_use]
     pub fn plugin_data(&self) -> &Map<String, Value> {
         &self.plugin_data
     }
 
-    /// The ramdisk's logs: a compressed archive in base64. Never stored with the plugin data.
+    /// Returns the ramdisk's logs: a base64-encoded compressed archive. Not stored with the plugin data.
     #[must_use]
     pub fn logs(&self) -> Option<&str> {
         self.logs.as_deref()
     }
 
-    /// The body as it was sent, without the logs.
+    /// Returns the body as sent, without the logs.
     #[must_use]
     pub fn body(&self) -> Map<String, Value> {
         let mut body = self.plugin_data.clone();
@@ -144,44 +144,48 @@ impl Report {
         body
     }
 
-    /// A report with what an earlier one left behind, for those who ask what would be made of it.
+    /// Returns the report that is stored in `inventory`, for evaluating rules and flavours later.
     #[must_use]
-    pub fn stored(inventory: &Inventory) -> Self {
+    pub fn from_inventory(inventory: &Inventory) -> Self {
         let (inventory, plugin_data) = (inventory.inventory.parse(), inventory.plugin_data.parse());
         Self { inventory, plugin_data, logs: None }
     }
 
-    /// Whether the ramdisk listened for LLDP.
-    pub(crate) fn listened(&self) -> bool {
+    /// Returns true if the ramdisk collected LLDP, even if it received nothing.
+    pub(crate) fn has_lldp_data(&self) -> bool {
         self.plugin_data.get("lldp_raw").is_some_and(Value::is_object)
             || self
                 .interfaces()
-                .any(|interface| interface.fields.get("lldp").is_some_and(|heard| !heard.is_null()))
+                .any(|interface| interface.fields.get("lldp").is_some_and(|tlvs| !tlvs.is_null()))
     }
 
-    /// Says in the plugin data that the node was created because of this report, as Ironic does.
+    /// Marks in the plugin data, as Ironic does, that the node was created because of this report.
     pub fn mark_auto_discovered(&mut self) {
         self.plugin_data.insert("auto_discovered".to_owned(), Value::Bool(true));
     }
 
-    /// The network cards, in the order sent.
-    pub fn interfaces(&self) -> impl Iterator<Item = Interface<'_>> {
+    /// Returns the network interfaces, in the order sent.
+    pub fn interfaces(&self) -> impl Iterator<Item = ReportedInterface<'_>> {
         let list = self.inventory.get("interfaces").and_then(Value::as_array);
-        list.into_iter().flatten().filter_map(Value::as_object).filter_map(Interface::of)
+        list.into_iter()
+            .flatten()
+            .filter_map(Value::as_object)
+            .filter_map(ReportedInterface::from_fields)
     }
 
-    /// The disks, in the order sent. What is not an object is left out.
+    /// Returns the disks, in the order sent. Items that are not objects are skipped.
     pub fn disks(&self) -> impl Iterator<Item = &Map<String, Value>> {
-        disks_of(&self.inventory)
+        inventory_disks(&self.inventory)
     }
 
-    /// The member `key` of the member `section` of the inventory, such as `cpu` and `count`.
-    pub(crate) fn hardware(&self, section: &str, key: &str) -> Option<&Value> {
+    /// Returns the member `key` of the inventory's member `section`, such as `cpu` and `count`.
+    pub(crate) fn inventory_value(&self, section: &str, key: &str) -> Option<&Value> {
         self.inventory.get(section)?.get(key)
     }
 
-    /// The LLDP TLVs heard on a card: from the `lldp` collector if it ran, else from the inventory.
-    pub(crate) fn lldp<'a>(&'a self, interface: &Interface<'a>) -> Option<&'a [Value]> {
+    /// Returns the LLDP TLVs received on an interface: from the `lldp` collector if it ran, otherwise
+    /// from the inventory.
+    pub(crate) fn lldp<'a>(&'a self, interface: &ReportedInterface<'a>) -> Option<&'a [Value]> {
         interface
             .name
             .and_then(|name| self.plugin_data.get("lldp_raw")?.get(name)?.as_array())
@@ -191,8 +195,8 @@ impl Report {
     }
 }
 
-impl<'a> Interface<'a> {
-    fn of(fields: &'a Map<String, Value>) -> Option<Self> {
+impl<'a> ReportedInterface<'a> {
+    fn from_fields(fields: &'a Map<String, Value>) -> Option<Self> {
         let text =
             |key: &str| fields.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
         Some(Self {
@@ -206,67 +210,67 @@ impl<'a> Interface<'a> {
         })
     }
 
-    /// The address it had, IPv4 preferred.
-    pub(crate) fn ip(&self) -> Option<&'a str> {
+    /// Returns the IP address, IPv4 preferred. Not validated.
+    pub(crate) fn ip_address(&self) -> Option<&'a str> {
         self.ipv4_address.or(self.ipv6_address)
     }
 
-    /// The addresses it had, as far as they are addresses.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = std::net::IpAddr> + use<'a> {
+    /// Returns the valid IP addresses.
+    pub(crate) fn ip_addresses(&self) -> impl Iterator<Item = std::net::IpAddr> + use<'a> {
         [self.ipv4_address, self.ipv6_address].into_iter().flatten().filter_map(parse_address)
     }
 }
 
-/// The disks of an inventory, also of one stored earlier.
-pub(crate) fn disks_of(
+/// Returns the disks of an inventory.
+pub(crate) fn inventory_disks(
     inventory: &Map<String, Value>,
 ) -> impl Iterator<Item = &Map<String, Value>> {
     let list = inventory.get("disks").and_then(Value::as_array);
     list.into_iter().flatten().filter_map(Value::as_object)
 }
 
-fn check_interfaces(inventory: &Map<String, Value>) -> Result<(), ParseError> {
+fn check_interfaces(inventory: &Map<String, Value>) -> Result<(), ReportError> {
     let interfaces = match inventory.get("interfaces") {
         Some(Value::Array(interfaces)) => interfaces,
-        Some(_) => return Err(wrong("inventory.interfaces", "a list")),
-        None => return Err(missing("inventory.interfaces")),
+        Some(_) => return Err(wrong_type("inventory.interfaces", "a list")),
+        None => return Err(missing_member("inventory.interfaces")),
     };
     if interfaces.is_empty() || interfaces.len() > MAX_INTERFACES {
-        return Err(ParseError::Count {
+        return Err(ReportError::Count {
             path: "inventory.interfaces",
             count: interfaces.len(),
             allowed: format!("1 to {MAX_INTERFACES}"),
         });
     }
     for (index, interface) in interfaces.iter().enumerate() {
-        let place = || format!("inventory.interfaces[{index}]");
+        let path = || format!("inventory.interfaces[{index}]");
         let Some(interface) = interface.as_object() else {
-            return Err(wrong(&place(), "an object"));
+            return Err(wrong_type(&path(), "an object"));
         };
         match interface.get("mac_address") {
             Some(Value::String(_)) => {}
-            Some(_) => return Err(wrong(&(place() + ".mac_address"), "a string")),
-            None => return Err(missing(&(place() + ".mac_address"))),
+            Some(_) => return Err(wrong_type(&(path() + ".mac_address"), "a string")),
+            None => return Err(missing_member(&(path() + ".mac_address"))),
         }
     }
     Ok(())
 }
 
-fn check_disks(inventory: &Map<String, Value>) -> Result<(), ParseError> {
+fn check_disks(inventory: &Map<String, Value>) -> Result<(), ReportError> {
     let count = inventory.get("disks").and_then(Value::as_array).map_or(0, Vec::len);
     if count > MAX_DISKS {
         let allowed = format!("at most {MAX_DISKS}");
-        return Err(ParseError::Count { path: "inventory.disks", count, allowed });
+        return Err(ReportError::Count { path: "inventory.disks", count, allowed });
     }
     Ok(())
 }
 
-fn missing(path: &str) -> ParseError {
-    ParseError::Missing { path: path.to_owned() }
+fn missing_member(path: &str) -> ReportError {
+    ReportError::Missing { path: path.to_owned() }
 }
 
-fn wrong(path: &str, expected: &'static str) -> ParseError {
-    ParseError::WrongType { path: path.to_owned(), expected }
+fn wrong_type(path: &str, expected: &'static str) -> ReportError {
+    ReportError::WrongType { path: path.to_owned(), expected }
 }
 
 #[cfg(test)]
@@ -274,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_name_the_place() {
+    fn errors_contain_the_path_of_the_invalid_value() {
         for (body, message) in [
             ("[]", "inspection data has something else than an object at the top level"),
             ("{", "inspection data is not JSON"),
@@ -301,14 +305,14 @@ mod tests {
                 "inspection data has something else than a string or null at inventory.bmc_address",
             ),
         ] {
-            assert_eq!(Report::parse(body.as_bytes()).unwrap_err().to_string(), message);
+            assert_eq!(HardwareReport::parse(body.as_bytes()).unwrap_err().to_string(), message);
         }
     }
 
     #[test]
-    fn unknown_fields_are_kept_and_logs_are_not_plugin_data() {
+    fn keeps_unknown_fields_and_separates_logs_from_plugin_data() {
         let body = r#"{"inventory":{"interfaces":[{"mac_address":"a","new":1}],"newer":2},"newest":3,"logs":"H4s="}"#;
-        let mut report = Report::parse(body.as_bytes()).unwrap();
+        let mut report = HardwareReport::parse(body.as_bytes()).unwrap();
         assert_eq!(report.inventory()["newer"], 2);
         assert_eq!(report.logs(), Some("H4s="));
         report.mark_auto_discovered();

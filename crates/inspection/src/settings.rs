@@ -1,65 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator can choose about inspection. The defaults are Ironic's, except that what an
-//! operator said about a node is kept.
+//! Settings of inspection. The defaults are Ironic's, except that values set by an operator are kept.
 
-use node_model::{InspectionRule, KeptLogs};
+use node_model::{AgentLogLimits, InspectionRule};
 use serde::{Deserialize, Serialize};
 
 use crate::hooks::Hook;
-use crate::{Network, ParseNetworkError};
+use crate::{IpNetwork, ParseNetworkError};
 
 /// Settings of the hooks and rules.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Settings {
+pub struct InspectionSettings {
     /// Hooks in the order they run.
     pub hooks: Vec<Hook>,
-    /// For which network cards ports are created.
+    /// The NICs for which ports are created.
     pub add_ports: AddPorts,
-    /// Which existing ports stay.
+    /// The existing ports that are kept.
     pub keep_ports: KeepPorts,
-    /// Whether `pxe_enabled` of existing ports follows what the machine really booted from.
+    /// Whether `pxe_enabled` of existing ports is set according to the NIC the machine booted from.
     pub update_pxe_enabled: bool,
-    /// Whether a GiB of the root disk is left out of `local_gb`, for partitioning.
+    /// Whether 1 GiB of the root disk is subtracted from `local_gb`, for partitioning.
     pub disk_partitioning_spacing: bool,
-    /// Whether hooks replace what is already set of a node's properties and of its ports. Rules,
-    /// which an operator wrote, always do.
+    /// Whether hooks overwrite existing values of a node's properties and ports. Rules always do:
+    /// operators write them.
     pub existing_properties: ExistingProperties,
-    /// CPU flags and the capability each sets, in the order in which they are written.
+    /// CPU flags and the capability that each sets, in order of writing.
     pub cpu_capabilities: Vec<(String, String)>,
-    /// Whether extra hardware data with one bad record is refused as a whole.
+    /// Whether extra hardware data with one invalid record are rejected completely.
     pub extra_hardware_strict: bool,
-    /// PCI devices that are counted in capabilities.
+    /// PCI devices to count in capabilities.
     pub pci_device_alias: Vec<PciAlias>,
     /// PCI devices that are accelerators.
     pub known_accelerators: Vec<KnownAccelerator>,
-    /// Which physical network an address belongs to; the first match counts.
+    /// Physical networks by IP network; the first match is used.
     pub physical_network_cidr_map: Vec<PhysicalNetwork>,
-    /// From which rules secrets in the report are hidden.
+    /// The rules for which secrets in the report are masked.
     pub mask_secrets: MaskSecrets,
-    /// Rules that are there without anybody having created them.
+    /// Rules from the configuration, which exist without a database record.
     pub built_in_rules: Vec<InspectionRule>,
-    /// What becomes of machines that nobody enrolled; none leaves them strangers.
+    /// How unknown machines are enrolled; `None` only records them.
     pub auto_discovery: Option<AutoDiscovery>,
-    /// The beginnings of the addresses that the rule action `api-call` may ask.
+    /// URL prefixes that the rule action `api-call` may request.
     pub api_call_allowed: Vec<String>,
-    /// When the ramdisk's logs are kept.
+    /// When the ramdisk's logs are stored.
     pub collect_logs: CollectLogs,
-    /// How much of the ramdisk's logs is kept.
-    pub kept_logs: KeptLogs,
+    /// Limits for stored ramdisk logs.
+    pub log_limits: AgentLogLimits,
 }
 
-/// How machines are enrolled that nobody enrolled.
+/// Attributes of automatically enrolled nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AutoDiscovery {
-    /// The driver of the new node.
+    /// The driver.
     pub driver: String,
-    /// Its conductor group.
+    /// The conductor group.
     pub conductor_group: String,
-    /// Its resource class.
+    /// The resource class.
     pub resource_class: Option<String>,
 }
 
-/// When the ramdisk's logs are kept.
+/// When the ramdisk's logs are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectLogs {
@@ -67,60 +66,60 @@ pub enum CollectLogs {
     Always,
     /// When an operation failed.
     OnFailure,
-    /// Not at all.
+    /// Never.
     Never,
 }
 
-/// For which network cards ports are created.
+/// The NICs for which ports are created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AddPorts {
-    /// For all.
+    /// All NICs.
     All,
-    /// For those that had an IP address while the ramdisk ran.
+    /// NICs that had an IP address while the ramdisk ran.
     Active,
-    /// For the one the machine booted from; for all if that is not known.
+    /// The NIC the machine booted from; all if that is unknown.
     Pxe,
-    /// For none.
+    /// No NICs.
     Disabled,
 }
 
-/// Which existing ports stay after inspection.
+/// The existing ports that are kept after inspection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeepPorts {
-    /// All.
+    /// All ports.
     All,
-    /// Those whose card is in the report.
+    /// Ports whose NIC is in the report.
     Present,
-    /// Those for which a port would have been created.
+    /// Ports whose NIC is selected by `add_ports`.
     Added,
 }
 
-/// What happens to a property that is already set when a hook finds a value for it.
+/// What a hook does with a value that is already set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExistingProperties {
-    /// It is replaced, as in Ironic.
+    /// Overwrite it, as Ironic does.
     Overwrite,
-    /// It stays, unless it is still what the last inspection found: a ramdisk that nobody
-    /// authenticated cannot change what an operator said.
+    /// Keep it, unless the last inspection derived it: an unauthenticated ramdisk cannot change
+    /// values set by an operator.
     Keep,
 }
 
-/// From which rules the values of `password`, `auth_token` and `bmc_password` are hidden.
+/// The rules for which the values of `password`, `auth_token` and `bmc_password` are masked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MaskSecrets {
-    /// From all.
+    /// All rules.
     Always,
-    /// From those that are not marked sensitive.
+    /// Rules that are not marked sensitive.
     Sensitive,
-    /// From none.
+    /// No rules.
     Never,
 }
 
-/// A PCI device that is counted.
+/// A PCI device to count in a capability.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PciAlias {
@@ -128,7 +127,7 @@ pub struct PciAlias {
     pub vendor_id: String,
     /// Four hexadecimal digits.
     pub product_id: String,
-    /// The capability that gets the count.
+    /// The capability that receives the count.
     pub name: String,
 }
 
@@ -141,49 +140,49 @@ pub struct KnownAccelerator {
     pub device_id: String,
     /// `GPU`, `FPGA`, …
     #[serde(rename = "type")]
-    pub kind: String,
-    /// Its name.
+    pub accelerator_type: String,
+    /// The model name.
     pub device_info: String,
 }
 
-/// The addresses of a physical network.
+/// A physical network and its IP network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PhysicalNetwork {
-    /// Its addresses.
-    pub network: Network,
-    /// Its name.
+    /// The IP network.
+    pub network: IpNetwork,
+    /// The name of the physical network.
     pub name: String,
 }
 
-/// A setting cannot be used.
+/// An invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SettingsError {
-    /// There is no such hook.
+pub enum InspectionSettingsError {
+    /// Unknown hook.
     #[error("there is no inspection hook {name:?}; the hooks are {}", Hook::names())]
     UnknownHook {
-        /// What was written.
+        /// The configured name.
         name: String,
     },
-    /// A hook needs another one before it.
-    #[error("inspection hook {hook} needs {needs} somewhere before it in the list of hooks")]
+    /// A hook requires another one before it.
+    #[error("inspection hook {hook} requires {requires} before it in the list of hooks")]
     HookOrder {
         /// The hook.
         hook: Hook,
-        /// What it needs.
-        needs: Hook,
+        /// The missing hook.
+        requires: Hook,
     },
-    /// No colon between network and name.
+    /// Not `network:name`.
     #[error("{entry:?} is not a network and a name such as 10.10.10.0/24:physnet_a")]
     PhysicalNetwork {
-        /// What was written.
+        /// The configured text.
         entry: String,
-        /// What is wrong with the network, if it was found.
+        /// Why the network is invalid, if there is a colon.
         #[source]
         source: Option<ParseNetworkError>,
     },
 }
 
-impl Default for Settings {
+impl Default for InspectionSettings {
     fn default() -> Self {
         let cpu_flags = [
             ("vmx", "cpu_vt"),
@@ -212,41 +211,43 @@ impl Default for Settings {
             auto_discovery: None,
             api_call_allowed: Vec::new(),
             collect_logs: CollectLogs::OnFailure,
-            kept_logs: KeptLogs::default(),
+            log_limits: AgentLogLimits::default(),
         }
     }
 }
 
 impl std::str::FromStr for PhysicalNetwork {
-    type Err = SettingsError;
+    type Err = InspectionSettingsError;
 
-    /// Takes `network:name`.
-    fn from_str(entry: &str) -> Result<Self, SettingsError> {
-        let refused = |source| SettingsError::PhysicalNetwork { entry: entry.to_owned(), source };
-        let (network, name) = entry.rsplit_once(':').ok_or_else(|| refused(None))?;
-        let network = network.parse().map_err(|error| refused(Some(error)))?;
+    /// Parses `network:name`.
+    fn from_str(entry: &str) -> Result<Self, InspectionSettingsError> {
+        let invalid =
+            |source| InspectionSettingsError::PhysicalNetwork { entry: entry.to_owned(), source };
+        let (network, name) = entry.rsplit_once(':').ok_or_else(|| invalid(None))?;
+        let network = network.parse().map_err(|error| invalid(Some(error)))?;
         Ok(Self { network, name: name.to_owned() })
     }
 }
 
-/// Reads a list of hooks such as `$default_hooks,parse-lldp`, and checks that each has what it
-/// needs before it.
+/// Parses a list of hooks such as `$default_hooks,parse-lldp`, and checks that the required hooks
+/// of each precede it.
 ///
 /// # Errors
 /// If a name is unknown or the order is wrong.
-pub fn parse_hooks(list: &str) -> Result<Vec<Hook>, SettingsError> {
+pub fn parse_hooks(list: &str) -> Result<Vec<Hook>, InspectionSettingsError> {
     let mut hooks = Vec::new();
     for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
         if name == "$default_hooks" {
             hooks.extend_from_slice(Hook::DEFAULT);
         } else {
-            let unknown = || SettingsError::UnknownHook { name: name.to_owned() };
+            let unknown = || InspectionSettingsError::UnknownHook { name: name.to_owned() };
             hooks.push(name.parse().map_err(|()| unknown())?);
         }
     }
     for (position, hook) in hooks.iter().enumerate() {
-        if let Some(needs) = hook.needs().iter().find(|needs| !hooks[..position].contains(needs)) {
-            return Err(SettingsError::HookOrder { hook: *hook, needs: *needs });
+        let missing = hook.requires().iter().find(|required| !hooks[..position].contains(required));
+        if let Some(requires) = missing {
+            return Err(InspectionSettingsError::HookOrder { hook: *hook, requires: *requires });
         }
     }
     Ok(hooks)
@@ -264,7 +265,7 @@ fn nvidia_accelerators() -> Vec<KnownAccelerator> {
     .map(|(device_id, model)| KnownAccelerator {
         vendor_id: "10de".to_owned(),
         device_id: device_id.to_owned(),
-        kind: "GPU".to_owned(),
+        accelerator_type: "GPU".to_owned(),
         device_info: format!("NVIDIA Corporation {model}"),
     })
     .to_vec()
@@ -275,13 +276,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hook_lists() {
+    fn parses_hook_lists_and_checks_order() {
         let hooks = parse_hooks("$default_hooks, parse-lldp,local-link-connection").unwrap();
         assert_eq!(hooks.len(), 6);
         assert_eq!(hooks[4], Hook::ParseLldp);
         assert_eq!(
             parse_hooks("ports,validate-interfaces").unwrap_err().to_string(),
-            "inspection hook ports needs validate-interfaces somewhere before it in the list of hooks"
+            "inspection hook ports requires validate-interfaces before it in the list of hooks"
         );
         let unknown = parse_hooks("lldp_basic").unwrap_err().to_string();
         assert!(
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn physical_networks() {
+    fn parses_physical_networks() {
         let v6: PhysicalNetwork = "2001:db8::/64:physnet_b".parse().unwrap();
         assert_eq!(
             (v6.network.to_string().as_str(), v6.name.as_str()),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests to controllers behind the BMC: each hop wraps them into a Send Message.
+//! Requests to controllers behind the BMC: each hop wraps the request into a Send Message.
 
-use crate::Malformed;
-use crate::endpoint::{Bridging, Hop};
-use crate::message::{BMC_ADDRESS, CONSOLE_ADDRESS, Request, Response, netfn};
+use crate::MalformedIpmiMessage;
+use crate::endpoint::{BridgeRoute, BridgeTarget};
+use crate::message::{BMC_ADDRESS, CONSOLE_ADDRESS, IpmiRequest, IpmiResponse, netfn};
 
-/// Wraps a request for the target of `way` into what the BMC is sent.
-pub(crate) fn wrap(way: &Bridging, sequence: u8, message: &[u8]) -> Vec<u8> {
+/// Wraps a request for the target of `way` into a message for the BMC.
+pub(crate) fn wrap(way: &BridgeRoute, sequence: u8, message: &[u8]) -> Vec<u8> {
     let Some(transit) = way.transit else {
         return send_message((BMC_ADDRESS, CONSOLE_ADDRESS), way.target, sequence, message);
     };
@@ -15,11 +15,13 @@ pub(crate) fn wrap(way: &Bridging, sequence: u8, message: &[u8]) -> Vec<u8> {
     send_message((BMC_ADDRESS, CONSOLE_ADDRESS), transit, sequence, &inner)
 }
 
-/// The target's answer within `response`; none if the BMC only says that it passed the request on,
-/// and the answer is still to come. A failure to pass it on is returned as it is.
-pub(crate) fn unwrap(response: Response<'_>) -> Result<Option<Response<'_>>, Malformed> {
+/// Returns the response of the target inside of `response`; `None` if the BMC only confirms that it
+/// forwarded the request and the response is still to come. A forwarding error is returned unchanged.
+pub(crate) fn unwrap(
+    response: IpmiResponse<'_>,
+) -> Result<Option<IpmiResponse<'_>>, MalformedIpmiMessage> {
     let mut response = response;
-    // No more than two hops are ever made.
+    // There are at most two hops.
     for _ in 0..2 {
         if !is_bridges(&response) || response.completion != 0 {
             break;
@@ -27,22 +29,22 @@ pub(crate) fn unwrap(response: Response<'_>) -> Result<Option<Response<'_>>, Mal
         if response.data.is_empty() {
             return Ok(None);
         }
-        response = Response::parse(response.data)?;
+        response = IpmiResponse::parse(response.data)?;
     }
     Ok(Some(response))
 }
 
-/// Whether this is a hop saying that it could not pass the request on.
-pub(crate) fn is_failure(response: &Response<'_>) -> bool {
+/// Returns whether a hop could not forward the request.
+pub(crate) fn is_failure(response: &IpmiResponse<'_>) -> bool {
     is_bridges(response) && response.completion != 0
 }
 
-/// Writes a Send Message from `addresses.1` to `addresses.0`, which passes `message` on to `hop`.
-fn send_message(addresses: (u8, u8), hop: Hop, sequence: u8, message: &[u8]) -> Vec<u8> {
+/// Writes a Send Message from `addresses.1` to `addresses.0` that forwards `message` to `hop`.
+fn send_message(addresses: (u8, u8), hop: BridgeTarget, sequence: u8, message: &[u8]) -> Vec<u8> {
     let mut data = Vec::with_capacity(message.len() + 1);
     data.push(TRACK | hop.channel & 0x0f);
     data.extend_from_slice(message);
-    let request = Request {
+    let request = IpmiRequest {
         responder: addresses.0,
         responder_lun: 0,
         requester: addresses.1,
@@ -57,26 +59,26 @@ fn send_message(addresses: (u8, u8), hop: Hop, sequence: u8, message: &[u8]) -> 
     out
 }
 
-fn is_bridges(response: &Response<'_>) -> bool {
+fn is_bridges(response: &IpmiResponse<'_>) -> bool {
     response.netfn == netfn::APP | 1 && response.command == SEND_MESSAGE
 }
 
 const SEND_MESSAGE: u8 = 0x34;
-/// Asks the hop to remember whose request it is, so that the answer finds its way back.
+/// Requests tracking, so that the hop routes the response back.
 const TRACK: u8 = 0x40;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn hop(channel: u8, address: u8) -> Hop {
-        Hop { channel, address }
+    fn hop(channel: u8, address: u8) -> BridgeTarget {
+        BridgeTarget { channel, address }
     }
 
     #[test]
     fn one_hop() {
-        let wrapped = wrap(&Bridging::to(hop(0, 0x72)), 5, &[1, 2, 3]);
-        let outer = Request::parse(&wrapped).unwrap();
+        let wrapped = wrap(&BridgeRoute::to(hop(0, 0x72)), 5, &[1, 2, 3]);
+        let outer = IpmiRequest::parse(&wrapped).unwrap();
         assert_eq!((outer.responder, outer.requester), (BMC_ADDRESS, CONSOLE_ADDRESS));
         assert_eq!((outer.command, outer.sequence), (SEND_MESSAGE, 5));
         assert_eq!(outer.data, [0x40, 1, 2, 3]);
@@ -84,18 +86,18 @@ mod tests {
 
     #[test]
     fn two_hops() {
-        let way = Bridging { transit: Some(hop(7, 0x82)), ..Bridging::to(hop(8, 0x72)) };
+        let way = BridgeRoute { transit: Some(hop(7, 0x82)), ..BridgeRoute::to(hop(8, 0x72)) };
         let wrapped = wrap(&way, 5, &[1, 2, 3]);
-        let outer = Request::parse(&wrapped).unwrap();
+        let outer = IpmiRequest::parse(&wrapped).unwrap();
         assert_eq!((outer.responder, outer.data[0]), (BMC_ADDRESS, 0x47));
-        let inner = Request::parse(&outer.data[1..]).unwrap();
+        let inner = IpmiRequest::parse(&outer.data[1..]).unwrap();
         assert_eq!((inner.responder, inner.requester), (0x82, BMC_ADDRESS));
         assert_eq!(inner.data, [0x48, 1, 2, 3]);
     }
 
     #[test]
-    fn answers_come_at_once_or_later_or_not() {
-        let asked = Request {
+    fn responses_arrive_at_once_or_later_or_never() {
+        let asked = IpmiRequest {
             responder: 0x72,
             responder_lun: 0,
             requester: BMC_ADDRESS,
@@ -105,7 +107,7 @@ mod tests {
             command: 1,
             data: &[],
         };
-        let forwarded = Request { responder: BMC_ADDRESS, command: SEND_MESSAGE, ..asked };
+        let forwarded = IpmiRequest { responder: BMC_ADDRESS, command: SEND_MESSAGE, ..asked };
         let answer = asked.answer(0, &[9]);
         let mut bytes = Vec::new();
         answer.emit(&mut bytes);

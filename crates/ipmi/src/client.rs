@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests to a BMC, with a session that is opened when first needed and kept.
+//! Requests to a BMC over a session that is opened on demand and reused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -7,46 +7,46 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Duration, Instant, sleep};
 
-use crate::commands::{Ask, GetDeviceId, Repetition};
+use crate::commands::{GetDeviceId, Repetition, TypedIpmiCommand};
 use crate::completion;
-use crate::endpoint::{Endpoint, Timeouts};
-use crate::error::Error;
-use crate::link::{Failure, Link, Said};
+use crate::endpoint::{IpmiEndpoint, IpmiTimeouts};
+use crate::error::IpmiError;
 use crate::sensors::SensorCache;
-use crate::session::Command;
+use crate::session::SessionRequest;
+use crate::session_socket::{SessionFailure, SessionResult, SessionSocket};
 use crate::suite::CipherSuite;
 
-/// A BMC, as one talks to it.
+/// A client of one BMC.
 ///
-/// One request at a time: who comes later waits. The session is kept for the next request and
-/// opened anew where the BMC has forgotten it.
+/// It sends one request at a time; concurrent callers wait. The session is reused for the next request
+/// and reopened if the BMC has dropped it.
 #[derive(Debug)]
-pub struct Client {
-    endpoint: Endpoint,
-    timeouts: Timeouts,
-    /// One permit is held during every request; shared with whoever else talks to this BMC.
+pub struct IpmiClient {
+    endpoint: IpmiEndpoint,
+    timeouts: IpmiTimeouts,
+    /// One permit is held during every request; shared by all clients of this BMC.
     turns: Arc<Semaphore>,
-    kept: Mutex<Option<Kept>>,
-    /// The number of the suite that worked last; zero if none did yet.
+    kept: Mutex<Option<OpenIpmiSession>>,
+    /// The number of the suite that worked last; zero before the first success.
     suite: AtomicU8,
     pub(crate) sensors: Mutex<SensorCache>,
 }
 
 #[derive(Debug)]
-struct Kept {
-    link: Link,
+struct OpenIpmiSession {
+    link: SessionSocket,
     used: Instant,
 }
 
-/// A command, and whether it may be sent again in another session.
+/// A command, and whether it may be repeated in another session.
 #[derive(Clone, Copy)]
-struct Order<'a> {
-    command: Command<'a>,
+struct IpmiOperation<'a> {
+    command: SessionRequest<'a>,
     repetition: Repetition,
 }
 
-const ARE_YOU_THERE: Order<'static> = Order {
-    command: Command {
+const ARE_YOU_THERE: IpmiOperation<'static> = IpmiOperation {
+    command: SessionRequest {
         netfn: GetDeviceId::NETFN,
         lun: 0,
         command: GetDeviceId::COMMAND,
@@ -55,10 +55,10 @@ const ARE_YOU_THERE: Order<'static> = Order {
     repetition: Repetition::Harmless,
 };
 
-impl Client {
-    /// A client; nothing is sent yet.
+impl IpmiClient {
+    /// Creates a client. Sends nothing.
     #[must_use]
-    pub fn new(endpoint: Endpoint, timeouts: Timeouts, turns: Arc<Semaphore>) -> Self {
+    pub fn new(endpoint: IpmiEndpoint, timeouts: IpmiTimeouts, turns: Arc<Semaphore>) -> Self {
         Self {
             endpoint,
             timeouts,
@@ -69,49 +69,55 @@ impl Client {
         }
     }
 
-    /// Who it talks to.
+    /// The address and credentials of the BMC.
     #[must_use]
-    pub const fn endpoint(&self) -> &Endpoint {
+    pub const fn endpoint(&self) -> &IpmiEndpoint {
         &self.endpoint
     }
 
-    /// Asks something whose answer has a type.
-    pub async fn ask<A: Ask>(&self, ask: &A) -> Result<A::Answer, Error> {
+    /// Sends a typed command.
+    pub async fn ask<A: TypedIpmiCommand>(&self, ask: &A) -> Result<A::Response, IpmiError> {
         self.ask_within(ask, self.timeouts.total).await
     }
 
-    /// Asks something for which there is less time than usual.
-    pub async fn ask_within<A: Ask>(&self, ask: &A, total: Duration) -> Result<A::Answer, Error> {
+    /// Sends a typed command with a shorter timeout.
+    pub async fn ask_within<A: TypedIpmiCommand>(
+        &self,
+        ask: &A,
+        total: Duration,
+    ) -> Result<A::Response, IpmiError> {
         let mut data = Vec::new();
         ask.emit(&mut data);
-        let command = Command { netfn: A::NETFN, lun: ask.lun(), command: A::COMMAND, data: &data };
+        let command =
+            SessionRequest { netfn: A::NETFN, lun: ask.lun(), command: A::COMMAND, data: &data };
         let total = total.min(self.timeouts.total);
-        let answer = self.carry_out(Order { command, repetition: ask.repetition() }, total).await?;
+        let answer =
+            self.carry_out(IpmiOperation { command, repetition: ask.repetition() }, total).await?;
         Ok(A::parse(&answer)?)
     }
 
-    /// Sends any command; the answer is what follows the completion code. Waits and asks again
-    /// where the BMC says that it is busy. Since nobody knows what the command does, it is not sent
-    /// again where the BMC may have carried it out: then the outcome is [`Error::Uncertain`].
+    /// Sends any command; returns the data after the completion code. Retries while the BMC is busy.
+    /// The effect of the command is unknown, so it is not repeated if the BMC may have executed it:
+    /// then the result is [`IpmiError::Uncertain`].
     pub async fn request(
         &self,
         netfn: u8,
         lun: u8,
         command: u8,
         data: &[u8],
-    ) -> Result<Vec<u8>, Error> {
-        let command = Command { netfn, lun, command, data };
-        let order = Order { command, repetition: Repetition::Harmful };
+    ) -> Result<Vec<u8>, IpmiError> {
+        let command = SessionRequest { netfn, lun, command, data };
+        let order = IpmiOperation { command, repetition: Repetition::Harmful };
         self.carry_out(order, self.timeouts.total).await
     }
 
-    /// Ends the session, if there is one. The next request opens a new one.
+    /// Closes the session, if there is one. The next request opens a new one.
     pub async fn close(&self) {
         *self.kept.lock().await = None;
     }
 
-    /// Ends the session if it has not been used for so long that the BMC will have forgotten it,
-    /// and nobody is using it. True if there is no session now.
+    /// Closes the session if it has been idle for longer than the BMC keeps it and is not in use.
+    /// Returns whether there is no session now.
     pub fn close_if_idle(&self) -> bool {
         let Ok(mut kept) = self.kept.try_lock() else { return false };
         if kept.as_ref().is_some_and(|kept| kept.used.elapsed() >= self.timeouts.idle) {
@@ -120,8 +126,12 @@ impl Client {
         kept.is_none()
     }
 
-    async fn carry_out(&self, order: Order<'_>, total: Duration) -> Result<Vec<u8>, Error> {
-        let Order { command: Command { netfn, command, .. }, repetition } = order;
+    async fn carry_out(
+        &self,
+        order: IpmiOperation<'_>,
+        total: Duration,
+    ) -> Result<Vec<u8>, IpmiError> {
+        let IpmiOperation { command: SessionRequest { netfn, command, .. }, repetition } = order;
         let mut kept = self.kept.lock().await;
         let _turn = self.turns.acquire().await;
         let deadline = Instant::now() + total;
@@ -131,9 +141,9 @@ impl Client {
             if code == completion::OK {
                 return Ok(data);
             }
-            let is_worth_it = completion::is_passing(code, repetition);
+            let is_worth_it = completion::is_transient(code, repetition);
             if !is_worth_it || Instant::now() + pause >= deadline {
-                return Err(Error::Completion { netfn, command, code });
+                return Err(IpmiError::Completion { netfn, command, code });
             }
             sleep(pause).await;
             pause = (pause * 2).min(self.timeouts.longest_wait);
@@ -142,12 +152,12 @@ impl Client {
 
     async fn exchange(
         &self,
-        kept: &mut Option<Kept>,
-        order: Order<'_>,
+        kept: &mut Option<OpenIpmiSession>,
+        order: IpmiOperation<'_>,
         deadline: Instant,
-    ) -> Result<(u8, Vec<u8>), Error> {
-        // The BMC may have forgotten the session. What must not be sent in a second one is only
-        // sent in one that has just shown that it lives.
+    ) -> Result<(u8, Vec<u8>), IpmiError> {
+        // The BMC may have dropped the session. Commands that must not be repeated are only sent in a
+        // session that was just verified.
         let first = match order.repetition {
             Repetition::Harmless => order,
             Repetition::Harmful => ARE_YOU_THERE,
@@ -169,32 +179,34 @@ impl Client {
         *kept = None;
         let waited = started.elapsed();
         Err(match (failure, order.repetition) {
-            (Failure::Refused(_), _) => Error::PrivilegeTooLow { wanted: self.endpoint.privilege },
-            (Failure::Silence { .. }, Repetition::Harmful) => {
-                Error::Uncertain { command: order.command.command, waited }
+            (SessionFailure::Refused(_), _) => {
+                IpmiError::PrivilegeTooLow { wanted: self.endpoint.privilege }
             }
-            (Failure::Silence { garbled: Some(source), .. }, Repetition::Harmless) => {
-                Error::Garbled { source }
+            (SessionFailure::Silence { .. }, Repetition::Harmful) => {
+                IpmiError::Uncertain { command: order.command.command, waited }
             }
-            (Failure::Silence { garbled: None, network }, Repetition::Harmless) => {
+            (SessionFailure::Silence { garbled: Some(source), .. }, Repetition::Harmless) => {
+                IpmiError::Garbled { source }
+            }
+            (SessionFailure::Silence { garbled: None, network }, Repetition::Harmless) => {
                 let address = format!("{}:{}", self.endpoint.address, self.endpoint.port);
-                Error::Unreachable { address, waited, source: network }
+                IpmiError::Unreachable { address, waited, source: network }
             }
         })
     }
 
-    /// The answer in the session that was kept. None if there is no such session any more: the BMC
-    /// has forgotten it, or is gone, and a new one will tell which.
+    /// The response in the existing session. `None` if there is no such session any more: the BMC has
+    /// dropped it or is unreachable, which opening a new one will show.
     async fn try_kept(
         &self,
-        kept: &mut Option<Kept>,
-        order: Order<'_>,
+        kept: &mut Option<OpenIpmiSession>,
+        order: IpmiOperation<'_>,
         deadline: Instant,
     ) -> Option<(u8, Vec<u8>)> {
         if kept.as_ref()?.used.elapsed() >= self.timeouts.idle {
             *kept = None;
         }
-        // A BMC that is busy may keep one waiting for seconds, and a new session would not help.
+        // A busy BMC may take seconds, and a new session would not help.
         let now = Instant::now();
         let until = now + deadline.saturating_duration_since(now) / 2;
         let answer = self.converse(kept.as_mut()?, order, until).await.ok();
@@ -204,39 +216,39 @@ impl Client {
         answer
     }
 
-    async fn open(&self, deadline: Instant) -> Result<Kept, Error> {
+    async fn open(&self, deadline: Instant) -> Result<OpenIpmiSession, IpmiError> {
         let (link, suite) =
-            Link::open(&self.endpoint, &self.suites(), &self.timeouts, deadline).await?;
+            SessionSocket::open(&self.endpoint, &self.suites(), &self.timeouts, deadline).await?;
         self.suite.store(suite.number(), Ordering::Relaxed);
-        Ok(Kept { link, used: Instant::now() })
+        Ok(OpenIpmiSession { link, used: Instant::now() })
     }
 
     async fn converse(
         &self,
-        kept: &mut Kept,
-        order: Order<'_>,
+        kept: &mut OpenIpmiSession,
+        order: IpmiOperation<'_>,
         until: Instant,
-    ) -> Result<(u8, Vec<u8>), Failure> {
-        const NOT_OPEN: Failure = Failure::Silence { garbled: None, network: None };
+    ) -> Result<(u8, Vec<u8>), SessionFailure> {
+        const NOT_OPEN: SessionFailure = SessionFailure::Silence { garbled: None, network: None };
         if !kept.link.session.submit(order.command, self.endpoint.bridging.as_ref()) {
             return Err(NOT_OPEN);
         }
-        // BMCs know a repetition for one by its number. Some do not, and those are more often slow
-        // than deaf.
+        // BMCs recognise a repeated request by its sequence number. Some do not, and those are more
+        // often slow than unreachable.
         let first_wait = match order.repetition {
             Repetition::Harmless => self.timeouts.first_retransmission,
             Repetition::Harmful => self.timeouts.longest_wait,
         };
         match kept.link.converse(&self.timeouts, first_wait, until).await? {
-            Said::Opened => Err(NOT_OPEN),
-            Said::Answer { completion, data } => {
+            SessionResult::Opened => Err(NOT_OPEN),
+            SessionResult::Answer { completion, data } => {
                 kept.used = Instant::now();
                 Ok((completion, data))
             }
         }
     }
 
-    /// The suites to try, the one that worked last first.
+    /// The suites to try, starting with the one that worked last.
     fn suites(&self) -> Vec<CipherSuite> {
         if let Some(suite) = self.endpoint.cipher_suite {
             return vec![suite];

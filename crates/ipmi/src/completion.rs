@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Completion codes in words.
+//! Completion codes and their meanings.
 
 use crate::commands::Repetition;
 use crate::message::netfn;
 
-/// All went well.
+/// Success.
 pub const OK: u8 = 0x00;
-/// Try again later.
+/// The BMC is busy.
 pub const NODE_BUSY: u8 = 0xc0;
-/// There is no such command.
+/// Unknown command.
 pub const INVALID_COMMAND: u8 = 0xc1;
-/// The command took too long inside the BMC.
+/// Timeout inside of the BMC.
 pub const TIMEOUT: u8 = 0xc3;
-/// The BMC has no room for it.
+/// Out of space.
 pub const OUT_OF_SPACE: u8 = 0xc4;
-/// The reservation has ended.
+/// The reservation was cancelled.
 pub const RESERVATION_CANCELED: u8 = 0xc5;
-/// Too few or too many bytes.
+/// Wrong length of the request.
 pub const INVALID_LENGTH: u8 = 0xc7;
-/// The answer would be longer than the BMC can send.
+/// The response would exceed the size limit of the BMC.
 pub const TOO_LONG: u8 = 0xca;
-/// There is no such sensor, record or parameter.
+/// Unknown sensor, record or parameter.
 pub const NOT_PRESENT: u8 = 0xcb;
-/// A value in the request is not allowed.
+/// Invalid value in the request.
 pub const INVALID_FIELD: u8 = 0xcc;
-/// The BMC is starting.
+/// The BMC is initialising.
 pub const INITIALIZING: u8 = 0xd2;
-/// The session may not do this.
+/// Insufficient privilege.
 pub const INSUFFICIENT_PRIVILEGE: u8 = 0xd4;
-/// Not in the state the machine is in.
+/// Not possible in the current state.
 pub const NOT_IN_THIS_STATE: u8 = 0xd5;
-/// No reason given.
+/// Unspecified error.
 pub const UNSPECIFIED: u8 = 0xff;
 
-/// Whether to send the same request again a moment later: it may succeed then without anybody
-/// doing anything. What took too long may have been done all the same.
+/// Returns whether a retry of the same request may succeed. After a timeout inside of the BMC the
+/// request may have been executed.
 #[must_use]
-pub const fn is_passing(code: u8, repetition: Repetition) -> bool {
+pub const fn is_transient(code: u8, repetition: Repetition) -> bool {
     match code {
         NODE_BUSY | OUT_OF_SPACE | INITIALIZING => true,
         TIMEOUT => matches!(repetition, Repetition::Harmless),
@@ -44,7 +44,7 @@ pub const fn is_passing(code: u8, repetition: Repetition) -> bool {
     }
 }
 
-/// What `code` means as the answer to a command.
+/// The meaning of `code` in the response to a command.
 #[must_use]
 pub fn meaning(netfn: u8, command: u8, code: u8) -> &'static str {
     let own = OWN.iter().find(|row| (row.0, row.1, row.2) == (netfn, command, code));
@@ -84,7 +84,7 @@ const GENERAL: &[(u8, &str)] = &[
     (UNSPECIFIED, "the BMC gave no reason"),
 ];
 
-/// Codes that mean something else after some commands: family, command, code.
+/// Command-specific codes: network function, command, code.
 const OWN: &[(u8, u8, u8, &str)] = &[
     (netfn::CHASSIS, 0x08, 0x80, "the BMC does not have this boot parameter"),
     (netfn::CHASSIS, 0x08, 0x81, "another one is setting boot parameters"),
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_decides_first() {
+    fn command_specific_codes_take_precedence() {
         assert_eq!(meaning(netfn::APP, 0x48, 0x80), "serial over LAN is in use by another session");
         assert_eq!(meaning(netfn::APP, 0x01, 0x80), "the command's own reason");
         assert_eq!(meaning(netfn::APP, 0x48, 0xd4), "the user's privilege is too low");

@@ -1,76 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A machine's serial console over a session of its own.
+//! The serial console of a machine, in its own session.
 
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Duration, Instant, sleep_until};
 
-use crate::commands::{ActivateSol, Ask, DeactivateSol, GetDeviceId};
+use crate::commands::{ActivateSol, DeactivateSol, GetDeviceId, TypedIpmiCommand};
 use crate::completion;
-use crate::endpoint::{Endpoint, Timeouts};
-use crate::error::Error;
-use crate::link::{Failure, LONGEST_DATAGRAM, Link, Said};
-use crate::session::{Command, Event};
-use crate::sol::{End, Line};
+use crate::endpoint::{IpmiEndpoint, IpmiTimeouts};
+use crate::error::IpmiError;
+use crate::session::{SessionEvent, SessionRequest};
+use crate::session_socket::{LONGEST_DATAGRAM, SessionFailure, SessionResult, SessionSocket};
+use crate::sol::{SolEnd, SolLine};
 use crate::suite::CipherSuite;
 
 /// An open serial console.
 #[derive(Debug)]
 pub struct SolConsole {
-    endpoint: Endpoint,
-    timeouts: Timeouts,
-    link: Link,
-    line: Line,
+    endpoint: IpmiEndpoint,
+    timeouts: IpmiTimeouts,
+    link: SessionSocket,
+    line: SolLine,
 }
 
-/// What a user does at a console.
+/// Input of the user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SolInput {
-    /// Types.
+    /// Typed bytes.
     Bytes(Vec<u8>),
-    /// Sends a break.
+    /// A break.
     Break,
 }
 
+impl From<Vec<u8>> for SolInput {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
 impl SolConsole {
-    /// Opens a session and makes it carry the console. Another session that carries it loses it:
-    /// it is most likely one that died without saying so.
+    /// Opens a session and activates the console in it. Takes the console over from another session,
+    /// which is most likely stale.
     pub async fn open(
-        endpoint: Endpoint,
-        timeouts: Timeouts,
+        endpoint: IpmiEndpoint,
+        timeouts: IpmiTimeouts,
         turns: &Semaphore,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, IpmiError> {
         let _turn = turns.acquire().await;
         let deadline = Instant::now() + timeouts.total;
         let suites = endpoint.cipher_suite.map_or(CipherSuite::ALL.to_vec(), |suite| vec![suite]);
-        let (link, _) = Link::open(&endpoint, &suites, &timeouts, deadline).await?;
+        let (link, _) = SessionSocket::open(&endpoint, &suites, &timeouts, deadline).await?;
         let mut console =
-            Self { endpoint, timeouts, link, line: Line::new(End::Console, SMALLEST_PACKET) };
+            Self { endpoint, timeouts, link, line: SolLine::new(SolEnd::Console, SMALLEST_PACKET) };
         let activated = match console.ask(&ActivateSol, deadline).await {
-            Err(Error::Completion { code: ALREADY_ACTIVE, .. }) => {
+            Err(IpmiError::Completion { code: ALREADY_ACTIVE, .. }) => {
                 console.deactivate(deadline).await?;
                 console.ask(&ActivateSol, deadline).await?
             }
             other => other?,
         };
-        console.line = Line::new(End::Console, packet_size(activated.inbound_size));
+        console.line = SolLine::new(SolEnd::Console, packet_size(activated.inbound_size));
         Ok(console)
     }
 
-    /// Carries the console until `input` ends, which ends the console in good order, or until
-    /// the BMC ends it or is gone, which is an error. `output` is given what the machine prints.
+    /// Runs until `input` ends, which closes the console cleanly, or fails when the BMC ends it or is
+    /// unreachable. `output` receives what the machine prints.
     pub async fn run(
         mut self,
-        input: &mut mpsc::Receiver<SolInput>,
+        input: &mut mpsc::Receiver<impl Into<SolInput>>,
         output: &mut (dyn FnMut(&[u8]) + Send),
-    ) -> Result<(), Error> {
+    ) -> Result<(), IpmiError> {
         let mut datagram = vec![0; LONGEST_DATAGRAM];
         let mut packet = Vec::new();
         let mut heartbeat = Instant::now() + HEARTBEAT;
-        // Since when the BMC owes us a word.
+        // Since when a response is outstanding.
         let mut unheard_since = None;
         loop {
             while self.line.transmit(&mut packet) {
-                // A packet that the network refuses is a packet lost: it is sent again.
+                // A packet that could not be sent is repeated like a lost one.
                 let _ = self.link.send_sol(&packet).await;
             }
             let mut is_waiting = self.line.is_waiting();
@@ -82,13 +88,13 @@ impl SolConsole {
             tokio::select! {
                 received = self.link.socket.recv(&mut datagram) => {
                     let Ok(length) = received else {
-                        // The network says that nobody is there. It may be wrong in a moment.
+                        // The network reports an unreachable host, which may be temporary.
                         unheard_since.get_or_insert_with(Instant::now);
                         sleep_until(silence).await;
                         continue;
                     };
                     match self.link.session.on_datagram(&mut datagram[..length]) {
-                        Ok(Event::Sol(bytes)) => {
+                        Ok(SessionEvent::Sol(bytes)) => {
                             unheard_since = None;
                             let Ok(received) = self.line.on_packet(bytes) else { continue };
                             if !received.data.is_empty() {
@@ -98,11 +104,11 @@ impl SolConsole {
                                 return Err(self.gone());
                             }
                         }
-                        Ok(Event::Answer { .. }) => unheard_since = None,
-                        Ok(Event::Ignored(_) | Event::Offered | Event::Repeated | Event::Advanced | Event::Opened) | Err(_) => {}
+                        Ok(SessionEvent::Answer { .. }) => unheard_since = None,
+                        Ok(SessionEvent::Ignored(_) | SessionEvent::Offered | SessionEvent::Repeated | SessionEvent::Advanced | SessionEvent::Opened) | Err(_) => {}
                     }
                 }
-                typed = input.recv(), if self.line.room() >= LARGEST_INPUT => match typed {
+                typed = input.recv(), if self.line.room() >= LARGEST_INPUT => match typed.map(Into::into) {
                     None => {
                         let deadline = Instant::now() + self.timeouts.first_retransmission * 3;
                         return self.deactivate(deadline).await;
@@ -120,8 +126,8 @@ impl SolConsole {
                     let _ = self.link.send_request().await;
                 }
                 () = sleep_until(heartbeat) => {
-                    // Keeps the session alive and tells whether it is.
-                    let command = Command {
+                    // Keeps the session alive and checks that it is.
+                    let command = SessionRequest {
                         netfn: GetDeviceId::NETFN,
                         lun: 0,
                         command: GetDeviceId::COMMAND,
@@ -136,33 +142,36 @@ impl SolConsole {
         }
     }
 
-    async fn deactivate(&mut self, deadline: Instant) -> Result<(), Error> {
+    async fn deactivate(&mut self, deadline: Instant) -> Result<(), IpmiError> {
         const NOT_ACTIVE: u8 = 0x80;
         match self.ask(&DeactivateSol, deadline).await {
-            Err(Error::Completion { code: NOT_ACTIVE, .. }) => Ok(()),
+            Err(IpmiError::Completion { code: NOT_ACTIVE, .. }) => Ok(()),
             other => other,
         }
     }
 
-    async fn ask<A: Ask>(&mut self, ask: &A, deadline: Instant) -> Result<A::Answer, Error> {
+    async fn ask<A: TypedIpmiCommand>(
+        &mut self,
+        ask: &A,
+        deadline: Instant,
+    ) -> Result<A::Response, IpmiError> {
         let mut data = Vec::new();
         ask.emit(&mut data);
         let (netfn, command) = (A::NETFN, A::COMMAND);
-        self.link.session.submit(Command { netfn, lun: 0, command, data: &data }, None);
+        self.link.session.submit(SessionRequest { netfn, lun: 0, command, data: &data }, None);
         let first_wait = self.timeouts.first_retransmission;
         match self.link.converse(&self.timeouts, first_wait, deadline).await {
-            Ok(Said::Answer { completion: completion::OK, data }) => Ok(A::parse(&data)?),
-            Ok(Said::Answer { completion, .. }) => {
-                Err(Error::Completion { netfn, command, code: completion })
+            Ok(SessionResult::Answer { completion: completion::OK, data }) => Ok(A::parse(&data)?),
+            Ok(SessionResult::Answer { completion, .. }) => {
+                Err(IpmiError::Completion { netfn, command, code: completion })
             }
-            Ok(Said::Opened) | Err(Failure::Refused(_) | Failure::Silence { .. }) => {
-                Err(self.gone())
-            }
+            Ok(SessionResult::Opened)
+            | Err(SessionFailure::Refused(_) | SessionFailure::Silence { .. }) => Err(self.gone()),
         }
     }
 
-    fn gone(&self) -> Error {
-        Error::Unreachable {
+    fn gone(&self) -> IpmiError {
+        IpmiError::Unreachable {
             address: format!("{}:{}", self.endpoint.address, self.endpoint.port),
             waited: self.timeouts.total,
             source: None,
@@ -171,17 +180,17 @@ impl SolConsole {
 }
 
 const ALREADY_ACTIVE: u8 = 0x80;
-/// How often the BMC is asked something, so that it does not forget the session.
+/// The interval of keep-alive requests.
 const HEARTBEAT: Duration = Duration::from_secs(20);
-/// How much room there must be before more is read from the user.
+/// The free buffer space that is required before more input is read.
 const LARGEST_INPUT: usize = 8 * 1024;
 const SMALLEST_PACKET: usize = 16;
 const LARGEST_PACKET: usize = 200;
 
-/// How many bytes to send at a time to a BMC that says it takes so many with their header. Some
-/// say nonsense.
+/// The number of data bytes per packet for the inbound size that a BMC reports, including the header.
+/// Some BMCs report invalid sizes.
 fn packet_size(inbound_size: u16) -> usize {
-    match usize::from(inbound_size).saturating_sub(Line::HEADER_LENGTH) {
+    match usize::from(inbound_size).saturating_sub(SolLine::HEADER_LENGTH) {
         size @ SMALLEST_PACKET..=LARGEST_PACKET => size,
         0..SMALLEST_PACKET => SMALLEST_PACKET,
         _ => LARGEST_PACKET,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a BMC is, who we are to it, and how patient we are with it.
+//! The address, credentials and timeouts of a BMC.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,34 +7,34 @@ use std::time::Duration;
 use crate::CipherSuite;
 use crate::message::BMC_ADDRESS;
 
-/// A BMC and how to get into it.
+/// A BMC and the credentials for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Endpoint {
+pub struct IpmiEndpoint {
     /// Host name or address.
     pub address: String,
-    /// UDP port; [`PORT`](crate::PORT) unless somebody moved it.
+    /// UDP port, usually [`PORT`](crate::PORT).
     pub port: u16,
-    /// Who we are.
-    pub credentials: Credentials,
-    /// What we want to be allowed.
-    pub privilege: Privilege,
-    /// The suite to use; none to find out which the BMC offers.
+    /// The user.
+    pub credentials: IpmiCredentials,
+    /// The requested privilege level.
+    pub privilege: IpmiPrivilege,
+    /// The cipher suite; `None` tries all supported ones.
     pub cipher_suite: Option<CipherSuite>,
-    /// The way to a controller behind the BMC.
-    pub bridging: Option<Bridging>,
+    /// The route to a controller behind the BMC.
+    pub bridging: Option<BridgeRoute>,
 }
 
-/// A user with its password. Does not print.
+/// A user name, password and Kg key. `Debug` hides the secrets.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Credentials {
+pub struct IpmiCredentials {
     username: Box<[u8]>,
     password: Box<[u8]>,
     kg: Option<Box<[u8]>>,
 }
 
-/// Why credentials cannot be right.
+/// Why credentials are invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum CredentialsError {
+pub enum IpmiCredentialsError {
     /// The name is too long.
     #[error("the user name is longer than the {MAX_USERNAME} bytes that IPMI allows")]
     Username,
@@ -46,71 +46,70 @@ pub enum CredentialsError {
     Kg,
 }
 
-/// What a session is allowed to do, least first.
+/// Privilege levels in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Privilege {
-    /// Ask to be called back.
+pub enum IpmiPrivilege {
+    /// Callback.
     Callback,
-    /// Look.
+    /// User: read only.
     User,
-    /// Switch and set.
+    /// Operator: power and boot device.
     Operator,
-    /// Everything.
+    /// Administrator.
     Administrator,
 }
 
 /// A controller on a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Hop {
+pub struct BridgeTarget {
     /// The channel; four bits.
     pub channel: u8,
     /// The controller's address on it.
     pub address: u8,
 }
 
-/// The way through the BMC to another controller.
+/// The route through the BMC to another controller.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Bridging {
-    /// Our address on the channels beyond; the BMC's own by default.
+pub struct BridgeRoute {
+    /// Our address on the further channels; by default that of the BMC.
     pub local_address: u8,
-    /// A controller on the way, where there are two channels to cross.
-    pub transit: Option<Hop>,
-    /// The controller that is meant.
-    pub target: Hop,
+    /// A transit controller, for two channels.
+    pub transit: Option<BridgeTarget>,
+    /// The target controller.
+    pub target: BridgeTarget,
 }
 
-/// How long to wait for a BMC.
+/// Timeouts and retransmissions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Timeouts {
-    /// How long after sending a message to send it again; each further wait is twice as long.
+pub struct IpmiTimeouts {
+    /// The delay before the first retransmission; doubles with each further one.
     pub first_retransmission: Duration,
-    /// How long the waits may become.
+    /// The upper limit of the delay.
     pub longest_wait: Duration,
-    /// When to give up, counted from the first message of a request. Opening a session is part
-    /// of the request that needs it.
+    /// The timeout of a request, including the opening of a session for it.
     pub total: Duration,
-    /// After how long without use a session is not trusted to live any more. BMCs let go of a
-    /// session after a minute of silence.
+    /// A session that was idle for longer is not reused. BMCs drop a session after a minute without
+    /// packets.
     pub idle: Duration,
 }
 
-impl Credentials {
-    /// Checks lengths and keeps the three. An empty Kg key counts as none.
+impl IpmiCredentials {
+    /// Fails if a value is too long. An empty Kg key counts as none.
     pub fn new(
         username: &[u8],
         password: &[u8],
         kg: Option<&[u8]>,
-    ) -> Result<Self, CredentialsError> {
+    ) -> Result<Self, IpmiCredentialsError> {
         if username.len() > MAX_USERNAME {
-            return Err(CredentialsError::Username);
+            return Err(IpmiCredentialsError::Username);
         }
         if password.len() > MAX_PASSWORD {
-            return Err(CredentialsError::Password);
+            return Err(IpmiCredentialsError::Password);
         }
         if kg.is_some_and(|kg| kg.len() > MAX_KG) {
-            return Err(CredentialsError::Kg);
+            return Err(IpmiCredentialsError::Kg);
         }
-        // A Kg of zeros is what a BMC without one has, and means that the password serves for it.
+        // A Kg key of zeros means that there is none and the password is used instead.
         let kg = kg.filter(|kg| kg.iter().any(|byte| *byte != 0));
         Ok(Self { username: username.into(), password: password.into(), kg: kg.map(Into::into) })
     }
@@ -130,18 +129,18 @@ impl Credentials {
     }
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for IpmiCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = String::from_utf8_lossy(&self.username);
         f.debug_struct("Credentials").field("username", &name).finish_non_exhaustive()
     }
 }
 
-impl Privilege {
-    /// All, least first.
+impl IpmiPrivilege {
+    /// All levels in ascending order.
     pub const ALL: [Self; 4] = [Self::Callback, Self::User, Self::Operator, Self::Administrator];
 
-    /// The number that stands for it.
+    /// The number of the level.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -152,13 +151,13 @@ impl Privilege {
         }
     }
 
-    /// The privilege with this number.
+    /// The level with this number.
     #[must_use]
     pub fn numbered(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|privilege| privilege.number() == number)
     }
 
-    /// Its name, as `ipmi_priv_level` spells it.
+    /// The name, as in `ipmi_priv_level`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -170,21 +169,21 @@ impl Privilege {
     }
 }
 
-impl fmt::Display for Privilege {
+impl fmt::Display for IpmiPrivilege {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl Bridging {
-    /// The way to `target`, which the BMC sees directly.
+impl BridgeRoute {
+    /// The route to a `target` on a channel of the BMC.
     #[must_use]
-    pub const fn to(target: Hop) -> Self {
+    pub const fn to(target: BridgeTarget) -> Self {
         Self { local_address: BMC_ADDRESS, transit: None, target }
     }
 }
 
-impl Default for Timeouts {
+impl Default for IpmiTimeouts {
     fn default() -> Self {
         Self {
             first_retransmission: Duration::from_millis(500),
@@ -204,23 +203,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_do_not_print() {
-        let credentials = Credentials::new(b"admin", b"hunter2", Some(b"kgkey")).unwrap();
+    fn debug_hides_credentials() {
+        let credentials = IpmiCredentials::new(b"admin", b"hunter2", Some(b"kgkey")).unwrap();
         assert_eq!(format!("{credentials:?}"), r#"Credentials { username: "admin", .. }"#);
     }
 
     #[test]
-    fn lengths_are_checked() {
+    fn rejects_too_long_credentials() {
         let long = [b'x'; 21];
         let cases = [
-            (Credentials::new(&long, b"", None), CredentialsError::Username),
-            (Credentials::new(b"", &long, None), CredentialsError::Password),
-            (Credentials::new(b"", b"", Some(&long)), CredentialsError::Kg),
+            (IpmiCredentials::new(&long, b"", None), IpmiCredentialsError::Username),
+            (IpmiCredentials::new(b"", &long, None), IpmiCredentialsError::Password),
+            (IpmiCredentials::new(b"", b"", Some(&long)), IpmiCredentialsError::Kg),
         ];
         for (got, wanted) in cases {
             assert_eq!(got, Err(wanted));
         }
-        let zeros = Credentials::new(b"", b"", Some(&[0; 20])).unwrap();
+        let zeros = IpmiCredentials::new(b"", b"", Some(&[0; 20])).unwrap();
         assert_eq!(zeros.kg(), None);
     }
 }

@@ -1,81 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a BMC did not do what it was asked to.
+//! Errors of requests to a BMC.
 
 use std::io;
 use std::time::Duration;
 
 use crate::completion;
-use crate::endpoint::Privilege;
+use crate::endpoint::IpmiPrivilege;
 use crate::handshake::status;
 
-/// Bytes that are not what they should be; names the message and what is wrong with it.
+/// Invalid bytes; contains the message type and the defect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("malformed {0}")]
-pub struct Malformed(pub &'static str);
+pub struct MalformedIpmiMessage(pub &'static str);
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Nothing came back.
-    #[error("no answer from {address} within {} seconds", waited.as_secs_f32())]
+pub enum IpmiError {
+    /// No response.
+    #[error("no response from {address} within {} seconds", waited.as_secs_f32())]
     Unreachable {
         /// Host and port.
         address: String,
-        /// For how long it was tried.
+        /// The total time of all attempts.
         waited: Duration,
-        /// What the network said, if anything.
+        /// The network error, if any.
         #[source]
         source: Option<io::Error>,
     },
-    /// There is no such user, or it is disabled.
-    #[error("the BMC does not let this user in: it is unknown or disabled")]
+    /// The user does not exist or is disabled.
+    #[error("the BMC rejects this user: it is unknown or disabled")]
     WrongUser,
-    /// The BMC answers until it is told the user's name. Some do that to users they do not know.
-    #[error(
-        "the BMC was silent whenever it was told the user name: most likely it has no such user"
-    )]
+    /// The BMC stops responding after it receives the user name. Some do that for unknown users.
+    #[error("the BMC did not respond to the user name: most likely it has no such user")]
     SilentToUser,
-    /// The password is not what the BMC has.
+    /// The password differs.
     #[error("the password (or the user name) is wrong")]
     WrongPassword,
-    /// The BMC key is not what the BMC has.
+    /// The Kg key differs.
     #[error("the Kg key is wrong")]
     WrongKg,
-    /// The user may not do this.
+    /// The privilege level is not allowed for the user.
     #[error("the user may not have the privilege level {wanted}")]
     PrivilegeTooLow {
-        /// What was wanted.
-        wanted: Privilege,
+        /// The requested level.
+        wanted: IpmiPrivilege,
     },
-    /// The BMC offers no suite that we speak or that was asked for.
+    /// The BMC supports no suite that we support or that was configured.
     #[error("the BMC accepts none of the cipher suites that were tried ({tried})")]
     CipherSuite {
-        /// Their numbers.
+        /// The numbers of the suites.
         tried: String,
     },
-    /// All sessions are taken.
+    /// All sessions are in use.
     #[error("the BMC has no free session")]
     NoFreeSession,
-    /// The BMC refused the session for another reason.
+    /// The BMC rejected the session for another reason.
     #[error("the BMC refused the session: {} (status 0x{status:02x})", status::meaning(*status))]
     Refused {
-        /// The status it gave.
+        /// The status code.
         status: u8,
     },
-    /// The BMC understood the command and did not carry it out.
+    /// The BMC returned an error.
     #[error(
         "completion code 0x{code:02x} to command 0x{command:02x}: {}",
         completion::meaning(*netfn, *command, *code)
     )]
     Completion {
-        /// The family of the command.
+        /// The network function.
         netfn: u8,
         /// The command.
         command: u8,
         /// The code.
         code: u8,
     },
-    /// Nothing came back to a command that must not be sent twice.
+    /// No response to a command that must not be repeated.
     #[error(
         "no answer within {} seconds to command 0x{command:02x}: it is not known whether it was \
          carried out",
@@ -84,20 +82,20 @@ pub enum Error {
     Uncertain {
         /// The command.
         command: u8,
-        /// For how long an answer was waited for.
+        /// The time waited for a response.
         waited: Duration,
     },
-    /// Something came back and made no sense.
-    #[error("the answer makes no sense")]
+    /// The response is invalid.
+    #[error("the response of the BMC is invalid")]
     Garbled {
-        /// What is wrong with it.
+        /// The defect.
         #[source]
-        source: Malformed,
+        source: MalformedIpmiMessage,
     },
 }
 
-impl Error {
-    /// The completion code, if that is what this is.
+impl IpmiError {
+    /// The completion code, if the BMC returned one.
     #[must_use]
     pub const fn completion_code(&self) -> Option<u8> {
         match self {
@@ -117,8 +115,8 @@ impl Error {
     }
 }
 
-impl From<Malformed> for Error {
-    fn from(source: Malformed) -> Self {
+impl From<MalformedIpmiMessage> for IpmiError {
+    fn from(source: MalformedIpmiMessage) -> Self {
         Self::Garbled { source }
     }
 }

@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The six messages that open a session (Open Session and RAKP 1 to 4), and what each side proves.
+//! The six messages that open a session (Open Session and RAKP 1 to 4), and their proofs.
 //!
-//! Both sides know the password and show it without sending it: the BMC in RAKP 2, the console in
-//! RAKP 3. RAKP 4 shows that both have come to the same session key, which a wrong Kg prevents.
+//! Both sides prove that they have the password without sending it: the BMC in RAKP 2, the console in
+//! RAKP 3. RAKP 4 proves that both have the same session key, which depends on Kg.
 
 use std::fmt;
 
-use crate::Malformed;
-use crate::endpoint::{Credentials, Privilege};
-use crate::suite::{Algorithms, CipherSuite, Digest};
+use crate::MalformedIpmiMessage;
+use crate::endpoint::{IpmiCredentials, IpmiPrivilege};
+use crate::suite::{CipherSuite, HmacDigest, SuiteAlgorithms};
 
-/// A BMC's answer to any of these messages, other than success.
+/// Status codes of these messages other than success.
 pub mod status {
-    /// No free slot for a session.
+    /// No free session.
     pub const INSUFFICIENT_RESOURCES: u8 = 0x01;
-    /// The session is not known.
+    /// Unknown session.
     pub const INVALID_SESSION: u8 = 0x02;
-    /// Authentication algorithm not offered.
+    /// Unsupported authentication algorithm.
     pub const INVALID_AUTHENTICATION: u8 = 0x04;
-    /// Integrity algorithm not offered.
+    /// Unsupported integrity algorithm.
     pub const INVALID_INTEGRITY: u8 = 0x05;
-    /// No authentication payload that fits.
+    /// No matching authentication payload.
     pub const NO_AUTHENTICATION: u8 = 0x06;
-    /// No integrity payload that fits.
+    /// No matching integrity payload.
     pub const NO_INTEGRITY: u8 = 0x07;
-    /// The session was opened and let go.
+    /// Inactive session.
     pub const INACTIVE_SESSION: u8 = 0x08;
-    /// The privilege asked for does not exist.
+    /// Invalid role.
     pub const INVALID_ROLE: u8 = 0x09;
-    /// The user may not have this privilege.
+    /// Privilege level not allowed for the user.
     pub const UNAUTHORIZED_ROLE: u8 = 0x0a;
-    /// No free slot for a session of this privilege.
+    /// No free session at this privilege level.
     pub const INSUFFICIENT_RESOURCES_FOR_ROLE: u8 = 0x0b;
-    /// The user name is too long.
+    /// User name too long.
     pub const INVALID_NAME_LENGTH: u8 = 0x0c;
-    /// There is no such user.
+    /// Unknown user.
     pub const UNAUTHORIZED_NAME: u8 = 0x0d;
-    /// The proof is wrong.
+    /// Invalid integrity check value.
     pub const INVALID_INTEGRITY_CHECK: u8 = 0x0f;
-    /// Encryption algorithm not offered.
+    /// Unsupported encryption algorithm.
     pub const INVALID_CONFIDENTIALITY: u8 = 0x10;
-    /// No suite that fits.
+    /// No matching cipher suite.
     pub const NO_CIPHER_SUITE: u8 = 0x11;
-    /// Something in the message is not understood.
+    /// Invalid parameter.
     pub const ILLEGAL_PARAMETER: u8 = 0x12;
 
-    /// What a status means.
+    /// The meaning of a status code.
     #[must_use]
     pub fn meaning(status: u8) -> &'static str {
         match status {
@@ -72,118 +72,118 @@ pub mod status {
     }
 }
 
-/// Asks for a session.
+/// Requests a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenSessionRequest {
-    /// Comes back in the answer.
+    /// Returned in the response.
     pub tag: u8,
-    /// The highest privilege that is wanted; zero for whatever the suite allows.
+    /// The requested privilege level; zero for the highest that the suite allows.
     pub privilege: u8,
-    /// The number that the console gives the session.
+    /// The session id of the console.
     pub console_session: u32,
-    /// What it shall be protected with.
-    pub algorithms: Algorithms,
+    /// The algorithms.
+    pub algorithms: SuiteAlgorithms,
 }
 
-/// Grants a session, or not.
+/// The response to [`OpenSessionRequest`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenSessionResponse {
-    /// That of the request.
+    /// The tag of the request.
     pub tag: u8,
-    /// Zero, or why not.
+    /// Zero, or a status code.
     pub status: u8,
-    /// The highest privilege that is possible.
+    /// The highest possible privilege level.
     pub privilege: u8,
-    /// That of the request.
+    /// The session id of the console.
     pub console_session: u32,
-    /// The number that the BMC gives the session; zero if it does not.
+    /// The session id of the BMC; zero if rejected.
     pub bmc_session: u32,
-    /// What it is protected with.
-    pub algorithms: Algorithms,
+    /// The algorithms.
+    pub algorithms: SuiteAlgorithms,
 }
 
-/// Says who wants in.
+/// RAKP 1: the user name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rakp1<'a> {
-    /// Comes back in the answer.
+    /// Returned in the response.
     pub tag: u8,
-    /// The BMC's number of the session.
+    /// The session id of the BMC.
     pub bmc_session: u32,
-    /// Random.
+    /// The random number of the console.
     pub console_nonce: [u8; 16],
-    /// The wanted privilege and how the user is looked up; part of all proofs.
+    /// The privilege level and the lookup mode; part of all proofs.
     pub role: u8,
-    /// The user.
+    /// The user name.
     pub username: &'a [u8],
 }
 
-/// Proves that the BMC knows the password.
+/// RAKP 2: the proof of the BMC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rakp2<'a> {
-    /// That of RAKP 1.
+    /// The tag of RAKP 1.
     pub tag: u8,
-    /// Zero, or why not.
+    /// Zero, or a status code.
     pub status: u8,
-    /// The console's number of the session.
+    /// The session id of the console.
     pub console_session: u32,
-    /// Random.
+    /// The random number of the BMC.
     pub bmc_nonce: [u8; 16],
-    /// Who the BMC is.
+    /// The GUID of the BMC.
     pub guid: [u8; 16],
-    /// See [`Exchange::bmc_proof`].
+    /// See [`HandshakeKeys::bmc_proof`].
     pub proof: &'a [u8],
 }
 
-/// Proves that the console knows the password.
+/// RAKP 3: the proof of the console.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rakp3<'a> {
-    /// Comes back in the answer.
+    /// Returned in the response.
     pub tag: u8,
-    /// Zero, or why the console gives up.
+    /// Zero, or why the console aborts.
     pub status: u8,
-    /// The BMC's number of the session.
+    /// The session id of the BMC.
     pub bmc_session: u32,
-    /// See [`Exchange::console_proof`].
+    /// See [`HandshakeKeys::console_proof`].
     pub proof: &'a [u8],
 }
 
-/// Ends the opening.
+/// RAKP 4: the end of the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rakp4<'a> {
-    /// That of RAKP 3.
+    /// The tag of RAKP 3.
     pub tag: u8,
-    /// Zero, or why not.
+    /// Zero, or a status code.
     pub status: u8,
-    /// The console's number of the session.
+    /// The session id of the console.
     pub console_session: u32,
-    /// See [`Exchange::key_proof`].
+    /// See [`HandshakeKeys::key_proof`].
     pub proof: &'a [u8],
 }
 
-/// Everything that both sides know once RAKP 2 is sent, from which all proofs and keys follow.
+/// The values that both sides have after RAKP 2, from which all proofs and keys are derived.
 #[derive(Clone, Copy)]
-pub struct Exchange {
+pub struct HandshakeKeys {
     /// The suite.
     pub suite: CipherSuite,
-    /// The console's number of the session.
+    /// The session id of the console.
     pub console_session: u32,
-    /// The BMC's number of the session.
+    /// The session id of the BMC.
     pub bmc_session: u32,
-    /// The console's random number.
+    /// The random number of the console.
     pub console_nonce: [u8; 16],
-    /// The BMC's random number.
+    /// The random number of the BMC.
     pub bmc_nonce: [u8; 16],
-    /// Who the BMC is.
+    /// The GUID of the BMC.
     pub guid: [u8; 16],
-    /// As RAKP 1 said it.
+    /// The role byte of RAKP 1.
     pub role: u8,
 }
 
 impl OpenSessionRequest {
-    /// Reads it.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+    /// Parses the message.
+    pub fn parse(bytes: &[u8]) -> Result<Self, MalformedIpmiMessage> {
         let [tag, privilege, _, _, s0, s1, s2, s3, rest @ ..] = bytes else {
-            return Err(Malformed("Open Session request: too short"));
+            return Err(MalformedIpmiMessage("Open Session request: too short"));
         };
         Ok(Self {
             tag: *tag,
@@ -193,7 +193,7 @@ impl OpenSessionRequest {
         })
     }
 
-    /// Writes it.
+    /// Encodes the message.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let mut out = vec![self.tag, self.privilege, 0, 0];
@@ -204,20 +204,20 @@ impl OpenSessionRequest {
 }
 
 impl OpenSessionResponse {
-    /// Reads it.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+    /// Parses the message.
+    pub fn parse(bytes: &[u8]) -> Result<Self, MalformedIpmiMessage> {
         let [tag, status, rest @ ..] = bytes else {
-            return Err(Malformed("Open Session response: too short"));
+            return Err(MalformedIpmiMessage("Open Session response: too short"));
         };
-        // A refusal may end anywhere after the status.
+        // A rejection may end anywhere after the status.
         let session = |at: usize| rest.get(at..at + 4).and_then(|four| four.try_into().ok());
         let refused = *status != 0;
         let console_session: Option<[u8; 4]> = session(2);
         let bmc_session: Option<[u8; 4]> = session(6);
         let algorithms = parse_algorithms(rest.get(10..).unwrap_or_default());
-        let none = Algorithms { authentication: 0, integrity: 0, confidentiality: 0 };
+        let none = SuiteAlgorithms { authentication: 0, integrity: 0, confidentiality: 0 };
         if !refused && (bmc_session.is_none() || algorithms.is_err()) {
-            return Err(Malformed("Open Session response: too short"));
+            return Err(MalformedIpmiMessage("Open Session response: too short"));
         }
         Ok(Self {
             tag: *tag,
@@ -229,7 +229,7 @@ impl OpenSessionResponse {
         })
     }
 
-    /// Writes it.
+    /// Encodes the message.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let mut out = vec![self.tag, self.status, self.privilege, 0];
@@ -243,9 +243,9 @@ impl OpenSessionResponse {
 }
 
 impl<'a> Rakp1<'a> {
-    /// Reads it.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        const SHORT: Malformed = Malformed("RAKP 1: too short");
+    /// Parses the message.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedIpmiMessage> {
+        const SHORT: MalformedIpmiMessage = MalformedIpmiMessage("RAKP 1: too short");
         let [tag, _, _, _, s0, s1, s2, s3, rest @ ..] = bytes else { return Err(SHORT) };
         let (nonce, rest) = rest.split_first_chunk().ok_or(SHORT)?;
         let [role, _, _, length, rest @ ..] = rest else { return Err(SHORT) };
@@ -258,7 +258,7 @@ impl<'a> Rakp1<'a> {
         })
     }
 
-    /// Writes it.
+    /// Encodes the message.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let mut out = vec![self.tag, 0, 0, 0];
@@ -271,9 +271,9 @@ impl<'a> Rakp1<'a> {
 }
 
 impl<'a> Rakp2<'a> {
-    /// Reads it. A refusal may end after the session.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        const SHORT: Malformed = Malformed("RAKP 2: too short");
+    /// Parses the message. A rejection may end after the session id.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedIpmiMessage> {
+        const SHORT: MalformedIpmiMessage = MalformedIpmiMessage("RAKP 2: too short");
         let (tag, status, console_session, rest) = parse_reply(bytes).ok_or(SHORT)?;
         if status != 0 {
             let (bmc_nonce, guid) = ([0; 16], [0; 16]);
@@ -284,7 +284,7 @@ impl<'a> Rakp2<'a> {
         Ok(Self { tag, status, console_session, bmc_nonce: *bmc_nonce, guid: *guid, proof })
     }
 
-    /// Writes it.
+    /// Encodes the message.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let mut out = emit_reply(self.tag, self.status, self.console_session);
@@ -298,14 +298,14 @@ impl<'a> Rakp2<'a> {
 }
 
 impl<'a> Rakp3<'a> {
-    /// Reads it.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    /// Parses the message.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedIpmiMessage> {
         let (tag, status, bmc_session, proof) =
-            parse_reply(bytes).ok_or(Malformed("RAKP 3: too short"))?;
+            parse_reply(bytes).ok_or(MalformedIpmiMessage("RAKP 3: too short"))?;
         Ok(Self { tag, status, bmc_session, proof })
     }
 
-    /// Writes it.
+    /// Encodes the message.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let mut out = emit_reply(self.tag, self.status, self.bmc_session);
@@ -315,14 +315,14 @@ impl<'a> Rakp3<'a> {
 }
 
 impl<'a> Rakp4<'a> {
-    /// Reads it.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    /// Parses the message.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedIpmiMessage> {
         let (tag, status, console_session, proof) =
-            parse_reply(bytes).ok_or(Malformed("RAKP 4: too short"))?;
+            parse_reply(bytes).ok_or(MalformedIpmiMessage("RAKP 4: too short"))?;
         Ok(Self { tag, status, console_session, proof })
     }
 
-    /// Writes it.
+    /// Encodes the message.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let mut out = emit_reply(self.tag, self.status, self.console_session);
@@ -331,38 +331,38 @@ impl<'a> Rakp4<'a> {
     }
 }
 
-impl Exchange {
-    /// What RAKP 2 carries.
+impl HandshakeKeys {
+    /// The proof in RAKP 2.
     #[must_use]
-    pub fn bmc_proof(&self, credentials: &Credentials) -> Digest {
+    pub fn bmc_proof(&self, credentials: &IpmiCredentials) -> HmacDigest {
         self.with_bmc_proof(credentials, |key, parts| self.suite.digest(key, parts))
     }
 
-    /// Whether `proof` is what RAKP 2 must carry.
+    /// Returns whether `proof` is the expected one of RAKP 2.
     #[must_use]
-    pub fn accepts_bmc_proof(&self, credentials: &Credentials, proof: &[u8]) -> bool {
+    pub fn accepts_bmc_proof(&self, credentials: &IpmiCredentials, proof: &[u8]) -> bool {
         proof.len() == self.suite.proof_length()
             && self.with_bmc_proof(credentials, |key, parts| self.suite.verifies(key, parts, proof))
     }
 
-    /// What RAKP 3 carries.
+    /// The proof in RAKP 3.
     #[must_use]
-    pub fn console_proof(&self, credentials: &Credentials) -> Digest {
+    pub fn console_proof(&self, credentials: &IpmiCredentials) -> HmacDigest {
         self.with_console_proof(credentials, |key, parts| self.suite.digest(key, parts))
     }
 
-    /// Whether `proof` is what RAKP 3 must carry.
+    /// Returns whether `proof` is the expected one of RAKP 3.
     #[must_use]
-    pub fn accepts_console_proof(&self, credentials: &Credentials, proof: &[u8]) -> bool {
+    pub fn accepts_console_proof(&self, credentials: &IpmiCredentials, proof: &[u8]) -> bool {
         proof.len() == self.suite.proof_length()
             && self.with_console_proof(credentials, |key, parts| {
                 self.suite.verifies(key, parts, proof)
             })
     }
 
-    /// The session integrity key, from which the keys of the session follow.
+    /// The session integrity key, from which the keys of the session are derived.
     #[must_use]
-    pub fn session_integrity_key(&self, credentials: &Credentials) -> Digest {
+    pub fn session_integrity_key(&self, credentials: &IpmiCredentials) -> HmacDigest {
         let name = credentials.username();
         let tail = [self.role, name_length(name)];
         self.suite.digest(
@@ -371,18 +371,18 @@ impl Exchange {
         )
     }
 
-    /// What RAKP 4 carries.
+    /// The proof in RAKP 4.
     #[must_use]
-    pub fn key_proof(&self, session_integrity_key: &Digest) -> Digest {
+    pub fn key_proof(&self, session_integrity_key: &HmacDigest) -> HmacDigest {
         let session = self.bmc_session.to_le_bytes();
         self.suite
             .digest(session_integrity_key.as_slice(), &[&self.console_nonce, &session, &self.guid])
             .cut(self.suite.signature_length())
     }
 
-    /// Whether `proof` is what RAKP 4 must carry.
+    /// Returns whether `proof` is the expected one of RAKP 4.
     #[must_use]
-    pub fn accepts_key_proof(&self, session_integrity_key: &Digest, proof: &[u8]) -> bool {
+    pub fn accepts_key_proof(&self, session_integrity_key: &HmacDigest, proof: &[u8]) -> bool {
         let session = self.bmc_session.to_le_bytes();
         let parts: [&[u8]; 3] = [&self.console_nonce, &session, &self.guid];
         proof.len() == self.suite.signature_length()
@@ -391,7 +391,7 @@ impl Exchange {
 
     fn with_bmc_proof<T>(
         &self,
-        credentials: &Credentials,
+        credentials: &IpmiCredentials,
         then: impl FnOnce(&[u8], &[&[u8]]) -> T,
     ) -> T {
         let name = credentials.username();
@@ -404,7 +404,7 @@ impl Exchange {
 
     fn with_console_proof<T>(
         &self,
-        credentials: &Credentials,
+        credentials: &IpmiCredentials,
         then: impl FnOnce(&[u8], &[&[u8]]) -> T,
     ) -> T {
         let name = credentials.username();
@@ -414,16 +414,16 @@ impl Exchange {
     }
 }
 
-impl fmt::Debug for Exchange {
+impl fmt::Debug for HandshakeKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exchange").field("suite", &self.suite).finish_non_exhaustive()
     }
 }
 
-/// The role byte of RAKP 1: the privilege, and that the user is found by name alone. Finding it by
-/// name and privilege together is for BMCs with several users of one name, which nobody has.
+/// The role byte of RAKP 1: the privilege level, with lookup by user name alone. Lookup by name and
+/// privilege is only for BMCs with several users of one name, which are not used in practice.
 #[must_use]
-pub const fn role(privilege: Privilege) -> u8 {
+pub const fn role(privilege: IpmiPrivilege) -> u8 {
     const BY_NAME_ALONE: u8 = 0x10;
     BY_NAME_ALONE | privilege.number()
 }
@@ -432,7 +432,7 @@ fn name_length(name: &[u8]) -> u8 {
     u8::try_from(name.len()).unwrap_or(u8::MAX)
 }
 
-/// The beginning that RAKP 2, 3 and 4 have in common.
+/// Parses the common fields of RAKP 2, 3 and 4.
 fn parse_reply(bytes: &[u8]) -> Option<(u8, u8, u32, &[u8])> {
     let [tag, status, _, _, s0, s1, s2, s3, rest @ ..] = bytes else { return None };
     Some((*tag, *status, u32::from_le_bytes([*s0, *s1, *s2, *s3]), rest))
@@ -445,21 +445,22 @@ fn emit_reply(tag: u8, status: u8, session: u32) -> Vec<u8> {
 }
 
 /// Three payloads of eight bytes: a type, two reserved, a length, the algorithm, three reserved.
-fn parse_algorithms(bytes: &[u8]) -> Result<Algorithms, Malformed> {
+fn parse_algorithms(bytes: &[u8]) -> Result<SuiteAlgorithms, MalformedIpmiMessage> {
     let mut found = [0; 3];
     for (kind, slot) in (0u8..).zip(&mut found) {
         let start = usize::from(kind) * 8;
-        let payload = bytes.get(start..start + 8).ok_or(Malformed("Open Session: too short"))?;
+        let payload =
+            bytes.get(start..start + 8).ok_or(MalformedIpmiMessage("Open Session: too short"))?;
         if payload[0] != kind {
-            return Err(Malformed("Open Session: order of the algorithms"));
+            return Err(MalformedIpmiMessage("Open Session: order of the algorithms"));
         }
         *slot = payload[4] & 0x3f;
     }
     let [authentication, integrity, confidentiality] = found;
-    Ok(Algorithms { authentication, integrity, confidentiality })
+    Ok(SuiteAlgorithms { authentication, integrity, confidentiality })
 }
 
-fn emit_algorithms(algorithms: Algorithms, out: &mut Vec<u8>) {
+fn emit_algorithms(algorithms: SuiteAlgorithms, out: &mut Vec<u8>) {
     let all = [algorithms.authentication, algorithms.integrity, algorithms.confidentiality];
     for (kind, algorithm) in (0u8..).zip(all) {
         out.extend_from_slice(&[kind, 0, 0, 8, algorithm, 0, 0, 0]);
@@ -473,7 +474,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_read_as_written() {
+    fn encoded_messages_parse_to_the_same_values() {
         let algorithms = CipherSuite::Seventeen.algorithms();
         let request =
             OpenSessionRequest { tag: 1, privilege: 4, console_session: 0xdead_beef, algorithms };
@@ -493,7 +494,7 @@ mod tests {
             tag: 2,
             bmc_session: 7,
             console_nonce: [1; 16],
-            role: role(Privilege::Administrator),
+            role: role(IpmiPrivilege::Administrator),
             username: b"admin",
         };
         assert_eq!(Rakp1::parse(&rakp1.emit()), Ok(rakp1));
@@ -513,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_may_be_short() {
+    fn parses_short_rejections() {
         let refused = OpenSessionResponse::parse(&[0, status::NO_CIPHER_SUITE, 0, 0, 1, 0, 0, 0]);
         assert_eq!(refused.unwrap().status, status::NO_CIPHER_SUITE);
         let refused = Rakp2::parse(&[0, status::UNAUTHORIZED_NAME, 0, 0, 1, 0, 0, 0]).unwrap();
@@ -522,7 +523,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_may_arrive(bytes: Vec<u8>) {
+        fn parsing_never_panics(bytes: Vec<u8>) {
             let _ = OpenSessionRequest::parse(&bytes);
             let _ = OpenSessionResponse::parse(&bytes);
             let _ = Rakp1::parse(&bytes);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! IPMI 2.0 over the network (RMCP+): a codec without IO and a thin transport.
 //!
-//! The codec reads and writes both directions: [`Session`] is the console's side of a session and
-//! [`Responder`] the BMC's, neither with a socket or a clock. [`Client`] and [`SolConsole`] put a
-//! UDP socket and a timetable under the first; simulated BMCs put one under the second.
+//! The codec supports both directions: [`IpmiSession`] is the console side of a session and
+//! [`BmcResponder`] the BMC side, both without socket and clock. [`IpmiClient`] and [`SolConsole`] add a
+//! UDP socket and timers to the first; simulated BMCs use the second.
 //!
-//! Only what keeps passwords to itself is spoken: cipher suites 3 and 17. IPMI 1.5 is not.
+//! Only cipher suites 3 and 17 are supported, because the others expose passwords. IPMI 1.5 is not
+//! supported.
 
 mod bridge;
 mod client;
@@ -15,30 +16,35 @@ mod console;
 mod endpoint;
 mod error;
 pub mod handshake;
-mod link;
 pub mod message;
 pub mod packet;
+mod replay_window;
 mod responder;
 pub mod rmcp;
 mod sensors;
 mod session;
+mod session_socket;
 pub mod sol;
 mod suite;
-mod window;
 
-pub use client::Client;
+pub use client::IpmiClient;
 pub use commands::{
-    ActivateSol, Ask, BootDevice, BootFlags, ChassisControl, ChassisStatus, Conversion,
-    DeactivateSol, DeviceId, DisableBootTimeout, GetBootFlags, GetChassisStatus, GetDeviceId,
-    GetRecord, GetRepositoryInfo, GetSensorReading, IdentifyChassis, NumberFormat, RecordChunk,
-    Repetition, RepositoryInfo, ReserveRepository, ResetController, SensorReading, SensorRecord,
-    SetBootFlags, SolActivated, Unit,
+    ActivateSol, ChassisControl, ChassisStatus, DeactivateSol, DeviceId, DisableBootTimeout,
+    GetBootFlags, GetChassisStatus, GetDeviceId, GetRecord, GetRepositoryInfo, GetSensorReading,
+    IdentifyChassis, IpmiBootDevice, IpmiBootFlags, IpmiSensorReading, NumberFormat, RecordChunk,
+    Repetition, RepositoryInfo, ReserveRepository, ResetController, SensorConversion, SensorRecord,
+    SensorUnit, SetBootFlags, SolActivated, TypedIpmiCommand,
 };
 pub use console::{SolConsole, SolInput};
-pub use endpoint::{Bridging, Credentials, CredentialsError, Endpoint, Hop, Privilege, Timeouts};
-pub use error::{Error, Malformed};
-pub use responder::{Heard, Responder, User};
+pub use endpoint::{
+    BridgeRoute, BridgeTarget, IpmiCredentials, IpmiCredentialsError, IpmiEndpoint, IpmiPrivilege,
+    IpmiTimeouts,
+};
+pub use error::{IpmiError, MalformedIpmiMessage};
+pub use responder::{BmcResponder, ResponderEvent, ResponderUser};
 pub use rmcp::PORT;
-pub use sensors::{Reading, SensorRecords};
-pub use session::{Command, Event, Identity, Random, Refusal, Session};
-pub use suite::{Algorithms, CipherSuite, Digest};
+pub use sensors::{ConvertedReading, SensorRecords};
+pub use session::{
+    IpmiSession, IpmiSessionRefusal, SessionEvent, SessionIdentity, SessionRandom, SessionRequest,
+};
+pub use suite::{CipherSuite, HmacDigest, SuiteAlgorithms};

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! IPMI messages as LAN and IPMB carry them: addresses, a sequence number, a command, two checksums.
+//! IPMI messages of LAN and IPMB: addresses, sequence number, command, two checksums.
 
-use crate::Malformed;
+use crate::MalformedIpmiMessage;
 
 /// The address of a BMC.
 pub const BMC_ADDRESS: u8 = 0x20;
-/// The address of software at the other end of a LAN session.
+/// The address of software on the remote side of a LAN session.
 pub const CONSOLE_ADDRESS: u8 = 0x81;
 
-/// Network functions: the families of commands. Answers use the number after.
+/// Network functions. Responses use the number plus one.
 pub mod netfn {
-    /// The enclosure: power, boot, identification.
+    /// Chassis: power, boot, identification.
     pub const CHASSIS: u8 = 0x00;
     /// Sensors and events.
     pub const SENSOR: u8 = 0x04;
-    /// The BMC itself, its sessions and payloads.
+    /// Application: the BMC, its sessions and payloads.
     pub const APP: u8 = 0x06;
-    /// Records: sensors, inventory, events.
+    /// Storage: sensor records, inventory, events.
     pub const STORAGE: u8 = 0x0a;
     /// LAN and serial-over-LAN configuration.
     pub const TRANSPORT: u8 = 0x0c;
@@ -24,54 +24,54 @@ pub mod netfn {
 
 /// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request<'a> {
-    /// Who shall answer.
+pub struct IpmiRequest<'a> {
+    /// The responder's address.
     pub responder: u8,
-    /// The unit within it.
+    /// The responder's LUN.
     pub responder_lun: u8,
-    /// Who asks.
+    /// The requester's address.
     pub requester: u8,
-    /// The unit within it.
+    /// The requester's LUN.
     pub requester_lun: u8,
-    /// The family of the command; even, six bits.
+    /// The network function; even, six bits.
     pub netfn: u8,
-    /// Comes back in the answer; six bits.
+    /// The sequence number; six bits.
     pub sequence: u8,
-    /// What is asked for.
+    /// The command.
     pub command: u8,
-    /// The rest.
+    /// The data.
     pub data: &'a [u8],
 }
 
-/// The answer to a request.
+/// A response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Response<'a> {
-    /// Who asked.
+pub struct IpmiResponse<'a> {
+    /// The requester's address.
     pub requester: u8,
-    /// The unit within it.
+    /// The requester's LUN.
     pub requester_lun: u8,
-    /// Who answers.
+    /// The responder's address.
     pub responder: u8,
-    /// The unit within it.
+    /// The responder's LUN.
     pub responder_lun: u8,
-    /// That of the request, plus one.
+    /// The network function of the request, plus one.
     pub netfn: u8,
-    /// That of the request.
+    /// The sequence number of the request.
     pub sequence: u8,
-    /// That of the request.
+    /// The command of the request.
     pub command: u8,
-    /// Zero, or why not.
+    /// The completion code.
     pub completion: u8,
-    /// The rest.
+    /// The data.
     pub data: &'a [u8],
 }
 
-impl<'a> Request<'a> {
-    /// Reads a request.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let fields = Fields::parse(bytes)?;
+impl<'a> IpmiRequest<'a> {
+    /// Parses a request.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedIpmiMessage> {
+        let fields = MessageFields::parse(bytes)?;
         if fields.netfn & 1 != 0 {
-            return Err(Malformed("request: it is an answer"));
+            return Err(MalformedIpmiMessage("request: it is an answer"));
         }
         Ok(Self {
             responder: fields.to,
@@ -85,7 +85,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Appends the request to `out`.
+    /// Appends the encoded request to `out`.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let start = out.len();
         let head = [self.responder, self.netfn << 2 | self.responder_lun & 3];
@@ -95,10 +95,10 @@ impl<'a> Request<'a> {
         out.push(checksum(&out[start + 3..]));
     }
 
-    /// The answer to this request.
+    /// Builds the response to this request.
     #[must_use]
-    pub const fn answer<'b>(&self, completion: u8, data: &'b [u8]) -> Response<'b> {
-        Response {
+    pub const fn answer<'b>(&self, completion: u8, data: &'b [u8]) -> IpmiResponse<'b> {
+        IpmiResponse {
             requester: self.requester,
             requester_lun: self.requester_lun,
             responder: self.responder,
@@ -112,15 +112,15 @@ impl<'a> Request<'a> {
     }
 }
 
-impl<'a> Response<'a> {
-    /// Reads an answer.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let fields = Fields::parse(bytes)?;
+impl<'a> IpmiResponse<'a> {
+    /// Parses a response.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedIpmiMessage> {
+        let fields = MessageFields::parse(bytes)?;
         if fields.netfn & 1 == 0 {
-            return Err(Malformed("answer: it is a request"));
+            return Err(MalformedIpmiMessage("answer: it is a request"));
         }
         let (completion, data) =
-            fields.rest.split_first().ok_or(Malformed("answer: no completion code"))?;
+            fields.rest.split_first().ok_or(MalformedIpmiMessage("answer: no completion code"))?;
         Ok(Self {
             requester: fields.to,
             requester_lun: fields.to_lun,
@@ -134,7 +134,7 @@ impl<'a> Response<'a> {
         })
     }
 
-    /// Appends the answer to `out`.
+    /// Appends the encoded response to `out`.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let start = out.len();
         let head = [self.requester, self.netfn << 2 | self.requester_lun & 3];
@@ -146,8 +146,8 @@ impl<'a> Response<'a> {
     }
 }
 
-/// What requests and answers have in common.
-struct Fields<'a> {
+/// The common fields of requests and responses.
+struct MessageFields<'a> {
     to: u8,
     to_lun: u8,
     from: u8,
@@ -158,14 +158,14 @@ struct Fields<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Fields<'a> {
-    fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+impl<'a> MessageFields<'a> {
+    fn parse(bytes: &'a [u8]) -> Result<Self, MalformedIpmiMessage> {
         let [to, netfn, first, from, sequence, command, rest @ .., last] = bytes else {
-            return Err(Malformed("IPMI message: too short"));
+            return Err(MalformedIpmiMessage("IPMI message: too short"));
         };
         let sum = bytes[3..bytes.len() - 1].iter().fold(*last, |sum, byte| sum.wrapping_add(*byte));
         if checksum(&[*to, *netfn]) != *first || sum != 0 {
-            return Err(Malformed("IPMI message: checksum"));
+            return Err(MalformedIpmiMessage("IPMI message: checksum"));
         }
         Ok(Self {
             to: *to,
@@ -180,7 +180,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What makes the sum of all bytes zero.
+/// The byte that makes the sum of all bytes zero.
 fn checksum(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0u8, |sum, byte| sum.wrapping_sub(*byte))
 }
@@ -192,10 +192,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_request() {
-        // Get Channel Authentication Capabilities, as ipmitool sends it.
+    fn parses_a_request_of_ipmitool() {
+        // Get Channel Authentication Capabilities.
         let bytes = [0x20, 0x18, 0xc8, 0x81, 0x00, 0x38, 0x8e, 0x04, 0xb5];
-        let request = Request::parse(&bytes).unwrap();
+        let request = IpmiRequest::parse(&bytes).unwrap();
         assert_eq!((request.netfn, request.command), (netfn::APP, 0x38));
         assert_eq!(request.data, [0x8e, 0x04]);
         let mut written = Vec::new();
@@ -204,18 +204,18 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_is_noticed() {
+    fn detects_a_flipped_bit() {
         let bytes = [0x20, 0x18, 0xc8, 0x81, 0x00, 0x38, 0x8e, 0x04, 0xb5];
         for index in 0..bytes.len() {
             let mut wrong = bytes;
             wrong[index] ^= 0x10;
-            assert!(Request::parse(&wrong).is_err(), "byte {index}");
+            assert!(IpmiRequest::parse(&wrong).is_err(), "byte {index}");
         }
     }
 
     proptest! {
         #[test]
-        fn answers_are_read_as_written(
+        fn encoded_responses_parse_to_the_same_values(
             netfn in (0u8..32).prop_map(|half| half * 2),
             luns in (0u8..4, 0u8..4),
             sequence in 0u8..64,
@@ -223,7 +223,7 @@ mod tests {
             completion: u8,
             data: Vec<u8>,
         ) {
-            let request = Request {
+            let request = IpmiRequest {
                 responder: BMC_ADDRESS,
                 responder_lun: luns.0,
                 requester: CONSOLE_ADDRESS,
@@ -235,18 +235,18 @@ mod tests {
             };
             let mut bytes = vec![9, 9, 9];
             request.emit(&mut bytes);
-            prop_assert_eq!(Request::parse(&bytes[3..]).unwrap(), request);
+            prop_assert_eq!(IpmiRequest::parse(&bytes[3..]).unwrap(), request);
             let response = request.answer(completion, &data);
             let mut bytes = Vec::new();
             response.emit(&mut bytes);
-            prop_assert_eq!(Response::parse(&bytes).unwrap(), response);
-            prop_assert!(Request::parse(&bytes).is_err());
+            prop_assert_eq!(IpmiResponse::parse(&bytes).unwrap(), response);
+            prop_assert!(IpmiRequest::parse(&bytes).is_err());
         }
 
         #[test]
-        fn anything_may_arrive(bytes: Vec<u8>) {
-            let _ = Request::parse(&bytes);
-            let _ = Response::parse(&bytes);
+        fn parsing_never_panics(bytes: Vec<u8>) {
+            let _ = IpmiRequest::parse(&bytes);
+            let _ = IpmiResponse::parse(&bytes);
         }
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What RMCP carries for IPMI: a payload with a session header, plain or signed and encrypted.
+//! IPMI packets in RMCP: a payload with a session header, plain or signed and encrypted.
 //!
-//! Two formats exist. That of IPMI 1.5 is here only without authentication, because discovery
-//! begins with it. That of IPMI 2.0 carries everything else.
+//! There are two formats. That of IPMI 1.5 is only supported without authentication, because discovery
+//! uses it. That of IPMI 2.0 carries everything else.
 
 use std::fmt;
 
@@ -10,56 +10,56 @@ use aes::Aes128;
 use aes::cipher::{Block, BlockModeDecrypt, BlockModeEncrypt, KeyIvInit};
 
 use crate::rmcp::{HEADER_LENGTH, IPMI_HEADER};
-use crate::suite::{CipherSuite, Digest};
-use crate::{Malformed, rmcp};
+use crate::suite::{CipherSuite, HmacDigest};
+use crate::{MalformedIpmiMessage, rmcp};
 
-/// What a 2.0 packet carries.
+/// The payload type of a 2.0 packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PayloadType {
     /// An IPMI message.
     Message,
     /// Serial over LAN.
     Sol,
-    /// The first message of a session's opening.
+    /// RMCP+ Open Session Request.
     OpenSessionRequest,
-    /// Its answer.
+    /// RMCP+ Open Session Response.
     OpenSessionResponse,
-    /// Who wants in.
+    /// RAKP 1.
     Rakp1,
-    /// The BMC's proof.
+    /// RAKP 2.
     Rakp2,
-    /// The console's proof.
+    /// RAKP 3.
     Rakp3,
-    /// The end of the opening.
+    /// RAKP 4.
     Rakp4,
 }
 
 /// The session header of a 2.0 packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Header {
-    /// What it carries.
+pub struct SessionHeader {
+    /// The payload type.
     pub payload_type: PayloadType,
     /// Whether it is encrypted.
     pub encrypted: bool,
     /// Whether it is signed.
     pub authenticated: bool,
-    /// The session, by the number that its receiver gave it; zero outside of sessions.
+    /// The session id of the receiver; zero outside of sessions.
     pub session: u32,
-    /// Counts up in each direction; zero outside of sessions.
+    /// The sequence number of this direction; zero outside of sessions.
     pub sequence: u32,
 }
 
-/// A datagram as far as it can be read without keys.
+/// A datagram, parsed as far as possible without keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Packet<'a> {
+pub enum IpmiPacket<'a> {
     /// A ping.
     Ping {
-        /// To be given back.
+        /// Returned in the pong.
         tag: u8,
     },
-    /// The answer to a ping.
+    /// The response to a ping.
     Pong {
-        /// That of the ping.
+        /// The tag of the ping.
         tag: u8,
     },
     /// IPMI 1.5 without authentication: an IPMI message.
@@ -67,27 +67,27 @@ pub enum Packet<'a> {
         /// The message.
         message: &'a [u8],
     },
-    /// IPMI 2.0. The payload is as it came: encrypted if the header says so.
+    /// IPMI 2.0. The payload is unchanged: encrypted if the header has the flag.
     New {
         /// The header.
-        header: Header,
-        /// What follows it.
+        header: SessionHeader,
+        /// The bytes after the header.
         payload: &'a [u8],
     },
 }
 
 /// The keys of an open session.
 #[derive(Clone)]
-pub struct Keys {
+pub struct SessionKeys {
     suite: CipherSuite,
-    /// K1: signs.
-    signing: Digest,
-    /// The beginning of K2: encrypts.
+    /// K1, the integrity key.
+    signing: HmacDigest,
+    /// The first bytes of K2, the encryption key.
     encrypting: [u8; KEY_LENGTH],
 }
 
 impl PayloadType {
-    /// The number that stands for it.
+    /// The number of the payload type.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -117,71 +117,79 @@ impl PayloadType {
     }
 }
 
-impl<'a> Packet<'a> {
-    /// Reads a datagram.
-    pub fn parse(datagram: &'a [u8]) -> Result<Self, Malformed> {
-        let bytes = match rmcp::Datagram::parse(datagram)? {
-            rmcp::Datagram::Ping { tag } => return Ok(Packet::Ping { tag }),
-            rmcp::Datagram::Pong { tag, .. } => return Ok(Packet::Pong { tag }),
-            rmcp::Datagram::Ipmi(bytes) => bytes,
+impl<'a> IpmiPacket<'a> {
+    /// Parses a datagram.
+    pub fn parse(datagram: &'a [u8]) -> Result<Self, MalformedIpmiMessage> {
+        let bytes = match rmcp::RmcpDatagram::parse(datagram)? {
+            rmcp::RmcpDatagram::Ping { tag } => return Ok(IpmiPacket::Ping { tag }),
+            rmcp::RmcpDatagram::Pong { tag, .. } => return Ok(IpmiPacket::Pong { tag }),
+            rmcp::RmcpDatagram::Ipmi(bytes) => bytes,
         };
         match bytes {
             [FORMAT_NONE, _, _, _, _, _, _, _, _, length, rest @ ..] => {
                 let message = rest.get(..usize::from(*length));
-                Ok(Packet::Old { message: message.ok_or(Malformed("IPMI 1.5 packet: too short"))? })
+                Ok(IpmiPacket::Old {
+                    message: message.ok_or(MalformedIpmiMessage("IPMI 1.5 packet: too short"))?,
+                })
             }
             [FORMAT_2, kind, s0, s1, s2, s3, q0, q1, q2, q3, l0, l1, rest @ ..] => {
                 let payload_type = PayloadType::numbered(kind & TYPE_BITS)
-                    .ok_or(Malformed("IPMI 2.0 packet: payload type"))?;
+                    .ok_or(MalformedIpmiMessage("IPMI 2.0 packet: payload type"))?;
                 let length = usize::from(u16::from_le_bytes([*l0, *l1]));
-                let payload = rest.get(..length).ok_or(Malformed("IPMI 2.0 packet: too short"))?;
-                let header = Header {
+                let payload =
+                    rest.get(..length).ok_or(MalformedIpmiMessage("IPMI 2.0 packet: too short"))?;
+                let header = SessionHeader {
                     payload_type,
                     encrypted: kind & ENCRYPTED != 0,
                     authenticated: kind & AUTHENTICATED != 0,
                     session: u32::from_le_bytes([*s0, *s1, *s2, *s3]),
                     sequence: u32::from_le_bytes([*q0, *q1, *q2, *q3]),
                 };
-                Ok(Packet::New { header, payload })
+                Ok(IpmiPacket::New { header, payload })
             }
-            _ => Err(Malformed("IPMI packet: format")),
+            _ => Err(MalformedIpmiMessage("IPMI packet: format")),
         }
     }
 }
 
-/// Writes a 2.0 packet outside of any session into `out`, which is emptied first.
+/// Writes a 2.0 packet without a session into `out`, which is cleared first.
 pub fn emit_plain(payload_type: PayloadType, payload: &[u8], out: &mut Vec<u8>) {
     out.clear();
-    let header =
-        Header { payload_type, encrypted: false, authenticated: false, session: 0, sequence: 0 };
+    let header = SessionHeader {
+        payload_type,
+        encrypted: false,
+        authenticated: false,
+        session: 0,
+        sequence: 0,
+    };
     emit_header(header, payload.len(), out);
     out.extend_from_slice(payload);
 }
 
-/// Writes a 1.5 packet outside of any session into `out`, which is emptied first.
+/// Writes a 1.5 packet without a session into `out`, which is cleared first.
 pub fn emit_old(message: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&IPMI_HEADER);
     out.push(FORMAT_NONE);
     out.extend_from_slice(&[0; 8]);
-    // Nothing longer is ever sent this way: the length of a 1.5 packet is one byte.
+    // The length field of a 1.5 packet has one byte; no such message is longer.
     let message = &message[..message.len().min(usize::from(u8::MAX))];
     out.push(u8::try_from(message.len()).unwrap_or(u8::MAX));
     out.extend_from_slice(message);
 }
 
-impl Keys {
-    /// The keys that follow from a session's integrity key.
+impl SessionKeys {
+    /// Derives the keys from the session integrity key.
     #[must_use]
-    pub fn derive(suite: CipherSuite, session_integrity_key: &Digest) -> Self {
+    pub fn derive(suite: CipherSuite, session_integrity_key: &HmacDigest) -> Self {
         let key = |number| suite.digest(session_integrity_key.as_slice(), &[&[number; 20]]);
         let mut encrypting = [0; KEY_LENGTH];
         encrypting.copy_from_slice(&key(2).as_slice()[..KEY_LENGTH]);
         Self { suite, signing: key(1), encrypting }
     }
 
-    /// Writes a signed and encrypted packet into `out`, which is emptied first. `iv` must be new
-    /// and unpredictable each time.
+    /// Writes a signed and encrypted packet into `out`, which is cleared first. `iv` must be
+    /// unpredictable and never repeated.
     pub fn seal(
         &self,
         payload_type: PayloadType,
@@ -192,11 +200,11 @@ impl Keys {
         out: &mut Vec<u8>,
     ) {
         out.clear();
-        // The padding counts up from one and its length comes last.
+        // The padding is 1, 2, 3, … followed by its length.
         let padding = (BLOCK_LENGTH - 1) - payload.len() % BLOCK_LENGTH;
         let body = payload.len() + padding + 1;
         let header =
-            Header { payload_type, encrypted: true, authenticated: true, session, sequence };
+            SessionHeader { payload_type, encrypted: true, authenticated: true, session, sequence };
         emit_header(header, IV_LENGTH + body, out);
         out.extend_from_slice(&iv);
         let start = out.len();
@@ -213,27 +221,30 @@ impl Keys {
         self.sign(out);
     }
 
-    /// Checks the signature of a packet and decrypts it in place.
-    pub fn open<'a>(&self, datagram: &'a mut [u8]) -> Result<(Header, &'a [u8]), Malformed> {
-        let Packet::New { header, payload } = Packet::parse(datagram)? else {
-            return Err(Malformed("packet in a session: format"));
+    /// Verifies the signature of a packet and decrypts it in place.
+    pub fn open<'a>(
+        &self,
+        datagram: &'a mut [u8],
+    ) -> Result<(SessionHeader, &'a [u8]), MalformedIpmiMessage> {
+        let IpmiPacket::New { header, payload } = IpmiPacket::parse(datagram)? else {
+            return Err(MalformedIpmiMessage("packet in a session: format"));
         };
         if !header.authenticated || !header.encrypted {
-            return Err(Malformed("packet in a session: it is not protected"));
+            return Err(MalformedIpmiMessage("packet in a session: it is not protected"));
         }
         let length = payload.len();
         let code = datagram.len().checked_sub(self.suite.signature_length());
-        let code = code.ok_or(Malformed("packet in a session: too short"))?;
+        let code = code.ok_or(MalformedIpmiMessage("packet in a session: too short"))?;
         let (signed, code) = datagram.split_at(code);
         // The padding, its length and the next header follow the payload.
         if signed.len() < START + length + 2
             || !self.suite.verifies(self.signing.as_slice(), &[&signed[HEADER_LENGTH..]], code)
         {
-            return Err(Malformed("packet in a session: signature"));
+            return Err(MalformedIpmiMessage("packet in a session: signature"));
         }
         let body = &mut datagram[START..START + length];
         if length < IV_LENGTH + BLOCK_LENGTH || length % BLOCK_LENGTH != 0 {
-            return Err(Malformed("packet in a session: length"));
+            return Err(MalformedIpmiMessage("packet in a session: length"));
         }
         let (iv, body) = body.split_at_mut(IV_LENGTH);
         let mut whole = Block::<Aes128>::default();
@@ -246,14 +257,14 @@ impl Keys {
         }
         let padding = usize::from(body.last().copied().unwrap_or(0));
         let end = body.len().checked_sub(padding + 1);
-        // Only a whole block of padding is suspect; what it is filled with differs between BMCs.
+        // Only a whole block of padding is invalid; BMCs differ in the content of the padding.
         let end = end.filter(|_| padding < BLOCK_LENGTH);
-        let end = end.ok_or(Malformed("packet in a session: padding"))?;
+        let end = end.ok_or(MalformedIpmiMessage("packet in a session: padding"))?;
         Ok((header, &body[..end]))
     }
 
     fn sign(&self, out: &mut Vec<u8>) {
-        // Everything signed must be a multiple of four, with two bytes after the padding.
+        // The signed part must be a multiple of four bytes, including two bytes after the padding.
         let padding = (4 - (out.len() - HEADER_LENGTH + 2) % 4) % 4;
         out.extend(std::iter::repeat_n(0xff, padding));
         out.push(u8::try_from(padding).expect("at most three"));
@@ -263,13 +274,13 @@ impl Keys {
     }
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for SessionKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys").field("suite", &self.suite).finish_non_exhaustive()
     }
 }
 
-/// How long an initialisation vector is.
+/// The length of an initialisation vector.
 pub const IV_LENGTH: usize = 16;
 const KEY_LENGTH: usize = 16;
 const BLOCK_LENGTH: usize = 16;
@@ -279,10 +290,10 @@ const NEXT_HEADER: u8 = 0x07;
 const ENCRYPTED: u8 = 0x80;
 const AUTHENTICATED: u8 = 0x40;
 const TYPE_BITS: u8 = 0x3f;
-/// Where the payload of a 2.0 packet begins.
+/// The offset of the payload in a 2.0 packet.
 const START: usize = HEADER_LENGTH + 12;
 
-fn emit_header(header: Header, length: usize, out: &mut Vec<u8>) {
+fn emit_header(header: SessionHeader, length: usize, out: &mut Vec<u8>) {
     let kind = header.payload_type.number()
         | if header.encrypted { ENCRYPTED } else { 0 }
         | if header.authenticated { AUTHENTICATED } else { 0 };
@@ -299,8 +310,8 @@ mod tests {
 
     use super::*;
 
-    fn keys(suite: CipherSuite) -> Keys {
-        Keys::derive(suite, &suite.digest(b"secret", &[b"nonce"]))
+    fn keys(suite: CipherSuite) -> SessionKeys {
+        SessionKeys::derive(suite, &suite.digest(b"secret", &[b"nonce"]))
     }
 
     fn any_suite() -> impl Strategy<Value = CipherSuite> {
@@ -316,13 +327,15 @@ mod tests {
     fn plain_packets_are_read_as_written() {
         let mut out = Vec::new();
         emit_plain(PayloadType::Rakp1, &[1, 2, 3], &mut out);
-        let Packet::New { header, payload } = Packet::parse(&out).unwrap() else { panic!() };
+        let IpmiPacket::New { header, payload } = IpmiPacket::parse(&out).unwrap() else {
+            panic!()
+        };
         assert_eq!(
             (header.payload_type, header.session, payload),
             (PayloadType::Rakp1, 0, &[1, 2, 3][..])
         );
         emit_old(&[4, 5], &mut out);
-        assert_eq!(Packet::parse(&out), Ok(Packet::Old { message: &[4, 5] }));
+        assert_eq!(IpmiPacket::parse(&out), Ok(IpmiPacket::Old { message: &[4, 5] }));
     }
 
     proptest! {
@@ -346,7 +359,7 @@ mod tests {
         fn a_flipped_bit_is_noticed(suite in any_suite(), at: usize, bit in 0u8..8) {
             let mut out = Vec::new();
             keys(suite).seal(PayloadType::Message, 1, 2, [7; 16], b"chassis control", &mut out);
-            // The RMCP header before it is not signed.
+            // The RMCP header is not signed.
             let at = HEADER_LENGTH + at % (out.len() - HEADER_LENGTH);
             out[at] ^= 1 << bit;
             prop_assert!(keys(suite).open(&mut out).is_err());
@@ -354,7 +367,7 @@ mod tests {
 
         #[test]
         fn anything_may_arrive(suite in any_suite(), mut bytes: Vec<u8>) {
-            let _ = Packet::parse(&bytes);
+            let _ = IpmiPacket::parse(&bytes);
             let _ = keys(suite).open(&mut bytes);
         }
 
@@ -362,7 +375,7 @@ mod tests {
         fn anything_signed_may_arrive(suite in any_suite(), payload: Vec<u8>) {
             let keys = keys(suite);
             let mut out = Vec::new();
-            let header = Header {
+            let header = SessionHeader {
                 payload_type: PayloadType::Message,
                 encrypted: true,
                 authenticated: true,

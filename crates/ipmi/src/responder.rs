@@ -1,63 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The BMC's side of sessions, without a socket or a clock: for simulated BMCs and for tests.
+//! The BMC side of sessions, without socket and clock, for simulated BMCs and tests.
 //!
-//! It answers everything that is about sessions itself (discovery, opening, privilege, closing)
-//! and passes every other request on, with the privilege of the session it came in.
+//! It handles discovery, handshake, privilege and closing, and passes every other request to the caller
+//! with the privilege level of its session.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::completion;
-use crate::endpoint::{Credentials, Privilege};
+use crate::endpoint::{IpmiCredentials, IpmiPrivilege};
 use crate::handshake::{
-    Exchange, OpenSessionRequest, OpenSessionResponse, Rakp1, Rakp2, Rakp3, Rakp4, status,
+    HandshakeKeys, OpenSessionRequest, OpenSessionResponse, Rakp1, Rakp2, Rakp3, Rakp4, status,
 };
-use crate::message::{Request, netfn};
-use crate::packet::{self, IV_LENGTH, Keys, Packet, PayloadType};
-use crate::suite::{CipherSuite, Digest};
-use crate::window::Window;
-use crate::{Malformed, rmcp};
+use crate::message::{IpmiRequest, netfn};
+use crate::packet::{self, IV_LENGTH, IpmiPacket, PayloadType, SessionKeys};
+use crate::replay_window::ReplayWindow;
+use crate::suite::{CipherSuite, HmacDigest};
+use crate::{MalformedIpmiMessage, rmcp};
 
 /// The sessions of a BMC.
-pub struct Responder {
+pub struct BmcResponder {
     guid: [u8; 16],
-    users: Vec<User>,
+    users: Vec<ResponderUser>,
     suites: Vec<CipherSuite>,
-    slots: Vec<Slot>,
+    slots: Vec<ResponderSession>,
     last_session: u32,
 }
 
-/// Somebody who may open sessions.
+/// A user of the BMC.
 #[derive(Clone, Debug)]
-pub struct User {
+pub struct ResponderUser {
     /// Name, password and Kg.
-    pub credentials: Credentials,
-    /// The most it may be allowed.
-    pub limit: Privilege,
+    pub credentials: IpmiCredentials,
+    /// The highest privilege level.
+    pub limit: IpmiPrivilege,
 }
 
-/// What a datagram meant.
+/// The result of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Heard<'a> {
-    /// Nothing.
-    Nothing(Malformed),
-    /// It is answered; send the reply.
+pub enum ResponderEvent<'a> {
+    /// Ignored.
+    Nothing(MalformedIpmiMessage),
+    /// Handled; send the reply.
     Answered,
     /// The session has ended; send the reply.
     Closed {
         /// The session.
         session: u32,
     },
-    /// A request; answer with [`Responder::answer`].
+    /// A request; respond with [`BmcResponder::answer`].
     Request {
         /// The session.
         session: u32,
-        /// What it may do.
-        privilege: Privilege,
+        /// The privilege level of the session.
+        privilege: IpmiPrivilege,
         /// The request.
-        request: Request<'a>,
+        request: IpmiRequest<'a>,
     },
-    /// A packet of the serial console.
+    /// A serial console packet.
     Sol {
         /// The session.
         session: u32,
@@ -66,68 +66,68 @@ pub enum Heard<'a> {
     },
 }
 
-struct Slot {
+struct ResponderSession {
     console_session: u32,
     bmc_session: u32,
     suite: CipherSuite,
     used: Duration,
-    stage: Stage,
+    stage: ResponderStage,
 }
 
-enum Stage {
+enum ResponderStage {
     Opened,
     Named {
-        user: User,
-        exchange: Exchange,
-        key: Digest,
+        user: ResponderUser,
+        exchange: HandshakeKeys,
+        key: HmacDigest,
     },
     Active {
-        limit: Privilege,
-        keys: Keys,
-        seen: Window,
+        limit: IpmiPrivilege,
+        keys: SessionKeys,
+        seen: ReplayWindow,
         sent: u32,
-        privilege: Privilege,
-        answered: Option<Answered>,
+        privilege: IpmiPrivilege,
+        answered: Option<SentResponse>,
     },
 }
 
-/// The last request that was answered: one that comes again is not carried out again.
-struct Answered {
+/// The last response: a repeated request is not executed again.
+struct SentResponse {
     request: (u8, u8, u8),
     message: Vec<u8>,
 }
 
-impl Responder {
-    /// After how long without a packet a session ends.
+impl BmcResponder {
+    /// The idle timeout of a session.
     pub const IDLE: Duration = Duration::from_secs(60);
-    /// How many sessions there may be at a time.
+    /// The limit of concurrent sessions.
     pub const SESSIONS: usize = 16;
 
     /// A BMC without sessions.
     #[must_use]
-    pub const fn new(guid: [u8; 16], users: Vec<User>, suites: Vec<CipherSuite>) -> Self {
+    pub const fn new(guid: [u8; 16], users: Vec<ResponderUser>, suites: Vec<CipherSuite>) -> Self {
         Self { guid, users, suites, slots: Vec::new(), last_session: 0 }
     }
 
-    /// Takes in a datagram, which is decrypted in place, at the time `now` of any clock that only
-    /// goes forward. The reply, if there is one, is written into `reply`. `fill` gives random
-    /// bytes.
+    /// Handles a datagram, which is decrypted in place, at the monotonic time `now`. A reply is written
+    /// into `reply`. `fill` provides random bytes.
     pub fn hear<'a>(
         &mut self,
         datagram: &'a mut [u8],
         now: Duration,
         fill: &mut dyn FnMut(&mut [u8]),
         reply: &mut Vec<u8>,
-    ) -> Heard<'a> {
+    ) -> ResponderEvent<'a> {
         reply.clear();
-        self.hear_packet(datagram, now, fill, reply).unwrap_or_else(Heard::Nothing)
+        self.hear_packet(datagram, now, fill, reply).unwrap_or_else(ResponderEvent::Nothing)
     }
 
-    /// Writes the answer to a request of a session into `out`. False if the session has ended.
+    /// Writes the response to a request of a session into `out`. Returns false if the session has
+    /// ended.
     pub fn answer(
         &mut self,
         session: u32,
-        request: &Request<'_>,
+        request: &IpmiRequest<'_>,
         completion: u8,
         data: &[u8],
         iv: [u8; IV_LENGTH],
@@ -136,11 +136,11 @@ impl Responder {
         let mut message = Vec::with_capacity(data.len() + 8);
         request.answer(completion, data).emit(&mut message);
         let is_sealed = self.seal(session, PayloadType::Message, &message, iv, out);
-        self.remember(session, Answered { request: number(request), message });
+        self.remember(session, SentResponse { request: number(request), message });
         is_sealed
     }
 
-    /// Writes a packet of the serial console into `out`. False if the session has ended.
+    /// Writes a serial console packet into `out`. Returns false if the session has ended.
     pub fn sol(
         &mut self,
         session: u32,
@@ -151,12 +151,12 @@ impl Responder {
         self.seal(session, PayloadType::Sol, packet, iv, out)
     }
 
-    /// Lets these users in from now on. Open sessions stay.
-    pub fn set_users(&mut self, users: Vec<User>) {
+    /// Replaces the users. Open sessions continue.
+    pub fn set_users(&mut self, users: Vec<ResponderUser>) {
         self.users = users;
     }
 
-    /// Forgets all sessions, as a BMC does that restarts.
+    /// Drops all sessions, like a BMC that restarts.
     pub fn forget_sessions(&mut self) {
         self.slots.clear();
     }
@@ -167,25 +167,27 @@ impl Responder {
         now: Duration,
         fill: &mut dyn FnMut(&mut [u8]),
         reply: &mut Vec<u8>,
-    ) -> Result<Heard<'a>, Malformed> {
-        let (kind, payload) = match Packet::parse(datagram)? {
-            Packet::Pong { .. } => return Err(Malformed("packet to a BMC: it is a pong")),
-            Packet::Ping { tag } => {
-                reply.extend_from_slice(&rmcp::pong(tag));
-                return Ok(Heard::Answered);
+    ) -> Result<ResponderEvent<'a>, MalformedIpmiMessage> {
+        let (kind, payload) = match IpmiPacket::parse(datagram)? {
+            IpmiPacket::Pong { .. } => {
+                return Err(MalformedIpmiMessage("packet to a BMC: it is a pong"));
             }
-            Packet::Old { message } => {
-                let request = Request::parse(message)?;
+            IpmiPacket::Ping { tag } => {
+                reply.extend_from_slice(&rmcp::pong(tag));
+                return Ok(ResponderEvent::Answered);
+            }
+            IpmiPacket::Old { message } => {
+                let request = IpmiRequest::parse(message)?;
                 let (completion, data) = self.on_sessionless(&request);
                 let mut message = Vec::new();
                 request.answer(completion, &data).emit(&mut message);
                 packet::emit_old(&message, reply);
-                return Ok(Heard::Answered);
+                return Ok(ResponderEvent::Answered);
             }
-            Packet::New { header, .. } if header.session != 0 => {
+            IpmiPacket::New { header, .. } if header.session != 0 => {
                 return self.hear_sealed(header.session, datagram, now, fill, reply);
             }
-            Packet::New { header, payload } => (header.payload_type, payload),
+            IpmiPacket::New { header, payload } => (header.payload_type, payload),
         };
         let (kind, answer) = match kind {
             PayloadType::OpenSessionRequest => {
@@ -197,12 +199,12 @@ impl Responder {
             }
             PayloadType::Rakp3 => {
                 let Some(rakp4) = self.on_rakp3(&Rakp3::parse(payload)?) else {
-                    return Err(Malformed("RAKP 3: the console gives up"));
+                    return Err(MalformedIpmiMessage("RAKP 3: the console gives up"));
                 };
                 (PayloadType::Rakp4, rakp4)
             }
             PayloadType::Message => {
-                let request = Request::parse(payload)?;
+                let request = IpmiRequest::parse(payload)?;
                 let (completion, data) = self.on_sessionless(&request);
                 let mut message = Vec::new();
                 request.answer(completion, &data).emit(&mut message);
@@ -211,10 +213,12 @@ impl Responder {
             PayloadType::Sol
             | PayloadType::OpenSessionResponse
             | PayloadType::Rakp2
-            | PayloadType::Rakp4 => return Err(Malformed("packet to a BMC: payload type")),
+            | PayloadType::Rakp4 => {
+                return Err(MalformedIpmiMessage("packet to a BMC: payload type"));
+            }
         };
         packet::emit_plain(kind, &answer, reply);
-        Ok(Heard::Answered)
+        Ok(ResponderEvent::Answered)
     }
 
     fn on_open_session(
@@ -232,18 +236,18 @@ impl Responder {
         };
         if let (Some(suite), 0) = (suite, status) {
             self.last_session = self.last_session.wrapping_add(1).max(1);
-            self.slots.push(Slot {
+            self.slots.push(ResponderSession {
                 console_session: request.console_session,
                 bmc_session: self.last_session,
                 suite,
                 used: now,
-                stage: Stage::Opened,
+                stage: ResponderStage::Opened,
             });
         }
         OpenSessionResponse {
             tag: request.tag,
             status,
-            privilege: Privilege::Administrator.number(),
+            privilege: IpmiPrivilege::Administrator.number(),
             console_session: request.console_session,
             bmc_session: self.last_session,
             algorithms: request.algorithms,
@@ -264,7 +268,7 @@ impl Responder {
         let Some(user) = user.cloned() else {
             return refuse(slot.console_session, status::UNAUTHORIZED_NAME);
         };
-        match Privilege::numbered(rakp1.role & 0x0f) {
+        match IpmiPrivilege::numbered(rakp1.role & 0x0f) {
             None => return refuse(slot.console_session, status::INVALID_ROLE),
             Some(wanted) if wanted > user.limit => {
                 return refuse(slot.console_session, status::UNAUTHORIZED_ROLE);
@@ -273,7 +277,7 @@ impl Responder {
         }
         let mut bmc_nonce = [0; 16];
         fill(&mut bmc_nonce);
-        let exchange = Exchange {
+        let exchange = HandshakeKeys {
             suite: slot.suite,
             console_session: slot.console_session,
             bmc_session: slot.bmc_session,
@@ -284,7 +288,7 @@ impl Responder {
         };
         let proof = exchange.bmc_proof(&user.credentials);
         let key = exchange.session_integrity_key(&user.credentials);
-        slot.stage = Stage::Named { user, exchange, key };
+        slot.stage = ResponderStage::Named { user, exchange, key };
         Rakp2 {
             tag: rakp1.tag,
             status: 0,
@@ -296,7 +300,7 @@ impl Responder {
         .emit()
     }
 
-    /// None if the console gives up.
+    /// Returns `None` if the console aborts.
     fn on_rakp3(&mut self, rakp3: &Rakp3<'_>) -> Option<Vec<u8>> {
         let refuse = |console_session, status| {
             Some(Rakp4 { tag: rakp3.tag, status, console_session, proof: &[] }.emit())
@@ -305,7 +309,7 @@ impl Responder {
         let Some(at) = at else { return refuse(0, status::INVALID_SESSION) };
         let slot = &mut self.slots[at];
         let console_session = slot.console_session;
-        let Stage::Named { user, exchange, key } = &slot.stage else {
+        let ResponderStage::Named { user, exchange, key } = &slot.stage else {
             return refuse(console_session, status::INVALID_SESSION);
         };
         let is_proved = exchange.accepts_console_proof(&user.credentials, rakp3.proof);
@@ -317,12 +321,12 @@ impl Responder {
             return refuse(console_session, status::INVALID_INTEGRITY_CHECK);
         }
         let proof = exchange.key_proof(key);
-        slot.stage = Stage::Active {
+        slot.stage = ResponderStage::Active {
             limit: user.limit,
-            keys: Keys::derive(slot.suite, key),
-            seen: Window::default(),
+            keys: SessionKeys::derive(slot.suite, key),
+            seen: ReplayWindow::default(),
             sent: 0,
-            privilege: Privilege::User,
+            privilege: IpmiPrivilege::User,
             answered: None,
         };
         Some(Rakp4 { tag: rakp3.tag, status: 0, console_session, proof: proof.as_slice() }.emit())
@@ -335,35 +339,36 @@ impl Responder {
         now: Duration,
         fill: &mut dyn FnMut(&mut [u8]),
         reply: &mut Vec<u8>,
-    ) -> Result<Heard<'a>, Malformed> {
+    ) -> Result<ResponderEvent<'a>, MalformedIpmiMessage> {
         self.slots.retain(|slot| now.saturating_sub(slot.used) < Self::IDLE);
         let slot = self.slots.iter_mut().find(|slot| slot.bmc_session == session);
-        let slot = slot.ok_or(Malformed("packet to a BMC: no such session"))?;
-        let Stage::Active { limit, keys, seen, privilege, answered, .. } = &mut slot.stage else {
-            return Err(Malformed("packet to a BMC: the session is not open"));
+        let slot = slot.ok_or(MalformedIpmiMessage("packet to a BMC: no such session"))?;
+        let ResponderStage::Active { limit, keys, seen, privilege, answered, .. } = &mut slot.stage
+        else {
+            return Err(MalformedIpmiMessage("packet to a BMC: the session is not open"));
         };
         let (header, payload) = keys.open(datagram)?;
         if !seen.accepts(header.sequence) {
-            return Err(Malformed("packet to a BMC: it came before"));
+            return Err(MalformedIpmiMessage("packet to a BMC: it came before"));
         }
         slot.used = now;
         if header.payload_type == PayloadType::Sol {
-            return Ok(Heard::Sol { session, packet: payload });
+            return Ok(ResponderEvent::Sol { session, packet: payload });
         }
         if header.payload_type != PayloadType::Message {
-            return Err(Malformed("packet to a BMC: payload type"));
+            return Err(MalformedIpmiMessage("packet to a BMC: payload type"));
         }
-        let request = Request::parse(payload)?;
+        let request = IpmiRequest::parse(payload)?;
         if let Some(before) = answered.take_if(|before| before.request == number(&request)) {
             let mut iv = [0; IV_LENGTH];
             fill(&mut iv);
             self.seal(session, PayloadType::Message, &before.message, iv, reply);
             self.remember(session, before);
-            return Ok(Heard::Answered);
+            return Ok(ResponderEvent::Answered);
         }
         let (completion, data) = match (request.netfn, request.command, request.data) {
-            (netfn::APP, SET_PRIVILEGE, [wanted]) => match Privilege::numbered(*wanted) {
-                // Zero asks what it is.
+            (netfn::APP, SET_PRIVILEGE, [wanted]) => match IpmiPrivilege::numbered(*wanted) {
+                // Zero queries the current level.
                 None if *wanted == 0 => (completion::OK, vec![privilege.number()]),
                 Some(wanted) if wanted <= *limit => {
                     *privilege = wanted;
@@ -378,7 +383,7 @@ impl Responder {
             }
             _ => {
                 let privilege = *privilege;
-                return Ok(Heard::Request { session, privilege, request });
+                return Ok(ResponderEvent::Request { session, privilege, request });
             }
         };
         let mut iv = [0; IV_LENGTH];
@@ -386,20 +391,21 @@ impl Responder {
         self.answer(session, &request, completion, &data, iv, reply);
         if (request.netfn, request.command) == (netfn::APP, CLOSE_SESSION) {
             self.slots.retain(|slot| slot.bmc_session != session);
-            return Ok(Heard::Closed { session });
+            return Ok(ResponderEvent::Closed { session });
         }
-        Ok(Heard::Answered)
+        Ok(ResponderEvent::Answered)
     }
 
-    fn remember(&mut self, session: u32, last: Answered) {
+    fn remember(&mut self, session: u32, last: SentResponse) {
         let slot = self.slots.iter_mut().find(|slot| slot.bmc_session == session);
-        if let Some(Slot { stage: Stage::Active { answered, .. }, .. }) = slot {
+        if let Some(ResponderSession { stage: ResponderStage::Active { answered, .. }, .. }) = slot
+        {
             *answered = Some(last);
         }
     }
 
-    /// What may be asked by anybody.
-    fn on_sessionless(&self, request: &Request<'_>) -> (u8, Vec<u8>) {
+    /// Requests that need no session.
+    fn on_sessionless(&self, request: &IpmiRequest<'_>) -> (u8, Vec<u8>) {
         match (request.netfn, request.command, request.data) {
             (netfn::APP, GET_CAPABILITIES, [_, _]) => {
                 const IPMI_2_DATA: u8 = 0x80;
@@ -429,7 +435,11 @@ impl Responder {
         out: &mut Vec<u8>,
     ) -> bool {
         let slot = self.slots.iter_mut().find(|slot| slot.bmc_session == session);
-        let Some(Slot { console_session, stage: Stage::Active { keys, sent, .. }, .. }) = slot
+        let Some(ResponderSession {
+            console_session,
+            stage: ResponderStage::Active { keys, sent, .. },
+            ..
+        }) = slot
         else {
             return false;
         };
@@ -439,7 +449,7 @@ impl Responder {
     }
 }
 
-impl fmt::Debug for Responder {
+impl fmt::Debug for BmcResponder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Responder").field("sessions", &self.slots.len()).finish_non_exhaustive()
     }
@@ -454,12 +464,12 @@ const PRIVILEGE_ABOVE_LIMIT: u8 = 0x81;
 /// The LAN channel.
 const CHANNEL: u8 = 1;
 
-/// What makes two requests of a session, one right after the other, the same.
-const fn number(request: &Request<'_>) -> (u8, u8, u8) {
+/// Identifies repeated requests of a session.
+const fn number(request: &IpmiRequest<'_>) -> (u8, u8, u8) {
     (request.sequence, request.netfn, request.command)
 }
 
-/// How a suite is listed: its number and its algorithms, each marked for what it is.
+/// The record of a suite: its number and its algorithms with their tags.
 fn record(suite: CipherSuite) -> [u8; 5] {
     let algorithms = suite.algorithms();
     [

@@ -1,61 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The outermost layer: RMCP, which carries IPMI and the ASF ping.
 //!
-//! The ping is how one asks whether there is a BMC at all, before saying who one is.
+//! The ping detects a BMC without authentication.
 
-use crate::Malformed;
+use crate::MalformedIpmiMessage;
 
 /// The UDP port that BMCs listen on.
 pub const PORT: u16 = 623;
 
-/// How many bytes stand before an IPMI message.
+/// The length of the RMCP header.
 pub const HEADER_LENGTH: usize = 4;
 
-/// The header of a datagram that carries IPMI. No RMCP acknowledgement is asked for.
+/// The header of an IPMI datagram, without an RMCP acknowledgement.
 pub const IPMI_HEADER: [u8; HEADER_LENGTH] = [VERSION, 0, NO_ACKNOWLEDGEMENT, CLASS_IPMI];
 
-/// What a datagram carries.
+/// The content of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Datagram<'a> {
+pub enum RmcpDatagram<'a> {
     /// IPMI, with or without a session.
     Ipmi(&'a [u8]),
-    /// "Are you there?"; the tag comes back in the answer.
+    /// A presence ping.
     Ping {
-        /// Chosen by who asks.
+        /// Returned in the pong.
         tag: u8,
     },
-    /// "I am."
+    /// A presence pong.
     Pong {
-        /// That of the question.
+        /// The tag of the ping.
         tag: u8,
-        /// Whether it speaks IPMI.
-        speaks_ipmi: bool,
+        /// Whether the sender supports IPMI.
+        supports_ipmi: bool,
     },
 }
 
-impl<'a> Datagram<'a> {
-    /// Reads a datagram.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (header, rest) = bytes.split_at_checked(HEADER_LENGTH).ok_or(Malformed("RMCP"))?;
+impl<'a> RmcpDatagram<'a> {
+    /// Parses a datagram.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedIpmiMessage> {
+        let (header, rest) =
+            bytes.split_at_checked(HEADER_LENGTH).ok_or(MalformedIpmiMessage("RMCP"))?;
         if header[0] != VERSION {
-            return Err(Malformed("RMCP version"));
+            return Err(MalformedIpmiMessage("RMCP version"));
         }
         match header[3] {
-            CLASS_IPMI => Ok(Datagram::Ipmi(rest)),
+            CLASS_IPMI => Ok(RmcpDatagram::Ipmi(rest)),
             CLASS_ASF => parse_asf(rest),
-            _ => Err(Malformed("RMCP class")),
+            _ => Err(MalformedIpmiMessage("RMCP class")),
         }
     }
 }
 
-/// Writes a ping.
+/// Encodes a ping.
 #[must_use]
 pub fn ping(tag: u8) -> [u8; 12] {
     let [a, b, c, d] = ASF_ENTERPRISE;
     [VERSION, 0, NO_ACKNOWLEDGEMENT, CLASS_ASF, a, b, c, d, ASF_PING, tag, 0, 0]
 }
 
-/// Writes the answer to a ping.
+/// Encodes a pong.
 #[must_use]
 pub fn pong(tag: u8) -> [u8; 28] {
     let mut pong = [0; 28];
@@ -63,34 +64,37 @@ pub fn pong(tag: u8) -> [u8; 28] {
     pong[4..8].copy_from_slice(&ASF_ENTERPRISE);
     pong[8..12].copy_from_slice(&[ASF_PONG, tag, 0, 16]);
     pong[12..16].copy_from_slice(&ASF_ENTERPRISE);
-    pong[20] = SPEAKS_IPMI | ASF_VERSION_1;
+    pong[20] = SUPPORTS_IPMI | ASF_VERSION_1;
     pong
 }
 
 const VERSION: u8 = 6;
-/// In place of an RMCP sequence number.
+/// "No sequence number".
 const NO_ACKNOWLEDGEMENT: u8 = 0xff;
 const CLASS_ASF: u8 = 6;
 const CLASS_IPMI: u8 = 7;
 const ASF_ENTERPRISE: [u8; 4] = [0, 0, 0x11, 0xbe];
 const ASF_PING: u8 = 0x80;
 const ASF_PONG: u8 = 0x40;
-const SPEAKS_IPMI: u8 = 0x80;
+const SUPPORTS_IPMI: u8 = 0x80;
 const ASF_VERSION_1: u8 = 1;
 
-fn parse_asf(bytes: &[u8]) -> Result<Datagram<'_>, Malformed> {
+fn parse_asf(bytes: &[u8]) -> Result<RmcpDatagram<'_>, MalformedIpmiMessage> {
     match bytes {
         [a, b, c, d, kind, tag, _, _, rest @ ..] if [*a, *b, *c, *d] == ASF_ENTERPRISE => {
             match *kind {
-                ASF_PING => Ok(Datagram::Ping { tag: *tag }),
+                ASF_PING => Ok(RmcpDatagram::Ping { tag: *tag }),
                 ASF_PONG => {
                     let entities = rest.get(8).copied().unwrap_or(0);
-                    Ok(Datagram::Pong { tag: *tag, speaks_ipmi: entities & SPEAKS_IPMI != 0 })
+                    Ok(RmcpDatagram::Pong {
+                        tag: *tag,
+                        supports_ipmi: entities & SUPPORTS_IPMI != 0,
+                    })
                 }
-                _ => Err(Malformed("ASF message type")),
+                _ => Err(MalformedIpmiMessage("ASF message type")),
             }
         }
-        _ => Err(Malformed("ASF message")),
+        _ => Err(MalformedIpmiMessage("ASF message")),
     }
 }
 
@@ -100,21 +104,24 @@ mod tests {
 
     #[test]
     fn pings_and_pongs_are_read_as_written() {
-        assert_eq!(Datagram::parse(&ping(7)), Ok(Datagram::Ping { tag: 7 }));
+        assert_eq!(RmcpDatagram::parse(&ping(7)), Ok(RmcpDatagram::Ping { tag: 7 }));
         let pong = pong(7);
-        assert_eq!(Datagram::parse(&pong), Ok(Datagram::Pong { tag: 7, speaks_ipmi: true }));
+        assert_eq!(
+            RmcpDatagram::parse(&pong),
+            Ok(RmcpDatagram::Pong { tag: 7, supports_ipmi: true })
+        );
     }
 
     #[test]
     fn ipmi_is_passed_on() {
         let datagram = [&IPMI_HEADER[..], &[1, 2, 3]].concat();
-        assert_eq!(Datagram::parse(&datagram), Ok(Datagram::Ipmi(&[1, 2, 3])));
+        assert_eq!(RmcpDatagram::parse(&datagram), Ok(RmcpDatagram::Ipmi(&[1, 2, 3])));
     }
 
     proptest::proptest! {
         #[test]
         fn anything_may_arrive(bytes: Vec<u8>) {
-            let _ = Datagram::parse(&bytes);
+            let _ = RmcpDatagram::parse(&bytes);
         }
     }
 }

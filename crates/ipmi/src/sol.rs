@@ -1,92 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Serial over LAN: a serial line carried in packets that are acknowledged one by one.
+//! Serial over LAN: a serial line in packets that are acknowledged one by one.
 //!
-//! [`Line`] is one end of such a line, the console's or the BMC's, without a socket or a clock. One
-//! packet at a time is on its way; it is sent again until the other end has taken all of it.
+//! [`SolLine`] is one end of such a line, at the console or the BMC, without socket and clock. One packet
+//! at a time is in flight; it is repeated until the other end has accepted all of it.
 
 use std::collections::VecDeque;
 
-use crate::Malformed;
+use crate::MalformedIpmiMessage;
 
 /// A packet of the line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SolPacket<'a> {
-    /// Its number, one to fifteen; zero if it only acknowledges.
+    /// The sequence number, 1 to 15; zero for a pure acknowledgement.
     pub sequence: u8,
-    /// The packet that it acknowledges; zero if none.
+    /// The acknowledged sequence number; zero if none.
     pub acknowledged: u8,
-    /// How many bytes of that packet were taken.
+    /// The number of accepted bytes of that packet.
     pub accepted: u8,
     /// See [`operation`].
     pub operation: u8,
-    /// What was typed, or printed.
+    /// The data.
     pub data: &'a [u8],
 }
 
-/// What else a packet says.
+/// Flags of a packet.
 pub mod operation {
-    /// The acknowledged packet was not taken, or not all of it.
+    /// The acknowledged packet was rejected, completely or partly.
     pub const NACK: u8 = 1 << 6;
-    /// From the console: send a break.
+    /// To the BMC: send a break.
     pub const BREAK: u8 = 1 << 4;
-    /// From the BMC: nothing can be sent to the machine now.
+    /// From the BMC: the machine accepts no data now.
     pub const UNAVAILABLE: u8 = 1 << 5;
-    /// From the BMC: the line ends.
+    /// From the BMC: the console is deactivated.
     pub const DEACTIVATING: u8 = 1 << 4;
 }
 
-/// Which end of the line this is.
+/// The end of the line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
-    /// The user's.
+pub enum SolEnd {
+    /// The console.
     Console,
-    /// The machine's.
+    /// The BMC.
     Bmc,
 }
 
 /// One end of a serial line.
 #[derive(Debug)]
-pub struct Line {
-    end: End,
-    /// How many bytes fit into a packet.
+pub struct SolLine {
+    end: SolEnd,
+    /// The number of data bytes per packet.
     packet_size: usize,
     waiting: VecDeque<u8>,
     break_waiting: bool,
-    in_flight: Option<InFlight>,
-    /// Send what is in flight again.
+    in_flight: Option<SolPacketInFlight>,
+    /// The packet in flight must be repeated.
     repeat: bool,
-    /// The other end cannot take anything for the moment.
+    /// The other end accepts no data now.
     paused: bool,
     last_sent: u8,
-    /// The number and length of the last packet from the other end.
+    /// The sequence number and length of the last received packet.
     last_received: (u8, usize),
-    /// The packet to acknowledge and how much of it was taken.
+    /// The packet to acknowledge and the number of accepted bytes.
     owed: Option<(u8, u8)>,
 }
 
-/// What a packet from the other end brought.
+/// The content of a received packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Received<'a> {
-    /// Bytes not seen before.
+pub struct SolReceived<'a> {
+    /// New data.
     pub data: &'a [u8],
-    /// To the BMC's end: a break was sent.
+    /// At the BMC: a break was received.
     pub is_break: bool,
-    /// To the console's end: the line ends.
+    /// At the console: the console was deactivated.
     pub is_end: bool,
 }
 
 #[derive(Debug)]
-struct InFlight {
+struct SolPacketInFlight {
     sequence: u8,
     operation: u8,
     data: Vec<u8>,
 }
 
 impl<'a> SolPacket<'a> {
-    /// Reads a packet.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    /// Parses a packet.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedIpmiMessage> {
         let [sequence, acknowledged, accepted, operation, data @ ..] = bytes else {
-            return Err(Malformed("serial-over-LAN packet: too short"));
+            return Err(MalformedIpmiMessage("serial-over-LAN packet: too short"));
         };
         Ok(Self {
             sequence: sequence & 0x0f,
@@ -97,7 +97,7 @@ impl<'a> SolPacket<'a> {
         })
     }
 
-    /// Writes the packet into `out`, which is emptied first.
+    /// Writes the packet into `out`, which is cleared first.
     pub fn emit(&self, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&[self.sequence, self.acknowledged, self.accepted, self.operation]);
@@ -105,18 +105,18 @@ impl<'a> SolPacket<'a> {
     }
 }
 
-impl Line {
-    /// How many bytes may wait to be sent.
+impl SolLine {
+    /// The size limit of the send queue.
     pub const ROOM: usize = 64 * 1024;
-    /// How many bytes stand before the data of a packet.
+    /// The length of the packet header.
     pub const HEADER_LENGTH: usize = 4;
 
-    /// An end of a line that sends at most `packet_size` bytes of data at a time.
+    /// An end that sends at most `packet_size` data bytes per packet.
     #[must_use]
-    pub fn new(end: End, packet_size: usize) -> Self {
+    pub fn new(end: SolEnd, packet_size: usize) -> Self {
         Self {
             end,
-            // The count of what was taken is one byte.
+            // The count of accepted bytes has one byte.
             packet_size: packet_size.clamp(1, usize::from(u8::MAX)),
             waiting: VecDeque::new(),
             break_waiting: false,
@@ -129,39 +129,39 @@ impl Line {
         }
     }
 
-    /// How many more bytes can wait to be sent.
+    /// The free space of the send queue.
     #[must_use]
     pub fn room(&self) -> usize {
         Self::ROOM.saturating_sub(self.waiting.len())
     }
 
-    /// Sends as much of `bytes` as there is room for; returns how much that is.
+    /// Queues as much of `bytes` as fits; returns the number of bytes.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.room());
         self.waiting.extend(&bytes[..taken]);
         taken
     }
 
-    /// Sends a break.
+    /// Queues a break.
     pub fn push_break(&mut self) {
         self.break_waiting = true;
     }
 
-    /// Whether something has to happen if the other end stays silent.
+    /// Returns whether a response of the other end is outstanding.
     #[must_use]
     pub const fn is_waiting(&self) -> bool {
         self.in_flight.is_some() || self.paused
     }
 
-    /// The other end has been silent for a while: what is in flight is sent again.
+    /// Called after a timeout: repeats the packet in flight.
     pub fn on_silence(&mut self) {
         self.paused = false;
         self.repeat = self.in_flight.is_some();
     }
 
-    /// Writes the next packet into `out`. False if there is none now; call it until then.
+    /// Writes the next packet into `out`. Returns false if there is none; call it until then.
     pub fn transmit(&mut self, out: &mut Vec<u8>) -> bool {
-        // Acknowledgements go alone: not every BMC takes one together with data.
+        // Acknowledgements are sent alone: not every BMC accepts one with data.
         if let Some((acknowledged, accepted)) = self.owed.take() {
             let packet = SolPacket { sequence: 0, acknowledged, accepted, operation: 0, data: &[] };
             packet.emit(out);
@@ -186,25 +186,28 @@ impl Line {
         true
     }
 
-    /// Takes in a packet from the other end.
-    pub fn on_packet<'a>(&mut self, bytes: &'a [u8]) -> Result<Received<'a>, Malformed> {
+    /// Handles a received packet.
+    pub fn on_packet<'a>(
+        &mut self,
+        bytes: &'a [u8],
+    ) -> Result<SolReceived<'a>, MalformedIpmiMessage> {
         let packet = SolPacket::parse(bytes)?;
         self.on_acknowledgement(&packet);
         let (is_break, is_end) = match self.end {
-            End::Bmc => (packet.operation & operation::BREAK != 0, false),
-            End::Console => (false, packet.operation & operation::DEACTIVATING != 0),
+            SolEnd::Bmc => (packet.operation & operation::BREAK != 0, false),
+            SolEnd::Console => (false, packet.operation & operation::DEACTIVATING != 0),
         };
         if packet.sequence == 0 {
-            return Ok(Received { data: &[], is_break: false, is_end });
+            return Ok(SolReceived { data: &[], is_break: false, is_end });
         }
-        // The same number again is the same packet again, perhaps with more at its end.
+        // The same sequence number is a repetition, perhaps with more data at its end.
         let (last, seen) = self.last_received;
         let repeated = packet.sequence == last;
         let known = if repeated { seen.min(packet.data.len()) } else { 0 };
         self.last_received = (packet.sequence, packet.data.len().max(known));
         let taken = u8::try_from(packet.data.len()).unwrap_or(u8::MAX);
         self.owed = Some((packet.sequence, taken));
-        Ok(Received { data: &packet.data[known..], is_break: is_break && !repeated, is_end })
+        Ok(SolReceived { data: &packet.data[known..], is_break: is_break && !repeated, is_end })
     }
 
     fn on_acknowledgement(&mut self, packet: &SolPacket<'_>) {
@@ -214,13 +217,13 @@ impl Line {
         }
         let refused = packet.operation & operation::NACK != 0;
         let unavailable =
-            self.end == End::Console && packet.operation & operation::UNAVAILABLE != 0;
+            self.end == SolEnd::Console && packet.operation & operation::UNAVAILABLE != 0;
         let taken = usize::from(packet.accepted).min(in_flight.data.len());
-        // What was not taken goes back to the front of the queue.
+        // Data that was not accepted returns to the front of the queue.
         for byte in in_flight.data[taken..].iter().rev() {
             self.waiting.push_front(*byte);
         }
-        if refused && in_flight.operation & operation::BREAK != 0 && self.end == End::Console {
+        if refused && in_flight.operation & operation::BREAK != 0 && self.end == SolEnd::Console {
             self.break_waiting = true;
         }
         self.paused = refused || unavailable;
@@ -228,7 +231,7 @@ impl Line {
         self.repeat = false;
     }
 
-    fn next_in_flight(&mut self) -> Option<InFlight> {
+    fn next_in_flight(&mut self) -> Option<SolPacketInFlight> {
         let operation = if self.break_waiting { operation::BREAK } else { 0 };
         if operation == 0 && self.waiting.is_empty() {
             return None;
@@ -237,7 +240,7 @@ impl Line {
         let count = if operation == 0 { self.packet_size.min(self.waiting.len()) } else { 0 };
         self.break_waiting = false;
         let data = self.waiting.drain(..count).collect();
-        Some(InFlight { sequence: self.last_sent, operation, data })
+        Some(SolPacketInFlight { sequence: self.last_sent, operation, data })
     }
 }
 
@@ -253,7 +256,7 @@ mod tests {
         out
     }
 
-    fn sent(line: &mut Line) -> Vec<Vec<u8>> {
+    fn sent(line: &mut SolLine) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         let mut out = Vec::new();
         while line.transmit(&mut out) {
@@ -264,7 +267,7 @@ mod tests {
 
     #[test]
     fn one_packet_at_a_time() {
-        let mut line = Line::new(End::Console, 3);
+        let mut line = SolLine::new(SolEnd::Console, 3);
         line.push(b"hello");
         assert_eq!(sent(&mut line), [packet(1, 0, 0, 0, b"hel")]);
         assert!(line.is_waiting());
@@ -277,8 +280,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_taken_is_sent_again() {
-        let mut line = Line::new(End::Console, 10);
+    fn repeats_data_that_was_not_accepted() {
+        let mut line = SolLine::new(SolEnd::Console, 10);
         line.push(b"hello");
         sent(&mut line);
         line.on_packet(&packet(0, 1, 2, 0, b"")).unwrap();
@@ -291,8 +294,8 @@ mod tests {
     }
 
     #[test]
-    fn repeated_packets_count_once() {
-        let mut line = Line::new(End::Console, 10);
+    fn ignores_repeated_packets() {
+        let mut line = SolLine::new(SolEnd::Console, 10);
         let first = packet(4, 0, 0, 0, b"boot");
         let more = packet(4, 0, 0, 0, b"booting");
         assert_eq!(line.on_packet(&first).unwrap().data, b"boot");
@@ -304,9 +307,9 @@ mod tests {
     }
 
     #[test]
-    fn a_break_and_the_end() {
-        let mut console = Line::new(End::Console, 10);
-        let mut bmc = Line::new(End::Bmc, 10);
+    fn handles_break_and_deactivation() {
+        let mut console = SolLine::new(SolEnd::Console, 10);
+        let mut bmc = SolLine::new(SolEnd::Bmc, 10);
         console.push_break();
         console.push(b"b");
         let packets = sent(&mut console);
@@ -318,21 +321,21 @@ mod tests {
     }
 
     #[test]
-    fn too_much_does_not_fit() {
-        let mut line = Line::new(End::Console, 10);
-        assert_eq!(line.push(&vec![0; Line::ROOM + 5]), Line::ROOM);
+    fn limits_the_send_queue() {
+        let mut line = SolLine::new(SolEnd::Console, 10);
+        assert_eq!(line.push(&vec![0; SolLine::ROOM + 5]), SolLine::ROOM);
         assert_eq!(line.push(b"x"), 0);
     }
 
     proptest! {
-        /// Whatever is lost, and however little is taken at a time, all arrives once and in order.
+        /// All data arrive once and in order, with any loss and partial acceptance.
         #[test]
         fn all_arrives_in_order(
             bytes in proptest::collection::vec(any::<u8>(), 0..200),
             losses in proptest::collection::vec(any::<bool>(), 0..60),
         ) {
-            let mut console = Line::new(End::Console, 17);
-            let mut bmc = Line::new(End::Bmc, 17);
+            let mut console = SolLine::new(SolEnd::Console, 17);
+            let mut bmc = SolLine::new(SolEnd::Bmc, 17);
             console.push(&bytes);
             let mut losses = losses.into_iter();
             let mut arrived = Vec::new();
@@ -348,7 +351,7 @@ mod tests {
                         console.on_packet(&packet).unwrap();
                     }
                 }
-                if !console.is_waiting() && console.room() == Line::ROOM {
+                if !console.is_waiting() && console.room() == SolLine::ROOM {
                     break;
                 }
                 console.on_silence();
@@ -359,8 +362,8 @@ mod tests {
         }
 
         #[test]
-        fn anything_may_arrive(packets: Vec<Vec<u8>>) {
-            let mut line = Line::new(End::Console, 10);
+        fn parsing_never_panics(packets: Vec<Vec<u8>>) {
+            let mut line = SolLine::new(SolEnd::Console, 10);
             line.push(b"typed");
             for packet in packets {
                 let _ = line.on_packet(&packet);

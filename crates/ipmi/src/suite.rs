@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two cipher suites worth speaking, and the arithmetic of each.
+//! The two supported cipher suites and their algorithms.
 //!
-//! Suite 3 authenticates with HMAC-SHA1 and suite 17 with HMAC-SHA256; both encrypt with AES-CBC.
-//! The others either do without encryption or use MD5, and a password sent that way is a password
-//! given away.
+//! Suite 3 authenticates with HMAC-SHA1 and suite 17 with HMAC-SHA256; both encrypt with AES-CBC. The
+//! other suites have no encryption or use MD5, which exposes the password.
 
 use std::fmt;
 
@@ -11,7 +10,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
 use sha2::Sha256;
 
-/// How a session proves who it is and hides what it says.
+/// The algorithms of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CipherSuite {
     /// RAKP-HMAC-SHA1, HMAC-SHA1-96, AES-CBC-128.
@@ -20,26 +19,26 @@ pub enum CipherSuite {
     Seventeen,
 }
 
-/// The numbers that stand for the algorithms of a suite in Open Session messages.
+/// The numbers of the algorithms in Open Session messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Algorithms {
-    /// How the two sides prove that they know the password.
+pub struct SuiteAlgorithms {
+    /// Authentication.
     pub authentication: u8,
-    /// How packets are signed.
+    /// Integrity.
     pub integrity: u8,
-    /// How packets are encrypted.
+    /// Confidentiality.
     pub confidentiality: u8,
 }
 
-/// What comes out of an HMAC, whole or cut short.
+/// An HMAC, possibly truncated.
 #[derive(Clone, Copy)]
-pub struct Digest {
+pub struct HmacDigest {
     bytes: [u8; 32],
     length: usize,
 }
 
 impl CipherSuite {
-    /// Both, best first.
+    /// Both suites, strongest first.
     pub const ALL: [Self; 2] = [Self::Seventeen, Self::Three];
 
     /// The suite with this number.
@@ -48,13 +47,13 @@ impl CipherSuite {
         Self::ALL.into_iter().find(|suite| suite.number() == number)
     }
 
-    /// The suite made of these algorithms.
+    /// The suite with these algorithms.
     #[must_use]
-    pub fn of(algorithms: Algorithms) -> Option<Self> {
+    pub fn of(algorithms: SuiteAlgorithms) -> Option<Self> {
         Self::ALL.into_iter().find(|suite| suite.algorithms() == algorithms)
     }
 
-    /// Its number.
+    /// The number of the suite.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -63,16 +62,18 @@ impl CipherSuite {
         }
     }
 
-    /// What it is made of.
+    /// The algorithms of the suite.
     #[must_use]
-    pub const fn algorithms(self) -> Algorithms {
+    pub const fn algorithms(self) -> SuiteAlgorithms {
         match self {
-            Self::Three => Algorithms { authentication: 1, integrity: 1, confidentiality: 1 },
-            Self::Seventeen => Algorithms { authentication: 3, integrity: 4, confidentiality: 1 },
+            Self::Three => SuiteAlgorithms { authentication: 1, integrity: 1, confidentiality: 1 },
+            Self::Seventeen => {
+                SuiteAlgorithms { authentication: 3, integrity: 4, confidentiality: 1 }
+            }
         }
     }
 
-    /// How many bytes prove the knowledge of a password in RAKP 2 and 3.
+    /// The length of the proofs in RAKP 2 and 3.
     #[must_use]
     pub const fn proof_length(self) -> usize {
         match self {
@@ -81,7 +82,7 @@ impl CipherSuite {
         }
     }
 
-    /// How many bytes sign a packet, and RAKP 4.
+    /// The length of packet signatures and of the proof in RAKP 4.
     #[must_use]
     pub const fn signature_length(self) -> usize {
         match self {
@@ -90,16 +91,16 @@ impl CipherSuite {
         }
     }
 
-    /// The HMAC of `parts`, one after the other.
+    /// The HMAC of the concatenated `parts`.
     #[must_use]
-    pub fn digest(self, key: &[u8], parts: &[&[u8]]) -> Digest {
+    pub fn digest(self, key: &[u8], parts: &[&[u8]]) -> HmacDigest {
         match self {
             Self::Three => digest_with::<Hmac<Sha1>>(key, parts),
             Self::Seventeen => digest_with::<Hmac<Sha256>>(key, parts),
         }
     }
 
-    /// Whether `code` begins the HMAC of `parts`. Takes as long whether it does or not.
+    /// Returns whether `code` is a prefix of the HMAC of `parts`, in constant time.
     #[must_use]
     pub fn verifies(self, key: &[u8], parts: &[&[u8]], code: &[u8]) -> bool {
         match self {
@@ -117,14 +118,14 @@ impl fmt::Display for CipherSuite {
     }
 }
 
-impl Digest {
+impl HmacDigest {
     /// The bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    /// Its first `length` bytes.
+    /// The first `length` bytes.
     #[must_use]
     pub fn cut(mut self, length: usize) -> Self {
         self.length = self.length.min(length);
@@ -132,8 +133,8 @@ impl Digest {
     }
 }
 
-impl fmt::Debug for Digest {
-    /// Not the bytes: they may be a key.
+impl fmt::Debug for HmacDigest {
+    /// Hides the bytes, which may be a key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.length)
     }
@@ -145,11 +146,11 @@ fn keyed<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> M {
     mac
 }
 
-fn digest_with<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> Digest {
+fn digest_with<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> HmacDigest {
     let output = keyed::<M>(key, parts).finalize().into_bytes();
     let mut bytes = [0; 32];
     bytes[..output.len()].copy_from_slice(&output);
-    Digest { bytes, length: output.len() }
+    HmacDigest { bytes, length: output.len() }
 }
 
 #[cfg(test)]
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suites_are_found_by_number_and_by_algorithms() {
+    fn finds_suites_by_number_and_algorithms() {
         for suite in CipherSuite::ALL {
             assert_eq!(CipherSuite::numbered(suite.number()), Some(suite));
             assert_eq!(CipherSuite::of(suite.algorithms()), Some(suite));
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_must_match_to_the_last_byte() {
+    fn verification_compares_every_byte() {
         for suite in CipherSuite::ALL {
             let length = suite.signature_length();
             let code = suite.digest(b"key", &[b"ab", b"c"]).cut(length);
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_do_not_print() {
+    fn debug_hides_digests() {
         assert_eq!(format!("{:?}", CipherSuite::Three.digest(b"k", &[])), "20 bytes");
     }
 }

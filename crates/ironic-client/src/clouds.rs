@@ -6,32 +6,37 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::error::SettingsError;
-use crate::openstack::Settings;
-use crate::target::{Surroundings, Target};
+use crate::error::TargetError;
+use crate::openstack::OpenstackSettings;
+use crate::target::{ApiTarget, ClientEnvironment};
 
 type Clouds = Map<String, Value>;
 
-/// The cloud of a name.
-pub(crate) fn named(surroundings: &Surroundings, name: &str) -> Result<Target, SettingsError> {
-    let clouds = clouds(surroundings)?;
+/// Finds a cloud by name. Fails with the available names if it does not exist.
+pub(crate) fn find_cloud(
+    environment: &ClientEnvironment,
+    name: &str,
+) -> Result<ApiTarget, TargetError> {
+    let clouds = load_clouds(environment)?;
     match clouds.get(name) {
         Some(cloud) => settings(name, cloud).target(),
-        None => Err(SettingsError::Unknown {
-            what: "cloud",
+        None => Err(TargetError::UnknownName {
+            kind: "cloud",
             name: name.to_owned(),
-            known: if clouds.is_empty() {
+            available: if clouds.is_empty() {
                 ": no clouds.yaml was found".to_owned()
             } else {
-                known(clouds.keys())
+                format_available(clouds.keys())
             },
         }),
     }
 }
 
-/// The cloud there is, if there is one and no other.
-pub(crate) fn only(surroundings: &Surroundings) -> Result<Option<Target>, SettingsError> {
-    let clouds = clouds(surroundings)?;
+/// Returns the cloud if there is exactly one.
+pub(crate) fn only_cloud(
+    environment: &ClientEnvironment,
+) -> Result<Option<ApiTarget>, TargetError> {
+    let clouds = load_clouds(environment)?;
     let mut all = clouds.iter();
     match (all.next(), all.next()) {
         (Some((name, cloud)), None) => settings(name, cloud).target().map(Some),
@@ -39,16 +44,16 @@ pub(crate) fn only(surroundings: &Surroundings) -> Result<Option<Target>, Settin
     }
 }
 
-/// The names one could have meant.
-pub(crate) fn known<'a>(names: impl Iterator<Item = &'a String>) -> String {
+/// Lists the available names for an error message.
+pub(crate) fn format_available<'a>(names: impl Iterator<Item = &'a String>) -> String {
     let names: Vec<&str> = names.map(String::as_str).collect();
-    if names.is_empty() { String::new() } else { format!("; there are {}", names.join(", ")) }
+    if names.is_empty() { String::new() } else { format!("; available: {}", names.join(", ")) }
 }
 
-/// All clouds of the first file found, with what `secure.yaml` adds.
-fn clouds(surroundings: &Surroundings) -> Result<Clouds, SettingsError> {
-    let place = |variable: &str, name: &str, folders: &[PathBuf]| -> Option<PathBuf> {
-        if let Some(path) = surroundings.variable(variable) {
+/// Reads all clouds of the first `clouds.yaml` found, merged with its `secure.yaml`.
+fn load_clouds(environment: &ClientEnvironment) -> Result<Clouds, TargetError> {
+    let find = |variable: &str, name: &str, folders: &[PathBuf]| -> Option<PathBuf> {
+        if let Some(path) = environment.variable(variable) {
             return Some(path.into());
         }
         let in_folder = |folder: &PathBuf| {
@@ -56,14 +61,14 @@ fn clouds(surroundings: &Surroundings) -> Result<Clouds, SettingsError> {
         };
         folders.iter().flat_map(in_folder).find(|path| path.exists())
     };
-    let Some(path) = place("OS_CLIENT_CONFIG_FILE", "clouds", &surroundings.cloud_folders) else {
+    let Some(path) = find("OS_CLIENT_CONFIG_FILE", "clouds", &environment.cloud_folders) else {
         return Ok(Clouds::new());
     };
-    let mut clouds = read(&path)?;
-    // The secrets of another folder are of other clouds, whatever they are called.
-    let beside: Vec<PathBuf> = path.parent().map(Path::to_owned).into_iter().collect();
-    if let Some(path) = place("OS_CLIENT_SECURE_FILE", "secure", &beside) {
-        for (name, secrets) in read(&path)? {
+    let mut clouds = read_file(&path)?;
+    // A `secure.yaml` in another folder belongs to other clouds, even if their names are the same.
+    let folder: Vec<PathBuf> = path.parent().map(Path::to_owned).into_iter().collect();
+    if let Some(path) = find("OS_CLIENT_SECURE_FILE", "secure", &folder) {
+        for (name, secrets) in read_file(&path)? {
             if let Some(cloud) = clouds.get_mut(&name) {
                 merge(cloud, secrets);
             }
@@ -72,19 +77,19 @@ fn clouds(surroundings: &Surroundings) -> Result<Clouds, SettingsError> {
     Ok(clouds)
 }
 
-fn read(path: &Path) -> Result<Clouds, SettingsError> {
+fn read_file(path: &Path) -> Result<Clouds, TargetError> {
     let text = std::fs::read_to_string(path)
-        .map_err(|source| SettingsError::Unreadable { path: path.to_owned(), source })?;
-    let malformed = |problem: &str| SettingsError::Malformed {
+        .map_err(|source| TargetError::Unreadable { path: path.to_owned(), source })?;
+    let malformed = |problem: &str| TargetError::Malformed {
         path: path.to_owned(),
         problem: problem.to_owned(),
     };
-    // The reader's own words would show the lines around the mistake, and a password in them.
+    // The parser's message quotes the lines around the error, which may contain a password.
     let mut file: Value =
         serde_saphyr::from_str(&text).map_err(|_| malformed("it is not valid YAML"))?;
     match file.get_mut("clouds").map(Value::take) {
         Some(Value::Object(clouds)) => Ok(clouds),
-        _ => Err(malformed("it has no mapping `clouds`")),
+        _ => Err(malformed("the mapping `clouds` is missing")),
     }
 }
 
@@ -99,8 +104,8 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// What a cloud says, under the names that environment variables have, too.
-fn settings(name: &str, cloud: &Value) -> Settings {
+/// Flattens a cloud into keys that match the names of the `OS_*` variables.
+fn settings(name: &str, cloud: &Value) -> OpenstackSettings {
     let mut keys = BTreeMap::new();
     let mut add = |members: &Value| {
         for (key, value) in members.as_object().into_iter().flatten() {
@@ -114,14 +119,14 @@ fn settings(name: &str, cloud: &Value) -> Settings {
     };
     add(cloud);
     add(&cloud["auth"]);
-    Settings { keys, origin: format!("cloud {name}") }
+    OpenstackSettings { keys, origin: format!("cloud {name}") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::secret::Secret;
-    use crate::target::Login;
+    use crate::secret::HiddenText;
+    use crate::target::ApiLogin;
 
     const CLOUDS: &str = "
 clouds:
@@ -150,49 +155,49 @@ clouds:
       application_credential_secret: xyz
 ";
 
-    fn surroundings(folder: &Path) -> Surroundings {
+    fn environment(folder: &Path) -> ClientEnvironment {
         std::fs::write(folder.join("clouds.yaml"), CLOUDS).unwrap();
         let secure = "clouds: {standalone: {auth: {password: hidden}}}";
         std::fs::write(folder.join("secure.yaml"), secure).unwrap();
-        Surroundings { cloud_folders: vec![folder.to_owned()], ..Surroundings::default() }
+        ClientEnvironment { cloud_folders: vec![folder.to_owned()], ..ClientEnvironment::default() }
     }
 
     #[test]
-    fn clouds_are_read() {
+    fn reads_clouds_with_their_secrets() {
         let folder = tempfile::tempdir().unwrap();
-        let surroundings = surroundings(folder.path());
-        let standalone = named(&surroundings, "standalone").unwrap();
+        let environment = environment(folder.path());
+        let standalone = find_cloud(&environment, "standalone").unwrap();
         assert_eq!(standalone.url.as_deref(), Some("http://10.0.0.1:6385"));
-        let password = Secret::new("hidden");
-        assert_eq!(standalone.login, Login::Basic { user: "operator".to_owned(), password });
-        assert!(standalone.trust.anybody);
-        let noauth = named(&surroundings, "noauth").unwrap();
+        let password = HiddenText::new("hidden");
+        assert_eq!(standalone.login, ApiLogin::Basic { user: "operator".to_owned(), password });
+        assert!(standalone.trust.accept_any);
+        let noauth = find_cloud(&environment, "noauth").unwrap();
         assert_eq!(noauth.url.as_deref(), Some("http://10.0.0.2:6385"));
-        assert_eq!(noauth.login, Login::Nobody);
-        let stock = named(&surroundings, "stock").unwrap();
+        assert_eq!(noauth.login, ApiLogin::Anonymous);
+        let stock = find_cloud(&environment, "stock").unwrap();
         assert_eq!(stock.url, None);
-        assert_eq!(stock.trust.authorities.as_deref(), Some(Path::new("/etc/ca.pem")));
-        assert!(matches!(stock.login, Login::Keystone(_)));
-        assert!(matches!(named(&surroundings, "key").unwrap().login, Login::Keystone(_)));
+        assert_eq!(stock.trust.ca_file.as_deref(), Some(Path::new("/etc/ca.pem")));
+        assert!(matches!(stock.login, ApiLogin::Keystone(_)));
+        assert!(matches!(find_cloud(&environment, "key").unwrap().login, ApiLogin::Keystone(_)));
     }
 
     #[test]
-    fn secrets_are_those_beside_the_clouds() {
+    fn reads_secure_yaml_only_beside_clouds_yaml() {
         let [near, far] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let mut both = surroundings(far.path());
+        let mut both = environment(far.path());
         std::fs::write(near.path().join("clouds.yaml"), CLOUDS).unwrap();
         both.cloud_folders.insert(0, near.path().to_owned());
-        let error = named(&both, "standalone").unwrap_err().to_string();
-        assert_eq!(error, "cloud standalone does not say a password");
+        let error = find_cloud(&both, "standalone").unwrap_err().to_string();
+        assert_eq!(error, "cloud standalone: a password is missing");
         let file = far.path().join("clouds.yaml").display().to_string();
         both.variables.insert("OS_CLIENT_CONFIG_FILE".to_owned(), file);
-        assert!(named(&both, "standalone").is_ok());
+        assert!(find_cloud(&both, "standalone").is_ok());
     }
 
     #[test]
-    fn a_cloud_that_is_not_there_is_told_with_those_that_are() {
+    fn unknown_cloud_lists_available_clouds() {
         let folder = tempfile::tempdir().unwrap();
-        let error = named(&surroundings(folder.path()), "stok").unwrap_err().to_string();
-        assert_eq!(error, "there is no cloud \"stok\"; there are key, noauth, standalone, stock");
+        let error = find_cloud(&environment(folder.path()), "stok").unwrap_err().to_string();
+        assert_eq!(error, "unknown cloud \"stok\"; available: key, noauth, standalone, stock");
     }
 }

@@ -1,299 +1,299 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong between us and an API, in words that say what to try.
+//! Errors of requests and of the connection settings, each with a hint on what to try.
 
 use std::path::PathBuf;
 
 use serde_json::Value;
 
-/// A request that did not end well.
+/// A failed request.
 #[derive(Debug, thiserror::Error)]
-pub enum ApiError {
-    /// Nobody answered.
+pub enum IronicClientError {
+    /// No response.
     #[error(
         "cannot reach {url}; is the server running, and is this its address (--url, --profile, \
          --cloud, OS_*)?"
     )]
     Unreachable {
-        /// Who was asked.
+        /// Base URL.
         url: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: reqwest::Error,
     },
-    /// Somebody answered whom nobody vouches for.
+    /// The server's certificate is not trusted.
     #[error(
-        "{url} cannot be trusted ({complaint}); --cacert FILE trusts it, or who signed its \
-         certificate, and --insecure trusts anybody"
+        "{url} cannot be trusted ({problem}); trust its certificate or its CA with --cacert FILE, \
+         or any certificate with --insecure"
     )]
     Untrusted {
-        /// Who was asked.
+        /// Base URL.
         url: String,
-        /// What is wrong with its certificate.
-        complaint: String,
+        /// What is wrong with the certificate.
+        problem: String,
     },
-    /// The answer broke off, or none came in time.
-    #[error("{url} did not finish its answer to {request}")]
-    BrokenOff {
-        /// Who was asked.
+    /// The connection was lost or timed out before the end of the response.
+    #[error("{url} did not complete its response to {request}")]
+    Interrupted {
+        /// Base URL.
         url: String,
-        /// For what.
+        /// Method and path.
         request: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: reqwest::Error,
     },
-    /// The answer is no.
+    /// The server returned an error.
     #[error("{message}")]
-    Refused {
-        /// Who was asked.
+    Rejected {
+        /// Base URL.
         url: String,
-        /// For what.
+        /// Method and path.
         request: String,
         /// The HTTP status.
         status: u16,
-        /// What the server says.
+        /// The server's message.
         message: String,
     },
-    /// The server wants to know who we are.
+    /// The server requires credentials.
     #[error(
-        "{url} asks who you are{}; give --user and --password-file, a --profile, a --cloud or OS_* \
-         (see docs/command-line.md)", told(.message)
+        "{url} requires credentials{}; give --user and --password-file, a --profile, a --cloud or OS_* \
+         (see docs/command-line.md)", in_parentheses(.message)
     )]
-    NotSignedIn {
-        /// Who asked.
+    CredentialsRequired {
+        /// Base URL.
         url: String,
-        /// What the server says.
+        /// The server's message.
         message: String,
     },
-    /// The server does not believe the name and the password.
-    #[error("{url} does not accept the user {user:?} and the password that {origin} gives{}", told(.message))]
+    /// The server rejected user and password.
+    #[error("{url} rejected the user {user:?} and the password from {origin}{}", in_parentheses(.message))]
     WrongPassword {
-        /// Who was asked.
+        /// Base URL.
         url: String,
-        /// The name.
+        /// User name.
         user: String,
-        /// Where name and password come from.
+        /// Where user and password come from.
         origin: String,
-        /// What the server says.
+        /// The server's message.
         message: String,
     },
-    /// The server knows who we are, and that is not enough.
-    #[error("{url} does not allow {request}{}", told(.message))]
+    /// The user is known but lacks permission.
+    #[error("{url} does not allow {request}{}", in_parentheses(.message))]
     Forbidden {
-        /// Who was asked.
+        /// Base URL.
         url: String,
-        /// For what.
+        /// Method and path.
         request: String,
-        /// What the server says.
+        /// The server's message.
         message: String,
     },
-    /// There is no dialect both sides speak.
-    #[error("{url} speaks versions {theirs} of the API; this client speaks 1.1 to {ours}")]
+    /// Client and server have no microversion in common.
+    #[error("{url} supports API versions {theirs}; this client supports 1.1 to {ours}")]
     NoCommonVersion {
-        /// Who was asked.
+        /// Base URL.
         url: String,
-        /// What they speak.
+        /// The server's range.
         theirs: String,
-        /// The newest we speak.
+        /// The newest of this client.
         ours: String,
     },
-    /// What came back is not what an Ironic says.
-    #[error("{url} answers {request} with {answer}; is it the address of an Ironic API?")]
+    /// The response is not one of an Ironic API.
+    #[error("{url} returned {response} for {request}; is it the address of an Ironic API?")]
     NotIronic {
-        /// Who was asked.
+        /// Base URL.
         url: String,
-        /// For what.
+        /// Method and path.
         request: String,
-        /// What came back, in few words.
-        answer: String,
+        /// Summary of the response.
+        response: String,
     },
-    /// Keystone did not let us in.
-    #[error("Keystone at {url} does not sign us in: {message}")]
-    SignIn {
-        /// Which Keystone.
+    /// Keystone rejected the sign-in.
+    #[error("Keystone at {url} rejected the sign-in: {message}")]
+    KeystoneRejected {
+        /// URL of Keystone.
         url: String,
-        /// What it says.
+        /// Keystone's message.
         message: String,
     },
-    /// Keystone knows no Ironic.
+    /// Keystone's catalogue has no Ironic endpoint.
     #[error(
         "the catalogue of Keystone at {url} has no {interface} endpoint of a baremetal \
          service{region}; set baremetal_endpoint_override or OS_ENDPOINT_OVERRIDE"
     )]
     NoEndpoint {
-        /// Which Keystone.
+        /// URL of Keystone.
         url: String,
-        /// Which kind of endpoint.
+        /// `public`, `internal` or `admin`.
         interface: String,
-        /// In which region, as words.
+        /// " in REGION", or empty.
         region: String,
     },
-    /// The HTTP client cannot be made.
-    #[error("cannot make HTTP requests")]
-    NoClient(#[source] reqwest::Error),
-    /// A file of certificates cannot be used.
+    /// The HTTP client cannot be created.
+    #[error("cannot create the HTTP client")]
+    HttpClientSetup(#[source] reqwest::Error),
+    /// A certificate file cannot be used.
     #[error("cannot use the certificates in {}: {problem}", path.display())]
     BadCertificates {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         problem: String,
     },
 }
 
-impl ApiError {
-    /// A request that got no answer; its certificate may be why.
+impl IronicClientError {
+    /// Classifies a request without a response: an untrusted certificate, or an unreachable server.
     pub(crate) fn unreachable(url: String, source: reqwest::Error) -> Self {
-        match server_trust::complaint_in(&source) {
-            Some(complaint) => Self::Untrusted { url, complaint: complaint.to_string() },
+        match server_trust::find_certificate_error(&source) {
+            Some(complaint) => Self::Untrusted { url, problem: complaint.to_string() },
             None => Self::Unreachable { url, source },
         }
     }
 }
 
-/// What an error means for a script.
+/// Classes of errors that scripts distinguish by exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// There is no such thing.
+pub enum ErrorClass {
+    /// The resource does not exist.
     NotFound,
-    /// Not now, or not like this.
-    Refused,
-    /// Not by us.
+    /// The request is invalid or conflicts with the current state.
+    Rejected,
+    /// Credentials are missing, wrong or insufficient.
     NotAuthorised,
-    /// Nobody is there, or somebody else.
+    /// No server, or not an Ironic API.
     Unreachable,
     /// Anything else.
     Other,
 }
 
-impl ApiError {
-    /// What it means for a script.
+impl IronicClientError {
+    /// The class of this error.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn class(&self) -> ErrorClass {
         match self {
             Self::Unreachable { .. }
             | Self::Untrusted { .. }
-            | Self::BrokenOff { .. }
+            | Self::Interrupted { .. }
             | Self::NotIronic { .. }
-            // So proxies say that the server behind them is away.
-            | Self::Refused { status: 502 | 504, .. } => Kind::Unreachable,
-            Self::Refused { status: 404, .. } => Kind::NotFound,
-            Self::Refused { status: 400..=499, .. } => Kind::Refused,
-            Self::NotSignedIn { .. }
+            // Proxies return these for a server that is down.
+            | Self::Rejected { status: 502 | 504, .. } => ErrorClass::Unreachable,
+            Self::Rejected { status: 404, .. } => ErrorClass::NotFound,
+            Self::Rejected { status: 400..=499, .. } => ErrorClass::Rejected,
+            Self::CredentialsRequired { .. }
             | Self::WrongPassword { .. }
             | Self::Forbidden { .. }
-            | Self::SignIn { .. } => Kind::NotAuthorised,
-            Self::Refused { .. }
+            | Self::KeystoneRejected { .. } => ErrorClass::NotAuthorised,
+            Self::Rejected { .. }
             | Self::NoCommonVersion { .. }
             | Self::NoEndpoint { .. }
-            | Self::NoClient(_)
-            | Self::BadCertificates { .. } => Kind::Other,
+            | Self::HttpClientSetup(_)
+            | Self::BadCertificates { .. } => ErrorClass::Other,
         }
     }
 
-    /// Whether the server may have done what it was asked, although nobody told us.
+    /// Whether the server may have executed the request although no success was reported.
     #[must_use]
-    pub fn is_unanswered(&self) -> bool {
+    pub fn may_have_been_executed(&self) -> bool {
         match self {
             Self::Unreachable { source, .. } => !source.is_connect(),
-            // An Ironic says 500 when the conductor it passed the request on to is slow to answer.
-            Self::BrokenOff { .. } | Self::Refused { status: 500..=599, .. } => true,
-            Self::Refused { .. }
+            // Ironic returns 500 if the conductor does not reply to the API in time.
+            Self::Interrupted { .. } | Self::Rejected { status: 500..=599, .. } => true,
+            Self::Rejected { .. }
             | Self::Untrusted { .. }
-            | Self::NotSignedIn { .. }
+            | Self::CredentialsRequired { .. }
             | Self::WrongPassword { .. }
             | Self::Forbidden { .. }
             | Self::NoCommonVersion { .. }
             | Self::NotIronic { .. }
-            | Self::SignIn { .. }
+            | Self::KeystoneRejected { .. }
             | Self::NoEndpoint { .. }
-            | Self::NoClient(_)
+            | Self::HttpClientSetup(_)
             | Self::BadCertificates { .. } => false,
         }
     }
 
-    /// Whether the server is away, and may come back.
+    /// Whether the server is unavailable, so that a retry may succeed.
     #[must_use]
-    pub fn is_absence(&self) -> bool {
-        self.kind() == Kind::Unreachable || self.is_unanswered()
+    pub fn is_server_unavailable(&self) -> bool {
+        self.class() == ErrorClass::Unreachable || self.may_have_been_executed()
     }
 
-    /// The status of the answer, if there was one that says no.
+    /// The HTTP status of an error response.
     #[must_use]
     pub fn status(&self) -> Option<u16> {
-        if let Self::Refused { status, .. } = self { Some(*status) } else { None }
+        if let Self::Rejected { status, .. } = self { Some(*status) } else { None }
     }
 }
 
-/// Something in flags, environment or files that does not say whom to ask, and as whom.
+/// An error in the flags, variables or files that select server and credentials.
 #[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
+pub enum TargetError {
     /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     Unreadable {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// A file does not say what it should.
-    #[error("{} has a mistake: {problem}", path.display())]
+    /// A file is malformed.
+    #[error("{} is malformed: {problem}", path.display())]
     Malformed {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Where.
+        /// What is wrong.
         problem: String,
     },
-    /// Something is asked for by a name nobody has.
-    #[error("there is no {what} {name:?}{known}")]
-    Unknown {
-        /// A profile or a cloud.
-        what: &'static str,
-        /// Its name.
+    /// An unknown profile or cloud.
+    #[error("unknown {kind} {name:?}{available}")]
+    UnknownName {
+        /// `profile` or `cloud`.
+        kind: &'static str,
+        /// The name.
         name: String,
-        /// Those there are, as words.
-        known: String,
+        /// The available names, as a suffix of the message.
+        available: String,
     },
-    /// Something is missing.
-    #[error("{by} does not say {missing}")]
+    /// A required setting is missing.
+    #[error("{origin}: {missing} is missing")]
     Incomplete {
-        /// Who does not say it.
-        by: String,
-        /// What.
+        /// Where it is missing.
+        origin: String,
+        /// What is missing.
         missing: &'static str,
     },
-    /// A way to sign in that we do not know.
+    /// An unsupported `auth_type`.
     #[error(
-        "{by} asks for auth_type {name:?}; known are none, http_basic, password, token and \
+        "{origin}: auth_type {name:?} is not supported; use none, http_basic, password, token or \
          v3applicationcredential"
     )]
-    UnknownLogin {
-        /// Who asks for it.
-        by: String,
-        /// Its name.
+    UnknownAuthType {
+        /// Where it is configured.
+        origin: String,
+        /// The `auth_type`.
         name: String,
     },
-    /// This is not the address of an API.
-    #[error("{url:?} is not an http:// or https:// address")]
-    NotAnAddress {
-        /// What was given.
+    /// Not a URL of an API.
+    #[error("{url:?} is not an http:// or https:// URL")]
+    InvalidUrl {
+        /// The given text, without a password.
         url: String,
     },
 }
 
-/// What the API says is wrong. Ironic wraps it in one of two ways, Keystone in a third.
-pub(crate) fn message_in(answer: &Value) -> String {
-    let told = &answer["error_message"];
-    let inner = told.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
-    let inner = inner.as_ref().unwrap_or(told);
-    let fault = inner["faultstring"].as_str().or(inner["description"].as_str());
-    let keystone = answer["error"]["message"].as_str();
-    let message = fault.or(told.as_str()).or(keystone).unwrap_or_default();
+/// Extracts the message of an error response. Ironic has two formats, Keystone a third.
+pub(crate) fn error_message(body: &Value) -> String {
+    let error = &body["error_message"];
+    let nested = error.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let nested = nested.as_ref().unwrap_or(error);
+    let fault = nested["faultstring"].as_str().or(nested["description"].as_str());
+    let keystone = body["error"]["message"].as_str();
+    let message = fault.or(error.as_str()).or(keystone).unwrap_or_default();
     message.trim().to_owned()
 }
 
-fn told(message: &str) -> String {
+fn in_parentheses(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!(" ({message})") }
 }
 
@@ -304,16 +304,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_is_found_however_it_is_wrapped() {
-        for (answer, expected) in [
+    fn extracts_the_message_from_all_formats() {
+        for (body, expected) in [
             (json!({"error_message": {"faultstring": "No such node."}}), "No such node."),
             (json!({"error_message": "{\"faultstring\": \"Busy.\"}"}), "Busy."),
             (json!({"error_message": "{\"description\": \"No such path.\"}"}), "No such path."),
-            (json!({"error_message": "plain words"}), "plain words"),
+            (json!({"error_message": "plain text"}), "plain text"),
             (json!({"error": {"message": "Wrong password."}}), "Wrong password."),
             (json!([]), ""),
         ] {
-            assert_eq!(message_in(&answer), expected);
+            assert_eq!(error_message(&body), expected);
         }
     }
 }

@@ -1,55 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Server-sent events, as Ferrite tells what happens.
+//! A client for server-sent events.
 
 use reqwest::Response;
 use serde_json::Value;
 
-use crate::error::ApiError;
+use crate::error::IronicClientError;
 
 /// A stream of events.
-pub struct Events {
+pub struct EventStream {
     response: Response,
     url: String,
     request: String,
-    /// What came and is no whole event yet.
-    text: Vec<u8>,
+    /// Received bytes of an incomplete event.
+    buffer: Vec<u8>,
 }
 
-/// Something that happened.
+/// One event with JSON data.
 #[derive(Debug, PartialEq)]
-pub struct Event {
-    /// Its place in the journal, to go on from after a disconnection.
+pub struct ServerSentEvent {
+    /// The id to resume after, if the connection is lost.
     pub id: Option<u64>,
-    /// What it tells.
+    /// The payload.
     pub data: Value,
 }
 
-impl Events {
+impl EventStream {
     pub(crate) fn new(response: Response, url: String, request: String) -> Self {
-        Self { response, url, request, text: Vec::new() }
+        Self { response, url, request, buffer: Vec::new() }
     }
 
-    /// The next event; none when the server ends the stream.
-    pub async fn next(&mut self) -> Result<Option<Event>, ApiError> {
+    /// Returns the next event; `None` when the server ends the stream.
+    pub async fn next(&mut self) -> Result<Option<ServerSentEvent>, IronicClientError> {
         loop {
-            if let Some(event) = take_event(&mut self.text) {
+            if let Some(event) = take_event(&mut self.buffer) {
                 return Ok(Some(event));
             }
-            let chunk = self.response.chunk().await.map_err(|error| ApiError::BrokenOff {
-                url: self.url.clone(),
-                request: self.request.clone(),
-                source: error.without_url(),
-            })?;
+            let chunk =
+                self.response.chunk().await.map_err(|error| IronicClientError::Interrupted {
+                    url: self.url.clone(),
+                    request: self.request.clone(),
+                    source: error.without_url(),
+                })?;
             match chunk {
-                Some(chunk) => self.text.extend_from_slice(&chunk),
+                Some(chunk) => self.buffer.extend_from_slice(&chunk),
                 None => return Ok(None),
             }
         }
     }
 }
 
-/// Takes the first whole event off the text, passing over what is only a sign of life.
-fn take_event(text: &mut Vec<u8>) -> Option<Event> {
+/// Removes the first complete event from the buffer. Comments and events without JSON are skipped.
+fn take_event(text: &mut Vec<u8>) -> Option<ServerSentEvent> {
     loop {
         let end = text.windows(2).position(|pair| pair == b"\n\n")?;
         let block: Vec<u8> = text.drain(..end + 2).collect();
@@ -60,7 +61,7 @@ fn take_event(text: &mut Vec<u8>) -> Option<Event> {
         let data: Vec<&str> = field("data").map(str::trim_start).collect();
         if let Ok(data) = serde_json::from_str(&data.join("\n")) {
             let id = field("id").next().and_then(|id| id.trim().parse().ok());
-            return Some(Event { id, data });
+            return Some(ServerSentEvent { id, data });
         }
     }
 }
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_whole_however_they_arrive() {
+    fn parses_events_in_chunks_of_any_size() {
         let stream =
             b": following\n\nid: 7\ndata: {\"a\": 1}\n\n: heartbeat\n\ndata: {\"b\":\ndata: 2}\n\n";
         for size in 1..stream.len() {
@@ -84,8 +85,8 @@ mod tests {
                 }
             }
             let expected = [
-                Event { id: Some(7), data: json!({"a": 1}) },
-                Event { id: None, data: json!({"b": 2}) },
+                ServerSentEvent { id: Some(7), data: json!({"a": 1}) },
+                ServerSentEvent { id: None, data: json!({"b": 2}) },
             ];
             assert_eq!(events, expected, "in pieces of {size}");
         }

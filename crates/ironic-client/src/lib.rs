@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A client of Ironic's HTTP API: Ferrite's or any other.
 //!
-//! It finds out whom to ask and as whom ([`Target`]: flags, a Ferrite profile, `OS_*` or
-//! `clouds.yaml`), agrees on a microversion, signs in, turns pages and follows the event stream. What
-//! servers say is handed on as the JSON it is: a client that had its own idea of a node would hide
-//! the fields of servers newer than itself.
+//! It selects the server and the credentials ([`ApiTarget`]: flags, a Ferrite profile, `OS_*` or
+//! `clouds.yaml`), negotiates a microversion, signs in, reads lists page by page and follows the event
+//! stream. Responses are returned as JSON values, not as types, so that fields of newer servers are
+//! preserved.
 
 mod api;
 mod clouds;
+mod enrolment;
 mod error;
 mod events;
 mod keystone;
@@ -16,13 +17,16 @@ mod profiles;
 mod query;
 mod secret;
 mod target;
+#[cfg(test)]
+mod test_server;
 mod version;
 
 pub use api::Api;
-pub use error::{ApiError, Kind, SettingsError};
-pub use events::{Event, Events};
-pub use query::{Query, segment};
+pub use enrolment::create_node_with_ports;
+pub use error::{ErrorClass, IronicClientError, TargetError};
+pub use events::{EventStream, ServerSentEvent};
+pub use query::{QueryString, file_url, percent_encode};
 pub use reqwest::Method;
-pub use secret::Secret;
-pub use target::{Flags, Login, Surroundings, Target, Trust};
-pub use version::Version;
+pub use secret::HiddenText;
+pub use target::{ApiLogin, ApiTarget, ClientEnvironment, TargetFlags, TlsTrust};
+pub use version::Microversion;

@@ -1,72 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `OS_*` variables and clouds say: the same keys in two places.
+//! Connection settings of OpenStack: `OS_*` variables and `clouds.yaml` share the same keys.
 
 use std::collections::BTreeMap;
 
-use crate::error::SettingsError;
-use crate::keystone::{Identity, Keystone, Scope};
-use crate::secret::Secret;
-use crate::target::{Login, Target, Trust};
+use crate::error::TargetError;
+use crate::keystone::{KeystoneIdentity, KeystoneLogin, KeystoneScope};
+use crate::secret::HiddenText;
+use crate::target::{ApiLogin, ApiTarget, TlsTrust};
 
 /// Keys and values, such as `auth_url`.
-pub(crate) struct Settings {
+pub(crate) struct OpenstackSettings {
     pub(crate) keys: BTreeMap<String, String>,
-    /// Where they come from, for messages.
+    /// The source, for error messages.
     pub(crate) origin: String,
 }
 
-/// What the environment says, if it says anything about whom to ask.
-pub(crate) fn environment(variables: &BTreeMap<String, String>) -> Option<Settings> {
+/// Reads `OS_*` variables; `None` unless they contain an endpoint or an `auth_url`.
+pub(crate) fn from_environment(variables: &BTreeMap<String, String>) -> Option<OpenstackSettings> {
     let keys: BTreeMap<String, String> = variables
         .iter()
         .filter(|(_, value)| !value.is_empty())
         .filter_map(|(name, value)| Some((name.strip_prefix("OS_")?.to_lowercase(), value.clone())))
         .collect();
-    let settings = Settings { keys, origin: "the environment (OS_*)".to_owned() };
-    let says_who = settings.endpoint().is_some() || settings.get("auth_url").is_some();
-    says_who.then_some(settings)
+    let settings = OpenstackSettings { keys, origin: "the environment (OS_*)".to_owned() };
+    let has_address = settings.endpoint().is_some() || settings.get("auth_url").is_some();
+    has_address.then_some(settings)
 }
 
-impl Settings {
-    /// Whom they mean.
-    pub(crate) fn target(&self) -> Result<Target, SettingsError> {
-        let login = match self.get("auth_type").unwrap_or(self.likely_type()) {
-            "none" | "noauth" => Login::Nobody,
-            "http_basic" => Login::Basic {
-                user: self.needed("username", "a username")?.to_owned(),
-                password: Secret::new(self.needed("password", "a password")?),
+impl OpenstackSettings {
+    /// Builds the target.
+    pub(crate) fn target(&self) -> Result<ApiTarget, TargetError> {
+        let login = match self.get("auth_type").unwrap_or(self.default_auth_type()) {
+            "none" | "noauth" => ApiLogin::Anonymous,
+            "http_basic" => ApiLogin::Basic {
+                user: self.required("username", "a username")?.to_owned(),
+                password: HiddenText::new(self.required("password", "a password")?),
             },
-            "password" | "v3password" => self.keystone(self.password()?)?,
+            "password" | "v3password" => self.keystone_login(self.password_identity()?)?,
             "token" | "v3token" => {
-                let token = self.needed("token", "a token")?;
-                self.keystone(Identity::Token(Secret::new(token)))?
+                let token = self.required("token", "a token")?;
+                self.keystone_login(KeystoneIdentity::Token(HiddenText::new(token)))?
             }
-            "v3applicationcredential" => self.keystone(self.application_credential()?)?,
+            "v3applicationcredential" => self.keystone_login(self.application_credential()?)?,
             other => {
                 let (by, name) = (self.origin.clone(), other.to_owned());
-                return Err(SettingsError::UnknownLogin { by, name });
+                return Err(TargetError::UnknownAuthType { origin: by, name });
             }
         };
-        // A name and a password in the address are for signing in, and not to be seen.
-        let endpoint = self.endpoint().map(|url| Target::at(url, None, None, &self.origin));
+        // Credentials in the URL are used for the login and removed from the URL.
+        let endpoint = self.endpoint().map(|url| ApiTarget::at(url, None, None, &self.origin));
         let (url, login) = match (endpoint.transpose()?, login) {
-            (Some(at), Login::Nobody) => (at.url, at.login),
-            (Some(at), login @ (Login::Basic { .. } | Login::Keystone(_))) => (at.url, login),
+            (Some(at), ApiLogin::Anonymous) => (at.url, at.login),
+            (Some(at), login @ (ApiLogin::Basic { .. } | ApiLogin::Keystone(_))) => (at.url, login),
             (None, login) => (None, login),
         };
-        if url.is_none() && !matches!(login, Login::Keystone(_)) {
+        if url.is_none() && !matches!(login, ApiLogin::Keystone(_)) {
             let missing = "the address of the API (endpoint, baremetal_endpoint_override)";
-            return Err(SettingsError::Incomplete { by: self.origin.clone(), missing });
+            return Err(TargetError::Incomplete { origin: self.origin.clone(), missing });
         }
-        Ok(Target { url, login, trust: self.trust(), origin: self.origin.clone() })
+        Ok(ApiTarget { url, login, trust: self.trust(), origin: self.origin.clone() })
     }
 
     fn get(&self, key: &str) -> Option<&str> {
         self.keys.get(key).map(String::as_str)
     }
 
-    fn needed(&self, key: &str, missing: &'static str) -> Result<&str, SettingsError> {
-        self.get(key).ok_or_else(|| SettingsError::Incomplete { by: self.origin.clone(), missing })
+    fn required(&self, key: &str, missing: &'static str) -> Result<&str, TargetError> {
+        self.get(key)
+            .ok_or_else(|| TargetError::Incomplete { origin: self.origin.clone(), missing })
     }
 
     fn endpoint(&self) -> Option<&str> {
@@ -75,8 +76,8 @@ impl Settings {
             .find_map(|key| self.get(key))
     }
 
-    /// The kind of login that what is there would do for.
-    fn likely_type(&self) -> &'static str {
+    /// The `auth_type` implied by the keys that are set.
+    fn default_auth_type(&self) -> &'static str {
         let has = |key: &str| self.get(key).is_some();
         match () {
             () if has("application_credential_secret") => "v3applicationcredential",
@@ -87,43 +88,50 @@ impl Settings {
         }
     }
 
-    fn trust(&self) -> Trust {
-        let is = |key: &str, wanted: &[&str]| {
-            self.get(key).is_some_and(|value| wanted.contains(&value.to_lowercase().as_str()))
+    fn trust(&self) -> TlsTrust {
+        let is = |key: &str, values: &[&str]| {
+            self.get(key).is_some_and(|value| values.contains(&value.to_lowercase().as_str()))
         };
-        Trust {
-            authorities: self.get("cacert").map(Into::into),
-            anybody: is("verify", &["false", "no", "0"]) || is("insecure", &["true", "yes", "1"]),
+        TlsTrust {
+            ca_file: self.get("cacert").map(Into::into),
+            accept_any: is("verify", &["false", "no", "0"])
+                || is("insecure", &["true", "yes", "1"]),
         }
     }
 
-    fn password(&self) -> Result<Identity, SettingsError> {
-        Ok(Identity::Password {
+    fn password_identity(&self) -> Result<KeystoneIdentity, TargetError> {
+        Ok(KeystoneIdentity::Password {
             user: self.user()?,
-            password: Secret::new(self.needed("password", "a password")?),
+            password: HiddenText::new(self.required("password", "a password")?),
         })
     }
 
-    fn application_credential(&self) -> Result<Identity, SettingsError> {
-        let secret =
-            Secret::new(self.needed("application_credential_secret", "the credential's secret")?);
+    fn application_credential(&self) -> Result<KeystoneIdentity, TargetError> {
+        let secret = HiddenText::new(
+            self.required("application_credential_secret", "the credential's secret")?,
+        );
         let id = self.get("application_credential_id").map(str::to_owned);
         let (name, user) = match id {
             Some(_) => (None, None),
             None => {
-                let what = "which application credential (application_credential_id)";
-                (Some(self.needed("application_credential_name", what)?), Some(self.user()?))
+                let missing = "the application credential (application_credential_id)";
+                (Some(self.required("application_credential_name", missing)?), Some(self.user()?))
             }
         };
-        Ok(Identity::ApplicationCredential { id, name: name.map(str::to_owned), user, secret })
+        Ok(KeystoneIdentity::ApplicationCredential {
+            id,
+            name: name.map(str::to_owned),
+            user,
+            secret,
+        })
     }
 
-    /// Who it is, as Keystone wants it said.
-    fn user(&self) -> Result<serde_json::Value, SettingsError> {
+    /// The user as a Keystone JSON object.
+    fn user(&self) -> Result<serde_json::Value, TargetError> {
         if let Some(id) = self.get("user_id") {
             return Ok(serde_json::json!({ "id": id }));
         }
-        let name = self.needed("username", "a username")?;
+        let name = self.required("username", "a username")?;
         Ok(serde_json::json!({ "name": name, "domain": self.domain("user_domain") }))
     }
 
@@ -138,22 +146,24 @@ impl Settings {
         }
     }
 
-    fn keystone(&self, identity: Identity) -> Result<Login, SettingsError> {
+    fn keystone_login(&self, identity: KeystoneIdentity) -> Result<ApiLogin, TargetError> {
         let scope = if let Some(system) = self.get("system_scope") {
-            Scope::System(system == "all")
+            KeystoneScope::System(system == "all")
         } else if let Some(id) = self.get("project_id").or_else(|| self.get("tenant_id")) {
-            Scope::Project(serde_json::json!({ "id": id }))
+            KeystoneScope::Project(serde_json::json!({ "id": id }))
         } else if let Some(name) = self.get("project_name").or_else(|| self.get("tenant_name")) {
             let domain = self.domain("project_domain");
-            Scope::Project(serde_json::json!({ "name": name, "domain": domain }))
+            KeystoneScope::Project(serde_json::json!({ "name": name, "domain": domain }))
         } else {
-            Scope::Unsaid
+            KeystoneScope::Unscoped
         };
         let interface = self.get("interface").or_else(|| self.get("endpoint_type"));
-        Ok(Login::Keystone(Box::new(Keystone {
+        Ok(ApiLogin::Keystone(Box::new(KeystoneLogin {
             url: {
-                let url = self.needed("auth_url", "the address of Keystone (auth_url)")?;
-                keystone_base(&Target::at(url, None, None, &self.origin)?.url.unwrap_or_default())
+                let url = self.required("auth_url", "the address of Keystone (auth_url)")?;
+                keystone_base(
+                    &ApiTarget::at(url, None, None, &self.origin)?.url.unwrap_or_default(),
+                )
             },
             identity,
             scope,
@@ -172,14 +182,14 @@ fn keystone_base(url: &str) -> String {
 mod tests {
     use super::*;
 
-    fn target(variables: &[(&str, &str)]) -> Option<Result<Target, SettingsError>> {
+    fn target(variables: &[(&str, &str)]) -> Option<Result<ApiTarget, TargetError>> {
         let variables =
             variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-        environment(&variables).map(|settings| settings.target())
+        from_environment(&variables).map(|settings| settings.target())
     }
 
     #[test]
-    fn variables_say_whom_to_ask() {
+    fn reads_target_from_environment() {
         let basic = target(&[
             ("OS_AUTH_TYPE", "http_basic"),
             ("OS_ENDPOINT", "http://h:6385/"),
@@ -188,13 +198,13 @@ mod tests {
         ]);
         let basic = basic.unwrap().unwrap();
         assert_eq!(basic.url.as_deref(), Some("http://h:6385"));
-        assert!(matches!(basic.login, Login::Basic { .. }));
-        // Variables that other tools use say nothing of whom to ask.
+        assert!(matches!(basic.login, ApiLogin::Basic { .. }));
+        // Variables of other tools do not select a server.
         assert!(target(&[("OS_USERNAME", "admin"), ("OS_TYPE", "linux")]).is_none());
     }
 
     #[test]
-    fn a_password_in_an_address_is_used_and_not_seen() {
+    fn credentials_in_urls_are_used_and_hidden() {
         for (kind, user) in [("none", "inside"), ("http_basic", "outside")] {
             let target = target(&[
                 ("OS_AUTH_TYPE", kind),
@@ -204,7 +214,7 @@ mod tests {
             ]);
             let target = target.unwrap().unwrap();
             assert_eq!(target.url.as_deref(), Some("http://h:6385"));
-            let Login::Basic { user: known, .. } = target.login else { panic!("{kind}") };
+            let ApiLogin::Basic { user: known, .. } = target.login else { panic!("{kind}") };
             assert_eq!(known, user);
         }
         for variables in [
@@ -219,18 +229,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn reports_missing_and_unsupported_settings() {
         for (variables, expected) in [
             (
                 &[("OS_AUTH_URL", "http://k"), ("OS_USERNAME", "a")][..],
-                "the environment (OS_*) does not say a password",
+                "the environment (OS_*): a password is missing",
             ),
             (
                 &[("OS_AUTH_TYPE", "kerberos"), ("OS_ENDPOINT", "http://h")],
-                "the environment (OS_*) asks for auth_type \"kerberos\"; known are none, http_basic, \
-                 password, token and v3applicationcredential",
+                "the environment (OS_*): auth_type \"kerberos\" is not supported; use none, \
+                 http_basic, password, token or v3applicationcredential",
             ),
-            (&[("OS_ENDPOINT", "h:6385")], "\"h:6385\" is not an http:// or https:// address"),
+            (&[("OS_ENDPOINT", "h:6385")], "\"h:6385\" is not an http:// or https:// URL"),
         ] {
             assert_eq!(target(variables).unwrap().unwrap_err().to_string(), expected);
         }

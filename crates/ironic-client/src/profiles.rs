@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ferrite's own file of servers, `~/.config/ferrite/profiles.toml`.
+//! Ferrite's own server profiles, `~/.config/ferrite/profiles.toml`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,99 +7,104 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::clouds;
-use crate::error::SettingsError;
-use crate::secret::Secret;
-use crate::target::{Surroundings, Target, password_in};
+use crate::error::TargetError;
+use crate::secret::HiddenText;
+use crate::target::{ApiTarget, ClientEnvironment, read_password_file};
 
-/// The file.
+/// The content of the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Profiles {
+struct ProfilesFile {
     default: Option<String>,
     #[serde(default)]
-    profiles: BTreeMap<String, Profile>,
+    profiles: BTreeMap<String, ServerProfile>,
 }
 
 /// One server.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Profile {
+struct ServerProfile {
     url: Option<String>,
     user: Option<String>,
     password: Option<String>,
     password_file: Option<PathBuf>,
-    /// A cloud of `clouds.yaml` under another name.
+    /// The name of a cloud in `clouds.yaml`.
     cloud: Option<String>,
     cacert: Option<PathBuf>,
     #[serde(default)]
     insecure: bool,
 }
 
-/// The profile of a name.
-pub(crate) fn named(surroundings: &Surroundings, name: &str) -> Result<Target, SettingsError> {
-    let mut read = match &surroundings.profiles {
-        Some(path) => (read(path)?, Some(path)),
+/// Finds a profile by name. Fails with the available names if it does not exist.
+pub(crate) fn find_profile(
+    environment: &ClientEnvironment,
+    name: &str,
+) -> Result<ApiTarget, TargetError> {
+    let mut read = match &environment.profiles {
+        Some(path) => (read_file(path)?, Some(path)),
         None => (None, None),
     };
-    let unknown = |profiles: Option<&Profiles>| SettingsError::Unknown {
-        what: "profile",
+    let unknown = |profiles: Option<&ProfilesFile>| TargetError::UnknownName {
+        kind: "profile",
         name: name.to_owned(),
-        known: match (profiles, &surroundings.profiles) {
-            (Some(profiles), _) => clouds::known(profiles.profiles.keys()),
-            (None, Some(path)) => format!(": there is no file {}", path.display()),
+        available: match (profiles, &environment.profiles) {
+            (Some(profiles), _) => clouds::format_available(profiles.profiles.keys()),
+            (None, Some(path)) => format!(": {} does not exist", path.display()),
             (None, None) => String::new(),
         },
     };
     let Some(profiles) = &mut read.0 else { return Err(unknown(None)) };
     match profiles.profiles.remove(name) {
-        Some(profile) => profile.target(surroundings, name),
+        Some(profile) => profile.target(environment, name),
         None => Err(unknown(Some(profiles))),
     }
 }
 
-/// The profile to use when nothing is said.
-pub(crate) fn usual(surroundings: &Surroundings) -> Result<Option<Target>, SettingsError> {
-    let Some(path) = &surroundings.profiles else { return Ok(None) };
-    match read(path)?.and_then(|profiles| profiles.default) {
-        Some(name) => named(surroundings, &name).map(Some),
+/// Returns the profile that the file names as default.
+pub(crate) fn default_profile(
+    environment: &ClientEnvironment,
+) -> Result<Option<ApiTarget>, TargetError> {
+    let Some(path) = &environment.profiles else { return Ok(None) };
+    match read_file(path)?.and_then(|profiles| profiles.default) {
+        Some(name) => find_profile(environment, &name).map(Some),
         None => Ok(None),
     }
 }
 
-fn read(path: &Path) -> Result<Option<Profiles>, SettingsError> {
+fn read_file(path: &Path) -> Result<Option<ProfilesFile>, TargetError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(SettingsError::Unreadable { path: path.to_owned(), source }),
+        Err(source) => return Err(TargetError::Unreadable { path: path.to_owned(), source }),
     };
-    // The message without the line it is about: there may be a password in it.
-    toml::from_str(&text).map(Some).map_err(|error| SettingsError::Malformed {
+    // The message without the quoted line, which may contain a password.
+    toml::from_str(&text).map(Some).map_err(|error| TargetError::Malformed {
         path: path.to_owned(),
         problem: error.message().to_owned(),
     })
 }
 
-impl Profile {
-    fn target(self, surroundings: &Surroundings, name: &str) -> Result<Target, SettingsError> {
+impl ServerProfile {
+    fn target(self, environment: &ClientEnvironment, name: &str) -> Result<ApiTarget, TargetError> {
         let origin = format!("profile {name}");
         let mut target = match (&self.url, &self.cloud) {
             (Some(url), _) => {
                 let password = match (self.password, &self.password_file) {
-                    (Some(password), _) => Some(Secret::new(password)),
-                    (None, Some(file)) => Some(password_in(file)?),
+                    (Some(password), _) => Some(HiddenText::new(password)),
+                    (None, Some(file)) => Some(read_password_file(file)?),
                     (None, None) => None,
                 };
-                Target::at(url, self.user.as_deref(), password, &origin)?
+                ApiTarget::at(url, self.user.as_deref(), password, &origin)?
             }
-            (None, Some(cloud)) => clouds::named(surroundings, cloud)?,
+            (None, Some(cloud)) => clouds::find_cloud(environment, cloud)?,
             (None, None) => {
-                return Err(SettingsError::Incomplete { by: origin, missing: "its url or cloud" });
+                return Err(TargetError::Incomplete { origin, missing: "url or cloud" });
             }
         };
         if self.cacert.is_some() {
-            target.trust.authorities = self.cacert;
+            target.trust.ca_file = self.cacert;
         }
-        target.trust.anybody |= self.insecure;
-        Ok(Target { origin, ..target })
+        target.trust.accept_any |= self.insecure;
+        Ok(ApiTarget { origin, ..target })
     }
 }

@@ -1,43 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paths and queries, with everything in them escaped that must be.
+//! Percent-encoded paths, query strings and file URLs.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
-/// The part of a URL behind the question mark.
+/// The query parameters of a URL.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
-pub struct Query(Vec<(String, String)>);
+pub struct QueryString(Vec<(String, String)>);
 
-impl Query {
-    /// Nothing asked for in particular.
+impl QueryString {
+    /// An empty query.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same with one more parameter.
+    /// Adds a parameter.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
-        self.set(name, value);
+        self.add(name, value);
         self
     }
 
     /// Adds a parameter.
-    pub fn set(&mut self, name: &str, value: &str) {
+    pub fn add(&mut self, name: &str, value: &str) {
         self.0.push((name.to_owned(), value.to_owned()));
     }
 
-    /// A path with this query.
+    /// Appends the query to a path.
     #[must_use]
-    pub fn on(&self, path: &str) -> String {
-        let pairs: Vec<String> =
-            self.0.iter().map(|(name, value)| format!("{name}={}", segment(value))).collect();
+    pub fn append_to(&self, path: &str) -> String {
+        let pairs: Vec<String> = self
+            .0
+            .iter()
+            .map(|(name, value)| format!("{name}={}", percent_encode(value)))
+            .collect();
         if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
     }
 }
 
-/// A text as a part of a path, or as a value in a query.
+/// Percent-encodes a path segment or a query value.
 #[must_use]
-pub fn segment(text: &str) -> String {
+pub fn percent_encode(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -45,7 +49,7 @@ pub fn segment(text: &str) -> String {
                 escaped.push(char::from(byte));
             }
             _ => {
-                // Writing to a text does not fail.
+                // Writing to a `String` does not fail.
                 let _ = write!(escaped, "%{byte:02X}");
             }
         }
@@ -53,8 +57,24 @@ pub fn segment(text: &str) -> String {
     escaped
 }
 
-/// The text that was escaped; what is no escape stays as it is.
-pub(crate) fn unescaped(text: &str) -> String {
+/// A `file://` URL of an absolute path, with special characters percent-encoded.
+#[must_use]
+pub fn file_url(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut url = "file://".to_owned();
+    for &byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+            url.push(char::from(byte));
+        } else {
+            // Writing to a `String` does not fail.
+            let _ = write!(url, "%{byte:02X}");
+        }
+    }
+    url
+}
+
+/// Decodes percent-encoding; invalid sequences are kept.
+pub(crate) fn percent_decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -74,11 +94,11 @@ pub(crate) fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&plain).into_owned()
 }
 
-/// A value in the query of a URL.
-pub(crate) fn value_in(url: &str, name: &str) -> Option<String> {
+/// Returns a decoded parameter of the query of a URL.
+pub(crate) fn query_value(url: &str, name: &str) -> Option<String> {
     let (_, query) = url.split_once('?')?;
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.find(|(other, _)| *other == name).map(|(_, value)| unescaped(value))
+    pairs.find(|(other, _)| *other == name).map(|(_, value)| percent_decode(value))
 }
 
 #[cfg(test)]
@@ -86,16 +106,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_urls_do_not_allow_is_escaped() {
-        let query = Query::new().with("provision_state", "wait call-back").with("owner", "a&b=ü");
+    fn file_urls_are_percent_encoded() {
+        assert_eq!(file_url(Path::new("/srv/a b%/ü")), "file:///srv/a%20b%25/%C3%BC");
+    }
+
+    #[test]
+    fn encodes_and_decodes_reserved_characters() {
+        let query =
+            QueryString::new().with("provision_state", "wait call-back").with("owner", "a&b=ü");
         assert_eq!(
-            query.on("/v1/nodes"),
+            query.append_to("/v1/nodes"),
             "/v1/nodes?provision_state=wait%20call-back&owner=a%26b%3D%C3%BC"
         );
-        assert_eq!(segment("../nodes"), "..%2Fnodes");
-        assert_eq!(unescaped("p%40ss%2"), "p@ss%2");
+        assert_eq!(percent_encode("../nodes"), "..%2Fnodes");
+        assert_eq!(percent_decode("p%40ss%2"), "p@ss%2");
         let url = "http://h/v1/nodes?limit=2&marker=a%20b";
-        assert_eq!(value_in(url, "marker").as_deref(), Some("a b"));
-        assert_eq!(value_in(url, "owner"), None);
+        assert_eq!(query_value(url, "marker").as_deref(), Some("a b"));
+        assert_eq!(query_value(url, "owner"), None);
     }
 }

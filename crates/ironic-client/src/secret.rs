@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Passwords and tokens, which do not print.
+//! Passwords and tokens that are not printed.
 
 use std::fmt;
 
-/// A text that is never shown.
+/// A text whose `Debug` output is masked.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct HiddenText(String);
 
-impl Secret {
-    /// Hides a text.
+impl HiddenText {
+    /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text, for the one who is to know it.
+    /// Returns the text.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for HiddenText {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("***")
     }

@@ -1,94 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whom to ask, and as whom.
+//! Selects the API server and the credentials.
 //!
-//! In this order: what was said on the command line (`--url`, `--profile`, `--cloud`),
-//! `FERRITE_PROFILE`, `OS_*`, the default profile, the only cloud of `clouds.yaml`, and last a server on
-//! this machine. A source is taken as a whole: the password of one is never sent to the address of
-//! another.
+//! Sources in order of precedence: flags (`--url`, `--profile`, `--cloud`), `FERRITE_PROFILE`, `OS_*`,
+//! the default profile, the only cloud of `clouds.yaml`, and a server on this host. Sources are not
+//! mixed: the password of one is never sent to the address of another.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::error::SettingsError;
-use crate::keystone::Keystone;
-use crate::query::unescaped;
-use crate::secret::Secret;
+use crate::error::TargetError;
+use crate::keystone::KeystoneLogin;
+use crate::query::percent_decode;
+use crate::secret::HiddenText;
 use crate::{clouds, openstack, profiles};
 
-const HERE: &str = "http://127.0.0.1:6385";
+const DEFAULT_URL: &str = "http://127.0.0.1:6385";
 
-/// Whom to ask, and as whom.
+/// An API server and the credentials for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// The address of the API; Keystone knows it if it is not given.
+pub struct ApiTarget {
+    /// Base URL of the API; `None` if Keystone's catalogue contains it.
     pub url: Option<String>,
-    /// Who we are.
-    pub login: Login,
-    /// Which certificates are believed.
-    pub trust: Trust,
-    /// Where all this was said.
+    /// The credentials.
+    pub login: ApiLogin,
+    /// Which server certificates are accepted.
+    pub trust: TlsTrust,
+    /// The source of these settings, for error messages.
     pub origin: String,
 }
 
-/// Who we are.
+/// Credentials for an API.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Login {
-    /// Nobody.
-    Nobody,
-    /// A name and a password, with every request.
+pub enum ApiLogin {
+    /// No credentials.
+    Anonymous,
+    /// HTTP basic authentication.
     Basic {
-        /// The name.
+        /// User name.
         user: String,
-        /// The password.
-        password: Secret,
+        /// Password.
+        password: HiddenText,
     },
-    /// Whoever Keystone says.
-    Keystone(Box<Keystone>),
+    /// A token from Keystone.
+    Keystone(Box<KeystoneLogin>),
 }
 
-/// Which certificates are believed.
+/// Which server certificates are accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trust {
-    /// Those signed by the authorities in this file, besides the usual ones.
-    pub authorities: Option<PathBuf>,
-    /// Any.
-    pub anybody: bool,
+pub struct TlsTrust {
+    /// A file or folder of CA certificates, in addition to the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Accept any certificate.
+    pub accept_any: bool,
 }
 
-/// What was said on the command line.
+/// Command-line flags that select the target.
 #[derive(Clone, Debug, Default)]
-pub struct Flags {
-    /// An address.
+pub struct TargetFlags {
+    /// `--url`.
     pub url: Option<String>,
-    /// A name to sign in with at that address.
+    /// `--user`, only with `--url`.
     pub user: Option<String>,
-    /// A file with its password.
+    /// `--password-file`, only with `--url`.
     pub password_file: Option<PathBuf>,
-    /// A profile.
+    /// `--profile`.
     pub profile: Option<String>,
-    /// A cloud.
+    /// `--cloud`.
     pub cloud: Option<String>,
-    /// A file of certificates.
-    pub authorities: Option<PathBuf>,
-    /// Whether any certificate is good enough.
+    /// `--cacert`.
+    pub ca_file: Option<PathBuf>,
+    /// `--insecure`.
     pub insecure: bool,
 }
 
-/// Everything outside of the command line that says something.
+/// Environment variables and files that select the target.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
-    /// The environment.
+pub struct ClientEnvironment {
+    /// The environment variables.
     pub variables: BTreeMap<String, String>,
-    /// Where `clouds.yaml` is looked for, best first.
+    /// Folders searched for `clouds.yaml`, in order.
     pub cloud_folders: Vec<PathBuf>,
-    /// The file of profiles.
+    /// The profiles file.
     pub profiles: Option<PathBuf>,
 }
 
-impl Surroundings {
-    /// Those of this process.
+impl ClientEnvironment {
+    /// The environment of this process.
     #[must_use]
-    pub fn of_this_process() -> Self {
+    pub fn from_process() -> Self {
         let variables: BTreeMap<String, String> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
@@ -103,149 +102,148 @@ impl Surroundings {
         Self { variables, cloud_folders, profiles }
     }
 
-    /// A variable that says something.
+    /// A variable that is set and not empty.
     pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 }
 
-impl Target {
-    /// Finds out whom to ask.
-    pub fn find(flags: &Flags, surroundings: &Surroundings) -> Result<Self, SettingsError> {
-        let mut target = Self::chosen(flags, surroundings)?;
-        if flags.authorities.is_some() {
-            target.trust.authorities.clone_from(&flags.authorities);
+impl ApiTarget {
+    /// Selects the target.
+    pub fn find(flags: &TargetFlags, environment: &ClientEnvironment) -> Result<Self, TargetError> {
+        let mut target = Self::select(flags, environment)?;
+        if flags.ca_file.is_some() {
+            target.trust.ca_file.clone_from(&flags.ca_file);
         }
-        target.trust.anybody |= flags.insecure;
+        target.trust.accept_any |= flags.insecure;
         Ok(target)
     }
 
-    fn chosen(flags: &Flags, surroundings: &Surroundings) -> Result<Self, SettingsError> {
+    fn select(flags: &TargetFlags, environment: &ClientEnvironment) -> Result<Self, TargetError> {
         if let Some(url) = &flags.url {
-            let password = flags.password_file.as_deref().map(password_in).transpose()?;
+            let password = flags.password_file.as_deref().map(read_password_file).transpose()?;
             return Self::at(url, flags.user.as_deref(), password, "--url");
         }
-        // A name and a password are for an address that was given with them, and for no other.
+        // User and password are accepted only together with a URL.
         let login =
             [("--user", flags.user.is_some()), ("--password-file", flags.password_file.is_some())];
         if let Some((option, _)) = login.into_iter().find(|(_, is_given)| *is_given) {
-            return Err(SettingsError::Incomplete {
-                by: option.to_owned(),
-                missing: "at which --url",
-            });
+            return Err(TargetError::Incomplete { origin: option.to_owned(), missing: "--url" });
         }
         if let Some(name) = &flags.profile {
-            return profiles::named(surroundings, name);
+            return profiles::find_profile(environment, name);
         }
         if let Some(name) = &flags.cloud {
-            return clouds::named(surroundings, name);
+            return clouds::find_cloud(environment, name);
         }
-        let told = if let Some(name) = surroundings.variable("FERRITE_PROFILE") {
-            Some(profiles::named(surroundings, name)?)
-        } else if let Some(name) = surroundings.variable("OS_CLOUD") {
-            Some(clouds::named(surroundings, name)?)
-        } else if let Some(settings) = openstack::environment(&surroundings.variables) {
+        let configured = if let Some(name) = environment.variable("FERRITE_PROFILE") {
+            Some(profiles::find_profile(environment, name)?)
+        } else if let Some(name) = environment.variable("OS_CLOUD") {
+            Some(clouds::find_cloud(environment, name)?)
+        } else if let Some(settings) = openstack::from_environment(&environment.variables) {
             Some(settings.target()?)
-        } else if let Some(target) = profiles::usual(surroundings)? {
+        } else if let Some(target) = profiles::default_profile(environment)? {
             Some(target)
         } else {
-            clouds::only(surroundings)?
+            clouds::only_cloud(environment)?
         };
-        let target = match told {
+        let target = match configured {
             Some(target) => target,
-            None => Self::at(HERE, None, None, "nothing else being said")?,
+            None => Self::at(DEFAULT_URL, None, None, "the default address")?,
         };
         Ok(target)
     }
 
-    /// An API at an address, which may have a name and a password in it.
+    /// A target at a URL, which may contain user and password.
     pub fn at(
         url: &str,
         user: Option<&str>,
-        password: Option<Secret>,
+        password: Option<HiddenText>,
         origin: &str,
-    ) -> Result<Self, SettingsError> {
+    ) -> Result<Self, TargetError> {
         let (scheme, rest) = url
             .split_once("://")
             .filter(|(scheme, rest)| matches!(*scheme, "http" | "https") && !rest.is_empty())
-            .ok_or_else(|| SettingsError::NotAnAddress { url: without_password(url) })?;
-        let (inside, place) = match rest.split_once('/').map_or(rest, |(host, _)| host).rfind('@') {
+            .ok_or_else(|| TargetError::InvalidUrl { url: without_password(url) })?;
+        let host = rest.split_once('/').map_or(rest, |(host, _)| host);
+        let (userinfo, location) = match host.rfind('@') {
             Some(at) => (Some(&rest[..at]), &rest[at + 1..]),
             None => (None, rest),
         };
-        let inside = inside.map(|text| text.split_once(':').unwrap_or((text, "")));
-        let user = user.map(str::to_owned).or(inside.map(|(user, _)| unescaped(user)));
-        let password = password.or(inside.map(|(_, password)| Secret::new(unescaped(password))));
+        let userinfo = userinfo.map(|text| text.split_once(':').unwrap_or((text, "")));
+        let user = user.map(str::to_owned).or(userinfo.map(|(user, _)| percent_decode(user)));
+        let password =
+            password.or(userinfo.map(|(_, password)| HiddenText::new(percent_decode(password))));
         let login = match (user, password) {
-            (None, None) => Login::Nobody,
+            (None, None) => ApiLogin::Anonymous,
             (user, Some(password)) => {
-                Login::Basic { user: user.unwrap_or_else(|| "admin".to_owned()), password }
+                ApiLogin::Basic { user: user.unwrap_or_else(|| "admin".to_owned()), password }
             }
             (Some(_), None) => {
-                return Err(SettingsError::Incomplete {
-                    by: "--user".to_owned(),
+                return Err(TargetError::Incomplete {
+                    origin: "--user".to_owned(),
                     missing: "the password (--password-file)",
                 });
             }
         };
         Ok(Self {
-            url: Some(plain_base(&format!("{scheme}://{place}"))),
+            url: Some(strip_version_path(&format!("{scheme}://{location}"))),
             login,
-            trust: Trust::default(),
+            trust: TlsTrust::default(),
             origin: origin.to_owned(),
         })
     }
 }
 
-/// The address without the version, which paths begin with.
-pub(crate) fn plain_base(url: &str) -> String {
+/// Removes a trailing `/v1`, because request paths begin with it.
+pub(crate) fn strip_version_path(url: &str) -> String {
     url.trim_end_matches('/').trim_end_matches("/v1").trim_end_matches('/').to_owned()
 }
 
-/// The first line of a file.
-pub(crate) fn password_in(path: &Path) -> Result<Secret, SettingsError> {
+/// Reads the first line of a file.
+pub(crate) fn read_password_file(path: &Path) -> Result<HiddenText, TargetError> {
     let text = std::fs::read_to_string(path)
-        .map_err(|source| SettingsError::Unreadable { path: path.to_owned(), source })?;
-    Ok(Secret::new(text.lines().next().unwrap_or_default().trim_end()))
+        .map_err(|source| TargetError::Unreadable { path: path.to_owned(), source })?;
+    Ok(HiddenText::new(text.lines().next().unwrap_or_default().trim_end()))
 }
 
 fn without_password(url: &str) -> String {
-    url.rsplit_once('@').map_or_else(|| url.to_owned(), |(_, place)| place.to_owned())
+    url.rsplit_once('@').map_or_else(|| url.to_owned(), |(_, location)| location.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn basic(user: &str, password: &str) -> Login {
-        Login::Basic { user: user.to_owned(), password: Secret::new(password) }
+    fn basic(user: &str, password: &str) -> ApiLogin {
+        ApiLogin::Basic { user: user.to_owned(), password: HiddenText::new(password) }
     }
 
     #[test]
-    fn addresses_may_carry_a_login() {
+    fn parses_urls_with_credentials() {
         for (given, url, login) in [
-            ("http://h:6385", "http://h:6385", Login::Nobody),
-            ("http://h:6385/v1/", "http://h:6385", Login::Nobody),
-            ("https://h/baremetal/v1", "https://h/baremetal", Login::Nobody),
+            ("http://h:6385", "http://h:6385", ApiLogin::Anonymous),
+            ("http://h:6385/v1/", "http://h:6385", ApiLogin::Anonymous),
+            ("https://h/baremetal/v1", "https://h/baremetal", ApiLogin::Anonymous),
             ("http://admin:s%40cret@h:1/", "http://h:1", basic("admin", "s@cret")),
             ("http://a:p@ss@h", "http://h", basic("a", "p@ss")),
         ] {
-            let target = Target::at(given, None, None, "a test").unwrap();
+            let target = ApiTarget::at(given, None, None, "a test").unwrap();
             assert_eq!((target.url.as_deref(), target.login), (Some(url), login), "{given}");
         }
         for wrong in ["h:6385", "ftp://h", "http://"] {
-            assert!(Target::at(wrong, None, None, "a test").is_err(), "{wrong}");
+            assert!(ApiTarget::at(wrong, None, None, "a test").is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn no_secret_is_printed() {
-        let target = Target::at("http://admin:s3cret@h", None, None, "a test").unwrap();
+    fn debug_output_hides_passwords() {
+        let target = ApiTarget::at("http://admin:s3cret@h", None, None, "a test").unwrap();
         assert!(!format!("{target:?}").contains("s3cret"));
     }
 
     #[test]
-    fn what_is_nearest_is_believed() {
+    fn follows_the_order_of_precedence() {
         let folder = tempfile::tempdir().unwrap();
         let write =
             |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -257,19 +255,22 @@ mod tests {
             "profiles.toml",
             "default = \"lab\"\n[profiles.lab]\nurl = \"http://lab\"\n[profiles.rack]\nurl = \"http://rack\"\n",
         );
-        let files = |profiles: bool| Surroundings {
+        let files = |profiles: bool| ClientEnvironment {
             cloud_folders: vec![folder.path().to_owned()],
             profiles: profiles.then(|| folder.path().join("profiles.toml")),
-            ..Surroundings::default()
+            ..ClientEnvironment::default()
         };
-        let with = |mut surroundings: Surroundings, variables: &[(&str, &str)]| {
+        let with = |mut environment: ClientEnvironment, variables: &[(&str, &str)]| {
             let pairs = variables.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-            surroundings.variables = pairs.collect();
-            surroundings
+            environment.variables = pairs.collect();
+            environment
         };
         let os = [("OS_AUTH_TYPE", "none"), ("OS_ENDPOINT", "http://os")];
-        let flags = |url: Option<&str>| Flags { url: url.map(str::to_owned), ..Flags::default() };
-        for (flags, surroundings, expected) in [
+        let flags = |url: Option<&str>| TargetFlags {
+            url: url.map(str::to_owned),
+            ..TargetFlags::default()
+        };
+        for (flags, environment, expected) in [
             (flags(Some("http://flag")), with(files(true), &os), "http://flag"),
             (flags(None), with(files(true), &os), "http://os"),
             (
@@ -280,22 +281,22 @@ mod tests {
             (flags(None), with(files(true), &[("OS_CLOUD", "only")]), "http://cloud"),
             (flags(None), files(true), "http://lab"),
             (flags(None), files(false), "http://cloud"),
-            (flags(None), Surroundings::default(), HERE),
+            (flags(None), ClientEnvironment::default(), DEFAULT_URL),
             (
-                Flags { profile: Some("rack".to_owned()), ..Flags::default() },
+                TargetFlags { profile: Some("rack".to_owned()), ..TargetFlags::default() },
                 with(files(true), &os),
                 "http://rack",
             ),
         ] {
-            let target = Target::find(&flags, &surroundings).unwrap();
+            let target = ApiTarget::find(&flags, &environment).unwrap();
             assert_eq!(target.url.as_deref(), Some(expected));
         }
-        // A password is not sent to whomever the surroundings name.
+        // `--password-file` is rejected without `--url`.
         for profile in [None, Some("rack".to_owned())] {
             let password_file = Some(folder.path().join("profiles.toml"));
-            let flags = Flags { password_file, profile, ..Flags::default() };
-            let error = Target::find(&flags, &with(files(true), &os)).unwrap_err();
-            assert_eq!(error.to_string(), "--password-file does not say at which --url");
+            let flags = TargetFlags { password_file, profile, ..TargetFlags::default() };
+            let error = ApiTarget::find(&flags, &with(files(true), &os)).unwrap_err();
+            assert_eq!(error.to_string(), "--password-file: --url is missing");
         }
     }
 }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Microversions: which dialect of the API is spoken.
+//! Microversions of the Ironic API.
 
 use std::fmt;
 
-/// The newest dialect this client was tried with.
-pub(crate) const NEWEST: Version = Version(115);
+/// The newest microversion this client supports.
+pub(crate) const NEWEST_MICROVERSION: Microversion = Microversion(115);
 
-/// A version of the API, all of which are `1.something`.
+/// The minor number of an API version `1.x`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Version(pub u16);
+pub struct Microversion(pub u16);
 
-impl Version {
-    /// The version in a header, if it is one of ours.
+impl Microversion {
+    /// Parses the value of a version header.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         text.trim().strip_prefix("1.")?.parse().ok().map(Self)
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for Microversion {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "1.{}", self.0)
     }

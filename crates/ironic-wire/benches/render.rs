@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long it takes to write nodes as JSON: the default list and everything.
+//! Benchmark of rendering nodes as JSON, with the fields of the default list and with all fields.
 //!
 //! Run with `cargo bench -p ironic-wire`. Prints nanoseconds per node.
 
@@ -8,7 +8,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use ironic_wire::{ApiVersion, Context, JsonWriter, Selection};
+use ironic_wire::{ApiVersion, FieldSelection, JsonWriter, RenderContext};
 use node_model::{InterfaceKind, JsonObject, Node, NodeId, PowerState, Timestamp};
 
 const NODES: usize = 1_000;
@@ -17,14 +17,14 @@ const ROUNDS: usize = 200;
 fn main() {
     let nodes: Vec<Node> = (0..NODES).map(typical_node).collect();
     let version = ApiVersion::MAX;
-    measure("default list", &nodes, &Selection::default_list(version));
-    measure("detail", &nodes, &Selection::detail(version));
+    measure("default list", &nodes, &FieldSelection::default_list(version));
+    measure("detail", &nodes, &FieldSelection::detail(version));
 }
 
-fn measure(what: &str, nodes: &[Node], selection: &Selection<Node>) {
+fn measure(what: &str, nodes: &[Node], selection: &FieldSelection<Node>) {
     let conductor_of = |_: &Node| Some("conductor-1");
     let context =
-        Context::new(ApiVersion::MAX, "http://127.0.0.1:6385").with_conductors(&conductor_of);
+        RenderContext::new(ApiVersion::MAX, "http://127.0.0.1:6385").with_conductors(&conductor_of);
     let mut best = f64::INFINITY;
     let mut bytes = 0;
     for _ in 0..ROUNDS {

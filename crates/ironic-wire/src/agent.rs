@@ -1,44 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the ramdisk agent sends: lookup, heartbeat, inspection data.
+//! Requests of the ramdisk agent: lookup, heartbeat, inspection data.
 #![expect(
     clippy::wildcard_enum_match_arm,
     reason = "JSON has six kinds of value and will not get a seventh"
 )]
 
-use node_model::{Mac, Secret};
+use agent_protocol::Heartbeat;
+use node_model::Mac;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::body::{object_of, parse_json, without_nul};
+use crate::body::{expect_object, parse_json, strip_nul};
 use crate::error::WireError;
-use crate::requests::Members;
-use crate::value::{SHORT_TEXT, mandatory_text, text, uuid_from_text};
+use crate::requests::BodyMembers;
+use crate::value::{SHORT_TEXT, mandatory_text, parse_uuid, text};
 use crate::version::ApiVersion;
 
-/// The longest URL, certificate or message an agent may send.
+/// Maximum length of a URL, certificate or message from an agent.
 const LONG_TEXT: usize = 65_535;
 
 /// The query of `GET /v1/lookup`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Lookup {
-    /// The machine, if the agent knows; it wins over the addresses.
+pub struct LookupQuery {
+    /// The node, if the agent knows its UUID. Takes precedence over the addresses.
     pub node_uuid: Option<Uuid>,
-    /// The addresses of its network cards. What is no address is left out.
+    /// The MAC addresses of the machine's NICs. Invalid addresses are ignored.
     pub addresses: Vec<Mac>,
 }
 
-impl Lookup {
-    /// Reads decoded pairs.
+impl LookupQuery {
+    /// Parses decoded query pairs.
     ///
     /// # Errors
-    /// 400 when there is nothing to look for.
+    /// 400 if neither a node UUID nor a valid address is given.
     pub fn parse(pairs: &[(String, String)]) -> Result<Self, WireError> {
         let mut lookup = Self { node_uuid: None, addresses: Vec::new() };
         let mut unknown = Vec::new();
         for (name, value) in pairs {
             match name.as_str() {
                 "node_uuid" if !value.is_empty() => {
-                    let id = uuid_from_text(value).map_err(|p| p.in_field("node_uuid"))?;
+                    let id = parse_uuid(value).map_err(|p| p.in_field("node_uuid"))?;
                     lookup.node_uuid = Some(id);
                 }
                 "node_uuid" => {}
@@ -61,138 +62,121 @@ impl Lookup {
     }
 }
 
-/// The body of `POST /v1/heartbeat/{node}`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Heartbeat {
-    /// Where the agent listens.
-    pub callback_url: String,
-    /// Its version.
-    pub agent_version: Option<String>,
-    /// What proves that it is the agent of this machine.
-    pub agent_token: Option<Secret<String>>,
-    /// The certificate it presents.
-    pub agent_verify_ca: Option<String>,
-    /// `start`, `end` or `error`.
-    pub agent_status: Option<String>,
-    /// The words that came with the status.
-    pub agent_status_message: Option<String>,
+/// Parses the body of `POST /v1/heartbeat/{node}`. The caller checks the token and the URL against the
+/// node.
+///
+/// # Errors
+/// 400 for invalid members and for members of a later version, as in Ironic.
+pub fn parse_heartbeat(body: &[u8], version: ApiVersion) -> Result<Heartbeat, WireError> {
+    const SINCE: [(&str, u16); 4] = [
+        ("agent_version", 36),
+        ("agent_verify_ca", 68),
+        ("agent_status", 72),
+        ("agent_status_message", 72),
+    ];
+    let mut members = BodyMembers::parse(body, "heartbeat")?;
+    for (name, since) in SINCE {
+        if members.has(name) && !version.has(since) {
+            return Err(WireError::invalid(format!(
+                "{name} is not recognised before API version 1.{since}"
+            )));
+        }
+    }
+    let long = |value: Value| text(value, LONG_TEXT);
+    let callback_url = members.require("callback_url", |value| match value {
+        // Installers that report progress without an API send an empty URL.
+        Value::String(url) if url.is_empty() => Ok(url),
+        given => mandatory_text(given, LONG_TEXT),
+    })?;
+    let agent_version = members.take("agent_version", |value| text(value, SHORT_TEXT))?;
+    let agent_token = members.take("agent_token", long)?;
+    let agent_verify_ca = members.take("agent_verify_ca", long)?;
+    let agent_status = members.take("agent_status", |value| text(value, SHORT_TEXT))?;
+    let agent_status_message = members.take("agent_status_message", long)?;
+    members.finish()?;
+    check_callback_url(&callback_url)?;
+    let Some(agent_token) = agent_token else {
+        return Err(WireError::invalid("Agent token is required for heartbeat processing."));
+    };
+    if let Some(status) = &agent_status
+        && !["start", "end", "error"].contains(&status.as_str())
+    {
+        return Err(WireError::invalid_field("agent_status", "it must be start, end or error"));
+    }
+    if agent_version.is_none() && agent_status.is_none() {
+        return Err(WireError::invalid(
+            "The agent did not send its version, which is needed; use a newer agent",
+        ));
+    }
+    Ok(Heartbeat {
+        callback_url,
+        agent_token,
+        agent_version,
+        agent_verify_ca,
+        agent_status,
+        agent_status_message,
+    })
 }
 
-impl Heartbeat {
-    /// Reads the body. Whether the token and URL are right is for those to say who know the node.
-    ///
-    /// # Errors
-    /// 400 for what is wrong or of a later version, as Ironic answers here.
-    pub fn parse(body: &[u8], version: ApiVersion) -> Result<Self, WireError> {
-        const SINCE: [(&str, u16); 4] = [
-            ("agent_version", 36),
-            ("agent_verify_ca", 68),
-            ("agent_status", 72),
-            ("agent_status_message", 72),
-        ];
-        let mut members = Members::parse(body, "heartbeat")?;
-        for (name, since) in SINCE {
-            if members.has(name) && !version.has(since) {
-                return Err(WireError::invalid(format!(
-                    "{name} is not recognised before API version 1.{since}"
-                )));
-            }
-        }
-        let long = |value: Value| text(value, LONG_TEXT);
-        let heartbeat = Self {
-            callback_url: members.require("callback_url", |value| match value {
-                // Installers that report progress without an API send an empty URL.
-                Value::String(url) if url.is_empty() => Ok(url),
-                given => mandatory_text(given, LONG_TEXT),
-            })?,
-            agent_version: members.take("agent_version", |value| text(value, SHORT_TEXT))?,
-            agent_token: members.take("agent_token", long)?.map(Secret::new),
-            agent_verify_ca: members.take("agent_verify_ca", long)?,
-            agent_status: members.take("agent_status", |value| text(value, SHORT_TEXT))?,
-            agent_status_message: members.take("agent_status_message", long)?,
-        };
-        members.finish()?;
-        heartbeat.check()?;
-        Ok(heartbeat)
+fn check_callback_url(url: &str) -> Result<(), WireError> {
+    if url.is_empty() || url.starts_with("http://") || url.starts_with("https://") {
+        return Ok(());
     }
-
-    fn check(&self) -> Result<(), WireError> {
-        let url = &self.callback_url;
-        if !(url.is_empty() || url.starts_with("http://") || url.starts_with("https://")) {
-            return Err(WireError::invalid_field(
-                "callback_url",
-                "it must be an http or https URL",
-            ));
-        }
-        if self.agent_token.is_none() {
-            return Err(WireError::invalid("Agent token is required for heartbeat processing."));
-        }
-        if let Some(status) = &self.agent_status
-            && !["start", "end", "error"].contains(&status.as_str())
-        {
-            return Err(WireError::invalid_field("agent_status", "it must be start, end or error"));
-        }
-        if self.agent_version.is_none() && self.agent_status.is_none() {
-            return Err(WireError::invalid(
-                "The agent did not send its version, which is needed; use a newer agent",
-            ));
-        }
-        Ok(())
-    }
+    Err(WireError::invalid_field("callback_url", "it must be an http or https URL"))
 }
 
 /// The body of `POST /v1/continue_inspection`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct InspectionData {
-    /// The addresses of the network cards the ramdisk saw.
+    /// The MAC addresses of the machine's NICs.
     pub addresses: Vec<Mac>,
-    /// The address of the BMC as seen from the machine.
+    /// The IPv4 address of the BMC, as seen from the machine.
     pub bmc_address: Option<String>,
-    /// The same for IPv6.
+    /// The IPv6 address of the BMC.
     pub bmc_v6address: Option<String>,
-    /// What the machine is made of.
+    /// The inventory.
     pub inventory: Map<String, Value>,
-    /// Everything else that was sent.
+    /// All other members.
     pub plugin_data: Map<String, Value>,
 }
 
 impl InspectionData {
-    /// Whether `version` may post data: from 1.84 on, and without any version header at all,
-    /// because that is how the agent does it.
+    /// Whether `version` may post data: 1.84 and later, and requests without a version header, which is
+    /// how the agent sends it.
     #[must_use]
     pub fn accepted_at(version: ApiVersion) -> bool {
         version.has(84) || version == ApiVersion::MIN
     }
 
-    /// Reads the body.
+    /// Parses the body.
     ///
     /// # Errors
-    /// 400 when there is no inventory with at least one network card.
+    /// 400 if there is no inventory with at least one NIC.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
         let parsed = parse_json(body)?;
-        // Firmware reports what it likes, and a machine must not stay unknown for it.
-        let value = if parsed.may_have_nul { without_nul(parsed.value) } else { parsed.value };
-        let mut data = object_of(value, "inspection data")?;
+        // Firmware may report texts with NUL characters, which must not prevent an inspection.
+        let value = if parsed.may_have_nul { strip_nul(parsed.value) } else { parsed.value };
+        let mut data = expect_object(value, "inspection data")?;
         let inventory = match data.remove("inventory") {
             Some(Value::Object(inventory)) => inventory,
             Some(_) => return Err(WireError::invalid_field("inventory", "expected an object")),
             None => return Err(WireError::missing("inventory")),
         };
-        let cards = match inventory.get("interfaces") {
-            Some(Value::Array(cards)) if !cards.is_empty() => cards,
+        let interfaces = match inventory.get("interfaces") {
+            Some(Value::Array(interfaces)) if !interfaces.is_empty() => interfaces,
             Some(_) => {
                 return Err(WireError::invalid_field(
                     "inventory.interfaces",
-                    "expected an array with at least one network card",
+                    "expected an array with at least one NIC",
                 ));
             }
             None => return Err(WireError::missing("inventory.interfaces")),
         };
-        let mut addresses = Vec::with_capacity(cards.len());
-        for (index, card) in cards.iter().enumerate() {
+        let mut addresses = Vec::with_capacity(interfaces.len());
+        for (index, interface) in interfaces.iter().enumerate() {
             let field = || format!("inventory.interfaces[{index}].mac_address");
-            match card.get("mac_address") {
-                // A card without a usable address is listed by ramdisks with null or "".
+            match interface.get("mac_address") {
+                // Ramdisks report a NIC without a usable address with null or "".
                 Some(Value::String(text)) => addresses.extend(text.parse::<Mac>().ok()),
                 Some(Value::Null) => {}
                 Some(_) => return Err(WireError::invalid_field(&field(), "expected a string")),
@@ -218,9 +202,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heartbeats() {
+    fn checks_heartbeat_members() {
         let token = r#""callback_url":"https://a:9999","agent_token":"t""#;
-        for (body, version, says) in [
+        for (body, version, expected) in [
             (format!(r#"{{{token},"agent_version":"12.0"}}"#), 68, None),
             (format!(r#"{{{token},"agent_version":"12.0","agent_verify_ca":"PEM"}}"#), 68, None),
             (
@@ -244,25 +228,25 @@ mod tests {
                 Some("Unexpected arguments: z"),
             ),
         ] {
-            match (Heartbeat::parse(body.as_bytes(), ApiVersion(version)), says) {
+            match (parse_heartbeat(body.as_bytes(), ApiVersion(version)), expected) {
                 (Ok(_), None) => {}
-                (Err(error), Some(says)) => {
+                (Err(error), Some(expected)) => {
                     assert_eq!(error.status(), 400);
-                    assert!(error.message().contains(says), "{body}: {error}");
+                    assert!(error.message().contains(expected), "{body}: {error}");
                 }
-                (outcome, _) => panic!("{body}: {outcome:?}"),
+                (result, _) => panic!("{body}: {result:?}"),
             }
         }
     }
 
     #[test]
-    fn tokens_do_not_print() {
+    fn debug_output_hides_the_token() {
         let body = br#"{"callback_url":"http://x","agent_token":"hunter2","agent_version":"1"}"#;
-        assert!(!format!("{:?}", Heartbeat::parse(body, ApiVersion::MAX)).contains("hunter2"));
+        assert!(!format!("{:?}", parse_heartbeat(body, ApiVersion::MAX)).contains("hunter2"));
     }
 
     #[test]
-    fn inspection_data() {
+    fn checks_inspection_data() {
         for bad in [
             "{}",
             r#"{"inventory":{}}"#,

@@ -1,50 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Allocations as Ironic shows them.
+//! The wire format of allocations.
 
 use node_model::{Allocation, AllocationId, AllocationState, JsonObject, Timestamp};
 
-use crate::body::Writable;
+use crate::body::WritableResource;
 use crate::error::WireError;
-use crate::field::{Field, Identity, Resource, Shape};
+use crate::field::{FieldShape, ResourceField, ResourceIdentity, WireResource};
 use crate::names::{name, traits};
 use crate::rows::{created_at_row, links_row, object_row, text_row, updated_at_row, uuid_row};
 use crate::value::{SHORT_TEXT, object, text, texts};
 use crate::version::ApiVersion;
 
-/// The longest resource class.
+/// Maximum length of a resource class.
 const RESOURCE_CLASS: usize = 80;
 
-/// An allocation being created or changed.
+/// An allocation that is being created or changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AllocationDraft {
-    /// The allocation; its `candidate_nodes` are still to be found from the names below.
+    /// The allocation. Its `candidate_nodes` are resolved from the names below by the caller.
     pub allocation: Allocation,
-    /// The candidates as the user named them.
+    /// Names or UUIDs of the candidate nodes.
     pub candidate_nodes: Vec<String>,
-    /// The machine that already holds the instance, as the user named it: a backfill.
+    /// Name or UUID of the node that already has the instance, for a backfill.
     pub node: Option<String>,
 }
 
 impl AllocationDraft {
-    /// A draft of an allocation as it is now, for patching.
+    /// A draft of an existing allocation, for patching.
     #[must_use]
     pub fn new(allocation: Allocation) -> Self {
         Self { allocation, candidate_nodes: Vec::new(), node: None }
     }
 }
 
-impl Resource for Allocation {
+impl WireResource for Allocation {
     const KIND: &'static str = "allocation";
     const COLLECTION: &'static str = "allocations";
     const PATH: &'static str = "allocations";
     type Draft = AllocationDraft;
 
-    fn fields() -> &'static [Field<Self>] {
+    fn fields() -> &'static [ResourceField<Self>] {
         FIELDS
     }
 
-    fn identity(&self) -> Identity<'_> {
-        Identity::Uuid(self.id.0)
+    fn identity(&self) -> ResourceIdentity<'_> {
+        ResourceIdentity::Uuid(self.id.0)
     }
 
     fn complete(
@@ -53,7 +53,7 @@ impl Resource for Allocation {
         _version: ApiVersion,
     ) -> Result<(), WireError> {
         if draft.allocation.resource_class.is_none() && draft.node.is_none() {
-            // An allocation without a class can only exist as a backfill, which has its node.
+            // Only a backfill, which has a node, may lack a resource class.
             if draft.allocation.node_id.is_none() {
                 return Err(WireError::missing("resource_class"));
             }
@@ -62,7 +62,7 @@ impl Resource for Allocation {
     }
 }
 
-impl Writable for Allocation {
+impl WritableResource for Allocation {
     fn blank(now: Timestamp, _version: ApiVersion) -> AllocationDraft {
         AllocationDraft::new(Self {
             id: AllocationId::random(),
@@ -80,47 +80,51 @@ impl Writable for Allocation {
         })
     }
 
-    fn of(draft: &AllocationDraft) -> &Self {
+    fn resource(draft: &AllocationDraft) -> &Self {
         &draft.allocation
     }
 }
 
-/// Since when allocations can be patched.
+/// First microversion in which allocations can be patched.
 const PATCH_SINCE: u16 = 57;
 
-static FIELDS: &[Field<Allocation>] = &[
+static FIELDS: &[ResourceField<Allocation>] = &[
     uuid_row!(Allocation, 52, |draft| draft.allocation.id.0),
     text_row!(Allocation, "name", 52, name)
         .listed()
-        .written(|draft, value, _| {
+        .writable(|draft, value, _| {
             draft.allocation.name = name(value)?;
             Ok(())
         })
-        .patched_since(PATCH_SINCE),
-    Field::<Allocation>::new("state", 52, Shape::Text, |w, it, _| w.string(it.state.as_str()))
-        .needs(&["state"])
-        .sortable()
-        .listed(),
-    Field::<Allocation>::new("node_uuid", 52, Shape::Uuid, |w, it, _| {
+        .patchable_since(PATCH_SINCE),
+    ResourceField::<Allocation>::new("state", 52, FieldShape::Text, |w, it, _| {
+        w.string(it.state.as_str())
+    })
+    .columns(&["state"])
+    .sortable()
+    .listed(),
+    ResourceField::<Allocation>::new("node_uuid", 52, FieldShape::Uuid, |w, it, _| {
         w.optional_uuid(it.node_id.map(|id| id.0));
     })
     .nullable()
-    .needs(&["node_uuid"])
+    .columns(&["node_uuid"])
     .listed(),
-    text_row!(Allocation, "resource_class", 52, resource_class).listed().created(
+    text_row!(Allocation, "resource_class", 52, resource_class).listed().creatable(
         |draft, value, _| {
             draft.allocation.resource_class = text(value, RESOURCE_CLASS)?;
             Ok(())
         },
     ),
-    Field::<Allocation>::new("traits", 52, Shape::TextList, |w, it, _| w.strings(&it.traits))
-        .needs(&["traits"])
-        .listed()
-        .created(|draft, value, _| {
-            draft.allocation.traits = traits(value)?;
-            Ok(())
-        }),
-    Field::<Allocation>::new("candidate_nodes", 52, Shape::TextList, |w, it, _| {
+    ResourceField::<Allocation>::new("traits", 52, FieldShape::TextList, |w, it, _| {
+        w.strings(&it.traits)
+    })
+    .columns(&["traits"])
+    .listed()
+    .creatable(|draft, value, _| {
+        draft.allocation.traits = traits(value)?;
+        Ok(())
+    }),
+    ResourceField::<Allocation>::new("candidate_nodes", 52, FieldShape::TextList, |w, it, _| {
         w.begin_array();
         for id in &it.candidate_nodes {
             w.element();
@@ -128,28 +132,28 @@ static FIELDS: &[Field<Allocation>] = &[
         }
         w.end_array();
     })
-    .needs(&["candidate_nodes"])
+    .columns(&["candidate_nodes"])
     .listed()
-    .created(|draft, value, _| {
+    .creatable(|draft, value, _| {
         draft.candidate_nodes = texts(value)?;
         Ok(())
     }),
     text_row!(Allocation, "last_error", 52, last_error).listed(),
     object_row!(Allocation, "extra", 52, extra)
         .listed()
-        .written(|draft, value, _| {
+        .writable(|draft, value, _| {
             draft.allocation.extra = object(value)?.into();
             Ok(())
         })
-        .patched_since(PATCH_SINCE),
-    text_row!(Allocation, "owner", 60, owner).listed().created(|draft, value, _| {
+        .patchable_since(PATCH_SINCE),
+    text_row!(Allocation, "owner", 60, owner).listed().creatable(|draft, value, _| {
         draft.allocation.owner = text(value, SHORT_TEXT)?;
         Ok(())
     }),
     links_row!(Allocation, 52),
     created_at_row!(Allocation, 52).listed(),
     updated_at_row!(Allocation, 52).listed(),
-    Field::<Allocation>::only_created("node", 58, Shape::Text, |draft, value, _| {
+    ResourceField::<Allocation>::create_only("node", 58, FieldShape::Text, |draft, value, _| {
         draft.node = text(value, SHORT_TEXT)?;
         Ok(())
     })

@@ -1,68 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading request bodies, and creating resources from them by the field table.
+//! Parsing of request bodies, and creation of resources from them with the field tables.
 
 use node_model::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::error::{WireError, excerpt};
-use crate::field::{Field, Resource, find};
+use crate::field::{ResourceField, WireResource, find_field};
 use crate::version::ApiVersion;
 use crate::writer::JsonWriter;
 
-/// How deep a body may be nested.
-pub const DEEPEST: usize = 25;
+/// Maximum nesting depth of a body.
+pub const MAX_NESTING: usize = 25;
 
-/// What is wrong with a text that PostgreSQL cannot keep.
-pub(crate) const HAS_NUL: &str = "it has a NUL character, which cannot be kept";
+/// Error for a text with NUL, which PostgreSQL rejects.
+pub(crate) const NUL_NOT_ALLOWED: &str = "it has a NUL character, which cannot be kept";
 
 /// A resource that can be created or patched.
-pub trait Writable: Resource {
-    /// A new one with every default in place, to be filled from a body.
+pub trait WritableResource: WireResource {
+    /// A new draft with default values.
     fn blank(now: Timestamp, version: ApiVersion) -> Self::Draft;
 
-    /// The resource inside a draft, to read the current values of its fields from.
-    fn of(draft: &Self::Draft) -> &Self;
+    /// The resource inside a draft, from which current field values are read.
+    fn resource(draft: &Self::Draft) -> &Self;
 
-    /// The value of a field that the resource itself only holds masked.
-    fn revealed(_draft: &Self::Draft, _field: &'static str) -> Option<Value> {
+    /// The plain value of a field that the resource itself holds masked.
+    fn revealed_value(_draft: &Self::Draft, _field: &'static str) -> Option<Value> {
         None
     }
 }
 
-/// A resource put together from a request.
+/// The result of parsing a create request or applying a patch.
 #[derive(Debug)]
-pub struct Drafted<R: Resource> {
-    /// The resource, and what goes with it.
+pub struct ResourceDraft<R: WireResource> {
+    /// The draft.
     pub draft: R::Draft,
-    /// The fields that were given, or changed.
+    /// The fields that were given or changed.
     pub fields: Vec<&'static str>,
 }
 
-impl<R: Resource> Drafted<R> {
-    /// Whether `field` was given, or changed.
+impl<R: WireResource> ResourceDraft<R> {
+    /// Whether `field` was given or changed.
     #[must_use]
     pub fn has(&self, field: &str) -> bool {
         self.fields.contains(&field)
     }
 }
 
-/// A new resource from the body of a `POST`.
+/// Creates a draft from the body of a `POST`.
 ///
 /// # Errors
-/// 400 for what is unknown, missing or wrong, 406 for fields of a later version.
-pub fn create<R: Writable>(
+/// 400 for unknown, missing or invalid members, 406 for fields of a later version.
+pub fn create<R: WritableResource>(
     body: &[u8],
     version: ApiVersion,
     now: Timestamp,
-) -> Result<Drafted<R>, WireError> {
+) -> Result<ResourceDraft<R>, WireError> {
     let members = parse_object(body, R::KIND)?;
-    let mut given: Vec<(&'static Field<R>, Value)> = Vec::with_capacity(members.len());
+    let mut given: Vec<(&'static ResourceField<R>, Value)> = Vec::with_capacity(members.len());
     let mut unknown: Vec<String> = Vec::new();
-    let is_known = |field: &Field<R>| {
+    let is_known = |field: &ResourceField<R>| {
         field.create.is_some_and(|since| !field.unknown_before || version.has(since))
     };
     for (name, value) in members {
-        match find::<R>(&name) {
+        match find_field::<R>(&name) {
             Some(field) if is_known(field) => given.push((field, value)),
             Some(_) | None => unknown.push(name),
         }
@@ -78,7 +78,8 @@ pub fn create<R: Writable>(
             return Err(WireError::too_new(field.name, since));
         }
     }
-    let is_given = |field: &Field<R>| given.iter().any(|(other, _)| other.name == field.name);
+    let is_given =
+        |field: &ResourceField<R>| given.iter().any(|(other, _)| other.name == field.name);
     if let Some(missing) = R::fields().iter().find(|field| field.required && !is_given(field)) {
         return Err(WireError::missing(missing.name));
     }
@@ -86,66 +87,66 @@ pub fn create<R: Writable>(
     let mut draft = R::blank(now, version);
     let mut fields = Vec::with_capacity(given.len());
     for (field, value) in given {
-        set::<R>(field, &mut draft, value, version)?;
+        set_field::<R>(field, &mut draft, value, version)?;
         fields.push(field.name);
     }
     R::complete(&mut draft, &fields, version)?;
-    Ok(Drafted { draft, fields })
+    Ok(ResourceDraft { draft, fields })
 }
 
 /// Sets one field of a draft.
-pub(crate) fn set<R: Resource>(
-    field: &Field<R>,
+pub(crate) fn set_field<R: WireResource>(
+    field: &ResourceField<R>,
     draft: &mut R::Draft,
     value: Value,
     version: ApiVersion,
 ) -> Result<(), WireError> {
     match field.set {
-        Some(set) => set(draft, value, version).map_err(|problem| problem.in_field(field.name)),
+        Some(set) => set(draft, value, version).map_err(|error| error.in_field(field.name)),
         None => Err(WireError::invalid(format!("{} can not be set", field.name))),
     }
 }
 
-/// The current value of a field of a draft, secrets in clear.
-pub(crate) fn current<R: Writable>(
-    field: &'static Field<R>,
+/// The current value of a field of a draft, with secrets in plain text.
+pub(crate) fn current_value<R: WritableResource>(
+    field: &'static ResourceField<R>,
     draft: &R::Draft,
     version: ApiVersion,
 ) -> Value {
-    R::revealed(draft, field.name).unwrap_or_else(|| {
+    R::revealed_value(draft, field.name).unwrap_or_else(|| {
         let mut writer = JsonWriter::default();
-        let context = crate::context::Context::new(version, "");
-        (field.write)(&mut writer, R::of(draft), &context);
+        let context = crate::context::RenderContext::new(version, "");
+        (field.write)(&mut writer, R::resource(draft), &context);
         serde_json::from_slice(&writer.into_bytes()).unwrap_or(Value::Null)
     })
 }
 
-/// A body as a JSON value; an empty body is an empty object, as it is to Ironic.
+/// Parses a body as JSON. Like Ironic, treats an empty body as an empty object.
 ///
 /// # Errors
-/// 400 when it is not JSON, nested too deeply, or has a NUL character in a text.
+/// 400 if it is not JSON, nested too deeply, or has a NUL character in a text.
 pub fn parse_body(body: &[u8]) -> Result<Value, WireError> {
-    let Parsed { value, may_have_nul } = parse_json(body)?;
-    if may_have_nul && let Some(place) = place_of_nul(&value) {
-        let place = if place.is_empty() { "the body" } else { &place };
-        return Err(WireError::invalid_field(place, HAS_NUL));
+    let ParsedJson { value, may_have_nul } = parse_json(body)?;
+    if may_have_nul && let Some(location) = find_nul(&value) {
+        let location = if location.is_empty() { "the body" } else { &location };
+        return Err(WireError::invalid_field(location, NUL_NOT_ALLOWED));
     }
     Ok(value)
 }
 
-/// A body before anybody has looked for NUL characters in its texts.
-pub(crate) struct Parsed {
+/// A parsed body whose texts were not checked for NUL yet.
+pub(crate) struct ParsedJson {
     pub(crate) value: Value,
-    /// False if there certainly is none, which is almost always and saves the search.
+    /// False if there is certainly no NUL, which saves the search in almost all cases.
     pub(crate) may_have_nul: bool,
 }
 
-/// A body as a JSON value, whatever its texts are.
-pub(crate) fn parse_json(body: &[u8]) -> Result<Parsed, WireError> {
+/// Parses a body as JSON, without a check for NUL.
+pub(crate) fn parse_json(body: &[u8]) -> Result<ParsedJson, WireError> {
     if body.iter().all(u8::is_ascii_whitespace) {
-        return Ok(Parsed { value: Value::Object(Map::new()), may_have_nul: false });
+        return Ok(ParsedJson { value: Value::Object(Map::new()), may_have_nul: false });
     }
-    let may_have_nul = scan(body)?;
+    let may_have_nul = check_nesting(body)?;
     let value = serde_json::from_slice(body).map_err(|error| {
         WireError::invalid(format!(
             "The request body is not valid JSON: {} at line {} column {}",
@@ -154,52 +155,52 @@ pub(crate) fn parse_json(body: &[u8]) -> Result<Parsed, WireError> {
             error.column()
         ))
     })?;
-    Ok(Parsed { value, may_have_nul })
+    Ok(ParsedJson { value, may_have_nul })
 }
 
-/// Where the first text with a NUL character is, as `extra.a[0]`; empty if it is the whole value or
-/// the name of one of its members.
-pub(crate) fn place_of_nul(value: &Value) -> Option<String> {
-    let below = |step: String, inner: &Value| {
-        let rest = place_of_nul(inner)?;
+/// The path of the first text with a NUL character, such as `extra.a[0]`. Empty if it is the value
+/// itself or a member name.
+pub(crate) fn find_nul(value: &Value) -> Option<String> {
+    let nested = |segment: String, inner: &Value| {
+        let rest = find_nul(inner)?;
         let dot = if rest.is_empty() || rest.starts_with('[') { "" } else { "." };
-        Some(format!("{step}{dot}{rest}"))
+        Some(format!("{segment}{dot}{rest}"))
     };
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => None,
         Value::String(text) => text.contains('\0').then(String::new),
         Value::Array(items) => {
-            items.iter().enumerate().find_map(|(index, item)| below(format!("[{index}]"), item))
+            items.iter().enumerate().find_map(|(index, item)| nested(format!("[{index}]"), item))
         }
         Value::Object(members) => members.iter().find_map(|(name, member)| {
-            if name.contains('\0') { Some(String::new()) } else { below(excerpt(name), member) }
+            if name.contains('\0') { Some(String::new()) } else { nested(excerpt(name), member) }
         }),
     }
 }
 
-/// The value without the NUL characters in its texts.
-pub(crate) fn without_nul(value: Value) -> Value {
+/// Removes NUL characters from all texts.
+pub(crate) fn strip_nul(value: Value) -> Value {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => value,
         Value::String(text) => Value::String(text.replace('\0', "")),
-        Value::Array(items) => items.into_iter().map(without_nul).collect(),
+        Value::Array(items) => items.into_iter().map(strip_nul).collect(),
         Value::Object(members) => members
             .into_iter()
-            .map(|(name, member)| (name.replace('\0', ""), without_nul(member)))
+            .map(|(name, member)| (name.replace('\0', ""), strip_nul(member)))
             .collect(),
     }
 }
 
-/// A body that must be an object. `what` names it in messages.
+/// Parses a body that must be an object. `what` names it in messages.
 ///
 /// # Errors
-/// 400 when it is not an object.
+/// 400 if it is not an object.
 pub fn parse_object(body: &[u8], what: &str) -> Result<Map<String, Value>, WireError> {
-    object_of(parse_body(body)?, what)
+    expect_object(parse_body(body)?, what)
 }
 
 /// The members of a value that must be an object.
-pub(crate) fn object_of(value: Value, what: &str) -> Result<Map<String, Value>, WireError> {
+pub(crate) fn expect_object(value: Value, what: &str) -> Result<Map<String, Value>, WireError> {
     match value {
         Value::Object(members) => Ok(members),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
@@ -208,10 +209,10 @@ pub(crate) fn object_of(value: Value, what: &str) -> Result<Map<String, Value>, 
     }
 }
 
-/// Refuses bodies nested deeper than [`DEEPEST`] before anything recursive looks at them. Brackets
-/// inside strings do not count. Tells whether some string has an escaped NUL character; a bare one
-/// is no JSON.
-fn scan(body: &[u8]) -> Result<bool, WireError> {
+/// Rejects bodies nested deeper than [`MAX_NESTING`] before any recursive code handles them.
+/// Brackets inside strings do not count. Returns whether a string contains an escaped NUL character;
+/// an unescaped one is invalid JSON.
+fn check_nesting(body: &[u8]) -> Result<bool, WireError> {
     let mut depth = 0_usize;
     let mut in_string = false;
     let mut escaped = false;
@@ -233,8 +234,8 @@ fn scan(body: &[u8]) -> Result<bool, WireError> {
             b'"' => in_string = true,
             b'{' | b'[' => {
                 depth += 1;
-                if depth > DEEPEST {
-                    return Err(WireError::body_too_deep(DEEPEST));
+                if depth > MAX_NESTING {
+                    return Err(WireError::body_too_deep(MAX_NESTING));
                 }
             }
             b'}' | b']' => depth = depth.saturating_sub(1),
@@ -258,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nul_characters_are_found_where_they_are() {
+    fn locates_nul_characters() {
         for (body, place) in [
             (r#"{"a":"x\u0000"}"#, Some("a")),
             (r#"{"a":{"b":[1,{"c":"\u0000"}]}}"#, Some("a.b[1].c")),
@@ -266,7 +267,7 @@ mod tests {
             (r#"{"a":{"\u0000":1}}"#, Some("a")),
             (r#"{"\u0000":1}"#, Some("the body")),
             (r#""\u0000""#, Some("the body")),
-            // A backslash and the letters that follow it.
+            // An escaped backslash followed by letters.
             (r#"{"a":"\\u0000"}"#, None),
             (r#"{"a":"\u00000"}"#, Some("a")),
             (r#"{"a":"\u0001\n"}"#, None),
@@ -275,7 +276,10 @@ mod tests {
                 (Ok(_), None) => {}
                 (Err(error), Some(place)) => {
                     assert_eq!(error.status(), 400, "{body}");
-                    assert_eq!(error.message(), format!("Invalid value for {place}: {HAS_NUL}"));
+                    assert_eq!(
+                        error.message(),
+                        format!("Invalid value for {place}: {NUL_NOT_ALLOWED}")
+                    );
                 }
                 (outcome, _) => panic!("{body}: {outcome:?}"),
             }
@@ -283,9 +287,9 @@ mod tests {
     }
 
     #[test]
-    fn nul_characters_can_be_left_out() {
+    fn strips_nul_characters() {
         let value = serde_json::json!({"a\0b": ["\0", {"c": "d\0e"}], "f": 1});
         let clean = serde_json::json!({"ab": ["", {"c": "de"}], "f": 1});
-        assert_eq!(without_nul(value), clean);
+        assert_eq!(strip_nul(value), clean);
     }
 }

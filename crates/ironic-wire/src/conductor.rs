@@ -1,65 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conductors as Ironic shows them.
+//! The wire format of conductors.
 
 use node_model::ConductorInfo;
 
-use crate::field::{Field, Identity, Resource, Shape};
+use crate::field::{FieldShape, ResourceField, ResourceIdentity, WireResource};
 
-/// A conductor and whether it has been heard of lately.
+/// A conductor with its liveness.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConductorView {
     /// The conductor.
     pub info: ConductorInfo,
-    /// Whether it is online and its last sign of life is recent.
+    /// Whether it is online and its last heartbeat is recent.
     pub alive: bool,
 }
 
-impl Resource for ConductorView {
+impl WireResource for ConductorView {
     const KIND: &'static str = "conductor";
     const COLLECTION: &'static str = "conductors";
     const PATH: &'static str = "conductors";
     type Draft = ();
 
-    fn fields() -> &'static [Field<Self>] {
+    fn fields() -> &'static [ResourceField<Self>] {
         FIELDS
     }
 
-    fn identity(&self) -> Identity<'_> {
-        Identity::Name(&self.info.hostname)
+    fn identity(&self) -> ResourceIdentity<'_> {
+        ResourceIdentity::Name(&self.info.hostname)
     }
 }
 
-type ConductorField = Field<ConductorView>;
+type ConductorField = ResourceField<ConductorView>;
 
 static FIELDS: &[ConductorField] = &[
-    ConductorField::new("hostname", 49, Shape::Text, |w, it, _| w.string(&it.info.hostname))
-        .needs(&["hostname"])
+    ConductorField::new("hostname", 49, FieldShape::Text, |w, it, _| w.string(&it.info.hostname))
+        .columns(&["hostname"])
         .sortable()
         .listed(),
-    ConductorField::new("conductor_group", 49, Shape::Text, |w, it, _| {
+    ConductorField::new("conductor_group", 49, FieldShape::Text, |w, it, _| {
         w.string(&it.info.conductor_group);
     })
-    .needs(&["conductor_group"])
+    .columns(&["conductor_group"])
     .sortable()
     .listed(),
-    ConductorField::new("links", 49, Shape::Links, |w, it, context| {
+    ConductorField::new("links", 49, FieldShape::Links, |w, it, context| {
         context.links(w, "conductors", it.identity(), "");
     })
-    .needs(&["hostname"])
+    .columns(&["hostname"])
     .listed(),
-    ConductorField::new("alive", 49, Shape::Flag, |w, it, _| w.boolean(it.alive))
-        .needs(&["updated_at", "online"])
+    ConductorField::new("alive", 49, FieldShape::Boolean, |w, it, _| w.boolean(it.alive))
+        .columns(&["updated_at", "online"])
         .listed(),
-    ConductorField::new("drivers", 49, Shape::TextList, |w, it, _| w.strings(&it.info.drivers))
-        .needs(&["drivers"]),
-    ConductorField::new("created_at", 49, Shape::Moment, |w, it, _| {
+    ConductorField::new("drivers", 49, FieldShape::TextList, |w, it, _| {
+        w.strings(&it.info.drivers)
+    })
+    .columns(&["drivers"]),
+    ConductorField::new("created_at", 49, FieldShape::Timestamp, |w, it, _| {
         w.timestamp(it.info.created_at);
     })
-    .needs(&["created_at"])
+    .columns(&["created_at"])
     .sortable(),
-    ConductorField::new("updated_at", 49, Shape::Moment, |w, it, _| {
+    ConductorField::new("updated_at", 49, FieldShape::Timestamp, |w, it, _| {
         w.timestamp(it.info.updated_at);
     })
-    .needs(&["updated_at"])
+    .columns(&["updated_at"])
     .sortable(),
 ];

@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What rendering needs to know besides the resource: the version, where we are reached, and who
-//! looks after a node.
+//! Rendering context: the microversion, the base URL, and the conductor of each node.
 
 use node_model::Node;
 
-use crate::field::Identity;
+use crate::field::ResourceIdentity;
 use crate::version::ApiVersion;
 use crate::writer::JsonWriter;
 
-/// Tells which conductor looks after a node.
-pub type ConductorOf<'a> = dyn Fn(&Node) -> Option<&'a str> + Sync + 'a;
+/// Returns the conductor of a node.
+pub type ConductorLookup<'a> = dyn Fn(&Node) -> Option<&'a str> + Sync + 'a;
 
-/// The surroundings of one response.
-pub struct Context<'a> {
-    /// The version to render at.
+/// Parameters for rendering one response.
+pub struct RenderContext<'a> {
+    /// The microversion of the response.
     pub version: ApiVersion,
-    conductor_of: Option<&'a ConductorOf<'a>>,
+    conductor_of: Option<&'a ConductorLookup<'a>>,
     base: String,
-    /// `[{"href":"<base>/v1/`, so that a link is a few copies.
+    /// `[{"href":"<base>/v1/`, precomputed.
     before_self: String,
     /// `","rel":"self"},{"href":"<base>/`.
     before_bookmark: String,
 }
 
-impl<'a> Context<'a> {
-    /// Rendering at `version` for clients that reach us at `base_url` (no slash at its end).
+impl<'a> RenderContext<'a> {
+    /// A context for `version` with this base URL, which has no trailing slash.
     #[must_use]
     pub fn new(version: ApiVersion, base_url: &str) -> Self {
         let mut escaped = JsonWriter::default();
@@ -39,47 +38,53 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The same, knowing who looks after each node.
+    /// Adds the lookup of conductors.
     #[must_use]
-    pub fn with_conductors<'b>(self, conductor_of: &'b ConductorOf<'b>) -> Context<'b> {
-        Context { conductor_of: Some(conductor_of), ..self }
+    pub fn with_conductors<'b>(self, conductor_of: &'b ConductorLookup<'b>) -> RenderContext<'b> {
+        RenderContext { conductor_of: Some(conductor_of), ..self }
     }
 
-    /// The conductor that looks after `node`.
+    /// The conductor of `node`.
     #[must_use]
     pub fn conductor_of(&self, node: &Node) -> Option<&'a str> {
         self.conductor_of.and_then(|conductor_of| conductor_of(node))
     }
 
-    /// Where clients reach us, as it stands inside a JSON string.
+    /// The base URL, escaped for a JSON string.
     pub(crate) fn base(&self) -> &str {
         &self.base
     }
 
     /// Writes the pair of links to `/{path}/{id}{suffix}`.
-    pub fn links(&self, writer: &mut JsonWriter, path: &str, id: Identity<'_>, suffix: &str) {
-        let place = |writer: &mut JsonWriter| {
-            writer.bare(path);
-            writer.bare("/");
+    pub fn links(
+        &self,
+        writer: &mut JsonWriter,
+        path: &str,
+        id: ResourceIdentity<'_>,
+        suffix: &str,
+    ) {
+        let write_path = |writer: &mut JsonWriter| {
+            writer.raw(path);
+            writer.raw("/");
             match id {
-                Identity::Uuid(id) => writer.bare_uuid(id),
-                Identity::Name(name) => writer.escaped(name),
+                ResourceIdentity::Uuid(id) => writer.raw_uuid(id),
+                ResourceIdentity::Name(name) => writer.escaped(name),
             }
-            writer.bare(suffix);
+            writer.raw(suffix);
         };
-        writer.bare(&self.before_self);
-        place(writer);
-        writer.bare(&self.before_bookmark);
-        place(writer);
-        writer.bare(r#"","rel":"bookmark"}]"#);
+        writer.raw(&self.before_self);
+        write_path(writer);
+        writer.raw(&self.before_bookmark);
+        write_path(writer);
+        writer.raw(r#"","rel":"bookmark"}]"#);
     }
 
-    /// Writes the pair of links to a place without an id, such as `nodes/`.
-    pub fn place_links(&self, writer: &mut JsonWriter, path: &str) {
-        writer.bare(&self.before_self);
+    /// Writes the pair of links to a path without an id, such as `nodes/`.
+    pub fn collection_links(&self, writer: &mut JsonWriter, path: &str) {
+        writer.raw(&self.before_self);
         writer.escaped(path);
-        writer.bare(&self.before_bookmark);
+        writer.raw(&self.before_bookmark);
         writer.escaped(path);
-        writer.bare(r#"","rel":"bookmark"}]"#);
+        writer.raw(r#"","rel":"bookmark"}]"#);
     }
 }

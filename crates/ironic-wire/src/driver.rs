@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hardware types as Ironic shows them.
+//! The wire format of hardware types, which the API calls drivers.
 
 use node_model::InterfaceKind;
 
-use crate::field::{Field, Identity, Resource, Shape};
+use crate::field::{FieldShape, ResourceField, ResourceIdentity, WireResource};
 
-/// A hardware type that some conductor has enabled.
+/// A hardware type that is enabled on some conductor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DriverView {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The conductors that have it enabled.
+    /// The conductors on which it is enabled.
     pub hosts: Vec<String>,
-    /// What it offers for each interface.
+    /// Its implementations per interface.
     pub interfaces: Vec<DriverInterface>,
 }
 
-/// What a hardware type offers for one interface.
+/// The implementations of one interface of a hardware type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DriverInterface {
-    /// Which interface.
+    /// The interface.
     pub kind: InterfaceKind,
-    /// The implementation nodes get that do not choose one.
+    /// The default implementation.
     pub default: Option<String>,
-    /// The implementations nodes may choose.
+    /// The enabled implementations.
     pub enabled: Vec<String>,
 }
 
@@ -33,28 +33,29 @@ impl DriverView {
     }
 }
 
-impl Resource for DriverView {
+impl WireResource for DriverView {
     const KIND: &'static str = "driver";
     const COLLECTION: &'static str = "drivers";
     const PATH: &'static str = "drivers";
     type Draft = ();
 
-    fn fields() -> &'static [Field<Self>] {
+    fn fields() -> &'static [ResourceField<Self>] {
         FIELDS
     }
 
-    fn identity(&self) -> Identity<'_> {
-        Identity::Name(&self.name)
+    fn identity(&self) -> ResourceIdentity<'_> {
+        ResourceIdentity::Name(&self.name)
     }
 }
 
-type DriverField = Field<DriverView>;
+type DriverField = ResourceField<DriverView>;
 
 macro_rules! default_row {
     ($name:literal, $since:literal, $kind:ident) => {
-        DriverField::new($name, $since, Shape::Text, |w, it, _| {
+        DriverField::new($name, $since, FieldShape::Text, |w, it, _| {
             w.optional_string(
-                it.interface(InterfaceKind::$kind).and_then(|offer| offer.default.as_deref()),
+                it.interface(InterfaceKind::$kind)
+                    .and_then(|interface| interface.default.as_deref()),
             );
         })
         .nullable()
@@ -63,24 +64,26 @@ macro_rules! default_row {
 
 macro_rules! enabled_row {
     ($name:literal, $since:literal, $kind:ident) => {
-        DriverField::new($name, $since, Shape::TextList, |w, it, _| {
-            w.strings(it.interface(InterfaceKind::$kind).iter().flat_map(|offer| &offer.enabled));
+        DriverField::new($name, $since, FieldShape::TextList, |w, it, _| {
+            w.strings(
+                it.interface(InterfaceKind::$kind).iter().flat_map(|interface| &interface.enabled),
+            );
         })
     };
 }
 
 static FIELDS: &[DriverField] = &[
-    DriverField::new("name", 1, Shape::Text, |w, it, _| w.string(&it.name)).listed(),
-    DriverField::new("hosts", 1, Shape::TextList, |w, it, _| w.strings(&it.hosts)).listed(),
-    DriverField::new("links", 1, Shape::Links, |w, it, context| {
+    DriverField::new("name", 1, FieldShape::Text, |w, it, _| w.string(&it.name)).listed(),
+    DriverField::new("hosts", 1, FieldShape::TextList, |w, it, _| w.strings(&it.hosts)).listed(),
+    DriverField::new("links", 1, FieldShape::Links, |w, it, context| {
         context.links(w, "drivers", it.identity(), "");
     })
     .listed(),
-    DriverField::new("properties", 14, Shape::Links, |w, it, context| {
+    DriverField::new("properties", 14, FieldShape::Links, |w, it, context| {
         context.links(w, "drivers", it.identity(), "/properties");
     })
     .listed(),
-    DriverField::new("type", 30, Shape::Text, |w, _, _| w.string("dynamic")).listed(),
+    DriverField::new("type", 30, FieldShape::Text, |w, _, _| w.string("dynamic")).listed(),
     default_row!("default_boot_interface", 30, Boot),
     enabled_row!("enabled_boot_interfaces", 30, Boot),
     default_row!("default_console_interface", 30, Console),

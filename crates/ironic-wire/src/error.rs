@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Refusals as Ironic's clients expect them.
+//! Errors in the formats that Ironic clients expect.
 //!
-//! Most are a *fault*: a JSON text inside a JSON object, because that is what every client decodes
-//! twice. Errors of the router, of body limits and of authentication each have their own form.
+//! Most are a *fault*: a JSON text inside a JSON object, which clients decode twice. Errors of the
+//! router, of body limits and of authentication have their own formats.
 
 use std::fmt;
 
 use crate::version::VersionError;
 use crate::writer::JsonWriter;
 
-/// Which of the four forms a refusal takes on the wire.
+/// Wire format of an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorForm {
     /// `{"error_message": "{\"faultcode\": …, \"faultstring\": …, \"debuginfo\": null}"}`.
@@ -22,7 +22,7 @@ pub enum ErrorForm {
     Unauthorized,
 }
 
-/// A refusal: what the API server answers instead of a resource.
+/// An error response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WireError {
     status: u16,
@@ -32,44 +32,44 @@ pub struct WireError {
 }
 
 impl WireError {
-    /// A refusal in the usual form.
+    /// An error in the fault format.
     #[must_use]
     pub fn new(status: u16, message: impl Into<String>) -> Self {
         Self { status, form: ErrorForm::Fault, message: message.into(), retry_after: None }
     }
 
-    /// A refusal as the router and the version check write it.
+    /// An error in the format of the router and the version check.
     #[must_use]
     pub fn router(status: u16, description: impl Into<String>) -> Self {
         Self { form: ErrorForm::Router, ..Self::new(status, description) }
     }
 
-    /// 400: the request is wrong in itself.
+    /// 400: the request is invalid.
     #[must_use]
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(400, message)
     }
 
-    /// 400: `field` of the body or the query is wrong.
+    /// 400: `field` of the body or the query is invalid.
     #[must_use]
-    pub fn invalid_field(field: &str, problem: &str) -> Self {
-        Self::invalid(format!("Invalid value for {field}: {problem}"))
+    pub fn invalid_field(field: &str, reason: &str) -> Self {
+        Self::invalid(format!("Invalid value for {field}: {reason}"))
     }
 
-    /// 400: a mandatory field is not there.
+    /// 400: a mandatory field is missing.
     #[must_use]
     pub fn missing(field: &str) -> Self {
         Self::invalid(format!("Missing mandatory parameter: {field}"))
     }
 
-    /// 400: fields that nobody knows. The phrase is matched by clients.
+    /// 400: unknown fields. Clients match the phrase.
     #[must_use]
     pub fn unexpected(names: &[&str]) -> Self {
         let shown: Vec<String> = names.iter().map(|name| excerpt(name)).collect();
         Self::invalid(format!("Unexpected arguments: {}", shown.join(", ")))
     }
 
-    /// 400: the verb or power target does not fit the state the node is in.
+    /// 400: the verb or power target is not allowed in the node's state.
     #[must_use]
     pub fn invalid_state(action: &str, node: &str, state: &str) -> Self {
         Self::invalid(format!(
@@ -79,24 +79,7 @@ impl WireError {
         ))
     }
 
-    /// 400: the node is in maintenance and this may not be done to it now.
-    #[must_use]
-    pub fn node_in_maintenance(action: &str, node: &str) -> Self {
-        Self::invalid(format!(
-            "The {action} operation can't be performed on node {node} because it's in maintenance \
-             mode; unset maintenance first."
-        ))
-    }
-
-    /// 400: the node's driver cannot do this.
-    #[must_use]
-    pub fn unsupported_by_driver(driver: &str, extension: &str) -> Self {
-        Self::invalid(format!(
-            "Driver {driver} does not support {extension} (disabled or not implemented)."
-        ))
-    }
-
-    /// 403: not for this user.
+    /// 403: the user lacks permission.
     #[must_use]
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(403, message)
@@ -110,7 +93,7 @@ impl WireError {
         ))
     }
 
-    /// 404: there is no such thing. `kind` starts a sentence: `Node`, `Port`, `Deploy template`.
+    /// 404: the resource does not exist. `kind` starts the sentence: `Node`, `Port`, `Deploy template`.
     #[must_use]
     pub fn not_found(kind: &str, ident: &str) -> Self {
         Self::new(404, format!("{kind} {} could not be found.", excerpt(ident)))
@@ -122,19 +105,13 @@ impl WireError {
         Self::new(404, "The API is not supported for this version")
     }
 
-    /// 405: the method is not for this resource, or not yet at this version.
+    /// 405: the method does not exist for this resource or microversion.
     #[must_use]
     pub fn method_not_allowed() -> Self {
         Self::new(405, "The method is not allowed for this resource at the requested API version")
     }
 
-    /// 406: a field, verb or parameter of a later microversion, which one not being certain.
-    #[must_use]
-    pub fn not_acceptable() -> Self {
-        Self::new(406, "Request not acceptable.")
-    }
-
-    /// 406: `what` appeared in `1.<since>`. Clients match the first sentence.
+    /// 406: `what` requires microversion `1.<since>`. Clients match the first sentence.
     #[must_use]
     pub fn too_new(what: &str, since: u16) -> Self {
         Self::new(
@@ -145,13 +122,13 @@ impl WireError {
         )
     }
 
-    /// 409: something with this name, address or id already exists, or the state does not allow it.
+    /// 409: a duplicate name, address or id, or a conflicting state.
     #[must_use]
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(409, message)
     }
 
-    /// 409: somebody else is working on the node. Clients retry on this.
+    /// 409: the node is locked. Clients retry on this.
     #[must_use]
     pub fn node_locked(node: &str, holder: &str) -> Self {
         Self::conflict(format!(
@@ -166,7 +143,7 @@ impl WireError {
         Self::conflict(format!("Node {node} is associated with instance {instance}."))
     }
 
-    /// 413: the body is larger than allowed.
+    /// 413: the body exceeds the size limit.
     #[must_use]
     pub fn body_too_large(limit_bytes: usize) -> Self {
         Self {
@@ -175,7 +152,7 @@ impl WireError {
         }
     }
 
-    /// 400: the body is nested deeper than allowed.
+    /// 400: the body exceeds the nesting limit.
     #[must_use]
     pub fn body_too_deep(limit: usize) -> Self {
         Self {
@@ -184,13 +161,13 @@ impl WireError {
         }
     }
 
-    /// 401: who is asking?
+    /// 401: authentication is missing or invalid.
     #[must_use]
     pub fn unauthorized() -> Self {
         Self { form: ErrorForm::Unauthorized, ..Self::new(401, "Authorization required") }
     }
 
-    /// 500: our own fault. `reference` lets an operator find the details in the log.
+    /// 500: an internal error. `reference` identifies the log entry with the details.
     #[must_use]
     pub fn internal(reference: &str) -> Self {
         Self::new(
@@ -199,7 +176,7 @@ impl WireError {
         )
     }
 
-    /// 503: not now; trying again may help. Clients retry on this.
+    /// 503: temporarily unavailable. Clients retry on this.
     #[must_use]
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self { retry_after: Some(1), ..Self::new(503, message) }
@@ -211,19 +188,19 @@ impl WireError {
         self.status
     }
 
-    /// The form on the wire.
+    /// The wire format.
     #[must_use]
     pub const fn form(&self) -> ErrorForm {
         self.form
     }
 
-    /// What went wrong, in words.
+    /// The message.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Seconds for a `Retry-After` header.
+    /// Value of the `Retry-After` header, in seconds.
     #[must_use]
     pub const fn retry_after(&self) -> Option<u32> {
         self.retry_after
@@ -295,7 +272,7 @@ impl From<VersionError> for WireError {
     }
 }
 
-/// User text for a message: cut, so that a message cannot be made as large as a body.
+/// User input for a message, truncated to bound the size of the response.
 #[must_use]
 pub(crate) fn excerpt(text: &str) -> String {
     const LONGEST: usize = 120;
@@ -330,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn four_forms() {
+    fn writes_the_four_error_forms() {
         assert_eq!(
             body(&WireError::not_found("Node", "nope")),
             r#"{"error_message":"{\"faultcode\":\"Client\",\"faultstring\":\"Node nope could not be found.\",\"debuginfo\":null}"}"#
@@ -350,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn server_faults_say_so_and_quotes_survive_both_encodings() {
+    fn server_fault_code_and_nested_quoting() {
         let error = WireError::new(500, "a \"quoted\"\nword");
         let outer: serde_json::Value = serde_json::from_slice(&error.body()).unwrap();
         let inner: serde_json::Value =
@@ -360,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut() {
+    fn long_names_are_truncated() {
         let error = WireError::not_found("Node", &"é".repeat(10_000));
         assert!(error.message().len() < 400);
     }

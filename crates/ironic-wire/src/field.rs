@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The field tables: one row says everything about one field of one resource.
+//! The field tables: each row defines one field of one resource.
 //!
-//! A row drives what a version shows, what `fields=` and `sort_key=` accept, which keys a body may
-//! hold and from when, what a patch may touch, which columns a request needs, and the JSON schema.
-//! There is no second place to forget.
+//! A row determines which versions show the field, whether `fields=` and `sort_key=` accept it, which
+//! keys a body may contain and since when, what a patch may change, which columns a request loads,
+//! and the JSON schema.
 
 use serde_json::Value;
 
-use crate::context::Context;
+use crate::context::RenderContext;
 use crate::error::{WireError, excerpt};
-use crate::value::Problem;
+use crate::value::ValueError;
 use crate::version::ApiVersion;
 use crate::writer::JsonWriter;
 
-/// The version of fields that are never shown: they only exist in request bodies.
+/// Version of fields that are never shown and exist only in request bodies.
 pub const NEVER_SHOWN: u16 = u16::MAX;
 
-/// A kind of thing the API shows.
-pub trait Resource: Sized + 'static {
-    /// What it is called in messages: `node`, `deploy template`.
+/// A resource of the API.
+pub trait WireResource: Sized + 'static {
+    /// Name in messages: `node`, `deploy template`.
     const KIND: &'static str;
-    /// The member of a list response that holds the items, and the last part of its path.
+    /// The member of a list response that contains the items, and the last segment of its path.
     const COLLECTION: &'static str;
     /// The path of the collection below `/v1`.
     const PATH: &'static str;
-    /// What is being put together from a body or a patch; `()` where nothing can be written.
+    /// The type that bodies and patches are applied to; `()` for read-only resources.
     type Draft;
 
-    /// Its field table.
-    fn fields() -> &'static [Field<Self>];
+    /// The field table.
+    fn fields() -> &'static [ResourceField<Self>];
 
-    /// What follows the path in its links, and what a marker names it by.
-    fn identity(&self) -> Identity<'_>;
+    /// The last path segment of its links, which is also its page marker.
+    fn identity(&self) -> ResourceIdentity<'_>;
 
-    /// Checks and completes a draft after `changed` fields were set. For rules between fields.
+    /// Checks rules between fields and completes a draft after `changed` fields were set.
     ///
     /// # Errors
-    /// When the fields do not go together.
+    /// If the fields contradict each other.
     fn complete(
         _draft: &mut Self::Draft,
         _changed: &[&'static str],
@@ -46,28 +46,28 @@ pub trait Resource: Sized + 'static {
     }
 }
 
-/// What a resource is found by.
+/// The identifier of a resource in paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Identity<'a> {
-    /// Its UUID.
+pub enum ResourceIdentity<'a> {
+    /// A UUID.
     Uuid(uuid::Uuid),
-    /// Its unique name.
+    /// A unique name.
     Name(&'a str),
 }
 
-/// What the value of a field looks like, for the JSON schema.
+/// JSON type of a field, for the schema.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shape {
+pub enum FieldShape {
     /// A UUID.
     Uuid,
-    /// Text.
+    /// A string.
     Text,
     /// `true` or `false`.
-    Flag,
-    /// A whole number.
+    Boolean,
+    /// An integer.
     Integer,
-    /// A moment, ISO 8601.
-    Moment,
+    /// A timestamp in ISO 8601.
+    Timestamp,
     /// A free-form object.
     Object,
     /// An array of strings.
@@ -79,46 +79,52 @@ pub enum Shape {
 }
 
 /// Writes the value of a field.
-pub type Write<R> = fn(&mut JsonWriter, &R, &Context<'_>);
+pub type FieldWriter<R> = fn(&mut JsonWriter, &R, &RenderContext<'_>);
 
-/// Puts the value of a field into a draft. `null` and removal mean the default.
-pub type Set<R> = fn(&mut <R as Resource>::Draft, Value, ApiVersion) -> Result<(), Problem>;
+/// Sets a field of a draft. `null` and removal set the default.
+pub type FieldSetter<R> =
+    fn(&mut <R as WireResource>::Draft, Value, ApiVersion) -> Result<(), ValueError>;
 
 /// A row of a field table.
-pub struct Field<R: Resource> {
-    /// Its name.
+pub struct ResourceField<R: WireResource> {
+    /// The name.
     pub name: &'static str,
-    /// The first microversion that shows it.
+    /// First microversion that shows it.
     pub since: u16,
-    /// What its value looks like.
-    pub shape: Shape,
-    /// Whether its value may be `null`.
+    /// JSON type of the value.
+    pub shape: FieldShape,
+    /// Whether the value may be `null`.
     pub nullable: bool,
-    /// Writes its value.
-    pub write: Write<R>,
-    /// Sets its value, where that is possible.
-    pub set: Option<Set<R>>,
-    /// The first microversion that takes it in `POST`.
+    /// Writes the value.
+    pub write: FieldWriter<R>,
+    /// Sets the value, unless the field is read-only.
+    pub set: Option<FieldSetter<R>>,
+    /// First microversion that accepts it in `POST`.
     pub create: Option<u16>,
-    /// Whether versions that do not take it in `POST` yet refuse it as they refuse any name they
-    /// do not know, rather than as a field of a later version.
+    /// Whether older versions reject it in `POST` as unknown (400) instead of as a field of a later
+    /// version (406).
     pub unknown_before: bool,
-    /// The first microversion that takes it in `PATCH`.
+    /// First microversion that accepts it in `PATCH`.
     pub patch: Option<u16>,
-    /// Whether it must be given in `POST` and cannot be removed.
+    /// Whether it is mandatory in `POST` and cannot be removed.
     pub required: bool,
     /// Whether lists can be sorted by it.
     pub sortable: bool,
-    /// Whether lists show it when nothing is asked for.
+    /// Whether lists show it by default.
     pub in_default_list: bool,
-    /// The columns its value is made of.
-    pub needs: &'static [&'static str],
+    /// The database columns that the value depends on.
+    pub columns: &'static [&'static str],
 }
 
-impl<R: Resource> Field<R> {
+impl<R: WireResource> ResourceField<R> {
     /// A read-only field, not sortable, not in default lists.
     #[must_use]
-    pub const fn new(name: &'static str, since: u16, shape: Shape, write: Write<R>) -> Self {
+    pub const fn new(
+        name: &'static str,
+        since: u16,
+        shape: FieldShape,
+        write: FieldWriter<R>,
+    ) -> Self {
         Self {
             name,
             since,
@@ -132,21 +138,21 @@ impl<R: Resource> Field<R> {
             required: false,
             sortable: false,
             in_default_list: false,
-            needs: &[],
+            columns: &[],
         }
     }
 
-    /// Its value may be `null`.
+    /// The value may be `null`.
     #[must_use]
     pub const fn nullable(mut self) -> Self {
         self.nullable = true;
         self
     }
 
-    /// The columns its value is made of.
+    /// Sets the database columns that the value depends on.
     #[must_use]
-    pub const fn needs(mut self, columns: &'static [&'static str]) -> Self {
-        self.needs = columns;
+    pub const fn columns(mut self, columns: &'static [&'static str]) -> Self {
+        self.columns = columns;
         self
     }
 
@@ -157,62 +163,67 @@ impl<R: Resource> Field<R> {
         self
     }
 
-    /// Lists show it when nothing is asked for.
+    /// Lists show it by default.
     #[must_use]
     pub const fn listed(mut self) -> Self {
         self.in_default_list = true;
         self
     }
 
-    /// It can be given in `POST` from the version on that shows it.
+    /// `POST` accepts it from the version that shows it.
     #[must_use]
-    pub const fn created(mut self, set: Set<R>) -> Self {
+    pub const fn creatable(mut self, set: FieldSetter<R>) -> Self {
         self.create = Some(self.since);
         self.set = Some(set);
         self
     }
 
-    /// It can be given in `POST` and changed by `PATCH` from the version on that shows it.
+    /// `POST` and `PATCH` accept it from the version that shows it.
     #[must_use]
-    pub const fn written(mut self, set: Set<R>) -> Self {
+    pub const fn writable(mut self, set: FieldSetter<R>) -> Self {
         self.create = Some(self.since);
         self.patch = Some(self.since);
         self.set = Some(set);
         self
     }
 
-    /// It can be changed by `PATCH` only.
+    /// Only `PATCH` accepts it.
     #[must_use]
-    pub const fn patched(mut self, set: Set<R>) -> Self {
+    pub const fn patchable(mut self, set: FieldSetter<R>) -> Self {
         self.patch = Some(self.since);
         self.set = Some(set);
         self
     }
 
-    /// It can be given in `POST` from `since` on, and is never shown.
+    /// `POST` accepts it from `since` on; it is never shown.
     #[must_use]
-    pub const fn only_created(name: &'static str, since: u16, shape: Shape, set: Set<R>) -> Self {
+    pub const fn create_only(
+        name: &'static str,
+        since: u16,
+        shape: FieldShape,
+        set: FieldSetter<R>,
+    ) -> Self {
         let mut field = Self::new(name, NEVER_SHOWN, shape, |writer, _, _| writer.null());
         field.create = Some(since);
         field.set = Some(set);
         field
     }
 
-    /// Versions that do not take it in `POST` yet do not know its name.
+    /// Versions that do not accept it in `POST` reject it as an unknown name.
     #[must_use]
     pub const fn unknown_before(mut self) -> Self {
         self.unknown_before = true;
         self
     }
 
-    /// It can be changed by `PATCH` from `since` on, which is not when it can be given in `POST`.
+    /// `PATCH` accepts it from `since` on, unlike `POST`.
     #[must_use]
-    pub const fn patched_since(mut self, since: u16) -> Self {
+    pub const fn patchable_since(mut self, since: u16) -> Self {
         self.patch = Some(since);
         self
     }
 
-    /// It must be given in `POST` and cannot be removed.
+    /// It is mandatory in `POST` and cannot be removed.
     #[must_use]
     pub const fn required(mut self) -> Self {
         self.required = true;
@@ -220,35 +231,35 @@ impl<R: Resource> Field<R> {
     }
 }
 
-/// The fields one request shows, worked out once.
+/// The fields that a response shows.
 #[derive(Debug)]
-pub struct Selection<R: Resource> {
-    pub(crate) fields: Vec<&'static Field<R>>,
+pub struct FieldSelection<R: WireResource> {
+    pub(crate) fields: Vec<&'static ResourceField<R>>,
 }
 
-impl<R: Resource> std::fmt::Debug for Field<R> {
+impl<R: WireResource> std::fmt::Debug for ResourceField<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name)
     }
 }
 
-impl<R: Resource> Selection<R> {
-    /// Everything `version` shows.
+impl<R: WireResource> FieldSelection<R> {
+    /// All fields of `version`.
     #[must_use]
     pub fn detail(version: ApiVersion) -> Self {
-        Self::of(|field| version.has(field.since))
+        Self::filtered(|field| version.has(field.since))
     }
 
-    /// What a list shows when nothing is asked for.
+    /// The fields that lists show by default.
     #[must_use]
     pub fn default_list(version: ApiVersion) -> Self {
-        Self::of(|field| field.in_default_list && version.has(field.since))
+        Self::filtered(|field| field.in_default_list && version.has(field.since))
     }
 
     /// The fields named in `fields=`, and the links, which are always shown.
     ///
     /// # Errors
-    /// 400 for names that do not exist, 406 for those of a later version.
+    /// 400 for unknown names, 406 for fields of a later version.
     pub fn named<S: AsRef<str>>(names: &[S], version: ApiVersion) -> Result<Self, WireError> {
         let shown = || R::fields().iter().filter(|field| field.since != NEVER_SHOWN);
         let unknown: Vec<String> = names
@@ -264,18 +275,21 @@ impl<R: Resource> Selection<R> {
                 R::KIND
             )));
         }
-        let asked = |field: &Field<R>| names.iter().any(|name| name.as_ref() == field.name);
-        if let Some(field) = shown().find(|field| asked(field) && !version.has(field.since)) {
+        let is_named =
+            |field: &ResourceField<R>| names.iter().any(|name| name.as_ref() == field.name);
+        if let Some(field) = shown().find(|field| is_named(field) && !version.has(field.since)) {
             return Err(WireError::too_new(field.name, field.since));
         }
-        Ok(Self::of(|field| version.has(field.since) && (asked(field) || field.name == "links")))
+        Ok(Self::filtered(|field| {
+            version.has(field.since) && (is_named(field) || field.name == "links")
+        }))
     }
 
-    /// The columns needed to show this selection, each once.
+    /// The database columns of the selected fields, without duplicates.
     #[must_use]
-    pub fn needs(&self) -> Vec<&'static str> {
+    pub fn columns(&self) -> Vec<&'static str> {
         let mut columns: Vec<&'static str> = Vec::with_capacity(self.fields.len());
-        for column in self.fields.iter().flat_map(|field| field.needs) {
+        for column in self.fields.iter().flat_map(|field| field.columns) {
             if !columns.contains(column) {
                 columns.push(column);
             }
@@ -283,19 +297,19 @@ impl<R: Resource> Selection<R> {
         columns
     }
 
-    /// The names of the fields shown.
+    /// The names of the selected fields.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.fields.iter().map(|field| field.name)
     }
 
-    /// Whether `name` is shown: for values that cost something to come by.
+    /// Whether the field `name` is selected. For values that are expensive to compute.
     #[must_use]
     pub fn shows(&self, name: &str) -> bool {
         self.names().any(|field| field == name)
     }
 
-    /// Writes one resource.
-    pub fn write(&self, writer: &mut JsonWriter, resource: &R, context: &Context<'_>) {
+    /// Writes a resource as a JSON object.
+    pub fn write(&self, writer: &mut JsonWriter, resource: &R, context: &RenderContext<'_>) {
         writer.begin_object();
         for field in &self.fields {
             writer.key(field.name);
@@ -304,23 +318,24 @@ impl<R: Resource> Selection<R> {
         writer.end_object();
     }
 
-    /// One resource as a response body.
+    /// A resource as a response body.
     #[must_use]
-    pub fn body(&self, resource: &R, context: &Context<'_>) -> Vec<u8> {
+    pub fn body(&self, resource: &R, context: &RenderContext<'_>) -> Vec<u8> {
         let mut writer = JsonWriter::with_capacity(64 * self.fields.len());
         self.write(&mut writer, resource, context);
         writer.into_bytes()
     }
 
-    fn of(wanted: impl Fn(&Field<R>) -> bool) -> Self {
+    fn filtered(condition: impl Fn(&ResourceField<R>) -> bool) -> Self {
         let mut fields = Vec::with_capacity(R::fields().len());
-        fields
-            .extend(R::fields().iter().filter(|field| field.since != NEVER_SHOWN && wanted(field)));
+        fields.extend(
+            R::fields().iter().filter(|field| field.since != NEVER_SHOWN && condition(field)),
+        );
         Self { fields }
     }
 }
 
-/// The field of that name.
-pub(crate) fn find<R: Resource>(name: &str) -> Option<&'static Field<R>> {
+/// The field with this name.
+pub(crate) fn find_field<R: WireResource>(name: &str) -> Option<&'static ResourceField<R>> {
     R::fields().iter().find(|field| field.name == name)
 }

@@ -1,40 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Inspection rules as Ironic shows them, and what their conditions and actions may say.
+//! The wire format of inspection rules, and checks of their conditions and actions.
 
 use node_model::{InspectionRule, JsonArray, RuleId, Sensitive, Timestamp};
 use serde_json::{Map, Value};
 
-use crate::body::Writable;
+use crate::body::WritableResource;
 use crate::error::{WireError, excerpt};
-use crate::field::{Field, Identity, Resource, Shape};
+use crate::field::{FieldShape, ResourceField, ResourceIdentity, WireResource};
 use crate::rows::{created_at_row, links_row, text_row, updated_at_row, uuid_row};
-use crate::value::{Problem, SHORT_TEXT, array, expected, flag, integer, one_of, text};
+use crate::value::{
+    SHORT_TEXT, ValueError, array, check_one_of, flag, integer, text, unexpected_type,
+};
 use crate::version::ApiVersion;
 
-/// When rules run.
+/// The phases in which rules run.
 const PHASES: [&str; 1] = ["main"];
-/// The highest priority users may give; built-in rules go beyond.
-const HIGHEST_PRIORITY: i64 = 9_999;
-/// How several outcomes of a loop are taken together.
+/// Maximum priority of user rules; built-in rules have higher ones.
+const MAX_PRIORITY: i64 = 9_999;
+/// How the results of a loop are combined.
 const MULTIPLE: [&str; 4] = ["any", "all", "first", "last"];
 
-/// An operator or action: its name, the arguments it needs and those it takes, in the order of
-/// the old form that lists them without names.
-struct Operation {
+/// An operator or action with its required and optional arguments, in the order of the positional
+/// form.
+struct RuleOperation {
     name: &'static str,
-    needs: &'static [&'static str],
-    takes: &'static [&'static str],
+    required: &'static [&'static str],
+    optional: &'static [&'static str],
 }
 
 const fn op(
     name: &'static str,
-    needs: &'static [&'static str],
-    takes: &'static [&'static str],
-) -> Operation {
-    Operation { name, needs, takes }
+    required: &'static [&'static str],
+    optional: &'static [&'static str],
+) -> RuleOperation {
+    RuleOperation { name, required, optional }
 }
 
-const OPERATORS: [Operation; 14] = [
+const OPERATORS: [RuleOperation; 14] = [
     op("eq", &["values"], &["force_strings"]),
     op("ne", &["values"], &["force_strings"]),
     op("lt", &["values"], &["force_strings"]),
@@ -51,7 +53,7 @@ const OPERATORS: [Operation; 14] = [
     op("is-false", &["value"], &[]),
 ];
 
-const ACTIONS: [Operation; 16] = [
+const ACTIONS: [RuleOperation; 16] = [
     op("fail", &["msg"], &[]),
     op("log", &["msg"], &["level"]),
     op("set-attribute", &["path", "value"], &[]),
@@ -70,18 +72,18 @@ const ACTIONS: [Operation; 16] = [
     op("api-call", &["url"], &["headers", "proxies", "timeout", "retries", "backoff_factor"]),
 ];
 
-impl Resource for InspectionRule {
+impl WireResource for InspectionRule {
     const KIND: &'static str = "inspection rule";
     const COLLECTION: &'static str = "inspection_rules";
     const PATH: &'static str = "inspection_rules";
     type Draft = Self;
 
-    fn fields() -> &'static [Field<Self>] {
+    fn fields() -> &'static [ResourceField<Self>] {
         FIELDS
     }
 
-    fn identity(&self) -> Identity<'_> {
-        Identity::Uuid(self.id.0)
+    fn identity(&self) -> ResourceIdentity<'_> {
+        ResourceIdentity::Uuid(self.id.0)
     }
 
     fn complete(
@@ -96,7 +98,7 @@ impl Resource for InspectionRule {
     }
 }
 
-impl Writable for InspectionRule {
+impl WritableResource for InspectionRule {
     fn blank(now: Timestamp, _version: ApiVersion) -> Self {
         Self {
             id: RuleId::random(),
@@ -111,11 +113,11 @@ impl Writable for InspectionRule {
         }
     }
 
-    fn of(draft: &Self) -> &Self {
+    fn resource(draft: &Self) -> &Self {
         draft
     }
 
-    fn revealed(draft: &Self, field: &'static str) -> Option<Value> {
+    fn revealed_value(draft: &Self, field: &'static str) -> Option<Value> {
         match field {
             "conditions" => Some(Value::Array(draft.conditions.parse())),
             "actions" => Some(Value::Array(draft.actions.parse())),
@@ -126,50 +128,50 @@ impl Writable for InspectionRule {
 
 macro_rules! content_row {
     ($name:literal, $member:ident) => {
-        Field::<InspectionRule>::new($name, 96, Shape::ObjectList, |w, rule, _| {
+        ResourceField::<InspectionRule>::new($name, 96, FieldShape::ObjectList, |w, rule, _| {
             match rule.sensitive {
                 Sensitive::No => w.array(&rule.$member),
                 Sensitive::Yes => w.null(),
             }
         })
         .nullable()
-        .needs(&[$name, "sensitive"])
+        .columns(&[$name, "sensitive"])
     };
 }
 
-static FIELDS: &[Field<InspectionRule>] = &[
+static FIELDS: &[ResourceField<InspectionRule>] = &[
     uuid_row!(InspectionRule, 96, |draft| draft.id.0),
-    text_row!(InspectionRule, "description", 96, description).listed().written(
+    text_row!(InspectionRule, "description", 96, description).listed().writable(
         |draft, value, _| {
             draft.description = text(value, SHORT_TEXT)?;
             Ok(())
         },
     ),
-    Field::<InspectionRule>::new("priority", 96, Shape::Integer, |w, rule, _| {
+    ResourceField::<InspectionRule>::new("priority", 96, FieldShape::Integer, |w, rule, _| {
         w.integer(rule.priority);
     })
-    .needs(&["priority"])
+    .columns(&["priority"])
     .sortable()
     .listed()
-    .written(|draft, value, _| {
+    .writable(|draft, value, _| {
         draft.priority = priority(&value)?;
         Ok(())
     }),
-    text_row!(InspectionRule, "phase", 96, phase).listed().written(|draft, value, _| {
+    text_row!(InspectionRule, "phase", 96, phase).listed().writable(|draft, value, _| {
         let phase = text(value, SHORT_TEXT)?.unwrap_or_else(|| PHASES[0].to_owned());
-        one_of(&phase, &PHASES)?;
+        check_one_of(&phase, &PHASES)?;
         draft.phase = Some(phase);
         Ok(())
     }),
     links_row!(InspectionRule, 96),
     created_at_row!(InspectionRule, 96),
     updated_at_row!(InspectionRule, 96),
-    Field::<InspectionRule>::new("sensitive", 96, Shape::Flag, |w, rule, _| {
+    ResourceField::<InspectionRule>::new("sensitive", 96, FieldShape::Boolean, |w, rule, _| {
         w.boolean(rule.sensitive == Sensitive::Yes);
     })
-    .needs(&["sensitive"])
+    .columns(&["sensitive"])
     .sortable()
-    .written(|draft, value, _| {
+    .writable(|draft, value, _| {
         match (draft.sensitive, flag(&value)?.unwrap_or(false)) {
             (Sensitive::Yes, false) => return Err("a sensitive rule cannot be made visible".into()),
             (Sensitive::Yes | Sensitive::No, true) => draft.sensitive = Sensitive::Yes,
@@ -177,13 +179,13 @@ static FIELDS: &[Field<InspectionRule>] = &[
         }
         Ok(())
     }),
-    content_row!("conditions", conditions).written(|draft, value, _| {
-        draft.conditions = content(value, "condition", &OPERATORS, true)?.into();
+    content_row!("conditions", conditions).writable(|draft, value, _| {
+        draft.conditions = check_entries(value, "condition", &OPERATORS, true)?.into();
         Ok(())
     }),
     content_row!("actions", actions)
-        .written(|draft, value, _| {
-            let actions = content(value, "action", &ACTIONS, false)?;
+        .writable(|draft, value, _| {
+            let actions = check_entries(value, "action", &ACTIONS, false)?;
             if actions.is_empty() {
                 return Err("at least one action is needed".into());
             }
@@ -193,38 +195,42 @@ static FIELDS: &[Field<InspectionRule>] = &[
         .required(),
 ];
 
-fn priority(value: &Value) -> Result<i64, Problem> {
+fn priority(value: &Value) -> Result<i64, ValueError> {
     if value.is_null() {
         return Ok(0);
     }
     let number = integer(value)?;
-    if (0..=HIGHEST_PRIORITY).contains(&number) {
+    if (0..=MAX_PRIORITY).contains(&number) {
         Ok(number)
     } else {
-        Err(format!("it must be from 0 to {HIGHEST_PRIORITY}").into())
+        Err(format!("it must be from 0 to {MAX_PRIORITY}").into())
     }
 }
 
-/// Conditions or actions, checked.
-fn content(
+/// Checks and normalises a list of conditions or actions.
+fn check_entries(
     value: Value,
     what: &str,
-    known: &[Operation],
+    known: &[RuleOperation],
     is_condition: bool,
-) -> Result<Vec<Value>, Problem> {
+) -> Result<Vec<Value>, ValueError> {
     array(value)?
         .into_iter()
         .enumerate()
         .map(|(index, item)| {
-            entry(item, known, is_condition)
-                .map_err(|problem| problem.at(format_args!("{what} {index}")))
+            check_entry(item, known, is_condition)
+                .map_err(|error| error.at(format_args!("{what} {index}")))
         })
         .collect()
 }
 
-fn entry(item: Value, known: &[Operation], is_condition: bool) -> Result<Value, Problem> {
+fn check_entry(
+    item: Value,
+    known: &[RuleOperation],
+    is_condition: bool,
+) -> Result<Value, ValueError> {
     let Value::Object(mut members) = item else {
-        return Err(expected("an object", &item));
+        return Err(unexpected_type("an object", &item));
     };
     let Some(Value::String(name)) = members.remove("op") else {
         return Err("op is missing".into());
@@ -237,44 +243,44 @@ fn entry(item: Value, known: &[Operation], is_condition: bool) -> Result<Value, 
     let args = members.remove("args").ok_or("args is missing")?;
     check_arguments(&args, operation)?;
 
-    let mut normal = Map::new();
-    normal.insert("op".to_owned(), name.into());
-    normal.insert("args".to_owned(), args);
+    let mut normalised = Map::new();
+    normalised.insert("op".to_owned(), name.into());
+    normalised.insert("args".to_owned(), args);
     match members.remove("loop") {
         None | Some(Value::Null) => {}
         Some(list @ (Value::Array(_) | Value::Object(_))) => {
-            normal.insert("loop".to_owned(), list);
+            normalised.insert("loop".to_owned(), list);
         }
-        Some(other) => return Err(expected("loop to be an array or object", &other)),
+        Some(other) => return Err(unexpected_type("loop to be an array or object", &other)),
     }
     if is_condition && let Some(multiple) = members.remove("multiple") {
         let word = text(multiple, SHORT_TEXT)?.unwrap_or_else(|| MULTIPLE[0].to_owned());
-        one_of(&word, &MULTIPLE)?;
-        normal.insert("multiple".to_owned(), word.into());
+        check_one_of(&word, &MULTIPLE)?;
+        normalised.insert("multiple".to_owned(), word.into());
     }
     match members.keys().next() {
         Some(unknown) => Err(format!("'{}' was not expected", excerpt(unknown)).into()),
-        None => Ok(Value::Object(normal)),
+        None => Ok(Value::Object(normalised)),
     }
 }
 
-/// Arguments may be given by name or by position; they are kept as they were given.
-fn check_arguments(given: &Value, operation: &Operation) -> Result<(), Problem> {
-    let names = || operation.needs.iter().chain(operation.takes);
+/// Checks arguments, which may be given by name or by position and are stored as given.
+fn check_arguments(given: &Value, operation: &RuleOperation) -> Result<(), ValueError> {
+    let names = || operation.required.iter().chain(operation.optional);
     let missing = match given {
         Value::Array(values) if values.len() > names().count() => {
             return Err(format!("{}: too many args", operation.name).into());
         }
-        Value::Array(values) => operation.needs.get(values.len()),
+        Value::Array(values) => operation.required.get(values.len()),
         Value::Object(args) => {
             if let Some(unknown) = args.keys().find(|key| !names().any(|name| name == key)) {
                 let unknown = excerpt(unknown);
                 return Err(format!("{} takes no argument '{unknown}'", operation.name).into());
             }
-            operation.needs.iter().find(|name| !args.contains_key(**name))
+            operation.required.iter().find(|name| !args.contains_key(**name))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            return Err(expected("args to be an object", given));
+            return Err(unexpected_type("args to be an object", given));
         }
     };
     match missing {
@@ -289,15 +295,19 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn arguments_are_kept_as_they_were_given() {
-        let actions =
-            content(json!([{"op": "set-attribute", "args": ["/a", 1]}]), "action", &ACTIONS, false);
+    fn arguments_are_stored_as_given() {
+        let actions = check_entries(
+            json!([{"op": "set-attribute", "args": ["/a", 1]}]),
+            "action",
+            &ACTIONS,
+            false,
+        );
         assert_eq!(actions, Ok(vec![json!({"op": "set-attribute", "args": ["/a", 1]})]));
     }
 
     #[test]
-    fn refused() {
-        for (bad, says) in [
+    fn rejects_invalid_conditions() {
+        for (bad, expected) in [
             (json!([{"op": "bogus", "args": {}}]), "not one of"),
             (json!([{"args": {}}]), "op is missing"),
             (json!([{"op": "eq"}]), "args is missing"),
@@ -307,12 +317,14 @@ mod tests {
             (json!([{"op": "eq", "args": {"values": []}, "multiple": "x"}]), "not one of"),
             (json!([5]), "condition 0"),
         ] {
-            match content(bad.clone(), "condition", &OPERATORS, true) {
-                Err(Problem::Wrong(words)) => assert!(words.contains(says), "{bad}: {words}"),
+            match check_entries(bad.clone(), "condition", &OPERATORS, true) {
+                Err(ValueError::Invalid(message)) => {
+                    assert!(message.contains(expected), "{bad}: {message}");
+                }
                 other => panic!("{bad}: {other:?}"),
             }
         }
         let inverted = json!([{"op": "!eq", "args": {"values": [1, 2]}, "multiple": "all"}]);
-        assert!(content(inverted, "condition", &OPERATORS, true).is_ok());
+        assert!(check_entries(inverted, "condition", &OPERATORS, true).is_ok());
     }
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Everything that knows Ironic's JSON.
+//! The JSON of the Ironic API.
 //!
-//! Microversions, resources as each version shows them, request bodies, JSON patches, query
-//! strings, error bodies. One field table per resource drives all of it. Nothing here knows HTTP
-//! servers or the database: bytes and model types go in, bytes and model types come out.
+//! Microversions, resources as each version shows them, request bodies, JSON patches, query strings
+//! and error bodies, all driven by one field table per resource. This crate does not depend on HTTP
+//! servers or the database: it converts between bytes and model types.
 
 mod agent;
+mod agent_config;
 mod allocation;
 mod body;
 mod chassis;
@@ -27,50 +28,56 @@ mod port;
 mod portgroup;
 mod provision;
 mod raid;
-mod recipe;
-mod replies;
 mod requests;
+mod responses;
 mod root;
 mod rows;
 mod schema;
 mod steps;
+mod templates_and_runbooks;
 mod value;
 mod version;
 mod volume;
 mod writer;
 
-pub use agent::{Heartbeat, InspectionData, Lookup};
+pub use agent::{InspectionData, LookupQuery, parse_heartbeat};
+pub use agent_config::LookupResponse;
 pub use allocation::AllocationDraft;
-pub use body::{DEEPEST, Drafted, Writable, create, parse_body, parse_object};
+pub use body::{MAX_NESTING, ResourceDraft, WritableResource, create, parse_body, parse_object};
 pub use conductor::ConductorView;
-pub use context::{ConductorOf, Context};
+pub use context::{ConductorLookup, RenderContext};
 pub use driver::{DriverInterface, DriverView};
 pub use error::{ErrorForm, WireError};
-pub use field::{Field, Identity, NEVER_SHOWN, Resource, Selection, Set, Shape, Write};
-pub use hardware::{BiosView, HistoryView, bios_setting_body, inventory_body};
-pub use list::{BY_CREATION, ListQuery, Param, ParamKind, Params, named_selection, write_list};
-pub use names::{MOST_TRAITS, is_logical_name, is_trait};
+pub use field::{
+    FieldSelection, FieldSetter, FieldShape, FieldWriter, NEVER_SHOWN, ResourceField,
+    ResourceIdentity, WireResource,
+};
+pub use hardware::{BiosSettingView, HistoryView, bios_setting_body, inventory_body};
+pub use list::{
+    CREATION_ORDER, ListQuery, ParamKind, QueryParam, QueryParams, named_selection, write_list,
+};
+pub use names::{MAX_TRAITS, is_logical_name, is_trait};
 pub use node::{
-    NodeDraft, as_uuid, initial_state, node_states_body, node_states_fields, shown_state,
+    NodeDraft, as_uuid, initial_state, node_states_body, node_states_fields, provision_state_at,
 };
 pub use patch::Patch;
 pub use port::PortDraft;
 pub use provision::{
-    ConfigDrive, ProvisionContent, ProvisionRequest, VERB_GATES, VerbGate, check_abort_version,
-    check_verb_version, gate_of,
+    ConfigDriveInput, ProvisionArguments, ProvisionBody, VERB_GATES, VerbGate, check_abort_version,
+    check_verb_version, verb_gate,
 };
 pub use raid::parse_raid_config;
-pub use replies::{
-    ConsoleInfo, boot_device_body, children_body, console_body, indicator_state_body,
-    inspected_body, supported_boot_devices_body, traits_body, validate_body, vifs_body,
-};
 pub use requests::{
-    BootDevice, PowerChange, VifAttachment, VirtualMedia, parse_boot_mode, parse_console,
+    BootDeviceRequest, PowerChange, VifAttachment, VirtualMedia, parse_boot_mode, parse_console,
     parse_events, parse_indicator, parse_maintenance, parse_secure_boot, parse_trait, parse_traits,
 };
-pub use root::{PLACES, root_body, shards_body, v1_body, volume_body};
+pub use responses::{
+    ConsoleConnection, boot_device_body, children_body, console_body, indicator_state_body,
+    inspected_body, supported_boot_devices_body, traits_body, validate_body, vifs_body,
+};
+pub use root::{V1_COLLECTIONS, root_body, shards_body, v1_body, volume_body};
 pub use schema::{create_schema, list_schema, patch_schema, shown_schema};
-pub use value::Problem;
+pub use value::ValueError;
 pub use version::{ApiVersion, VersionError, negotiate};
 pub use volume::VolumeTargetDraft;
 pub use writer::JsonWriter;

@@ -1,46 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Query strings of collections, and the envelope of lists.
+//! Query strings of collections, and the envelope of list responses.
 //!
-//! Each collection has a table of the parameters it knows, from which version on, and what their
-//! values must look like. What comes out is checked; handlers only look up what they need.
+//! Each collection has a table of its parameters with their first versions and types. Parsing checks
+//! all values, so handlers get them typed.
 
 use std::fmt::Write as _;
 
 use node_model::{Fault, Mac, ProvisionState};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use uuid::Uuid;
 
-use crate::context::Context;
+use crate::context::RenderContext;
 use crate::error::{WireError, excerpt};
-use crate::field::{Field, Identity, NEVER_SHOWN, Resource, Selection, find};
-use crate::value::{flag_from_word, uuid_from_text};
+use crate::field::{
+    FieldSelection, NEVER_SHOWN, ResourceField, ResourceIdentity, WireResource, find_field,
+};
+use crate::value::{ValueError, parse_flag, parse_uuid};
 use crate::version::ApiVersion;
 use crate::writer::JsonWriter;
 
-/// The key lists are sorted by when nothing is asked for: the order of creation.
-pub const BY_CREATION: &str = "id";
+/// The default sort key: the order of creation.
+pub const CREATION_ORDER: &str = "id";
 
-/// What the value of a parameter must look like.
+/// Type of a parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParamKind {
-    /// Anything.
+    /// Any text.
     Text,
-    /// A boolean word.
+    /// A boolean.
     Flag,
     /// A UUID.
     Uuid,
-    /// A hardware address.
+    /// A MAC address.
     Mac,
-    /// Texts separated by commas.
+    /// Comma-separated texts.
     TextList,
     /// The name of a provision state.
     ProvisionState,
     /// The name of a fault.
     Fault,
-    /// The number of items.
+    /// The page size.
     Limit,
-    /// The last item of the page before: a UUID.
+    /// The UUID of the last item of the previous page.
     Marker,
-    /// The last item of the page before: a name.
+    /// The name of the last item of the previous page.
     NameMarker,
     /// The field to sort by.
     SortKey,
@@ -54,67 +57,93 @@ pub enum ParamKind {
 
 /// A parameter of a collection.
 #[derive(Clone, Copy, Debug)]
-pub struct Param {
-    /// Its name.
+pub struct QueryParam {
+    /// The name.
     pub name: &'static str,
-    /// The first microversion that takes it.
+    /// First microversion that accepts it.
     pub since: u16,
-    /// The status older versions answer with.
-    pub too_old: u16,
-    /// What its value must look like.
+    /// The status with which older versions reject it.
+    pub status_before: u16,
+    /// The type of its value.
     pub kind: ParamKind,
 }
 
-impl Param {
-    /// A parameter that older versions refuse with 406.
+impl QueryParam {
+    /// A parameter that older versions reject with 406.
     #[must_use]
     pub const fn new(name: &'static str, since: u16, kind: ParamKind) -> Self {
-        Self { name, since, too_old: 406, kind }
+        Self { name, since, status_before: 406, kind }
     }
 
-    /// The same, but older versions refuse it with 400.
+    /// Makes older versions reject it with 400.
     #[must_use]
-    pub const fn refused_with_400(mut self) -> Self {
-        self.too_old = 400;
+    pub const fn rejected_with_400(mut self) -> Self {
+        self.status_before = 400;
         self
     }
 }
 
 /// The parameters of a collection.
-pub type Params = &'static [Param];
+pub type QueryParams = &'static [QueryParam];
 
-/// A checked query string of a collection of `R`.
+/// A filter of a list query.
 #[derive(Debug)]
-pub struct ListQuery<R: Resource> {
-    /// How many items at most.
+struct QueryFilter {
+    name: &'static str,
+    /// The value as sent, for the link to the next page.
+    text: String,
+    value: FilterValue,
+}
+
+/// The parsed value of a filter.
+#[derive(Debug)]
+enum FilterValue {
+    /// Any text; see [`QueryFilter::text`].
+    Text,
+    TextList(Vec<String>),
+    Flag(bool),
+    Uuid(Uuid),
+    Mac(Mac),
+    ProvisionState(ProvisionState),
+    Fault(Fault),
+}
+
+/// Characters to percent-encode in a query value.
+const NOT_QUERY_SAFE: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b',');
+
+/// A parsed query string of a collection of `R`.
+#[derive(Debug)]
+pub struct ListQuery<R: WireResource> {
+    /// Maximum number of items.
     pub limit: u32,
-    /// The last item of the page before.
+    /// The last item of the previous page.
     pub marker: Option<String>,
-    /// The field to sort by, or [`BY_CREATION`].
+    /// The field to sort by, or [`CREATION_ORDER`].
     pub sort_key: &'static str,
-    /// The column to sort by, or [`BY_CREATION`].
+    /// The column to sort by, or [`CREATION_ORDER`].
     pub sort_column: &'static str,
-    /// Whether the order is reversed.
+    /// Whether the order is descending.
     pub descending: bool,
-    /// What to show.
-    pub selection: Selection<R>,
-    filters: Vec<(&'static str, String)>,
+    /// The fields to show.
+    pub selection: FieldSelection<R>,
+    filters: Vec<QueryFilter>,
     fields: Option<String>,
     detail: bool,
 }
 
-impl<R: Resource> ListQuery<R> {
-    /// Reads decoded pairs. `whole` is for paths that always show everything (`…/detail`, and
+impl<R: WireResource> ListQuery<R> {
+    /// Parses decoded query pairs. `always_detail` is for paths that show all fields (`…/detail`, and
     /// collections without a short form).
     ///
     /// # Errors
-    /// 400 for what is unknown or wrong, 406 for what is of a later version.
+    /// 400 for unknown or invalid parameters, 406 for parameters of a later version.
     pub fn parse(
-        params: Params,
+        params: QueryParams,
         pairs: &[(String, String)],
         version: ApiVersion,
         max_limit: u32,
-        whole: bool,
+        always_detail: bool,
     ) -> Result<Self, WireError> {
         let known = |name: &str| params.iter().find(|param| param.name == name);
         let unknown: Vec<&str> = pairs
@@ -129,10 +158,10 @@ impl<R: Resource> ListQuery<R> {
         let mut query = Self {
             limit: max_limit,
             marker: None,
-            sort_key: BY_CREATION,
-            sort_column: BY_CREATION,
+            sort_key: CREATION_ORDER,
+            sort_column: CREATION_ORDER,
             descending: false,
-            selection: Selection { fields: Vec::new() },
+            selection: FieldSelection { fields: Vec::new() },
             filters: Vec::new(),
             fields: None,
             detail: false,
@@ -140,77 +169,92 @@ impl<R: Resource> ListQuery<R> {
         for (name, value) in pairs {
             let Some(param) = known(name) else { continue };
             if !version.has(param.since) {
-                return Err(match param.too_old {
+                return Err(match param.status_before {
                     400 => WireError::unexpected(&[param.name]),
                     _ => WireError::too_new(param.name, param.since),
                 });
             }
-            query.take(param, value, version, max_limit)?;
+            query.apply_param(param, value, version, max_limit)?;
         }
-        query.selection = query.select(version, whole)?;
+        query.selection = query.select(version, always_detail)?;
         Ok(query)
     }
 
-    /// The value of a text filter.
+    /// The value of a filter as it was sent.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
-        self.filters.iter().find(|(filter, _)| *filter == name).map(|(_, value)| value.as_str())
+        self.filter(name).map(|filter| filter.text.as_str())
     }
 
     /// The value of a boolean filter.
     #[must_use]
     pub fn flag(&self, name: &str) -> Option<bool> {
-        self.text(name).and_then(|word| flag_from_word(word).ok())
+        let FilterValue::Flag(flag) = self.filter(name)?.value else { return None };
+        Some(flag)
     }
 
     /// The value of a UUID filter.
     #[must_use]
     pub fn uuid(&self, name: &str) -> Option<Uuid> {
-        self.text(name).and_then(|text| Uuid::try_parse(text).ok())
+        let FilterValue::Uuid(id) = self.filter(name)?.value else { return None };
+        Some(id)
     }
 
-    /// The value of a hardware address filter, in its normal form.
+    /// The value of a MAC address filter.
     #[must_use]
-    pub fn mac(&self, name: &str) -> Option<Mac> {
-        self.text(name).and_then(|text| text.parse().ok())
+    pub fn mac(&self, name: &str) -> Option<&Mac> {
+        let FilterValue::Mac(address) = &self.filter(name)?.value else { return None };
+        Some(address)
     }
 
-    /// The values of a filter that takes several.
+    /// The values of a comma-separated filter.
     #[must_use]
     pub fn texts(&self, name: &str) -> Option<Vec<&str>> {
-        self.text(name).map(|list| list.split(',').map(str::trim).collect())
+        let FilterValue::TextList(texts) = &self.filter(name)?.value else { return None };
+        Some(texts.iter().map(String::as_str).collect())
     }
 
     /// The value of a provision state filter.
     #[must_use]
     pub fn provision_state(&self, name: &str) -> Option<ProvisionState> {
-        self.text(name).and_then(|text| text.parse().ok())
+        let FilterValue::ProvisionState(state) = self.filter(name)?.value else { return None };
+        Some(state)
     }
 
     /// The value of a fault filter.
     #[must_use]
     pub fn fault(&self, name: &str) -> Option<Fault> {
-        self.text(name).and_then(|text| text.parse().ok())
+        let FilterValue::Fault(fault) = self.filter(name)?.value else { return None };
+        Some(fault)
     }
 
-    /// Whether everything was asked for.
+    fn filter(&self, name: &str) -> Option<&QueryFilter> {
+        self.filters.iter().find(|filter| filter.name == name)
+    }
+
+    /// Whether `detail` was requested.
     #[must_use]
     pub fn is_detail(&self) -> bool {
         self.detail
     }
 
-    /// Where the next page is: after `last`, below `path` (such as `nodes/detail`).
+    /// The URL of the next page, which starts after `last`. `path` is relative to `/v1`, such as
+    /// `nodes/detail`.
     #[must_use]
-    pub fn next_link(&self, context: &Context<'_>, path: &str, last: Identity<'_>) -> String {
+    pub fn next_link(
+        &self,
+        context: &RenderContext<'_>,
+        path: &str,
+        last: ResourceIdentity<'_>,
+    ) -> String {
         let direction = if self.descending { "desc" } else { "asc" };
         let mut url =
             format!("{}/v1/{path}?sort_key={}&sort_dir={direction}", context.base(), self.sort_key);
         let add = |url: &mut String, name: &str, value: &str| {
-            let _ = write!(url, "&{name}=");
-            percent_encode(url, value);
+            let _ = write!(url, "&{name}={}", utf8_percent_encode(value, NOT_QUERY_SAFE));
         };
-        for (name, value) in &self.filters {
-            add(&mut url, name, value);
+        for filter in &self.filters {
+            add(&mut url, filter.name, &filter.text);
         }
         if let Some(fields) = &self.fields {
             add(&mut url, "fields", fields);
@@ -220,77 +264,57 @@ impl<R: Resource> ListQuery<R> {
         }
         let _ = write!(url, "&limit={}&marker=", self.limit);
         match last {
-            Identity::Uuid(id) => {
+            ResourceIdentity::Uuid(id) => {
                 let _ = write!(url, "{id}");
             }
-            Identity::Name(name) => percent_encode(&mut url, name),
+            ResourceIdentity::Name(name) => {
+                let _ = write!(url, "{}", utf8_percent_encode(name, NOT_QUERY_SAFE));
+            }
         }
         url
     }
 
-    fn take(
+    fn apply_param(
         &mut self,
-        param: &Param,
+        param: &QueryParam,
         value: &str,
         version: ApiVersion,
         max_limit: u32,
     ) -> Result<(), WireError> {
-        let wrong = |problem: crate::value::Problem| problem.in_field(param.name);
-        match param.kind {
-            ParamKind::Text | ParamKind::TextList => {}
-            ParamKind::Flag => {
-                flag_from_word(value).map_err(wrong)?;
+        let invalid = |error: ValueError| error.in_field(param.name);
+        let filter = match param.kind {
+            ParamKind::Text => FilterValue::Text,
+            ParamKind::TextList => {
+                FilterValue::TextList(value.split(',').map(|text| text.trim().to_owned()).collect())
             }
-            ParamKind::Uuid => {
-                uuid_from_text(value).map_err(wrong)?;
-            }
-            ParamKind::Mac => {
-                value.parse::<Mac>().map_err(|error| wrong(error.to_string().into()))?;
-            }
-            ParamKind::ProvisionState => {
-                value.parse::<ProvisionState>().map_err(|()| {
-                    WireError::invalid(format!(
-                        "Provision state \"{}\" is not valid",
-                        excerpt(value)
-                    ))
-                })?;
-            }
-            ParamKind::Fault => {
-                value.parse::<Fault>().map_err(|()| {
-                    let known: Vec<&str> = Fault::ALL.iter().map(|fault| fault.as_str()).collect();
-                    wrong(format!("'{}' is not one of {}", excerpt(value), known.join(", ")).into())
-                })?;
-            }
+            ParamKind::Flag => FilterValue::Flag(parse_flag(value).map_err(invalid)?),
+            ParamKind::Uuid => FilterValue::Uuid(parse_uuid(value).map_err(invalid)?),
+            ParamKind::Mac => FilterValue::Mac(
+                value.parse::<Mac>().map_err(|error| invalid(error.to_string().into()))?,
+            ),
+            ParamKind::ProvisionState => FilterValue::ProvisionState(provision_state(value)?),
+            ParamKind::Fault => FilterValue::Fault(fault(value).map_err(invalid)?),
             ParamKind::Limit => {
                 self.limit = limit(value, max_limit)?;
                 return Ok(());
             }
             ParamKind::Marker | ParamKind::NameMarker => {
                 if param.kind == ParamKind::Marker {
-                    uuid_from_text(value).map_err(wrong)?;
+                    parse_uuid(value).map_err(invalid)?;
                 }
                 self.marker = Some(value.to_owned());
                 return Ok(());
             }
             ParamKind::SortKey => {
-                if value != BY_CREATION {
+                if value != CREATION_ORDER {
                     let field = sort_field::<R>(value, version)?;
                     self.sort_key = field.name;
-                    self.sort_column = field.needs.first().copied().unwrap_or(field.name);
+                    self.sort_column = field.columns.first().copied().unwrap_or(field.name);
                 }
                 return Ok(());
             }
             ParamKind::SortDirection => {
-                self.descending = match value {
-                    "asc" => false,
-                    "desc" => true,
-                    other => {
-                        return Err(WireError::invalid(format!(
-                            "Invalid sort direction: {}. Acceptable values are 'asc' or 'desc'",
-                            excerpt(other)
-                        )));
-                    }
-                };
+                self.descending = is_descending(value)?;
                 return Ok(());
             }
             ParamKind::Fields => {
@@ -304,44 +328,48 @@ impl<R: Resource> ListQuery<R> {
                 return Ok(());
             }
             ParamKind::Detail => {
-                self.detail = flag_from_word(value).map_err(wrong)?;
+                self.detail = parse_flag(value).map_err(invalid)?;
                 return Ok(());
             }
-        }
-        self.filters.push((param.name, value.to_owned()));
+        };
+        self.filters.push(QueryFilter { name: param.name, text: value.to_owned(), value: filter });
         Ok(())
     }
 
-    fn select(&self, version: ApiVersion, whole: bool) -> Result<Selection<R>, WireError> {
+    fn select(
+        &self,
+        version: ApiVersion,
+        always_detail: bool,
+    ) -> Result<FieldSelection<R>, WireError> {
         match &self.fields {
             Some(_) if self.detail => Err(WireError::invalid(
                 "Can not specify ?detail=True and fields in the same request.",
             )),
             Some(fields) => named_selection(fields, version),
-            None if self.detail || whole => Ok(Selection::detail(version)),
-            None => Ok(Selection::default_list(version)),
+            None if self.detail || always_detail => Ok(FieldSelection::detail(version)),
+            None => Ok(FieldSelection::default_list(version)),
         }
     }
 }
 
-/// The selection for a `fields=` value of names separated by commas.
+/// The selection for a comma-separated `fields=` value.
 ///
 /// # Errors
-/// 400 for names that do not exist, 406 for those of a later version.
-pub fn named_selection<R: Resource>(
+/// 400 for unknown names, 406 for fields of a later version.
+pub fn named_selection<R: WireResource>(
     fields: &str,
     version: ApiVersion,
-) -> Result<Selection<R>, WireError> {
+) -> Result<FieldSelection<R>, WireError> {
     let names: Vec<&str> =
         fields.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-    Selection::named(&names, version)
+    FieldSelection::named(&names, version)
 }
 
-/// Writes a list: `each` is called with a function that writes one item. `next` is where the page
-/// after this one is, worked out after the items are known.
-pub fn write_list<R: Resource, E>(
-    selection: &Selection<R>,
-    context: &Context<'_>,
+/// Writes a list response. `each` is called with a function that writes one item; `next` returns the
+/// URL of the next page and is called after the items.
+pub fn write_list<R: WireResource, E>(
+    selection: &FieldSelection<R>,
+    context: &RenderContext<'_>,
     each: impl FnOnce(&mut dyn FnMut(&R)) -> Result<(), E>,
     next: impl FnOnce() -> Option<String>,
 ) -> Result<Vec<u8>, E> {
@@ -356,13 +384,37 @@ pub fn write_list<R: Resource, E>(
     writer.end_array();
     if let Some(next) = next() {
         writer.key("next");
-        // The base is escaped already and the rest is percent-encoded.
-        writer.bare("\"");
-        writer.bare(&next);
-        writer.bare("\"");
+        // Needs no escaping: the base URL is escaped and the rest percent-encoded.
+        writer.raw("\"");
+        writer.raw(&next);
+        writer.raw("\"");
     }
     writer.end_object();
     Ok(writer.into_bytes())
+}
+
+fn provision_state(value: &str) -> Result<ProvisionState, WireError> {
+    value.parse().map_err(|()| {
+        WireError::invalid(format!("Provision state \"{}\" is not valid", excerpt(value)))
+    })
+}
+
+fn fault(value: &str) -> Result<Fault, ValueError> {
+    value.parse().map_err(|()| {
+        let known: Vec<&str> = Fault::ALL.iter().map(|fault| fault.as_str()).collect();
+        format!("'{}' is not one of {}", excerpt(value), known.join(", ")).into()
+    })
+}
+
+fn is_descending(value: &str) -> Result<bool, WireError> {
+    match value {
+        "asc" => Ok(false),
+        "desc" => Ok(true),
+        other => Err(WireError::invalid(format!(
+            "Invalid sort direction: {}. Acceptable values are 'asc' or 'desc'",
+            excerpt(other)
+        ))),
+    }
 }
 
 fn limit(value: &str, max_limit: u32) -> Result<u32, WireError> {
@@ -375,11 +427,11 @@ fn limit(value: &str, max_limit: u32) -> Result<u32, WireError> {
     Ok(u32::try_from(number).unwrap_or(max_limit).min(max_limit))
 }
 
-fn sort_field<R: Resource>(
+fn sort_field<R: WireResource>(
     name: &str,
     version: ApiVersion,
-) -> Result<&'static Field<R>, WireError> {
-    let field = find::<R>(name)
+) -> Result<&'static ResourceField<R>, WireError> {
+    let field = find_field::<R>(name)
         .filter(|field| field.sortable && field.since != NEVER_SHOWN)
         .ok_or_else(|| {
             WireError::invalid(format!(
@@ -391,15 +443,5 @@ fn sort_field<R: Resource>(
         Ok(field)
     } else {
         Err(WireError::too_new(field.name, field.since))
-    }
-}
-
-fn percent_encode(url: &mut String, text: &str) {
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~,".contains(&byte) {
-            url.push(char::from(byte));
-        } else {
-            let _ = write!(url, "%{byte:02X}");
-        }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What may be a name, a trait, a host name: the characters and words Ironic allows.
+//! Rules for names, traits and host names.
 #![expect(
     clippy::wildcard_enum_match_arm,
     reason = "JSON has six kinds of value and will not get a seventh"
@@ -9,20 +9,20 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::error::excerpt;
-use crate::value::{Problem, SHORT_TEXT, array, expected, mandatory_text};
+use crate::value::{SHORT_TEXT, ValueError, array, mandatory_text, unexpected_type};
 use crate::version::ApiVersion;
 
-/// The most traits a node can have.
-pub const MOST_TRAITS: usize = 50;
+/// Maximum number of traits of a node.
+pub const MAX_TRAITS: usize = 50;
 
-/// Whether `name` can be part of a path without escaping and is not too long.
+/// Whether `name` consists of unreserved URL characters and is not too long.
 #[must_use]
 pub fn is_logical_name(name: &str) -> bool {
     let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     (1..=SHORT_TEXT).contains(&name.len()) && name.bytes().all(unreserved)
 }
 
-/// Whether `name` could have been a node's name before 1.10, when names were host names.
+/// Whether `name` is a host name. Before 1.10, node names had to be host names.
 fn is_host_name(name: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -35,8 +35,8 @@ fn is_host_name(name: &str) -> bool {
     name.len() <= SHORT_TEXT && name.strip_suffix('.').unwrap_or(name).split('.').all(is_label)
 }
 
-/// A unique name, or null. UUIDs are no names, because a path could mean either.
-pub(crate) fn name(value: Value) -> Result<Option<String>, Problem> {
+/// A unique name or null. UUIDs are rejected, because a path segment could mean either.
+pub(crate) fn name(value: Value) -> Result<Option<String>, ValueError> {
     match value {
         Value::Null => Ok(None),
         Value::String(text) => {
@@ -51,12 +51,12 @@ pub(crate) fn name(value: Value) -> Result<Option<String>, Problem> {
                 .into())
             }
         }
-        other => Err(expected("a name (string) or null", &other)),
+        other => Err(unexpected_type("a name (string) or null", &other)),
     }
 }
 
-/// A node's name, or null.
-pub(crate) fn node_name(value: Value, version: ApiVersion) -> Result<Option<String>, Problem> {
+/// A node name or null.
+pub(crate) fn node_name(value: Value, version: ApiVersion) -> Result<Option<String>, ValueError> {
     const RESERVED: [&str; 6] =
         ["maintenance", "management", "states", "vendor_passthru", "detail", "validate"];
     let name = name(value)?;
@@ -77,8 +77,8 @@ pub(crate) fn node_name(value: Value, version: ApiVersion) -> Result<Option<Stri
     }
 }
 
-/// Whether `text` is a trait: a custom one, or written like a standard one. Which standard traits
-/// exist is decided by a library that grows with every release, so only the form is checked.
+/// Whether `text` has the syntax of a custom or standard trait. The set of standard traits depends on
+/// the release of os-traits, so only the syntax is checked.
 #[must_use]
 pub fn is_trait(text: &str) -> bool {
     (1..=SHORT_TEXT).contains(&text.len())
@@ -87,7 +87,7 @@ pub fn is_trait(text: &str) -> bool {
 }
 
 /// A trait.
-pub(crate) fn trait_name(value: Value) -> Result<String, Problem> {
+pub(crate) fn trait_name(value: Value) -> Result<String, ValueError> {
     let text = mandatory_text(value, SHORT_TEXT)?;
     if is_trait(&text) {
         Ok(text)
@@ -100,8 +100,8 @@ pub(crate) fn trait_name(value: Value) -> Result<String, Problem> {
     }
 }
 
-/// Traits, sorted, each once.
-pub(crate) fn traits(value: Value) -> Result<Vec<String>, Problem> {
+/// A list of traits, sorted and without duplicates.
+pub(crate) fn traits(value: Value) -> Result<Vec<String>, ValueError> {
     let mut traits = array(value)?.into_iter().map(trait_name).collect::<Result<Vec<_>, _>>()?;
     traits.sort_unstable();
     traits.dedup();
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn rejects_invalid_names() {
         for good in ["node-1", "a.b_c~d", "A", &"x".repeat(255)] {
             assert_eq!(name(good.into()), Ok(Some(good.to_owned())));
         }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn trait_syntax() {
+    fn checks_trait_syntax() {
         for good in ["CUSTOM_X", "HW_CPU_X86_VMX", "CUSTOM_1_A"] {
             assert!(is_trait(good), "{good}");
         }

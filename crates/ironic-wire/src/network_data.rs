@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Static network configuration for a ramdisk: OpenStack's `network_data.json`.
 //!
-//! Checked here so that a mistake is told to whoever makes it rather than to a ramdisk that then
-//! has no network to complain over.
+//! Checked on input, because a ramdisk without a network cannot report the error.
 #![expect(
     clippy::wildcard_enum_match_arm,
     reason = "JSON has six kinds of value and will not get a seventh"
@@ -14,7 +13,7 @@ use node_model::Mac;
 use serde_json::{Map, Value};
 
 use crate::error::excerpt;
-use crate::value::{Problem, expected, object, one_of};
+use crate::value::{ValueError, check_one_of, object, unexpected_type};
 
 const PLAIN_LINKS: [&str; 9] =
     ["bridge", "dvs", "hw_veb", "hyperv", "ovs", "tap", "vhostuser", "vif", "phy"];
@@ -29,14 +28,14 @@ const BOND_MODES: [&str; 7] = [
 ];
 const NETWORK_TYPES: [&str; 5] = ["ipv4", "ipv4_dhcp", "ipv6", "ipv6_dhcp", "ipv6_slaac"];
 
-/// The object if it is well-formed. Null and the empty object are.
-pub(crate) fn checked(value: Value) -> Result<Map<String, Value>, Problem> {
+/// The object if it is valid. Null and the empty object are valid.
+pub(crate) fn check_network_data(value: Value) -> Result<Map<String, Value>, ValueError> {
     let data = object(value)?;
     if data.is_empty() {
         return Ok(data);
     }
     for (part, check) in [
-        ("links", check_link as fn(&Map<String, Value>) -> Result<(), Problem>),
+        ("links", check_link as fn(&Map<String, Value>) -> Result<(), ValueError>),
         ("networks", check_network),
         ("services", check_service),
     ] {
@@ -44,28 +43,28 @@ pub(crate) fn checked(value: Value) -> Result<Map<String, Value>, Problem> {
             return Err(format!("'{part}' is a required property").into());
         };
         let Value::Array(items) = items else {
-            return Err(expected("an array", items).at(part));
+            return Err(unexpected_type("an array", items).at(part));
         };
         for (index, item) in items.iter().enumerate() {
-            let place = format!("{part}[{index}]");
+            let location = format!("{part}[{index}]");
             match item {
-                Value::Object(item) => check(item).map_err(|problem| problem.at(&place))?,
-                other => return Err(expected("an object", other).at(&place)),
+                Value::Object(item) => check(item).map_err(|error| error.at(&location))?,
+                other => return Err(unexpected_type("an object", other).at(&location)),
             }
         }
     }
     Ok(data)
 }
 
-fn check_link(link: &Map<String, Value>) -> Result<(), Problem> {
+fn check_link(link: &Map<String, Value>) -> Result<(), ValueError> {
     string(link, "id")?;
     let kind = string(link, "type")?;
     check_mtu(link)?;
     match kind {
         "bond" => {
             mac(link, "ethernet_mac_address")?;
-            one_of(string(link, "bond_mode")?, &BOND_MODES)
-                .map_err(|problem| problem.at("bond_mode"))?;
+            check_one_of(string(link, "bond_mode")?, &BOND_MODES)
+                .map_err(|error| error.at("bond_mode"))?;
             match link.get("bond_links") {
                 Some(Value::Array(links)) if links.iter().all(Value::is_string) => Ok(()),
                 Some(_) | None => Err("bond_links must be an array of link ids".into()),
@@ -80,13 +79,13 @@ fn check_link(link: &Map<String, Value>) -> Result<(), Problem> {
             }
         }
         plain => {
-            one_of(plain, &PLAIN_LINKS).map_err(|problem| problem.at("type"))?;
+            check_one_of(plain, &PLAIN_LINKS).map_err(|error| error.at("type"))?;
             mac(link, "ethernet_mac_address")
         }
     }
 }
 
-fn check_mtu(link: &Map<String, Value>) -> Result<(), Problem> {
+fn check_mtu(link: &Map<String, Value>) -> Result<(), ValueError> {
     match link.get("mtu") {
         None | Some(Value::Null) => Ok(()),
         Some(mtu) if mtu.as_f64().is_some_and(|mtu| (1.0..=65_535.0).contains(&mtu)) => Ok(()),
@@ -94,12 +93,12 @@ fn check_mtu(link: &Map<String, Value>) -> Result<(), Problem> {
     }
 }
 
-fn check_network(network: &Map<String, Value>) -> Result<(), Problem> {
+fn check_network(network: &Map<String, Value>) -> Result<(), ValueError> {
     string(network, "id")?;
     string(network, "link")?;
     string(network, "network_id")?;
     let kind = string(network, "type")?;
-    one_of(kind, &NETWORK_TYPES).map_err(|problem| problem.at("type"))?;
+    check_one_of(kind, &NETWORK_TYPES).map_err(|error| error.at("type"))?;
     let Some(address) = network.get("ip_address") else { return Ok(()) };
     let is_v4 = kind.starts_with("ipv4");
     let host = address.as_str().map(|text| text.split_once('/').map_or(text, |(host, _)| host));
@@ -109,7 +108,7 @@ fn check_network(network: &Map<String, Value>) -> Result<(), Problem> {
     if parses { Ok(()) } else { Err(format!("ip_address is not an address of type {kind}").into()) }
 }
 
-fn check_service(service: &Map<String, Value>) -> Result<(), Problem> {
+fn check_service(service: &Map<String, Value>) -> Result<(), ValueError> {
     let address = string(service, "address")?;
     string(service, "type")?;
     if address.parse::<std::net::IpAddr>().is_ok() {
@@ -119,19 +118,19 @@ fn check_service(service: &Map<String, Value>) -> Result<(), Problem> {
     }
 }
 
-fn string<'a>(object: &'a Map<String, Value>, key: &str) -> Result<&'a str, Problem> {
+fn string<'a>(object: &'a Map<String, Value>, key: &str) -> Result<&'a str, ValueError> {
     match object.get(key) {
         Some(Value::String(text)) => Ok(text),
-        Some(other) => Err(expected("a string", other).at(key)),
+        Some(other) => Err(unexpected_type("a string", other).at(key)),
         None => Err(format!("'{key}' is a required property").into()),
     }
 }
 
-fn mac(object: &Map<String, Value>, key: &str) -> Result<(), Problem> {
+fn mac(object: &Map<String, Value>, key: &str) -> Result<(), ValueError> {
     string(object, key)?
         .parse::<Mac>()
         .map(|_| ())
-        .map_err(|error| Problem::from(error.to_string()).at(key))
+        .map_err(|error| ValueError::from(error.to_string()).at(key))
 }
 
 #[cfg(test)]
@@ -140,7 +139,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn well_formed() {
+    fn accepts_valid_network_data() {
         let link =
             json!({"id": "eth0", "type": "phy", "ethernet_mac_address": "52:54:00:aa:bb:01"});
         let network = json!({"id": "n", "link": "eth0", "network_id": "x", "type": "ipv4", "ip_address": "10.0.0.2"});
@@ -151,13 +150,13 @@ mod tests {
             json!({"links": [link], "networks": [network],
                    "services": [{"type": "dns", "address": "10.0.0.1"}]}),
         ] {
-            assert!(checked(good.clone()).is_ok(), "{good}");
+            assert!(check_network_data(good.clone()).is_ok(), "{good}");
         }
     }
 
     #[test]
-    fn refused() {
-        for (bad, names) in [
+    fn rejects_invalid_network_data() {
+        for (bad, expected) in [
             (json!({"links": []}), "networks"),
             (json!({"links": 5, "networks": [], "services": []}), "links"),
             (json!({"links": [{"id": "a"}], "networks": [], "services": []}), "type"),
@@ -172,8 +171,10 @@ mod tests {
                 "networks[0]: ip_address",
             ),
         ] {
-            match checked(bad.clone()) {
-                Err(Problem::Wrong(words)) => assert!(words.contains(names), "{bad}: {words}"),
+            match check_network_data(bad.clone()) {
+                Err(ValueError::Invalid(message)) => {
+                    assert!(message.contains(expected), "{bad}: {message}")
+                }
                 other => panic!("{bad}: {other:?}"),
             }
         }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules between the fields of a node that need no database.
+//! Rules between the fields of a node.
 
 use node_model::JsonObject;
 use serde_json::{Map, Value};
 
 use crate::error::{WireError, excerpt};
 use crate::node::NodeDraft;
-use crate::value::Problem;
+use crate::value::ValueError;
 use crate::version::ApiVersion;
 
 /// Checks and completes a node after `changed` fields were set.
@@ -19,25 +19,25 @@ pub(crate) fn complete(
     let node = &mut draft.node;
 
     if has_changed("properties") {
-        check_properties(&node.properties).map_err(|problem| problem.in_field("properties"))?;
+        check_properties(&node.properties).map_err(|error| error.in_field("properties"))?;
     }
-    for (flag, reason, value, words) in [
+    for (flag, reason, value, text) in [
         ("protected", "protected_reason", node.protected, &mut node.protected_reason),
         ("retired", "retired_reason", node.retired, &mut node.retired_reason),
     ] {
         if value {
             continue;
         }
-        if has_changed(reason) && words.is_some() {
+        if has_changed(reason) && text.is_some() {
             return Err(WireError::invalid(format!(
                 "The {reason} field can only be set when {flag} is True"
             )));
         }
         if has_changed(flag) {
-            *words = None;
+            *text = None;
         }
     }
-    // Clients that do not know `instance_name` keep the name here.
+    // Clients that do not know `instance_name` set the display name.
     if has_changed("instance_info")
         && !has_changed("instance_name")
         && node.instance_name.is_none()
@@ -49,9 +49,8 @@ pub(crate) fn complete(
     Ok(())
 }
 
-/// `properties` is free-form, but sizes must be numbers and capabilities pairs, or scheduling goes
-/// wrong much later and far away.
-fn check_properties(properties: &JsonObject) -> Result<(), Problem> {
+/// Checks that sizes are numbers and capabilities are pairs; otherwise scheduling would fail later.
+fn check_properties(properties: &JsonObject) -> Result<(), ValueError> {
     if properties.is_empty() {
         return Ok(());
     }
@@ -68,7 +67,7 @@ fn check_properties(properties: &JsonObject) -> Result<(), Problem> {
     }
 }
 
-fn check_size(map: &Map<String, Value>, key: &str) -> Result<(), Problem> {
+fn check_size(map: &Map<String, Value>, key: &str) -> Result<(), ValueError> {
     let number = match map.get(key) {
         None | Some(Value::Null) => return Ok(()),
         Some(Value::Number(number)) => number.as_u64(),
@@ -81,7 +80,7 @@ fn check_size(map: &Map<String, Value>, key: &str) -> Result<(), Problem> {
     }
 }
 
-fn check_capabilities(pairs: &str) -> Result<(), Problem> {
+fn check_capabilities(pairs: &str) -> Result<(), ValueError> {
     for pair in pairs.split(',').filter(|pair| !pair.trim().is_empty()) {
         if pair.split_once(':').is_none_or(|(key, _)| key.trim().is_empty()) {
             return Err(format!(

@@ -1,109 +1,110 @@
 // SPDX-License-Identifier: Apache-2.0
 //! JSON patches: `[{"op": "replace", "path": "/name", "value": "x"}, …]`.
 //!
-//! Only `add`, `replace` and `remove` exist here, as in Ironic. A patch is applied to the JSON of
-//! the root fields it touches, and the outcome goes through the same setters as a body: either all
-//! of it is taken or none.
+//! As in Ironic, only `add`, `replace` and `remove` are supported. A patch is applied to the JSON of
+//! the root fields it touches, and the result goes through the same setters as a body. It is applied
+//! completely or not at all.
 
 use serde_json::{Map, Value};
 
 use crate::body::{
-    DEEPEST, Drafted, HAS_NUL, Parsed, Writable, current, parse_json, place_of_nul, set,
+    MAX_NESTING, NUL_NOT_ALLOWED, ParsedJson, ResourceDraft, WritableResource, current_value,
+    find_nul, parse_json, set_field,
 };
 use crate::error::{WireError, excerpt};
-use crate::field::{Field, Resource, find};
+use crate::field::{ResourceField, WireResource, find_field};
 use crate::version::ApiVersion;
 
-/// The most operations a patch may have.
-const MOST_OPERATIONS: usize = 1_000;
+/// Maximum number of operations in a patch.
+const MAX_OPERATIONS: usize = 1_000;
 
-/// Since when `~0` and `~1` may stand in a path.
+/// First microversion that accepts `~0` and `~1` in a path.
 const ESCAPES_SINCE: u16 = 98;
 
-/// A patch that is well-formed in itself.
+/// A syntactically valid patch.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Patch {
-    operations: Vec<Operation>,
+    operations: Vec<PatchOperation>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-struct Operation {
-    kind: Kind,
+struct PatchOperation {
+    op: PatchOp,
     path: String,
-    /// The path in parts, as written.
+    /// The unescaped segments of the path.
     parts: Vec<String>,
     value: Option<Value>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum PatchOp {
     Add,
     Replace,
     Remove,
 }
 
 impl Patch {
-    /// Reads the body of a `PATCH`.
+    /// Parses the body of a `PATCH`.
     ///
     /// # Errors
-    /// 400 when it is not a patch.
+    /// 400 if it is not a valid patch.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
-        let Parsed { value, may_have_nul } = parse_json(body)?;
+        let ParsedJson { value, may_have_nul } = parse_json(body)?;
         let Value::Array(items) = value else {
             return Err(WireError::invalid("A patch must be a JSON array of operations"));
         };
-        if items.len() > MOST_OPERATIONS {
+        if items.len() > MAX_OPERATIONS {
             return Err(WireError::invalid(format!(
-                "A patch can have at most {MOST_OPERATIONS} operations"
+                "A patch can have at most {MAX_OPERATIONS} operations"
             )));
         }
         let operations = items
             .into_iter()
             .enumerate()
             .map(|(index, item)| {
-                Operation::parse(item).map_err(|problem| {
-                    WireError::invalid(format!("Patch operation {index}: {problem}"))
+                PatchOperation::parse(item).map_err(|error| {
+                    WireError::invalid(format!("Patch operation {index}: {error}"))
                 })
             })
-            .collect::<Result<Vec<Operation>, _>>()?;
-        let cannot_be_kept = |operation: &&Operation| {
-            operation.value.as_ref().is_some_and(|value| place_of_nul(value).is_some())
+            .collect::<Result<Vec<PatchOperation>, _>>()?;
+        let has_nul = |operation: &&PatchOperation| {
+            operation.value.as_ref().is_some_and(|value| find_nul(value).is_some())
         };
-        if may_have_nul && let Some(operation) = operations.iter().find(cannot_be_kept) {
-            return Err(WireError::invalid_field(&excerpt(&operation.path), HAS_NUL));
+        if may_have_nul && let Some(operation) = operations.iter().find(has_nul) {
+            return Err(WireError::invalid_field(&excerpt(&operation.path), NUL_NOT_ALLOWED));
         }
         Ok(Self { operations })
     }
 
-    /// Whether nothing is asked for.
+    /// Whether there are no operations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// Whether the root field `name` is touched.
+    /// Whether an operation touches the root field `name`.
     #[must_use]
     pub fn touches(&self, name: &str) -> bool {
         self.operations.iter().any(|operation| operation.parts[0] == name)
     }
 
-    /// Whether removing the root field `name` is all that is asked for.
+    /// Whether the patch removes the root field `name` and nothing else.
     #[must_use]
     pub fn only_removes(&self, name: &str) -> bool {
         self.removes(name) && self.operations.iter().all(|operation| operation.parts[0] == name)
     }
 
-    /// Whether the root field `name` as a whole is removed and not set again afterwards.
+    /// Whether the last operation on the root field `name` removes it completely.
     #[must_use]
     pub fn removes(&self, name: &str) -> bool {
         self.operations
             .iter()
             .rev()
             .find(|operation| operation.parts[0] == name)
-            .is_some_and(|operation| operation.kind == Kind::Remove && operation.parts.len() == 1)
+            .is_some_and(|operation| operation.op == PatchOp::Remove && operation.parts.len() == 1)
     }
 
-    /// The value the root field `name` as a whole is last set to.
+    /// The last value assigned to the whole root field `name`.
     #[must_use]
     pub fn value_of(&self, name: &str) -> Option<&Value> {
         self.operations
@@ -114,11 +115,11 @@ impl Patch {
             .as_ref()
     }
 
-    /// Checks what is touched: 400 for what cannot be patched, 406 for what is of a later version.
+    /// Checks that the touched fields can be patched.
     ///
     /// # Errors
-    /// As said.
-    pub fn check<R: Resource>(&self, version: ApiVersion) -> Result<(), WireError> {
+    /// 400 for fields that cannot be patched, 406 for fields of a later version.
+    pub fn check<R: WireResource>(&self, version: ApiVersion) -> Result<(), WireError> {
         for operation in &self.operations {
             if operation.path.contains('~') && !version.has(ESCAPES_SINCE) {
                 return Err(WireError::too_new("~ in the path of a patch", ESCAPES_SINCE));
@@ -133,22 +134,22 @@ impl Patch {
         Ok(())
     }
 
-    /// Applies the patch to a draft of the resource as it is now.
+    /// Applies the patch to a draft of the existing resource.
     ///
     /// # Errors
-    /// 400 when it cannot be applied or what comes out is wrong, 406 for fields of a later version.
-    pub fn apply<R: Writable>(
+    /// 400 if it cannot be applied or the result is invalid, 406 for fields of a later version.
+    pub fn apply<R: WritableResource>(
         &self,
         mut draft: R::Draft,
         version: ApiVersion,
-    ) -> Result<Drafted<R>, WireError> {
+    ) -> Result<ResourceDraft<R>, WireError> {
         self.check::<R>(version)?;
         let mut document = Map::new();
-        let mut before: Vec<(&'static Field<R>, Value)> = Vec::new();
+        let mut before: Vec<(&'static ResourceField<R>, Value)> = Vec::new();
         for operation in &self.operations {
             let field = operation.field::<R>()?;
             if !before.iter().any(|(seen, _)| seen.name == field.name) {
-                let value = current::<R>(field, &draft, version);
+                let value = current_value::<R>(field, &draft, version);
                 document.insert(field.name.to_owned(), value.clone());
                 before.push((field, value));
             }
@@ -168,34 +169,34 @@ impl Patch {
                     field.name
                 )));
             }
-            if depth(&value) >= DEEPEST {
-                // Patch by patch, a field could become deeper than anybody can read.
+            if depth(&value) >= MAX_NESTING {
+                // Several patches could build a field that is deeper than a body may be.
                 return Err(WireError::invalid_field(
                     field.name,
-                    &format!("it would be nested deeper than {DEEPEST} levels"),
+                    &format!("it would be nested deeper than {MAX_NESTING} levels"),
                 ));
             }
-            let changes = value != old;
-            set::<R>(field, &mut draft, value, version)?;
-            if changes {
+            let changed = value != old;
+            set_field::<R>(field, &mut draft, value, version)?;
+            if changed {
                 fields.push(field.name);
             }
         }
         R::complete(&mut draft, &fields, version)?;
-        Ok(Drafted { draft, fields })
+        Ok(ResourceDraft { draft, fields })
     }
 }
 
-impl Operation {
+impl PatchOperation {
     fn parse(item: Value) -> Result<Self, String> {
         let Value::Object(mut members) = item else {
             return Err("it must be an object".to_owned());
         };
         let kind = match members.remove("op") {
             Some(Value::String(op)) => match op.as_str() {
-                "add" => Kind::Add,
-                "replace" => Kind::Replace,
-                "remove" => Kind::Remove,
+                "add" => PatchOp::Add,
+                "replace" => PatchOp::Replace,
+                "remove" => PatchOp::Remove,
                 other => {
                     return Err(format!(
                         "op '{}' is not one of add, replace, remove",
@@ -215,20 +216,20 @@ impl Operation {
         if let Some(name) = members.keys().next() {
             return Err(format!("'{}' was not expected", excerpt(name)));
         }
-        if value.is_none() && kind != Kind::Remove {
+        if value.is_none() && kind != PatchOp::Remove {
             return Err(format!("a value for path '{}' is missing", excerpt(&path)));
         }
-        let parts = split(&path).ok_or_else(|| {
+        let parts = split_path(&path).ok_or_else(|| {
             format!(
                 "path '{}' must be one or more /name, made of letters, digits, _ and -",
                 excerpt(&path)
             )
         })?;
-        Ok(Self { kind, path, parts, value })
+        Ok(Self { op: kind, path, parts, value })
     }
 
-    fn field<R: Resource>(&self) -> Result<&'static Field<R>, WireError> {
-        find::<R>(&self.parts[0]).filter(|field| field.patch.is_some()).ok_or_else(|| {
+    fn field<R: WireResource>(&self) -> Result<&'static ResourceField<R>, WireError> {
+        find_field::<R>(&self.parts[0]).filter(|field| field.patch.is_some()).ok_or_else(|| {
             let allowed: Vec<&str> = R::fields()
                 .iter()
                 .filter(|field| field.patch.is_some())
@@ -244,28 +245,28 @@ impl Operation {
 
     fn apply(&self, document: &mut Map<String, Value>) -> Result<(), String> {
         let (root, inner) = (&self.parts[0], &self.parts[1..]);
-        let Some((last, way)) = inner.split_last() else {
-            match (self.kind, &self.value) {
-                (Kind::Add | Kind::Replace, Some(value)) => {
+        let Some((last, parents)) = inner.split_last() else {
+            match (self.op, &self.value) {
+                (PatchOp::Add | PatchOp::Replace, Some(value)) => {
                     document.insert(root.clone(), value.clone());
                 }
-                (Kind::Remove, _) | (_, None) => {
+                (PatchOp::Remove, _) | (_, None) => {
                     document.remove(root);
                 }
             }
             return Ok(());
         };
-        let mut place =
+        let mut target =
             document.get_mut(root).ok_or_else(|| format!("'{root}' has been removed"))?;
-        // A null object counts as the empty one, as it is shown.
-        if place.is_null() {
-            *place = Value::Object(Map::new());
+        // A null object is shown as empty, so it can be patched like one.
+        if target.is_null() {
+            *target = Value::Object(Map::new());
         }
-        for part in way {
-            place = step_into(place, part)
+        for part in parents {
+            target = descend(target, part)
                 .ok_or_else(|| format!("member '{}' not found", excerpt(part)))?;
         }
-        match place {
+        match target {
             Value::Object(map) => self.apply_to_object(map, last),
             Value::Array(items) => self.apply_to_array(items, last),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
@@ -276,57 +277,57 @@ impl Operation {
 
     fn apply_to_object(&self, map: &mut Map<String, Value>, key: &str) -> Result<(), String> {
         let exists = map.contains_key(key);
-        match (self.kind, &self.value) {
-            (Kind::Add, Some(value)) => {
+        match (self.op, &self.value) {
+            (PatchOp::Add, Some(value)) => {
                 map.insert(key.to_owned(), value.clone());
                 Ok(())
             }
-            (Kind::Replace, Some(value)) if exists => {
+            (PatchOp::Replace, Some(value)) if exists => {
                 map.insert(key.to_owned(), value.clone());
                 Ok(())
             }
-            (Kind::Remove, _) if exists => {
+            (PatchOp::Remove, _) if exists => {
                 map.remove(key);
                 Ok(())
             }
-            (Kind::Replace, _) => {
+            (PatchOp::Replace, _) => {
                 Err(format!("can't replace a non-existent object '{}'", excerpt(key)))
             }
-            (Kind::Remove, _) => {
+            (PatchOp::Remove, _) => {
                 Err(format!("can't remove a non-existent object '{}'", excerpt(key)))
             }
-            (Kind::Add, None) => Err("a value is missing".to_owned()),
+            (PatchOp::Add, None) => Err("a value is missing".to_owned()),
         }
     }
 
     fn apply_to_array(&self, items: &mut Vec<Value>, key: &str) -> Result<(), String> {
-        if let (Kind::Add, Some(value), "-") = (self.kind, &self.value, key) {
+        if let (PatchOp::Add, Some(value), "-") = (self.op, &self.value, key) {
             items.push(value.clone());
             return Ok(());
         }
         let index = array_index(key)
             .ok_or_else(|| format!("'{}' is not an index of an array", excerpt(key)))?;
         let outside = || format!("index {index} is outside of the array");
-        match (self.kind, &self.value) {
-            (Kind::Add, Some(value)) if index <= items.len() => {
+        match (self.op, &self.value) {
+            (PatchOp::Add, Some(value)) if index <= items.len() => {
                 items.insert(index, value.clone());
                 Ok(())
             }
-            (Kind::Replace, Some(value)) => {
+            (PatchOp::Replace, Some(value)) => {
                 *items.get_mut(index).ok_or_else(outside)? = value.clone();
                 Ok(())
             }
-            (Kind::Remove, _) if index < items.len() => {
+            (PatchOp::Remove, _) if index < items.len() => {
                 items.remove(index);
                 Ok(())
             }
-            (Kind::Add | Kind::Replace | Kind::Remove, _) => Err(outside()),
+            (PatchOp::Add | PatchOp::Replace | PatchOp::Remove, _) => Err(outside()),
         }
     }
 }
 
-/// The parts of a path, or none if it breaks the rules. `~0` and `~1` stand for `~` and `/`.
-fn split(path: &str) -> Option<Vec<String>> {
+/// The unescaped segments of a path (`~0` is `~`, `~1` is `/`); `None` if it is invalid.
+fn split_path(path: &str) -> Option<Vec<String>> {
     let parts: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
     let allowed = |part: &&str| {
         let plain = part.replace("~0", "").replace("~1", "");
@@ -338,15 +339,15 @@ fn split(path: &str) -> Option<Vec<String>> {
     Some(parts.into_iter().map(|part| part.replace("~1", "/").replace("~0", "~")).collect())
 }
 
-fn step_into<'a>(place: &'a mut Value, part: &str) -> Option<&'a mut Value> {
-    match place {
+fn descend<'a>(target: &'a mut Value, part: &str) -> Option<&'a mut Value> {
+    match target {
         Value::Object(map) => map.get_mut(part),
         Value::Array(items) => items.get_mut(array_index(part)?),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     }
 }
 
-/// How many arrays and objects are inside each other.
+/// Nesting depth of arrays and objects.
 fn depth(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,

@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Portgroups as Ironic shows them.
+//! The wire format of portgroups.
 
 use node_model::{JsonObject, NodeId, Portgroup, PortgroupId, Timestamp};
 use uuid::Uuid;
 
-use crate::body::Writable;
-use crate::field::{Field, Identity, Resource, Shape};
+use crate::body::WritableResource;
+use crate::field::{FieldShape, ResourceField, ResourceIdentity, WireResource};
 use crate::names::name;
 use crate::port::{CATEGORY, PHYSICAL_NETWORK};
 use crate::rows::{
-    created_at_row, flag_row, links_row, node_uuid_row, object_row, text_row, updated_at_row,
-    uuid_row, whole_text_row,
+    created_at_row, flag_row, links_row, node_uuid_row, non_null_text_row, object_row, text_row,
+    updated_at_row, uuid_row,
 };
 use crate::value::{SHORT_TEXT, flag, mac, object, text, text_or_null};
 use crate::version::ApiVersion;
 
-/// The bonding mode of those who do not choose one.
+/// The default bonding mode.
 const DEFAULT_MODE: &str = "active-backup";
 
-impl Resource for Portgroup {
+impl WireResource for Portgroup {
     const KIND: &'static str = "portgroup";
     const COLLECTION: &'static str = "portgroups";
     const PATH: &'static str = "portgroups";
     type Draft = Self;
 
-    fn fields() -> &'static [Field<Self>] {
+    fn fields() -> &'static [ResourceField<Self>] {
         FIELDS
     }
 
-    fn identity(&self) -> Identity<'_> {
-        Identity::Uuid(self.id.0)
+    fn identity(&self) -> ResourceIdentity<'_> {
+        ResourceIdentity::Uuid(self.id.0)
     }
 }
 
-impl Writable for Portgroup {
+impl WritableResource for Portgroup {
     fn blank(now: Timestamp, _version: ApiVersion) -> Self {
         Self {
             id: PortgroupId::random(),
@@ -53,25 +53,25 @@ impl Writable for Portgroup {
         }
     }
 
-    fn of(draft: &Self) -> &Self {
+    fn resource(draft: &Self) -> &Self {
         draft
     }
 }
 
-static FIELDS: &[Field<Portgroup>] = &[
+static FIELDS: &[ResourceField<Portgroup>] = &[
     uuid_row!(Portgroup, 23, |draft| draft.id.0),
-    Field::<Portgroup>::new("address", 23, Shape::Text, |w, group, _| {
+    ResourceField::<Portgroup>::new("address", 23, FieldShape::Text, |w, group, _| {
         w.optional_string(group.address.as_ref().map(|address| address.as_str()));
     })
     .nullable()
-    .needs(&["address"])
+    .columns(&["address"])
     .sortable()
     .listed()
-    .written(|draft, value, _| {
+    .writable(|draft, value, _| {
         draft.address = mac(&value)?;
         Ok(())
     }),
-    text_row!(Portgroup, "name", 23, name).listed().written(|draft, value, _| {
+    text_row!(Portgroup, "name", 23, name).listed().writable(|draft, value, _| {
         draft.name = name(value)?;
         Ok(())
     }),
@@ -79,34 +79,34 @@ static FIELDS: &[Field<Portgroup>] = &[
     created_at_row!(Portgroup, 23),
     updated_at_row!(Portgroup, 23),
     node_uuid_row!(Portgroup, 23, |draft| draft.node_id.0).required(),
-    object_row!(Portgroup, "extra", 23, extra).written(|draft, value, _| {
+    object_row!(Portgroup, "extra", 23, extra).writable(|draft, value, _| {
         draft.extra = object(value)?.into();
         Ok(())
     }),
     object_row!(Portgroup, "internal_info", 23, internal_info),
-    flag_row!(Portgroup, "standalone_ports_supported", 23, standalone_ports_supported).written(
+    flag_row!(Portgroup, "standalone_ports_supported", 23, standalone_ports_supported).writable(
         |draft, value, _| {
             draft.standalone_ports_supported = flag(&value)?.unwrap_or(true);
             Ok(())
         },
     ),
-    Field::<Portgroup>::new("ports", 23, Shape::Links, |w, group, context| {
+    ResourceField::<Portgroup>::new("ports", 23, FieldShape::Links, |w, group, context| {
         context.links(w, "portgroups", group.identity(), "/ports");
     })
-    .needs(&["uuid"]),
-    whole_text_row!(Portgroup, "mode", 26, mode).written(|draft, value, _| {
+    .columns(&["uuid"]),
+    non_null_text_row!(Portgroup, "mode", 26, mode).writable(|draft, value, _| {
         draft.mode = text(value, SHORT_TEXT)?.unwrap_or_else(|| DEFAULT_MODE.to_owned());
         Ok(())
     }),
-    object_row!(Portgroup, "properties", 26, properties).written(|draft, value, _| {
+    object_row!(Portgroup, "properties", 26, properties).writable(|draft, value, _| {
         draft.properties = object(value)?.into();
         Ok(())
     }),
-    text_row!(Portgroup, "physical_network", 102, physical_network).written(|draft, value, _| {
+    text_row!(Portgroup, "physical_network", 102, physical_network).writable(|draft, value, _| {
         draft.physical_network = text_or_null(value, PHYSICAL_NETWORK)?;
         Ok(())
     }),
-    text_row!(Portgroup, "category", 103, category).written(|draft, value, _| {
+    text_row!(Portgroup, "category", 103, category).writable(|draft, value, _| {
         draft.category = text(value, CATEGORY)?;
         Ok(())
     }),

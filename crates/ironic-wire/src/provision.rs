@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `PUT …/states/provision`: the verb, what goes with it, and since when.
+//! `PUT …/states/provision`: the verb, its arguments, and their first versions.
 //!
-//! Reading is in three parts, because the answers clients rely on depend on their order: first the
-//! shape of the body, then (after the node has been found) whether the version knows the verb, then
-//! (after the verb is known to be legal in the node's state) what goes with it.
+//! Parsing has three stages, because clients rely on the order of the errors: first the shape of the
+//! body; then, after the node lookup, whether the version has the verb; then, after the check that
+//! the verb is allowed in the node's state, its arguments.
 #![expect(
     clippy::wildcard_enum_match_arm,
     reason = "JSON has six kinds of value and will not get a seventh"
@@ -13,19 +13,19 @@ use node_model::{ProvisionState, Secret, Step, Verb};
 use serde_json::{Map, Value};
 
 use crate::error::WireError;
-use crate::requests::Members;
+use crate::requests::BodyMembers;
 use crate::steps::{deploy_steps, requested_steps};
-use crate::value::{Problem, SHORT_TEXT, expected, flag, mandatory_text, text};
+use crate::value::{SHORT_TEXT, ValueError, flag, mandatory_text, text, unexpected_type};
 use crate::version::ApiVersion;
 
-/// The first microversion that knows a verb.
+/// First microversion of a verb.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerbGate {
     /// The verb.
     pub verb: Verb,
-    /// The version.
+    /// The microversion.
     pub since: u16,
-    /// Whether the state is checked before the version, so that an illegal verb is 400, not 406.
+    /// Whether the state is checked before the version, so that a verb not allowed is 400, not 406.
     pub state_first: bool,
 }
 
@@ -33,7 +33,7 @@ const fn gate(verb: Verb, since: u16) -> VerbGate {
     VerbGate { verb, since, state_first: false }
 }
 
-/// Every verb and its version. `undeploy` is documented for 1.73 and taken always.
+/// All verbs. `undeploy` is documented for 1.73, but accepted in all versions.
 pub const VERB_GATES: &[VerbGate] = &[
     gate(Verb::Active, 1),
     gate(Verb::Rebuild, 1),
@@ -54,7 +54,7 @@ pub const VERB_GATES: &[VerbGate] = &[
 
 /// The gate of `verb`.
 #[must_use]
-pub fn gate_of(verb: Verb) -> VerbGate {
+pub fn verb_gate(verb: Verb) -> VerbGate {
     VERB_GATES.iter().copied().find(|gate| gate.verb == verb).unwrap_or(VerbGate {
         verb,
         since: u16::MAX,
@@ -62,12 +62,12 @@ pub fn gate_of(verb: Verb) -> VerbGate {
     })
 }
 
-/// Refuses a verb that `version` does not know.
+/// Rejects a verb that `version` does not have.
 ///
 /// # Errors
 /// 406.
 pub fn check_verb_version(verb: Verb, version: ApiVersion) -> Result<(), WireError> {
-    let gate = gate_of(verb);
+    let gate = verb_gate(verb);
     if version.has(gate.since) {
         Ok(())
     } else {
@@ -75,24 +75,24 @@ pub fn check_verb_version(verb: Verb, version: ApiVersion) -> Result<(), WireErr
     }
 }
 
-/// Refuses `abort` in states in which `version` cannot abort yet.
+/// Rejects `abort` in states in which `version` cannot abort.
 ///
 /// # Errors
 /// 406.
 pub fn check_abort_version(state: ProvisionState, version: ApiVersion) -> Result<(), WireError> {
-    let late = [(ProvisionState::InspectWait, 41), (ProvisionState::DeployWait, 110)];
-    match late.iter().find(|(late, since)| *late == state && !version.has(*since)) {
+    let abort_since = [(ProvisionState::InspectWait, 41), (ProvisionState::DeployWait, 110)];
+    match abort_since.iter().find(|(other, since)| *other == state && !version.has(*since)) {
         Some((state, since)) => Err(WireError::too_new(&format!("abort in state {state}"), *since)),
         None => Ok(()),
     }
 }
 
-/// The body, its shape checked and nothing else.
+/// The body, of which only the shape is checked.
 #[derive(Clone, PartialEq, Debug)]
-pub struct ProvisionRequest {
-    /// What was asked, in the user's words: for messages.
+pub struct ProvisionBody {
+    /// The verb as sent, for messages.
     pub target: String,
-    /// What that means; none if nobody knows, which is answered with [`WireError::invalid_state`].
+    /// The verb; `None` if it is unknown, for which the response is [`WireError::invalid_state`].
     pub verb: Option<Verb>,
     configdrive: Value,
     clean_steps: Value,
@@ -103,37 +103,37 @@ pub struct ProvisionRequest {
     runbook: Option<String>,
 }
 
-/// A config drive in one of its forms.
+/// A config drive as sent.
 #[derive(Clone, PartialEq, Debug)]
-pub enum ConfigDrive {
-    /// Where it can be fetched, or a packed ISO image in base64.
+pub enum ConfigDriveInput {
+    /// A URL, or a gzipped ISO image in base64.
     Text(Secret<String>),
-    /// What it shall be made of: `meta_data`, `network_data`, `user_data`, `vendor_data`.
+    /// The content to build it from: `meta_data`, `network_data`, `user_data`, `vendor_data`.
     Parts(Secret<Map<String, Value>>),
 }
 
-/// What goes with a verb, checked.
+/// The checked arguments of a verb.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct ProvisionContent {
+pub struct ProvisionArguments {
     /// For `active` and `rebuild`.
-    pub configdrive: Option<ConfigDrive>,
-    /// Clean, deploy or service steps, whichever the verb takes.
+    pub configdrive: Option<ConfigDriveInput>,
+    /// Clean, deploy or service steps, depending on the verb.
     pub steps: Vec<Step>,
     /// For `rescue`.
     pub rescue_password: Option<Secret<String>>,
     /// For `clean` and `service`.
     pub disable_ramdisk: bool,
-    /// For `clean` and `service`: a runbook instead of steps.
+    /// For `clean` and `service`: name or UUID of a runbook, instead of steps.
     pub runbook: Option<String>,
 }
 
-impl ProvisionRequest {
-    /// Reads the body.
+impl ProvisionBody {
+    /// Parses the body.
     ///
     /// # Errors
-    /// 400 for what is unknown, missing or of the wrong type.
+    /// 400 for unknown, missing or wrongly typed members.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
-        let mut members = Members::parse(body, "provision")?;
+        let mut members = BodyMembers::parse(body, "provision")?;
         let target = members.require("target", |value| mandatory_text(value, SHORT_TEXT))?;
         let request = Self {
             verb: target.parse().ok(),
@@ -152,36 +152,34 @@ impl ProvisionRequest {
         Ok(request)
     }
 
-    /// The runbook, by its name or UUID, if one is given.
+    /// Name or UUID of the runbook, if given.
     #[must_use]
     pub fn runbook(&self) -> Option<&str> {
         self.runbook.as_deref()
     }
 
-    /// Whether steps of any kind are given: some users may not give any.
-    #[must_use]
-    pub fn has_steps(&self) -> bool {
-        [&self.clean_steps, &self.deploy_steps, &self.service_steps]
-            .iter()
-            .any(|steps| !is_nothing(steps))
-    }
-
-    /// Checks what goes with `verb`.
+    /// Checks the arguments of `verb`.
     ///
     /// # Errors
-    /// 400 for what is missing, wrong or not for this verb, 406 for what is of a later version.
-    pub fn content(self, verb: Verb, version: ApiVersion) -> Result<ProvisionContent, WireError> {
+    /// 400 for missing, invalid or inapplicable arguments, 406 for arguments of a later version.
+    pub fn arguments(
+        self,
+        verb: Verb,
+        version: ApiVersion,
+    ) -> Result<ProvisionArguments, WireError> {
         let deploys = matches!(verb, Verb::Active | Verb::Deploy | Verb::Rebuild);
         let runs_steps = matches!(verb, Verb::Clean | Verb::Service);
-        self.check_company(verb, version, deploys, runs_steps)?;
+        self.check_members_for_verb(verb, version, deploys, runs_steps)?;
         self.check_versions(verb, version)?;
 
-        let named = |field: &'static str| move |problem: Problem| problem.in_field(field);
+        let in_field = |field: &'static str| move |error: ValueError| error.in_field(field);
         let steps = match verb {
-            Verb::Clean => requested_steps(self.clean_steps).map_err(named("clean_steps"))?,
-            Verb::Service => requested_steps(self.service_steps).map_err(named("service_steps"))?,
+            Verb::Clean => requested_steps(self.clean_steps).map_err(in_field("clean_steps"))?,
+            Verb::Service => {
+                requested_steps(self.service_steps).map_err(in_field("service_steps"))?
+            }
             Verb::Active | Verb::Deploy | Verb::Rebuild => {
-                deploy_steps(self.deploy_steps).map_err(named("deploy_steps"))?
+                deploy_steps(self.deploy_steps).map_err(in_field("deploy_steps"))?
             }
             Verb::Deleted
             | Verb::Undeploy
@@ -210,15 +208,18 @@ impl ProvisionRequest {
             }
         }
         if verb == Verb::Rescue
-            && self.rescue_password.as_ref().is_none_or(|word| word.reveal().trim().is_empty())
+            && self
+                .rescue_password
+                .as_ref()
+                .is_none_or(|password| password.reveal().trim().is_empty())
         {
             return Err(WireError::invalid(
                 "A non-empty \"rescue_password\" is required when setting provision state to rescue",
             ));
         }
-        Ok(ProvisionContent {
+        Ok(ProvisionArguments {
             configdrive: config_drive(self.configdrive, version)
-                .map_err(|problem| problem.in_field("configdrive"))?,
+                .map_err(|error| error.in_field("configdrive"))?,
             steps,
             rescue_password: self.rescue_password,
             disable_ramdisk: self.disable_ramdisk.unwrap_or(false),
@@ -226,8 +227,8 @@ impl ProvisionRequest {
         })
     }
 
-    /// Refuses members that do not go with the verb. Empty ones count as not given.
-    fn check_company(
+    /// Rejects members that do not apply to the verb. Empty ones are ignored.
+    fn check_members_for_verb(
         &self,
         verb: Verb,
         version: ApiVersion,
@@ -236,10 +237,20 @@ impl ProvisionRequest {
     ) -> Result<(), WireError> {
         let takes_configdrive = deploys && (verb != Verb::Rebuild || version.has(35));
         for (given, allowed, member, with) in [
-            (!is_nothing(&self.configdrive), takes_configdrive, "configdrive", "active, rebuild"),
-            (!is_nothing(&self.clean_steps), verb == Verb::Clean, "clean_steps", "clean"),
-            (!is_nothing(&self.deploy_steps), deploys, "deploy_steps", "active, rebuild"),
-            (!is_nothing(&self.service_steps), verb == Verb::Service, "service_steps", "service"),
+            (
+                !is_empty_value(&self.configdrive),
+                takes_configdrive,
+                "configdrive",
+                "active, rebuild",
+            ),
+            (!is_empty_value(&self.clean_steps), verb == Verb::Clean, "clean_steps", "clean"),
+            (!is_empty_value(&self.deploy_steps), deploys, "deploy_steps", "active, rebuild"),
+            (
+                !is_empty_value(&self.service_steps),
+                verb == Verb::Service,
+                "service_steps",
+                "service",
+            ),
             (self.rescue_password.is_some(), verb == Verb::Rescue, "rescue_password", "rescue"),
             (self.disable_ramdisk.is_some(), runs_steps, "disable_ramdisk", "clean, service"),
             (self.runbook.is_some(), runs_steps, "runbook", "clean, service"),
@@ -256,7 +267,7 @@ impl ProvisionRequest {
     fn check_versions(&self, verb: Verb, version: ApiVersion) -> Result<(), WireError> {
         let ramdisk_since = if verb == Verb::Service { 108 } else { 70 };
         for (given, member, since) in [
-            (!is_nothing(&self.deploy_steps), "deploy_steps", 69),
+            (!is_empty_value(&self.deploy_steps), "deploy_steps", 69),
             (self.disable_ramdisk == Some(true), "disable_ramdisk", ramdisk_since),
             (self.runbook.is_some(), "runbook", 92),
         ] {
@@ -268,16 +279,16 @@ impl ProvisionRequest {
     }
 }
 
-/// What a config drive may be. A form that is too new is a wrong value here, not an unknown field:
-/// clients expect 400.
-fn config_drive(value: Value, version: ApiVersion) -> Result<Option<ConfigDrive>, Problem> {
+/// Checks a config drive. A form of a later version is an invalid value (400), because clients expect
+/// that.
+fn config_drive(value: Value, version: ApiVersion) -> Result<Option<ConfigDriveInput>, ValueError> {
     const OBJECT_SINCE: u16 = 56;
     const VENDOR_DATA_SINCE: u16 = 59;
     match value {
         Value::Null => Ok(None),
         Value::String(text) if text.is_empty() => Ok(None),
         Value::String(text) if text.contains("://") || text.bytes().all(is_base64) => {
-            Ok(Some(ConfigDrive::Text(Secret::new(text))))
+            Ok(Some(ConfigDriveInput::Text(Secret::new(text))))
         }
         Value::String(_) => Err("is neither a URL nor base64 text nor a JSON object".into()),
         Value::Object(_) if !version.has(OBJECT_SINCE) => {
@@ -285,7 +296,7 @@ fn config_drive(value: Value, version: ApiVersion) -> Result<Option<ConfigDrive>
         }
         Value::Object(parts) => {
             for (key, part) in &parts {
-                let good = match key.as_str() {
+                let is_valid = match key.as_str() {
                     "meta_data" | "network_data" => part.is_object(),
                     "vendor_data" if version.has(VENDOR_DATA_SINCE) => part.is_object(),
                     "vendor_data" => {
@@ -300,13 +311,13 @@ fn config_drive(value: Value, version: ApiVersion) -> Result<Option<ConfigDrive>
                         );
                     }
                 };
-                if !good && !part.is_null() {
+                if !is_valid && !part.is_null() {
                     return Err(format!("{key} has the wrong type").into());
                 }
             }
-            Ok(Some(ConfigDrive::Parts(Secret::new(parts))))
+            Ok(Some(ConfigDriveInput::Parts(Secret::new(parts))))
         }
-        other => Err(expected("a string or an object", &other)),
+        other => Err(unexpected_type("a string or an object", &other)),
     }
 }
 
@@ -314,8 +325,8 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte.is_ascii_whitespace() || b"+/=-_".contains(&byte)
 }
 
-/// Null and the empty list, object and text all count as not given, as they do to Ironic.
-fn is_nothing(value: &Value) -> bool {
+/// Whether Ironic treats the value as not given: null, false, or an empty list, object or text.
+fn is_empty_value(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(flag) => !flag,
@@ -331,10 +342,10 @@ mod tests {
     use super::*;
 
     fn status(body: &str, version: u16) -> (u16, String) {
-        let outcome = ProvisionRequest::parse(body.as_bytes()).and_then(|request| {
+        let outcome = ProvisionBody::parse(body.as_bytes()).and_then(|request| {
             let verb = request.verb.expect("the table names verbs");
             check_verb_version(verb, ApiVersion(version))?;
-            request.content(verb, ApiVersion(version))
+            request.arguments(verb, ApiVersion(version))
         });
         match outcome {
             Ok(_) => (202, String::new()),
@@ -350,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_with_what() {
+    fn checks_arguments_per_verb() {
         let steps = r#"[{"interface":"raid","step":"x"}]"#;
         for (body, version, expected) in [
             (r#"{"target":"manage"}"#.to_owned(), 4, 202),
@@ -399,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn abort_gates() {
+    fn abort_depends_on_version_and_state() {
         assert!(check_abort_version(ProvisionState::CleanWait, ApiVersion(13)).is_ok());
         assert!(check_abort_version(ProvisionState::InspectWait, ApiVersion(40)).is_err());
         assert!(check_abort_version(ProvisionState::DeployWait, ApiVersion(110)).is_ok());

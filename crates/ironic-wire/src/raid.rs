@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The logical disks a user wants: `PUT …/states/raid`.
+//! Target RAID configuration: `PUT …/states/raid`.
 #![expect(
     clippy::wildcard_enum_match_arm,
     reason = "JSON has six kinds of value and will not get a seventh"
@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 
 use crate::body::parse_object;
 use crate::error::{WireError, excerpt};
-use crate::value::{Problem, expected, one_of};
+use crate::value::{ValueError, check_one_of, unexpected_type};
 
-/// What a property of a logical disk must look like.
-enum Rule {
+/// Type of a property of a logical disk.
+enum RaidPropertyRule {
     Text,
     Flag,
     OneOf(&'static [&'static str]),
@@ -22,37 +22,40 @@ enum Rule {
     PhysicalDisks,
 }
 
-const PROPERTIES: &[(&str, Rule)] = &[
-    ("raid_level", Rule::OneOf(&["JBOD", "0", "1", "2", "5", "6", "1+0", "5+0", "6+0"])),
-    ("size_gb", Rule::Size),
-    ("volume_name", Rule::Text),
-    ("is_root_volume", Rule::Flag),
-    ("share_physical_disks", Rule::Flag),
-    ("disk_type", Rule::OneOf(&["hdd", "ssd"])),
-    ("interface_type", Rule::OneOf(&["sata", "scsi", "sas"])),
-    ("number_of_physical_disks", Rule::Positive),
-    ("controller", Rule::Text),
-    ("physical_disks", Rule::PhysicalDisks),
+const PROPERTIES: &[(&str, RaidPropertyRule)] = &[
+    (
+        "raid_level",
+        RaidPropertyRule::OneOf(&["JBOD", "0", "1", "2", "5", "6", "1+0", "5+0", "6+0"]),
+    ),
+    ("size_gb", RaidPropertyRule::Size),
+    ("volume_name", RaidPropertyRule::Text),
+    ("is_root_volume", RaidPropertyRule::Flag),
+    ("share_physical_disks", RaidPropertyRule::Flag),
+    ("disk_type", RaidPropertyRule::OneOf(&["hdd", "ssd"])),
+    ("interface_type", RaidPropertyRule::OneOf(&["sata", "scsi", "sas"])),
+    ("number_of_physical_disks", RaidPropertyRule::Positive),
+    ("controller", RaidPropertyRule::Text),
+    ("physical_disks", RaidPropertyRule::PhysicalDisks),
 ];
 
-/// The configuration, checked. The empty one clears what was wanted.
+/// Parses and checks the configuration. An empty one clears the target.
 ///
 /// # Errors
-/// 400 saying which disk and which property is wrong.
+/// 400 with the disk and the property that is invalid.
 pub fn parse_raid_config(body: &[u8]) -> Result<JsonObject, WireError> {
     let config = parse_object(body, "RAID configuration")?;
-    check(&config).map_err(|problem| problem.in_field("target_raid_config"))?;
+    check(&config).map_err(|error| error.in_field("target_raid_config"))?;
     Ok(config.into())
 }
 
-fn check(config: &Map<String, Value>) -> Result<(), Problem> {
+fn check(config: &Map<String, Value>) -> Result<(), ValueError> {
     if config.is_empty() {
         return Ok(());
     }
     let disks = match config.get("logical_disks") {
         Some(Value::Array(disks)) if !disks.is_empty() => disks,
         Some(Value::Array(_)) => return Err("logical_disks must not be empty".into()),
-        Some(other) => return Err(expected("logical_disks to be an array", other)),
+        Some(other) => return Err(unexpected_type("logical_disks to be an array", other)),
         None => return Err("logical_disks is missing".into()),
     };
     if let Some(unknown) = config.keys().find(|key| *key != "logical_disks") {
@@ -60,7 +63,7 @@ fn check(config: &Map<String, Value>) -> Result<(), Problem> {
     }
     let mut roots = 0;
     for (index, disk) in disks.iter().enumerate() {
-        check_disk(disk).map_err(|problem| problem.at(format_args!("logical disk {index}")))?;
+        check_disk(disk).map_err(|error| error.at(format_args!("logical disk {index}")))?;
         roots += usize::from(disk.get("is_root_volume") == Some(&Value::Bool(true)));
     }
     if roots > 1 {
@@ -69,9 +72,9 @@ fn check(config: &Map<String, Value>) -> Result<(), Problem> {
     Ok(())
 }
 
-fn check_disk(disk: &Value) -> Result<(), Problem> {
+fn check_disk(disk: &Value) -> Result<(), ValueError> {
     let Value::Object(disk) = disk else {
-        return Err(expected("an object", disk));
+        return Err(unexpected_type("an object", disk));
     };
     for required in ["raid_level", "size_gb"] {
         if !disk.contains_key(required) {
@@ -82,7 +85,7 @@ fn check_disk(disk: &Value) -> Result<(), Problem> {
         let Some((name, rule)) = PROPERTIES.iter().find(|(name, _)| name == key) else {
             return Err(format!("'{}' was not expected", excerpt(key)).into());
         };
-        check_property(rule, value).map_err(|problem| problem.at(name))?;
+        check_property(rule, value).map_err(|error| error.at(name))?;
     }
     if disk.contains_key("physical_disks") && !disk.contains_key("controller") {
         return Err("physical_disks needs controller as well".into());
@@ -90,19 +93,19 @@ fn check_disk(disk: &Value) -> Result<(), Problem> {
     Ok(())
 }
 
-fn check_property(rule: &Rule, value: &Value) -> Result<(), Problem> {
+fn check_property(rule: &RaidPropertyRule, value: &Value) -> Result<(), ValueError> {
     let good = match rule {
-        Rule::Text => value.is_string(),
-        Rule::Flag => value.is_boolean(),
-        Rule::OneOf(words) => {
+        RaidPropertyRule::Text => value.is_string(),
+        RaidPropertyRule::Flag => value.is_boolean(),
+        RaidPropertyRule::OneOf(words) => {
             return match value {
-                Value::String(word) => one_of(word, words),
-                other => Err(expected("a string", other)),
+                Value::String(word) => check_one_of(word, words),
+                other => Err(unexpected_type("a string", other)),
             };
         }
-        Rule::Size => value.as_u64().is_some() || value == "MAX",
-        Rule::Positive => value.as_u64().is_some_and(|number| number > 0),
-        Rule::PhysicalDisks => value.as_array().is_some_and(|disks| {
+        RaidPropertyRule::Size => value.as_u64().is_some() || value == "MAX",
+        RaidPropertyRule::Positive => value.as_u64().is_some_and(|number| number > 0),
+        RaidPropertyRule::PhysicalDisks => value.as_array().is_some_and(|disks| {
             disks.iter().all(Value::is_string)
                 || (disks.len() >= 2 && disks.iter().all(Value::is_object))
         }),
@@ -111,11 +114,11 @@ fn check_property(rule: &Rule, value: &Value) -> Result<(), Problem> {
         return Ok(());
     }
     Err(match rule {
-        Rule::Text | Rule::OneOf(_) => "expected a string".into(),
-        Rule::Flag => "expected a boolean".into(),
-        Rule::Size => "expected a size in GiB or \"MAX\"".into(),
-        Rule::Positive => "expected a positive integer".into(),
-        Rule::PhysicalDisks => {
+        RaidPropertyRule::Text | RaidPropertyRule::OneOf(_) => "expected a string".into(),
+        RaidPropertyRule::Flag => "expected a boolean".into(),
+        RaidPropertyRule::Size => "expected a size in GiB or \"MAX\"".into(),
+        RaidPropertyRule::Positive => "expected a positive integer".into(),
+        RaidPropertyRule::PhysicalDisks => {
             "expected an array of disk names, or of at least two objects with hints".into()
         }
     })
@@ -126,8 +129,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table() {
-        for (body, says) in [
+    fn checks_raid_configuration() {
+        for (body, expected) in [
             (r"{}", None),
             (r#"{"logical_disks":[{"size_gb":5,"raid_level":"1"}]}"#, None),
             (
@@ -149,13 +152,13 @@ mod tests {
             ),
             (r"[]", Some("object")),
         ] {
-            match (parse_raid_config(body.as_bytes()), says) {
+            match (parse_raid_config(body.as_bytes()), expected) {
                 (Ok(_), None) => {}
-                (Err(error), Some(says)) => {
+                (Err(error), Some(expected)) => {
                     assert_eq!(error.status(), 400);
-                    assert!(error.message().contains(says), "{body}: {error}");
+                    assert!(error.message().contains(expected), "{body}: {error}");
                 }
-                (outcome, _) => panic!("{body}: {outcome:?}"),
+                (result, _) => panic!("{body}: {result:?}"),
             }
         }
     }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The documents at the root: what this service is, and where everything below `/v1` is.
+//! The documents at `/` and `/v1`.
 
-use crate::context::Context;
+use crate::context::RenderContext;
 use crate::version::ApiVersion;
 use crate::writer::JsonWriter;
 
-/// Where the API is described.
+/// Documentation of the API.
 const DOCUMENTATION: &str = "https://docs.openstack.org/ironic/latest/contributor/webapi.html";
 
-/// The places of `GET /v1` and the version each appeared in.
-pub const PLACES: &[(&str, u16)] = &[
+/// The collections in `GET /v1` and their first versions.
+pub const V1_COLLECTIONS: &[(&str, u16)] = &[
     ("chassis", 1),
     ("nodes", 1),
     ("ports", 1),
@@ -30,15 +30,15 @@ pub const PLACES: &[(&str, u16)] = &[
 
 /// The body of `GET /`.
 ///
-/// Its name stays Ironic's, because clients recognise the service by it.
+/// `name` is Ironic's, because clients identify the service by it.
 #[must_use]
-pub fn root_body(context: &Context<'_>) -> Vec<u8> {
+pub fn root_body(context: &RenderContext<'_>) -> Vec<u8> {
     let mut w = JsonWriter::with_capacity(512);
     w.begin_object();
     w.key("name");
     w.string("OpenStack Ironic API");
     w.key("description");
-    w.string("Ferrite: bare metal provisioning that speaks the OpenStack Ironic API.");
+    w.string("Ferrite: bare metal provisioning with the OpenStack Ironic API.");
     w.key("default_version");
     write_version(&mut w, context);
     w.key("versions");
@@ -51,7 +51,7 @@ pub fn root_body(context: &Context<'_>) -> Vec<u8> {
 
 /// The body of `GET /v1`.
 #[must_use]
-pub fn v1_body(context: &Context<'_>) -> Vec<u8> {
+pub fn v1_body(context: &RenderContext<'_>) -> Vec<u8> {
     let mut w = JsonWriter::with_capacity(4096);
     w.begin_object();
     w.key("id");
@@ -78,9 +78,9 @@ pub fn v1_body(context: &Context<'_>) -> Vec<u8> {
     w.end_object();
     w.key("version");
     write_version(&mut w, context);
-    for (place, _) in PLACES.iter().filter(|(_, since)| context.version.has(*since)) {
-        w.key(place);
-        context.place_links(&mut w, &format!("{place}/"));
+    for (collection, _) in V1_COLLECTIONS.iter().filter(|(_, since)| context.version.has(*since)) {
+        w.key(collection);
+        context.collection_links(&mut w, &format!("{collection}/"));
     }
     w.end_object();
     w.into_bytes()
@@ -88,13 +88,13 @@ pub fn v1_body(context: &Context<'_>) -> Vec<u8> {
 
 /// The body of `GET /v1/volume`, or of `GET /v1/nodes/{node}/volume` when `node` is given.
 #[must_use]
-pub fn volume_body(context: &Context<'_>, node: Option<&str>) -> Vec<u8> {
-    let place = node.map_or_else(|| "volume".to_owned(), |node| format!("nodes/{node}/volume"));
+pub fn volume_body(context: &RenderContext<'_>, node: Option<&str>) -> Vec<u8> {
+    let path = node.map_or_else(|| "volume".to_owned(), |node| format!("nodes/{node}/volume"));
     let mut w = JsonWriter::with_capacity(1024);
     w.begin_object();
     for (key, suffix) in [("links", "/"), ("connectors", "/connectors"), ("targets", "/targets")] {
         w.key(key);
-        context.place_links(&mut w, &format!("{place}{suffix}"));
+        context.collection_links(&mut w, &format!("{path}{suffix}"));
     }
     w.end_object();
     w.into_bytes()
@@ -121,7 +121,7 @@ pub fn shards_body(shards: &[(Option<String>, u64)]) -> Vec<u8> {
     w.into_bytes()
 }
 
-fn write_version(w: &mut JsonWriter, context: &Context<'_>) {
+fn write_version(w: &mut JsonWriter, context: &RenderContext<'_>) {
     w.begin_object();
     w.key("id");
     w.string("v1");
@@ -138,13 +138,13 @@ fn write_version(w: &mut JsonWriter, context: &Context<'_>) {
     w.end_object();
 }
 
-fn write_self_link(w: &mut JsonWriter, context: &Context<'_>) {
+fn write_self_link(w: &mut JsonWriter, context: &RenderContext<'_>) {
     w.element();
     w.begin_object();
     w.key("href");
-    w.bare("\"");
-    w.bare(context.base());
-    w.bare("/v1/\"");
+    w.raw("\"");
+    w.raw(context.base());
+    w.raw("/v1/\"");
     w.key("rel");
     w.string("self");
     w.end_object();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! JSON schemas of the resources, from their field tables, for the OpenAPI document.
+//! JSON schemas of the resources, generated from their field tables, for the OpenAPI document.
 
 use serde_json::{Map, Value, json};
 
-use crate::field::{Field, NEVER_SHOWN, Resource, Shape};
+use crate::field::{FieldShape, NEVER_SHOWN, ResourceField, WireResource};
 
-/// What a resource looks like when it is shown.
+/// Schema of a resource in a response.
 #[must_use]
-pub fn shown_schema<R: Resource>() -> Value {
+pub fn shown_schema<R: WireResource>() -> Value {
     let properties: Map<String, Value> = R::fields()
         .iter()
         .filter(|field| field.since != NEVER_SHOWN)
@@ -20,9 +20,9 @@ pub fn shown_schema<R: Resource>() -> Value {
     json!({"type": "object", "properties": properties})
 }
 
-/// What the body of a `POST` may hold.
+/// Schema of the body of a `POST`.
 #[must_use]
-pub fn create_schema<R: Resource>() -> Value {
+pub fn create_schema<R: WireResource>() -> Value {
     let properties: Map<String, Value> = R::fields()
         .iter()
         .filter_map(|field| {
@@ -42,9 +42,9 @@ pub fn create_schema<R: Resource>() -> Value {
     schema
 }
 
-/// What a list of the resource looks like.
+/// Schema of a list of the resource.
 #[must_use]
-pub fn list_schema<R: Resource>(item: &Value) -> Value {
+pub fn list_schema<R: WireResource>(item: &Value) -> Value {
     json!({
         "type": "object",
         "properties": {
@@ -55,9 +55,9 @@ pub fn list_schema<R: Resource>(item: &Value) -> Value {
     })
 }
 
-/// What the body of a `PATCH` looks like: the paths it may start with are in the description.
+/// Schema of the body of a `PATCH`. The allowed paths are in the description.
 #[must_use]
-pub fn patch_schema<R: Resource>() -> Value {
+pub fn patch_schema<R: WireResource>() -> Value {
     let paths: Vec<String> = R::fields()
         .iter()
         .filter(|field| field.patch.is_some())
@@ -79,17 +79,17 @@ pub fn patch_schema<R: Resource>() -> Value {
     })
 }
 
-fn field_schema<R: Resource>(field: &Field<R>) -> Map<String, Value> {
+fn field_schema<R: WireResource>(field: &ResourceField<R>) -> Map<String, Value> {
     let (kind, more) = match field.shape {
-        Shape::Uuid => ("string", json!({"format": "uuid"})),
-        Shape::Text => ("string", json!({})),
-        Shape::Flag => ("boolean", json!({})),
-        Shape::Integer => ("integer", json!({})),
-        Shape::Moment => ("string", json!({"format": "date-time"})),
-        Shape::Object => ("object", json!({})),
-        Shape::TextList => ("array", json!({"items": {"type": "string"}})),
-        Shape::ObjectList => ("array", json!({"items": {"type": "object"}})),
-        Shape::Links => (
+        FieldShape::Uuid => ("string", json!({"format": "uuid"})),
+        FieldShape::Text => ("string", json!({})),
+        FieldShape::Boolean => ("boolean", json!({})),
+        FieldShape::Integer => ("integer", json!({})),
+        FieldShape::Timestamp => ("string", json!({"format": "date-time"})),
+        FieldShape::Object => ("object", json!({})),
+        FieldShape::TextList => ("array", json!({"items": {"type": "string"}})),
+        FieldShape::ObjectList => ("array", json!({"items": {"type": "object"}})),
+        FieldShape::Links => (
             "array",
             json!({"items": {
                 "type": "object",

@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lists of steps in request bodies: what a user may write for cleaning, service, deployment,
-//! deploy templates and runbooks.
+//! Lists of steps in request bodies: for cleaning, service, deployment, deploy templates and
+//! runbooks.
 
 use node_model::{JsonObject, RunbookStep, SEALED_ARGUMENTS, Step, TemplateStep};
 use serde_json::{Map, Value};
 
 use crate::error::excerpt;
-use crate::value::{Problem, SHORT_TEXT, array, expected, flag, mandatory_text, one_of, texts};
+use crate::value::{
+    SHORT_TEXT, ValueError, array, check_one_of, flag, mandatory_text, texts, unexpected_type,
+};
 
-/// The interfaces whose steps users may name.
+/// The interfaces whose steps users may request.
 const INTERFACES: [&str; 7] =
     ["vendor", "power", "management", "firmware", "deploy", "bios", "raid"];
 
-/// Clean or service steps of `PUT …/states/provision`. With `order` they run in that order.
-pub(crate) fn requested_steps(value: Value) -> Result<Vec<Step>, Problem> {
-    let mut steps: Vec<(i64, Step)> = each(value, 0, |members| {
+/// Clean or service steps of `PUT …/states/provision`, sorted by `order`.
+pub(crate) fn requested_steps(value: Value) -> Result<Vec<Step>, ValueError> {
+    let mut steps: Vec<(i64, Step)> = parse_steps(value, 0, |members| {
         let mut step = Step::new(&interface(members)?, &name(members)?, 0);
         step.args = args(members, false)?;
         let order = match members.remove("order") {
-            Some(order) => not_negative("order", &order)?,
+            Some(order) => non_negative("order", &order)?,
             None => 0,
         };
         if let Some(value) = members.remove("execute_on_child_nodes") {
@@ -34,8 +36,8 @@ pub(crate) fn requested_steps(value: Value) -> Result<Vec<Step>, Problem> {
 }
 
 /// Deploy steps of `PUT …/states/provision`.
-pub(crate) fn deploy_steps(value: Value) -> Result<Vec<Step>, Problem> {
-    each(value, 0, |members| {
+pub(crate) fn deploy_steps(value: Value) -> Result<Vec<Step>, ValueError> {
+    parse_steps(value, 0, |members| {
         let mut step = Step::new(&interface(members)?, &name(members)?, 0);
         step.args = args(members, true)?;
         step.priority = number(members, "priority")?;
@@ -44,8 +46,8 @@ pub(crate) fn deploy_steps(value: Value) -> Result<Vec<Step>, Problem> {
 }
 
 /// The steps of a deploy template.
-pub(crate) fn template_steps(value: Value) -> Result<Vec<TemplateStep>, Problem> {
-    let steps = each(value, 1, |members| {
+pub(crate) fn template_steps(value: Value) -> Result<Vec<TemplateStep>, ValueError> {
+    let steps = parse_steps(value, 1, |members| {
         Ok(TemplateStep {
             interface: interface(members)?,
             step: name(members)?,
@@ -58,8 +60,8 @@ pub(crate) fn template_steps(value: Value) -> Result<Vec<TemplateStep>, Problem>
 }
 
 /// The steps of a runbook.
-pub(crate) fn runbook_steps(value: Value) -> Result<Vec<RunbookStep>, Problem> {
-    each(value, 1, |members| {
+pub(crate) fn runbook_steps(value: Value) -> Result<Vec<RunbookStep>, ValueError> {
+    parse_steps(value, 1, |members| {
         Ok(RunbookStep {
             interface: interface(members)?,
             step: name(members)?,
@@ -69,21 +71,21 @@ pub(crate) fn runbook_steps(value: Value) -> Result<Vec<RunbookStep>, Problem> {
     })
 }
 
-/// Reads each step with `read`, which takes the members it knows; what is left is unknown.
-fn each<T>(
+/// Parses each step with `read`, which removes the members it knows; remaining ones are rejected.
+fn parse_steps<T>(
     value: Value,
     at_least: usize,
-    mut read: impl FnMut(&mut Map<String, Value>) -> Result<T, Problem>,
-) -> Result<Vec<T>, Problem> {
+    mut read: impl FnMut(&mut Map<String, Value>) -> Result<T, ValueError>,
+) -> Result<Vec<T>, ValueError> {
     let items = array(value)?;
     if items.len() < at_least {
         return Err("[] is too short; at least one step is needed".into());
     }
     let mut steps = Vec::with_capacity(items.len());
     for (index, item) in items.into_iter().enumerate() {
-        let at = |problem: Problem| problem.at(format_args!("step {index}"));
+        let at = |error: ValueError| error.at(format_args!("step {index}"));
         let Value::Object(mut members) = item else {
-            return Err(at(expected("an object", &item)));
+            return Err(at(unexpected_type("an object", &item)));
         };
         steps.push(read(&mut members).map_err(at)?);
         if let Some(unknown) = members.keys().next() {
@@ -93,46 +95,46 @@ fn each<T>(
     Ok(steps)
 }
 
-fn interface(members: &mut Map<String, Value>) -> Result<String, Problem> {
+fn interface(members: &mut Map<String, Value>) -> Result<String, ValueError> {
     let interface = mandatory(members, "interface")?;
     let interface = mandatory_text(interface, SHORT_TEXT)?;
-    one_of(&interface, &INTERFACES)?;
+    check_one_of(&interface, &INTERFACES)?;
     Ok(interface)
 }
 
-fn name(members: &mut Map<String, Value>) -> Result<String, Problem> {
+fn name(members: &mut Map<String, Value>) -> Result<String, ValueError> {
     mandatory_text(mandatory(members, "step")?, SHORT_TEXT)
 }
 
-fn args(members: &mut Map<String, Value>, required: bool) -> Result<JsonObject, Problem> {
+fn args(members: &mut Map<String, Value>, required: bool) -> Result<JsonObject, ValueError> {
     match members.remove("args") {
         Some(Value::Object(args)) if args.contains_key(SEALED_ARGUMENTS) => {
-            let words = format!("'{SEALED_ARGUMENTS}' is reserved; no step has such an argument");
-            Err(Problem::from(words).at("args"))
+            let message = format!("'{SEALED_ARGUMENTS}' is reserved; no step has such an argument");
+            Err(ValueError::from(message).at("args"))
         }
         Some(Value::Object(args)) => Ok(args.into()),
-        Some(other) => Err(expected("an object", &other).at("args")),
+        Some(other) => Err(unexpected_type("an object", &other).at("args")),
         None if required => Err("args is missing".into()),
         None => Ok(JsonObject::empty()),
     }
 }
 
-fn number(members: &mut Map<String, Value>, key: &'static str) -> Result<i64, Problem> {
-    not_negative(key, &mandatory(members, key)?)
+fn number(members: &mut Map<String, Value>, key: &'static str) -> Result<i64, ValueError> {
+    non_negative(key, &mandatory(members, key)?)
 }
 
-fn not_negative(key: &str, value: &Value) -> Result<i64, Problem> {
+fn non_negative(key: &str, value: &Value) -> Result<i64, ValueError> {
     crate::value::integer(value)
         .ok()
         .filter(|number| *number >= 0)
         .ok_or_else(|| format!("{key} must be a whole number that is not negative").into())
 }
 
-fn mandatory(members: &mut Map<String, Value>, key: &str) -> Result<Value, Problem> {
+fn mandatory(members: &mut Map<String, Value>, key: &str) -> Result<Value, ValueError> {
     members.remove(key).ok_or_else(|| format!("{key} is missing").into())
 }
 
-fn no_duplicates<'a>(steps: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), Problem> {
+fn no_duplicates<'a>(steps: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), ValueError> {
     let mut seen: Vec<(&str, &str)> = steps.collect();
     seen.sort_unstable();
     match seen.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -158,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
-        for (bad, says) in [
+    fn rejects_invalid_steps() {
+        for (bad, expected) in [
             (json!([{"interface": "raid"}]), "step 0: step is missing"),
             (json!([{"step": "x"}]), "step 0: interface is missing"),
             (json!([{"interface": "x", "step": "x"}]), "not one of"),
@@ -170,7 +172,9 @@ mod tests {
             (json!("x"), "an array"),
         ] {
             match requested_steps(bad.clone()) {
-                Err(Problem::Wrong(words)) => assert!(words.contains(says), "{bad}: {words}"),
+                Err(ValueError::Invalid(message)) => {
+                    assert!(message.contains(expected), "{bad}: {message}")
+                }
                 other => panic!("{bad}: {other:?}"),
             }
         }
@@ -181,14 +185,14 @@ mod tests {
             steps[0].as_object_mut().unwrap().remove(key);
             steps
         };
-        for problem in [
+        for error in [
             requested_steps(without("priority")).unwrap_err(),
             deploy_steps(without("order")).unwrap_err(),
             template_steps(without("order")).unwrap_err(),
             runbook_steps(without("priority")).unwrap_err(),
         ] {
-            let Problem::Wrong(words) = problem else { panic!("{problem:?}") };
-            assert!(words.contains("'ferrite:sealed' is reserved"), "{words}");
+            let ValueError::Invalid(message) = error else { panic!("{error:?}") };
+            assert!(message.contains("'ferrite:sealed' is reserved"), "{message}");
         }
         let step = json!({"interface": "raid", "step": "x", "args": {}, "priority": 10});
         assert!(template_steps(json!([step])).is_ok());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading single values out of request bodies.
+//! Parsing of single values in request bodies.
 //!
-//! Each function says in its problem what was expected; whoever calls knows which field it was.
+//! The errors state what was expected; the caller adds the name of the field.
 #![expect(
     clippy::wildcard_enum_match_arm,
     reason = "JSON has six kinds of value and will not get a seventh"
@@ -15,27 +15,27 @@ use uuid::Uuid;
 
 use crate::error::{WireError, excerpt};
 
-/// The longest text most columns hold.
+/// Maximum length of text in most columns.
 pub(crate) const SHORT_TEXT: usize = 255;
 
-/// What is wrong with a value.
+/// Why a value is rejected.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Problem {
-    /// It is wrong.
-    Wrong(Cow<'static, str>),
-    /// It is this text, and should be a UUID.
+pub enum ValueError {
+    /// It is invalid.
+    Invalid(Cow<'static, str>),
+    /// It should be a UUID, but is this text.
     NotUuid(String),
-    /// It uses something of a later microversion: what, and which.
+    /// It requires a later microversion: what, and which.
     TooNew(Cow<'static, str>, u16),
 }
 
-impl Problem {
-    /// The refusal of the request in which `field` has this problem.
+impl ValueError {
+    /// The error response for this value in `field`.
     #[must_use]
     pub fn in_field(self, field: &str) -> WireError {
         match self {
-            Self::Wrong(problem) => WireError::invalid_field(field, &problem),
-            // Clients know these words.
+            Self::Invalid(error) => WireError::invalid_field(field, &error),
+            // Clients match this text.
             Self::NotUuid(text) => {
                 WireError::invalid(format!("Expected UUID for {field}: '{text}'"))
             }
@@ -43,73 +43,73 @@ impl Problem {
         }
     }
 
-    /// The same problem, at a place within the value.
-    pub(crate) fn at(self, place: impl std::fmt::Display) -> Self {
+    /// Adds the location within the value.
+    pub(crate) fn at(self, location: impl std::fmt::Display) -> Self {
         match self {
             Self::TooNew(..) => self,
-            Self::Wrong(_) | Self::NotUuid(_) => format!("{place}: {}", self.words()).into(),
+            Self::Invalid(_) | Self::NotUuid(_) => format!("{location}: {}", self.message()).into(),
         }
     }
 
-    /// What is wrong, without the field it is in.
-    pub(crate) fn words(self) -> String {
+    /// The message without the field name.
+    pub(crate) fn message(self) -> String {
         match self {
-            Self::Wrong(words) | Self::TooNew(words, _) => words.into_owned(),
+            Self::Invalid(message) | Self::TooNew(message, _) => message.into_owned(),
             Self::NotUuid(text) => format!("expected a UUID, got '{text}'"),
         }
     }
 }
 
-impl From<&'static str> for Problem {
-    fn from(problem: &'static str) -> Self {
-        Self::Wrong(Cow::Borrowed(problem))
+impl From<&'static str> for ValueError {
+    fn from(error: &'static str) -> Self {
+        Self::Invalid(Cow::Borrowed(error))
     }
 }
 
-impl From<String> for Problem {
-    fn from(problem: String) -> Self {
-        Self::Wrong(Cow::Owned(problem))
+impl From<String> for ValueError {
+    fn from(error: String) -> Self {
+        Self::Invalid(Cow::Owned(error))
     }
 }
 
-/// Text of at most `longest` characters, or null.
-pub(crate) fn text(value: Value, longest: usize) -> Result<Option<String>, Problem> {
+/// Text of at most `max_chars` characters, or null.
+pub(crate) fn text(value: Value, max_chars: usize) -> Result<Option<String>, ValueError> {
     match value {
         Value::Null => Ok(None),
-        Value::String(text) if fits(&text, longest) => Ok(Some(text)),
-        Value::String(text) => Err(too_long(&text, longest)),
-        other => Err(expected("a string or null", &other)),
+        Value::String(text) if fits(&text, max_chars) => Ok(Some(text)),
+        Value::String(text) => Err(too_long(&text, max_chars)),
+        other => Err(unexpected_type("a string or null", &other)),
     }
 }
 
-/// Text of one to `longest` characters.
-pub(crate) fn mandatory_text(value: Value, longest: usize) -> Result<String, Problem> {
+/// Text of one to `max_chars` characters.
+pub(crate) fn mandatory_text(value: Value, max_chars: usize) -> Result<String, ValueError> {
     match value {
         Value::Null => Err("it is mandatory and cannot be null or removed".into()),
         Value::String(text) if text.is_empty() => Err("it must not be empty".into()),
-        Value::String(text) if fits(&text, longest) => Ok(text),
-        Value::String(text) => Err(too_long(&text, longest)),
-        other => Err(expected("a string", &other)),
+        Value::String(text) if fits(&text, max_chars) => Ok(text),
+        Value::String(text) => Err(too_long(&text, max_chars)),
+        other => Err(unexpected_type("a string", &other)),
     }
 }
 
-/// Text of one to `longest` characters, or null.
-pub(crate) fn text_or_null(value: Value, longest: usize) -> Result<Option<String>, Problem> {
-    if value.is_null() { Ok(None) } else { mandatory_text(value, longest).map(Some) }
+/// Text of one to `max_chars` characters, or null.
+pub(crate) fn text_or_null(value: Value, max_chars: usize) -> Result<Option<String>, ValueError> {
+    if value.is_null() { Ok(None) } else { mandatory_text(value, max_chars).map(Some) }
 }
 
-/// A flag, also as one of the words Ironic takes, or null.
-pub(crate) fn flag(value: &Value) -> Result<Option<bool>, Problem> {
+/// A boolean, also as one of the words that Ironic accepts, or null.
+pub(crate) fn flag(value: &Value) -> Result<Option<bool>, ValueError> {
     match value {
         Value::Null => Ok(None),
         Value::Bool(flag) => Ok(Some(*flag)),
-        Value::String(word) => flag_from_word(word).map(Some),
-        other => Err(expected("a boolean", other)),
+        Value::String(word) => parse_flag(word).map(Some),
+        other => Err(unexpected_type("a boolean", other)),
     }
 }
 
-/// A flag written as a word.
-pub(crate) fn flag_from_word(word: &str) -> Result<bool, Problem> {
+/// A boolean as a word.
+pub(crate) fn parse_flag(word: &str) -> Result<bool, ValueError> {
     const YES: [&str; 6] = ["1", "t", "true", "on", "y", "yes"];
     const NO: [&str; 6] = ["0", "f", "false", "off", "n", "no"];
     let is = |words: &[&str]| words.iter().any(|known| word.trim().eq_ignore_ascii_case(known));
@@ -128,76 +128,76 @@ pub(crate) fn flag_from_word(word: &str) -> Result<bool, Problem> {
     }
 }
 
-/// An object; null counts as the empty one.
-pub(crate) fn object(value: Value) -> Result<Map<String, Value>, Problem> {
+/// An object; null is the empty one.
+pub(crate) fn object(value: Value) -> Result<Map<String, Value>, ValueError> {
     match value {
         Value::Null => Ok(Map::new()),
         Value::Object(map) => Ok(map),
-        other => Err(expected("an object or null", &other)),
+        other => Err(unexpected_type("an object or null", &other)),
     }
 }
 
-/// An array; null counts as the empty one.
-pub(crate) fn array(value: Value) -> Result<Vec<Value>, Problem> {
+/// An array; null is the empty one.
+pub(crate) fn array(value: Value) -> Result<Vec<Value>, ValueError> {
     match value {
         Value::Null => Ok(Vec::new()),
         Value::Array(items) => Ok(items),
-        other => Err(expected("an array", &other)),
+        other => Err(unexpected_type("an array", &other)),
     }
 }
 
-/// An array of strings; null counts as the empty one.
-pub(crate) fn texts(value: Value) -> Result<Vec<String>, Problem> {
+/// An array of strings; null is the empty one.
+pub(crate) fn texts(value: Value) -> Result<Vec<String>, ValueError> {
     array(value)?.into_iter().map(|item| mandatory_text(item, SHORT_TEXT)).collect()
 }
 
-/// Clients know the words "is too long".
-fn too_long(text: &str, longest: usize) -> Problem {
-    format!("'{}' is too long; it may have {longest} characters", excerpt(text)).into()
+/// Clients match the words "is too long".
+fn too_long(text: &str, max_chars: usize) -> ValueError {
+    format!("'{}' is too long; it may have {max_chars} characters", excerpt(text)).into()
 }
 
 /// A UUID or null.
-pub(crate) fn uuid(value: &Value) -> Result<Option<Uuid>, Problem> {
+pub(crate) fn uuid(value: &Value) -> Result<Option<Uuid>, ValueError> {
     match value {
         Value::Null => Ok(None),
-        Value::String(text) => uuid_from_text(text).map(Some),
-        other => Err(expected("a UUID", other)),
+        Value::String(text) => parse_uuid(text).map(Some),
+        other => Err(unexpected_type("a UUID", other)),
     }
 }
 
 /// A UUID in text.
-pub(crate) fn uuid_from_text(text: &str) -> Result<Uuid, Problem> {
-    Uuid::try_parse(text).map_err(|_| Problem::NotUuid(excerpt(text).to_string()))
+pub(crate) fn parse_uuid(text: &str) -> Result<Uuid, ValueError> {
+    Uuid::try_parse(text).map_err(|_| ValueError::NotUuid(excerpt(text).to_string()))
 }
 
 /// A UUID.
-pub(crate) fn mandatory_uuid(value: &Value) -> Result<Uuid, Problem> {
+pub(crate) fn mandatory_uuid(value: &Value) -> Result<Uuid, ValueError> {
     uuid(value)?.ok_or_else(|| "it is mandatory and cannot be null or removed".into())
 }
 
-/// A hardware address or null.
-pub(crate) fn mac(value: &Value) -> Result<Option<Mac>, Problem> {
+/// A MAC address or null.
+pub(crate) fn mac(value: &Value) -> Result<Option<Mac>, ValueError> {
     match value {
         Value::Null => Ok(None),
         Value::String(text) => {
-            text.parse().map(Some).map_err(|problem| Problem::from(format!("{problem}")))
+            text.parse().map(Some).map_err(|error| ValueError::from(format!("{error}")))
         }
-        other => Err(expected("a MAC address", other)),
+        other => Err(unexpected_type("a MAC address", other)),
     }
 }
 
-/// A whole number. Digits in a string are taken as well.
-pub(crate) fn integer(value: &Value) -> Result<i64, Problem> {
+/// An integer, also as digits in a string.
+pub(crate) fn integer(value: &Value) -> Result<i64, ValueError> {
     let number = match value {
         Value::Number(number) => number.as_i64(),
         Value::String(digits) => digits.trim().parse().ok(),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     };
-    number.ok_or_else(|| expected("an integer", value))
+    number.ok_or_else(|| unexpected_type("an integer", value))
 }
 
-/// One of a few words.
-pub(crate) fn one_of(word: &str, allowed: &[&str]) -> Result<(), Problem> {
+/// Checks that `word` is one of `allowed`.
+pub(crate) fn check_one_of(word: &str, allowed: &[&str]) -> Result<(), ValueError> {
     if allowed.contains(&word) {
         Ok(())
     } else {
@@ -205,8 +205,8 @@ pub(crate) fn one_of(word: &str, allowed: &[&str]) -> Result<(), Problem> {
     }
 }
 
-/// What was expected, and what came instead.
-pub(crate) fn expected(what: &str, got: &Value) -> Problem {
+/// Error for a value of another JSON type than expected.
+pub(crate) fn unexpected_type(what: &str, got: &Value) -> ValueError {
     let kind = match got {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -218,8 +218,8 @@ pub(crate) fn expected(what: &str, got: &Value) -> Problem {
     format!("expected {what}, got {kind}").into()
 }
 
-fn fits(text: &str, longest: usize) -> bool {
-    text.len() <= longest || text.chars().count() <= longest
+fn fits(text: &str, max_chars: usize) -> bool {
+    text.len() <= max_chars || text.chars().count() <= max_chars
 }
 
 #[cfg(test)]
@@ -227,18 +227,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_for_flags() {
+    fn parses_flag_words() {
         for (word, flag) in
             [("TRUE", true), ("1", true), ("y", true), ("Off", false), ("no", false)]
         {
-            assert_eq!(flag_from_word(word), Ok(flag), "{word}");
+            assert_eq!(parse_flag(word), Ok(flag), "{word}");
         }
-        assert!(flag_from_word("maybe").is_err());
+        assert!(parse_flag("maybe").is_err());
         assert!(super::flag(&Value::from(1)).is_err());
     }
 
     #[test]
-    fn text_is_measured_in_characters() {
+    fn text_length_is_in_characters() {
         assert_eq!(text("é".repeat(80).into(), 80), Ok(Some("é".repeat(80))));
         assert!(text("é".repeat(81).into(), 80).is_err());
     }

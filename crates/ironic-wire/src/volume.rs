@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volume connectors and targets as Ironic shows them.
+//! The wire format of volume connectors and targets.
 
 use node_model::{
     JsonObject, NodeId, Timestamp, VolumeConnector, VolumeConnectorId, VolumeTarget, VolumeTargetId,
@@ -7,46 +7,47 @@ use node_model::{
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::body::Writable;
-use crate::field::{Field, Identity, Resource, Shape};
+use crate::body::WritableResource;
+use crate::field::{FieldShape, ResourceField, ResourceIdentity, WireResource};
 use crate::rows::{
-    created_at_row, links_row, node_uuid_row, object_row, updated_at_row, uuid_row, whole_text_row,
+    created_at_row, links_row, node_uuid_row, non_null_text_row, object_row, updated_at_row,
+    uuid_row,
 };
-use crate::value::{SHORT_TEXT, expected, mandatory_text, object};
+use crate::value::{SHORT_TEXT, mandatory_text, object, unexpected_type};
 use crate::version::ApiVersion;
 
-/// The longest type of a connector.
+/// Maximum length of a connector type.
 const CONNECTOR_TYPE: usize = 32;
-/// The longest type of a volume.
+/// Maximum length of a volume type.
 const VOLUME_TYPE: usize = 64;
-/// The longest id of a volume.
+/// Maximum length of a volume id.
 const VOLUME_ID: usize = 36;
 
-/// A volume target being created or changed, its properties in full, secrets included.
+/// A volume target that is being created or changed, with its properties in plain text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct VolumeTargetDraft {
-    /// Everything but the properties.
+    /// All fields except the properties.
     pub target: VolumeTarget,
-    /// How to connect, in full.
+    /// The properties with secrets.
     pub properties: Map<String, Value>,
 }
 
-impl Resource for VolumeConnector {
+impl WireResource for VolumeConnector {
     const KIND: &'static str = "volume connector";
     const COLLECTION: &'static str = "connectors";
     const PATH: &'static str = "volume/connectors";
     type Draft = Self;
 
-    fn fields() -> &'static [Field<Self>] {
+    fn fields() -> &'static [ResourceField<Self>] {
         CONNECTOR_FIELDS
     }
 
-    fn identity(&self) -> Identity<'_> {
-        Identity::Uuid(self.id.0)
+    fn identity(&self) -> ResourceIdentity<'_> {
+        ResourceIdentity::Uuid(self.id.0)
     }
 }
 
-impl Writable for VolumeConnector {
+impl WritableResource for VolumeConnector {
     fn blank(now: Timestamp, _version: ApiVersion) -> Self {
         Self {
             id: VolumeConnectorId::random(),
@@ -59,24 +60,24 @@ impl Writable for VolumeConnector {
         }
     }
 
-    fn of(draft: &Self) -> &Self {
+    fn resource(draft: &Self) -> &Self {
         draft
     }
 }
 
-static CONNECTOR_FIELDS: &[Field<VolumeConnector>] = &[
+static CONNECTOR_FIELDS: &[ResourceField<VolumeConnector>] = &[
     uuid_row!(VolumeConnector, 32, |draft| draft.id.0),
     node_uuid_row!(VolumeConnector, 32, |draft| draft.node_id.0).listed().required(),
-    whole_text_row!(VolumeConnector, "type", 32, kind)
+    non_null_text_row!(VolumeConnector, "type", 32, kind)
         .listed()
-        .written(|draft, value, _| {
+        .writable(|draft, value, _| {
             draft.kind = mandatory_text(value, CONNECTOR_TYPE)?;
             Ok(())
         })
         .required(),
-    whole_text_row!(VolumeConnector, "connector_id", 32, connector_id)
+    non_null_text_row!(VolumeConnector, "connector_id", 32, connector_id)
         .listed()
-        .written(|draft, value, _| {
+        .writable(|draft, value, _| {
             draft.connector_id = mandatory_text(value, SHORT_TEXT)?;
             Ok(())
         })
@@ -84,28 +85,28 @@ static CONNECTOR_FIELDS: &[Field<VolumeConnector>] = &[
     links_row!(VolumeConnector, 32),
     created_at_row!(VolumeConnector, 32),
     updated_at_row!(VolumeConnector, 32),
-    object_row!(VolumeConnector, "extra", 32, extra).written(|draft, value, _| {
+    object_row!(VolumeConnector, "extra", 32, extra).writable(|draft, value, _| {
         draft.extra = object(value)?.into();
         Ok(())
     }),
 ];
 
-impl Resource for VolumeTarget {
+impl WireResource for VolumeTarget {
     const KIND: &'static str = "volume target";
     const COLLECTION: &'static str = "targets";
     const PATH: &'static str = "volume/targets";
     type Draft = VolumeTargetDraft;
 
-    fn fields() -> &'static [Field<Self>] {
+    fn fields() -> &'static [ResourceField<Self>] {
         TARGET_FIELDS
     }
 
-    fn identity(&self) -> Identity<'_> {
-        Identity::Uuid(self.id.0)
+    fn identity(&self) -> ResourceIdentity<'_> {
+        ResourceIdentity::Uuid(self.id.0)
     }
 }
 
-impl Writable for VolumeTarget {
+impl WritableResource for VolumeTarget {
     fn blank(now: Timestamp, _version: ApiVersion) -> VolumeTargetDraft {
         VolumeTargetDraft {
             target: Self {
@@ -124,39 +125,40 @@ impl Writable for VolumeTarget {
         }
     }
 
-    fn of(draft: &VolumeTargetDraft) -> &Self {
+    fn resource(draft: &VolumeTargetDraft) -> &Self {
         &draft.target
     }
 
-    fn revealed(draft: &VolumeTargetDraft, field: &'static str) -> Option<Value> {
+    fn revealed_value(draft: &VolumeTargetDraft, field: &'static str) -> Option<Value> {
         (field == "properties").then(|| Value::Object(draft.properties.clone()))
     }
 }
 
-static TARGET_FIELDS: &[Field<VolumeTarget>] = &[
+static TARGET_FIELDS: &[ResourceField<VolumeTarget>] = &[
     uuid_row!(VolumeTarget, 32, |draft| draft.target.id.0),
     node_uuid_row!(VolumeTarget, 32, |draft| draft.target.node_id.0).listed().required(),
-    whole_text_row!(VolumeTarget, "volume_type", 32, volume_type)
+    non_null_text_row!(VolumeTarget, "volume_type", 32, volume_type)
         .listed()
-        .written(|draft, value, _| {
+        .writable(|draft, value, _| {
             draft.target.volume_type = mandatory_text(value, VOLUME_TYPE)?;
             Ok(())
         })
         .required(),
-    Field::<VolumeTarget>::new("boot_index", 32, Shape::Integer, |w, target, _| {
+    ResourceField::<VolumeTarget>::new("boot_index", 32, FieldShape::Integer, |w, target, _| {
         w.integer(target.boot_index);
     })
-    .needs(&["boot_index"])
+    .columns(&["boot_index"])
     .sortable()
     .listed()
-    .written(|draft, value, _| {
-        draft.target.boot_index = value.as_i64().ok_or_else(|| expected("an integer", &value))?;
+    .writable(|draft, value, _| {
+        draft.target.boot_index =
+            value.as_i64().ok_or_else(|| unexpected_type("an integer", &value))?;
         Ok(())
     })
     .required(),
-    whole_text_row!(VolumeTarget, "volume_id", 32, volume_id)
+    non_null_text_row!(VolumeTarget, "volume_id", 32, volume_id)
         .listed()
-        .written(|draft, value, _| {
+        .writable(|draft, value, _| {
             draft.target.volume_id = mandatory_text(value, VOLUME_ID)?;
             Ok(())
         })
@@ -164,15 +166,15 @@ static TARGET_FIELDS: &[Field<VolumeTarget>] = &[
     links_row!(VolumeTarget, 32),
     created_at_row!(VolumeTarget, 32),
     updated_at_row!(VolumeTarget, 32),
-    Field::<VolumeTarget>::new("properties", 32, Shape::Object, |w, it, _| {
-        w.object_without_passwords(&it.properties);
+    ResourceField::<VolumeTarget>::new("properties", 32, FieldShape::Object, |w, it, _| {
+        w.object_with_masked_urls(&it.properties);
     })
-    .needs(&["properties"])
-    .written(|draft, value, _| {
+    .columns(&["properties"])
+    .writable(|draft, value, _| {
         draft.properties = object(value)?;
         Ok(())
     }),
-    object_row!(VolumeTarget, "extra", 32, extra).written(|draft, value, _| {
+    object_row!(VolumeTarget, "extra", 32, extra).writable(|draft, value, _| {
         draft.target.extra = object(value)?.into();
         Ok(())
     }),

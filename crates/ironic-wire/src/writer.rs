@@ -1,40 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes JSON straight into bytes.
+//! A JSON writer that appends to a byte buffer.
 //!
-//! Responses are mostly text that is already JSON (`extra`, `driver_info`, …) and ids; building a
-//! tree of values first would cost more than everything else a list request does. Commas need no
-//! bookkeeping: one is due unless the last byte opened an object or array, and a value never ends
-//! in an opening bracket.
+//! Responses mostly consist of text that is already JSON (`extra`, `driver_info`, …) and ids.
+//! Building a value tree first would dominate the cost of a list request. Commas need no state: one
+//! is due unless the last byte opened an object or array, and no value ends in an opening bracket.
 
 use node_model::{JsonArray, JsonObject, Timestamp, mask_quoted_urls};
 use uuid::Uuid;
 
-/// A growing JSON text.
+/// A JSON text under construction.
 #[derive(Default, Debug)]
 pub struct JsonWriter {
     out: Vec<u8>,
 }
 
 impl JsonWriter {
-    /// An empty text with room for `bytes`.
+    /// An empty writer with capacity for `bytes`.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
         Self { out: Vec::with_capacity(bytes) }
     }
 
-    /// The finished bytes.
+    /// The written bytes.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.out
     }
 
-    /// The finished text.
+    /// The written text.
     #[must_use]
     pub fn into_string(self) -> String {
         String::from_utf8(self.out).expect("only whole strings are ever written")
     }
 
-    /// How many bytes have been written.
+    /// Number of written bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.out.len()
@@ -66,7 +65,7 @@ impl JsonWriter {
         self.out.push(b']');
     }
 
-    /// The name of the next member. Names come from our tables and need no escaping.
+    /// The key of the next member. The names are constants and need no escaping.
     pub fn key(&mut self, name: &'static str) {
         self.separate(b'{');
         self.out.push(b'"');
@@ -74,14 +73,14 @@ impl JsonWriter {
         self.out.extend_from_slice(b"\":");
     }
 
-    /// The name of the next member, from outside.
-    pub fn any_key(&mut self, name: &str) {
+    /// The key of the next member, escaped.
+    pub fn dynamic_key(&mut self, name: &str) {
         self.separate(b'{');
         self.string(name);
         self.out.push(b':');
     }
 
-    /// Announces the next element of an array.
+    /// Starts the next element of an array.
     pub fn element(&mut self) {
         self.separate(b'[');
     }
@@ -96,7 +95,7 @@ impl JsonWriter {
         self.out.extend_from_slice(if value { b"true" } else { b"false" });
     }
 
-    /// A whole number.
+    /// An integer.
     pub fn integer(&mut self, value: i64) {
         const LONGEST: usize = 20;
         let mut digits = [0_u8; LONGEST];
@@ -131,7 +130,7 @@ impl JsonWriter {
         }
     }
 
-    /// A flag or `null`.
+    /// A boolean or `null`.
     pub fn optional_boolean(&mut self, value: Option<bool>) {
         match value {
             Some(value) => self.boolean(value),
@@ -142,7 +141,7 @@ impl JsonWriter {
     /// A UUID as a string.
     pub fn uuid(&mut self, id: Uuid) {
         self.out.push(b'"');
-        self.bare_uuid(id);
+        self.raw_uuid(id);
         self.out.push(b'"');
     }
 
@@ -154,34 +153,34 @@ impl JsonWriter {
         }
     }
 
-    /// A moment as Ironic writes it, or `null`.
-    pub fn optional_timestamp(&mut self, moment: Option<Timestamp>) {
-        match moment {
-            Some(moment) => self.timestamp(moment),
+    /// A timestamp in Ironic's format, or `null`.
+    pub fn optional_timestamp(&mut self, timestamp: Option<Timestamp>) {
+        match timestamp {
+            Some(timestamp) => self.timestamp(timestamp),
             None => self.null(),
         }
     }
 
-    /// A moment as Ironic writes it: `"2026-11-15T19:24:09.123456+00:00"`.
-    pub fn timestamp(&mut self, moment: Timestamp) {
+    /// A timestamp in Ironic's format: `"2026-11-15T19:24:09.123456+00:00"`.
+    pub fn timestamp(&mut self, timestamp: Timestamp) {
         use std::io::Write as _;
         self.out.push(b'"');
-        write!(self.out, "{moment}").expect("writing to memory does not fail");
+        write!(self.out, "{timestamp}").expect("writing to memory does not fail");
         self.out.push(b'"');
     }
 
-    /// A free-form object, copied as it is.
+    /// A free-form object, copied verbatim.
     pub fn object(&mut self, object: &JsonObject) {
         self.out.extend_from_slice(object.as_str().as_bytes());
     }
 
-    /// A free-form object whose passwords in URLs are kept apart, without those that are in it all the
-    /// same: a process of an older version may have written them.
-    pub fn object_without_passwords(&mut self, object: &JsonObject) {
+    /// A free-form object with masked passwords in URLs. Normally these are sealed, but an older process
+    /// may have stored them in plain text.
+    pub fn object_with_masked_urls(&mut self, object: &JsonObject) {
         self.out.extend_from_slice(mask_quoted_urls(object.as_str()).as_bytes());
     }
 
-    /// A free-form array, copied as it is.
+    /// A free-form array, copied verbatim.
     pub fn array(&mut self, array: &JsonArray) {
         self.out.extend_from_slice(array.as_str().as_bytes());
     }
@@ -196,8 +195,7 @@ impl JsonWriter {
         self.end_array();
     }
 
-    /// An object that is not closed yet: the members of `object`, without passwords in URLs, to which
-    /// more may be added.
+    /// The members of `object`, with masked passwords in URLs. The object stays open for more members.
     pub(crate) fn open_object(&mut self, object: &JsonObject) {
         let text = mask_quoted_urls(object.as_str());
         let text = text.trim_ascii_end();
@@ -205,17 +203,17 @@ impl JsonWriter {
             .extend_from_slice(text.strip_suffix('}').unwrap_or("{").trim_ascii_end().as_bytes());
     }
 
-    /// Bytes that are known to be right where they stand.
-    pub(crate) fn bare(&mut self, text: &str) {
+    /// Text that is valid JSON at this position.
+    pub(crate) fn raw(&mut self, text: &str) {
         self.out.extend_from_slice(text.as_bytes());
     }
 
-    pub(crate) fn bare_uuid(&mut self, id: Uuid) {
+    pub(crate) fn raw_uuid(&mut self, id: Uuid) {
         let mut buffer = Uuid::encode_buffer();
         self.out.extend_from_slice(id.hyphenated().encode_lower(&mut buffer).as_bytes());
     }
 
-    /// The inside of a string. Runs of plain bytes are copied at once.
+    /// The inside of a string, escaped. Copies runs of plain bytes at once.
     pub(crate) fn escaped(&mut self, text: &str) {
         let bytes = text.as_bytes();
         let mut copied = 0;
@@ -255,14 +253,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commas_and_nesting() {
+    fn places_commas_in_nested_values() {
         let mut w = JsonWriter::default();
         w.begin_object();
         w.key("a");
         w.integer(i64::MIN);
         w.key("b");
         w.strings(["x{", "["]);
-        w.any_key("c\"");
+        w.dynamic_key("c\"");
         w.begin_array();
         w.end_array();
         w.key("d");
@@ -284,7 +282,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_survives(text in proptest::prelude::any::<String>()) {
+        fn any_text_round_trips(text in proptest::prelude::any::<String>()) {
             let mut w = JsonWriter::default();
             w.string(&text);
             let back: String = serde_json::from_slice(&w.into_bytes()).unwrap();
@@ -292,7 +290,7 @@ mod tests {
         }
 
         #[test]
-        fn any_number_survives(number in proptest::prelude::any::<i64>()) {
+        fn any_integer_round_trips(number in proptest::prelude::any::<i64>()) {
             let mut w = JsonWriter::default();
             w.integer(number);
             proptest::prop_assert_eq!(w.into_string(), number.to_string());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Creating and patching, as tables of what real Ironic 39.0.0 answered to the same requests.
+//! Create and patch requests, with the responses of Ironic 39.0.0 to the same requests.
 //!
-//! We differ on purpose where it answers 500 (malformed JSON, removing `maintenance`), where it
-//! takes sizes and capabilities that make no sense, and with `~` in paths, which it refuses.
+//! Intended differences: requests that Ironic answers with 500 (malformed JSON, removing
+//! `maintenance`), invalid sizes and capabilities that it accepts, and `~` in paths, which it rejects.
 
 use ironic_wire::{ApiVersion, NodeDraft, Patch, WireError, create};
 use node_model::{
@@ -13,21 +13,21 @@ use serde_json::{Map, Value, json};
 
 const NOW: Timestamp = Timestamp(1_795_001_049_123_456);
 
-fn outcome<T>(result: Result<T, WireError>) -> (u16, String) {
+fn status_and_message<T>(result: Result<T, WireError>) -> (u16, String) {
     match result {
         Ok(_) => (200, String::new()),
         Err(error) => (error.status(), error.message().to_owned()),
     }
 }
 
-fn check((status, message): (u16, String), expected: u16, names: &str, what: &str) {
+fn check((status, message): (u16, String), expected: u16, mentions: &str, what: &str) {
     assert_eq!(status, expected, "{what}: {message}");
-    assert!(message.contains(names), "{what}: {message:?} does not name {names:?}");
+    assert!(message.contains(mentions), "{what}: {message:?} does not contain {mentions:?}");
 }
 
 #[test]
-fn node_bodies() {
-    for (more, version, status, names) in [
+fn creates_or_rejects_nodes() {
+    for (more, version, status, mentions) in [
         (json!({}), 115, 200, ""),
         (json!({"bogus": 1}), 115, 400, "bogus"),
         (json!({"bogus": 1}), 1, 400, "bogus"),
@@ -59,7 +59,7 @@ fn node_bodies() {
         (json!({"shard": "x"}), 50, 406, "shard"),
         (json!({"retired_reason": "x"}), 115, 400, "retired"),
         (json!({"conductor_group": "X".repeat(255)}), 115, 200, ""),
-        // Made small, each of these letters becomes two.
+        // Each of these letters becomes two characters in lower case.
         (json!({"conductor_group": "İ".repeat(128)}), 115, 400, "conductor_group"),
         (json!({"owner": "a\0"}), 115, 400, "owner"),
         (json!({"extra": {"a": ["\0"]}}), 115, 400, "extra.a[0]"),
@@ -69,15 +69,15 @@ fn node_bodies() {
         let mut body = json!({"driver": "fake-hardware"});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let result = create::<Node>(body.to_string().as_bytes(), ApiVersion(version), NOW);
-        check(outcome(result), status, names, &format!("{more} at 1.{version}"));
+        check(status_and_message(result), status, mentions, &format!("{more} at 1.{version}"));
     }
 }
 
 #[test]
-fn bodies_that_are_no_objects() {
+fn rejects_bodies_that_are_not_objects() {
     let deep = format!("{}1{}", "[".repeat(26), "]".repeat(26));
-    let bottomless = "[".repeat(1_000_000);
-    for (body, names) in [
+    let very_deep = "[".repeat(1_000_000);
+    for (body, mentions) in [
         ("{}", "driver"),
         ("", "driver"),
         ("[]", "object"),
@@ -86,30 +86,30 @@ fn bodies_that_are_no_objects() {
         ("{\"driver\":", "too early"),
         ("\u{0}", "JSON"),
         (deep.as_str(), "nested"),
-        (bottomless.as_str(), "nested"),
+        (very_deep.as_str(), "nested"),
     ] {
         let result = create::<Node>(body.as_bytes(), ApiVersion::MAX, NOW);
-        check(outcome(result), 400, names, &body[..body.len().min(40)]);
+        check(status_and_message(result), 400, mentions, &body[..body.len().min(40)]);
     }
     let brackets_in_text = format!(r#"{{"driver":"x","extra":{{"a":"{}"}}}}"#, "[".repeat(100));
     assert!(create::<Node>(brackets_in_text.as_bytes(), ApiVersion::MAX, NOW).is_ok());
 }
 
 #[test]
-fn a_whole_node() {
+fn creates_a_node_with_all_parts() {
     let body = json!({
         "driver": "redfish", "name": "n1", "uuid": "0b6ad1ca-5b6b-4e2d-8a2b-2ec5d1f4c111",
         "driver_info": {"redfish_password": "secret"}, "conductor_group": "RACK1",
         "instance_info": {"display_name": "web"}, "boot_interface": "ipxe", "parent_node": "p",
     });
-    let made = create::<Node>(body.to_string().as_bytes(), ApiVersion::MAX, NOW).unwrap();
-    let NodeDraft { node, driver_info, parent_node, .. } = made.draft;
+    let created = create::<Node>(body.to_string().as_bytes(), ApiVersion::MAX, NOW).unwrap();
+    let NodeDraft { node, driver_info, parent_node, .. } = created.draft;
     assert_eq!(node.id.to_string(), "0b6ad1ca-5b6b-4e2d-8a2b-2ec5d1f4c111");
     assert_eq!(node.conductor_group, "rack1");
     assert_eq!(node.instance_name.as_deref(), Some("web"));
     assert_eq!(node.interfaces.get(node_model::InterfaceKind::Boot), Some("ipxe"));
     assert_eq!(node.provision_state, ProvisionState::Enroll);
-    assert!(node.driver_info.is_empty(), "secrets must not reach the part that is shown");
+    assert!(node.driver_info.is_empty(), "secrets must not be in the fields that are shown");
     assert_eq!(driver_info["redfish_password"], "secret");
     assert_eq!(parent_node, Some(Some("p".to_owned())));
     let old = create::<Node>(br#"{"driver":"x"}"#, ApiVersion(10), NOW).unwrap();
@@ -117,14 +117,14 @@ fn a_whole_node() {
 }
 
 #[test]
-fn other_bodies() {
+fn creates_or_rejects_other_resources() {
     const N: &str = "0b6ad1ca-5b6b-4e2d-8a2b-2ec5d1f4c111";
     let max = ApiVersion::MAX;
     macro_rules! table {
-        ($resource:ty: $(($body:expr, $version:expr, $status:expr, $names:expr),)*) => {$(
+        ($resource:ty: $(($body:expr, $version:expr, $status:expr, $mentions:expr),)*) => {$(
             let body: Value = $body;
             let result = create::<$resource>(body.to_string().as_bytes(), $version, NOW);
-            check(outcome(result), $status, $names, &body.to_string());
+            check(status_and_message(result), $status, $mentions, &body.to_string());
         )*};
     }
     table! {Port:
@@ -203,9 +203,9 @@ fn patch_node(patch: &Value, version: u16) -> Result<(NodeDraft, Vec<&'static st
 }
 
 #[test]
-fn node_patches() {
+fn applies_or_rejects_node_patches() {
     let long = "x".repeat(4097);
-    for (patch, version, status, names) in [
+    for (patch, version, status, mentions) in [
         (json!([]), 115, 200, ""),
         (json!({}), 115, 400, "array"),
         (json!([1]), 115, 400, "object"),
@@ -274,16 +274,16 @@ fn node_patches() {
         ),
     ] {
         check(
-            outcome(patch_node(&patch, version)),
+            status_and_message(patch_node(&patch, version)),
             status,
-            names,
+            mentions,
             &format!("{patch} at 1.{version}"),
         );
     }
 }
 
 #[test]
-fn patches_change_what_they_say_and_nothing_else() {
+fn patches_change_only_the_given_fields() {
     let (draft, fields) = patch_node(
         &json!([
             {"op": "add", "path": "/driver_info/user", "value": "u"},
@@ -301,12 +301,12 @@ fn patches_change_what_they_say_and_nothing_else() {
 }
 
 #[test]
-fn sensitive_rules_stay_sensitive_and_whole() {
+fn sensitive_rules_stay_sensitive_and_complete() {
     let body = json!({"sensitive": true, "actions": [{"op": "fail", "args": {"msg": "x"}}]});
     let rule = create::<InspectionRule>(body.to_string().as_bytes(), ApiVersion::MAX, NOW).unwrap();
     let off = Patch::parse(br#"[{"op":"replace","path":"/sensitive","value":false}]"#).unwrap();
     let refused = off.apply::<InspectionRule>(rule.draft.clone(), ApiVersion::MAX);
-    check(outcome(refused), 400, "sensitive", "turning sensitive off");
+    check(status_and_message(refused), 400, "sensitive", "turning sensitive off");
     let msg =
         Patch::parse(br#"[{"op":"replace","path":"/actions/0/args/msg","value":"y"}]"#).unwrap();
     let done = msg.apply::<InspectionRule>(rule.draft, ApiVersion::MAX).unwrap();
@@ -314,7 +314,7 @@ fn sensitive_rules_stay_sensitive_and_whole() {
 }
 
 #[test]
-fn patches_cannot_dig_deeper_than_bodies() {
+fn patches_cannot_exceed_the_nesting_limit() {
     let deep = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!({"a": inner}));
     let start = json!([{"op": "add", "path": "/extra", "value": deep(20)}]);
     let (draft, _) = patch_node(&start, 115).unwrap();
@@ -322,7 +322,8 @@ fn patches_cannot_dig_deeper_than_bodies() {
         let path = format!("/extra{}", "/a".repeat(20));
         let patch = json!([{"op": "add", "path": path, "value": deep(more)}]).to_string();
         let patch = Patch::parse(patch.as_bytes()).unwrap();
-        let (status, message) = outcome(patch.apply::<Node>(draft.clone(), ApiVersion(115)));
+        let (status, message) =
+            status_and_message(patch.apply::<Node>(draft.clone(), ApiVersion(115)));
         assert_eq!(status == 200, fits, "{message}");
         assert!(fits || message.contains("extra"), "{message}");
     }

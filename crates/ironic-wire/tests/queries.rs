@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Query strings, as tables of what real Ironic answered to the same requests.
+//! Query strings, with the status of Ironic's responses to the same requests.
 
 use ironic_wire::{
-    ApiVersion, ConductorView, Context, Identity, ListQuery, Params, Resource, params, write_list,
+    ApiVersion, ConductorView, ListQuery, QueryParams, RenderContext, ResourceIdentity,
+    WireResource, params, write_list,
 };
 use node_model::{Chassis, Node, NodeId, Port, Portgroup, Timestamp};
 
@@ -17,7 +18,7 @@ fn pairs(query: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-fn status<R: Resource>(params: Params, query: &str, version: u16) -> (u16, String) {
+fn status<R: WireResource>(params: QueryParams, query: &str, version: u16) -> (u16, String) {
     match ListQuery::<R>::parse(params, &pairs(query), ApiVersion(version), 1000, false) {
         Ok(_) => (200, String::new()),
         Err(error) => (error.status(), error.message().to_owned()),
@@ -25,7 +26,7 @@ fn status<R: Resource>(params: Params, query: &str, version: u16) -> (u16, Strin
 }
 
 #[test]
-fn node_queries() {
+fn checks_node_queries() {
     for (query, version, expected) in [
         ("", 1, 200),
         ("limit=0", 115, 400),
@@ -92,7 +93,7 @@ fn node_queries() {
 }
 
 #[test]
-fn other_queries() {
+fn checks_other_queries() {
     assert_eq!(status::<Port>(params::PORTS, "portgroup=x", 23).0, 406);
     assert_eq!(status::<Port>(params::PORTS, "shard=x", 81).0, 406);
     assert_eq!(status::<Port>(params::PORTS, "address=x", 115).0, 400);
@@ -104,7 +105,7 @@ fn other_queries() {
 }
 
 #[test]
-fn filters_come_out_typed() {
+fn filters_are_typed() {
     let query = ListQuery::<Node>::parse(
         params::NODES,
         &pairs("maintenance=Yes&shard=a,b&provision_state=active&limit=7&sort_key=parent_node"),
@@ -121,16 +122,16 @@ fn filters_come_out_typed() {
 }
 
 #[test]
-fn narrow_lists_need_narrow_rows() {
+fn default_list_loads_only_its_columns() {
     let query = ListQuery::<Node>::parse(params::NODES, &[], ApiVersion::MAX, 1000, false).unwrap();
     assert_eq!(
-        query.selection.needs(),
+        query.selection.columns(),
         ["uuid", "name", "instance_uuid", "maintenance", "power_state", "provision_state"]
     );
 }
 
 #[test]
-fn a_page_and_where_the_next_one_is() {
+fn list_has_items_and_next_link() {
     let query = ListQuery::<Node>::parse(
         params::NODES,
         &pairs("limit=1&fields=uuid,name&owner=a b&sort_dir=desc"),
@@ -139,7 +140,7 @@ fn a_page_and_where_the_next_one_is() {
         false,
     )
     .unwrap();
-    let context = Context::new(ApiVersion::MAX, "http://h");
+    let context = RenderContext::new(ApiVersion::MAX, "http://h");
     let node = Node::new(NodeId(uuid::Uuid::from_u128(1)), "x", Timestamp(0));
     let next = query.next_link(&context, "nodes", node.identity());
     let body = write_list::<Node, ()>(
@@ -158,6 +159,6 @@ fn a_page_and_where_the_next_one_is() {
     );
     let empty = write_list::<Node, ()>(&query.selection, &context, |_| Ok(()), || None).unwrap();
     assert_eq!(empty, br#"{"nodes":[]}"#);
-    let name = query.next_link(&context, "conductors", Identity::Name("h\"/1"));
+    let name = query.next_link(&context, "conductors", ResourceIdentity::Name("h\"/1"));
     assert!(name.ends_with("marker=h%22%2F1"), "{name}");
 }

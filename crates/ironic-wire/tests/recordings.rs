@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a real Ironic 39.0.0 answered, against what we answer to the same request.
+//! Compares created resources with those of Ironic 39.0.0.
 //!
-//! `recordings/created.jsonl` holds bodies sent to Ironic and what it showed afterwards. The same
-//! body goes through our parsing and rendering, and the outcome must mean the same.
+//! `recordings/created.jsonl` contains bodies sent to Ironic and the resources it returned. The same
+//! bodies are parsed and rendered here, and must give equivalent JSON.
 
 use ironic_wire::{
-    AllocationDraft, ApiVersion, Context, NodeDraft, PortDraft, Resource, Selection,
-    VolumeTargetDraft, Writable, create,
+    AllocationDraft, ApiVersion, FieldSelection, NodeDraft, PortDraft, RenderContext,
+    VolumeTargetDraft, WireResource, WritableResource, create,
 };
 use node_model::{
     Allocation, Chassis, DeployTemplate, InspectionRule, InterfaceKind, JsonObject, Node, Port,
@@ -17,8 +17,8 @@ use serde_json::Value;
 const RECORDED: &str = include_str!("recordings/created.jsonl");
 
 #[test]
-fn created_resources_look_as_ironic_shows_them() {
-    let mut seen = 0;
+fn created_resources_match_ironic() {
+    let mut count = 0;
     for line in RECORDED.lines() {
         let recorded: Value = serde_json::from_str(line).unwrap();
         let path = recorded["path"].as_str().unwrap();
@@ -37,28 +37,29 @@ fn created_resources_look_as_ironic_shows_them() {
             }
             other => panic!("no such resource: {other}"),
         }
-        seen += 1;
+        count += 1;
     }
-    assert_eq!(seen, 13);
+    assert_eq!(count, 13);
 }
 
-fn compare<R: Writable>(recorded: &Value, stored: impl FnOnce(R::Draft) -> R) {
+fn compare<R: WritableResource>(recorded: &Value, stored: impl FnOnce(R::Draft) -> R) {
     let version = ApiVersion(
         recorded["version"].as_u64().and_then(|minor| minor.try_into().ok()).expect("a version"),
     );
     let mut request = recorded["request"].clone();
     let expected = &recorded["response"];
     request["uuid"] = expected["uuid"].clone();
-    let made = create::<R>(
+    let created = create::<R>(
         request.to_string().as_bytes(),
         ApiVersion::MAX,
         Timestamp(1_795_001_049_123_456),
     )
-    .expect("Ironic took this body");
-    let resource = stored(made.draft);
+    .expect("Ironic accepted this body");
+    let resource = stored(created.draft);
     let conductor_of = |_: &Node| Some("bench-26385");
-    let context = Context::new(version, "http://127.0.0.1:26385").with_conductors(&conductor_of);
-    let body = Selection::<R>::detail(version).body(&resource, &context);
+    let context =
+        RenderContext::new(version, "http://127.0.0.1:26385").with_conductors(&conductor_of);
+    let body = FieldSelection::<R>::detail(version).body(&resource, &context);
     let shown: Value = serde_json::from_slice(&body).expect("a resource is JSON");
     assert_eq!(
         comparable::<R>(shown),
@@ -68,20 +69,20 @@ fn compare<R: Writable>(recorded: &Value, stored: impl FnOnce(R::Draft) -> R) {
     );
 }
 
-/// Leaves out what cannot be the same: the moment of creation, of which only the form counts.
-fn comparable<R: Resource>(mut shown: Value) -> Value {
-    let form = |moment: &Value| {
-        moment.as_str().map(|text| text.replace(|c: char| c.is_ascii_digit(), "0"))
+/// Replaces values that differ between runs: of timestamps only the format is compared.
+fn comparable<R: WireResource>(mut shown: Value) -> Value {
+    let format_of = |timestamp: &Value| {
+        timestamp.as_str().map(|text| text.replace(|c: char| c.is_ascii_digit(), "0"))
     };
-    shown["created_at"] = form(&shown["created_at"]).into();
+    shown["created_at"] = format_of(&shown["created_at"]).into();
     if R::PATH == "inspection_rules" {
-        // Ironic's links to rules lead nowhere (`/v1/inspection/…`); ours lead to the rule.
+        // Ironic's links to rules are broken (`/v1/inspection/…`).
         shown["links"] = Value::Null;
     }
     shown
 }
 
-/// What the conductor adds to a new node (defaults of interfaces) and the store does (masking).
+/// Sets default interfaces, as the conductor does, and masks secrets, as the store does.
 fn node_as_stored(draft: NodeDraft) -> Node {
     let mut node = draft.node;
     for kind in InterfaceKind::ALL {

@@ -1,73 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The things that can be done to a machine, and how they can turn out.
+//! Actions of a job, their outcomes, and the decisions that lead to them.
 
 use std::fmt;
 
-use node_model::{Deadline, Event, PowerTarget, Silent, Step, StepFlow, Timestamp, WaitReason};
+use node_model::{
+    ActionProgress, Deadline, Event, InterfaceKind, PowerTarget, Step, StepFlow, Timestamp,
+    UnreachablePeer, WaitReason,
+};
 
-use crate::steps::{Offers, Reserved};
+use crate::steps::{AvailableSteps, ReservedStep};
 
-/// One thing for the conductor to do. Each is safe to repeat: a process may die between doing it
-/// and recording it.
+/// One call for the conductor to make. Every action can be repeated: the process may die between
+/// running an action and recording its outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Validate the power interface and read the power state.
+    /// Validates the power interface and reads the power state.
     CheckPower,
-    /// Read settings, firmware versions, boot mode and health from the BMC and keep them.
+    /// Reads BIOS settings, firmware versions, boot mode and health from the BMC and stores them.
     CacheHardware,
-    /// Ask driver and agent which steps they offer.
+    /// Lists the available steps of driver and agent.
     ListSteps(StepFlow),
-    /// Run one step.
+    /// Runs one step.
     RunStep {
-        /// Of which flow.
+        /// The flow.
         flow: StepFlow,
         /// The step.
         step: Step,
     },
-    /// Look whether a step that the agent or the BMC is busy with has ended.
+    /// Queries whether a step that the agent or the BMC is running has ended.
     PollStep {
-        /// Of which flow.
+        /// The flow.
         flow: StepFlow,
         /// The step.
         step: Step,
     },
-    /// Make the machine ready for deployment.
+    /// Prepares the machine for deployment.
     PrepareDeploy,
-    /// Put things back after a failed or aborted deployment.
+    /// Cleans up after a failed or aborted deployment.
     CleanUpDeploy,
-    /// Take the instance off the machine.
+    /// Removes the instance.
     TearDown,
-    /// Make the machine ready for cleaning.
+    /// Prepares the machine for cleaning.
     PrepareCleaning,
-    /// Put things back after cleaning.
+    /// Cleans up after cleaning.
     TearDownCleaning,
-    /// Make the machine ready for service.
+    /// Prepares the machine for service.
     PrepareService,
-    /// Put things back after service.
+    /// Cleans up after service.
     TearDownService,
-    /// Start inspecting.
+    /// Starts an inspection.
     Inspect,
-    /// Put things back after inspection, and read from the BMC what it knows.
+    /// Cleans up after an inspection, and reads hardware data from the BMC.
     FinishInspection,
-    /// Stop inspecting.
+    /// Stops an inspection.
     AbortInspection,
-    /// Boot the ramdisk again, because nothing was heard of it.
+    /// Boots the ramdisk again, because its agent made no request.
     BootAgain,
-    /// Boot the rescue system.
+    /// Boots the rescue system.
     Rescue,
-    /// Tell the agent of the rescue system to hand over.
+    /// Makes the agent of the rescue system hand over to the user.
     FinishRescue,
-    /// Put things back after a failed or aborted rescue.
+    /// Cleans up after a failed or aborted rescue.
     CleanUpRescue,
-    /// Boot the machine's own system again.
+    /// Boots the instance again.
     Unrescue,
-    /// Take over a machine that already runs.
+    /// Takes over a running machine.
     Adopt,
-    /// Change the power.
+    /// Changes the power state.
     SetPower {
-        /// To what.
+        /// The requested change.
         target: PowerTarget,
-        /// Give up after this many seconds.
+        /// Fails after this many seconds.
         timeout: Option<u32>,
     },
 }
@@ -101,10 +104,21 @@ impl fmt::Display for Action {
     }
 }
 
+/// What a node must have for an action to succeed, so that `explain` can check it in advance.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Prerequisite {
+    /// The settings that this interface validates.
+    Interface(InterfaceKind),
+    /// The settings for booting the deploy ramdisk, if the driver boots one for this action.
+    DeployRamdisk,
+    /// The settings for booting the rescue ramdisk, if the driver boots one for this action.
+    RescueRamdisk,
+}
+
 impl Action {
-    /// The step the action carries out, if it does.
+    /// The step that the action runs or polls.
     #[must_use]
-    pub fn step(&self) -> Option<&Step> {
+    pub const fn step(&self) -> Option<&Step> {
         if let Self::RunStep { step, .. } | Self::PollStep { step, .. } = self {
             Some(step)
         } else {
@@ -112,110 +126,130 @@ impl Action {
         }
     }
 
-    /// What the action does to the machine's power, if that is what it is for: a change a user
-    /// asked for, or a reserved step of a job.
+    /// The power change that is the purpose of the action: one that a user requested, or a reserved
+    /// step of a job.
     #[must_use]
     pub fn power_target(&self) -> Option<PowerTarget> {
-        match self {
-            Self::SetPower { target, .. } => Some(*target),
-            Self::RunStep { step, .. } if !step.execute_on_child_nodes => {
-                Reserved::of(step).and_then(Reserved::power_target)
-            }
-            Self::RunStep { .. }
-            | Self::PollStep { .. }
-            | Self::CheckPower
-            | Self::CacheHardware
-            | Self::ListSteps(_)
-            | Self::PrepareDeploy
-            | Self::CleanUpDeploy
-            | Self::TearDown
-            | Self::PrepareCleaning
-            | Self::TearDownCleaning
-            | Self::PrepareService
-            | Self::TearDownService
-            | Self::Inspect
-            | Self::FinishInspection
-            | Self::AbortInspection
-            | Self::BootAgain
-            | Self::Rescue
-            | Self::FinishRescue
-            | Self::CleanUpRescue
-            | Self::Unrescue
-            | Self::Adopt => None,
+        if let Self::SetPower { target, .. } = self {
+            Some(*target)
+        } else if let Self::RunStep { step, .. } = self
+            && !step.execute_on_child_nodes
+        {
+            ReservedStep::from_step(step).and_then(ReservedStep::power_target)
+        } else {
+            None
+        }
+    }
+
+    /// Whether the action always boots the machine, so that a wait for the agent is a wait for the
+    /// boot. Steps boot the machine only sometimes.
+    pub(crate) const fn boots_ramdisk(&self) -> bool {
+        matches!(self, Self::PrepareCleaning | Self::PrepareService | Self::Inspect | Self::Rescue)
+    }
+
+    /// Whether the agent does not run any more after the action, so that its logs must be collected
+    /// before.
+    #[must_use]
+    pub fn ends_agent(&self) -> bool {
+        if let Self::RunStep { step, .. } = self {
+            return step.qualified() == "deploy.tear_down_agent";
+        }
+        matches!(
+            self,
+            Self::CleanUpDeploy
+                | Self::TearDownCleaning
+                | Self::TearDownService
+                | Self::CleanUpRescue
+        )
+    }
+
+    /// What `explain` checks for the action. Inspections and deployments have none here: their
+    /// interfaces are validated when the verb is requested.
+    #[must_use]
+    pub const fn prerequisite(&self) -> Option<Prerequisite> {
+        if matches!(self, Self::CheckPower) {
+            Some(Prerequisite::Interface(InterfaceKind::Power))
+        } else if matches!(self, Self::Adopt) {
+            Some(Prerequisite::Interface(InterfaceKind::Boot))
+        } else if matches!(self, Self::PrepareCleaning | Self::PrepareService) {
+            Some(Prerequisite::DeployRamdisk)
+        } else if matches!(self, Self::Rescue) {
+            Some(Prerequisite::RescueRamdisk)
+        } else {
+            None
         }
     }
 }
 
-/// How an action turned out. What the driver wants changed on the node is applied by the conductor
-/// in the same transaction; only what decisions depend on is here.
+/// The outcome of an action. Changes that the driver requests are applied by the conductor in the
+/// same transaction; this type contains only what decisions depend on.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// It is done.
-    Done,
-    /// The steps on offer: in answer to [`Action::ListSteps`], or because the step that was run
-    /// brought up the agent, which has steps of its own.
-    Offers(Offers),
-    /// It goes on without us; the agent calls back.
-    AwaitAgent,
-    /// It goes on without us; look again at this moment.
-    AwaitUntil(Timestamp),
-    /// The agent is busy with it and calls when it is over; look at this moment in any case.
-    AwaitStep(Timestamp),
-    /// The machine did not answer: it may when it is tried again.
-    Unreachable(Silent, Failure),
-    /// It failed.
-    Failed(Failure),
+pub enum ActionOutcome {
+    /// The driver did the action, or part of it.
+    Progress(ActionProgress),
+    /// The available steps: the result of [`Action::ListSteps`], or of a step that started the
+    /// agent, which has steps of its own.
+    StepsListed(AvailableSteps),
+    /// The peer did not respond; the action is retried.
+    Unreachable(UnreachablePeer, ActionFailure),
+    /// The action failed.
+    Failed(ActionFailure),
 }
 
-/// Why something failed, for the operator.
+impl ActionOutcome {
+    /// The action is done.
+    pub const DONE: Self = Self::Progress(ActionProgress::Done);
+}
+
+/// Why an action or a job failed, for users.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failure {
+pub struct ActionFailure {
     /// What happened, and what to try.
     pub message: String,
 }
 
-impl Failure {
+impl ActionFailure {
     /// A failure with this message.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into() }
     }
 }
 
-/// What is next for a node, one step at a time.
+/// The next change of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Decision {
-    /// Do one thing, then ask again.
+    /// Run an action.
     Act(Action),
-    /// Change the provision state, then ask again.
+    /// Change the provision state.
     Enter {
-        /// By which event.
+        /// The event.
         event: Event,
-        /// In words.
+        /// The reason, for users.
         why: &'static str,
     },
-    /// The current stage has nothing (more) to do: go to the next, then ask again.
+    /// The current stage is done: begin the next.
     NextStage,
-    /// The current step is over without anything having to be done: go to the next, then ask again.
+    /// The current step is done without an action: begin the next.
     NextStep,
-    /// The job begins to wait, then ask again.
-    Await(WaitReason, Deadline),
-    /// There is nothing to put back after the failure: the job is over.
+    /// The job begins to wait.
+    BeginWait(WaitReason, Deadline),
+    /// Clean-up after a failure is done, or was not needed: the job is over.
     CleanedUp,
-    /// The job cannot go on.
-    Fail(Failure),
-    /// Something has to happen first.
+    /// The job fails.
+    Fail(ActionFailure),
+    /// The job keeps waiting.
     Wait(WaitReason, Deadline),
-    /// Nothing is going on.
-    Rest,
+    /// There is no job.
+    Idle,
 }
 
-/// What the conductor has to do once everything decidable is decided.
+/// What the conductor does after [`settle`](crate::settle).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Next {
-    /// Carry this out and [`record`](crate::record) how it went.
+pub enum SettleResult {
+    /// Run this action and [`record`](crate::record) its outcome.
     Act(Action),
-    /// Leave the node alone until the moment, or until an event.
+    /// Leave the node alone until this time, or until an event.
     Wait(WaitReason, Option<Timestamp>),
     /// Leave the node alone.
-    Rest,
+    Idle,
 }

@@ -1,38 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is next for a node.
+//! Decides what a node does next.
 //!
-//! A job is a short script of stages (prepare, plan, run, finish); [`action_of`] is that script for
-//! every job. [`decide`] looks at where the job stands and at the provision state, and answers with
-//! one decision; [`settle`] applies decisions until something has to be done or waited for.
+//! A job is a sequence of stages (prepare, plan, run, finish); [`stage_action`] lists the action of
+//! every job and stage. [`decide`] evaluates the job and the provision state and returns one
+//! decision; [`settle`] applies decisions until the node has to act or wait.
+
+use std::time::Duration;
 
 use node_model::{
-    Deadline, Event, Happening, Node, ProvisionState, Retry, Stage, Timestamp, Wait, WaitReason,
+    Deadline, Event, JournalEvent, Node, ProvisionState, Retry, Stage, Timestamp, Wait, WaitReason,
     Work, WorkKind,
 };
 
-use crate::booting::{Boots, awaited, gave_up, tried};
-use crate::enter::{Ledger, enter};
-use crate::record::{
-    await_callback, fail, fast_track, finish_clean_up, flow_ended, forget_agent, next_stage,
-    next_step,
+use crate::boot_attempts::{
+    awaited_program, boot_summary, record_abandoned_boot, unconfirmed_boot,
 };
-use crate::steps::Reserved;
-use crate::transitions::{Rest, rest};
-use crate::{Action, Decision, Failure, Next, Settings};
+use crate::enter::enter;
+use crate::pending_entries::PendingEntries;
+use crate::record::{
+    begin_wait, clear_agent, fail, fast_track, finish_clean_up, flow_ended, next_stage,
+};
+use crate::steps::ReservedStep;
+use crate::transitions::{StateClass, state_class};
+use crate::{Action, ActionFailure, Decision, LifecycleSettings, SettleResult};
 
-/// Applies every decision that needs nothing done, and answers what has to be done or waited for.
-/// The node's `due_at` and `wait` say the same to whoever finds it after a crash.
-pub fn settle(node: &mut Node, settings: &Settings, now: Timestamp, ledger: &mut Ledger) -> Next {
-    // A job has four stages and each step needs two decisions at most: a longer walk would be a
-    // circle, which the property tests look for.
-    let longest = 64 + 4 * node.work.as_ref().map_or(0, |work| work.steps.len());
-    for _ in 0..longest {
+/// Applies every decision that needs no action, and returns the action or wait that follows. The
+/// node's `due_at` and `wait` record the same for a process that finds the node after a crash.
+///
+/// A job whose decisions do not lead to an action or wait fails.
+pub fn settle(
+    node: &mut Node,
+    settings: &LifecycleSettings,
+    now: Timestamp,
+    entries: &mut PendingEntries,
+) -> SettleResult {
+    if let Some(result) = settle_bounded(node, settings, now, entries) {
+        return result;
+    }
+    let failure = ActionFailure::new(format!(
+        "internal error: the {} job makes no progress in state \"{}\"; please report this",
+        node.work.as_ref().map_or("unknown", |work| work.kind.as_str()),
+        node.provision_state
+    ));
+    fail(node, Event::Fail, &failure, settings, now, entries);
+    if let Some(result) = settle_bounded(node, settings, now, entries) {
+        return result;
+    }
+    // Not even the clean-up can be decided.
+    node.work = None;
+    node.set_power_request(None);
+    node.due_at = None;
+    node.wait = None;
+    SettleResult::Idle
+}
+
+/// Returns `None` if the decisions do not come to an end.
+fn settle_bounded(
+    node: &mut Node,
+    settings: &LifecycleSettings,
+    now: Timestamp,
+    entries: &mut PendingEntries,
+) -> Option<SettleResult> {
+    // A job has four stages, and each step needs at most two decisions.
+    let limit = 64 + 4 * node.work.as_ref().map_or(0, |work| work.steps.len());
+    for _ in 0..limit {
         match decide(node, settings, now) {
             Decision::Act(action) => {
                 node.due_at = Some(now);
-                return Next::Act(action);
+                return Some(SettleResult::Act(action));
             }
-            Decision::Enter { event, why } => transition(node, event, why, settings, now, ledger),
+            Decision::Enter { event, why } => transition(node, event, why, settings, now, entries),
             Decision::NextStage => {
                 if let Some(work) = &mut node.work {
                     next_stage(work, now);
@@ -40,82 +77,85 @@ pub fn settle(node: &mut Node, settings: &Settings, now: Timestamp, ledger: &mut
             }
             Decision::NextStep => {
                 if let Some(work) = &mut node.work {
-                    next_step(work, now);
+                    work.begin_next_step(now);
                 }
             }
-            Decision::Await(why, until) => await_callback(node, why, until, now),
-            Decision::CleanedUp => finish_clean_up(node, now, ledger),
+            Decision::BeginWait(reason, deadline) => begin_wait(node, reason, deadline, now),
+            Decision::CleanedUp => finish_clean_up(node, now, entries),
             Decision::Fail(failure) => {
-                gave_up(node, ledger);
-                fail(node, Event::Fail, &failure, settings, now, ledger);
+                record_abandoned_boot(node, entries);
+                fail(node, Event::Fail, &failure, settings, now, entries);
             }
-            Decision::Wait(why, until) => return wait(node, why, until, ledger),
-            Decision::Rest => {
+            Decision::Wait(reason, deadline) => return Some(wait(node, reason, deadline, entries)),
+            Decision::Idle => {
                 node.due_at = None;
                 node.wait = None;
-                return Next::Rest;
+                return Some(SettleResult::Idle);
             }
         }
     }
-    node.due_at = None;
-    Next::Rest
+    None
 }
 
-fn wait(node: &mut Node, why: WaitReason, until: Deadline, ledger: &mut Ledger) -> Next {
-    let awaiting = node.work.as_ref().is_some_and(|work| work.awaiting);
-    let silent = matches!(why, WaitReason::BmcAnswer | WaitReason::AgentAnswer);
-    if silent && node.power_request.is_some() && awaiting {
-        // A change of power came in between: what the job waits for stays as it is.
-        node.due_at = until.moment();
-        return Next::Wait(why, until.moment());
+fn wait(
+    node: &mut Node,
+    reason: WaitReason,
+    deadline: Deadline,
+    entries: &mut PendingEntries,
+) -> SettleResult {
+    let due = deadline.timestamp();
+    node.due_at = due;
+    let is_awaiting = node.work.as_ref().is_some_and(|work| work.awaiting);
+    let is_retry = matches!(reason, WaitReason::BmcResponse | WaitReason::AgentResponse);
+    if is_retry && node.power_request.is_some() && is_awaiting {
+        // A power request is retried while the job waits: keep the job's wait.
+        return SettleResult::Wait(reason, due);
     }
-    let wait = Wait { why, until, state: node.provision_state };
-    let told = node.wait.is_some_and(|before| before.why == why && before.state == wait.state);
+    let wait = Wait { reason, deadline, state: node.provision_state };
+    let is_new =
+        node.wait.is_none_or(|before| before.reason != reason || before.state != wait.state);
     node.wait = Some(wait);
-    node.due_at = until.moment();
-    if !told {
-        ledger
-            .happened
-            .push(Happening::Waiting { why: why.as_str().to_owned(), until: until.moment() });
+    if is_new {
+        entries.events.push(JournalEvent::Waiting { why: reason.as_str().to_owned(), until: due });
     }
-    Next::Wait(why, until.moment())
+    SettleResult::Wait(reason, due)
 }
 
-/// A transition decided here, with what it means for the job.
+/// Applies a decided transition, and ends the job if it was the last.
 fn transition(
     node: &mut Node,
     event: Event,
     why: &'static str,
-    settings: &Settings,
+    settings: &LifecycleSettings,
     now: Timestamp,
-    ledger: &mut Ledger,
+    entries: &mut PendingEntries,
 ) {
-    let over = node.work.as_ref().is_some_and(|work| work.stage == Stage::Over);
-    if !enter(node, event, why, now, ledger) || !over {
+    let is_over = node.work.as_ref().is_some_and(|work| work.stage == Stage::Over);
+    if !enter(node, event, why, now, entries) || !is_over {
         return;
     }
     let Some(mut work) = node.work.take() else { return };
     if !fast_track(node, settings) {
-        forget_agent(node, ledger);
+        clear_agent(node, entries);
     }
     if let Some(flow) = work.kind.flow() {
-        let took = i64::try_from(now.since(work.started_at).as_secs()).ok();
-        ledger.info(flow_ended(flow), format!("{} ended", work.kind), took);
+        let seconds = i64::try_from(now.since(work.started_at).as_secs()).ok();
+        entries.info(flow_ended(flow), format!("{} ended", work.kind), seconds);
     }
     if work.kind == WorkKind::TearDown {
+        // Cleaning follows, as part of the same job.
         work.kind = WorkKind::Clean;
-        work.stage = Stage::Prepare;
+        work.begin_stage(Stage::Prepare, now);
         work.started_at = now;
-        work.since = now;
         work.disable_ramdisk = false;
         node.work = Some(work);
     }
 }
 
-fn decide(node: &Node, settings: &Settings, now: Timestamp) -> Decision {
-    if let Some(moment) = not_before(node).filter(|moment| *moment > now) {
-        let why = silent_while_booting(node).unwrap_or_else(|| silent(node));
-        return Decision::Wait(why, Deadline::At(moment));
+fn decide(node: &Node, settings: &LifecycleSettings, now: Timestamp) -> Decision {
+    if let Some(retry) = current_retry(node).filter(|retry| retry.at > now) {
+        let reason = wait_during_boot_retry(node).unwrap_or_else(|| retry.peer.wait_reason());
+        return Decision::Wait(reason, Deadline::At(retry.at));
     }
     if let Some(request) = &node.power_request {
         return Decision::Act(Action::SetPower {
@@ -123,31 +163,21 @@ fn decide(node: &Node, settings: &Settings, now: Timestamp) -> Decision {
             timeout: request.timeout,
         });
     }
-    let Some(work) = &node.work else { return Decision::Rest };
+    let Some(work) = &node.work else { return Decision::Idle };
     if work.stage == Stage::CleanUp {
-        return clean_up(work);
+        return clean_up_action(work.kind).map_or(Decision::CleanedUp, Decision::Act);
     }
-    match rest(node.provision_state) {
-        Rest::Working => decide_working(node, work, settings, now),
-        Rest::Waiting => decide_waiting(node, work, settings, now),
-        Rest::Held => Decision::Wait(WaitReason::Hold, Deadline::Never),
-        // A job in a stable or failed state is a leftover: there is nothing to do for it.
-        Rest::Stable | Rest::Failed => Decision::CleanedUp,
+    match state_class(node.provision_state) {
+        StateClass::Working => decide_working(node, work, settings, now),
+        StateClass::Waiting => decide_waiting(node, work, settings, now),
+        StateClass::Held => Decision::Wait(WaitReason::Hold, Deadline::Never),
+        // The job is a leftover: nothing is to be done for it.
+        StateClass::Stable | StateClass::Failed => Decision::CleanedUp,
     }
 }
 
-/// When a machine that did not answer is tried again.
-fn not_before(node: &Node) -> Option<Timestamp> {
-    retry(node).map(|retry| retry.at)
-}
-
-/// Who of the machine does not answer.
-fn silent(node: &Node) -> WaitReason {
-    retry(node).map(|retry| retry.whom).unwrap_or_default().awaited()
-}
-
-/// What is being tried again. A change of power comes before the job.
-fn retry(node: &Node) -> Option<&Retry> {
+/// The retry in progress. A power request takes precedence over the job.
+fn current_retry(node: &Node) -> Option<&Retry> {
     match (&node.power_request, &node.work) {
         (Some(request), _) => request.retry.as_ref(),
         (None, Some(work)) => work.retry.as_ref(),
@@ -155,39 +185,44 @@ fn retry(node: &Node) -> Option<&Retry> {
     }
 }
 
-/// What the job goes on waiting for where the BMC is silent only when told to boot the machine
-/// again: the agent may still call.
-fn silent_while_booting(node: &Node) -> Option<WaitReason> {
+/// The job's own wait reason while the BMC does not respond to [`Action::BootAgain`]: the agent may
+/// still send a heartbeat.
+fn wait_during_boot_retry(node: &Node) -> Option<WaitReason> {
     let work = node.work.as_ref().filter(|work| work.awaiting && node.power_request.is_none())?;
-    Boots::unanswered(work)?;
-    node.wait.map(|wait| wait.why)
+    unconfirmed_boot(work)?;
+    node.wait.map(|wait| wait.reason)
 }
 
-fn decide_working(node: &Node, work: &Work, settings: &Settings, now: Timestamp) -> Decision {
+fn decide_working(
+    node: &Node,
+    work: &Work,
+    settings: &LifecycleSettings,
+    now: Timestamp,
+) -> Decision {
     if work.awaiting {
-        let held = node.wait.is_some_and(|wait| wait.why == WaitReason::Hold);
-        return if held {
+        let is_held = node.wait.is_some_and(|wait| wait.reason == WaitReason::Hold);
+        return if is_held {
             Decision::Enter { event: Event::Hold, why: "a hold step was reached" }
         } else {
-            Decision::Enter { event: Event::Wait, why: "the machine goes on by itself" }
+            Decision::Enter { event: Event::Wait, why: "the machine continues on its own" }
         };
     }
     match work.stage {
         Stage::Run if work.kind.flow().is_some() => decide_step(node, work, now),
-        Stage::Over => end(node, work),
+        Stage::Over => finish_job(node, work),
         Stage::Prepare | Stage::Plan | Stage::Run | Stage::Finish | Stage::CleanUp => {
             if skips_cleaning(node, work, settings) {
                 Decision::NextStage
             } else {
-                action_of(work).map_or(Decision::NextStage, Decision::Act)
+                stage_action(work).map_or(Decision::NextStage, Decision::Act)
             }
         }
     }
 }
 
-/// Whether the job is automated cleaning and that is switched off for this machine: then its stages
-/// are walked through without doing anything.
-fn skips_cleaning(node: &Node, work: &Work, settings: &Settings) -> bool {
+/// Whether the job is automated cleaning, which is disabled for this node: its stages pass without
+/// an action.
+fn skips_cleaning(node: &Node, work: &Work, settings: &LifecycleSettings) -> bool {
     work.kind == WorkKind::Clean && !node.automated_clean.unwrap_or(settings.automated_clean)
 }
 
@@ -195,142 +230,151 @@ fn decide_step(node: &Node, work: &Work, now: Timestamp) -> Decision {
     let (Some(step), Some(flow)) = (work.steps.get(work.cursor), work.kind.flow()) else {
         return Decision::NextStage;
     };
-    match Reserved::of(step) {
-        Some(Reserved::Hold) => Decision::Await(WaitReason::Hold, Deadline::Never),
-        Some(Reserved::Wait) => match step.args.get("seconds").and_then(|value| value.as_u64()) {
-            None => Decision::Await(WaitReason::AgentHeartbeat, Deadline::Never),
-            Some(0) => Decision::NextStep,
-            Some(seconds) => Decision::Await(
-                WaitReason::WaitStep,
-                Deadline::At(now.plus(std::time::Duration::from_secs(seconds))),
-            ),
-        },
-        Some(Reserved::PowerOff) if node.disable_power_off => {
-            Decision::Fail(Failure::new(format!(
-                "step {} would switch off node {}, and disable_power_off is set; use reboot instead",
+    match ReservedStep::from_step(step) {
+        Some(ReservedStep::Hold) => Decision::BeginWait(WaitReason::Hold, Deadline::Never),
+        Some(ReservedStep::Wait) => {
+            match step.args.get("seconds").and_then(|value| value.as_u64()) {
+                None => Decision::BeginWait(WaitReason::AgentHeartbeat, Deadline::Never),
+                Some(0) => Decision::NextStep,
+                Some(seconds) => Decision::BeginWait(
+                    WaitReason::WaitStep,
+                    Deadline::At(now.plus(Duration::from_secs(seconds))),
+                ),
+            }
+        }
+        Some(ReservedStep::PowerOff) if node.disable_power_off => {
+            Decision::Fail(ActionFailure::new(format!(
+                "step {} would power off node {}, but disable_power_off is set; use reboot instead",
                 step.qualified(),
                 node.id
             )))
         }
-        Some(Reserved::PowerOn | Reserved::PowerOff | Reserved::Reboot) | None => {
+        Some(ReservedStep::PowerOn | ReservedStep::PowerOff | ReservedStep::Reboot) | None => {
             Decision::Act(Action::RunStep { flow, step: step.clone() })
         }
     }
 }
 
-fn decide_waiting(node: &Node, work: &Work, settings: &Settings, now: Timestamp) -> Decision {
+fn decide_waiting(
+    node: &Node,
+    work: &Work,
+    settings: &LifecycleSettings,
+    now: Timestamp,
+) -> Decision {
     if !work.awaiting {
-        return Decision::Enter { event: Event::Resume, why: "what was waited for has happened" };
+        return Decision::Enter { event: Event::Resume, why: "the wait is over" };
     }
-    let why = node.wait.map_or(WaitReason::AgentHeartbeat, |wait| wait.why);
+    let reason = node.wait.map_or(WaitReason::AgentHeartbeat, |wait| wait.reason);
     if node.maintenance {
-        // Somebody looks at the machine. What the agent says meanwhile counts when they are done.
-        return Decision::Wait(why, Deadline::Never);
+        // Heartbeats that arrive in maintenance are evaluated when maintenance ends.
+        return Decision::Wait(reason, Deadline::Never);
     }
-    if work.heard {
-        return called_back(work);
+    if work.heartbeat_received {
+        return decide_after_heartbeat(work);
     }
-    let until = match (why, node.wait.map(|wait| wait.until)) {
+    let deadline = match (reason, node.wait.map(|wait| wait.deadline)) {
         (
             WaitReason::WaitStep
             | WaitReason::AgentStep
-            | WaitReason::BmcAnswer
-            | WaitReason::AgentAnswer,
-            Some(until),
-        ) => until,
+            | WaitReason::BmcResponse
+            | WaitReason::AgentResponse,
+            Some(deadline),
+        ) => deadline,
         _ => callback_deadline(node, work, settings),
     };
-    if until.moment().is_some_and(|moment| moment <= now) {
-        return deadline_passed(node, work, why);
+    if deadline.timestamp().is_some_and(|deadline| deadline <= now) {
+        return decide_after_deadline(node, work, reason);
     }
-    match boot_again_at(work, why, settings) {
-        Some(moment) if moment <= now => Decision::Act(Action::BootAgain),
-        Some(moment) if until.moment().is_none_or(|end| moment < end) => {
-            Decision::Wait(why, Deadline::At(moment))
+    match boot_again_at(work, reason, settings) {
+        Some(boot_at) if boot_at <= now => Decision::Act(Action::BootAgain),
+        Some(boot_at) if deadline.timestamp().is_none_or(|deadline| boot_at < deadline) => {
+            Decision::Wait(reason, Deadline::At(boot_at))
         }
-        Some(_) | None => Decision::Wait(why, until),
+        Some(_) | None => Decision::Wait(reason, deadline),
     }
 }
 
-/// When the machine is booted again if nothing is heard of its agent.
-fn boot_again_at(work: &Work, why: WaitReason, settings: &Settings) -> Option<Timestamp> {
-    let for_agent = match why {
+/// When the machine is booted again if its agent makes no request.
+fn boot_again_at(
+    work: &Work,
+    reason: WaitReason,
+    settings: &LifecycleSettings,
+) -> Option<Timestamp> {
+    let is_for_agent = match reason {
         WaitReason::AgentHeartbeat | WaitReason::InspectionData => true,
         WaitReason::WaitStep
         | WaitReason::AgentStep
         | WaitReason::Hold
-        | WaitReason::BmcAnswer
-        | WaitReason::AgentAnswer => false,
+        | WaitReason::BmcResponse
+        | WaitReason::AgentResponse => false,
     };
-    if !for_agent {
+    if !is_for_agent {
         return None;
     }
-    let patience = settings.boot_patience()?;
-    Boots::unanswered(work).map(|boots| boots.at.plus(patience))
+    let timeout = settings.boot_timeout()?;
+    unconfirmed_boot(work).map(|boot| boot.started_at.plus(timeout))
 }
 
-/// The agent called while it was waited for.
-fn called_back(work: &Work) -> Decision {
-    let step = match work.stage {
-        Stage::Run => work.steps.get(work.cursor),
-        Stage::Prepare | Stage::Plan | Stage::Finish | Stage::Over | Stage::CleanUp => None,
-    };
-    match (step, work.kind.flow()) {
-        // A hold that was released, or a wait for this very call: nothing to ask the agent.
-        (Some(step), _) if Reserved::of(step).is_some() => Decision::NextStep,
+/// The agent sent a heartbeat during the wait.
+fn decide_after_heartbeat(work: &Work) -> Decision {
+    match (work.current_step(), work.kind.flow()) {
+        // A hold that was released, or a wait for this heartbeat: there is nothing to poll.
+        (Some(step), _) if ReservedStep::from_step(step).is_some() => Decision::NextStep,
         (Some(step), Some(flow)) => Decision::Act(Action::PollStep { flow, step: step.clone() }),
-        // The ramdisk is up: that was the stage.
+        // The stage was to boot the ramdisk.
         _ => Decision::NextStage,
     }
 }
 
-/// When waiting for the agent ends in failure. Each call moves it, and so does another way of
-/// booting.
-fn callback_deadline(node: &Node, work: &Work, settings: &Settings) -> Deadline {
-    let from = if node.provision_state == ProvisionState::InspectWait {
+/// When waiting for the agent fails. Each heartbeat postpones it, and so does a change of the boot
+/// method.
+fn callback_deadline(node: &Node, work: &Work, settings: &LifecycleSettings) -> Deadline {
+    let start = if node.provision_state == ProvisionState::InspectWait {
         node.inspection_started_at
     } else {
         node.provision_updated_at
     };
-    let another_way = Boots::of(work).map(|boots| boots.way_since);
-    from.max(another_way).map_or(Deadline::Never, |from| {
-        Deadline::after(from, settings.callback_timeout(node.provision_state))
+    let method_since = work.boot.map(|boot| boot.method_since);
+    start.max(method_since).map_or(Deadline::Never, |start| {
+        Deadline::after(start, settings.callback_timeout(node.provision_state))
     })
 }
 
-fn deadline_passed(node: &Node, work: &Work, why: WaitReason) -> Decision {
-    match why {
+fn decide_after_deadline(node: &Node, work: &Work, reason: WaitReason) -> Decision {
+    match reason {
         WaitReason::WaitStep
         | WaitReason::AgentStep
-        | WaitReason::BmcAnswer
-        | WaitReason::AgentAnswer => {
+        | WaitReason::BmcResponse
+        | WaitReason::AgentResponse => {
             let step = work.steps.get(work.cursor);
             match (step, work.kind.flow()) {
-                (Some(step), Some(flow)) if Reserved::of(step).is_none() => {
+                (Some(step), Some(flow)) if ReservedStep::from_step(step).is_none() => {
                     Decision::Act(Action::PollStep { flow, step: step.clone() })
                 }
                 (Some(_), Some(_)) if work.stage == Stage::Run => Decision::NextStep,
                 _ => Decision::NextStage,
             }
         }
-        WaitReason::InspectionData => Decision::Fail(Failure::new(format!(
-            "timeout reached while inspecting node {}: the ramdisk sent no data{}; look at the \
-             machine's console and at its timeline to see how far it booted",
+        WaitReason::InspectionData => Decision::Fail(ActionFailure::new(format!(
+            "timeout reached while inspecting node {}: the ramdisk sent no data{}; check the \
+             machine's console and its timeline to find out how far it booted",
             node.id,
-            tried(node, work)
+            boot_summary(node, work)
         ))),
-        WaitReason::AgentHeartbeat | WaitReason::Hold => Decision::Fail(Failure::new(format!(
-            "Timeout reached while waiting for callback for node {}: the {} did not call{}; \
-             look at the machine's console and at its timeline to see how far it booted",
-            node.id,
-            awaited(work),
-            tried(node, work)
-        ))),
+        WaitReason::AgentHeartbeat | WaitReason::Hold => {
+            Decision::Fail(ActionFailure::new(format!(
+                "Timeout reached while waiting for callback for node {}: no heartbeat from the \
+                 {}{}; check the machine's console and its timeline to find out how far it booted",
+                node.id,
+                awaited_program(work),
+                boot_summary(node, work)
+            )))
+        }
     }
 }
 
-/// The transition with which a job ends well.
-fn end(node: &Node, work: &Work) -> Decision {
+/// The transition with which a job succeeds.
+fn finish_job(node: &Node, work: &Work) -> Decision {
     let event = match work.kind {
         WorkKind::ManualClean => Event::Manage,
         WorkKind::Clean if node.retired => Event::Manage,
@@ -345,11 +389,11 @@ fn end(node: &Node, work: &Work) -> Decision {
         | WorkKind::Adopt
         | WorkKind::Service => Event::Done,
     };
-    Decision::Enter { event, why: "everything is done" }
+    Decision::Enter { event, why: "the job is done" }
 }
 
-/// The one thing a stage does, for jobs and stages that do one thing.
-fn action_of(work: &Work) -> Option<Action> {
+/// The action of a stage. Stages that run steps, and stages without an action, have none.
+fn stage_action(work: &Work) -> Option<Action> {
     use WorkKind::{
         Adopt, Clean, Deploy, Inspect, ManualClean, Rebuild, Rescue, Service, TearDown, Unrescue,
         Verify,
@@ -379,17 +423,14 @@ fn action_of(work: &Work) -> Option<Action> {
     }
 }
 
-/// What is put back after a failure.
-fn clean_up(work: &Work) -> Decision {
-    let action = match work.kind {
-        WorkKind::Clean | WorkKind::ManualClean => Action::TearDownCleaning,
-        WorkKind::Deploy | WorkKind::Rebuild => Action::CleanUpDeploy,
-        WorkKind::Service => Action::TearDownService,
-        WorkKind::Rescue => Action::CleanUpRescue,
-        WorkKind::Inspect => Action::AbortInspection,
-        WorkKind::Verify | WorkKind::TearDown | WorkKind::Unrescue | WorkKind::Adopt => {
-            return Decision::CleanedUp;
-        }
-    };
-    Decision::Act(action)
+/// The action that cleans up after a failed job.
+const fn clean_up_action(kind: WorkKind) -> Option<Action> {
+    match kind {
+        WorkKind::Clean | WorkKind::ManualClean => Some(Action::TearDownCleaning),
+        WorkKind::Deploy | WorkKind::Rebuild => Some(Action::CleanUpDeploy),
+        WorkKind::Service => Some(Action::TearDownService),
+        WorkKind::Rescue => Some(Action::CleanUpRescue),
+        WorkKind::Inspect => Some(Action::AbortInspection),
+        WorkKind::Verify | WorkKind::TearDown | WorkKind::Unrescue | WorkKind::Adopt => None,
+    }
 }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Draws the transition table, so that the picture in the documentation cannot be wrong.
+//! Generates the documentation of the transition table.
 
 use std::fmt::Write as _;
 
 use node_model::{Event, ProvisionState};
 
-use crate::ask::event_of;
-use crate::transitions::{Rest, TRANSITIONS, rest};
+use crate::provision_request::verb_event;
+use crate::transitions::{StateClass, TRANSITIONS, state_class};
 
-/// The page `docs/lifecycle.md`: every state, every transition, as a table and as a Mermaid diagram.
+/// The content of `docs/lifecycle.md`: all states and transitions, as a Mermaid diagram and a table.
 #[must_use]
 pub fn diagram() -> String {
     let mut page = String::from(
-        "# Provision states\n\nDrawn from the table in `crates/lifecycle/src/transitions.rs`; a \
-         test keeps this page fresh.\nSolid events are what users ask for, *italic* ones come from \
-         within.\n\n```mermaid\nstateDiagram-v2\n",
+        "# Provision states\n\nGenerated from `crates/lifecycle/src/transitions.rs`; a test keeps this \
+         page up to date.\nEvents in *italics* come from the conductor, all others from \
+         users.\n\n```mermaid\nstateDiagram-v2\n",
     );
     for state in ProvisionState::ALL {
         let _ = writeln!(page, "    state \"{state}\" as {}", id(*state));
@@ -24,32 +24,37 @@ pub fn diagram() -> String {
             let _ = writeln!(page, "    {} --> {}: {event}", id(*state), id(*to));
         }
     }
-    page.push_str("```\n\n| state | what a machine in it does | events |\n|---|---|---|\n");
+    page.push_str("```\n\n| state | job | events |\n|---|---|---|\n");
     for state in ProvisionState::ALL {
         let events: Vec<String> = TRANSITIONS
             .iter()
             .filter(|(_, from, _)| from.contains(state))
             .map(|(event, _, to)| {
-                let mark = if is_asked(*event) { "" } else { "*" };
+                let mark = if is_requested(*event) { "" } else { "*" };
                 format!("{mark}{event}{mark} → {to}")
             })
             .collect();
-        let _ = writeln!(page, "| {state} | {} | {} |", doing(rest(*state)), events.join(", "));
+        let _ = writeln!(
+            page,
+            "| {state} | {} | {} |",
+            describe(state_class(*state)),
+            events.join(", ")
+        );
     }
     page
 }
 
-fn is_asked(event: Event) -> bool {
-    node_model::Verb::ALL.iter().any(|verb| event_of(*verb) == event)
+fn is_requested(event: Event) -> bool {
+    node_model::Verb::ALL.iter().any(|verb| verb_event(*verb) == event)
 }
 
-const fn doing(rest: Rest) -> &'static str {
-    match rest {
-        Rest::Stable => "rests",
-        Rest::Working => "a job runs",
-        Rest::Waiting => "a job waits for the agent",
-        Rest::Held => "a job is held until `unhold`",
-        Rest::Failed => "a job failed",
+const fn describe(class: StateClass) -> &'static str {
+    match class {
+        StateClass::Stable => "none",
+        StateClass::Working => "runs",
+        StateClass::Waiting => "waits for the agent",
+        StateClass::Held => "held until `unhold`",
+        StateClass::Failed => "failed",
     }
 }
 

@@ -1,113 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The only function that changes a provision state, and what every change entails.
+//! The only function that changes a provision state, with everything that a change implies.
 
-use node_model::{
-    AllocationId, BootWay, Event, Happening, Node, ProvisionState, Severity, Timestamp, WorkKind,
-};
+use node_model::{Event, JournalEvent, Node, ProvisionState, Timestamp, WorkKind};
 
+use crate::pending_entries::PendingEntries;
 use crate::transitions::{default_target, next_state};
 
-/// What came of a decision besides the changed node: for the caller to write in the same
-/// transaction.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Ledger {
-    /// Journal entries, in order.
-    pub happened: Vec<Happening>,
-    /// Lines for the node's history.
-    pub history: Vec<HistoryLine>,
-    /// Changes to other things than the node.
-    pub chores: Vec<Chore>,
-}
-
-/// A line for the node's history.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HistoryLine {
-    /// What kind of event.
-    pub event_type: &'static str,
-    /// How bad.
-    pub severity: Severity,
-    /// What happened.
-    pub event: String,
-    /// How long the flow took that ended here.
-    pub duration_seconds: Option<i64>,
-}
-
-/// A change that follows from a decision about a node but concerns something else.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Chore {
-    /// The allocation that held the node is over.
-    RemoveAllocation(AllocationId),
-    /// Virtual interfaces come off the node's ports.
-    DetachVifs,
-    /// The agent is gone; its token must not be accepted again.
-    ForgetAgentToken,
-    /// The instance is gone, and its secrets (config drive, rescue password) with it.
-    ForgetInstanceSecrets,
-    /// The rescue system is not (or no longer) wanted, and its password with it.
-    ForgetRescuePassword,
-    /// It is known now whether a boot brought the agent up: that is remembered for machines of the
-    /// same model.
-    NoteBoot {
-        /// By which way; none if it is the one of the boot plan.
-        way: Option<BootWay>,
-        /// Whether it did.
-        worked: bool,
-    },
-}
-
-impl Ledger {
-    /// Adds what came of a later decision.
-    pub fn append(&mut self, later: Self) {
-        self.happened.extend(later.happened);
-        self.history.extend(later.history);
-        self.chores.extend(later.chores);
-    }
-
-    pub(crate) fn error(&mut self, event_type: &'static str, event: &str) {
-        self.history.push(HistoryLine {
-            event_type,
-            severity: Severity::Error,
-            event: event.to_owned(),
-            duration_seconds: None,
-        });
-    }
-
-    pub(crate) fn info(
-        &mut self,
-        event_type: &'static str,
-        event: String,
-        duration_seconds: Option<i64>,
-    ) {
-        self.history.push(HistoryLine {
-            event_type,
-            severity: Severity::Info,
-            event,
-            duration_seconds,
-        });
-    }
-}
-
-/// Takes `node` through `event`. Answers false, and changes nothing, if the event may not happen in
-/// the node's state.
+/// Applies `event` to `node`. Returns false and changes nothing if the transition table does not
+/// allow the event in the node's state.
 ///
-/// Invariant: no other code assigns `provision_state` of a node that already exists.
+/// Invariant: no other code assigns `provision_state` of an existing node.
 pub(crate) fn enter(
     node: &mut Node,
     event: Event,
     why: &str,
     now: Timestamp,
-    ledger: &mut Ledger,
+    entries: &mut PendingEntries,
 ) -> bool {
     let from = node.provision_state;
     let Some(to) = next_state(from, event) else { return false };
     node.provision_state = to;
     node.provision_updated_at = Some(now);
-    node.target_provision_state = target(node, to);
+    node.target_provision_state = target_state(node, to);
     if !matches!(event, Event::Wait | Event::Hold) {
         node.wait = None;
     }
-    stamp_inspection(node, from, to, now);
-    ledger.happened.push(Happening::Entered {
+    update_inspection_times(node, from, to, now);
+    entries.events.push(JournalEvent::StateChanged {
         from: from.as_str().to_owned(),
         to: to.as_str().to_owned(),
         event: event.as_str().to_owned(),
@@ -116,24 +35,29 @@ pub(crate) fn enter(
     true
 }
 
-/// A stable state has no target; manual cleaning aims at `manageable` whatever the state's default.
-fn target(node: &Node, state: ProvisionState) -> Option<ProvisionState> {
+/// Stable states have no target. Manual cleaning and cleaning of retired nodes lead to `manageable`.
+fn target_state(node: &Node, state: ProvisionState) -> Option<ProvisionState> {
     let default = default_target(state)?;
-    let manual = node.work.as_ref().is_some_and(|work| work.kind == WorkKind::ManualClean);
-    let cleaning = default == ProvisionState::Available && state != ProvisionState::Deleting;
-    if cleaning && (manual || node.retired) {
+    let is_manual = node.work.as_ref().is_some_and(|work| work.kind == WorkKind::ManualClean);
+    let is_cleaning = default == ProvisionState::Available && state != ProvisionState::Deleting;
+    if is_cleaning && (is_manual || node.retired) {
         return Some(ProvisionState::Manageable);
     }
     Some(default)
 }
 
-fn stamp_inspection(node: &mut Node, from: ProvisionState, to: ProvisionState, now: Timestamp) {
+fn update_inspection_times(
+    node: &mut Node,
+    from: ProvisionState,
+    to: ProvisionState,
+    now: Timestamp,
+) {
     use ProvisionState::{InspectFail, InspectWait, Inspecting, Manageable};
-    let inspecting = matches!(from, Inspecting | InspectWait);
-    if to == Inspecting && !inspecting {
+    let was_inspecting = matches!(from, Inspecting | InspectWait);
+    if to == Inspecting && !was_inspecting {
         node.inspection_started_at = Some(now);
         node.inspection_finished_at = None;
-    } else if to == Manageable && inspecting {
+    } else if to == Manageable && was_inspecting {
         node.inspection_finished_at = Some(now);
         node.inspection_started_at = None;
     } else if to == InspectFail {

@@ -1,74 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Plays a job through without doing it: what would happen, and what stands in the way.
+//! Simulates a job: what a verb would do, and what prevents it.
 //!
-//! It runs the very functions that decide in production on a copy of the node, and pretends that
-//! every action succeeds at once. So it tells the states, the actions and their order as they would
-//! really be, but not how long a machine's agent would be waited for in between. Whether the driver
-//! could carry the actions out is for the caller to find out, who knows it: see
+//! The simulation runs the decision functions on a copy of the node and assumes that every action
+//! succeeds at once. So states, actions and their order are the real ones, but waiting times are
+//! not included. Whether the driver could run the actions is checked by the caller, for each of
 //! [`Explanation::actions`].
 
-use node_model::{Event, Happening, Node, StepFlow, Timestamp, Verb, Wait};
+use node_model::{Event, JournalEvent, Node, StepFlow, Timestamp, Verb, Wait};
 use serde::Serialize;
 
-use crate::ask::{Ask, ask};
 use crate::decide::settle;
-use crate::enter::Ledger;
-use crate::record::{hear_agent, hear_inspection_data, record};
-use crate::{Action, Next, Offers, Outcome, Settings};
+use crate::pending_entries::PendingEntries;
+use crate::provision_request::{JobContext, ProvisionRequest, request_provision};
+use crate::record::{heartbeat_received, inspection_data_received, record};
+use crate::{Action, ActionOutcome, AvailableSteps, LifecycleSettings, SettleResult};
 
 /// What a verb would do to a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Explanation {
-    /// The verb that was asked about.
+    /// The verb.
     pub target: Verb,
-    /// Whether it would be accepted now, and nothing that is known now would make it fail.
+    /// Whether the verb would be accepted now and no known obstacle would make the job fail.
     pub possible: bool,
-    /// What stands in the way, if not.
+    /// The obstacles.
     pub obstacles: Vec<String>,
     /// What would happen, in order.
     pub plan: Vec<String>,
-    /// Where the node would end.
+    /// The final provision state.
     pub ends_in: String,
-    /// What the node is waiting for right now.
+    /// What the node waits for now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Wait>,
-    /// What would be done to the machine, in order.
+    /// The actions, in order.
     #[serde(skip)]
-    pub actions: Vec<Imagined>,
+    pub actions: Vec<PlannedAction>,
 }
 
-/// Something that would be done to a machine.
+/// An action of a simulated job.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Imagined {
-    /// What.
+pub struct PlannedAction {
+    /// The action.
     pub action: Action,
-    /// Whether an agent that runs on it already could be used for it.
+    /// Whether a running agent could be reused for it.
     pub has_agent: bool,
-    /// What would be left of `instance_info` by then.
+    /// Whether `instance_info` still has content at that point.
     pub has_instance: bool,
 }
 
-/// The steps on offer, as far as they can be told beforehand.
+/// The steps that will probably be available.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Foreseen {
+pub struct StepForecast {
     /// The steps.
-    pub offers: Offers,
-    /// Whether the agent on the machine was never asked, so that its steps are those that agents
-    /// usually have.
-    pub is_usual: bool,
+    pub steps: AvailableSteps,
+    /// Whether the agent of this machine never listed its steps, so that those of a typical agent
+    /// are assumed.
+    pub is_assumed: bool,
 }
 
-/// Explains what `request` would do. `offers` tells which steps there will be for a flow.
+/// Explains what `request` would do. `forecast` returns the expected steps of a flow.
 #[must_use]
 pub fn explain(
     node: &Node,
-    request: &Ask,
-    offers: &dyn Fn(StepFlow) -> Foreseen,
-    settings: &Settings,
+    request: &ProvisionRequest,
+    context: &JobContext,
+    forecast: &dyn Fn(StepFlow) -> StepForecast,
+    settings: &LifecycleSettings,
     now: Timestamp,
 ) -> Explanation {
-    let mut imagined = node.clone();
-    imagined.power_request = None;
+    let mut simulated = node.clone();
+    simulated.set_power_request(None);
     let mut explanation = Explanation {
         target: request.verb,
         possible: true,
@@ -78,101 +78,92 @@ pub fn explain(
         waiting: node.wait,
         actions: Vec::new(),
     };
-    match ask(&mut imagined, request, settings, now) {
-        Ok(ledger) => explanation.tell(&ledger),
-        Err(refusal) => {
+    match request_provision(&mut simulated, request, context, settings, now) {
+        Ok(entries) => explanation.add_events(&entries),
+        Err(error) => {
             explanation.possible = false;
-            explanation.obstacles.push(refusal.to_string());
+            explanation.obstacles.push(error.to_string());
             return explanation;
         }
     }
-    play(&mut imagined, offers, settings, now, &mut explanation);
-    explanation.ends_in = imagined.provision_state.as_str().to_owned();
+    simulate(&mut simulated, forecast, settings, now, &mut explanation);
+    explanation.ends_in = simulated.provision_state.as_str().to_owned();
     explanation
 }
 
-fn play(
+fn simulate(
     node: &mut Node,
-    offers: &dyn Fn(StepFlow) -> Foreseen,
-    settings: &Settings,
+    forecast: &dyn Fn(StepFlow) -> StepForecast,
+    settings: &LifecycleSettings,
     now: Timestamp,
     explanation: &mut Explanation,
 ) {
-    // Enough for any real job; a list of steps that never ends must not hang the question.
-    const LONGEST: usize = 1000;
-    for _ in 0..LONGEST {
-        let mut ledger = Ledger::default();
-        let next = settle(node, settings, now, &mut ledger);
-        explanation.tell(&ledger);
-        match next {
-            Next::Rest => return,
-            Next::Wait(..) => {
-                let mut ledger = Ledger::default();
-                let moved = hear_agent(node, now) || hear_inspection_data(node, now, &mut ledger);
-                explanation.tell(&ledger);
-                if !moved {
+    // More than any real job needs; bounds the time of a request.
+    const MAX_ROUNDS: usize = 1000;
+    for _ in 0..MAX_ROUNDS {
+        let mut entries = PendingEntries::default();
+        let result = settle(node, settings, now, &mut entries);
+        explanation.add_events(&entries);
+        match result {
+            SettleResult::Idle => return,
+            SettleResult::Wait(..) => {
+                let mut entries = PendingEntries::default();
+                let continues = heartbeat_received(node, now)
+                    || inspection_data_received(node, now, &mut entries);
+                explanation.add_events(&entries);
+                if !continues {
                     return;
                 }
             }
-            Next::Act(action) => {
-                explanation.actions.push(Imagined {
+            SettleResult::Act(action) => {
+                explanation.actions.push(PlannedAction {
                     action: action.clone(),
                     has_agent: node.agent.url.is_some(),
                     has_instance: !node.instance_info.is_empty(),
                 });
-                let outcome = explanation.imagine(&action, offers);
-                let mut ledger = record(node, &action, &outcome, 0, settings, now);
-                ledger.happened.retain(|what| !matches!(what, Happening::Did { .. }));
-                explanation.tell(&ledger);
+                let outcome = explanation.add_action(&action, forecast);
+                let mut entries = record(node, &action, &outcome, 0, settings, now);
+                entries.events.retain(|event| !matches!(event, JournalEvent::ActionDone { .. }));
+                explanation.add_events(&entries);
             }
         }
     }
 }
 
 impl Explanation {
-    /// Tells of an action, and how it would turn out.
-    fn imagine(&mut self, action: &Action, offers: &dyn Fn(StepFlow) -> Foreseen) -> Outcome {
-        // A step that was asked for has no priority: it runs when its turn comes.
+    /// Adds an action to the plan and returns its assumed outcome.
+    fn add_action(
+        &mut self,
+        action: &Action,
+        forecast: &dyn Fn(StepFlow) -> StepForecast,
+    ) -> ActionOutcome {
+        // Requested steps have no priority: they run in their order.
         self.plan.push(match action.step().map(|step| step.priority) {
             Some(priority) if priority > 0 => format!("{action} (priority {priority})"),
             Some(_) | None => action.to_string(),
         });
-        let Action::ListSteps(flow) = action else { return Outcome::Done };
-        let Foreseen { offers, is_usual } = offers(*flow);
-        if is_usual {
+        let Action::ListSteps(flow) = action else { return ActionOutcome::DONE };
+        let StepForecast { steps, is_assumed } = forecast(*flow);
+        if is_assumed {
             self.plan.push(format!(
-                "the agent says which {flow} steps it has once it runs: expected are those that \
-                 agents usually have"
+                "the agent lists its {flow} steps once it runs: the steps of a typical agent are \
+                 assumed"
             ));
         }
-        Outcome::Offers(offers)
+        ActionOutcome::StepsListed(steps)
     }
 
-    fn tell(&mut self, ledger: &Ledger) {
-        for happening in &ledger.happened {
-            match happening {
-                Happening::Entered { from, to, event, why } => {
-                    if event == Event::Fail.as_str() {
-                        self.plan.push(format!("fails: {why}"));
-                        self.possible = false;
-                        self.obstacles.push(why.clone());
-                    }
-                    self.plan.push(format!("{from} -> {to}"));
+    fn add_events(&mut self, entries: &PendingEntries) {
+        for event in &entries.events {
+            if let JournalEvent::StateChanged { from, to, event, why } = event {
+                if event == Event::Fail.as_str() {
+                    self.plan.push(format!("fails: {why}"));
+                    self.possible = false;
+                    self.obstacles.push(why.clone());
                 }
-                Happening::Waiting { why, .. } => self.plan.push(format!("wait: {why}")),
-                // Nothing that is done fails here.
-                Happening::Failed { .. }
-                | Happening::Enrolled
-                | Happening::Changed { .. }
-                | Happening::Removed
-                | Happening::Asked { .. }
-                | Happening::Did { .. }
-                | Happening::Power { .. }
-                | Happening::Maintenance { .. }
-                | Happening::Noted { .. }
-                | Happening::BmcCalls { .. }
-                | Happening::Seen { .. }
-                | Happening::Heard { .. } => {}
+                self.plan.push(format!("{from} -> {to}"));
+            } else if let JournalEvent::Waiting { why, .. } = event {
+                self.plan.push(format!("wait: {why}"));
             }
         }
     }

@@ -1,53 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every decision Ferrite takes about a machine, and nothing else.
+//! Decisions about nodes.
 //!
-//! All functions here are synchronous and pure: they are given the node, the settings and the time,
-//! and they answer. Sockets, SQL and clocks are somebody else's. So the same code decides in
-//! production, in tables of tests, and in `explain`, which plays a job through without doing it.
+//! All functions are synchronous and pure: the node, the settings and the time are parameters. This
+//! crate uses no sockets, SQL or clocks, so the same code decides in production, in table tests, and
+//! in [`explain()`], which simulates a job.
 //!
-//! The way through the house:
-//! - a user asks: [`ask`] checks the request and turns it into [`Work`](node_model::Work) on the node;
-//! - the conductor asks what is next: [`settle`] takes every step that needs nothing done, and
-//!   answers with the one [`Action`] to carry out, or with what is waited for;
-//! - the conductor reports how it went: [`record`];
-//! - [`settle`] again, until it answers [`Next::Wait`] or [`Next::Rest`].
+//! The life of a job:
+//! - a user makes a request: [`request_provision`] checks it and puts [`Work`](node_model::Work) on
+//!   the node;
+//! - the conductor calls [`settle`], which applies every decision that needs no action and returns
+//!   the next [`Action`], or the reason of a wait;
+//! - the conductor reports the outcome of the action to [`record`];
+//! - the conductor calls [`settle`] again, until it returns [`SettleResult::Wait`] or
+//!   [`SettleResult::Idle`].
 
 mod action;
-mod ask;
-mod booting;
+mod boot_attempts;
 mod decide;
 mod diagram;
 mod enter;
 mod explain;
 mod maintenance;
+mod pending_entries;
 mod power;
+mod provision_request;
 mod record;
 mod retry;
 mod settings;
 mod steps;
 mod transitions;
-mod warming;
+mod warm_up;
 
-pub use action::{Action, Decision, Failure, Next, Outcome};
-pub use ask::{Ask, Refusal, ask, check_maintenance, check_policy, check_verb, event_of};
-pub use booting::see_agent;
+pub use action::{Action, ActionFailure, ActionOutcome, Decision, Prerequisite, SettleResult};
+pub use boot_attempts::{JobRamdisk, awaits_boot_confirmation, confirm_boot, job_ramdisk};
 pub use decide::settle;
 pub use diagram::diagram;
-pub use enter::{Chore, HistoryLine, Ledger};
-pub use explain::{Explanation, Foreseen, Imagined, explain};
+pub use explain::{Explanation, PlannedAction, StepForecast, explain};
 pub use maintenance::set_maintenance;
-pub use power::{PowerRefusal, SyncVerdict, ask_power, power_sync};
-pub use record::{
-    agent_ended, fast_track, forget_agent, hear_agent, hear_inspection_data, is_still_going_on,
-    record,
+pub use pending_entries::{FollowUpChange, PendingEntries, PendingHistoryEntry};
+pub use power::{
+    PowerPollResult, PowerRequestError, PowerSyncDecision, RelatedNodes, apply_power_sync,
+    decide_power_sync, is_power_monitored, needs_related_change, related_power_change,
+    request_power,
 };
-pub use retry::pause;
-pub use settings::Settings;
+pub use provision_request::{
+    ConcurrencyLimit, ConcurrencyLimitError, JobContext, ProvisionRequest, ProvisionRequestError,
+    check_maintenance, check_offered_steps, check_policy, check_verb, is_deployment,
+    missing_traits, request_provision, requested_flow, requested_traits, validated_interfaces,
+    verb_event,
+};
+pub use record::{
+    agent_stopped, clear_agent, fast_track, heartbeat_received, inspection_data_received,
+    is_still_running, job_accepts_heartbeats, record,
+};
+pub use retry::retry_delay;
+pub use settings::LifecycleSettings;
 pub use steps::{
-    Offers, Ramdisk, Reserved, StepError, check_requested, merge_deploy_steps, order_steps,
+    AvailableSteps, Ramdisk, ReservedStep, StepError, agent_steps_are_needed, check_requested,
+    job_hints, merge_deploy_steps, order_steps,
 };
 pub use transitions::{
-    Rest, TRANSITIONS, default_target, delete_allowed, is_unstable, lookup_allowed, next_state,
-    power_sync_excluded, reconfigure_allowed, rest, update_allowed,
+    StateClass, TRANSITIONS, default_target, delete_allowed, is_unstable, lookup_allowed,
+    next_state, power_sync_excluded, reconfigure_allowed, state_class, update_allowed,
 };
-pub use warming::{WARMING, Warming, judge_warming, warming};
+pub use warm_up::{WARM_UP_KEY, WarmUpStatus, record_warm_up, warm_up_status};

@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hands off, and hands on again.
+//! Sets and clears maintenance.
 
-use node_model::{Happening, Node, Timestamp};
+use node_model::{JournalEvent, Node, Timestamp};
 
-use crate::enter::Ledger;
-use crate::transitions::{Rest, rest};
+use crate::pending_entries::PendingEntries;
+use crate::transitions::{StateClass, state_class};
 
-/// Puts `node` into maintenance, for a reason if one is given, or (with none) takes it out again,
-/// which ends a fault too. The caller wakes the node if its `due_at` is set.
-pub fn set_maintenance(node: &mut Node, on: Option<Option<String>>, now: Timestamp) -> Ledger {
-    node.maintenance = on.is_some();
-    node.maintenance_reason = on.flatten();
+/// Sets maintenance with an optional reason, or clears it together with the fault if `maintenance` is
+/// `None`. The caller wakes the node if its `due_at` is set.
+pub fn set_maintenance(
+    node: &mut Node,
+    maintenance: Option<Option<String>>,
+    now: Timestamp,
+) -> PendingEntries {
+    node.maintenance = maintenance.is_some();
+    node.maintenance_reason = maintenance.flatten();
     if !node.maintenance {
         node.fault = None;
     }
-    // Callback timeouts stand still in maintenance: let them be computed anew.
-    if node.work.is_some() && rest(node.provision_state) == Rest::Waiting {
+    // Callback timeouts do not apply in maintenance, so the deadline must be computed again.
+    if node.work.is_some() && state_class(node.provision_state) == StateClass::Waiting {
         node.due_at = Some(now);
     }
-    let mut ledger = Ledger::default();
-    ledger.happened.push(Happening::Maintenance {
+    let mut entries = PendingEntries::default();
+    entries.events.push(JournalEvent::Maintenance {
         on: node.maintenance,
         reason: node.maintenance_reason.clone(),
         fault: node.fault.map(|fault| fault.as_str().to_owned()),
     });
-    ledger
+    entries
 }

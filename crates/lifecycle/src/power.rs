@@ -1,214 +1,344 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Power: what may be asked, and what to make of what the BMC says.
+//! Power requests, and the synchronisation of the recorded power state with the BMC.
 
 use node_model::{
-    Actor, Fault, Happening, Node, PowerRequest, PowerState, PowerTarget, ProvisionState, Timestamp,
+    Actor, Fault, JournalEvent, Node, PowerRequest, PowerState, PowerTarget, ProvisionState,
+    Timestamp,
 };
 
-use crate::Settings;
-use crate::enter::Ledger;
+use crate::LifecycleSettings;
+use crate::pending_entries::PendingEntries;
+use crate::transitions::power_sync_excluded;
 
-/// Why a change of power is refused.
+/// Why a power request is rejected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum PowerRefusal {
-    /// Cleaning must not be disturbed.
+pub enum PowerRequestError {
+    /// Cleaning must not be interrupted.
     #[error(
         "node {node} is in state \"{state}\": its power cannot be changed until that ends (abort it, or wait)"
     )]
     Cleaning {
-        /// Which machine.
+        /// The node.
         node: String,
-        /// Where it stands.
+        /// The state.
         state: ProvisionState,
     },
-    /// Somebody works on it.
+    /// Another process holds the node's lease.
     #[error(
         "Node {node} is locked by host {holder}, please retry after the current operation is completed."
     )]
     Locked {
-        /// Which machine.
+        /// The node.
         node: String,
-        /// Who.
+        /// The process.
         holder: String,
     },
-    /// It must never be off.
-    #[error(
-        "node {node} must not be switched off (disable_power_off is set); ask for a reboot instead"
-    )]
-    NeverOff {
-        /// Which machine.
+    /// The node must never be powered off.
+    #[error("node {node} must not be powered off (disable_power_off is set); use a reboot instead")]
+    PowerOffDisabled {
+        /// The node.
         node: String,
     },
 }
 
-/// Asks for a change of power.
-pub fn ask_power(
+/// Records a power request. The caller wakes the node.
+pub fn request_power(
     node: &mut Node,
     target: PowerTarget,
     timeout: Option<u32>,
     actor: Actor,
     now: Timestamp,
-) -> Result<Ledger, PowerRefusal> {
+) -> Result<PendingEntries, PowerRequestError> {
     if matches!(node.provision_state, ProvisionState::Cleaning | ProvisionState::CleanWait) {
-        return Err(PowerRefusal::Cleaning { node: node.label(), state: node.provision_state });
+        return Err(PowerRequestError::Cleaning {
+            node: node.label(),
+            state: node.provision_state,
+        });
     }
     if let Some(holder) = &node.reservation {
-        return Err(PowerRefusal::Locked { node: node.label(), holder: holder.clone() });
+        return Err(PowerRequestError::Locked { node: node.label(), holder: holder.clone() });
     }
     if node.disable_power_off && target.state() == PowerState::Off {
-        return Err(PowerRefusal::NeverOff { node: node.label() });
+        return Err(PowerRequestError::PowerOffDisabled { node: node.label() });
     }
-    node.target_power_state = Some(target.state());
     node.last_error = None;
-    node.power_request =
-        Some(PowerRequest { target, timeout, asked_at: now, asked_by: actor, retry: None });
-    node.due_at = Some(now);
-    let mut ledger = Ledger::default();
-    ledger.happened.push(Happening::Asked { target: target.as_str().to_owned() });
-    Ok(ledger)
+    start_request(node, target, timeout, actor, now);
+    let mut entries = PendingEntries::default();
+    entries.events.push(JournalEvent::Requested { target: target.as_str().to_owned() });
+    Ok(entries)
 }
 
-/// What a periodic look at the power means.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SyncVerdict {
-    /// Nothing to do or to write.
-    AsExpected,
-    /// The node was changed; write it.
-    Recorded,
-    /// The machine must be put back into this state.
-    PutBack(PowerTarget),
-    /// The BMC did not answer, but may yet.
-    TryAgain,
-}
-
-/// Compares what the BMC says with what the node says. `failures` counts the looks in a row that
-/// got no answer or the wrong one, this one included; `can_put_back` says whether the machine's power
-/// interface allows to be told what a machine's state should be.
-pub fn power_sync(
+fn start_request(
     node: &mut Node,
-    seen: Result<PowerState, &str>,
-    failures: u32,
-    can_put_back: bool,
-    settings: &Settings,
-    ledger: &mut Ledger,
-) -> SyncVerdict {
-    match seen {
-        Err(why) => no_answer(node, why, failures, settings, ledger),
-        Ok(PowerState::Error) => {
-            no_answer(node, "the BMC reports a power error", failures, settings, ledger)
+    target: PowerTarget,
+    timeout: Option<u32>,
+    requested_by: Actor,
+    now: Timestamp,
+) {
+    node.set_power_request(Some(PowerRequest {
+        target,
+        timeout,
+        requested_at: now,
+        requested_by,
+        retry: None,
+    }));
+    node.due_at = Some(now);
+}
+
+/// The nodes whose power follows that of another node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RelatedNodes {
+    /// The child nodes.
+    Children,
+    /// The parent node.
+    Parent,
+}
+
+/// The power change of related nodes after a change of `node`: children are powered off with their
+/// parent, and a parent is powered on for its children, unless they have their own power supply.
+#[must_use]
+pub fn related_power_change(
+    node: &Node,
+    target: PowerTarget,
+) -> Option<(RelatedNodes, PowerTarget)> {
+    match target.state() {
+        PowerState::Off => Some((RelatedNodes::Children, PowerTarget::Off)),
+        PowerState::On if node.driver_info.get("has_dedicated_power_supply").is_none() => {
+            Some((RelatedNodes::Parent, PowerTarget::On))
         }
-        Ok(seen) => answered(node, seen, failures, can_put_back, settings, ledger),
+        PowerState::On | PowerState::Error => None,
     }
 }
 
-fn no_answer(
-    node: &mut Node,
-    why: &str,
+/// Whether a related node needs the power change. A node whose power state is unknown is not
+/// changed.
+#[must_use]
+pub fn needs_related_change(related: &Node, target: PowerTarget) -> bool {
+    related.power_state.is_some_and(|state| state != target.state())
+}
+
+/// Whether the recorded power state of the node is synchronised with the BMC. Jobs change the power
+/// themselves: firmware updates power machines off.
+#[must_use]
+pub fn is_power_monitored(node: &Node) -> bool {
+    let is_excluded = node.maintenance && node.fault != Some(Fault::Power);
+    !is_excluded
+        && !power_sync_excluded(node.provision_state)
+        && node.work.is_none()
+        && node.reservation.is_none()
+        && node.target_power_state.is_none()
+}
+
+/// The result of a periodic power poll.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PowerPollResult {
+    /// The power state, or the error.
+    pub power: Result<PowerState, String>,
+    /// The number of consecutive polls, including this one, that failed or returned another state
+    /// than recorded.
+    pub unexpected_polls: u32,
+    /// Whether the power interface allows restoring the recorded state.
+    pub can_restore: bool,
+}
+
+/// What follows from a power poll.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PowerSyncDecision {
+    /// The recorded state is right.
+    AsExpected,
+    /// The poll failed; the next one may succeed.
+    Retry,
+    /// The BMC still does not respond, with another error than recorded.
+    UpdateFault,
+    /// The BMC did not respond too often: the node gets a fault.
+    SetFault,
+    /// The BMC responds again.
+    ClearFault,
+    /// The state is read for the first time.
+    RecordFirst(PowerState),
+    /// The state changed outside of Ferrite and is recorded.
+    RecordChange(PowerState),
+    /// The recorded state was restored too often without lasting effect: the new state is recorded.
+    StopRestoring(PowerState),
+    /// The recorded state is restored.
+    Restore(PowerTarget),
+}
+
+impl PowerSyncDecision {
+    /// Whether [`apply_power_sync`] changes the node.
+    #[must_use]
+    pub const fn changes_node(self) -> bool {
+        !matches!(self, Self::AsExpected | Self::Retry)
+    }
+}
+
+/// Compares the polled with the recorded power state.
+#[must_use]
+pub fn decide_power_sync(
+    node: &Node,
+    poll: &PowerPollResult,
+    settings: &LifecycleSettings,
+) -> PowerSyncDecision {
+    match poll_state(poll) {
+        Err(error) => decide_failed_poll(node, error, poll.unexpected_polls, settings),
+        Ok(polled) => decide_successful_poll(node, polled, poll, settings),
+    }
+}
+
+fn poll_state(poll: &PowerPollResult) -> Result<PowerState, &str> {
+    match &poll.power {
+        Ok(PowerState::Error) => Err("the BMC reports a power error"),
+        Ok(state) => Ok(*state),
+        Err(error) => Err(error),
+    }
+}
+
+fn decide_failed_poll(
+    node: &Node,
+    error: &str,
     failures: u32,
-    settings: &Settings,
-    ledger: &mut Ledger,
-) -> SyncVerdict {
-    let reason = format!(
-        "the BMC could not be asked for the power {failures} times in a row: {why} (the node comes \
-         back by itself when it can be asked again)"
-    );
+    settings: &LifecycleSettings,
+) -> PowerSyncDecision {
     if node.fault == Some(Fault::Power) {
-        // Why it is silent may change while it is: that is worth knowing, the count is not.
-        let known = node.maintenance_reason.as_ref().is_some_and(|known| known.contains(why));
-        if known {
-            return SyncVerdict::TryAgain;
-        }
-        node.maintenance_reason = Some(reason.clone());
-        node.last_error = Some(reason);
-        return SyncVerdict::Recorded;
+        let is_recorded =
+            node.maintenance_reason.as_ref().is_some_and(|reason| reason.contains(error));
+        return if is_recorded { PowerSyncDecision::Retry } else { PowerSyncDecision::UpdateFault };
     }
     if node.maintenance || failures <= settings.power_state_sync_max_retries {
-        return SyncVerdict::TryAgain;
+        return PowerSyncDecision::Retry;
     }
-    changed(node, None, "the BMC does not answer", ledger);
-    node.power_state = Some(PowerState::Error);
-    node.maintenance = true;
-    node.maintenance_reason = Some(reason.clone());
-    node.fault = Some(Fault::Power);
-    node.last_error = Some(reason.clone());
-    ledger.error("monitoring", &reason);
-    ledger.happened.push(Happening::Maintenance {
-        on: true,
-        reason: Some(reason),
-        fault: Some(Fault::Power.as_str().to_owned()),
-    });
-    SyncVerdict::Recorded
+    PowerSyncDecision::SetFault
 }
 
-fn answered(
-    node: &mut Node,
-    seen: PowerState,
-    failures: u32,
-    can_put_back: bool,
-    settings: &Settings,
-    ledger: &mut Ledger,
-) -> SyncVerdict {
+fn decide_successful_poll(
+    node: &Node,
+    polled: PowerState,
+    poll: &PowerPollResult,
+    settings: &LifecycleSettings,
+) -> PowerSyncDecision {
     if node.fault == Some(Fault::Power) {
-        changed(node, Some(seen), "the BMC answers again", ledger);
-        node.power_state = Some(seen);
-        // What else went wrong meanwhile, or before, stays.
-        if node.last_error == node.maintenance_reason {
-            node.last_error = None;
-        }
-        node.maintenance = false;
-        node.maintenance_reason = None;
-        node.fault = None;
-        ledger.happened.push(Happening::Maintenance { on: false, reason: None, fault: None });
-        return SyncVerdict::Recorded;
+        return PowerSyncDecision::ClearFault;
     }
     match node.power_state {
-        Some(known) if known == seen => SyncVerdict::AsExpected,
-        None | Some(PowerState::Error) => {
-            changed(node, Some(seen), "first seen", ledger);
-            node.power_state = Some(seen);
-            SyncVerdict::Recorded
-        }
-        Some(known) => {
-            let forced = settings.force_power_state_during_sync
-                && can_put_back
+        Some(recorded) if recorded == polled => PowerSyncDecision::AsExpected,
+        None | Some(PowerState::Error) => PowerSyncDecision::RecordFirst(polled),
+        Some(recorded) => {
+            let restores = settings.force_power_state_during_sync
+                && poll.can_restore
                 && !node.disable_power_off
                 && !node.maintenance;
-            if forced && failures <= settings.power_state_sync_max_retries {
-                let target =
-                    if known == PowerState::On { PowerTarget::On } else { PowerTarget::Off };
-                ledger.happened.push(Happening::Noted {
-                    by: "power".to_owned(),
-                    text: format!(
-                        "the machine is '{seen}' and should be '{known}': it is put back"
-                    ),
-                });
-                SyncVerdict::PutBack(target)
-            } else if forced {
-                let reason = format!(
-                    "the machine was put back to '{known}' {} times and is '{seen}' again: it is \
-                     left so; look who or what switches it",
-                    settings.power_state_sync_max_retries
-                );
-                changed(node, Some(seen), "does not stay as it was put", ledger);
-                node.power_state = Some(seen);
-                node.last_error = Some(reason.clone());
-                ledger.error("monitoring", &reason);
-                SyncVerdict::Recorded
+            if !restores {
+                PowerSyncDecision::RecordChange(polled)
+            } else if poll.unexpected_polls > settings.power_state_sync_max_retries {
+                PowerSyncDecision::StopRestoring(polled)
+            } else if recorded == PowerState::On {
+                PowerSyncDecision::Restore(PowerTarget::On)
             } else {
-                changed(node, Some(seen), "changed outside of Ferrite", ledger);
-                node.power_state = Some(seen);
-                SyncVerdict::Recorded
+                PowerSyncDecision::Restore(PowerTarget::Off)
             }
         }
     }
 }
 
-fn changed(node: &Node, to: Option<PowerState>, why: &str, ledger: &mut Ledger) {
-    ledger.happened.push(Happening::Power {
+/// Compares the polled with the recorded power state and updates the node. The caller wakes the node
+/// after [`PowerSyncDecision::Restore`].
+pub fn apply_power_sync(
+    node: &mut Node,
+    poll: &PowerPollResult,
+    conductor: Actor,
+    settings: &LifecycleSettings,
+    now: Timestamp,
+    entries: &mut PendingEntries,
+) -> PowerSyncDecision {
+    let decision = decide_power_sync(node, poll, settings);
+    match decision {
+        PowerSyncDecision::AsExpected | PowerSyncDecision::Retry => {}
+        PowerSyncDecision::UpdateFault => {
+            let reason = fault_reason(poll);
+            node.maintenance_reason = Some(reason.clone());
+            node.last_error = Some(reason);
+        }
+        PowerSyncDecision::SetFault => set_power_fault(node, fault_reason(poll), entries),
+        PowerSyncDecision::ClearFault => clear_power_fault(node, poll, entries),
+        PowerSyncDecision::RecordFirst(state) => {
+            record_state(node, Some(state), "first poll", entries);
+        }
+        PowerSyncDecision::RecordChange(state) => {
+            record_state(node, Some(state), "changed outside of Ferrite", entries);
+        }
+        PowerSyncDecision::StopRestoring(state) => {
+            let reason = format!(
+                "the power state was restored {} times and is '{state}' again: it is not restored \
+                 any more; find out what changes it",
+                settings.power_state_sync_max_retries
+            );
+            record_state(node, Some(state), "restoring had no lasting effect", entries);
+            entries.error("monitoring", &reason);
+            node.last_error = Some(reason);
+        }
+        PowerSyncDecision::Restore(target) => {
+            let polled = poll.power.as_ref().map_or(PowerState::Error, |state| *state);
+            entries.events.push(JournalEvent::Note {
+                by: "power".to_owned(),
+                text: format!(
+                    "the power state is '{polled}' instead of '{}': restoring it",
+                    target.state()
+                ),
+            });
+            start_request(node, target, None, conductor, now);
+        }
+    }
+    decision
+}
+
+fn fault_reason(poll: &PowerPollResult) -> String {
+    format!(
+        "the power state could not be read {} times in a row: {} (maintenance ends when the BMC \
+         responds again)",
+        poll.unexpected_polls,
+        poll_state(poll).err().unwrap_or_default()
+    )
+}
+
+fn set_power_fault(node: &mut Node, reason: String, entries: &mut PendingEntries) {
+    record_state(node, None, "the BMC does not respond", entries);
+    node.power_state = Some(PowerState::Error);
+    node.maintenance = true;
+    node.maintenance_reason = Some(reason.clone());
+    node.fault = Some(Fault::Power);
+    node.last_error = Some(reason.clone());
+    entries.error("monitoring", &reason);
+    entries.events.push(JournalEvent::Maintenance {
+        on: true,
+        reason: Some(reason),
+        fault: Some(Fault::Power.as_str().to_owned()),
+    });
+}
+
+fn clear_power_fault(node: &mut Node, poll: &PowerPollResult, entries: &mut PendingEntries) {
+    record_state(node, poll.power.as_ref().ok().copied(), "the BMC responds again", entries);
+    // Other errors are kept.
+    if node.last_error == node.maintenance_reason {
+        node.last_error = None;
+    }
+    node.maintenance = false;
+    node.maintenance_reason = None;
+    node.fault = None;
+    entries.events.push(JournalEvent::Maintenance { on: false, reason: None, fault: None });
+}
+
+fn record_state(
+    node: &mut Node,
+    state: Option<PowerState>,
+    why: &str,
+    entries: &mut PendingEntries,
+) {
+    entries.events.push(JournalEvent::Power {
         from: node.power_state.map(|state| state.as_str().to_owned()),
-        to: to.map(|state| state.as_str().to_owned()),
+        to: state.map(|state| state.as_str().to_owned()),
         why: why.to_owned(),
     });
+    node.power_state = state;
 }
 
 #[cfg(test)]
@@ -223,64 +353,89 @@ mod tests {
         node
     }
 
-    fn sync(node: &mut Node, seen: Result<PowerState, &str>, failures: u32) -> SyncVerdict {
-        power_sync(node, seen, failures, true, &Settings::default(), &mut Ledger::default())
+    fn sync(
+        node: &mut Node,
+        power: Result<PowerState, &str>,
+        unexpected_polls: u32,
+    ) -> PowerSyncDecision {
+        let power = power.map_err(str::to_owned);
+        let poll = PowerPollResult { power, unexpected_polls, can_restore: true };
+        apply_power_sync(
+            node,
+            &poll,
+            Actor::Conductor { hostname: "tests".to_owned() },
+            &LifecycleSettings::default(),
+            Timestamp(0),
+            &mut PendingEntries::default(),
+        )
     }
 
     #[test]
-    fn a_silent_bmc_is_a_fault_after_the_retries_and_recovers() {
+    fn unresponsive_bmc_is_a_fault_after_the_retries_and_recovers() {
         let mut node = node(Some(PowerState::On));
         for failures in 1..=3 {
-            assert_eq!(sync(&mut node, Err("timeout"), failures), SyncVerdict::TryAgain);
+            assert_eq!(sync(&mut node, Err("timeout"), failures), PowerSyncDecision::Retry);
         }
-        assert_eq!(sync(&mut node, Err("timeout"), 4), SyncVerdict::Recorded);
+        assert_eq!(sync(&mut node, Err("timeout"), 4), PowerSyncDecision::SetFault);
         assert_eq!((node.maintenance, node.fault), (true, Some(Fault::Power)));
-        assert_eq!(sync(&mut node, Ok(PowerState::Off), 0), SyncVerdict::Recorded);
+        assert_eq!(sync(&mut node, Ok(PowerState::Off), 0), PowerSyncDecision::ClearFault);
         assert_eq!((node.maintenance, node.fault), (false, None));
         assert_eq!(node.power_state, Some(PowerState::Off));
     }
 
     #[test]
-    fn why_a_bmc_is_silent_is_kept_fresh() {
+    fn reason_of_a_fault_is_updated() {
         let mut node = node(Some(PowerState::On));
         sync(&mut node, Err("no route to host"), 4);
-        assert_eq!(sync(&mut node, Err("no route to host"), 5), SyncVerdict::TryAgain);
-        assert_eq!(sync(&mut node, Err("wrong password"), 6), SyncVerdict::Recorded);
+        assert_eq!(sync(&mut node, Err("no route to host"), 5), PowerSyncDecision::Retry);
+        assert_eq!(sync(&mut node, Err("wrong password"), 6), PowerSyncDecision::UpdateFault);
         assert!(node.maintenance_reason.unwrap().contains("wrong password"));
     }
 
     #[test]
-    fn an_unexpected_state_is_put_back_or_believed() {
+    fn unexpected_state_is_restored_or_recorded() {
         let on = Some(PowerState::On);
-        assert_eq!(sync(&mut node(on), Ok(PowerState::On), 0), SyncVerdict::AsExpected);
+        assert_eq!(sync(&mut node(on), Ok(PowerState::On), 0), PowerSyncDecision::AsExpected);
+        let mut restored = node(on);
         assert_eq!(
-            sync(&mut node(on), Ok(PowerState::Off), 0),
-            SyncVerdict::PutBack(PowerTarget::On)
+            sync(&mut restored, Ok(PowerState::Off), 0),
+            PowerSyncDecision::Restore(PowerTarget::On)
         );
+        assert_eq!(restored.target_power_state, on);
+        assert_eq!(restored.due_at, Some(Timestamp(0)));
         let mut never_off = node(on);
         never_off.disable_power_off = true;
-        assert_eq!(sync(&mut never_off, Ok(PowerState::Off), 0), SyncVerdict::Recorded);
-        assert_eq!(sync(&mut node(None), Ok(PowerState::Off), 0), SyncVerdict::Recorded);
+        assert_eq!(
+            sync(&mut never_off, Ok(PowerState::Off), 0),
+            PowerSyncDecision::RecordChange(PowerState::Off)
+        );
+        assert_eq!(
+            sync(&mut node(None), Ok(PowerState::Off), 0),
+            PowerSyncDecision::RecordFirst(PowerState::Off)
+        );
     }
 
     #[test]
-    fn a_machine_that_does_not_stay_put_is_believed_in_the_end() {
+    fn stops_restoring_after_the_retries() {
         let mut node = node(Some(PowerState::On));
-        for failures in 1..=3 {
-            let verdict = sync(&mut node, Ok(PowerState::Off), failures);
-            assert_eq!(verdict, SyncVerdict::PutBack(PowerTarget::On));
+        for polls in 1..=3 {
+            let decision = sync(&mut node, Ok(PowerState::Off), polls);
+            assert_eq!(decision, PowerSyncDecision::Restore(PowerTarget::On));
         }
-        assert_eq!(sync(&mut node, Ok(PowerState::Off), 4), SyncVerdict::Recorded);
+        assert_eq!(
+            sync(&mut node, Ok(PowerState::Off), 4),
+            PowerSyncDecision::StopRestoring(PowerState::Off)
+        );
         assert_eq!(node.power_state, Some(PowerState::Off));
-        assert!(node.last_error.unwrap().contains("put back"), "it is said why");
+        assert!(node.last_error.unwrap().contains("restored 3 times"));
     }
 
     #[test]
-    fn maintenance_set_by_an_operator_stays() {
+    fn keeps_maintenance_set_by_an_operator() {
         let mut node = node(Some(PowerState::On));
         node.maintenance = true;
-        assert_eq!(sync(&mut node, Err("timeout"), 99), SyncVerdict::TryAgain);
-        assert_eq!(sync(&mut node, Ok(PowerState::On), 0), SyncVerdict::AsExpected);
+        assert_eq!(sync(&mut node, Err("timeout"), 99), PowerSyncDecision::Retry);
+        assert_eq!(sync(&mut node, Ok(PowerState::On), 0), PowerSyncDecision::AsExpected);
         assert!(node.maintenance);
     }
 }

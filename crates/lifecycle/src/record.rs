@@ -1,275 +1,303 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What follows from how an action turned out, and from what agents say.
+//! Records outcomes of actions, heartbeats and inspection data on the node.
 
 use node_model::{
-    Deadline, Event, Fault, Happening, JsonObject, Node, PowerTarget, ProvisionState, Silent,
-    Stage, Step, StepFlow, Timestamp, Wait, WaitReason, Work, WorkKind,
+    ActionProgress, Deadline, Event, Fault, JournalEvent, JsonObject, Node, PowerTarget,
+    ProvisionState, Stage, Step, StepFlow, Timestamp, UnreachablePeer, Wait, WaitReason, Work,
+    WorkKind,
 };
 
-use crate::booting::{boot_started, booted_again, is_awaited, see_agent};
-use crate::enter::{Chore, Ledger, enter};
-use crate::steps::{Offers, Ramdisk, check_requested, merge_deploy_steps, order_steps};
-use crate::transitions::{Rest, rest};
-use crate::{Action, Failure, Outcome, Settings, retry};
+use crate::boot_attempts::{confirm_boot, is_agent_awaited, record_boot, record_boot_again};
+use crate::enter::enter;
+use crate::pending_entries::{FollowUpChange, PendingEntries};
+use crate::steps::{AvailableSteps, Ramdisk, check_requested, merge_deploy_steps, order_steps};
+use crate::transitions::{StateClass, state_class};
+use crate::{Action, ActionFailure, ActionOutcome, LifecycleSettings, retry};
 
-/// Folds the outcome of `action` into the node. `took_ms` goes into the journal.
+/// Records the outcome of `action` on the node. `took_ms` is the duration of the action.
 pub fn record(
     node: &mut Node,
     action: &Action,
-    outcome: &Outcome,
+    outcome: &ActionOutcome,
     took_ms: u64,
-    settings: &Settings,
+    settings: &LifecycleSettings,
     now: Timestamp,
-) -> Ledger {
-    let mut ledger = Ledger::default();
-    journal(action, outcome, took_ms, &mut ledger);
-    if *action == Action::BootAgain && !is_awaited(node) {
-        // Meanwhile the data arrived, or the job was aborted.
-        return ledger;
+) -> PendingEntries {
+    let mut entries = PendingEntries::default();
+    add_journal_event(action, outcome, took_ms, &mut entries);
+    if *action == Action::BootAgain && !is_agent_awaited(node) {
+        // The agent's data arrived, or the job was aborted, while the machine was booted.
+        return entries;
     }
-    let given_up;
-    let outcome = if let Outcome::Unreachable(whom, failure) = outcome {
-        match unanswered(node, action, *whom, failure, settings, now) {
-            None => return ledger,
-            Some(failure) => given_up = Outcome::Failed(failure),
+    let final_failure;
+    let outcome = if let ActionOutcome::Unreachable(peer, failure) = outcome {
+        match schedule_retry(node, action, *peer, failure, settings, now) {
+            None => return entries,
+            Some(failure) => final_failure = ActionOutcome::Failed(failure),
         }
-        &given_up
+        &final_failure
     } else {
-        answered(node);
+        end_retry(node);
         outcome
     };
     if let Action::SetPower { target, .. } = action {
-        record_power(node, *target, outcome, &mut ledger);
-        return ledger;
+        record_power(node, *target, outcome, &mut entries);
+        return entries;
     }
     if *action == Action::BootAgain {
-        booted_again(node, outcome, settings, now, &mut ledger);
-        return ledger;
+        record_boot_again(node, outcome, settings, now, &mut entries);
+        return entries;
     }
     match outcome {
-        Outcome::Failed(failure) | Outcome::Unreachable(_, failure) => {
-            record_failure(node, action, failure, settings, now, &mut ledger)
+        ActionOutcome::Failed(failure) | ActionOutcome::Unreachable(_, failure) => {
+            record_failure(node, action, failure, settings, now, &mut entries);
         }
-        Outcome::AwaitAgent => {
-            await_callback(node, WaitReason::AgentHeartbeat, Deadline::Never, now);
-            boot_started(node, action, now);
+        ActionOutcome::StepsListed(steps) => plan(node, steps, settings, now, &mut entries),
+        ActionOutcome::Progress(progress) => {
+            record_progress(node, action, *progress, took_ms, settings, now, &mut entries);
         }
-        Outcome::AwaitUntil(moment) => {
-            await_callback(node, WaitReason::WaitStep, Deadline::At(*moment), now);
-        }
-        Outcome::AwaitStep(moment) => {
-            await_callback(node, WaitReason::AgentStep, Deadline::At(*moment), now);
-            // A short step may be over, and its call come, before we wrote down that it began.
-            let began = Timestamp(now.0.saturating_sub_unsigned(took_ms.saturating_mul(1000)));
-            let called = node.agent.last_heartbeat.is_some_and(|call| call > began);
-            if let Some(work) = node.work.as_mut().filter(|_| called) {
-                work.heard = true;
-            }
-        }
-        Outcome::Offers(offers) => plan(node, offers, settings, now, &mut ledger),
-        Outcome::Done => done(node, action, settings, now, &mut ledger),
     }
-    ledger
+    entries
 }
 
-/// The machine did not answer. Notes when it is tried again; or, when there were tries enough,
-/// answers the failure this ends in.
-fn unanswered(
+fn record_progress(
     node: &mut Node,
     action: &Action,
-    whom: Silent,
-    failure: &Failure,
-    settings: &Settings,
+    progress: ActionProgress,
+    took_ms: u64,
+    settings: &LifecycleSettings,
     now: Timestamp,
-) -> Option<Failure> {
-    let (id, says_so) = (node.id, says_so(node));
+    entries: &mut PendingEntries,
+) {
+    match progress {
+        ActionProgress::Done | ActionProgress::AgentReady => {
+            record_done(node, action, settings, now, entries);
+        }
+        ActionProgress::WaitForAgent | ActionProgress::WaitForInstaller => {
+            begin_wait(node, WaitReason::AgentHeartbeat, Deadline::Never, now);
+            record_boot(node, action, now);
+            if let Some(work) = &mut node.work {
+                work.awaits_installer = progress == ActionProgress::WaitForInstaller;
+            }
+        }
+        ActionProgress::PollAt(due) => {
+            begin_wait(node, WaitReason::WaitStep, Deadline::At(due), now);
+        }
+        ActionProgress::Checkpoint => {
+            begin_wait(node, WaitReason::AgentStep, Deadline::At(now), now);
+        }
+        ActionProgress::PollAgentAt(due) => {
+            begin_wait(node, WaitReason::AgentStep, Deadline::At(due), now);
+            // A short step may end, and its heartbeat arrive, before its start is recorded.
+            let began = Timestamp(now.0.saturating_sub_unsigned(took_ms.saturating_mul(1000)));
+            let is_late = node.agent.last_heartbeat.is_some_and(|heartbeat| heartbeat > began);
+            if let Some(work) = node.work.as_mut().filter(|_| is_late) {
+                work.heartbeat_received = true;
+            }
+        }
+    }
+}
+
+/// Schedules another attempt after a peer did not respond. Returns the final failure if the timeout
+/// for retries is exceeded.
+fn schedule_retry(
+    node: &mut Node,
+    action: &Action,
+    peer: UnreachablePeer,
+    failure: &ActionFailure,
+    settings: &LifecycleSettings,
+    now: Timestamp,
+) -> Option<ActionFailure> {
+    let (id, sets_last_error) = (node.id, retry_sets_last_error(node));
     let slot = if matches!(action, Action::SetPower { .. }) {
         node.power_request.as_mut().map(|request| (&mut request.retry, true))
     } else {
         node.work.as_mut().map(|work| (&mut work.retry, work.kind == WorkKind::Verify))
     };
-    let Some((retry, somebody_waits)) = slot else { return Some(failure.clone()) };
-    let patience = settings.bmc_patience(somebody_waits);
-    let silence = (whom, failure.message.as_str());
-    if let Some(next) = retry::again(retry.as_ref(), id, silence, patience, now) {
-        if says_so {
-            node.last_error = Some(format!("{} (next try at {})", failure.message, next.at));
+    let Some((retry, is_interactive)) = slot else { return Some(failure.clone()) };
+    let timeout = settings.bmc_retry_timeout(is_interactive);
+    let error = (peer, failure.message.as_str());
+    if let Some(next) = retry::next_attempt(retry.as_ref(), id, error, timeout, now) {
+        if sets_last_error {
+            node.last_error = Some(format!("{} (next attempt at {})", failure.message, next.at));
         }
         *retry = Some(next);
         return None;
     }
-    let given_up = match retry.take() {
+    Some(match retry.take() {
         None => failure.clone(),
-        Some(retry) => Failure::new(format!(
-            "{} (given up after {} tries in {} s)",
+        Some(retry) => ActionFailure::new(format!(
+            "{} (failed after {} attempts in {} s)",
             failure.message,
-            retry.tries + 1,
+            retry.attempts + 1,
             now.since(retry.since).as_secs()
         )),
-    };
-    Some(given_up)
+    })
 }
 
-/// The machine answered: whatever was being tried again is over.
-fn answered(node: &mut Node) {
-    let says_so = says_so(node);
+/// Ends the retry in progress, because the peer responded.
+fn end_retry(node: &mut Node) {
+    let sets_last_error = retry_sets_last_error(node);
     let work = node.work.as_mut().and_then(|work| work.retry.take());
     let power = node.power_request.as_mut().and_then(|request| request.retry.take());
-    if work.or(power).is_some() && says_so {
+    if work.or(power).is_some() && sets_last_error {
         node.last_error = None;
     }
 }
 
-/// Whether a silent BMC is the node's last error. While a failed job is cleared up, that is why
-/// the job failed.
-fn says_so(node: &Node) -> bool {
+/// Whether retries set and clear `last_error`. During clean-up it contains the failure of the job.
+fn retry_sets_last_error(node: &Node) -> bool {
     node.work.as_ref().is_none_or(|work| work.stage != Stage::CleanUp)
 }
 
-/// Whether a step was looked at and is not over yet. Nothing happened, so there is nothing to tell:
-/// an update that takes hours is looked at every few seconds.
+/// Whether the action polled a step that has not ended. That is not recorded in the journal: an
+/// update that takes hours is polled every few seconds.
 #[must_use]
-pub fn is_still_going_on(action: &Action, outcome: &Outcome) -> bool {
+pub fn is_still_running(action: &Action, outcome: &ActionOutcome) -> bool {
     matches!(action, Action::PollStep { .. })
-        && matches!(outcome, Outcome::AwaitUntil(_) | Outcome::AwaitStep(_) | Outcome::AwaitAgent)
+        && matches!(outcome, ActionOutcome::Progress(progress) if progress.is_unfinished())
 }
 
-fn journal(action: &Action, outcome: &Outcome, took_ms: u64, ledger: &mut Ledger) {
-    if is_still_going_on(action, outcome) {
+fn add_journal_event(
+    action: &Action,
+    outcome: &ActionOutcome,
+    took_ms: u64,
+    entries: &mut PendingEntries,
+) {
+    if is_still_running(action, outcome) {
         return;
     }
     let name = action.to_string();
-    ledger.happened.push(match outcome {
-        Outcome::Failed(failure) | Outcome::Unreachable(_, failure) => {
-            Happening::Failed { action: name, took_ms, error: failure.message.clone() }
+    let result = match outcome {
+        ActionOutcome::Failed(failure) | ActionOutcome::Unreachable(_, failure) => {
+            let error = failure.message.clone();
+            entries.events.push(JournalEvent::ActionFailed { action: name, took_ms, error });
+            return;
         }
-        Outcome::Offers(offers) => {
-            let offered: Vec<String> =
-                offers.known.iter().map(|offer| offer.step.qualified()).collect();
-            Happening::Did { action: name, took_ms, result: Some(offered.into()) }
+        ActionOutcome::StepsListed(steps) => {
+            let names: Vec<String> =
+                steps.known.iter().map(|known| known.step.qualified()).collect();
+            Some(names.into())
         }
-        Outcome::AwaitAgent => Happening::Did {
-            action: name,
-            took_ms,
-            result: Some("goes on; the agent calls back".into()),
+        ActionOutcome::Progress(progress) => match progress {
+            ActionProgress::Done | ActionProgress::AgentReady => None,
+            ActionProgress::WaitForAgent => Some("running, waiting for a heartbeat".into()),
+            ActionProgress::WaitForInstaller => Some("running, waiting for the installer".into()),
+            ActionProgress::PollAgentAt(_) | ActionProgress::Checkpoint => {
+                Some("running in the agent".into())
+            }
+            ActionProgress::PollAt(due) => Some(format!("running, polled at {due}").into()),
         },
-        Outcome::AwaitStep(_) => {
-            Happening::Did { action: name, took_ms, result: Some("the agent is at it".into()) }
-        }
-        Outcome::AwaitUntil(moment) => Happening::Did {
-            action: name,
-            took_ms,
-            result: Some(format!("goes on until {moment}").into()),
-        },
-        Outcome::Done => Happening::Did { action: name, took_ms, result: None },
-    });
+    };
+    entries.events.push(JournalEvent::ActionDone { action: name, took_ms, result });
 }
 
-fn record_power(node: &mut Node, target: PowerTarget, outcome: &Outcome, ledger: &mut Ledger) {
-    node.power_request = None;
-    node.target_power_state = None;
-    if let Outcome::Failed(failure) = outcome {
-        let wanted = target.state();
-        let message = format!(
-            "Failed to change power state to '{wanted}' by '{target}': {}",
-            failure.message
-        );
-        ledger.error("power", &message);
+fn record_power(
+    node: &mut Node,
+    target: PowerTarget,
+    outcome: &ActionOutcome,
+    entries: &mut PendingEntries,
+) {
+    node.set_power_request(None);
+    if let ActionOutcome::Failed(failure) = outcome {
+        let state = target.state();
+        let message =
+            format!("Failed to change power state to '{state}' by '{target}': {}", failure.message);
+        entries.error("power", &message);
         node.last_error = Some(message);
         return;
     }
-    power_changed(node, target, ledger);
+    record_power_change(node, target, entries);
 }
 
-/// The machine's power is now as `target` wants it. An agent does not survive being switched off.
-fn power_changed(node: &mut Node, target: PowerTarget, ledger: &mut Ledger) {
+/// Sets the power state. No agent survives a power-off or reboot.
+fn record_power_change(node: &mut Node, target: PowerTarget, entries: &mut PendingEntries) {
     let before = node.power_state;
     node.power_state = Some(target.state());
     if target != PowerTarget::On {
-        forget_agent(node, ledger);
+        clear_agent(node, entries);
     }
-    ledger.happened.push(Happening::Power {
+    entries.events.push(JournalEvent::Power {
         from: before.map(|state| state.as_str().to_owned()),
         to: node.power_state.map(|state| state.as_str().to_owned()),
-        why: format!("asked for: {target}"),
+        why: format!("requested: {target}"),
     });
 }
 
-/// The agent does not survive a power cycle. Its token dies with it, unless the token comes with
-/// the boot medium.
-pub fn forget_agent(node: &mut Node, ledger: &mut Ledger) {
+/// Clears the record of the agent. Its token is deleted too, unless it is part of the boot image.
+pub fn clear_agent(node: &mut Node, entries: &mut PendingEntries) {
     node.agent.url = None;
     node.agent.verify_ca = None;
     if node.agent.has_token && !node.agent.token_pregenerated {
         node.agent.has_token = false;
-        ledger.chores.push(Chore::ForgetAgentToken);
+        entries.follow_ups.push(FollowUpChange::DeleteAgentToken);
     }
 }
 
-/// An action that began at `began` ended the agent. If it made the machine boot another, what was
-/// known of the old one was forgotten then, and what is known now is of the new one, which may have
-/// called before we come to write this down.
-pub fn agent_ended(node: &mut Node, began: Timestamp, ledger: &mut Ledger) {
-    if node.agent.replaced_at.is_none_or(|moment| moment < began) {
-        forget_agent(node, ledger);
+/// Records that an action that began at `began` stopped the agent. If the action booted a new agent,
+/// the record was reset then and describes the new agent, which may have made requests already.
+pub fn agent_stopped(node: &mut Node, began: Timestamp, entries: &mut PendingEntries) {
+    if node.agent.replaced_at.is_none_or(|replaced| replaced < began) {
+        clear_agent(node, entries);
     }
 }
 
-/// The machine goes on without us: from now on it waits. Which state that is, and how long it may
-/// wait for an agent, is decided by `settle`.
-pub(crate) fn await_callback(node: &mut Node, why: WaitReason, until: Deadline, now: Timestamp) {
-    let inspecting =
+/// Lets the job wait. [`settle`](crate::settle) decides the provision state, and the deadline of a
+/// wait for the agent.
+pub(crate) fn begin_wait(node: &mut Node, reason: WaitReason, deadline: Deadline, now: Timestamp) {
+    let is_inspecting =
         matches!(node.provision_state, ProvisionState::Inspecting | ProvisionState::InspectWait);
-    let why = if inspecting { WaitReason::InspectionData } else { why };
+    let reason = if is_inspecting { WaitReason::InspectionData } else { reason };
     if let Some(work) = &mut node.work {
         if !work.awaiting {
             work.since = now;
         }
         work.awaiting = true;
-        work.heard = false;
+        work.heartbeat_received = false;
     }
-    node.wait = Some(Wait { why, until, state: node.provision_state });
+    node.wait = Some(Wait { reason, deadline, state: node.provision_state });
 }
 
-/// Puts the steps of the job in order. If some were run already, these are over, the one that
-/// runs included, and the others are put in order anew.
+/// Orders the steps of the job. While steps run, those up to the current one are done and the others
+/// are ordered again.
 fn plan(
     node: &mut Node,
-    offers: &Offers,
-    settings: &Settings,
+    available: &AvailableSteps,
+    settings: &LifecycleSettings,
     now: Timestamp,
-    ledger: &mut Ledger,
+    entries: &mut PendingEntries,
 ) {
     let Some(work) = &mut node.work else { return };
     let Some(flow) = work.kind.flow() else { return };
-    match planned(work, flow, offers, settings) {
+    match plan_steps(work, flow, available, settings) {
         Ok(steps) if work.stage == Stage::Run => {
             work.steps.truncate(work.cursor + 1);
-            let is_over =
-                |step: &Step| work.steps.iter().any(|over| over.qualified() == step.qualified());
-            let rest: Vec<Step> = steps.into_iter().filter(|step| !is_over(step)).collect();
-            work.steps.extend(rest);
-            next_step(work, now);
+            let is_done =
+                |step: &Step| work.steps.iter().any(|done| done.qualified() == step.qualified());
+            let remaining: Vec<Step> = steps.into_iter().filter(|step| !is_done(step)).collect();
+            work.steps.extend(remaining);
+            work.begin_next_step(now);
         }
         Ok(steps) => {
             work.steps = steps;
             work.cursor = 0;
             next_stage(work, now);
         }
-        Err(failure) => fail(node, Event::Fail, &failure, settings, now, ledger),
+        Err(failure) => fail(node, Event::Fail, &failure, settings, now, entries),
     }
 }
 
-fn planned(
+fn plan_steps(
     work: &Work,
     flow: StepFlow,
-    offers: &Offers,
-    settings: &Settings,
-) -> Result<Vec<Step>, Failure> {
+    available: &AvailableSteps,
+    settings: &LifecycleSettings,
+) -> Result<Vec<Step>, ActionFailure> {
     let ramdisk = if work.disable_ramdisk { Ramdisk::Disabled } else { Ramdisk::Booted };
-    let requested = check_requested(flow, &work.requested_steps, Some(offers), ramdisk, settings)
-        .map_err(|error| Failure::new(error.to_string()))?;
-    let offered: Vec<Step> = offers.known.iter().map(|offer| offer.step.clone()).collect();
+    let requested =
+        check_requested(flow, &work.requested_steps, Some(available), ramdisk, settings)
+            .map_err(|error| ActionFailure::new(error.to_string()))?;
+    let offered: Vec<Step> = available.known.iter().map(|known| known.step.clone()).collect();
     Ok(match work.kind {
         WorkKind::ManualClean | WorkKind::Service => requested,
         WorkKind::Deploy | WorkKind::Rebuild => {
@@ -284,32 +312,32 @@ fn planned(
     })
 }
 
-/// Whether agents may stay on this machine between jobs, to be reused by the next.
+/// Whether agents may keep running on this machine between jobs and be reused by the next.
 #[must_use]
-pub fn fast_track(node: &Node, settings: &Settings) -> bool {
+pub fn fast_track(node: &Node, settings: &LifecycleSettings) -> bool {
     node.fast_track(settings.fast_track)
 }
 
-/// Something ended well: go on with the next step or stage.
-fn done(
+/// Records that an action is done, and begins the next step or stage.
+fn record_done(
     node: &mut Node,
     action: &Action,
-    settings: &Settings,
+    settings: &LifecycleSettings,
     now: Timestamp,
-    ledger: &mut Ledger,
+    entries: &mut PendingEntries,
 ) {
     if *action == Action::TearDown {
-        forget_instance(node, ledger);
+        clear_instance(node, entries);
     }
     if *action == Action::Unrescue {
-        ledger.chores.push(Chore::ForgetRescuePassword);
+        entries.follow_ups.push(FollowUpChange::DeleteRescuePassword);
     }
     if let Some(target) = action.power_target() {
-        power_changed(node, target, ledger);
+        record_power_change(node, target, entries);
     }
     let Some(work) = &mut node.work else { return };
     if work.stage == Stage::CleanUp {
-        finish_clean_up(node, now, ledger);
+        finish_clean_up(node, now, entries);
         return;
     }
     if work.stage != Stage::Run || work.steps.is_empty() {
@@ -319,109 +347,90 @@ fn done(
     let ended = work.steps.get(work.cursor);
     if ended.is_some_and(|step| step.abort_after) {
         let message = format!("By request, the {} operation was aborted.", work.kind);
-        let event =
-            if rest(node.provision_state) == Rest::Waiting { Event::Abort } else { Event::Fail };
-        fail(node, event, &Failure::new(message), settings, now, ledger);
+        let is_waiting = state_class(node.provision_state) == StateClass::Waiting;
+        let event = if is_waiting { Event::Abort } else { Event::Fail };
+        fail(node, event, &ActionFailure::new(message), settings, now, entries);
         return;
     }
-    next_step(work, now);
-}
-
-pub(crate) fn next_step(work: &mut Work, now: Timestamp) {
-    work.cursor += 1;
-    work.awaiting = false;
-    work.heard = false;
-    work.since = now;
-    work.notes = JsonObject::empty();
+    work.begin_next_step(now);
 }
 
 pub(crate) fn next_stage(work: &mut Work, now: Timestamp) {
-    work.stage = match work.stage {
+    let next = match work.stage {
         Stage::Prepare => Stage::Plan,
         Stage::Plan => Stage::Run,
         Stage::Run => Stage::Finish,
         Stage::Finish | Stage::Over | Stage::CleanUp => Stage::Over,
     };
-    work.awaiting = false;
-    work.heard = false;
-    work.since = now;
-    work.notes = JsonObject::empty();
+    work.begin_stage(next, now);
 }
 
 fn record_failure(
     node: &mut Node,
     action: &Action,
-    failure: &Failure,
-    settings: &Settings,
+    failure: &ActionFailure,
+    settings: &LifecycleSettings,
     now: Timestamp,
-    ledger: &mut Ledger,
+    entries: &mut PendingEntries,
 ) {
     let Some(work) = &node.work else { return };
     if work.stage == Stage::CleanUp {
-        ledger.error("conductor", &failure.message);
+        entries.error("conductor", &failure.message);
         if *action == Action::CleanUpRescue {
-            set_fault(node, Fault::RescueAbort, &failure.message, ledger);
+            set_fault(node, Fault::RescueAbort, &failure.message, entries);
         }
-        finish_clean_up(node, now, ledger);
+        finish_clean_up(node, now, entries);
         return;
     }
     if *action == Action::TearDown {
-        // Whatever the driver says, the instance is gone from the books.
-        forget_instance(node, ledger);
+        // The instance is removed from the node's record even if the driver failed.
+        clear_instance(node, entries);
     }
-    fail(node, Event::Fail, failure, settings, now, ledger);
+    fail(node, Event::Fail, failure, settings, now, entries);
 }
 
-/// The job is over, badly. What is left to put back is done in the failed state.
+/// Fails the job. Clean-up runs in the failed state.
 pub(crate) fn fail(
     node: &mut Node,
     event: Event,
-    failure: &Failure,
-    settings: &Settings,
+    failure: &ActionFailure,
+    settings: &LifecycleSettings,
     now: Timestamp,
-    ledger: &mut Ledger,
+    entries: &mut PendingEntries,
 ) {
-    let step_ran = node.work.as_ref().and_then(Work::current_step).is_some();
+    let is_step_running = node.work.as_ref().and_then(Work::current_step).is_some();
     let kind = node.work.as_ref().map(|work| work.kind);
-    ledger.error(history_type(kind), &failure.message);
+    entries.error(history_type(kind), &failure.message);
     if let (Some(kind), Some(work)) = (kind, &node.work)
         && let Some(flow) = kind.flow()
     {
-        let took = now.since(work.started_at).as_secs();
-        ledger.info(flow_ended(flow), format!("{kind} failed"), i64::try_from(took).ok());
+        let seconds = now.since(work.started_at).as_secs();
+        entries.info(flow_ended(flow), format!("{kind} failed"), i64::try_from(seconds).ok());
     }
-    enter(node, event, &failure.message, now, ledger);
+    enter(node, event, &failure.message, now, entries);
     node.last_error = Some(failure.message.clone());
-    let aborted = event == Event::Abort;
+    let is_aborted = event == Event::Abort;
     match kind {
-        Some(WorkKind::Clean | WorkKind::ManualClean) if step_ran && !aborted => {
-            set_fault(node, Fault::Clean, &failure.message, ledger);
+        Some(WorkKind::Clean | WorkKind::ManualClean) if is_step_running && !is_aborted => {
+            set_fault(node, Fault::Clean, &failure.message, entries);
         }
-        Some(WorkKind::Service) if step_ran && !aborted => {
-            set_fault(node, Fault::Service, &failure.message, ledger);
+        Some(WorkKind::Service) if is_step_running && !is_aborted => {
+            set_fault(node, Fault::Service, &failure.message, entries);
         }
-        Some(WorkKind::Rescue) => ledger.chores.push(Chore::ForgetRescuePassword),
+        Some(WorkKind::Rescue) => entries.follow_ups.push(FollowUpChange::DeleteRescuePassword),
         Some(WorkKind::Adopt) => node.power_state = None,
         _ => {}
     }
     if let Some(work) = &mut node.work {
-        work.stage = Stage::CleanUp;
+        work.begin_stage(Stage::CleanUp, now);
         work.retry = None;
-        work.awaiting = false;
-        work.heard = false;
-        work.since = now;
-        work.notes = JsonObject::empty();
-        if aborted {
-            work.notes.set("aborted", true);
-        }
-        if powers_off(work.kind, settings) {
-            work.notes.set("power_off", true);
-        }
+        work.aborted = is_aborted;
+        work.power_off = powers_off_after_failure(work.kind, settings) && !node.disable_power_off;
     }
     node.due_at = Some(now);
 }
 
-fn powers_off(kind: WorkKind, settings: &Settings) -> bool {
+fn powers_off_after_failure(kind: WorkKind, settings: &LifecycleSettings) -> bool {
     match kind {
         WorkKind::Clean | WorkKind::ManualClean => settings.poweroff_in_cleanfail,
         WorkKind::Service => settings.poweroff_in_servicefail,
@@ -435,6 +444,7 @@ fn powers_off(kind: WorkKind, settings: &Settings) -> bool {
     }
 }
 
+/// Ironic's history event type.
 const fn history_type(kind: Option<WorkKind>) -> &'static str {
     match kind {
         Some(WorkKind::Verify) => "verify",
@@ -450,6 +460,7 @@ const fn history_type(kind: Option<WorkKind>) -> &'static str {
     }
 }
 
+/// Ironic's history event type.
 pub(crate) const fn flow_ended(flow: StepFlow) -> &'static str {
     match flow {
         StepFlow::Clean => "cleaning_end",
@@ -459,30 +470,29 @@ pub(crate) const fn flow_ended(flow: StepFlow) -> &'static str {
     }
 }
 
-fn set_fault(node: &mut Node, fault: Fault, reason: &str, ledger: &mut Ledger) {
+fn set_fault(node: &mut Node, fault: Fault, reason: &str, entries: &mut PendingEntries) {
     node.maintenance = true;
     node.fault = Some(fault);
     if node.maintenance_reason.is_none() {
         node.maintenance_reason = Some(reason.to_owned());
     }
-    ledger.happened.push(Happening::Maintenance {
+    entries.events.push(JournalEvent::Maintenance {
         on: true,
         reason: node.maintenance_reason.clone(),
         fault: Some(fault.as_str().to_owned()),
     });
 }
 
-/// Clearing up after a failure is over. An aborted service goes back to `active`.
-pub(crate) fn finish_clean_up(node: &mut Node, now: Timestamp, ledger: &mut Ledger) {
+/// Ends a job whose clean-up is done. An aborted service returns to `active`.
+pub(crate) fn finish_clean_up(node: &mut Node, now: Timestamp, entries: &mut PendingEntries) {
     let Some(work) = node.work.take() else { return };
-    let aborted = work.notes.get("aborted").is_some();
-    if work.kind == WorkKind::Service && aborted {
-        enter(node, Event::Abort, "service was aborted and things are put back", now, ledger);
+    if work.kind == WorkKind::Service && work.aborted {
+        enter(node, Event::Abort, "the aborted service was cleaned up", now, entries);
     }
 }
 
-/// The machine no longer belongs to an instance.
-fn forget_instance(node: &mut Node, ledger: &mut Ledger) {
+/// Removes the instance from the node's record.
+fn clear_instance(node: &mut Node, entries: &mut PendingEntries) {
     node.instance_info = JsonObject::empty();
     node.instance_uuid = None;
     node.instance_name = None;
@@ -497,40 +507,56 @@ fn forget_instance(node: &mut Node, ledger: &mut Ledger) {
             info.remove(key);
         }
     });
-    forget_agent(node, ledger);
-    ledger.chores.push(Chore::ForgetInstanceSecrets);
-    ledger.chores.push(Chore::DetachVifs);
+    clear_agent(node, entries);
+    entries.follow_ups.push(FollowUpChange::DeleteInstanceSecrets);
+    entries.follow_ups.push(FollowUpChange::DetachVifs);
     if let Some(allocation) = node.allocation_id.take() {
-        ledger.chores.push(Chore::RemoveAllocation(allocation));
+        entries.follow_ups.push(FollowUpChange::RemoveAllocation(allocation));
     }
 }
 
-/// The agent called. What it says about itself is on the node already; here it is decided what
-/// that means for the job. Answers whether the node has something to do now.
-pub fn hear_agent(node: &mut Node, now: Timestamp) -> bool {
-    let waiting = matches!(rest(node.provision_state), Rest::Waiting);
-    if waiting {
+/// Whether heartbeats of an agent on a node in this state belong to a job.
+#[must_use]
+pub const fn job_accepts_heartbeats(state: ProvisionState) -> bool {
+    use ProvisionState::{Cleaning, Deploying, InspectWait, Rescuing, Servicing};
+    match state_class(state) {
+        StateClass::Waiting => !matches!(state, InspectWait),
+        StateClass::Held => true,
+        StateClass::Working => matches!(state, Deploying | Cleaning | Rescuing | Servicing),
+        StateClass::Stable | StateClass::Failed => false,
+    }
+}
+
+/// Evaluates a heartbeat; the agent's data are on the node already. Returns whether the node is due
+/// now.
+pub fn heartbeat_received(node: &mut Node, now: Timestamp) -> bool {
+    let is_waiting = state_class(node.provision_state) == StateClass::Waiting;
+    if is_waiting {
         node.provision_updated_at = Some(now);
     }
-    let for_agent = node
-        .wait
-        .is_some_and(|wait| matches!(wait.why, WaitReason::AgentHeartbeat | WaitReason::AgentStep));
+    let is_for_agent = node.wait.is_some_and(|wait| {
+        matches!(wait.reason, WaitReason::AgentHeartbeat | WaitReason::AgentStep)
+    });
     let Some(work) = &mut node.work else { return false };
-    if !(waiting && work.awaiting && for_agent) {
+    if !(is_waiting && work.awaiting && is_for_agent) {
         return false;
     }
-    work.heard = true;
+    work.heartbeat_received = true;
     node.due_at = Some(now);
     true
 }
 
-/// The inspection ramdisk sent its data and they were accepted. `settle` ends the inspection.
-pub fn hear_inspection_data(node: &mut Node, now: Timestamp, ledger: &mut Ledger) -> bool {
+/// Evaluates inspection data that were accepted. Returns false if the node does not wait for them.
+pub fn inspection_data_received(
+    node: &mut Node,
+    now: Timestamp,
+    entries: &mut PendingEntries,
+) -> bool {
     if node.provision_state != ProvisionState::InspectWait {
         return false;
     }
-    see_agent(node, ledger);
-    enter(node, Event::Resume, "inspection data arrived", now, ledger);
+    confirm_boot(node, entries);
+    enter(node, Event::Resume, "inspection data arrived", now, entries);
     if let Some(work) = &mut node.work {
         work.stage = Stage::Finish;
         work.awaiting = false;

@@ -1,50 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Trying again when a machine does not answer: how long to pause, and when to give up.
+//! Retries of actions whose peer did not respond: delays and the timeout.
 
 use std::time::Duration;
 
-use node_model::{NodeId, Retry, Silent, Timestamp};
+use node_model::{NodeId, Retry, Timestamp, UnreachablePeer};
 
-/// The first pause; each is twice as long as the one before.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The first delay; each following one is twice as long.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+/// The longest delay.
+const MAX_DELAY: Duration = Duration::from_secs(30);
 
-/// Notes another try that got no answer. Answers what to wait for, or none when `patience` is
-/// over.
-pub(crate) fn again(
+/// The retry after another failed attempt; `None` if `timeout` has passed since the first one.
+pub(crate) fn next_attempt(
     before: Option<&Retry>,
     node: NodeId,
-    (whom, why): (Silent, &str),
-    patience: Duration,
+    (peer, error): (UnreachablePeer, &str),
+    timeout: Duration,
     now: Timestamp,
 ) -> Option<Retry> {
     let since = before.map_or(now, |retry| retry.since);
-    if now.since(since) >= patience {
+    if now.since(since) >= timeout {
         return None;
     }
-    let tries = before.map_or(0, |retry| retry.tries).saturating_add(1);
-    let end = since.plus(patience);
-    let at = now.plus(pause(node, tries)).min(end);
-    Some(Retry { since, tries, at, why: why.to_owned(), whom })
+    let attempts = before.map_or(0, |retry| retry.attempts).saturating_add(1);
+    let end = since.plus(timeout);
+    let at = now.plus(retry_delay(node, attempts)).min(end);
+    Some(Retry { since, attempts, at, error: error.to_owned(), peer })
 }
 
-/// The pause after the given try: doubled each time and never quite the same for two machines, so
-/// that a switch that comes back is not met by a whole rack at once.
+/// The delay after the given attempt: exponential, and different for each node, so that a whole rack
+/// does not retry at once when a switch comes back.
 #[must_use]
-pub fn pause(node: NodeId, tries: u32) -> Duration {
-    let doubled = FIRST_PAUSE.saturating_mul(1 << (tries.saturating_sub(1)).min(16));
-    let full = doubled.min(LONGEST_PAUSE);
-    // Between half of it and all of it, by node and try: decisions draw no random numbers.
-    let mixed = node
+pub fn retry_delay(node: NodeId, attempt: u32) -> Duration {
+    let doubled = FIRST_DELAY.saturating_mul(1 << (attempt.saturating_sub(1)).min(16));
+    let full = doubled.min(MAX_DELAY);
+    // Between 50 % and 100 %, by a hash of node and attempt: decisions are deterministic.
+    let hash = node
         .0
         .into_bytes()
         .into_iter()
-        .chain(tries.to_le_bytes())
+        .chain(attempt.to_le_bytes())
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
-    full / 2 + full.mul_f64((mixed >> 40) as f64 / (1_u64 << 24) as f64) / 2
+    full / 2 + full.mul_f64((hash >> 40) as f64 / (1_u64 << 24) as f64) / 2
 }
 
 #[cfg(test)]
@@ -52,32 +51,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_stay_bounded_and_differ_between_machines() {
+    fn delays_grow_are_bounded_and_differ_between_nodes() {
         let node = NodeId::random();
-        for tries in 1..40 {
-            let pause = pause(node, tries);
-            let full = Duration::from_secs(1 << (tries - 1).min(5)).min(LONGEST_PAUSE);
-            assert!((full / 2..=full).contains(&pause), "{tries}: {pause:?}");
+        for attempt in 1..40 {
+            let delay = retry_delay(node, attempt);
+            let full = Duration::from_secs(1 << (attempt - 1).min(5)).min(MAX_DELAY);
+            assert!((full / 2..=full).contains(&delay), "{attempt}: {delay:?}");
         }
-        let pauses: std::collections::BTreeSet<Duration> =
-            (0..100).map(|_| pause(NodeId::random(), 5)).collect();
-        assert!(pauses.len() > 90, "{pauses:?}");
+        let delays: std::collections::BTreeSet<Duration> =
+            (0..100).map(|_| retry_delay(NodeId::random(), 5)).collect();
+        assert!(delays.len() > 90, "{delays:?}");
     }
 
     #[test]
-    fn the_last_try_is_when_patience_ends() {
+    fn last_attempt_is_at_the_end_of_the_timeout() {
         let node = NodeId::random();
-        let patience = Duration::from_secs(30);
+        let timeout = Duration::from_secs(30);
+        let error = (UnreachablePeer::Bmc, "no response");
         let mut now = Timestamp(0);
         let mut retry = None;
-        let mut tries = 0;
-        while let Some(next) = again(retry.as_ref(), node, (Silent::Bmc, "silent"), patience, now) {
-            assert!(next.at > now && next.at <= Timestamp(0).plus(patience));
+        let mut attempts = 0;
+        while let Some(next) = next_attempt(retry.as_ref(), node, error, timeout, now) {
+            assert!(next.at > now && next.at <= Timestamp(0).plus(timeout));
             now = next.at;
             retry = Some(next);
-            tries += 1;
+            attempts += 1;
         }
-        assert_eq!(now, Timestamp(0).plus(patience));
-        assert!((5..12).contains(&tries), "{tries}");
+        assert_eq!(now, Timestamp(0).plus(timeout));
+        assert!((5..12).contains(&attempts), "{attempts}");
     }
 }

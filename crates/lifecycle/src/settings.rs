@@ -1,50 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator may configure about decisions. The defaults are Ironic's.
+//! Settings of decisions. The defaults are Ironic's.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Timeouts, limits and habits of the conductor's decisions.
+/// Timeouts, limits and policies.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
-    /// Clean machines when they are provided and after they are torn down.
+pub struct LifecycleSettings {
+    /// Whether nodes are cleaned when they are provided and after they are torn down.
     pub automated_clean: bool,
-    /// Seconds a deployment waits for the agent before it fails; 0 waits for ever.
+    /// Seconds a deployment waits for the agent before it fails; 0 waits forever.
     pub deploy_callback_timeout: u64,
-    /// Seconds cleaning waits for the agent before it fails; 0 waits for ever.
+    /// Seconds cleaning waits for the agent before it fails; 0 waits forever.
     pub clean_callback_timeout: u64,
-    /// Seconds service waits for the agent before it fails; 0 waits for ever.
+    /// Seconds service waits for the agent before it fails; 0 waits forever.
     pub service_callback_timeout: u64,
-    /// Seconds rescue waits for the agent before it fails; 0 waits for ever.
+    /// Seconds rescue waits for the agent before it fails; 0 waits forever.
     pub rescue_callback_timeout: u64,
-    /// Seconds inspection waits for its data before it fails; 0 waits for ever.
+    /// Seconds inspection waits for its data before it fails; 0 waits forever.
     pub inspect_wait_timeout: u64,
-    /// Seconds after which a machine whose agent has not called since it was booted is booted again,
-    /// by another way if its boot interface is `automatic`; 0 never does.
+    /// Seconds after which a machine is booted again if its agent made no request since the last boot,
+    /// with another boot method if its boot interface is `automatic`; 0 disables it.
     pub boot_retry_timeout: u64,
     /// The longest `wait` step, in seconds.
     pub max_wait_step_seconds: u64,
-    /// Let machines in maintenance be provided.
+    /// Whether nodes in maintenance can be provided.
     pub allow_provisioning_in_maintenance: bool,
-    /// Let available machines be removed without maintenance.
+    /// Whether available nodes can be deleted without maintenance.
     pub allow_deleting_available_nodes: bool,
-    /// Switch a machine off when cleaning it failed.
+    /// Whether a machine is powered off when cleaning fails.
     pub poweroff_in_cleanfail: bool,
-    /// Switch a machine off when servicing it failed.
+    /// Whether a machine is powered off when service fails.
     pub poweroff_in_servicefail: bool,
-    /// Switch a machine off when deploying it failed.
+    /// Whether a machine is powered off when a deployment fails.
     pub power_off_after_deploy_failure: bool,
-    /// How many machines may be deployed at once.
+    /// The maximum number of concurrent deployments.
     pub max_concurrent_deploy: u64,
-    /// How many machines may be torn down or cleaned at once.
+    /// The maximum number of nodes that are torn down or cleaned concurrently.
     pub max_concurrent_clean: u64,
-    /// Deploy steps nobody may ask for, as `interface.step`.
+    /// Deploy steps that requests must not contain, as `interface.step`.
     pub disallowed_deploy_steps: Vec<String>,
-    /// Clean steps nobody may ask for, as `interface.step`.
+    /// Clean steps that requests must not contain, as `interface.step`.
     pub disallowed_clean_steps: Vec<String>,
-    /// Service steps nobody may ask for, as `interface.step`.
+    /// Service steps that requests must not contain, as `interface.step`.
     pub disallowed_service_steps: Vec<String>,
     /// Priorities that replace those of clean steps, as `interface.step` = priority.
     pub clean_step_priority_override: std::collections::BTreeMap<String, i64>,
@@ -52,26 +52,25 @@ pub struct Settings {
     pub deploy_step_priority_override: std::collections::BTreeMap<String, i64>,
     /// Priorities that replace those of verify steps, as `interface.step` = priority.
     pub verify_step_priority_override: std::collections::BTreeMap<String, i64>,
-    /// Put a machine back into the power state it should have when it is found in another.
+    /// Whether the recorded power state is restored when the BMC reports another one.
     pub force_power_state_during_sync: bool,
-    /// How many times in a row the BMC may fail to answer before the machine is put into
-    /// maintenance.
+    /// The number of consecutive power polls that may fail before the node is put into maintenance.
     pub power_state_sync_max_retries: u32,
-    /// Seconds to try again when the BMC does not answer while somebody waits for the outcome: a
-    /// change of power, or the check when a machine is first managed.
+    /// Seconds for which interactive actions (power changes, verification) are retried while the BMC
+    /// does not respond.
     pub bmc_timeout: u64,
-    /// Seconds to try again when the BMC does not answer in the middle of a job, such as a
-    /// deployment: long enough for a BMC to restart.
+    /// Seconds for which actions of other jobs are retried while the BMC does not respond: long enough
+    /// for a BMC to restart.
     pub bmc_timeout_in_jobs: u64,
-    /// Let agents call home on machines that no job runs on, and reuse them.
+    /// Whether agents may keep running between jobs and be reused.
     pub fast_track: bool,
-    /// Seconds after its last call that an agent still counts as running. Told by the conductor's
-    /// settings, which say how often agents are to call.
+    /// Seconds after its last heartbeat during which an agent counts as running. Copied from the
+    /// conductor's `ramdisk_heartbeat_timeout`.
     #[serde(skip)]
-    pub agent_is_fresh: u64,
+    pub heartbeat_timeout: u64,
 }
 
-impl Default for Settings {
+impl Default for LifecycleSettings {
     fn default() -> Self {
         let blocked = vec!["vendor.send_raw".to_owned()];
         Self {
@@ -101,35 +100,35 @@ impl Default for Settings {
             bmc_timeout: 30,
             bmc_timeout_in_jobs: 300,
             fast_track: false,
-            agent_is_fresh: 300,
+            heartbeat_timeout: 300,
         }
     }
 }
 
-impl Settings {
-    /// How long to go on trying when the BMC does not answer.
-    pub(crate) const fn bmc_patience(&self, somebody_waits: bool) -> Duration {
-        Duration::from_secs(if somebody_waits {
+impl LifecycleSettings {
+    /// How long an action is retried while the BMC does not respond.
+    pub(crate) const fn bmc_retry_timeout(&self, is_interactive: bool) -> Duration {
+        Duration::from_secs(if is_interactive {
             self.bmc_timeout
         } else {
             self.bmc_timeout_in_jobs
         })
     }
 
-    /// How long after its last call an agent still counts as running.
-    pub(crate) const fn agent_is_fresh(&self) -> Duration {
-        Duration::from_secs(self.agent_is_fresh)
+    /// How long after its last heartbeat an agent counts as running.
+    pub(crate) const fn agent_heartbeat_timeout(&self) -> Duration {
+        Duration::from_secs(self.heartbeat_timeout)
     }
 
-    /// How long an agent may stay silent before its machine is booted again; none is for ever.
-    pub(crate) const fn boot_patience(&self) -> Option<Duration> {
+    /// How long to wait for the agent's first request before the machine is booted again.
+    pub(crate) const fn boot_timeout(&self) -> Option<Duration> {
         match self.boot_retry_timeout {
             0 => None,
             seconds => Some(Duration::from_secs(seconds)),
         }
     }
 
-    /// How long a job in `state` may wait for the agent; zero is for ever.
+    /// How long a job in `state` waits for the agent; zero means forever.
     #[must_use]
     pub fn callback_timeout(&self, state: node_model::ProvisionState) -> Duration {
         use node_model::ProvisionState::{
@@ -142,7 +141,7 @@ impl Settings {
             (RescueWait, self.rescue_callback_timeout),
             (InspectWait, self.inspect_wait_timeout),
         ];
-        let found = timeouts.iter().find(|(waiting, _)| *waiting == state);
-        Duration::from_secs(found.map_or(0, |(_, seconds)| *seconds))
+        let timeout = timeouts.iter().find(|(waiting, _)| *waiting == state);
+        Duration::from_secs(timeout.map_or(0, |(_, seconds)| *seconds))
     }
 }

@@ -1,32 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which steps run, in which order, and which may not be asked for.
+//! Checks, merges and orders steps.
 
 use std::collections::BTreeMap;
 
-use node_model::{InterfaceKind, PowerTarget, Step, StepFlow, StepOffer};
+use node_model::{
+    AvailableStep, InterfaceKind, JobHints, Node, PowerTarget, Stage, Step, StepFlow,
+    UnreachablePeer,
+};
 use serde_json::Value;
 
-use crate::Settings;
+use crate::LifecycleSettings;
 
-/// A step that no driver carries out, because it is the conductor's own.
+/// A step that the conductor runs itself, without a driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reserved {
-    /// Switch on.
+pub enum ReservedStep {
+    /// Powers on.
     PowerOn,
-    /// Switch off.
+    /// Powers off.
     PowerOff,
-    /// Switch off and on again.
+    /// Powers off and on again.
     Reboot,
-    /// Wait for the time in `seconds`, or for the next heartbeat.
+    /// Waits for the time in `seconds`, or for the next heartbeat.
     Wait,
-    /// Wait for `unhold`.
+    /// Waits for `unhold`.
     Hold,
 }
 
-impl Reserved {
-    /// The reserved step that `step` is, if it is one. Reserved names belong to no interface.
+impl ReservedStep {
+    /// The reserved step with the name of `step`. Reserved names belong to no interface.
     #[must_use]
-    pub fn of(step: &Step) -> Option<Self> {
+    pub fn from_step(step: &Step) -> Option<Self> {
         match step.step.as_str() {
             "power_on" => Some(Self::PowerOn),
             "power_off" => Some(Self::PowerOff),
@@ -37,7 +40,7 @@ impl Reserved {
         }
     }
 
-    /// What the step does to the machine's power.
+    /// The power change that the step makes.
     #[must_use]
     pub const fn power_target(self) -> Option<PowerTarget> {
         match self {
@@ -52,110 +55,144 @@ impl Reserved {
 /// Why a list of steps is not acceptable.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StepError {
-    /// The operator has blocked it.
+    /// The configuration blocks the step.
     #[error("the {flow} step {step} is blocked by this service's configuration")]
     Blocked {
-        /// Of which flow.
+        /// The flow.
         flow: StepFlow,
         /// `interface.step`.
         step: String,
     },
-    /// Nothing offers it.
+    /// Neither driver nor agent offers the step.
     #[error("node has no {flow} step {step}; it offers: {offered}")]
     Unknown {
-        /// Of which flow.
+        /// The flow.
         flow: StepFlow,
         /// `interface.step`.
         step: String,
-        /// What there is instead.
+        /// The offered steps.
         offered: String,
     },
-    /// It was given arguments it does not take.
+    /// The step does not accept some of the arguments.
     #[error("{flow} step {step} has these unexpected arguments: {arguments}")]
     UnexpectedArguments {
-        /// Of which flow.
+        /// The flow.
         flow: StepFlow,
         /// `interface.step`.
         step: String,
-        /// Which.
+        /// The arguments.
         arguments: String,
     },
-    /// It was not given arguments it needs.
+    /// Mandatory arguments are missing.
     #[error("{flow} step {step} is missing these required arguments: {arguments}")]
     MissingArguments {
-        /// Of which flow.
+        /// The flow.
         flow: StepFlow,
         /// `interface.step`.
         step: String,
-        /// Which.
+        /// The arguments.
         arguments: String,
     },
-    /// A `wait` step's time is not a number within the limit.
+    /// The time of a `wait` step is not a number within the limit.
     #[error("step {step}: seconds must be a whole number from 0 to {limit}, not {given}")]
     WaitTooLong {
         /// `interface.step`.
         step: String,
-        /// The longest wait.
+        /// The longest wait in seconds.
         limit: u64,
-        /// What was given.
+        /// The value in the request.
         given: String,
     },
-    /// It runs in the ramdisk, and the job does without one.
+    /// The step needs the ramdisk, and the job runs without it.
     #[error("{flow} step {step} needs the ramdisk, and disable_ramdisk is set")]
     NeedsRamdisk {
-        /// Of which flow.
+        /// The flow.
         flow: StepFlow,
         /// `interface.step`.
         step: String,
     },
-    /// The deployment itself can only be switched off.
+    /// `deploy.deploy` can only be disabled.
     #[error("step deploy.deploy cannot be overridden; give it priority 0 to leave it out")]
     CoreStep,
 }
 
-/// The steps on offer.
+/// The steps that a driver and an agent offer for a flow.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Offers {
-    /// Those that are known.
-    pub known: Vec<StepOffer>,
-    /// The interfaces for which the agent may have more: it was not asked yet.
-    pub open: Vec<InterfaceKind>,
+pub struct AvailableSteps {
+    /// The known steps.
+    pub known: Vec<AvailableStep>,
+    /// The interfaces for which the agent may offer more: it has not listed its steps yet.
+    pub agent_interfaces: Vec<InterfaceKind>,
 }
 
-impl Offers {
-    /// These and no others.
+impl AvailableSteps {
+    /// A complete list.
     #[must_use]
-    pub const fn all(known: Vec<StepOffer>) -> Self {
-        Self { known, open: Vec::new() }
+    pub const fn all(known: Vec<AvailableStep>) -> Self {
+        Self { known, agent_interfaces: Vec::new() }
     }
 
-    fn is_open(&self, interface: &str) -> bool {
-        self.open.iter().any(|open| open.as_str() == interface)
+    /// The known step with the interface and name of `step`.
+    #[must_use]
+    pub fn find(&self, step: &Step) -> Option<&AvailableStep> {
+        let is_same = |known: &&AvailableStep| {
+            known.step.interface == step.interface && known.step.step == step.step
+        };
+        self.known.iter().find(is_same)
+    }
+
+    fn may_have_more(&self, interface: &str) -> bool {
+        self.agent_interfaces.iter().any(|kind| kind.as_str() == interface)
     }
 }
 
-/// Whether the steps will have a ramdisk to run in.
+/// Whether the agent has to list its steps before the steps of `flow` can be planned. A deployment
+/// plans before the agent runs; the agent lists its steps when it does.
+#[must_use]
+pub fn agent_steps_are_needed(node: &Node, flow: StepFlow, steps: &AvailableSteps) -> bool {
+    let has_ramdisk = node.work.as_ref().is_some_and(|work| !work.disable_ramdisk);
+    let agent_runs = match flow {
+        StepFlow::Clean | StepFlow::Service => true,
+        StepFlow::Deploy | StepFlow::Verify => false,
+    };
+    agent_runs && has_ramdisk && !steps.agent_interfaces.is_empty()
+}
+
+/// What the driver calls of the node's job need to know about it.
+#[must_use]
+pub fn job_hints(node: &Node) -> JobHints {
+    let Some(work) = &node.work else { return JobHints::NONE };
+    let mut later_steps = work.steps.iter().skip(work.cursor.saturating_add(1));
+    let agent_retry = work.retry.as_ref().filter(|retry| retry.peer == UnreachablePeer::Agent);
+    JobHints {
+        may_keep_agent: work.stage == Stage::Finish,
+        needs_agent_later: !work.disable_ramdisk && later_steps.any(|step| step.requires_ramdisk),
+        agent_unreachable_since: agent_retry.map(|retry| retry.since),
+    }
+}
+
+/// Whether the job boots the ramdisk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ramdisk {
-    /// They will.
+    /// It does.
     Booted,
-    /// They will not: `disable_ramdisk` is set.
+    /// It does not: `disable_ramdisk` is set.
     Disabled,
-    /// That is checked later.
+    /// Not known yet.
     Unknown,
 }
 
-/// Checks steps a user asked for and fills in what the driver says of them (whether they are
-/// abortable, whether they need the ramdisk). What is not known yet, because the agent was not asked,
-/// is left for later: without `offers` only the rules that need none are checked.
+/// Checks requested steps and completes them with the properties of the offered ones (whether they
+/// are abortable, whether they need the ramdisk). Steps that only the agent may know are accepted, and
+/// checked again later. Without `available`, only the rules that do not depend on it are checked.
 pub fn check_requested(
     flow: StepFlow,
     requested: &[Step],
-    offers: Option<&Offers>,
+    available: Option<&AvailableSteps>,
     ramdisk: Ramdisk,
-    settings: &Settings,
+    settings: &LifecycleSettings,
 ) -> Result<Vec<Step>, StepError> {
-    let checked = requested.iter().map(|step| check_one(flow, step, offers, settings));
+    let checked = requested.iter().map(|step| check_step(flow, step, available, settings));
     let steps: Vec<Step> = checked.collect::<Result<_, _>>()?;
     match steps.iter().find(|step| step.requires_ramdisk && ramdisk == Ramdisk::Disabled) {
         Some(step) => Err(StepError::NeedsRamdisk { flow, step: step.qualified() }),
@@ -163,48 +200,44 @@ pub fn check_requested(
     }
 }
 
-fn check_one(
+fn check_step(
     flow: StepFlow,
     step: &Step,
-    offers: Option<&Offers>,
-    settings: &Settings,
+    available: Option<&AvailableSteps>,
+    settings: &LifecycleSettings,
 ) -> Result<Step, StepError> {
     let qualified = step.qualified();
-    if blocked(flow, settings).contains(&qualified) {
+    if blocked_steps(flow, settings).contains(&qualified) {
         return Err(StepError::Blocked { flow, step: qualified });
     }
-    if let Some(reserved) = Reserved::of(step) {
-        if reserved == Reserved::Wait {
+    if let Some(reserved) = ReservedStep::from_step(step) {
+        if reserved == ReservedStep::Wait {
             check_wait(step, settings)?;
         }
-        // A reserved step touches nothing on the machine that an abort could leave half done.
+        // Aborting a reserved step leaves nothing half done on the machine.
         return Ok(Step { abortable: true, ..step.clone() });
     }
-    let Some(offers) = offers else { return Ok(step.clone()) };
-    let Some(offer) = offers
-        .known
-        .iter()
-        .find(|offer| offer.step.interface == step.interface && offer.step.step == step.step)
-    else {
-        if offers.is_open(&step.interface) {
+    let Some(available) = available else { return Ok(step.clone()) };
+    let Some(known) = available.find(step) else {
+        if available.may_have_more(&step.interface) {
             return Ok(Step { requires_ramdisk: true, ..step.clone() });
         }
-        let offered = list(offers.known.iter().map(|offer| offer.step.qualified()));
+        let offered = list(available.known.iter().map(|known| known.step.qualified()));
         return Err(StepError::Unknown { flow, step: qualified, offered });
     };
-    check_arguments(flow, step, offer)?;
+    check_arguments(flow, step, known)?;
     if flow == StepFlow::Deploy && qualified == "deploy.deploy" && step.priority > 0 {
         return Err(StepError::CoreStep);
     }
     Ok(Step {
-        abortable: offer.step.abortable,
-        requires_ramdisk: offer.step.requires_ramdisk,
-        reboot_requested: offer.step.reboot_requested,
+        abortable: known.step.abortable,
+        requires_ramdisk: known.step.requires_ramdisk,
+        reboot_requested: known.step.reboot_requested,
         ..step.clone()
     })
 }
 
-fn check_wait(step: &Step, settings: &Settings) -> Result<(), StepError> {
+fn check_wait(step: &Step, settings: &LifecycleSettings) -> Result<(), StepError> {
     let limit = settings.max_wait_step_seconds;
     match step.args.get("seconds") {
         None => Ok(()),
@@ -217,10 +250,10 @@ fn check_wait(step: &Step, settings: &Settings) -> Result<(), StepError> {
     }
 }
 
-fn check_arguments(flow: StepFlow, step: &Step, offer: &StepOffer) -> Result<(), StepError> {
+fn check_arguments(flow: StepFlow, step: &Step, known: &AvailableStep) -> Result<(), StepError> {
     let given = step.args.parse();
     let unexpected = list(
-        given.keys().filter(|key| !offer.arguments.iter().any(|a| a.name == key.as_str())).cloned(),
+        given.keys().filter(|key| !known.arguments.iter().any(|a| a.name == key.as_str())).cloned(),
     );
     if !unexpected.is_empty() {
         return Err(StepError::UnexpectedArguments {
@@ -230,7 +263,7 @@ fn check_arguments(flow: StepFlow, step: &Step, offer: &StepOffer) -> Result<(),
         });
     }
     let missing = list(
-        offer
+        known
             .arguments
             .iter()
             .filter(|argument| argument.required && !given.contains_key(&*argument.name))
@@ -247,7 +280,7 @@ fn list(names: impl Iterator<Item = String>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-fn blocked(flow: StepFlow, settings: &Settings) -> &[String] {
+fn blocked_steps(flow: StepFlow, settings: &LifecycleSettings) -> &[String] {
     match flow {
         StepFlow::Clean => &settings.disallowed_clean_steps,
         StepFlow::Deploy => &settings.disallowed_deploy_steps,
@@ -256,18 +289,18 @@ fn blocked(flow: StepFlow, settings: &Settings) -> &[String] {
     }
 }
 
-/// Lays a user's and the templates' deploy steps over the driver's: the same step given further
-/// left in `layers` replaces those further right, and priority zero removes it.
+/// Merges the deploy steps of user, templates and driver. A step in an earlier layer replaces the same
+/// step in later ones; with priority zero it disables it.
 #[must_use]
 pub fn merge_deploy_steps(layers: &[&[Step]]) -> Vec<Step> {
     let mut chosen: Vec<Step> = Vec::new();
     for layer in layers {
-        let taken = chosen.len();
+        let count = chosen.len();
         for step in *layer {
-            let known = chosen[..taken]
+            let is_replaced = chosen[..count]
                 .iter()
                 .any(|other| other.interface == step.interface && other.step == step.step);
-            if !known {
+            if !is_replaced {
                 chosen.push(step.clone());
             }
         }
@@ -275,10 +308,14 @@ pub fn merge_deploy_steps(layers: &[&[Step]]) -> Vec<Step> {
     chosen
 }
 
-/// The steps that run without being asked for, in order: highest priority first, then by
-/// interface, then by name so that two processes always agree. Priority zero is left out.
+/// The steps that run automatically, in order: by descending priority, then by interface, then by name,
+/// so that the order is deterministic. Steps with priority zero are dropped.
 #[must_use]
-pub fn order_steps(flow: StepFlow, mut steps: Vec<Step>, settings: &Settings) -> Vec<Step> {
+pub fn order_steps(
+    flow: StepFlow,
+    mut steps: Vec<Step>,
+    settings: &LifecycleSettings,
+) -> Vec<Step> {
     let overrides: &BTreeMap<String, i64> = match flow {
         StepFlow::Clean => &settings.clean_step_priority_override,
         StepFlow::Deploy => &settings.deploy_step_priority_override,
@@ -302,7 +339,7 @@ pub fn order_steps(flow: StepFlow, mut steps: Vec<Step>, settings: &Settings) ->
     steps
 }
 
-/// Between steps of equal priority, the interface decides: higher first.
+/// Orders steps of equal priority: higher ranks run first.
 fn interface_rank(interface: &str) -> u8 {
     match interface {
         "network" => 8,
@@ -327,8 +364,8 @@ mod tests {
         steps.iter().map(Step::qualified).collect()
     }
 
-    fn offer(interface: &str, name: &str, arguments: &[(&'static str, bool)]) -> StepOffer {
-        StepOffer {
+    fn available(interface: &str, name: &str, arguments: &[(&'static str, bool)]) -> AvailableStep {
+        AvailableStep {
             step: Step { abortable: true, ..Step::new(interface, name, 0) },
             arguments: arguments
                 .iter()
@@ -341,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_by_priority_then_interface_then_name() {
+    fn orders_by_priority_then_interface_then_name() {
         let steps = vec![
             Step::new("raid", "create", 10),
             Step::new("deploy", "b", 10),
@@ -351,7 +388,7 @@ mod tests {
             Step::new("power", "late", 1),
             Step::new("raid", "first", 99),
         ];
-        let ordered = order_steps(StepFlow::Clean, steps, &Settings::default());
+        let ordered = order_steps(StepFlow::Clean, steps, &LifecycleSettings::default());
         assert_eq!(
             names(&ordered),
             ["raid.first", "vendor.x", "deploy.a", "deploy.b", "raid.create", "power.late"]
@@ -359,8 +396,8 @@ mod tests {
     }
 
     #[test]
-    fn overrides_change_and_remove() {
-        let mut settings = Settings::default();
+    fn overrides_change_and_disable_steps() {
+        let mut settings = LifecycleSettings::default();
         settings.clean_step_priority_override.insert("deploy.erase".to_owned(), 0);
         settings.clean_step_priority_override.insert("raid.create".to_owned(), 50);
         let steps = vec![Step::new("deploy", "erase", 99), Step::new("raid", "create", 0)];
@@ -368,25 +405,34 @@ mod tests {
     }
 
     #[test]
-    fn users_win_over_templates_win_over_drivers() {
+    fn user_steps_replace_template_steps_replace_driver_steps() {
         let user = [Step::new("raid", "apply", 5)];
         let template = [Step::new("raid", "apply", 7), Step::new("bios", "apply", 0)];
         let driver = [Step::new("bios", "apply", 9), Step::new("deploy", "deploy", 100)];
         let merged = merge_deploy_steps(&[&user, &template, &driver]);
-        let ordered = order_steps(StepFlow::Deploy, merged, &Settings::default());
+        let ordered = order_steps(StepFlow::Deploy, merged, &LifecycleSettings::default());
         assert_eq!(names(&ordered), ["deploy.deploy", "raid.apply"]);
         assert_eq!(ordered[1].priority, 5);
     }
 
     #[test]
-    fn requests_are_checked() {
-        let offers =
-            Offers::all(vec![offer("raid", "create", &[("level", true), ("size", false)])]);
-        let settings = Settings::default();
+    fn checks_requested_steps() {
+        let offered_steps = AvailableSteps::all(vec![available(
+            "raid",
+            "create",
+            &[("level", true), ("size", false)],
+        )]);
+        let settings = LifecycleSettings::default();
         let check = |step: Step| {
-            check_requested(StepFlow::Clean, &[step], Some(&offers), Ramdisk::Booted, &settings)
-                .map(|_| ())
-                .map_err(|error| error.to_string())
+            check_requested(
+                StepFlow::Clean,
+                &[step],
+                Some(&offered_steps),
+                Ramdisk::Booted,
+                &settings,
+            )
+            .map(|_| ())
+            .map_err(|error| error.to_string())
         };
         let args = |text: &str| JsonObject::from_stored(text);
         let create = |text| Step { args: args(text), ..Step::new("raid", "create", 0) };
@@ -401,32 +447,45 @@ mod tests {
                 "from 0 to 30, not 31",
             ),
         ] {
-            let refusal = check(step).unwrap_err();
-            assert!(refusal.contains(message), "{refusal}");
+            let error = check(step).unwrap_err();
+            assert!(error.contains(message), "{error}");
         }
         assert_eq!(check(Step::new("anything", "hold", 0)), Ok(()));
     }
 
     #[test]
-    fn a_step_for_the_ramdisk_is_refused_without_one() {
-        let mut needs = offer("deploy", "erase", &[]);
+    fn rejects_ramdisk_steps_without_a_ramdisk() {
+        let mut needs = available("deploy", "erase", &[]);
         needs.step.requires_ramdisk = true;
         let check = |ramdisk| {
             let steps = [Step::new("deploy", "erase", 0)];
-            let offers = Offers::all(vec![needs.clone()]);
-            check_requested(StepFlow::Clean, &steps, Some(&offers), ramdisk, &Settings::default())
+            let offered_steps = AvailableSteps::all(vec![needs.clone()]);
+            check_requested(
+                StepFlow::Clean,
+                &steps,
+                Some(&offered_steps),
+                ramdisk,
+                &LifecycleSettings::default(),
+            )
         };
         assert!(check(Ramdisk::Booted).is_ok());
         assert!(matches!(check(Ramdisk::Disabled), Err(StepError::NeedsRamdisk { .. })));
     }
 
     #[test]
-    fn what_the_agent_may_offer_is_not_refused_before_it_was_asked() {
-        let check = |offers: &Offers, interface, ramdisk| {
+    fn accepts_steps_that_the_agent_may_offer_later() {
+        let check = |offered_steps: &AvailableSteps, interface, ramdisk| {
             let steps = [Step::new(interface, "burn_in", 0)];
-            check_requested(StepFlow::Clean, &steps, Some(offers), ramdisk, &Settings::default())
+            check_requested(
+                StepFlow::Clean,
+                &steps,
+                Some(offered_steps),
+                ramdisk,
+                &LifecycleSettings::default(),
+            )
         };
-        let open = Offers { known: Vec::new(), open: vec![InterfaceKind::Deploy] };
+        let open =
+            AvailableSteps { known: Vec::new(), agent_interfaces: vec![InterfaceKind::Deploy] };
         assert!(check(&open, "deploy", Ramdisk::Booted).is_ok());
         assert!(matches!(
             check(&open, "deploy", Ramdisk::Disabled),
@@ -434,21 +493,21 @@ mod tests {
         ));
         assert!(matches!(check(&open, "bios", Ramdisk::Booted), Err(StepError::Unknown { .. })));
         assert!(matches!(
-            check(&Offers::default(), "deploy", Ramdisk::Booted),
+            check(&AvailableSteps::default(), "deploy", Ramdisk::Booted),
             Err(StepError::Unknown { .. })
         ));
     }
 
     #[test]
-    fn what_the_driver_says_of_a_step_is_kept() {
-        let offers = Offers::all(vec![offer("raid", "create", &[])]);
+    fn completes_requested_steps_with_driver_properties() {
+        let offered_steps = AvailableSteps::all(vec![available("raid", "create", &[])]);
         let step = Step::new("raid", "create", 0);
         let checked = check_requested(
             StepFlow::Clean,
             &[step],
-            Some(&offers),
+            Some(&offered_steps),
             Ramdisk::Booted,
-            &Settings::default(),
+            &LifecycleSettings::default(),
         )
         .unwrap();
         assert!(checked[0].abortable);

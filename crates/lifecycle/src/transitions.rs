@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one table of which provision state follows which, and what each state is.
+//! The transition table of provision states, and the properties of each state.
 
 use node_model::Event;
 use node_model::ProvisionState::{self, *};
 
-/// Every transition there is: event, the states it may happen in, the state it leads to.
+/// All transitions: event, the states in which it is allowed, the resulting state.
 ///
-/// Order: the events users cause, then the five from within. The diagram in `docs/lifecycle.md` is
-/// drawn from this table.
+/// Events of users come first, then the five of the conductor. The diagram in `docs/lifecycle.md` is
+/// generated from this table.
 pub const TRANSITIONS: &[(Event, &[ProvisionState], ProvisionState)] = &[
     (Event::Deploy, &[Available, DeployFail], Deploying),
     (Event::Rebuild, &[Active, DeployFail, Error], Deploying),
@@ -73,7 +73,7 @@ pub const TRANSITIONS: &[(Event, &[ProvisionState], ProvisionState)] = &[
     (Event::Fail, &[Servicing, ServiceWait, ServiceHold], ServiceFail),
 ];
 
-/// The state that `event` leads to from `state`, if it may happen there.
+/// The state after `event` in `state`, if the event is allowed there.
 #[must_use]
 pub fn next_state(state: ProvisionState, event: Event) -> Option<ProvisionState> {
     TRANSITIONS
@@ -82,36 +82,36 @@ pub fn next_state(state: ProvisionState, event: Event) -> Option<ProvisionState>
         .map(|(_, _, to)| *to)
 }
 
-/// What a machine in this state is doing.
+/// Whether and how a job runs in a provision state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rest {
-    /// Nothing; it can stay like this for ever.
+pub enum StateClass {
+    /// No job runs.
     Stable,
     /// A job runs.
     Working,
     /// A job waits for the agent.
     Waiting,
-    /// A job is held by an operator.
+    /// A job is held until `unhold`.
     Held,
     /// A job failed.
     Failed,
 }
 
-/// What a machine in `state` is doing.
+/// Whether and how a job runs in `state`.
 #[must_use]
-pub const fn rest(state: ProvisionState) -> Rest {
+pub const fn state_class(state: ProvisionState) -> StateClass {
     match state {
-        Enroll | Manageable | Available | Active | Error | Rescue => Rest::Stable,
+        Enroll | Manageable | Available | Active | Error | Rescue => StateClass::Stable,
         Verifying | Deploying | Cleaning | Deleting | Inspecting | Adopting | Rescuing
-        | Unrescuing | Servicing => Rest::Working,
-        DeployWait | CleanWait | InspectWait | RescueWait | ServiceWait => Rest::Waiting,
-        DeployHold | CleanHold | ServiceHold => Rest::Held,
+        | Unrescuing | Servicing => StateClass::Working,
+        DeployWait | CleanWait | InspectWait | RescueWait | ServiceWait => StateClass::Waiting,
+        DeployHold | CleanHold | ServiceHold => StateClass::Held,
         DeployFail | CleanFail | InspectFail | AdoptFail | RescueFail | UnrescueFail
-        | ServiceFail => Rest::Failed,
+        | ServiceFail => StateClass::Failed,
     }
 }
 
-/// Where a machine that enters `state` is going, unless its job says otherwise.
+/// The target state of `state`, unless the job defines another.
 #[must_use]
 pub const fn default_target(state: ProvisionState) -> Option<ProvisionState> {
     match state {
@@ -124,13 +124,13 @@ pub const fn default_target(state: ProvisionState) -> Option<ProvisionState> {
     }
 }
 
-/// Whether a job is under way, so that boot mode and the like must not be changed by hand.
+/// Whether a job runs, so that users must not change the boot mode and similar settings.
 #[must_use]
 pub const fn is_unstable(state: ProvisionState) -> bool {
-    matches!(rest(state), Rest::Working | Rest::Waiting)
+    matches!(state_class(state), StateClass::Working | StateClass::Waiting)
 }
 
-/// Whether fields may be changed while the machine is on its way somewhere.
+/// Whether fields may be changed although the node has a target state.
 #[must_use]
 pub const fn update_allowed(state: ProvisionState) -> bool {
     match state {
@@ -142,14 +142,14 @@ pub const fn update_allowed(state: ProvisionState) -> bool {
     }
 }
 
-/// Whether a machine may be removed without being in maintenance.
+/// Whether a node may be deleted without maintenance.
 #[must_use]
 pub const fn delete_allowed(state: ProvisionState) -> bool {
     matches!(state, Manageable | Enroll | AdoptFail)
 }
 
-/// Whether the ramdisk of a machine in this state may look itself up. With fast track, agents also
-/// wait on machines that no job runs on.
+/// Whether the agent of a node in this state may look up the node. With fast track, agents also run
+/// on nodes without a job.
 #[must_use]
 pub const fn lookup_allowed(state: ProvisionState, fast_track: bool) -> bool {
     match state {
@@ -168,7 +168,7 @@ pub const fn reconfigure_allowed(state: ProvisionState) -> bool {
     matches!(state, Enroll | Inspecting | InspectWait | Manageable | Available)
 }
 
-/// Whether the periodic power check leaves a machine in this state alone.
+/// Whether nodes in this state are excluded from power synchronisation.
 #[must_use]
 pub const fn power_sync_excluded(state: ProvisionState) -> bool {
     matches!(state, DeployWait | CleanWait | Enroll | AdoptFail)
@@ -183,27 +183,27 @@ mod tests {
     }
 
     #[test]
-    fn there_are_ninety_three() {
+    fn table_has_ninety_three_transitions() {
         assert_eq!(count(), 93);
     }
 
     #[test]
-    fn no_state_has_two_answers_to_one_event() {
+    fn transitions_are_unambiguous() {
         for state in ProvisionState::ALL {
             for event in Event::ALL {
-                let answers = TRANSITIONS
+                let matches = TRANSITIONS
                     .iter()
                     .filter(|(on, from, _)| on == event && from.contains(state))
                     .count();
-                assert!(answers <= 1, "{state} on {event}");
+                assert!(matches <= 1, "{state} on {event}");
             }
         }
     }
 
     #[test]
-    fn a_working_state_can_always_fail_and_end() {
+    fn working_states_can_fail_and_end() {
         for state in ProvisionState::ALL {
-            if rest(*state) == Rest::Working {
+            if state_class(*state) == StateClass::Working {
                 assert!(next_state(*state, Event::Fail).is_some(), "{state} cannot fail");
                 let ends = next_state(*state, Event::Done).or(next_state(*state, Event::Clean));
                 assert!(ends.is_some(), "{state} cannot end");
@@ -212,9 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn stable_states_are_exactly_those_without_a_target() {
+    fn only_stable_states_have_no_target() {
         for state in ProvisionState::ALL {
-            assert_eq!(rest(*state) == Rest::Stable, default_target(*state).is_none(), "{state}");
+            assert_eq!(
+                state_class(*state) == StateClass::Stable,
+                default_target(*state).is_none(),
+                "{state}"
+            );
         }
     }
 }

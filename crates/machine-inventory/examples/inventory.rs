@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Prints what this machine is made of as JSON, with everything the collectors find.
+//! Prints the inventory of this machine and the data of all collectors as JSON.
 //!
-//! `cargo run --example inventory [ROOT]`, as root for serial numbers. With a root, the machine whose
+//! `cargo run --example inventory [ROOT]`, as root for serial numbers. With `ROOT`, of the machine whose
 //! `/sys` and `/proc` were copied there.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the purpose of the example is to print"
+)]
 
 use std::path::Path;
 use std::time::Instant;
 
-use machine_inventory::{InventoryOptions, Machine};
+use machine_inventory::{InventoryOptions, LocalMachine};
 use serde_json::json;
 
 fn main() {
     let root = std::env::args().nth(1);
-    let machine = root.map_or_else(Machine::here, |root| Machine::at(Path::new(&root)));
+    let machine =
+        root.map_or_else(LocalMachine::new, |root| LocalMachine::with_root(Path::new(&root)));
     let options = InventoryOptions { hostname: "localhost".to_owned(), ..Default::default() };
     let start = Instant::now();
     let inventory = machine.inventory(&options);
@@ -23,7 +28,7 @@ fn main() {
     eprintln!("BMC: {:?}", start.elapsed());
     let report = json!({
         "inventory": inventory,
-        "bmc": [bmc.v4, bmc.v6, bmc.mac],
+        "bmc": [bmc.ipv4, bmc.ipv6, bmc.mac],
         "pci_devices": machine.pci_devices(),
         "usb_devices": machine.usb_devices(),
         "numa_topology": machine.numa_topology(),

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The processors, as `lscpu` tells of them.
+//! Processors, with the values `lscpu` prints.
 
 use std::collections::BTreeSet;
 
-use agent_protocol::Cpu;
+use agent_protocol::InventoryCpu;
 
+use crate::kernel_files::{KernelFiles, collapse_whitespace};
 use crate::smbios::Smbios;
-use crate::tree::{Tree, single_blanks};
 
-/// One processor's paragraph is at most some KiB and all we need is in the first.
-const FIRST_PARAGRAPHS: u64 = 64 * 1024;
+/// All fields needed are in the first processor's block, which is at most a few KiB.
+const CPUINFO_LIMIT: u64 = 64 * 1024;
 
-pub(crate) fn read(tree: &Tree, smbios: &Smbios) -> Cpu {
-    let info = tree.bytes("proc/cpuinfo", FIRST_PARAGRAPHS).unwrap_or_default();
+pub(crate) fn read(files: &KernelFiles, smbios: &Smbios) -> InventoryCpu {
+    let info = files.bytes("proc/cpuinfo", CPUINFO_LIMIT).unwrap_or_default();
     let info = String::from_utf8_lossy(&info);
     let field = |name: &str| field(&info, name);
 
-    let online = cpu_list(tree, "online");
-    let count = match cpu_list(tree, "present").len() {
+    let online = cpu_list(files, "online");
+    let count = match cpu_list(files, "present").len() {
         0 => info.lines().filter(|line| line.starts_with("processor")).count(),
         present => present,
     };
-    Cpu {
+    InventoryCpu {
         model_name: field("model name")
-            .map(|name| single_blanks(&name))
+            .map(|name| collapse_whitespace(&name))
             .or_else(|| arm_model(&info)),
-        frequency: highest_frequency(tree, &online).or_else(|| field("cpu MHz")).or_else(|| {
-            let speeds = smbios.of_kind(4).filter_map(|cpu| cpu.word(0x14));
+        frequency: max_frequency(files, &online).or_else(|| field("cpu MHz")).or_else(|| {
+            let speeds = smbios.structures_of_type(4).filter_map(|cpu| cpu.word(0x14));
             speeds.max().filter(|speed| *speed > 0).map(|speed| format!("{speed}.0000"))
         }),
         count: u32::try_from(count).unwrap_or(u32::MAX),
@@ -35,11 +35,11 @@ pub(crate) fn read(tree: &Tree, smbios: &Smbios) -> Cpu {
             .or_else(|| field("Features"))
             .map(|flags| flags.split_whitespace().map(str::to_owned).collect())
             .unwrap_or_default(),
-        socket_count: sockets(tree, &online, smbios),
+        socket_count: count_sockets(files, &online, smbios),
     }
 }
 
-/// The value of the first line of that name.
+/// Returns the value of the first `name` line.
 fn field(info: &str, name: &str) -> Option<String> {
     info.lines()
         .filter_map(|line| line.split_once(':'))
@@ -48,42 +48,43 @@ fn field(info: &str, name: &str) -> Option<String> {
         .filter(|value| !value.is_empty())
 }
 
-/// The kernel's list of processors in some state: `0-3,8-11`.
-fn cpu_list(tree: &Tree, state: &str) -> Vec<u32> {
-    /// More than Linux runs on.
-    const MOST: usize = 65_536;
-    let text = tree.text(format!("sys/devices/system/cpu/{state}")).unwrap_or_default();
+/// Parses the kernel's list of processors in a state: `0-3,8-11`.
+fn cpu_list(files: &KernelFiles, state: &str) -> Vec<u32> {
+    /// Upper bound on a crafted list; Linux supports fewer processors.
+    const MAX_CPUS: usize = 65_536;
+    let text = files.text(format!("sys/devices/system/cpu/{state}")).unwrap_or_default();
     let ranges = text.split(',').filter_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?)
     });
-    ranges.flatten().take(MOST).collect()
+    ranges.flatten().take(MAX_CPUS).collect()
 }
 
-/// The highest frequency of any processor in MHz, with the four decimals of `lscpu`.
-fn highest_frequency(tree: &Tree, online: &[u32]) -> Option<String> {
+/// Returns the highest frequency of any processor in MHz, with four decimals as in `lscpu`.
+fn max_frequency(files: &KernelFiles, online: &[u32]) -> Option<String> {
     let kilohertz = online
         .iter()
         .filter_map(|cpu| {
-            tree.number::<u64>(format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq"))
+            files.number::<u64>(format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq"))
         })
         .max()
         .filter(|kilohertz| *kilohertz > 0)?;
     Some(format!("{}.{:03}0", kilohertz / 1000, kilohertz % 1000))
 }
 
-/// How many sockets: what the kernel says, or else the firmware's count of those that are filled.
-fn sockets(tree: &Tree, online: &[u32], smbios: &Smbios) -> Option<u32> {
+/// Counts sockets: the kernel's packages, else the populated sockets in SMBIOS.
+fn count_sockets(files: &KernelFiles, online: &[u32], smbios: &Smbios) -> Option<u32> {
     let packages: BTreeSet<i64> = online
         .iter()
         .filter_map(|cpu| {
-            tree.number(format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"))
+            files.number(format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"))
         })
-        // ARM without a topology table says -1.
+        // ARM without a PPTT reports -1.
         .filter(|package| *package >= 0)
         .collect();
-    let filled = || smbios.of_kind(4).filter(|cpu| cpu.byte(0x18).is_some_and(|s| s & 0x40 != 0));
-    let count = if packages.is_empty() { filled().count() } else { packages.len() };
+    let populated =
+        || smbios.structures_of_type(4).filter(|cpu| cpu.byte(0x18).is_some_and(|s| s & 0x40 != 0));
+    let count = if packages.is_empty() { populated().count() } else { packages.len() };
     u32::try_from(count).ok().filter(|count| *count > 0)
 }
 
@@ -91,9 +92,9 @@ fn architecture() -> String {
     rustix::system::uname().machine().to_string_lossy().into_owned()
 }
 
-/// ARM has no model name but numbers of its maker and part.
+/// Maps the implementer and part numbers of an ARM processor, which has no model name, to a name.
 fn arm_model(info: &str) -> Option<String> {
-    /// Makers and parts that servers have, by the numbers Arm and its licensees gave them.
+    /// Implementer, part and name of the cores used in servers.
     const PARTS: [(u16, u16, &str); 17] = [
         (0x41, 0xd03, "Cortex-A53"),
         (0x41, 0xd07, "Cortex-A57"),
@@ -114,8 +115,11 @@ fn arm_model(info: &str) -> Option<String> {
         (0xc0, 0xac3, "Ampere-1"),
     ];
     let number = |name| u16::from_str_radix(field(info, name)?.strip_prefix("0x")?, 16).ok();
-    let (maker, part) = (number("CPU implementer")?, number("CPU part")?);
-    PARTS.iter().find(|known| (known.0, known.1) == (maker, part)).map(|known| known.2.to_owned())
+    let (implementer, part) = (number("CPU implementer")?, number("CPU part")?);
+    PARTS
+        .iter()
+        .find(|known| (known.0, known.1) == (implementer, part))
+        .map(|known| known.2.to_owned())
 }
 
 #[cfg(test)]
@@ -123,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arm_parts_have_names() {
+    fn names_arm_parts() {
         let info = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
         assert_eq!(arm_model(info).as_deref(), Some("Neoverse-N1"));
         assert_eq!(arm_model("CPU part\t: 0xd0c\n"), None);

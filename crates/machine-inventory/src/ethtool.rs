@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How fast network cards can be, from the kernel's `ethtool` family of netlink.
+//! Supported speeds of NICs, from the kernel's `ethtool` netlink family.
 //!
-//! The stock agent reports what `lshw` calls the capacity: the fastest of the modes the card supports,
-//! whether or not the cable carries it. Kernels before 5.6 have no such family; there the speed of the
-//! moment is all there is.
+//! IPA reports what `lshw` calls the capacity: the fastest supported mode, regardless of the current
+//! link. Kernels before 5.6 lack this family; there only the current speed is available.
 
 use std::collections::BTreeMap;
 
@@ -18,23 +17,23 @@ const GENERIC_HEADER: usize = 4;
 const LINK_MODES_GET: u8 = 4;
 const MODES_HEADER: u16 = 1;
 const MODES_OURS: u16 = 3;
-/// An attribute that holds attributes must say so.
+/// Flag of attributes that contain attributes (`NLA_F_NESTED`).
 const NESTED: u16 = 0x8000;
 const HEADER_NAME: u16 = 2;
 const HEADER_FLAGS: u16 = 3;
-/// Bits as words instead of a list of names.
+/// Requests bit sets as words instead of lists of names (`ETHTOOL_FLAG_COMPACT_BITSETS`).
 const COMPACT: u32 = 1;
 const BITSET_MASK: u16 = 5;
 
-/// The fastest speed of every card that tells, in Mbit/s.
-pub(crate) fn fastest_speeds() -> BTreeMap<String, u64> {
+/// Returns the highest supported speed of every NIC that reports one, in Mbit/s.
+pub(crate) fn max_link_speeds() -> BTreeMap<String, u64> {
     let mut speeds = BTreeMap::new();
     let Ok(generic) = Netlink::generic() else { return speeds };
 
-    let mut question = vec![CONTROL_GET_FAMILY, 1, 0, 0];
-    netlink::push_attribute(&mut question, CONTROL_FAMILY_NAME, b"ethtool\0");
+    let mut request = vec![CONTROL_GET_FAMILY, 1, 0, 0];
+    netlink::push_attribute(&mut request, CONTROL_FAMILY_NAME, b"ethtool\0");
     let mut family = None;
-    let _ = generic.ask(CONTROL_FAMILY, netlink::ONE, &question, |message| {
+    let _ = generic.request(CONTROL_FAMILY, netlink::REQUEST, &request, |message| {
         let attributes = message.get(GENERIC_HEADER..).unwrap_or_default();
         family = netlink::attribute(attributes, CONTROL_FAMILY_ID)
             .and_then(|id| id.first_chunk())
@@ -44,37 +43,37 @@ pub(crate) fn fastest_speeds() -> BTreeMap<String, u64> {
 
     let mut header = Vec::new();
     netlink::push_attribute(&mut header, HEADER_FLAGS, &COMPACT.to_ne_bytes());
-    let mut question = vec![LINK_MODES_GET, 1, 0, 0];
-    netlink::push_attribute(&mut question, NESTED | MODES_HEADER, &header);
-    let _ = generic.ask(family, netlink::ALL, &question, |message| {
-        if let Some((name, fastest)) = fastest_of(message) {
-            speeds.insert(name, fastest);
+    let mut request = vec![LINK_MODES_GET, 1, 0, 0];
+    netlink::push_attribute(&mut request, NESTED | MODES_HEADER, &header);
+    let _ = generic.request(family, netlink::DUMP, &request, |message| {
+        if let Some((name, max_speed_mbps)) = parse_link_modes(message) {
+            speeds.insert(name, max_speed_mbps);
         }
     });
     speeds
 }
 
-fn fastest_of(message: &[u8]) -> Option<(String, u64)> {
+fn parse_link_modes(message: &[u8]) -> Option<(String, u64)> {
     let attributes = message.get(GENERIC_HEADER..)?;
     let header = netlink::attribute(attributes, MODES_HEADER)?;
-    let name = netlink::attribute(header, HEADER_NAME).and_then(netlink::text)?;
+    let name = netlink::attribute(header, HEADER_NAME).and_then(netlink::text_attribute)?;
     let ours = netlink::attribute(attributes, MODES_OURS)?;
     let supported = netlink::attribute(ours, BITSET_MASK)?;
-    fastest_mode(supported).map(|fastest| (name, fastest))
+    max_mode_speed(supported).map(|max_speed_mbps| (name, max_speed_mbps))
 }
 
-/// The fastest of the modes whose bits are set, in words of 32 bits.
-fn fastest_mode(supported: &[u8]) -> Option<u64> {
+/// Returns the highest speed of the modes set in a bit set of 32-bit words.
+fn max_mode_speed(supported: &[u8]) -> Option<u64> {
     let words = supported.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word));
     let bits = words.enumerate().flat_map(|(at, word)| {
         (0..32_usize).filter(move |bit| word & (1 << bit) != 0).map(move |bit| at * 32 + bit)
     });
-    bits.filter_map(speed_of_mode).max()
+    bits.filter_map(link_mode_speed).max()
 }
 
-/// Mbit/s of a link mode, by the kernel's numbers for them (`ethtool_link_mode_bit_indices`).
-/// Numbers between are no speeds but ports and pause frames, or newer than this table.
-fn speed_of_mode(mode: usize) -> Option<u64> {
+/// Returns the speed in Mbit/s of a link mode, numbered as in `ethtool_link_mode_bit_indices`. Numbers
+/// not listed are port types and pause modes, or newer than this table.
+fn link_mode_speed(mode: usize) -> Option<u64> {
     const SPEEDS: [(std::ops::RangeInclusive<usize>, u64); 29] = [
         (0..=1, 10),
         (2..=3, 100),
@@ -114,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fastest_supported_mode_counts() {
+    fn returns_fastest_supported_mode() {
         let bits = |modes: &[usize]| {
             let mut words = [0_u32; 3];
             for mode in modes {
@@ -122,9 +121,9 @@ mod tests {
             }
             words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>()
         };
-        assert_eq!(fastest_mode(&bits(&[0, 1, 2, 3, 5, 6, 7])), Some(1_000));
-        assert_eq!(fastest_mode(&bits(&[17, 42, 32, 13])), Some(25_000));
-        assert_eq!(fastest_mode(&bits(&[6, 7, 13])), None, "ports are no speed");
-        assert_eq!(fastest_mode(&[]), None);
+        assert_eq!(max_mode_speed(&bits(&[0, 1, 2, 3, 5, 6, 7])), Some(1_000));
+        assert_eq!(max_mode_speed(&bits(&[17, 42, 32, 13])), Some(25_000));
+        assert_eq!(max_mode_speed(&bits(&[6, 7, 13])), None, "port types have no speed");
+        assert_eq!(max_mode_speed(&[]), None);
     }
 }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Collector `extra-hardware`: the machine as quadruples of class, device, key and value, all of them
-//! text, with the names of the `hardware` library, which turns `lshw` and its own probes into such.
+//! Collector `extra-hardware`: quadruples of class, device, key and value, all strings, with the names
+//! of the `hardware` library, which builds them from `lshw` and its own probes.
 //!
-//! Only what rules are commonly written about is there: system, firmware, processors, memory, disks and
-//! network cards. SMART values and RAID controllers are not.
+//! Only the data that inspection rules commonly use is included: system, firmware, processors, memory,
+//! disks and NICs. SMART values and RAID controllers are omitted.
 
 use serde_json::Value;
 
-use crate::Machine;
+use crate::LocalMachine;
 
-/// A fact, as it is sent.
-pub(crate) fn fact(class: &str, device: &str, key: &str, value: impl ToString) -> Value {
+/// Returns one quadruple.
+pub(crate) fn hardware_fact(class: &str, device: &str, key: &str, value: impl ToString) -> Value {
     Value::from([class, device, key, &value.to_string()].map(str::to_owned).to_vec())
 }
 
-pub(crate) fn collect(machine: &Machine) -> Vec<Value> {
-    let mut facts = Facts::default();
+pub(crate) fn collect(machine: &LocalMachine) -> Vec<Value> {
+    let mut facts = HardwareFacts::default();
     add_system(&mut facts, machine);
     add_processors(&mut facts, machine);
     add_disks(&mut facts, machine);
@@ -24,26 +24,26 @@ pub(crate) fn collect(machine: &Machine) -> Vec<Value> {
 }
 
 #[derive(Default)]
-struct Facts {
+struct HardwareFacts {
     facts: Vec<Value>,
 }
 
-impl Facts {
+impl HardwareFacts {
     fn add(&mut self, class: &str, device: &str, key: &str, value: impl ToString) {
         let value = value.to_string();
         if !value.is_empty() {
-            self.facts.push(fact(class, device, key, value));
+            self.facts.push(hardware_fact(class, device, key, value));
         }
     }
 }
 
-fn add_system(facts: &mut Facts, machine: &Machine) {
-    let tree = &machine.tree;
+fn add_system(facts: &mut HardwareFacts, machine: &LocalMachine) {
+    let files = &machine.files;
     let vendor = machine.system_vendor();
     facts.add("system", "product", "name", vendor.product_name);
     facts.add("system", "product", "vendor", vendor.manufacturer);
     facts.add("system", "product", "serial", vendor.serial_number);
-    let uuid = tree.text("sys/class/dmi/id/product_uuid").unwrap_or_default();
+    let uuid = files.text("sys/class/dmi/id/product_uuid").unwrap_or_default();
     facts.add("system", "product", "uuid", uuid);
     let kernel = rustix::system::uname();
     facts.add("system", "kernel", "version", kernel.release().to_string_lossy());
@@ -57,7 +57,7 @@ fn add_system(facts: &mut Facts, machine: &Machine) {
     }
 }
 
-fn add_processors(facts: &mut Facts, machine: &Machine) {
+fn add_processors(facts: &mut HardwareFacts, machine: &LocalMachine) {
     let cpu = machine.cpu();
     let sockets = cpu.socket_count.unwrap_or(1);
     facts.add("cpu", "physical", "number", sockets);
@@ -71,7 +71,7 @@ fn add_processors(facts: &mut Facts, machine: &Machine) {
     }
 }
 
-fn add_disks(facts: &mut Facts, machine: &Machine) {
+fn add_disks(facts: &mut HardwareFacts, machine: &LocalMachine) {
     const GIGABYTE: u64 = 1_000_000_000;
     let disks = machine.disks();
     facts.add("disk", "logical", "count", disks.len());
@@ -89,7 +89,7 @@ fn add_disks(facts: &mut Facts, machine: &Machine) {
             ("scheduler", "queue/scheduler"),
         ];
         for (key, attribute) in attributes {
-            let value = machine.tree.text(format!("sys/block/{name}/{attribute}"));
+            let value = machine.files.text(format!("sys/block/{name}/{attribute}"));
             facts.add("disk", name, key, value.unwrap_or_default());
         }
         let serial = disk.serial.unwrap_or_default();
@@ -100,17 +100,17 @@ fn add_disks(facts: &mut Facts, machine: &Machine) {
     }
 }
 
-fn add_network(facts: &mut Facts, machine: &Machine) {
-    for card in machine.interfaces() {
-        let name = card.name.as_str();
-        facts.add("network", name, "serial", card.mac_address);
-        facts.add("network", name, "ipv4", card.ipv4_address.unwrap_or_default());
-        facts.add("network", name, "driver", card.driver.unwrap_or_default());
-        facts.add("network", name, "link", if card.has_carrier { "yes" } else { "no" });
-        if let Some(address) = card.pci_address {
+fn add_network(facts: &mut HardwareFacts, machine: &LocalMachine) {
+    for interface in machine.interfaces() {
+        let name = interface.name.as_str();
+        facts.add("network", name, "serial", interface.mac_address);
+        facts.add("network", name, "ipv4", interface.ipv4_address.unwrap_or_default());
+        facts.add("network", name, "driver", interface.driver.unwrap_or_default());
+        facts.add("network", name, "link", if interface.has_carrier { "yes" } else { "no" });
+        if let Some(address) = interface.pci_address {
             facts.add("network", name, "businfo", format!("pci@{address}"));
         }
-        if let Some(speed) = card.speed_mbps {
+        if let Some(speed) = interface.speed_mbps {
             facts.add("network", name, "speed", format!("{speed}Mbit/s"));
         }
     }

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What this machine is made of.
+//! Hardware inventory of the machine the agent runs on.
 //!
-//! Everything is read from the kernel: `/sys`, `/proc`, the firmware's SMBIOS tables, netlink, the
-//! IPMI device and packet sockets. No program is run and no udev is needed, so it works in a ramdisk
-//! that holds nothing but the agent. The shapes, names and values are those of ironic-python-agent,
-//! which gets them from `lsblk`, `lscpu`, `lshw`, `dmidecode`, `ipmitool` and udev; where ours can
-//! only come near, the module says so.
+//! All data comes from the kernel: `/sys`, `/proc`, the SMBIOS tables, netlink, the IPMI device and
+//! packet sockets. No program is run and udev is not required, so it works in a ramdisk that contains
+//! only the agent. The JSON shapes, names and values are those of ironic-python-agent (IPA), which gets
+//! them from `lsblk`, `lscpu`, `lshw`, `dmidecode`, `ipmitool` and udev; known differences are
+//! documented in the module concerned.
 //!
-//! Nothing here panics or fails on what a kernel or firmware says: reads are bounded, whatever is
-//! missing or makes no sense is left out.
+//! Malformed kernel or firmware data never causes a panic or an error: reads are bounded, and missing
+//! or invalid values are omitted.
 
-mod addresses;
 pub mod benchmarks;
 mod bmc;
 mod collectors;
@@ -20,154 +19,164 @@ mod dmi;
 mod ethtool;
 mod extra_hardware;
 mod interface;
-mod kernel;
+mod kernel_files;
+mod links;
 pub mod lldp;
 mod memory;
-mod natural;
-mod netlink;
+mod natural_order;
+pub mod netlink;
 mod path_id;
 mod smbios;
+mod syscalls;
 #[cfg(test)]
 mod tests;
-mod tree;
 mod vendor;
 mod vital_product_data;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use agent_protocol::{BootInfo, Cpu, Disk, Interface, Inventory, Memory, SystemVendor};
+use agent_protocol::{
+    AgentInventory, InventoryBoot, InventoryCpu, InventoryDisk, InventoryInterface,
+    InventoryMemory, SystemVendor,
+};
 use serde_json::Value;
 
-pub use bmc::Bmc;
+pub use bmc::BmcAddresses;
 
-use addresses::Links;
+use kernel_files::KernelFiles;
+use links::NetworkLinks;
 use smbios::Smbios;
-use tree::Tree;
 
-/// A machine, seen through its kernel's file systems.
-pub struct Machine {
-    tree: Tree,
-    /// Whether this is the machine we run on, so that netlink and devices speak of it too.
-    here: bool,
+/// A machine described by its kernel's file systems.
+pub struct LocalMachine {
+    files: KernelFiles,
+    /// Whether this is the machine this process runs on, so that netlink and device queries apply to it.
+    is_local: bool,
 }
 
-/// What an inventory needs to be told.
+/// Input of [`LocalMachine::inventory`].
 #[derive(Clone, Debug, Default)]
 pub struct InventoryOptions {
-    /// The card it booted from, from the kernel's command line.
+    /// Boot interface from the kernel command line (`BOOTIF`), reported as `pxe_interface`.
     pub bootif: Option<String>,
-    /// Whether to ask the BMC for its addresses.
+    /// Whether to query the BMC for its addresses.
     pub detect_bmc: bool,
-    /// The ramdisk's host name.
+    /// Host name of the ramdisk.
     pub hostname: String,
-    /// What [`lldp::listen`] heard, if it was asked.
+    /// LLDP TLVs by interface, from [`lldp::listen`].
     pub lldp: BTreeMap<String, Vec<(u8, String)>>,
 }
 
-impl Machine {
-    /// The machine this runs on.
-    pub fn here() -> Self {
-        Self { tree: Tree::at(Path::new("/")), here: true }
+impl Default for LocalMachine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LocalMachine {
+    /// Returns the machine this process runs on.
+    pub fn new() -> Self {
+        Self { files: KernelFiles::with_root(Path::new("/")), is_local: true }
     }
 
-    /// A machine whose `/sys`, `/proc` and `/dev` are below this folder.
-    pub fn at(root: &Path) -> Self {
-        Self { tree: Tree::at(root), here: false }
+    /// Returns a machine whose `/sys`, `/proc` and `/dev` are copies below `root`.
+    pub fn with_root(root: &Path) -> Self {
+        Self { files: KernelFiles::with_root(root), is_local: false }
     }
 
-    /// Its processors.
-    pub fn cpu(&self) -> Cpu {
-        cpu::read(&self.tree, &self.smbios())
+    /// Returns the processors.
+    pub fn cpu(&self) -> InventoryCpu {
+        cpu::read(&self.files, &self.smbios())
     }
 
-    /// Its memory.
-    pub fn memory(&self) -> Memory {
-        memory::read(&self.tree, &self.smbios())
+    /// Returns the memory size.
+    pub fn memory(&self) -> InventoryMemory {
+        memory::read(&self.files, &self.smbios())
     }
 
-    /// Its disks, in natural order of their names.
-    pub fn disks(&self) -> Vec<Disk> {
-        disk::list(&self.tree)
+    /// Returns the disks, in natural order of their names.
+    pub fn disks(&self) -> Vec<InventoryDisk> {
+        disk::list(&self.files)
     }
 
-    /// Its network cards, in natural order of their names.
-    pub fn interfaces(&self) -> Vec<Interface> {
-        interface::list(&self.tree, &self.links(), &self.smbios())
+    /// Returns the network interfaces, in natural order of their names.
+    pub fn interfaces(&self) -> Vec<InventoryInterface> {
+        interface::list(&self.files, &self.links(), &self.smbios())
     }
 
-    /// Who made it.
+    /// Returns manufacturer, product, serial number and firmware version.
     pub fn system_vendor(&self) -> SystemVendor {
-        vendor::read(&self.tree, &self.smbios())
+        vendor::read(&self.files, &self.smbios())
     }
 
-    /// How it booted, given what the kernel's command line says of the card.
-    pub fn boot_info(&self, bootif: Option<&str>) -> BootInfo {
-        let efi = self.tree.is_folder("sys/firmware/efi");
-        BootInfo {
+    /// Returns the boot mode, and `bootif` as the boot interface.
+    pub fn boot_info(&self, bootif: Option<&str>) -> InventoryBoot {
+        let efi = self.files.is_directory("sys/firmware/efi");
+        InventoryBoot {
             current_boot_mode: if efi { "uefi" } else { "bios" }.to_owned(),
             pxe_interface: bootif.map(str::to_owned),
         }
     }
 
-    /// Its BMC's addresses, asked through the kernel's IPMI device. Takes some hundred milliseconds.
-    pub fn bmc(&self) -> Bmc {
-        bmc::detect(&self.tree)
+    /// Queries the BMC for its addresses over the kernel's IPMI device. Takes some hundred milliseconds.
+    pub fn bmc(&self) -> BmcAddresses {
+        bmc::detect(&self.files)
     }
 
-    /// The whole inventory.
-    pub fn inventory(&self, options: &InventoryOptions) -> Inventory {
+    /// Returns the whole inventory.
+    pub fn inventory(&self, options: &InventoryOptions) -> AgentInventory {
         let smbios = self.smbios();
-        let bmc = if options.detect_bmc { self.bmc() } else { Bmc::default() };
-        let mut interfaces = interface::list(&self.tree, &self.links(), &smbios);
+        let bmc = if options.detect_bmc { self.bmc() } else { BmcAddresses::default() };
+        let mut interfaces = interface::list(&self.files, &self.links(), &smbios);
         for interface in &mut interfaces {
             interface.lldp = options.lldp.get(&interface.name).cloned();
         }
-        Inventory {
+        AgentInventory {
             interfaces,
-            cpu: cpu::read(&self.tree, &smbios),
+            cpu: cpu::read(&self.files, &smbios),
             disks: self.disks(),
-            memory: memory::read(&self.tree, &smbios),
-            bmc_address: bmc.v4,
-            bmc_v6address: bmc.v6,
+            memory: memory::read(&self.files, &smbios),
+            bmc_address: bmc.ipv4,
+            bmc_v6address: bmc.ipv6,
             bmc_mac: bmc.mac,
-            system_vendor: vendor::read(&self.tree, &smbios),
+            system_vendor: vendor::read(&self.files, &smbios),
             boot: self.boot_info(options.bootif.as_deref()),
             hostname: options.hostname.clone(),
         }
     }
 
-    /// Collector `pci-devices`, to be sent as `pci_devices`.
+    /// Collector `pci-devices`, sent as `pci_devices`.
     pub fn pci_devices(&self) -> Value {
-        collectors::pci_devices(&self.tree)
+        collectors::pci_devices(&self.files)
     }
 
-    /// Collector `usb-devices`, to be sent as `usb_devices`.
+    /// Collector `usb-devices`, sent as `usb_devices`.
     pub fn usb_devices(&self) -> Value {
-        collectors::usb_devices(&self.tree)
+        collectors::usb_devices(&self.files)
     }
 
-    /// Collector `numa-topology`, to be sent as `numa_topology`; nothing if the kernel knows no nodes.
+    /// Collector `numa-topology`, sent as `numa_topology`; `None` if the kernel exposes no NUMA nodes.
     pub fn numa_topology(&self) -> Option<Value> {
-        collectors::numa_topology(&self.tree)
+        collectors::numa_topology(&self.files)
     }
 
-    /// Collector `dmi-decode`, to be sent as `dmi`; nothing if the firmware has no SMBIOS tables.
+    /// Collector `dmi-decode`, sent as `dmi`; `None` if the firmware has no SMBIOS tables.
     pub fn dmi(&self) -> Option<Value> {
         dmi::collect(&self.smbios())
     }
 
-    /// Collector `extra-hardware` without benchmarks, to be sent as `data`: quadruples of class,
-    /// device, key and value. [`benchmarks::run`] makes more of them.
+    /// Collector `extra-hardware` without benchmarks, sent as `data`: quadruples of class, device, key
+    /// and value. [`benchmarks::run`] returns further ones.
     pub fn extra_hardware(&self) -> Vec<Value> {
         extra_hardware::collect(self)
     }
 
     fn smbios(&self) -> Smbios {
-        Smbios::read(&self.tree)
+        Smbios::read(&self.files)
     }
 
-    fn links(&self) -> Links {
-        if self.here { Links::of_kernel() } else { Links::default() }
+    fn links(&self) -> NetworkLinks {
+        if self.is_local { NetworkLinks::query() } else { NetworkLinks::default() }
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whole machines, made up after real ones, and what is said of them.
+//! Inventories of complete machines, modelled on real ones.
 
-mod cables;
-mod made_up;
+mod fake_sysfs;
+mod lldp_veth;
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -13,10 +13,10 @@ use expect_test::{Expect, expect};
 use crate::InventoryOptions;
 use crate::smbios::tests::structure;
 use crate::vital_product_data::tests::{ata_page_83, page, page_83};
-use made_up::{MadeUp, module, on_board, slot};
+use fake_sysfs::{FakeSysfs, memory_device, on_board_nic, slot};
 
-/// One line for each thing in the inventory, without what is missing.
-fn check(machine: &MadeUp, expected: Expect) {
+/// Compares the inventory, one line per item, without null fields.
+fn check(machine: &FakeSysfs, expected: Expect) {
     let options = InventoryOptions {
         bootif: Some("01-b0-26-28-aa-bb-01".to_owned()),
         hostname: "localhost".to_owned(),
@@ -29,31 +29,31 @@ fn check(machine: &MadeUp, expected: Expect) {
         match value.as_array() {
             Some(list) => {
                 for value in list {
-                    shown += &format!("{key}: {}\n", without_nothing(value));
+                    shown += &format!("{key}: {}\n", without_nulls(value));
                 }
             }
-            None => shown += &format!("{key}: {}\n", without_nothing(value)),
+            None => shown += &format!("{key}: {}\n", without_nulls(value)),
         }
     }
-    // The machine that the tests run on shows through in one place.
+    // The architecture is that of the machine running the tests.
     shown = shown.replace(&format!("\"architecture\":\"{}\",", std::env::consts::ARCH), "");
     expected.assert_eq(&shown);
 }
 
-fn without_nothing(value: &serde_json::Value) -> serde_json::Value {
+fn without_nulls(value: &serde_json::Value) -> serde_json::Value {
     match value.as_object() {
         Some(map) => map.clone().into_iter().filter(|(_, value)| !value.is_null()).collect(),
         None => value.clone(),
     }
 }
 
-fn dell() -> MadeUp {
-    let made_up = MadeUp::new();
-    made_up
+fn dell() -> FakeSysfs {
+    let sysfs = FakeSysfs::new();
+    sysfs
         .processors(8, 4, "model name\t: Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz\ncpu MHz\t\t: 2100.000\nflags\t\t: fpu vmx aes")
         .attributes("sys/devices/system/cpu/cpu3/cpufreq", "cpuinfo_max_freq 3900000")
         .memory(131_072_000)
-        .folder("sys/firmware/efi")
+        .directory("sys/firmware/efi")
         .attributes(
             "sys/class/dmi/id",
             "sys_vendor Dell Inc.
@@ -65,33 +65,33 @@ fn dell() -> MadeUp {
              bios_date 07/09/2021",
         )
         .smbios(&[
-            module(0x1100, 0x4000),
-            module(0x1101, 0x4000),
-            module(0x1102, 0),
-            on_board(1, 0x1a, 0x00),
-            on_board(2, 0x1a, 0x01),
+            memory_device(0x1100, 0x4000),
+            memory_device(0x1101, 0x4000),
+            memory_device(0x1102, 0),
+            on_board_nic(1, 0x1a, 0x00),
+            on_board_nic(2, 0x1a, 0x01),
             slot(2, 0x3b),
         ]);
 
-    // Two ports on board, one card in a slot, and the BMC's own connection over USB.
-    made_up
+    // Two on-board ports, one NIC in a slot, and the BMC's USB network interface.
+    sysfs
         .attributes("sys/devices/pci0000:17/0000:1a:00.0", "vendor 0x8086\ndevice 0x1572")
         .attributes("sys/devices/pci0000:17/0000:1a:00.1", "vendor 0x8086\ndevice 0x1572")
         .attributes("sys/devices/pci0000:3a/0000:3b:00.0", "vendor 0x15b3\ndevice 0x1017")
-        .card(
+        .nic(
             "pci0000:17/0000:1a:00.0",
             "eno1",
             "i40e",
             "address b0:26:28:aa:bb:01\ncarrier 1\nspeed 10000",
         )
-        .card("pci0000:17/0000:1a:00.1", "eno2", "i40e", "address b0:26:28:aa:bb:02\nspeed -1")
-        .card(
+        .nic("pci0000:17/0000:1a:00.1", "eno2", "i40e", "address b0:26:28:aa:bb:02\nspeed -1")
+        .nic(
             "pci0000:3a/0000:3b:00.0",
             "ens2",
             "mlx5_core",
             "address a0:00:00:27:fe:80:00:00:00:00:00:00:7c:fe:90:03:00:29:26:52\ncarrier 0",
         )
-        .card(
+        .nic(
             "pci0000:00/0000:00:14.0/usb1/1-14/1-14:1.0",
             "idrac",
             "cdc_ether",
@@ -102,7 +102,7 @@ fn dell() -> MadeUp {
 
     // A volume of the RAID controller, an NVMe disk, and the BMC's virtual floppy and CD.
     let controller = "pci0000:17/0000:18:00.0";
-    made_up
+    sysfs
         .scsi(
             &format!("{controller}/host0/target0:2:0/0:2:0:0"),
             "sda",
@@ -151,11 +151,11 @@ fn dell() -> MadeUp {
             4,
             "vendor iDRAC\nmodel Virtual CD\ntype 5",
         );
-    made_up
+    sysfs
 }
 
 #[test]
-fn a_dell_with_a_raid_controller_and_nvme() {
+fn inventories_dell_with_raid_controller_and_nvme() {
     check(
         &dell(),
         expect![[r#"
@@ -176,22 +176,22 @@ fn a_dell_with_a_raid_controller_and_nvme() {
     );
 }
 
-fn hpe() -> MadeUp {
-    let made_up = MadeUp::new();
-    made_up
+fn hpe() -> FakeSysfs {
+    let sysfs = FakeSysfs::new();
+    sysfs
         .processors(2, 2, "model name\t: AMD EPYC 7452 32-Core Processor               \ncpu MHz\t\t: 2350.000\nflags\t\t: fpu svm")
         .memory(65_000_000)
         .attributes(
             "sys/class/dmi/id",
             "sys_vendor HPE\nproduct_name ProLiant DL385 Gen10 Plus\nproduct_sku P14280-B21\nproduct_serial CZ20300001\nbios_vendor HPE\nbios_version A42\nbios_date 04/08/2022",
         )
-        .smbios(&[module(0x1100, 65_536)]);
+        .smbios(&[memory_device(0x1100, 65_536)]);
     // The controller's logical volume on its second channel.
     let controller = "pci0000:40/0000:43:00.0";
     let volume = format!("{controller}/host2/scsi_host/host2");
-    made_up.folder(&format!("sys/devices/{volume}"));
+    sysfs.directory(&format!("sys/devices/{volume}"));
     let volume = format!("{controller}/host2/target2:1:0/2:1:0:0");
-    made_up
+    sysfs
         .scsi(&volume, "sda", 480, "vendor HPE\nmodel LOGICAL VOLUME  \ntype 0")
         .file(&format!("sys/devices/{volume}/vpd_pg80"), page(0x80, b"PEYHC0DRHDA0ZV  "))
         .file(
@@ -201,12 +201,12 @@ fn hpe() -> MadeUp {
                 (1, 0x13, &[0x50, 1, 2, 3, 4, 5, 6, 7]),
             ]),
         )
-        .folder("sys/class/sas_host/host2");
-    // Two SATA disks: behind an expander, and straight at the mainboard.
+        .directory("sys/class/sas_host/host2");
+    // Two SATA disks: one behind an expander, one at the mainboard's AHCI controller.
     let expander = format!("{controller}/host2/port-2:0/expander-2:0/port-2:0:3");
     let disk = format!("{expander}/end_device-2:0:3/target2:0:3/2:0:3:0");
-    made_up
-        .folder(&format!("sys/devices/{expander}/phy-2:0:11"))
+    sysfs
+        .directory(&format!("sys/devices/{expander}/phy-2:0:11"))
         .attributes(
             "sys/class/sas_device/end_device-2:0:3",
             "phy_identifier 11\nsas_address 0x50014380428a32cb",
@@ -223,7 +223,7 @@ fn hpe() -> MadeUp {
             ),
         );
     let disk = "pci0000:00/0000:00:11.5/ata3/host7/target7:0:0/7:0:0:0";
-    made_up
+    sysfs
         .scsi(disk, "sdc", 240, "vendor ATA\nmodel INTEL SSDSC2KB24\ntype 0")
         .file(
             &format!("sys/devices/{disk}/vpd_pg83"),
@@ -235,11 +235,11 @@ fn hpe() -> MadeUp {
         )
         .file("sys/class/ata_port/ata3/port_no", "3\n")
         .file("sys/class/scsi_host/host7/proc_name", "ahci\n");
-    made_up
+    sysfs
 }
 
 #[test]
-fn an_hpe_with_volumes_expanders_and_sata() {
+fn inventories_hpe_with_volumes_expanders_and_sata() {
     check(
         &hpe(),
         expect![[r#"
@@ -259,22 +259,22 @@ fn an_hpe_with_volumes_expanders_and_sata() {
 }
 
 #[test]
-fn a_virtual_machine() {
-    let made_up = MadeUp::new();
-    made_up
+fn inventories_virtual_machine() {
+    let sysfs = FakeSysfs::new();
+    sysfs
         .processors(1, 1, "model name\t: QEMU Virtual CPU version 2.5+\ncpu MHz\t\t: 2445.426\nflags\t\t: fpu hypervisor lm")
         .memory(1_000_000)
         .attributes("sys/devices/system/memory", "block_size_bytes 8000000")
-        .folder("sys/devices/system/memory/memory0")
-        .folder("sys/devices/system/memory/memory32")
+        .directory("sys/devices/system/memory/memory0")
+        .directory("sys/devices/system/memory/memory32")
         .attributes("sys/devices/pci0000:00/0000:00:03.0/virtio0", "vendor 0x1af4\ndevice 0x0001")
-        .card("pci0000:00/0000:00:03.0/virtio0", "eth0", "virtio_net", "address 52:54:00:12:34:56\ncarrier 1\nspeed -1")
+        .nic("pci0000:00/0000:00:03.0/virtio0", "eth0", "virtio_net", "address 52:54:00:12:34:56\ncarrier 1\nspeed -1")
         .attributes("sys/devices/virtual/net/eth0.42", "address 52:54:00:12:34:56")
         .link("sys/class/net/eth0.42", "sys/devices/virtual/net/eth0.42")
         .attributes("sys/devices/virtual/net/br0", "address 52:54:00:12:34:57")
         .link("sys/class/net/br0", "sys/devices/virtual/net/br0")
         .attributes("sys/devices/virtual/net/bond0", "address 52:54:00:12:34:58")
-        .folder("sys/devices/virtual/net/bond0/bonding")
+        .directory("sys/devices/virtual/net/bond0/bonding")
         .link("sys/class/net/bond0", "sys/devices/virtual/net/bond0")
         .block("pci0000:00/0000:00:04.0/virtio1/block/vda", 20_971_520, true, "serial disk-1")
         .attributes("sys/devices/pci0000:00/0000:00:04.0/virtio1", "vendor 0x1af4")
@@ -290,7 +290,7 @@ fn a_virtual_machine() {
         )
         .file("sys/class/scsi_host/host4/proc_name", "virtio_scsi\n");
     check(
-        &made_up,
+        &sysfs,
         expect![[r#"
         bmc_address: null
         bmc_mac: null
@@ -310,9 +310,9 @@ fn a_virtual_machine() {
 }
 
 #[test]
-fn an_arm_board_without_smbios() {
-    let made_up = MadeUp::new();
-    made_up
+fn inventories_arm_board_without_smbios() {
+    let sysfs = FakeSysfs::new();
+    sysfs
         .processors(4, 4, "BogoMIPS\t: 108.00\nFeatures\t: fp asimd crc32\nCPU implementer\t: 0x41\nCPU part\t: 0xd08")
         .attributes("sys/devices/system/cpu/cpu0/cpufreq", "cpuinfo_max_freq 1500000")
         .memory(3_884_360)
@@ -325,9 +325,9 @@ fn an_arm_board_without_smbios() {
             "sys/devices/platform/emmc2bus/fe340000.mmc/mmc_host/mmc0/mmc0:aaaa/block/mmcblk0/device",
             "sys/devices/platform/emmc2bus/fe340000.mmc/mmc_host/mmc0/mmc0:aaaa",
         )
-        .card("platform/scb/fd580000.ethernet", "eth0", "bcmgenet", "address dc:a6:32:00:00:01\ncarrier 1\nspeed 1000");
+        .nic("platform/scb/fd580000.ethernet", "eth0", "bcmgenet", "address dc:a6:32:00:00:01\ncarrier 1\nspeed 1000");
     check(
-        &made_up,
+        &sysfs,
         expect![[r#"
             bmc_address: null
             bmc_mac: null
@@ -344,11 +344,11 @@ fn an_arm_board_without_smbios() {
 }
 
 #[test]
-fn what_is_a_disk_and_what_is_not() {
-    let made_up = MadeUp::new();
+fn lists_only_disks_raids_and_multipath_devices() {
+    let sysfs = FakeSysfs::new();
     let fibre = "pci0000:00/0000:05:00.0/host1/rport-1:0-2/target1:0:0/1:0:0:7";
     let second = "pci0000:00/0000:05:00.1/host2/rport-2:0-2/target2:0:0/2:0:0:7";
-    made_up
+    sysfs
         .scsi(fibre, "sda", 100, "vendor PURE\nmodel FlashArray\ntype 0")
         .scsi(second, "sdb", 100, "vendor PURE\nmodel FlashArray\ntype 0")
         .scsi(
@@ -358,7 +358,7 @@ fn what_is_a_disk_and_what_is_not() {
             "vendor PURE\nmodel FlashArray\ntype 0",
         )
         .attributes("sys/class/fc_remote_ports/rport-2:0-2", "port_name 0x524a937a9bc2d412")
-        .folder("sys/class/fc_host/host2")
+        .directory("sys/class/fc_host/host2")
         .block("virtual/block/dm-0", 195_312_500, false, "")
         .file("sys/devices/virtual/block/dm-0/dm/uuid", "mpath-3624a93702f1a4c4d5e6f708192a3b4c5\n")
         .block("virtual/block/dm-1", 8_000_000, false, "")
@@ -375,18 +375,18 @@ fn what_is_a_disk_and_what_is_not() {
             "sys/devices/virtual/nvme-subsystem/nvme-subsys0",
         );
     for name in ["loop0", "ram0", "zram0", "fd0", "sr0"] {
-        made_up.block(&format!("virtual/block/{name}"), 8_000_000, false, "");
+        sysfs.block(&format!("virtual/block/{name}"), 8_000_000, false, "");
     }
     for disk in [fibre, second] {
         let name = if disk == fibre { "sda" } else { "sdb" };
-        made_up.link(
+        sysfs.link(
             &format!("sys/devices/{disk}/block/{name}/holders/dm-0"),
             "sys/devices/virtual/block/dm-0",
         );
     }
-    made_up.link("dev/disk/by-path/dm-name-of-udev", "dev/dm-0");
+    sysfs.link("dev/disk/by-path/dm-name-of-udev", "dev/dm-0");
     check(
-        &made_up,
+        &sysfs,
         expect![[r#"
             bmc_address: null
             bmc_mac: null
@@ -405,8 +405,8 @@ fn what_is_a_disk_and_what_is_not() {
 }
 
 #[test]
-fn the_collectors_of_a_server() {
-    let made_up = dell();
+fn collectors_match_ipa_output() {
+    let sysfs = dell();
     let bios = [1, 2, 0, 0, 3, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0, 3, 8, 1, 2, 0xff, 0xff, 0x20, 0];
     let mut cpu = vec![0_u8; 0x30 - 4];
     cpu[..2].copy_from_slice(&[1, 3]);
@@ -421,15 +421,15 @@ fn the_collectors_of_a_server() {
     cpu[0x23 - 4..0x26 - 4].copy_from_slice(&[20, 20, 40]);
     cpu[0x26 - 4..0x28 - 4].copy_from_slice(&0xfc_u16.to_le_bytes());
     let array = [3, 3, 6, 0, 0, 0, 0x80, 0xfe, 0xff, 24, 0, 0, 0, 0, 0, 0x80, 0x7, 0, 0];
-    made_up.smbios(&[
+    sysfs.smbios(&[
         structure(0, 0, &bios, &["Dell Inc.", "2.12.2", "07/09/2021"]),
         structure(4, 0x400, &cpu, &["CPU1", "Intel"]),
         structure(16, 0x1000, &array, &[]),
         structure(16, 0x1001, &array, &[]),
-        module(0x1100, 0x4000),
-        module(0x1101, 0),
+        memory_device(0x1100, 0x4000),
+        memory_device(0x1101, 0),
     ]);
-    made_up
+    sysfs
         .link("sys/bus/pci/devices/0000:1a:00.0", "sys/devices/pci0000:17/0000:1a:00.0")
         .attributes("sys/devices/pci0000:17/0000:1a:00.0", "class 0x020000\nrevision 0x02\nnuma_node 0")
         .attributes("sys/bus/pci/devices/0000:ff:00.0", "vendor 0x8086")
@@ -440,7 +440,7 @@ fn the_collectors_of_a_server() {
         .file("sys/devices/system/node/node0/cpu0/topology/core_id", "0\n")
         .file("sys/devices/system/node/node0/cpu4/topology/core_id", "0\n")
         .file("sys/devices/system/node/node0/cpulist", "0,4\n");
-    let machine = made_up.machine();
+    let machine = sysfs.machine();
     expect![[r#"
         {
           "dmi": {
@@ -607,9 +607,9 @@ fn the_collectors_of_a_server() {
 }
 
 #[test]
-fn a_kernel_that_tells_nothing_has_an_inventory() {
+fn empty_root_has_empty_inventory() {
     check(
-        &MadeUp::new(),
+        &FakeSysfs::new(),
         expect![[r#"
         bmc_address: null
         bmc_mac: null
@@ -621,20 +621,20 @@ fn a_kernel_that_tells_nothing_has_an_inventory() {
         system_vendor: {"firmware":{"build_date":"","vendor":"","version":""},"manufacturer":"","product_name":"","serial_number":""}
     "#]],
     );
-    let nothing = MadeUp::new();
-    assert_eq!(nothing.machine().dmi(), None);
-    assert_eq!(nothing.machine().numa_topology(), None);
-    assert_eq!(nothing.machine().bmc(), crate::Bmc::default());
+    let empty = FakeSysfs::new();
+    assert_eq!(empty.machine().dmi(), None);
+    assert_eq!(empty.machine().numa_topology(), None);
+    assert_eq!(empty.machine().bmc(), crate::BmcAddresses::default());
 }
 
 #[test]
-fn attributes_full_of_nonsense_are_survived() {
-    const NONSENSE: [&[u8]; 6] =
+fn survives_malformed_attributes() {
+    const MALFORMED: [&[u8]; 6] =
         [b"", b"\xff\xfe\x00\x80", b"-1", b"99999999999999999999999", b":::::,,--..", b"\0\0\0\0"];
-    for nonsense in NONSENSE {
-        let made_up = dell();
-        overwrite(made_up.root(), nonsense);
-        let machine = made_up.machine();
+    for malformed in MALFORMED {
+        let sysfs = dell();
+        overwrite(sysfs.root(), malformed);
+        let machine = sysfs.machine();
         let inventory = machine.inventory(&InventoryOptions::default());
         serde_json::to_string(&inventory).unwrap();
         let _ = (machine.pci_devices(), machine.usb_devices(), machine.numa_topology());
@@ -643,31 +643,31 @@ fn attributes_full_of_nonsense_are_survived() {
 }
 
 #[test]
-fn endless_files_fifos_and_loops_of_links_are_survived() {
-    let made_up = dell();
-    made_up.link("sys/block/sdx", "sys/block/sdx");
-    made_up.link("sys/class/net/eth9", "sys/class/net");
-    made_up.link("sys/class/net/eth8/address", "dev/zero-like");
-    symlink("/dev/zero", made_up.root().join("sys/class/net/eth7")).unwrap();
+fn survives_endless_files_fifos_and_link_loops() {
+    let sysfs = dell();
+    sysfs.link("sys/block/sdx", "sys/block/sdx");
+    sysfs.link("sys/class/net/eth9", "sys/class/net");
+    sysfs.link("sys/class/net/eth8/address", "dev/zero-like");
+    symlink("/dev/zero", sysfs.root().join("sys/class/net/eth7")).unwrap();
     let name = std::ffi::OsStr::from_bytes(b"sd\xff\xfe");
-    fs::create_dir_all(made_up.root().join("sys/block").join(name)).unwrap();
-    let large = fs::File::create(made_up.root().join("sys/class/dmi/id/product_name")).unwrap();
+    fs::create_dir_all(sysfs.root().join("sys/block").join(name)).unwrap();
+    let large = fs::File::create(sysfs.root().join("sys/class/dmi/id/product_name")).unwrap();
     large.set_len(1 << 40).unwrap();
-    let large = fs::File::create(made_up.root().join("sys/firmware/dmi/tables/DMI")).unwrap();
+    let large = fs::File::create(sysfs.root().join("sys/firmware/dmi/tables/DMI")).unwrap();
     large.set_len(1 << 40).unwrap();
-    fs::remove_file(made_up.root().join("sys/class/dmi/id/sys_vendor")).unwrap();
-    let fifo = made_up.root().join("sys/class/dmi/id/sys_vendor");
+    fs::remove_file(sysfs.root().join("sys/class/dmi/id/sys_vendor")).unwrap();
+    let fifo = sysfs.root().join("sys/class/dmi/id/sys_vendor");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0)
         .unwrap();
-    let inventory = made_up.machine().inventory(&InventoryOptions::default());
+    let inventory = sysfs.machine().inventory(&InventoryOptions::default());
     assert_eq!(inventory.disks.len(), 2);
     assert_eq!(inventory.system_vendor.manufacturer, "");
     assert_eq!(inventory.system_vendor.serial_number, "7XYZ123");
 }
 
-/// Writes the same into every file below a folder.
-fn overwrite(folder: &std::path::Path, content: &[u8]) {
-    for entry in fs::read_dir(folder).unwrap() {
+/// Overwrites every file below a directory.
+fn overwrite(directory: &std::path::Path, content: &[u8]) {
+    for entry in fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();
         let kind = entry.file_type().unwrap();
         if kind.is_dir() {

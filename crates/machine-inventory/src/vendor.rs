@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who made the machine and its firmware.
+//! Manufacturer, product and firmware.
 //!
-//! The stock agent takes this from `lshw`, which puts the SKU in brackets behind the model; so do we,
-//! because operators have rules that match it.
+//! IPA takes these from `lshw`, which appends the SKU in brackets to the product name. The same is done
+//! here, because inspection rules match it.
 
-use agent_protocol::{Firmware, SystemVendor};
+use agent_protocol::{InventoryFirmware, SystemVendor};
 
+use crate::kernel_files::KernelFiles;
 use crate::smbios::Smbios;
-use crate::tree::Tree;
 
-pub(crate) fn read(tree: &Tree, smbios: &Smbios) -> SystemVendor {
-    if smbios.is_empty() && tree.is_folder("proc/device-tree") {
-        return of_device_tree(tree);
+pub(crate) fn read(files: &KernelFiles, smbios: &Smbios) -> SystemVendor {
+    if smbios.is_empty() && files.is_directory("proc/device-tree") {
+        return read_device_tree(files);
     }
-    let id = |name: &str| tree.text(format!("sys/class/dmi/id/{name}")).unwrap_or_default();
+    let id = |name: &str| files.text(format!("sys/class/dmi/id/{name}")).unwrap_or_default();
     let mut product_name = id("product_name");
     let sku = id("product_sku");
     if !sku.is_empty() {
@@ -23,7 +23,7 @@ pub(crate) fn read(tree: &Tree, smbios: &Smbios) -> SystemVendor {
         product_name,
         serial_number: id("product_serial"),
         manufacturer: id("sys_vendor"),
-        firmware: Firmware {
+        firmware: InventoryFirmware {
             vendor: id("bios_vendor"),
             version: id("bios_version"),
             build_date: id("bios_date"),
@@ -31,16 +31,16 @@ pub(crate) fn read(tree: &Tree, smbios: &Smbios) -> SystemVendor {
     }
 }
 
-/// Boards without SMBIOS, most of them ARM, tell of themselves in their device tree.
-fn of_device_tree(tree: &Tree) -> SystemVendor {
-    let property = |name: &str| tree.text(format!("proc/device-tree/{name}")).unwrap_or_default();
-    // `raspberrypi,4-model-b` and further ones behind zero bytes, which `text` leaves out.
+/// Reads the device tree of boards without SMBIOS, most of them ARM.
+fn read_device_tree(files: &KernelFiles) -> SystemVendor {
+    let property = |name: &str| files.text(format!("proc/device-tree/{name}")).unwrap_or_default();
+    // `raspberrypi,4-model-b`, then further entries after NUL bytes, which `text` drops.
     let compatible = property("compatible");
-    let maker = compatible.split(',').next().unwrap_or_default();
+    let manufacturer = compatible.split(',').next().unwrap_or_default();
     SystemVendor {
         product_name: property("model"),
         serial_number: property("serial-number"),
-        manufacturer: maker.to_owned(),
-        firmware: Firmware::default(),
+        manufacturer: manufacturer.to_owned(),
+        firmware: InventoryFirmware::default(),
     }
 }

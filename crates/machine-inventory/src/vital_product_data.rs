@@ -1,31 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What SCSI and ATA disks say of themselves on their pages of vital product data, which the kernel
-//! keeps a copy of in sysfs.
+//! SCSI vital product data (VPD) pages of SCSI and ATA disks, from the kernel's copies in sysfs.
 //!
-//! ATA disks behind the kernel's SCSI layer show only 16 characters of their model as an attribute; the
-//! whole of it, and their serial number, is in the identifiers on page 0x83.
+//! For ATA disks the SCSI layer's `model` attribute has only 16 characters; the full model and the
+//! serial number are in the T10 vendor identifier on page 0x83.
 
-use std::fmt::Write;
 use std::path::Path;
 
-use crate::tree::{Tree, printable, single_blanks};
+use crate::kernel_files::{KernelFiles, collapse_whitespace, printable};
 
-/// A page's length is two bytes, so none is longer.
-const LONGEST_PAGE: u64 = 64 * 1024 + 4;
+/// The length field of a page has two bytes.
+const MAX_PAGE_LENGTH: u64 = 64 * 1024 + 4;
 const PAGE_HEADER: usize = 4;
 
-/// What the pages say.
+/// Decoded VPD pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VitalProductData {
-    /// The unit's serial number, from page 0x80.
+    /// Unit serial number, from page 0x80.
     pub(crate) serial: Option<String>,
-    /// The world-wide name in hexadecimal without `0x`: 16 digits, or 32 with the vendor's extension.
+    /// WWN in hexadecimal without `0x`: 16 digits, or 32 with the vendor extension.
     pub(crate) wwn: Option<String>,
-    /// What ATA disks have: the whole model and the serial number.
+    /// Full model and serial number of an ATA disk.
     pub(crate) ata: Option<AtaIdentity>,
 }
 
-/// An ATA disk's names for itself.
+/// Model and serial number of an ATA disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AtaIdentity {
     pub(crate) model: String,
@@ -33,19 +31,19 @@ pub(crate) struct AtaIdentity {
 }
 
 impl VitalProductData {
-    /// Reads the pages of the device in that folder.
-    pub(crate) fn read(tree: &Tree, device: &Path) -> Self {
-        let page = |name| tree.bytes(device.join(name), LONGEST_PAGE).unwrap_or_default();
+    /// Reads the pages of a device directory.
+    pub(crate) fn read(files: &KernelFiles, device: &Path) -> Self {
+        let page = |name| files.bytes(device.join(name), MAX_PAGE_LENGTH).unwrap_or_default();
         let serial = printable(page("vpd_pg80").get(PAGE_HEADER..).unwrap_or_default());
         let mut data = Self { serial: Some(serial).filter(|s| !s.is_empty()), ..Self::default() };
         data.add_identifiers(&page("vpd_pg83"));
         data
     }
 
-    /// Goes through the identifiers on page 0x83.
+    /// Parses the designators on page 0x83.
     fn add_identifiers(&mut self, page: &[u8]) {
         const BINARY: u8 = 1;
-        const OF_THE_UNIT: u8 = 0;
+        const LOGICAL_UNIT: u8 = 0;
         const T10_VENDOR: u8 = 1;
         const NAA: u8 = 3;
         let mut rest = page.get(PAGE_HEADER..).unwrap_or_default();
@@ -53,7 +51,7 @@ impl VitalProductData {
             let Some(value) = after.get(..usize::from(*length)) else { return };
             rest = &after[value.len()..];
             let association = (kinds >> 4) & 3;
-            if association != OF_THE_UNIT {
+            if association != LOGICAL_UNIT {
                 continue;
             }
             match kinds & 0xf {
@@ -64,27 +62,24 @@ impl VitalProductData {
         }
     }
 
-    /// Takes a name of 8 or 16 bytes; a longer one is worth more, as it is for udev.
+    /// Stores a NAA identifier of 8 or 16 bytes; a longer one replaces a shorter one, as in udev.
     fn add_wwn(&mut self, value: &[u8]) {
         if !matches!(value.len(), 8 | 16) || value.iter().all(|byte| *byte == 0) {
             return;
         }
-        let mut name = String::with_capacity(value.len() * 2);
-        for byte in value {
-            let _ = write!(name, "{byte:02x}");
-        }
+        let name = hex::encode(value);
         if self.wwn.as_ref().is_none_or(|known| known.len() < name.len()) {
             self.wwn = Some(name);
         }
     }
 }
 
-/// The kernel's ATA layer writes eight characters of vendor, forty of model, twenty of serial number.
+/// libata writes eight characters of vendor, forty of model and twenty of serial number.
 fn ata_identity(value: &[u8]) -> Option<AtaIdentity> {
     let rest = value.strip_prefix(b"ATA     ")?;
     let (model, serial) = rest.split_at_checked(40)?;
     let identity =
-        AtaIdentity { model: single_blanks(&printable(model)), serial: printable(serial) };
+        AtaIdentity { model: collapse_whitespace(&printable(model)), serial: printable(serial) };
     (!identity.model.is_empty()).then_some(identity)
 }
 
@@ -92,7 +87,7 @@ fn ata_identity(value: &[u8]) -> Option<AtaIdentity> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Page 0x83 with these identifiers: code set, kind with association, value.
+    /// Builds page 0x83 with these designators: code set, type with association, value.
     pub(crate) fn page_83(identifiers: &[(u8, u8, &[u8])]) -> Vec<u8> {
         let mut body = Vec::new();
         for (codes, kinds, value) in identifiers {
@@ -109,14 +104,14 @@ pub(crate) mod tests {
         page
     }
 
-    /// What the kernel's ATA layer makes up for a disk.
+    /// Builds page 0x83 as libata does for a disk.
     pub(crate) fn ata_page_83(model: &str, serial: &str, wwn: &[u8; 8]) -> Vec<u8> {
         let identity = format!("ATA     {model:<40}{serial:>20}");
         page_83(&[(2, 0, serial.as_bytes()), (2, 1, identity.as_bytes()), (1, 3, wwn)])
     }
 
     #[test]
-    fn an_ata_disk_tells_its_whole_model() {
+    fn reads_full_model_of_ata_disk() {
         let mut data = VitalProductData::default();
         data.add_identifiers(&ata_page_83(
             "SAMSUNG MZ7LH480HAHQ-00005",
@@ -132,7 +127,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_volume_has_a_name_of_sixteen_bytes_and_its_port_does_not_count() {
+    fn prefers_sixteen_byte_wwn_and_ignores_target_port() {
         let port = [0x50, 0, 0, 0, 0, 0, 0, 1];
         let unit = [0x60, 5, 8, 0xb1, 0, 0x1c, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
         let mut data = VitalProductData::default();
@@ -142,7 +137,7 @@ pub(crate) mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_page_makes_it_panic(page: Vec<u8>) {
+        fn never_panics(page: Vec<u8>) {
             VitalProductData::default().add_identifiers(&page);
         }
     }

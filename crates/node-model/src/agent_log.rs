@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the ramdisk on a machine wrote down while it worked there.
+//! Logs of the ramdisk, collected at the end of a job.
 
-use crate::named;
+use crate::named_enum;
 use crate::{AgentLogId, NodeId, Timestamp};
 
-named! {
-    /// What the ramdisk was there for.
-    LogKind {
+named_enum! {
+    /// The job in which the ramdisk ran.
+    AgentLogKind {
         /// Inspection.
         Inspection = "inspection",
         /// Deployment.
@@ -20,35 +20,34 @@ named! {
     }
 }
 
-/// A log that was kept. Its content is a `tar.gz` archive, and is read on its own.
+/// A stored log. Its content, a `tar.gz` archive, is read separately.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgentLog {
-    /// Its identity.
+    /// The id.
     pub id: AgentLogId,
-    /// The machine.
+    /// The node.
     pub node_id: NodeId,
-    /// When it came.
+    /// When it was received.
     pub created_at: Timestamp,
-    /// What the ramdisk was there for.
-    pub kind: LogKind,
-    /// Why it was kept: what failed, or that all went well.
-    pub why: String,
-    /// How many bytes the archive has.
+    /// The job in which the ramdisk ran.
+    pub kind: AgentLogKind,
+    /// Why it was stored: the failure of the job, or a note that it succeeded.
+    pub reason: String,
+    /// The size of the archive in bytes.
     pub size: i64,
 }
 
-/// How much of the logs is kept.
+/// Limits on stored logs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KeptLogs {
-    /// Logs of one node; the oldest go first.
+pub struct AgentLogLimits {
+    /// The number of logs per node; the oldest are deleted first.
     pub per_node: u32,
-    /// Bytes of one log; a longer one is not kept.
+    /// The size of one log in bytes; a longer one is not stored.
     pub bytes: u64,
 }
 
-impl Default for KeptLogs {
-    /// Enough to see what an operation and those before it did. A ramdisk's log has some hundred
-    /// kilobytes.
+impl Default for AgentLogLimits {
+    /// Covers the last job and those before it. The log of a ramdisk has a few hundred kilobytes.
     fn default() -> Self {
         Self { per_node: 5, bytes: 16 << 20 }
     }

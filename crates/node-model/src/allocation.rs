@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A request for any machine of a kind.
+//! Allocations: requests for any node with a resource class and traits.
 
-use crate::named;
+use crate::named_enum;
 use crate::{AllocationId, JsonObject, NodeId, Timestamp};
 
-named! {
-    /// How far an allocation has come.
+named_enum! {
+    /// The state of an allocation.
     AllocationState {
-        /// A machine is being looked for.
+        /// Not processed yet.
         Allocating = "allocating",
-        /// A machine was found and is held.
+        /// Holds a node.
         Active = "active",
-        /// None was found.
+        /// No node matches.
         Error = "error",
     }
 }
 
-/// A request for a machine by resource class and traits.
+/// A request for a node by resource class and traits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Allocation {
-    /// Its identity; also the instance uuid of the machine it holds.
+    /// The id; also the instance uuid of the node.
     pub id: AllocationId,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it last changed.
     pub updated_at: Option<Timestamp>,
-    /// Unique name.
+    /// The unique name.
     pub name: Option<String>,
-    /// How far it has come.
+    /// The state.
     pub state: AllocationState,
-    /// The machine it holds.
+    /// The allocated node.
     pub node_id: Option<NodeId>,
-    /// The kind of machine wanted.
+    /// The requested resource class.
     pub resource_class: Option<String>,
-    /// Traits the machine must have.
+    /// The requested traits.
     pub traits: Vec<String>,
-    /// Only these machines.
+    /// Restricts the search to these nodes; empty means all.
     pub candidate_nodes: Vec<NodeId>,
-    /// Why no machine was found.
+    /// Why no node matched.
     pub last_error: Option<String>,
-    /// Project that owns it.
+    /// The project that owns it.
     pub owner: Option<String>,
-    /// Whatever the operator wants to keep with it.
+    /// Free-form data of the operator.
     pub extra: JsonObject,
 }

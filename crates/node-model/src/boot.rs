@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a machine should boot now, by which way, and what is known about machines that boot.
+//! Boot plans, boot methods, and records of machines seen on the boot networks.
 
 use serde::{Deserialize, Serialize};
 
-use crate::named;
+use crate::named_enum;
 use crate::{JsonObject, Mac, NodeId, ReportId, Timestamp};
 
-named! {
-    /// What for a machine boots something other than its disk.
+named_enum! {
+    /// Why a machine boots something other than its disk.
     BootPurpose {
         /// The agent, for cleaning, deployment and service.
         DeployRamdisk = "deploy ramdisk",
@@ -15,64 +15,64 @@ named! {
         InspectionRamdisk = "inspection ramdisk",
         /// The rescue system.
         RescueRamdisk = "rescue ramdisk",
-        /// An installer, which puts a system onto the disk by itself.
+        /// An installer that writes a system to the disk by itself.
         Installer = "installer",
-        /// The instance itself, which lives in memory.
+        /// An instance that runs from memory.
         Instance = "instance",
     }
 }
 
-named! {
-    /// How what is booted reaches the machine.
-    BootWay {
-        /// Firmware loads iPXE by TFTP, which loads the rest by HTTP.
+named_enum! {
+    /// How the boot image reaches the machine.
+    BootMethod {
+        /// The firmware loads iPXE by TFTP, which loads the rest by HTTP.
         Ipxe = "ipxe",
-        /// Firmware loads a boot loader by TFTP, which loads the rest by TFTP.
+        /// The firmware loads a boot loader by TFTP, which loads the rest by TFTP.
         Pxe = "pxe",
-        /// Firmware loads iPXE by HTTP, which loads the rest by HTTP.
+        /// The firmware loads iPXE by HTTP, which loads the rest by HTTP.
         HttpIpxe = "http-ipxe",
-        /// Firmware loads one image with everything in it by HTTP.
+        /// The firmware loads one unified image by HTTP.
         Http = "http",
         /// The BMC presents a CD.
         VirtualMedia = "virtual media",
     }
 }
 
-/// The key of `driver_internal_info` with the [`BootWay`] of the job in flight, where it is chosen
-/// automatically.
-pub const BOOT_WAY: &str = "boot_way";
-/// The key of `driver_internal_info` with the ways that the job in flight has tried, that one
-/// included.
-pub const BOOT_WAYS_TRIED: &str = "boot_ways_tried";
+/// The key of `driver_internal_info` with the automatically chosen [`BootMethod`] of the current job.
+pub const BOOT_METHOD_KEY: &str = "boot_way";
+/// The key of `driver_internal_info` with all boot methods that the current job has tried, including
+/// the current one.
+pub const BOOT_METHODS_TRIED_KEY: &str = "boot_ways_tried";
 
-/// What one machine should boot now. There is at most one per machine; where there is none, the
-/// machine boots its disk.
+/// What a machine boots next. A node has at most one; without one, the machine boots its disk.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootPlan {
-    /// The machine.
+    /// The node.
     pub node_id: NodeId,
-    /// What for.
+    /// Why it boots.
     pub purpose: BootPurpose,
-    /// How.
-    pub way: BootWay,
-    /// What.
+    /// How it boots.
+    #[serde(rename = "way")]
+    pub method: BootMethod,
+    /// What it boots.
     pub system: BootSystem,
-    /// The part of its URLs that cannot be guessed.
+    /// The unguessable part of the plan's URLs.
     pub key: String,
-    /// The config drive of an instance that lives in memory: an URL, or a packed image.
+    /// The config drive of an instance that runs from memory: a URL, or a packed image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_drive: Option<String>,
-    /// What an installer reads once it runs.
+    /// Files that an installer reads once it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub installer: Option<InstallerFiles>,
-    /// Since when.
-    pub made_at: Timestamp,
-    /// Until when it is served; none for as long as the instance lives.
+    /// When the plan was created.
+    #[serde(rename = "made_at")]
+    pub created_at: Timestamp,
+    /// When the plan stops being served; `None` while the instance exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
 
-/// A system that can be booted.
+/// A bootable system.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum BootSystem {
@@ -82,126 +82,126 @@ pub enum BootSystem {
         kernel: BootImage,
         /// The ramdisk.
         ramdisk: BootImage,
-        /// The kernel's parameters.
+        /// The kernel parameters.
         parameters: Vec<String>,
-        /// How its network is set up where nothing on the network tells.
+        /// Static network configuration, for networks without DHCP.
         #[serde(default, skip_serializing_if = "JsonObject::is_empty")]
         network_data: JsonObject,
     },
-    /// A CD somebody built.
+    /// A ready-made CD image.
     Iso {
-        /// The CD.
+        /// The image.
         image: BootImage,
     },
 }
 
-/// The files that an installer reads once it runs.
+/// Files that an installer reads once it runs.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstallerFiles {
-    /// What it is to do, with the token that it calls with.
+    /// The kickstart file. Contains the agent token.
     pub kickstart: String,
-    /// Its second stage, where that does not come with a repository.
+    /// The second stage, unless it comes with a repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage2: Option<BootImage>,
-    /// What it installs, where it comes from us.
+    /// The image to install, if Ferrite serves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<BootImage>,
 }
 
-/// An image and how to tell that it arrived whole.
+/// An image and its checksum.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootImage {
-    /// Where it comes from.
+    /// The URL.
     pub source: String,
-    /// Its checksum, or the URL of a file with it.
+    /// The checksum, or the URL of a file with the checksum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
-    /// What opens the registry it is in.
+    /// The pull secret of the container registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_secret: Option<String>,
 }
 
-/// What a card that belongs to a known machine should be given to boot.
+/// A port of an enrolled node, with the node's boot plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BootCard {
-    /// The card.
-    pub address: Mac,
-    /// Its machine.
+pub struct BootPort {
+    /// The MAC address.
+    pub mac: Mac,
+    /// The node.
     pub node_id: NodeId,
-    /// The machine's name.
+    /// The name of the node.
     pub node_name: Option<String>,
-    /// Whether the machine boots from this card.
+    /// Whether the machine may boot over this port.
     pub pxe_enabled: bool,
-    /// What it should boot now.
+    /// The boot plan.
     pub plan: Option<BootPlan>,
 }
 
-/// A machine that was seen on the network and that nobody enrolled.
+/// The record of a machine that was seen on a boot network.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StrangerSeen {
-    /// The card it was seen by.
-    pub address: Mac,
+pub struct MachineSighting {
+    /// The MAC address.
+    pub mac: Mac,
     /// When it was first seen.
     pub first_seen_at: Timestamp,
     /// When it was last seen.
     pub last_seen_at: Timestamp,
     /// How often it was seen.
     pub times: i64,
-    /// The address it has.
+    /// Its IP address.
     pub ip_address: Option<String>,
-    /// On which of our interfaces; empty if it was its ramdisk that told.
+    /// Our network interface; empty if the sighting comes from a ramdisk's report.
     pub interface: String,
-    /// Its processor and firmware.
+    /// Its processor architecture and firmware type.
     pub architecture: Option<String>,
-    /// What was seen last, in words.
-    pub last: String,
+    /// The last request, for users.
+    pub last_activity: String,
 }
 
-/// What the ramdisk on a machine that nobody enrolled told about it.
+/// The inspection data of a machine that is not enrolled.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StrangerReport {
-    /// Its identity.
+pub struct UnknownMachineReport {
+    /// The id.
     pub id: ReportId,
-    /// When it came.
+    /// When it was received.
     pub reported_at: Timestamp,
-    /// The node the machine became.
+    /// The node, if the machine was enrolled since.
     pub node_id: Option<NodeId>,
-    /// The machine in short, for people.
+    /// A summary of the hardware, for users.
     pub summary: JsonObject,
-    /// The report, as far as it was kept: empty if it was too long.
+    /// The data; empty if they exceed the size limit.
     pub body: JsonObject,
 }
 
-/// A machine seen on the network, and what is known of it.
+/// A machine seen on a boot network, with the summary of its inspection data.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Sighted {
-    /// What was seen.
-    pub seen: StrangerSeen,
-    /// The node it is, if it was enrolled since.
+pub struct UnknownMachine {
+    /// The sighting.
+    pub sighting: MachineSighting,
+    /// The node, if the machine was enrolled since.
     pub node_id: Option<NodeId>,
-    /// When its ramdisk reported.
+    /// When its ramdisk sent inspection data.
     pub reported_at: Option<Timestamp>,
-    /// What its ramdisk told, in short.
+    /// A summary of the hardware.
     pub summary: JsonObject,
 }
 
-/// How often machines of one model booted by one way, and did not.
+/// Successes and failures of one boot method on machines of one model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BootExperience {
+pub struct BootMethodStats {
     /// Vendor and model.
     pub model: String,
-    /// The way.
-    pub way: BootWay,
-    /// How often it worked.
+    /// The boot method.
+    pub method: BootMethod,
+    /// The number of successful boots.
     pub worked: i64,
-    /// How often it did not since it last worked.
+    /// The number of failed boots since the last successful one.
     pub failed: i64,
     /// When it was last tried.
     pub tried_at: Timestamp,
 }
 
 impl BootPlan {
-    /// Whether it is still served at `now`.
+    /// Whether the plan is still served at `now`.
     #[must_use]
     pub fn is_valid(&self, now: Timestamp) -> bool {
         self.expires_at.is_none_or(|expires| now < expires)
@@ -209,15 +209,15 @@ impl BootPlan {
 }
 
 impl std::fmt::Debug for BootPlan {
-    /// Without what opens doors: the key, and parameters, which may hold a token.
+    /// Omits the key and the kernel parameters, which may contain a token.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { node_id, purpose, way, .. } = self;
-        write!(f, "BootPlan({node_id} boots {purpose} by {way})")
+        let Self { node_id, purpose, method, .. } = self;
+        write!(f, "BootPlan({node_id} boots {purpose} by {method})")
     }
 }
 
 impl std::fmt::Debug for InstallerFiles {
-    /// Without the kickstart, which holds a token.
+    /// Omits the kickstart file, which contains a token.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("InstallerFiles")
             .field("stage2", &self.stage2)

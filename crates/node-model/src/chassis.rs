@@ -6,7 +6,7 @@ use crate::{ChassisId, JsonObject, Timestamp};
 /// A group of nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chassis {
-    /// Its identity.
+    /// The id.
     pub id: ChassisId,
     /// When it was created.
     pub created_at: Timestamp,
@@ -14,6 +14,6 @@ pub struct Chassis {
     pub updated_at: Option<Timestamp>,
     /// Free text.
     pub description: Option<String>,
-    /// Whatever the operator wants to keep with it.
+    /// Free-form data of the operator.
     pub extra: JsonObject,
 }

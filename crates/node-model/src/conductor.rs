@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A process that looks after nodes.
+//! The registration of a conductor.
 
 use uuid::Uuid;
 
 use crate::Timestamp;
 
-/// A conductor as the database knows it.
+/// A conductor, as registered in the database.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConductorInfo {
-    /// Unique name of the process.
+    /// The unique host name of the process.
     pub hostname: String,
-    /// Which run of it: another each time the process starts.
+    /// The id of this process run: a new one at each start.
     pub run: Option<Uuid>,
-    /// The group of nodes it looks after.
+    /// The conductor group that it manages.
     pub conductor_group: String,
-    /// Hardware types it has enabled.
+    /// The enabled hardware types.
     pub drivers: Vec<String>,
-    /// When it first appeared.
+    /// When it first registered.
     pub created_at: Timestamp,
-    /// When it last said that it lives.
+    /// When it last renewed its registration.
     pub updated_at: Timestamp,
-    /// Whether it has not said goodbye.
+    /// Whether it is running: false after an orderly shutdown.
     pub online: bool,
 }

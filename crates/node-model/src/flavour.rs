@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Flavours: kinds of machines, told apart by what inspection finds.
+//! Flavours: classes of machines, defined by conditions over the inventory.
 
 use crate::{FlavourId, JsonArray, JsonObject, Timestamp};
 
-/// A kind of machine: conditions over what was found, and what machines that fulfil them are given.
+/// Conditions over the inventory, and what machines that satisfy them are given.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Flavour {
-    /// Its identity.
+    /// The id.
     pub id: FlavourId,
-    /// Its name.
+    /// The name.
     pub name: String,
     /// When it was created.
     pub created_at: Timestamp,
@@ -16,18 +16,18 @@ pub struct Flavour {
     pub updated_at: Option<Timestamp>,
     /// Free text.
     pub description: Option<String>,
-    /// Higher is looked at first, and the first that fits gives the resource class.
+    /// Flavours with a higher priority are evaluated first; the first match sets the resource class.
     pub priority: i64,
-    /// All must hold; the language of inspection rules.
+    /// All must hold. The syntax is that of inspection rules.
     pub conditions: JsonArray,
-    /// The resource class of such machines.
+    /// The resource class of matching machines.
     pub resource_class: Option<String>,
-    /// Traits that such machines get.
+    /// Traits added to matching machines.
     pub traits: Vec<String>,
-    /// Properties that such machines get.
+    /// Properties set on matching machines.
     pub properties: JsonObject,
-    /// Capabilities that such machines get.
+    /// Capabilities set on matching machines.
     pub capabilities: JsonObject,
-    /// Whether it replaces a resource class, properties and capabilities that are there already.
+    /// Whether existing resource class, properties and capabilities are replaced.
     pub overwrite: bool,
 }

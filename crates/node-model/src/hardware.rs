@@ -1,101 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was found out about a machine: settings, firmware, inventory, and what happened to it.
+//! Collected hardware data: BIOS settings, firmware versions, inventory; and Ironic's node history.
 
 use serde::{Deserialize, Serialize};
 
-use crate::named;
+use crate::named_enum;
 use crate::{HistoryId, JsonObject, NodeId, Timestamp};
 
-/// A firmware setting as last read from the BMC.
+/// A BIOS setting, as last read from the BMC.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BiosSetting {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its value.
+    /// The value.
     pub value: Option<String>,
     /// When it was first read.
     pub created_at: Timestamp,
     /// When it last changed.
     pub updated_at: Option<Timestamp>,
-    /// What the BMC's registry says about it (`attribute_type`, `allowable_values`, bounds, …).
+    /// The entry of the BMC's attribute registry (`attribute_type`, `allowable_values`, bounds, …).
     #[serde(default)]
     pub registry: JsonObject,
 }
 
-/// A piece of firmware.
+/// A firmware component.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FirmwareComponent {
     /// `bios`, `bmc` or `nic:<id>`.
     pub component: String,
-    /// Version when first seen.
+    /// The version when it was first read.
     pub initial_version: String,
-    /// Version now.
+    /// The current version.
     pub current_version: Option<String>,
-    /// Version last written by Ferrite.
+    /// The version last written by Ferrite.
     pub last_version_flashed: Option<String>,
-    /// Who made it.
+    /// The vendor.
     pub vendor: Option<String>,
-    /// Which model.
+    /// The model.
     pub model: Option<String>,
-    /// Its serial number.
+    /// The serial number.
     pub serial_number: Option<String>,
-    /// When it was first seen.
+    /// When it was first read.
     pub created_at: Timestamp,
     /// When it last changed.
     pub updated_at: Option<Timestamp>,
 }
 
-named! {
-    /// How bad a line of history is.
+named_enum! {
+    /// The severity of a history entry.
     Severity {
-        /// Something went wrong.
+        /// An error.
         Error = "ERROR",
-        /// Something happened.
+        /// Information.
         Info = "INFO",
     }
 }
 
-/// A line of a node's history.
+/// An entry of a node's history, as in Ironic.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HistoryEntry {
-    /// Its identity.
+    /// The id.
     pub id: HistoryId,
-    /// The machine.
+    /// The node.
     pub node_id: NodeId,
-    /// When.
+    /// When it happened.
     pub created_at: Timestamp,
-    /// What kind of event: `deploying`, `monitoring`, …
+    /// The type of event: `deploying`, `monitoring`, …
     pub event_type: String,
-    /// How bad.
+    /// The severity.
     pub severity: Severity,
-    /// What happened.
+    /// The message.
     pub event: String,
-    /// The process that saw it.
+    /// The conductor that recorded it.
     pub conductor: Option<String>,
-    /// The user whose request it was.
+    /// The user who made the request.
     pub user: Option<String>,
     /// The project of that user.
     pub project: Option<String>,
-    /// The provision state at that moment.
+    /// The provision state at that time.
     pub state: Option<String>,
-    /// The target state at that moment.
+    /// The target provision state at that time.
     pub target_provision_state: Option<String>,
-    /// How long the flow took that ended here.
+    /// The duration of the job that ended here.
     pub duration_seconds: Option<i64>,
 }
 
-/// What the last inspection found.
+/// The result of the last inspection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Inventory {
-    /// The machine.
+    /// The node.
     pub node_id: NodeId,
-    /// When it was found.
+    /// When it was collected.
     pub created_at: Timestamp,
-    /// CPUs, disks, network cards and the rest, as the agent sent them.
+    /// CPUs, disks, NICs and the rest, as sent by the agent.
     pub inventory: JsonObject,
-    /// Everything else the ramdisk or the hooks found.
+    /// All other data from the ramdisk and the hooks.
     pub plugin_data: JsonObject,
-    /// What hooks and flavours found for the node's properties, capabilities, traits and resource
-    /// class, so that the next inspection can tell it from what an operator said. Not shown.
-    pub found: JsonObject,
+    /// Properties, capabilities, traits and resource class that hooks and flavours derived, so that
+    /// the next inspection can distinguish them from an operator's values. Not shown to users.
+    pub derived: JsonObject,
 }

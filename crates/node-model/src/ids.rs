@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One type per kind of identifier, so that a port can never be looked up by a node's id.
+//! One type per kind of id, so that the id of a node cannot be used to find a port.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ macro_rules! ids {
         pub struct $name(pub Uuid);
 
         impl $name {
-            /// A fresh random id.
+            /// A new random id.
             #[must_use]
             pub fn random() -> Self {
                 Self(Uuid::new_v4())
@@ -44,32 +44,32 @@ macro_rules! ids {
 }
 
 ids! {
-    /// What a ramdisk wrote down.
+    /// A log of the ramdisk.
     AgentLogId
-    /// A reservation of a machine by its properties.
+    /// An allocation.
     AllocationId
-    /// A rack or enclosure that groups nodes.
+    /// A chassis.
     ChassisId
-    /// Steps added to a deployment by a trait.
+    /// A deploy template.
     DeployTemplateId
-    /// A kind of machine.
+    /// A flavour.
     FlavourId
-    /// One line of a node's history.
+    /// An entry of a node's history.
     HistoryId
-    /// A machine.
+    /// A node.
     NodeId
-    /// A network card of a machine.
+    /// A port.
     PortId
-    /// Several ports bonded into one.
+    /// A portgroup.
     PortgroupId
-    /// What a machine that nobody enrolled told about itself.
+    /// A report of an unknown machine.
     ReportId
-    /// A rule that runs over inspection data.
+    /// An inspection rule.
     RuleId
-    /// A named, approved list of steps.
+    /// A runbook.
     RunbookId
-    /// How a node reaches remote volumes.
+    /// A volume connector.
     VolumeConnectorId
-    /// A remote volume of a node.
+    /// A volume target.
     VolumeTargetId
 }

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thirteen interfaces a driver is composed of, and which implementation a node uses for each.
+//! The thirteen interfaces of a driver, and the implementations that a node uses.
 
 use serde::{Deserialize, Serialize};
 
-use crate::named;
+use crate::named_enum;
 
-named! {
-    /// One part of a driver.
+named_enum! {
+    /// An interface of a driver.
     InterfaceKind {
-        /// Firmware settings.
+        /// BIOS settings.
         Bios = "bios",
-        /// How the ramdisk and the instance are booted.
+        /// Boots the ramdisk and the instance.
         Boot = "boot",
-        /// Serial or graphical console.
+        /// The serial or graphical console.
         Console = "console",
-        /// How an image gets onto the machine.
+        /// Writes an image to the machine.
         Deploy = "deploy",
         /// Firmware versions and updates.
         Firmware = "firmware",
-        /// How hardware is discovered.
+        /// Collects the inventory.
         Inspect = "inspect",
         /// Boot device, boot mode, indicators, sensors.
         Management = "management",
-        /// Which networks the machine is attached to, when.
+        /// Attaches the machine to networks.
         Network = "network",
-        /// On and off.
+        /// Power control.
         Power = "power",
         /// Logical disks.
         Raid = "raid",
@@ -32,13 +32,13 @@ named! {
         Rescue = "rescue",
         /// Remote volumes.
         Storage = "storage",
-        /// What only this vendor has.
+        /// Vendor-specific methods.
         Vendor = "vendor",
     }
 }
 
 impl InterfaceKind {
-    /// The field of a node that names its implementation.
+    /// The field of a node that names the implementation.
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl InterfaceKind {
     }
 }
 
-/// The implementation chosen for each interface; none where it has not been chosen.
+/// The implementation of each interface; `None` where none was chosen.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Interfaces([Option<Box<str>>; 13]);
 
@@ -74,7 +74,7 @@ impl Interfaces {
         self.0[kind.index()].as_deref()
     }
 
-    /// Chooses the implementation of `kind`, or none.
+    /// Sets or clears the implementation of `kind`.
     pub fn set(&mut self, kind: InterfaceKind, implementation: Option<&str>) {
         self.0[kind.index()] = implementation.map(Box::from);
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_its_own_place() {
+    fn kinds_do_not_share_a_slot() {
         let mut interfaces = Interfaces::default();
         for kind in InterfaceKind::ALL {
             interfaces.set(*kind, Some(kind.as_str()));

@@ -1,167 +1,175 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The journal: everything that happened to a machine, in order, and why.
+//! The journal: everything that happened to a node, in order, with the reason.
 //!
-//! Entries are written in the same transaction as the change they tell of, so the journal can
-//! neither miss a change nor tell of one that did not happen.
+//! An entry is written in the same transaction as the change it describes, so the journal neither
+//! misses a change nor contains one that was not stored.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{NodeId, Timestamp};
 
-/// Who made something happen.
+/// Who caused a journal event.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Actor {
     /// A user of the API.
     User {
-        /// The name they signed in with, if any.
+        /// The authenticated name, if any.
         name: Option<String>,
-        /// The request that did it.
+        /// The id of the API request.
         request_id: String,
     },
     /// The ramdisk agent on the machine.
     Agent {
-        /// The request that did it.
+        /// The id of the API request.
         request_id: String,
     },
-    /// The machine itself, booting.
+    /// The machine itself while it boots.
     Machine {
-        /// Its card or its address.
+        /// Its MAC or IP address.
         address: String,
     },
     /// A conductor process.
     Conductor {
-        /// Its name.
+        /// Its host name.
         hostname: String,
     },
 }
 
-/// What happened.
+/// The typed content of a journal entry. Stored as JSON; the names of kinds and fields are part of
+/// the stored format and of the API.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Happening {
-    /// The machine was enrolled.
+pub enum JournalEvent {
+    /// The node was enrolled.
     Enrolled,
     /// Fields were changed through the API.
     Changed {
-        /// Which.
+        /// The names of the fields.
         fields: Vec<String>,
     },
-    /// The machine was removed.
+    /// The node was deleted.
     Removed,
-    /// A provision verb or power target was asked for and accepted.
-    Asked {
-        /// The verb or target.
+    /// A provision verb or a power change was requested and accepted.
+    #[serde(rename = "asked")]
+    Requested {
+        /// The verb or the power target.
         target: String,
     },
-    /// The provision state changed. Written by exactly one function.
-    Entered {
-        /// Before.
+    /// The provision state changed. Written by `lifecycle::enter` only.
+    #[serde(rename = "entered")]
+    StateChanged {
+        /// The state before.
         from: String,
-        /// After.
+        /// The state after.
         to: String,
-        /// Because of which event.
+        /// The event of the transition table.
         event: String,
-        /// In words.
+        /// The reason, for users.
         why: String,
     },
-    /// An action ended well.
-    Did {
-        /// Which.
+    /// An action succeeded.
+    #[serde(rename = "did")]
+    ActionDone {
+        /// The name of the action.
         action: String,
-        /// How long it took, in milliseconds.
+        /// Its duration in milliseconds.
         took_ms: u64,
-        /// What came of it, if there is something to say.
+        /// Its result, if there is one to show.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         result: Option<Value>,
     },
     /// An action failed.
-    Failed {
-        /// Which.
+    #[serde(rename = "failed")]
+    ActionFailed {
+        /// The name of the action.
         action: String,
-        /// How long it took, in milliseconds.
+        /// Its duration in milliseconds.
         took_ms: u64,
-        /// What went wrong.
+        /// The error, with its causes.
         error: String,
     },
-    /// What was said to the BMC in the course of an action, in order.
+    /// The requests that an action sent to the BMC, in order.
     BmcCalls {
-        /// The calls.
+        /// The requests.
         calls: Vec<BmcCall>,
-        /// How many more there were.
+        /// The number of requests that were not recorded.
         #[serde(default, skip_serializing_if = "is_zero")]
         left_out: u64,
     },
-    /// The machine stopped moving.
+    /// The node began to wait.
     Waiting {
-        /// What for.
+        /// The wait reason.
         why: String,
-        /// Until when.
+        /// The deadline, if there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Timestamp>,
     },
-    /// Power changed, by us or by itself.
+    /// The power state changed, by a request or by itself.
     Power {
-        /// Before.
+        /// The state before.
         from: Option<String>,
-        /// After.
+        /// The state after.
         to: Option<String>,
-        /// Why we believe so.
+        /// The cause of the change.
         why: String,
     },
     /// Maintenance was set or cleared.
     Maintenance {
         /// Whether it is set now.
         on: bool,
-        /// Why.
+        /// The reason.
         reason: Option<String>,
-        /// The fault behind it.
+        /// The fault, if Ferrite set maintenance itself.
         fault: Option<String>,
     },
-    /// An inspection hook or rule did something worth telling.
-    Noted {
-        /// Which.
+    /// A message of an inspection hook, a rule, a step or another component.
+    #[serde(rename = "noted")]
+    Note {
+        /// The component.
         by: String,
-        /// What.
+        /// The message.
         text: String,
     },
-    /// The machine was seen on the network, booting.
-    Seen {
-        /// By which service: `dhcp`, `tftp`, `http`.
+    /// The machine used a boot service or printed on its console.
+    #[serde(rename = "seen")]
+    NetworkActivity {
+        /// The service: `dhcp`, `tftp`, `http`, `console`.
         by: String,
-        /// What it asked for and was given.
+        /// The request and its reply.
         text: String,
         /// How many times in a row.
-        #[serde(default = "once", skip_serializing_if = "is_once")]
+        #[serde(default = "one", skip_serializing_if = "is_one")]
         times: u32,
     },
-    /// The agent called.
-    Heard {
-        /// What it wanted: `lookup`, `heartbeat`, `inspection data`.
+    /// The agent called the API.
+    #[serde(rename = "heard")]
+    AgentCall {
+        /// The call: `lookup`, `heartbeat`, `inspection data`.
         what: String,
     },
 }
 
-/// One request to a BMC and its answer, in words.
+/// One request to a BMC and its response.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BmcCall {
-    /// What was asked.
+    /// The request.
     pub what: String,
-    /// What came back.
+    /// The response.
     pub result: String,
-    /// How long it took, in milliseconds.
+    /// The duration in milliseconds.
     pub took_ms: u64,
     /// How many times in a row.
-    #[serde(default = "once", skip_serializing_if = "is_once")]
+    #[serde(default = "one", skip_serializing_if = "is_one")]
     pub times: u32,
 }
 
-const fn once() -> u32 {
+const fn one() -> u32 {
     1
 }
 
-const fn is_once(times: &u32) -> bool {
+const fn is_one(times: &u32) -> bool {
     *times == 1
 }
 
@@ -169,23 +177,23 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// An entry about to be written.
+/// An entry to be appended to the journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JournalEntry {
     /// When it happened.
     pub at: Timestamp,
-    /// To which machine.
+    /// The node.
     pub node_id: NodeId,
-    /// Who made it happen.
+    /// Who caused it.
     pub actor: Actor,
     /// What happened.
-    pub what: Happening,
+    pub event: JournalEvent,
 }
 
-/// An entry as read back.
+/// A stored entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Recorded {
-    /// Its place in the order of all entries.
+pub struct JournalRow {
+    /// The position in the order of all entries.
     pub seq: i64,
     /// The entry.
     pub entry: JournalEntry,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Free-form JSON that users and drivers own, kept as text.
+//! Free-form JSON of users and drivers, stored as text.
 //!
-//! `properties`, `extra`, `driver_info` and their like are opaque to most of Ferrite: they are read
-//! from a row and written to a response. Keeping the text means that a list of a thousand nodes
-//! copies bytes and parses nothing.
+//! `properties`, `extra`, `driver_info` and the like are opaque to most of Ferrite: they are read
+//! from a row and written to a response. As text, a list of a thousand nodes copies bytes and parses
+//! nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ macro_rules! json_text {
         pub struct $name(Option<Arc<str>>);
 
         impl $name {
-            /// The empty one. Costs no allocation.
+            /// The empty value. Does not allocate.
             #[must_use]
             pub const fn empty() -> Self {
                 Self(None)
             }
 
-            /// Whether there is nothing in it.
+            /// Whether there are no members.
             #[must_use]
             pub fn is_empty(&self) -> bool {
                 self.0.is_none()
@@ -37,8 +37,8 @@ macro_rules! json_text {
                 self.0.as_deref().unwrap_or($empty)
             }
 
-            /// Takes text that this type wrote earlier. Anything that does not start as it should
-            /// counts as empty, so a damaged column can never damage a response.
+            /// Wraps text that was written by this type. Text that does not start with the right
+            /// delimiter counts as empty, so that a damaged column cannot break a response.
             #[must_use]
             pub fn from_stored(text: &str) -> Self {
                 let opening = $empty.as_bytes()[0];
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edits_keep_the_rest() {
+    fn editing_keeps_other_members() {
         let mut object = JsonObject::from_stored(r#"{"a":1,"b":{"c":[2]}}"#);
         object.set("a", "x");
         object.remove("missing");

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A network card's address, always in its normal form (`52:54:00:aa:bb:01`).
+/// A MAC address in canonical form (`52:54:00:aa:bb:01`).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Mac(Box<str>);
@@ -17,7 +17,7 @@ pub struct Mac(Box<str>);
 pub struct ParseMacError(String);
 
 impl Mac {
-    /// The address in its normal form.
+    /// The address in canonical form.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -72,14 +72,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn normal_form() {
+    fn parses_to_canonical_form() {
         for text in ["52:54:00:AA:bb:01", "52-54-00-aa-BB-01"] {
             assert_eq!(text.parse::<Mac>().unwrap().as_str(), "52:54:00:aa:bb:01");
         }
     }
 
     #[test]
-    fn refused() {
+    fn rejects_malformed_addresses() {
         for text in ["", "52:54:00:aa:bb", "52:54:00:aa:bb:zz", "525400aabb01", "5:54:00:aa:bb:01:"]
         {
             assert!(text.parse::<Mac>().is_err(), "{text}");

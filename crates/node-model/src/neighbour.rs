@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What machines are plugged into, as their network cards heard it and as somebody wrote it down.
+//! Cables between machines and switches: as announced by LLDP, and as configured by an operator.
 
 use crate::{JsonObject, Mac, NodeId, PortId, Timestamp};
 
-/// The switch port at the other end of a network card's cable, as it announced itself (LLDP).
+/// The switch port at the other end of a NIC's cable, as announced by LLDP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Neighbour {
-    /// The kernel's name for the card.
+    /// The kernel's name of the NIC.
     pub interface: String,
-    /// The card.
+    /// The MAC address of the NIC.
     pub address: Mac,
-    /// The switch: its chassis id, or its name if it gives none.
+    /// The chassis id of the switch, or its name if it announces none.
     pub switch_id: String,
-    /// The switch's name.
+    /// The name of the switch.
     pub switch_name: Option<String>,
-    /// What the switch is.
+    /// The system description of the switch.
     pub switch_description: Option<String>,
-    /// Where the switch is managed.
+    /// The management addresses of the switch.
     pub management_addresses: Vec<String>,
     /// The port of the switch.
     pub port_id: String,
-    /// What the port is for.
+    /// The description of the port.
     pub port_description: Option<String>,
-    /// VLANs, link aggregation, MTU, and what else is known of the port.
+    /// VLANs, link aggregation, MTU and other TLVs.
     pub detail: JsonObject,
 }
 
-/// A cable between a machine and a switch, or one that should be there.
+/// The node's end of a cable, observed or configured.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CableEnd {
-    /// The machine.
+    /// The node.
     pub node_id: NodeId,
-    /// The machine's name.
+    /// The name of the node.
     pub node_name: Option<String>,
-    /// The machine's card.
+    /// The MAC address of the NIC.
     pub address: Mac,
-    /// The port the machine has for this card.
+    /// The node's port with this MAC address.
     pub port_id: Option<PortId>,
-    /// The port's `local_link_connection`: where the cable should end.
+    /// The port's `local_link_connection`: the configured other end.
     pub configured: JsonObject,
-    /// When the machine last listened.
-    pub listened_at: Option<Timestamp>,
-    /// What it heard then on this card.
-    pub heard: Option<Neighbour>,
+    /// When LLDP was last received on the node.
+    pub observed_at: Option<Timestamp>,
+    /// The neighbour received on this NIC at that time.
+    pub observed: Option<Neighbour>,
 }

@@ -1,49 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Network cards and bonds of them.
+//! Ports and portgroups.
 
 use crate::{JsonObject, Mac, NodeId, PortId, PortgroupId, Timestamp};
 
-/// A network card.
+/// The record of one NIC.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Port {
-    /// Its identity.
+    /// The id.
     pub id: PortId,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it last changed.
     pub updated_at: Option<Timestamp>,
-    /// The machine it is in.
+    /// The node.
     pub node_id: NodeId,
-    /// Hardware address, unique.
+    /// The MAC address, unique.
     pub address: Mac,
-    /// Unique name.
+    /// The unique name.
     pub name: Option<String>,
     /// Free text.
     pub description: Option<String>,
     /// Whether the machine may boot over it.
     pub pxe_enabled: bool,
-    /// The switch and switch port at the other end of the cable.
+    /// The switch and the switch port that the NIC is connected to.
     pub local_link_connection: JsonObject,
-    /// The bond it belongs to.
+    /// The portgroup it belongs to.
     pub portgroup_id: Option<PortgroupId>,
-    /// The physical network it reaches.
+    /// The physical network it is connected to.
     pub physical_network: Option<String>,
     /// Whether it is a SmartNIC.
     pub is_smartnic: bool,
-    /// Who made it.
+    /// The vendor.
     pub vendor: Option<String>,
     /// What it is used for.
     pub category: Option<String>,
-    /// Whether it may be put into a bond made on demand.
+    /// Whether it may become part of a dynamic portgroup.
     pub available_for_dynamic_portgroup: bool,
-    /// Whatever the operator wants to keep with it.
+    /// Free-form data of the operator.
     pub extra: JsonObject,
-    /// What network drivers remember about it (attached VIFs among it).
+    /// Data of network interfaces, such as attached VIFs.
     pub internal_info: JsonObject,
 }
 
 impl Port {
-    /// A network card that is known by its address only.
+    /// A port of which only the MAC address is known.
     #[must_use]
     pub fn new(id: PortId, node_id: NodeId, address: Mac, now: Timestamp) -> Self {
         Self {
@@ -68,35 +68,35 @@ impl Port {
     }
 }
 
-/// Several ports bonded into one.
+/// A bond of several ports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Portgroup {
-    /// Its identity.
+    /// The id.
     pub id: PortgroupId,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it last changed.
     pub updated_at: Option<Timestamp>,
-    /// The machine it is in.
+    /// The node.
     pub node_id: NodeId,
-    /// Hardware address of the bond.
+    /// The MAC address of the bond.
     pub address: Option<Mac>,
-    /// Unique name.
+    /// The unique name.
     pub name: Option<String>,
-    /// Bonding mode.
+    /// The bonding mode.
     pub mode: String,
-    /// Bonding options.
+    /// The bonding options.
     pub properties: JsonObject,
-    /// Whether its ports may be used one by one.
+    /// Whether its ports may be used individually.
     pub standalone_ports_supported: bool,
-    /// The physical network it reaches.
+    /// The physical network it is connected to.
     pub physical_network: Option<String>,
     /// What it is used for.
     pub category: Option<String>,
-    /// Whether it was made on demand.
+    /// Whether it was created on demand.
     pub dynamic_portgroup: bool,
-    /// Whatever the operator wants to keep with it.
+    /// Free-form data of the operator.
     pub extra: JsonObject,
-    /// What network drivers remember about it.
+    /// Data of network interfaces.
     pub internal_info: JsonObject,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine itself.
+//! The node: the record of one machine.
 
 use std::time::Duration;
 
@@ -12,161 +12,164 @@ use crate::{
     PowerState, ProvisionState, Step, StepFlow, Timestamp, Wait, Work,
 };
 
-/// A machine Ferrite looks after.
+/// The record of one machine.
 ///
-/// `driver_info`, `instance_info` and `driver_internal_info` hold [`MASK`](crate::MASK) where a
-/// secret stands: the secrets themselves are only in `sealed`, encrypted, and the store opens it
-/// for those who act on the machine. Whoever has a `Node` can show it.
+/// `driver_info`, `instance_info` and `driver_internal_info` contain [`MASK`](crate::MASK) in the
+/// place of secrets. The secrets are in `sealed`, encrypted, and only the store can decrypt them, so
+/// a `Node` can be shown to users.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// Its identity.
+    /// The id.
     pub id: NodeId,
     /// When it was enrolled.
     pub created_at: Timestamp,
-    /// When anything about it last changed.
+    /// When any field last changed.
     pub updated_at: Option<Timestamp>,
-    /// Unique name, if it has one.
+    /// The unique name.
     pub name: Option<String>,
-    /// Hardware type.
+    /// The hardware type.
     pub driver: String,
-    /// Implementation of each interface.
+    /// The implementation of each interface.
     pub interfaces: Interfaces,
-    /// How to reach its BMC and boot it. Secrets are masked.
+    /// Address and credentials of the BMC, ramdisk images. Secrets are masked.
     pub driver_info: JsonObject,
-    /// What it is made of.
+    /// Hardware properties used for scheduling.
     pub properties: JsonObject,
-    /// Whatever the operator wants to keep with it.
+    /// Free-form data of the operator.
     pub extra: JsonObject,
-    /// What is, or shall be, deployed on it. Secrets are masked.
+    /// The instance that is, or will be, deployed. Secrets are masked.
     pub instance_info: JsonObject,
-    /// What drivers remember about it. Secrets are masked.
+    /// Data that drivers store on the node. Secrets are masked.
     pub driver_internal_info: JsonObject,
-    /// Static network configuration for its ramdisk.
+    /// Static network configuration for the ramdisk.
     pub network_data: JsonObject,
     /// The secrets of the objects above, encrypted by the store.
     pub sealed: Vec<u8>,
-    /// The chassis it is in.
+    /// The chassis.
     pub chassis_id: Option<ChassisId>,
-    /// The instance on it.
+    /// The instance.
     pub instance_uuid: Option<Uuid>,
-    /// The instance's name.
+    /// The name of the instance.
     pub instance_name: Option<String>,
-    /// The allocation that chose it.
+    /// The allocation that holds the node.
     pub allocation_id: Option<AllocationId>,
-    /// Power as last seen.
+    /// The last known power state.
     pub power_state: Option<PowerState>,
-    /// Power as asked for, while the change is under way.
+    /// The requested power state while a power request is in progress. Set together with
+    /// `power_request`, by [`Node::set_power_request`], because lists of nodes read it without the
+    /// request.
     pub target_power_state: Option<PowerState>,
-    /// Where it stands.
+    /// The provision state.
     pub provision_state: ProvisionState,
-    /// Where it is going.
+    /// The provision state that the job leads to.
     pub target_provision_state: Option<ProvisionState>,
     /// When `provision_state` was last written, or a heartbeat last arrived in a waiting state.
     pub provision_updated_at: Option<Timestamp>,
-    /// The process working on it right now.
+    /// The process that holds the node's lease.
     pub reservation: Option<String>,
-    /// Hands off: an operator, or a fault, says so.
+    /// Whether an operator or a fault has put the node into maintenance.
     pub maintenance: bool,
-    /// Why.
+    /// The reason for maintenance.
     pub maintenance_reason: Option<String>,
-    /// The fault that put it into maintenance.
+    /// The fault that put the node into maintenance.
     pub fault: Option<Fault>,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
-    /// Whether its console is on.
+    /// Whether the console is enabled.
     pub console_enabled: bool,
     /// When the running inspection began.
     pub inspection_started_at: Option<Timestamp>,
-    /// When the last inspection ended well.
+    /// When the last inspection succeeded.
     pub inspection_finished_at: Option<Timestamp>,
-    /// Logical disks as they are.
+    /// The existing logical disks.
     pub raid_config: JsonObject,
-    /// Logical disks as they shall be.
+    /// The requested logical disks.
     pub target_raid_config: JsonObject,
-    /// What kind of machine it is to those who ask for one.
+    /// The resource class, for schedulers and allocations.
     pub resource_class: Option<String>,
-    /// Which conductors may look after it. Lower case.
+    /// The conductor group whose conductors manage the node. Lower case.
     pub conductor_group: String,
-    /// Overrides the configured automated cleaning.
+    /// Overrides the configured default of automated cleaning.
     pub automated_clean: Option<bool>,
-    /// Refuses tear-down, rebuild and deletion.
+    /// Whether tear-down, rebuild and deletion are rejected.
     pub protected: bool,
-    /// Why.
+    /// The reason for `protected`.
     pub protected_reason: Option<String>,
-    /// At the end of its life: never made available again.
+    /// Whether the node is at the end of its life and is not made available again.
     pub retired: bool,
-    /// Why.
+    /// The reason for `retired`.
     pub retired_reason: Option<String>,
-    /// Project that owns it.
+    /// The project that owns the node.
     pub owner: Option<String>,
-    /// Project that uses it.
+    /// The project that uses the node.
     pub lessee: Option<String>,
     /// Free text.
     pub description: Option<String>,
-    /// `bios` or `uefi`, as the BMC last said.
+    /// `bios` or `uefi`, as last reported by the BMC.
     pub boot_mode: Option<String>,
-    /// Secure boot, as the BMC last said.
+    /// Secure boot, as last reported by the BMC.
     pub secure_boot: Option<bool>,
-    /// A label by which clients divide the fleet among themselves.
+    /// The shard, by which clients divide the fleet among themselves.
     pub shard: Option<String>,
-    /// The node this one is a part of.
+    /// The parent node, such as the server that contains a SmartNIC.
     pub parent_node: Option<NodeId>,
-    /// The machine must never be switched off; reboots are used instead.
+    /// Whether the machine must never be powered off; reboots are used instead.
     pub disable_power_off: bool,
-    /// Condition, as the BMC last said.
+    /// The health, as last reported by the BMC.
     pub health: Option<Health>,
-    /// What it offers to those who ask for a machine. Sorted.
+    /// The traits, for schedulers and allocations. Sorted.
     pub traits: Vec<String>,
-    /// The ramdisk agent that runs on it.
-    pub agent: Agent,
-    /// The job in flight.
+    /// The ramdisk agent that runs on the machine.
+    pub agent: AgentInfo,
+    /// The job in progress.
     pub work: Option<Work>,
-    /// The change of power in flight.
+    /// The power request in progress.
     pub power_request: Option<PowerRequest>,
-    /// Why it is not moving.
+    /// Why the job waits.
     pub wait: Option<Wait>,
-    /// When it wants to be looked at next; none if only an event can move it.
+    /// When the next action or deadline is due; `None` if only an event can advance the node.
     pub due_at: Option<Timestamp>,
 }
 
-/// What the ramdisk agent told about itself.
+/// What is known about the ramdisk agent.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Agent {
-    /// Where it listens for commands.
+pub struct AgentInfo {
+    /// The URL of its command API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Its version.
+    /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// When it last called.
+    /// When the last heartbeat arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heartbeat: Option<Timestamp>,
-    /// The certificate it presents (PEM).
+    /// The certificate of its command API (PEM).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify_ca: Option<String>,
     /// `start`, `end` or `error`, from installers that report progress that way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    /// The words that came with the status.
+    /// The message that came with the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_message: Option<String>,
-    /// Whether a token has been handed out (it is in `Node::sealed`).
+    /// Whether the agent was given a token. The token itself is in `Node::sealed`; this flag allows
+    /// lookups and lists without decrypting it.
     #[serde(default)]
     pub has_token: bool,
-    /// Which run of which process handed it out. Until the agent has called, only that run can know
-    /// that its answer arrived.
+    /// The process run that issued the token. Until the first heartbeat, only that run can know
+    /// whether its response reached the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_from: Option<Uuid>,
-    /// Whether the token travels inside the boot medium instead of being asked for.
+    /// Whether the token is part of the boot image instead of being requested by a lookup.
     #[serde(default)]
     pub token_pregenerated: bool,
-    /// When the machine was last made to boot an agent: whatever is known of one is of that one.
+    /// When the machine was last booted into an agent. All other fields refer to that agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced_at: Option<Timestamp>,
 }
 
-impl Agent {
-    /// The machine is made to boot another, which has this token with it, or none.
+impl AgentInfo {
+    /// Resets the record for a new agent that has a token on its boot image, or has none.
     pub fn replace(&mut self, has_token: bool, now: Timestamp) {
         self.url = None;
         self.verify_ca = None;
@@ -177,11 +180,11 @@ impl Agent {
         self.replaced_at = Some(now);
     }
 
-    /// Whether it called so recently that it counts as running: `within` what it was told to call
-    /// in.
+    /// Whether the last heartbeat is so recent (less than `timeout` ago) that the agent counts as
+    /// running.
     #[must_use]
-    pub fn is_fresh(&self, now: Timestamp, within: Duration) -> bool {
-        self.last_heartbeat.is_some_and(|moment| now.since(moment) < within)
+    pub fn is_running(&self, now: Timestamp, timeout: Duration) -> bool {
+        self.last_heartbeat.is_some_and(|heartbeat| now.since(heartbeat) < timeout)
     }
 }
 
@@ -239,7 +242,7 @@ impl Node {
             disable_power_off: false,
             health: None,
             traits: Vec::new(),
-            agent: Agent::default(),
+            agent: AgentInfo::default(),
             work: None,
             power_request: None,
             wait: None,
@@ -247,34 +250,40 @@ impl Node {
         }
     }
 
-    /// The step of `flow` that is being run.
+    /// The running step of `flow`.
     #[must_use]
     pub fn current_step(&self, flow: StepFlow) -> Option<&Step> {
         self.work.as_ref().filter(|work| work.kind.flow() == Some(flow))?.current_step()
     }
 
-    /// Whether agents may stay on the machine between jobs, to be used by the next. `usually` is what
-    /// holds where the node does not say.
-    #[must_use]
-    pub fn fast_track(&self, usually: bool) -> bool {
-        // Asked at every call of an agent, so the text is searched before it is parsed.
-        if !self.driver_info.as_str().contains("\"fast_track\"") {
-            return usually;
-        }
-        let said = self.driver_info.get("fast_track");
-        said.as_ref().and_then(truth).unwrap_or(usually)
+    /// Sets or clears the power request together with `target_power_state`.
+    pub fn set_power_request(&mut self, request: Option<PowerRequest>) {
+        self.target_power_state = request.as_ref().map(PowerRequest::target_state);
+        self.power_request = request;
     }
 
-    /// The name if it has one, else the id: for messages.
+    /// Whether agents may keep running between jobs and be reused by the next. Returns `default` if
+    /// `driver_info` does not contain `fast_track`.
+    #[must_use]
+    pub fn fast_track(&self, default: bool) -> bool {
+        // Evaluated for every heartbeat, so search the text before parsing it.
+        if !self.driver_info.as_str().contains("\"fast_track\"") {
+            return default;
+        }
+        let value = self.driver_info.get("fast_track");
+        value.as_ref().and_then(parse_bool).unwrap_or(default)
+    }
+
+    /// The name, or the id if the node has none; for messages.
     #[must_use]
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.id.to_string())
     }
 }
 
-/// A yes or no, in any of the ways that people and clients write it.
+/// Parses the boolean spellings that Ironic accepts: `true`, `1`, `"yes"`, `"on"`, …
 #[must_use]
-pub fn truth(value: &Value) -> Option<bool> {
+pub fn parse_bool(value: &Value) -> Option<bool> {
     let text = match value {
         Value::Bool(flag) => return Some(*flag),
         Value::Number(number) => number.to_string(),
@@ -295,8 +304,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_says_whether_agents_stay_in_many_ways() {
-        for (said, stays) in [
+    fn fast_track_accepts_all_boolean_spellings() {
+        for (value, expected) in [
             (json!(true), Some(true)),
             (json!(false), Some(false)),
             (json!(1), Some(true)),
@@ -310,12 +319,12 @@ mod tests {
             (json!([true]), None),
         ] {
             let mut node = Node::new(NodeId::random(), "fake-hardware", Timestamp(0));
-            node.driver_info.set("fast_track", said.clone());
-            for usually in [false, true] {
-                assert_eq!(node.fast_track(usually), stays.unwrap_or(usually), "{said}");
+            node.driver_info.set("fast_track", value.clone());
+            for default in [false, true] {
+                assert_eq!(node.fast_track(default), expected.unwrap_or(default), "{value}");
             }
         }
-        let silent = Node::new(NodeId::random(), "fake-hardware", Timestamp(0));
-        assert!(silent.fast_track(true) && !silent.fast_track(false));
+        let unset = Node::new(NodeId::random(), "fake-hardware", Timestamp(0));
+        assert!(unset.fast_track(true) && !unset.fast_track(false));
     }
 }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Inspection rules: conditions over what was found, and what to do when they hold.
+//! Inspection rules: conditions over inspection data, and actions.
 
 use crate::{JsonArray, RuleId, Timestamp};
 
-/// Whether a rule's content may be shown.
+/// Whether a rule's content may be shown to users.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sensitive {
-    /// It may.
+    /// It may be shown.
     No,
-    /// Conditions and actions hold secrets and are never shown.
+    /// Conditions and actions contain secrets and are never shown.
     Yes,
 }
 
-/// A rule that runs over inspection data.
+/// A rule over inspection data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InspectionRule {
-    /// Its identity.
+    /// The id.
     pub id: RuleId,
     /// When it was created.
     pub created_at: Timestamp,
@@ -23,14 +23,14 @@ pub struct InspectionRule {
     pub updated_at: Option<Timestamp>,
     /// Free text.
     pub description: Option<String>,
-    /// Higher runs first.
+    /// Rules with a higher priority run first.
     pub priority: i64,
-    /// When it runs; `main` today.
+    /// The phase in which it runs; only `main` exists.
     pub phase: Option<String>,
-    /// Whether its content may be shown.
+    /// Whether its content may be shown to users.
     pub sensitive: Sensitive,
     /// All must hold.
     pub conditions: JsonArray,
-    /// Carried out in order.
+    /// Run in order.
     pub actions: JsonArray,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values that must not be shown, and how to tell from its key that a value is one.
+//! Values that must not be shown, and the rules by which keys of secrets are recognised.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use crate::{JsonObject, mask_urls};
 
-/// What stands in the place of a secret wherever it can be seen.
+/// Replaces a secret in all output.
 pub const MASK: &str = "******";
 
-/// A value that does not print.
+/// A value that `Debug` does not print.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret<T>(T);
 
@@ -21,7 +21,7 @@ impl<T> Secret<T> {
         Self(value)
     }
 
-    /// The value itself: for handing to the machine it belongs to, never for showing.
+    /// The value itself: for use with the machine it belongs to, never for output.
     pub const fn reveal(&self) -> &T {
         &self.0
     }
@@ -33,8 +33,8 @@ impl<T> fmt::Debug for Secret<T> {
     }
 }
 
-/// What marks a key as a secret's wherever it stands in it.
-const MARKS: [&str; 12] = [
+/// A key that contains one of these belongs to a secret.
+const SECRET_KEY_PARTS: [&str; 12] = [
     "password",
     "admin_pass",
     "adminpass",
@@ -48,29 +48,29 @@ const MARKS: [&str; 12] = [
     "snmp_auth_key",
     "snmp_priv_key",
 ];
-/// Keys of secrets that would mark too much if they were only a part.
-const WHOLE: [&str; 4] = ["ipmi_hex_kg_key", "configdrive", "image_url", "fernet"];
+/// A key that equals one of these belongs to a secret. As substrings they would match too much.
+const SECRET_KEYS: [&str; 4] = ["ipmi_hex_kg_key", "configdrive", "image_url", "fernet"];
 
 /// Whether the value under `key` in a free-form object is a secret. Matches what Ironic masks.
 #[must_use]
 pub fn is_secret_key(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    WHOLE.contains(&key.as_str()) || MARKS.iter().any(|mark| key.contains(mark))
+    SECRET_KEYS.contains(&key.as_str()) || SECRET_KEY_PARTS.iter().any(|part| key.contains(part))
 }
 
-/// So many letters of base64 in a row are a key: those of boot plans have 43, and nothing that people
-/// name things by has as many.
-const KEY: usize = 40;
+/// A run of this many base64url characters counts as a key: the keys of boot plans have 43, and names
+/// are shorter.
+const KEY_LENGTH: usize = 40;
 
-/// The text with `…` in the place of every key. The URLs of what machines boot hold one, which opens
-/// what they name to whoever has it; a BMC may repeat them in what it says.
+/// Replaces every boot plan key in `text` by `…`. URLs of boot files contain the key, which grants
+/// access to the file, and a BMC may repeat such a URL in its messages.
 #[must_use]
-pub fn without_keys(text: &str) -> String {
+pub fn redact_boot_keys(text: &str) -> String {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
     let mut shown = String::with_capacity(text.len());
     for part in text.split_inclusive(|letter| !is_letter(letter)) {
         let run = part.trim_end_matches(|letter| !is_letter(letter));
-        if run.len() >= KEY {
+        if run.len() >= KEY_LENGTH {
             shown.push('…');
             shown.push_str(&part[run.len()..]);
         } else {
@@ -81,10 +81,10 @@ pub fn without_keys(text: &str) -> String {
 }
 
 /// `object` with [`MASK`] in the place of every secret, at any depth, and of every password in a URL.
-/// Most objects hold none, and are given back without being parsed.
+/// Objects without secrets are returned without being parsed.
 #[must_use]
-pub fn masked(object: &JsonObject) -> Cow<'_, JsonObject> {
-    if object.is_empty() || !mentions_secret(object.as_str()) {
+pub fn mask_secrets(object: &JsonObject) -> Cow<'_, JsonObject> {
+    if object.is_empty() || !may_contain_secret(object.as_str()) {
         return Cow::Borrowed(object);
     }
     let mut members = object.parse();
@@ -92,35 +92,34 @@ pub fn masked(object: &JsonObject) -> Cow<'_, JsonObject> {
     Cow::Owned(JsonObject::from(members))
 }
 
-/// Whether some key in the JSON text could be a secret's, or some URL have a password. No key that
-/// is hides behind an escape: JSON is kept as we write it, and we escape none of the letters they are
-/// made of.
-fn mentions_secret(text: &str) -> bool {
-    // Roughly: in JSON text a URL may have escapes in it.
+/// Whether the JSON text may contain the key of a secret, or a URL with a password. A substring search
+/// is sufficient for keys: the stored JSON escapes none of the letters they consist of.
+fn may_contain_secret(text: &str) -> bool {
+    // Approximate, because URLs in JSON text may contain escapes.
     if text.contains("://") && text.contains('@') {
         return true;
     }
     let text = text.to_ascii_lowercase();
-    MARKS.iter().chain(&WHOLE).any(|mark| text.contains(mark))
+    SECRET_KEY_PARTS.iter().chain(&SECRET_KEYS).any(|part| text.contains(part))
 }
 
 fn mask_members(members: &mut Map<String, Value>) {
     for (key, value) in members {
         if is_secret_key(key) {
-            // What is not set is no secret.
+            // A null value is not a secret.
             if !value.is_null() {
                 *value = Value::String(MASK.to_owned());
             }
         } else {
-            mask_within(value);
+            mask_value(value);
         }
     }
 }
 
-fn mask_within(value: &mut Value) {
+fn mask_value(value: &mut Value) {
     match value {
         Value::Object(members) => mask_members(members),
-        Value::Array(items) => items.iter_mut().for_each(mask_within),
+        Value::Array(items) => items.iter_mut().for_each(mask_value),
         Value::String(text) => {
             if let Cow::Owned(shown) = mask_urls(text) {
                 *text = shown;
@@ -135,12 +134,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_do_not_print() {
+    fn debug_output_is_masked() {
         assert_eq!(format!("{:?}", Secret::new("hunter2")), MASK);
     }
 
     #[test]
-    fn keys() {
+    fn recognises_keys_of_secrets() {
         for key in ["ipmi_password", "redfish_password", "Agent_Secret_Token", "configdrive"] {
             assert!(is_secret_key(key), "{key}");
         }
@@ -150,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_taken_out_of_texts() {
+    fn redacts_boot_keys() {
         let key = "Ab-_".repeat(11);
         for (text, shown) in [
             (format!("http://10.0.0.1:6180/{key}/boot.iso"), "http://10.0.0.1:6180/…/boot.iso"),
             (format!("'{key}' is not {key}"), "'…' is not …"),
-            (key[..KEY].to_owned(), "…"),
-            (key[..KEY - 1].to_owned(), &key[..KEY - 1]),
+            (key[..KEY_LENGTH].to_owned(), "…"),
+            (key[..KEY_LENGTH - 1].to_owned(), &key[..KEY_LENGTH - 1]),
             (String::new(), ""),
             ("é€ pxelinux.cfg/01-52-54".to_owned(), "é€ pxelinux.cfg/01-52-54"),
             (
@@ -164,12 +163,12 @@ mod tests {
                 "8f2b6f0e-2b1a-4a57-9d0c-3c1f4a9d7f11",
             ),
         ] {
-            assert_eq!(without_keys(&text), shown);
+            assert_eq!(redact_boot_keys(&text), shown);
         }
     }
 
     #[test]
-    fn objects_are_masked_at_any_depth() {
+    fn masks_objects_at_any_depth() {
         for (text, shown) in [
             (r#"{"Bmc_Password":"hunter2"}"#, r#"{"Bmc_Password":"******"}"#),
             (
@@ -181,15 +180,15 @@ mod tests {
             (r#"{"a":[{"url":"http://u:p@h/i"}]}"#, r#"{"a":[{"url":"http://u:******@h/i"}]}"#),
             (r#"{"url":"http://u:\"p@h/i"}"#, r#"{"url":"http://u:******@h/i"}"#),
         ] {
-            assert_eq!(masked(&JsonObject::from_stored(text)).as_str(), shown);
+            assert_eq!(mask_secrets(&JsonObject::from_stored(text)).as_str(), shown);
         }
     }
 
     #[test]
-    fn objects_without_secrets_are_not_parsed() {
+    fn does_not_parse_objects_without_secrets() {
         for text in ["{}", r#"{"logical_disks":[{"size_gb":100}]}"#] {
             let object = JsonObject::from_stored(text);
-            assert!(matches!(masked(&object), Cow::Borrowed(_)), "{text}");
+            assert!(matches!(mask_secrets(&object), Cow::Borrowed(_)), "{text}");
         }
     }
 }

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The words for what a machine is, what it should become, and what may be asked of it.
+//! Enumerations of node states, events, verbs and power targets.
 //!
-//! The names are Ironic's, letter for letter: they are the domain's vocabulary, and every client
-//! already speaks it. Which state may follow which is decided in `lifecycle`.
+//! The names are Ironic's, letter for letter, because every client uses them. Which state follows
+//! which is decided in `lifecycle`.
 
-use crate::named;
+use crate::named_enum;
 
-named! {
-    /// Where a machine stands in its life.
+named_enum! {
+    /// Ironic's provision states.
     ProvisionState {
-        /// Known, but its BMC has not been tried yet.
+        /// Enrolled; access to the BMC is not verified yet.
         Enroll = "enroll",
-        /// Its BMC is being tried.
+        /// Access to the BMC is being verified.
         Verifying = "verifying",
-        /// Its BMC answers; it can be inspected, cleaned, adopted or provided.
+        /// The BMC is accessible; the node can be inspected, cleaned, adopted or provided.
         Manageable = "manageable",
-        /// Clean and free.
+        /// Clean and ready for deployment.
         Available = "available",
-        /// In use.
+        /// Runs an instance.
         Active = "active",
-        /// Tear-down failed; an operator has to look.
+        /// Tear-down failed.
         Error = "error",
-        /// Running the rescue system.
+        /// Runs the rescue system.
         Rescue = "rescue",
-        /// An image is being put on it.
+        /// An instance is being deployed.
         Deploying = "deploying",
         /// A deployment waits for the agent.
         DeployWait = "wait call-back",
@@ -31,7 +31,7 @@ named! {
         DeployFail = "deploy failed",
         /// A deployment is held until `unhold`.
         DeployHold = "deploy hold",
-        /// It is being cleaned.
+        /// The node is being cleaned.
         Cleaning = "cleaning",
         /// Cleaning waits for the agent.
         CleanWait = "clean wait",
@@ -39,15 +39,15 @@ named! {
         CleanFail = "clean failed",
         /// Cleaning is held until `unhold`.
         CleanHold = "clean hold",
-        /// It is being torn down.
+        /// The instance is being removed.
         Deleting = "deleting",
-        /// Its hardware is being looked at.
+        /// The hardware is being inspected.
         Inspecting = "inspecting",
         /// Inspection waits for the agent.
         InspectWait = "inspect wait",
         /// Inspection failed.
         InspectFail = "inspect failed",
-        /// A running machine is being taken over as it is.
+        /// A running machine is being adopted without changes.
         Adopting = "adopting",
         /// Adoption failed.
         AdoptFail = "adopt failed",
@@ -57,7 +57,7 @@ named! {
         RescueWait = "rescue wait",
         /// Rescue failed.
         RescueFail = "rescue failed",
-        /// It is being booted back into its own system.
+        /// The machine is being booted back into its own system.
         Unrescuing = "unrescuing",
         /// Unrescue failed.
         UnrescueFail = "unrescue failed",
@@ -72,114 +72,114 @@ named! {
     }
 }
 
-named! {
-    /// What makes a machine's provision state change. Thirteen come from users, five from within.
+named_enum! {
+    /// The events that change a provision state. Thirteen come from users, five from the conductor.
     Event {
-        /// Put an image on it.
+        /// Deploys an instance.
         Deploy = "deploy",
-        /// Put an image on it again.
+        /// Deploys an instance again.
         Rebuild = "rebuild",
-        /// Take it back.
+        /// Removes the instance.
         Delete = "delete",
-        /// Check its BMC, or bring it back under management.
+        /// Verifies access to the BMC, or makes the node manageable again.
         Manage = "manage",
-        /// Clean it and make it available.
+        /// Cleans the node and makes it available.
         Provide = "provide",
-        /// Look at its hardware.
+        /// Inspects the hardware.
         Inspect = "inspect",
-        /// Run clean steps.
+        /// Runs clean steps.
         Clean = "clean",
-        /// Take over a machine that already runs.
+        /// Takes over a running machine.
         Adopt = "adopt",
-        /// Boot the rescue system.
+        /// Boots the rescue system.
         Rescue = "rescue",
-        /// Leave the rescue system.
+        /// Leaves the rescue system.
         Unrescue = "unrescue",
-        /// Run steps on an active machine.
+        /// Runs steps on an active machine.
         Service = "service",
-        /// Go on after a hold.
+        /// Continues after a hold.
         Unhold = "unhold",
-        /// Stop what is going on.
+        /// Stops the job.
         Abort = "abort",
-        /// The work waits for the agent.
+        /// The job waits for the agent.
         Wait = "wait",
-        /// The work is held.
+        /// The job is held.
         Hold = "hold",
-        /// The agent called back.
+        /// What the job waited for has happened.
         Resume = "resume",
-        /// The work is finished.
+        /// The job succeeded.
         Done = "done",
-        /// The work failed.
+        /// The job failed.
         Fail = "fail",
     }
 }
 
-named! {
-    /// The fifteen targets a user may give to `PUT …/states/provision`.
+named_enum! {
+    /// The fifteen targets of `PUT …/states/provision`.
     Verb {
-        /// Deploy.
+        /// Deploys.
         Active = "active",
-        /// Deploy again.
+        /// Deploys again.
         Rebuild = "rebuild",
-        /// Tear down.
+        /// Tears down.
         Deleted = "deleted",
-        /// Deploy; the newer name of `active`.
+        /// Deploys; the newer name of `active`.
         Deploy = "deploy",
-        /// Tear down; the newer name of `deleted`.
+        /// Tears down; the newer name of `deleted`.
         Undeploy = "undeploy",
-        /// Check the BMC, or bring back under management.
+        /// Verifies access to the BMC, or makes the node manageable again.
         Manage = "manage",
-        /// Clean and make available.
+        /// Cleans and makes available.
         Provide = "provide",
-        /// Inspect.
+        /// Inspects.
         Inspect = "inspect",
-        /// Stop what is going on.
+        /// Stops the job.
         Abort = "abort",
-        /// Run clean steps.
+        /// Runs clean steps.
         Clean = "clean",
-        /// Take over a running machine.
+        /// Takes over a running machine.
         Adopt = "adopt",
-        /// Boot the rescue system.
+        /// Boots the rescue system.
         Rescue = "rescue",
-        /// Leave the rescue system.
+        /// Leaves the rescue system.
         Unrescue = "unrescue",
-        /// Go on after a hold.
+        /// Continues after a hold.
         Unhold = "unhold",
-        /// Run service steps.
+        /// Runs service steps.
         Service = "service",
     }
 }
 
-named! {
-    /// Whether a machine is on, as its BMC last said.
+named_enum! {
+    /// The power state, as last reported by the BMC.
     PowerState {
         /// On.
         On = "power on",
         /// Off.
         Off = "power off",
-        /// The BMC could not say.
+        /// The BMC could not determine it.
         Error = "error",
     }
 }
 
-named! {
-    /// What a user may ask of a machine's power.
+named_enum! {
+    /// The power changes that a user can request.
     PowerTarget {
-        /// Switch on.
+        /// Powers on.
         On = "power on",
-        /// Switch off at once.
+        /// Powers off immediately.
         Off = "power off",
-        /// Switch off and on again.
+        /// Powers off and on again.
         Reboot = "rebooting",
-        /// Ask the operating system to shut down.
+        /// Requests a shutdown of the operating system.
         SoftOff = "soft power off",
-        /// Ask the operating system to restart.
+        /// Requests a restart of the operating system.
         SoftReboot = "soft rebooting",
     }
 }
 
 impl PowerTarget {
-    /// The state a machine is in once the target is reached.
+    /// The power state once the change is done.
     #[must_use]
     pub const fn state(self) -> PowerState {
         match self {
@@ -188,17 +188,17 @@ impl PowerTarget {
         }
     }
 
-    /// Whether the operating system is asked rather than the power cut.
+    /// Whether the change is requested from the operating system instead of cutting power.
     #[must_use]
     pub const fn is_soft(self) -> bool {
         matches!(self, Self::SoftOff | Self::SoftReboot)
     }
 }
 
-named! {
-    /// Why Ferrite itself put a machine into maintenance.
+named_enum! {
+    /// Why Ferrite put a node into maintenance.
     Fault {
-        /// Its BMC does not answer.
+        /// The BMC does not respond.
         Power = "power failure",
         /// A clean step failed.
         Clean = "clean failure",
@@ -209,14 +209,14 @@ named! {
     }
 }
 
-named! {
-    /// What the BMC says of the machine's condition.
+named_enum! {
+    /// The health that the BMC reports.
     Health {
-        /// Nothing to report.
+        /// No problems.
         Ok = "OK",
-        /// Something needs attention.
+        /// Needs attention.
         Warning = "WARNING",
-        /// Something is broken.
+        /// Broken.
         Critical = "CRITICAL",
     }
 }

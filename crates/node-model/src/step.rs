@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A step: one named thing that cleaning, deploying, servicing or verifying does.
+//! Steps of cleaning, deployment, service and verification.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
 use crate::JsonObject;
-use crate::named;
+use crate::named_enum;
 
-named! {
-    /// Which work a step belongs to.
+named_enum! {
+    /// The kind of job that a step belongs to.
     StepFlow {
         /// Cleaning, automated or manual.
         Clean = "clean",
@@ -17,51 +17,51 @@ named! {
         Deploy = "deploy",
         /// Service of an active machine.
         Service = "service",
-        /// The check of a newly enrolled machine.
+        /// Verification of a newly enrolled node.
         Verify = "verify",
     }
 }
 
-/// The one member that a step's arguments have where they are kept encrypted. No step has an argument
-/// of this name, and nobody may give one.
+/// The only member of a step's arguments when they are stored encrypted. Requests with an argument of
+/// this name are rejected.
 pub const SEALED_ARGUMENTS: &str = "ferrite:sealed";
 
-/// One step as it will be, or is being, carried out.
+/// A step of a job, or of a request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Step {
-    /// Which driver interface carries it out (`deploy`, `raid`, …). Text, because reserved steps
-    /// accept any and agents bring their own.
+    /// The driver interface that runs it (`deploy`, `raid`, …). Text, because reserved steps accept
+    /// any interface and agents define their own.
     pub interface: String,
-    /// Its name within the interface.
+    /// The name within the interface.
     pub step: String,
-    /// Arguments, as given by the user or the template.
+    /// The arguments from the user or the template.
     #[serde(default, skip_serializing_if = "JsonObject::is_empty")]
     pub args: JsonObject,
-    /// Higher runs first; zero is disabled.
+    /// Higher priorities run first; zero disables the step.
     #[serde(default)]
     pub priority: i64,
-    /// Whether the work may be aborted while it runs.
+    /// Whether the job may be aborted while the step runs.
     #[serde(default)]
     pub abortable: bool,
-    /// Abort has been asked for and happens when the step ends.
+    /// Whether an abort was requested that takes effect when the step ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub abort_after: bool,
-    /// Whether the ramdisk must be running for it.
+    /// Whether the step needs the ramdisk.
     #[serde(default)]
     pub requires_ramdisk: bool,
-    /// Whether the machine is rebooted after it.
+    /// Whether the machine is rebooted after the step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reboot_requested: bool,
-    /// Whether it runs on the node's children instead of the node.
+    /// Whether the step runs on the child nodes instead of the node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub execute_on_child_nodes: bool,
-    /// Only these children.
+    /// Restricts the step to these child nodes; empty means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limit_child_node_execution: Vec<String>,
 }
 
 impl Step {
-    /// A step without arguments, for an interface and name.
+    /// A step without arguments.
     #[must_use]
     pub fn new(interface: &str, step: &str, priority: i64) -> Self {
         Self {
@@ -78,41 +78,41 @@ impl Step {
         }
     }
 
-    /// `interface.step`, as policies and messages name it.
+    /// `interface.step`, as in settings and messages.
     #[must_use]
     pub fn qualified(&self) -> String {
         format!("{}.{}", self.interface, self.step)
     }
 }
 
-/// A step that a driver or an agent says it can carry out.
+/// A step that a driver or an agent offers.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StepOffer {
+pub struct AvailableStep {
     /// The step with its default priority and no arguments.
     pub step: Step,
-    /// The arguments it takes; others are refused.
+    /// The accepted arguments; others are rejected.
     pub arguments: Cow<'static, [StepArgument]>,
 }
 
-/// An argument of a step. A driver's are known when it is compiled, an agent's are not.
+/// An argument of a step. Those of drivers are compiled in, those of agents are not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StepArgument {
-    /// Its name.
+    /// The name.
     pub name: Cow<'static, str>,
-    /// Whether the step cannot do without it.
+    /// Whether it is mandatory.
     pub required: bool,
-    /// What it means.
+    /// The description.
     pub description: Cow<'static, str>,
 }
 
 impl StepArgument {
-    /// An argument the step cannot do without.
+    /// A mandatory argument.
     #[must_use]
     pub const fn required(name: &'static str, description: &'static str) -> Self {
         Self { name: Cow::Borrowed(name), required: true, description: Cow::Borrowed(description) }
     }
 
-    /// An argument the step can do without.
+    /// An optional argument.
     #[must_use]
     pub const fn optional(name: &'static str, description: &'static str) -> Self {
         Self { name: Cow::Borrowed(name), required: false, description: Cow::Borrowed(description) }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A moment in UTC with microseconds, as Ironic writes and stores it.
+//! Timestamps in UTC with microseconds, in Ironic's text format.
 //!
-//! The clock is never read here: whoever needs "now" is given it.
+//! Nothing here reads the clock: the current time is always a parameter.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,25 +14,25 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
-/// A text that is no moment.
+/// The text is not a timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("it is no moment in UTC such as 2026-11-15T19:24:09Z, 2026-11-15 or seconds since 1970")]
-pub struct NoMoment;
+#[error("not a UTC timestamp such as 2026-11-15T19:24:09Z, 2026-11-15 or seconds since 1970")]
+pub struct ParseTimestampError;
 
 impl Timestamp {
-    /// The moment `seconds` after the epoch.
+    /// `seconds` after the epoch.
     #[must_use]
     pub const fn from_secs(seconds: i64) -> Self {
         Self(seconds * 1_000_000)
     }
 
-    /// This moment plus `duration`, clamped to the representable range.
+    /// This time plus `duration`, clamped to the representable range.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// The duration since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
@@ -40,7 +40,7 @@ impl Timestamp {
 }
 
 impl fmt::Display for Timestamp {
-    /// `2026-11-15T19:24:09.123456+00:00`; whole seconds are written without a fraction.
+    /// `2026-11-15T19:24:09.123456+00:00`; the fraction is omitted for whole seconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.div_euclid(1_000_000);
         let micros = self.0.rem_euclid(1_000_000);
@@ -62,28 +62,28 @@ impl fmt::Debug for Timestamp {
 }
 
 impl FromStr for Timestamp {
-    type Err = NoMoment;
+    type Err = ParseTimestampError;
 
-    /// As it is written here, or with `Z`, or without seconds, or only the day; or as seconds since
-    /// the epoch. Other time zones than UTC are not understood.
-    fn from_str(text: &str) -> Result<Self, NoMoment> {
+    /// Parses the format of `Display`, also with `Z`, without seconds, or only the date; or seconds
+    /// since the epoch. Time zones other than UTC are rejected.
+    fn from_str(text: &str) -> Result<Self, ParseTimestampError> {
         if let Ok(seconds) = text.parse::<i64>() {
-            return seconds.checked_mul(1_000_000).map(Self).ok_or(NoMoment);
+            return seconds.checked_mul(1_000_000).map(Self).ok_or(ParseTimestampError);
         }
         let utc = ["Z", "z", "+00:00"].iter().find_map(|zone| text.strip_suffix(zone));
         let text = utc.unwrap_or(text);
         let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
-        let [year, month, day] = numbers(date, '-')?[..] else { return Err(NoMoment) };
+        let [year, month, day] = numbers(date, '-')?[..] else { return Err(ParseTimestampError) };
         let (time, fraction) = time.split_once('.').unwrap_or((time, ""));
         let (hour, minute, second) = match numbers(time, ':')?[..] {
             [hour, minute] => (hour, minute, 0),
             [hour, minute, second] => (hour, minute, second),
-            _ => return Err(NoMoment),
+            _ => return Err(ParseTimestampError),
         };
-        let is_moment = year <= 9999 && hour < 24 && minute < 60 && second < 60;
+        let is_valid = year <= 9999 && hour < 24 && minute < 60 && second < 60;
         let days = days_from_civil(year, month, day);
-        if !is_moment || fraction.len() > 9 || civil_from_days(days) != (year, month, day) {
-            return Err(NoMoment);
+        if !is_valid || fraction.len() > 9 || civil_from_days(days) != (year, month, day) {
+            return Err(ParseTimestampError);
         }
         let fraction = fraction.get(..6).unwrap_or(fraction);
         let micros = if fraction.is_empty() { 0 } else { number(&format!("{fraction:0<6}"))? };
@@ -92,18 +92,18 @@ impl FromStr for Timestamp {
     }
 }
 
-/// The numbers between separators.
-fn numbers(text: &str, separator: char) -> Result<Vec<i64>, NoMoment> {
+/// Parses numbers between separators.
+fn numbers(text: &str, separator: char) -> Result<Vec<i64>, ParseTimestampError> {
     text.split(separator).map(number).collect()
 }
 
-fn number(text: &str) -> Result<i64, NoMoment> {
-    // Signs are for the epoch only.
+fn number(text: &str) -> Result<i64, ParseTimestampError> {
+    // Only seconds since the epoch may have a sign.
     let is_number = !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
-    if is_number { text.parse().map_err(|_| NoMoment) } else { Err(NoMoment) }
+    if is_number { text.parse().map_err(|_| ParseTimestampError) } else { Err(ParseTimestampError) }
 }
 
-/// The day number of a date; of one that there is not, that of another.
+/// The day number of a date. Out-of-range months and days are clamped.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let (march_year, march_month) =
         if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
@@ -114,8 +114,8 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day_of_era - 719_468
 }
 
-/// Year, month and day of a day number in the proleptic Gregorian calendar. The year is taken to
-/// start in March, so that the leap day is the last one of its year.
+/// Year, month and day of a day number in the proleptic Gregorian calendar. Years start in March here,
+/// so that the leap day is the last day of a year.
 fn civil_from_days(days: i64) -> (i64, i64, i64) {
     const DAYS_PER_ERA: i64 = 146_097; // 400 years
     const DAYS_FROM_MARCH_0000_TO_EPOCH: i64 = 719_468;
@@ -136,10 +136,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_read_as_they_are_written() {
+    fn parses_its_own_format_and_shorter_ones() {
         for micros in [0, 1, 951_782_399_999_999, 1_795_000_000_123_456, 1_800_000_000_000_000] {
-            let moment = Timestamp(micros);
-            assert_eq!(moment.to_string().parse(), Ok(moment), "{moment}");
+            let timestamp = Timestamp(micros);
+            assert_eq!(timestamp.to_string().parse(), Ok(timestamp), "{timestamp}");
         }
         for (text, seconds) in [
             ("2000-02-29", 951_782_400),
@@ -166,14 +166,14 @@ mod tests {
             "2001-01-01T+1:00",
             "9223372036854775807",
         ] {
-            // A point with nothing behind it is as good as none.
-            let is_moment = text.ends_with('.');
-            assert_eq!(text.parse::<Timestamp>().is_ok(), is_moment, "{text}");
+            // A point without a fraction is accepted.
+            let is_valid = text.ends_with('.');
+            assert_eq!(text.parse::<Timestamp>().is_ok(), is_valid, "{text}");
         }
     }
 
     #[test]
-    fn known_moments() {
+    fn formats_known_timestamps() {
         for (micros, text) in [
             (0, "1970-01-01T00:00:00+00:00"),
             (951_782_400_000_000, "2000-02-29T00:00:00+00:00"),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_never_go_below_zero() {
+    fn differences_are_never_negative() {
         assert_eq!(Timestamp(5).since(Timestamp(9)), Duration::ZERO);
         assert_eq!(Timestamp(9).since(Timestamp(5)), Duration::from_micros(4));
     }

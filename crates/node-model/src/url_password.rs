@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Passwords within URLs, as in `https://user:password@host/image`: masking them, and putting them
-//! back where a masked URL comes back.
+//! Masks passwords in URLs such as `https://user:password@host/image`, and restores them in URLs that
+//! clients send back masked.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,55 +9,54 @@ use serde_json::{Map, Value};
 
 use crate::{JsonObject, MASK, is_secret_key};
 
-/// `text` with [`MASK`] in the place of the password of every URL in it.
+/// `text` with [`MASK`] in the place of the password of every URL.
 #[must_use]
 pub fn mask_urls(text: &str) -> Cow<'_, str> {
-    replaced(text, Edge::OfUrl, |_| Some(MASK))
+    replace_passwords(text, UrlEnd::Delimiter, |_| Some(MASK))
 }
 
-/// The same for a text that may quote URLs as JSON does: what is behind the quote is not theirs, and
-/// a quote with a backslash before it is.
+/// Like [`mask_urls`], for text in which URLs may be quoted as in JSON: a quotation mark ends a URL
+/// unless a backslash precedes it.
 #[must_use]
 pub fn mask_quoted_urls(line: &str) -> Cow<'_, str> {
-    replaced(line, Edge::OrQuote, |_| Some(MASK))
+    replace_passwords(line, UrlEnd::DelimiterOrQuote, |_| Some(MASK))
 }
 
-/// Whether some URL in `text` has a password, masked or not.
+/// Whether any URL in `text` has a password, masked or not.
 #[must_use]
 pub fn has_url_password(text: &str) -> bool {
-    Login::after(text, 0, Edge::OfUrl).is_some()
+    UrlCredentials::after(text, 0, UrlEnd::Delimiter).is_some()
 }
 
-/// `text` with the passwords in it that came back masked, as far as the texts in `known` have them:
-/// for the same scheme, user and host, so that no password goes to another host than it was for.
+/// `text` with masked passwords restored from the URLs in `known` that have the same scheme, user and
+/// host. No password is sent to another host than it was stored for.
 #[must_use]
 pub fn unmask_urls<'a>(text: &'a str, known: &[&'a str]) -> Cow<'a, str> {
-    replaced(text, Edge::OfUrl, |login| {
-        if login.password() != MASK {
+    replace_passwords(text, UrlEnd::Delimiter, |credentials| {
+        if credentials.password() != MASK {
             return None;
         }
-        let known = known.iter().flat_map(|text| logins(text, Edge::OfUrl));
-        let mut fitting = known.filter(|other| other.is_for_the_same(login));
-        fitting.find(|other| other.password() != MASK).map(|other| other.password())
+        let known = known.iter().flat_map(|text| url_credentials(text, UrlEnd::Delimiter));
+        let mut matching = known.filter(|other| other.has_same_target(credentials));
+        matching.find(|other| other.password() != MASK).map(|other| other.password())
     })
 }
 
-/// Whether something in `members` is a secret, at any depth: by its key, or as a password in a URL.
+/// Whether `members` contains a secret at any depth: by its key, or as a password in a URL.
 #[must_use]
-pub fn holds_secret(members: &Map<String, Value>) -> bool {
-    members.iter().any(|(key, value)| is_secret_key(key) || is_secret_within(value))
+pub fn contains_secret(members: &Map<String, Value>) -> bool {
+    members.iter().any(|(key, value)| is_secret_key(key) || value_contains_secret(value))
 }
 
-/// `object` with [`MASK`] in the place of the password of every URL in it, and other secrets as they
-/// are.
+/// `object` with [`MASK`] in the place of the password of every URL. Other secrets are not masked.
 #[must_use]
 pub fn mask_object_urls(object: &JsonObject) -> Cow<'_, JsonObject> {
-    // Roughly: in JSON text a URL may have escapes in it.
+    // Approximate, because URLs in JSON text may contain escapes.
     if !(object.as_str().contains("://") && object.as_str().contains('@')) {
         return Cow::Borrowed(object);
     }
     let mut value = Value::Object(object.parse());
-    mask_within(&mut value);
+    mask_value(&mut value);
     match value {
         Value::Object(members) => Cow::Owned(JsonObject::from(members)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
@@ -66,43 +65,43 @@ pub fn mask_object_urls(object: &JsonObject) -> Cow<'_, JsonObject> {
     }
 }
 
-/// Puts the passwords of URLs back that came back masked in `object`, from the objects in `known`.
+/// Restores masked passwords of URLs in `object` from the objects in `known`.
 pub fn unmask_object(object: &mut JsonObject, known: &[&JsonObject]) {
     if !object.as_str().contains(MASK) {
         return;
     }
     let known: Vec<Value> = known.iter().map(|object| Value::Object(object.parse())).collect();
     let mut texts = Vec::new();
-    known.iter().for_each(|value| collect_texts(value, &mut texts));
+    known.iter().for_each(|value| collect_strings(value, &mut texts));
     let mut value = Value::Object(object.parse());
-    unmask_within(&mut value, &texts);
+    unmask_value(&mut value, &texts);
     if let Value::Object(members) = value {
         *object = JsonObject::from(members);
     }
 }
 
-fn is_secret_within(value: &Value) -> bool {
+fn value_contains_secret(value: &Value) -> bool {
     match value {
-        Value::Object(members) => holds_secret(members),
-        Value::Array(items) => items.iter().any(is_secret_within),
+        Value::Object(members) => contains_secret(members),
+        Value::Array(items) => items.iter().any(value_contains_secret),
         Value::String(text) => has_url_password(text),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
-fn collect_texts<'a>(value: &'a Value, to: &mut Vec<&'a str>) {
+fn collect_strings<'a>(value: &'a Value, to: &mut Vec<&'a str>) {
     match value {
-        Value::Object(members) => members.values().for_each(|value| collect_texts(value, to)),
-        Value::Array(items) => items.iter().for_each(|value| collect_texts(value, to)),
+        Value::Object(members) => members.values().for_each(|value| collect_strings(value, to)),
+        Value::Array(items) => items.iter().for_each(|value| collect_strings(value, to)),
         Value::String(text) => to.push(text),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn mask_within(value: &mut Value) {
+fn mask_value(value: &mut Value) {
     match value {
-        Value::Object(members) => members.values_mut().for_each(mask_within),
-        Value::Array(items) => items.iter_mut().for_each(mask_within),
+        Value::Object(members) => members.values_mut().for_each(mask_value),
+        Value::Array(items) => items.iter_mut().for_each(mask_value),
         Value::String(text) => {
             if let Cow::Owned(shown) = mask_urls(text) {
                 *text = shown;
@@ -112,12 +111,12 @@ fn mask_within(value: &mut Value) {
     }
 }
 
-fn unmask_within(value: &mut Value, known: &[&str]) {
+fn unmask_value(value: &mut Value, known: &[&str]) {
     match value {
         Value::Object(members) => {
-            members.values_mut().for_each(|value| unmask_within(value, known));
+            members.values_mut().for_each(|value| unmask_value(value, known));
         }
-        Value::Array(items) => items.iter_mut().for_each(|value| unmask_within(value, known)),
+        Value::Array(items) => items.iter_mut().for_each(|value| unmask_value(value, known)),
         Value::String(text) => {
             if let Cow::Owned(full) = unmask_urls(text, known) {
                 *text = full;
@@ -127,28 +126,28 @@ fn unmask_within(value: &mut Value, known: &[&str]) {
     }
 }
 
-/// Where the part of a URL ends that names a user and a host.
+/// What ends the authority part of a URL.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Edge {
-    /// Where a URL has it end.
-    OfUrl,
-    /// There, or at a quotation mark without a backslash before it.
-    OrQuote,
+enum UrlEnd {
+    /// The delimiters of URLs.
+    Delimiter,
+    /// The delimiters of URLs, or a quotation mark without a backslash before it.
+    DelimiterOrQuote,
 }
 
-impl Edge {
-    /// How much of `text` is before it.
+impl UrlEnd {
+    /// The length of the authority part at the start of `text`.
     fn length_before(self, text: &str) -> usize {
         let mut is_escaped = false;
         let found = text.char_indices().find(|(_, letter)| {
             if std::mem::take(&mut is_escaped) {
                 return false;
             }
-            is_escaped = *letter == '\\' && self == Self::OrQuote;
+            is_escaped = *letter == '\\' && self == Self::DelimiterOrQuote;
             match letter {
                 '/' | '?' | '#' => true,
-                '\\' => self == Self::OfUrl,
-                '"' => self == Self::OrQuote,
+                '\\' => self == Self::Delimiter,
+                '"' => self == Self::DelimiterOrQuote,
                 _ => letter.is_whitespace() || letter.is_control(),
             }
         });
@@ -156,29 +155,29 @@ impl Edge {
     }
 }
 
-/// A URL with a password.
-struct Login<'a> {
+/// The authority part of a URL with a password.
+struct UrlCredentials<'a> {
     text: &'a str,
     scheme: &'a str,
     user: &'a str,
     host: &'a str,
     password: Range<usize>,
-    /// Where its user and host end.
+    /// The byte offset at which the authority part ends.
     end: usize,
 }
 
-impl<'a> Login<'a> {
-    /// The first that begins at or after byte `from`.
-    fn after(text: &'a str, from: usize, edge: Edge) -> Option<Self> {
+impl<'a> UrlCredentials<'a> {
+    /// The first URL with a password at or after byte `from`.
+    fn after(text: &'a str, from: usize, end_rule: UrlEnd) -> Option<Self> {
         const MARK: &str = "://";
         let mut from = from;
         loop {
             let mark = from + text.get(from..)?.find(MARK)?;
             let start = mark + MARK.len();
-            let end = start + edge.length_before(&text[start..]);
+            let end = start + end_rule.length_before(&text[start..]);
             let authority = &text[start..end];
-            let parts = authority.rsplit_once('@').and_then(|(login, host)| {
-                let (user, password) = login.split_once(':')?;
+            let parts = authority.rsplit_once('@').and_then(|(credentials, host)| {
+                let (user, password) = credentials.split_once(':')?;
                 (!password.is_empty()).then_some((user, password, host))
             });
             if let Some((user, password, host)) = parts {
@@ -198,35 +197,37 @@ impl<'a> Login<'a> {
         &self.text[self.password.clone()]
     }
 
-    fn is_for_the_same(&self, other: &Login<'_>) -> bool {
+    fn has_same_target(&self, other: &UrlCredentials<'_>) -> bool {
         self.scheme.eq_ignore_ascii_case(other.scheme)
             && self.user == other.user
             && self.host.eq_ignore_ascii_case(other.host)
     }
 }
 
-fn logins(text: &str, edge: Edge) -> impl Iterator<Item = Login<'_>> {
+fn url_credentials(text: &str, end_rule: UrlEnd) -> impl Iterator<Item = UrlCredentials<'_>> {
     let mut from = 0;
     std::iter::from_fn(move || {
-        let login = Login::after(text, from, edge)?;
-        from = login.end;
-        Some(login)
+        let credentials = UrlCredentials::after(text, from, end_rule)?;
+        from = credentials.end;
+        Some(credentials)
     })
 }
 
-/// `text` with other passwords, where `other` has one.
-fn replaced<'a>(
+/// `text` with the passwords replaced for which `replacement` returns one.
+fn replace_passwords<'a>(
     text: &'a str,
-    edge: Edge,
-    other: impl Fn(&Login<'_>) -> Option<&'a str>,
+    end_rule: UrlEnd,
+    replacement: impl Fn(&UrlCredentials<'_>) -> Option<&'a str>,
 ) -> Cow<'a, str> {
     let mut changed = String::new();
     let mut copied = 0;
-    for login in logins(text, edge) {
-        if let Some(password) = other(&login).filter(|password| *password != login.password()) {
-            changed.push_str(&text[copied..login.password.start]);
+    for credentials in url_credentials(text, end_rule) {
+        if let Some(password) =
+            replacement(&credentials).filter(|password| *password != credentials.password())
+        {
+            changed.push_str(&text[copied..credentials.password.start]);
             changed.push_str(password);
-            copied = login.password.end;
+            copied = credentials.password.end;
         }
     }
     if copied == 0 {
@@ -244,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_masked_and_nothing_else() {
+    fn masks_passwords_only() {
         for (text, shown) in [
             ("https://me:hunter2@h:8/i?a=b@c", "https://me:******@h:8/i?a=b@c"),
             ("https://:hunter2@h", "https://:******@h"),
@@ -266,14 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_json_stays_json() {
+    fn masked_json_stays_valid() {
         let line = r#"{"url":"https://me:hunt\"er2@h","at":"https://h","mail":"a:b@c"}"#;
         let shown = r#"{"url":"https://me:******@h","at":"https://h","mail":"a:b@c"}"#;
         assert_eq!(mask_quoted_urls(line), shown);
     }
 
     #[test]
-    fn what_comes_back_masked_is_put_back_for_the_same_host_only() {
+    fn restores_masked_passwords_for_the_same_host_only() {
         let known = ["no url", "https://me:hunter2@h:8/i and ftp://x:swordfish@y"];
         for (masked, full) in [
             ("https://me:******@h:8/i", "https://me:hunter2@h:8/i"),
@@ -296,20 +297,20 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_found_at_any_depth() {
+    fn finds_secrets_at_any_depth() {
         for (value, expected) in [
             (json!({"a": [{"b": "http://a:b@c"}]}), true),
             (json!({"a": {"password": 1}}), true),
             (json!({"a": ["http://b/c", {"d": 1}]}), false),
         ] {
-            assert_eq!(holds_secret(value.as_object().unwrap()), expected, "{value}");
+            assert_eq!(contains_secret(value.as_object().unwrap()), expected, "{value}");
         }
     }
 
     proptest! {
-        /// Whatever stands around it, no password is left, and what was masked stays so.
+        /// No password remains, whatever text surrounds the URL; masking twice changes nothing.
         #[test]
-        fn no_password_is_left(
+        fn leaves_no_password_in_text(
             before in "[a-z :@/]{0,8}", password in "[a-z0-9@:%'\"]{1,12}Z", after in "[ -~]{0,8}",
         ) {
             let text = format!("{before} s3://u:{password}@host/{after}");

@@ -1,47 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a machine is in the middle of, in enough detail to go on after the process is gone.
+//! Jobs in progress, in enough detail to resume them after a process restart.
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-use crate::named;
-use crate::{Actor, JsonObject, PowerTarget, ProvisionState, Step, StepFlow, Timestamp};
+use crate::named_enum;
+use crate::{
+    Actor, BootMethod, JsonObject, PowerState, PowerTarget, ProvisionState, Step, StepFlow,
+    Timestamp,
+};
 
-/// The note of a job with who is awaited, where that is not the agent.
-pub const AWAITED: &str = "awaited";
-
-named! {
-    /// The jobs that change a machine.
+named_enum! {
+    /// The kinds of jobs.
     WorkKind {
-        /// Try the BMC of an enrolled machine.
+        /// Checks access to the BMC of an enrolled node.
         Verify = "verify",
-        /// Look at its hardware.
+        /// Collects the hardware inventory.
         Inspect = "inspect",
         /// Automated cleaning.
         Clean = "clean",
         /// Cleaning with steps chosen by a user.
         ManualClean = "manual clean",
-        /// Put an image on it.
+        /// Deploys an instance.
         Deploy = "deploy",
-        /// Put an image on it again.
+        /// Deploys an instance again.
         Rebuild = "rebuild",
-        /// Take it back.
+        /// Removes the instance.
         TearDown = "tear down",
-        /// Boot the rescue system.
+        /// Boots the rescue system.
         Rescue = "rescue",
-        /// Leave the rescue system.
+        /// Leaves the rescue system.
         Unrescue = "unrescue",
-        /// Take over a running machine.
+        /// Takes over a running machine.
         Adopt = "adopt",
-        /// Run steps on an active machine.
+        /// Runs steps on an active machine.
         Service = "service",
     }
 }
 
 impl WorkKind {
-    /// The flow of steps the job runs, if it runs any.
+    /// The flow of steps that the job runs, if it runs any.
     #[must_use]
     pub const fn flow(self) -> Option<StepFlow> {
         match self {
@@ -54,68 +54,118 @@ impl WorkKind {
     }
 }
 
-named! {
-    /// How far a job has come. Stages only move forward; each is safe to repeat from its start.
+named_enum! {
+    /// The part of a job that is running. Stages only move forward; each can be repeated from its
+    /// start.
     Stage {
-        /// Make the machine ready: networks, ramdisk, power.
+        /// Prepares the machine: networks, ramdisk, power.
         Prepare = "prepare",
-        /// Ask driver and agent which steps there are, and put them in order.
+        /// Lists the available steps of driver and agent, and orders them.
         Plan = "plan",
-        /// Run the steps from `Work::cursor` on; or, for jobs without steps, the one thing they do.
+        /// Runs the steps from `Work::cursor` on; or, for jobs without steps, their only action.
         Run = "run",
-        /// Put things back after success.
+        /// Restores networks, boot settings and power after success.
         Finish = "finish",
-        /// Everything is done; only the transition that says so is left.
+        /// All actions are done; only the transition to the final state is left.
         Over = "over",
-        /// Put things back after failure or abort; the provision state says so already.
+        /// Restores networks, boot settings and power after a failure or an abort. The provision
+        /// state has changed already.
         CleanUp = "clean up",
     }
 }
 
-/// A job in flight.
+/// A job in progress.
+///
+/// `awaiting` and `heartbeat_received` describe the job, [`Node::wait`](crate::Node::wait) describes
+/// the wait to users, and [`Node::due_at`](crate::Node::due_at) is the index that the scheduler
+/// searches: `lifecycle::settle` derives the last two.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Work {
-    /// Ties the journal entries of one job together.
+    /// Correlates the journal entries of one job.
     pub id: Uuid,
-    /// Which job.
+    /// The kind of job.
     pub kind: WorkKind,
-    /// How far it has come.
+    /// The current stage.
     pub stage: Stage,
-    /// The steps in the order they run. Empty until planned.
+    /// The steps in the order in which they run. Empty until [`Stage::Plan`] is done.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
-    /// The step being run, as an index into `steps`.
+    /// The current step, as an index into `steps`.
     #[serde(default)]
     pub cursor: usize,
-    /// Whether the current stage or step has been started and its end is awaited from outside (an
-    /// agent, a hold, a delay), so that it must not be started again.
+    /// Whether the current stage or step was started and ends by an event (a heartbeat, `unhold`, a
+    /// deadline), so that it must not be started again.
     #[serde(default)]
     pub awaiting: bool,
-    /// The agent has called since the wait was last looked at.
-    #[serde(default)]
-    pub heard: bool,
-    /// Steps the user gave, before they are merged with the driver's.
+    /// Whether a heartbeat arrived since the wait was last evaluated.
+    #[serde(default, alias = "heard")]
+    pub heartbeat_received: bool,
+    /// Steps from the user's request, before they are merged with the driver's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requested_steps: Vec<Step>,
-    /// Do without the ramdisk.
+    /// Whether the job runs without booting the ramdisk.
     #[serde(default)]
     pub disable_ramdisk: bool,
-    /// When the job was asked for.
+    /// When the job was requested.
     pub started_at: Timestamp,
     /// When the current stage or step began.
     pub since: Timestamp,
-    /// Who asked.
-    pub asked_by: Actor,
-    /// What the driver wants to remember between attempts at the current stage or step.
-    #[serde(default, skip_serializing_if = "JsonObject::is_empty")]
-    pub notes: JsonObject,
-    /// The BMC does not answer, and the same is tried again.
+    /// Who requested the job.
+    #[serde(rename = "asked_by")]
+    pub requested_by: Actor,
+    /// Private data of the driver for the current stage or step. Cleared when it ends.
+    #[serde(rename = "notes", default, skip_serializing_if = "JsonObject::is_empty")]
+    pub driver_state: JsonObject,
+    /// Whether the job waits for an installer instead of the agent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub awaits_installer: bool,
+    /// How often and how the machine was booted for the current wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<BootAttempts>,
+    /// Whether the job was aborted by a user. Set in [`Stage::CleanUp`] only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub aborted: bool,
+    /// Whether [`Stage::CleanUp`] powers the machine off.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub power_off: bool,
+    /// Whether the agent's logs were requested in the current stage or step, so that a retry does
+    /// not request them again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub logs_collected: bool,
+    /// The retry in progress, if the BMC or the agent did not respond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
 }
 
 impl Work {
-    /// The step being run.
+    /// A job that has not done anything yet.
+    #[must_use]
+    pub const fn new(id: Uuid, kind: WorkKind, requested_by: Actor, now: Timestamp) -> Self {
+        Self {
+            id,
+            kind,
+            stage: Stage::Prepare,
+            steps: Vec::new(),
+            cursor: 0,
+            awaiting: false,
+            heartbeat_received: false,
+            requested_steps: Vec::new(),
+            disable_ramdisk: false,
+            started_at: now,
+            since: now,
+            requested_by,
+            driver_state: JsonObject::empty(),
+            awaits_installer: false,
+            boot: None,
+            aborted: false,
+            power_off: false,
+            logs_collected: false,
+            retry: None,
+        }
+    }
+
+    /// The step that is running.
     #[must_use]
     pub fn current_step(&self) -> Option<&Step> {
         match self.stage {
@@ -123,43 +173,137 @@ impl Work {
             Stage::Prepare | Stage::Plan | Stage::Finish | Stage::Over | Stage::CleanUp => None,
         }
     }
+
+    /// Enters `stage`.
+    pub fn begin_stage(&mut self, stage: Stage, now: Timestamp) {
+        self.stage = stage;
+        self.reset(now);
+    }
+
+    /// Moves on to the next step.
+    pub fn begin_next_step(&mut self, now: Timestamp) {
+        self.cursor += 1;
+        self.reset(now);
+    }
+
+    /// Drops everything that concerns one stage or step.
+    fn reset(&mut self, now: Timestamp) {
+        self.since = now;
+        self.awaiting = false;
+        self.heartbeat_received = false;
+        self.driver_state = JsonObject::empty();
+        self.awaits_installer = false;
+        self.boot = None;
+        self.logs_collected = false;
+    }
+
+    /// Moves what earlier versions stored under keys of `driver_state` into fields.
+    fn upgrade(&mut self) {
+        const OLD_KEYS: [&str; 5] =
+            ["boots", "aborted", "power_off", "logs_collected", "\"awaited\""];
+        let text = self.driver_state.as_str();
+        if !OLD_KEYS.iter().any(|key| text.contains(key)) {
+            return;
+        }
+        self.driver_state.edit(|state| {
+            let mut flag = |key| state.remove(key).is_some();
+            self.aborted |= flag("aborted");
+            self.power_off |= flag("power_off");
+            self.logs_collected |= flag("logs_collected");
+            self.awaits_installer |= flag("awaited");
+            if let Some(boots) = state.remove("boots") {
+                self.boot = serde_json::from_value(boots).ok();
+            }
+        });
+    }
 }
 
-/// A change of power that has been asked for and not yet happened.
+impl Serialize for Work {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Work {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut work = Self::deserialize(deserializer)?;
+        work.upgrade();
+        Ok(work)
+    }
+}
+
+/// The boots of a machine for the agent that the job waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct BootAttempts {
+    /// When the last boot was started.
+    #[serde(alias = "at")]
+    pub started_at: Timestamp,
+    /// How many boots were started.
+    #[serde(alias = "times")]
+    pub count: u32,
+    /// The boot method, if the boot interface chooses it automatically.
+    #[serde(alias = "way")]
+    pub method: Option<BootMethod>,
+    /// When that method was first tried.
+    #[serde(alias = "way_since")]
+    pub method_since: Timestamp,
+    /// Whether the agent made any request since the last boot.
+    #[serde(alias = "answered")]
+    pub responded: bool,
+    /// Whether the failure of the method was recorded already. It counts once per wait, however
+    /// often the machine is booted, so that one broken cable does not disqualify the method for the
+    /// whole model.
+    #[serde(alias = "told")]
+    pub failure_recorded: bool,
+}
+
+/// A power change that was requested and is not done yet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PowerRequest {
-    /// What was asked.
+    /// The requested change.
     pub target: PowerTarget,
-    /// Give up after this many seconds, if the user said so.
+    /// Fails after this many seconds, if the user gave a timeout.
     pub timeout: Option<u32>,
-    /// When it was asked.
-    pub asked_at: Timestamp,
-    /// Who asked.
-    pub asked_by: Actor,
-    /// The BMC does not answer, and the same is tried again.
+    /// When it was requested.
+    #[serde(rename = "asked_at")]
+    pub requested_at: Timestamp,
+    /// Who requested it.
+    #[serde(rename = "asked_by")]
+    pub requested_by: Actor,
+    /// The retry in progress, if the BMC did not respond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
 }
 
-/// Something that failed because the machine did not answer, and is tried again.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Retry {
-    /// When the machine was first found silent.
-    pub since: Timestamp,
-    /// How many times it was tried since.
-    pub tries: u32,
-    /// When it is tried again.
-    pub at: Timestamp,
-    /// What the last try said.
-    pub why: String,
-    /// Who does not answer.
-    #[serde(default)]
-    pub whom: Silent,
+impl PowerRequest {
+    /// The power state of the machine once the request is done.
+    #[must_use]
+    pub const fn target_state(&self) -> PowerState {
+        self.target.state()
+    }
 }
 
-named! {
-    /// Who does not answer.
-    Silent {
+/// An action that failed because a peer did not respond, and that is retried.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Retry {
+    /// When the first attempt failed.
+    pub since: Timestamp,
+    /// The number of failed attempts.
+    #[serde(rename = "tries")]
+    pub attempts: u32,
+    /// When the next attempt starts.
+    pub at: Timestamp,
+    /// The error of the last attempt.
+    #[serde(rename = "why")]
+    pub error: String,
+    /// The peer that does not respond.
+    #[serde(default, alias = "whom")]
+    pub peer: UnreachablePeer,
+}
+
+named_enum! {
+    /// The peer that does not respond.
+    UnreachablePeer {
         /// The BMC.
         Bmc = "BMC",
         /// The agent.
@@ -167,77 +311,119 @@ named! {
     }
 }
 
-impl Default for Silent {
-    /// What jobs meant that were written down before agents were commanded.
+impl Default for UnreachablePeer {
+    /// Jobs stored before agents were commanded name no peer: it was the BMC.
     fn default() -> Self {
         Self::Bmc
     }
 }
 
-impl Silent {
-    /// What a machine waits for whose one is silent.
+impl UnreachablePeer {
+    /// The wait reason of a node whose peer does not respond.
     #[must_use]
-    pub const fn awaited(self) -> WaitReason {
+    pub const fn wait_reason(self) -> WaitReason {
         match self {
-            Self::Bmc => WaitReason::BmcAnswer,
-            Self::Agent => WaitReason::AgentAnswer,
+            Self::Bmc => WaitReason::BmcResponse,
+            Self::Agent => WaitReason::AgentResponse,
         }
     }
 }
 
-named! {
-    /// What a machine that is not moving waits for.
+named_enum! {
+    /// The reason why a job makes no progress.
     WaitReason {
-        /// The agent has not called yet.
+        /// The agent has not sent a heartbeat yet.
         AgentHeartbeat = "agent heartbeat",
-        /// The agent is busy with a step. It calls when the step is over, and is asked now and then.
+        /// The agent runs a step. It sends a heartbeat when the step ends, and is polled.
         AgentStep = "agent step",
         /// The inspection ramdisk has not sent its data yet.
         InspectionData = "inspection data",
-        /// A `wait` step's time is not over.
+        /// The time of a `wait` step is not over.
         WaitStep = "wait step",
-        /// An operator holds it; `unhold` or `abort` ends that.
+        /// An operator holds the node until `unhold` or `abort`.
         Hold = "hold",
-        /// Its BMC does not answer; it is asked again.
-        BmcAnswer = "BMC answer",
-        /// Its agent does not answer; it is asked again.
-        AgentAnswer = "agent answer",
+        /// The BMC does not respond; the action is retried.
+        BmcResponse = "BMC answer",
+        /// The agent does not respond; the action is retried.
+        AgentResponse = "agent answer",
     }
 }
 
-/// Until when something is waited for.
+/// When a wait ends without an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Deadline {
-    /// The wait ends in failure (or in another attempt) at this moment.
+    /// The wait ends in a failure or in another attempt at this time.
     At(Timestamp),
-    /// Only an event ends it.
+    /// Only an event ends the wait.
     Never,
 }
 
 impl Deadline {
-    /// `timeout` after `start`; a zero timeout is none.
+    /// `timeout` after `start`; a zero timeout means no deadline.
     #[must_use]
     pub fn after(start: Timestamp, timeout: Duration) -> Self {
         if timeout.is_zero() { Self::Never } else { Self::At(start.plus(timeout)) }
     }
 
-    /// The moment, if there is one.
+    /// The time of the deadline, if there is one.
     #[must_use]
-    pub const fn moment(self) -> Option<Timestamp> {
+    pub const fn timestamp(self) -> Option<Timestamp> {
         match self {
-            Self::At(moment) => Some(moment),
+            Self::At(timestamp) => Some(timestamp),
             Self::Never => None,
         }
     }
 }
 
-/// Why a machine is not moving, and until when.
+/// Why a node waits, and until when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Wait {
-    /// What for.
-    pub why: WaitReason,
-    /// Until when.
-    pub until: Deadline,
-    /// In which provision state the wait began.
+    /// The reason.
+    #[serde(rename = "why")]
+    pub reason: WaitReason,
+    /// When the wait ends without an event.
+    #[serde(rename = "until")]
+    pub deadline: Deadline,
+    /// The provision state in which the wait began.
     pub state: ProvisionState,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn reads_jobs_stored_by_earlier_versions() {
+        let stored = json!({
+            "id": "3f0c9d0e-7d1a-4f0e-9a51-0d3a5f2f2c11", "kind": "deploy", "stage": "clean up",
+            "awaiting": true, "heard": true, "started_at": 1, "since": 2,
+            "asked_by": {"kind": "conductor", "hostname": "a"},
+            "notes": {
+                "aborted": true, "power_off": true, "logs_collected": true, "own": 1,
+                "awaited": "installer",
+                "boots": {"at": 5, "times": 2, "way": "ipxe", "way_since": 4, "answered": false,
+                          "told": true},
+            },
+            "retry": {"since": 1, "tries": 3, "at": 9, "why": "timeout", "whom": "agent"},
+        });
+        let work: Work = serde_json::from_value(stored).unwrap();
+        assert!(work.heartbeat_received && work.aborted && work.power_off && work.logs_collected);
+        assert!(work.awaits_installer);
+        assert_eq!(work.driver_state.as_str(), r#"{"own":1}"#);
+        let boot = BootAttempts {
+            started_at: Timestamp(5),
+            count: 2,
+            method: Some(BootMethod::Ipxe),
+            method_since: Timestamp(4),
+            responded: false,
+            failure_recorded: true,
+        };
+        assert_eq!(work.boot, Some(boot));
+        let retry = work.retry.clone().unwrap();
+        assert_eq!((retry.attempts, retry.peer), (3, UnreachablePeer::Agent));
+        let again: Work = serde_json::from_str(&serde_json::to_string(&work).unwrap()).unwrap();
+        assert_eq!(again, work);
+    }
 }

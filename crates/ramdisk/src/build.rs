@@ -1,190 +1,191 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Puts a ramdisk together.
+//! Builds a ramdisk: collects all parts, writes the archive, the kernel and the manifest.
 
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::{fs, str};
 
-use crate::compress::Compression;
-use crate::debian::Archive;
+use crate::compress::RamdiskCompression;
+use crate::debian::DebianArchive;
 use crate::elf::{self, ElfError};
 use crate::firmware;
 use crate::kernel::{self, KernelError, KernelSource};
-use crate::manifest::{Facts, KERNEL, MANIFEST, Manifest, Missing, RAMDISK};
-use crate::modules::{Library, ModulesError, Selection};
-use crate::profile::Drivers;
-use crate::programs::{ProgramError, Shelves};
+use crate::manifest::{FileDigest, KERNEL, MANIFEST, MissingParts, RAMDISK, RamdiskManifest};
+use crate::modules::{KernelModules, ModuleSelection, ModulesError};
+use crate::profile::DriverProfile;
+use crate::programs::{ProgramError, ProgramFinder};
 use crate::tables;
-use crate::tree::{Tree, TreeError};
+use crate::tree::{RamdiskTree, TreeError};
 
-/// Where the system we run on keeps firmware.
-const HOST_FIRMWARE: &str = "/lib/firmware";
-/// Where programs that were written for OpenSSL or Go look for certificates.
-const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
-const MANAGERS: &str = "usr/lib/ferrite/managers";
+/// The firmware directory of the build host.
+const HOST_FIRMWARE_DIR: &str = "/lib/firmware";
+/// The default CA bundle of OpenSSL and Go programs.
+const CA_BUNDLE_PATH: &str = "etc/ssl/certs/ca-certificates.crt";
+const MANAGERS_DIR: &str = "usr/lib/ferrite/managers";
 const PASSWD: &str =
     "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n";
 const GROUP: &str = "root:x:0:\ndisk:x:6:\nnogroup:x:65534:\n";
 
-/// What is wanted.
+/// The inputs of a build.
 #[derive(Clone, Debug)]
-pub struct Recipe {
-    /// Where the kernel is from.
+pub struct RamdiskSpec {
+    /// The source of the kernel and its modules.
     pub kernel: KernelSource,
-    /// The drivers.
-    pub drivers: Drivers,
+    /// The driver profile.
+    pub drivers: DriverProfile,
     /// The agent, a static program.
     pub agent: PathBuf,
-    /// Modules besides those of the drivers, by name, pattern or folder.
+    /// Additional modules, by name, pattern or directory.
     pub modules: Vec<String>,
-    /// Folders with firmware; by default that of the system we run on, and packages of Debian if the
-    /// kernel is one.
+    /// Firmware directories. If empty, that of the build host and, with a Debian kernel, Debian's
+    /// firmware packages.
     pub firmware: Vec<PathBuf>,
-    /// Whether the programs are taken that the agent usually runs.
-    pub usual_programs: bool,
-    /// Programs besides. Unlike the usual ones, they must be found.
+    /// Whether to include the programs of the profile, as far as they are found.
+    pub default_programs: bool,
+    /// Additional programs. The build fails if one is not found.
     pub programs: Vec<String>,
-    /// Files with certificates (PEM) of authorities that the agent trusts.
+    /// PEM files with CA certificates that the agent trusts.
     pub certificates: Vec<PathBuf>,
-    /// Hardware managers: programs that the agent asks about hardware it does not know.
+    /// External hardware managers: programs that extend the agent's hardware support.
     pub managers: Vec<PathBuf>,
     /// Other files.
     pub files: Vec<ExtraFile>,
-    /// Where the ramdisk goes.
+    /// The output directory.
     pub output: PathBuf,
-    /// Where fetched packages are kept.
+    /// The cache directory of downloaded packages.
     pub packages: PathBuf,
 }
 
-/// A file to be put into a ramdisk.
+/// A file to include in a ramdisk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtraFile {
-    /// The file.
+    /// The path on the build host.
     pub source: PathBuf,
-    /// Its path in the ramdisk.
+    /// The path in the ramdisk.
     pub destination: String,
 }
 
-/// Why there is no ramdisk.
+/// The ramdisk could not be built.
 #[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// There is no agent.
-    #[error("the agent {} cannot be read; say with --agent where it is", path.display())]
+pub enum RamdiskBuildError {
+    /// The agent cannot be read.
+    #[error("cannot read the agent {}; give its path with --agent", path.display())]
     NoAgent {
-        /// Where it was looked for.
+        /// The path.
         path: PathBuf,
+        /// The cause.
         /// Why.
         #[source]
         source: io::Error,
     },
-    /// The agent cannot be `/init`.
+    /// The agent cannot be used as `/init`.
     #[error(
-        "the agent {} cannot be used; give a static build of ferrite-agent for the machines that boot it",
+        "invalid agent {}; give a static build of ferrite-agent for the architecture of the machines",
         path.display()
     )]
     Agent {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: ElfError,
     },
     /// The kernel.
-    #[error("there is no kernel to make a ramdisk for")]
+    #[error("no kernel to build a ramdisk for")]
     Kernel(#[from] KernelError),
     /// The modules.
-    #[error("there are no modules to put into the ramdisk")]
+    #[error("cannot collect the kernel modules")]
     Modules(#[from] ModulesError),
     /// A program.
-    #[error("a program cannot be put into the ramdisk")]
+    #[error("cannot add a program to the ramdisk")]
     Program(#[from] ProgramError),
-    /// A place in the ramdisk.
-    #[error("a file cannot be put into the ramdisk")]
+    /// A path in the ramdisk.
+    #[error("cannot add a file to the ramdisk")]
     Tree(#[from] TreeError),
-    /// A file that was named cannot be read.
-    #[error("{} cannot be read", path.display())]
+    /// An input file cannot be read.
+    #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A file is not what it should be.
-    #[error("{} holds no certificate in PEM", path.display())]
+    /// Not a certificate.
+    #[error("{} contains no PEM certificate", path.display())]
     Certificate {
         /// The file.
         path: PathBuf,
     },
-    /// A module cannot be packed.
-    #[error("the module {module} cannot be packed")]
+    /// A module cannot be compressed.
+    #[error("cannot compress the module {module}")]
     Pack {
         /// The module.
         module: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The result cannot be written.
-    #[error("{} cannot be written", path.display())]
+    /// The output cannot be written.
+    #[error("cannot write {}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// Makes a ramdisk: the files `kernel`, `ramdisk` and `ramdisk.toml`. What was there before is
-/// replaced when all is well, and left alone otherwise.
-pub fn build(recipe: &Recipe) -> Result<Manifest, BuildError> {
+/// Builds a ramdisk: the files `kernel`, `ramdisk` and `ramdisk.toml`. Existing files are replaced
+/// only if the build succeeds.
+pub fn build(spec: &RamdiskSpec) -> Result<RamdiskManifest, RamdiskBuildError> {
     let failed = |name: &str| {
-        let path = recipe.output.join(name);
-        move |source| BuildError::Write { path, source }
+        let path = spec.output.join(name);
+        move |source| RamdiskBuildError::Write { path, source }
     };
-    // What can be checked at once comes before what takes a download.
-    let agent = fs::read(&recipe.agent)
-        .map_err(|source| BuildError::NoAgent { path: recipe.agent.clone(), source })?;
-    let not_usable = |source| BuildError::Agent { path: recipe.agent.clone(), source };
-    elf::needs(&agent).map_err(not_usable)?;
-    let mut tree = fixed_files()?;
-    add_own_files(&mut tree, recipe)?;
+    // Cheap checks first, downloads later.
+    let agent = fs::read(&spec.agent)
+        .map_err(|source| RamdiskBuildError::NoAgent { path: spec.agent.clone(), source })?;
+    let not_usable = |source| RamdiskBuildError::Agent { path: spec.agent.clone(), source };
+    elf::dependencies(&agent).map_err(not_usable)?;
+    let mut tree = base_tree()?;
+    add_user_files(&mut tree, spec)?;
 
-    let profile = recipe.drivers.profile();
-    let archive = Archive::new(&recipe.packages);
-    let kernel = kernel::find(&recipe.kernel, profile.package(), &archive)?;
-    let library = Library::open(&kernel.modules)?;
-    kernel.check(&library.version)?;
+    let profile = spec.drivers.contents();
+    let archive = DebianArchive::new(&spec.packages);
+    let kernel = kernel::find_kernel(&spec.kernel, profile.kernel_package(), &archive)?;
+    let library = KernelModules::open(&kernel.modules)?;
+    kernel.check_version(&library.version)?;
     elf::check_static(&agent, library.architecture).map_err(not_usable)?;
-    let agent_facts = Facts::of(&agent);
-    tree.file("init", 0o755, agent)?;
+    let agent_facts = FileDigest::of(&agent);
+    tree.add_file("init", 0o755, agent)?;
 
-    let selection = library.select(&profile.wanted(&recipe.modules))?;
+    let selection = library.select(&profile.module_request(&spec.modules))?;
     add_modules(&mut tree, &library.version, &selection)?;
-    let firmware = find_firmware(recipe, &profile.firmware_packages, &selection, &archive);
+    let firmware = find_firmware(spec, &profile.firmware_packages, &selection, &archive);
     for (path, bytes) in &firmware.files {
-        tree.file(&format!("lib/firmware/{path}"), 0o644, bytes.clone())?;
+        tree.add_file(&format!("lib/firmware/{path}"), 0o644, bytes.clone())?;
     }
     let architecture = library.architecture;
-    let shelves = Shelves { root: Path::new("/"), archive: &archive, architecture };
-    let mut missing = Missing {
+    let finder = ProgramFinder { root: Path::new("/"), archive: &archive, architecture };
+    let mut missing = MissingParts {
         modules: selection.unknown.clone(),
         firmware: firmware.missing,
-        ..Missing::default()
+        ..MissingParts::default()
     };
-    let usual = if recipe.usual_programs { profile.programs.as_slice() } else { &[] };
-    let programs = add_programs(&mut tree, &shelves, usual, &recipe.programs, &mut missing)?;
-    add_managers(&mut tree, &shelves, &recipe.managers, &mut missing)?;
+    let defaults = if spec.default_programs { profile.programs.as_slice() } else { &[] };
+    let programs = add_programs(&mut tree, &finder, defaults, &spec.programs, &mut missing)?;
+    add_managers(&mut tree, &finder, &spec.managers, &mut missing)?;
 
     let mut unpacked = Vec::new();
     tree.write(&mut unpacked).map_err(failed(RAMDISK))?;
-    let compression = Compression::best(kernel.config.as_deref());
+    let compression = RamdiskCompression::best(kernel.config.as_deref());
     let ramdisk = compression.compress(&unpacked).map_err(failed(RAMDISK))?;
-    let manifest = Manifest {
+    let manifest = RamdiskManifest {
         made_by: concat!("ferrite ", env!("CARGO_PKG_VERSION")).to_owned(),
-        drivers: recipe.drivers.name().to_owned(),
+        drivers: spec.drivers.name().to_owned(),
         kernel_version: library.version.clone(),
         kernel_origin: kernel.origin.clone(),
         architecture: architecture.name().to_owned(),
@@ -192,24 +193,24 @@ pub fn build(recipe: &Recipe) -> Result<Manifest, BuildError> {
         unpacked_size: unpacked.len() as u64,
         programs,
         modules: selection.modules.keys().cloned().collect(),
-        load_first: selection.first.clone(),
-        load_later: selection.later.clone(),
+        load_first: selection.load_first.clone(),
+        load_later: selection.load_later.clone(),
         firmware: firmware.files.into_keys().collect(),
-        kernel: Facts::of(&kernel.bytes),
-        ramdisk: Facts::of(&ramdisk),
+        kernel: FileDigest::of(&kernel.bytes),
+        ramdisk: FileDigest::of(&ramdisk),
         agent: agent_facts,
         missing,
     };
-    let told = toml::to_string(&manifest).expect("a manifest is texts and numbers in tables");
+    let manifest_text = toml::to_string(&manifest).expect("the manifest is valid TOML");
     let results: [(&str, &[u8]); 3] =
-        [(KERNEL, &kernel.bytes), (RAMDISK, &ramdisk), (MANIFEST, told.as_bytes())];
-    replace(&recipe.output, &results)?;
+        [(KERNEL, &kernel.bytes), (RAMDISK, &ramdisk), (MANIFEST, manifest_text.as_bytes())];
+    replace_files(&spec.output, &results)?;
     Ok(manifest)
 }
 
-/// What every ramdisk has.
-fn fixed_files() -> Result<Tree, TreeError> {
-    let mut tree = Tree::default();
+/// Returns the directories and files that every ramdisk contains.
+fn base_tree() -> Result<RamdiskTree, TreeError> {
+    let mut tree = RamdiskTree::default();
     for (path, mode) in [
         ("dev", 0o755),
         ("mnt", 0o755),
@@ -220,80 +221,84 @@ fn fixed_files() -> Result<Tree, TreeError> {
         ("tmp", 0o1777),
         ("usr/bin", 0o755),
         ("var/log", 0o755),
-        (MANAGERS, 0o755),
+        (MANAGERS_DIR, 0o755),
     ] {
-        tree.folder(path, mode)?;
+        tree.add_dir(path, mode)?;
     }
     for path in ["bin", "sbin", "usr/sbin"] {
         let to = if path.starts_with("usr/") { "bin" } else { "usr/bin" };
-        tree.link(path, to)?;
+        tree.add_symlink(path, to)?;
     }
-    // The kernel opens the one for init before anything is mounted on /dev.
-    tree.character_device("dev/console", 0o600, (5, 1))?;
-    tree.character_device("dev/null", 0o666, (1, 3))?;
-    tree.file("etc/passwd", 0o644, PASSWD.into())?;
-    tree.file("etc/group", 0o644, GROUP.into())?;
+    // The kernel opens /dev/console for init before anything is mounted on /dev.
+    tree.add_char_device("dev/console", 0o600, (5, 1))?;
+    tree.add_char_device("dev/null", 0o666, (1, 3))?;
+    tree.add_file("etc/passwd", 0o644, PASSWD.into())?;
+    tree.add_file("etc/group", 0o644, GROUP.into())?;
     Ok(tree)
 }
 
-/// Certificates, and files that somebody wants in the ramdisk.
-fn add_own_files(tree: &mut Tree, recipe: &Recipe) -> Result<(), BuildError> {
+/// Adds certificates and additional files.
+fn add_user_files(tree: &mut RamdiskTree, spec: &RamdiskSpec) -> Result<(), RamdiskBuildError> {
     let mut certificates = Vec::new();
-    for path in &recipe.certificates {
-        let bytes = read(path)?;
+    for path in &spec.certificates {
+        let bytes = read_file(path)?;
         let is_pem =
             str::from_utf8(&bytes).is_ok_and(|text| text.contains("-----BEGIN CERTIFICATE"));
         if !is_pem {
-            return Err(BuildError::Certificate { path: path.clone() });
+            return Err(RamdiskBuildError::Certificate { path: path.clone() });
         }
         certificates.extend(bytes);
         certificates.push(b'\n');
     }
     if !certificates.is_empty() {
-        tree.file(CERTIFICATES, 0o644, certificates)?;
+        tree.add_file(CA_BUNDLE_PATH, 0o644, certificates)?;
     }
-    for file in &recipe.files {
-        let bytes = read(&file.source)?;
-        tree.file(&file.destination, mode_of(&file.source)?, bytes)?;
+    for file in &spec.files {
+        let bytes = read_file(&file.source)?;
+        tree.add_file(&file.destination, file_mode(&file.source)?, bytes)?;
     }
     Ok(())
 }
 
-/// Modules are packed one by one, and unpacked by the agent when it loads them: those that are not
-/// needed take little of the machine's memory.
-fn add_modules(tree: &mut Tree, version: &str, selection: &Selection) -> Result<(), BuildError> {
+/// Adds the modules and their tables. Each module is compressed on its own and decompressed by the
+/// agent when it is loaded, so unused modules take little memory.
+fn add_modules(
+    tree: &mut RamdiskTree,
+    version: &str,
+    selection: &ModuleSelection,
+) -> Result<(), RamdiskBuildError> {
     let folder = format!("lib/modules/{version}");
     for module in selection.modules.values() {
-        let packed = Compression::Zstd
+        let packed = RamdiskCompression::Zstd
             .compress(&module.bytes)
-            .map_err(|source| BuildError::Pack { module: module.path.clone(), source })?;
-        tree.file(&format!("{folder}/{}", module.path), 0o644, packed)?;
+            .map_err(|source| RamdiskBuildError::Pack { module: module.path.clone(), source })?;
+        tree.add_file(&format!("{folder}/{}", module.path), 0o644, packed)?;
     }
     for (name, table) in [
         ("modules.dep", tables::dependencies(selection)),
         ("modules.alias", tables::aliases(selection)),
         ("modules.softdep", tables::soft_dependencies(selection)),
-        ("ferrite.order", tables::order(&selection.first)),
-        ("ferrite.later", tables::order(&selection.later)),
+        ("ferrite.order", tables::order(&selection.load_first)),
+        ("ferrite.later", tables::order(&selection.load_later)),
     ] {
-        tree.file(&format!("{folder}/{name}"), 0o644, table.into_bytes())?;
+        tree.add_file(&format!("{folder}/{name}"), 0o644, table.into_bytes())?;
     }
     Ok(())
 }
 
 fn find_firmware(
-    recipe: &Recipe,
+    spec: &RamdiskSpec,
     packages: &[String],
-    selection: &Selection,
-    archive: &Archive,
-) -> firmware::Firmware {
-    if !recipe.firmware.is_empty() {
-        return firmware::collect(selection, &recipe.firmware);
+    selection: &ModuleSelection,
+    archive: &DebianArchive,
+) -> firmware::FirmwareFiles {
+    if !spec.firmware.is_empty() {
+        return firmware::collect(selection, &spec.firmware);
     }
-    let mut folders = vec![PathBuf::from(HOST_FIRMWARE)];
-    let unpacked = match recipe.kernel {
+    let mut folders = vec![PathBuf::from(HOST_FIRMWARE_DIR)];
+    let unpacked = match spec.kernel {
         KernelSource::Debian { .. } if !packages.is_empty() => {
-            firmware::from_debian(packages, archive)
+            firmware::unpack_debian_firmware(packages, archive)
         }
         KernelSource::Debian { .. } | KernelSource::Files { .. } | KernelSource::Running => None,
     };
@@ -303,81 +308,83 @@ fn find_firmware(
     firmware::collect(selection, &folders)
 }
 
-/// Adds programs, and tells where they are from. The usual ones may be missing.
+/// Adds programs and returns their origins. Default programs may be missing.
 fn add_programs(
-    tree: &mut Tree,
-    shelves: &Shelves<'_>,
-    usual: &[String],
-    asked: &[String],
-    missing: &mut Missing,
-) -> Result<std::collections::BTreeMap<String, String>, BuildError> {
+    tree: &mut RamdiskTree,
+    finder: &ProgramFinder<'_>,
+    defaults: &[String],
+    requested: &[String],
+    missing: &mut MissingParts,
+) -> Result<std::collections::BTreeMap<String, String>, RamdiskBuildError> {
     let mut origins = std::collections::BTreeMap::new();
-    for name in usual.iter().chain(asked) {
-        let program = match shelves.program(name) {
+    for name in defaults.iter().chain(requested) {
+        let program = match finder.find(name) {
             Ok(program) => program,
-            Err(error) if !asked.contains(name) => {
+            Err(error) if !requested.contains(name) => {
                 missing.programs.insert(name.clone(), error.to_string());
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
         for (path, bytes) in program.libraries {
-            tree.file(&path, 0o755, bytes)?;
+            tree.add_file(&path, 0o755, bytes)?;
         }
-        // Where programs are looked for that no `PATH` says otherwise: init has none.
-        tree.file(&format!("usr/bin/{name}"), 0o755, program.bytes)?;
+        // The default search path of the kernel and libc: init has no `PATH`.
+        tree.add_file(&format!("usr/bin/{name}"), 0o755, program.bytes)?;
         origins.insert(name.clone(), program.origin);
     }
-    // The shell of whoever is let in for rescue.
+    // The shell of rescue users.
     if origins.contains_key("busybox") && !origins.contains_key("sh") {
-        tree.link("usr/bin/sh", "busybox")?;
+        tree.add_symlink("usr/bin/sh", "busybox")?;
     }
     Ok(origins)
 }
 
 fn add_managers(
-    tree: &mut Tree,
-    shelves: &Shelves<'_>,
+    tree: &mut RamdiskTree,
+    finder: &ProgramFinder<'_>,
     managers: &[PathBuf],
-    missing: &mut Missing,
-) -> Result<(), BuildError> {
+    missing: &mut MissingParts,
+) -> Result<(), RamdiskBuildError> {
     for path in managers {
-        let bytes = read(path)?;
+        let bytes = read_file(path)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        for (path, bytes) in shelves.libraries_of(path, &bytes)? {
-            tree.file(&path, 0o755, bytes)?;
+        for (path, bytes) in finder.host_libraries(path, &bytes)? {
+            tree.add_file(&path, 0o755, bytes)?;
         }
-        if let Some(interpreter) = interpreter(&bytes).filter(|program| !tree.has(program)) {
+        if let Some(interpreter) =
+            script_interpreter(&bytes).filter(|program| !tree.contains(program))
+        {
             missing.interpreters.insert(name.clone().into_owned(), interpreter);
         }
-        tree.file(&format!("{MANAGERS}/{name}"), 0o755, bytes)?;
+        tree.add_file(&format!("{MANAGERS_DIR}/{name}"), 0o755, bytes)?;
     }
     Ok(())
 }
 
-/// The program that runs a script.
-fn interpreter(bytes: &[u8]) -> Option<String> {
+/// Returns the interpreter of a script.
+fn script_interpreter(bytes: &[u8]) -> Option<String> {
     let line = bytes.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
     let line = str::from_utf8(line).ok()?;
     Some(line.split_whitespace().next()?.to_owned())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, BuildError> {
-    fs::read(path).map_err(|source| BuildError::Read { path: path.to_owned(), source })
+fn read_file(path: &Path) -> Result<Vec<u8>, RamdiskBuildError> {
+    fs::read(path).map_err(|source| RamdiskBuildError::Read { path: path.to_owned(), source })
 }
 
-/// Programs stay programs.
-fn mode_of(path: &Path) -> Result<u32, BuildError> {
-    let about =
-        fs::metadata(path).map_err(|source| BuildError::Read { path: path.to_owned(), source })?;
-    Ok(if about.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 })
+/// Returns 0755 for executable files and 0644 for others.
+fn file_mode(path: &Path) -> Result<u32, RamdiskBuildError> {
+    let metadata = fs::metadata(path)
+        .map_err(|source| RamdiskBuildError::Read { path: path.to_owned(), source })?;
+    Ok(if metadata.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 })
 }
 
-/// Writes all files, and gives them their names only then.
-fn replace(folder: &Path, files: &[(&str, &[u8])]) -> Result<(), BuildError> {
+/// Writes all files under temporary names, then renames them.
+fn replace_files(folder: &Path, files: &[(&str, &[u8])]) -> Result<(), RamdiskBuildError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
-        move |source| BuildError::Write { path, source }
+        move |source| RamdiskBuildError::Write { path, source }
     };
     fs::create_dir_all(folder).map_err(failed(folder))?;
     let mut written = Vec::new();
@@ -386,7 +393,7 @@ fn replace(folder: &Path, files: &[(&str, &[u8])]) -> Result<(), BuildError> {
         let write = || {
             let mut file = tempfile::NamedTempFile::new_in(folder)?;
             file.write_all(bytes)?;
-            // Others may serve it; the folder says who may look.
+            // Another user may serve the files; the directory's permissions control access.
             file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
             file.as_file().sync_all()?;
             Ok(file)

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the ramdisk is compressed: as the kernel can unpack it.
+//! Compression of the ramdisk, in a format that the kernel supports.
 
 use std::io::{self, Write as _};
 
 use liblzma::stream::{Check, Stream};
 use serde::{Deserialize, Serialize};
 
-/// Above it, zstd takes memory that small machines have not got to unpack.
+/// Higher levels need more memory for decompression than small machines have.
 const ZSTD_LEVEL: i32 = 19;
 const XZ_LEVEL: u32 = 9;
 
-/// A way to compress a ramdisk, best first.
+/// The compression format of a ramdisk, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Compression {
-    /// Small, and several times faster to unpack than xz.
+pub enum RamdiskCompression {
+    /// Small, and several times faster to decompress than xz.
     Zstd,
     /// The smallest.
     Xz,
-    /// What every kernel can.
+    /// Supported by every kernel.
     Gzip,
 }
 
-impl Compression {
-    /// The best that a kernel can, by how it was built. One that does not say is taken for one of
-    /// today: zstd came with Linux 5.9.
+impl RamdiskCompression {
+    /// Returns the best format that a kernel supports according to its build configuration. Without
+    /// a configuration a recent kernel is assumed: zstd is supported since Linux 5.9.
     pub(crate) fn best(config: Option<&str>) -> Self {
         let Some(config) = config else { return Self::Zstd };
         let can = |option: &str| config.lines().any(|line| line == option);
@@ -39,11 +39,11 @@ impl Compression {
 
     pub(crate) fn compress(self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         match self {
-            // Told the size beforehand, it takes no more memory than that needs, which for a small
-            // module is most of the work.
+            // With the size known in advance, zstd allocates no more memory than needed, which
+            // dominates the time for small modules.
             Self::Zstd => zstd::bulk::compress(bytes, ZSTD_LEVEL),
             Self::Xz => {
-                // The kernel knows no other checksum.
+                // The only checksum that the kernel's decoder supports.
                 let stream = Stream::new_easy_encoder(XZ_LEVEL, Check::Crc32)?;
                 let mut xz = liblzma::write::XzEncoder::new_stream(Vec::new(), stream);
                 xz.write_all(bytes)?;
@@ -59,7 +59,7 @@ impl Compression {
     }
 }
 
-impl std::fmt::Display for Compression {
+impl std::fmt::Display for RamdiskCompression {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Zstd => "zstd",
@@ -72,28 +72,30 @@ impl std::fmt::Display for Compression {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::expand::expanded;
+    use crate::decompress::decompress;
 
     #[test]
-    fn the_kernel_decides() {
+    fn chooses_best_format_the_kernel_supports() {
         for (config, expected) in [
-            (None, Compression::Zstd),
-            (Some("CONFIG_RD_XZ=y\nCONFIG_RD_ZSTD=y\n"), Compression::Zstd),
-            (Some("CONFIG_RD_XZ=y\n# CONFIG_RD_ZSTD is not set\n"), Compression::Xz),
-            (Some(""), Compression::Gzip),
+            (None, RamdiskCompression::Zstd),
+            (Some("CONFIG_RD_XZ=y\nCONFIG_RD_ZSTD=y\n"), RamdiskCompression::Zstd),
+            (Some("CONFIG_RD_XZ=y\n# CONFIG_RD_ZSTD is not set\n"), RamdiskCompression::Xz),
+            (Some(""), RamdiskCompression::Gzip),
         ] {
-            assert_eq!(Compression::best(config), expected);
+            assert_eq!(RamdiskCompression::best(config), expected);
         }
     }
 
     #[test]
-    fn what_was_compressed_comes_back() {
+    fn compressed_data_round_trips() {
         let text = b"ramdisk".repeat(1000);
-        for compression in [Compression::Zstd, Compression::Xz, Compression::Gzip] {
+        for compression in
+            [RamdiskCompression::Zstd, RamdiskCompression::Xz, RamdiskCompression::Gzip]
+        {
             let packed = compression.compress(&text).unwrap();
             assert!(packed.len() < text.len());
             assert_eq!(packed, compression.compress(&text).unwrap());
-            assert_eq!(expanded(packed).unwrap(), text);
+            assert_eq!(decompress(packed).unwrap(), text);
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packages from Debian's archive, by the tools and with the keys of the system we run on. Root is
-//! not needed, and nothing is installed.
+//! Downloads packages from Debian's archive with apt and the keys of the build host. Needs no root
+//! privileges and installs nothing.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,95 +9,101 @@ use std::{fs, io};
 
 use crate::digest;
 
-/// Metapackages lead to kernels in one step; more would be a circle.
-const MOST_STEPS: usize = 4;
+/// Metapackages usually depend on the kernel package directly; the limit ends dependency cycles.
+const MAX_METAPACKAGE_DEPTH: usize = 4;
 
-/// Why a package cannot be had.
+/// A package is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum DebianError {
-    /// There is no apt.
+    /// apt is not installed.
     #[error(
-        "{program} cannot be run; packages of Debian can only be fetched where its tools are, so give \
+        "cannot run {program}; Debian packages can only be downloaded on a system with apt, so give \
          --kernel and --modules instead"
     )]
     NoTools {
         /// The program.
         program: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It is not in the lists.
-    #[error("apt knows no package {package}; run `apt-get update` and try again, or name another")]
+    /// The package lists do not contain it.
+    #[error(
+        "unknown Debian package {package}; run `apt-get update` and try again, or name another"
+    )]
     Unknown {
         /// The package.
         package: String,
     },
-    /// It cannot be fetched.
-    #[error("apt-get cannot download {package}: {told}; run `apt-get update` and try again")]
+    /// The download failed.
+    #[error("apt-get cannot download {package}: {stderr}; run `apt-get update` and try again")]
     Download {
         /// The package.
         package: String,
-        /// What apt-get said.
-        told: String,
+        /// The error output of apt-get.
+        stderr: String,
     },
-    /// It is no kernel and leads to none.
-    #[error("{package} is no package of a kernel and depends on none")]
+    /// Not a kernel package.
+    #[error("{package} is not a kernel package and depends on none")]
     NoKernel {
         /// The package.
         package: String,
     },
-    /// The folder of packages cannot be used.
-    #[error("the packages in {} cannot be kept", path.display())]
-    Keep {
+    /// The cache cannot be written.
+    #[error("cannot store packages in {}", path.display())]
+    Store {
         /// The folder or file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// Debian's archive, and the folder where what was fetched from it is kept.
+/// Debian's archive, with a cache directory of downloaded packages.
 #[derive(Debug)]
-pub(crate) struct Archive {
+pub(crate) struct DebianArchive {
     folder: PathBuf,
 }
 
-/// What apt says of a package.
+/// The description of a package by `apt-cache show`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct About {
+pub(crate) struct DebianPackage {
     pub(crate) name: String,
     pub(crate) version: String,
     architecture: String,
     sha256: Option<String>,
-    /// The packages it needs, the first of alternatives.
+    /// The dependencies; of alternatives, only the first.
     pub(crate) depends: Vec<String>,
 }
 
-impl Archive {
+impl DebianArchive {
     pub(crate) fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
-    /// The package with the files of a kernel: itself, or what a metapackage stands for.
-    pub(crate) fn kernel(&self, package: &str) -> Result<About, DebianError> {
-        let mut about = self.about(package)?;
-        for _ in 0..MOST_STEPS {
+    /// Returns the package that contains a kernel: `package` itself, or the one that the metapackage
+    /// depends on.
+    pub(crate) fn resolve_kernel_package(
+        &self,
+        package: &str,
+    ) -> Result<DebianPackage, DebianError> {
+        let mut info = self.package_info(package)?;
+        for _ in 0..MAX_METAPACKAGE_DEPTH {
             let is_kernel = |name: &&String| name.starts_with("linux-image-");
-            match about.depends.iter().find(is_kernel).cloned() {
-                Some(next) => about = self.about(&next)?,
-                None if about.name.starts_with("linux-image-") => return Ok(about),
+            match info.depends.iter().find(is_kernel).cloned() {
+                Some(next) => info = self.package_info(&next)?,
+                None if info.name.starts_with("linux-image-") => return Ok(info),
                 None => break,
             }
         }
         Err(DebianError::NoKernel { package: package.to_owned() })
     }
 
-    /// What apt says of the newest version of a package.
-    pub(crate) fn about(&self, package: &str) -> Result<About, DebianError> {
+    /// Returns the description of the newest version of a package.
+    pub(crate) fn package_info(&self, package: &str) -> Result<DebianPackage, DebianError> {
         let unknown = || DebianError::Unknown { package: package.to_owned() };
-        // It would be taken for an option.
+        // apt-cache would parse it as an option.
         if package.starts_with('-') {
             return Err(unknown());
         }
@@ -105,54 +111,54 @@ impl Archive {
         if !output.status.success() {
             return Err(unknown());
         }
-        About::parse(&String::from_utf8_lossy(&output.stdout)).ok_or_else(unknown)
+        DebianPackage::parse(&String::from_utf8_lossy(&output.stdout)).ok_or_else(unknown)
     }
 
-    /// Fetches a package, unless it is there.
-    pub(crate) fn fetch(&self, about: &About) -> Result<PathBuf, DebianError> {
-        let keep = |path: &Path| {
+    /// Downloads a package unless it is in the cache, and returns its path.
+    pub(crate) fn fetch(&self, info: &DebianPackage) -> Result<PathBuf, DebianError> {
+        let store_error = |path: &Path| {
             let path = path.to_owned();
-            move |source| DebianError::Keep { path, source }
+            move |source| DebianError::Store { path, source }
         };
-        let kept = self.folder.join(about.file_name());
-        if is_whole(&kept, about) {
-            return Ok(kept);
+        let cached = self.folder.join(info.file_name());
+        if is_intact(&cached, info) {
+            return Ok(cached);
         }
-        fs::create_dir_all(&self.folder).map_err(keep(&self.folder))?;
-        let download = tempfile::tempdir_in(&self.folder).map_err(keep(&self.folder))?;
-        let wanted = format!("{}={}", about.name, about.version);
-        let output = run("apt-get", &["-qq", "download", &wanted], Some(download.path()))?;
-        let failed = |told: String| DebianError::Download { package: about.name.clone(), told };
+        fs::create_dir_all(&self.folder).map_err(store_error(&self.folder))?;
+        let download = tempfile::tempdir_in(&self.folder).map_err(store_error(&self.folder))?;
+        let version = format!("{}={}", info.name, info.version);
+        let output = run("apt-get", &["-qq", "download", &version], Some(download.path()))?;
+        let failed = |stderr: String| DebianError::Download { package: info.name.clone(), stderr };
         if !output.status.success() {
-            let told = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-            return Err(failed(told));
+            let stderr = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+            return Err(failed(stderr));
         }
-        let found = fs::read_dir(download.path())
-            .map_err(keep(download.path()))?
+        let downloaded = fs::read_dir(download.path())
+            .map_err(store_error(download.path()))?
             .filter_map(|entry| Some(entry.ok()?.path()))
             .find(|path| path.extension() == Some(OsStr::new("deb")))
-            .ok_or_else(|| failed("it left nothing behind".to_owned()))?;
-        if !is_whole(&found, about) {
-            return Err(failed("its checksum is wrong".to_owned()));
+            .ok_or_else(|| failed("no file was downloaded".to_owned()))?;
+        if !is_intact(&downloaded, info) {
+            return Err(failed("the checksum does not match".to_owned()));
         }
-        fs::rename(&found, &kept).map_err(keep(&kept))?;
-        Ok(kept)
+        fs::rename(&downloaded, &cached).map_err(store_error(&cached))?;
+        Ok(cached)
     }
 }
 
-impl About {
-    /// Reads the first paragraph.
+impl DebianPackage {
+    /// Parses the first paragraph of the output of `apt-cache show`.
     fn parse(text: &str) -> Option<Self> {
         let paragraph = text.trim_start().split("\n\n").next()?;
-        let field = |wanted: &str| {
+        let field = |key: &str| {
             paragraph.lines().find_map(|line| {
                 let (name, value) = line.split_once(':')?;
-                (name == wanted).then(|| value.trim().to_owned())
+                (name == key).then(|| value.trim().to_owned())
             })
         };
         let depends = [field("Pre-Depends"), field("Depends")];
         let depends = depends.iter().flatten().flat_map(|list| list.split(','));
-        let plain = |depends: &str| {
+        let package_name = |depends: &str| {
             let first = depends.split('|').next()?.trim();
             let end = first.find([' ', '(', ':', '[']).unwrap_or(first.len());
             (end > 0).then(|| first[..end].to_owned())
@@ -162,22 +168,22 @@ impl About {
             version: field("Version")?,
             architecture: field("Architecture")?,
             sha256: field("SHA256"),
-            depends: depends.filter_map(plain).collect(),
+            depends: depends.filter_map(package_name).collect(),
         })
     }
 
-    /// As apt calls the file.
+    /// Returns the file name that apt uses.
     fn file_name(&self) -> String {
         let version = self.version.replace(':', "%3a");
         format!("{}_{version}_{}.deb", self.name, self.architecture)
     }
 }
 
-/// Whether the file is there, and is what apt says it is.
-fn is_whole(path: &Path, about: &About) -> bool {
-    match (fs::read(path), &about.sha256) {
-        (Ok(bytes), Some(sha256)) => digest::sha256(&bytes) == *sha256,
-        // Installed by hand, perhaps; apt has checked what it downloads.
+/// Returns whether the file exists and its checksum matches.
+fn is_intact(path: &Path, info: &DebianPackage) -> bool {
+    match (fs::read(path), &info.sha256) {
+        (Ok(bytes), Some(sha256)) => digest::sha256_hex(&bytes) == *sha256,
+        // Locally installed packages have no checksum; apt verifies its downloads itself.
         (Ok(bytes), None) => !bytes.is_empty(),
         (Err(_), _) => false,
     }
@@ -201,35 +207,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_apt_are_read() {
-        let about = About::parse(
+    fn parses_apt_cache_output() {
+        let info = DebianPackage::parse(
             "Package: mdadm\nVersion: 1:4.2-5\nArchitecture: amd64\n\
              Depends: debconf (>= 0.5) | debconf-2.0, libc6 (>= 2.34), libudev1:any\n\
              Pre-Depends: init-system-helpers (>= 1.54~)\nSHA256: 93ac\n\n\
              Package: mdadm\nVersion: 4.1\n",
         )
         .unwrap();
-        assert_eq!(about.depends, ["init-system-helpers", "debconf", "libc6", "libudev1"]);
-        assert_eq!(about.file_name(), "mdadm_1%3a4.2-5_amd64.deb");
-        assert_eq!(About::parse("N: nothing\n"), None);
+        assert_eq!(info.depends, ["init-system-helpers", "debconf", "libc6", "libudev1"]);
+        assert_eq!(info.file_name(), "mdadm_1%3a4.2-5_amd64.deb");
+        assert_eq!(DebianPackage::parse("N: nothing\n"), None);
     }
 
     #[test]
-    fn a_kept_package_is_taken_only_if_it_is_whole() {
+    fn cached_package_is_used_only_if_intact() {
         let folder = tempfile::tempdir().unwrap();
-        let mut about = About {
+        let mut info = DebianPackage {
             name: "a".to_owned(),
             version: "1".to_owned(),
             architecture: "all".to_owned(),
-            sha256: Some(digest::sha256(b"whole")),
+            sha256: Some(digest::sha256_hex(b"whole")),
             depends: Vec::new(),
         };
-        let path = folder.path().join(about.file_name());
+        let path = folder.path().join(info.file_name());
         fs::write(&path, "whole").unwrap();
-        assert_eq!(Archive::new(folder.path()).fetch(&about).unwrap(), path);
+        assert_eq!(DebianArchive::new(folder.path()).fetch(&info).unwrap(), path);
         fs::write(&path, "torn").unwrap();
-        assert!(!is_whole(&path, &about));
-        about.sha256 = None;
-        assert!(is_whole(&path, &about));
+        assert!(!is_intact(&path, &info));
+        info.sha256 = None;
+        assert!(is_intact(&path, &info));
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checksums, as text.
+//! SHA-256 checksums in hexadecimal.
 
 use sha2::{Digest as _, Sha256};
 
-/// SHA-256 in hexadecimal.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+/// Returns the SHA-256 checksum in hexadecimal.
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
 }

@@ -1,71 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What has to be known of ELF files: for which machine they are, what they need, and the notes that
-//! kernel modules carry.
+//! Properties of ELF files: architecture, dependencies, and the `.modinfo` of kernel modules.
 
 use object::elf::{DT_NEEDED, DT_RUNPATH, ET_DYN, ET_EXEC, FileHeader64};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _, SectionHeader as _};
 use object::{Endianness, elf};
 
-/// Why a file cannot be read as a program, a library or a module.
+/// A file is not a usable program, library or module.
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
-    /// It is something else, or damaged.
-    #[error("it is no whole 64-bit ELF file ({0})")]
+    /// Another format, or damaged.
+    #[error("not a valid 64-bit ELF file ({0})")]
     Damaged(object::read::Error),
-    /// It says where its loader is in a way that is no text.
-    #[error("its names are not text")]
-    Names,
-    /// It is an object file or a core dump.
-    #[error("it is an ELF file, but no program")]
-    NoProgram,
-    /// It needs a loader and libraries.
-    #[error("it is not static: it needs {loader}")]
+    /// A string in it is not UTF-8, or outside of the string table.
+    #[error("invalid string in the ELF file")]
+    InvalidString,
+    /// An object file or a core dump.
+    #[error("the ELF file is neither a program nor a library")]
+    NotExecutable,
+    /// It needs a loader or a library.
+    #[error("not a static program: it needs {loader}")]
     NotStatic {
-        /// The loader it asks for.
+        /// The loader or the first library.
         loader: String,
     },
-    /// It is for other machines.
-    #[error("it is for {found} machines, and the kernel for {wanted}")]
-    OtherMachine {
-        /// What it is for.
-        found: Architecture,
-        /// What it should be for.
-        wanted: Architecture,
+    /// It is for another architecture than the kernel.
+    #[error("the file is for {found}, the kernel for {required}")]
+    WrongArchitecture {
+        /// The architecture of the file.
+        found: ElfArchitecture,
+        /// The architecture of the kernel.
+        required: ElfArchitecture,
     },
 }
 
-/// The kind of processor a file is for.
+/// A processor architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Architecture(elf::Machine);
+pub struct ElfArchitecture(elf::Machine);
 
-/// What a program or a library asks of the system.
+/// The dependencies of a program or a library.
 #[derive(Debug)]
-pub(crate) struct Needs {
-    pub(crate) architecture: Architecture,
-    /// The loader; programs without are static.
+pub(crate) struct ElfDependencies {
+    pub(crate) architecture: ElfArchitecture,
+    /// The loader; static programs have none.
     pub(crate) loader: Option<String>,
-    /// Libraries by name.
+    /// The names of the needed libraries.
     pub(crate) libraries: Vec<String>,
-    /// Where they are looked for first.
-    pub(crate) folders: Vec<String>,
+    /// Directories that the loader searches first.
+    pub(crate) runpath: Vec<String>,
 }
 
-/// Reads what a program or a library needs.
-pub(crate) fn needs(bytes: &[u8]) -> Result<Needs, ElfError> {
+/// Parses the dependencies of a program or a library.
+pub(crate) fn dependencies(bytes: &[u8]) -> Result<ElfDependencies, ElfError> {
     let header = FileHeader64::<Endianness>::parse(bytes).map_err(ElfError::Damaged)?;
     let endian = header.endian().map_err(ElfError::Damaged)?;
     if ![ET_EXEC, ET_DYN].contains(&header.e_type(endian)) {
-        return Err(ElfError::NoProgram);
+        return Err(ElfError::NotExecutable);
     }
-    let mut needs = Needs {
-        architecture: Architecture(header.e_machine(endian)),
+    let mut needs = ElfDependencies {
+        architecture: ElfArchitecture(header.e_machine(endian)),
         loader: None,
         libraries: Vec::new(),
-        folders: Vec::new(),
+        runpath: Vec::new(),
     };
     for segment in header.program_headers(endian, bytes).map_err(ElfError::Damaged)? {
         if let Some(loader) = segment.interpreter(endian, bytes).map_err(ElfError::Damaged)? {
-            needs.loader = Some(text(loader)?);
+            needs.loader = Some(utf8_string(loader)?);
         }
     }
     let sections = header.sections(endian, bytes).map_err(ElfError::Damaged)?;
@@ -77,22 +76,22 @@ pub(crate) fn needs(bytes: &[u8]) -> Result<Needs, ElfError> {
         if tag != DT_NEEDED && tag != DT_RUNPATH {
             continue;
         }
-        let at = u32::try_from(entry.val(endian)).map_err(|_| ElfError::Names)?;
-        let name = text(names.get(at).map_err(|()| ElfError::Names)?)?;
+        let at = u32::try_from(entry.val(endian)).map_err(|_| ElfError::InvalidString)?;
+        let name = utf8_string(names.get(at).map_err(|()| ElfError::InvalidString)?)?;
         if tag == DT_NEEDED {
             needs.libraries.push(name);
         } else {
-            needs.folders.extend(name.split(':').map(str::to_owned));
+            needs.runpath.extend(name.split(':').map(str::to_owned));
         }
     }
     Ok(needs)
 }
 
-/// Makes sure that a program runs by itself on machines of this kind.
-pub(crate) fn check_static(bytes: &[u8], wanted: Architecture) -> Result<(), ElfError> {
-    let needs = needs(bytes)?;
-    if needs.architecture != wanted {
-        return Err(ElfError::OtherMachine { found: needs.architecture, wanted });
+/// Fails unless a program is static and for this architecture.
+pub(crate) fn check_static(bytes: &[u8], required: ElfArchitecture) -> Result<(), ElfError> {
+    let needs = dependencies(bytes)?;
+    if needs.architecture != required {
+        return Err(ElfError::WrongArchitecture { found: needs.architecture, required });
     }
     if let Some(loader) = needs.loader {
         return Err(ElfError::NotStatic { loader });
@@ -103,36 +102,36 @@ pub(crate) fn check_static(bytes: &[u8], wanted: Architecture) -> Result<(), Elf
     }
 }
 
-/// The notes in a kernel module (`key=value`), in its order, and the machines it is for.
-pub(crate) fn module_notes(
+/// Returns the architecture and the `.modinfo` entries (`key=value`) of a kernel module, in order.
+pub(crate) fn module_info(
     bytes: &[u8],
-) -> Result<(Architecture, Vec<(String, String)>), ElfError> {
+) -> Result<(ElfArchitecture, Vec<(String, String)>), ElfError> {
     let header = FileHeader64::<Endianness>::parse(bytes).map_err(ElfError::Damaged)?;
     let endian = header.endian().map_err(ElfError::Damaged)?;
-    let architecture = Architecture(header.e_machine(endian));
+    let architecture = ElfArchitecture(header.e_machine(endian));
     let sections = header.sections(endian, bytes).map_err(ElfError::Damaged)?;
     let Some((_, section)) = sections.section_by_name(endian, b".modinfo") else {
         return Ok((architecture, Vec::new()));
     };
     let data = section.data(endian, bytes).map_err(ElfError::Damaged)?;
-    let mut notes = Vec::new();
-    for note in data.split(|&byte| byte == 0).filter(|note| !note.is_empty()) {
-        // Descriptions may be in any old encoding; what is of use is plain.
-        let note = String::from_utf8_lossy(note);
-        if let Some((key, value)) = note.split_once('=') {
-            notes.push((key.to_owned(), value.to_owned()));
+    let mut entries = Vec::new();
+    for entry in data.split(|&byte| byte == 0).filter(|entry| !entry.is_empty()) {
+        // Descriptions may have any encoding; the entries in use are ASCII.
+        let entry = String::from_utf8_lossy(entry);
+        if let Some((key, value)) = entry.split_once('=') {
+            entries.push((key.to_owned(), value.to_owned()));
         }
     }
-    Ok((architecture, notes))
+    Ok((architecture, entries))
 }
 
-fn text(bytes: &[u8]) -> Result<String, ElfError> {
-    let text = std::str::from_utf8(bytes).map_err(|_| ElfError::Names)?;
+fn utf8_string(bytes: &[u8]) -> Result<String, ElfError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| ElfError::InvalidString)?;
     Ok(text.to_owned())
 }
 
-impl Architecture {
-    /// As `uname -m` calls it.
+impl ElfArchitecture {
+    /// Returns the name as in `uname -m`, or "other".
     pub fn name(self) -> &'static str {
         match self.0 {
             elf::EM_X86_64 => "x86_64",
@@ -141,13 +140,13 @@ impl Architecture {
             elf::EM_RISCV => "riscv64",
             elf::EM_S390 => "s390x",
             elf::EM_LOONGARCH => "loongarch64",
-            // The numbers of ELF are many, and these are all that servers have.
+            // Not an architecture that Debian builds kernels for servers for.
             _ => "other",
         }
     }
 }
 
-impl std::fmt::Display for Architecture {
+impl std::fmt::Display for ElfArchitecture {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
@@ -159,62 +158,65 @@ mod tests {
     use crate::fixtures;
 
     #[test]
-    fn a_module_says_what_it_needs() {
-        let module = fixtures::module(&["name=virtio_net", "depends=virtio,failover"]);
-        let (architecture, notes) = module_notes(&module).unwrap();
+    fn reads_modinfo_of_a_module() {
+        let module = fixtures::kernel_module(&["name=virtio_net", "depends=virtio,failover"]);
+        let (architecture, modinfo) = module_info(&module).unwrap();
         assert_eq!(architecture.name(), "x86_64");
-        assert_eq!(notes[1], ("depends".to_owned(), "virtio,failover".to_owned()));
+        assert_eq!(modinfo[1], ("depends".to_owned(), "virtio,failover".to_owned()));
     }
 
     #[test]
-    fn programs_are_told_apart() {
-        let x86 = Architecture(elf::EM_X86_64);
-        let arm = Architecture(elf::EM_AARCH64);
-        check_static(&fixtures::program(None, &[]), x86).unwrap();
+    fn rejects_dynamic_and_foreign_programs() {
+        let x86 = ElfArchitecture(elf::EM_X86_64);
+        let arm = ElfArchitecture(elf::EM_AARCH64);
+        check_static(&fixtures::elf_program(None, &[]), x86).unwrap();
         let cases = [
             (
-                fixtures::program(None, &[]),
+                fixtures::elf_program(None, &[]),
                 arm,
-                "it is for x86_64 machines, and the kernel for aarch64",
+                "the file is for x86_64, the kernel for aarch64",
             ),
             (
-                fixtures::program(Some("/lib64/ld.so"), &["libc.so.6"]),
+                fixtures::elf_program(Some("/lib64/ld.so"), &["libc.so.6"]),
                 x86,
-                "it is not static: it needs /lib64/ld.so",
+                "not a static program: it needs /lib64/ld.so",
             ),
-            (fixtures::module(&[]), x86, "it is an ELF file, but no program"),
-            (b"#!/bin/sh\n".to_vec(), x86, "it is no whole 64-bit ELF file"),
+            (fixtures::kernel_module(&[]), x86, "the ELF file is neither a program nor a library"),
+            (b"#!/bin/sh\n".to_vec(), x86, "not a valid 64-bit ELF file"),
         ];
-        for (bytes, wanted, expected) in cases {
-            let told = check_static(&bytes, wanted).unwrap_err().to_string();
-            assert!(told.starts_with(expected), "{told}");
+        for (bytes, required, expected) in cases {
+            let error = check_static(&bytes, required).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 
     #[test]
-    fn libraries_are_found() {
-        let needs = needs(&fixtures::program(Some("/lib64/ld.so"), &["libudev.so.1", "libc.so.6"]))
-            .unwrap();
+    fn lists_needed_libraries() {
+        let needs = dependencies(&fixtures::elf_program(
+            Some("/lib64/ld.so"),
+            &["libudev.so.1", "libc.so.6"],
+        ))
+        .unwrap();
         assert_eq!(needs.libraries, ["libudev.so.1", "libc.so.6"]);
     }
 
     #[test]
-    fn damage_is_an_error_and_no_panic() {
+    fn damaged_files_do_not_panic() {
         let wholes = [
-            fixtures::module(&["depends=a,b", "alias=pci:*"]),
-            fixtures::program(Some("/lib64/ld.so"), &["libc.so.6"]),
+            fixtures::kernel_module(&["depends=a,b", "alias=pci:*"]),
+            fixtures::elf_program(Some("/lib64/ld.so"), &["libc.so.6"]),
         ];
         for whole in wholes {
             for end in 0..whole.len() {
-                let _ = needs(&whole[..end]);
-                let _ = module_notes(&whole[..end]);
+                let _ = dependencies(&whole[..end]);
+                let _ = module_info(&whole[..end]);
             }
             for at in 0..whole.len() {
                 for damage in [0x00, 0x7f, 0xff] {
                     let mut bytes = whole.clone();
                     bytes[at] = damage;
-                    let _ = needs(&bytes);
-                    let _ = module_notes(&bytes);
+                    let _ = dependencies(&bytes);
+                    let _ = module_info(&bytes);
                 }
             }
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The firmware that drivers load into their cards, as far as it can be had.
+//! Collects the firmware files of the selected drivers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,26 +7,26 @@ use std::path::{Component, Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::debian::Archive;
-use crate::expand::expanded;
-use crate::modules::Selection;
+use crate::debian::DebianArchive;
+use crate::decompress::decompress;
+use crate::modules::ModuleSelection;
 use crate::package;
 
-/// What of the firmware there is.
+/// The result of the search for firmware.
 #[derive(Debug, Default)]
-pub(crate) struct Firmware {
-    /// By path below `/lib/firmware/`.
+pub(crate) struct FirmwareFiles {
+    /// The content by path below `/lib/firmware/`.
     pub(crate) files: BTreeMap<String, Vec<u8>>,
-    /// What is not there, by driver.
+    /// The missing files by driver.
     pub(crate) missing: BTreeMap<String, Vec<String>>,
 }
 
-/// Looks for what the drivers may ask for in folders such as `/lib/firmware`.
-pub(crate) fn collect(selection: &Selection, folders: &[PathBuf]) -> Firmware {
-    let mut firmware = Firmware::default();
-    for (module, about) in &selection.modules {
-        for name in &about.firmware {
-            // A few drivers name whole families by pattern, which no card of theirs asks for.
+/// Searches directories such as `/lib/firmware` for the firmware of the drivers.
+pub(crate) fn collect(selection: &ModuleSelection, folders: &[PathBuf]) -> FirmwareFiles {
+    let mut firmware = FirmwareFiles::default();
+    for (module, info) in &selection.modules {
+        for name in &info.firmware {
+            // A few drivers list patterns instead of files; devices do not request those.
             let plain = |part| matches!(part, Component::Normal(_));
             if name.contains('*') || !Path::new(name).components().all(plain) {
                 continue;
@@ -34,7 +34,7 @@ pub(crate) fn collect(selection: &Selection, folders: &[PathBuf]) -> Firmware {
             if firmware.files.contains_key(name) {
                 continue;
             }
-            match folders.iter().find_map(|folder| read(folder, name)) {
+            match folders.iter().find_map(|folder| read_firmware(folder, name)) {
                 Some(bytes) => {
                     firmware.files.insert(name.clone(), bytes);
                 }
@@ -45,51 +45,54 @@ pub(crate) fn collect(selection: &Selection, folders: &[PathBuf]) -> Firmware {
     firmware
 }
 
-/// Unpacks the packages with firmware that apt knows; whether it knows any is up to the archives it
-/// was told of (`non-free-firmware`).
-pub(crate) fn from_debian(packages: &[String], archive: &Archive) -> Option<TempDir> {
+/// Unpacks the available firmware packages. They are available if apt's sources include
+/// `non-free-firmware`.
+pub(crate) fn unpack_debian_firmware(
+    packages: &[String],
+    archive: &DebianArchive,
+) -> Option<TempDir> {
     let root = tempfile::tempdir().ok()?;
     for package in packages {
-        let Ok(about) = archive.about(package) else { continue };
-        let Ok(path) = archive.fetch(&about) else { continue };
-        let wanted =
+        let Ok(info) = archive.package_info(package) else { continue };
+        let Ok(path) = archive.fetch(&info) else { continue };
+        let is_firmware =
             |path: &Path| path.starts_with("lib/firmware") || path.starts_with("usr/lib/firmware");
-        // Firmware is taken as far as it is there: what is not is told by the drivers that miss it.
-        let _ = package::unpack(&path, root.path(), wanted);
+        // Best effort: missing files are reported by driver.
+        let _ = package::unpack(&path, root.path(), is_firmware);
     }
     Some(root)
 }
 
-fn read(folder: &Path, name: &str) -> Option<Vec<u8>> {
+fn read_firmware(folder: &Path, name: &str) -> Option<Vec<u8>> {
     ["", ".xz", ".zst"]
         .iter()
-        .find_map(|end| expanded(fs::read(folder.join(format!("{name}{end}"))).ok()?).ok())
+        .find_map(|end| decompress(fs::read(folder.join(format!("{name}{end}"))).ok()?).ok())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::modules::Module;
+    use crate::modules::KernelModule;
 
     #[test]
-    fn what_is_there_is_taken_and_the_rest_told() {
+    fn collects_available_firmware_and_lists_missing() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("bnx2x")).unwrap();
         let packed = zstd::encode_all(&b"blob"[..], 1).unwrap();
         fs::write(folder.path().join("bnx2x/e2.fw.zst"), packed).unwrap();
         fs::write(folder.path().join("secret"), "outside").unwrap();
-        let module = Module {
+        let module = KernelModule {
             path: "kernel/bnx2x.ko".to_owned(),
             bytes: Vec::new(),
             aliases: Vec::new(),
             firmware: ["bnx2x/e2.fw", "bnx2x/e1.fw", "bnx2x/*.fw", "../secret", "/etc/passwd"]
                 .map(str::to_owned)
                 .to_vec(),
-            needs: Vec::new(),
-            before: Vec::new(),
-            after: Vec::new(),
+            dependencies: Vec::new(),
+            pre_dependencies: Vec::new(),
+            post_dependencies: Vec::new(),
         };
-        let mut selection = Selection::default();
+        let mut selection = ModuleSelection::default();
         selection.modules.insert("bnx2x".to_owned(), module);
         let folders = [folder.path().join("none"), folder.path().to_owned()];
         let firmware = collect(&selection, &folders);

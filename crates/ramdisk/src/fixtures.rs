@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Small modules, programs, kernels and packages for tests.
+//! Small modules, programs, kernels and Debian packages for tests.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,15 +7,15 @@ use std::path::Path;
 
 use tar::{EntryType, Header};
 
-/// The type of a kernel module, and of a program.
+/// ELF types of a kernel module and of a program.
 const RELOCATABLE: u16 = 1;
 const SHARED: u16 = 3;
 const SECTION_HEADER: usize = 64;
 const FILE_HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
 
-/// A section to be: its name, type, linked section, size of an entry and content.
-struct Section<'a> {
+/// A section of an ELF file to write.
+struct ElfSection<'a> {
     name: &'a str,
     kind: u32,
     link: u32,
@@ -23,14 +23,14 @@ struct Section<'a> {
     data: Vec<u8>,
 }
 
-/// A kernel module with these notes.
-pub(crate) fn module(notes: &[&str]) -> Vec<u8> {
-    let data = notes.iter().flat_map(|note| [note.as_bytes(), &[0]].concat()).collect();
-    elf(RELOCATABLE, None, vec![Section { name: ".modinfo", kind: 1, link: 0, entry: 0, data }])
+/// Returns a kernel module with these `.modinfo` entries.
+pub(crate) fn kernel_module(modinfo: &[&str]) -> Vec<u8> {
+    let data = modinfo.iter().flat_map(|entry| [entry.as_bytes(), &[0]].concat()).collect();
+    elf(RELOCATABLE, None, vec![ElfSection { name: ".modinfo", kind: 1, link: 0, entry: 0, data }])
 }
 
-/// A program for x86-64 with this loader, that needs these libraries.
-pub(crate) fn program(loader: Option<&str>, libraries: &[&str]) -> Vec<u8> {
+/// Returns an x86-64 program with this loader and these libraries.
+pub(crate) fn elf_program(loader: Option<&str>, libraries: &[&str]) -> Vec<u8> {
     let mut names = vec![0];
     let mut dynamic = Vec::new();
     for library in libraries {
@@ -41,16 +41,16 @@ pub(crate) fn program(loader: Option<&str>, libraries: &[&str]) -> Vec<u8> {
     }
     dynamic.extend([0; 16]);
     let sections = vec![
-        Section { name: ".dynstr", kind: 3, link: 0, entry: 0, data: names },
-        Section { name: ".dynamic", kind: 6, link: 1, entry: 16, data: dynamic },
+        ElfSection { name: ".dynstr", kind: 3, link: 0, entry: 0, data: names },
+        ElfSection { name: ".dynamic", kind: 6, link: 1, entry: 16, data: dynamic },
     ];
     elf(SHARED, loader, sections)
 }
 
-fn elf(kind: u16, loader: Option<&str>, mut sections: Vec<Section<'_>>) -> Vec<u8> {
-    sections.push(Section { name: ".shstrtab", kind: 3, link: 0, entry: 0, data: Vec::new() });
+fn elf(kind: u16, loader: Option<&str>, mut sections: Vec<ElfSection<'_>>) -> Vec<u8> {
+    sections.push(ElfSection { name: ".shstrtab", kind: 3, link: 0, entry: 0, data: Vec::new() });
     let mut names = vec![0];
-    let places: Vec<usize> = sections
+    let name_offsets: Vec<usize> = sections
         .iter()
         .map(|section| {
             let at = names.len();
@@ -76,7 +76,7 @@ fn elf(kind: u16, loader: Option<&str>, mut sections: Vec<Section<'_>>) -> Vec<u
         body.push(0);
     }
     let mut headers = vec![0; SECTION_HEADER];
-    for (section, name) in sections.iter().zip(places) {
+    for (section, name) in sections.iter().zip(name_offsets) {
         body.resize(body.len().next_multiple_of(8), 0);
         headers.extend(u32::try_from(name).unwrap().to_le_bytes());
         headers.extend(section.kind.to_le_bytes());
@@ -116,25 +116,25 @@ fn elf(kind: u16, loader: Option<&str>, mut sections: Vec<Section<'_>>) -> Vec<u
     [file, program_headers, body, headers].concat()
 }
 
-/// The start of a kernel for x86-64.
-pub(crate) fn kernel(version: &str) -> Vec<u8> {
+/// Returns the header of an x86-64 kernel.
+pub(crate) fn kernel_image(version: &str) -> Vec<u8> {
     let mut bytes = vec![0; 0x400];
     bytes[..2].copy_from_slice(b"MZ");
     bytes[0x202..0x206].copy_from_slice(b"HdrS");
     bytes[0x20e..0x210].copy_from_slice(&0x100_u16.to_le_bytes());
-    let text = format!("{version} (somebody@debian) #1 SMP\0");
+    let text = format!("{version} (builder@debian) #1 SMP\0");
     bytes[0x300..0x300 + text.len()].copy_from_slice(text.as_bytes());
     bytes
 }
 
-/// A folder of modules: their paths and notes.
-pub(crate) fn modules(folder: &Path, modules: &[(&str, &[&str])], builtin: &[&str]) {
-    for (path, notes) in modules {
+/// Writes a directory of modules, given their paths and `.modinfo` entries.
+pub(crate) fn write_modules(folder: &Path, modules: &[(&str, &[&str])], builtin: &[&str]) {
+    for (path, modinfo) in modules {
         let path = folder.join("kernel").join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let mut notes = notes.to_vec();
-        notes.push("vermagic=6.1.0-test SMP preempt mod_unload modversions ");
-        let bytes = module(&notes);
+        let mut modinfo = modinfo.to_vec();
+        modinfo.push("vermagic=6.1.0-test SMP preempt mod_unload modversions ");
+        let bytes = kernel_module(&modinfo);
         let bytes = match path.extension().unwrap().to_str().unwrap() {
             "zst" => zstd::encode_all(bytes.as_slice(), 1).unwrap(),
             "xz" => {
@@ -150,25 +150,31 @@ pub(crate) fn modules(folder: &Path, modules: &[(&str, &[&str])], builtin: &[&st
     fs::write(folder.join("modules.builtin"), builtin).unwrap();
 }
 
-/// A package of Debian with these files.
-pub(crate) fn package(files: &[(&str, &[u8])]) -> Vec<u8> {
+/// Returns a Debian package with these files.
+pub(crate) fn package_with_files(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (path, bytes) in files {
-        add(&mut tar, EntryType::Regular, path, "", bytes);
+        append_entry(&mut tar, EntryType::Regular, path, "", bytes);
     }
-    package_of(tar.into_inner().unwrap())
+    debian_package(tar.into_inner().unwrap())
 }
 
-/// A package with a link and a file behind it.
+/// Returns a Debian package with a symbolic link and a file below it.
 pub(crate) fn package_with_link(link: &str, to: &str, path: &str, bytes: &[u8]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
-    add(&mut tar, EntryType::Symlink, link, to, b"");
-    add(&mut tar, EntryType::Regular, path, "", bytes);
-    package_of(tar.into_inner().unwrap())
+    append_entry(&mut tar, EntryType::Symlink, link, to, b"");
+    append_entry(&mut tar, EntryType::Regular, path, "", bytes);
+    debian_package(tar.into_inner().unwrap())
 }
 
-/// Adds an entry as it is; the crate itself would refuse odd ones.
-fn add(tar: &mut tar::Builder<Vec<u8>>, kind: EntryType, path: &str, to: &str, bytes: &[u8]) {
+/// Appends an entry without the checks of the `tar` crate, which rejects invalid paths.
+fn append_entry(
+    tar: &mut tar::Builder<Vec<u8>>,
+    kind: EntryType,
+    path: &str,
+    to: &str,
+    bytes: &[u8],
+) {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(0o644);
@@ -180,13 +186,13 @@ fn add(tar: &mut tar::Builder<Vec<u8>>, kind: EntryType, path: &str, to: &str, b
     tar.append(&header, bytes).unwrap();
 }
 
-fn package_of(data: Vec<u8>) -> Vec<u8> {
+fn debian_package(data: Vec<u8>) -> Vec<u8> {
     let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
     xz.write_all(&data).unwrap();
     let mut package = b"!<arch>\n".to_vec();
     for (name, data) in [
         ("debian-binary", b"2.0\n".to_vec()),
-        ("control.tar.xz", b"odd".to_vec()),
+        ("control.tar.xz", b"ignored".to_vec()),
         ("data.tar.xz", xz.finish().unwrap()),
     ] {
         let header =

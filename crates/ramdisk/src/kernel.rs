@@ -1,84 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where kernels come from: a package of Debian, two paths, or the system we run on.
+//! Sources of the kernel: a Debian package, two paths, or the build host.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use tempfile::TempDir;
 
-use crate::debian::{Archive, DebianError};
+use crate::debian::{DebianArchive, DebianError};
 use crate::package::{self, PackageError};
 
-/// Where to take the kernel from.
+/// The source of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelSource {
-    /// A package of Debian, by default the one for the drivers that are wanted.
+    /// A Debian package.
     Debian {
-        /// The package; a metapackage such as `linux-image-amd64` stands for the newest kernel.
+        /// The package, by default that of the driver profile. A metapackage such as
+        /// `linux-image-amd64` selects the newest kernel.
         package: Option<String>,
     },
-    /// Files that are there.
+    /// Local files.
     Files {
         /// The kernel.
         kernel: PathBuf,
-        /// Its modules, a folder such as `/lib/modules/6.1.0-54-amd64`.
+        /// The module directory, such as `/lib/modules/6.1.0-54-amd64`.
         modules: PathBuf,
     },
-    /// The kernel of the system we run on.
+    /// The running kernel of the build host.
     Running,
 }
 
-/// Why there is no kernel.
+/// No usable kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// Debian's archive does not give it.
+    /// The package is not available.
     #[error(transparent)]
     Debian(#[from] DebianError),
-    /// A package cannot be unpacked.
-    #[error("the package {} cannot be used", path.display())]
+    /// The package cannot be unpacked.
+    #[error("invalid package {}", path.display())]
     Package {
         /// The package.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: PackageError,
     },
-    /// A package lacks what a kernel has.
-    #[error("the package {package} holds no {what}; name a package such as linux-image-amd64")]
-    Lacks {
+    /// The package has no kernel or no modules.
+    #[error("the package {package} contains no {what}; name a package such as linux-image-amd64")]
+    IncompletePackage {
         /// The package.
         package: String,
-        /// What it lacks.
+        /// The missing part.
         what: &'static str,
     },
-    /// The system we run on does not show its kernel.
+    /// The files of the running kernel are not installed.
     #[error(
-        "the running kernel ({version}) cannot be used: {} is not there; give --from-debian to fetch one, \
+        "cannot use the running kernel ({version}): {} does not exist; give --from-debian to download one, \
          or --kernel and --modules", path.display()
     )]
-    NotHere {
-        /// Its version.
+    RunningKernelMissing {
+        /// The version of the kernel.
         version: String,
-        /// What was looked for.
+        /// The missing path.
         path: PathBuf,
     },
     /// A file cannot be read.
-    #[error("{} cannot be read", path.display())]
+    #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The file is something else.
-    #[error("{} is no kernel", path.display())]
+    /// The file is not a kernel.
+    #[error("{} is not a kernel", path.display())]
     NoKernel {
         /// The file.
         path: PathBuf,
     },
-    /// Kernel and modules do not belong together.
-    #[error("the kernel is {kernel}, and the modules are for {modules}: give those of one kernel")]
+    /// Kernel and modules have different versions.
+    #[error("the kernel is {kernel}, but the modules are for {modules}; give those of one kernel")]
     Mismatch {
         /// The version of the kernel.
         kernel: String,
@@ -87,25 +88,25 @@ pub enum KernelError {
     },
 }
 
-/// A kernel that was found.
+/// A kernel with its modules and configuration.
 #[derive(Debug)]
-pub(crate) struct Kernel {
+pub(crate) struct KernelBundle {
     pub(crate) bytes: Vec<u8>,
     pub(crate) modules: PathBuf,
-    /// How it was built (`CONFIG_…`), if that can be told.
+    /// The build configuration (`CONFIG_…`), if available.
     pub(crate) config: Option<String>,
-    /// For people: where it is from.
+    /// The origin, for display.
     pub(crate) origin: String,
-    /// Holds the modules, if they were unpacked for us.
+    /// Keeps the directory of unpacked modules.
     _unpacked: Option<TempDir>,
 }
 
-/// Finds the kernel. `package` is the one of Debian to take if none is named.
-pub(crate) fn find(
+/// Finds the kernel. `package` is the default Debian package.
+pub(crate) fn find_kernel(
     source: &KernelSource,
     package: &str,
-    archive: &Archive,
-) -> Result<Kernel, KernelError> {
+    archive: &DebianArchive,
+) -> Result<KernelBundle, KernelError> {
     match source {
         KernelSource::Debian { package: named } => {
             from_debian(named.as_deref().unwrap_or(package), archive)
@@ -116,7 +117,7 @@ pub(crate) fn find(
             let config = [beside, modules.join("config")]
                 .iter()
                 .find_map(|path| fs::read_to_string(path).ok());
-            Ok(Kernel {
+            Ok(KernelBundle {
                 bytes: read(kernel)?,
                 modules: modules.clone(),
                 config,
@@ -124,72 +125,75 @@ pub(crate) fn find(
                 _unpacked: None,
             })
         }
-        KernelSource::Running => running(Path::new("/")),
+        KernelSource::Running => running_kernel(Path::new("/")),
     }
 }
 
-impl Kernel {
-    /// Makes sure that the file is a kernel, and the one the modules are for where it says so.
-    pub(crate) fn check(&self, modules_version: &str) -> Result<(), KernelError> {
-        let Some(kernel) = version(&self.bytes) else {
+impl KernelBundle {
+    /// Fails if the file is not a kernel, or has another version than the modules. Not all have one.
+    pub(crate) fn check_version(&self, expected_version: &str) -> Result<(), KernelError> {
+        let Some(kernel) = kernel_version(&self.bytes) else {
             let path = PathBuf::from(&self.origin);
-            return if is_kernel(&self.bytes) {
+            return if has_kernel_magic(&self.bytes) {
                 Ok(())
             } else {
                 Err(KernelError::NoKernel { path })
             };
         };
-        if kernel == modules_version {
+        if kernel == expected_version {
             return Ok(());
         }
-        Err(KernelError::Mismatch { kernel, modules: modules_version.to_owned() })
+        Err(KernelError::Mismatch { kernel, modules: expected_version.to_owned() })
     }
 }
 
-fn from_debian(package: &str, archive: &Archive) -> Result<Kernel, KernelError> {
-    let about = archive.kernel(package)?;
-    let file = archive.fetch(&about)?;
+fn from_debian(package: &str, archive: &DebianArchive) -> Result<KernelBundle, KernelError> {
+    let info = archive.resolve_kernel_package(package)?;
+    let file = archive.fetch(&info)?;
     let failed = |source| KernelError::Read { path: std::env::temp_dir(), source };
     let unpacked = tempfile::tempdir().map_err(failed)?;
-    let wanted = |path: &Path| {
+    let is_needed = |path: &Path| {
         ["boot", "lib/modules", "usr/lib/modules"].iter().any(|folder| path.starts_with(folder))
     };
-    package::unpack(&file, unpacked.path(), wanted)
+    package::unpack(&file, unpacked.path(), is_needed)
         .map_err(|source| KernelError::Package { path: file.clone(), source })?;
-    let lacks = |what| KernelError::Lacks { package: about.name.clone(), what };
+    let incomplete = |what| KernelError::IncompletePackage { package: info.name.clone(), what };
     let root = unpacked.path();
-    let kernel = only(&root.join("boot"), "vmlinu").ok_or_else(|| lacks("kernel"))?;
+    let boot = root.join("boot");
+    let kernel = first_with_prefix(&boot, "vmlinu").ok_or_else(|| incomplete("kernel"))?;
     let modules = ["lib/modules", "usr/lib/modules"]
         .iter()
-        .find_map(|folder| only(&root.join(folder), ""))
-        .ok_or_else(|| lacks("modules"))?;
-    let config = only(&root.join("boot"), "config-");
-    Ok(Kernel {
+        .find_map(|folder| first_with_prefix(&root.join(folder), ""))
+        .ok_or_else(|| incomplete("modules"))?;
+    let config = first_with_prefix(&boot, "config-");
+    Ok(KernelBundle {
         bytes: read(&kernel)?,
         config: config.and_then(|path| fs::read_to_string(path).ok()),
         modules,
-        origin: format!("{} {}", about.name, about.version),
+        origin: format!("{} {}", info.name, info.version),
         _unpacked: Some(unpacked),
     })
 }
 
-/// The kernel that the system at `root` runs.
-fn running(root: &Path) -> Result<Kernel, KernelError> {
+/// Returns the kernel that runs in the system at `root`.
+fn running_kernel(root: &Path) -> Result<KernelBundle, KernelError> {
     let release = root.join("proc/sys/kernel/osrelease");
     let version = fs::read_to_string(&release)
         .map_err(|source| KernelError::Read { path: release.clone(), source })?;
     let version = version.trim();
     let modules = root.join("lib/modules").join(version);
-    let places = [root.join(format!("boot/vmlinuz-{version}")), modules.join("vmlinuz")];
-    let not_here =
-        |path: &Path| KernelError::NotHere { version: version.to_owned(), path: path.to_owned() };
-    let kernel = places.iter().find(|path| path.exists());
-    let kernel = kernel.ok_or_else(|| not_here(&places[0]))?;
+    let candidates = [root.join(format!("boot/vmlinuz-{version}")), modules.join("vmlinuz")];
+    let missing = |path: &Path| KernelError::RunningKernelMissing {
+        version: version.to_owned(),
+        path: path.to_owned(),
+    };
+    let kernel = candidates.iter().find(|path| path.exists());
+    let kernel = kernel.ok_or_else(|| missing(&candidates[0]))?;
     if !modules.is_dir() {
-        return Err(not_here(&modules));
+        return Err(missing(&modules));
     }
     let config = fs::read_to_string(root.join(format!("boot/config-{version}"))).ok();
-    Ok(Kernel {
+    Ok(KernelBundle {
         bytes: read(kernel)?,
         modules,
         config,
@@ -198,13 +202,13 @@ fn running(root: &Path) -> Result<Kernel, KernelError> {
     })
 }
 
-/// The first thing in a folder whose name begins like this.
-fn only(folder: &Path, start: &str) -> Option<PathBuf> {
+/// Returns the first path, by name, whose file name has this prefix.
+fn first_with_prefix(folder: &Path, prefix: &str) -> Option<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir(folder)
         .ok()?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| {
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start))
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
         })
         .collect();
     found.sort();
@@ -215,8 +219,8 @@ fn read(path: &Path) -> Result<Vec<u8>, KernelError> {
     fs::read(path).map_err(|source| KernelError::Read { path: path.to_owned(), source })
 }
 
-/// Whether the file begins as kernels for some kind of machine do.
-fn is_kernel(bytes: &[u8]) -> bool {
+/// Returns whether the file has the magic number of a kernel of any architecture.
+fn has_kernel_magic(bytes: &[u8]) -> bool {
     const X86: (usize, &[u8]) = (0x202, b"HdrS");
     const ARM: (usize, &[u8]) = (0x38, b"ARM\x64");
     const EFI: (usize, &[u8]) = (0, b"MZ");
@@ -227,8 +231,8 @@ fn is_kernel(bytes: &[u8]) -> bool {
         .any(|(at, magic)| bytes.get(*at..).is_some_and(|rest| rest.starts_with(magic)))
 }
 
-/// The version that kernels for x86 carry in their header (Documentation/arch/x86/boot.rst).
-fn version(bytes: &[u8]) -> Option<String> {
+/// Returns the version in the header of x86 kernels (Documentation/arch/x86/boot.rst).
+fn kernel_version(bytes: &[u8]) -> Option<String> {
     if bytes.get(0x202..0x206)? != b"HdrS" {
         return None;
     }
@@ -244,8 +248,8 @@ mod tests {
     use super::*;
     use crate::fixtures;
 
-    fn kernel(bytes: Vec<u8>) -> Kernel {
-        Kernel {
+    fn kernel_bundle(bytes: Vec<u8>) -> KernelBundle {
+        KernelBundle {
             bytes,
             modules: PathBuf::new(),
             config: None,
@@ -255,34 +259,35 @@ mod tests {
     }
 
     #[test]
-    fn kernel_and_modules_must_belong_together() {
-        let found = kernel(fixtures::kernel("6.1.0-54-amd64"));
-        found.check("6.1.0-54-amd64").unwrap();
+    fn rejects_modules_of_another_kernel() {
+        let bundle = kernel_bundle(fixtures::kernel_image("6.1.0-54-amd64"));
+        bundle.check_version("6.1.0-54-amd64").unwrap();
         assert_eq!(
-            found.check("6.1.0-50-amd64").unwrap_err().to_string(),
-            "the kernel is 6.1.0-54-amd64, and the modules are for 6.1.0-50-amd64: give those of one kernel"
+            bundle.check_version("6.1.0-50-amd64").unwrap_err().to_string(),
+            "the kernel is 6.1.0-54-amd64, but the modules are for 6.1.0-50-amd64; give those of one kernel"
         );
-        kernel(b"MZ and so on".to_vec()).check("6").unwrap();
-        let told = kernel(b"text".to_vec()).check("6").unwrap_err().to_string();
-        assert_eq!(told, "vmlinuz is no kernel");
-        let whole = fixtures::kernel("6.1");
+        kernel_bundle(b"MZ...".to_vec()).check_version("6").unwrap();
+        let error = kernel_bundle(b"text".to_vec()).check_version("6").unwrap_err().to_string();
+        assert_eq!(error, "vmlinuz is not a kernel");
+        let whole = fixtures::kernel_image("6.1");
         for end in 0..whole.len() {
-            let _ = version(&whole[..end]);
+            let _ = kernel_version(&whole[..end]);
         }
     }
 
     #[test]
-    fn a_running_kernel_that_cannot_be_read_is_told() {
+    fn reports_missing_files_of_running_kernel() {
         let root = tempfile::tempdir().unwrap();
         let proc = root.path().join("proc/sys/kernel");
         fs::create_dir_all(&proc).unwrap();
         fs::write(proc.join("osrelease"), "6.1.0\n").unwrap();
-        let told = running(root.path()).unwrap_err().to_string();
-        assert!(told.contains("boot/vmlinuz-6.1.0 is not there; give --from-debian"), "{told}");
+        let error = running_kernel(root.path()).unwrap_err().to_string();
+        let expected = "boot/vmlinuz-6.1.0 does not exist; give --from-debian";
+        assert!(error.contains(expected), "{error}");
         fs::create_dir_all(root.path().join("boot")).unwrap();
-        fs::write(root.path().join("boot/vmlinuz-6.1.0"), fixtures::kernel("6.1.0")).unwrap();
-        assert!(running(root.path()).unwrap_err().to_string().contains("lib/modules/6.1.0"));
+        fs::write(root.path().join("boot/vmlinuz-6.1.0"), fixtures::kernel_image("6.1.0")).unwrap();
+        assert!(running_kernel(root.path()).unwrap_err().to_string().contains("lib/modules/6.1.0"));
         fs::create_dir_all(root.path().join("lib/modules/6.1.0")).unwrap();
-        running(root.path()).unwrap().check("6.1.0").unwrap();
+        running_kernel(root.path()).unwrap().check_version("6.1.0").unwrap();
     }
 }

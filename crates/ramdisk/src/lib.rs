@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Makes the agent's ramdisk from a kernel, its modules and a static program.
+//! Builds the agent's ramdisk from a kernel, its modules and a static program.
 //!
-//! The agent is the only program of ours in it, as `/init`; with it go the modules for a set of
-//! drivers ([`Drivers`]) and what these need, tables by which the agent finds the module for a
-//! device, firmware, and the few programs of others that the agent runs. Neither root nor `depmod`,
-//! `cpio` or `dpkg` are needed, and the same inputs give the same bytes.
+//! The agent is `/init`. The ramdisk also contains the modules of a driver profile
+//! ([`DriverProfile`]) with their dependencies, the tables by which the agent finds the module of a
+//! device, firmware, and the few external programs that the agent runs. Neither root privileges nor
+//! `depmod`, `cpio` or `dpkg` are needed, and builds are reproducible.
 //!
-//! * [`Recipe`] says what is wanted, and [`build`] makes it;
-//! * [`Manifest`] tells what came of it, and lies beside it as a file;
-//! * [`find`] is how `ferrite serve` comes by it.
+//! * [`build`] builds what a [`RamdiskSpec`] describes;
+//! * [`RamdiskManifest`] lists the content, and is stored beside the ramdisk as `ramdisk.toml`;
+//! * [`find`] finds a built ramdisk, for `ferrite serve`.
 
 mod build;
 mod compress;
 mod debian;
+mod decompress;
 mod digest;
 mod elf;
-mod expand;
 mod firmware;
 #[cfg(test)]
 mod fixtures;
@@ -29,14 +29,14 @@ mod programs;
 mod tables;
 mod tree;
 
-pub use build::{BuildError, ExtraFile, Recipe, build};
-pub use compress::Compression;
+pub use build::{ExtraFile, RamdiskBuildError, RamdiskSpec, build};
+pub use compress::RamdiskCompression;
 pub use debian::DebianError;
-pub use elf::{Architecture, ElfError};
+pub use elf::{ElfArchitecture, ElfError};
 pub use kernel::{KernelError, KernelSource};
-pub use manifest::{Facts, Found, Manifest, Missing, find};
+pub use manifest::{BuiltRamdisk, FileDigest, MissingParts, RamdiskManifest, find};
 pub use modules::ModulesError;
 pub use package::PackageError;
-pub use profile::Drivers;
+pub use profile::DriverProfile;
 pub use programs::ProgramError;
 pub use tree::TreeError;

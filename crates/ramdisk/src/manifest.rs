@@ -1,102 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is in a ramdisk, told in a file beside it, and where a ramdisk is found again.
+//! The manifest of a ramdisk, stored beside it, and the search for a built ramdisk.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::compress::Compression;
+use crate::compress::RamdiskCompression;
 use crate::digest;
 
-/// The names of what is made.
+/// The names of the output files.
 pub(crate) const KERNEL: &str = "kernel";
 pub(crate) const RAMDISK: &str = "ramdisk";
 pub(crate) const MANIFEST: &str = "ramdisk.toml";
 
-/// What is in a ramdisk.
+/// The content of a ramdisk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
-    /// The program that made it.
+pub struct RamdiskManifest {
+    /// The program that built it.
     pub made_by: String,
-    /// The set of drivers.
+    /// The driver profile.
     pub drivers: String,
-    /// The version of the kernel, as `uname -r` says.
+    /// The kernel version, as in `uname -r`.
     pub kernel_version: String,
-    /// Where the kernel is from.
+    /// The origin of the kernel.
     pub kernel_origin: String,
-    /// The machines it is for, as `uname -m` says.
+    /// The architecture, as in `uname -m`.
     pub architecture: String,
-    /// How the ramdisk is compressed.
-    pub compression: Compression,
-    /// Bytes of the ramdisk when the kernel has unpacked it, which is the memory it takes.
+    /// The compression of the ramdisk.
+    pub compression: RamdiskCompression,
+    /// Unpacked size in bytes, which is the memory the ramdisk takes.
     pub unpacked_size: u64,
-    /// The programs in it besides the agent, and where they are from.
+    /// The external programs and their origins.
     pub programs: BTreeMap<String, String>,
-    /// The modules in it, by name.
+    /// The names of the modules.
     pub modules: Vec<String>,
-    /// The modules that the agent loads at once, in that order.
+    /// The modules that the agent loads at start, in this order.
     pub load_first: Vec<String>,
-    /// The modules that the agent loads when there is time.
+    /// The modules that the agent loads after those of the devices.
     pub load_later: Vec<String>,
-    /// The firmware in it, by path below `/lib/firmware`.
+    /// The firmware files, relative to `/lib/firmware`.
     pub firmware: Vec<String>,
     /// The kernel.
-    pub kernel: Facts,
+    pub kernel: FileDigest,
     /// The ramdisk.
-    pub ramdisk: Facts,
+    pub ramdisk: FileDigest,
     /// The agent.
-    pub agent: Facts,
-    /// What it should have and has not.
-    pub missing: Missing,
+    pub agent: FileDigest,
+    /// Parts that were requested and not found.
+    pub missing: MissingParts,
 }
 
 /// Size and checksum of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
-    /// Bytes.
+pub struct FileDigest {
+    /// Size in bytes.
     pub size: u64,
     /// SHA-256, in hexadecimal.
     pub sha256: String,
 }
 
-/// What a ramdisk should have and has not.
+/// Parts that were requested and not found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missing {
+pub struct MissingParts {
     /// Modules that the kernel does not have.
     pub modules: Vec<String>,
-    /// Programs that were not found, and why.
+    /// Programs, with the reason.
     pub programs: BTreeMap<String, String>,
-    /// Programs that scripts in it are run by and that are not in it, by script.
+    /// Missing interpreters, by script.
     pub interpreters: BTreeMap<String, String>,
-    /// Firmware by driver. Most drivers name more than one machine ever needs.
+    /// Firmware files by driver. Most drivers list more files than one machine needs.
     pub firmware: BTreeMap<String, Vec<String>>,
 }
 
-/// A ramdisk that was built before.
+/// A built ramdisk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The kernel.
+pub struct BuiltRamdisk {
+    /// The path of the kernel.
     pub kernel: PathBuf,
-    /// The ramdisk.
+    /// The path of the ramdisk.
     pub ramdisk: PathBuf,
-    /// What is in it, if that was told.
-    pub manifest: Option<Manifest>,
+    /// The manifest, if it exists and is valid.
+    pub manifest: Option<RamdiskManifest>,
 }
 
-/// Looks for a kernel and a ramdisk in a folder.
-pub fn find(folder: &Path) -> Option<Found> {
+/// Finds the kernel and the ramdisk in a directory.
+pub fn find(folder: &Path) -> Option<BuiltRamdisk> {
     let (kernel, ramdisk) = (folder.join(KERNEL), folder.join(RAMDISK));
     if !kernel.is_file() || !ramdisk.is_file() {
         return None;
     }
-    let told = std::fs::read_to_string(folder.join(MANIFEST)).ok();
-    let manifest = told.and_then(|text| toml::from_str(&text).ok());
-    Some(Found { kernel, ramdisk, manifest })
+    let text = std::fs::read_to_string(folder.join(MANIFEST)).ok();
+    let manifest = text.and_then(|text| toml::from_str(&text).ok());
+    Some(BuiltRamdisk { kernel, ramdisk, manifest })
 }
 
-impl Facts {
+impl FileDigest {
     pub(crate) fn of(bytes: &[u8]) -> Self {
-        Self { size: bytes.len() as u64, sha256: digest::sha256(bytes) }
+        Self { size: bytes.len() as u64, sha256: digest::sha256_hex(bytes) }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Debian packages: an `ar` archive whose member `data.tar` holds the files.
+//! Unpacks Debian packages: `ar` archives whose member `data.tar` contains the files.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -7,81 +7,81 @@ use std::path::{Component, Path};
 
 use tar::EntryType;
 
-use crate::expand::Packing;
+use crate::decompress::CompressionFormat;
 
 const MAGIC: &[u8] = b"!<arch>\n";
-const HEADER: usize = 60;
-/// The most that is unpacked from one package.
-const LARGEST_PACKAGE: u64 = 8 << 30;
+const MEMBER_HEADER_SIZE: usize = 60;
+/// The maximum unpacked size of a package.
+const MAX_UNPACKED_SIZE: u64 = 8 << 30;
 
-/// Why a package cannot be unpacked.
+/// A package cannot be unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
-    /// It, or where its files go, cannot be read or written.
-    #[error("it cannot be read, or not be unpacked")]
+    /// The package cannot be read, or its files cannot be written.
+    #[error("cannot unpack the package")]
     Io(#[from] io::Error),
-    /// It is something else, or damaged.
-    #[error("it is no whole Debian package: {0}")]
+    /// Another format, or damaged.
+    #[error("not a valid Debian package: {0}")]
     Damaged(&'static str),
 }
 
-/// Unpacks the files that are `wanted` into a folder. Nothing is written outside of it.
+/// Unpacks the files for which `filter` returns true. Writes nothing outside of `folder`.
 pub(crate) fn unpack(
     package: &Path,
     folder: &Path,
-    wanted: impl Fn(&Path) -> bool,
+    filter: impl Fn(&Path) -> bool,
 ) -> Result<(), PackageError> {
     let file = BufReader::new(File::open(package)?);
-    unpack_from(file, folder, wanted)
+    unpack_from(file, folder, filter)
 }
 
 fn unpack_from(
     mut file: impl Read,
     folder: &Path,
-    wanted: impl Fn(&Path) -> bool,
+    filter: impl Fn(&Path) -> bool,
 ) -> Result<(), PackageError> {
     let mut magic = [0; MAGIC.len()];
-    read_whole(&mut file, &mut magic)?;
+    read_exact(&mut file, &mut magic)?;
     if magic != MAGIC {
-        return Err(PackageError::Damaged("it does not begin as one"));
+        return Err(PackageError::Damaged("wrong magic number"));
     }
     loop {
-        let mut header = [0; HEADER];
-        read_whole(&mut file, &mut header)?;
-        let (name, size) = member(&header)?;
-        if let Some(end) = name.strip_prefix("data.tar") {
-            let (packing, rest) = Packing::of_name(end);
+        let mut header = [0; MEMBER_HEADER_SIZE];
+        read_exact(&mut file, &mut header)?;
+        let (name, size) = parse_member_header(&header)?;
+        if let Some(suffix) = name.strip_prefix("data.tar") {
+            let (format, rest) = CompressionFormat::from_file_name(suffix);
             if !rest.is_empty() {
-                return Err(PackageError::Damaged("its data are compressed in an unknown way"));
+                return Err(PackageError::Damaged("unknown compression of data.tar"));
             }
-            let data = packing.reader(file.take(size))?;
-            return unpack_files(data.take(LARGEST_PACKAGE), folder, wanted);
+            let data = format.reader(file.take(size))?;
+            return unpack_tar(data.take(MAX_UNPACKED_SIZE), folder, filter);
         }
-        // Members begin at even places.
+        // Members are aligned to two bytes.
         let skipped = size.saturating_add(size % 2);
         if io::copy(&mut file.by_ref().take(skipped), &mut io::sink())? < skipped {
-            return Err(PackageError::Damaged("it ends early"));
+            return Err(PackageError::Damaged("truncated"));
         }
     }
 }
 
-/// The name and the size of a member of the archive.
-fn member(header: &[u8; HEADER]) -> Result<(String, u64), PackageError> {
+/// Parses the name and the size of a member.
+fn parse_member_header(header: &[u8; MEMBER_HEADER_SIZE]) -> Result<(String, u64), PackageError> {
     let text = std::str::from_utf8(header)
-        .map_err(|_| PackageError::Damaged("the header of a member is no text"))?;
-    // All of it is ASCII, so that every place is the start of a letter.
+        .map_err(|_| PackageError::Damaged("a member header is not text"))?;
+    // ASCII, so slicing by byte offsets cannot panic.
     if !text.is_ascii() || !text.ends_with("`\n") {
-        return Err(PackageError::Damaged("a member has no header"));
+        return Err(PackageError::Damaged("invalid member header"));
     }
     let name = text[..16].trim_end().trim_end_matches('/').to_owned();
     let size = text[48..58].trim_end().parse();
-    Ok((name, size.map_err(|_| PackageError::Damaged("the size of a member is no number"))?))
+    Ok((name, size.map_err(|_| PackageError::Damaged("invalid size of a member"))?))
 }
 
-fn unpack_files(
+fn unpack_tar(
     data: impl Read,
     folder: &Path,
-    wanted: impl Fn(&Path) -> bool,
+    filter: impl Fn(&Path) -> bool,
 ) -> Result<(), PackageError> {
     let mut archive = tar::Archive::new(data);
     archive.set_preserve_mtime(false);
@@ -97,21 +97,21 @@ fn unpack_files(
         let mut parts = path.components();
         let stays = parts.all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         let path = path.strip_prefix(".").unwrap_or(&path);
-        if !stays || !wanted(path) {
+        if !stays || !filter(path) {
             continue;
         }
-        // Refuses what would lead outside of the folder, be it through links.
+        // Skips entries that would be written outside of the folder, also through links.
         entry.unpack_in(folder)?;
     }
-    // The last checksum is behind the last file.
+    // Reads to the end, because the checksum of the compressed data is last.
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
     Ok(())
 }
 
-fn read_whole(file: &mut impl Read, into: &mut [u8]) -> Result<(), PackageError> {
+fn read_exact(file: &mut impl Read, into: &mut [u8]) -> Result<(), PackageError> {
     file.read_exact(into).map_err(|error| {
         if error.kind() == io::ErrorKind::UnexpectedEof {
-            PackageError::Damaged("it ends early")
+            PackageError::Damaged("truncated")
         } else {
             error.into()
         }
@@ -132,10 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn wanted_files_are_unpacked() {
-        let package = fixtures::package(&[
+    fn unpacks_selected_files() {
+        let package = fixtures::package_with_files(&[
             ("./boot/vmlinuz-6", b"kernel"),
-            ("./usr/share/doc/readme", b"not wanted"),
+            ("./usr/share/doc/readme", b"skipped"),
         ]);
         let folder = unpacked(&package).unwrap();
         assert_eq!(fs::read(folder.path().join("boot/vmlinuz-6")).unwrap(), b"kernel");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leaves_the_folder() {
+    fn rejects_paths_outside_destination() {
         let elsewhere = tempfile::tempdir().unwrap();
         let to = elsewhere.path().to_str().unwrap();
         let package = fixtures::package_with_link("./lib", to, "./lib/evil", b"evil");
@@ -152,14 +152,14 @@ mod tests {
         let inside = tempfile::tempdir().unwrap();
         let folder = inside.path().join("folder");
         fs::create_dir(&folder).unwrap();
-        let package = fixtures::package(&[("./../evil", b"evil")]);
+        let package = fixtures::package_with_files(&[("./../evil", b"evil")]);
         unpack_from(package.as_slice(), &folder, |_| true).unwrap();
         assert!(!inside.path().join("evil").exists());
     }
 
     #[test]
-    fn damage_is_an_error_and_no_panic() {
-        let package = fixtures::package(&[("./boot/vmlinuz-6", b"kernel")]);
+    fn damaged_packages_do_not_panic() {
+        let package = fixtures::package_with_files(&[("./boot/vmlinuz-6", b"kernel")]);
         for end in 0..package.len().min(400) {
             unpacked(&package[..end]).unwrap_err();
         }
@@ -168,7 +168,7 @@ mod tests {
             bytes[at] = 0xff;
             let _ = unpacked(&bytes);
         }
-        let told = unpacked(b"!<arch>\n").unwrap_err().to_string();
-        assert_eq!(told, "it is no whole Debian package: it ends early");
+        let error = unpacked(b"!<arch>\n").unwrap_err().to_string();
+        assert_eq!(error, "not a valid Debian package: truncated");
     }
 }

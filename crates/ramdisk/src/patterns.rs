@@ -1,65 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How lists of drivers name modules: by name (`virtio_net`, `raid*`), by folder
-//! (`drivers/net/ethernet/intel/`) or by both (`drivers/net/ethernet/intel/ixgb*`).
+//! Patterns for kernel modules: by name (`virtio_net`, `raid*`), by directory
+//! (`drivers/net/ethernet/intel/`) or by path (`drivers/net/ethernet/intel/ixgb*`).
 
-/// Names one or more modules.
+/// Matches one or more modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pattern(String);
+pub(crate) struct ModulePattern(String);
 
-impl Pattern {
+impl ModulePattern {
     pub(crate) fn new(text: &str) -> Self {
-        Self(same_letters(text))
+        Self(normalize_module_name(text))
     }
 
-    /// Whether a module is meant, by its name and its path below `kernel/`.
+    /// Matches a module by its name and its path below `kernel/`.
     pub(crate) fn matches(&self, name: &str, path: &str) -> bool {
         let pattern = &self.0;
         if let Some(folder) = pattern.strip_suffix('/') {
-            let path = same_letters(path);
+            let path = normalize_module_name(path);
             path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
         } else if pattern.contains('/') {
-            matches(pattern.as_bytes(), same_letters(path).as_bytes())
+            matches(pattern.as_bytes(), normalize_module_name(path).as_bytes())
         } else {
-            matches(pattern.as_bytes(), same_letters(name).as_bytes())
+            matches(pattern.as_bytes(), normalize_module_name(name).as_bytes())
         }
     }
 }
 
-impl std::fmt::Display for Pattern {
+impl std::fmt::Display for ModulePattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// The kernel takes `-` and `_` in names of modules for the same.
-pub(crate) fn same_letters(name: &str) -> String {
+/// Replaces `-` by `_`, which the kernel treats as the same in module names.
+pub(crate) fn normalize_module_name(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// Whether the text is as the pattern says, in which `*` stands for any letters.
+/// Matches a glob pattern in which `*` stands for any characters.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
-    // Where to go on if the last star has to stand for one letter more.
-    let mut again = None;
+    // Where to resume if the last `*` has to match one more character.
+    let mut backtrack = None;
     while from < text.len() {
         match pattern.get(at) {
             Some(b'*') => {
-                again = Some((at, from));
+                backtrack = Some((at, from));
                 at += 1;
             }
-            Some(letter) if *letter == text[from] => {
+            Some(character) if *character == text[from] => {
                 at += 1;
                 from += 1;
             }
             _ => {
-                let Some((star, start)) = again else { return false };
-                again = Some((star, start + 1));
+                let Some((star, start)) = backtrack else { return false };
+                backtrack = Some((star, start + 1));
                 at = star + 1;
                 from = start + 1;
             }
         }
     }
-    pattern[at..].iter().all(|&letter| letter == b'*')
+    pattern[at..].iter().all(|&character| character == b'*')
 }
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_name_modules() {
+    fn matches_names_and_directories() {
         let path = "drivers/net/ethernet/intel/ixgbe/ixgbe";
         for (pattern, expected) in [
             ("ixgbe", true),
@@ -80,9 +80,11 @@ mod tests {
             ("drivers/net/ethernet/*/ixgbe", true),
             ("drivers/net/ethernet/*/ixgbevf", false),
         ] {
-            assert_eq!(Pattern::new(pattern).matches("ixgbe", path), expected, "{pattern}");
+            assert_eq!(ModulePattern::new(pattern).matches("ixgbe", path), expected, "{pattern}");
         }
-        assert!(Pattern::new("nvme-core").matches("nvme_core", "drivers/nvme/host/nvme-core"));
-        assert!(Pattern::new("usb-storage").matches("usb_storage", "x/usb-storage"));
+        assert!(
+            ModulePattern::new("nvme-core").matches("nvme_core", "drivers/nvme/host/nvme-core")
+        );
+        assert!(ModulePattern::new("usb-storage").matches("usb_storage", "x/usb-storage"));
     }
 }

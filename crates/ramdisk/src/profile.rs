@@ -1,43 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two sets of drivers: lists in `profiles/`, read at run time so that a mistake is a failed test
-//! and a change is no code.
+//! Driver profiles: lists of modules in `profiles/`, parsed at run time. A test validates them.
+
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::modules::Wanted;
-use crate::patterns::Pattern;
+use crate::modules::ModuleRequest;
+use crate::patterns::ModulePattern;
 
-/// Which drivers a ramdisk has.
+/// The set of drivers in a ramdisk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drivers {
-    /// Those of virtual machines.
+pub enum DriverProfile {
+    /// Drivers of virtual machines.
     Virtual,
-    /// Those of servers, and of virtual machines too.
+    /// Drivers of servers and of virtual machines.
     Servers,
 }
 
-/// What goes into a ramdisk with a set of drivers.
+/// The content of a profile file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Profile {
-    /// Packages of Debian with a kernel, by architecture.
-    pub(crate) packages: std::collections::BTreeMap<String, String>,
-    /// Modules that are loaded at once, as no device asks for them.
-    first: Vec<String>,
-    /// Modules that are loaded when there is time, or when something asks for them.
-    later: Vec<String>,
-    /// Modules that are there for devices that ask for them.
+pub(crate) struct ProfileContents {
+    /// Debian's kernel package, by architecture.
+    pub(crate) kernel_packages: BTreeMap<String, String>,
+    /// Modules to load at start, because no device alias refers to them.
+    load_first: Vec<String>,
+    /// Modules to load after those of the devices, or on demand.
+    load_later: Vec<String>,
+    /// Modules to load by device alias.
     modules: Vec<String>,
-    /// Modules that are left out even if something in `modules` means them too.
+    /// Modules to leave out even if a pattern in `modules` matches.
     except: Vec<String>,
-    /// Programs that the agent runs.
+    /// External programs that the agent runs.
     pub(crate) programs: Vec<String>,
-    /// Packages of Debian with firmware.
+    /// Debian's firmware packages.
     pub(crate) firmware_packages: Vec<String>,
 }
 
-impl Drivers {
-    /// As people write it.
+impl DriverProfile {
+    /// Returns the name, as used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Virtual => "virtual",
@@ -45,26 +46,26 @@ impl Drivers {
         }
     }
 
-    /// The most bytes that a ramdisk with these drivers should have.
-    pub fn largest(self) -> u64 {
+    /// Returns the expected maximum size of the ramdisk in bytes.
+    pub fn max_size(self) -> u64 {
         match self {
             Self::Virtual => 10_000_000,
             Self::Servers => 30_000_000,
         }
     }
 
-    pub(crate) fn profile(self) -> Profile {
+    pub(crate) fn contents(self) -> ProfileContents {
         const VIRTUAL: &str = include_str!("../profiles/virtual.toml");
         const SERVERS: &str = include_str!("../profiles/servers.toml");
         let parse = |text: &str| {
-            toml::from_str::<Profile>(text).expect("the lists are ours and a test reads them")
+            toml::from_str::<ProfileContents>(text).expect("a test parses the profiles")
         };
         match self {
             Self::Virtual => parse(VIRTUAL),
             Self::Servers => {
                 let (mut servers, base) = (parse(SERVERS), parse(VIRTUAL));
-                servers.first = [base.first, servers.first].concat();
-                servers.later = [base.later, servers.later].concat();
+                servers.load_first = [base.load_first, servers.load_first].concat();
+                servers.load_later = [base.load_later, servers.load_later].concat();
                 servers.modules = [base.modules, servers.modules].concat();
                 servers
             }
@@ -72,21 +73,22 @@ impl Drivers {
     }
 }
 
-impl Profile {
-    /// The package with the kernel for the machine we run on, as packages for others are not in
-    /// apt's lists.
-    pub(crate) fn package(&self) -> &str {
-        let found = self.packages.get(std::env::consts::ARCH);
-        found.map_or("linux-image-amd64", String::as_str)
+impl ProfileContents {
+    /// Returns the kernel package for the architecture of the build host, because apt does not list
+    /// packages of other architectures.
+    pub(crate) fn kernel_package(&self) -> &str {
+        let package = self.kernel_packages.get(std::env::consts::ARCH);
+        package.map_or("linux-image-amd64", String::as_str)
     }
 
-    /// The modules, and those that somebody asked for besides.
-    pub(crate) fn wanted(&self, more: &[String]) -> Wanted {
-        let patterns = |names: &[String]| names.iter().map(|name| Pattern::new(name)).collect();
-        Wanted {
-            first: patterns(&self.first),
-            later: patterns(&self.later),
-            modules: patterns(&[self.modules.as_slice(), more].concat()),
+    /// Returns the modules of the profile and additional ones.
+    pub(crate) fn module_request(&self, additional: &[String]) -> ModuleRequest {
+        let patterns =
+            |names: &[String]| names.iter().map(|name| ModulePattern::new(name)).collect();
+        ModuleRequest {
+            load_first: patterns(&self.load_first),
+            load_later: patterns(&self.load_later),
+            modules: patterns(&[self.modules.as_slice(), additional].concat()),
             except: patterns(&self.except),
         }
     }
@@ -97,17 +99,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lists_can_be_read() {
-        for drivers in [Drivers::Virtual, Drivers::Servers] {
-            let profile = drivers.profile();
-            assert!(profile.packages.contains_key("x86_64"));
-            assert!(profile.first.contains(&"sd_mod".to_owned()));
+    fn profiles_are_valid() {
+        for drivers in [DriverProfile::Virtual, DriverProfile::Servers] {
+            let profile = drivers.contents();
+            assert!(profile.kernel_packages.contains_key("x86_64"));
+            assert!(profile.load_first.contains(&"sd_mod".to_owned()));
             assert!(profile.modules.contains(&"virtio_net".to_owned()));
-            for list in [&profile.first, &profile.later, &profile.modules, &profile.except] {
+            let lists =
+                [&profile.load_first, &profile.load_later, &profile.modules, &profile.except];
+            for list in lists {
                 let mut sorted = list.clone();
                 sorted.sort();
                 sorted.dedup();
-                assert_eq!(sorted.len(), list.len(), "something is listed twice");
+                assert_eq!(sorted.len(), list.len(), "duplicate entry");
             }
         }
     }

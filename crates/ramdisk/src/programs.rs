@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs of other people that the agent runs, such as mdadm, with the libraries they need. They
-//! are taken from the system we run on, or else from Debian's archive.
+//! External programs that the agent runs, such as mdadm, with their libraries. They are copied from
+//! the build host, or else from Debian's archive.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 use std::{fs, io};
 
-use crate::debian::{About, Archive, DebianError};
-use crate::elf::{self, Architecture, ElfError};
+use crate::debian::{DebianArchive, DebianError, DebianPackage};
+use crate::elf::{self, ElfArchitecture, ElfError};
 use crate::package::{self, PackageError};
 
-/// The packages of programs that are not called like them.
-const PACKAGES: [(&str, &str); 9] = [
+/// Packages of programs whose names differ.
+const PACKAGE_NAMES: [(&str, &str); 9] = [
     ("mke2fs", "e2fsprogs"),
     ("mkfs.ext4", "e2fsprogs"),
     ("mkfs.fat", "dosfstools"),
@@ -23,210 +23,213 @@ const PACKAGES: [(&str, &str); 9] = [
     ("busybox", "busybox-static"),
     ("dropbear", "dropbear-bin"),
 ];
-/// Where programs are besides the `PATH`, as those for root may not be on it.
-const PROGRAMS: [&str; 4] = ["usr/sbin", "usr/bin", "sbin", "bin"];
-/// How many links one path may have, as with the kernel.
-const MOST_LINKS: usize = 40;
-/// More packages than any program needs.
-const MOST_PACKAGES: usize = 100;
+/// Searched in addition to `PATH`, which may lack the `sbin` directories.
+const PROGRAM_DIRS: [&str; 4] = ["usr/sbin", "usr/bin", "sbin", "bin"];
+/// The maximum number of symbolic links in a path, as in the kernel.
+const MAX_SYMLINKS: usize = 40;
+/// The maximum number of dependencies to unpack for one program.
+const MAX_PACKAGES: usize = 100;
 
-/// Why a program cannot be taken.
+/// A program is not usable.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// Neither this system nor Debian has it.
-    #[error("there is no {name} on this system, and Debian's archive does not help")]
+    /// Neither the build host nor Debian has it.
+    #[error("{name} is not installed on this system and not available from Debian")]
     Unknown {
         /// The program.
         name: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: DebianError,
     },
-    /// The package has no such program.
-    #[error("the package {package} has no program {name}")]
+    /// The package does not contain the program.
+    #[error("the package {package} does not contain the program {name}")]
     NotInPackage {
         /// The program.
         name: String,
         /// The package.
         package: String,
     },
-    /// It is no name of a program.
-    #[error("{name:?} is no name of a program; give one such as mdadm, without a path")]
+    /// Not a program name.
+    #[error("{name:?} is not a program name; give one such as mdadm, without a path")]
     Name {
-        /// What was given.
+        /// The invalid name.
         name: String,
     },
     /// A library is missing.
-    #[error("{name} needs {library}, which is nowhere to be found")]
+    #[error("{name} needs {library}, which was not found")]
     Library {
-        /// Who needs it.
+        /// The program that needs it.
         name: String,
         /// The library.
         library: String,
     },
-    /// The program or a library of it is damaged.
-    #[error("{} cannot be used", path.display())]
+    /// The program or a library is damaged, or for another architecture.
+    #[error("invalid program or library {}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: ElfError,
     },
     /// A package cannot be unpacked.
-    #[error("the package {} cannot be used", path.display())]
+    #[error("invalid package {}", path.display())]
     Package {
         /// The package.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: PackageError,
     },
-    /// Something cannot be read, or not be written.
-    #[error("{} cannot be read", path.display())]
+    /// A file cannot be read or written.
+    #[error("cannot read or write {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// Where programs are taken from.
+/// Finds programs and their libraries.
 #[derive(Debug)]
-pub(crate) struct Shelves<'a> {
-    /// The system we run on.
+pub(crate) struct ProgramFinder<'a> {
+    /// The root directory of the build host.
     pub(crate) root: &'a Path,
-    pub(crate) archive: &'a Archive,
-    pub(crate) architecture: Architecture,
+    pub(crate) archive: &'a DebianArchive,
+    pub(crate) architecture: ElfArchitecture,
 }
 
-/// A program, and the libraries it needs by path.
+/// A program and its libraries by path.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct ProgramFiles {
     pub(crate) bytes: Vec<u8>,
     pub(crate) libraries: BTreeMap<String, Vec<u8>>,
-    /// For people: where it is from.
+    /// The origin, for display.
     pub(crate) origin: String,
 }
 
-impl Shelves<'_> {
+impl ProgramFinder<'_> {
     /// Finds a program by its name.
-    pub(crate) fn program(&self, name: &str) -> Result<Program, ProgramError> {
+    pub(crate) fn find(&self, name: &str) -> Result<ProgramFiles, ProgramError> {
         if name.is_empty() || name.contains('/') || name.starts_with('.') {
             return Err(ProgramError::Name { name: name.to_owned() });
         }
         if let Some((path, bytes)) = find_program(self.root, name) {
-            // What is for other machines, or lacks a library, may be whole in a package.
-            if let Ok(libraries) = self.libraries(name, &path, &bytes, &[self.root]) {
-                return Ok(Program { bytes, libraries, origin: path.display().to_string() });
+            // If it is for another architecture or lacks a library, Debian's package may work.
+            if let Ok(libraries) = self.resolve_libraries(name, &path, &bytes, &[self.root]) {
+                return Ok(ProgramFiles { bytes, libraries, origin: path.display().to_string() });
             }
         }
-        self.packaged(name)
+        self.find_in_debian(name)
     }
 
-    /// The libraries that a program of the system we run on needs.
-    pub(crate) fn libraries_of(
+    /// Returns the libraries of a program on the build host.
+    pub(crate) fn host_libraries(
         &self,
         path: &Path,
         bytes: &[u8],
     ) -> Result<BTreeMap<String, Vec<u8>>, ProgramError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        self.libraries(&name, path, bytes, &[self.root])
+        self.resolve_libraries(&name, path, bytes, &[self.root])
     }
 
-    fn packaged(&self, name: &str) -> Result<Program, ProgramError> {
-        let known = PACKAGES.iter().find(|(program, _)| *program == name);
+    fn find_in_debian(&self, name: &str) -> Result<ProgramFiles, ProgramError> {
+        let known = PACKAGE_NAMES.iter().find(|(program, _)| *program == name);
         let package = known.map_or(name, |(_, package)| package);
         let unknown = |source| ProgramError::Unknown { name: name.to_owned(), source };
-        let about = self.archive.about(package).map_err(unknown)?;
+        let info = self.archive.package_info(package).map_err(unknown)?;
         let root = tempfile::tempdir()
             .map_err(|source| ProgramError::Read { path: std::env::temp_dir(), source })?;
-        let unpack = |about: &About| {
-            let path = self.archive.fetch(about).map_err(unknown)?;
+        let unpack = |info: &DebianPackage| {
+            let path = self.archive.fetch(info).map_err(unknown)?;
             package::unpack(&path, root.path(), |path| !path.starts_with("usr/share"))
                 .map_err(|source| ProgramError::Package { path, source })
         };
-        unpack(&about)?;
+        unpack(&info)?;
         let (path, bytes) = find_program(root.path(), name).ok_or_else(|| {
             ProgramError::NotInPackage { name: name.to_owned(), package: package.to_owned() }
         })?;
-        let origin = format!("{} {}", about.name, about.version);
+        let origin = format!("{} {}", info.name, info.version);
         let roots = [root.path(), self.root];
-        if let Ok(libraries) = self.libraries(name, &path, &bytes, &roots) {
-            return Ok(Program { bytes, libraries, origin });
+        if let Ok(libraries) = self.resolve_libraries(name, &path, &bytes, &roots) {
+            return Ok(ProgramFiles { bytes, libraries, origin });
         }
-        let mut seen = BTreeSet::new();
-        let mut to_fetch = VecDeque::from(about.depends);
+        let mut unpacked = BTreeSet::new();
+        let mut to_fetch = VecDeque::from(info.depends);
         while let Some(next) = to_fetch.pop_front() {
-            if !next.starts_with("lib") || seen.len() > MOST_PACKAGES || !seen.insert(next.clone())
+            if !next.starts_with("lib")
+                || unpacked.len() > MAX_PACKAGES
+                || !unpacked.insert(next.clone())
             {
                 continue;
             }
-            // What apt does not know is a name that other packages stand in for.
-            let Ok(about) = self.archive.about(&next) else { continue };
-            unpack(&about)?;
-            to_fetch.extend(about.depends);
+            // Virtual packages are unknown to `apt-cache show`.
+            let Ok(info) = self.archive.package_info(&next) else { continue };
+            unpack(&info)?;
+            to_fetch.extend(info.depends);
         }
-        let libraries = self.libraries(name, &path, &bytes, &roots)?;
-        Ok(Program { bytes, libraries, origin })
+        let libraries = self.resolve_libraries(name, &path, &bytes, &roots)?;
+        Ok(ProgramFiles { bytes, libraries, origin })
     }
 
-    /// Everything the loader will look for, from the first of `roots` that has it.
-    fn libraries(
+    /// Returns the loader and all libraries, each from the first of `roots` that has it.
+    fn resolve_libraries(
         &self,
         name: &str,
         path: &Path,
         bytes: &[u8],
         roots: &[&Path],
     ) -> Result<BTreeMap<String, Vec<u8>>, ProgramError> {
-        let mut found = BTreeMap::new();
+        let mut files = BTreeMap::new();
         if !bytes.starts_with(b"\x7fELF") {
-            return Ok(found);
+            return Ok(files);
         }
         let damaged = |path: &Path, source| ProgramError::Damaged { path: path.to_owned(), source };
-        let needs = elf::needs(bytes).map_err(|source| damaged(path, source))?;
+        let needs = elf::dependencies(bytes).map_err(|source| damaged(path, source))?;
         if needs.architecture != self.architecture {
-            let (found, wanted) = (needs.architecture, self.architecture);
-            return Err(damaged(path, ElfError::OtherMachine { found, wanted }));
+            let (found, required) = (needs.architecture, self.architecture);
+            return Err(damaged(path, ElfError::WrongArchitecture { found, required }));
         }
         let missing = |library: &str| ProgramError::Library {
             name: name.to_owned(),
             library: library.to_owned(),
         };
         if let Some(loader) = needs.loader {
-            let bytes = roots.iter().find_map(|root| read_in(root, Path::new(&loader)));
-            found.insert(loader.clone(), bytes.ok_or_else(|| missing(&loader))?);
+            let bytes = roots.iter().find_map(|root| read_in_root(root, Path::new(&loader)));
+            files.insert(loader.clone(), bytes.ok_or_else(|| missing(&loader))?);
         }
         let mut names = BTreeSet::new();
         let mut to_find: Vec<(String, Vec<String>)> =
-            needs.libraries.into_iter().map(|name| (name, needs.folders.clone())).collect();
+            needs.libraries.into_iter().map(|name| (name, needs.runpath.clone())).collect();
         while let Some((library, folders)) = to_find.pop() {
-            // The loader may be named as a library too.
+            // The loader may be listed as a library too.
             let is_loader =
-                found.keys().any(|path: &String| path.ends_with(&format!("/{library}")));
+                files.keys().any(|path: &String| path.ends_with(&format!("/{library}")));
             if is_loader || !names.insert(library.clone()) {
                 continue;
             }
             let (path, bytes) =
-                self.library(&library, &folders, roots).ok_or_else(|| missing(&library))?;
-            let needs = elf::needs(&bytes).map_err(|source| damaged(Path::new(&path), source))?;
-            to_find.extend(needs.libraries.into_iter().map(|name| (name, needs.folders.clone())));
-            found.insert(path, bytes);
+                self.find_library(&library, &folders, roots).ok_or_else(|| missing(&library))?;
+            let needs =
+                elf::dependencies(&bytes).map_err(|source| damaged(Path::new(&path), source))?;
+            to_find.extend(needs.libraries.into_iter().map(|name| (name, needs.runpath.clone())));
+            files.insert(path, bytes);
         }
-        Ok(found)
+        Ok(files)
     }
 
-    /// A library for our kind of machine, from where loaders look, and its path.
-    fn library(
+    /// Finds a library of the right architecture in the loader's search path. Returns path and content.
+    fn find_library(
         &self,
         name: &str,
         folders: &[String],
         roots: &[&Path],
     ) -> Option<(String, Vec<u8>)> {
         let architecture = self.architecture.name();
-        let usual = [
+        let defaults = [
             format!("/lib/{architecture}-linux-gnu"),
             format!("/usr/lib/{architecture}-linux-gnu"),
             "/lib64".to_owned(),
@@ -234,13 +237,15 @@ impl Shelves<'_> {
             "/lib".to_owned(),
             "/usr/lib".to_owned(),
         ];
-        let asked = folders.iter().filter(|folder| folder.starts_with('/'));
-        let folders: Vec<&String> = asked.chain(&usual).collect();
+        let runpath = folders.iter().filter(|folder| folder.starts_with('/'));
+        let folders: Vec<&String> = runpath.chain(&defaults).collect();
         for root in roots {
             for folder in &folders {
                 let path = format!("{}/{name}", folder.trim_end_matches('/'));
-                let Some(bytes) = read_in(root, Path::new(&path)) else { continue };
-                if elf::needs(&bytes).is_ok_and(|needs| needs.architecture == self.architecture) {
+                let Some(bytes) = read_in_root(root, Path::new(&path)) else { continue };
+                if elf::dependencies(&bytes)
+                    .is_ok_and(|needs| needs.architecture == self.architecture)
+                {
                     return Some((path, bytes));
                 }
             }
@@ -251,18 +256,18 @@ impl Shelves<'_> {
 
 fn find_program(root: &Path, name: &str) -> Option<(PathBuf, Vec<u8>)> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // The folders of our own `PATH` mean something in our own system only.
+    // `PATH` only applies to the build host.
     let own = std::env::split_paths(&path).filter(|_| root == Path::new("/"));
-    own.chain(PROGRAMS.iter().map(PathBuf::from)).find_map(|folder| {
+    own.chain(PROGRAM_DIRS.iter().map(PathBuf::from)).find_map(|folder| {
         let path = folder.join(name);
-        Some((Path::new("/").join(&path), read_in(root, &path)?))
+        Some((Path::new("/").join(&path), read_in_root(root, &path)?))
     })
 }
 
-/// Reads a file of the system at `root`, whose links lead to places in it.
-fn read_in(root: &Path, path: &Path) -> Option<Vec<u8>> {
-    let mut left = MOST_LINKS;
-    let mut ahead: VecDeque<OsString> = names(path);
+/// Reads a file below `root`. Symbolic links are resolved inside of it.
+fn read_in_root(root: &Path, path: &Path) -> Option<Vec<u8>> {
+    let mut left = MAX_SYMLINKS;
+    let mut ahead: VecDeque<OsString> = path_components(path);
     let mut done: Vec<OsString> = Vec::new();
     let at = |done: &[OsString]| root.join(done.iter().collect::<PathBuf>());
     while let Some(name) = ahead.pop_front() {
@@ -277,16 +282,16 @@ fn read_in(root: &Path, path: &Path) -> Option<Vec<u8>> {
         if target.is_absolute() {
             done.clear();
         }
-        for name in names(&target).into_iter().rev() {
+        for name in path_components(&target).into_iter().rev() {
             ahead.push_front(name);
         }
     }
     let path = at(&done);
-    // Not a folder, nor a device that would never end.
+    // Excludes directories, and devices that can be read forever.
     path.is_file().then(|| fs::read(path).ok())?
 }
 
-fn names(path: &Path) -> VecDeque<OsString> {
+fn path_components(path: &Path) -> VecDeque<OsString> {
     let plain = |part: Component<'_>| match part {
         Component::Normal(name) => Some(name.to_owned()),
         Component::ParentDir => Some(OsString::from("..")),
@@ -302,8 +307,8 @@ mod tests {
     use super::*;
     use crate::fixtures;
 
-    /// A system with one program, its library and its loader.
-    fn system() -> tempfile::TempDir {
+    /// Creates a root directory with a program, its libraries and its loader.
+    fn test_root() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let at = |path: &str| root.path().join(path);
         for folder in ["usr/sbin", "usr/lib/x86_64-linux-gnu", "usr/lib64", "empty"] {
@@ -311,28 +316,32 @@ mod tests {
         }
         symlink("usr/lib", at("lib")).unwrap();
         symlink("/usr/lib64", at("lib64")).unwrap();
-        fs::write(at("usr/lib64/ld.so"), fixtures::program(None, &[])).unwrap();
-        let library = fixtures::program(None, &["libc.so.6"]);
+        fs::write(at("usr/lib64/ld.so"), fixtures::elf_program(None, &[])).unwrap();
+        let library = fixtures::elf_program(None, &["libc.so.6"]);
         fs::write(at("usr/lib/x86_64-linux-gnu/libudev.so.1.7"), library).unwrap();
         symlink("libudev.so.1.7", at("usr/lib/x86_64-linux-gnu/libudev.so.1")).unwrap();
-        fs::write(at("usr/lib/x86_64-linux-gnu/libc.so.6"), fixtures::program(None, &["ld.so"]))
-            .unwrap();
-        let program = fixtures::program(Some("/lib64/ld.so"), &["libudev.so.1", "libc.so.6"]);
+        fs::write(
+            at("usr/lib/x86_64-linux-gnu/libc.so.6"),
+            fixtures::elf_program(None, &["ld.so"]),
+        )
+        .unwrap();
+        let program = fixtures::elf_program(Some("/lib64/ld.so"), &["libudev.so.1", "libc.so.6"]);
         fs::write(at("usr/sbin/ferrite-test-program"), program).unwrap();
         root
     }
 
-    fn with_shelves<T>(root: &Path, then: impl FnOnce(&Shelves<'_>) -> T) -> T {
-        let archive = Archive::new(&root.join("packages"));
-        let architecture = elf::needs(&fixtures::program(None, &[])).unwrap().architecture;
-        then(&Shelves { root, archive: &archive, architecture })
+    fn with_finder<T>(root: &Path, then: impl FnOnce(&ProgramFinder<'_>) -> T) -> T {
+        let archive = DebianArchive::new(&root.join("packages"));
+        let architecture =
+            elf::dependencies(&fixtures::elf_program(None, &[])).unwrap().architecture;
+        then(&ProgramFinder { root, archive: &archive, architecture })
     }
 
     #[test]
-    fn a_program_brings_its_libraries() {
-        let root = system();
+    fn finds_libraries_of_a_program() {
+        let root = test_root();
         let program =
-            with_shelves(root.path(), |shelves| shelves.program("ferrite-test-program")).unwrap();
+            with_finder(root.path(), |finder| finder.find("ferrite-test-program")).unwrap();
         let paths: Vec<&str> = program.libraries.keys().map(String::as_str).collect();
         assert_eq!(
             paths,
@@ -346,27 +355,27 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_library_is_told() {
-        let root = system();
-        let bytes = fixtures::program(Some("/lib64/ld.so"), &["libnone.so.9"]);
-        let told = with_shelves(root.path(), |shelves| {
-            shelves.libraries_of(Path::new("tool"), &bytes).unwrap_err().to_string()
+    fn reports_missing_library() {
+        let root = test_root();
+        let bytes = fixtures::elf_program(Some("/lib64/ld.so"), &["libnone.so.9"]);
+        let error = with_finder(root.path(), |finder| {
+            finder.host_libraries(Path::new("tool"), &bytes).unwrap_err().to_string()
         });
-        assert_eq!(told, "tool needs libnone.so.9, which is nowhere to be found");
-        let told = with_shelves(root.path(), |shelves| {
-            shelves.program("../etc/passwd").unwrap_err().to_string()
+        assert_eq!(error, "tool needs libnone.so.9, which was not found");
+        let error = with_finder(root.path(), |finder| {
+            finder.find("../etc/passwd").unwrap_err().to_string()
         });
-        assert!(told.starts_with("\"../etc/passwd\" is no name of a program"), "{told}");
+        assert!(error.starts_with("\"../etc/passwd\" is not a program name"), "{error}");
     }
 
     #[test]
-    fn links_lead_to_places_in_their_own_system() {
-        let root = system();
+    fn symlinks_resolve_inside_the_root() {
+        let root = test_root();
         fs::write(root.path().join("file"), "inside").unwrap();
         symlink("/file", root.path().join("absolute")).unwrap();
         symlink("../../../../file", root.path().join("empty/up")).unwrap();
         symlink("circle", root.path().join("circle")).unwrap();
-        let read = |path: &str| read_in(root.path(), Path::new(path));
+        let read = |path: &str| read_in_root(root.path(), Path::new(path));
         assert_eq!(read("/absolute").unwrap(), b"inside");
         assert_eq!(read("/empty/up").unwrap(), b"inside");
         assert_eq!(read("/circle"), None);

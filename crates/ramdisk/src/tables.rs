@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tables that go with modules into the ramdisk, in the formats of `depmod`, but with nothing in
-//! them that the ramdisk does not have.
+//! Module tables in the formats of `depmod`, restricted to the modules in the ramdisk.
 
 use std::fmt::Write as _;
 
-use crate::modules::Selection;
+use crate::modules::ModuleSelection;
 
-/// `modules.dep`: after each module everything it needs, to be loaded from the last to the first.
-pub(crate) fn dependencies(selection: &Selection) -> String {
+/// `modules.dep`: all dependencies of each module, to be loaded from last to first.
+pub(crate) fn dependencies(selection: &ModuleSelection) -> String {
     let mut table = String::new();
     for (name, module) in &selection.modules {
         let _ = write!(table, "{}:", module.path);
-        for other in selection.all_needs(name).iter().rev() {
+        for other in selection.dependencies_in_load_order(name).iter().rev() {
             if let Some(other) = selection.modules.get(*other) {
                 let _ = write!(table, " {}", other.path);
             }
@@ -21,8 +20,8 @@ pub(crate) fn dependencies(selection: &Selection) -> String {
     table
 }
 
-/// `modules.alias`: which module a device asks for.
-pub(crate) fn aliases(selection: &Selection) -> String {
+/// `modules.alias`: the module for each device alias.
+pub(crate) fn aliases(selection: &ModuleSelection) -> String {
     let mut table = String::new();
     for (name, module) in &selection.modules {
         for alias in &module.aliases {
@@ -32,12 +31,14 @@ pub(crate) fn aliases(selection: &Selection) -> String {
     table
 }
 
-/// `modules.softdep`: what should be loaded with a module, by the names of modules only.
-pub(crate) fn soft_dependencies(selection: &Selection) -> String {
+/// `modules.softdep`: soft dependencies, with aliases resolved to module names.
+pub(crate) fn soft_dependencies(selection: &ModuleSelection) -> String {
     let mut table = String::new();
     for (name, module) in &selection.modules {
         let mut line = String::new();
-        for (when, others) in [("pre:", &module.before), ("post:", &module.after)] {
+        for (when, others) in
+            [("pre:", &module.pre_dependencies), ("post:", &module.post_dependencies)]
+        {
             if !others.is_empty() {
                 let _ = write!(line, " {when} {}", others.join(" "));
             }
@@ -49,8 +50,8 @@ pub(crate) fn soft_dependencies(selection: &Selection) -> String {
     table
 }
 
-/// `ferrite.order` and `ferrite.later`: what is loaded in any case, one name a line, dependencies
-/// first.
+/// `ferrite.order` and `ferrite.later`: modules that are loaded unconditionally, one name per line,
+/// dependencies first.
 pub(crate) fn order(names: &[String]) -> String {
     names.iter().fold(String::new(), |table, name| table + name + "\n")
 }

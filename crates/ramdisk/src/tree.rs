@@ -1,168 +1,160 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The files of a ramdisk, and the archive (cpio, "newc") that the kernel unpacks them from.
+//! The file tree of a ramdisk, and the archive (cpio, "newc") that the kernel unpacks it from.
 //!
-//! The same files give the same bytes: they are in the order of their names, belong to root, have
-//! no times, and are numbered from one.
+//! Archives are reproducible: entries are sorted by path, belong to root, have the modification time
+//! 0, and inode numbers from 1.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-const FOLDER: u32 = 0o040_000;
-const FILE: u32 = 0o100_000;
-const LINK: u32 = 0o120_000;
-const CHARACTER_DEVICE: u32 = 0o020_000;
-const END: &str = "TRAILER!!!";
+use cpio::newc;
 
-/// Why a file cannot have its place.
+const DIRECTORY: u32 = 0o040_000;
+const REGULAR_FILE: u32 = 0o100_000;
+const SYMLINK: u32 = 0o120_000;
+const CHAR_DEVICE: u32 = 0o020_000;
+/// The name of the last entry of an archive.
+const TRAILER: &str = "TRAILER!!!";
+
+/// A file cannot be added to the tree.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    /// A folder would have to be a file too.
-    #[error("/{path} would be a folder and a file at once")]
-    Taken {
-        /// The place.
+    /// A file and a directory have the same path.
+    #[error("/{path} cannot be both a directory and a file")]
+    Conflict {
+        /// The path.
         path: String,
     },
-    /// The path is not one in a ramdisk.
-    #[error("{path:?} is no place in a ramdisk; give one such as /etc/motd")]
+    /// Not a valid path.
+    #[error("{path:?} is not a valid path in a ramdisk; give one such as /etc/motd")]
     Path {
         /// The path.
         path: String,
     },
-    /// The archive cannot hold it.
-    #[error("/{path} is larger than the 4 GiB a file in a ramdisk can have")]
+    /// The archive format limits files to 4 GiB.
+    #[error("/{path} is larger than 4 GiB, the limit for a file in a ramdisk")]
     Size {
-        /// The place.
+        /// The path.
         path: String,
     },
 }
 
-/// Files by path, without the first slash.
+/// Files by path, without the leading slash.
 #[derive(Debug, Default)]
-pub(crate) struct Tree(BTreeMap<String, Node>);
+pub(crate) struct RamdiskTree(BTreeMap<String, TreeEntry>);
 
 #[derive(Debug)]
-enum Node {
-    Folder { mode: u32 },
+enum TreeEntry {
+    Directory { mode: u32 },
     File { mode: u32, bytes: Vec<u8> },
-    Link { to: String },
-    Device { mode: u32, major: u32, minor: u32 },
+    Symlink { target: String },
+    CharDevice { mode: u32, major: u32, minor: u32 },
 }
 
-impl Tree {
-    pub(crate) fn folder(&mut self, path: &str, mode: u32) -> Result<(), TreeError> {
-        self.put(path, Node::Folder { mode })
+impl RamdiskTree {
+    pub(crate) fn add_dir(&mut self, path: &str, mode: u32) -> Result<(), TreeError> {
+        self.insert(path, TreeEntry::Directory { mode })
     }
 
-    /// Puts a file, instead of one that may be there.
-    pub(crate) fn file(&mut self, path: &str, mode: u32, bytes: Vec<u8>) -> Result<(), TreeError> {
+    /// Adds a file, or replaces the one with this path.
+    pub(crate) fn add_file(
+        &mut self,
+        path: &str,
+        mode: u32,
+        bytes: Vec<u8>,
+    ) -> Result<(), TreeError> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(TreeError::Size { path: path.to_owned() });
         }
-        self.put(path, Node::File { mode, bytes })
+        self.insert(path, TreeEntry::File { mode, bytes })
     }
 
-    pub(crate) fn link(&mut self, path: &str, to: &str) -> Result<(), TreeError> {
-        self.put(path, Node::Link { to: to.to_owned() })
+    pub(crate) fn add_symlink(&mut self, path: &str, target: &str) -> Result<(), TreeError> {
+        self.insert(path, TreeEntry::Symlink { target: target.to_owned() })
     }
 
-    pub(crate) fn character_device(
+    pub(crate) fn add_char_device(
         &mut self,
         path: &str,
         mode: u32,
         (major, minor): (u32, u32),
     ) -> Result<(), TreeError> {
-        self.put(path, Node::Device { mode, major, minor })
+        self.insert(path, TreeEntry::CharDevice { mode, major, minor })
     }
 
-    /// Whether there is something, be it behind the links of folders.
-    pub(crate) fn has(&self, path: &str) -> bool {
+    /// Whether the path exists, also if its directory is a symbolic link.
+    pub(crate) fn contains(&self, path: &str) -> bool {
         let path = path.trim_start_matches('/');
         if self.0.contains_key(path) {
             return true;
         }
         let Some((folder, name)) = path.rsplit_once('/') else { return false };
         match self.0.get(folder) {
-            Some(Node::Link { to }) => {
-                let beside =
+            Some(TreeEntry::Symlink { target }) => {
+                let parent =
                     folder.rsplit_once('/').map_or(String::new(), |(up, _)| format!("{up}/"));
-                self.0.contains_key(&format!("{beside}{to}/{name}"))
+                self.0.contains_key(&format!("{parent}{target}/{name}"))
             }
-            Some(Node::Folder { .. } | Node::File { .. } | Node::Device { .. }) | None => false,
+            Some(
+                TreeEntry::Directory { .. } | TreeEntry::File { .. } | TreeEntry::CharDevice { .. },
+            )
+            | None => false,
         }
     }
 
-    fn put(&mut self, path: &str, node: Node) -> Result<(), TreeError> {
+    fn insert(&mut self, path: &str, entry: TreeEntry) -> Result<(), TreeError> {
         let path = path.trim_start_matches('/');
-        let is_odd = |part: &str| part.is_empty() || part == "." || part == "..";
-        if path.split('/').any(is_odd) || path.contains('\0') || path == END {
+        let is_invalid = |part: &str| part.is_empty() || part == "." || part == "..";
+        if path.split('/').any(is_invalid) || path.contains('\0') || path == TRAILER {
             return Err(TreeError::Path { path: path.to_owned() });
         }
-        let taken = |path: &str| Err(TreeError::Taken { path: path.to_owned() });
+        let conflict = |path: &str| Err(TreeError::Conflict { path: path.to_owned() });
         for (at, _) in path.match_indices('/') {
             let parent = &path[..at];
             match self.0.get(parent) {
-                Some(Node::Folder { .. }) => {}
-                // What is below a link goes where it leads: the kernel follows it.
-                Some(Node::Link { .. }) => break,
-                Some(Node::File { .. } | Node::Device { .. }) => return taken(parent),
+                Some(TreeEntry::Directory { .. }) => {}
+                // The kernel follows links when it unpacks the entry.
+                Some(TreeEntry::Symlink { .. }) => break,
+                Some(TreeEntry::File { .. } | TreeEntry::CharDevice { .. }) => {
+                    return conflict(parent);
+                }
                 None => {
-                    self.0.insert(parent.to_owned(), Node::Folder { mode: 0o755 });
+                    self.0.insert(parent.to_owned(), TreeEntry::Directory { mode: 0o755 });
                 }
             }
         }
-        let was_folder = matches!(self.0.get(path), Some(Node::Folder { .. }));
-        if was_folder != matches!(node, Node::Folder { .. }) && self.0.contains_key(path) {
-            return taken(path);
+        let was_directory = matches!(self.0.get(path), Some(TreeEntry::Directory { .. }));
+        let is_directory = matches!(entry, TreeEntry::Directory { .. });
+        if was_directory != is_directory && self.0.contains_key(path) {
+            return conflict(path);
         }
-        self.0.insert(path.to_owned(), node);
+        self.0.insert(path.to_owned(), entry);
         Ok(())
     }
 
     /// Writes the archive.
     pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        for (number, (path, node)) in (1..).zip(&self.0) {
-            let (mode, links, data, device) = match node {
-                Node::Folder { mode } => (FOLDER | mode, 2, &[][..], (0, 0)),
-                Node::File { mode, bytes } => (FILE | mode, 1, bytes.as_slice(), (0, 0)),
-                Node::Link { to } => (LINK | 0o777, 1, to.as_bytes(), (0, 0)),
-                Node::Device { mode, major, minor } => {
-                    (CHARACTER_DEVICE | mode, 1, &[][..], (*major, *minor))
+        for (inode, (path, entry)) in (1..).zip(&self.0) {
+            let header = newc::Builder::new(path).ino(inode);
+            let (header, content) = match entry {
+                TreeEntry::Directory { mode } => (header.mode(DIRECTORY | mode).nlink(2), &[][..]),
+                TreeEntry::File { mode, bytes } => {
+                    (header.mode(REGULAR_FILE | mode), bytes.as_slice())
+                }
+                TreeEntry::Symlink { target } => (header.mode(SYMLINK | 0o777), target.as_bytes()),
+                TreeEntry::CharDevice { mode, major, minor } => {
+                    let header = header.mode(CHAR_DEVICE | mode);
+                    (header.rdev_major(*major).rdev_minor(*minor), &[][..])
                 }
             };
-            entry(out, number, path, mode, links, data, device)?;
+            let size = u32::try_from(content.len()).map_err(io::Error::other)?;
+            let mut writer = header.write(&mut *out, size);
+            writer.write_all(content)?;
+            writer.finish()?;
         }
-        entry(out, 0, END, 0, 1, &[], (0, 0))
+        newc::trailer(out)?;
+        Ok(())
     }
-}
-
-fn entry(
-    out: &mut impl Write,
-    number: u32,
-    path: &str,
-    mode: u32,
-    links: u32,
-    data: &[u8],
-    (major, minor): (u32, u32),
-) -> io::Result<()> {
-    let size = u32::try_from(data.len()).map_err(io::Error::other)?;
-    let name = u32::try_from(path.len() + 1).map_err(io::Error::other)?;
-    let mut header = "070701".to_owned();
-    // Owner, group, time, and the device the archive was made on are nothing to the kernel.
-    let fields = [number, mode, 0, 0, links, 0, size, 0, 0, major, minor, name, 0];
-    for field in fields {
-        header.push_str(&format!("{field:08x}"));
-    }
-    header.push_str(path);
-    header.push('\0');
-    out.write_all(header.as_bytes())?;
-    out.write_all(padding(header.len()))?;
-    out.write_all(data)?;
-    out.write_all(padding(data.len()))
-}
-
-/// Everything begins at a multiple of four.
-fn padding(length: usize) -> &'static [u8] {
-    &[0; 3][..length.next_multiple_of(4) - length]
 }
 
 #[cfg(test)]

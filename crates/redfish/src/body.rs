@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading the JSON BMCs send, including what is almost JSON.
+//! Parses the JSON of BMCs, including almost valid JSON.
 
 use std::io::{self, Read as _};
 
 use bytes::Bytes;
 use serde_json::Value;
 
-/// Reads `bytes` as JSON. What is not quite JSON is tried a second time without what is known to
-/// break some BMCs' answers: a byte order mark, bytes that are not UTF-8, raw control characters
-/// inside texts (DIMM part numbers come straight from an EEPROM).
+/// Parses `bytes` as JSON. On failure it retries without known defects of BMCs: a byte order mark,
+/// bytes that are not UTF-8, and raw control characters in strings (DIMM part numbers are copied from
+/// an EEPROM).
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     serde_json::from_slice(bytes).or_else(|error| {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-        let mended: String = String::from_utf8_lossy(bytes)
+        let repaired: String = String::from_utf8_lossy(bytes)
             .chars()
             .map(|char| if char.is_control() { ' ' } else { char })
             .collect();
-        // The first complaint is about what the BMC really sent.
-        serde_json::from_str(&mended).map_err(|_| error)
+        // The first error is about what the BMC really sent.
+        serde_json::from_str(&repaired).map_err(|_| error)
     })
 }
 
-/// What `bytes` were before they were compressed with gzip; `None` if that is more than `limit`.
+/// Decompresses gzip. Returns `None` if the result is larger than `limit`.
 pub(crate) fn inflated(bytes: &[u8], limit: usize) -> io::Result<Option<Bytes>> {
     let mut whole = Vec::new();
     let limit = u64::try_from(limit).unwrap_or(u64::MAX);
@@ -60,7 +60,7 @@ mod tests {
         #[test]
         fn reading_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(&bytes);
-            let _ = crate::refusal::Refusal::read(&bytes, &["x"]);
+            let _ = crate::error_body::RedfishErrorBody::read(&bytes, &["x"]);
         }
     }
 }

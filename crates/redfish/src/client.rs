@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The client itself: reading resources and changing them.
+//! The client: reads and changes resources.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,156 +11,170 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::answer::Answer;
-use crate::exchange::{Call, Observer, Reply};
-use crate::login::Login;
-use crate::{Endpoint, Error, Patience, Resource, Timeouts, body, path, transport};
+use crate::exchange::{BmcHttpResponse, ExchangeObserver, OutgoingRequest};
+use crate::login::LoginState;
+use crate::response::OperationResponse;
+use crate::{
+    RedfishEndpoint, RedfishError, RedfishResource, RedfishRetryPolicy, RedfishTimeouts, body,
+    path, transport,
+};
 
-/// How long the service root is believed: it changes when the BMC's firmware does.
+/// The service root is cached this long; it changes only with the BMC firmware.
 const ROOT_AGE: Duration = Duration::from_secs(600);
 
 /// A client of one BMC's Redfish service.
 ///
-/// Clones are cheap and share the session and what was found out about the BMC. Connections are
-/// shared with every other client that trusts the same certificates.
+/// Clones are cheap and share the session and the cached data of the BMC. Connections are shared
+/// with all clients that trust the same certificates.
 #[derive(Clone)]
-pub struct Client {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) observer: Option<Arc<dyn Observer>>,
-    pub(crate) patience: Patience,
+pub struct RedfishClient {
+    pub(crate) shared: Arc<RedfishClientState>,
+    pub(crate) observer: Option<Arc<dyn ExchangeObserver>>,
+    pub(crate) retry_policy: RedfishRetryPolicy,
 }
 
-/// What all clones of a client have in common.
-pub(crate) struct Shared {
-    pub(crate) endpoint: Endpoint,
-    pub(crate) timeouts: Timeouts,
-    pub(crate) turns: Arc<Semaphore>,
-    pub(crate) login: Login,
-    /// The service root, and when it was read.
-    root: Mutex<Option<(Instant, Arc<Resource>)>>,
-    /// The paths of the systems asked for so far, by what they were asked for as.
+/// The state that all clones of a client share.
+pub(crate) struct RedfishClientState {
+    pub(crate) endpoint: RedfishEndpoint,
+    pub(crate) timeouts: RedfishTimeouts,
+    pub(crate) request_permits: Arc<Semaphore>,
+    pub(crate) login: LoginState,
+    /// The service root and the time it was read.
+    root: Mutex<Option<(Instant, Arc<RedfishResource>)>>,
+    /// The paths of the systems, by the requested path or id.
     pub(crate) systems: Mutex<HashMap<Option<String>, String>>,
 }
 
-impl Client {
-    /// A client for this BMC. Nothing is asked of it yet.
+impl RedfishClient {
+    /// Creates a client. Sends no request.
     ///
-    /// `turns` is how many requests the BMC is asked at once. Every request of every client holds
-    /// one permit of it, so clients of the same BMC must be given the same semaphore.
+    /// `request_permits` limits the concurrent requests to the BMC. Every request holds one permit,
+    /// so all clients of a BMC must share the semaphore.
     pub fn new(
-        endpoint: Endpoint,
-        timeouts: Timeouts,
+        endpoint: RedfishEndpoint,
+        timeouts: RedfishTimeouts,
         turns: Arc<Semaphore>,
-    ) -> Result<Self, Error> {
-        // What cannot work is told here; the HTTP client itself is asked for anew at each request,
-        // because the CA file may have changed.
+    ) -> Result<Self, RedfishError> {
+        // Fails early on bad settings. The HTTP client is looked up again for each request, because
+        // the CA file may have changed.
         transport::client(&endpoint, &timeouts)?;
-        let shared = Shared {
+        let shared = RedfishClientState {
             endpoint,
             timeouts,
-            turns,
-            login: Login::default(),
+            request_permits: turns,
+            login: LoginState::default(),
             root: Mutex::default(),
             systems: Mutex::default(),
         };
-        Ok(Self { shared: Arc::new(shared), observer: None, patience: Patience::default() })
+        Ok(Self {
+            shared: Arc::new(shared),
+            observer: None,
+            retry_policy: RedfishRetryPolicy::default(),
+        })
     }
 
-    /// The same client, telling `observer` of every exchange.
+    /// Returns the client with an observer of every exchange.
     #[must_use]
-    pub fn observed(&self, observer: Arc<dyn Observer>) -> Self {
+    pub fn observed(&self, observer: Arc<dyn ExchangeObserver>) -> Self {
         Self { observer: Some(observer), ..self.clone() }
     }
 
-    /// The same client, waiting as long as `patience` says before it asks again.
+    /// Returns the client with another retry policy.
     #[must_use]
-    pub fn patient(&self, patience: Patience) -> Self {
-        Self { patience, ..self.clone() }
+    pub fn with_retry_policy(&self, retry_policy: RedfishRetryPolicy) -> Self {
+        Self { retry_policy, ..self.clone() }
     }
 
-    /// How the BMC is reached.
+    /// The address and credentials of the BMC.
     #[must_use]
-    pub fn endpoint(&self) -> &Endpoint {
+    pub fn endpoint(&self) -> &RedfishEndpoint {
         &self.shared.endpoint
     }
 
-    /// The service root. It is asked for without saying who we are, as the standard has it, and
-    /// remembered for ten minutes.
-    pub async fn root(&self) -> Result<Resource, Error> {
+    /// Returns the service root. It is read without credentials, as the standard allows, and cached
+    /// for ten minutes.
+    pub async fn root(&self) -> Result<RedfishResource, RedfishError> {
         Ok(self.known_root().await?.as_ref().clone())
     }
 
-    /// The resource at a path or link.
-    pub async fn get(&self, path: &str) -> Result<Resource, Error> {
+    /// Returns the resource at a path or link.
+    pub async fn get(&self, path: &str) -> Result<RedfishResource, RedfishError> {
         let path = path::local(&self.shared.endpoint.root, path);
-        let call = Call::get(&path);
-        Resource::of(self.authorised(&call).await?, &call)
+        let call = OutgoingRequest::get(&path);
+        RedfishResource::of(self.authorised(&call).await?, &call)
     }
 
-    /// Posts to a collection or an action's target.
-    pub async fn post(&self, path: &str, body: &Value) -> Result<Answer, Error> {
+    /// Posts to a collection or to the target of an action.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<OperationResponse, RedfishError> {
         self.change(Method::POST, path, Some(body), &[None]).await
     }
 
     /// Changes a resource.
     ///
-    /// The etag, if given, goes into `If-Match`. BMCs get etags wrong, so where one is refused (412
-    /// or 428) the request is made again with the etag as a strong one, without any, and with `*`:
-    /// a refused precondition means that nothing was done.
+    /// The etag, if given, is sent as `If-Match`. BMCs handle etags incorrectly, so after a 412 or
+    /// 428 the request is repeated with a strong etag, without one, and with `*`. A failed
+    /// precondition means that nothing was changed.
     pub async fn patch(
         &self,
         path: &str,
         body: &Value,
         etag: Option<&str>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<OperationResponse, RedfishError> {
         self.change(Method::PATCH, path, Some(body), &preconditions(etag)).await
     }
 
-    /// Replaces a resource; the etag is treated as by [`Client::patch`].
-    pub async fn put(&self, path: &str, body: &Value, etag: Option<&str>) -> Result<Answer, Error> {
+    /// Replaces a resource; handles the etag like [`RedfishClient::patch`].
+    pub async fn put(
+        &self,
+        path: &str,
+        body: &Value,
+        etag: Option<&str>,
+    ) -> Result<OperationResponse, RedfishError> {
         self.change(Method::PUT, path, Some(body), &preconditions(etag)).await
     }
 
     /// Deletes a resource.
-    pub async fn delete(&self, path: &str) -> Result<Answer, Error> {
+    pub async fn delete(&self, path: &str) -> Result<OperationResponse, RedfishError> {
         self.change(Method::DELETE, path, None, &[None]).await
     }
 
-    /// The service root as remembered or as it is now.
-    pub(crate) async fn known_root(&self) -> Result<Arc<Resource>, Error> {
+    /// Returns the cached or current service root.
+    pub(crate) async fn known_root(&self) -> Result<Arc<RedfishResource>, RedfishError> {
         if let Some(root) = self.open_root().await? {
             return Ok(root);
         }
-        // Some services show their root to known users only.
+        // Some services require credentials for the root.
         let root = Arc::new(self.get(&self.shared.endpoint.root).await?);
         self.remember_root(&root);
         Ok(root)
     }
 
-    /// The service root as everybody may see it; `None` if only known users may.
-    pub(crate) async fn open_root(&self) -> Result<Option<Arc<Resource>>, Error> {
+    /// Returns the service root without credentials; `None` if the BMC requires them.
+    pub(crate) async fn open_root(&self) -> Result<Option<Arc<RedfishResource>>, RedfishError> {
         let remembered = self.root_memory().clone();
         if let Some((_, root)) = remembered.filter(|(read, _)| read.elapsed() < ROOT_AGE) {
             return Ok(Some(root));
         }
-        let call = Call::get(&self.shared.endpoint.root);
+        let call = OutgoingRequest::get(&self.shared.endpoint.root);
         let reply = self.repeated(&call, None).await?;
         if matches!(reply.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return match self.shared.endpoint.username {
                 Some(_) => Ok(None),
-                None => Err(Error::Unauthorized { address: self.shared.endpoint.address.clone() }),
+                None => Err(RedfishError::Unauthorized {
+                    address: self.shared.endpoint.address.clone(),
+                }),
             };
         }
-        let root = Arc::new(Resource::of(reply, &call)?);
+        let root = Arc::new(RedfishResource::of(reply, &call)?);
         self.remember_root(&root);
         Ok(Some(root))
     }
 
-    fn remember_root(&self, root: &Arc<Resource>) {
+    fn remember_root(&self, root: &Arc<RedfishResource>) {
         *self.root_memory() = Some((Instant::now(), Arc::clone(root)));
     }
 
-    fn root_memory(&self) -> std::sync::MutexGuard<'_, Option<(Instant, Arc<Resource>)>> {
+    fn root_memory(&self) -> std::sync::MutexGuard<'_, Option<(Instant, Arc<RedfishResource>)>> {
         self.shared.root.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,14 +184,14 @@ impl Client {
         path: &str,
         body: Option<&Value>,
         preconditions: &[Option<String>],
-    ) -> Result<Answer, Error> {
+    ) -> Result<OperationResponse, RedfishError> {
         let path = path::local(&self.shared.endpoint.root, path);
         let mut secrets = Vec::new();
         body.into_iter().for_each(|body| secrets_in(body, &mut secrets));
-        let mut call = Call {
+        let mut call = OutgoingRequest {
             body: body.map(|body| Bytes::from(body.to_string())),
             secrets: &secrets,
-            ..Call::plain(method, &path)
+            ..OutgoingRequest::plain(method, &path)
         };
         let mut preconditions = preconditions.iter();
         call.if_match = preconditions.next().and_then(Option::as_deref);
@@ -194,23 +208,26 @@ impl Client {
         }
     }
 
-    fn answer(&self, reply: &Reply) -> Answer {
-        Answer {
+    fn answer(&self, reply: &BmcHttpResponse) -> OperationResponse {
+        OperationResponse {
             status: reply.status.as_u16(),
             location: reply
                 .location()
                 .map(|location| path::local(&self.shared.endpoint.root, location)),
-            // What was asked is done; that the answer cannot be read takes nothing from it.
+            // The operation succeeded even if the body cannot be parsed.
             body: body::parse(&reply.body).unwrap_or(Value::Null),
         }
     }
 }
 
-impl Resource {
-    /// The resource in an answer to a GET.
-    pub(crate) fn of(reply: Reply, call: &Call<'_>) -> Result<Self, Error> {
+impl RedfishResource {
+    /// Parses the response to a GET.
+    pub(crate) fn of(
+        reply: BmcHttpResponse,
+        call: &OutgoingRequest<'_>,
+    ) -> Result<Self, RedfishError> {
         let reply = reply.accepted(call)?;
-        let garbled = |why: String| Error::Garbled { path: call.path.to_owned(), why };
+        let garbled = |why: String| RedfishError::Garbled { path: call.path.to_owned(), why };
         if reply.body.is_empty() {
             return Err(garbled("it is empty".to_owned()));
         }
@@ -223,7 +240,7 @@ impl Resource {
     }
 }
 
-/// What to send as `If-Match`, one after the other until it is accepted.
+/// The values of `If-Match` to try, in order.
 fn preconditions(etag: Option<&str>) -> Vec<Option<String>> {
     let mut tried = Vec::with_capacity(4);
     if let Some(etag) = etag.filter(|etag| !etag.is_empty()) {
@@ -234,8 +251,8 @@ fn preconditions(etag: Option<&str>) -> Vec<Option<String>> {
     tried
 }
 
-/// The secrets in what is sent, which must not come back in a message: passwords, and what URLs of
-/// images have before their host and after their path.
+/// Collects the secrets of a request body, which must not appear in messages: passwords, and the
+/// credentials and queries of image URLs.
 fn secrets_in<'a>(body: &'a Value, found: &mut Vec<&'a str>) {
     match body {
         Value::Object(members) => {
@@ -262,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn etags_are_tried_in_order() {
+    fn tries_etags_in_order() {
         let shown = |etag| {
             let tried = preconditions(etag).into_iter();
             tried.map(|etag| etag.unwrap_or_else(|| "-".to_owned())).collect::<Vec<_>>().join(" ")

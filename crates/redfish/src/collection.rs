@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Collections and their members, and the systems, managers and chassis found through them.
+//! Collections and their members; finds systems, managers and chassis.
 
 use std::collections::HashMap;
 use std::sync::{MutexGuard, PoisonError};
 
-use crate::{Client, Error, Resource, path};
+use crate::{RedfishClient, RedfishError, RedfishResource, path};
 
-/// How many members of a collection are listed and read. The largest real ones have some hundreds.
+/// The limit for members of a collection. The largest real collections have some hundreds.
 const MOST_MEMBERS: usize = 1000;
 
-impl Client {
-    /// The links to the members of a collection, all pages of it.
-    pub async fn members(&self, collection: &str) -> Result<Vec<String>, Error> {
+impl RedfishClient {
+    /// Returns the links to all members of a collection, from all pages.
+    pub async fn members(&self, collection: &str) -> Result<Vec<String>, RedfishError> {
         let root = &self.shared.endpoint.root;
         let mut page = path::local(root, collection);
         let mut seen = Vec::new();
@@ -25,7 +25,7 @@ impl Client {
                 .find_map(|key| resource.link(key))
                 .map(|link| path::local(root, link));
             seen.push(page);
-            // Each page may be empty, so there are no more pages than members either.
+            // Pages may be empty, so the limit applies to the number of pages too.
             if members.len() > MOST_MEMBERS || seen.len() > MOST_MEMBERS {
                 return Err(endless(collection));
             }
@@ -38,20 +38,20 @@ impl Client {
         Ok(members)
     }
 
-    /// The members of a collection. BMCs list members they do not have; those are left out.
-    pub async fn collect(&self, collection: &str) -> Result<Vec<Resource>, Error> {
+    /// Returns the members of a collection. Listed members that do not exist are ignored.
+    pub async fn collect(&self, collection: &str) -> Result<Vec<RedfishResource>, RedfishError> {
         let members = self.members(collection).await?;
         self.gather(members.iter().map(String::as_str)).await
     }
 
-    /// The system with this path or id; without one, the only system there is.
-    pub async fn system(&self, system_id: Option<&str>) -> Result<Resource, Error> {
+    /// Returns the system with this path or id; without one, the only system.
+    pub async fn system(&self, system_id: Option<&str>) -> Result<RedfishResource, RedfishError> {
         let key = system_id.map(str::to_owned);
         let known = self.system_paths().get(&key).cloned();
         if let Some(known) = known {
             match self.get(&known).await {
-                // The BMC has renamed its systems, as some do when they are updated.
-                Err(Error::NotFound { .. }) => {
+                // Some BMCs rename their systems on a firmware update.
+                Err(RedfishError::NotFound { .. }) => {
                     self.system_paths().remove(&key);
                 }
                 other => return other,
@@ -65,13 +65,19 @@ impl Client {
         Ok(system)
     }
 
-    /// The managers of a system: those it names, else all there are.
-    pub async fn managers(&self, system: &Resource) -> Result<Vec<Resource>, Error> {
+    /// Returns the managers that a system links to, or all managers.
+    pub async fn managers(
+        &self,
+        system: &RedfishResource,
+    ) -> Result<Vec<RedfishResource>, RedfishError> {
         self.linked_or_all(&system.links("/Links/ManagedBy"), "Managers").await
     }
 
-    /// The chassis of a system: those it names, else all there are.
-    pub async fn chassis(&self, system: &Resource) -> Result<Vec<Resource>, Error> {
+    /// Returns the chassis that a system links to, or all chassis.
+    pub async fn chassis(
+        &self,
+        system: &RedfishResource,
+    ) -> Result<Vec<RedfishResource>, RedfishError> {
         self.linked_or_all(&system.links("/Links/Chassis"), "Chassis").await
     }
 
@@ -79,7 +85,7 @@ impl Client {
         &self,
         links: &[&str],
         collection: &str,
-    ) -> Result<Vec<Resource>, Error> {
+    ) -> Result<Vec<RedfishResource>, RedfishError> {
         if links.len() > MOST_MEMBERS {
             return Err(endless(collection));
         }
@@ -93,22 +99,25 @@ impl Client {
         }
     }
 
-    async fn gather(&self, links: impl Iterator<Item = &str>) -> Result<Vec<Resource>, Error> {
+    async fn gather(
+        &self,
+        links: impl Iterator<Item = &str>,
+    ) -> Result<Vec<RedfishResource>, RedfishError> {
         let mut resources = Vec::new();
         for link in links {
             match self.get(link).await {
                 Ok(resource) => resources.push(resource),
-                Err(Error::NotFound { .. }) => {}
+                Err(RedfishError::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(resources)
     }
 
-    async fn named_system(&self, wanted: &str) -> Result<Resource, Error> {
+    async fn named_system(&self, wanted: &str) -> Result<RedfishResource, RedfishError> {
         if wanted.contains('/') {
             match self.get(wanted).await {
-                Err(Error::NotFound { .. }) => {}
+                Err(RedfishError::NotFound { .. }) => {}
                 other => return other,
             }
         }
@@ -119,20 +128,20 @@ impl Client {
         });
         match found {
             Some(path) => self.get(path).await,
-            None => Err(Error::NoSuchSystem { wanted: wanted.to_owned(), known }),
+            None => Err(RedfishError::NoSuchSystem { wanted: wanted.to_owned(), known }),
         }
     }
 
-    async fn only_system(&self) -> Result<Resource, Error> {
+    async fn only_system(&self) -> Result<RedfishResource, RedfishError> {
         let known = self.system_links().await?;
         match known.as_slice() {
-            [] => Err(Error::NoSystems { address: self.shared.endpoint.address.clone() }),
+            [] => Err(RedfishError::NoSystems { address: self.shared.endpoint.address.clone() }),
             [only] => self.get(only).await,
-            [_, _, ..] => Err(Error::SeveralSystems { known }),
+            [_, _, ..] => Err(RedfishError::SeveralSystems { known }),
         }
     }
 
-    async fn system_links(&self) -> Result<Vec<String>, Error> {
+    async fn system_links(&self) -> Result<Vec<String>, RedfishError> {
         let root = self.known_root().await?;
         let systems = match root.link("/Systems") {
             Some(systems) => systems.to_owned(),
@@ -146,6 +155,6 @@ impl Client {
     }
 }
 
-fn endless(collection: &str) -> Error {
-    Error::Endless { path: collection.to_owned(), limit: MOST_MEMBERS }
+fn endless(collection: &str) -> RedfishError {
+    RedfishError::Endless { path: collection.to_owned(), limit: MOST_MEMBERS }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How to reach a BMC and how to be let in.
+//! The address, credentials, TLS settings and timeouts of a BMC.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -8,90 +8,90 @@ use std::time::Duration;
 
 use reqwest::Url;
 
-use crate::{Error, path};
+use crate::{RedfishError, path};
 
-/// Where Redfish services start unless the address says otherwise.
+/// The service root, unless the address contains another path.
 const DEFAULT_ROOT: &str = "/redfish/v1/";
 
-/// A BMC's address, credentials and what we demand of its TLS.
+/// The address, credentials and TLS requirements of a BMC.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct RedfishEndpoint {
     /// Scheme and authority, such as `https://192.0.2.7` or `http://[2001:db8::7]:8000`.
     pub address: String,
     /// The path of the service root; starts and ends with a slash.
     pub root: String,
-    /// Who we are; `None` for a service that asks nobody.
+    /// The user name; `None` for a service without authentication.
     pub username: Option<String>,
-    /// Our password. It does not print.
+    /// The password. `Debug` masks it.
     pub password: Option<String>,
-    /// How we are let in.
-    pub auth: Auth,
-    /// Whose certificates we accept.
-    pub trust: Trust,
-    /// The oldest TLS we speak.
-    pub min_tls: MinTls,
+    /// The authentication method.
+    pub auth: RedfishAuth,
+    /// The accepted certificates.
+    pub trust: CertificateTrust,
+    /// The minimum TLS version.
+    pub min_tls: MinTlsVersion,
 }
 
-/// How a client shows who it is.
+/// The authentication method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Auth {
-    /// A session if the service gives one, else as [`Auth::Basic`].
+pub enum RedfishAuth {
+    /// A session if the service supports sessions, otherwise [`RedfishAuth::Basic`].
     Auto,
     /// User name and password with every request.
     Basic,
-    /// A session, or nothing.
+    /// Only a session.
     Session,
 }
 
-/// Which certificates a BMC may show.
+/// The certificates that are accepted from a BMC.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Trust {
-    /// Those signed by the CAs this machine trusts.
+pub enum CertificateTrust {
+    /// Certificates signed by the CAs of the operating system.
     System,
-    /// Those signed by a CA in this PEM file, or in a PEM file of this directory.
+    /// Certificates signed by a CA in this PEM file, or in a PEM file of this directory.
     File(PathBuf),
-    /// Any certificate at all: nobody vouches for the BMC.
-    Nobody,
+    /// Any certificate: the identity of the BMC is not verified.
+    AnyCertificate,
 }
 
-/// The oldest version of TLS that is acceptable.
+/// The minimum TLS version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MinTls {
+pub enum MinTlsVersion {
     /// TLS 1.2.
     V1_2,
     /// TLS 1.3.
     V1_3,
 }
 
-/// How long a BMC may take.
+/// Timeouts of requests to a BMC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
-    /// To take a connection, with TLS.
+pub struct RedfishTimeouts {
+    /// For a connection, including TLS.
     pub connect: Duration,
-    /// To answer a request, from asking to the last byte.
+    /// For a request, until the last byte of the response.
     pub request: Duration,
 }
 
-/// How a client waits before it asks the same again.
+/// Delays between retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
-    /// Before the second and the third try.
+pub struct RedfishRetryPolicy {
+    /// Before the second and the third attempt.
     pub pauses: [Duration; 2],
-    /// The longest `Retry-After` that is waited for; a longer one is waited for this long.
+    /// The upper limit for `Retry-After`.
     pub longest: Duration,
-    /// How long a BMC that rejected our user name and password is not shown them again: until then
-    /// every call fails as the last one did, and the BMC is not asked. Wrong passwords lock
-    /// accounts. See [`Client::try_again`](crate::Client::try_again).
+    /// After the BMC has rejected the credentials, every call fails without a request for this long,
+    /// because wrong passwords lock accounts. See
+    /// [`RedfishClient::clear_rejection`](crate::RedfishClient::clear_rejection).
     pub after_rejection: Duration,
 }
 
-impl Default for Timeouts {
+impl Default for RedfishTimeouts {
     fn default() -> Self {
         Self { connect: Duration::from_secs(10), request: Duration::from_secs(60) }
     }
 }
 
-impl Default for Patience {
+impl Default for RedfishRetryPolicy {
     fn default() -> Self {
         Self {
             pauses: [Duration::from_millis(500), Duration::from_secs(2)],
@@ -101,18 +101,20 @@ impl Default for Patience {
     }
 }
 
-impl Endpoint {
-    /// Reads an address as operators write it: a host, with or without scheme, port and path. The
-    /// scheme is https unless given; the path, where there is one, is that of the service root.
-    pub fn parse(address: &str) -> Result<Self, Error> {
+impl RedfishEndpoint {
+    /// Parses an address: a host with optional scheme, port and path. The default scheme is https;
+    /// a path is that of the service root.
+    pub fn parse(address: &str) -> Result<Self, RedfishError> {
         let address = address.trim();
         let whole = match (address.contains("://"), address.parse::<Ipv6Addr>()) {
             (true, _) => address.to_owned(),
             (false, Ok(ip)) => format!("https://[{ip}]"),
             (false, Err(_)) => format!("https://{address}"),
         };
-        let bad =
-            |why: &str| Error::BadAddress { address: path::shown(address), why: why.to_owned() };
+        let bad = |why: &str| RedfishError::BadAddress {
+            address: path::shown(address),
+            why: why.to_owned(),
+        };
         let url = Url::parse(&whole).map_err(|error| bad(&error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(bad("the scheme must be https or http"));
@@ -135,13 +137,13 @@ impl Endpoint {
             root,
             username: None,
             password: None,
-            auth: Auth::Auto,
-            trust: Trust::System,
-            min_tls: MinTls::V1_2,
+            auth: RedfishAuth::Auto,
+            trust: CertificateTrust::System,
+            min_tls: MinTlsVersion::V1_2,
         })
     }
 
-    /// The host, and the port unless it is the usual one.
+    /// The host, and the port unless it is the default.
     #[must_use]
     pub fn host_and_port(&self) -> (&str, Option<u16>) {
         let authority = self.address.split_once("://").map_or(&*self.address, |(_, rest)| rest);
@@ -151,7 +153,7 @@ impl Endpoint {
         }
     }
 
-    /// The same endpoint, entered as this user.
+    /// Returns the endpoint with these credentials.
     #[must_use]
     pub fn with_login(mut self, username: &str, password: &str) -> Self {
         self.username = Some(username.to_owned());
@@ -160,7 +162,7 @@ impl Endpoint {
     }
 }
 
-impl fmt::Debug for Endpoint {
+impl fmt::Debug for RedfishEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint")
             .field("address", &self.address)
@@ -179,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
+    fn parses_addresses() {
         for (given, address, root) in [
             ("192.0.2.7", "https://192.0.2.7", "/redfish/v1/"),
             ("bmc.example:8443", "https://bmc.example:8443", "/redfish/v1/"),
@@ -190,14 +192,14 @@ mod tests {
             ("https://[::1]:8443/redfish/v1", "https://[::1]:8443", "/redfish/v1/"),
             ("https://gate/rack1/redfish/v1/", "https://gate", "/rack1/redfish/v1/"),
         ] {
-            let endpoint = Endpoint::parse(given).unwrap();
+            let endpoint = RedfishEndpoint::parse(given).unwrap();
             assert_eq!((endpoint.address.as_str(), endpoint.root.as_str()), (address, root));
         }
     }
 
     #[test]
-    fn mistakes_in_addresses() {
-        for (given, said) in [
+    fn rejects_bad_addresses() {
+        for (given, expected) in [
             ("", r#""" is not the address of a Redfish service: empty host"#),
             ("https://", r#""https://" is not the address of a Redfish service: empty host"#),
             (
@@ -217,13 +219,13 @@ mod tests {
                 r#""bmc/redfish" is not the address of a Redfish service: it must end with the path of the service root, without ? and #"#,
             ),
         ] {
-            assert_eq!(Endpoint::parse(given).unwrap_err().to_string(), said);
+            assert_eq!(RedfishEndpoint::parse(given).unwrap_err().to_string(), expected);
         }
     }
 
     #[test]
-    fn passwords_do_not_print() {
-        let endpoint = Endpoint::parse("bmc").unwrap().with_login("admin", "hunter2");
+    fn debug_masks_the_password() {
+        let endpoint = RedfishEndpoint::parse("bmc").unwrap().with_login("admin", "hunter2");
         assert!(!format!("{endpoint:?}").contains("hunter2"));
     }
 }

@@ -1,85 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong between us and a BMC, in words an operator can act on.
+//! Errors of requests to a BMC, with advice for the operator.
 //!
-//! Nothing secret is ever inside: no password, no session token, no request body.
+//! They never contain passwords, session tokens or request bodies.
 
 use std::path::PathBuf;
 
-/// Why a BMC did not do or say what was asked.
+/// Why a request to a BMC failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The address cannot be one of a BMC.
+pub enum RedfishError {
+    /// The address is invalid.
     #[error("{address:?} is not the address of a Redfish service: {why}")]
     BadAddress {
-        /// The address as given, without any password in it.
+        /// The address, without a password.
         address: String,
         /// What is wrong with it.
         why: String,
     },
-    /// No answer came: no name, no route, no listener, a reset or a timeout.
-    #[error("no answer from the BMC at {address}: {why}")]
+    /// No response: DNS, routing, connection or timeout.
+    #[error("no response from the BMC at {address}: {why}")]
     Unreachable {
-        /// Where the BMC should be.
+        /// The address of the BMC.
         address: String,
-        /// What the network said, in words.
+        /// The network error.
         why: String,
     },
-    /// TLS could not be agreed on: the certificate or the handshake.
+    /// The certificate or the TLS handshake is invalid.
     #[error("no secure connection to the BMC at {address}: {why}")]
     Certificate {
-        /// Where the BMC is.
+        /// The address of the BMC.
         address: String,
-        /// What is wrong with the certificate or the handshake, and what to do about it.
+        /// The defect of the certificate or the handshake, and advice.
         why: String,
     },
-    /// The CA certificates to trust could not be read.
+    /// The trusted CA certificates could not be read.
     #[error(
         "the CA certificates in {} cannot be used: {why}; check redfish_verify_ca",
         path.display()
     )]
     BadTrust {
-        /// The file or directory that was to hold them.
+        /// The file or directory with the certificates.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
     },
-    /// The BMC wants a user name and a password other than ours, also after logging in anew.
+    /// The BMC rejects the credentials, also after a new login.
     #[error(
         "the BMC at {address} rejects the credentials; check redfish_username and redfish_password"
     )]
     Unauthorized {
-        /// Where the BMC is.
+        /// The address of the BMC.
         address: String,
     },
-    /// The credentials are good, and not good enough for this.
+    /// The user is not allowed to do this.
     #[error(
         "the BMC does not let this user {method} {path}: {message}; a user with more rights is \
          needed"
     )]
     Forbidden {
-        /// The method that was refused.
+        /// The method of the request.
         method: String,
-        /// The path it was refused for.
+        /// The path of the request.
         path: String,
-        /// What the BMC said about it.
+        /// The message of the BMC.
         message: String,
     },
-    /// Session authentication was asked for and the BMC gives no session.
+    /// Session authentication is required, but the BMC opens no session.
     #[error("the BMC at {address} opens no session: {why}; set redfish_auth_type to basic or auto")]
     NoSession {
-        /// Where the BMC is.
+        /// The address of the BMC.
         address: String,
-        /// What it did instead.
+        /// The response of the BMC.
         why: String,
     },
-    /// There is no such resource.
+    /// The resource does not exist.
     #[error("the BMC has no {path}")]
     NotFound {
-        /// The path that was asked for.
+        /// The path of the request.
         path: String,
     },
-    /// The BMC answered with an error.
-    #[error("the BMC answered {status} to {method} {path}: {message}")]
+    /// The BMC returned an error.
+    #[error("the BMC returned {status} to {method} {path}: {message}")]
     Refused {
         /// The method of the request.
         method: String,
@@ -87,75 +87,75 @@ pub enum Error {
         path: String,
         /// The HTTP status.
         status: u16,
-        /// The message ids in the answer, such as `Base.1.8.ActionNotSupported`.
+        /// The message ids of the response, such as `Base.1.8.ActionNotSupported`.
         code: Vec<String>,
-        /// What the BMC said, shortened.
+        /// The message of the BMC, truncated.
         message: String,
     },
-    /// The BMC sends us to another host, where our credentials do not belong.
+    /// The BMC redirects to another host, which must not get our credentials.
     #[error(
         "the BMC redirects {path} to {to}; if that is the right place, make it the redfish_address"
     )]
     Redirected {
-        /// The path that was asked for.
+        /// The path of the request.
         path: String,
-        /// Where it was redirected to.
+        /// The target of the redirect.
         to: String,
     },
-    /// The answer is not what a Redfish service sends.
-    #[error("the BMC's answer for {path} cannot be read: {why}")]
+    /// The response is not valid Redfish.
+    #[error("the response of the BMC for {path} is invalid: {why}")]
     Garbled {
-        /// The path that was asked for.
+        /// The path of the request.
         path: String,
-        /// What is wrong with it.
+        /// The defect.
         why: String,
     },
-    /// The answer is larger than any resource has reason to be.
-    #[error("the BMC's answer for {path} is larger than {limit} bytes")]
+    /// The response exceeds the size limit.
+    #[error("the response of the BMC for {path} is larger than {limit} bytes")]
     TooLarge {
-        /// The path that was asked for.
+        /// The path of the request.
         path: String,
-        /// How many bytes would have been read.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// A collection goes on and on.
+    /// A collection exceeds the limit, or its pages form a loop.
     #[error("the collection {path} has more than {limit} members or leads back to itself")]
     Endless {
         /// The collection.
         path: String,
-        /// How many members would have been read.
+        /// The limit of members.
         limit: usize,
     },
-    /// The BMC does not have the system it was asked for.
+    /// The BMC does not have the requested system.
     #[error("the BMC has no system {wanted:?}; set redfish_system_id to one of {}", listed(known))]
     NoSuchSystem {
-        /// The path or id asked for.
+        /// The requested path or id.
         wanted: String,
-        /// The paths of the systems it has.
+        /// The paths of the existing systems.
         known: Vec<String>,
     },
-    /// The BMC lists no systems at all.
+    /// The BMC lists no systems.
     #[error("the BMC at {address} lists no systems")]
     NoSystems {
-        /// Where the BMC is.
+        /// The address of the BMC.
         address: String,
     },
-    /// The BMC has several systems and none was named.
+    /// The BMC has several systems, and the request names none.
     #[error("the BMC has several systems; set redfish_system_id to one of {}", listed(known))]
     SeveralSystems {
-        /// The paths of the systems it has.
+        /// The paths of the systems.
         known: Vec<String>,
     },
-    /// Our side is going away: no more requests are let through to this BMC.
-    #[error("requests to the BMC at {address} are no longer let through")]
+    /// The client is shutting down.
+    #[error("the client of the BMC at {address} is shutting down")]
     Closed {
-        /// Where the BMC is.
+        /// The address of the BMC.
         address: String,
     },
 }
 
-impl Error {
-    /// The HTTP status the BMC answered with, where it did answer.
+impl RedfishError {
+    /// The HTTP status of the response, if there was one.
     #[must_use]
     pub const fn status(&self) -> Option<u16> {
         match self {
@@ -179,10 +179,10 @@ impl Error {
         }
     }
 
-    /// Whether the BMC's refusal carries this message, whichever registry and version it is from:
-    /// `says("ActionNotSupported")` matches `Base.1.8.ActionNotSupported`.
+    /// Returns whether the error response contains this message id, in any registry and version:
+    /// `ActionNotSupported` matches `Base.1.8.ActionNotSupported`.
     #[must_use]
-    pub fn says(&self, message: &str) -> bool {
+    pub fn has_message_id(&self, message: &str) -> bool {
         let Self::Refused { code, .. } = self else { return false };
         code.iter().any(|id| id.rsplit('.').next() == Some(message))
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Carrying a request to the BMC and its answer back, with the manners and the tolerance BMCs need.
+//! Sends requests to the BMC and reads the responses.
 //!
-//! Every HTTP request takes one turn of the BMC's, and gives it back before anything is waited
-//! for. Redirects are followed on the same host only. What can be repeated without harm is.
+//! Every HTTP request holds one permit and releases it before any delay. Redirects are followed on the
+//! same host only. Requests that are safe to repeat are retried.
 
 use std::time::{Duration, Instant};
 
@@ -14,66 +14,66 @@ use http::header::{
 use http::{Method, StatusCode};
 use reqwest::Url;
 
-use crate::login::Ticket;
-use crate::refusal::Refusal;
-use crate::transport::{self, Failure, Reached};
-use crate::{Client, Error, body, path};
+use crate::error_body::RedfishErrorBody;
+use crate::login::RequestCredentials;
+use crate::transport::{self, RequestProgress, TransportFailure};
+use crate::{RedfishClient, RedfishError, body, path};
 
-/// The largest answer that is read: the largest resources come near a tenth of it.
+/// The size limit of a response, about ten times the largest known resource.
 const LARGEST: usize = 2 * 1024 * 1024;
-/// The largest registry that is read: registries of BIOS settings come near a tenth of it.
+/// The size limit of a registry, about ten times the largest known BIOS registry.
 const LARGEST_REGISTRY: usize = 16 * 1024 * 1024;
-/// How often a request may be sent on to another path.
+/// The limit of redirects of one request.
 const MOST_REDIRECTS: usize = 5;
 
 static ODATA_VERSION: HeaderName = HeaderName::from_static("odata-version");
 static X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 
-/// One HTTP request that was made, and what came of it.
+/// One HTTP request and its result.
 #[derive(Debug)]
-pub struct Exchange<'a> {
+pub struct RedfishExchange<'a> {
     /// The method.
     pub method: &'a str,
     /// The path, with query.
     pub path: &'a str,
-    /// The status of the answer, or why there is none.
-    pub result: Result<u16, &'a Error>,
-    /// How long it took, waiting for a turn not counted.
+    /// The status of the response, or the error.
+    pub result: Result<u16, &'a RedfishError>,
+    /// The duration without the wait for a permit.
     pub took: Duration,
 }
 
-/// Is told of every HTTP request: for timelines, metrics and tests.
-pub trait Observer: Send + Sync {
-    /// The exchange has just happened. Called between requests: must not block.
-    fn exchanged(&self, exchange: &Exchange<'_>);
+/// Receives every HTTP exchange, for timelines, metrics and tests.
+pub trait ExchangeObserver: Send + Sync {
+    /// Called after each exchange. Must not block.
+    fn exchanged(&self, exchange: &RedfishExchange<'_>);
 }
 
-/// A request that is to be made.
+/// A request to send.
 #[derive(Clone)]
-pub(crate) struct Call<'a> {
+pub(crate) struct OutgoingRequest<'a> {
     pub(crate) method: Method,
-    /// A path on the BMC, as [`path::local`] gives them.
+    /// A path on the BMC, from [`path::local`].
     pub(crate) path: &'a str,
     /// JSON.
     pub(crate) body: Option<Bytes>,
     pub(crate) if_match: Option<&'a str>,
-    /// Whether the answer may be compressed. Not at first: etags of compressed answers are weak,
-    /// and some BMCs then refuse them.
+    /// Whether the response may be compressed. Not at first: compressed responses have weak etags,
+    /// which some BMCs reject.
     pub(crate) compressed: bool,
-    /// Texts that must not come back to us in a message.
+    /// Texts that are masked in messages.
     pub(crate) secrets: &'a [&'a str],
 }
 
-/// What the BMC answered.
-pub(crate) struct Reply {
+/// A response of the BMC.
+pub(crate) struct BmcHttpResponse {
     pub(crate) status: StatusCode,
-    /// Where the answer came from, after redirects.
+    /// The path of the response, after redirects.
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl<'a> Call<'a> {
+impl<'a> OutgoingRequest<'a> {
     pub(crate) const fn get(path: &'a str) -> Self {
         Self::plain(Method::GET, path)
     }
@@ -89,22 +89,26 @@ impl<'a> Call<'a> {
     }
 }
 
-impl Reply {
-    /// The answer, or the error it stands for.
-    pub(crate) fn accepted(self, call: &Call<'_>) -> Result<Self, Error> {
+impl BmcHttpResponse {
+    /// Fails unless the status is a success.
+    pub(crate) fn accepted(self, call: &OutgoingRequest<'_>) -> Result<Self, RedfishError> {
         let path = || call.path.to_owned();
         let method = || call.method.as_str().to_owned();
         match self.status {
             status if status.is_success() => Ok(self),
-            StatusCode::NOT_FOUND | StatusCode::GONE => Err(Error::NotFound { path: path() }),
+            StatusCode::NOT_FOUND | StatusCode::GONE => {
+                Err(RedfishError::NotFound { path: path() })
+            }
             StatusCode::FORBIDDEN => {
-                let Refusal { message, .. } = Refusal::read(&self.body, call.secrets);
-                Err(Error::Forbidden { method: method(), path: path(), message })
+                let RedfishErrorBody { message, .. } =
+                    RedfishErrorBody::read(&self.body, call.secrets);
+                Err(RedfishError::Forbidden { method: method(), path: path(), message })
             }
             status => {
-                let Refusal { code, message } = Refusal::read(&self.body, call.secrets);
+                let RedfishErrorBody { code, message } =
+                    RedfishErrorBody::read(&self.body, call.secrets);
                 let status = status.as_u16();
-                Err(Error::Refused { method: method(), path: path(), status, code, message })
+                Err(RedfishError::Refused { method: method(), path: path(), status, code, message })
             }
         }
     }
@@ -128,13 +132,13 @@ impl Reply {
         Some(token)
     }
 
-    /// How long the BMC wants to be left alone. Dates, which need its clock to be right, are not
-    /// read.
+    /// The value of `Retry-After` in seconds. Dates are ignored, because the clock of the BMC may be
+    /// wrong.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         self.header(&RETRY_AFTER)?.parse().ok().map(Duration::from_secs)
     }
 
-    /// Whether the same request may fare better in a moment.
+    /// Returns whether a retry may succeed.
     fn may_pass(&self) -> bool {
         self.status.is_server_error()
             && !matches!(
@@ -144,67 +148,76 @@ impl Reply {
     }
 }
 
-impl Client {
-    /// Makes the request as the user we are, logging in (again) where that is needed.
-    pub(crate) async fn authorised(&self, call: &Call<'_>) -> Result<Reply, Error> {
+impl RedfishClient {
+    /// Sends the request with credentials, and logs in (again) if necessary.
+    pub(crate) async fn authorised(
+        &self,
+        call: &OutgoingRequest<'_>,
+    ) -> Result<BmcHttpResponse, RedfishError> {
         let Some(ticket) = self.ticket().await? else {
             let reply = self.repeated(call, None).await?;
-            return self.admitted(None, reply);
+            return self.reject_unauthorized(None, reply);
         };
         let reply = self.repeated(call, Some(&ticket)).await?;
         if !self.should_renew(&ticket, call, &reply) {
-            return self.admitted(Some(&ticket), reply);
+            return self.reject_unauthorized(Some(&ticket), reply);
         }
         let Some(renewed) = self.renewed(&ticket).await? else {
-            return self.admitted(Some(&ticket), reply);
+            return self.reject_unauthorized(Some(&ticket), reply);
         };
         let reply = self.repeated(call, Some(&renewed)).await?;
-        self.note_forbidden(call, &reply);
-        self.admitted(Some(&renewed), reply)
+        self.record_forbidden(call, &reply);
+        self.reject_unauthorized(Some(&renewed), reply)
     }
 
-    /// Makes the request without saying who we are, or with the given ticket only.
+    /// Sends the request without credentials, or with the given ones only, and retries it.
     pub(crate) async fn repeated(
         &self,
-        call: &Call<'_>,
-        ticket: Option<&Ticket>,
-    ) -> Result<Reply, Error> {
+        call: &OutgoingRequest<'_>,
+        ticket: Option<&RequestCredentials>,
+    ) -> Result<BmcHttpResponse, RedfishError> {
         let mut call = call.clone();
-        let mut pauses = self.patience.pauses.into_iter();
+        let mut pauses = self.retry_policy.pauses.into_iter();
         let (mut broken, mut refused) = (false, false);
         loop {
             let pause = match self.redirected(&call, ticket).await {
-                // HPE Gen10 Plus has its registries compressed only.
+                // HPE Gen10 Plus offers its registries only compressed.
                 Ok(reply) if reply.status == StatusCode::NOT_ACCEPTABLE && !call.compressed => {
                     call.compressed = true;
                     continue;
                 }
                 Ok(reply) if call.method == Method::GET && reply.may_pass() => {
                     let Some(pause) = pauses.next() else { return Ok(reply) };
-                    reply.retry_after().map_or(pause, |after| after.min(self.patience.longest))
+                    reply.retry_after().map_or(pause, |after| after.min(self.retry_policy.longest))
                 }
                 Ok(reply) => return Ok(reply),
-                Err(Failure { error, reached: Reached::Broken }) => {
+                Err(TransportFailure { error, reached: RequestProgress::Broken }) => {
                     if broken || call.method != Method::GET {
                         return Err(error);
                     }
                     broken = true;
                     continue;
                 }
-                Err(Failure { error, reached: Reached::NotConnected }) => {
-                    // A BMC with one connection to give refuses the next one for an instant.
+                Err(TransportFailure { error, reached: RequestProgress::NotConnected }) => {
+                    // A BMC with a single connection refuses the next one for an instant.
                     let Some(pause) = pauses.next().filter(|_| !refused) else { return Err(error) };
                     refused = true;
                     pause
                 }
-                Err(Failure { error, reached: Reached::Hopeless }) => return Err(error),
+                Err(TransportFailure { error, reached: RequestProgress::Hopeless }) => {
+                    return Err(error);
+                }
             };
             tokio::time::sleep(pause).await;
         }
     }
 
-    /// Makes the request and follows where it is sent on to.
-    async fn redirected(&self, call: &Call<'_>, ticket: Option<&Ticket>) -> Result<Reply, Failure> {
+    /// Sends the request and follows redirects.
+    async fn redirected(
+        &self,
+        call: &OutgoingRequest<'_>,
+        ticket: Option<&RequestCredentials>,
+    ) -> Result<BmcHttpResponse, TransportFailure> {
         let mut path = call.path.to_owned();
         for _ in 0..=MOST_REDIRECTS {
             let reply = self.observed_once(call, &path, ticket).await?;
@@ -213,27 +226,27 @@ impl Client {
             };
             path = self
                 .same_host(&path, to)
-                .map_err(|error| Failure { error, reached: Reached::Hopeless })?;
+                .map_err(|error| TransportFailure { error, reached: RequestProgress::Hopeless })?;
         }
         let why = format!("it is redirected more than {MOST_REDIRECTS} times");
-        let error = Error::Garbled { path: call.path.to_owned(), why };
-        Err(Failure { error, reached: Reached::Hopeless })
+        let error = RedfishError::Garbled { path: call.path.to_owned(), why };
+        Err(TransportFailure { error, reached: RequestProgress::Hopeless })
     }
 
     async fn observed_once(
         &self,
-        call: &Call<'_>,
+        call: &OutgoingRequest<'_>,
         path: &str,
-        ticket: Option<&Ticket>,
-    ) -> Result<Reply, Failure> {
-        let turn = self.shared.turns.acquire().await.map_err(|_| Failure {
-            error: Error::Closed { address: self.shared.endpoint.address.clone() },
-            reached: Reached::Hopeless,
+        ticket: Option<&RequestCredentials>,
+    ) -> Result<BmcHttpResponse, TransportFailure> {
+        let turn = self.shared.request_permits.acquire().await.map_err(|_| TransportFailure {
+            error: RedfishError::Closed { address: self.shared.endpoint.address.clone() },
+            reached: RequestProgress::Hopeless,
         })?;
         let start = Instant::now();
         let result = self.once(call, path, ticket).await;
         drop(turn);
-        let exchange = Exchange {
+        let exchange = RedfishExchange {
             method: call.method.as_str(),
             path,
             result: result
@@ -258,12 +271,12 @@ impl Client {
 
     async fn once(
         &self,
-        call: &Call<'_>,
+        call: &OutgoingRequest<'_>,
         path: &str,
-        ticket: Option<&Ticket>,
-    ) -> Result<Reply, Failure> {
+        ticket: Option<&RequestCredentials>,
+    ) -> Result<BmcHttpResponse, TransportFailure> {
         let shared = &self.shared;
-        let hopeless = |error| Failure { error, reached: Reached::Hopeless };
+        let hopeless = |error| TransportFailure { error, reached: RequestProgress::Hopeless };
         let url = self.url(path).map_err(hopeless)?;
         let http = transport::client(&shared.endpoint, &shared.timeouts).map_err(hopeless)?;
         let mut request = http
@@ -272,10 +285,10 @@ impl Client {
             .header(ACCEPT, HeaderValue::from_static("application/json"))
             .header(&ODATA_VERSION, HeaderValue::from_static("4.0"));
         match ticket {
-            Some(Ticket::Session { token, .. }) => {
+            Some(RequestCredentials::Session { token, .. }) => {
                 request = request.header(&X_AUTH_TOKEN, token.clone());
             }
-            Some(Ticket::Basic { header, .. }) => {
+            Some(RequestCredentials::Basic { header, .. }) => {
                 request = request.header(AUTHORIZATION, header.clone());
             }
             None => {}
@@ -290,11 +303,12 @@ impl Client {
             let json = HeaderValue::from_static("application/json");
             request = request.header(CONTENT_TYPE, json).body(body.clone());
         }
-        let failed =
-            |error: reqwest::Error| Failure::of(&error, &shared.endpoint.address, &shared.timeouts);
+        let failed = |error: reqwest::Error| {
+            TransportFailure::of(&error, &shared.endpoint.address, &shared.timeouts)
+        };
         let mut answer = request.send().await.map_err(failed)?;
         let limit = largest(path);
-        let too_large = || hopeless(Error::TooLarge { path: path.to_owned(), limit });
+        let too_large = || hopeless(RedfishError::TooLarge { path: path.to_owned(), limit });
         let announced = answer.content_length().unwrap_or_default();
         let announced = usize::try_from(announced).unwrap_or(usize::MAX);
         if announced > limit {
@@ -317,27 +331,26 @@ impl Client {
             body = body::inflated(&body, limit)
                 .map_err(|error| {
                     let why = format!("it is badly compressed: {error}");
-                    hopeless(Error::Garbled { path: path.to_owned(), why })
+                    hopeless(RedfishError::Garbled { path: path.to_owned(), why })
                 })?
                 .ok_or_else(too_large)?;
         }
-        Ok(Reply { status, path: path.to_owned(), headers, body })
+        Ok(BmcHttpResponse { status, path: path.to_owned(), headers, body })
     }
 
-    /// The whole address of a path. It starts with the slash that ends the host, so whatever the
-    /// path says, the host stays what it is.
-    fn url(&self, path: &str) -> Result<Url, Error> {
+    /// The URL of a path. The path starts with a slash, so it cannot change the host.
+    fn url(&self, path: &str) -> Result<Url, RedfishError> {
         let whole = format!("{}{path}", self.shared.endpoint.address);
-        let garbled = |why: String| Error::Garbled { path: path.to_owned(), why };
+        let garbled = |why: String| RedfishError::Garbled { path: path.to_owned(), why };
         if !path.starts_with('/') {
             return Err(garbled("the link is no path".to_owned()));
         }
         Url::parse(&whole).map_err(|error| garbled(error.to_string()))
     }
 
-    /// The path a redirect leads to, if it stays on the host.
-    fn same_host(&self, from: &str, to: &str) -> Result<String, Error> {
-        let elsewhere = || Error::Redirected { path: from.to_owned(), to: path::shown(to) };
+    /// The path of a redirect. Fails if it leads to another host.
+    fn same_host(&self, from: &str, to: &str) -> Result<String, RedfishError> {
+        let elsewhere = || RedfishError::Redirected { path: from.to_owned(), to: path::shown(to) };
         let here = self.url(from)?;
         let there = here.join(to).map_err(|_| elsewhere())?;
         if there.origin() != here.origin() {
@@ -347,8 +360,7 @@ impl Client {
     }
 }
 
-/// How large the answer for this path may be. Registries are told by their paths, which have the
-/// word in them on all BMCs.
+/// The size limit for this path. On all BMCs the paths of registries contain the word.
 fn largest(path: &str) -> usize {
     const WORD: &[u8] = b"registr";
     let is_registry =
@@ -356,9 +368,9 @@ fn largest(path: &str) -> usize {
     if is_registry { LARGEST_REGISTRY } else { LARGEST }
 }
 
-/// Whether this status sends this request on. What changes something is only sent on where the
-/// standard says that the method stays what it is.
-fn sends_on(call: &Call<'_>, status: StatusCode) -> bool {
+/// Returns whether this status redirects this request. Changes are only redirected if the standard
+/// preserves the method.
+fn sends_on(call: &OutgoingRequest<'_>, status: StatusCode) -> bool {
     match status {
         StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
         StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a client remembers of being let in: its ticket, that it was turned away, and what its user
-//! may not do.
+//! The authentication state of a client: its credentials, their rejection, and requests that are
+//! forbidden for its user.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -9,69 +9,74 @@ use std::time::Duration;
 use http::header::HeaderValue;
 use tokio::time::Instant;
 
-/// How many things a user may not do are remembered. With more of them, all are learnt anew.
+/// The limit of recorded forbidden requests. Beyond it, all are discarded.
 const MOST_FORBIDDEN: usize = 256;
 
-/// What is shown with each request.
-pub(crate) enum Ticket {
+/// The credentials of a request.
+pub(crate) enum RequestCredentials {
     /// A session.
     Session {
         token: HeaderValue,
-        /// Where to log out.
+        /// The path of the session, for logging out.
         location: Option<String>,
     },
     /// User name and password.
     Basic {
         header: HeaderValue,
-        /// Whether asking for a session again is pointless.
+        /// Whether opening a session will fail again.
         settled: bool,
     },
 }
 
-/// What a client and all its clones remember.
+/// The state that a client and all its clones share.
 #[derive(Default)]
-pub(crate) struct Login {
-    ticket: RwLock<Option<Arc<Ticket>>>,
-    /// Held while logging in or out, so that it is done once.
-    pub(crate) door: tokio::sync::Mutex<()>,
-    /// When the BMC rejected our credentials, if that was the last it said about them. BMCs lock
-    /// an account after a few wrong passwords.
+pub(crate) struct LoginState {
+    ticket: RwLock<Option<Arc<RequestCredentials>>>,
+    /// Held during login and logout, so that they happen once.
+    pub(crate) login_lock: tokio::sync::Mutex<()>,
+    /// When the BMC last rejected the credentials, if it did not accept them since. BMCs lock an
+    /// account after a few wrong passwords.
     rejected: Mutex<Option<Instant>>,
-    /// What was refused with 403 although the session was new. Some BMCs say 403 to a session that
-    /// has ended as well.
+    /// Requests that got 403 with a new session. Some BMCs return 403 for an ended session too.
     forbidden: Mutex<HashSet<String>>,
 }
 
-impl Login {
-    pub(crate) fn current(&self) -> Option<Arc<Ticket>> {
+impl LoginState {
+    pub(crate) fn current(&self) -> Option<Arc<RequestCredentials>> {
         self.ticket.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn set(&self, ticket: Option<Arc<Ticket>>) -> Option<Arc<Ticket>> {
+    pub(crate) fn set(
+        &self,
+        ticket: Option<Arc<RequestCredentials>>,
+    ) -> Option<Arc<RequestCredentials>> {
         let mut current = self.ticket.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut current, ticket)
     }
 
-    /// Remembers that the BMC does not take our user name and password.
+    /// Records that the BMC rejects the credentials.
     pub(crate) fn reject(&self) {
         *self.rejected() = Some(Instant::now());
         let mut current = self.ticket.write().unwrap_or_else(PoisonError::into_inner);
-        if current.as_deref().is_some_and(|ticket| matches!(ticket, Ticket::Basic { .. })) {
+        if current
+            .as_deref()
+            .is_some_and(|ticket| matches!(ticket, RequestCredentials::Basic { .. }))
+        {
             *current = None;
         }
     }
 
-    /// Whether our user name and password were rejected less than `pause` ago.
+    /// Returns whether the credentials were rejected less than `pause` ago.
     pub(crate) fn is_rejected(&self, pause: Duration) -> bool {
         self.rejected().is_some_and(|at| at.elapsed() < pause)
     }
 
-    /// Forgets that our user name and password were rejected.
+    /// Clears the rejection.
     pub(crate) fn forget_rejection(&self) {
         *self.rejected() = None;
     }
 
-    /// Remembers that `what` is not for our user.
+    /// Records that `what` is forbidden for the user.
     pub(crate) fn forbid(&self, what: String) {
         let mut forbidden = self.forbidden();
         if forbidden.len() >= MOST_FORBIDDEN {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Turning links into paths on the one host they may lead to.
+//! Converts links to paths on the BMC.
 //!
-//! A BMC's word never takes us, or our credentials, to another host: whatever a link says before
-//! its path is dropped.
+//! Links never lead to another host, which would get our credentials: scheme and host are dropped.
 
-/// The path (with query) of `link` on the BMC itself. A link without a leading slash is taken to
-/// start at the service root; a fragment, which points inside a resource, is dropped.
+/// The path (with query) of `link` on the BMC. A link without a leading slash is relative to the
+/// service root; a fragment is dropped.
 pub(crate) fn local(root: &str, link: &str) -> String {
     let link = link.trim();
     let link = link.split_once('#').map_or(link, |(path, _)| path);
@@ -18,19 +17,19 @@ pub(crate) fn local(root: &str, link: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("{root}{path}") }
 }
 
-/// Whether two paths name the same resource: BMCs differ on the slash at the end.
+/// Returns whether two paths name the same resource: BMCs differ in the trailing slash.
 pub(crate) fn same(one: &str, other: &str) -> bool {
     one.trim_end_matches('/') == other.trim_end_matches('/')
 }
 
-/// The last part of a path: a resource's id in most services.
+/// The last segment of a path, which is the id of the resource in most services.
 #[must_use]
 pub fn last_segment(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
 }
 
-/// A URL as it may be shown to anybody: without the `user:password@` and the query it may have. A
-/// password somebody did not encode may hold anything, so all before the last `@` goes.
+/// The URL without credentials and query, for messages. An unencoded password may contain any
+/// character, so everything before the last `@` is dropped.
 pub(crate) fn shown(url: &str) -> String {
     let (scheme, rest) = url.find("://").map_or(("", url), |end| url.split_at(end + 3));
     let rest = rest.rsplit('@').next().unwrap_or_default();
@@ -61,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_of_a_url_is_no_secret() {
+    fn displayed_urls_contain_no_secrets() {
         for (url, expected) in [
             ("https://images/a.iso", "https://images/a.iso"),
             ("https://me:hunter2@images/a.iso?token=1#x", "https://images/a.iso"),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A resource as the BMC gave it, and tolerant ways to read it.
+//! A resource of a BMC, with tolerant accessors.
 //!
-//! No field is owed to us: every accessor answers `None` (or nothing) for a field that is missing,
-//! null or of another type than the standard says. Fields are named by JSON pointer
-//! (`/Boot/BootSourceOverrideTarget`); a name without a slash is one of the top-level fields.
+//! Every accessor returns `None` (or an empty list) for a field that is missing, null or of another
+//! type than the standard requires. Fields are named by JSON pointer
+//! (`/Boot/BootSourceOverrideTarget`); a name without a slash is a top-level field.
 
 use std::collections::BTreeMap;
 
@@ -11,34 +11,34 @@ use serde_json::{Map, Value};
 
 /// One resource of a Redfish service.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Resource {
-    /// Where it was read from.
+pub struct RedfishResource {
+    /// The path it was read from.
     pub path: String,
-    /// Its version, as the header or the body says, for `If-Match`.
+    /// The etag of the header or the body, for `If-Match`.
     pub etag: Option<String>,
-    /// What it says; always an object.
+    /// The content; always an object.
     pub body: Value,
 }
 
-/// Something a resource can be told to do.
+/// An action of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Action {
-    /// Where to post to.
+pub struct RedfishAction {
+    /// The path to POST to.
     pub target: String,
-    /// The values each parameter may have, for the parameters that say so.
+    /// The allowable values of each parameter, if stated.
     pub allowable: BTreeMap<String, Vec<String>>,
-    /// The resource that tells about the parameters, if they are told about elsewhere.
+    /// The ActionInfo resource, if there is one.
     pub info: Option<String>,
 }
 
-impl Resource {
-    /// A text, without the blanks BMCs pad theirs with.
+impl RedfishResource {
+    /// A string without padding.
     #[must_use]
     pub fn text(&self, pointer: &str) -> Option<&str> {
         Some(self.at(pointer)?.as_str()?.trim())
     }
 
-    /// A number, also when it is written as a text.
+    /// A number, also if it is written as a string.
     #[must_use]
     pub fn number(&self, pointer: &str) -> Option<f64> {
         match self.at(pointer)? {
@@ -50,7 +50,7 @@ impl Resource {
         }
     }
 
-    /// A whole number, also when it is written as a text or as `16.0`.
+    /// An integer, also if it is written as a string or as `16.0`.
     #[must_use]
     pub fn whole(&self, pointer: &str) -> Option<i64> {
         match self.at(pointer)? {
@@ -60,7 +60,7 @@ impl Resource {
         }
     }
 
-    /// A yes or no, also when it is written as a text.
+    /// A boolean, also if it is written as a string.
     #[must_use]
     pub fn flag(&self, pointer: &str) -> Option<bool> {
         match self.at(pointer)? {
@@ -75,25 +75,25 @@ impl Resource {
         }
     }
 
-    /// The items of a list; none if there is no list.
+    /// The items of a list.
     #[must_use]
     pub fn list(&self, pointer: &str) -> &[Value] {
         self.at(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// The texts in a list; items that are none are left out.
+    /// The strings of a list; other items are ignored.
     #[must_use]
     pub fn texts(&self, pointer: &str) -> Vec<&str> {
         self.list(pointer).iter().filter_map(Value::as_str).map(str::trim).collect()
     }
 
-    /// Where a link leads: the link is an object with `@odata.id`, or the path itself.
+    /// The target of a link: an object with `@odata.id`, or the path itself.
     #[must_use]
     pub fn link(&self, pointer: &str) -> Option<&str> {
         link_in(self.at(pointer)?)
     }
 
-    /// Where the links of a list lead. A single link that is not in a list counts as one.
+    /// The targets of a list of links. A single link counts as a list of one.
     #[must_use]
     pub fn links(&self, pointer: &str) -> Vec<&str> {
         match self.at(pointer) {
@@ -103,10 +103,9 @@ impl Resource {
         }
     }
 
-    /// The action called `name`, such as `ComputerSystem.Reset`, also if only the vendor's own
-    /// actions have it.
+    /// The action `name`, such as `ComputerSystem.Reset`; OEM actions are searched last.
     #[must_use]
-    pub fn action(&self, name: &str) -> Option<Action> {
+    pub fn action(&self, name: &str) -> Option<RedfishAction> {
         let actions = self.body.get("Actions")?.as_object()?;
         if let Some(action) = action_in(actions, name) {
             return Some(action);
@@ -117,7 +116,7 @@ impl Resource {
         })
     }
 
-    /// The object or value itself; `None` also for null.
+    /// The value of a field; `None` also for null.
     #[must_use]
     pub fn at(&self, pointer: &str) -> Option<&Value> {
         let found = if pointer.starts_with('/') {
@@ -129,18 +128,18 @@ impl Resource {
     }
 }
 
-impl Action {
-    /// Whether the parameter may have this value. Where the BMC does not say, any may be tried.
+impl RedfishAction {
+    /// Returns whether the parameter may have this value. Without allowable values, any is accepted.
     #[must_use]
     pub fn allows(&self, parameter: &str, value: &str) -> bool {
         self.allowable.get(parameter).is_none_or(|values| values.iter().any(|known| known == value))
     }
 }
 
-/// Where a link leads, if the value is one.
+/// The target of a link, if the value is one.
 pub(crate) fn link_in(value: &Value) -> Option<&str> {
     match value {
-        // Some services spell the key as before OData 4 (`href`) or without its at sign.
+        // Some services use the key of OData before version 4 (`href`), or omit the at sign.
         Value::Object(members) => {
             ["@odata.id", "odata.id", "href"].iter().find_map(|key| members.get(*key)?.as_str())
         }
@@ -149,7 +148,7 @@ pub(crate) fn link_in(value: &Value) -> Option<&str> {
     }
 }
 
-fn action_in(actions: &Map<String, Value>, name: &str) -> Option<Action> {
+fn action_in(actions: &Map<String, Value>, name: &str) -> Option<RedfishAction> {
     let (_, found) =
         actions.iter().find(|(key, _)| key.strip_prefix('#').unwrap_or(key.as_str()) == name)?;
     let found = found.as_object()?;
@@ -163,10 +162,10 @@ fn action_in(actions: &Map<String, Value>, name: &str) -> Option<Action> {
         })
         .collect();
     let info = found.get("@Redfish.ActionInfo").and_then(link_in).map(str::to_owned);
-    Some(Action { target: target.to_owned(), allowable, info })
+    Some(RedfishAction { target: target.to_owned(), allowable, info })
 }
 
-/// The whole number this is, if it is one and not too large to be told exactly.
+/// The integer value of a float, if it is exact.
 fn whole_of(number: f64) -> Option<i64> {
     let exact = number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0;
     #[expect(clippy::cast_possible_truncation, reason = "just seen to be whole and small enough")]
@@ -179,15 +178,15 @@ mod tests {
 
     use super::*;
 
-    fn resource(body: Value) -> Resource {
-        Resource { path: "/redfish/v1/Systems/1".to_owned(), etag: None, body }
+    fn resource(body: Value) -> RedfishResource {
+        RedfishResource { path: "/redfish/v1/Systems/1".to_owned(), etag: None, body }
     }
 
     #[test]
-    fn odd_fields_are_no_fields() {
+    fn ignores_fields_of_unexpected_types() {
         let odd = resource(json!({
             "Padded": " Dell Inc.  ", "Null": null, "Text": "16", "Float": 16.0, "Half": 0.5,
-            "Yes": true, "Said": "True", "Inf": "inf", "Deep": {"a/b": [1, "x", null, "y"]},
+            "Yes": true, "Text2": "True", "Inf": "inf", "Deep": {"a/b": [1, "x", null, "y"]},
         }));
         assert_eq!(odd.text("Padded"), Some("Dell Inc."));
         assert_eq!(odd.text("/Null"), None);
@@ -201,14 +200,14 @@ mod tests {
         assert_eq!(odd.number("/Text"), Some(16.0));
         assert_eq!(odd.number("/Inf"), None);
         assert_eq!(odd.flag("/Yes"), Some(true));
-        assert_eq!(odd.flag("/Said"), Some(true));
+        assert_eq!(odd.flag("/Text2"), Some(true));
         assert_eq!(odd.flag("/Text"), None);
         assert_eq!(odd.texts("/Deep/a~1b"), ["x", "y"]);
         assert!(odd.list("/Padded").is_empty());
     }
 
     #[test]
-    fn links_of_all_sorts() {
+    fn resolves_all_forms_of_links() {
         let linked = resource(json!({
             "Bios": {"@odata.id": "/redfish/v1/Systems/1/Bios"},
             "Plain": "/redfish/v1/x",
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn actions() {
+    fn finds_standard_and_oem_actions() {
         let able = resource(json!({"Actions": {
             "#ComputerSystem.Reset": {
                 "target": "/reset",

@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What has become of something a BMC does in its own time.
+//! The state of a task on a BMC.
 
 use http::StatusCode;
 use serde_json::Value;
 
-use crate::exchange::{Call, Reply};
-use crate::refusal::{Refusal, messages_in, shortened};
-use crate::{Client, Error, body, path};
+use crate::error_body::{RedfishErrorBody, messages_in, shortened};
+use crate::exchange::{BmcHttpResponse, OutgoingRequest};
+use crate::{RedfishClient, RedfishError, body, path};
 
-/// How a task stands.
+/// The state of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task {
-    /// Whether it goes on.
+pub struct RedfishTask {
+    /// Running, finished or failed.
     pub state: TaskState,
-    /// What the BMC calls that, such as `Pending`.
+    /// The state as reported by the BMC, such as `Pending`.
     pub word: Option<String>,
-    /// How much of it is done.
+    /// The progress in percent.
     pub percent: Option<u8>,
-    /// What the BMC says about it, without repetitions.
+    /// The messages of the BMC without duplicates.
     pub messages: Vec<String>,
-    /// The BMC no longer knows the task, so that it is done is our conclusion and not its word.
+    /// The BMC no longer has the task, so its success is an assumption.
     pub gone: bool,
 }
 
-/// Whether a task goes on.
+/// Whether a task is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskState {
-    /// It has not ended, or its end is not known yet.
+    /// Not ended, or the end is not known yet.
     Running,
-    /// It has ended well.
+    /// Ended successfully.
     Done,
-    /// It has ended otherwise.
+    /// Failed or cancelled.
     Failed,
 }
 
-/// What BMCs call the ends of tasks and of jobs. Every other word means that it has not ended,
-/// words we do not know included.
+/// The names of final states of tasks and jobs. Every other name, also an unknown one, means that the
+/// task is running.
 const ENDS: [(&str, TaskState); 12] = [
     ("Completed", TaskState::Done),
     ("CompletedOK", TaskState::Done),
@@ -51,33 +51,33 @@ const ENDS: [(&str, TaskState); 12] = [
     ("Aborted", TaskState::Failed),
 ];
 
-impl Client {
-    /// Looks at a task once. Never waits: callers ask again when they see fit.
+impl RedfishClient {
+    /// Queries a task once. Never waits.
     ///
-    /// A task that is gone (404 or 410) counts as done, and says so in [`Task::gone`]: services
-    /// forget a task monitor as soon as its task has ended, and all tasks when the BMC restarts
-    /// after updating itself. Where it matters, look at what the task was to change.
-    pub async fn task(&self, handle: &str) -> Result<Task, Error> {
+    /// A missing task (404 or 410) counts as finished, with [`RedfishTask::gone`] set: services delete
+    /// a task monitor when its task ends, and all tasks when the BMC restarts after an update. Where
+    /// it matters, check the resource that the task changes.
+    pub async fn task(&self, handle: &str) -> Result<RedfishTask, RedfishError> {
         let path = path::local(&self.shared.endpoint.root, handle);
-        let call = Call::get(&path);
+        let call = OutgoingRequest::get(&path);
         let reply = self.authorised(&call).await?;
         if reply.status.is_server_error() {
-            // The BMC is in trouble, which says nothing of the task.
-            return reply.accepted(&call).map(|reply| Task::of(&reply));
+            // An error of the BMC, unrelated to the task.
+            return reply.accepted(&call).map(|reply| RedfishTask::of(&reply));
         }
-        Ok(Task::of(&reply))
+        Ok(RedfishTask::of(&reply))
     }
 }
 
-impl Task {
-    fn of(reply: &Reply) -> Self {
+impl RedfishTask {
+    fn of(reply: &BmcHttpResponse) -> Self {
         let status = reply.status;
         if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
             return Self { gone: true, ..ended(TaskState::Done) };
         }
         if status.is_client_error() {
-            // A monitor ends with the answer of what was asked, and this one is a refusal.
-            let messages = vec![Refusal::read(&reply.body, &[]).message];
+            // The final response of a monitor is that of the operation, here an error.
+            let messages = vec![RedfishErrorBody::read(&reply.body, &[]).message];
             return Self { messages, ..ended(TaskState::Failed) };
         }
         let body = body::parse(&reply.body).unwrap_or(Value::Null);
@@ -92,14 +92,14 @@ impl Task {
     }
 }
 
-fn ended(state: TaskState) -> Task {
-    Task { state, word: None, percent: None, messages: Vec::new(), gone: false }
+fn ended(state: TaskState) -> RedfishTask {
+    RedfishTask { state, word: None, percent: None, messages: Vec::new(), gone: false }
 }
 
 fn state_of(word: &str, health: Option<&str>) -> TaskState {
     let end = ENDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(word));
     match end.map_or(TaskState::Running, |(_, state)| *state) {
-        // It has ended, and the BMC is not happy with how.
+        // Completed, but with a critical health.
         TaskState::Done if health == Some("Critical") => TaskState::Failed,
         state @ (TaskState::Running | TaskState::Done | TaskState::Failed) => state,
     }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn seen(status: u16, body: &str) -> String {
-        let task = Task::of(&Reply {
+        let task = RedfishTask::of(&BmcHttpResponse {
             status: StatusCode::from_u16(status).unwrap(),
             path: "/redfish/v1/TaskService/Tasks/7".to_owned(),
             headers: HeaderMap::new(),

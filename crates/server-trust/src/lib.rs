@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which certificates the servers we ask may show: those somebody vouches for, those an operator has
-//! put among the trusted ones, or any at all.
+//! TLS client configurations: which server certificates are accepted from BMCs, image servers and
+//! APIs.
 
+#[cfg(test)]
+mod tests;
 mod verify;
 
 use std::error::Error as StdError;
@@ -16,87 +18,107 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
-use verify::{AcceptAny, AcceptTrusted};
+use verify::{AnyCertVerifier, PIN_MISMATCH, PinnedCertVerifier, TrustedCertVerifier};
 
-/// Trusted certificates of which none can be used.
+/// None of the given certificates can be used.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no certificate in PEM form in it")]
+#[error("no usable certificate in PEM format")]
 pub struct NoCertificates;
 
-/// TLS with ring, in any version that is safe, with servers that these certificates vouch for, or that
-/// show one of these. Certificates that cannot be used are passed over as long as one can.
+/// Returns a configuration, with ring and all TLS versions of rustls, that accepts certificates
+/// signed by one of `certificates` and these certificates themselves. Unusable certificates are
+/// ignored.
 ///
 /// # Errors
-/// If none can be used.
-pub fn trusting(given: Vec<CertificateDer<'static>>) -> Result<ClientConfig, NoCertificates> {
-    trusting_since(rustls::ALL_VERSIONS, given)
-}
-
-/// The same, in these versions of TLS.
-///
-/// # Errors
-/// If no certificate can be used.
-pub fn trusting_since(
-    versions: &[&'static SupportedProtocolVersion],
-    given: Vec<CertificateDer<'static>>,
+/// If no certificate is usable.
+pub fn client_config(
+    certificates: Vec<CertificateDer<'static>>,
 ) -> Result<ClientConfig, NoCertificates> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(given.iter().cloned());
-    let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
-    // It only refuses to have no roots at all.
-    let signed = signed.build().map_err(|_| NoCertificates)?;
-    Ok(with_verifier(versions, Arc::new(AcceptTrusted { signed, given })))
+    client_config_with_versions(rustls::ALL_VERSIONS, certificates)
 }
 
-/// TLS with ring and whoever answers.
-#[must_use]
-pub fn trusting_anybody() -> ClientConfig {
-    trusting_anybody_since(rustls::ALL_VERSIONS)
+/// Like [`client_config`], for these TLS versions.
+///
+/// # Errors
+/// If no certificate is usable.
+pub fn client_config_with_versions(
+    versions: &[&'static SupportedProtocolVersion],
+    certificates: Vec<CertificateDer<'static>>,
+) -> Result<ClientConfig, NoCertificates> {
+    Ok(config_with_verifier(versions, Arc::new(trusted_verifier(certificates)?)))
 }
 
-/// The same, in these versions of TLS.
-#[must_use]
-pub fn trusting_anybody_since(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
-    with_verifier(versions, Arc::new(AcceptAny { provider: provider() }))
+/// Returns a configuration that accepts only the first certificate in `pem`. Its names and
+/// validity period are not checked.
+///
+/// # Errors
+/// If `pem` contains no certificate.
+pub fn pinned_client_config(pem: &str) -> Result<ClientConfig, NoCertificates> {
+    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|_| NoCertificates)?;
+    let verifier = PinnedCertVerifier { certificate, provider: provider() };
+    Ok(config_with_verifier(rustls::ALL_VERSIONS, Arc::new(verifier)))
 }
 
-/// TLS with ring and nobody, for clients that speak plain HTTP.
+/// Returns true if a request failed because the server presented another certificate than the
+/// pinned one.
 #[must_use]
-pub fn trusting_nobody() -> ClientConfig {
+pub fn is_pin_mismatch(error: &(dyn StdError + 'static)) -> bool {
+    find_certificate_error(error) == Some(&PIN_MISMATCH)
+}
+
+/// Returns a configuration that accepts every certificate.
+#[must_use]
+pub fn unverified_client_config() -> ClientConfig {
+    unverified_client_config_with_versions(rustls::ALL_VERSIONS)
+}
+
+/// Like [`unverified_client_config`], for these TLS versions.
+#[must_use]
+pub fn unverified_client_config_with_versions(
+    versions: &[&'static SupportedProtocolVersion],
+) -> ClientConfig {
+    config_with_verifier(versions, Arc::new(AnyCertVerifier { provider: provider() }))
+}
+
+/// Returns a configuration that accepts no certificate, for clients that only use plain HTTP.
+#[must_use]
+pub fn client_config_without_roots() -> ClientConfig {
     ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(rustls::ALL_VERSIONS)
-        .expect("ring has suites for every version there is")
+        .expect("ring has cipher suites for every TLS version")
         .with_root_certificates(RootCertStore::empty())
         .with_no_client_auth()
 }
 
-/// TLS with ring and whom this machine trusts; with nobody, if it has no certificates.
+/// Returns a configuration with the CA certificates of the operating system. Accepts no
+/// certificate if there are none.
 #[must_use]
-pub fn trusting_as_usual() -> ClientConfig {
-    let given = of_this_machine().unwrap_or_default();
-    trusting(given).unwrap_or_else(|_| trusting_nobody())
+pub fn system_client_config() -> ClientConfig {
+    let certificates = system_certificates().unwrap_or_default();
+    client_config(certificates).unwrap_or_else(|_| client_config_without_roots())
 }
 
-/// The certificates that this machine trusts.
+/// Returns the CA certificates of the operating system.
 ///
 /// # Errors
-/// If it has none; says why.
-pub fn of_this_machine() -> Result<Vec<CertificateDer<'static>>, String> {
-    let found = rustls_native_certs::load_native_certs();
-    if !found.certs.is_empty() {
-        return Ok(found.certs);
+/// If there are none, with the reason.
+pub fn system_certificates() -> Result<Vec<CertificateDer<'static>>, String> {
+    let loaded = rustls_native_certs::load_native_certs();
+    if !loaded.certs.is_empty() {
+        return Ok(loaded.certs);
     }
-    Err(found.errors.first().map_or_else(
+    Err(loaded.errors.first().map_or_else(
         || "this machine has no CA certificates (is ca-certificates installed?)".to_owned(),
         ToString::to_string,
     ))
 }
 
-/// The certificates in a PEM file, or in the PEM files of a folder.
+/// Reads the certificates of a PEM file, or of all PEM files in a directory. Unreadable files of a
+/// directory and malformed certificates are skipped.
 ///
 /// # Errors
-/// If it cannot be read.
-pub fn in_file_or_folder(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+/// If the path cannot be read.
+pub fn load_certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let mut pems = Vec::new();
     if std::fs::metadata(path)?.is_dir() {
         let files = std::fs::read_dir(path)?.filter_map(|entry| Some(entry.ok()?.path()));
@@ -108,33 +130,44 @@ pub fn in_file_or_folder(path: &Path) -> io::Result<Vec<CertificateDer<'static>>
     Ok(certificates.filter_map(Result::ok).collect())
 }
 
-/// What a failed request complains about in its certificate, if that is why it failed.
+/// Returns the certificate error that caused a request to fail, if there is one.
 #[must_use]
-pub fn complaint_in<'a>(
+pub fn find_certificate_error<'a>(
     error: &'a (dyn StdError + 'static),
 ) -> Option<&'a rustls::CertificateError> {
-    let rustls::Error::InvalidCertificate(complaint) = tls_error_in(error)? else { return None };
-    Some(complaint)
+    let rustls::Error::InvalidCertificate(error) = find_tls_error(error)? else { return None };
+    Some(error)
 }
 
-/// What went wrong in TLS, if that is why a request failed.
+/// Returns the TLS error that caused a request to fail, if there is one.
 #[must_use]
-pub fn tls_error_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
-    // What an I/O error carries does not count as its source.
-    let carried = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+pub fn find_tls_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
+    // `io::Error::source` skips the wrapped error and returns its source.
+    let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     error
         .downcast_ref()
-        .or_else(|| carried.and_then(|carried| tls_error_in(carried)))
-        .or_else(|| error.source().and_then(tls_error_in))
+        .or_else(|| wrapped.and_then(|wrapped| find_tls_error(wrapped)))
+        .or_else(|| error.source().and_then(find_tls_error))
 }
 
-fn with_verifier(
+fn trusted_verifier(
+    certificates: Vec<CertificateDer<'static>>,
+) -> Result<TrustedCertVerifier, NoCertificates> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates.iter().cloned());
+    let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
+    // Fails only if there are no roots.
+    let webpki = builder.build().map_err(|_| NoCertificates)?;
+    Ok(TrustedCertVerifier { webpki, certificates })
+}
+
+fn config_with_verifier(
     versions: &[&'static SupportedProtocolVersion],
     verifier: Arc<dyn ServerCertVerifier>,
 ) -> ClientConfig {
     ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(versions)
-        .expect("ring has suites for every version there is")
+        .expect("ring has cipher suites for every TLS version")
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a certificate is looked at that a server shows.
+//! Verifiers for server certificates.
 
 use std::sync::Arc;
 
@@ -10,22 +10,22 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, SignatureScheme};
 
-/// Accepts what trusted authorities signed, and trusted certificates themselves.
+/// Accepts certificates signed by a trusted CA, and the trusted certificates themselves.
 ///
-/// BMCs and small servers sign their own certificates, and many mark them as those of an authority,
-/// which no server may show. An operator who puts such a one into the file of trusted ones means this certificate,
-/// whoever signed it and whatever it is marked for. Its dates must hold all the same, and so must
-/// its names: several servers' certificates may be in one file, and one of them must not pass
-/// for another. Only a certificate without any name (it may have a common name, which nobody reads any
-/// more) is taken for every address: there is nothing to compare, and the other choice would be to
-/// trust anybody.
+/// BMCs and small servers use self-signed certificates, and many of them are marked as CA
+/// certificates, which webpki rejects for servers. If an operator trusts such a certificate, it is
+/// accepted regardless of its issuer and its key usage. Its validity period is checked, and so are
+/// its names: one file may contain certificates of several servers, and none of them may be used to
+/// impersonate another. A certificate without subject alternative names (the common name is
+/// obsolete and ignored) is accepted for every address: there is nothing to compare, and the
+/// alternative would be to disable verification.
 #[derive(Debug)]
-pub(super) struct AcceptTrusted {
-    pub(super) signed: Arc<WebPkiServerVerifier>,
-    pub(super) given: Vec<CertificateDer<'static>>,
+pub(super) struct TrustedCertVerifier {
+    pub(super) webpki: Arc<WebPkiServerVerifier>,
+    pub(super) certificates: Vec<CertificateDer<'static>>,
 }
 
-impl ServerCertVerifier for AcceptTrusted {
+impl ServerCertVerifier for TrustedCertVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -34,18 +34,18 @@ impl ServerCertVerifier for AcceptTrusted {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let verified = self.signed.verify_server_cert(
+        let verified = self.webpki.verify_server_cert(
             end_entity,
             intermediates,
             server_name,
             ocsp_response,
             now,
         );
-        let Err(rustls::Error::InvalidCertificate(problem)) = &verified else { return verified };
-        if is_about_dates(problem) || !self.given.iter().any(|given| given == end_entity) {
+        let Err(rustls::Error::InvalidCertificate(error)) = &verified else { return verified };
+        if is_validity_error(error) || !self.certificates.iter().any(|known| known == end_entity) {
             return verified;
         }
-        // The dates are looked at before anything else, so whatever was complained about, they hold.
+        // webpki checks the validity period first, so any other error means that it is valid now.
         match verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name) {
             Ok(()) => Ok(ServerCertVerified::assertion()),
             Err(rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext {
@@ -62,7 +62,7 @@ impl ServerCertVerifier for AcceptTrusted {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.signed.verify_tls12_signature(message, certificate, signature)
+        self.webpki.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -71,22 +71,74 @@ impl ServerCertVerifier for AcceptTrusted {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.signed.verify_tls13_signature(message, certificate, signature)
+        self.webpki.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.signed.supported_verify_schemes()
+        self.webpki.supported_verify_schemes()
     }
 }
 
-/// Accepts every certificate and every key, also those rustls cannot work with: old BMCs show
-/// 1024-bit RSA keys and certificates nothing else parses. Whoever trusts nobody has asked for it.
+/// Accepts one certificate. Its names and validity period are not checked: a ramdisk agent creates
+/// its certificate before it knows the time.
 #[derive(Debug)]
-pub(super) struct AcceptAny {
+pub(super) struct PinnedCertVerifier {
+    pub(super) certificate: CertificateDer<'static>,
     pub(super) provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for AcceptAny {
+/// The error of [`PinnedCertVerifier`] for any other certificate.
+pub(super) const PIN_MISMATCH: CertificateError = CertificateError::ApplicationVerificationFailure;
+
+impl ServerCertVerifier for PinnedCertVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if *end_entity == self.certificate {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(PIN_MISMATCH.into())
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Accepts every certificate and every key, including those that rustls does not support: old BMCs
+/// have 1024-bit RSA keys and certificates that cannot be parsed.
+#[derive(Debug)]
+pub(super) struct AnyCertVerifier {
+    pub(super) provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for AnyCertVerifier {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,
@@ -123,9 +175,9 @@ impl ServerCertVerifier for AcceptAny {
     }
 }
 
-const fn is_about_dates(problem: &CertificateError) -> bool {
+pub(super) const fn is_validity_error(error: &CertificateError) -> bool {
     matches!(
-        problem,
+        error,
         CertificateError::Expired
             | CertificateError::ExpiredContext { .. }
             | CertificateError::NotValidYet

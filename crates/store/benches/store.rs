@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the store's hot paths cost on SQLite, in CPU and in time, against their budgets.
+//! Benchmark of the store on SQLite: CPU and wall time per operation, compared with a budget.
 //!
-//! `cargo bench -p store` prints a table. CPU is of the whole process, so the writing thread counts.
+//! `cargo bench -p store` prints a table. CPU time is of the whole process, including the writer thread.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -12,26 +12,27 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use node_model::{Agent, Mac, Node, NodeId, Port, Timestamp};
+use node_model::{AgentInfo, Mac, Node, NodeId, Port, Timestamp};
 use serde_json::json;
 use store::{
-    Columns, Error, NodeColumn, NodeSecrets, Page, Query, Settings, Store, Synchronous, Writer,
+    Columns, NodeColumn, NodeSecrets, ResourcePage, ResourceQuery, SqliteSynchronous, Store,
+    StoreError, StoreSettings, StoreWriter,
 };
 use tokio::runtime::Runtime;
 
 const NODES: usize = 10_000;
-const AT_ONCE: usize = 32;
+const CONCURRENT_WRITES: usize = 32;
 
 fn main() {
-    for synchronous in [Synchronous::Full, Synchronous::Normal] {
-        println!("--- {synchronous:?}, {NODES} nodes, {AT_ONCE} writes at once");
+    for synchronous in [SqliteSynchronous::Full, SqliteSynchronous::Normal] {
+        println!("--- {synchronous:?}, {NODES} nodes, {CONCURRENT_WRITES} writes at once");
         bench(synchronous);
     }
 }
 
-fn bench(synchronous: Synchronous) {
+fn bench(synchronous: SqliteSynchronous) {
     let dir = tempfile::tempdir().unwrap();
-    let mut settings = Settings::in_dir(dir.path());
+    let mut settings = StoreSettings::in_dir(dir.path());
     settings.synchronous = synchronous;
     let store = Store::open(&settings, Arc::new(|| Timestamp(1_800_000_000_000_000))).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
@@ -47,19 +48,19 @@ fn bench(synchronous: Synchronous) {
     writes(&runtime, &store, "insert port", 60.0, NODES, move |w, i| w.insert(&port(list[i], i)));
     let list = ids.clone();
     writes(&runtime, &store, "load + save", 60.0, NODES, move |w, i| {
-        let mut node = w.get(list[i * 7919 % NODES])?.ok_or(Error::Missing)?;
+        let mut node = w.get(list[i * 7919 % NODES])?.ok_or(StoreError::Missing)?;
         node.extra.set("unit", i);
         w.save(&mut node)
     });
     let list = ids.clone();
-    writes(&runtime, &store, "touch_agent", 30.0, NODES, move |w, i| {
-        let agent = Agent {
+    writes(&runtime, &store, "update_agent", 30.0, NODES, move |w, i| {
+        let agent = AgentInfo {
             url: Some("https://10.0.0.1:9999".to_owned()),
             version: Some("11.0.0".to_owned()),
             last_heartbeat: Some(Timestamp(i64::try_from(i).unwrap_or(0))),
-            ..Agent::default()
+            ..AgentInfo::default()
         };
-        w.touch_agent(list[i * 7919 % NODES], &agent, Some(Timestamp(5)))
+        w.update_agent(list[i * 7919 % NODES], &agent, Some(Timestamp(5)))
     });
     let list = ids.clone();
     reads(&runtime, "point read", 10.0, 100_000, 1, |i| {
@@ -79,8 +80,9 @@ fn bench(synchronous: Synchronous) {
         let marker = ids[NODES / 2].0;
         reads(&runtime, what, budget, 500, 1000, |_| {
             let store = store.clone();
-            let page = Page { limit: Some(1000), marker: Some(marker), ..Page::default() };
-            let query = Query::<Node> { page, select, ..Query::default() };
+            let page =
+                ResourcePage { limit: Some(1000), marker: Some(marker), ..ResourcePage::default() };
+            let query = ResourceQuery::<Node> { page, select, ..ResourceQuery::default() };
             async move {
                 store
                     .read(move |r| {
@@ -100,23 +102,23 @@ fn bench(synchronous: Synchronous) {
     store.close();
 }
 
-/// Runs writes, some at once, and prints what each cost.
+/// Runs concurrent writes and prints the cost of each.
 fn writes(
     runtime: &Runtime,
     store: &Store,
     what: &str,
     budget: f64,
     count: usize,
-    write: impl Fn(&mut Writer<'_>, usize) -> Result<(), Error> + Send + Sync + 'static,
+    write: impl Fn(&mut StoreWriter<'_>, usize) -> Result<(), StoreError> + Send + Sync + 'static,
 ) {
     let write = Arc::new(write);
     measure(what, budget, count, || {
         runtime.block_on(async {
-            let tasks: Vec<_> = (0..AT_ONCE)
+            let tasks: Vec<_> = (0..CONCURRENT_WRITES)
                 .map(|first| {
                     let (store, write) = (store.clone(), Arc::clone(&write));
                     tokio::spawn(async move {
-                        for number in (first..count).step_by(AT_ONCE) {
+                        for number in (first..count).step_by(CONCURRENT_WRITES) {
                             let write = Arc::clone(&write);
                             store
                                 .write(move |w| write(w, number))
@@ -133,7 +135,7 @@ fn writes(
     });
 }
 
-fn reads<F: Future<Output = Result<(), Error>>>(
+fn reads<F: Future<Output = Result<(), StoreError>>>(
     runtime: &Runtime,
     what: &str,
     budget: f64,
@@ -155,8 +157,8 @@ fn measure(what: &str, budget: f64, count: usize, work: impl FnOnce()) {
     work();
     let per = |time: Duration| time.as_secs_f64() * 1e6 / count as f64;
     let (cpu, wall) = (per(self::cpu() - cpu), per(wall.elapsed()));
-    let verdict = if cpu <= budget { "" } else { "  OVER" };
-    println!("{what:<24} {cpu:7.2} us cpu  {wall:7.2} us wall  (budget {budget}){verdict}");
+    let over_budget = if cpu <= budget { "" } else { "  OVER" };
+    println!("{what:<24} {cpu:7.2} us cpu  {wall:7.2} us wall  (budget {budget}){over_budget}");
 }
 
 /// CPU time of this process so far, in ticks of 10 ms.
@@ -169,7 +171,7 @@ fn cpu() -> Duration {
 }
 
 fn default_columns() -> Columns<Node> {
-    Columns::of(&[
+    Columns::only(&[
         NodeColumn::Uuid,
         NodeColumn::Name,
         NodeColumn::InstanceUuid,

@@ -1,115 +1,117 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Looking back through the journal: who did what, and how long things took.
+//! Journal search, and the durations of jobs.
 //!
-//! The journal has no index but its order and the node. So what is searched is always a window of
-//! so many entries, the latest first: a search costs the same in a journal of a million entries as
-//! in one of a thousand, and whoever wants to see further back asks again from where it ended. When
-//! nodes entered states is noted in a table of its own besides: how long jobs take is known from
-//! that, however much else happens.
+//! The journal is indexed only by sequence number and by node. A search therefore covers a window of
+//! a fixed number of entries, latest first: it costs the same in a journal of a million entries as
+//! in one of a thousand, and clients continue from where it ended. State changes are also stored in
+//! `state_entries`, from which job durations are computed.
 
-use node_model::{Happening, JournalEntry, NodeId, Recorded, Timestamp};
+use node_model::{JournalEntry, JournalEvent, JournalRow, NodeId, Timestamp};
 
-use crate::engine::Session;
-use crate::error::Error;
-use crate::query::Where;
-use crate::reader::{Reader, field};
-use crate::value::{Field as _, Param};
+use crate::engine::DatabaseSession;
+use crate::error::StoreError;
+use crate::query::SqlBuilder;
+use crate::reader::{StoreReader, decode_field};
+use crate::value::{ColumnType as _, SqlParam};
 
 const TABLE: &str = "journal";
 const COLUMNS: &str = "SELECT seq, recorded_at, node_uuid, actor, what FROM journal";
 
-/// How many times of entering a state one statement notes.
-const NOTED_AT_ONCE: usize = 100;
+/// Rows per INSERT statement.
+const ROWS_PER_INSERT: usize = 100;
 
-/// How much of the journal is looked at for them by those who had one before.
-const FILLED_FROM: i64 = 200_000;
+/// How many of the latest journal entries the backfill reads.
+const BACKFILL_ENTRIES: i64 = 200_000;
 
-/// What is looked for in a window of the journal. What is not said fits everything.
+/// Conditions of a journal search. Unset conditions match every entry.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JournalSearch {
-    /// Of this node only: one that is gone still has its entries.
+    /// Entries of this node, which may be deleted.
     pub node: Option<NodeId>,
-    /// Kinds of happenings, as the journal spells them, such as `asked`.
+    /// Event kinds as stored, such as `asked`.
     pub kinds: Vec<String>,
-    /// Somewhere in who did it: a user's name, a request's id, an address.
+    /// Substring of the actor: a user name, a request id or an address.
     pub actor: Option<String>,
-    /// The same, and both must be there: who, in the course of which request.
-    pub trace: Option<String>,
-    /// Somewhere in what happened.
+    /// A second substring of the actor, usually the request id.
+    pub request: Option<String>,
+    /// Substring of the event.
     pub text: Option<String>,
 }
 
-/// A time at which a node entered a state.
+/// A state change of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
-    /// Which node.
+pub struct StateEntry {
+    /// The node.
     pub node: NodeId,
-    /// When.
+    /// When it changed.
     pub at: Timestamp,
-    /// From which state.
+    /// The state before.
     pub from: String,
-    /// Into which.
+    /// The state after.
     pub to: String,
 }
 
-impl Reader<'_> {
-    /// Where a window of `count` entries begins that ends before number `before`: its lowest number,
-    /// and when that entry was made. None if there is no entry before that.
+impl StoreReader<'_> {
+    /// The start of the window of `count` entries that ends before `before`: its lowest sequence number
+    /// and the time of that entry. Returns `None` if there are no earlier entries.
     pub fn journal_window(
         &mut self,
         node: Option<NodeId>,
         before: i64,
         count: u32,
-    ) -> Result<Option<(i64, Timestamp)>, Error> {
+    ) -> Result<Option<(i64, Timestamp)>, StoreError> {
         let dialect = self.session.dialect();
         let sql = "SELECT seq, recorded_at FROM journal".to_owned();
-        let mut window = Where::new(dialect, sql);
-        window.equals("node_uuid", node.map(|node| Param::id(node.0)));
-        window.and("seq < ?").params.push(Param::Int(before));
+        let mut window = SqlBuilder::new(dialect, sql);
+        window.equals("node_uuid", node.map(|node| SqlParam::id(node.0)));
+        window.and("seq < ?").params.push(SqlParam::Int(before));
         window.sql.push_str(" ORDER BY seq DESC LIMIT ?");
-        window.params.push(Param::Int(i64::from(count)));
+        window.params.push(SqlParam::Int(i64::from(count)));
         let mut lowest = None;
         self.session.query(&window.sql, &window.params, &mut |row| {
-            lowest = Some((field(row, 0, TABLE, "seq")?, field(row, 1, TABLE, "recorded_at")?));
+            lowest = Some((
+                decode_field(row, 0, TABLE, "seq")?,
+                decode_field(row, 1, TABLE, "recorded_at")?,
+            ));
             Ok(())
         })?;
         Ok(lowest)
     }
 
-    /// The entries from number `first` on and before number `before` that fit, the latest first, at
-    /// most `limit`.
+    /// The matching entries with sequence numbers from `first` up to but excluding `before`, latest
+    /// first, at most `limit`.
     pub fn search_journal(
         &mut self,
         search: &JournalSearch,
         first: i64,
         before: i64,
         limit: u32,
-    ) -> Result<Vec<Recorded>, Error> {
-        let mut found = Where::new(self.session.dialect(), COLUMNS.to_owned());
-        found.equals("node_uuid", search.node.map(|node| Param::id(node.0)));
-        found.and("seq >= ?").params.push(Param::Int(first));
-        found.and("seq < ?").params.push(Param::Int(before));
+    ) -> Result<Vec<JournalRow>, StoreError> {
+        let mut found = SqlBuilder::new(self.session.dialect(), COLUMNS.to_owned());
+        found.equals("node_uuid", search.node.map(|node| SqlParam::id(node.0)));
+        found.and("seq >= ?").params.push(SqlParam::Int(first));
+        found.and("seq < ?").params.push(SqlParam::Int(before));
         if !search.kinds.is_empty() {
-            // The kind is the first member of what is kept.
+            // `kind` is the first member of the stored JSON.
             let any = vec!["what LIKE ?"; search.kinds.len()].join(" OR ");
             found.and(&format!("({any})"));
             let starts = search.kinds.iter().map(|kind| format!("{{\"kind\":\"{kind}\"%"));
-            found.params.extend(starts.map(Param::Owned));
+            found.params.extend(starts.map(SqlParam::Owned));
         }
-        found.contains_text("actor", search.actor.as_deref());
-        found.contains_text("actor", search.trace.as_deref());
-        found.contains_text("what", search.text.as_deref());
+        found.contains_ignoring_case("actor", search.actor.as_deref());
+        found.contains_ignoring_case("actor", search.request.as_deref());
+        found.contains_ignoring_case("what", search.text.as_deref());
         found.sql.push_str(" ORDER BY seq DESC LIMIT ?");
-        found.params.push(Param::Int(i64::from(limit)));
-        self.recorded(&found.sql, &found.params)
+        found.params.push(SqlParam::Int(i64::from(limit)));
+        self.query_journal(&found.sql, &found.params)
     }
 
-    /// A number before which nothing was written at or after `moment`, found by halving the journal.
-    /// Entries of different processes are in order up to a moment or so; what is near the end of a
-    /// search has to be compared by its own time.
-    pub fn journal_number_at(&mut self, moment: Timestamp) -> Result<i64, Error> {
-        let end = |sql: &str, reader: &mut Self| -> Result<Option<i64>, Error> {
-            Ok(reader.column::<i64>(sql, &[], TABLE)?.first().copied())
+    /// The first sequence number recorded at or after `time`, found by binary search. Entries of
+    /// different processes are ordered by time only approximately, so callers must compare the times of
+    /// entries near this number.
+    pub fn journal_seq_at(&mut self, time: Timestamp) -> Result<i64, StoreError> {
+        let end = |sql: &str, reader: &mut Self| -> Result<Option<i64>, StoreError> {
+            Ok(reader.query_column::<i64>(sql, &[], TABLE)?.first().copied())
         };
         let Some(mut low) = end("SELECT seq FROM journal ORDER BY seq LIMIT 1", self)? else {
             return Ok(0);
@@ -121,35 +123,35 @@ impl Reader<'_> {
             let mut next: Option<(i64, Timestamp)> = None;
             self.session.query(
                 "SELECT seq, recorded_at FROM journal WHERE seq >= ? ORDER BY seq LIMIT 1",
-                &[Param::Int(middle)],
+                &[SqlParam::Int(middle)],
                 &mut |row| {
-                    let at = field(row, 1, TABLE, "recorded_at")?;
-                    next = Some((field(row, 0, TABLE, "seq")?, at));
+                    let at = decode_field(row, 1, TABLE, "recorded_at")?;
+                    next = Some((decode_field(row, 0, TABLE, "seq")?, at));
                     Ok(())
                 },
             )?;
             match next {
-                Some((seq, at)) if at < moment => low = seq + 1,
+                Some((seq, at)) if at < time => low = seq + 1,
                 Some(_) | None => high = middle,
             }
         }
         Ok(low)
     }
 
-    /// When nodes entered states, oldest first, at most the latest `limit` times.
-    pub fn entries_into_states(&mut self, limit: u32) -> Result<Vec<Entry>, Error> {
+    /// The latest `limit` state changes, oldest first.
+    pub fn state_entries(&mut self, limit: u32) -> Result<Vec<StateEntry>, StoreError> {
         const TABLE: &str = "state_entries";
         let mut entries = Vec::new();
         self.session.query(
             "SELECT recorded_at, node_uuid, from_state, to_state FROM state_entries
              ORDER BY id DESC LIMIT ?",
-            &[Param::Int(i64::from(limit))],
+            &[SqlParam::Int(i64::from(limit))],
             &mut |row| {
-                entries.push(Entry {
-                    at: field(row, 0, TABLE, "recorded_at")?,
-                    node: field(row, 1, TABLE, "node_uuid")?,
-                    from: field(row, 2, TABLE, "from_state")?,
-                    to: field(row, 3, TABLE, "to_state")?,
+                entries.push(StateEntry {
+                    at: decode_field(row, 0, TABLE, "recorded_at")?,
+                    node: decode_field(row, 1, TABLE, "node_uuid")?,
+                    from: decode_field(row, 2, TABLE, "from_state")?,
+                    to: decode_field(row, 3, TABLE, "to_state")?,
                 });
                 Ok(())
             },
@@ -159,20 +161,19 @@ impl Reader<'_> {
     }
 }
 
-/// Notes those of `entries` that tell of a node's entering a state, where they are found without
-/// the rest of the journal.
-pub(crate) fn note_states(
-    session: &mut dyn Session,
+/// Copies the state changes among `entries` to `state_entries`.
+pub(crate) fn insert_state_entries(
+    session: &mut dyn DatabaseSession,
     entries: &[JournalEntry],
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let entered: Vec<(&JournalEntry, &str, &str)> = entries
         .iter()
         .filter_map(|entry| {
-            let Happening::Entered { from, to, .. } = &entry.what else { return None };
+            let JournalEvent::StateChanged { from, to, .. } = &entry.event else { return None };
             Some((entry, from.as_str(), to.as_str()))
         })
         .collect();
-    for part in entered.chunks(NOTED_AT_ONCE) {
+    for part in entered.chunks(ROWS_PER_INSERT) {
         let rows = vec!["(?, ?, ?, ?)"; part.len()].join(", ");
         let sql = format!(
             "INSERT INTO state_entries (recorded_at, node_uuid, from_state, to_state) VALUES {rows}"
@@ -180,32 +181,32 @@ pub(crate) fn note_states(
         let mut params = Vec::with_capacity(4 * part.len());
         for (entry, from, to) in part {
             params.extend([entry.at.bind(), entry.node_id.bind()]);
-            params.extend([Param::Text(from), Param::Text(to)]);
+            params.extend([SqlParam::Text(from), SqlParam::Text(to)]);
         }
         session.execute(&sql, &params)?;
     }
     Ok(())
 }
 
-/// Notes what the latest part of the journal tells, for those who had a journal before. What an
-/// earlier attempt noted is forgotten.
-pub(crate) fn fill_state_entries(session: &mut dyn Session) -> Result<(), Error> {
+/// Fills `state_entries` from the latest part of the journal, after deleting what an interrupted
+/// attempt inserted.
+pub(crate) fn backfill_state_entries(session: &mut dyn DatabaseSession) -> Result<(), StoreError> {
     session.run("DELETE FROM state_entries")?;
     let mut entries = Vec::new();
     session.query(
         "SELECT recorded_at, node_uuid, actor, what FROM
          (SELECT seq, recorded_at, node_uuid, actor, what FROM journal ORDER BY seq DESC LIMIT ?)
          AS latest WHERE what LIKE ? ORDER BY seq",
-        &[Param::Int(FILLED_FROM), Param::Text("{\"kind\":\"entered\"%")],
+        &[SqlParam::Int(BACKFILL_ENTRIES), SqlParam::Text("{\"kind\":\"entered\"%")],
         &mut |row| {
             entries.push(JournalEntry {
-                at: field(row, 0, TABLE, "recorded_at")?,
-                node_id: field(row, 1, TABLE, "node_uuid")?,
-                actor: field(row, 2, TABLE, "actor")?,
-                what: field(row, 3, TABLE, "what")?,
+                at: decode_field(row, 0, TABLE, "recorded_at")?,
+                node_id: decode_field(row, 1, TABLE, "node_uuid")?,
+                actor: decode_field(row, 2, TABLE, "actor")?,
+                event: decode_field(row, 3, TABLE, "what")?,
             });
             Ok(())
         },
     )?;
-    note_states(session, &entries)
+    insert_state_entries(session, &entries)
 }

@@ -1,162 +1,162 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong between Ferrite and its memory.
+//! Errors of the store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::vault::VaultError;
+use crate::sealing_key::SealError;
 
-/// The error of a database library, kept as the cause.
-pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
+/// The error of a database library.
+pub type ErrorSource = Arc<dyn std::error::Error + Send + Sync>;
 
-/// A read or a write did not happen.
+/// A read or a write failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Another row already has this value.
+pub enum StoreError {
+    /// A unique field has a value that another row has already.
     #[error("another record already has this {what}")]
     Duplicate {
-        /// The field that must be unique: `uuid`, `name`, `address`, `instance_uuid`, …
+        /// The field: `uuid`, `name`, `address`, `instance_uuid`, …
         what: &'static str,
     },
-    /// The row names a parent that does not exist, or is itself still named by others.
-    #[error("the record refers to one that does not exist, or others still refer to it")]
+    /// A foreign key points to a missing row, or the deleted row is still referenced.
+    #[error("the record refers to a missing record, or other records still refer to it")]
     Reference,
-    /// The row to be changed is not there.
+    /// The row to update does not exist.
     #[error("the record no longer exists")]
     Missing,
-    /// A text is longer than its column, or has a NUL character, and this engine cannot keep it.
-    /// The API refuses such texts by name; this is for what comes past it.
-    #[error("a text of the record is too long or has a NUL character")]
-    Unfit(#[source] Cause),
-    /// The row a page should start after is not there.
+    /// The engine rejects a text that is longer than its column or contains NUL. The API checks
+    /// texts by field name; this covers the other paths.
+    #[error("a text of the record is too long or contains a NUL character")]
+    ValueRejected(#[source] ErrorSource),
+    /// The row that a page should start after does not exist.
     #[error("the marker does not exist")]
-    NoSuchMarker,
-    /// Another process has taken the node over since.
-    #[error("the lease on the node is held by another process now")]
+    MarkerNotFound,
+    /// Another process has claimed the node.
+    #[error("lease lost: another process has claimed the node")]
     LeaseLost,
-    /// Other transactions kept getting in the way; trying again later helps.
-    #[error("the database is too contended; try again")]
-    Contended(#[source] Cause),
-    /// The database cannot be reached or cannot carry out the statement.
-    #[error("the database does not serve; look at its log, disk space and address")]
-    Unavailable(#[source] Cause),
-    /// A column holds something Ferrite did not write there.
-    #[error("column {column} of table {table} holds a value that cannot be read")]
+    /// The transaction kept conflicting with others. Retrying later helps.
+    #[error("too many conflicting database transactions; retry later")]
+    Contended(#[source] ErrorSource),
+    /// The database is unreachable or cannot execute the statement.
+    #[error("database unavailable; check its log, disk space and address")]
+    Unavailable(#[source] ErrorSource),
+    /// A column contains a value that Ferrite did not write.
+    #[error("cannot decode column {column} of table {table}")]
     Corrupt {
         /// The table.
         table: &'static str,
         /// The column.
         column: &'static str,
     },
-    /// Secrets could not be sealed or opened.
-    #[error("the secrets of {owner} cannot be opened with this key file")]
-    Vault {
-        /// Whose secrets.
+    /// Sealed data could not be decrypted.
+    #[error("cannot decrypt the secrets of {owner} with this key file")]
+    Unseal {
+        /// The node or resource that the data belongs to.
         owner: String,
-        /// Why.
+        /// The cause.
         #[source]
-        source: VaultError,
+        source: SealError,
     },
-    /// The closure given to the store panicked; nothing of it was kept.
+    /// The closure panicked; the transaction was rolled back.
     #[error("a database operation panicked and was rolled back")]
     Panicked,
-    /// The store has been closed.
+    /// The store is closed.
     #[error("the database is closed; this process is stopping")]
     Closed,
 }
 
 /// The store could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The address of the database is not one Ferrite understands.
+pub enum StoreOpenError {
+    /// The database URL is invalid.
     #[error(
-        "the database address has to look like sqlite:PATH, postgresql://user:password@host:port/database \
-         or mysql://user:password@host:port/database; {why}"
+        "the database URL must be sqlite:PATH, postgresql://user:password@host:port/database \
+         or mysql://user:password@host:port/database: {why}"
     )]
     Address {
-        /// What is wrong with it.
+        /// What is wrong with the URL.
         why: String,
     },
-    /// The data directory cannot be made or used.
-    #[error("the data directory {path} cannot be used; check that it exists and is writable")]
+    /// The data directory cannot be created or used.
+    #[error("cannot use the data directory {path}; check that it exists and is writable")]
     DataDir {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// No connection.
-    #[error("no connection to the database {what}; check its address, user and password")]
+    /// The connection failed.
+    #[error("cannot connect to database {what}; check its address, user and password")]
     Connect {
-        /// The database, without its password.
+        /// Database name and address, without the password.
         what: String,
-        /// Why.
+        /// The cause.
         #[source]
-        source: Cause,
+        source: ErrorSource,
     },
-    /// The SQLite file cannot be used.
+    /// The SQLite file cannot be opened.
     #[error(
-        "cannot use the database file {what}; check that its folder exists and that this user may \
-         write there, and restore a backup if the file is damaged"
+        "cannot use the database file {what}; check that its folder exists and is writable, and \
+         restore a backup if the file is damaged"
     )]
     File {
-        /// The file.
+        /// The path.
         what: String,
-        /// Why.
+        /// The cause.
         #[source]
-        source: Cause,
+        source: ErrorSource,
     },
     /// A migration failed.
-    #[error("migration {number} ({name}) of the database failed; nothing after it was tried")]
+    #[error("database migration {number} ({name}) failed; later migrations were not run")]
     Migrate {
         /// Its number.
         number: i64,
         /// Its name.
         name: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
-        source: Error,
+        source: StoreError,
     },
-    /// Somebody else is at it.
+    /// Another process holds the migration lock.
     #[error(
-        "another process has been preparing this database for {seconds} seconds: wait until it has \
-         started, then start this one; if none is starting, look for one that hangs"
+        "another process has held the migration lock for {seconds} seconds; wait until it has \
+         started, or stop it if it hangs"
     )]
     Busy {
-        /// How long it was waited for.
+        /// How long this process waited.
         seconds: u32,
     },
-    /// The tables of another program are there.
+    /// The database contains tables of another program.
     #[error(
-        "the database has a table {table} that Ferrite did not make: give Ferrite a database of its \
-         own"
+        "the database has a table {table} that Ferrite did not create; use a separate database for \
+         Ferrite"
     )]
-    Taken {
-        /// One of them.
+    ForeignTable {
+        /// One of the tables.
         table: String,
     },
-    /// The database was written by a newer Ferrite.
+    /// The database was migrated by a newer version.
     #[error(
-        "the database is at schema {found}, this program knows schemas up to {known}: start the newer \
-         program again, or restore a backup made before the upgrade"
+        "the database has schema {found}, but this version supports schemas up to {known}; use the \
+         newer version, or restore a backup from before the upgrade"
     )]
-    Newer {
-        /// The schema found.
+    NewerSchema {
+        /// The schema of the database.
         found: i64,
-        /// The newest schema known here.
+        /// The newest supported schema.
         known: i64,
     },
     /// The key file is missing, unreadable, or not the one the database was written with.
-    #[error("the key file {path} cannot be used")]
+    #[error("cannot use the key file {path}")]
     Key {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// Why, and what to do.
+        /// The cause and the remedy.
         #[source]
-        source: VaultError,
+        source: SealError,
     },
     /// A statement failed while opening.
-    #[error("the database could not be prepared for use")]
-    Prepare(#[source] Error),
+    #[error("cannot prepare the database")]
+    Prepare(#[source] StoreError),
 }

@@ -1,49 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Leases: who works on a node, until when, and how a process that has lost its lease without
-//! noticing is kept from writing.
+//! Leases: which process works on a node and until when, with a fencing token.
 //!
-//! Every claim gives a higher token than all claims of that node before. A fenced save names its
-//! token, and is refused once another claim has been made: a process that slept through the end of
-//! its lease cannot undo what its successor did.
+//! Each claim gets a higher token than all earlier claims of the node. A fenced save includes the
+//! token and fails after a later claim, so a process that missed the end of its lease cannot
+//! overwrite its successor's work.
 
 use std::time::Duration;
 
 use node_model::{Node, NodeId};
 use uuid::Uuid;
 
-use crate::error::Error;
-use crate::reader::field;
-use crate::record::Resource as _;
-use crate::value::{Field, Param};
-use crate::writer::Writer;
+use crate::error::StoreError;
+use crate::reader::decode_field;
+use crate::record::StoredResource as _;
+use crate::value::{ColumnType, SqlParam};
+use crate::writer::StoreWriter;
 
 /// A process that works on nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Owner {
-    /// Its name, which stays the same when it is started again. Shown as the node's reservation.
+pub struct LeaseOwner {
+    /// Host name, stable across restarts. Shown as the node's reservation.
     pub hostname: String,
-    /// This run of it.
+    /// Id of this run of the process.
     pub run: Uuid,
 }
 
-/// The right to work on a node.
+/// The exclusive right of a process to work on a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lease {
+pub struct NodeLease {
     /// The node.
     pub node: NodeId,
-    /// Higher than the token of every claim before.
+    /// Higher than the token of every earlier claim.
     pub token: i64,
 }
 
-impl Writer<'_> {
-    /// Claims a node for `ttl`. None if the node does not exist or another owner holds it and its
-    /// time is not over. The same run of the same owner may claim again; its older lease is lost.
+impl StoreWriter<'_> {
+    /// Claims a node for `ttl`. Returns `None` if the node does not exist or another owner holds an
+    /// unexpired lease. The same run of the same owner may claim again, which invalidates its older
+    /// lease.
     pub fn claim(
         &mut self,
         node: NodeId,
-        owner: &Owner,
+        owner: &LeaseOwner,
         ttl: Duration,
-    ) -> Result<Option<Lease>, Error> {
+    ) -> Result<Option<NodeLease>, StoreError> {
         let now = self.now();
         let claimed = self.session.execute(
             "UPDATE nodes SET reservation = ?, lease_run = ?, lease_token = lease_token + 1,
@@ -67,56 +67,61 @@ impl Writer<'_> {
             "SELECT lease_token FROM nodes WHERE uuid = ?",
             &[node.bind()],
             &mut |row| {
-                lease = Some(Lease { node, token: field(row, 0, "nodes", "lease_token")? });
+                lease =
+                    Some(NodeLease { node, token: decode_field(row, 0, "nodes", "lease_token")? });
                 Ok(())
             },
         )?;
         Ok(lease)
     }
 
-    /// Extends a lease to `ttl` from now; false if it has been lost.
-    pub fn renew(&mut self, lease: &Lease, ttl: Duration) -> Result<bool, Error> {
+    /// Extends a lease to `ttl` from now. Returns false if it was lost.
+    pub fn renew(&mut self, lease: &NodeLease, ttl: Duration) -> Result<bool, StoreError> {
         let until = self.now().plus(ttl);
         let found = self.session.execute(
             "UPDATE nodes SET lease_until = ?
              WHERE uuid = ? AND lease_token = ? AND reservation IS NOT NULL",
-            &[until.bind(), lease.node.bind(), Param::Int(lease.token)],
+            &[until.bind(), lease.node.bind(), SqlParam::Int(lease.token)],
         )?;
         Ok(found > 0)
     }
 
-    /// Gives a node free; false if the lease had been lost already.
-    pub fn release(&mut self, lease: &Lease) -> Result<bool, Error> {
+    /// Releases a node. Returns false if the lease was lost.
+    pub fn release(&mut self, lease: &NodeLease) -> Result<bool, StoreError> {
         let found = self.session.execute(
             "UPDATE nodes SET reservation = NULL, lease_run = NULL, lease_until = NULL
              WHERE uuid = ? AND lease_token = ? AND reservation IS NOT NULL",
-            &[lease.node.bind(), Param::Int(lease.token)],
+            &[lease.node.bind(), SqlParam::Int(lease.token)],
         )?;
         Ok(found > 0)
     }
 
-    /// Saves a node on the strength of a lease. Refused if the lease has been lost or given back.
-    pub fn save_fenced(&mut self, node: &mut Node, lease: &Lease) -> Result<(), Error> {
+    /// Saves a node under a lease. Fails if the lease was lost or released.
+    pub fn save_fenced(&mut self, node: &mut Node, lease: &NodeLease) -> Result<(), StoreError> {
         node.touch(self.now());
         let condition = " AND lease_token = ? AND reservation IS NOT NULL";
-        let sealed = node.sealed(&self.shared.vault);
-        if self.update(sealed.as_ref().unwrap_or(node), condition, &[Param::Int(lease.token)])? {
+        let sealed = node.sealed(&self.shared.sealing_key);
+        if self.update(sealed.as_ref().unwrap_or(node), condition, &[SqlParam::Int(lease.token)])? {
             Ok(())
         } else {
-            Err(Error::LeaseLost)
+            Err(StoreError::LeaseLost)
         }
     }
 
-    /// Frees the nodes that earlier runs of a process left claimed: a process that starts again
-    /// need not wait for its own leases to end. Gives the nodes.
-    pub fn break_leases_of(&mut self, hostname: &str, not_run: Uuid) -> Result<Vec<NodeId>, Error> {
+    /// Releases the leases of earlier runs of a process, which need not wait for their expiry after a
+    /// restart. Returns the nodes.
+    pub fn release_leases_of_earlier_runs(
+        &mut self,
+        hostname: &str,
+        not_run: Uuid,
+    ) -> Result<Vec<NodeId>, StoreError> {
         const OF_EARLIER_RUNS: &str = "reservation = ? AND (lease_run IS NULL OR lease_run <> ?)";
-        let params = [Param::Text(hostname), Param::id(not_run)];
+        let params = [SqlParam::Text(hostname), SqlParam::id(not_run)];
         let lock = if self.locking { " FOR UPDATE" } else { "" };
         let select = format!("SELECT uuid FROM nodes WHERE {OF_EARLIER_RUNS} ORDER BY id{lock}");
-        let nodes = self.column(&select, &params, "nodes")?;
+        let nodes = self.query_column(&select, &params, "nodes")?;
         if !nodes.is_empty() {
-            // The token goes up, so that the earlier run is fenced off if it is not dead after all.
+            // Increment the token to fence off the earlier run in case it is still alive.
             let update = format!(
                 "UPDATE nodes SET reservation = NULL, lease_run = NULL, lease_until = NULL,
                  lease_token = lease_token + 1 WHERE {OF_EARLIER_RUNS}"

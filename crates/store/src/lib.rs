@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ferrite's durable memory.
+//! Database layer: records, migrations, leases, the journal and sealed secrets, on SQLite,
+//! PostgreSQL or MariaDB.
 //!
-//! Rows, migrations, leases, the journal and sealed secrets, on SQLite, PostgreSQL or MariaDB.
-//! A caller gives a closure to [`Store::read`] or [`Store::write`]; the closure is plain
-//! synchronous code over a [`Reader`] or [`Writer`], and a write is one transaction. The id's type
-//! says what is meant: `reader.get(node_id)` is a node, `writer.delete(port_id)` removes a port.
+//! Callers pass a closure to [`Store::read`] or [`Store::write`]. The closure is synchronous code
+//! over a [`StoreReader`] or [`StoreWriter`], and each write is one transaction. The type of an id
+//! selects the resource: `reader.get(node_id)` returns a node, `writer.delete(port_id)` deletes a
+//! port.
 //!
-//! Nothing here knows what a provision state means or what a request is.
+//! This crate does not depend on `lifecycle` or on HTTP.
 
 mod agent_log;
 mod audit;
-mod boot;
+mod boot_plans;
 mod engine;
 mod error;
 mod journal;
@@ -20,41 +21,41 @@ mod neighbours;
 mod query;
 mod reader;
 mod record;
-mod reseal;
 mod schema;
-mod seal;
+mod seal_existing;
 mod sealed_steps;
+mod sealing_key;
 mod search;
+mod secrets;
 mod settings;
 mod store;
-mod strangers;
 mod tables;
+mod unknown_machines;
 mod value;
-mod vault;
 mod writer;
 
-pub use audit::{Entry, JournalSearch};
-pub use error::{Cause, Error, OpenError};
+pub use audit::{JournalSearch, StateEntry};
+pub use error::{ErrorSource, StoreError, StoreOpenError};
 pub use journal::JournalQuery;
-pub use lease::{Lease, Owner};
+pub use lease::{LeaseOwner, NodeLease};
 pub use neighbours::CableFilter;
-pub use query::{Page, Query};
-pub use reader::Reader;
-pub use record::{Columns, Identifies, Record, Resource};
-pub use seal::NodeSecrets;
-pub use search::Trace;
-pub use settings::{Settings, Synchronous};
-pub use store::{Clock, Store};
+pub use query::{ResourcePage, ResourceQuery};
+pub use reader::StoreReader;
+pub use record::{Columns, ResourceId, StoredRecord, StoredResource};
+pub use sealing_key::SealError;
+pub use search::NodeMatch;
+pub use secrets::NodeSecrets;
+pub use settings::{SqliteSynchronous, StoreSettings};
+pub use store::{Store, StoreClock};
 pub use tables::allocation::{AllocationColumn, AllocationFilter};
 pub use tables::chassis::{ChassisColumn, ChassisFilter};
 pub use tables::flavour::{FlavourColumn, FlavourFilter};
 pub use tables::hardware::{HistoryColumn, HistoryFilter};
 pub use tables::network::{PortColumn, PortFilter, PortgroupColumn, PortgroupFilter};
-pub use tables::node::{Children, NodeColumn, NodeFilter};
-pub use tables::recipes::{
+pub use tables::node::{ChildNodes, DueFilter, NodeColumn, NodeFilter};
+pub use tables::templates_and_rules::{
     DeployTemplateColumn, DeployTemplateFilter, InspectionRuleColumn, InspectionRuleFilter,
     RunbookColumn, RunbookFilter,
 };
 pub use tables::volume::{VolumeConnectorColumn, VolumeFilter, VolumeTargetColumn};
-pub use vault::VaultError;
-pub use writer::Writer;
+pub use writer::StoreWriter;

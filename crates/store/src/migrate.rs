@@ -1,83 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Brings a database to the schema this program knows.
+//! Applies schema migrations.
 
 use std::path::Path;
 
-use crate::engine::{Dialect, Session};
-use crate::error::{Error, OpenError};
-use crate::reader::field;
-use crate::schema::{Fill, MIGRATIONS, Migration};
-use crate::value::Param;
-use crate::vault::Vault;
+use crate::engine::{DatabaseSession, Dialect};
+use crate::error::{StoreError, StoreOpenError};
+use crate::reader::decode_field;
+use crate::schema::{Backfill, MIGRATIONS, Migration};
+use crate::sealing_key::SealingKey;
+use crate::value::SqlParam;
 
-/// Runs the migrations the database has not seen. The caller holds whatever lock keeps other
-/// processes from doing the same, and commits.
+/// Runs the migrations that the database has not applied yet. The caller holds the lock against
+/// other processes, and commits.
 ///
-/// On MariaDB every change of the schema is committed by itself. There, what a process left that was
-/// killed in the middle is gone on with: statements leave alone what is there already, and what fills
-/// the tables is one transaction with the note that it is done.
+/// On MariaDB each DDL statement commits by itself. A migration interrupted there is run again: the
+/// statements are made idempotent, and the backfill is one transaction with the row in
+/// `schema_migrations`.
 pub(crate) fn migrate(
-    session: &mut dyn Session,
+    session: &mut dyn DatabaseSession,
     data_dir: &Path,
     now: i64,
-) -> Result<(), OpenError> {
+) -> Result<(), StoreOpenError> {
     let dialect = session.dialect();
-    refuse_tables_of_others(session)?;
-    let table = words(
+    reject_foreign_tables(session)?;
+    let table = expand_placeholders(
         "CREATE TABLE IF NOT EXISTS schema_migrations (
             number {int} PRIMARY KEY, name {key} NOT NULL, applied_at {int} NOT NULL) {table}",
         dialect,
     );
-    session.run(&table).map_err(OpenError::Prepare)?;
-    let done = highest(session).map_err(OpenError::Prepare)?;
+    session.run(&table).map_err(StoreOpenError::Prepare)?;
+    let done = applied_version(session).map_err(StoreOpenError::Prepare)?;
     let known = MIGRATIONS.last().map_or(0, |last| last.number);
     if done > known {
-        return Err(OpenError::Newer { found: done, known });
+        return Err(StoreOpenError::NewerSchema { found: done, known });
     }
     for migration in MIGRATIONS.iter().filter(|migration| migration.number > done) {
-        let failed =
-            |source| OpenError::Migrate { number: migration.number, name: migration.name, source };
-        for statement in migration.statements {
-            session.run(&words(&repeatable(statement, dialect), dialect)).map_err(failed)?;
-        }
-        let vault = match migration.fill {
-            Some(Fill::Sealing(_)) => Some(Vault::open(session, data_dir)?),
-            Some(Fill::Plain(_)) | None => None,
+        let failed = |source| StoreOpenError::Migrate {
+            number: migration.number,
+            name: migration.name,
+            source,
         };
-        fill(session, migration, vault.as_ref(), now).map_err(failed)?;
+        for statement in migration.statements {
+            session
+                .run(&expand_placeholders(&idempotent(statement, dialect), dialect))
+                .map_err(failed)?;
+        }
+        let sealing_key = match migration.backfill {
+            Some(Backfill::WithKey(_)) => Some(SealingKey::load_or_create(session, data_dir)?),
+            Some(Backfill::Plain(_)) | None => None,
+        };
+        run_backfill(session, migration, sealing_key.as_ref(), now).map_err(failed)?;
         tracing::info!(number = migration.number, name = migration.name, "database migrated");
     }
     Ok(())
 }
 
-/// Fills what a migration's statements made, and notes that it is done, both or neither.
-fn fill(
-    session: &mut dyn Session,
+/// Runs the backfill of a migration and records the migration as applied, in one transaction.
+fn run_backfill(
+    session: &mut dyn DatabaseSession,
     migration: &Migration,
-    vault: Option<&Vault>,
+    sealing_key: Option<&SealingKey>,
     now: i64,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     let (begin, commit) = match session.dialect() {
         Dialect::MariaDb => (Some("START TRANSACTION"), Some("COMMIT")),
-        // Everything is one transaction there.
+        // The whole migration is one transaction.
         Dialect::Sqlite | Dialect::Postgres => (None, None),
     };
     begin.map_or(Ok(()), |begin| session.run(begin))?;
-    match (migration.fill, vault) {
-        (Some(Fill::Plain(fill)), _) => fill(session)?,
-        (Some(Fill::Sealing(fill)), Some(vault)) => fill(session, vault)?,
-        (Some(Fill::Sealing(_)), None) | (None, _) => {}
+    match (migration.backfill, sealing_key) {
+        (Some(Backfill::Plain(fill)), _) => fill(session)?,
+        (Some(Backfill::WithKey(fill)), Some(sealing_key)) => fill(session, sealing_key)?,
+        (Some(Backfill::WithKey(_)), None) | (None, _) => {}
     }
     session.execute(
         "INSERT INTO schema_migrations (number, name, applied_at) VALUES (?, ?, ?)",
-        &[Param::Int(migration.number), Param::Text(migration.name), Param::Int(now)],
+        &[SqlParam::Int(migration.number), SqlParam::Text(migration.name), SqlParam::Int(now)],
     )?;
     commit.map_or(Ok(()), |commit| session.run(commit))
 }
 
-/// Where statements leave alone what is there already, that must not be another program's. The other
-/// engines say themselves that a table is there, and undo what came before.
-fn refuse_tables_of_others(session: &mut dyn Session) -> Result<(), OpenError> {
+/// Rejects a database that contains another program's tables. Only needed on MariaDB, where
+/// `IF NOT EXISTS` would hide the conflict; the other engines fail on `CREATE TABLE` and roll back.
+fn reject_foreign_tables(session: &mut dyn DatabaseSession) -> Result<(), StoreOpenError> {
     match session.dialect() {
         Dialect::Sqlite | Dialect::Postgres => return Ok(()),
         Dialect::MariaDb => {}
@@ -88,61 +93,68 @@ fn refuse_tables_of_others(session: &mut dyn Session) -> Result<(), OpenError> {
             "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
             &[],
             &mut |row| {
-                tables.push(field(row, 0, "tables", "table_name")?);
+                tables.push(decode_field(row, 0, "tables", "table_name")?);
                 Ok(())
             },
         )
-        .map_err(OpenError::Prepare)?;
+        .map_err(StoreOpenError::Prepare)?;
     if tables.iter().any(|table| table == "schema_migrations") {
         return Ok(());
     }
-    let made = |table: &str| {
+    let is_created = |table: &str| {
         let mut statements = MIGRATIONS.iter().flat_map(|migration| migration.statements);
         statements.any(|statement| statement.starts_with(&format!("CREATE TABLE {table} ")))
     };
-    match tables.into_iter().find(|table| made(table)) {
-        Some(table) => Err(OpenError::Taken { table }),
+    match tables.into_iter().find(|table| is_created(table)) {
+        Some(table) => Err(StoreOpenError::ForeignTable { table }),
         None => Ok(()),
     }
 }
 
-/// A statement that does nothing where it was done before, on the engine where that happens.
-fn repeatable(statement: &str, dialect: Dialect) -> String {
+/// A statement that does nothing if it has been executed before. Only needed on MariaDB.
+fn idempotent(statement: &str, dialect: Dialect) -> String {
     match dialect {
         Dialect::Sqlite | Dialect::Postgres => return statement.to_owned(),
         Dialect::MariaDb => {}
     }
-    for made in ["CREATE TABLE", "CREATE UNIQUE INDEX", "CREATE INDEX"] {
-        if let Some(rest) = statement.strip_prefix(made) {
-            return format!("{made} IF NOT EXISTS{rest}");
+    for create in ["CREATE TABLE", "CREATE UNIQUE INDEX", "CREATE INDEX"] {
+        if let Some(rest) = statement.strip_prefix(create) {
+            return format!("{create} IF NOT EXISTS{rest}");
         }
     }
-    statement.replace(" ADD COLUMN ", " ADD COLUMN IF NOT EXISTS ")
+    if let Some(rest) = statement.strip_prefix("DROP INDEX") {
+        return format!("DROP INDEX IF EXISTS{rest}");
+    }
+    if statement.contains(" RENAME TO ") {
+        return statement.replacen("ALTER TABLE ", "ALTER TABLE IF EXISTS ", 1);
+    }
+    statement
+        .replace(" ADD COLUMN ", " ADD COLUMN IF NOT EXISTS ")
+        .replace(" RENAME COLUMN ", " RENAME COLUMN IF EXISTS ")
 }
 
-fn highest(session: &mut dyn Session) -> Result<i64, Error> {
+fn applied_version(session: &mut dyn DatabaseSession) -> Result<i64, StoreError> {
     let mut number = 0;
     session.query(
         "SELECT number FROM schema_migrations ORDER BY number DESC LIMIT 1",
         &[],
         &mut |row| {
-            number = row
-                .value(0)
-                .and_then(crate::value::Value::int)
-                .map_err(|_| Error::Corrupt { table: "schema_migrations", column: "number" })?;
+            number = row.value(0).and_then(crate::value::SqlValue::int).map_err(|_| {
+                StoreError::Corrupt { table: "schema_migrations", column: "number" }
+            })?;
             Ok(())
         },
     )?;
     Ok(number)
 }
 
-/// Replaces the `{words}` of a statement by what the engine calls them.
-fn words(statement: &str, dialect: Dialect) -> String {
-    // Text compares and sorts by its bytes everywhere: names are case-sensitive, and a page's
-    // marker means the same on every engine. MariaDB needs a length to index a text.
+/// Replaces the `{placeholders}` of a statement by the engine's SQL.
+fn expand_placeholders(statement: &str, dialect: Dialect) -> String {
+    // Text compares and sorts bytewise on all engines, so that names are case-sensitive and page
+    // markers are portable. MariaDB needs a length to index text.
     let table: [(&str, &str); 9] = match dialect {
         Dialect::Sqlite => [
-            // Rows of deleted resources may be numbered anew; the journal's may not.
+            // Row ids of deleted resources may be reused; those of the journal must not.
             ("{id}", "INTEGER PRIMARY KEY"),
             ("{seq}", "INTEGER PRIMARY KEY AUTOINCREMENT"),
             ("{uuid}", "TEXT"),
@@ -173,7 +185,7 @@ fn words(statement: &str, dialect: Dialect) -> String {
             ("{json}", "LONGTEXT"),
             ("{blob}", "LONGBLOB"),
             ("{bool}", "SMALLINT"),
-            // The binary collation without padding, or 'a' would equal 'a '.
+            // Binary collation without padding; otherwise 'a' equals 'a '.
             ("{table}", "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_nopad_bin"),
         ],
     };
@@ -188,6 +200,14 @@ fn words(statement: &str, dialect: Dialect) -> String {
             Dialect::MariaDb => before.to_owned(),
         };
     }
+    // MariaDB's index names are per table, so DROP INDEX needs the table.
+    if let Some((before, table)) = text.split_once("{on ") {
+        let table = table.trim_end_matches('}');
+        text = match dialect {
+            Dialect::Sqlite | Dialect::Postgres => before.to_owned(),
+            Dialect::MariaDb => format!("{before}ON {table}"),
+        };
+    }
     text
 }
 
@@ -196,11 +216,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_statement_can_be_repeated_on_mariadb() {
+    fn every_statement_is_idempotent_on_mariadb() {
         for statement in MIGRATIONS.iter().flat_map(|migration| migration.statements) {
-            let repeated = repeatable(statement, Dialect::MariaDb);
-            assert_eq!(repeated.matches(" IF NOT EXISTS ").count(), 1, "{repeated}");
-            assert_eq!(repeated.replace(" IF NOT EXISTS", ""), *statement);
+            let repeatable = idempotent(statement, Dialect::MariaDb);
+            let conditions = [" IF NOT EXISTS ", " IF EXISTS "];
+            let count: usize = conditions.iter().map(|it| repeatable.matches(it).count()).sum();
+            assert_eq!(count, 1, "{repeatable}");
+            let plain = repeatable.replace(" IF NOT EXISTS", "").replace(" IF EXISTS", "");
+            assert_eq!(plain, *statement);
+        }
+    }
+
+    #[test]
+    fn no_placeholder_is_left() {
+        for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::MariaDb] {
+            for statement in MIGRATIONS.iter().flat_map(|migration| migration.statements) {
+                let sql = expand_placeholders(statement, dialect);
+                assert!(!sql.contains(['{', '}']), "{sql}");
+            }
         }
     }
 }

@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What machines are plugged into: what their cards heard, next to what was written down.
+//! Cabling: LLDP neighbours of nodes, next to the configured `local_link_connection`.
 //!
-//! The rows are written when an inspection ends, so that nobody has to read inventories to draw the
-//! network.
+//! The rows are written when an inspection ends, so that the network view need not parse
+//! inventories.
 
 use node_model::{CableEnd, Neighbour, NodeId};
 
-use crate::engine::Row;
-use crate::error::Error;
-use crate::query::Where;
-use crate::reader::{Reader, field};
-use crate::value::Field;
-use crate::writer::Writer;
+use crate::engine::DatabaseRow;
+use crate::error::StoreError;
+use crate::query::SqlBuilder;
+use crate::reader::{StoreReader, decode_field};
+use crate::value::ColumnType;
+use crate::writer::StoreWriter;
 
 const TABLE: &str = "neighbours";
 
-/// What comes first in both lists; see [`end`].
-const END: &str = "nodes.uuid, nodes.name, ports.uuid, ports.local_link_connection, \
+/// The columns that [`decode_cable_end`] expects first.
+const CABLE_END_COLUMNS: &str = "nodes.uuid, nodes.name, ports.uuid, ports.local_link_connection, \
                    listenings.listened_at";
 
-/// Which cables.
+/// Selects cables.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CableFilter {
-    /// Those of this switch, by its id or its name.
+    /// Cables of the switch with this id or name.
     pub switch: Option<String>,
-    /// Those of this node.
+    /// Cables of this node.
     pub node: Option<NodeId>,
 }
 
-impl Reader<'_> {
-    /// The cables at whose end something was heard, by switch and port.
-    pub fn cables_heard(&mut self, filter: &CableFilter) -> Result<Vec<CableEnd>, Error> {
+impl StoreReader<'_> {
+    /// Cables with an LLDP neighbour, by switch and port.
+    pub fn detected_cables(&mut self, filter: &CableFilter) -> Result<Vec<CableEnd>, StoreError> {
         let sql = format!(
-            "SELECT {END}, neighbours.address, interface, switch_id, switch_name, \
+            "SELECT {CABLE_END_COLUMNS}, neighbours.address, interface, switch_id, switch_name, \
              switch_description, management_addresses, port_id, port_description, detail \
              FROM neighbours JOIN nodes ON nodes.uuid = neighbours.node_uuid \
              LEFT JOIN listenings ON listenings.node_uuid = neighbours.node_uuid \
              LEFT JOIN ports ON ports.address = neighbours.address \
              AND ports.node_uuid = neighbours.node_uuid"
         );
-        let mut statement = Where::new(self.session.dialect(), sql);
-        statement.equals("neighbours.node_uuid", filter.node.as_ref().map(Field::bind));
+        let mut statement = SqlBuilder::new(self.session.dialect(), sql);
+        statement.equals("neighbours.node_uuid", filter.node.as_ref().map(ColumnType::bind));
         if let Some(switch) = &filter.switch {
             statement.and("(switch_id = ? OR switch_name = ?)");
             statement.params.extend([switch.bind(), switch.bind()]);
@@ -48,21 +48,21 @@ impl Reader<'_> {
         statement.sql.push_str(" ORDER BY switch_id, port_id, neighbours.id");
         let mut found = Vec::new();
         self.session.query(&statement.sql, &statement.params, &mut |row| {
-            found.push(end(row, Some(neighbour(row)?))?);
+            found.push(decode_cable_end(row, Some(decode_neighbour(row)?))?);
             Ok(())
         })?;
         Ok(found)
     }
 
-    /// The ports that say where their cable ends, but nothing was heard there. What they say is not
-    /// looked at: a filter by switch is the caller's.
-    pub fn cables_not_heard(&mut self, node: Option<NodeId>) -> Result<Vec<CableEnd>, Error> {
+    /// Ports with a `local_link_connection` but without an LLDP neighbour. The caller filters by switch,
+    /// which is inside the JSON.
+    pub fn undetected_cables(&mut self, node: Option<NodeId>) -> Result<Vec<CableEnd>, StoreError> {
         let sql = format!(
-            "SELECT {END}, ports.address FROM ports JOIN nodes ON nodes.uuid = ports.node_uuid \
+            "SELECT {CABLE_END_COLUMNS}, ports.address FROM ports JOIN nodes ON nodes.uuid = ports.node_uuid \
              LEFT JOIN listenings ON listenings.node_uuid = ports.node_uuid"
         );
-        let mut statement = Where::new(self.session.dialect(), sql);
-        statement.equals("ports.node_uuid", node.as_ref().map(Field::bind));
+        let mut statement = SqlBuilder::new(self.session.dialect(), sql);
+        statement.equals("ports.node_uuid", node.as_ref().map(ColumnType::bind));
         statement.and(
             "ports.local_link_connection IS NOT NULL AND NOT EXISTS (SELECT 1 FROM neighbours \
              WHERE neighbours.address = ports.address AND neighbours.node_uuid = ports.node_uuid)",
@@ -70,23 +70,27 @@ impl Reader<'_> {
         statement.sql.push_str(" ORDER BY ports.id");
         let mut found = Vec::new();
         self.session.query(&statement.sql, &statement.params, &mut |row| {
-            found.push(end(row, None)?);
+            found.push(decode_cable_end(row, None)?);
             Ok(())
         })?;
         Ok(found)
     }
 }
 
-impl Writer<'_> {
-    /// Replaces what a node's cards heard.
-    pub fn hear_neighbours(&mut self, node: NodeId, heard: &[Neighbour]) -> Result<(), Error> {
+impl StoreWriter<'_> {
+    /// Replaces the LLDP neighbours of a node and sets the time of collection.
+    pub fn replace_neighbours(
+        &mut self,
+        node: NodeId,
+        neighbours: &[Neighbour],
+    ) -> Result<(), StoreError> {
         let now = self.now();
-        self.forget_neighbours(node)?;
+        self.delete_neighbours(node)?;
         self.session.execute(
             "INSERT INTO listenings (node_uuid, listened_at) VALUES (?, ?)",
             &[node.bind(), now.bind()],
         )?;
-        for neighbour in heard {
+        for neighbour in neighbours {
             self.session.execute(
                 "INSERT INTO neighbours (node_uuid, interface, address, switch_id, switch_name,
                  switch_description, management_addresses, port_id, port_description, detail)
@@ -108,8 +112,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Forgets when a node last listened, and what it heard: nobody listens there any more.
-    pub fn forget_neighbours(&mut self, node: NodeId) -> Result<(), Error> {
+    /// Deletes the LLDP neighbours of a node and their time of collection.
+    pub fn delete_neighbours(&mut self, node: NodeId) -> Result<(), StoreError> {
         for table in ["neighbours", "listenings"] {
             let sql = format!("DELETE FROM {table} WHERE node_uuid = ?");
             self.session.execute(&sql, &[node.bind()])?;
@@ -118,28 +122,31 @@ impl Writer<'_> {
     }
 }
 
-fn end(row: &dyn Row, heard: Option<Neighbour>) -> Result<CableEnd, Error> {
+fn decode_cable_end(
+    row: &dyn DatabaseRow,
+    observed: Option<Neighbour>,
+) -> Result<CableEnd, StoreError> {
     Ok(CableEnd {
-        node_id: field(row, 0, "nodes", "uuid")?,
-        node_name: field(row, 1, "nodes", "name")?,
-        port_id: field(row, 2, "ports", "uuid")?,
-        configured: field(row, 3, "ports", "local_link_connection")?,
-        listened_at: field(row, 4, "listenings", "listened_at")?,
-        address: field(row, 5, TABLE, "address")?,
-        heard,
+        node_id: decode_field(row, 0, "nodes", "uuid")?,
+        node_name: decode_field(row, 1, "nodes", "name")?,
+        port_id: decode_field(row, 2, "ports", "uuid")?,
+        configured: decode_field(row, 3, "ports", "local_link_connection")?,
+        observed_at: decode_field(row, 4, "listenings", "listened_at")?,
+        address: decode_field(row, 5, TABLE, "address")?,
+        observed,
     })
 }
 
-fn neighbour(row: &dyn Row) -> Result<Neighbour, Error> {
+fn decode_neighbour(row: &dyn DatabaseRow) -> Result<Neighbour, StoreError> {
     Ok(Neighbour {
-        address: field(row, 5, TABLE, "address")?,
-        interface: field(row, 6, TABLE, "interface")?,
-        switch_id: field(row, 7, TABLE, "switch_id")?,
-        switch_name: field(row, 8, TABLE, "switch_name")?,
-        switch_description: field(row, 9, TABLE, "switch_description")?,
-        management_addresses: field(row, 10, TABLE, "management_addresses")?,
-        port_id: field(row, 11, TABLE, "port_id")?,
-        port_description: field(row, 12, TABLE, "port_description")?,
-        detail: field(row, 13, TABLE, "detail")?,
+        address: decode_field(row, 5, TABLE, "address")?,
+        interface: decode_field(row, 6, TABLE, "interface")?,
+        switch_id: decode_field(row, 7, TABLE, "switch_id")?,
+        switch_name: decode_field(row, 8, TABLE, "switch_name")?,
+        switch_description: decode_field(row, 9, TABLE, "switch_description")?,
+        management_addresses: decode_field(row, 10, TABLE, "management_addresses")?,
+        port_id: decode_field(row, 11, TABLE, "port_id")?,
+        port_description: decode_field(row, 12, TABLE, "port_description")?,
+        detail: decode_field(row, 13, TABLE, "detail")?,
     })
 }

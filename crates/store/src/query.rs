@@ -1,97 +1,96 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lists: which rows, in which order, from where on, and which of their columns.
+//! Lists: filter, order, page and columns.
 //!
-//! Pages follow each other by key, not by counting: a page starts after the sort value and row
-//! number of the last row of the page before, so rows that come and go in between neither repeat
-//! nor hide others. Missing values sort first, on every engine.
+//! Pages are keyset-based: a page starts after the sort value and row id of the last row of the
+//! previous page, so rows inserted or deleted in between are neither repeated nor skipped. NULL
+//! sorts first on all engines.
 
 use uuid::Uuid;
 
 use crate::engine::Dialect;
-use crate::error::Error;
-use crate::record::{Columns, Filter as _, Record, Resource, names};
-use crate::value::Param;
+use crate::record::{Columns, ResourceFilter as _, StoredRecord, StoredResource, column_list};
+use crate::value::SqlParam;
 
-/// A list to be read.
-pub struct Query<R: Resource> {
-    /// Which rows.
+/// A list query.
+pub struct ResourceQuery<R: StoredResource> {
+    /// Which rows to return.
     pub filter: R::Filter,
-    /// Which part of them, in which order.
-    pub page: Page<R>,
-    /// Which columns; the other fields keep their defaults.
+    /// Which page of them, in which order.
+    pub page: ResourcePage<R>,
+    /// Which columns to load; other fields keep their defaults.
     pub select: Columns<R>,
 }
 
-/// A part of a list.
-pub struct Page<R: Record> {
-    /// At most this many rows.
+/// A page of a list.
+pub struct ResourcePage<R: StoredRecord> {
+    /// Maximum number of rows.
     pub limit: Option<u32>,
     /// Start after this row.
     pub marker: Option<Uuid>,
-    /// Sort by this column, then by age; none is by age alone.
+    /// Sort by this column, then by row id; `None` sorts by row id alone.
     pub sort: Option<R::Column>,
-    /// Backwards.
+    /// Reverses the order.
     pub descending: bool,
 }
 
-/// The row a page starts after: its number and its value in the sort column.
-pub(crate) struct Place {
+/// The row that a page starts after: its id and its value in the sort column.
+pub(crate) struct PageMarker {
     pub(crate) row: i64,
-    pub(crate) value: Param<'static>,
+    pub(crate) value: SqlParam<'static>,
 }
 
-/// The conditions of a statement, and the values for its placeholders.
+/// A statement under construction with its parameters.
 #[derive(Debug)]
-pub struct Where<'a> {
+pub struct SqlBuilder<'a> {
     pub(crate) sql: String,
-    pub(crate) params: Vec<Param<'a>>,
+    pub(crate) params: Vec<SqlParam<'a>>,
     dialect: Dialect,
-    any: bool,
+    has_condition: bool,
 }
 
 // === impl Query ===
 
-impl<R: Resource> Default for Query<R> {
+impl<R: StoredResource> Default for ResourceQuery<R> {
     fn default() -> Self {
-        Self { filter: R::Filter::default(), page: Page::default(), select: Columns::ALL }
+        Self { filter: R::Filter::default(), page: ResourcePage::default(), select: Columns::ALL }
     }
 }
 
-impl<R: Resource> Clone for Query<R> {
+impl<R: StoredResource> Clone for ResourceQuery<R> {
     fn clone(&self) -> Self {
         Self { filter: self.filter.clone(), page: self.page.clone(), select: self.select }
     }
 }
 
-impl<R: Resource> std::fmt::Debug for Query<R> {
+impl<R: StoredResource> std::fmt::Debug for ResourceQuery<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Query").field("filter", &self.filter).field("page", &self.page).finish()
     }
 }
 
-impl<R: Resource> Query<R> {
-    /// Everything that passes `filter`.
+impl<R: StoredResource> ResourceQuery<R> {
+    /// All rows that match `filter`.
     #[must_use]
     pub fn filtered(filter: R::Filter) -> Self {
         Self { filter, ..Self::default() }
     }
 
-    /// The statement, given where the marker stands.
-    pub(crate) fn statement(&self, dialect: Dialect, after: Option<Place>) -> Where<'_> {
-        let mut statement = Where::new(dialect, String::with_capacity(256));
+    /// The SELECT statement, given the marker's row.
+    pub(crate) fn statement(&self, dialect: Dialect, after: Option<PageMarker>) -> SqlBuilder<'_> {
+        let mut statement = SqlBuilder::new(dialect, String::with_capacity(256));
         statement.sql.push_str("SELECT ");
-        statement.sql.push_str(&names(self.select.columns()));
+        statement.sql.push_str(&column_list(self.select.columns()));
         statement.sql.push_str(" FROM ");
         statement.sql.push_str(R::TABLE);
-        self.filter.conditions(&mut statement);
+        self.filter.add_conditions(&mut statement);
         let sort = self.page.sort.map(|column| R::COLUMNS[R::index(column)].name);
-        if let Some(place) = after {
-            statement.after(sort, self.page.descending, place);
+        if let Some(marker) = after {
+            statement.after(sort, self.page.descending, marker);
         }
         statement.order(sort, self.page.descending);
         if let Some(limit) = self.page.limit {
             statement.sql.push_str(" LIMIT ?");
-            statement.params.push(Param::Int(i64::from(limit)));
+            statement.params.push(SqlParam::Int(i64::from(limit)));
         }
         statement
     }
@@ -99,19 +98,19 @@ impl<R: Resource> Query<R> {
 
 // === impl Page ===
 
-impl<R: Record> Default for Page<R> {
+impl<R: StoredRecord> Default for ResourcePage<R> {
     fn default() -> Self {
         Self { limit: None, marker: None, sort: None, descending: false }
     }
 }
 
-impl<R: Record> Clone for Page<R> {
+impl<R: StoredRecord> Clone for ResourcePage<R> {
     fn clone(&self) -> Self {
         Self { ..*self }
     }
 }
 
-impl<R: Record> std::fmt::Debug for Page<R> {
+impl<R: StoredRecord> std::fmt::Debug for ResourcePage<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Page")
             .field("limit", &self.limit)
@@ -122,8 +121,8 @@ impl<R: Record> std::fmt::Debug for Page<R> {
     }
 }
 
-impl<R: Record> Page<R> {
-    /// The statement that finds the marker's place.
+impl<R: StoredRecord> ResourcePage<R> {
+    /// The statement that looks up the marker's row.
     pub(crate) fn marker_statement(&self) -> String {
         let value = self.sort.map_or("id", |column| R::COLUMNS[R::index(column)].name);
         format!("SELECT id, {value} FROM {} WHERE uuid = ?", R::TABLE)
@@ -132,21 +131,21 @@ impl<R: Record> Page<R> {
 
 // === impl Where ===
 
-impl<'a> Where<'a> {
+impl<'a> SqlBuilder<'a> {
     pub(crate) fn new(dialect: Dialect, sql: String) -> Self {
-        Self { sql, params: Vec::new(), dialect, any: false }
+        Self { sql, params: Vec::new(), dialect, has_condition: false }
     }
 
-    /// Adds a condition; `condition` is never a user's text.
+    /// Adds a condition. `condition` must not contain user input.
     pub(crate) fn and(&mut self, condition: &str) -> &mut Self {
-        self.sql.push_str(if self.any { " AND " } else { " WHERE " });
-        self.any = true;
+        self.sql.push_str(if self.has_condition { " AND " } else { " WHERE " });
+        self.has_condition = true;
         self.sql.push_str(condition);
         self
     }
 
-    /// `column = value`, if there is one to compare with.
-    pub(crate) fn equals(&mut self, column: &str, value: Option<Param<'a>>) {
+    /// Adds `column = value` if there is a value.
+    pub(crate) fn equals(&mut self, column: &str, value: Option<SqlParam<'a>>) {
         if let Some(value) = value {
             self.and(column);
             self.sql.push_str(" = ?");
@@ -154,27 +153,27 @@ impl<'a> Where<'a> {
         }
     }
 
-    /// Whether `column` has a value, if the question is asked.
-    pub(crate) fn has_value(&mut self, column: &str, wanted: Option<bool>) {
-        if let Some(wanted) = wanted {
+    /// Adds `column IS NOT NULL` or `column IS NULL`; nothing for `None`.
+    pub(crate) fn is_null_or_not(&mut self, column: &str, has_value: Option<bool>) {
+        if let Some(has_value) = has_value {
             self.and(column);
-            self.sql.push_str(if wanted { " IS NOT NULL" } else { " IS NULL" });
+            self.sql.push_str(if has_value { " IS NOT NULL" } else { " IS NULL" });
         }
     }
 
-    /// `column` is one of `values`.
-    pub(crate) fn any_of(&mut self, column: &str, values: impl Iterator<Item = Param<'a>>) {
+    /// Adds `column IN (values)`.
+    pub(crate) fn in_list(&mut self, column: &str, values: impl Iterator<Item = SqlParam<'a>>) {
         self.and(column);
-        self.one_of(values);
+        self.push_in_list(values);
     }
 
-    /// The tail of a condition: ` IN (…)`.
-    pub(crate) fn one_of(&mut self, values: impl Iterator<Item = Param<'a>>) {
+    /// Appends ` IN (…)` to the current condition.
+    pub(crate) fn push_in_list(&mut self, values: impl Iterator<Item = SqlParam<'a>>) {
         let before = self.params.len();
         self.params.extend(values);
         let count = self.params.len() - before;
         if count == 0 {
-            // No engine takes an empty list; nothing is equal to NULL.
+            // An empty list is a syntax error; `IN (NULL)` matches nothing.
             self.sql.push_str(" IN (NULL)");
             return;
         }
@@ -185,31 +184,31 @@ impl<'a> Where<'a> {
         self.sql.push(')');
     }
 
-    /// `column` contains `text`, whatever the case of either.
-    pub(crate) fn contains_text(&mut self, column: &str, text: Option<&str>) {
+    /// Adds a case-insensitive substring condition.
+    pub(crate) fn contains_ignoring_case(&mut self, column: &str, text: Option<&str>) {
         if let Some(text) = text {
-            let position = self.dialect.position_of();
+            let position = self.dialect.position_function();
             self.and(&format!("{position}(LOWER({column}), LOWER(?)) > 0"));
-            self.params.push(Param::Owned(text.to_owned()));
+            self.params.push(SqlParam::Owned(text.to_owned()));
         }
     }
 
-    /// `column` contains exactly `text`.
+    /// Adds a case-sensitive substring condition.
     pub(crate) fn contains_exactly(&mut self, column: &str, text: String) {
-        let position = self.dialect.position_of();
+        let position = self.dialect.position_function();
         self.and(&format!("{position}({column}, ?) > 0"));
-        self.params.push(Param::Owned(text));
+        self.params.push(SqlParam::Owned(text));
     }
 
-    fn after(&mut self, sort: Option<&str>, descending: bool, place: Place) {
+    fn after(&mut self, sort: Option<&str>, descending: bool, marker: PageMarker) {
         let beyond = if descending { "<" } else { ">" };
         let Some(sort) = sort else {
             self.and("id ").sql.push_str(beyond);
             self.sql.push_str(" ?");
-            self.params.push(Param::Int(place.row));
+            self.params.push(SqlParam::Int(marker.row));
             return;
         };
-        let missing = matches!(place.value, Param::Null);
+        let missing = matches!(marker.value, SqlParam::Null);
         self.and(&match (missing, descending) {
             (true, false) => format!("(({sort} IS NULL AND id > ?) OR {sort} IS NOT NULL)"),
             (true, true) => format!("({sort} IS NULL AND id < ?)"),
@@ -217,10 +216,10 @@ impl<'a> Where<'a> {
             (false, true) => format!("({sort} < ? OR ({sort} = ? AND id < ?) OR {sort} IS NULL)"),
         });
         if !missing {
-            self.params.push(place.value.clone());
-            self.params.push(place.value);
+            self.params.push(marker.value.clone());
+            self.params.push(marker.value);
         }
-        self.params.push(Param::Int(place.row));
+        self.params.push(SqlParam::Int(marker.row));
     }
 
     fn order(&mut self, sort: Option<&str>, descending: bool) {
@@ -235,9 +234,4 @@ impl<'a> Where<'a> {
         self.sql.push_str("id");
         self.sql.push_str(direction);
     }
-}
-
-/// The marker's row as a place, or the error that there is none.
-pub(crate) fn found(place: Option<Place>) -> Result<Place, Error> {
-    place.ok_or(Error::NoSuchMarker)
 }

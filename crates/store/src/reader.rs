@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Everything that can be read.
+//! Read access to the database.
 
 use std::sync::Arc;
 
@@ -9,315 +9,352 @@ use node_model::{
 };
 use uuid::Uuid;
 
-use crate::engine::{Row, Session};
-use crate::error::Error;
-use crate::query::{Place, Query, Where, found};
-use crate::record::{Columns, Filter as _, Identifies, Record, Resource, load, names};
-use crate::store::Shared;
-use crate::value::{Field, Param, Value};
+use crate::engine::{DatabaseRow, DatabaseSession};
+use crate::error::StoreError;
+use crate::query::{PageMarker, ResourceQuery, SqlBuilder};
+use crate::record::{
+    Columns, ResourceFilter as _, ResourceId, StoredRecord, StoredResource, column_list, decode_row,
+};
+use crate::store::StoreShared;
+use crate::tables::node::DueFilter;
+use crate::value::{ColumnType, SqlParam, SqlValue};
 
-/// A view of the database. Inside a write it also sees what the write has done so far.
+/// Read access to the database. Inside a write it also sees the write's own changes.
 ///
-/// Outside a write every statement sees what was committed when it began.
-pub struct Reader<'a> {
-    pub(crate) session: &'a mut dyn Session,
-    pub(crate) shared: &'a Arc<Shared>,
-    /// Whether rows read by id or by a unique column are about to be changed.
+/// Outside a write each statement sees what was committed when it began.
+pub struct StoreReader<'a> {
+    pub(crate) session: &'a mut dyn DatabaseSession,
+    pub(crate) shared: &'a Arc<StoreShared>,
+    /// Whether reads by id or unique column lock the row.
     pub(crate) locking: bool,
 }
 
-impl Reader<'_> {
-    /// The resource with this id. Inside a write the row is locked until the write ends, so what is
-    /// checked here still holds when it is saved.
-    pub fn get<I: Identifies>(&mut self, id: I) -> Result<Option<I::Of>, Error> {
-        let statements = I::Of::statements();
+impl StoreReader<'_> {
+    /// The resource with this id. Inside a write the row is locked until the write ends, so checks made
+    /// here still hold on save.
+    pub fn get<I: ResourceId>(&mut self, id: I) -> Result<Option<I::Resource>, StoreError> {
+        let statements = I::Resource::statements();
         let sql =
             if self.locking { &statements.select_by_id_locked } else { &statements.select_by_id };
-        let found = self.one(sql, &[Param::id(id.uuid())])?;
-        self.unsealed(found)
+        let found = self.query_one(sql, &[SqlParam::id(id.uuid())])?;
+        self.unseal_found(found)
     }
 
-    /// The resource with this value in a unique column: a name, an address, an instance. Inside a
-    /// write the row is locked as by [`Reader::get`].
-    pub fn find<R: Resource>(
+    /// The resource with this value in a unique column, such as a name or an address. Inside a write the
+    /// row is locked as by [`StoreReader::get`].
+    pub fn find<R: StoredResource>(
         &mut self,
         column: R::Column,
         value: &str,
-    ) -> Result<Option<R>, Error> {
+    ) -> Result<Option<R>, StoreError> {
         let column = R::COLUMNS[R::index(column)].name;
         let lock = if self.locking { " FOR UPDATE" } else { "" };
         let sql = format!("{} WHERE {column} = ?{lock}", R::statements().select);
-        let found = self.one(&sql, &[Param::Text(value)])?;
-        self.unsealed(found)
+        let found = self.query_one(&sql, &[SqlParam::Text(value)])?;
+        self.unseal_found(found)
     }
 
-    /// Gives the rows of a list to `each`, in order. All rows are decoded into the same record, so
-    /// `each` clones what it keeps; a list of thousands allocates next to nothing.
+    /// Calls `each` for the rows of a list, in order. All rows are decoded into the same record to avoid
+    /// allocations, so `each` must clone what it keeps.
     ///
-    /// A list locks nothing, inside a write either: on servers others may change its rows before
-    /// the write ends. A row of a list that is to be changed must be loaded again with
-    /// [`Reader::get`], and looked at again, before it is saved.
-    pub fn list<R: Resource>(
+    /// A list never locks rows: on servers other processes may change them before a write ends. A listed
+    /// row must be loaded again with [`StoreReader::get`], and checked again, before it is saved.
+    pub fn list<R: StoredResource>(
         &mut self,
-        query: &Query<R>,
+        query: &ResourceQuery<R>,
         mut each: impl FnMut(&R),
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let after = match query.page.marker {
             None => None,
-            Some(marker) => Some(found(self.place(query, marker)?)?),
+            Some(marker) => {
+                Some(self.page_marker(query, marker)?.ok_or(StoreError::MarkerNotFound)?)
+            }
         };
         let statement = query.statement(self.session.dialect(), after);
         let shared = self.shared;
-        self.rows(&statement, query.select, |record: &mut R, _| {
-            unseal(record, shared)?;
+        self.query_rows(&statement, query.select, |record: &mut R, _| {
+            unseal_record(record, shared)?;
             each(record);
             Ok(())
         })
     }
 
-    /// The rows of a list. As with [`Reader::list`], a row that is to be changed must be loaded
-    /// again with [`Reader::get`] before it is saved.
-    pub fn collect<R: Resource + Clone>(&mut self, query: &Query<R>) -> Result<Vec<R>, Error> {
+    /// The rows of a list. As with [`StoreReader::list`], a row must be loaded again with
+    /// [`StoreReader::get`] before it is saved.
+    pub fn collect<R: StoredResource + Clone>(
+        &mut self,
+        query: &ResourceQuery<R>,
+    ) -> Result<Vec<R>, StoreError> {
         let mut rows = Vec::new();
         self.list(query, |row| rows.push(row.clone()))?;
         Ok(rows)
     }
 
-    /// How many rows pass `filter`.
-    pub fn count<R: Resource>(&mut self, filter: &R::Filter) -> Result<u64, Error> {
+    /// Number of rows that match `filter`.
+    pub fn count<R: StoredResource>(&mut self, filter: &R::Filter) -> Result<u64, StoreError> {
         let sql = format!("SELECT COUNT(*) FROM {}", R::TABLE);
-        let mut statement = Where::new(self.session.dialect(), sql);
-        filter.conditions(&mut statement);
-        self.number(&statement.sql, &statement.params, R::TABLE)
+        let mut statement = SqlBuilder::new(self.session.dialect(), sql);
+        filter.add_conditions(&mut statement);
+        self.query_count(&statement.sql, &statement.params, R::TABLE)
     }
 
-    /// Nodes that wanted to be looked at by now and that nobody holds a lease on, the longest
-    /// overdue first.
-    pub fn node_ids_due(&mut self, now: Timestamp, limit: u32) -> Result<Vec<NodeId>, Error> {
-        self.column(
-            "SELECT uuid FROM nodes WHERE due_at <= ? AND (lease_until IS NULL OR lease_until <= ?) \
-             ORDER BY due_at LIMIT ?",
-            &[now.bind(), now.bind(), Param::Int(i64::from(limit))],
-            "nodes",
-        )
+    /// Due nodes of `filter` without a valid lease, longest overdue first.
+    pub fn node_ids_due(
+        &mut self,
+        now: Timestamp,
+        filter: &DueFilter,
+        limit: u32,
+    ) -> Result<Vec<NodeId>, StoreError> {
+        let sql = "SELECT uuid FROM nodes".to_owned();
+        let mut statement = SqlBuilder::new(self.session.dialect(), sql);
+        statement.and("due_at <= ?").and("(lease_until IS NULL OR lease_until <= ?)");
+        statement.params.extend([now.bind(), now.bind()]);
+        filter.add_conditions(&mut statement);
+        statement.sql.push_str(" ORDER BY due_at LIMIT ?");
+        statement.params.push(SqlParam::Int(i64::from(limit)));
+        self.query_column(&statement.sql, &statement.params, "nodes")
     }
 
-    /// When the next node wants to be looked at, of those that do not want to yet.
-    pub fn next_due_after(&mut self, now: Timestamp) -> Result<Option<Timestamp>, Error> {
-        let found: Vec<Timestamp> = self.column(
-            "SELECT due_at FROM nodes WHERE due_at > ? ORDER BY due_at LIMIT 1",
-            &[now.bind()],
-            "nodes",
-        )?;
+    /// When the next node of `filter` becomes due, of those that are not due yet.
+    pub fn next_due_after(
+        &mut self,
+        now: Timestamp,
+        filter: &DueFilter,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        let sql = "SELECT due_at FROM nodes".to_owned();
+        let mut statement = SqlBuilder::new(self.session.dialect(), sql);
+        statement.and("due_at > ?");
+        statement.params.push(now.bind());
+        filter.add_conditions(&mut statement);
+        statement.sql.push_str(" ORDER BY due_at LIMIT 1");
+        let found: Vec<Timestamp> =
+            self.query_column(&statement.sql, &statement.params, "nodes")?;
         Ok(found.first().copied())
     }
 
-    /// How many nodes are in one of `states`.
-    pub fn nodes_in_states(&mut self, states: &[ProvisionState]) -> Result<u64, Error> {
+    /// Number of nodes in one of `states`.
+    pub fn nodes_in_states(&mut self, states: &[ProvisionState]) -> Result<u64, StoreError> {
         let sql = "SELECT COUNT(*) FROM nodes".to_owned();
-        let mut statement = Where::new(self.session.dialect(), sql);
-        statement.any_of("provision_state", states.iter().map(Field::bind));
-        self.number(&statement.sql, &statement.params, "nodes")
+        let mut statement = SqlBuilder::new(self.session.dialect(), sql);
+        statement.in_list("provision_state", states.iter().map(ColumnType::bind));
+        self.query_count(&statement.sql, &statement.params, "nodes")
     }
 
-    /// How many nodes each shard has; nodes without a shard under none, which comes first.
-    pub fn shards(&mut self) -> Result<Vec<(Option<String>, u64)>, Error> {
+    /// Number of nodes per shard; nodes without a shard come first, under `None`.
+    pub fn shards(&mut self) -> Result<Vec<(Option<String>, u64)>, StoreError> {
         let mut shards = Vec::new();
         let nulls = self.session.dialect().nulls_first(false);
         let sql = format!("SELECT shard, COUNT(*) FROM nodes GROUP BY shard ORDER BY shard{nulls}");
         self.session.query(&sql, &[], &mut |row| {
-            shards.push((field(row, 0, "nodes", "shard")?, count(row, 1, "nodes")?));
+            shards.push((decode_field(row, 0, "nodes", "shard")?, decode_count(row, 1, "nodes")?));
             Ok(())
         })?;
         Ok(shards)
     }
 
-    /// The nodes that have a port with one of these addresses. More than one answer means that the
-    /// addresses belong to different machines.
-    pub fn nodes_by_macs(&mut self, macs: &[Mac]) -> Result<Vec<NodeId>, Error> {
+    /// The nodes that have a port with one of these MAC addresses. More than one result means that the
+    /// addresses belong to different nodes.
+    pub fn nodes_by_macs(&mut self, macs: &[Mac]) -> Result<Vec<NodeId>, StoreError> {
         let sql = "SELECT DISTINCT node_uuid FROM ports".to_owned();
-        let mut statement = Where::new(self.session.dialect(), sql);
-        statement.any_of("address", macs.iter().map(Field::bind));
-        self.column(&statement.sql, &statement.params, "ports")
+        let mut statement = SqlBuilder::new(self.session.dialect(), sql);
+        statement.in_list("address", macs.iter().map(ColumnType::bind));
+        self.query_column(&statement.sql, &statement.params, "ports")
     }
 
-    /// Walks over all nodes in portions, for periodic work: the `limit` nodes after `row` (zero at
-    /// first). Gives the row to go on from, or none when there was none left.
+    /// Iterates over all nodes in batches: calls `each` for the `limit` nodes after row id `row` (0 to
+    /// start). Returns the row id to continue from, or `None` at the end.
     pub fn nodes_after(
         &mut self,
         row: i64,
         limit: u32,
         select: Columns<Node>,
         mut each: impl FnMut(&Node),
-    ) -> Result<Option<i64>, Error> {
+    ) -> Result<Option<i64>, StoreError> {
         let sql = format!(
             "SELECT {}, id FROM nodes WHERE id > ? ORDER BY id LIMIT ?",
-            names(select.columns())
+            column_list(select.columns())
         );
-        let mut statement = Where::new(self.session.dialect(), sql);
-        statement.params.extend([Param::Int(row), Param::Int(i64::from(limit))]);
-        let place_of_id = select.columns().count();
+        let mut statement = SqlBuilder::new(self.session.dialect(), sql);
+        statement.params.extend([SqlParam::Int(row), SqlParam::Int(i64::from(limit))]);
+        let id_index = select.columns().count();
         let mut last = None;
-        self.rows(&statement, select, |node: &mut Node, row| {
-            last = Some(field(row, place_of_id, "nodes", "id")?);
+        self.query_rows(&statement, select, |node: &mut Node, row| {
+            last = Some(decode_field(row, id_index, "nodes", "id")?);
             each(node);
             Ok(())
         })?;
         Ok(last)
     }
 
-    /// Firmware settings of a node, by name.
-    pub fn bios_settings(&mut self, node: NodeId) -> Result<Vec<BiosSetting>, Error> {
-        self.of_node(node, "name")
+    /// BIOS settings of a node, by name.
+    pub fn bios_settings(&mut self, node: NodeId) -> Result<Vec<BiosSetting>, StoreError> {
+        self.records_of_node(node, "name")
     }
 
-    /// Firmware of a node, by component.
-    pub fn firmware_components(&mut self, node: NodeId) -> Result<Vec<FirmwareComponent>, Error> {
-        self.of_node(node, "component")
+    /// Firmware components of a node, by component.
+    pub fn firmware_components(
+        &mut self,
+        node: NodeId,
+    ) -> Result<Vec<FirmwareComponent>, StoreError> {
+        self.records_of_node(node, "component")
     }
 
-    /// What the last inspection of a node found.
-    pub fn inventory(&mut self, node: NodeId) -> Result<Option<Inventory>, Error> {
-        self.of_node(node, "id").map(|mut found| found.pop())
+    /// The inventory from the last inspection of a node.
+    pub fn inventory(&mut self, node: NodeId) -> Result<Option<Inventory>, StoreError> {
+        self.records_of_node(node, "id").map(|mut found| found.pop())
     }
 
-    /// The nodes that were inspected, those first whose inventory was stored first.
-    pub fn inventory_owners(&mut self) -> Result<Vec<NodeId>, Error> {
-        self.column("SELECT node_uuid FROM inventories ORDER BY id", &[], "inventories")
+    /// Nodes with an inventory, in the order in which the inventories were first stored.
+    pub fn nodes_with_inventory(&mut self) -> Result<Vec<NodeId>, StoreError> {
+        self.query_column("SELECT node_uuid FROM inventories ORDER BY id", &[], "inventories")
     }
 
-    /// Every conductor that ever said it lives, by name.
-    pub fn conductors(&mut self) -> Result<Vec<ConductorInfo>, Error> {
+    /// All conductors that ever sent a heartbeat, by host name.
+    pub fn conductors(&mut self) -> Result<Vec<ConductorInfo>, StoreError> {
         let sql = format!("{} ORDER BY hostname", ConductorInfo::statements().select);
         let mut conductors = Vec::new();
-        let statement = Where::new(self.session.dialect(), sql);
-        self.rows(&statement, Columns::ALL, |conductor: &mut ConductorInfo, _| {
+        let statement = SqlBuilder::new(self.session.dialect(), sql);
+        self.query_rows(&statement, Columns::ALL, |conductor: &mut ConductorInfo, _| {
             conductors.push(conductor.clone());
             Ok(())
         })?;
         Ok(conductors)
     }
 
-    /// The time, as the store sees it.
+    /// The current time of the store's clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         (self.shared.clock)()
     }
 
-    fn unsealed<R: Resource>(&self, mut found: Option<R>) -> Result<Option<R>, Error> {
+    fn unseal_found<R: StoredResource>(
+        &self,
+        mut found: Option<R>,
+    ) -> Result<Option<R>, StoreError> {
         if let Some(record) = &mut found {
-            unseal(record, self.shared)?;
+            unseal_record(record, self.shared)?;
         }
         Ok(found)
     }
 
-    /// The first row of a statement that selects every column.
-    pub(crate) fn one<R: Record>(
+    /// The last row of a statement that selects all columns.
+    pub(crate) fn query_one<R: StoredRecord>(
         &mut self,
         sql: &str,
-        params: &[Param<'_>],
-    ) -> Result<Option<R>, Error> {
+        params: &[SqlParam<'_>],
+    ) -> Result<Option<R>, StoreError> {
         let mut found = None;
         self.session.query(sql, params, &mut |row| {
             let mut record = R::blank();
-            load(&mut record, R::COLUMNS.iter(), row, 0)?;
+            decode_row(&mut record, R::COLUMNS.iter(), row, 0)?;
             found = Some(record);
             Ok(())
         })?;
         Ok(found)
     }
 
-    /// The rows of a statement that selects `select` first.
-    fn rows<R: Record>(
+    /// Calls `each` for the rows of a statement that selects the columns of `select` first.
+    fn query_rows<R: StoredRecord>(
         &mut self,
-        statement: &Where<'_>,
+        statement: &SqlBuilder<'_>,
         select: Columns<R>,
-        mut each: impl FnMut(&mut R, &dyn Row) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        mut each: impl FnMut(&mut R, &dyn DatabaseRow) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let columns: Vec<_> = select.columns().collect();
         let mut record = R::blank();
         self.session.query(&statement.sql, &statement.params, &mut |row| {
-            load(&mut record, columns.iter().copied(), row, 0)?;
+            decode_row(&mut record, columns.iter().copied(), row, 0)?;
             each(&mut record, row)
         })
     }
 
     /// The values of a statement that selects one column.
-    pub(crate) fn column<T: Field>(
+    pub(crate) fn query_column<T: ColumnType>(
         &mut self,
         sql: &str,
-        params: &[Param<'_>],
+        params: &[SqlParam<'_>],
         table: &'static str,
-    ) -> Result<Vec<T>, Error> {
+    ) -> Result<Vec<T>, StoreError> {
         let mut values = Vec::new();
         self.session.query(sql, params, &mut |row| {
-            values.push(field(row, 0, table, "uuid or due_at")?);
+            values.push(decode_field(row, 0, table, "uuid or due_at")?);
             Ok(())
         })?;
         Ok(values)
     }
 
-    fn number(
+    fn query_count(
         &mut self,
         sql: &str,
-        params: &[Param<'_>],
+        params: &[SqlParam<'_>],
         table: &'static str,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, StoreError> {
         let mut number = 0;
         self.session.query(sql, params, &mut |row| {
-            number = count(row, 0, table)?;
+            number = decode_count(row, 0, table)?;
             Ok(())
         })?;
         Ok(number)
     }
 
-    fn of_node<R: Record + Clone>(&mut self, node: NodeId, order: &str) -> Result<Vec<R>, Error> {
+    fn records_of_node<R: StoredRecord + Clone>(
+        &mut self,
+        node: NodeId,
+        order: &str,
+    ) -> Result<Vec<R>, StoreError> {
         let sql = format!("{} WHERE node_uuid = ? ORDER BY {order}", R::statements().select);
-        let mut statement = Where::new(self.session.dialect(), sql);
+        let mut statement = SqlBuilder::new(self.session.dialect(), sql);
         statement.params.push(node.bind());
         let mut found = Vec::new();
-        self.rows(&statement, Columns::ALL, |record: &mut R, _| {
+        self.query_rows(&statement, Columns::ALL, |record: &mut R, _| {
             found.push(record.clone());
             Ok(())
         })?;
         Ok(found)
     }
 
-    fn place<R: Resource>(
+    fn page_marker<R: StoredResource>(
         &mut self,
-        query: &Query<R>,
+        query: &ResourceQuery<R>,
         marker: Uuid,
-    ) -> Result<Option<Place>, Error> {
-        let corrupt = |_| Error::Corrupt { table: R::TABLE, column: "id" };
-        let mut place = None;
+    ) -> Result<Option<PageMarker>, StoreError> {
+        let corrupt = |_| StoreError::Corrupt { table: R::TABLE, column: "id" };
+        let mut page_marker = None;
         let sql = query.page.marker_statement();
-        self.session.query(&sql, &[Param::id(marker)], &mut |row| {
-            place = Some(Place {
-                row: row.value(0).and_then(Value::int).map_err(corrupt)?,
-                value: row.value(1).and_then(Value::to_param).map_err(corrupt)?,
+        self.session.query(&sql, &[SqlParam::id(marker)], &mut |row| {
+            page_marker = Some(PageMarker {
+                row: row.value(0).and_then(SqlValue::int).map_err(corrupt)?,
+                value: row.value(1).and_then(SqlValue::to_param).map_err(corrupt)?,
             });
             Ok(())
         })?;
-        Ok(place)
+        Ok(page_marker)
     }
 }
 
-fn unseal<R: Resource>(record: &mut R, shared: &Shared) -> Result<(), Error> {
-    let end = record.unseal(&shared.vault);
-    end.map_err(|source| Error::Vault { owner: record.uuid().to_string(), source })
+fn unseal_record<R: StoredResource>(
+    record: &mut R,
+    shared: &StoreShared,
+) -> Result<(), StoreError> {
+    let end = record.unseal(&shared.sealing_key);
+    end.map_err(|source| StoreError::Unseal { owner: record.uuid().to_string(), source })
 }
 
-/// One field of a row that is not decoded as a record.
-pub(crate) fn field<T: Field>(
-    row: &dyn Row,
+/// Decodes one field of a row.
+pub(crate) fn decode_field<T: ColumnType>(
+    row: &dyn DatabaseRow,
     index: usize,
     table: &'static str,
     column: &'static str,
-) -> Result<T, Error> {
-    row.value(index).and_then(T::read).map_err(|_| Error::Corrupt { table, column })
+) -> Result<T, StoreError> {
+    row.value(index).and_then(T::read).map_err(|_| StoreError::Corrupt { table, column })
 }
 
-fn count(row: &dyn Row, index: usize, table: &'static str) -> Result<u64, Error> {
-    let number: i64 = field(row, index, table, "COUNT(*)")?;
+fn decode_count(
+    row: &dyn DatabaseRow,
+    index: usize,
+    table: &'static str,
+) -> Result<u64, StoreError> {
+    let number: i64 = decode_field(row, index, table, "COUNT(*)")?;
     Ok(u64::try_from(number).unwrap_or(0))
 }

@@ -1,117 +1,117 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One table of columns per record, from which every SELECT, INSERT, UPDATE and decoding is made.
+//! Column tables, from which SELECT, INSERT and UPDATE statements and row decoding are generated.
 
 use std::marker::PhantomData;
 
 use node_model::Timestamp;
 use uuid::Uuid;
 
-use crate::engine::Row;
-use crate::error::Error;
-use crate::query::Where;
-use crate::value::{Damaged, Param, Value};
-use crate::vault::{Vault, VaultError};
+use crate::engine::DatabaseRow;
+use crate::error::StoreError;
+use crate::query::SqlBuilder;
+use crate::sealing_key::{SealError, SealingKey};
+use crate::value::{CorruptValue, SqlParam, SqlValue};
 
-/// A column and the field of `R` it stands for.
-pub struct Column<R: 'static> {
-    /// Its name in the database, which is also the API's name of the field.
+/// A column and how to bind and load its field.
+pub struct TableColumn<R: 'static> {
+    /// Name in the database, which is also the field name in the API.
     pub name: &'static str,
-    /// Whether saving the record writes it. The lease has its own statements.
+    /// Whether saving the record writes it. The lease columns have their own statements.
     pub saved: bool,
-    /// The field as a value to store.
-    pub bind: for<'a> fn(&'a R) -> Param<'a>,
-    /// Puts the stored value into the field.
-    pub load: fn(&mut R, Value<'_>) -> Result<(), Damaged>,
+    /// Returns the field as a parameter.
+    pub bind: for<'a> fn(&'a R) -> SqlParam<'a>,
+    /// Decodes the stored value into the field.
+    pub load: fn(&mut R, SqlValue<'_>) -> Result<(), CorruptValue>,
 }
 
-/// Something that is a row of a table.
-pub trait Record: Sized + Send + 'static {
-    /// Names the columns.
+/// A type stored as a row of a table.
+pub trait StoredRecord: Sized + Send + 'static {
+    /// Enum of the columns.
     type Column: Copy + PartialEq + std::fmt::Debug + Send + Sync + 'static;
-    /// The table.
+    /// Table name.
     const TABLE: &'static str;
-    /// The columns, in the order of `Self::Column`'s variants.
-    const COLUMNS: &'static [Column<Self>];
-    /// Columns with an index of their own, if rewriting the indexes is worth avoiding.
+    /// The columns, in the order of the variants of `Self::Column`.
+    const COLUMNS: &'static [TableColumn<Self>];
+    /// Indexed columns, where updating the indexes is worth avoiding.
     const INDEXED: &'static [&'static str];
 
-    /// The place of a column in `COLUMNS`.
+    /// Index of a column in `COLUMNS`.
     fn index(column: Self::Column) -> usize;
-    /// A record to decode into, every field at its default.
+    /// A record with default values, to decode into.
     fn blank() -> Self;
-    /// The statements about whole records, made once.
-    fn statements() -> &'static Statements;
+    /// The statements for whole records, generated once.
+    fn statements() -> &'static RecordStatements;
 }
 
-/// A record with an id of its own.
+/// A record with a UUID.
 ///
-/// Implemented by the store for everything it keeps; not meant to be implemented elsewhere.
-pub trait Resource: Record {
+/// Implemented by this crate only.
+pub trait StoredResource: StoredRecord {
     /// The type of its id.
-    type Id: Identifies<Of = Self>;
-    /// What a list of it can be narrowed by.
-    type Filter: Filter + Default + Clone + std::fmt::Debug + Send + Sync;
+    type Id: ResourceId<Resource = Self>;
+    /// The filter of its lists.
+    type Filter: ResourceFilter + Default + Clone + std::fmt::Debug + Send + Sync;
 
     /// Its id.
     fn uuid(&self) -> Uuid;
-    /// Notes that it changes now.
+    /// Sets the time of the last change.
     fn touch(&mut self, now: Timestamp);
 
-    /// How it is written, if it must not be written as it is.
-    fn sealed(&self, _vault: &Vault) -> Option<Self> {
+    /// The record with its secrets sealed, or `None` if it has none.
+    fn sealed(&self, _key: &SealingKey) -> Option<Self> {
         None
     }
 
-    /// Turns what was written into what it means.
-    fn unseal(&mut self, _vault: &Vault) -> Result<(), VaultError> {
+    /// Replaces sealed secrets by their plain values after loading.
+    fn unseal(&mut self, _key: &SealingKey) -> Result<(), SealError> {
         Ok(())
     }
 }
 
-/// An id, which knows what it identifies: `get(port_id)` can only give a port.
-pub trait Identifies: Copy + Send {
+/// An id that determines the type of its resource: `get(port_id)` returns a port.
+pub trait ResourceId: Copy + Send {
     /// The resource.
-    type Of: Resource<Id = Self>;
+    type Resource: StoredResource<Id = Self>;
 
-    /// The plain id.
+    /// The UUID.
     fn uuid(self) -> Uuid;
 }
 
-/// What a list is narrowed by.
-pub trait Filter {
+/// The filter of a list.
+pub trait ResourceFilter {
     /// Adds its conditions to a statement.
-    fn conditions<'a>(&'a self, to: &mut Where<'a>);
+    fn add_conditions<'a>(&'a self, to: &mut SqlBuilder<'a>);
 }
 
-/// A set of a record's columns: what a list needs, and therefore loads.
+/// A set of columns to load.
 pub struct Columns<R> {
     bits: u128,
-    of: PhantomData<fn() -> R>,
+    record: PhantomData<fn() -> R>,
 }
 
-/// Statements about whole records.
-pub struct Statements {
-    /// `SELECT every column FROM the table`.
+/// The statements for whole records of a table.
+pub struct RecordStatements {
+    /// `SELECT <all columns> FROM <table>`.
     pub select: String,
-    /// The same for one id.
+    /// SELECT by UUID.
     pub select_by_id: String,
-    /// The same, locking the row.
+    /// SELECT by UUID, with a row lock.
     pub select_by_id_locked: String,
-    /// Insert a record.
+    /// INSERT.
     pub insert: String,
-    /// Change the record with an id.
+    /// UPDATE by UUID.
     pub update: String,
-    /// Change its columns without an index.
+    /// UPDATE of the columns without an index.
     pub update_plain: String,
-    /// Change its columns with an index, if any of them differs. SQLite only.
+    /// UPDATE of the indexed columns, if any of them differs. SQLite only.
     pub update_indexed: String,
-    /// Remove the record with an id.
+    /// DELETE by UUID.
     pub delete: String,
 }
 
 // === impl Column ===
 
-impl<R: Record> Column<R> {
+impl<R: StoredRecord> TableColumn<R> {
     pub(crate) fn is_indexed(&self) -> bool {
         R::INDEXED.contains(&self.name)
     }
@@ -119,29 +119,29 @@ impl<R: Record> Column<R> {
 
 // === impl Columns ===
 
-impl<R: Record> Columns<R> {
-    /// Every column.
-    pub const ALL: Self = Self { bits: u128::MAX, of: PhantomData };
+impl<R: StoredRecord> Columns<R> {
+    /// All columns.
+    pub const ALL: Self = Self { bits: u128::MAX, record: PhantomData };
 
-    /// These columns.
+    /// A set of the given columns.
     #[must_use]
-    pub fn of(columns: &[R::Column]) -> Self {
-        columns.iter().fold(Self { bits: 0, of: PhantomData }, |set, column| set.with(*column))
+    pub fn only(columns: &[R::Column]) -> Self {
+        columns.iter().fold(Self { bits: 0, record: PhantomData }, |set, column| set.with(*column))
     }
 
-    /// These and one more.
+    /// Adds a column.
     #[must_use]
     pub fn with(self, column: R::Column) -> Self {
-        Self { bits: self.bits | 1 << R::index(column), of: PhantomData }
+        Self { bits: self.bits | 1 << R::index(column), record: PhantomData }
     }
 
-    /// Whether `column` is among them.
+    /// Whether the set contains `column`.
     #[must_use]
     pub fn contains(self, column: R::Column) -> bool {
         self.bits & 1 << R::index(column) != 0
     }
 
-    pub(crate) fn columns(self) -> impl Iterator<Item = &'static Column<R>> {
+    pub(crate) fn columns(self) -> impl Iterator<Item = &'static TableColumn<R>> {
         R::COLUMNS
             .iter()
             .enumerate()
@@ -166,28 +166,31 @@ impl<R> std::fmt::Debug for Columns<R> {
 
 // === impl Statements ===
 
-impl Statements {
-    /// The statements of `R`.
-    pub fn of<R: Record>() -> Self {
+impl RecordStatements {
+    /// Generates the statements of `R`.
+    pub fn of<R: StoredRecord>() -> Self {
         let table = R::TABLE;
-        let select = format!("SELECT {} FROM {table}", names(R::COLUMNS.iter()));
+        let select = format!("SELECT {} FROM {table}", column_list(R::COLUMNS.iter()));
         let select_by_id = format!("{select} WHERE uuid = ?");
-        let places = vec!["?"; written::<R>().count()].join(", ");
-        let update = |columns: &mut dyn Iterator<Item = &'static Column<R>>| {
+        let places = vec!["?"; inserted_columns::<R>().count()].join(", ");
+        let update = |columns: &mut dyn Iterator<Item = &'static TableColumn<R>>| {
             let set: Vec<_> = columns.map(|column| format!("{} = ?", column.name)).collect();
             format!("UPDATE {table} SET {} WHERE uuid = ?", set.join(", "))
         };
         let indexed = vec!["?"; R::INDEXED.len()].join(", ");
         Self {
-            update_plain: update(&mut saved::<R>().filter(|column| !column.is_indexed())),
+            update_plain: update(&mut updated_columns::<R>().filter(|column| !column.is_indexed())),
             update_indexed: format!(
                 "{} AND ({}) IS NOT ({indexed})",
-                update(&mut saved::<R>().filter(|column| column.is_indexed())),
+                update(&mut updated_columns::<R>().filter(|column| column.is_indexed())),
                 R::INDEXED.join(", "),
             ),
             select_by_id_locked: format!("{select_by_id} FOR UPDATE"),
-            insert: format!("INSERT INTO {table} ({}) VALUES ({places})", names(written::<R>())),
-            update: update(&mut saved::<R>()),
+            insert: format!(
+                "INSERT INTO {table} ({}) VALUES ({places})",
+                column_list(inserted_columns::<R>())
+            ),
+            update: update(&mut updated_columns::<R>()),
             delete: format!("DELETE FROM {table} WHERE uuid = ?"),
             select_by_id,
             select,
@@ -195,18 +198,20 @@ impl Statements {
     }
 }
 
-/// The columns that adding a record writes: not the lease.
-pub(crate) fn written<R: Record>() -> impl Iterator<Item = &'static Column<R>> {
+/// The columns of an INSERT: all except the lease columns.
+pub(crate) fn inserted_columns<R: StoredRecord>() -> impl Iterator<Item = &'static TableColumn<R>> {
     R::COLUMNS.iter().filter(|column| column.saved)
 }
 
-/// The columns that saving a record writes: neither the lease nor what never changes.
-pub(crate) fn saved<R: Record>() -> impl Iterator<Item = &'static Column<R>> {
-    written::<R>().filter(|column| column.name != "uuid")
+/// The columns of an UPDATE: neither the lease columns nor the UUID.
+pub(crate) fn updated_columns<R: StoredRecord>() -> impl Iterator<Item = &'static TableColumn<R>> {
+    inserted_columns::<R>().filter(|column| column.name != "uuid")
 }
 
-/// Column names with commas between.
-pub(crate) fn names<R: 'static>(columns: impl Iterator<Item = &'static Column<R>>) -> String {
+/// Column names separated by commas.
+pub(crate) fn column_list<R: 'static>(
+    columns: impl Iterator<Item = &'static TableColumn<R>>,
+) -> String {
     let mut text = String::with_capacity(1024);
     for column in columns {
         if !text.is_empty() {
@@ -217,26 +222,26 @@ pub(crate) fn names<R: 'static>(columns: impl Iterator<Item = &'static Column<R>
     text
 }
 
-/// Decodes the columns of `row`, starting at its `first` one, into `record`.
-pub(crate) fn load<R: Record>(
+/// Decodes the columns of `row`, starting at index `first`, into `record`.
+pub(crate) fn decode_row<R: StoredRecord>(
     record: &mut R,
-    columns: impl Iterator<Item = &'static Column<R>>,
-    row: &dyn Row,
+    columns: impl Iterator<Item = &'static TableColumn<R>>,
+    row: &dyn DatabaseRow,
     first: usize,
-) -> Result<(), Error> {
+) -> Result<(), StoreError> {
     for (index, column) in columns.enumerate() {
         let value = row.value(first + index);
         value
             .and_then(|value| (column.load)(record, value))
-            .map_err(|Damaged| Error::Corrupt { table: R::TABLE, column: column.name })?;
+            .map_err(|CorruptValue| StoreError::Corrupt { table: R::TABLE, column: column.name })?;
     }
     Ok(())
 }
 
 /// Declares the columns of a record.
 ///
-/// Each line is: variant, name, then the field, or `(saved-elsewhere field)` for one that saving
-/// leaves alone, or `(interface Kind)`.
+/// Each line is: variant, name, then the field, `(saved_elsewhere field)` for one that saving does
+/// not write, or `(interface Kind)`.
 macro_rules! columns {
     ($record:ident, $columns:ident, $table:literal, $blank:expr, {
         $($variant:ident $name:literal $access:tt;)*
@@ -248,10 +253,10 @@ macro_rules! columns {
         }
 
         impl $columns {
-            /// Every column.
+            /// All columns.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// Its name, in the database and in the API.
+            /// Name in the database and in the API.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
@@ -264,19 +269,19 @@ macro_rules! columns {
             }
         }
 
-        impl crate::record::Record for node_model::$record {
+        impl crate::record::StoredRecord for node_model::$record {
             type Column = $columns;
             const TABLE: &'static str = $table;
-            const COLUMNS: &'static [crate::record::Column<Self>] = &[$(crate::record::Column {
+            const COLUMNS: &'static [crate::record::TableColumn<Self>] = &[$(crate::record::TableColumn {
                 name: $name,
                 saved: crate::record::access!(saved $access),
                 bind: |record| crate::record::access!(bind record, $access),
                 load: |record, value| crate::record::access!(load record, value, $access),
             }),*];
             const INDEXED: &'static [&'static str] = {
-                let none: &[&str] = &[];
-                $(let none: &[&str] = { let _ = none; $indexed };)?
-                none
+                let indexed: &[&str] = &[];
+                $(let indexed: &[&str] = { let _ = indexed; $indexed };)?
+                indexed
             };
 
             fn index(column: $columns) -> usize {
@@ -287,17 +292,17 @@ macro_rules! columns {
                 $blank
             }
 
-            fn statements() -> &'static crate::record::Statements {
-                static MADE: std::sync::LazyLock<crate::record::Statements> =
-                    std::sync::LazyLock::new(crate::record::Statements::of::<node_model::$record>);
-                &MADE
+            fn statements() -> &'static crate::record::RecordStatements {
+                static STATEMENTS: std::sync::LazyLock<crate::record::RecordStatements> =
+                    std::sync::LazyLock::new(crate::record::RecordStatements::of::<node_model::$record>);
+                &STATEMENTS
             }
         }
     };
 }
 pub(crate) use columns;
 
-/// How one line of [`columns!`] is read and written.
+/// Generates the accessors of one line of [`columns!`].
 macro_rules! access {
     (saved (saved_elsewhere $field:ident)) => {
         false
@@ -306,41 +311,59 @@ macro_rules! access {
         true
     };
     (bind $record:ident, (saved_elsewhere $field:ident)) => {
-        crate::value::Field::bind(&$record.$field)
+        crate::value::ColumnType::bind(&$record.$field)
     };
     (bind $record:ident, (interface $kind:ident)) => {
         $record
             .interfaces
             .get(node_model::InterfaceKind::$kind)
-            .map_or(crate::value::Param::Null, crate::value::Param::Text)
+            .map_or(crate::value::SqlParam::Null, crate::value::SqlParam::Text)
     };
     (bind $record:ident, $field:ident) => {
-        crate::value::Field::bind(&$record.$field)
+        crate::value::ColumnType::bind(&$record.$field)
     };
     (load $record:ident, $value:ident, (saved_elsewhere $field:ident)) => {
-        crate::value::Field::load(&mut $record.$field, $value)
+        crate::value::ColumnType::load(&mut $record.$field, $value)
     };
     (load $record:ident, $value:ident, (interface $kind:ident)) => {{
         let implementation = match $value {
-            crate::value::Value::Null => None,
-            crate::value::Value::Int(_) | crate::value::Value::Bytes(_) => Some($value.text()?),
+            crate::value::SqlValue::Null => None,
+            crate::value::SqlValue::Int(_) | crate::value::SqlValue::Bytes(_) => {
+                Some($value.text()?)
+            }
         };
-        // Mostly the same from row to row of a list.
+        // Rarely changes between the rows of a list.
         if $record.interfaces.get(node_model::InterfaceKind::$kind) != implementation {
             $record.interfaces.set(node_model::InterfaceKind::$kind, implementation);
         }
         Ok(())
     }};
     (load $record:ident, $value:ident, $field:ident) => {
-        crate::value::Field::load(&mut $record.$field, $value)
+        crate::value::ColumnType::load(&mut $record.$field, $value)
     };
 }
 pub(crate) use access;
 
-/// Makes a record a resource: its id, its filter, and whether it remembers when it changed.
+/// Implements `StoredResource` for a record and `ResourceId` for its id.
 macro_rules! resource {
+    ($record:ident, $id:ident, $filter:ident, sealed_steps) => {
+        crate::record::resource!(
+            $record,
+            $id,
+            $filter,
+            fn sealed(&self, key: &crate::sealing_key::SealingKey) -> Option<Self> {
+                crate::sealed_steps::HasStepArguments::with_sealed_steps(self, key)
+            },
+            fn unseal(
+                &mut self,
+                key: &crate::sealing_key::SealingKey,
+            ) -> Result<(), crate::sealing_key::SealError> {
+                crate::sealed_steps::HasStepArguments::unseal_steps(self, key)
+            }
+        );
+    };
     ($record:ident, $id:ident, $filter:ident $(, $sealing:item)*) => {
-        impl crate::record::Resource for node_model::$record {
+        impl crate::record::StoredResource for node_model::$record {
             type Id = node_model::$id;
             type Filter = $filter;
 
@@ -355,8 +378,8 @@ macro_rules! resource {
             $($sealing)*
         }
 
-        impl crate::record::Identifies for node_model::$id {
-            type Of = node_model::$record;
+        impl crate::record::ResourceId for node_model::$id {
+            type Resource = node_model::$record;
 
             fn uuid(self) -> uuid::Uuid {
                 self.0

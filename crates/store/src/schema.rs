@@ -1,64 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The migrations: what every version of the schema added, in order.
+//! The schema migrations, in order.
 //!
-//! A migration that has been released is never edited; the next one is appended. Only statements
-//! that make something new, since on MariaDB they may have to be repeated. Statements are
-//! written once, with `{words}` for the types that the engines call differently (see
-//! [`crate::migrate`]). Unique indexes are named `<table>_<field>_unique`: the name tells the API
-//! which field was taken.
+//! Never edit a released migration; append a new one. On MariaDB, where DDL is not transactional, a
+//! migration that was interrupted is run again, so every statement must have an idempotent form
+//! there (see [`crate::migrate`]). Statements are written once, with `{placeholders}` for types
+//! whose names differ between the engines. Unique indexes are named `<table>_<field>_unique`,
+//! because the API derives the field of a duplicate from the index name.
 
-use crate::engine::Session;
-use crate::error::Error;
-use crate::vault::Vault;
-use crate::{audit, reseal, search};
+use crate::engine::DatabaseSession;
+use crate::error::StoreError;
+use crate::sealing_key::SealingKey;
+use crate::{audit, seal_existing, search};
 
-/// One step of the schema.
+/// One schema migration.
 pub(crate) struct Migration {
     pub(crate) number: i64,
     pub(crate) name: &'static str,
     pub(crate) statements: &'static [&'static str],
-    /// What fills what the statements made, from what is there.
-    pub(crate) fill: Option<Fill>,
+    /// Fills new tables and columns from existing data, after the statements.
+    pub(crate) backfill: Option<Backfill>,
 }
 
-/// What statements alone cannot do. It may have been done in part before.
+/// A data migration. It must be idempotent, because an earlier run may have been interrupted.
 #[derive(Clone, Copy)]
-pub(crate) enum Fill {
-    /// With what is in the database.
-    Plain(fn(&mut dyn Session) -> Result<(), Error>),
-    /// With the key as well.
-    Sealing(fn(&mut dyn Session, &Vault) -> Result<(), Error>),
+pub(crate) enum Backfill {
+    /// Needs only the database.
+    Plain(fn(&mut dyn DatabaseSession) -> Result<(), StoreError>),
+    /// Also needs the sealing key.
+    WithKey(fn(&mut dyn DatabaseSession, &SealingKey) -> Result<(), StoreError>),
 }
 
 /// Every migration, oldest first.
 pub(crate) const MIGRATIONS: &[Migration] = &[
-    Migration::new(1, "the first tables", FIRST_TABLES),
-    Migration::new(2, "what machines boot", BOOT_TABLES),
-    Migration::new(3, "what ramdisks tell", RAMDISK_TABLES),
-    Migration::new(4, "runs of processes", RUNS),
+    Migration::new(1, "initial tables", INITIAL_TABLES),
+    Migration::new(2, "boot plans", BOOT_TABLES),
+    Migration::new(3, "agent logs, inspection reports and neighbours", RAMDISK_TABLES),
+    Migration::new(4, "conductor runs", CONDUCTOR_RUNS),
     Migration {
-        fill: Some(Fill::Plain(fill_lookups)),
-        ..Migration::new(5, "serial numbers and times of entering states", LOOKUPS)
+        backfill: Some(Backfill::Plain(backfill_lookups)),
+        ..Migration::new(5, "serial numbers and state changes", LOOKUPS)
     },
     Migration {
-        fill: Some(Fill::Sealing(reseal::reseal)),
-        ..Migration::new(6, "passwords in URLs are sealed", &[])
+        backfill: Some(Backfill::WithKey(seal_existing::seal_existing_secrets)),
+        ..Migration::new(6, "sealed passwords in URLs", &[])
     },
+    Migration::new(7, "renamed tables of unknown machines", UNKNOWN_MACHINES),
 ];
 
 impl Migration {
     const fn new(number: i64, name: &'static str, statements: &'static [&'static str]) -> Self {
-        Self { number, name, statements, fill: None }
+        Self { number, name, statements, backfill: None }
     }
 }
 
-const FIRST_TABLES: &[&str] = &[
+const INITIAL_TABLES: &[&str] = &[
     "CREATE TABLE vault (key_id {key} NOT NULL) {table}",
     "CREATE TABLE chassis (
         id {id}, uuid {uuid} NOT NULL, created_at {int} NOT NULL, updated_at {int},
         description {text}, extra {json}) {table}",
     "CREATE UNIQUE INDEX chassis_uuid_unique ON chassis (uuid)",
-    // The lease columns are written by claim, renew and release alone.
+    // The lease columns are written only by claim, renew and release.
     "CREATE TABLE nodes (
         id {id}, uuid {uuid} NOT NULL, name {key}, instance_uuid {uuid}, power_state {key},
         provision_state {key} NOT NULL, maintenance {bool} NOT NULL, driver {key} NOT NULL,
@@ -84,7 +85,7 @@ const FIRST_TABLES: &[&str] = &[
     "CREATE UNIQUE INDEX nodes_instance_uuid_unique ON nodes (instance_uuid)",
     "CREATE INDEX nodes_provision_state ON nodes (provision_state)",
     "CREATE INDEX nodes_owner ON nodes (owner)",
-    // Sparse on SQLite and PostgreSQL: most nodes have none of these, and pay nothing for them.
+    // Partial indexes on SQLite and PostgreSQL: the columns are NULL for most nodes.
     "CREATE INDEX nodes_due_at ON nodes (due_at) {where due_at}",
     "CREATE INDEX nodes_lessee ON nodes (lessee) {where lessee}",
     "CREATE INDEX nodes_parent_node ON nodes (parent_node) {where parent_node}",
@@ -182,7 +183,7 @@ const FIRST_TABLES: &[&str] = &[
         id {id}, hostname {key} NOT NULL, conductor_group {key} NOT NULL, drivers {json},
         created_at {int} NOT NULL, updated_at {int} NOT NULL, online {bool} NOT NULL) {table}",
     "CREATE UNIQUE INDEX conductors_hostname_unique ON conductors (hostname)",
-    // No reference to nodes: the journal tells of machines that are gone.
+    // No foreign key to nodes: entries outlive their node.
     "CREATE TABLE journal (
         seq {seq}, recorded_at {int} NOT NULL, node_uuid {uuid} NOT NULL, actor {json} NOT NULL,
         what {json} NOT NULL) {table}",
@@ -215,7 +216,8 @@ const RAMDISK_TABLES: &[&str] = &[
         {table}",
     "CREATE UNIQUE INDEX agent_logs_uuid_unique ON agent_logs (uuid)",
     "CREATE INDEX agent_logs_node_uuid ON agent_logs (node_uuid, id)",
-    // In parts: MariaDB takes 16 MiB in a statement, and no log should pass through in one piece.
+    // Split into parts: MariaDB limits a statement to 16 MiB, and logs should not be held in
+    // memory twice.
     "CREATE TABLE agent_log_parts (
         id {id}, log_uuid {uuid} NOT NULL REFERENCES agent_logs (uuid) ON DELETE CASCADE,
         sealed {blob}) {table}",
@@ -227,9 +229,9 @@ const RAMDISK_TABLES: &[&str] = &[
         {table}",
     "CREATE UNIQUE INDEX stranger_reports_uuid_unique ON stranger_reports (uuid)",
     "CREATE INDEX stranger_reports_reported_at ON stranger_reports (reported_at)",
-    // No reference: a report that was forgotten is as if there had been none.
+    // No foreign key: a dangling reference means that the report was pruned.
     "ALTER TABLE strangers ADD COLUMN report_uuid {uuid}",
-    // When a node last listened to its neighbours, also if it heard none.
+    // When LLDP neighbours were last collected for a node, also if there were none.
     "CREATE TABLE listenings (
         id {id}, node_uuid {uuid} NOT NULL REFERENCES nodes (uuid) ON DELETE CASCADE,
         listened_at {int} NOT NULL) {table}",
@@ -252,19 +254,33 @@ const RAMDISK_TABLES: &[&str] = &[
     "CREATE UNIQUE INDEX flavours_name_unique ON flavours (name)",
 ];
 
-const RUNS: &[&str] = &["ALTER TABLE conductors ADD COLUMN run_uuid {uuid}"];
+const CONDUCTOR_RUNS: &[&str] = &["ALTER TABLE conductors ADD COLUMN run_uuid {uuid}"];
 
 const LOOKUPS: &[&str] = &[
-    // In small letters, for finding nodes by how it begins.
+    // Lower case, for prefix search.
     "ALTER TABLE inventories ADD COLUMN serial {key}",
     "CREATE INDEX inventories_serial ON inventories (serial) {where serial}",
-    // What the journal tells as well, among a hundred times as much.
+    // State changes are in the journal too; this table makes them cheap to read.
     "CREATE TABLE state_entries (
         id {id}, recorded_at {int} NOT NULL, node_uuid {uuid} NOT NULL, from_state {key} NOT NULL,
         to_state {key} NOT NULL) {table}",
 ];
 
-fn fill_lookups(session: &mut dyn Session) -> Result<(), Error> {
-    search::fill_serials(session)?;
-    audit::fill_state_entries(session)
+const UNKNOWN_MACHINES: &[&str] = &[
+    "ALTER TABLE strangers RENAME TO unknown_machines",
+    "ALTER TABLE unknown_machines RENAME COLUMN last_words TO last_activity",
+    "DROP INDEX strangers_address_unique {on unknown_machines}",
+    "DROP INDEX strangers_last_seen_at {on unknown_machines}",
+    "CREATE UNIQUE INDEX unknown_machines_address_unique ON unknown_machines (address)",
+    "CREATE INDEX unknown_machines_last_seen_at ON unknown_machines (last_seen_at)",
+    "ALTER TABLE stranger_reports RENAME TO unknown_machine_reports",
+    "DROP INDEX stranger_reports_uuid_unique {on unknown_machine_reports}",
+    "DROP INDEX stranger_reports_reported_at {on unknown_machine_reports}",
+    "CREATE UNIQUE INDEX unknown_machine_reports_uuid_unique ON unknown_machine_reports (uuid)",
+    "CREATE INDEX unknown_machine_reports_reported_at ON unknown_machine_reports (reported_at)",
+];
+
+fn backfill_lookups(session: &mut dyn DatabaseSession) -> Result<(), StoreError> {
+    search::backfill_serials(session)?;
+    audit::backfill_state_entries(session)
 }

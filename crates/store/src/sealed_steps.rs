@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arguments of steps that hold secrets, such as the URL of a firmware image with a password in it:
-//! encrypted where they are kept, in clear for whoever carries the steps out.
+//! Sealed step arguments: encrypted in the database, plain text for the conductor. Step arguments
+//! may contain secrets, such as the URL of a firmware image with a password.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use node_model::{DeployTemplate, JsonObject, Node, Runbook, SEALED_ARGUMENTS, masked};
+use node_model::{DeployTemplate, JsonObject, Node, Runbook, SEALED_ARGUMENTS, mask_secrets};
 use uuid::Uuid;
 
-use crate::vault::{Vault, VaultError};
+use crate::sealing_key::{SealError, SealingKey};
 
 /// A record with steps.
-pub(crate) trait Steps: Clone {
-    /// Its id, to which what is sealed belongs.
+pub(crate) trait HasStepArguments: Clone {
+    /// UUID of the record, to which sealed arguments are bound.
     fn owner(&self) -> Uuid;
-    /// Gives the arguments of each of its steps to `each`.
-    fn each_arguments(&mut self, each: &mut dyn FnMut(&mut JsonObject));
-    /// Whether any of them may hold a secret.
+    /// Calls `each` with the arguments of each step.
+    fn for_each_arguments(&mut self, each: &mut dyn FnMut(&mut JsonObject));
+    /// Whether the arguments of any step satisfy `test`.
     fn any_arguments(&self, test: fn(&JsonObject) -> bool) -> bool;
 
-    /// The record as it is written, if it holds secrets.
-    fn with_sealed_steps(&self, vault: &Vault) -> Option<Self> {
-        if !self.any_arguments(holds_secret) {
+    /// A copy with sealed arguments, or `None` if no step has secrets.
+    fn with_sealed_steps(&self, sealing_key: &SealingKey) -> Option<Self> {
+        if !self.any_arguments(has_secret) {
             return None;
         }
         let (mut sealed, owner) = (self.clone(), self.owner());
-        sealed.each_arguments(&mut |arguments| {
-            if holds_secret(arguments) {
-                let text = STANDARD.encode(vault.seal(owner, arguments.as_str().as_bytes()));
+        sealed.for_each_arguments(&mut |arguments| {
+            if has_secret(arguments) {
+                let text = STANDARD.encode(sealing_key.seal(owner, arguments.as_str().as_bytes()));
                 let mut only = JsonObject::empty();
                 only.set(SEALED_ARGUMENTS, text);
                 *arguments = only;
@@ -35,16 +35,16 @@ pub(crate) trait Steps: Clone {
         Some(sealed)
     }
 
-    /// Turns what was written into what it means.
-    fn unseal_steps(&mut self, vault: &Vault) -> Result<(), VaultError> {
+    /// Replaces sealed arguments by their plain values.
+    fn unseal_steps(&mut self, sealing_key: &SealingKey) -> Result<(), SealError> {
         if !self.any_arguments(is_sealed) {
             return Ok(());
         }
         let owner = self.owner();
         let mut outcome = Ok(());
-        self.each_arguments(&mut |arguments| {
+        self.for_each_arguments(&mut |arguments| {
             if is_sealed(arguments) {
-                match opened(arguments, owner, vault) {
+                match unseal_arguments(arguments, owner, sealing_key) {
                     Ok(Some(plain)) => *arguments = plain,
                     Ok(None) => {}
                     Err(error) => outcome = Err(error),
@@ -55,12 +55,12 @@ pub(crate) trait Steps: Clone {
     }
 }
 
-impl Steps for Node {
+impl HasStepArguments for Node {
     fn owner(&self) -> Uuid {
         self.id.0
     }
 
-    fn each_arguments(&mut self, each: &mut dyn FnMut(&mut JsonObject)) {
+    fn for_each_arguments(&mut self, each: &mut dyn FnMut(&mut JsonObject)) {
         if let Some(work) = &mut self.work {
             let steps = work.steps.iter_mut().chain(&mut work.requested_steps);
             steps.for_each(|step| each(&mut step.args));
@@ -74,36 +74,28 @@ impl Steps for Node {
     }
 }
 
-impl Steps for DeployTemplate {
-    fn owner(&self) -> Uuid {
-        self.id.0
-    }
+/// Implements the trait for records whose `steps` have `args`.
+macro_rules! has_steps {
+    ($($record:ident)*) => {$(
+        impl HasStepArguments for $record {
+            fn owner(&self) -> Uuid {
+                self.id.0
+            }
 
-    fn each_arguments(&mut self, each: &mut dyn FnMut(&mut JsonObject)) {
-        self.steps.iter_mut().for_each(|step| each(&mut step.args));
-    }
+            fn for_each_arguments(&mut self, each: &mut dyn FnMut(&mut JsonObject)) {
+                self.steps.iter_mut().for_each(|step| each(&mut step.args));
+            }
 
-    fn any_arguments(&self, test: fn(&JsonObject) -> bool) -> bool {
-        self.steps.iter().any(|step| test(&step.args))
-    }
+            fn any_arguments(&self, test: fn(&JsonObject) -> bool) -> bool {
+                self.steps.iter().any(|step| test(&step.args))
+            }
+        }
+    )*};
 }
+has_steps! { DeployTemplate Runbook }
 
-impl Steps for Runbook {
-    fn owner(&self) -> Uuid {
-        self.id.0
-    }
-
-    fn each_arguments(&mut self, each: &mut dyn FnMut(&mut JsonObject)) {
-        self.steps.iter_mut().for_each(|step| each(&mut step.args));
-    }
-
-    fn any_arguments(&self, test: fn(&JsonObject) -> bool) -> bool {
-        self.steps.iter().any(|step| test(&step.args))
-    }
-}
-
-fn holds_secret(arguments: &JsonObject) -> bool {
-    masked(arguments).as_str() != arguments.as_str()
+fn has_secret(arguments: &JsonObject) -> bool {
+    mask_secrets(arguments).as_str() != arguments.as_str()
 }
 
 fn is_sealed(arguments: &JsonObject) -> bool {
@@ -112,17 +104,19 @@ fn is_sealed(arguments: &JsonObject) -> bool {
         .is_some_and(|it| it.starts_with("\":"))
 }
 
-/// What is sealed in `arguments`. None if they were only given the name of what is sealed, as the API
-/// once took them: one such record must not keep a whole list from being read.
-fn opened(
+/// The plain arguments. Returns `None` if they only look sealed: older versions of the API accepted
+/// the reserved key, and such a record must not make a whole list fail.
+fn unseal_arguments(
     arguments: &JsonObject,
     owner: Uuid,
-    vault: &Vault,
-) -> Result<Option<JsonObject>, VaultError> {
+    sealing_key: &SealingKey,
+) -> Result<Option<JsonObject>, SealError> {
     let text = arguments.get_str(SEALED_ARGUMENTS);
     let sealed = text.and_then(|text| STANDARD.decode(text).ok());
-    let Some(sealed) = sealed.filter(|bytes| vault.is_ours(bytes)) else { return Ok(None) };
-    let plain = vault.open_sealed(owner, &sealed)?;
-    let plain = String::from_utf8(plain).map_err(|_| VaultError::Unopenable)?;
+    let Some(sealed) = sealed.filter(|bytes| sealing_key.has_own_header(bytes)) else {
+        return Ok(None);
+    };
+    let plain = sealing_key.unseal(owner, &sealed)?;
+    let plain = String::from_utf8(plain).map_err(|_| SealError::CannotUnseal)?;
     Ok(Some(JsonObject::from_stored(&plain)))
 }

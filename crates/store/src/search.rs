@@ -1,65 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finding nodes by what is written on the machine: addresses of cards, serial numbers.
+//! Search for nodes by MAC address or serial number.
 
 use node_model::{JsonObject, Mac, NodeId};
 
-use crate::engine::Session;
-use crate::error::Error;
-use crate::query::Where;
-use crate::reader::{Reader, field};
-use crate::value::Param;
+use crate::engine::DatabaseSession;
+use crate::error::StoreError;
+use crate::query::SqlBuilder;
+use crate::reader::{StoreReader, decode_field};
+use crate::value::SqlParam;
 
-/// How long a serial number may be for the column it is found by. What is longer is found by its
-/// beginning.
-const LONGEST_KEY: usize = 255;
+/// Length of the indexed serial number; longer ones match by their prefix.
+const MAX_SERIAL_CHARS: usize = 255;
 
-/// How many inventories are looked at at a time when the column is filled.
-const FILLED_AT_ONCE: i64 = 200;
+/// Inventories per SELECT of the backfill.
+const BACKFILL_BATCH: i64 = 200;
 
-/// Something a node was found by.
+/// What a search matched.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Trace {
-    /// The address of one of its ports.
+pub enum NodeMatch {
+    /// The MAC address of a port.
     Mac(Mac),
-    /// Its serial number, as its last inspection found it.
+    /// The serial number from the last inspection.
     Serial(String),
 }
 
-impl Reader<'_> {
-    /// Nodes with `text` in the address of a port, or at the start of their serial number, at most
-    /// `limit` of each. It goes over all ports, so it belongs into a scan.
-    pub fn nodes_by_trace(
+impl StoreReader<'_> {
+    /// Nodes with `text` in the MAC address of a port or at the start of their serial number, at most
+    /// `limit` of each. Scans all ports, so call it from [`crate::Store::scan`].
+    pub fn nodes_by_mac_or_serial(
         &mut self,
         text: &str,
         limit: u32,
-    ) -> Result<Vec<(NodeId, Trace)>, Error> {
+    ) -> Result<Vec<(NodeId, NodeMatch)>, StoreError> {
         let mut found = Vec::new();
-        let mut ports =
-            Where::new(self.session.dialect(), "SELECT node_uuid, address FROM ports".to_owned());
-        ports.contains_text("address", Some(text));
+        let mut ports = SqlBuilder::new(
+            self.session.dialect(),
+            "SELECT node_uuid, address FROM ports".to_owned(),
+        );
+        ports.contains_ignoring_case("address", Some(text));
         ports.sql.push_str(" ORDER BY id LIMIT ?");
-        ports.params.push(Param::Int(i64::from(limit)));
+        ports.params.push(SqlParam::Int(i64::from(limit)));
         self.session.query(&ports.sql, &ports.params, &mut |row| {
-            let mac = field(row, 1, "ports", "address")?;
-            found.push((field(row, 0, "ports", "node_uuid")?, Trace::Mac(mac)));
+            let mac = decode_field(row, 1, "ports", "address")?;
+            found.push((decode_field(row, 0, "ports", "node_uuid")?, NodeMatch::Mac(mac)));
             Ok(())
         })?;
-        // Texts that begin so are those from it to before the first that is greater than all of them.
+        // Prefix search as a range: from the prefix to below the next text without that prefix.
         let first = serial_key(text);
         let mut sql = "SELECT node_uuid, inventory FROM inventories WHERE serial >= ?".to_owned();
-        let mut params = vec![Param::Text(&first)];
-        let behind = behind_all(&first);
+        let mut params = vec![SqlParam::Text(&first)];
+        let behind = prefix_upper_bound(&first);
         if let Some(behind) = &behind {
             sql.push_str(" AND serial < ?");
-            params.push(Param::Text(behind));
+            params.push(SqlParam::Text(behind));
         }
         sql.push_str(" ORDER BY serial, id LIMIT ?");
-        params.push(Param::Int(i64::from(limit)));
+        params.push(SqlParam::Int(i64::from(limit)));
         self.session.query(&sql, &params, &mut |row| {
-            let inventory: JsonObject = field(row, 1, "inventories", "inventory")?;
-            if let Some(serial) = serial_of(&inventory) {
-                let node = field(row, 0, "inventories", "node_uuid")?;
-                found.push((node, Trace::Serial(serial)));
+            let inventory: JsonObject = decode_field(row, 1, "inventories", "inventory")?;
+            if let Some(serial) = system_serial(&inventory) {
+                let node = decode_field(row, 0, "inventories", "node_uuid")?;
+                found.push((node, NodeMatch::Serial(serial)));
             }
             Ok(())
         })?;
@@ -67,26 +68,28 @@ impl Reader<'_> {
     }
 }
 
-/// What an inventory's serial number is found by; none if it has none.
+/// The value of the `serial` column for an inventory; `None` without a serial number.
 pub(crate) fn serial_column(inventory: &JsonObject) -> Option<String> {
-    // Most of it is not about that, and parsing all of it is not needed to see that there is none.
-    let serial =
-        if inventory.as_str().contains("\"serial_number\"") { serial_of(inventory) } else { None };
+    // Avoids parsing inventories without a serial number.
+    let serial = if inventory.as_str().contains("\"serial_number\"") {
+        system_serial(inventory)
+    } else {
+        None
+    };
     serial.map(|serial| serial_key(&serial)).filter(|key| !key.is_empty())
 }
 
-/// Fills the column for the inventories that were there before it was, whether or not it was filled
-/// in part.
-pub(crate) fn fill_serials(session: &mut dyn Session) -> Result<(), Error> {
+/// Fills the `serial` column of existing inventories. Idempotent.
+pub(crate) fn backfill_serials(session: &mut dyn DatabaseSession) -> Result<(), StoreError> {
     let mut last = 0;
     loop {
         let mut found: Vec<(i64, Option<String>)> = Vec::new();
         session.query(
             "SELECT id, inventory FROM inventories WHERE id > ? ORDER BY id LIMIT ?",
-            &[Param::Int(last), Param::Int(FILLED_AT_ONCE)],
+            &[SqlParam::Int(last), SqlParam::Int(BACKFILL_BATCH)],
             &mut |row| {
-                let inventory: JsonObject = field(row, 1, "inventories", "inventory")?;
-                found.push((field(row, 0, "inventories", "id")?, serial_column(&inventory)));
+                let inventory: JsonObject = decode_field(row, 1, "inventories", "inventory")?;
+                found.push((decode_field(row, 0, "inventories", "id")?, serial_column(&inventory)));
                 Ok(())
             },
         )?;
@@ -94,30 +97,30 @@ pub(crate) fn fill_serials(session: &mut dyn Session) -> Result<(), Error> {
         last = *highest;
         for (id, serial) in found {
             if let Some(serial) = serial {
-                let params = [Param::Owned(serial), Param::Int(id)];
+                let params = [SqlParam::Owned(serial), SqlParam::Int(id)];
                 session.execute("UPDATE inventories SET serial = ? WHERE id = ?", &params)?;
             }
         }
     }
 }
 
-fn serial_of(inventory: &JsonObject) -> Option<String> {
+fn system_serial(inventory: &JsonObject) -> Option<String> {
     let serial = inventory.get("system_vendor")?.get("serial_number")?.as_str()?.to_owned();
     Some(serial)
 }
 
 fn serial_key(serial: &str) -> String {
     let key = serial.trim().to_lowercase();
-    // Neither column nor index of every database takes a NUL character.
-    key.chars().filter(|letter| *letter != '\0').take(LONGEST_KEY).collect()
+    // PostgreSQL rejects NUL in text.
+    key.chars().filter(|letter| *letter != '\0').take(MAX_SERIAL_CHARS).collect()
 }
 
-/// The lowest text that is greater than everything that begins with `text`; none if there is none.
-/// Texts compare by their bytes, which is the order of their characters.
-fn behind_all(text: &str) -> Option<String> {
+/// The lowest text greater than everything that starts with `text`; `None` if there is none. Texts
+/// compare bytewise, which is the order of their characters.
+fn prefix_upper_bound(text: &str) -> Option<String> {
     let mut letters: Vec<char> = text.chars().collect();
     while let Some(last) = letters.pop() {
-        // Past the surrogates, which are no characters.
+        // Skips the surrogates, which are not characters.
         let next = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32);
         if let Some(next) = next {
             letters.push(next);
@@ -132,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_begins_with_a_text_is_before_what_is_behind_all() {
+    fn prefix_upper_bound_is_the_next_text() {
         for (text, expected) in [
             ("abc", Some("abd")),
             ("a\u{d7ff}", Some("a\u{e000}")),
@@ -140,12 +143,12 @@ mod tests {
             ("\u{10ffff}", None),
             ("", None),
         ] {
-            assert_eq!(behind_all(text).as_deref(), expected, "{text:?}");
+            assert_eq!(prefix_upper_bound(text).as_deref(), expected, "{text:?}");
         }
     }
 
     #[test]
-    fn only_the_serial_number_of_the_system_counts() {
+    fn only_the_system_serial_number_is_indexed() {
         for (text, expected) in [
             (r#"{"system_vendor":{"serial_number":" ABC-1 "}}"#, Some("abc-1")),
             (r#"{"disks":[{"serial_number":"ABC-1"}]}"#, None),

@@ -1,74 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the database is.
+//! Settings of the store.
 
 use std::path::PathBuf;
 
-use crate::error::OpenError;
+use crate::error::StoreOpenError;
 
-/// How to reach the database.
+/// Settings of the store.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// Where the key file is, and the SQLite database if no other is named.
+pub struct StoreSettings {
+    /// Directory of the key file, and of the SQLite database if `url` is not set.
     pub data_dir: PathBuf,
     /// `sqlite:PATH`, `postgresql://user:password@host:port/database` or
-    /// `mysql://user:password@host:port/database`; none is SQLite in the data directory.
+    /// `mysql://user:password@host:port/database`; `None` is SQLite in the data directory.
     pub url: Option<String>,
-    /// Connections to a server. SQLite has one writer, up to four readers and up to four more for
-    /// scans, whatever this says.
+    /// Number of connections to a server. SQLite ignores it and has one writer, up to four
+    /// connections for point reads and up to two for scans.
     pub connections: usize,
-    /// How hard SQLite makes a commit.
-    pub synchronous: Synchronous,
+    /// Durability of SQLite commits.
+    pub synchronous: SqliteSynchronous,
 }
 
-/// How hard SQLite makes a commit.
+/// Durability of SQLite commits, as `PRAGMA synchronous`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Synchronous {
-    /// A commit survives loss of power.
+pub enum SqliteSynchronous {
+    /// A commit survives a power failure.
     #[default]
     Full,
-    /// A commit survives the process; the last ones may be lost with the power.
+    /// A commit survives a crash of the process; a power failure may lose the latest ones.
     Normal,
 }
 
-/// The address, taken apart.
-pub(crate) enum Address {
+/// A parsed database URL.
+pub(crate) enum DatabaseAddress {
     Sqlite(PathBuf),
     Postgres(String),
     MariaDb(String),
 }
 
-impl Settings {
-    /// SQLite in `data_dir`.
+impl StoreSettings {
+    /// Default settings: SQLite in `data_dir`.
     pub fn in_dir(data_dir: impl Into<PathBuf>) -> Self {
         Self {
             data_dir: data_dir.into(),
             url: None,
             connections: 8,
-            synchronous: Synchronous::default(),
+            synchronous: SqliteSynchronous::default(),
         }
     }
 
-    pub(crate) fn address(&self) -> Result<Address, OpenError> {
+    pub(crate) fn address(&self) -> Result<DatabaseAddress, StoreOpenError> {
         let Some(url) = &self.url else {
-            return Ok(Address::Sqlite(self.data_dir.join("ferrite.sqlite")));
+            return Ok(DatabaseAddress::Sqlite(self.data_dir.join("ferrite.sqlite")));
         };
         match url.split_once(':') {
-            // SQLAlchemy's three slashes are what operators coming from Ironic have in their files.
+            // Ironic's configuration has SQLAlchemy URLs with three slashes.
             Some(("sqlite", path)) => {
                 let path = path
                     .strip_prefix("//")
                     .map_or(path, |rest| if rest.starts_with("//") { &rest[1..] } else { rest });
                 if path.is_empty() {
-                    return Err(OpenError::Address { why: "the path is missing".to_owned() });
+                    return Err(StoreOpenError::Address { why: "the path is missing".to_owned() });
                 }
-                Ok(Address::Sqlite(PathBuf::from(path)))
+                Ok(DatabaseAddress::Sqlite(PathBuf::from(path)))
             }
-            Some(("postgresql" | "postgres", _)) => Ok(Address::Postgres(url.clone())),
-            Some(("mysql" | "mariadb", rest)) => Ok(Address::MariaDb(format!("mysql:{rest}"))),
+            Some(("postgresql" | "postgres", _)) => Ok(DatabaseAddress::Postgres(url.clone())),
+            Some(("mysql" | "mariadb", rest)) => {
+                Ok(DatabaseAddress::MariaDb(format!("mysql:{rest}")))
+            }
             Some((scheme, _)) => {
-                Err(OpenError::Address { why: format!("{scheme:?} is no database it knows") })
+                Err(StoreOpenError::Address { why: format!("unknown scheme {scheme:?}") })
             }
-            None => Err(OpenError::Address { why: "it has no scheme".to_owned() }),
+            None => Err(StoreOpenError::Address { why: "the scheme is missing".to_owned() }),
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The store: opened once, cloned freely.
+//! The store handle: opened once, cheap to clone.
 
 use std::path::Path;
 use std::sync::atomic::AtomicI64;
@@ -9,267 +9,288 @@ use node_model::{NodeId, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use uuid::Uuid;
 
-use crate::engine::Session;
-use crate::engine::job::{Reading, Writing, read};
-use crate::engine::sqlite::{MOST_SCANS, Readers, Sqlite, SqliteSession, translate};
-use crate::engine::workers::{Server, Workers};
-use crate::error::{Error, OpenError};
-use crate::journal::{self, Members};
+use crate::engine::DatabaseSession;
+use crate::engine::job::{PendingRead, PendingWrite, run_read};
+use crate::engine::sqlite::{MAX_SCANS, ReaderPool, Sqlite, SqliteSession, store_error};
+use crate::engine::workers::{DatabaseServer, WorkerPool};
+use crate::error::{StoreError, StoreOpenError};
+use crate::journal::{self, ClusterMembers};
 use crate::migrate::migrate;
-use crate::reader::Reader;
-use crate::settings::{Address, Settings};
-use crate::vault::Vault;
-use crate::writer::{Pending, Writer};
+use crate::reader::StoreReader;
+use crate::sealing_key::SealingKey;
+use crate::settings::{DatabaseAddress, StoreSettings};
+use crate::writer::{PendingEffects, StoreWriter};
 
-/// Where the store gets the time from.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+/// Source of the current time; tests pass a manual clock.
+pub type StoreClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// Ferrite's memory.
+/// Handle to the database. Clones share connections and threads.
 #[derive(Clone)]
-pub struct Store(Arc<Inner>);
+pub struct Store(Arc<StoreInner>);
 
-struct Inner {
-    shared: Arc<Shared>,
-    engine: Engine,
+struct StoreInner {
+    shared: Arc<StoreShared>,
+    engine: StorageEngine,
     wakes: Mutex<Option<mpsc::UnboundedReceiver<NodeId>>>,
 }
 
-enum Engine {
+enum StorageEngine {
     Sqlite { sqlite: Arc<Sqlite>, scans: Arc<Semaphore> },
-    Server(Workers),
+    Server(WorkerPool),
 }
 
-/// What every connection needs.
-pub(crate) struct Shared {
-    pub(crate) clock: Clock,
-    pub(crate) vault: Vault,
-    /// Up to where the journal is known to have no gaps that may still be filled.
-    pub(crate) settled: AtomicI64,
-    /// Who fills them.
-    pub(crate) members: Mutex<Members>,
+/// State shared by all connections.
+pub(crate) struct StoreShared {
+    pub(crate) clock: StoreClock,
+    pub(crate) sealing_key: SealingKey,
+    /// Highest journal sequence number below which no gap can still be filled.
+    pub(crate) settled_seq: AtomicI64,
+    /// Cluster members that allocate sequence numbers.
+    pub(crate) members: Mutex<ClusterMembers>,
     position: watch::Sender<i64>,
     wakes: mpsc::UnboundedSender<NodeId>,
 }
 
 impl Store {
-    /// Connects, brings the schema up to date, and loads the key file, or makes one on the very
+    /// Connects, runs outstanding migrations, and loads the key file. Creates the key file on the
     /// first start.
-    pub fn open(settings: &Settings, clock: Clock) -> Result<Self, OpenError> {
-        std::fs::create_dir_all(&settings.data_dir)
-            .map_err(|source| OpenError::DataDir { path: settings.data_dir.clone(), source })?;
+    pub fn open(settings: &StoreSettings, clock: StoreClock) -> Result<Self, StoreOpenError> {
+        std::fs::create_dir_all(&settings.data_dir).map_err(|source| StoreOpenError::DataDir {
+            path: settings.data_dir.clone(),
+            source,
+        })?;
         match settings.address()? {
-            Address::Sqlite(path) => Self::open_sqlite(settings, &path, clock),
-            Address::Postgres(url) => Self::open_server(settings, Server::Postgres(url), clock),
-            Address::MariaDb(url) => Self::open_server(settings, Server::MariaDb(url), clock),
+            DatabaseAddress::Sqlite(path) => Self::open_sqlite(settings, &path, clock),
+            DatabaseAddress::Postgres(url) => {
+                Self::open_server(settings, DatabaseServer::Postgres(url), clock)
+            }
+            DatabaseAddress::MariaDb(url) => {
+                Self::open_server(settings, DatabaseServer::MariaDb(url), clock)
+            }
         }
     }
 
-    /// Runs `closure` with a view of the database.
+    /// Runs `closure` with read access to the database.
     ///
-    /// On SQLite it runs right here: a read is over sooner than another thread would be awake. On
-    /// a server it runs on a thread of its own, so it must bring along what it needs.
+    /// On SQLite it runs on the caller's thread, because a point read takes less time than a thread
+    /// switch. On a server it runs on a worker thread, hence `'static`.
     ///
-    /// This is for single resources and the like, which take microseconds; what goes over many rows
-    /// belongs into [`Store::scan`].
+    /// Use this for single resources, which take microseconds. Use [`Store::scan`] for queries that
+    /// read many rows.
     pub async fn read<T, E>(
         &self,
-        closure: impl FnOnce(&mut Reader<'_>) -> Result<T, E> + Send + 'static,
+        closure: impl FnOnce(&mut StoreReader<'_>) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
     where
         T: Send + 'static,
-        E: From<Error> + Send + 'static,
+        E: From<StoreError> + Send + 'static,
     {
         match &self.0.engine {
-            Engine::Sqlite { sqlite, .. } => sqlite
-                .with_reader(Readers::Points, |session| read(closure, session, &self.0.shared))?,
-            Engine::Server(workers) => on_server(workers, closure).await,
+            StorageEngine::Sqlite { sqlite, .. } => sqlite
+                .with_reader(ReaderPool::PointReads, |session| {
+                    run_read(closure, session, &self.0.shared)
+                })?,
+            StorageEngine::Server(workers) => read_on_server(workers, closure).await,
         }
     }
 
-    /// Runs `closure` with a view of the database, for lists and everything else that goes over
-    /// many rows.
+    /// Runs `closure` with read access to the database, for lists and other queries that read many
+    /// rows.
     ///
-    /// On SQLite it runs on a thread that may block, with a connection of a set of its own: however
-    /// many scans there are, they hold up neither the async runtime nor [`Store::read`]. On a
-    /// server it is the same as a read.
+    /// On SQLite it runs on a blocking thread with a connection from a separate pool, so scans block
+    /// neither the async runtime nor [`Store::read`]. On a server it is the same as a read.
     pub async fn scan<T, E>(
         &self,
-        closure: impl FnOnce(&mut Reader<'_>) -> Result<T, E> + Send + 'static,
+        closure: impl FnOnce(&mut StoreReader<'_>) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
     where
         T: Send + 'static,
-        E: From<Error> + Send + 'static,
+        E: From<StoreError> + Send + 'static,
     {
         let (sqlite, scans) = match &self.0.engine {
-            Engine::Sqlite { sqlite, scans } => (Arc::clone(sqlite), Arc::clone(scans)),
-            Engine::Server(workers) => return on_server(workers, closure).await,
+            StorageEngine::Sqlite { sqlite, scans } => (Arc::clone(sqlite), Arc::clone(scans)),
+            StorageEngine::Server(workers) => return read_on_server(workers, closure).await,
         };
-        // Waiting here is free; waiting for a connection would be a thread that does nothing.
-        let permit = scans.acquire_owned().await.map_err(|_| Error::Closed)?;
+        // Wait for the permit here: waiting for a connection would block a thread.
+        let permit = scans.acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let shared = Arc::clone(&self.0.shared);
         let scan = tokio::task::spawn_blocking(move || {
-            let scanned =
-                sqlite.with_reader(Readers::Scans, |session| read(closure, session, &shared));
-            // Kept until the end even if nobody waits for the answer any more.
+            let scanned = sqlite
+                .with_reader(ReaderPool::Scans, |session| run_read(closure, session, &shared));
+            // Held until the scan ends, also if the caller dropped the future.
             drop(permit);
             scanned?
         });
-        scan.await.unwrap_or_else(|_| Err(E::from(Error::Closed)))
+        scan.await.unwrap_or_else(|_| Err(E::from(StoreError::Closed)))
     }
 
     /// Runs `closure` as one transaction, which is durable when this returns `Ok`. If the closure
-    /// gives an error, nothing of it is kept.
+    /// fails, the transaction is rolled back.
     ///
-    /// It may run more than once: a server asks for that when transactions get in each other's way.
-    /// Once asked, it runs to its end even if nobody waits for the answer any more.
+    /// The closure may run more than once: servers reject conflicting transactions, which are then
+    /// retried. Once submitted, it runs to completion even if the caller drops the future.
     pub async fn write<T, E>(
         &self,
-        closure: impl FnMut(&mut Writer<'_>) -> Result<T, E> + Send + 'static,
+        closure: impl FnMut(&mut StoreWriter<'_>) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
     where
         T: Send + 'static,
-        E: From<Error> + Send + 'static,
+        E: From<StoreError> + Send + 'static,
     {
-        let (reply, answer) = oneshot::channel();
-        let job = Box::new(Writing::new(closure, reply));
+        let (reply, result) = oneshot::channel();
+        let job = Box::new(PendingWrite::new(closure, reply));
         match &self.0.engine {
-            Engine::Sqlite { sqlite, .. } => sqlite.write(job),
-            Engine::Server(workers) => workers.write(job),
+            StorageEngine::Sqlite { sqlite, .. } => sqlite.write(job),
+            StorageEngine::Server(workers) => workers.write(job),
         }
-        answer.await.unwrap_or_else(|_| Err(E::from(Error::Closed)))
+        result.await.unwrap_or_else(|_| Err(E::from(StoreError::Closed)))
     }
 
-    /// The highest number of the journal that this process knows to be committed; at first, the
-    /// journal's end when the store was opened. It is marked as changed whenever there may be
-    /// something new to read, at times without being higher.
+    /// The highest journal sequence number that this process has seen committed; initially the end of
+    /// the journal at the time of opening. The channel is marked as changed whenever there may be new
+    /// entries to read, sometimes without a higher number.
     ///
-    /// On servers the entries of other processes are looked for once a second, while somebody has
-    /// such a receiver. Where the journal ends right now is known to [`Reader::journal_end`].
+    /// On servers, entries of other processes are polled once a second while a receiver exists.
+    /// [`StoreReader::journal_end`] returns the current end.
     #[must_use]
     pub fn journal_position(&self) -> watch::Receiver<i64> {
         self.0.shared.position.subscribe()
     }
 
-    /// Nodes whose committed changes asked for attention. There is one receiver; none the second
-    /// time.
+    /// Nodes woken by committed transactions. Returns the receiver once, then `None`.
     #[must_use]
     pub fn take_wakes(&self) -> Option<mpsc::UnboundedReceiver<NodeId>> {
         self.0.wakes.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Seals bytes as [`Reader::seal`] does, without looking at the database.
+    /// Seals bytes like [`StoreReader::seal`], without a database access.
     #[must_use]
     pub fn seal(&self, owner: Uuid, plain: &[u8]) -> Vec<u8> {
-        self.0.shared.vault.seal(owner, plain)
+        self.0.shared.sealing_key.seal(owner, plain)
     }
 
-    /// Opens what [`Store::seal`] made for `owner`.
-    pub fn unseal(&self, owner: Uuid, sealed: &[u8]) -> Result<Vec<u8>, Error> {
-        let opened = self.0.shared.vault.open_sealed(owner, sealed);
-        opened.map_err(|source| Error::Vault { owner: owner.to_string(), source })
+    /// Opens bytes that [`Store::seal`] sealed for `owner`.
+    pub fn unseal(&self, owner: Uuid, sealed: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let opened = self.0.shared.sealing_key.unseal(owner, sealed);
+        opened.map_err(|source| StoreError::Unseal { owner: owner.to_string(), source })
     }
 
-    /// Finishes what was asked, and closes the database for every clone of this store.
+    /// Finishes queued work and closes the database for all clones of this store.
     pub fn close(self) {
         match &self.0.engine {
-            Engine::Sqlite { sqlite, .. } => sqlite.stop(),
-            Engine::Server(workers) => workers.stop(),
+            StorageEngine::Sqlite { sqlite, .. } => sqlite.stop(),
+            StorageEngine::Server(workers) => workers.stop(),
         }
     }
 
-    fn open_sqlite(settings: &Settings, path: &Path, clock: Clock) -> Result<Self, OpenError> {
+    fn open_sqlite(
+        settings: &StoreSettings,
+        path: &Path,
+        clock: StoreClock,
+    ) -> Result<Self, StoreOpenError> {
         let connection = Sqlite::connect(path, settings.synchronous)?;
         let run = |sql: &str| {
-            connection.execute_batch(sql).map_err(|error| OpenError::Prepare(translate(error)))
+            connection
+                .execute_batch(sql)
+                .map_err(|error| StoreOpenError::Prepare(store_error(error)))
         };
         run("BEGIN IMMEDIATE")?;
-        let prepared = prepare(&mut SqliteSession(&connection), settings, &clock)?;
+        let prepared = prepare_database(&mut SqliteSession(&connection), settings, &clock)?;
         run("COMMIT")?;
-        Ok(Self::new(prepared, clock, |shared| Engine::Sqlite {
+        Ok(Self::new(prepared, clock, |shared| StorageEngine::Sqlite {
             sqlite: Arc::new(Sqlite::start(path, connection, shared)),
-            scans: Arc::new(Semaphore::new(MOST_SCANS)),
+            scans: Arc::new(Semaphore::new(MAX_SCANS)),
         }))
     }
 
-    fn open_server(settings: &Settings, server: Server, clock: Clock) -> Result<Self, OpenError> {
-        let prepared = server.with_first_session(|session| prepare(session, settings, &clock))?;
+    fn open_server(
+        settings: &StoreSettings,
+        server: DatabaseServer,
+        clock: StoreClock,
+    ) -> Result<Self, StoreOpenError> {
+        let prepared =
+            server.with_first_session(|session| prepare_database(session, settings, &clock))?;
         let connections = settings.connections.max(1);
         Ok(Self::new(prepared, clock, |shared| {
-            Engine::Server(Workers::start(server, connections, &shared))
+            StorageEngine::Server(WorkerPool::start(server, connections, &shared))
         }))
     }
 
-    fn new(prepared: Prepared, clock: Clock, engine: impl FnOnce(Arc<Shared>) -> Engine) -> Self {
+    fn new(
+        prepared: PreparedDatabase,
+        clock: StoreClock,
+        engine: impl FnOnce(Arc<StoreShared>) -> StorageEngine,
+    ) -> Self {
         let (wakes, receiver) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(StoreShared {
             clock,
-            vault: prepared.vault,
-            settled: AtomicI64::new(prepared.journal_end),
+            sealing_key: prepared.sealing_key,
+            settled_seq: AtomicI64::new(prepared.journal_end),
             members: Mutex::new(prepared.members),
             position: watch::Sender::new(prepared.journal_end),
             wakes,
         });
         let engine = engine(Arc::clone(&shared));
-        Self(Arc::new(Inner { shared, engine, wakes: Mutex::new(Some(receiver)) }))
+        Self(Arc::new(StoreInner { shared, engine, wakes: Mutex::new(Some(receiver)) }))
     }
 }
 
-impl Shared {
-    /// Tells those who wait what has been committed.
-    pub(crate) fn committed(&self, pending: &Pending) {
+impl StoreShared {
+    /// Notifies journal followers and the wake channel after a commit.
+    pub(crate) fn notify_committed(&self, pending: &PendingEffects) {
         if pending.last_seq > 0 {
-            self.journal_grew_to(pending.last_seq);
+            self.notify_journal(pending.last_seq);
         }
         for node in &pending.wakes {
-            // Nobody listening is fine: a wake is only a hint.
+            // A wake is only a hint; a closed channel is ignored.
             let _ = self.wakes.send(*node);
         }
     }
 
-    /// Tells those who follow the journal that there may be something new to read. That can be so
-    /// without a higher number: on servers a lower one may be committed after a higher one, and
-    /// what waited behind it is shown from then on.
-    pub(crate) fn journal_grew_to(&self, seq: i64) {
+    /// Marks the journal position as changed. The number may stay the same: on servers a lower number
+    /// can be committed after a higher one, which makes the held-back entries visible.
+    pub(crate) fn notify_journal(&self, seq: i64) {
         self.position.send_modify(|position| *position = seq.max(*position));
     }
 
-    /// Whether anybody follows the journal.
-    pub(crate) fn is_followed(&self) -> bool {
+    /// Whether the journal position has subscribers.
+    pub(crate) fn has_journal_followers(&self) -> bool {
         self.position.receiver_count() > 0
     }
 }
 
-/// What opening finds out before there is a store.
-struct Prepared {
-    vault: Vault,
+/// Result of preparing a database before the store exists.
+struct PreparedDatabase {
+    sealing_key: SealingKey,
     journal_end: i64,
-    members: Members,
+    members: ClusterMembers,
 }
 
-/// Schema, key and the journal's end, under whatever lock the caller holds.
-fn prepare(
-    session: &mut dyn Session,
-    settings: &Settings,
-    clock: &Clock,
-) -> Result<Prepared, OpenError> {
+/// Migrates the schema, loads the key and finds the end of the journal. The caller holds the
+/// migration lock.
+fn prepare_database(
+    session: &mut dyn DatabaseSession,
+    settings: &StoreSettings,
+    clock: &StoreClock,
+) -> Result<PreparedDatabase, StoreOpenError> {
     let now = clock();
     migrate(session, &settings.data_dir, now.0)?;
-    let vault = Vault::open(session, &settings.data_dir)?;
-    let mut members = Members::default();
+    let sealing_key = SealingKey::load_or_create(session, &settings.data_dir)?;
+    let mut members = ClusterMembers::default();
     let journal_end =
-        journal::end_after(session, 0, now, &mut members).map_err(OpenError::Prepare)?;
-    Ok(Prepared { vault, journal_end, members })
+        journal::settled_end(session, 0, now, &mut members).map_err(StoreOpenError::Prepare)?;
+    Ok(PreparedDatabase { sealing_key, journal_end, members })
 }
 
-async fn on_server<T, E>(
-    workers: &Workers,
-    closure: impl FnOnce(&mut Reader<'_>) -> Result<T, E> + Send + 'static,
+async fn read_on_server<T, E>(
+    workers: &WorkerPool,
+    closure: impl FnOnce(&mut StoreReader<'_>) -> Result<T, E> + Send + 'static,
 ) -> Result<T, E>
 where
     T: Send + 'static,
-    E: From<Error> + Send + 'static,
+    E: From<StoreError> + Send + 'static,
 {
-    let (reply, answer) = oneshot::channel();
-    workers.read(Box::new(Reading { closure, reply }));
-    answer.await.unwrap_or_else(|_| Err(E::from(Error::Closed)))
+    let (reply, result) = oneshot::channel();
+    workers.read(Box::new(PendingRead { closure, reply }));
+    result.await.unwrap_or_else(|_| Err(E::from(StoreError::Closed)))
 }

@@ -1,72 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a field of the model becomes a column and back, the same on every engine.
+//! Conversion between model fields and column values, the same on all engines.
 //!
-//! Text is text, moments and numbers are 64-bit integers, yes and no are 1 and 0, ids are their
-//! usual text (so that an operator can read them with any SQL tool), and everything structured is
-//! JSON text. Empty JSON is NULL, which costs nothing to write, store or read.
+//! Timestamps and numbers are 64-bit integers, booleans are 1 and 0, ids are in their usual text
+//! form (readable with any SQL tool), and structured values are JSON text. Empty JSON is NULL.
 
 use node_model::{
-    Agent, AllocationState, Fault, Health, JsonArray, JsonObject, LogKind, Mac, PowerRequest,
-    PowerState, ProvisionState, RunbookStep, Sensitive, Severity, TemplateStep, Timestamp, Wait,
-    Work,
+    AgentInfo, AgentLogKind, AllocationState, Fault, Health, JsonArray, JsonObject, Mac,
+    PowerRequest, PowerState, ProvisionState, RunbookStep, Sensitive, Severity, TemplateStep,
+    Timestamp, Wait, Work,
 };
 use uuid::Uuid;
 
-/// A value on its way into a statement.
+/// A parameter of a statement.
 #[derive(Debug, Clone)]
-pub enum Param<'a> {
+pub enum SqlParam<'a> {
     /// NULL.
     Null,
-    /// Any whole number.
+    /// An integer.
     Int(i64),
-    /// Text kept elsewhere.
+    /// Borrowed text.
     Text(&'a str),
-    /// Text made for the occasion.
+    /// Owned text.
     Owned(String),
-    /// An id in its text form, without an allocation.
+    /// A UUID in text form, without an allocation.
     Id([u8; 36]),
     /// Bytes.
     Blob(&'a [u8]),
 }
 
-/// A value on its way out of a row. Text and bytes are told apart by who reads them.
+/// A value of a result row. Text and bytes are distinguished by the field type.
 #[derive(Debug, Clone, Copy)]
-pub enum Value<'a> {
+pub enum SqlValue<'a> {
     /// NULL.
     Null,
-    /// Any whole number.
+    /// An integer.
     Int(i64),
     /// Text or bytes.
     Bytes(&'a [u8]),
 }
 
-/// The column does not hold what it should.
+/// The column contains an unexpected value.
 #[derive(Debug)]
-pub struct Damaged;
+pub struct CorruptValue;
 
-/// A type that can be a column.
-pub(crate) trait Field: Sized {
-    /// The value to store.
-    fn bind(&self) -> Param<'_>;
-    /// The value as stored.
-    fn read(value: Value<'_>) -> Result<Self, Damaged>;
-    /// Overwrites `self`, reusing its memory where that is possible: lists decode every row into
-    /// the same record.
-    fn load(&mut self, value: Value<'_>) -> Result<(), Damaged> {
+/// A type that can be stored in a column.
+pub(crate) trait ColumnType: Sized {
+    /// Returns the value as a parameter.
+    fn bind(&self) -> SqlParam<'_>;
+    /// Decodes a stored value.
+    fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue>;
+    /// Decodes into `self`, reusing its allocations: lists decode every row into the same record.
+    fn load(&mut self, value: SqlValue<'_>) -> Result<(), CorruptValue> {
         *self = Self::read(value)?;
         Ok(())
     }
 }
 
-impl Param<'_> {
-    /// An id.
+impl SqlParam<'_> {
+    /// A UUID parameter.
     pub fn id(id: Uuid) -> Self {
         let mut text = [0; 36];
         id.hyphenated().encode_lower(&mut text);
         Self::Id(text)
     }
 
-    /// The text, if it is one.
+    /// The text, if it is text.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -77,48 +75,48 @@ impl Param<'_> {
     }
 }
 
-impl<'a> Value<'a> {
-    /// As text.
-    pub fn text(self) -> Result<&'a str, Damaged> {
+impl<'a> SqlValue<'a> {
+    /// The value as text.
+    pub fn text(self) -> Result<&'a str, CorruptValue> {
         match self {
-            Self::Bytes(bytes) => std::str::from_utf8(bytes).map_err(|_| Damaged),
-            Self::Null | Self::Int(_) => Err(Damaged),
+            Self::Bytes(bytes) => std::str::from_utf8(bytes).map_err(|_| CorruptValue),
+            Self::Null | Self::Int(_) => Err(CorruptValue),
         }
     }
 
-    /// As a number.
-    pub fn int(self) -> Result<i64, Damaged> {
+    /// The value as an integer.
+    pub fn int(self) -> Result<i64, CorruptValue> {
         match self {
             Self::Int(number) => Ok(number),
-            Self::Null | Self::Bytes(_) => Err(Damaged),
+            Self::Null | Self::Bytes(_) => Err(CorruptValue),
         }
     }
 
-    /// A copy that outlives the row, fit to be bound to another statement.
-    pub fn to_param(self) -> Result<Param<'static>, Damaged> {
+    /// An owned copy that can be bound to another statement.
+    pub fn to_param(self) -> Result<SqlParam<'static>, CorruptValue> {
         Ok(match self {
-            Self::Null => Param::Null,
-            Self::Int(number) => Param::Int(number),
-            Self::Bytes(_) => Param::Owned(self.text()?.to_owned()),
+            Self::Null => SqlParam::Null,
+            Self::Int(number) => SqlParam::Int(number),
+            Self::Bytes(_) => SqlParam::Owned(self.text()?.to_owned()),
         })
     }
 }
 
-impl<T: Field> Field for Option<T> {
-    fn bind(&self) -> Param<'_> {
-        self.as_ref().map_or(Param::Null, T::bind)
+impl<T: ColumnType> ColumnType for Option<T> {
+    fn bind(&self) -> SqlParam<'_> {
+        self.as_ref().map_or(SqlParam::Null, T::bind)
     }
 
-    fn read(value: Value<'_>) -> Result<Self, Damaged> {
+    fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue> {
         match value {
-            Value::Null => Ok(None),
-            Value::Int(_) | Value::Bytes(_) => T::read(value).map(Some),
+            SqlValue::Null => Ok(None),
+            SqlValue::Int(_) | SqlValue::Bytes(_) => T::read(value).map(Some),
         }
     }
 
-    fn load(&mut self, value: Value<'_>) -> Result<(), Damaged> {
+    fn load(&mut self, value: SqlValue<'_>) -> Result<(), CorruptValue> {
         match (self.as_mut(), value) {
-            (_, Value::Null) => *self = None,
+            (_, SqlValue::Null) => *self = None,
             (Some(present), _) => present.load(value)?,
             (None, _) => *self = Some(T::read(value)?),
         }
@@ -126,109 +124,109 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
-impl Field for String {
-    fn bind(&self) -> Param<'_> {
-        Param::Text(self)
+impl ColumnType for String {
+    fn bind(&self) -> SqlParam<'_> {
+        SqlParam::Text(self)
     }
 
-    fn read(value: Value<'_>) -> Result<Self, Damaged> {
+    fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue> {
         value.text().map(str::to_owned)
     }
 
-    fn load(&mut self, value: Value<'_>) -> Result<(), Damaged> {
+    fn load(&mut self, value: SqlValue<'_>) -> Result<(), CorruptValue> {
         value.text()?.clone_into(self);
         Ok(())
     }
 }
 
-impl Field for bool {
-    fn bind(&self) -> Param<'_> {
-        Param::Int(i64::from(*self))
+impl ColumnType for bool {
+    fn bind(&self) -> SqlParam<'_> {
+        SqlParam::Int(i64::from(*self))
     }
 
-    fn read(value: Value<'_>) -> Result<Self, Damaged> {
+    fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue> {
         value.int().map(|number| number != 0)
     }
 }
 
-impl Field for i64 {
-    fn bind(&self) -> Param<'_> {
-        Param::Int(*self)
+impl ColumnType for i64 {
+    fn bind(&self) -> SqlParam<'_> {
+        SqlParam::Int(*self)
     }
 
-    fn read(value: Value<'_>) -> Result<Self, Damaged> {
+    fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue> {
         value.int()
     }
 }
 
-impl Field for Timestamp {
-    fn bind(&self) -> Param<'_> {
-        Param::Int(self.0)
+impl ColumnType for Timestamp {
+    fn bind(&self) -> SqlParam<'_> {
+        SqlParam::Int(self.0)
     }
 
-    fn read(value: Value<'_>) -> Result<Self, Damaged> {
+    fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue> {
         value.int().map(Self)
     }
 }
 
-impl Field for Uuid {
-    fn bind(&self) -> Param<'_> {
-        Param::id(*self)
+impl ColumnType for Uuid {
+    fn bind(&self) -> SqlParam<'_> {
+        SqlParam::id(*self)
     }
 
-    fn read(value: Value<'_>) -> Result<Self, Damaged> {
+    fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue> {
         match value {
-            Value::Bytes(text) => Self::try_parse_ascii(text).map_err(|_| Damaged),
-            Value::Null | Value::Int(_) => Err(Damaged),
+            SqlValue::Bytes(text) => Self::try_parse_ascii(text).map_err(|_| CorruptValue),
+            SqlValue::Null | SqlValue::Int(_) => Err(CorruptValue),
         }
     }
 }
 
-impl Field for Mac {
-    fn bind(&self) -> Param<'_> {
-        Param::Text(self.as_str())
+impl ColumnType for Mac {
+    fn bind(&self) -> SqlParam<'_> {
+        SqlParam::Text(self.as_str())
     }
 
-    fn read(value: Value<'_>) -> Result<Self, Damaged> {
-        value.text()?.parse().map_err(|_| Damaged)
+    fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue> {
+        value.text()?.parse().map_err(|_| CorruptValue)
     }
 }
 
-impl Field for Vec<u8> {
-    fn bind(&self) -> Param<'_> {
-        if self.is_empty() { Param::Null } else { Param::Blob(self) }
+impl ColumnType for Vec<u8> {
+    fn bind(&self) -> SqlParam<'_> {
+        if self.is_empty() { SqlParam::Null } else { SqlParam::Blob(self) }
     }
 
-    fn read(value: Value<'_>) -> Result<Self, Damaged> {
+    fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue> {
         match value {
-            Value::Null => Ok(Self::new()),
-            Value::Bytes(bytes) => Ok(bytes.to_vec()),
-            Value::Int(_) => Err(Damaged),
+            SqlValue::Null => Ok(Self::new()),
+            SqlValue::Bytes(bytes) => Ok(bytes.to_vec()),
+            SqlValue::Int(_) => Err(CorruptValue),
         }
     }
 }
 
-impl Field for Sensitive {
-    fn bind(&self) -> Param<'_> {
-        Param::Int(match self {
+impl ColumnType for Sensitive {
+    fn bind(&self) -> SqlParam<'_> {
+        SqlParam::Int(match self {
             Self::No => 0,
             Self::Yes => 1,
         })
     }
 
-    fn read(value: Value<'_>) -> Result<Self, Damaged> {
+    fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue> {
         Ok(if value.int()? == 0 { Self::No } else { Self::Yes })
     }
 }
 
 macro_rules! id_fields {
     ($($id:ident)*) => {$(
-        impl Field for node_model::$id {
-            fn bind(&self) -> Param<'_> {
-                Param::id(self.0)
+        impl ColumnType for node_model::$id {
+            fn bind(&self) -> SqlParam<'_> {
+                SqlParam::id(self.0)
             }
 
-            fn read(value: Value<'_>) -> Result<Self, Damaged> {
+            fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue> {
                 Uuid::read(value).map(Self)
             }
         }
@@ -242,31 +240,31 @@ id_fields! {
 
 macro_rules! named_fields {
     ($($name:ident)*) => {$(
-        impl Field for $name {
-            fn bind(&self) -> Param<'_> {
-                Param::Text(self.as_str())
+        impl ColumnType for $name {
+            fn bind(&self) -> SqlParam<'_> {
+                SqlParam::Text(self.as_str())
             }
 
-            fn read(value: Value<'_>) -> Result<Self, Damaged> {
-                value.text()?.parse().map_err(|()| Damaged)
+            fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue> {
+                value.text()?.parse().map_err(|()| CorruptValue)
             }
         }
     )*};
 }
-named_fields! { AllocationState Fault Health LogKind PowerState ProvisionState Severity }
+named_fields! { AllocationState Fault Health AgentLogKind PowerState ProvisionState Severity }
 
 macro_rules! json_text_fields {
     ($($name:ident)*) => {$(
-        impl Field for $name {
-            fn bind(&self) -> Param<'_> {
-                if self.is_empty() { Param::Null } else { Param::Text(self.as_str()) }
+        impl ColumnType for $name {
+            fn bind(&self) -> SqlParam<'_> {
+                if self.is_empty() { SqlParam::Null } else { SqlParam::Text(self.as_str()) }
             }
 
-            fn read(value: Value<'_>) -> Result<Self, Damaged> {
+            fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue> {
                 match value {
-                    Value::Null => Ok(Self::empty()),
-                    Value::Bytes(_) => Ok(Self::from_stored(value.text()?)),
-                    Value::Int(_) => Err(Damaged),
+                    SqlValue::Null => Ok(Self::empty()),
+                    SqlValue::Bytes(_) => Ok(Self::from_stored(value.text()?)),
+                    SqlValue::Int(_) => Err(CorruptValue),
                 }
             }
         }
@@ -274,46 +272,46 @@ macro_rules! json_text_fields {
 }
 json_text_fields! { JsonObject JsonArray }
 
-/// Types with an empty value, stored as NULL when they have it.
+/// Types whose default value is stored as NULL.
 macro_rules! json_fields_with_default {
     ($($name:ty)*) => {$(
-        impl Field for $name {
-            fn bind(&self) -> Param<'_> {
-                if *self == Self::default() { Param::Null } else { to_json(self) }
+        impl ColumnType for $name {
+            fn bind(&self) -> SqlParam<'_> {
+                if *self == Self::default() { SqlParam::Null } else { to_json(self) }
             }
 
-            fn read(value: Value<'_>) -> Result<Self, Damaged> {
+            fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue> {
                 match value {
-                    Value::Null => Ok(Self::default()),
-                    Value::Bytes(text) => serde_json::from_slice(text).map_err(|_| Damaged),
-                    Value::Int(_) => Err(Damaged),
+                    SqlValue::Null => Ok(Self::default()),
+                    SqlValue::Bytes(text) => serde_json::from_slice(text).map_err(|_| CorruptValue),
+                    SqlValue::Int(_) => Err(CorruptValue),
                 }
             }
         }
     )*};
 }
 json_fields_with_default! {
-    Vec<String> Vec<node_model::NodeId> Vec<TemplateStep> Vec<RunbookStep> Agent
+    Vec<String> Vec<node_model::NodeId> Vec<TemplateStep> Vec<RunbookStep> AgentInfo
 }
 
 macro_rules! json_fields {
     ($($name:ty)*) => {$(
-        impl Field for $name {
-            fn bind(&self) -> Param<'_> {
+        impl ColumnType for $name {
+            fn bind(&self) -> SqlParam<'_> {
                 to_json(self)
             }
 
-            fn read(value: Value<'_>) -> Result<Self, Damaged> {
+            fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue> {
                 match value {
-                    Value::Bytes(text) => serde_json::from_slice(text).map_err(|_| Damaged),
-                    Value::Null | Value::Int(_) => Err(Damaged),
+                    SqlValue::Bytes(text) => serde_json::from_slice(text).map_err(|_| CorruptValue),
+                    SqlValue::Null | SqlValue::Int(_) => Err(CorruptValue),
                 }
             }
         }
     )*};
 }
-json_fields! { Work PowerRequest Wait node_model::Actor node_model::Happening }
+json_fields! { Work PowerRequest Wait node_model::Actor node_model::JournalEvent }
 
-fn to_json<T: serde::Serialize>(value: &T) -> Param<'static> {
-    Param::Owned(serde_json::to_string(value).expect("the model's types serialize to JSON"))
+fn to_json<T: serde::Serialize>(value: &T) -> SqlParam<'static> {
+    SqlParam::Owned(serde_json::to_string(value).expect("the model's types serialize to JSON"))
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The HTTP side of the command API, by ironic-python-agent's paths and answers.
+//! The HTTP server of the command API, with the paths and responses of ironic-python-agent.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use agent_protocol::{Command, CommandList, Fault};
+use agent_protocol::{AgentCommand, AgentFault, CommandList};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
@@ -21,30 +21,30 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-use super::extensions::{Refusal, Told, carry_out};
-use super::journal::Failed;
+use super::command_log::CommandFailure;
+use super::extensions::{CommandExecution, RejectedCommand, execute_command};
 use crate::VERSION;
-use crate::agent::{Agent, Phase};
+use crate::agent::{AgentPhase, RamdiskAgent};
 
-/// Config drives come inside commands, in base64.
-const LARGEST_COMMAND: usize = 100 << 20;
-/// More than a server needs, and little enough to stay small.
-const MOST_CONNECTIONS: usize = 16;
-const HANDSHAKE: Duration = Duration::from_secs(20);
+/// Commands may contain config drives in base64.
+const MAX_COMMAND_SIZE: usize = 100 << 20;
+/// More than a server needs; bounds memory.
+const MAX_CONNECTIONS: usize = 16;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
-type Answer = Response<Full<Bytes>>;
+type HttpResponse = Response<Full<Bytes>>;
 
-/// Where commands are taken.
-pub struct Listener {
+/// The listening socket of the command API.
+pub struct CommandListener {
     socket: TcpListener,
     tls: Option<Arc<rustls::ServerConfig>>,
 }
 
-impl Listener {
-    /// Starts listening, on all addresses of both kinds if none is given.
+impl CommandListener {
+    /// Starts to listen, by default on all IPv4 and IPv6 addresses.
     ///
     /// # Errors
-    /// If the port is taken.
+    /// If the port is in use.
     pub fn open(
         host: Option<IpAddr>,
         port: u16,
@@ -61,25 +61,25 @@ impl Listener {
         Ok(Self { socket, tls })
     }
 
-    /// The port, which the kernel chose if it was zero.
+    /// Returns the port, which the kernel chooses if 0 was given.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.socket.local_addr().map_or(0, |address| address.port())
     }
 }
 
-/// Takes commands until the agent stops serving.
-pub async fn serve(agent: Arc<Agent>, listener: Listener) {
+/// Serves commands until the serving phase ends.
+pub async fn serve(agent: Arc<RamdiskAgent>, listener: CommandListener) {
     let mut phase = agent.phase();
-    let permits = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let acceptor = listener.tls.map(TlsAcceptor::from);
     loop {
         let accepted = tokio::select! {
             accepted = listener.socket.accept() => accepted,
-            _ = phase.wait_for(|phase| *phase != Phase::Serving) => return,
+            _ = phase.wait_for(|phase| *phase != AgentPhase::Serving) => return,
         };
         let Ok((stream, _)) = accepted else {
-            // Out of file descriptors; some will be closed.
+            // Out of file descriptors: wait until some are closed.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -88,12 +88,12 @@ pub async fn serve(agent: Arc<Agent>, listener: Listener) {
         tokio::spawn(async move {
             let secure = acceptor.is_some();
             match acceptor {
-                None => talk(agent, stream, secure).await,
+                None => serve_connection(agent, stream, secure).await,
                 Some(acceptor) => {
-                    match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                        Ok(Ok(stream)) => talk(agent, stream, secure).await,
-                        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                        Err(_) => tracing::debug!("a TLS handshake took too long"),
+                    match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+                        Ok(Ok(stream)) => serve_connection(agent, stream, secure).await,
+                        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+                        Err(_) => tracing::debug!("TLS handshake timed out"),
                     }
                 }
             }
@@ -102,27 +102,31 @@ pub async fn serve(agent: Arc<Agent>, listener: Listener) {
     }
 }
 
-async fn talk(
-    agent: Arc<Agent>,
+async fn serve_connection(
+    agent: Arc<RamdiskAgent>,
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     secure: bool,
 ) {
     let service = service_fn(move |request| {
         let agent = Arc::clone(&agent);
-        async move { Ok::<_, std::convert::Infallible>(answer(&agent, request, secure).await) }
+        async move { Ok::<_, std::convert::Infallible>(handle_request(&agent, request, secure).await) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_secs(60))
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
-        tracing::debug!(%error, "a connection ended early");
+        tracing::debug!(%error, "connection failed");
     }
 }
 
-async fn answer(agent: &Arc<Agent>, request: Request<Incoming>, secure: bool) -> Answer {
+async fn handle_request(
+    agent: &Arc<RamdiskAgent>,
+    request: Request<Incoming>,
+    secure: bool,
+) -> HttpResponse {
     let path = request.uri().path().to_owned();
-    // The version may be left out.
+    // The version prefix is optional.
     let rest = path.strip_prefix("/v1").filter(|rest| rest.is_empty() || rest.starts_with('/'));
     let versioned = rest.is_some();
     let rest = rest.unwrap_or(&path);
@@ -133,176 +137,173 @@ async fn answer(agent: &Arc<Agent>, request: Request<Incoming>, secure: bool) ->
             let host = request.headers().get(HOST).and_then(|value| value.to_str().ok());
             let scheme = if secure { "https" } else { "http" };
             let root = format!("{scheme}://{}", host.unwrap_or("localhost"));
-            as_json(StatusCode::OK, &if versioned { version_root(&root) } else { root_page(&root) })
+            json_response(
+                StatusCode::OK,
+                &if versioned { version_root(&root) } else { root_page(&root) },
+            )
         }
         (Method::GET, "/status") => {
             let started = agent.started_at.duration_since(SystemTime::UNIX_EPOCH);
             let started = started.map_or(0.0, |time| time.as_secs_f64());
-            as_json(StatusCode::OK, &json!({"started_at": started, "version": VERSION}))
+            json_response(StatusCode::OK, &json!({"started_at": started, "version": VERSION}))
         }
         (_, rest) if rest == "/commands" || rest.starts_with("/commands/") => {
-            let given = parameter(&query, "agent_token");
-            if !may(agent.token().as_deref(), given.as_deref()) {
-                return fault(StatusCode::UNAUTHORIZED, "the agent token is missing or wrong");
+            let given = query_parameter(&query, "agent_token");
+            if !token_matches(agent.token().as_deref(), given.as_deref()) {
+                return fault_response(
+                    StatusCode::UNAUTHORIZED,
+                    "the agent token is missing or wrong",
+                );
             }
             let id = rest.trim_start_matches("/commands").trim_matches('/').to_owned();
-            commands(agent, request, &id, &query).await
+            handle_commands(agent, request, &id, &query).await
         }
-        _ => fault(StatusCode::NOT_FOUND, "there is nothing here"),
+        _ => fault_response(StatusCode::NOT_FOUND, "unknown path"),
     }
 }
 
-/// The routes that need the token.
-async fn commands(agent: &Arc<Agent>, request: Request<Incoming>, id: &str, query: &str) -> Answer {
-    let wait = parameter(query, "wait").is_some_and(|wait| wait.eq_ignore_ascii_case("true"));
+/// The paths that need the token.
+async fn handle_commands(
+    agent: &Arc<RamdiskAgent>,
+    request: Request<Incoming>,
+    id: &str,
+    query: &str,
+) -> HttpResponse {
+    let wait = query_parameter(query, "wait").is_some_and(|wait| wait.eq_ignore_ascii_case("true"));
     match (request.method().clone(), id) {
         (Method::GET, "") => {
-            as_json(StatusCode::OK, &CommandList { commands: agent.journal.all() })
+            json_response(StatusCode::OK, &CommandList { commands: agent.command_log.all() })
         }
         (Method::GET, id) => {
-            let report = if wait { agent.journal.ended(id).await } else { agent.journal.get(id) };
+            let report = if wait {
+                agent.command_log.wait_for_end(id).await
+            } else {
+                agent.command_log.get(id)
+            };
             match report {
-                Some(report) => as_json(StatusCode::OK, &report),
-                None => fault(StatusCode::NOT_FOUND, &format!("there is no command {id}")),
+                Some(report) => json_response(StatusCode::OK, &report),
+                None => fault_response(StatusCode::NOT_FOUND, &format!("unknown command id {id}")),
             }
         }
         (Method::POST, "") => {
-            let body = match Limited::new(request.into_body(), LARGEST_COMMAND).collect().await {
+            let body = match Limited::new(request.into_body(), MAX_COMMAND_SIZE).collect().await {
                 Ok(body) => body.to_bytes(),
                 Err(error) => {
-                    return fault(
+                    return fault_response(
                         StatusCode::PAYLOAD_TOO_LARGE,
-                        &format!("the command cannot be read: {error}"),
+                        &format!("cannot read the command: {error}"),
                     );
                 }
             };
             match serde_json::from_slice(&body) {
                 Ok(command) => {
                     drop(body);
-                    run(agent, command, wait).await
+                    run_command(agent, command, wait).await
                 }
-                Err(error) => fault(
+                Err(error) => fault_response(
                     StatusCode::BAD_REQUEST,
-                    &format!("a command is {{\"name\": text, \"params\": object}}: {error}"),
+                    &format!("a command must be {{\"name\": string, \"params\": object}}: {error}"),
                 ),
             }
         }
-        _ => fault(StatusCode::METHOD_NOT_ALLOWED, "commands are posted"),
+        _ => fault_response(StatusCode::METHOD_NOT_ALLOWED, "use GET or POST"),
     }
 }
 
-/// Enters a command, starts it, and says what came of it so far.
-async fn run(agent: &Arc<Agent>, command: Command, wait: bool) -> Answer {
+/// Records a command, starts it, and returns its report.
+async fn run_command(agent: &Arc<RamdiskAgent>, command: AgentCommand, wait: bool) -> HttpResponse {
     let short =
         command.name.split_once('.').map_or(command.name.as_str(), |(_, name)| name).to_owned();
-    tracing::info!(command = command.name, "a command came");
-    let id = match agent.journal.begin(&short) {
+    tracing::info!(command = command.name, "command received");
+    let id = match agent.command_log.begin(&short) {
         Ok(id) => id,
         Err(running) => {
-            return fault(
+            return fault_response(
                 StatusCode::CONFLICT,
                 &format!("Agent is busy: executing command {running}"),
             );
         }
     };
-    // A task of its own: whoever asked may hang up before it is over, and a panic is an answer
-    // rather than silence.
-    let started = tokio::spawn(start(Arc::clone(agent), id.clone(), short, command)).await;
-    let refusal = match started {
+    // On a task of its own, so that it continues if the client disconnects, and a panic becomes an
+    // error report.
+    let started = tokio::spawn(start_command(Arc::clone(agent), id.clone(), short, command)).await;
+    let rejection = match started {
         Ok(Ok(())) => None,
-        Ok(Err(refusal)) => Some(refusal),
+        Ok(Err(rejection)) => Some(rejection),
         Err(error) => {
-            agent.journal.end(&id, Err(broke_off(&error)));
+            agent.command_log.end(&id, Err(task_failure(&error)));
             None
         }
     };
-    if let Some(refusal) = refusal {
-        agent.journal.withdraw(&id);
-        return match refusal {
-            Refusal::UnknownExtension(name) => {
-                fault(StatusCode::NOT_FOUND, &format!("there is no extension {name}"))
+    if let Some(rejection) = rejection {
+        agent.command_log.remove(&id);
+        return match rejection {
+            RejectedCommand::UnknownExtension(name) => {
+                fault_response(StatusCode::NOT_FOUND, &format!("unknown extension {name}"))
             }
-            Refusal::Invalid(why) => fault(StatusCode::BAD_REQUEST, &why),
+            RejectedCommand::Invalid(reason) => fault_response(StatusCode::BAD_REQUEST, &reason),
         };
     }
-    let report = if wait { agent.journal.ended(&id).await } else { agent.journal.get(&id) };
+    let report =
+        if wait { agent.command_log.wait_for_end(&id).await } else { agent.command_log.get(&id) };
     report.map_or_else(
-        || fault(StatusCode::INTERNAL_SERVER_ERROR, "the command is lost"),
-        |report| as_json(StatusCode::OK, &report),
+        || fault_response(StatusCode::INTERNAL_SERVER_ERROR, "the command was lost"),
+        |report| json_response(StatusCode::OK, &report),
     )
 }
 
-/// Carries a command out, or starts one that takes long, and enters how it ended.
-async fn start(
-    agent: Arc<Agent>,
+/// Executes a command, or starts an asynchronous one, and records its result.
+async fn start_command(
+    agent: Arc<RamdiskAgent>,
     id: String,
     name: String,
-    command: Command,
-) -> Result<(), Refusal> {
-    match carry_out(&agent, command).await? {
-        Told::Now(outcome) => {
+    command: AgentCommand,
+) -> Result<(), RejectedCommand> {
+    match execute_command(&agent, command).await? {
+        CommandExecution::Finished(outcome) => {
             if let Err(error) = &outcome {
-                tracing::error!(command = name, error = error.text(), "a command failed");
+                tracing::error!(command = name, error = error.text(), "command failed");
             }
-            agent.journal.end(&id, outcome);
+            agent.command_log.end(&id, outcome);
         }
-        Told::Later(work) => {
+        CommandExecution::Running(work) => {
             tokio::spawn(async move {
                 let outcome =
-                    tokio::spawn(work).await.unwrap_or_else(|error| Err(broke_off(&error)));
+                    tokio::spawn(work).await.unwrap_or_else(|error| Err(task_failure(&error)));
                 match &outcome {
-                    Ok(_) => tracing::info!(command = name, "a command succeeded"),
+                    Ok(_) => tracing::info!(command = name, "command succeeded"),
                     Err(error) => {
-                        tracing::error!(command = name, error = error.text(), "a command failed");
+                        tracing::error!(command = name, error = error.text(), "command failed");
                     }
                 }
-                agent.journal.end(&id, outcome);
-                agent.journal.note_ended();
-                agent.beat.notify_one();
+                agent.command_log.end(&id, outcome);
+                agent.command_log.mark_async_end();
+                agent.heartbeat_now.notify_one();
             });
         }
     }
     Ok(())
 }
 
-fn broke_off(error: &tokio::task::JoinError) -> Failed {
-    super::extensions::failed("CommandExecutionError", error.to_string())
+fn task_failure(error: &tokio::task::JoinError) -> CommandFailure {
+    super::extensions::command_failure("CommandExecutionError", error.to_string())
 }
 
-/// Whether the token that was given is the right one, found out in the same time for every wrong
-/// one.
-fn may(token: Option<&str>, given: Option<&str>) -> bool {
+/// Compares tokens in constant time.
+fn token_matches(token: Option<&str>, given: Option<&str>) -> bool {
     let (Some(token), Some(given)) = (token, given) else { return false };
     let (token, given) = (token.as_bytes(), given.as_bytes());
     let difference = token.iter().zip(given).fold(0, |all, (one, other)| all | (one ^ other));
     token.len() == given.len() && difference == 0
 }
 
-/// A parameter of a query, decoded.
-fn parameter(query: &str, name: &str) -> Option<String> {
-    let value = query.split('&').find_map(|pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (key == name).then_some(value)
-    })?;
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        match (byte, hex.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
-            (b'%', Some(decoded)) => {
-                bytes.push(decoded);
-                rest = &after[2..];
-            }
-            (byte, _) => {
-                bytes.push(if byte == b'+' { b' ' } else { byte });
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8(bytes).ok()
+/// Returns a decoded query parameter.
+fn query_parameter(query: &str, name: &str) -> Option<String> {
+    let url = reqwest::Url::parse(&format!("http://agent/?{query}")).ok()?;
+    url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
 }
 
-fn version(root: &str) -> Value {
+fn version_links(root: &str) -> Value {
     json!({
         "id": "v1",
         "links": [
@@ -315,14 +316,14 @@ fn version(root: &str) -> Value {
 fn root_page(root: &str) -> Value {
     json!({
         "name": "Ferrite agent API",
-        "description": "The agent that works on this machine for its bare metal service",
-        "versions": [version(root)],
-        "default_version": version(root),
+        "description": "Executes commands of the bare metal service on this machine",
+        "versions": [version_links(root)],
+        "default_version": version_links(root),
     })
 }
 
 fn version_root(root: &str) -> Value {
-    let mut page = version(root);
+    let mut page = version_links(root);
     let links = |name: &str| {
         json!([
             {"href": format!("{root}/v1/{name}"), "rel": "self"},
@@ -338,19 +339,19 @@ fn version_root(root: &str) -> Value {
     page
 }
 
-fn fault(status: StatusCode, text: &str) -> Answer {
+fn fault_response(status: StatusCode, text: &str) -> HttpResponse {
     let side = if status.is_server_error() { "Server" } else { "Client" };
-    let fault = Fault { faultcode: side.to_owned(), faultstring: text.to_owned() };
-    as_json(status, &fault)
+    let fault = AgentFault { faultcode: side.to_owned(), faultstring: text.to_owned() };
+    json_response(status, &fault)
 }
 
-fn as_json(status: StatusCode, value: &impl Serialize) -> Answer {
-    let body = serde_json::to_vec(value).expect("names, numbers and texts are JSON");
-    let mut answer = Response::new(Full::new(Bytes::from(body)));
-    *answer.status_mut() = status;
-    let kind = hyper::header::HeaderValue::from_static("application/json");
-    answer.headers_mut().insert(CONTENT_TYPE, kind);
-    answer
+fn json_response(status: StatusCode, value: &impl Serialize) -> HttpResponse {
+    let body = serde_json::to_vec(value).expect("serializable to JSON");
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let json = hyper::header::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
 }
 
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
@@ -373,39 +374,39 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
-    use crate::managers::Managers;
+    use crate::managers::HardwareManagers;
 
     #[tokio::test]
-    async fn a_command_goes_on_when_whoever_sent_it_hangs_up() {
-        let agent = crate::testing::agent(Managers::of(Vec::new()));
+    async fn command_continues_after_client_disconnects() {
+        let agent = crate::testing::test_agent(HardwareManagers::new(Vec::new()));
         let node = json!({"node": {}, "ports": []});
         let command = json!({"name": "clean.get_clean_steps", "params": node});
-        let command = serde_json::from_value(command).expect("a command");
+        let command = serde_json::from_value(command).expect("valid command");
         {
-            let mut asked = pin!(run(&agent, command, true));
-            let first = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            assert!(first.is_pending(), "it cannot be over yet");
+            let mut call = pin!(run_command(&agent, command, true));
+            let first = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(first.is_pending(), "the command ended too early");
         }
-        let id = agent.journal.all()[0].id.clone();
-        let ended = agent.journal.ended(&id).await.expect("it is known");
+        let id = agent.command_log.all()[0].id.clone();
+        let ended = agent.command_log.wait_for_end(&id).await.expect("known command");
         assert_ne!(ended.command_status, agent_protocol::CommandStatus::Running);
     }
 
     #[test]
-    fn tokens_are_compared_whole() {
-        assert!(may(Some("abc"), Some("abc")));
+    fn compares_complete_tokens() {
+        assert!(token_matches(Some("abc"), Some("abc")));
         for wrong in [None, Some(""), Some("ab"), Some("abcd"), Some("abd")] {
-            assert!(!may(Some("abc"), wrong));
+            assert!(!token_matches(Some("abc"), wrong));
         }
-        assert!(!may(None, Some("")));
-        assert!(!may(None, None));
+        assert!(!token_matches(None, Some("")));
+        assert!(!token_matches(None, None));
     }
 
     #[test]
-    fn queries_are_decoded() {
+    fn decodes_query_parameters() {
         let query = "wait=true&agent_token=a%2Bb%3D%zz&x";
-        assert_eq!(parameter(query, "agent_token").as_deref(), Some("a+b=%zz"));
-        assert_eq!(parameter(query, "x").as_deref(), Some(""));
-        assert_eq!(parameter(query, "token"), None);
+        assert_eq!(query_parameter(query, "agent_token").as_deref(), Some("a+b=%zz"));
+        assert_eq!(query_parameter(query, "x").as_deref(), Some(""));
+        assert_eq!(query_parameter(query, "token"), None);
     }
 }

@@ -1,53 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands that put a system on the disk and let it start.
+//! Commands that write an image, install a boot loader or start the deployed system.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_protocol::CommandError;
+use agent_protocol::AgentCommandError;
 use serde_json::{Map, Value, json};
 
-use super::extensions::failed;
-use super::journal::{Failed, Outcome};
-use crate::agent::Agent;
-use crate::managers::{StepError, images};
+use super::command_log::{CommandFailure, CommandResult};
+use super::extensions::command_failure;
+use crate::agent::RamdiskAgent;
+use crate::managers::{ManagerStepError, images};
 
-/// The server reads the result of `standby.kexec` within this time, or learns from the machine itself.
-const BEFORE_KEXEC: Duration = Duration::from_secs(2);
+/// Time for the server to read the result of `standby.kexec`.
+const KEXEC_DELAY: Duration = Duration::from_secs(2);
 
-/// `standby.prepare_image`: writes an image, as the step `write_image` does.
-pub(super) async fn prepare(agent: &Agent, params: &Map<String, Value>) -> Outcome {
-    if !agent.may_touch_disks() {
-        return Err(failed("ImageWriteError", "this agent may not change disks"));
+/// `standby.prepare_image`: writes an image, like the step `write_image`.
+pub(super) async fn prepare_image(
+    agent: &RamdiskAgent,
+    params: &Map<String, Value>,
+) -> CommandResult {
+    if !agent.may_modify_disks() {
+        return Err(command_failure("ImageWriteError", "this agent may not modify disks"));
     }
-    images::write(agent, &agent.node(), params).await.map_err(of_step)
+    images::write_image(agent, &agent.node(), params).await.map_err(step_failure)
 }
 
 /// `image.install_bootloader`.
-pub(super) async fn install_bootloader(agent: &Agent, params: &Map<String, Value>) -> Outcome {
-    if !agent.may_touch_disks() {
-        return Err(failed("CommandExecutionError", "this agent may not change disks"));
+pub(super) async fn install_bootloader(
+    agent: &RamdiskAgent,
+    params: &Map<String, Value>,
+) -> CommandResult {
+    if !agent.may_modify_disks() {
+        return Err(command_failure("CommandExecutionError", "this agent may not modify disks"));
     }
-    images::install_bootloader(agent, params).await.map(|()| Value::Null).map_err(of_step)
+    images::install_bootloader(agent, params).await.map(|()| Value::Null).map_err(step_failure)
 }
 
 /// `standby.kexec`: loads the kernel of the deployed system, and starts it after the server had time
-/// to read that this succeeded.
-pub(super) async fn kexec(agent: &Arc<Agent>) -> Outcome {
-    if !agent.own_machine {
-        return Err(failed("CommandExecutionError", "this is not the agent's own machine"));
+/// to read the result.
+pub(super) async fn kexec(agent: &Arc<RamdiskAgent>) -> CommandResult {
+    if !agent.in_ramdisk {
+        return Err(command_failure(
+            "CommandExecutionError",
+            "kexec needs the agent's own ramdisk",
+        ));
     }
-    let from = images::load_for_kexec(agent).await.map_err(of_step)?;
+    let from = images::load_for_kexec(agent).await.map_err(step_failure)?;
     tokio::spawn(async {
-        tokio::time::sleep(BEFORE_KEXEC).await;
-        images::start_by_kexec();
+        tokio::time::sleep(KEXEC_DELAY).await;
+        images::start_loaded_kernel();
     });
     Ok(json!({ "result": format!("kexec: {from}") }))
 }
 
-fn of_step(error: StepError) -> Failed {
+fn step_failure(error: ManagerStepError) -> CommandFailure {
     match error {
-        StepError::Failed(error) => Failed::Error(error),
-        StepError::NotMine => Failed::Error(CommandError::default()),
+        ManagerStepError::Failed(error) => CommandFailure::Error(error),
+        ManagerStepError::NotSupported => CommandFailure::Error(AgentCommandError::default()),
     }
 }

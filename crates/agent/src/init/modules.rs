@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Loads the kernel modules that the machine's devices ask for.
+//! Loads the kernel modules for the machine's devices.
 //!
-//! A ramdisk has no udev and no modprobe. The tables beside the modules (`modules.dep`,
-//! `modules.alias`, `modules.softdep`) are those depmod writes; `ferrite.order` and `ferrite.later`
-//! name modules that are loaded always, in that order, before and after those of the devices.
+//! A ramdisk has neither udev nor modprobe. The tables beside the modules (`modules.dep`,
+//! `modules.alias`, `modules.softdep`) have the formats of depmod; `ferrite.order` and `ferrite.later`
+//! list modules that are always loaded, before and after those of the devices.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::system::init_module;
 
-/// The largest module that is unpacked.
-const LARGEST: u64 = 64 << 20;
-/// Where modules lie that may be asked for long after the start: file systems, RAID, VLANs, bonds
-/// and drives that are plugged in.
-const KEPT: &[&str] = &[
+/// The maximum size of a decompressed module.
+const MAX_MODULE_SIZE: u64 = 64 << 20;
+/// Modules that may be needed long after the start: file systems, RAID, VLANs, bonds and hot-plugged
+/// drives.
+const RETAINED_PATHS: &[&str] = &[
     "kernel/fs/",
     "kernel/lib/",
     "kernel/crypto/",
@@ -33,8 +33,8 @@ const KEPT: &[&str] = &[
     "kernel/drivers/scsi/sr_mod",
 ];
 
-/// Where modules lie that look for disks when they are loaded.
-const DISKS: &[&str] = &[
+/// Modules that detect disks when they are loaded.
+const DISK_DRIVER_PATHS: &[&str] = &[
     "kernel/drivers/ata/",
     "kernel/drivers/block/",
     "kernel/drivers/message/",
@@ -42,154 +42,154 @@ const DISKS: &[&str] = &[
     "kernel/drivers/scsi/",
 ];
 
-/// The modules of a kernel.
+/// Loads the modules of a kernel.
 #[derive(Default)]
-pub struct Modules {
+pub struct ModuleLoader {
     folder: PathBuf,
-    /// By name: the file and the names of those it needs, which come first.
+    /// File and dependencies (in load order) by module name.
     files: HashMap<String, (String, Vec<String>)>,
-    /// By what stands before the colon: patterns and the modules they ask for.
+    /// Patterns and modules by the bus, the part of an alias before the colon.
     aliases: HashMap<String, Vec<(String, String)>>,
-    /// By name: those that should be loaded before and after.
-    soft: HashMap<String, (Vec<String>, Vec<String>)>,
-    order: Vec<String>,
+    /// Modules to load before and after, by module name.
+    soft_dependencies: HashMap<String, (Vec<String>, Vec<String>)>,
+    load_at_start: Vec<String>,
     later: Vec<String>,
-    /// Those that were asked for.
+    /// Modules whose load was attempted.
     loaded: HashSet<String>,
-    /// Those of them that could not be loaded.
-    refused: HashSet<String>,
-    /// Whether files are deleted once they are loaded, as they lie in memory.
-    consume: bool,
+    /// Modules that could not be loaded.
+    failed: HashSet<String>,
+    /// Whether module files are deleted after loading, because they take memory.
+    delete_files: bool,
 }
 
-impl Modules {
-    /// Reads the tables of the running kernel's modules below `root`. Without any there are none to
-    /// load.
+impl ModuleLoader {
+    /// Reads the tables of the running kernel's modules below `root`. Missing tables are empty.
     #[must_use]
-    pub fn of_running_kernel(root: &Path, consume: bool) -> Self {
+    pub fn for_running_kernel(root: &Path, consume: bool) -> Self {
         let release = rustix::system::uname().release().to_string_lossy().into_owned();
         let mut modules = Self::read(&root.join("lib/modules").join(release));
-        modules.consume = consume;
+        modules.delete_files = consume;
         modules
     }
 
-    /// Reads the tables in a folder.
+    /// Reads the tables in a directory.
     #[must_use]
     pub fn read(folder: &Path) -> Self {
         let table = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
         let mut modules = Self { folder: folder.to_owned(), ..Self::default() };
         for line in table("modules.dep").lines() {
             let Some((file, needed)) = line.split_once(':') else { continue };
-            // depmod lists what a module needs with the last needed first.
-            let needed = needed.split_ascii_whitespace().rev().map(name_of_file).collect();
-            modules.files.insert(name_of_file(file), (file.to_owned(), needed));
+            // depmod lists the dependencies in reverse load order.
+            let needed = needed.split_ascii_whitespace().rev().map(module_name).collect();
+            modules.files.insert(module_name(file), (file.to_owned(), needed));
         }
         for line in table("modules.alias").lines() {
-            let mut words = line.split_ascii_whitespace();
+            let mut fields = line.split_ascii_whitespace();
             let (Some("alias"), Some(pattern), Some(module)) =
-                (words.next(), words.next(), words.next())
+                (fields.next(), fields.next(), fields.next())
             else {
                 continue;
             };
-            let group = modules.aliases.entry(group_of(pattern).to_owned()).or_default();
-            group.push((pattern.to_owned(), canonical(module)));
+            let group = modules.aliases.entry(alias_bus(pattern).to_owned()).or_default();
+            group.push((pattern.to_owned(), normalize_name(module)));
         }
         for line in table("modules.softdep").lines() {
-            let mut words = line.split_ascii_whitespace();
-            let (Some("softdep"), Some(module)) = (words.next(), words.next()) else { continue };
-            let (before, after) = modules.soft.entry(canonical(module)).or_default();
+            let mut fields = line.split_ascii_whitespace();
+            let (Some("softdep"), Some(module)) = (fields.next(), fields.next()) else { continue };
+            let (before, after) =
+                modules.soft_dependencies.entry(normalize_name(module)).or_default();
             let mut list = before;
             let mut after = Some(after);
-            for word in words {
-                match word {
+            for field in fields {
+                match field {
                     "pre:" => {}
                     "post:" => {
                         let Some(after) = after.take() else { break };
                         list = after;
                     }
-                    name => list.push(canonical(name)),
+                    name => list.push(normalize_name(name)),
                 }
             }
         }
-        let names = |name: &str| table(name).lines().map(canonical).collect();
-        modules.order = names("ferrite.order");
+        let names = |name: &str| table(name).lines().map(normalize_name).collect();
+        modules.load_at_start = names("ferrite.order");
         modules.later = names("ferrite.later");
         modules
     }
 
-    /// Loads the modules that are always loaded, before any device is looked at.
+    /// Loads the modules of `ferrite.order`, before those of the devices.
     pub fn load_first(&mut self) {
-        for name in std::mem::take(&mut self.order) {
+        for name in std::mem::take(&mut self.load_at_start) {
             self.load(&name);
         }
     }
 
-    /// Loads the modules that are always loaded and take their time.
+    /// Loads the modules of `ferrite.later`, after those of the devices.
     pub fn load_later(&mut self) {
         for name in std::mem::take(&mut self.later) {
             self.load(&name);
         }
     }
 
-    /// Loads what a device asks for. Several modules may want it; all are loaded.
-    pub fn load_for(&mut self, modalias: &str) {
-        let wanted: Vec<String> = self.wanted_by(modalias).map(str::to_owned).collect();
-        for name in wanted {
+    /// Loads all modules that match a device alias.
+    pub fn load_for_alias(&mut self, modalias: &str) {
+        let names: Vec<String> = self.modules_for_alias(modalias).map(str::to_owned).collect();
+        for name in names {
             self.load(&name);
         }
     }
 
-    /// Whether a device asks for a module that looks for disks.
+    /// Whether a device alias matches a module that detects disks.
     #[must_use]
     pub fn is_for_disks(&self, modalias: &str) -> bool {
-        self.wanted_by(modalias).any(|name| {
+        self.modules_for_alias(modalias).any(|name| {
             let file = self.files.get(name).map(|(file, _)| file.as_str());
-            file.is_some_and(|file| DISKS.iter().any(|prefix| file.starts_with(prefix)))
+            file.is_some_and(|file| DISK_DRIVER_PATHS.iter().any(|prefix| file.starts_with(prefix)))
         })
     }
 
-    /// The modules whose patterns match a device.
-    fn wanted_by<'a>(&'a self, modalias: &'a str) -> impl Iterator<Item = &'a str> {
+    /// Returns the modules that match a device alias.
+    fn modules_for_alias<'a>(&'a self, modalias: &'a str) -> impl Iterator<Item = &'a str> {
         self.aliases
-            .get(group_of(modalias))
+            .get(alias_bus(modalias))
             .into_iter()
             .flatten()
             .filter(move |(pattern, _)| matches(pattern.as_bytes(), modalias.as_bytes()))
             .map(|(_, module)| module.as_str())
     }
 
-    /// Loads a module and what it needs; false if there is none or the kernel refused it.
+    /// Loads a module and its dependencies. Returns false if it does not exist or was rejected.
     pub fn load(&mut self, name: &str) -> bool {
-        let name = canonical(name);
+        let name = normalize_name(name);
         if self.loaded.contains(&name) {
-            return !self.refused.contains(&name);
+            return !self.failed.contains(&name);
         }
         let Some((_, needed)) = self.files.get(&name) else { return false };
-        // Marked first: soft dependencies may go round in circles.
+        // Recorded first, because soft dependencies may be cyclic.
         self.loaded.insert(name.clone());
         let needed = needed.clone();
-        let (before, after) = self.soft.get(&name).cloned().unwrap_or_default();
+        let (before, after) = self.soft_dependencies.get(&name).cloned().unwrap_or_default();
         for other in before.iter().chain(&needed) {
             self.load(other);
         }
-        let good = self.insert(&name);
-        if !good {
-            self.refused.insert(name.clone());
+        let loaded = self.insert(&name);
+        if !loaded {
+            self.failed.insert(name.clone());
         }
         for other in &after {
             self.load(other);
         }
-        good
+        loaded
     }
 
-    /// Deletes the modules that nobody will ask for any more: they lie in memory.
+    /// Deletes module files that will not be needed any more, to free memory.
     pub fn discard_unneeded(&mut self) {
-        if !self.consume {
+        if !self.delete_files {
             return;
         }
         let folder = &self.folder;
         self.files.retain(|_, (file, _)| {
-            let keep = KEPT.iter().any(|prefix| file.starts_with(prefix));
+            let keep = RETAINED_PATHS.iter().any(|prefix| file.starts_with(prefix));
             if !keep {
                 let _ = fs::remove_file(folder.join(file.as_str()));
             }
@@ -204,15 +204,15 @@ impl Modules {
         self.files.shrink_to_fit();
     }
 
-    /// How many were loaded.
+    /// Returns the number of loaded modules.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.loaded.len() - self.refused.len()
+        self.loaded.len() - self.failed.len()
     }
 
     fn insert(&mut self, name: &str) -> bool {
         let Some((file, _)) = self.files.get(name) else { return false };
-        // After a restart of the agent the modules are there and their files are not.
+        // After a restart of the agent the modules are loaded and their files deleted.
         if Path::new("/sys/module").join(name).exists() {
             return true;
         }
@@ -220,32 +220,32 @@ impl Modules {
         let module = match read_module(&path) {
             Ok(module) => module,
             Err(error) => {
-                tracing::warn!(module = name, %error, "a module could not be read");
+                tracing::warn!(module = name, %error, "failed to read module");
                 return false;
             }
         };
-        // A bond that nobody asked for would only be in the way.
+        // Otherwise the module creates a bond by itself.
         let parameters = if name == "bonding" { c"max_bonds=0" } else { c"" };
         match init_module(&module, parameters) {
             Ok(()) => {
-                if self.consume {
+                if self.delete_files {
                     let _ = fs::remove_file(path);
                 }
                 true
             }
             Err(Errno::EXIST) => true,
-            // The hardware the module is for is not there.
+            // The hardware is not present.
             Err(Errno::NODEV | Errno::NXIO) => false,
             Err(error) => {
-                tracing::warn!(module = name, %error, "the kernel refused a module");
+                tracing::warn!(module = name, %error, "kernel rejected module");
                 false
             }
         }
     }
 }
 
-/// A module as the kernel takes it. Ours are packed one by one: what is not loaded stays small. Few
-/// kernels can unpack them.
+/// Reads and decompresses a module. Modules are compressed individually, so unused ones take little
+/// memory, and few kernels can decompress them.
 fn read_module(path: &Path) -> io::Result<Vec<u8>> {
     if path.extension().is_none_or(|extension| extension != "zst") {
         return fs::read(path);
@@ -253,71 +253,71 @@ fn read_module(path: &Path) -> io::Result<Vec<u8>> {
     let mut module = Vec::new();
     let packed = ruzstd::decoding::StreamingDecoder::new(io::BufReader::new(fs::File::open(path)?))
         .map_err(io::Error::other)?;
-    packed.take(LARGEST).read_to_end(&mut module)?;
+    packed.take(MAX_MODULE_SIZE).read_to_end(&mut module)?;
     Ok(module)
 }
 
-/// What every device the kernel knows asks for, each once.
+/// Returns the aliases of all devices in sysfs, without duplicates.
 #[must_use]
-pub fn wanted_by_devices(devices: &Path) -> Vec<String> {
-    let mut wanted = HashSet::new();
+pub fn device_aliases(devices: &Path) -> Vec<String> {
+    let mut aliases = HashSet::new();
     let mut folders = vec![devices.to_owned()];
     while let Some(folder) = folders.pop() {
         let Ok(entries) = fs::read_dir(&folder) else { continue };
         for entry in entries.flatten() {
-            let Ok(kind) = entry.file_type() else { continue };
-            if kind.is_dir() {
+            let Ok(file_type) = entry.file_type() else { continue };
+            if file_type.is_dir() {
                 folders.push(entry.path());
-            } else if kind.is_file() && entry.file_name() == "modalias" {
+            } else if file_type.is_file() && entry.file_name() == "modalias" {
                 let alias = fs::read_to_string(entry.path()).unwrap_or_default();
-                wanted.insert(alias.trim().to_owned());
+                aliases.insert(alias.trim().to_owned());
             }
         }
     }
-    wanted.remove("");
-    let mut wanted: Vec<_> = wanted.into_iter().collect();
-    wanted.sort();
-    wanted
+    aliases.remove("");
+    let mut aliases: Vec<_> = aliases.into_iter().collect();
+    aliases.sort();
+    aliases
 }
 
-/// `kernel/drivers/net/virtio-net.ko` is `virtio_net`.
-fn name_of_file(file: &str) -> String {
+/// Returns the module name of a file: `virtio_net` for `kernel/drivers/net/virtio-net.ko`.
+fn module_name(file: &str) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
-    canonical(name.split(".ko").next().unwrap_or(name))
+    normalize_name(name.split(".ko").next().unwrap_or(name))
 }
 
-fn canonical(name: &str) -> String {
+fn normalize_name(name: &str) -> String {
     name.replace('-', "_")
 }
 
-fn group_of(alias: &str) -> &str {
+fn alias_bus(alias: &str) -> &str {
     alias.split(':').next().unwrap_or(alias)
 }
 
-/// Whether a text matches a pattern with `*`, `?` and `[…]`.
+/// Matches a glob pattern with `*`, `?` and `[…]`.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut read) = (0, 0);
-    // Where to go on if what follows the last star does not fit here.
-    let mut again: Option<(usize, usize)> = None;
+    // Where to resume if the rest of the pattern does not match after the last `*`.
+    let mut backtrack: Option<(usize, usize)> = None;
     while read < text.len() || at < pattern.len() {
         let step = match pattern.get(at) {
             Some(b'*') => {
-                again = Some((at, read + 1));
+                backtrack = Some((at, read + 1));
                 at += 1;
                 continue;
             }
             Some(b'?') => (read < text.len()).then_some(at + 1),
-            Some(b'[') => text.get(read).and_then(|&byte| in_set(pattern, at, byte)),
+            Some(b'[') => text.get(read).and_then(|&byte| match_set(pattern, at, byte)),
             Some(&byte) => (text.get(read) == Some(&byte)).then_some(at + 1),
             None => None,
         };
-        match (step, again) {
+        match (step, backtrack) {
             (Some(next), _) => {
                 at = next;
                 read += 1;
             }
             (None, Some((star, from))) if from <= text.len() => {
-                again = Some((star, from + 1));
+                backtrack = Some((star, from + 1));
                 at = star + 1;
                 read = from;
             }
@@ -327,22 +327,22 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
     true
 }
 
-/// If the byte is in the set that starts here, where the pattern goes on.
-fn in_set(pattern: &[u8], start: usize, byte: u8) -> Option<usize> {
+/// If the byte is in the set at `start`, returns the position after the set.
+fn match_set(pattern: &[u8], start: usize, byte: u8) -> Option<usize> {
     let length = pattern[start..].iter().position(|&byte| byte == b']')?;
     let set = &pattern[start + 1..start + length];
     let mut index = 0;
-    let mut found = false;
+    let mut matched = false;
     while index < set.len() {
         if set.get(index + 1) == Some(&b'-') && index + 2 < set.len() {
-            found |= (set[index]..=set[index + 2]).contains(&byte);
+            matched |= (set[index]..=set[index + 2]).contains(&byte);
             index += 3;
         } else {
-            found |= set[index] == byte;
+            matched |= set[index] == byte;
             index += 1;
         }
     }
-    found.then_some(start + length + 1)
+    matched.then_some(start + length + 1)
 }
 
 #[cfg(test)]
@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_as_they_do_for_modprobe() {
+    fn matches_patterns_like_modprobe() {
         let cases = [
             ("virtio:d00000001v*", "virtio:d00000001v00001AF4", true),
             ("virtio:d00000002v*", "virtio:d00000001v00001AF4", false),
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_read() {
+    fn parses_module_tables() {
         let folder = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         put(
@@ -394,23 +394,26 @@ mod tests {
         put("modules.softdep", "softdep a_b pre: crc32c post: e\n");
         put("ferrite.order", "d\n");
         put("ferrite.later", "ipmi-si\n");
-        let modules = Modules::read(folder.path());
+        let modules = ModuleLoader::read(folder.path());
         assert_eq!(modules.files["a_b"].1, ["d", "c"]);
-        assert_eq!(modules.wanted_by("virtio:d00000001v1").collect::<Vec<_>>(), ["a_b"]);
-        assert_eq!(modules.soft["a_b"], (vec!["crc32c".to_owned()], vec!["e".to_owned()]));
-        assert_eq!(modules.order, ["d"]);
+        assert_eq!(modules.modules_for_alias("virtio:d00000001v1").collect::<Vec<_>>(), ["a_b"]);
+        assert_eq!(
+            modules.soft_dependencies["a_b"],
+            (vec!["crc32c".to_owned()], vec!["e".to_owned()])
+        );
+        assert_eq!(modules.load_at_start, ["d"]);
         assert_eq!(modules.later, ["ipmi_si"]);
         assert!(modules.is_for_disks("pci:v00001000d00000097"));
         assert!(!modules.is_for_disks("virtio:d00000001v1") && !modules.is_for_disks("usb:v1"));
     }
 
-    /// However often it is asked for, and by whom: as what another needs, or by itself.
+    /// Both as a dependency and when requested directly.
     #[test]
-    fn what_could_not_be_loaded_does_not_count_as_loaded() {
+    fn failed_modules_are_not_counted_as_loaded() {
         let folder = tempfile::tempdir().unwrap();
         let table = "kernel/no_such_a.ko: kernel/no_such_b.ko\nkernel/no_such_b.ko:\n";
         fs::write(folder.path().join("modules.dep"), table).unwrap();
-        let mut modules = Modules::read(folder.path());
+        let mut modules = ModuleLoader::read(folder.path());
         for name in ["no-such-a", "no_such_a", "no_such_b", "elsewhere"] {
             assert!(!modules.load(name), "{name}");
         }

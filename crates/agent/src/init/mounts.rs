@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel's own file systems, which nobody else mounts in a ramdisk.
+//! Mounts the kernel's file systems.
 
 use std::path::Path;
 
 use rustix::mount::{MountFlags, mount};
 
-/// Type, place, options, and whether the machine may be without it.
+/// Type, mount point and options.
 const FILE_SYSTEMS: &[(&str, &str, &str)] = &[
     ("proc", "/proc", ""),
     ("sysfs", "/sys", ""),
@@ -18,45 +18,46 @@ const FILE_SYSTEMS: &[(&str, &str, &str)] = &[
     ("pstore", "/sys/fs/pstore", ""),
 ];
 
-/// Mounts what is not mounted, and says what could not be.
-pub fn mount_all() -> Vec<String> {
+/// Mounts what is not mounted yet. Returns error messages.
+pub fn mount_early() -> Vec<String> {
     FILE_SYSTEMS
         .iter()
-        .filter_map(|(kind, place, options)| try_mount(kind, place, options))
+        .filter_map(|(fs_type, mount_point, options)| try_mount(fs_type, mount_point, options))
         .collect()
 }
 
-/// Mounts what only a module makes possible, after the modules are loaded.
+/// Mounts the file systems that need a module, after modules are loaded.
 pub fn mount_late() {
-    for (kind, place, options) in FILE_SYSTEMS {
-        if matches!(*kind, "efivarfs" | "pstore") {
-            let _ = try_mount(kind, place, options);
+    for (fs_type, mount_point, options) in FILE_SYSTEMS {
+        if matches!(*fs_type, "efivarfs" | "pstore") {
+            let _ = try_mount(fs_type, mount_point, options);
         }
     }
 }
 
-fn try_mount(kind: &str, place: &str, options: &str) -> Option<String> {
-    let path = Path::new(place);
-    // The kernel offers these places only on machines that have what is behind them.
-    let in_sysfs = place.starts_with("/sys/");
+fn try_mount(fs_type: &str, mount_point: &str, options: &str) -> Option<String> {
+    let path = Path::new(mount_point);
+    // sysfs has these directories only on machines that support the file system.
+    let in_sysfs = mount_point.starts_with("/sys/");
     if !path.exists() && (in_sysfs || std::fs::create_dir_all(path).is_err()) {
         return None;
     }
-    if is_mounted(place) {
+    if is_mounted(mount_point) {
         return None;
     }
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-    let flags = if place == "/tmp" || place == "/run" { MountFlags::NOSUID } else { flags };
+    let flags =
+        if mount_point == "/tmp" || mount_point == "/run" { MountFlags::NOSUID } else { flags };
     let options = std::ffi::CString::new(options).ok()?;
-    match mount(kind, path, kind, flags, options.as_c_str()) {
+    match mount(fs_type, path, fs_type, flags, options.as_c_str()) {
         Ok(()) => None,
         Err(_) if in_sysfs => None,
-        Err(error) => Some(format!("could not mount {kind} on {place}: {error}")),
+        Err(error) => Some(format!("cannot mount {fs_type} on {mount_point}: {error}")),
     }
 }
 
-fn is_mounted(place: &str) -> bool {
+fn is_mounted(mount_point: &str) -> bool {
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
-    // `rootfs` itself is on `/`; nothing else of a fresh ramdisk is mounted.
-    mounts.lines().any(|line| line.split(' ').nth(1) == Some(place))
+    // In a new ramdisk only `rootfs` on `/` is mounted.
+    mounts.lines().any(|line| line.split(' ').nth(1) == Some(mount_point))
 }

@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Turns the machine off or around. What was written reaches the disks first.
+//! Powers the machine off or restarts it, after writing cached data to the disks.
 
 use rustix::system::{RebootCommand, reboot};
 
-/// What happens to the machine.
+/// A power action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PowerAction {
-    /// It goes off.
+    /// Power off.
     Off,
-    /// It starts again.
+    /// Restart.
     Restart,
 }
 
-/// Writes everything out.
+/// Writes all cached data to the disks.
 pub fn sync() {
     rustix::fs::sync();
-    // Disks drop what is cached of them only after it is written; what matters is that it is.
+    // Best effort: dropping the caches frees memory only after they are written.
     let _ = std::fs::write("/proc/sys/vm/drop_caches", "3");
 }
 
-/// Does it, if this process may: in a ramdisk it is the machine's own. Elsewhere (in a test, in
-/// somebody's live system) the program ends instead.
-pub fn act(action: PowerAction, own_machine: bool) {
+/// Executes a power action in the ramdisk. A host process exits instead.
+pub fn execute(action: PowerAction, in_ramdisk: bool) {
     sync();
-    tracing::info!(?action, "the machine is turned off or around");
-    if own_machine {
+    tracing::info!(?action, "power action started");
+    if in_ramdisk {
         let command = match action {
             PowerAction::Off => RebootCommand::PowerOff,
             PowerAction::Restart => RebootCommand::Restart,
         };
         if let Err(error) = reboot(command) {
-            tracing::error!(%error, "the kernel refused");
+            tracing::error!(%error, ?action, "power action rejected by the kernel");
         }
     } else {
         std::process::exit(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Process 1: starts the worker, collects what ended, and never ends itself.
+//! Process 1: starts the worker, restarts it when it ends, and reaps other processes.
 
 use std::io::Write as _;
 use std::process::Command;
@@ -7,56 +7,56 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{WaitOptions, wait};
 
-use super::power::{PowerAction, act};
+use super::power::{PowerAction, execute};
 use crate::logs::Consoles;
-use crate::parameters::{Parameters, Settings};
+use crate::parameters::{AgentOptions, BootParameters};
 
-/// How the worker is told what it is.
-pub const WORKER: &str = "--worker";
+/// The argument that makes the program a worker.
+pub const WORKER_ARGUMENT: &str = "--worker";
 
-/// The longest pause between two attempts of the worker.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The maximum delay before the worker is restarted.
+const MAX_RESTART_DELAY: Duration = Duration::from_secs(30);
 
-/// Mounts, starts, watches. Never returns.
+/// Mounts file systems and supervises the worker. Never returns.
 pub fn run() -> ! {
-    let complaints = super::mount_all();
+    let errors = super::mount_early();
     let mut consoles = Consoles::open();
-    for complaint in complaints {
-        say(&mut consoles, &complaint);
+    for error in errors {
+        print(&mut consoles, &error);
     }
     let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
-    let settings = Settings::new(&Parameters::from_command_line(&line));
-    let begun = Instant::now();
+    let options = AgentOptions::new(&BootParameters::from_command_line(&line));
+    let started = Instant::now();
     let mut pause = Duration::from_secs(1);
     loop {
         let program = std::env::current_exe().unwrap_or_else(|_| "/init".into());
         let lived = Instant::now();
-        match Command::new(program).arg(WORKER).spawn() {
+        match Command::new(program).arg(WORKER_ARGUMENT).spawn() {
             Ok(worker) => {
-                let ended = wait_for(worker.id());
-                say(
+                let status = wait_for(worker.id());
+                print(
                     &mut consoles,
                     &format!(
-                        "the agent ended: {ended}; it is started again in {} s. Its last words are above.",
+                        "agent ended with {status}, restarting in {} s; its last messages are above",
                         pause.as_secs()
                     ),
                 );
             }
-            Err(error) => say(&mut consoles, &format!("the agent could not be started: {error}")),
+            Err(error) => print(&mut consoles, &format!("failed to start the agent: {error}")),
         }
-        if settings.reboot_after_failure.is_some_and(|bound| begun.elapsed() > bound) {
-            say(&mut consoles, "the machine reboots, as ferrite-reboot-after-failure says");
-            act(PowerAction::Restart, true);
+        if options.reboot_after_failure.is_some_and(|bound| started.elapsed() > bound) {
+            print(&mut consoles, "rebooting the machine (ferrite-reboot-after-failure)");
+            execute(PowerAction::Restart, true);
         }
-        if lived.elapsed() > LONGEST_PAUSE {
+        if lived.elapsed() > MAX_RESTART_DELAY {
             pause = Duration::from_secs(1);
         }
         std::thread::sleep(pause);
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_RESTART_DELAY);
     }
 }
 
-/// Collects every process that ends until it is this one, and says how it ended.
+/// Reaps processes until the worker has ended. Returns its exit status as text.
 fn wait_for(worker: u32) -> String {
     loop {
         match wait(WaitOptions::empty()) {
@@ -64,17 +64,17 @@ fn wait_for(worker: u32) -> String {
                 return match (status.exit_status(), status.terminating_signal()) {
                     (Some(code), _) => format!("exit status {code}"),
                     (None, Some(signal)) => format!("signal {signal}"),
-                    (None, None) => "for no reason the kernel gives".to_owned(),
+                    (None, None) => "unknown status".to_owned(),
                 };
             }
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return format!("it is not there any more ({error})"),
+            Err(error) => return format!("unknown status ({error})"),
         }
     }
 }
 
-fn say(consoles: &mut Consoles, text: &str) {
+fn print(consoles: &mut Consoles, text: &str) {
     let mut line = Vec::new();
     let _ = writeln!(line, "ferrite-agent: {text}");
     consoles.write(&line);

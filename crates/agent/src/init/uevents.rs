@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices that turn up while the machine runs: the kernel tells over a netlink socket, and their
-//! modules are loaded.
+//! Detects devices by the kernel's uevents and loads their modules.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,68 +10,68 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 use tokio::sync::watch;
 
-use super::modules::Modules;
+use super::modules::ModuleLoader;
 
-/// How long nothing may happen until modules that nobody asked for are let go.
-const QUIET_BEFORE_DISCARD: Duration = Duration::from_secs(5);
+/// Time without new devices after which unneeded module files are deleted.
+const DISCARD_DELAY: Duration = Duration::from_secs(5);
 
-/// How long no device may turn up until all count as found: disks that spin up one after the other
-/// come in steps of about a second.
-const QUIET: Duration = Duration::from_secs(2);
-/// How long devices are waited for in all. Controllers of many disks take up to a minute.
-const LONGEST_SETTLING: Duration = Duration::from_secs(120);
+/// Time without new devices after which detection counts as complete: disks that spin up one after the
+/// other appear about one second apart.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
+/// The maximum time to wait for devices. Controllers with many disks take up to a minute.
+const MAX_SETTLE_TIME: Duration = Duration::from_secs(120);
 
-/// Knows when a device last turned up, and loads modules.
+/// Reports new devices and loads modules.
 #[derive(Clone)]
-pub struct Devices {
-    last: watch::Receiver<Last>,
-    modules: Option<Arc<Mutex<Modules>>>,
+pub struct DeviceMonitor {
+    activity: watch::Receiver<DeviceActivity>,
+    modules: Option<Arc<Mutex<ModuleLoader>>>,
 }
 
-/// What was last heard of devices.
+/// The most recent device activity.
 #[derive(Clone, Copy)]
-struct Last {
-    /// When one turned up.
+struct DeviceActivity {
+    /// When the last device appeared.
     at: Instant,
-    /// Whether modules of devices that were there from the start are still being loaded.
-    looking: bool,
+    /// Whether the modules of initially present devices are still being loaded.
+    probing: bool,
 }
 
-impl Last {
-    fn new(looking: bool) -> Self {
-        Self { at: Instant::now(), looking }
+impl DeviceActivity {
+    fn new(probing: bool) -> Self {
+        Self { at: Instant::now(), probing }
     }
 }
 
-impl Devices {
-    /// On a machine whose devices are somebody else's business.
+impl DeviceMonitor {
+    /// For a host process: the system manages its devices.
     #[must_use]
-    pub fn of_others() -> Self {
-        Self { last: watch::channel(Last::new(false)).1, modules: None }
+    pub fn unmanaged() -> Self {
+        Self { activity: watch::channel(DeviceActivity::new(false)).1, modules: None }
     }
 
-    /// Returns when all devices were looked at and none turned up for a while, or when that takes too
-    /// long. On a machine that runs for a while that is at once.
-    pub async fn settled(&self) {
+    /// Waits until device detection is complete, at most 120 s. Returns immediately if no device
+    /// appeared recently.
+    pub async fn wait_settled(&self) {
         if self.modules.is_some() {
-            self.quiet_for(QUIET, LONGEST_SETTLING).await;
+            self.wait_quiet(SETTLE_TIME, MAX_SETTLE_TIME).await;
         }
     }
 
-    /// Returns when no device turned up for so long, or after the bound.
-    pub async fn quiet_for(&self, quiet: Duration, bound: Duration) {
-        let _ = tokio::time::timeout(bound, async {
-            let mut last = self.last.clone();
+    /// Waits until no device appeared for `quiet`, or until the timeout.
+    pub async fn wait_quiet(&self, quiet: Duration, timeout: Duration) {
+        let _ = tokio::time::timeout(timeout, async {
+            let mut last = self.activity.clone();
             loop {
-                let Last { at, looking } = *last.borrow_and_update();
+                let DeviceActivity { at, probing } = *last.borrow_and_update();
                 let since = at.elapsed();
-                if since >= quiet && !looking {
+                if since >= quiet && !probing {
                     return;
                 }
-                let rest = if looking { bound } else { quiet - since };
-                let heard = tokio::time::timeout(rest, last.changed()).await;
-                if matches!(heard, Ok(Err(_))) {
-                    // Nobody tells any more.
+                let rest = if probing { timeout } else { quiet - since };
+                let changed = tokio::time::timeout(rest, last.changed()).await;
+                if matches!(changed, Ok(Err(_))) {
+                    // The monitor has stopped.
                     return tokio::time::sleep(quiet.saturating_sub(since)).await;
                 }
             }
@@ -80,16 +79,16 @@ impl Devices {
         .await;
     }
 
-    /// Returns when the next device turns up.
-    pub async fn next(&self) {
-        let mut last = self.last.clone();
+    /// Waits for the next device.
+    pub async fn next_device(&self) {
+        let mut last = self.activity.clone();
         last.mark_unchanged();
         if last.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Loads a module by its name, if it is there. What is built into the kernel is not.
+    /// Loads a module by name, if it exists as a file.
     pub fn load_module(&self, name: &str) {
         if let Some(modules) = &self.modules {
             modules.lock().unwrap_or_else(PoisonError::into_inner).load(name);
@@ -97,12 +96,12 @@ impl Devices {
     }
 }
 
-/// Starts listening; nothing if the kernel does not let us.
-pub(super) fn listen() -> Option<OwnedFd> {
+/// Opens the uevent socket; `None` if the kernel rejects it.
+pub(super) fn open_socket() -> Option<OwnedFd> {
     let family = AddressFamily::NETLINK;
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::DGRAM, flags, Some(KOBJECT_UEVENT)).ok()?;
-    // A machine with a thousand disks says a lot at once.
+    // A machine with a thousand disks sends many events at once.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4 << 20);
     let pause = Some(Duration::from_secs(1));
     let _ = set_socket_timeout(&socket, Timeout::Recv, pause);
@@ -110,59 +109,63 @@ pub(super) fn listen() -> Option<OwnedFd> {
     Some(socket)
 }
 
-/// What devices ask for that turned up since, without waiting for more.
-pub(super) fn pending(socket: &OwnedFd) -> Vec<String> {
+/// Returns the aliases of devices that appeared since the last call, without waiting.
+pub(super) fn pending_aliases(socket: &OwnedFd) -> Vec<String> {
     let mut message = vec![0; 16 << 10];
-    let mut wanted = Vec::new();
+    let mut aliases = Vec::new();
     while let Ok((length, _)) = recv(socket, &mut message[..], RecvFlags::DONTWAIT) {
-        wanted.extend(added(&message[..length]));
+        aliases.extend(added_modalias(&message[..length]));
     }
-    wanted
+    aliases
 }
 
-/// Loads what is wanted still and then follows the kernel's messages, on a thread of its own.
-pub(super) fn follow(socket: Option<OwnedFd>, modules: Modules, wanted: Vec<String>) -> Devices {
-    let (tell, last) = watch::channel(Last::new(true));
+/// Starts a thread that loads the modules for `aliases` and then processes uevents.
+pub(super) fn start_monitor(
+    socket: Option<OwnedFd>,
+    modules: ModuleLoader,
+    aliases: Vec<String>,
+) -> DeviceMonitor {
+    let (sender, activity) = watch::channel(DeviceActivity::new(true));
     let modules = Arc::new(Mutex::new(modules));
-    let devices = Devices { last, modules: Some(Arc::clone(&modules)) };
-    let hear = move || {
+    let devices = DeviceMonitor { activity, modules: Some(Arc::clone(&modules)) };
+    let monitor = move || {
         let modules = || modules.lock().unwrap_or_else(PoisonError::into_inner);
-        for alias in wanted {
-            modules().load_for(&alias);
+        for alias in aliases {
+            modules().load_for_alias(&alias);
         }
         modules().load_later();
-        tracing::info!(modules = modules().count(), "devices were looked at");
-        tell.send_replace(Last::new(false));
+        tracing::info!(modules = modules().count(), "modules of all devices loaded");
+        sender.send_replace(DeviceActivity::new(false));
         let Some(socket) = socket else { return };
         let mut message = vec![0; 16 << 10];
         let mut discarded = false;
         loop {
             if let Ok((length, _)) = recv(&socket, &mut message[..], RecvFlags::empty()) {
-                if let Some(alias) = added(&message[..length]) {
-                    modules().load_for(&alias);
+                if let Some(alias) = added_modalias(&message[..length]) {
+                    modules().load_for_alias(&alias);
                 }
                 if message.starts_with(b"add@") {
-                    tell.send_replace(Last::new(false));
+                    sender.send_replace(DeviceActivity::new(false));
                 }
             }
-            let quiet = tell.borrow().at.elapsed();
-            if !discarded && quiet > QUIET_BEFORE_DISCARD {
+            let quiet = sender.borrow().at.elapsed();
+            if !discarded && quiet > DISCARD_DELAY {
                 modules().discard_unneeded();
                 discarded = true;
-                // From now on it can wait for as long as it takes.
+                // From now on the thread may block without a timeout.
                 let _ = set_socket_timeout(&socket, Timeout::Recv, None);
             }
         }
     };
     let thread = std::thread::Builder::new().name("devices".into()).stack_size(128 << 10);
-    if let Err(error) = thread.spawn(hear) {
-        tracing::warn!(%error, "devices that turn up later are not noticed");
+    if let Err(error) = thread.spawn(monitor) {
+        tracing::warn!(%error, "failed to spawn device thread, new devices are not detected");
     }
     devices
 }
 
-/// What a new device asks for, if it asks for anything.
-fn added(message: &[u8]) -> Option<String> {
+/// Returns the alias of an added device, if it has one.
+fn added_modalias(message: &[u8]) -> Option<String> {
     let mut parts = message.split(|&byte| byte == 0);
     parts.next()?.starts_with(b"add@").then_some(())?;
     let alias = parts.find_map(|part| part.strip_prefix(b"MODALIAS="))?;
@@ -174,11 +177,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_new_devices_ask_for_modules() {
+    fn parses_modalias_of_added_devices() {
         let message =
             b"add@/devices/pci0000:00/0000:00:03.0\0ACTION=add\0MODALIAS=pci:v1\0SEQNUM=1\0";
-        assert_eq!(added(message).as_deref(), Some("pci:v1"));
-        assert_eq!(added(b"remove@/devices/x\0MODALIAS=pci:v1\0"), None);
-        assert_eq!(added(b""), None);
+        assert_eq!(added_modalias(message).as_deref(), Some("pci:v1"));
+        assert_eq!(added_modalias(b"remove@/devices/x\0MODALIAS=pci:v1\0"), None);
+        assert_eq!(added_modalias(b""), None);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The logs as one archive: what `log.collect_system_logs` answers and inspection sends.
+//! The log archive for `log.collect_system_logs` and inspection.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustix::fs::{Mode, OFlags};
 
-/// Files that tell about the machine as they are, with their names in the archive.
+/// Files to include, with their names in the archive.
 const FILES: &[(&str, &str)] = &[
     ("/proc/cmdline", "cmdline"),
     ("/proc/meminfo", "meminfo"),
@@ -25,27 +25,27 @@ const FILES: &[(&str, &str)] = &[
     ("/proc/interrupts", "interrupts"),
     ("/etc/resolv.conf", "resolv.conf"),
 ];
-/// No file is larger in the archive.
-const MOST_PER_FILE: usize = 1 << 20;
+/// The maximum size of a file in the archive.
+const MAX_FILE_SIZE: usize = 1 << 20;
 
-/// The archive: tar, compressed with gzip. What is not there is left out.
+/// Returns a gzip-compressed tar archive. Missing files are omitted.
 #[must_use]
 pub fn collect() -> Vec<u8> {
     let mut archive = GzEncoder::new(Vec::new(), Compression::fast());
     let mut add = |name: &str, content: &[u8]| {
-        let content = &content[..content.len().min(MOST_PER_FILE * 3)];
+        let content = &content[..content.len().min(MAX_FILE_SIZE * 3)];
         let padding = content.len().next_multiple_of(512) - content.len();
-        // Writing into memory does not fail.
-        let _ = archive.write_all(&header(name, content.len()));
+        // Writing to memory does not fail.
+        let _ = archive.write_all(&tar_header(name, content.len()));
         let _ = archive.write_all(content);
         let _ = archive.write_all(&[0; 512][..padding]);
     };
-    add("agent.log", super::lines().as_bytes());
-    add("dmesg", super::masked(&kernel_messages()).as_bytes());
+    add("agent.log", super::buffered_lines().as_bytes());
+    add("dmesg", super::mask_secrets(&kernel_messages()).as_bytes());
     for (path, name) in FILES {
         if let Ok(mut content) = std::fs::read(path) {
-            content.truncate(MOST_PER_FILE);
-            add(name, super::masked(&String::from_utf8_lossy(&content)).as_bytes());
+            content.truncate(MAX_FILE_SIZE);
+            add(name, super::mask_secrets(&String::from_utf8_lossy(&content)).as_bytes());
         }
     }
     add("block-devices", block_devices().as_bytes());
@@ -53,13 +53,13 @@ pub fn collect() -> Vec<u8> {
     archive.finish().unwrap_or_default()
 }
 
-/// The archive in base64, as it is sent.
+/// Returns the archive in base64.
 #[must_use]
 pub fn collect_base64() -> String {
     base64::engine::general_purpose::STANDARD.encode(collect())
 }
 
-/// The kernel's messages, as `dmesg` prints them.
+/// Returns the kernel's messages in the format of `dmesg`.
 fn kernel_messages() -> String {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::open("/dev/kmsg", flags, Mode::empty()) else {
@@ -71,18 +71,18 @@ fn kernel_messages() -> String {
         match rustix::io::read(&file, &mut record) {
             Ok(0) => break,
             Ok(length) => text.push_str(&kernel_line(&String::from_utf8_lossy(&record[..length]))),
-            // The record was overwritten before it was read: the next one is there.
+            // The record was overwritten; the next read returns the oldest one left.
             Err(rustix::io::Errno::PIPE) => {}
             Err(_) => break,
         }
-        if text.len() > MOST_PER_FILE {
+        if text.len() > MAX_FILE_SIZE {
             break;
         }
     }
     text
 }
 
-/// `6,339,5140900,-;message` and lines of properties, as one line of `dmesg`.
+/// Converts `6,339,5140900,-;message` with optional property lines to a line of `dmesg`.
 fn kernel_line(record: &str) -> String {
     let Some((head, message)) = record.split_once(';') else { return String::new() };
     let micros: u64 = head.split(',').nth(2).and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -109,8 +109,8 @@ fn block_devices() -> String {
     })
 }
 
-/// The header of a plain file in a tar archive.
-fn header(name: &str, size: usize) -> [u8; 512] {
+/// Returns the tar header of a regular file.
+fn tar_header(name: &str, size: usize) -> [u8; 512] {
     let mut header = [0; 512];
     let mut put =
         |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_archive_is_one_tar_reads() {
+    fn tar_reads_the_archive() {
         let mut tar = Vec::new();
         flate2::read::GzDecoder::new(&collect()[..]).read_to_end(&mut tar).unwrap();
         assert_eq!(tar.len() % 512, 0);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_records_become_lines() {
+    fn formats_kernel_records_like_dmesg() {
         let line = kernel_line("6,339,5140900,-;NET: Registered\n SUBSYSTEM=net\n");
         assert_eq!(line, "[    5.140900] NET: Registered\n");
         assert_eq!(kernel_line("junk"), "");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine's consoles: the kernel's log goes to all of them, and so do our lines.
+//! Output to all consoles of the kernel.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -8,22 +8,21 @@ use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How long a console that takes no more text is waited for. A serial line whose other end holds it
-/// up must not hold up the machine.
-const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// The maximum time to wait for a console. A blocked serial line must not block the machine.
+const WRITE_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// Every console the kernel was told to use.
+/// All consoles that the kernel uses.
 pub struct Consoles(Vec<File>);
 
 impl Consoles {
-    /// Opens them. Without any, `/dev/console` is tried.
+    /// Opens the consoles, or `/dev/console` if there are none.
     #[must_use]
     pub fn open() -> Self {
         let active = std::fs::read_to_string("/sys/class/tty/console/active").unwrap_or_default();
         let open = |name: &str| {
             OpenOptions::new()
                 .write(true)
-                .custom_flags(i32::try_from(flags()).unwrap_or(0))
+                .custom_flags(i32::try_from(open_flags()).unwrap_or(0))
                 .open(Path::new("/dev").join(name))
                 .ok()
         };
@@ -34,7 +33,7 @@ impl Consoles {
         Self(files)
     }
 
-    /// Writes to all of them what they take.
+    /// Writes to all consoles. The rest of the text is dropped for a console that blocks.
     pub fn write(&mut self, text: &[u8]) {
         for file in &mut self.0 {
             let mut rest = text;
@@ -45,7 +44,7 @@ impl Consoles {
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {
                         let mut waiting = [PollFd::new(&*file, PollFlags::OUT)];
-                        if !matches!(poll(&mut waiting, Some(&PATIENCE)), Ok(1)) {
+                        if !matches!(poll(&mut waiting, Some(&WRITE_TIMEOUT)), Ok(1)) {
                             break;
                         }
                     }
@@ -56,6 +55,6 @@ impl Consoles {
     }
 }
 
-fn flags() -> u32 {
+fn open_flags() -> u32 {
     (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits()
 }

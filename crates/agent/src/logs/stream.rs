@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sends log lines home while the agent works, where the parameter `ferrite-log-url` says so.
+//! Streams log lines to the server, if `ferrite-log-url` is set.
 //!
-//! Until the agent knows its token nobody would believe it, so that the first message tells all that
-//! happened before.
+//! The server accepts them only with the token, so the first message contains all lines since the
+//! start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,29 +10,28 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use serde_json::json;
 
-use crate::agent::Agent;
-use crate::chance;
+use crate::agent::RamdiskAgent;
+use crate::entropy;
 
-/// How often there is a look for new lines.
-const PERIOD: Duration = Duration::from_secs(2);
-/// The pause after a server could not take them.
-const PAUSE: Duration = Duration::from_secs(10);
-/// Lines in one message.
-const MOST_LINES: usize = 500;
-/// Bytes in one message, roughly.
-const MOST_BYTES: usize = 128 << 10;
+/// The interval of checks for new lines.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// The delay after a failure.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
+/// The maximum number of lines per message.
+const MAX_LINES: usize = 500;
+/// The approximate maximum size of a message.
+const MAX_BYTES: usize = 128 << 10;
 
-/// Posts new lines to the URL for ever: `{"agent_token", "run", "first", "lines"}`, where `run` names
-/// this life of the agent, and `first` is the number of the first line. A server that does not want
-/// them is not asked again; one that cannot be reached, or has too much to do, gets them later, as far
-/// as they are still kept.
-pub async fn stream_home(agent: Arc<Agent>, url: String) {
-    let run = format!("{:08x}", chance::number());
+/// Posts new lines to the URL forever: `{"agent_token", "run", "first", "lines"}`, where `run`
+/// identifies this process and `first` is the number of the first line. Stops if the server rejects
+/// them. After temporary failures, lines are sent again as far as they are still buffered.
+pub async fn stream_to_server(agent: Arc<RamdiskAgent>, url: String) {
+    let run = format!("{:08x}", entropy::random_u32());
     let mut next = 0;
     loop {
-        let (lines, following) = super::lines_since(next, MOST_LINES, MOST_BYTES);
+        let (lines, following) = super::lines_since(next, MAX_LINES, MAX_BYTES);
         if lines.is_empty() {
-            tokio::time::sleep(PERIOD).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             continue;
         }
         let texts: Vec<_> = lines.iter().map(|line| line.trim_end()).collect();
@@ -43,7 +42,7 @@ pub async fn stream_home(agent: Arc<Agent>, url: String) {
             "lines": texts,
         });
         let sent = agent
-            .reach
+            .http
             .client
             .post(&url)
             .header("Content-Type", "application/json")
@@ -51,23 +50,26 @@ pub async fn stream_home(agent: Arc<Agent>, url: String) {
             .body(body.to_string())
             .send()
             .await;
-        match sent.map(|answer| answer.status()) {
+        match sent.map(|response| response.status()) {
             Ok(status) if status.is_success() => {
                 next = following;
-                tokio::time::sleep(PERIOD).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
-            Ok(status) if is_passing(status) => tokio::time::sleep(PAUSE).await,
+            Ok(status) if is_temporary(status) => tokio::time::sleep(RETRY_DELAY).await,
             Ok(status) => {
-                tracing::warn!(status = status.as_u16(), "the server takes no log lines");
+                tracing::warn!(
+                    status = status.as_u16(),
+                    "server rejected log lines, streaming stopped"
+                );
                 return;
             }
-            Err(_) => tokio::time::sleep(PAUSE).await,
+            Err(_) => tokio::time::sleep(RETRY_DELAY).await,
         }
     }
 }
 
-/// Whether the same may be taken later.
-fn is_passing(status: StatusCode) -> bool {
+/// Whether a retry may succeed.
+fn is_temporary(status: StatusCode) -> bool {
     status.is_server_error()
         || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
 }

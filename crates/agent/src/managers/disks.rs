@@ -1,129 +1,138 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The generic manager's steps that have to do with disks.
+//! The disk steps of the generic manager.
 
 use std::path::Path;
 
-use agent_protocol::{Disk, Flow, StepOrder};
-use disk_steps::erase::{self, ErasePolicy, Erased, How};
-use disk_steps::raid::{assemble, existing};
+use agent_protocol::{ExecuteStepRequest, InventoryDisk, StepFlow};
+use disk_steps::erase::{self, EraseMethod, EraseOutcome, ErasePolicy};
+use disk_steps::raid::{assemble, list_arrays};
 use serde_json::{Map, Value, json};
 
-use super::wishes::{Wishes, is_same};
-use super::{StepError, burn_in, images, raid};
-use crate::agent::Agent;
-use crate::logs::causes;
+use super::disk_selection::{DiskSelection, is_same_disk};
+use super::{ManagerStepError, burn_in, images, raid};
+use crate::agent::RamdiskAgent;
+use error_chain::error_chain;
 
-const PSTORE: &str = "/sys/fs/pstore";
-/// Where the kernel tells about devices.
-pub(super) const SYS: &str = "/sys";
+const PSTORE_DIR: &str = "/sys/fs/pstore";
+/// The mount point of sysfs.
+pub(super) const SYSFS: &str = "/sys";
 
-/// The disk a system goes on, by the wishes of the node. It is waited for a while.
+/// Returns the disk for the operating system. Waits up to `ipa-disk-wait-…` for it.
 ///
 /// # Errors
-/// If there is none; in words.
-pub async fn root_device(agent: &Agent, node: &Map<String, Value>) -> Result<Disk, String> {
-    let wishes = Wishes::of(node)?;
-    // Which disk is the right one can be said only when all are there.
-    ready(agent).await;
-    let until = tokio::time::Instant::now() + agent.settings.disk_wait;
+/// If there is none; returns a message.
+pub async fn root_device(
+    agent: &RamdiskAgent,
+    node: &Map<String, Value>,
+) -> Result<InventoryDisk, String> {
+    let selection = DiskSelection::from_node(node)?;
+    // The choice depends on all disks, so wait until they are detected.
+    wait_for_disks(agent).await;
+    let until = tokio::time::Instant::now() + agent.options.disk_wait;
     loop {
-        let failure = match wishes.choose(&existing(Path::new(SYS)), agent.managers.disks()) {
+        let failure = match selection
+            .choose_root_disk(&list_arrays(Path::new(SYSFS)), agent.managers.disks())
+        {
             Ok(disk) => return Ok(disk),
             Err(failure) => failure,
         };
-        // A controller may still be looking for its disks.
+        // A controller may still be detecting its disks.
         tokio::select! {
-            () = agent.devices.next() => {}
+            () = agent.devices.next_device() => {}
             () = tokio::time::sleep_until(until) => return Err(failure),
         }
     }
 }
 
-/// The disk that an image was written to, else the one a system would go on.
+/// Returns the disk that an image was written to, else the one that would be chosen.
 ///
 /// # Errors
-/// If it is not there any more; in words.
+/// If it does not exist any more; returns a message.
 pub(super) async fn written_device(
-    agent: &Agent,
+    agent: &RamdiskAgent,
     node: &Map<String, Value>,
-) -> Result<Disk, String> {
-    let Some(written) = agent.written() else { return root_device(agent, node).await };
-    let found = agent.managers.disks().into_iter().find(|disk| is_same(disk, &written));
-    found.ok_or_else(|| {
+) -> Result<InventoryDisk, String> {
+    let Some(written) = agent.written_disk() else { return root_device(agent, node).await };
+    let disk = agent.managers.disks().into_iter().find(|disk| is_same_disk(disk, &written));
+    disk.ok_or_else(|| {
         let serial = written.serial.as_deref().unwrap_or("none");
         format!(
-            "{} (serial {serial}), which the image was written to, is not there any more: check cables and the kernel's log",
+            "{} (serial {serial}), which the image was written to, has disappeared; check cables and the kernel's log",
             written.name
         )
     })
 }
 
-/// Waits until no more disks turn up, and puts together the arrays that are on them. That is done
-/// once: an image may have the metadata of arrays in it that are nobody's business here.
-pub(super) async fn ready(agent: &Agent) {
-    agent.devices.settled().await;
-    agent.assembled.get_or_init(|| assemble_arrays(agent)).await;
+/// Waits until all disks are detected, and assembles the RAID arrays on them. Arrays are assembled
+/// once only: a written image may contain RAID metadata that does not concern the agent.
+pub(super) async fn wait_for_disks(agent: &RamdiskAgent) {
+    agent.devices.wait_settled().await;
+    agent.arrays_assembled.get_or_init(|| assemble_arrays(agent)).await;
 }
 
-/// Puts together the arrays that are on the disks.
-async fn assemble_arrays(agent: &Agent) {
-    if agent.may_touch_disks() {
+/// Assembles the RAID arrays on the disks.
+async fn assemble_arrays(agent: &RamdiskAgent) {
+    if agent.may_modify_disks() {
         raid::load_modules(agent);
-        // Whatever goes wrong has been logged.
-        let _ = blocking(|| assemble(Path::new(SYS))).await;
+        // Failures are logged by `assemble`.
+        let _ = run_blocking(|| assemble(Path::new(SYSFS))).await;
     }
 }
 
-/// Carries out one of the steps.
+/// Executes one of the disk steps.
 pub(super) async fn execute(
-    agent: &Agent,
-    _flow: Flow,
+    agent: &RamdiskAgent,
+    _flow: StepFlow,
     name: &str,
-    order: &StepOrder,
-) -> Result<Value, StepError> {
-    if !agent.may_touch_disks() {
-        return Err(fail(
+    request: &ExecuteStepRequest,
+) -> Result<Value, ManagerStepError> {
+    if !agent.may_modify_disks() {
+        return Err(step_error(
             "CommandExecutionError",
-            "this agent does not run in its own ramdisk and was not allowed to change disks (ferrite-may-touch-disks=1)",
+            "this agent does not run in its own ramdisk and is not allowed to modify disks; set ferrite-may-touch-disks=1 to allow it",
         ));
     }
     let none = Map::new();
-    let arguments = order.arguments().unwrap_or(&none);
+    let arguments = request.arguments().unwrap_or(&none);
     match name {
-        "erase_devices" => erase_all(agent, &order.node, How::Whole).await,
-        "erase_devices_metadata" => erase_all(agent, &order.node, How::Metadata).await,
-        "erase_devices_express" => erase_all(agent, &order.node, How::Express).await,
+        "erase_devices" => erase_all(agent, &request.node, EraseMethod::Full).await,
+        "erase_devices_metadata" => erase_all(agent, &request.node, EraseMethod::Metadata).await,
+        "erase_devices_express" => erase_all(agent, &request.node, EraseMethod::Express).await,
         "erase_pstore" => erase_pstore(),
         "burnin_disk" => {
-            ready(agent).await;
-            let disks = usable(agent.managers.disks(), &order.node)
-                .map_err(|error| fail("CommandExecutionError", &error))?;
-            burn_in::disk(&order.node, disks, agent.settings.guard_special_filesystems).await
+            wait_for_disks(agent).await;
+            let disks = usable_disks(agent.managers.disks(), &request.node)
+                .map_err(|error| step_error("CommandExecutionError", &error))?;
+            burn_in::burn_in_disks(&request.node, disks, agent.options.guard_special_filesystems)
+                .await
         }
         "clean_uefi_nvram" => images::clean_nvram(arguments).await,
-        "write_image" => images::write(agent, &order.node, arguments).await,
-        "inject_files" => images::inject(agent, order, arguments).await,
-        "create_configuration" => raid::create(agent, &order.node).await,
-        "delete_configuration" => raid::delete(agent, &order.node).await,
-        "apply_configuration" => raid::apply(agent, &order.node, arguments).await,
-        _ => Err(StepError::NotMine),
+        "write_image" => images::write_image(agent, &request.node, arguments).await,
+        "inject_files" => images::inject_files(agent, request, arguments).await,
+        "create_configuration" => raid::create(agent, &request.node).await,
+        "delete_configuration" => raid::delete(agent, &request.node).await,
+        "apply_configuration" => raid::apply(agent, &request.node, arguments).await,
+        _ => Err(ManagerStepError::NotSupported),
     }
 }
 
-/// The disks without those the node says to leave alone.
-pub(super) fn usable(disks: Vec<Disk>, node: &Map<String, Value>) -> Result<Vec<Disk>, String> {
-    Ok(Wishes::of(node)?.usable(&existing(Path::new(SYS)), disks))
+/// Returns the disks without protected ones.
+pub(super) fn usable_disks(
+    disks: Vec<InventoryDisk>,
+    node: &Map<String, Value>,
+) -> Result<Vec<InventoryDisk>, String> {
+    Ok(DiskSelection::from_node(node)?.usable_disks(&list_arrays(Path::new(SYSFS)), disks))
 }
 
-/// Runs work that blocks on a thread of its own.
-pub(super) async fn blocking<T: Send + 'static>(
+/// Runs blocking work on another thread.
+pub(super) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, StepError> {
+) -> Result<T, ManagerStepError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| fail("CommandExecutionError", &error.to_string()))
+    done.map_err(|error| step_error("CommandExecutionError", &error.to_string()))
 }
 
-pub(super) fn fail(kind: &str, details: &str) -> StepError {
+pub(super) fn step_error(kind: &str, details: &str) -> ManagerStepError {
     let message = match kind {
         "BlockDeviceEraseError" => "Error erasing block device",
         "ImageWriteError" => "Error writing image to device",
@@ -133,66 +142,73 @@ pub(super) fn fail(kind: &str, details: &str) -> StepError {
         "SoftwareRAIDError" => "Error handling RAID configuration",
         _ => "Command execution failed",
     };
-    StepError::failed(kind, message, details)
+    ManagerStepError::failed(kind, message, details)
 }
 
-async fn erase_all(agent: &Agent, node: &Map<String, Value>, how: How) -> Result<Value, StepError> {
-    ready(agent).await;
+async fn erase_all(
+    agent: &RamdiskAgent,
+    node: &Map<String, Value>,
+    method: EraseMethod,
+) -> Result<Value, ManagerStepError> {
+    wait_for_disks(agent).await;
     let mut policy = ErasePolicy::from_node(node);
-    policy.guard &= agent.settings.guard_special_filesystems;
+    policy.protect_shared &= agent.options.guard_special_filesystems;
     let mut done = Map::new();
     let mut failures = Vec::new();
-    let mut seen: Vec<String> = Vec::new();
+    let mut processed: Vec<String> = Vec::new();
     loop {
-        // What nobody puts together would neither be erased itself nor let its members be.
+        // Arrays that are not assembled cannot be erased and block their members.
         assemble_arrays(agent).await;
-        let all = usable(agent.managers.disks(), node)
-            .map_err(|error| fail("BlockDeviceEraseError", &error))?;
-        // Erasing takes so long that a disk may have turned up meanwhile.
-        let new: Vec<Disk> =
-            all.iter().filter(|disk| !seen.contains(&disk.name)).cloned().collect();
+        let all = usable_disks(agent.managers.disks(), node)
+            .map_err(|error| step_error("BlockDeviceEraseError", &error))?;
+        // More disks may have been detected during a long erase.
+        let new: Vec<InventoryDisk> =
+            all.iter().filter(|disk| !processed.contains(&disk.name)).cloned().collect();
         if new.is_empty() {
             break;
         }
-        seen.extend(new.iter().map(|disk| disk.name.clone()));
+        processed.extend(new.iter().map(|disk| disk.name.clone()));
         let policy = policy.clone();
         let work = move || {
             let last = std::sync::Mutex::new(std::time::Instant::now());
-            erase::all(&new, &all, how, &policy, &|progress| images::report(&last, progress))
+            erase::erase_disks(&new, &all, method, &policy, &|progress| {
+                images::log_progress(&last, progress)
+            })
         };
-        for (name, result) in blocking(work).await? {
+        for (name, result) in run_blocking(work).await? {
             match result {
                 Ok(erased) => {
-                    tracing::info!(disk = name, ?erased, "a disk was erased");
-                    done.insert(name, json!(in_words(&erased)));
+                    tracing::info!(disk = name, outcome = ?erased, "disk erased");
+                    done.insert(name, json!(describe_outcome(&erased)));
                 }
-                Err(error) => failures.push(format!("{name}: {}", causes(&error))),
+                Err(error) => failures.push(format!("{name}: {}", error_chain(&error))),
             }
         }
     }
     if failures.is_empty() {
         return Ok(Value::Object(done));
     }
-    Err(fail("BlockDeviceEraseError", &failures.join("; ")))
+    Err(step_error("BlockDeviceEraseError", &failures.join("; ")))
 }
 
-fn in_words(erased: &Erased) -> String {
+fn describe_outcome(erased: &EraseOutcome) -> String {
     match erased {
-        Erased::Skipped(why) => format!("left alone: {why}"),
-        Erased::ByDrive(how) => format!("erased itself: {how}"),
-        Erased::Overwritten(times) => format!("overwritten {times} times"),
-        Erased::Metadata => "metadata erased".to_owned(),
-        Erased::BesideArrays => "erased beside its RAID arrays".to_owned(),
+        EraseOutcome::Skipped(reason) => format!("skipped: {reason}"),
+        EraseOutcome::ByDrive(method) => format!("erased by the drive: {method}"),
+        EraseOutcome::Overwritten(times) => format!("overwritten {times} times"),
+        EraseOutcome::Metadata => "metadata erased".to_owned(),
+        EraseOutcome::OutsideArrays => "erased outside of its RAID arrays".to_owned(),
     }
 }
 
-/// Deletes what the kernel saved of crashes.
-fn erase_pstore() -> Result<Value, StepError> {
-    let Ok(entries) = std::fs::read_dir(PSTORE) else { return Ok(Value::Null) };
+/// Deletes the kernel's crash records.
+fn erase_pstore() -> Result<Value, ManagerStepError> {
+    let Ok(entries) = std::fs::read_dir(PSTORE_DIR) else { return Ok(Value::Null) };
     for entry in entries.flatten() {
         std::fs::remove_file(entry.path()).map_err(|error| {
             let name = entry.file_name();
-            fail("CommandExecutionError", &format!("{PSTORE}/{} stays: {error}", name.display()))
+            let path = format!("{PSTORE_DIR}/{}", name.display());
+            step_error("CommandExecutionError", &format!("cannot delete {path}: {error}"))
         })?;
     }
     Ok(Value::Null)

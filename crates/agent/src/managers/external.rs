@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hardware managers that are programs in the ramdisk. `docs/hardware-managers.md` is the protocol.
+//! Hardware managers that are programs in the ramdisk. `docs/hardware-managers.md` specifies the
+//! protocol.
 //!
-//! A program is run once per question: its argument says which, a JSON object on standard input
-//! gives the details, and it answers with one on standard output. Whatever it writes to standard
-//! error is logged.
+//! A program is run once per request: its argument is the request, a JSON object on standard input has
+//! the details, and standard output has the response as a JSON object. Standard error is logged.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use agent_protocol::{Flow, StepDescription, StepOrder};
+use agent_protocol::{AgentStep, ExecuteStepRequest, StepFlow};
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
-use super::{HardwareManager, StepError, Support};
-use crate::agent::Agent;
+use super::{HardwareManager, HardwareSupport, ManagerStepError};
+use crate::agent::RamdiskAgent;
 
-/// How long a program may think about what it is and what it offers.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// No answer is longer.
-const LONGEST_ANSWER: u64 = 4 << 20;
+/// The timeout of `describe` and `steps`.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum size of a response in bytes.
+const MAX_RESPONSE_SIZE: u64 = 4 << 20;
 
-/// A program.
+/// An external hardware manager.
 pub(super) struct ExternalManager {
     program: PathBuf,
-    description: Description,
+    description: ManagerDescription,
 }
 
 #[derive(Deserialize)]
-struct Description {
+struct ManagerDescription {
     name: String,
     #[serde(default)]
     version: String,
@@ -40,9 +40,9 @@ struct Description {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct ManagerResponse {
     #[serde(default)]
-    steps: Vec<StepDescription>,
+    steps: Vec<AgentStep>,
     #[serde(default)]
     result: Value,
     error: Option<String>,
@@ -50,7 +50,7 @@ struct Answer {
     not_mine: bool,
 }
 
-/// Asks every program in the folder what it is. Those that do not say are left out, with a warning.
+/// Runs `describe` for every program in the directory. Those that fail are ignored with a warning.
 pub(super) async fn load(folder: &Path) -> Vec<ExternalManager> {
     let mut programs: Vec<PathBuf> = std::fs::read_dir(folder)
         .into_iter()
@@ -68,12 +68,12 @@ pub(super) async fn load(folder: &Path) -> Vec<ExternalManager> {
                     name = description.name,
                     version = description.version,
                     support = description.support,
-                    "found a hardware manager"
+                    "external hardware manager loaded"
                 );
                 managers.push(ExternalManager { program, description });
             }
             Err(error) => {
-                tracing::warn!(program = %program.display(), error, "not a hardware manager")
+                tracing::warn!(path = %program.display(), error, "external hardware manager ignored")
             }
         }
     }
@@ -90,113 +90,118 @@ impl HardwareManager for ExternalManager {
         vec![(self.description.name.clone(), self.description.version.clone())]
     }
 
-    fn support(&self) -> Support {
+    fn support(&self) -> HardwareSupport {
         match self.description.support {
-            0 => Support::None,
-            1 => Support::Generic,
-            2 => Support::Mainline,
-            3.. => Support::ServiceProvider,
+            0 => HardwareSupport::None,
+            1 => HardwareSupport::Generic,
+            2 => HardwareSupport::Mainline,
+            3.. => HardwareSupport::ServiceProvider,
         }
     }
 
     async fn steps(
         &self,
-        _agent: &Agent,
-        flow: Flow,
+        _agent: &RamdiskAgent,
+        flow: StepFlow,
         node: &Map<String, Value>,
         ports: &[Value],
-    ) -> Result<Vec<StepDescription>, StepError> {
-        let question = json!({"flow": flow.as_str(), "node": node, "ports": ports});
-        let answer = tokio::time::timeout(PATIENCE, ask(&self.program, "steps", &question));
-        let answer = answer.await.map_err(|_| self.fail("it took too long to list its steps"))?;
-        let answer: Answer = self.read(answer)?;
-        match answer.error {
-            Some(error) => Err(self.fail(&error)),
-            None => Ok(answer.steps),
+    ) -> Result<Vec<AgentStep>, ManagerStepError> {
+        let request = json!({"flow": flow.as_str(), "node": node, "ports": ports});
+        let output =
+            tokio::time::timeout(QUERY_TIMEOUT, run_program(&self.program, "steps", &request));
+        let output = output.await.map_err(|_| self.step_error("listing its steps timed out"))?;
+        let response: ManagerResponse = self.parse_response(output)?;
+        match response.error {
+            Some(error) => Err(self.step_error(&error)),
+            None => Ok(response.steps),
         }
     }
 
     async fn execute(
         &self,
-        _agent: &Agent,
-        flow: Flow,
-        order: &StepOrder,
-    ) -> Result<Value, StepError> {
-        let question = json!({
+        _agent: &RamdiskAgent,
+        flow: StepFlow,
+        request: &ExecuteStepRequest,
+    ) -> Result<Value, ManagerStepError> {
+        let request = json!({
             "flow": flow.as_str(),
-            "step": order.step,
-            "node": order.node,
-            "ports": order.ports,
+            "step": request.step,
+            "node": request.node,
+            "ports": request.ports,
         });
-        let answer = self.read(ask(&self.program, "execute", &question).await)?;
-        match answer {
-            Answer { not_mine: true, .. } => Err(StepError::NotMine),
-            Answer { error: Some(error), .. } => Err(self.fail(&error)),
-            Answer { result, .. } => Ok(result),
+        let response =
+            self.parse_response(run_program(&self.program, "execute", &request).await)?;
+        match response {
+            ManagerResponse { not_mine: true, .. } => Err(ManagerStepError::NotSupported),
+            ManagerResponse { error: Some(error), .. } => Err(self.step_error(&error)),
+            ManagerResponse { result, .. } => Ok(result),
         }
     }
 }
 
 impl ExternalManager {
-    fn read(&self, answer: Result<Vec<u8>, String>) -> Result<Answer, StepError> {
-        let answer = answer.map_err(|error| self.fail(&error))?;
-        serde_json::from_slice(&answer).map_err(|error| {
-            self.fail(&format!("its answer is not what a manager answers: {error}"))
-        })
+    fn parse_response(
+        &self,
+        response: Result<Vec<u8>, String>,
+    ) -> Result<ManagerResponse, ManagerStepError> {
+        let response = response.map_err(|error| self.step_error(&error))?;
+        serde_json::from_slice(&response)
+            .map_err(|error| self.step_error(&format!("invalid response: {error}")))
     }
 
-    fn fail(&self, why: &str) -> StepError {
-        let details = format!("the hardware manager {} failed: {why}", self.description.name);
-        StepError::failed("CommandExecutionError", "Command execution failed", &details)
+    fn step_error(&self, reason: &str) -> ManagerStepError {
+        let details = format!("the hardware manager {} failed: {reason}", self.description.name);
+        ManagerStepError::failed("CommandExecutionError", "Command execution failed", &details)
     }
 }
 
-async fn describe(program: &Path) -> Result<Description, String> {
-    let nothing = json!({});
-    let answer = tokio::time::timeout(PATIENCE, ask(program, "describe", &nothing));
-    let answer = answer.await.map_err(|_| "it took too long to say what it is".to_owned())??;
-    serde_json::from_slice(&answer).map_err(|error| format!("it does not say what it is: {error}"))
+async fn describe(program: &Path) -> Result<ManagerDescription, String> {
+    let request = json!({});
+    let output = tokio::time::timeout(QUERY_TIMEOUT, run_program(program, "describe", &request));
+    let output = output.await.map_err(|_| "describe timed out".to_owned())??;
+    serde_json::from_slice(&output)
+        .map_err(|error| format!("invalid response to describe: {error}"))
 }
 
-/// One question to a program.
-async fn ask(program: &Path, question: &str, details: &Value) -> Result<Vec<u8>, String> {
-    let words = |error: std::io::Error| error.to_string();
+/// Runs a program with a request and returns its output.
+async fn run_program(program: &Path, request: &str, details: &Value) -> Result<Vec<u8>, String> {
+    let io_error = |error: std::io::Error| error.to_string();
     let mut child = Command::new(program)
-        .arg(question)
+        .arg(request)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(words)?;
+        .map_err(io_error)?;
     let (mut input, output, errors) =
         match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
             (Some(input), Some(output), Some(errors)) => (input, output, errors),
-            _ => return Err("it could not be talked to".to_owned()),
+            _ => return Err("no pipes to the program".to_owned()),
         };
     let details = details.to_string();
-    let feed = async {
-        // A program that does not care what it is told closes its input.
+    let write_input = async {
+        // A program that does not read its input may close it.
         let _ = input.write_all(details.as_bytes()).await;
         drop(input);
     };
-    let mut answer = Vec::new();
-    let hear = async {
-        let mut output = output.take(LONGEST_ANSWER);
-        let _ = output.read_to_end(&mut answer).await;
+    let mut response = Vec::new();
+    let read_output = async {
+        let mut output = output.take(MAX_RESPONSE_SIZE);
+        let _ = output.read_to_end(&mut response).await;
     };
-    let log = async {
+    let log_errors = async {
         let mut lines = BufReader::new(errors).lines();
         while let Ok(Some(line)) = lines.next_line().await {
-            tracing::info!(program = %program.display(), "{line}");
+            tracing::info!(path = %program.display(), line, "output of hardware manager");
         }
     };
-    tokio::join!(feed, hear, log);
-    let status = child.wait().await.map_err(words)?;
-    if status.success() || !answer.is_empty() {
-        Ok(answer)
+    tokio::join!(write_input, read_output, log_errors);
+    let status = child.wait().await.map_err(io_error)?;
+    if status.success() || !response.is_empty() {
+        Ok(response)
     } else {
-        Err(format!("it ended with {status}"))
+        Err(format!("the program ended with {status}"))
     }
 }
 
@@ -207,20 +212,20 @@ mod tests {
     use super::*;
 
     const PROGRAM: &str = r#"#!/bin/sh
-question=$(cat)
+request=$(cat)
 case "$1" in
   describe) echo '{"name": "acme", "version": "2", "support": 3}' ;;
   steps) echo '{"steps": [{"step": "update_nic", "priority": 5, "interface": "deploy", "abortable": false}]}' ;;
-  execute) case "$question" in
+  execute) case "$request" in
     *update_nic*) echo "flashing" >&2; echo '{"result": {"flashed": true}}' ;;
-    *break*) echo '{"error": "the card is on fire"}' ;;
+    *break*) echo '{"error": "the NIC is on fire"}' ;;
     *) echo '{"not_mine": true}' ;;
   esac ;;
 esac
 "#;
 
-    fn order(name: &str) -> StepOrder {
-        StepOrder {
+    fn step_request(name: &str) -> ExecuteStepRequest {
+        ExecuteStepRequest {
             step: Map::from_iter([("step".to_owned(), Value::String(name.to_owned()))]),
             node: Map::new(),
             ports: Vec::new(),
@@ -229,7 +234,7 @@ esac
     }
 
     #[tokio::test]
-    async fn a_program_can_be_a_manager() {
+    async fn runs_programs_as_managers() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("acme");
         std::fs::write(&path, PROGRAM).unwrap();
@@ -238,17 +243,19 @@ esac
         let managers = load(folder.path()).await;
         assert_eq!(managers.len(), 1);
         let manager = &managers[0];
-        assert_eq!((manager.name(), manager.support()), ("acme", Support::ServiceProvider));
-        let agent = crate::testing::agent(super::super::Managers::of(Vec::new()));
-        let steps = manager.steps(&agent, Flow::Clean, &Map::new(), &[]).await.unwrap();
+        assert_eq!((manager.name(), manager.support()), ("acme", HardwareSupport::ServiceProvider));
+        let agent = crate::testing::test_agent(super::super::HardwareManagers::new(Vec::new()));
+        let steps = manager.steps(&agent, StepFlow::Clean, &Map::new(), &[]).await.unwrap();
         assert_eq!(steps[0].step, "update_nic");
         let execute = |name: &'static str| {
             let agent = &agent;
-            async move { manager.execute(agent, Flow::Clean, &order(name)).await }
+            async move { manager.execute(agent, StepFlow::Clean, &step_request(name)).await }
         };
         assert_eq!(execute("update_nic").await, Ok(json!({"flashed": true})));
-        assert_eq!(execute("other").await, Err(StepError::NotMine));
-        let Err(StepError::Failed(error)) = execute("break").await else { panic!("it breaks") };
-        assert!(error.text().contains("the card is on fire"));
+        assert_eq!(execute("other").await, Err(ManagerStepError::NotSupported));
+        let Err(ManagerStepError::Failed(error)) = execute("break").await else {
+            panic!("no error")
+        };
+        assert!(error.text().contains("the NIC is on fire"));
     }
 }

@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The manager for any machine: the steps ironic-python-agent has, by the same names and with the
-//! same priorities.
+//! The manager for any machine: the steps of ironic-python-agent, with the same names and priorities.
 
-use agent_protocol::{Argument, Disk, Flow, StepDescription, StepOrder};
+use agent_protocol::{AgentStep, AgentStepArgument, ExecuteStepRequest, InventoryDisk, StepFlow};
 use async_trait::async_trait;
-use machine_inventory::Machine;
+use machine_inventory::LocalMachine;
 use serde_json::{Map, Value};
 
-use super::{HardwareManager, StepError, Support, burn_in, disks};
+use super::{HardwareManager, HardwareSupport, ManagerStepError, burn_in, disks};
 use crate::VERSION;
-use crate::agent::Agent;
+use crate::agent::RamdiskAgent;
 
-/// The manager.
+/// The generic hardware manager.
 pub struct GenericManager;
 
-/// A step: its name, its interface, its priority in cleaning, deployment and service, none where it
-/// is not offered, and whether work may be aborted while it runs in cleaning.
-struct Offer {
+/// A step with its priorities in cleaning, deployment and service; `None` where it is not steps.
+struct GenericStep {
     name: &'static str,
     interface: &'static str,
     clean: Option<i64>,
@@ -26,60 +24,60 @@ struct Offer {
 }
 
 const RAID_ARGUMENTS: &[(&str, &str, bool)] = &[
-    ("raid_config", "The RAID configuration to apply, as target_raid_config has it.", true),
-    ("delete_existing", "Whether to delete the RAID there is before; true if not said.", false),
+    ("raid_config", "The RAID configuration to apply, in the format of target_raid_config.", true),
+    ("delete_existing", "Whether to delete existing RAID arrays first; true by default.", false),
 ];
 const NVRAM_ARGUMENTS: &[(&str, &str, bool)] = &[(
     "match_patterns",
-    "A list of patterns; boot entries that match any of them are deleted. If not said, those of disks, shim and GRUB.",
+    "A list of regular expressions; boot entries that match any of them are deleted. By default, those of disks, shim and GRUB.",
     false,
 )];
 const INJECT_ARGUMENTS: &[(&str, &str, bool)] = &[
     (
         "files",
-        "A list of files, each with path, content (in base64, or a URL), and perhaps partition, mode, dirmode and owner; those of the node's properties are added.",
+        "A list of files, each with path and content (in base64, or a URL), and optionally partition, mode, dirmode and owner; those of the node's properties are added.",
         false,
     ),
-    ("verify_ca", "Whether certificates are checked when content is fetched.", false),
+    ("verify_ca", "Whether to verify TLS certificates when content is downloaded.", false),
 ];
-const fn offer(
+const fn step(
     name: &'static str,
     interface: &'static str,
     clean: Option<i64>,
     deploy: Option<i64>,
     service: Option<i64>,
-) -> Offer {
-    Offer { name, interface, clean, deploy, service, arguments: &[] }
+) -> GenericStep {
+    GenericStep { name, interface, clean, deploy, service, arguments: &[] }
 }
-const OFFERS: &[Offer] = &[
-    offer("erase_devices", "deploy", Some(10), None, None),
-    offer("erase_devices_metadata", "deploy", Some(99), Some(0), None),
-    offer("erase_devices_express", "deploy", Some(0), None, None),
-    offer("erase_pstore", "deploy", Some(0), None, None),
-    Offer {
+const STEPS: &[GenericStep] = &[
+    step("erase_devices", "deploy", Some(10), None, None),
+    step("erase_devices_metadata", "deploy", Some(99), Some(0), None),
+    step("erase_devices_express", "deploy", Some(0), None, None),
+    step("erase_pstore", "deploy", Some(0), None, None),
+    GenericStep {
         arguments: NVRAM_ARGUMENTS,
-        ..offer("clean_uefi_nvram", "deploy", Some(0), Some(0), None)
+        ..step("clean_uefi_nvram", "deploy", Some(0), Some(0), None)
     },
-    offer("delete_configuration", "raid", Some(0), None, Some(0)),
-    offer("create_configuration", "raid", Some(0), None, Some(0)),
-    Offer {
+    step("delete_configuration", "raid", Some(0), None, Some(0)),
+    step("create_configuration", "raid", Some(0), None, Some(0)),
+    GenericStep {
         arguments: RAID_ARGUMENTS,
-        ..offer("apply_configuration", "raid", None, Some(0), Some(0))
+        ..step("apply_configuration", "raid", None, Some(0), Some(0))
     },
-    offer("write_image", "deploy", None, Some(0), Some(0)),
-    Offer {
+    step("write_image", "deploy", None, Some(0), Some(0)),
+    GenericStep {
         arguments: INJECT_ARGUMENTS,
-        ..offer("inject_files", "deploy", None, Some(0), Some(0))
+        ..step("inject_files", "deploy", None, Some(0), Some(0))
     },
-    offer("burnin_cpu", "deploy", Some(0), None, Some(0)),
-    // It destroys what is on the disks, so that it is no service.
-    offer("burnin_disk", "deploy", Some(0), None, None),
-    offer("burnin_memory", "deploy", Some(0), None, Some(0)),
+    step("burnin_cpu", "deploy", Some(0), None, Some(0)),
+    // Destroys the content of the disks, so it is not a service step.
+    step("burnin_disk", "deploy", Some(0), None, None),
+    step("burnin_memory", "deploy", Some(0), None, Some(0)),
 ];
-/// Steps that our server may ask for, and that need more than this agent has: what is said then.
-const NEEDS_ANOTHER: &[(&str, &str)] = &[(
+/// Steps that a server may request although this agent does not support them, with error messages.
+const UNSUPPORTED_STEPS: &[(&str, &str)] = &[(
     "execute_bootc_install",
-    "ferrite-agent does not install containers, which takes podman; boot the node into a ramdisk with ironic-python-agent and podman (driver_info/deploy_kernel and deploy_ramdisk), or deploy a disk image",
+    "ferrite-agent cannot install containers because that needs podman; boot the node into a ramdisk with ironic-python-agent and podman (driver_info/deploy_kernel and deploy_ramdisk), or deploy a disk image",
 )];
 
 #[async_trait]
@@ -89,96 +87,98 @@ impl HardwareManager for GenericManager {
     }
 
     fn versions(&self) -> Vec<(String, String)> {
-        // The second tells our server what else this agent can do: `standby.kexec`.
+        // The second entry announces Ferrite's extensions, such as `standby.kexec`.
         vec![
             ("generic_hardware_manager".to_owned(), "1.2".to_owned()),
             ("ferrite".to_owned(), VERSION.to_owned()),
         ]
     }
 
-    fn support(&self) -> Support {
-        Support::Generic
+    fn support(&self) -> HardwareSupport {
+        HardwareSupport::Generic
     }
 
     async fn steps(
         &self,
-        agent: &Agent,
-        flow: Flow,
+        agent: &RamdiskAgent,
+        flow: StepFlow,
         _node: &Map<String, Value>,
         _ports: &[Value],
-    ) -> Result<Vec<StepDescription>, StepError> {
-        let describe = |offer: &Offer| {
+    ) -> Result<Vec<AgentStep>, ManagerStepError> {
+        let describe = |step: &GenericStep| {
             let priority = match flow {
-                Flow::Clean => offer.clean,
-                Flow::Deploy => offer.deploy,
-                Flow::Service => offer.service,
+                StepFlow::Clean => step.clean,
+                StepFlow::Deploy => step.deploy,
+                StepFlow::Service => step.service,
             }?;
-            let inject = offer.name == "inject_files";
-            Some(StepDescription {
-                step: offer.name.to_owned(),
-                priority: if inject { agent.settings.inject_files_priority } else { priority },
-                interface: offer.interface.to_owned(),
+            let inject = step.name == "inject_files";
+            Some(AgentStep {
+                step: step.name.to_owned(),
+                priority: if inject { agent.options.inject_files_priority } else { priority },
+                interface: step.interface.to_owned(),
                 reboot_requested: false,
-                abortable: flow == Flow::Clean,
-                argsinfo: (!offer.arguments.is_empty()).then(|| {
+                abortable: flow == StepFlow::Clean,
+                argsinfo: (!step.arguments.is_empty()).then(|| {
                     let argument = |&(name, description, required): &(&str, &str, bool)| {
                         (
                             name.to_owned(),
-                            Argument { description: description.to_owned(), required },
+                            AgentStepArgument { description: description.to_owned(), required },
                         )
                     };
-                    offer.arguments.iter().map(argument).collect()
+                    step.arguments.iter().map(argument).collect()
                 }),
             })
         };
-        Ok(OFFERS.iter().filter_map(describe).collect())
+        Ok(STEPS.iter().filter_map(describe).collect())
     }
 
     async fn execute(
         &self,
-        agent: &Agent,
-        flow: Flow,
-        order: &StepOrder,
-    ) -> Result<Value, StepError> {
-        let name = order.name().unwrap_or_default();
+        agent: &RamdiskAgent,
+        flow: StepFlow,
+        request: &ExecuteStepRequest,
+    ) -> Result<Value, ManagerStepError> {
+        let name = request.name().unwrap_or_default();
         match name {
-            "burnin_cpu" => burn_in::cpu(&order.node).await,
-            "burnin_memory" => burn_in::memory(&order.node).await,
-            _ if OFFERS.iter().any(|offer| offer.name == name) => {
-                disks::execute(agent, flow, name, order).await
+            "burnin_cpu" => burn_in::burn_in_cpu(&request.node).await,
+            "burnin_memory" => burn_in::burn_in_memory(&request.node).await,
+            _ if STEPS.iter().any(|step| step.name == name) => {
+                disks::execute(agent, flow, name, request).await
             }
-            _ => match NEEDS_ANOTHER.iter().find(|(step, _)| *step == name) {
-                Some((_, why)) => Err(disks::fail("CommandExecutionError", why)),
-                None => Err(StepError::NotMine),
+            _ => match UNSUPPORTED_STEPS.iter().find(|(step, _)| *step == name) {
+                Some((_, why)) => Err(disks::step_error("CommandExecutionError", why)),
+                None => Err(ManagerStepError::NotSupported),
             },
         }
     }
 
-    fn disks(&self) -> Option<Vec<Disk>> {
-        Some(Machine::here().disks())
+    fn disks(&self) -> Option<Vec<InventoryDisk>> {
+        Some(LocalMachine::new().disks())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managers::Managers;
+    use crate::managers::HardwareManagers;
 
     #[tokio::test]
-    async fn a_container_needs_another_agent() {
-        let agent = crate::testing::agent(Managers::of(vec![std::sync::Arc::new(GenericManager)]));
-        let order = StepOrder {
+    async fn explains_unsupported_bootc_step() {
+        let agent = crate::testing::test_agent(HardwareManagers::new(vec![std::sync::Arc::new(
+            GenericManager,
+        )]));
+        let request = ExecuteStepRequest {
             step: Map::from_iter([("step".to_owned(), Value::from("execute_bootc_install"))]),
             node: Map::new(),
             ports: Vec::new(),
             versions: None,
         };
-        let failed = agent.managers.execute(&agent, Flow::Deploy, &order).await;
-        let Err(StepError::Failed(error)) = failed else { panic!("{failed:?}") };
+        let failed = agent.managers.execute(&agent, StepFlow::Deploy, &request).await;
+        let Err(ManagerStepError::Failed(error)) = failed else { panic!("{failed:?}") };
         let details = error.details.unwrap();
         assert!(details.contains("ironic-python-agent and podman"), "{details}");
-        let list = agent.managers.steps(&agent, Flow::Deploy, &Map::new(), &[]).await.unwrap();
-        let offered = &list.steps["GenericHardwareManager"];
-        assert!(offered.iter().all(|step| step.step != "execute_bootc_install"));
+        let list = agent.managers.steps(&agent, StepFlow::Deploy, &Map::new(), &[]).await.unwrap();
+        let steps = &list.steps["GenericHardwareManager"];
+        assert!(steps.iter().all(|step| step.step != "execute_bootc_install"));
     }
 }

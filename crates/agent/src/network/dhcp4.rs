@@ -1,244 +1,187 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DHCP messages as a client writes and reads them (RFC 2131, 2132, 3442).
+//! The messages of the DHCPv4 client, on top of `dhcp-codec`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use super::netlink::Route;
+use dhcp_codec::HardwareAddress;
+use dhcp_codec::v4::{
+    ClasslessRoute, Dhcp4MessageType, Dhcp4Options, Dhcp4Packet, MIN_MAX_MESSAGE_BYTES,
+    classless_routes, option_code,
+};
 
-const COOKIE: [u8; 4] = [99, 130, 83, 99];
-const HEADER: usize = 240;
-/// The smallest message old relays pass on.
-const SMALLEST: usize = 300;
+use super::netlink::KernelRoute;
 
-/// The kinds of message a client sends and receives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    Discover = 1,
-    Offer = 2,
-    Request = 3,
-    Acknowledge = 5,
-    Refuse = 6,
-}
+/// The largest message that the client accepts: an Ethernet frame without the IP and UDP headers.
+const MAX_MESSAGE_SIZE: u16 = 1472;
+const REQUESTED_OPTIONS: [u8; 13] = [
+    option_code::SUBNET_MASK,
+    option_code::ROUTER,
+    option_code::DNS_SERVER,
+    option_code::HOST_NAME,
+    option_code::DOMAIN_NAME,
+    option_code::INTERFACE_MTU,
+    option_code::BROADCAST_ADDRESS,
+    option_code::NTP_SERVER,
+    option_code::LEASE_TIME,
+    option_code::SERVER_ID,
+    option_code::RENEWAL_TIME,
+    option_code::REBINDING_TIME,
+    option_code::CLASSLESS_ROUTES,
+];
+/// The prefix length if the server sends no subnet mask.
+const DEFAULT_PREFIX: u8 = 24;
+/// The lease time if the server sends none.
+const DEFAULT_LEASE_SECONDS: u32 = 86_400;
+const MIN_LEASE_SECONDS: u32 = 60;
+const MIN_RENEW_SECONDS: u32 = 30;
+/// The smallest MTU that IPv4 requires every host to accept.
+const MIN_MTU: u16 = 576;
 
-/// What a client says.
-pub(super) struct Question {
-    pub(super) kind: Kind,
-    pub(super) transaction: u32,
-    pub(super) hardware: [u8; 6],
+/// A message of the client.
+pub(super) struct Dhcp4ClientMessage {
+    pub(super) message_type: Dhcp4MessageType,
+    pub(super) transaction_id: u32,
+    pub(super) mac: [u8; 6],
+    /// Seconds since the client started to request an address.
     pub(super) seconds: u16,
-    /// The address the client has, when it renews.
-    pub(super) own: Option<Ipv4Addr>,
-    /// The address it asks for.
-    pub(super) wanted: Option<Ipv4Addr>,
-    /// The server whose offer it takes.
+    /// The address that the client uses, when it renews.
+    pub(super) own_address: Option<Ipv4Addr>,
+    pub(super) requested_address: Option<Ipv4Addr>,
+    /// The server whose offer was chosen.
     pub(super) server: Option<Ipv4Addr>,
 }
 
-impl Question {
+impl Dhcp4ClientMessage {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut message = vec![0; HEADER];
-        message[0] = 1;
-        message[1] = 1;
-        message[2] = 6;
-        message[4..8].copy_from_slice(&self.transaction.to_be_bytes());
-        message[8..10].copy_from_slice(&self.seconds.to_be_bytes());
-        if let Some(own) = self.own {
-            message[12..16].copy_from_slice(&own.octets());
-        } else {
-            // Without an address only broadcasts are heard.
-            message[10] = 0x80;
-        }
-        message[28..34].copy_from_slice(&self.hardware);
-        message[236..240].copy_from_slice(&COOKIE);
-        let mut option = |code: u8, value: &[u8]| {
-            message.push(code);
-            message.push(u8::try_from(value.len()).unwrap_or(u8::MAX));
-            message.extend(value);
-        };
-        option(53, &[self.kind as u8]);
-        let mut identity = vec![1];
-        identity.extend(self.hardware);
-        option(61, &identity);
-        if let Some(wanted) = self.wanted {
-            option(50, &wanted.octets());
-        }
-        if let Some(server) = self.server {
-            option(54, &server.octets());
-        }
-        option(57, &1472_u16.to_be_bytes());
-        option(60, b"ferrite-agent");
-        option(55, &[1, 3, 6, 12, 15, 26, 28, 42, 51, 54, 58, 59, 121]);
-        message.push(255);
-        message.resize(message.len().max(SMALLEST), 0);
-        message
+        let hardware = HardwareAddress::ethernet(self.mac);
+        let mut packet = Dhcp4Packet::request(self.message_type, self.transaction_id, hardware);
+        packet.seconds = self.seconds;
+        packet.client_address = self.own_address.unwrap_or(Ipv4Addr::UNSPECIFIED);
+        // Without an address only broadcasts are received.
+        packet.broadcast = self.own_address.is_none();
+        let options = &mut packet.options;
+        let client_id = [&[hardware.hardware_type()][..], hardware.bytes()].concat();
+        options.set(option_code::CLIENT_ID, client_id);
+        options.set_addresses(option_code::REQUESTED_ADDRESS, self.requested_address.as_slice());
+        options.set_addresses(option_code::SERVER_ID, self.server.as_slice());
+        options.set(option_code::MAX_MESSAGE_SIZE, MAX_MESSAGE_SIZE.to_be_bytes());
+        options.set(option_code::VENDOR_CLASS, "ferrite-agent");
+        options.set(option_code::PARAMETER_REQUEST_LIST, REQUESTED_OPTIONS);
+        packet.encode(MIN_MAX_MESSAGE_BYTES)
     }
 }
 
-/// What a server says.
+/// A reply of a server: an offer, an acknowledgement or a refusal.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Answer {
-    pub(super) kind: Kind,
+pub(super) struct Dhcp4ServerReply {
+    pub(super) message_type: Dhcp4MessageType,
     pub(super) server: Ipv4Addr,
-    pub(super) lease: Lease,
+    pub(super) lease: Dhcp4Lease,
 }
 
-/// What a card was given.
+/// A DHCPv4 lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Lease {
-    /// The card's address.
+pub struct Dhcp4Lease {
+    /// The assigned address.
     pub address: Ipv4Addr,
-    /// The length of its network's prefix.
+    /// The prefix length.
     pub prefix: u8,
     /// Routes.
-    pub routes: Vec<Route>,
-    /// Name servers.
+    pub routes: Vec<KernelRoute>,
+    /// DNS servers.
     pub name_servers: Vec<IpAddr>,
-    /// A name for the machine.
+    /// The host name of the machine.
     pub hostname: Option<String>,
-    /// Time servers.
+    /// NTP servers.
     pub time_servers: Vec<Ipv4Addr>,
-    /// The largest packet.
+    /// The MTU.
     pub mtu: Option<u16>,
-    /// How long all this holds.
+    /// The lease time.
     pub time: Duration,
-    /// When to ask the same server again.
+    /// When to renew with the same server.
     pub renew: Duration,
-    /// When to ask any server.
+    /// When to rebind with any server.
     pub rebind: Duration,
 }
 
-impl Answer {
-    /// Reads an answer to this transaction; nothing if it is none, or not meant for this card.
-    pub(super) fn decode(message: &[u8], transaction: u32, hardware: [u8; 6]) -> Option<Self> {
-        let meant = message.len() > HEADER
-            && message[0] == 2
-            && message[4..8] == transaction.to_be_bytes()
-            && message[28..34] == hardware
-            && message[236..240] == COOKIE;
-        if !meant {
+impl Dhcp4ServerReply {
+    /// Decodes a reply, `None` if it is invalid or for another transaction or interface.
+    pub(super) fn decode(message: &[u8], transaction_id: u32, mac: [u8; 6]) -> Option<Self> {
+        let packet = Dhcp4Packet::decode(message).ok()?;
+        let is_for_client = !packet.is_request
+            && packet.transaction_id == transaction_id
+            && packet.hardware.mac() == Some(mac);
+        if !is_for_client {
             return None;
         }
-        let options = Options(&message[HEADER..]);
-        let kind = match options.find(53)?.first()? {
-            2 => Kind::Offer,
-            5 => Kind::Acknowledge,
-            6 => Kind::Refuse,
-            _ => return None,
-        };
-        let address = first_address(&message[16..20])?;
-        let prefix = options
-            .find(1)
-            .and_then(|mask| Some(u32::from(first_address(&mask)?).leading_ones()))
-            .map_or(24, |ones| ones as u8);
-        let seconds = |code| {
-            let value: [u8; 4] = options.find(code)?.try_into().ok()?;
-            Some(u64::from(u32::from_be_bytes(value)))
-        };
-        let text = |code| {
-            let value = options.find(code)?;
-            let text = String::from_utf8_lossy(&value).trim_end_matches('\0').to_owned();
-            // These end up in files and on the console.
-            (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())).then_some(text)
-        };
-        let addresses =
-            |code| options.find(code).map_or_else(Vec::new, |value| all_addresses(&value));
-        let time = seconds(51).unwrap_or(86_400).max(60);
-        let renew = seconds(58).unwrap_or(time / 2).clamp(30, time);
-        let routes = match options.find(121) {
-            Some(value) => classless_routes(&value),
-            None => addresses(3).first().map(|&gateway| everywhere(gateway)).into_iter().collect(),
-        };
+        let message_type = packet.message_type().filter(|message_type| {
+            use Dhcp4MessageType::{Ack, Nak, Offer};
+            matches!(message_type, Offer | Ack | Nak)
+        })?;
+        let server = packet.options.get_addresses(option_code::SERVER_ID).next();
         Some(Self {
-            kind,
-            server: options
-                .find(54)
-                .and_then(|value| first_address(&value))
-                .unwrap_or(Ipv4Addr::UNSPECIFIED),
-            lease: Lease {
-                address,
-                prefix,
-                routes,
-                name_servers: addresses(6).into_iter().map(IpAddr::V4).collect(),
-                hostname: text(12),
-                time_servers: addresses(42),
-                mtu: options
-                    .find(26)
-                    .and_then(|value| Some(u16::from_be_bytes(value.try_into().ok()?)))
-                    .filter(|&mtu| mtu >= 576),
-                time: Duration::from_secs(time),
-                renew: Duration::from_secs(renew),
-                rebind: Duration::from_secs(seconds(59).unwrap_or(time / 8 * 7).clamp(renew, time)),
-            },
+            message_type,
+            server: server.unwrap_or(Ipv4Addr::UNSPECIFIED),
+            lease: Dhcp4Lease::from_packet(&packet),
         })
     }
 }
 
-struct Options<'a>(&'a [u8]);
-
-impl Options<'_> {
-    /// The value of an option; one that comes in parts is put together.
-    fn find(&self, wanted: u8) -> Option<Vec<u8>> {
-        let mut found: Option<Vec<u8>> = None;
-        let mut rest = self.0;
-        while let Some((&code, after)) = rest.split_first() {
-            match code {
-                0 => rest = after,
-                255 => break,
-                code => {
-                    // What is cut off is lost; what came before it counts.
-                    let Some((&length, after)) = after.split_first() else { break };
-                    let Some((value, after)) = after.split_at_checked(usize::from(length)) else {
-                        break;
-                    };
-                    if code == wanted {
-                        found.get_or_insert_default().extend(value);
-                    }
-                    rest = after;
-                }
-            }
+impl Dhcp4Lease {
+    fn from_packet(packet: &Dhcp4Packet) -> Self {
+        let options = &packet.options;
+        let mask = options.get_addresses(option_code::SUBNET_MASK).next();
+        let seconds = |code, default: u32| options.get_u32(code).unwrap_or(default);
+        let time = seconds(option_code::LEASE_TIME, DEFAULT_LEASE_SECONDS).max(MIN_LEASE_SECONDS);
+        let renew = seconds(option_code::RENEWAL_TIME, time / 2).clamp(MIN_RENEW_SECONDS, time);
+        let rebind = seconds(option_code::REBINDING_TIME, time / 8 * 7).clamp(renew, time);
+        let duration = |seconds| Duration::from_secs(u64::from(seconds));
+        Self {
+            address: packet.your_address,
+            prefix: mask.map_or(DEFAULT_PREFIX, |mask| mask.to_bits().leading_ones() as u8),
+            routes: routes(options),
+            name_servers: options.get_addresses(option_code::DNS_SERVER).map(IpAddr::V4).collect(),
+            hostname: printable_text(options, option_code::HOST_NAME),
+            time_servers: options.get_addresses(option_code::NTP_SERVER).collect(),
+            mtu: options.get_u16(option_code::INTERFACE_MTU).filter(|&mtu| mtu >= MIN_MTU),
+            time: duration(time),
+            renew: duration(renew),
+            rebind: duration(rebind),
         }
-        found
     }
 }
 
-fn first_address(bytes: &[u8]) -> Option<Ipv4Addr> {
-    let octets: [u8; 4] = bytes.get(..4)?.try_into().ok()?;
-    Some(Ipv4Addr::from(octets))
+/// Returns the classless routes, or a default route if there are none (RFC 3442).
+fn routes(options: &Dhcp4Options) -> Vec<KernelRoute> {
+    if let Some(value) = options.get(option_code::CLASSLESS_ROUTES) {
+        return classless_routes(value).into_iter().map(kernel_route).collect();
+    }
+    let gateway = options.get_addresses(option_code::ROUTER).next();
+    gateway.map(default_route).into_iter().collect()
 }
 
-fn all_addresses(bytes: &[u8]) -> Vec<Ipv4Addr> {
-    bytes.chunks_exact(4).filter_map(first_address).collect()
+fn kernel_route(route: ClasslessRoute) -> KernelRoute {
+    KernelRoute {
+        destination: (route.destination.into(), route.prefix_length),
+        gateway: route.gateway.map(IpAddr::V4),
+        metric: 0,
+    }
 }
 
-fn everywhere(gateway: Ipv4Addr) -> Route {
-    Route {
+fn default_route(gateway: Ipv4Addr) -> KernelRoute {
+    KernelRoute {
         destination: (Ipv4Addr::UNSPECIFIED.into(), 0),
         gateway: Some(gateway.into()),
         metric: 0,
     }
 }
 
-fn classless_routes(mut bytes: &[u8]) -> Vec<Route> {
-    let mut routes = Vec::new();
-    while let Some((&prefix, after)) = bytes.split_first() {
-        let significant = usize::from(prefix).div_ceil(8);
-        let Some((network, after)) = after.split_at_checked(significant) else { break };
-        let Some((gateway, after)) = after.split_at_checked(4) else { break };
-        bytes = after;
-        if prefix > 32 {
-            break;
-        }
-        let mut octets = [0; 4];
-        octets[..significant].copy_from_slice(network);
-        let gateway = first_address(gateway).filter(|gateway| !gateway.is_unspecified());
-        routes.push(Route {
-            destination: (Ipv4Addr::from(octets).into(), prefix),
-            gateway: gateway.map(IpAddr::V4),
-            metric: 0,
-        });
-    }
-    routes
+/// Returns a text option. Values that are not printable ASCII are ignored, because they are written to
+/// files and to the console.
+fn printable_text(options: &Dhcp4Options, code: u8) -> Option<String> {
+    let text = String::from_utf8_lossy(options.get(code)?).trim_end_matches('\0').to_owned();
+    (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())).then_some(text)
 }
 
 #[cfg(test)]
@@ -247,53 +190,74 @@ mod tests {
 
     use super::*;
 
-    const CARD: [u8; 6] = [0x52, 0x54, 0, 0xaa, 0xbb, 1];
+    const MAC: [u8; 6] = [0x52, 0x54, 0, 0xaa, 0xbb, 1];
 
-    fn answer(options: &[u8]) -> Vec<u8> {
-        let mut message = vec![0; HEADER];
-        message[0] = 2;
-        message[4..8].copy_from_slice(&7_u32.to_be_bytes());
-        message[16..20].copy_from_slice(&[10, 0, 2, 15]);
-        message[28..34].copy_from_slice(&CARD);
-        message[236..240].copy_from_slice(&COOKIE);
+    fn reply(options: &[u8]) -> Vec<u8> {
+        let hardware = HardwareAddress::ethernet(MAC);
+        let mut packet = Dhcp4Packet::request(Dhcp4MessageType::Offer, 7, hardware);
+        packet.is_request = false;
+        packet.your_address = Ipv4Addr::new(10, 0, 2, 15);
+        let mut message = packet.encode(MIN_MAX_MESSAGE_BYTES);
+        message.truncate(240);
         message.extend(options);
         message
     }
 
     #[test]
-    fn an_answer_is_read() {
-        let message = answer(&[
+    fn decodes_an_acknowledgement() {
+        let message = reply(&[
             53, 1, 5, 54, 4, 10, 0, 2, 2, 1, 4, 255, 255, 255, 0, 3, 4, 10, 0, 2, 2, 6, 4, 10, 0,
             2, 3, 51, 4, 0, 1, 0x51, 0x80, 15, 3, b'l', b'a', b'b', 255,
         ]);
-        let read = Answer::decode(&message, 7, CARD).unwrap();
-        assert_eq!(read.kind, Kind::Acknowledge);
-        assert_eq!(read.server, Ipv4Addr::new(10, 0, 2, 2));
-        assert_eq!(read.lease.prefix, 24);
-        assert_eq!(read.lease.routes, [everywhere(Ipv4Addr::new(10, 0, 2, 2))]);
-        assert_eq!(read.lease.renew, Duration::from_secs(43_200));
-        assert_eq!(Answer::decode(&message, 8, CARD), None);
-        assert_eq!(Answer::decode(&message, 7, [0; 6]), None);
+        let decoded = Dhcp4ServerReply::decode(&message, 7, MAC).unwrap();
+        assert_eq!(decoded.message_type, Dhcp4MessageType::Ack);
+        assert_eq!(decoded.server, Ipv4Addr::new(10, 0, 2, 2));
+        assert_eq!(decoded.lease.address, Ipv4Addr::new(10, 0, 2, 15));
+        assert_eq!(decoded.lease.prefix, 24);
+        assert_eq!(decoded.lease.routes, [default_route(Ipv4Addr::new(10, 0, 2, 2))]);
+        assert_eq!(decoded.lease.renew, Duration::from_secs(43_200));
+        assert_eq!(Dhcp4ServerReply::decode(&message, 8, MAC), None);
+        assert_eq!(Dhcp4ServerReply::decode(&message, 7, [0; 6]), None);
     }
 
     #[test]
     fn classless_routes_replace_the_gateway() {
-        let message = answer(&[
+        let message = reply(&[
             53, 1, 2, 3, 4, 9, 9, 9, 9, 121, 14, 24, 192, 168, 7, 0, 0, 0, 0, 0, 10, 0, 2, 2, 8,
             99, 255,
         ]);
-        let routes = Answer::decode(&message, 7, CARD).unwrap().lease.routes;
+        let routes = Dhcp4ServerReply::decode(&message, 7, MAC).unwrap().lease.routes;
         assert_eq!(routes.len(), 2);
         assert_eq!(routes[0].destination, ("192.168.7.0".parse().unwrap(), 24));
         assert_eq!(routes[0].gateway, None);
-        assert_eq!(routes[1], everywhere(Ipv4Addr::new(10, 0, 2, 2)));
+        assert_eq!(routes[1], default_route(Ipv4Addr::new(10, 0, 2, 2)));
+    }
+
+    #[test]
+    fn encodes_a_request() {
+        let message = Dhcp4ClientMessage {
+            message_type: Dhcp4MessageType::Request,
+            transaction_id: 7,
+            mac: MAC,
+            seconds: 3,
+            own_address: None,
+            requested_address: Some(Ipv4Addr::new(10, 0, 2, 15)),
+            server: Some(Ipv4Addr::new(10, 0, 2, 2)),
+        };
+        let bytes = message.encode();
+        assert_eq!(bytes.len(), 300);
+        let packet = Dhcp4Packet::decode(&bytes).unwrap();
+        assert!(packet.broadcast && packet.is_request);
+        let codes: Vec<u8> = packet.options.iter().map(|(code, _)| code).collect();
+        assert_eq!(codes, [53, 61, 50, 54, 57, 60, 55]);
+        assert_eq!(packet.options.get(61), Some(&[&[1][..], &MAC].concat()[..]));
     }
 
     proptest! {
         #[test]
-        fn no_message_is_too_strange(options in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Answer::decode(&answer(&options), 7, CARD);
-            let _ = Answer::decode(&options, 7, CARD);
+        fn decoder_never_panics(options in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Dhcp4ServerReply::decode(&reply(&options), 7, MAC);
+            let _ = Dhcp4ServerReply::decode(&options, 7, MAC);
         }
     }
 }

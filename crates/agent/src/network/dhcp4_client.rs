@@ -1,243 +1,280 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Asks DHCP for a card's IPv4 address and keeps it.
+//! DHCPv4 client: acquires an address for an interface and renews it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
+use dhcp_codec::v4::{CLIENT_PORT, Dhcp4MessageType, SERVER_PORT};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::Card;
-use super::dhcp4::{Answer, Kind, Lease, Question};
-use crate::chance;
+use super::LocalInterface;
+use super::dhcp4::{Dhcp4ClientMessage, Dhcp4Lease, Dhcp4ServerReply};
+use crate::entropy;
 
-const SERVER_PORT: u16 = 67;
-const CLIENT_PORT: u16 = 68;
-/// The first answer is waited for this long, then twice as long, and so on.
-const FIRST_PATIENCE: Duration = Duration::from_secs(1);
-const LONGEST_PATIENCE: Duration = Duration::from_secs(16);
-/// What may answer the first question: also what answers a request that was given up.
-const HOPED_FIRST: &[Kind] = &[Kind::Offer, Kind::Acknowledge];
-/// What may answer a request. Offers of other servers still come in then.
-const HOPED_AFTER: &[Kind] = &[Kind::Acknowledge, Kind::Refuse];
+/// The time to wait for a reply; doubles with each attempt.
+const MIN_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+const MAX_REPLY_TIMEOUT: Duration = Duration::from_secs(16);
+/// Accepted replies to a discover: also a late reply to an earlier request.
+const DISCOVER_REPLIES: &[Dhcp4MessageType] = &[Dhcp4MessageType::Offer, Dhcp4MessageType::Ack];
+/// Accepted replies to a request. Offers of other servers may still arrive.
+const REQUEST_REPLIES: &[Dhcp4MessageType] = &[Dhcp4MessageType::Ack, Dhcp4MessageType::Nak];
 
-/// What happens to a card's address.
-pub(super) enum Change {
-    /// It has this one now, or still.
-    Has(Lease),
-    /// It lost it.
-    Lost(Lease),
+/// A change of an interface's lease.
+pub(super) enum LeaseChange {
+    /// The lease was acquired or renewed.
+    Active(Dhcp4Lease),
+    /// The lease expired or was revoked.
+    Lost(Dhcp4Lease),
 }
 
-/// Gets an address and keeps it, for ever.
-pub(super) async fn keep(card: &Card, mut tell: impl FnMut(Change)) {
+/// Acquires and renews a lease forever.
+pub(super) async fn maintain_lease(
+    interface: &LocalInterface,
+    mut on_change: impl FnMut(LeaseChange),
+) {
     loop {
-        let (server, lease) = match obtain(card).await {
-            Ok(obtained) => obtained,
+        let (server, lease) = match acquire_lease(interface).await {
+            Ok(acquired) => acquired,
             Err(error) => {
-                tracing::warn!(card = card.name, %error, "DHCP cannot be asked");
-                tokio::time::sleep(LONGEST_PATIENCE).await;
+                tracing::warn!(interface = interface.name, %error, "DHCP request failed, will retry");
+                tokio::time::sleep(MAX_REPLY_TIMEOUT).await;
                 continue;
             }
         };
-        tell(Change::Has(lease.clone()));
-        let last = renew_until_lost(card, server, lease, &mut tell).await;
-        tracing::warn!(card = card.name, address = %last.address, "the DHCP lease ran out");
-        tell(Change::Lost(last));
+        on_change(LeaseChange::Active(lease.clone()));
+        let last = renew_until_lost(interface, server, lease, &mut on_change).await;
+        tracing::warn!(interface = interface.name, address = %last.address, "DHCP lease lost");
+        on_change(LeaseChange::Lost(last));
     }
 }
 
-/// The whole of discover, offer, request and acknowledgement, as often as it takes.
-async fn obtain(card: &Card) -> io::Result<(Ipv4Addr, Lease)> {
-    let socket = open(card, Ipv4Addr::UNSPECIFIED)?;
-    let begun = Instant::now();
-    let mut patience = FIRST_PATIENCE;
-    // The same throughout: dnsmasq answers the first question only after three seconds, in which it
-    // makes sure that nobody else has the address.
-    let transaction = chance::number();
-    let everybody = SocketAddrV4::new(Ipv4Addr::BROADCAST, SERVER_PORT);
+/// Repeats discover, offer, request and acknowledgement until it succeeds.
+async fn acquire_lease(interface: &LocalInterface) -> io::Result<(Ipv4Addr, Dhcp4Lease)> {
+    let socket = open_socket(interface, Ipv4Addr::UNSPECIFIED)?;
+    let started = Instant::now();
+    let mut timeout_after = MIN_REPLY_TIMEOUT;
+    // The same id in all attempts: dnsmasq replies to the first discover only after three seconds,
+    // because it pings the address first.
+    let transaction = entropy::random_u32();
+    let broadcast = SocketAddrV4::new(Ipv4Addr::BROADCAST, SERVER_PORT);
     loop {
-        let seconds = u16::try_from(begun.elapsed().as_secs()).unwrap_or(u16::MAX);
-        let question = |kind, wanted, server| Question {
-            kind,
-            transaction,
-            hardware: card.address,
+        let seconds = u16::try_from(started.elapsed().as_secs()).unwrap_or(u16::MAX);
+        let message = |message_type, requested_address, server| Dhcp4ClientMessage {
+            message_type,
+            transaction_id: transaction,
+            mac: interface.mac,
             seconds,
-            own: None,
-            wanted,
+            own_address: None,
+            requested_address,
             server,
         };
-        let discover = question(Kind::Discover, None, None);
-        let mut answer = ask(&socket, card, &discover, everybody, patience, HOPED_FIRST).await?;
-        if let Some(offer) = answer.take_if(|answer| answer.kind == Kind::Offer) {
-            let wanted = Some(offer.lease.address);
-            let request = question(Kind::Request, wanted, Some(offer.server));
-            answer = ask(&socket, card, &request, everybody, patience, HOPED_AFTER).await?;
+        let discover = message(Dhcp4MessageType::Discover, None, None);
+        let mut reply =
+            exchange(&socket, interface, &discover, broadcast, timeout_after, DISCOVER_REPLIES)
+                .await?;
+        if let Some(offer) = reply.take_if(|reply| reply.message_type == Dhcp4MessageType::Offer) {
+            let address = Some(offer.lease.address);
+            let request = message(Dhcp4MessageType::Request, address, Some(offer.server));
+            reply =
+                exchange(&socket, interface, &request, broadcast, timeout_after, REQUEST_REPLIES)
+                    .await?;
         }
-        // A server that is slow may acknowledge what was requested a while ago.
-        if let Some(answer) = answer
-            && answer.kind == Kind::Acknowledge
+        // A slow server may acknowledge an earlier request.
+        if let Some(reply) = reply
+            && reply.message_type == Dhcp4MessageType::Ack
         {
-            return Ok((answer.server, answer.lease));
+            return Ok((reply.server, reply.lease));
         }
-        // A little chance in it: a rack that is switched on asks all at once.
-        patience = (patience * 2).min(LONGEST_PATIENCE).mul_f64(chance::between(0.9, 1.1));
+        // Randomized, because all machines of a rack may start at the same time.
+        timeout_after =
+            (timeout_after * 2).min(MAX_REPLY_TIMEOUT).mul_f64(entropy::random_between(0.9, 1.1));
     }
 }
 
-/// Renews as long as a server agrees; returns the lease that ran out or was taken away.
+/// Renews the lease until it expires or is revoked. Returns the last lease.
 async fn renew_until_lost(
-    card: &Card,
+    interface: &LocalInterface,
     mut server: Ipv4Addr,
-    mut lease: Lease,
-    tell: &mut impl FnMut(Change),
-) -> Lease {
+    mut lease: Dhcp4Lease,
+    on_change: &mut impl FnMut(LeaseChange),
+) -> Dhcp4Lease {
     loop {
-        let begun = Instant::now();
+        let started = Instant::now();
         tokio::time::sleep(lease.renew).await;
         let renewed = loop {
-            let elapsed = begun.elapsed();
+            let elapsed = started.elapsed();
             if elapsed >= lease.time {
                 return lease;
             }
             let target = if elapsed < lease.rebind { server } else { Ipv4Addr::BROADCAST };
             let target = SocketAddrV4::new(target, SERVER_PORT);
-            let question = Question {
-                kind: Kind::Request,
-                transaction: chance::number(),
-                hardware: card.address,
+            let message = Dhcp4ClientMessage {
+                message_type: Dhcp4MessageType::Request,
+                transaction_id: entropy::random_u32(),
+                mac: interface.mac,
                 seconds: 0,
-                own: Some(lease.address),
-                wanted: None,
+                own_address: Some(lease.address),
+                requested_address: None,
                 server: None,
             };
-            let answer = match open(card, lease.address) {
+            let reply = match open_socket(interface, lease.address) {
                 Ok(socket) => {
-                    ask(&socket, card, &question, target, LONGEST_PATIENCE, HOPED_AFTER).await
+                    exchange(
+                        &socket,
+                        interface,
+                        &message,
+                        target,
+                        MAX_REPLY_TIMEOUT,
+                        REQUEST_REPLIES,
+                    )
+                    .await
                 }
                 Err(error) => Err(error),
             };
-            match answer {
-                Ok(Some(answer)) if answer.kind == Kind::Refuse => return lease,
-                Ok(Some(answer)) if answer.kind == Kind::Acknowledge => break answer,
+            match reply {
+                Ok(Some(reply)) if reply.message_type == Dhcp4MessageType::Nak => return lease,
+                Ok(Some(reply)) if reply.message_type == Dhcp4MessageType::Ack => break reply,
                 Ok(_) => {}
-                Err(error) => tracing::debug!(card = card.name, %error, "renewal failed"),
+                Err(error) => {
+                    tracing::debug!(interface = interface.name, %error, "DHCP renewal failed");
+                }
             }
-            let rest = lease.time.saturating_sub(begun.elapsed());
+            let rest = lease.time.saturating_sub(started.elapsed());
             tokio::time::sleep((rest / 2).clamp(Duration::from_secs(1), Duration::from_secs(60)))
                 .await;
         };
         server = renewed.server;
         lease = renewed.lease;
-        tell(Change::Has(lease.clone()));
+        on_change(LeaseChange::Active(lease.clone()));
     }
 }
 
-/// Sends a question and waits for an answer of a kind that is hoped for; others are passed over.
-async fn ask(
+/// Sends a message and waits for a reply of one of the accepted types. Other replies are ignored.
+async fn exchange(
     socket: &UdpSocket,
-    card: &Card,
-    question: &Question,
+    interface: &LocalInterface,
+    message: &Dhcp4ClientMessage,
     target: SocketAddrV4,
-    patience: Duration,
-    hoped: &[Kind],
-) -> io::Result<Option<Answer>> {
-    match timeout(patience, socket.send_to(&question.encode(), target)).await {
+    timeout_after: Duration,
+    accepted: &[Dhcp4MessageType],
+) -> io::Result<Option<Dhcp4ServerReply>> {
+    match timeout(timeout_after, socket.send_to(&message.encode(), target)).await {
         Ok(Ok(_)) => {}
-        // The cable was pulled, perhaps only for a moment.
+        // The link may be down for a short time only.
         Ok(Err(error)) => {
-            tracing::debug!(card = card.name, %error, "nothing could be sent");
-            tokio::time::sleep(patience).await;
+            tracing::debug!(interface = interface.name, %error, "failed to send DHCP request");
+            tokio::time::sleep(timeout_after).await;
             return Ok(None);
         }
         Err(_) => return Ok(None),
     }
-    let until = Instant::now() + patience;
-    let mut message = [0; 1500];
-    while let Ok(received) = timeout_at(until, socket.recv_from(&mut message)).await {
+    let until = Instant::now() + timeout_after;
+    let mut buffer = [0; 1500];
+    while let Ok(received) = timeout_at(until, socket.recv_from(&mut buffer)).await {
         let (length, _) = received?;
-        let answer = Answer::decode(&message[..length], question.transaction, card.address);
-        if answer.as_ref().is_some_and(|answer| hoped.contains(&answer.kind)) {
-            return Ok(answer);
+        let reply =
+            Dhcp4ServerReply::decode(&buffer[..length], message.transaction_id, interface.mac);
+        if reply.as_ref().is_some_and(|reply| accepted.contains(&reply.message_type)) {
+            return Ok(reply);
         }
     }
     Ok(None)
 }
 
-/// A socket on one card only.
-fn open(card: &Card, own: Ipv4Addr) -> io::Result<UdpSocket> {
+/// Opens a socket that is bound to the interface.
+fn open_socket(interface: &LocalInterface, address: Ipv4Addr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
     socket.set_broadcast(true)?;
-    socket.bind_device(Some(card.name.as_bytes()))?;
-    socket.bind(&SocketAddr::new(IpAddr::V4(own), CLIENT_PORT).into())?;
+    socket.bind_device(Some(interface.name.as_bytes()))?;
+    socket.bind(&SocketAddr::new(IpAddr::V4(address), CLIENT_PORT).into())?;
     UdpSocket::from_std(socket.into())
 }
 
 #[cfg(test)]
 mod tests {
+    use dhcp_codec::HardwareAddress;
+    use dhcp_codec::v4::{Dhcp4Packet, MIN_MAX_MESSAGE_BYTES, option_code};
+
     use super::*;
 
-    const CARD: [u8; 6] = [0x52, 0x54, 0, 0xaa, 0xbb, 1];
+    const MAC: [u8; 6] = [0x52, 0x54, 0, 0xaa, 0xbb, 1];
 
-    fn said(kind: Kind, server: u8) -> Vec<u8> {
-        let mut message = vec![0; 240];
-        message[0] = 2;
-        message[4..8].copy_from_slice(&7_u32.to_be_bytes());
-        message[16..20].copy_from_slice(&[192, 0, 2, 100 + server]);
-        message[28..34].copy_from_slice(&CARD);
-        message[236..240].copy_from_slice(&[99, 130, 83, 99]);
-        message.extend([53, 1, kind as u8, 54, 4, 192, 0, 2, server, 255]);
-        message
+    fn server_reply(message_type: Dhcp4MessageType, server: u8) -> Vec<u8> {
+        let hardware = HardwareAddress::ethernet(MAC);
+        let mut packet = Dhcp4Packet::request(message_type, 7, hardware);
+        packet.is_request = false;
+        packet.your_address = Ipv4Addr::new(192, 0, 2, 100 + server);
+        let server = Ipv4Addr::new(192, 0, 2, server);
+        packet.options.set_addresses(option_code::SERVER_ID, &[server]);
+        packet.encode(MIN_MAX_MESSAGE_BYTES)
     }
 
-    /// What `ask` makes of a network where these answers come, in this order.
-    async fn heard(hoped: &[Kind], answers: &[Vec<u8>]) -> Option<(Kind, Ipv4Addr)> {
+    /// Returns the result of `exchange` if these replies arrive in this order.
+    async fn exchange_result(
+        accepted: &[Dhcp4MessageType],
+        replies: &[Vec<u8>],
+    ) -> Option<(Dhcp4MessageType, Ipv4Addr)> {
         let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let SocketAddr::V4(target) = server.local_addr().unwrap() else { panic!("it is IPv4") };
-        for answer in answers {
-            server.send_to(answer, client.local_addr().unwrap()).await.unwrap();
+        let SocketAddr::V4(target) = server.local_addr().unwrap() else { panic!("IPv4 address") };
+        for reply in replies {
+            server.send_to(reply, client.local_addr().unwrap()).await.unwrap();
         }
-        let card = Card {
+        let interface = LocalInterface {
             index: 1,
             name: "lo".to_owned(),
-            address: CARD,
+            mac: MAC,
             has_carrier: true,
             physical: true,
         };
-        let question = Question {
-            kind: Kind::Request,
-            transaction: 7,
-            hardware: CARD,
+        let message = Dhcp4ClientMessage {
+            message_type: Dhcp4MessageType::Request,
+            transaction_id: 7,
+            mac: MAC,
             seconds: 0,
-            own: None,
-            wanted: None,
+            own_address: None,
+            requested_address: None,
             server: None,
         };
-        let patience = Duration::from_millis(if answers.is_empty() { 10 } else { 5000 });
-        let answer = ask(&client, &card, &question, target, patience, hoped).await.unwrap();
-        answer.map(|answer| (answer.kind, answer.server))
+        let timeout_after = Duration::from_millis(if replies.is_empty() { 10 } else { 5000 });
+        let reply =
+            exchange(&client, &interface, &message, target, timeout_after, accepted).await.unwrap();
+        reply.map(|reply| (reply.message_type, reply.server))
     }
 
     #[tokio::test]
-    async fn offers_of_other_servers_are_no_answer_to_a_request() {
+    async fn ignores_offers_of_other_servers() {
         let first = Ipv4Addr::new(192, 0, 2, 1);
-        let second = said(Kind::Offer, 2);
-        let answers = [second.clone(), second.clone(), said(Kind::Acknowledge, 1)];
-        assert_eq!(heard(HOPED_AFTER, &answers).await, Some((Kind::Acknowledge, first)));
-        let answers = [second, said(Kind::Refuse, 1)];
-        assert_eq!(heard(HOPED_AFTER, &answers).await, Some((Kind::Refuse, first)));
-        assert_eq!(heard(HOPED_AFTER, &[]).await, None);
+        let second = server_reply(Dhcp4MessageType::Offer, 2);
+        let replies = [second.clone(), second.clone(), server_reply(Dhcp4MessageType::Ack, 1)];
+        assert_eq!(
+            exchange_result(REQUEST_REPLIES, &replies).await,
+            Some((Dhcp4MessageType::Ack, first))
+        );
+        let replies = [second, server_reply(Dhcp4MessageType::Nak, 1)];
+        assert_eq!(
+            exchange_result(REQUEST_REPLIES, &replies).await,
+            Some((Dhcp4MessageType::Nak, first))
+        );
+        assert_eq!(exchange_result(REQUEST_REPLIES, &[]).await, None);
     }
 
     #[tokio::test]
-    async fn a_late_acknowledgement_counts() {
+    async fn accepts_late_acknowledgement() {
         let first = Ipv4Addr::new(192, 0, 2, 1);
-        let answers = [said(Kind::Refuse, 2), said(Kind::Acknowledge, 1), said(Kind::Offer, 1)];
-        assert_eq!(heard(HOPED_FIRST, &answers).await, Some((Kind::Acknowledge, first)));
+        let replies = [
+            server_reply(Dhcp4MessageType::Nak, 2),
+            server_reply(Dhcp4MessageType::Ack, 1),
+            server_reply(Dhcp4MessageType::Offer, 1),
+        ];
+        assert_eq!(
+            exchange_result(DISCOVER_REPLIES, &replies).await,
+            Some((Dhcp4MessageType::Ack, first))
+        );
     }
 }

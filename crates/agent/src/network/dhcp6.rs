@@ -1,34 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Asks DHCPv6 where routers say so: for an address if they manage them, else only for name servers
-//! (RFC 8415).
+//! DHCPv6 client (RFC 8415), used where router advertisements request it: for an address, or only for
+//! DNS servers.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
+use dhcp_codec::HardwareAddress;
+use dhcp_codec::v6::{
+    ALL_SERVERS_AND_RELAYS, CLIENT_PORT, Dhcp6Message, Dhcp6MessageType, Dhcp6Options, IaAddress,
+    IdentityAssociation, SERVER_PORT, link_layer_duid, option_code,
+};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, timeout_at};
 
-use super::Card;
-use crate::chance;
+use super::LocalInterface;
+use crate::entropy;
 
-const CLIENT_PORT: u16 = 546;
-const SERVER_PORT: u16 = 547;
-const SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
-const FIRST_PATIENCE: Duration = Duration::from_secs(1);
-const LONGEST_PATIENCE: Duration = Duration::from_secs(30);
+const MIN_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+const MAX_REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-const SOLICIT: u8 = 1;
-const ADVERTISE: u8 = 2;
-const REQUEST: u8 = 3;
-const RENEW: u8 = 5;
-const REPLY: u8 = 7;
-const INFORMATION: u8 = 11;
+/// The renewal time if the server sends none.
+const DEFAULT_RENEW_SECONDS: u32 = 86_400;
+const DEFAULT_VALID_SECONDS: u32 = 86_400;
+const MIN_RENEW_SECONDS: u32 = 30;
+const MIN_VALID_SECONDS: u32 = 60;
 
-/// What DHCPv6 gave.
+/// A DHCPv6 lease.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Lease6 {
+pub(super) struct Dhcp6Lease {
     pub(super) address: Option<Ipv6Addr>,
     pub(super) name_servers: Vec<IpAddr>,
     renew: Duration,
@@ -36,77 +37,104 @@ pub(super) struct Lease6 {
     server: Vec<u8>,
 }
 
-/// Asks and keeps asking. `tell` is called with every lease, and with none when it ran out.
-pub(super) async fn keep(card: &Card, with_address: bool, mut tell: impl FnMut(Option<&Lease6>)) {
+/// Acquires and renews a lease forever. `on_lease` is called with every lease, and with `None` when it
+/// expired.
+pub(super) async fn maintain_lease(
+    interface: &LocalInterface,
+    with_address: bool,
+    mut on_lease: impl FnMut(Option<&Dhcp6Lease>),
+) {
     loop {
-        let mut lease = match obtain(card, with_address).await {
+        let mut lease = match acquire_lease(interface, with_address).await {
             Ok(lease) => lease,
             Err(error) => {
-                tracing::debug!(card = card.name, %error, "DHCPv6 cannot be asked");
-                tokio::time::sleep(LONGEST_PATIENCE).await;
+                tracing::debug!(interface = interface.name, %error, "DHCPv6 request failed, will retry");
+                tokio::time::sleep(MAX_REPLY_TIMEOUT).await;
                 continue;
             }
         };
-        tell(Some(&lease));
+        on_lease(Some(&lease));
         loop {
             let until = Instant::now() + lease.valid;
             tokio::time::sleep(lease.renew).await;
-            match renew(card, &lease, with_address, until).await {
+            match renew_lease(interface, &lease, with_address, until).await {
                 Some(renewed) => lease = renewed,
                 None => break,
             }
-            tell(Some(&lease));
+            on_lease(Some(&lease));
         }
-        tell(None);
+        on_lease(None);
     }
 }
 
-async fn obtain(card: &Card, with_address: bool) -> io::Result<Lease6> {
-    let socket = open(card)?;
-    let mut patience = FIRST_PATIENCE;
-    let begun = Instant::now();
-    let first = transaction();
+async fn acquire_lease(interface: &LocalInterface, with_address: bool) -> io::Result<Dhcp6Lease> {
+    let socket = open_socket(interface)?;
+    let mut timeout_after = MIN_REPLY_TIMEOUT;
+    let started = Instant::now();
+    let first_transaction = random_transaction_id();
     loop {
-        let kind = if with_address { SOLICIT } else { INFORMATION };
+        let message_type = if with_address {
+            Dhcp6MessageType::Solicit
+        } else {
+            Dhcp6MessageType::InformationRequest
+        };
         let (address, server) = (None, None);
-        let question =
-            Question { kind, card, with_address, address, server, begun, transaction: first };
-        let answer = ask(&socket, &question, patience).await?;
-        let answer = match answer {
-            Some((ADVERTISE, offer)) => {
-                let question = Question {
-                    kind: REQUEST,
+        let message = Dhcp6ClientMessage {
+            message_type,
+            interface,
+            with_address,
+            address,
+            server,
+            started,
+            transaction: first_transaction,
+        };
+        let reply = exchange(&socket, &message, timeout_after).await?;
+        let reply = match reply {
+            Some((Dhcp6MessageType::Advertise, offer)) => {
+                let message = Dhcp6ClientMessage {
+                    message_type: Dhcp6MessageType::Request,
                     address: offer.address,
                     server: Some(&offer.server),
-                    transaction: transaction(),
-                    ..question
+                    transaction: random_transaction_id(),
+                    ..message
                 };
-                ask(&socket, &question, patience).await?
+                exchange(&socket, &message, timeout_after).await?
             }
             other => other,
         };
-        if let Some((REPLY, lease)) = answer
+        if let Some((Dhcp6MessageType::Reply, lease)) = reply
             && (lease.address.is_some() || !with_address)
         {
             return Ok(lease);
         }
-        patience = (patience * 2).min(LONGEST_PATIENCE).mul_f64(chance::between(0.9, 1.1));
+        timeout_after =
+            (timeout_after * 2).min(MAX_REPLY_TIMEOUT).mul_f64(entropy::random_between(0.9, 1.1));
     }
 }
 
-async fn renew(card: &Card, lease: &Lease6, with_address: bool, until: Instant) -> Option<Lease6> {
-    let socket = open(card).ok()?;
+async fn renew_lease(
+    interface: &LocalInterface,
+    lease: &Dhcp6Lease,
+    with_address: bool,
+    until: Instant,
+) -> Option<Dhcp6Lease> {
+    let socket = open_socket(interface).ok()?;
     while Instant::now() < until {
-        let question = Question {
-            kind: if with_address { RENEW } else { INFORMATION },
-            card,
+        let message = Dhcp6ClientMessage {
+            message_type: if with_address {
+                Dhcp6MessageType::Renew
+            } else {
+                Dhcp6MessageType::InformationRequest
+            },
+            interface,
             with_address,
             address: lease.address,
             server: with_address.then_some(lease.server.as_slice()),
-            begun: Instant::now(),
-            transaction: transaction(),
+            started: Instant::now(),
+            transaction: random_transaction_id(),
         };
-        if let Ok(Some((REPLY, renewed))) = ask(&socket, &question, LONGEST_PATIENCE).await
+        if let Ok(Some((Dhcp6MessageType::Reply, renewed))) =
+            exchange(&socket, &message, MAX_REPLY_TIMEOUT).await
             && (renewed.address.is_some() || !with_address)
         {
             return Some(renewed);
@@ -116,148 +144,128 @@ async fn renew(card: &Card, lease: &Lease6, with_address: bool, until: Instant) 
 }
 
 #[derive(Clone, Copy)]
-struct Question<'a> {
-    kind: u8,
-    card: &'a Card,
+struct Dhcp6ClientMessage<'a> {
+    message_type: Dhcp6MessageType,
+    interface: &'a LocalInterface,
     with_address: bool,
     address: Option<Ipv6Addr>,
     server: Option<&'a [u8]>,
-    begun: Instant,
-    transaction: [u8; 3],
+    started: Instant,
+    transaction: u32,
 }
 
-impl Question<'_> {
+impl Dhcp6ClientMessage<'_> {
     fn encode(&self) -> Vec<u8> {
-        let mut message = vec![self.kind];
-        message.extend(self.transaction);
-        let mut option = |code: u16, value: &[u8]| {
-            message.extend(code.to_be_bytes());
-            message.extend(u16::try_from(value.len()).unwrap_or(u16::MAX).to_be_bytes());
-            message.extend(value);
-        };
-        option(1, &identity(self.card));
+        let mut options = Dhcp6Options::default();
+        options.add(option_code::CLIENT_ID, client_duid(self.interface));
         if let Some(server) = self.server {
-            option(2, server);
+            options.add(option_code::SERVER_ID, server);
         }
-        let elapsed = u16::try_from(self.begun.elapsed().as_millis() / 10).unwrap_or(u16::MAX);
-        option(8, &elapsed.to_be_bytes());
-        // Name servers, and when to ask again.
-        option(6, &[0, 23, 0, 32]);
+        let hundredths = self.started.elapsed().as_millis() / 10;
+        let elapsed = u16::try_from(hundredths).unwrap_or(u16::MAX);
+        options.add(option_code::ELAPSED_TIME, elapsed.to_be_bytes());
+        let requested = [option_code::DNS_SERVERS, option_code::INFORMATION_REFRESH_TIME];
+        let requested: Vec<u8> = requested.into_iter().flat_map(u16::to_be_bytes).collect();
+        options.add(option_code::OPTION_REQUEST, requested);
         if self.with_address {
-            let mut association = self.card.index.to_be_bytes().to_vec();
-            association.extend([0; 8]);
+            let iaid = self.interface.index.to_be_bytes();
+            let mut association = IdentityAssociation { iaid, ..Default::default() };
             if let Some(address) = self.address {
-                association.extend([0, 5, 0, 24]);
-                association.extend(address.octets());
-                association.extend([0; 8]);
+                association.add_address(IaAddress {
+                    address,
+                    preferred_lifetime: 0,
+                    valid_lifetime: 0,
+                });
             }
-            option(3, &association);
+            options.add(option_code::IA_NA, association.encode());
         }
-        message
+        Dhcp6Message { message_type: self.message_type, transaction_id: self.transaction, options }
+            .encode()
     }
 }
 
-async fn ask(
+async fn exchange(
     socket: &UdpSocket,
-    question: &Question<'_>,
-    patience: Duration,
-) -> io::Result<Option<(u8, Lease6)>> {
-    let transaction = question.transaction;
-    let target = SocketAddrV6::new(SERVERS, SERVER_PORT, 0, question.card.index);
-    let until = Instant::now() + patience;
-    if let Err(error) = socket.send_to(&question.encode(), target).await {
-        // The link's own address is not there yet.
-        tracing::debug!(card = question.card.name, %error, "nothing could be sent");
+    message: &Dhcp6ClientMessage<'_>,
+    timeout_after: Duration,
+) -> io::Result<Option<(Dhcp6MessageType, Dhcp6Lease)>> {
+    let transaction = message.transaction;
+    let target = SocketAddrV6::new(ALL_SERVERS_AND_RELAYS, SERVER_PORT, 0, message.interface.index);
+    let until = Instant::now() + timeout_after;
+    if let Err(error) = socket.send_to(&message.encode(), target).await {
+        // The interface has no link-local address yet.
+        tracing::debug!(interface = message.interface.name, %error, "failed to send DHCPv6 request");
         tokio::time::sleep_until(until).await;
         return Ok(None);
     }
-    let mut message = [0; 1500];
-    while let Ok(received) = timeout_at(until, socket.recv_from(&mut message)).await {
+    let mut buffer = [0; 1500];
+    while let Ok(received) = timeout_at(until, socket.recv_from(&mut buffer)).await {
         let (length, _) = received?;
-        let answer = decode(&message[..length], transaction, &identity(question.card));
-        if answer.is_some() {
-            return Ok(answer);
+        let reply = decode(&buffer[..length], transaction, &client_duid(message.interface));
+        if reply.is_some() {
+            return Ok(reply);
         }
     }
     Ok(None)
 }
 
-/// Reads an answer to this transaction of this client.
-fn decode(message: &[u8], transaction: [u8; 3], client: &[u8]) -> Option<(u8, Lease6)> {
-    let (head, options) = message.split_at_checked(4)?;
-    let kind = head[0];
-    if head[1..] != transaction || !matches!(kind, ADVERTISE | REPLY) {
+/// Decodes an advertisement or reply, `None` if it is invalid or for another transaction or client.
+fn decode(
+    bytes: &[u8],
+    transaction_id: u32,
+    client_duid: &[u8],
+) -> Option<(Dhcp6MessageType, Dhcp6Lease)> {
+    let message = Dhcp6Message::decode(bytes).ok()?;
+    let is_from_server =
+        matches!(message.message_type, Dhcp6MessageType::Advertise | Dhcp6MessageType::Reply);
+    if !is_from_server || message.transaction_id != transaction_id {
         return None;
     }
-    let find =
-        |wanted: u16| split(options).find(|(code, _)| *code == wanted).map(|(_, value)| value);
-    if find(1)? != client {
+    let options = &message.options;
+    if options.get(option_code::CLIENT_ID)? != client_duid {
         return None;
     }
-    let mut lease = Lease6 {
-        server: find(2)?.to_vec(),
-        name_servers: find(23)
-            .unwrap_or_default()
-            .chunks_exact(16)
-            .filter_map(address)
-            .map(IpAddr::V6)
-            .collect(),
-        renew: Duration::from_secs(find(32).and_then(number).map_or(86_400, u64::from)),
-        valid: Duration::from_secs(86_400),
+    let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
+    let refresh = options.get_u32(option_code::INFORMATION_REFRESH_TIME);
+    let mut lease = Dhcp6Lease {
+        server: options.get(option_code::SERVER_ID)?.to_vec(),
+        name_servers: options.get_addresses(option_code::DNS_SERVERS).map(IpAddr::V6).collect(),
+        renew: seconds(refresh.unwrap_or(DEFAULT_RENEW_SECONDS)),
+        valid: seconds(DEFAULT_VALID_SECONDS),
         address: None,
     };
-    if let Some(association) = find(3).filter(|value| value.len() >= 12) {
-        let given = split(&association[12..]).find(|(code, value)| *code == 5 && value.len() >= 24);
-        if let Some((_, value)) = given {
-            let (preferred, valid) = (number(&value[16..20])?, number(&value[20..24])?);
-            if valid > 0 {
-                lease.address = address(&value[..16]);
-                let renew =
-                    number(&association[4..8]).filter(|&renew| renew > 0).unwrap_or(preferred / 2);
-                lease.renew = Duration::from_secs(u64::from(renew.max(30)));
-                lease.valid = Duration::from_secs(u64::from(valid.max(60)));
-            }
-        }
+    let association = options.get(option_code::IA_NA).and_then(IdentityAssociation::decode);
+    if let Some(association) = association
+        && let Some(assigned) = association.addresses().next()
+        && assigned.valid_lifetime > 0
+    {
+        // T1 is 0 if the server leaves the renewal time to the client.
+        let renew = match association.renew_after {
+            0 => assigned.preferred_lifetime / 2,
+            renew_after => renew_after,
+        };
+        lease.address = Some(assigned.address);
+        lease.renew = seconds(renew.max(MIN_RENEW_SECONDS));
+        lease.valid = seconds(assigned.valid_lifetime.max(MIN_VALID_SECONDS));
     }
-    Some((kind, lease))
+    Some((message.message_type, lease))
 }
 
-/// The options in a message, up to where they make no sense any more.
-fn split(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    std::iter::from_fn(move || {
-        let (head, rest) = bytes.split_at_checked(4)?;
-        let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
-        let (value, rest) = rest.split_at_checked(length)?;
-        bytes = rest;
-        Some((u16::from_be_bytes([head[0], head[1]]), value))
-    })
+/// Returns a random 24-bit transaction ID.
+fn random_transaction_id() -> u32 {
+    entropy::random_u32() >> 8
 }
 
-fn address(bytes: &[u8]) -> Option<Ipv6Addr> {
-    let octets: [u8; 16] = bytes.get(..16)?.try_into().ok()?;
-    Some(Ipv6Addr::from(octets))
+fn client_duid(interface: &LocalInterface) -> Vec<u8> {
+    link_layer_duid(HardwareAddress::ethernet(interface.mac))
 }
 
-fn number(bytes: &[u8]) -> Option<u32> {
-    bytes.get(..4)?.try_into().ok().map(u32::from_be_bytes)
-}
-
-fn transaction() -> [u8; 3] {
-    let chance = chance::number().to_be_bytes();
-    [chance[0], chance[1], chance[2]]
-}
-
-/// Who asks: a card by its hardware address.
-fn identity(card: &Card) -> Vec<u8> {
-    [&[0, 3, 0, 1][..], &card.address].concat()
-}
-
-fn open(card: &Card) -> io::Result<UdpSocket> {
+fn open_socket(interface: &LocalInterface) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::IPV6, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
     socket.set_only_v6(true)?;
-    socket.bind_device(Some(card.name.as_bytes()))?;
+    socket.bind_device(Some(interface.name.as_bytes()))?;
     socket.bind(&SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), CLIENT_PORT).into())?;
     UdpSocket::from_std(socket.into())
 }
@@ -271,7 +279,7 @@ mod tests {
     const CLIENT: &[u8] = &[0, 3, 0, 1, 0x52, 0x54, 0, 0xaa, 0xbb, 1];
 
     fn reply() -> Vec<u8> {
-        let mut message = vec![REPLY, 1, 2, 3, 0, 1, 0, 10];
+        let mut message = vec![Dhcp6MessageType::Reply.number(), 1, 2, 3, 0, 1, 0, 10];
         message.extend(CLIENT);
         message.extend([0, 2, 0, 2, 9, 9]);
         message.extend([0, 23, 0, 16]);
@@ -283,26 +291,26 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_read() {
-        let (kind, lease) = decode(&reply(), [1, 2, 3], CLIENT).unwrap();
-        assert_eq!(kind, REPLY);
+    fn decodes_a_reply() {
+        let (message_type, lease) = decode(&reply(), 0x01_0203, CLIENT).unwrap();
+        assert_eq!(message_type, Dhcp6MessageType::Reply);
         assert_eq!(lease.address, Some("2001:db8::7".parse().unwrap()));
         assert_eq!(lease.renew, Duration::from_secs(1800));
         assert_eq!(lease.valid, Duration::from_secs(7200));
         assert_eq!(lease.name_servers, ["2001:db8::53".parse::<IpAddr>().unwrap()]);
-        assert_eq!(decode(&reply(), [1, 2, 4], CLIENT), None);
-        assert_eq!(decode(&reply(), [1, 2, 3], &CLIENT[1..]), None);
+        assert_eq!(decode(&reply(), 0x01_0204, CLIENT), None);
+        assert_eq!(decode(&reply(), 0x01_0203, &CLIENT[1..]), None);
     }
 
     proptest! {
         #[test]
-        fn no_message_is_too_strange(cut in 0_usize..90, at in 0_usize..90, byte in any::<u8>()) {
+        fn decoder_never_panics(cut in 0_usize..90, at in 0_usize..90, byte in any::<u8>()) {
             let mut message = reply();
-            if let Some(place) = message.get_mut(at) {
-                *place = byte;
+            if let Some(target) = message.get_mut(at) {
+                *target = byte;
             }
             message.truncate(cut);
-            let _ = decode(&message, [1, 2, 3], CLIENT);
+            let _ = decode(&message, 0x01_0203, CLIENT);
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Asks a time server once what time it is: certificates are checked against the clock.
+//! Sets the clock by SNTP, because certificates are checked against it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,17 +9,17 @@ use rustix::time::{ClockId, Timespec, clock_settime};
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 3;
-/// Seconds from 1900, when the protocol's time starts, to 1970.
-const EPOCHS_APART: u64 = 2_208_988_800;
+/// Seconds from the NTP epoch (1900) to the Unix epoch (1970).
+const NTP_UNIX_OFFSET: u64 = 2_208_988_800;
 
-/// Sets the clock by a server. Says how far it was off, in seconds.
+/// Sets the clock from a server. Returns the difference to the previous time in seconds.
 ///
 /// # Errors
-/// If the server does not answer, or the clock cannot be set.
+/// If the server does not reply, or the clock cannot be set.
 pub async fn set_clock(server: IpAddr) -> io::Result<f64> {
-    let time = ask(SocketAddr::new(server, 123)).await?;
+    let time = query_server(SocketAddr::new(server, 123)).await?;
     let before = SystemTime::now();
     let unix = time.duration_since(SystemTime::UNIX_EPOCH).map_err(io::Error::other)?;
     let seconds = i64::try_from(unix.as_secs()).map_err(io::Error::other)?;
@@ -33,29 +33,29 @@ pub async fn set_clock(server: IpAddr) -> io::Result<f64> {
     })
 }
 
-async fn ask(server: SocketAddr) -> io::Result<SystemTime> {
+async fn query_server(server: SocketAddr) -> io::Result<SystemTime> {
     let any: IpAddr = match server.ip() {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect(server).await?;
-    let mut question = [0; 48];
+    let mut request = [0; 48];
     // No leap warning, version 4, client.
-    question[0] = 0x23;
+    request[0] = 0x23;
     for _ in 0..ATTEMPTS {
-        socket.send(&question).await?;
-        let mut answer = [0; 64];
-        if let Ok(received) = timeout(PATIENCE, socket.recv(&mut answer)).await
-            && let Some(time) = received.ok().and_then(|length| decode(&answer[..length]))
+        socket.send(&request).await?;
+        let mut reply = [0; 64];
+        if let Ok(received) = timeout(REPLY_TIMEOUT, socket.recv(&mut reply)).await
+            && let Some(time) = received.ok().and_then(|length| decode(&reply[..length]))
         {
             return Ok(time);
         }
     }
-    Err(io::Error::new(io::ErrorKind::TimedOut, "the time server does not answer"))
+    Err(io::Error::new(io::ErrorKind::TimedOut, "no reply from the NTP server"))
 }
 
-/// The time a server sent; nothing if it does not know it itself.
+/// Decodes the transmit time. Returns `None` if the server is not synchronised.
 fn decode(message: &[u8]) -> Option<SystemTime> {
     const SERVER: u8 = 4;
     let (mode, stratum) = (message.first()? & 7, *message.get(1)?);
@@ -64,10 +64,10 @@ fn decode(message: &[u8]) -> Option<SystemTime> {
     if mode != SERVER || !(1..16).contains(&stratum) || seconds == 0 {
         return None;
     }
-    // The counter starts again in 2036.
-    let seconds = if seconds < EPOCHS_APART { seconds + (1 << 32) } else { seconds };
+    // The seconds wrap around in 2036.
+    let seconds = if seconds < NTP_UNIX_OFFSET { seconds + (1 << 32) } else { seconds };
     let nanos = (fraction * 1_000_000_000) >> 32;
-    let unix = Duration::new(seconds - EPOCHS_APART, u32::try_from(nanos).ok()?);
+    let unix = Duration::new(seconds - NTP_UNIX_OFFSET, u32::try_from(nanos).ok()?);
     Some(SystemTime::UNIX_EPOCH + unix)
 }
 
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_read() {
+    fn decodes_server_time() {
         let mut message = [0; 48];
         message[0] = 0x24;
         message[1] = 2;

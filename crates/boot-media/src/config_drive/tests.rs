@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The three forms, what is refused, and bombs.
+//! The three forms of config drives, rejected values, and decompression bombs.
 
 use super::*;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use serde_json::json;
 
-const OWNER: Owner<'static> =
-    Owner { uuid: "1be26c0b-03f2-4d2e-ae87-c02d7f33c123", name: Some("rack1-u7") };
+const OWNER: ConfigDriveOwner<'static> =
+    ConfigDriveOwner { uuid: "1be26c0b-03f2-4d2e-ae87-c02d7f33c123", name: Some("rack1-u7") };
 
 fn form(value: Value, expected: Expect) {
     let shown = match ConfigDrive::parse(&value) {
@@ -27,7 +27,7 @@ fn form(value: Value, expected: Expect) {
 }
 
 #[test]
-fn forms_are_told_apart() {
+fn parses_three_forms() {
     form(json!(null), expect!["nothing"]);
     form(json!(""), expect!["nothing"]);
     form(json!({}), expect!["nothing"]);
@@ -88,7 +88,7 @@ fn an_image_holds_its_parts_and_survives_packing() {
     let packed = pack(&image).unwrap();
     let unpacked = unpack(&packed).unwrap();
     assert_eq!(unpacked.len() as u64, image.length());
-    assert_eq!(kind_of(&unpacked), ImageKind::Iso9660);
+    assert_eq!(detect_format(&unpacked), DriveFormat::Iso9660);
     assert_eq!(&unpacked[0x8028..0x8030], b"config-2");
     let holds = |text: &str| unpacked.windows(text.len()).any(|window| window == text.as_bytes());
     assert!(holds(r#"{"name":"mine","public_keys":{"me":"ssh-ed25519 AAAA"},"uuid":"1be26c0b"#));
@@ -100,34 +100,38 @@ fn an_image_holds_its_parts_and_survives_packing() {
 #[test]
 fn bombs_are_refused() {
     let mut zeros = Content::new();
-    zeros.push(crate::Segment::Zeros(LARGEST_IMAGE + 1));
+    zeros.push(crate::ContentSegment::Zeros(MAX_IMAGE_BYTES + 1));
     let bomb = pack(&zeros).unwrap();
     assert!(bomb.len() < 1 << 20);
-    assert!(matches!(unpack(&bomb), Err(UnpackError::TooLarge)));
+    assert!(matches!(unpack(&bomb), Err(ConfigDriveUnpackError::TooLarge)));
     // Many members behind each other are one image to gzip, and are bounded as one.
     let half = pack(&zeros.slice(0..3 * 1024 * 1024)).unwrap();
     let member = STANDARD.decode(half).unwrap();
     let members = STANDARD.encode(member.repeat(22));
-    assert!(matches!(unpack(&members), Err(UnpackError::TooLarge)));
-    assert!(matches!(unpack("H4sI"), Err(UnpackError::Gzip(_))));
-    assert!(matches!(unpack("A"), Err(UnpackError::Base64(_))));
-    assert!(matches!(unpack(&"A".repeat(LONGEST_PACKED + 1)), Err(UnpackError::TooLarge)));
+    assert!(matches!(unpack(&members), Err(ConfigDriveUnpackError::TooLarge)));
+    assert!(matches!(unpack("H4sI"), Err(ConfigDriveUnpackError::Gzip(_))));
+    assert!(matches!(unpack("A"), Err(ConfigDriveUnpackError::Base64(_))));
+    assert!(matches!(
+        unpack(&"A".repeat(MAX_PACKED_BYTES + 1)),
+        Err(ConfigDriveUnpackError::TooLarge)
+    ));
 }
 
 #[test]
-fn user_data_larger_than_the_partition_is_refused() {
+fn rejects_too_large_user_data() {
     let text = "x".repeat(33 * 1024 * 1024);
-    let parts = Parts { user_data: Some(UserData::Text(&text)), ..Parts::default() };
-    assert!(matches!(parts.build(OWNER), Err(BuildError::TooLarge)));
+    let parts =
+        ConfigDriveParts { user_data: Some(UserData::Text(&text)), ..ConfigDriveParts::default() };
+    assert!(matches!(parts.build(OWNER), Err(ConfigDriveBuildError::TooLarge)));
 }
 
 proptest! {
     #[test]
-    fn no_text_makes_unpack_panic(text in "[A-Za-z0-9+/=\n]{0,200}", bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn unpack_never_panics(text in "[A-Za-z0-9+/=\n]{0,200}", bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = unpack(&text);
         // Behind a true gzip header, so that the damage is inside.
         let damaged = [&[0x1f, 0x8b, 8, 0][..], &bytes].concat();
         let _ = unpack(&STANDARD.encode(damaged));
-        let _ = kind_of(&bytes);
+        let _ = detect_format(&bytes);
     }
 }

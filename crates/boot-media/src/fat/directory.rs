@@ -3,17 +3,17 @@
 
 use std::collections::BTreeSet;
 
-use super::Run;
-use crate::file_tree::{EntryKind, Folder};
+use super::ClusterRun;
+use crate::file_tree::{TreeEntryKind, TreeFolder};
 use crate::{Content, FileTree};
 
-const ENTRY: usize = 32;
+const ENTRY_BYTES: usize = 32;
 const READ_ONLY_VOLUME: u8 = 0x08;
 const DIRECTORY: u8 = 0x10;
 const ARCHIVE: u8 = 0x20;
 const LONG_NAME: u8 = 0x0F;
 /// UCS-2 units one long-name entry holds.
-const UNITS: usize = 13;
+const UNITS_PER_ENTRY: usize = 13;
 /// The first of January 1980: the same files give the same bytes.
 const DATE: u16 = (1 << 5) | 1;
 
@@ -31,13 +31,13 @@ pub(super) struct FlatFolder<'a> {
 struct FlatEntry<'a> {
     name: &'a str,
     short: [u8; 11],
-    /// Whether the short name alone says everything.
-    short_suffices: bool,
-    target: Target,
+    /// Whether the short name equals the name, so that no long name is needed.
+    is_short_name_exact: bool,
+    target: FatEntryTarget,
 }
 
 #[derive(Clone, Copy)]
-enum Target {
+enum FatEntryTarget {
     Folder(usize),
     File(usize),
 }
@@ -62,13 +62,13 @@ impl<'a> FlatTree<'a> {
         tree
     }
 
-    /// The entries of one folder, as many bytes as its size says.
+    /// Returns the directory entries of one folder.
     pub(super) fn folder_entries(
         &self,
         index: usize,
         label: &[u8; 11],
-        folders: &[Run],
-        contents: &[Run],
+        folders: &[ClusterRun],
+        contents: &[ClusterRun],
         files: &[Content],
     ) -> Vec<u8> {
         let folder = &self.folders[index];
@@ -82,12 +82,12 @@ impl<'a> FlatTree<'a> {
             output.extend_from_slice(&entry(b"..         ", DIRECTORY, parent, 0));
         }
         for child in &folder.entries {
-            if !child.short_suffices {
+            if !child.is_short_name_exact {
                 write_long_name(&mut output, child.name, &child.short);
             }
             let record = match child.target {
-                Target::Folder(at) => entry(&child.short, DIRECTORY, folders[at].first, 0),
-                Target::File(at) => {
+                FatEntryTarget::Folder(at) => entry(&child.short, DIRECTORY, folders[at].first, 0),
+                FatEntryTarget::File(at) => {
                     let size =
                         u32::try_from(files[at].length()).expect("sizes were checked before");
                     entry(&child.short, ARCHIVE, contents[at].first, size)
@@ -102,44 +102,48 @@ impl<'a> FlatTree<'a> {
 // === impl FlatFolder ===
 
 impl FlatFolder<'_> {
-    /// How many bytes its entries take: the label or the two dots first.
+    /// Returns the size of its entries in bytes, including the label or the two dot entries.
     pub(super) fn size(&self) -> u64 {
         let first = if self.is_root { 1 } else { 2 };
         let slots: usize = self.entries.iter().map(FlatEntry::slots).sum();
-        ((first + slots) * ENTRY) as u64
+        ((first + slots) * ENTRY_BYTES) as u64
     }
 }
 
 impl FlatEntry<'_> {
     fn slots(&self) -> usize {
-        if self.short_suffices { 1 } else { 1 + self.name.encode_utf16().count().div_ceil(UNITS) }
+        if self.is_short_name_exact {
+            1
+        } else {
+            1 + self.name.encode_utf16().count().div_ceil(UNITS_PER_ENTRY)
+        }
     }
 }
 
 fn flatten<'a>(
-    folder: &'a Folder,
+    folder: &'a TreeFolder,
     parent: usize,
     own: usize,
     first_below: usize,
-    below: &mut Vec<(&'a Folder, usize)>,
+    below: &mut Vec<(&'a TreeFolder, usize)>,
 ) -> FlatFolder<'a> {
     let mut taken = BTreeSet::new();
     let mut entries = Vec::with_capacity(folder.entries.len());
     for entry in folder.entries.values() {
         let target = match &entry.kind {
-            EntryKind::Folder(inner) => {
+            TreeEntryKind::Folder(inner) => {
                 below.push((inner, own));
-                Target::Folder(first_below + below.len() - 1)
+                FatEntryTarget::Folder(first_below + below.len() - 1)
             }
-            EntryKind::File(index) => Target::File(*index),
+            TreeEntryKind::File(index) => FatEntryTarget::File(*index),
         };
         let exact = exact_short_name(&entry.name).filter(|short| !taken.contains(short));
-        let short = exact.unwrap_or_else(|| invented_short_name(&entry.name, &taken));
+        let short = exact.unwrap_or_else(|| generated_short_name(&entry.name, &taken));
         taken.insert(short);
         entries.push(FlatEntry {
             name: &entry.name,
             short,
-            short_suffices: exact.is_some(),
+            is_short_name_exact: exact.is_some(),
             target,
         });
     }
@@ -156,7 +160,7 @@ fn exact_short_name(name: &str) -> Option<[u8; 11]> {
 }
 
 /// `PARAME~1.TXT` for `parameters.txt`, with the first number that is free.
-fn invented_short_name(name: &str, taken: &BTreeSet<[u8; 11]>) -> [u8; 11] {
+fn generated_short_name(name: &str, taken: &BTreeSet<[u8; 11]>) -> [u8; 11] {
     let capital = |c: char| {
         let upper = c.to_ascii_uppercase();
         u8::try_from(upper).ok().filter(|byte| is_short_name_byte(*byte)).unwrap_or(b'_')
@@ -191,8 +195,8 @@ fn short_name(base: &[u8], extension: &[u8]) -> [u8; 11] {
     short
 }
 
-fn entry(short: &[u8; 11], attributes: u8, cluster: u32, size: u32) -> [u8; ENTRY] {
-    let mut entry = [0; ENTRY];
+fn entry(short: &[u8; 11], attributes: u8, cluster: u32, size: u32) -> [u8; ENTRY_BYTES] {
+    let mut entry = [0; ENTRY_BYTES];
     let [c0, c1, c2, c3] = cluster.to_le_bytes();
     entry[..11].copy_from_slice(short);
     entry[11] = attributes;
@@ -209,14 +213,14 @@ fn entry(short: &[u8; 11], attributes: u8, cluster: u32, size: u32) -> [u8; ENTR
 fn write_long_name(output: &mut Vec<u8>, name: &str, short: &[u8; 11]) {
     let checksum = short.iter().fold(0_u8, |sum, byte| sum.rotate_right(1).wrapping_add(*byte));
     let units: Vec<u16> = name.encode_utf16().collect();
-    let last = units.len().div_ceil(UNITS);
-    for (index, part) in units.chunks(UNITS).enumerate().rev() {
+    let last = units.len().div_ceil(UNITS_PER_ENTRY);
+    for (index, part) in units.chunks(UNITS_PER_ENTRY).enumerate().rev() {
         let number = index + 1;
-        let mut entry = [0; ENTRY];
+        let mut entry = [0; ENTRY_BYTES];
         entry[0] = number as u8 | if number == last { 0x40 } else { 0 };
         entry[11] = LONG_NAME;
         entry[13] = checksum;
-        for place in 0..UNITS {
+        for place in 0..UNITS_PER_ENTRY {
             let unit = match place.cmp(&part.len()) {
                 std::cmp::Ordering::Less => part[place],
                 std::cmp::Ordering::Equal => 0,

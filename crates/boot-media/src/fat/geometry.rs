@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which kind of FAT a volume is, how large its parts are, and the sectors that say so.
+//! FAT type and geometry of a volume, and its boot sectors and allocation table.
 
 use super::directory::{FlatFolder, FlatTree};
-use super::{Run, SECTOR};
+use super::{ClusterRun, SECTOR};
 use crate::Content;
 
 /// By definition fewer clusters make FAT12; a few more keep clear of drivers that count
 /// differently.
-const FEWEST_FAT16: u32 = 4085 + 16;
-const MOST_FAT12: u32 = 4084;
-const MOST_FAT16: u32 = 65_524 - 16;
-const FEWEST_FAT32: u32 = 65_525 + 16;
-const MOST_FAT32: u32 = 0x0FFF_FFF0;
+const MIN_FAT16_CLUSTERS: u32 = 4085 + 16;
+const MAX_FAT12_CLUSTERS: u32 = 4084;
+const MAX_FAT16_CLUSTERS: u32 = 65_524 - 16;
+const MIN_FAT32_CLUSTERS: u32 = 65_525 + 16;
+const MAX_FAT32_CLUSTERS: u32 = 0x0FFF_FFF0;
 /// In sectors: with 2 KiB the smallest FAT16 has 8 MiB, less than any kernel with its ramdisk.
-const SMALLEST_FITTING: u32 = 4;
-const LARGEST_CLUSTER: u32 = 64;
-/// Written into the boot sector; the same for the same files, so no chance and no clock.
+const MIN_FITTING_CLUSTER_SECTORS: u32 = 4;
+const MAX_CLUSTER_SECTORS: u32 = 64;
+/// The volume ID in the boot sector; constant, so that the same files give the same bytes.
 const VOLUME_ID: u32 = 0x4645_5252;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FatKind {
     Fat12,
     Fat16,
     Fat32,
 }
 
-/// What has to be stored.
-pub(super) struct Demand<'a> {
+/// What a volume has to store.
+pub(super) struct VolumeContents<'a> {
     pub(super) tree: &'a FlatTree<'a>,
     pub(super) files: &'a [Content],
 }
 
 /// Everything in sectors and clusters.
 #[derive(Debug, Clone)]
-pub(super) struct Geometry {
-    pub(super) kind: Kind,
+pub(super) struct FatGeometry {
+    pub(super) kind: FatKind,
     pub(super) clusters: u32,
     sectors_per_cluster: u32,
     reserved_sectors: u32,
@@ -46,20 +46,20 @@ pub(super) struct Geometry {
 
 // === impl Kind ===
 
-impl Kind {
+impl FatKind {
     fn reserved_sectors(self) -> u32 {
         match self {
-            Kind::Fat12 | Kind::Fat16 => 1,
-            Kind::Fat32 => 32,
+            FatKind::Fat12 | FatKind::Fat16 => 1,
+            FatKind::Fat32 => 32,
         }
     }
 
     fn table_sectors(self, clusters: u32) -> u32 {
         let entries = u64::from(clusters) + 2;
         let bytes = match self {
-            Kind::Fat12 => (entries * 3).div_ceil(2),
-            Kind::Fat16 => entries * 2,
-            Kind::Fat32 => entries * 4,
+            FatKind::Fat12 => (entries * 3).div_ceil(2),
+            FatKind::Fat16 => entries * 2,
+            FatKind::Fat32 => entries * 4,
         };
         u32::try_from(bytes.div_ceil(SECTOR)).expect("clusters are counted with 28 bits")
     }
@@ -67,42 +67,44 @@ impl Kind {
 
 // === impl Geometry ===
 
-impl Geometry {
-    /// A volume that holds everything: FAT16 as long as it can be, since all firmware reads it, and
-    /// with the largest clusters that still make it FAT16, since its tables are kept in memory for
-    /// each node.
-    pub(super) fn fitting(demand: &Demand<'_>) -> Option<Geometry> {
-        let mut sectors_per_cluster = LARGEST_CLUSTER;
-        while sectors_per_cluster >= SMALLEST_FITTING {
-            let draft = Geometry::draft(Kind::Fat16, sectors_per_cluster, demand, 512);
-            match draft.needed(demand) {
-                Some(FEWEST_FAT16..=MOST_FAT16) => break,
-                Some(0..FEWEST_FAT16) => sectors_per_cluster /= 2,
-                Some(_) | None => return Geometry::fitting_fat32(demand),
+impl FatGeometry {
+    /// Returns a volume that fits the contents: FAT16 if possible, since all firmware reads it, with the
+    /// largest clusters that FAT16 allows, since its tables are in memory for each node.
+    pub(super) fn fitting(demand: &VolumeContents<'_>) -> Option<FatGeometry> {
+        let mut sectors_per_cluster = MAX_CLUSTER_SECTORS;
+        while sectors_per_cluster >= MIN_FITTING_CLUSTER_SECTORS {
+            let draft = FatGeometry::draft(FatKind::Fat16, sectors_per_cluster, demand, 512);
+            match draft.needed_clusters(demand) {
+                Some(MIN_FAT16_CLUSTERS..=MAX_FAT16_CLUSTERS) => break,
+                Some(0..MIN_FAT16_CLUSTERS) => sectors_per_cluster /= 2,
+                Some(_) | None => return FatGeometry::fitting_fat32(demand),
             }
         }
-        let sectors_per_cluster = sectors_per_cluster.max(SMALLEST_FITTING);
-        let draft = Geometry::draft(Kind::Fat16, sectors_per_cluster, demand, 512);
-        let needed = draft.needed(demand)?;
-        draft.with_clusters(needed.max(FEWEST_FAT16))
+        let sectors_per_cluster = sectors_per_cluster.max(MIN_FITTING_CLUSTER_SECTORS);
+        let draft = FatGeometry::draft(FatKind::Fat16, sectors_per_cluster, demand, 512);
+        let needed = draft.needed_clusters(demand)?;
+        draft.with_clusters(needed.max(MIN_FAT16_CLUSTERS))
     }
 
     /// A volume of a given size with the smallest clusters it can have.
-    pub(super) fn exactly(demand: &Demand<'_>, size: u64) -> Option<Geometry> {
+    pub(super) fn with_size(demand: &VolumeContents<'_>, size: u64) -> Option<FatGeometry> {
         if !size.is_multiple_of(SECTOR) {
             return None;
         }
         let total = u32::try_from(size / SECTOR).ok()?;
         let root_entries = if is_floppy(total) { 224 } else { 512 };
         let mut sectors_per_cluster = 1;
-        while sectors_per_cluster <= LARGEST_CLUSTER {
-            for (kind, range) in
-                [(Kind::Fat12, 1..=MOST_FAT12), (Kind::Fat16, FEWEST_FAT16..=MOST_FAT16)]
-            {
-                let draft = Geometry::draft(kind, sectors_per_cluster, demand, root_entries);
-                let filled = draft.filling(total).filter(|filled| range.contains(&filled.clusters));
+        while sectors_per_cluster <= MAX_CLUSTER_SECTORS {
+            for (kind, range) in [
+                (FatKind::Fat12, 1..=MAX_FAT12_CLUSTERS),
+                (FatKind::Fat16, MIN_FAT16_CLUSTERS..=MAX_FAT16_CLUSTERS),
+            ] {
+                let draft = FatGeometry::draft(kind, sectors_per_cluster, demand, root_entries);
+                let filled =
+                    draft.fill_size(total).filter(|filled| range.contains(&filled.clusters));
                 if let Some(geometry) = filled {
-                    return (draft.needed(demand)? <= geometry.clusters).then_some(geometry);
+                    return (draft.needed_clusters(demand)? <= geometry.clusters)
+                        .then_some(geometry);
                 }
             }
             sectors_per_cluster *= 2;
@@ -118,18 +120,18 @@ impl Geometry {
         u64::from(self.total_sectors) * SECTOR
     }
 
-    /// The bytes of the root folder where it has a place of its own.
+    /// Returns the size of the fixed root directory of FAT12 and FAT16.
     pub(super) fn fixed_root_size(&self) -> u64 {
         u64::from(self.root_entries) * 32
     }
 
-    /// How many clusters so many bytes take. Only asked for sizes that were counted before.
+    /// Returns the number of clusters for a size below 4 GiB.
     pub(super) fn clusters_of(&self, size: u64) -> u32 {
         u32::try_from(size.div_ceil(self.cluster_size())).expect("a file is smaller than 4 GiB")
     }
 
     pub(super) fn folder_clusters(&self, index: usize, folder: &FlatFolder<'_>) -> u32 {
-        if index == 0 && self.kind != Kind::Fat32 { 0 } else { self.clusters_of(folder.size()) }
+        if index == 0 && self.kind != FatKind::Fat32 { 0 } else { self.clusters_of(folder.size()) }
     }
 
     /// The boot sector, and for FAT32 what belongs to it; `next_free` is the first unused cluster.
@@ -137,7 +139,7 @@ impl Geometry {
         let mut sectors = vec![0; self.reserved_sectors as usize * SECTOR as usize];
         let boot = self.boot_sector(label);
         sectors[..512].copy_from_slice(&boot);
-        if self.kind == Kind::Fat32 {
+        if self.kind == FatKind::Fat32 {
             let mut info = [0; 512];
             put(&mut info, 0, b"RRaA");
             put(&mut info, 484, b"rrAa");
@@ -152,10 +154,10 @@ impl Geometry {
     }
 
     /// One copy of the allocation table: each run is a chain of neighbours.
-    pub(super) fn table<'a>(&self, runs: impl Iterator<Item = &'a Run>) -> Vec<u8> {
+    pub(super) fn table<'a>(&self, runs: impl Iterator<Item = &'a ClusterRun>) -> Vec<u8> {
         let mut table = vec![0; self.table_sectors as usize * SECTOR as usize];
         let mut set = |cluster: u32, value: u32| match self.kind {
-            Kind::Fat12 => {
+            FatKind::Fat12 => {
                 // Two entries share three bytes.
                 let at = cluster as usize * 3 / 2;
                 let [low, high, ..] = if cluster.is_multiple_of(2) {
@@ -166,8 +168,8 @@ impl Geometry {
                 table[at] |= low;
                 table[at + 1] |= high;
             }
-            Kind::Fat16 => put(&mut table, cluster as usize * 2, &(value as u16).to_le_bytes()),
-            Kind::Fat32 => {
+            FatKind::Fat16 => put(&mut table, cluster as usize * 2, &(value as u16).to_le_bytes()),
+            FatKind::Fat32 => {
                 put(&mut table, cluster as usize * 4, &(value & 0x0FFF_FFFF).to_le_bytes());
             }
         };
@@ -182,27 +184,27 @@ impl Geometry {
         table
     }
 
-    fn fitting_fat32(demand: &Demand<'_>) -> Option<Geometry> {
-        let draft = Geometry::draft(Kind::Fat32, LARGEST_CLUSTER, demand, 0);
-        let needed = draft.needed(demand)?;
-        draft.with_clusters(needed.max(FEWEST_FAT32))
+    fn fitting_fat32(demand: &VolumeContents<'_>) -> Option<FatGeometry> {
+        let draft = FatGeometry::draft(FatKind::Fat32, MAX_CLUSTER_SECTORS, demand, 0);
+        let needed = draft.needed_clusters(demand)?;
+        draft.with_clusters(needed.max(MIN_FAT32_CLUSTERS))
     }
 
     fn draft(
-        kind: Kind,
+        kind: FatKind,
         sectors_per_cluster: u32,
-        demand: &Demand<'_>,
+        demand: &VolumeContents<'_>,
         least_root: u32,
-    ) -> Geometry {
+    ) -> FatGeometry {
         let root_entries = match kind {
-            Kind::Fat12 | Kind::Fat16 => {
+            FatKind::Fat12 | FatKind::Fat16 => {
                 let entries =
                     u32::try_from(demand.tree.folders[0].size() / 32).unwrap_or(u32::MAX / 2);
                 entries.next_multiple_of(16).max(least_root)
             }
-            Kind::Fat32 => 0,
+            FatKind::Fat32 => 0,
         };
-        Geometry {
+        FatGeometry {
             kind,
             clusters: 0,
             sectors_per_cluster,
@@ -213,16 +215,16 @@ impl Geometry {
         }
     }
 
-    /// How many clusters everything takes, or nothing if no volume has so many.
-    fn needed(&self, demand: &Demand<'_>) -> Option<u32> {
+    /// Returns the number of clusters for the contents; `None` if no volume has that many.
+    fn needed_clusters(&self, demand: &VolumeContents<'_>) -> Option<u32> {
         let folders = demand.tree.folders.iter().enumerate();
         let folders = folders.map(|(index, folder)| u64::from(self.folder_clusters(index, folder)));
         let files = demand.files.iter().map(|file| u64::from(self.clusters_of(file.length())));
         let needed = u32::try_from(folders.chain(files).sum::<u64>()).ok()?;
-        (needed <= MOST_FAT32 && self.root_entries <= u32::from(u16::MAX)).then_some(needed)
+        (needed <= MAX_FAT32_CLUSTERS && self.root_entries <= u32::from(u16::MAX)).then_some(needed)
     }
 
-    fn with_clusters(mut self, clusters: u32) -> Option<Geometry> {
+    fn with_clusters(mut self, clusters: u32) -> Option<FatGeometry> {
         self.clusters = clusters;
         self.table_sectors = self.kind.table_sectors(clusters);
         let total = self.sectors_before_clusters()
@@ -232,12 +234,13 @@ impl Geometry {
     }
 
     /// As many clusters as fit a given size; the tables grow until they describe what is left.
-    fn filling(&self, total_sectors: u32) -> Option<Geometry> {
-        let mut geometry = Geometry { total_sectors, ..self.clone() };
+    fn fill_size(&self, total_sectors: u32) -> Option<FatGeometry> {
+        let mut geometry = FatGeometry { total_sectors, ..self.clone() };
         loop {
             let left = u64::from(total_sectors).checked_sub(geometry.sectors_before_clusters())?;
             let clusters = left / u64::from(geometry.sectors_per_cluster);
-            geometry.clusters = u32::try_from(clusters).ok().filter(|c| *c <= MOST_FAT32)?;
+            geometry.clusters =
+                u32::try_from(clusters).ok().filter(|c| *c <= MAX_FAT32_CLUSTERS)?;
             let wanted = geometry.kind.table_sectors(geometry.clusters);
             if wanted <= geometry.table_sectors {
                 return Some(geometry);
@@ -267,7 +270,7 @@ impl Geometry {
         put(&mut boot, 14, &(self.reserved_sectors as u16).to_le_bytes());
         boot[16] = 2;
         put(&mut boot, 17, &(self.root_entries as u16).to_le_bytes());
-        match u16::try_from(self.total_sectors).ok().filter(|_| self.kind != Kind::Fat32) {
+        match u16::try_from(self.total_sectors).ok().filter(|_| self.kind != FatKind::Fat32) {
             Some(total) => put(&mut boot, 19, &total.to_le_bytes()),
             None => put(&mut boot, 32, &self.total_sectors.to_le_bytes()),
         }
@@ -275,15 +278,15 @@ impl Geometry {
         put(&mut boot, 24, &u16::to_le_bytes(sectors_per_track));
         put(&mut boot, 26, &u16::to_le_bytes(heads));
         let (tail, name) = match self.kind {
-            Kind::Fat12 => (36, b"FAT12   "),
-            Kind::Fat16 => (36, b"FAT16   "),
-            Kind::Fat32 => (64, b"FAT32   "),
+            FatKind::Fat12 => (36, b"FAT12   "),
+            FatKind::Fat16 => (36, b"FAT16   "),
+            FatKind::Fat32 => (64, b"FAT32   "),
         };
         match self.kind {
-            Kind::Fat12 | Kind::Fat16 => {
+            FatKind::Fat12 | FatKind::Fat16 => {
                 put(&mut boot, 22, &(self.table_sectors as u16).to_le_bytes());
             }
-            Kind::Fat32 => {
+            FatKind::Fat32 => {
                 boot[1] = 0x58;
                 put(&mut boot, 36, &self.table_sectors.to_le_bytes());
                 put(&mut boot, 44, &2_u32.to_le_bytes());
@@ -301,7 +304,7 @@ impl Geometry {
     }
 }
 
-/// 1440 KiB, the one floppy there still is.
+/// Returns whether this is a floppy of 1440 KiB.
 fn is_floppy(total_sectors: u32) -> bool {
     total_sectors == 2880
 }

@@ -2,24 +2,24 @@
 //! Volumes read back by a small reader of their own, and the sizes at which the kind of FAT
 //! changes.
 
-use super::geometry::Kind;
+use super::geometry::FatKind;
 use super::*;
 use expect_test::expect;
 use proptest::prelude::*;
 
 /// A volume written out, as a reader sees it.
-struct Reader {
+struct FatVolumeReader {
     bytes: Vec<u8>,
     cluster_size: usize,
     table: usize,
     root: usize,
     data: usize,
     clusters: usize,
-    kind: Kind,
+    kind: FatKind,
 }
 
-impl Reader {
-    fn new(volume: &Content) -> Reader {
+impl FatVolumeReader {
+    fn new(volume: &Content) -> FatVolumeReader {
         let mut bytes = Vec::new();
         volume.write_to(&mut bytes).unwrap();
         let u16_at = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
@@ -34,22 +34,22 @@ impl Reader {
         assert_eq!(bytes[table..table + table_size], bytes[table + table_size..root]);
         let clusters = (total - data) / cluster_size;
         let kind = match clusters {
-            0..4085 => Kind::Fat12,
-            4085..65_525 => Kind::Fat16,
-            _ => Kind::Fat32,
+            0..4085 => FatKind::Fat12,
+            4085..65_525 => FatKind::Fat16,
+            _ => FatKind::Fat32,
         };
-        Reader { bytes, cluster_size, table, root, data, clusters, kind }
+        FatVolumeReader { bytes, cluster_size, table, root, data, clusters, kind }
     }
 
     fn next(&self, cluster: usize) -> usize {
         let at = |offset: usize| usize::from(self.bytes[self.table + offset]);
         match self.kind {
-            Kind::Fat12 => {
+            FatKind::Fat12 => {
                 let both = at(cluster * 3 / 2) | at(cluster * 3 / 2 + 1) << 8;
                 if cluster.is_multiple_of(2) { both & 0xFFF } else { both >> 4 }
             }
-            Kind::Fat16 => at(cluster * 2) | at(cluster * 2 + 1) << 8,
-            Kind::Fat32 => (0..4).map(|i| at(cluster * 4 + i) << (8 * i)).sum(),
+            FatKind::Fat16 => at(cluster * 2) | at(cluster * 2 + 1) << 8,
+            FatKind::Fat32 => (0..4).map(|i| at(cluster * 4 + i) << (8 * i)).sum(),
         }
     }
 
@@ -73,8 +73,8 @@ impl Reader {
         let mut found = Vec::new();
         let mut used = vec![false; self.clusters + 2];
         let root = match self.kind {
-            Kind::Fat12 | Kind::Fat16 => self.bytes[self.root..self.data].to_vec(),
-            Kind::Fat32 => self.chain(2, &mut used),
+            FatKind::Fat12 | FatKind::Fat16 => self.bytes[self.root..self.data].to_vec(),
+            FatKind::Fat32 => self.chain(2, &mut used),
         };
         self.walk("", &root, &mut used, &mut found);
         found.sort();
@@ -133,7 +133,7 @@ fn tree(files: &[(&str, Vec<u8>)]) -> FileTree {
 }
 
 #[test]
-fn names_and_contents_come_back() {
+fn names_and_contents_are_read_back() {
     let files = tree(&[
         ("EFI/BOOT/BOOTX64.EFI", vec![1; 5000]),
         ("openstack/latest/meta_data.json", b"{}".to_vec()),
@@ -142,13 +142,13 @@ fn names_and_contents_come_back() {
         ("empty", Vec::new()),
         ("\u{e4}rger.d/.x", b"y".to_vec()),
     ]);
-    for size in [Size::Fitting, Size::Exactly(1440 * 1024), Size::Exactly(40 << 20)] {
-        let reader = Reader::new(&layout("LABEL", &files, size).unwrap());
+    for size in [FatSize::Fitting, FatSize::Exact(1440 * 1024), FatSize::Exact(40 << 20)] {
+        let reader = FatVolumeReader::new(&layout("LABEL", &files, size).unwrap());
         let mut shown = format!("{:?}\n", reader.kind);
         for (path, bytes) in reader.files() {
             shown += &format!("{path} {}\n", bytes.len());
         }
-        let kind = if size == Size::Exactly(1440 * 1024) { "Fat12" } else { "Fat16" };
+        let kind = if size == FatSize::Exact(1440 * 1024) { "Fat12" } else { "Fat16" };
         let expected = expect![[r#"
             KIND
             /EFI/BOOT/BOOTX64.EFI 5000
@@ -163,22 +163,22 @@ fn names_and_contents_come_back() {
 }
 
 #[test]
-fn the_kind_follows_the_size() {
+fn fat_type_follows_the_size() {
     let geometry_of = |size: u64| {
         let mut content = Content::new();
-        content.push(Segment::Zeros(size));
+        content.push(ContentSegment::Zeros(size));
         let mut files = FileTree::new();
         files.insert("BIG", content).unwrap();
         let flat = FlatTree::new(&files);
-        let demand = geometry::Demand { tree: &flat, files: files.files() };
-        Geometry::fitting(&demand).unwrap()
+        let demand = geometry::VolumeContents { tree: &flat, files: files.files() };
+        FatGeometry::fitting(&demand).unwrap()
     };
     for (size, kind, cluster) in [
-        (0, Kind::Fat16, 2048),
-        (60 << 20, Kind::Fat16, 8192),
-        (300 << 20, Kind::Fat16, 32_768),
-        (2000 << 20, Kind::Fat16, 32_768),
-        (3000 << 20, Kind::Fat32, 32_768),
+        (0, FatKind::Fat16, 2048),
+        (60 << 20, FatKind::Fat16, 8192),
+        (300 << 20, FatKind::Fat16, 32_768),
+        (2000 << 20, FatKind::Fat16, 32_768),
+        (3000 << 20, FatKind::Fat32, 32_768),
     ] {
         let geometry = geometry_of(size);
         assert_eq!((geometry.kind, geometry.cluster_size()), (kind, cluster), "{size}");
@@ -187,26 +187,29 @@ fn the_kind_follows_the_size() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn rejects_files_that_do_not_fit() {
     let mut huge = Content::new();
-    huge.push(Segment::Zeros(1 << 32));
+    huge.push(ContentSegment::Zeros(1 << 32));
     let mut files = FileTree::new();
     files.insert("A", huge).unwrap();
     assert_eq!(
-        layout("L", &files, Size::Fitting).unwrap_err(),
+        layout("L", &files, FatSize::Fitting).unwrap_err(),
         FatError::FileTooLarge { size: 1 << 32 }
     );
     let files = tree(&[("A", vec![0; 1440 * 1024])]);
-    let error = layout("L", &files, Size::Exactly(1440 * 1024)).unwrap_err();
+    let error = layout("L", &files, FatSize::Exact(1440 * 1024)).unwrap_err();
     assert_eq!(error, FatError::DoesNotFit { size: 1440 * 1024 });
-    assert!(layout("L", &files, Size::Exactly(1000)).is_err());
-    assert!(matches!(layout("twelve chars", &files, Size::Fitting), Err(FatError::Label { .. })));
+    assert!(layout("L", &files, FatSize::Exact(1000)).is_err());
+    assert!(matches!(
+        layout("twelve chars", &files, FatSize::Fitting),
+        Err(FatError::Label { .. })
+    ));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn any_files_come_back(
+    fn arbitrary_files_are_read_back(
         sizes in prop::collection::btree_map("[a-zA-Z]{1,3}/[a-z .A-Z]{0,20}[a-z]", 0_usize..9000, 0..12),
         exact in prop::option::of(300_u64..20_000),
     ) {
@@ -219,10 +222,10 @@ proptest! {
             }
         }
         expected.sort();
-        let size = exact.map_or(Size::Fitting, |sectors| Size::Exactly(sectors * 512));
+        let size = exact.map_or(FatSize::Fitting, |sectors| FatSize::Exact(sectors * 512));
         if let Ok(volume) = layout("PROPERTY", &files, size) {
-            let mut found = Reader::new(&volume).files();
-            // A folder keeps the letters of whoever made it first.
+            let mut found = FatVolumeReader::new(&volume).files();
+            // A folder keeps the case of its first file's path.
             found.iter_mut().for_each(|(path, _)| *path = path.to_lowercase());
             found.sort();
             prop_assert_eq!(found, expected);

@@ -2,47 +2,47 @@
 //! The volume descriptors, one sector each.
 
 use super::record::{self, both_u16, both_u32};
-use super::{Extent, SECTOR};
+use super::{IsoExtent, SECTOR};
 
 type Sector = [u8; SECTOR as usize];
 
 const APPLICATION: &str = "FERRITE";
 const SYSTEM: &str = "LINUX";
 /// The first of January 1980, in hundredths of seconds: the same files give the same bytes.
-const MADE: &[u8; 17] = b"1980010100000000\0";
-const NEVER: &[u8; 17] = b"0000000000000000\0";
-/// UCS-2, level 3: how a Joliet volume says that it is one.
-const JOLIET: &[u8; 3] = b"%/E";
+const CREATION_DATE: &[u8; 17] = b"1980010100000000\0";
+const UNSET_DATE: &[u8; 17] = b"0000000000000000\0";
+/// UCS-2, level 3: the escape sequence that marks a Joliet volume.
+const JOLIET_ESCAPE_SEQUENCE: &[u8; 3] = b"%/E";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum VolumeKind {
+pub(super) enum IsoVolumeKind {
     /// Plain ISO 9660, with Rock Ridge in its folders.
     Primary,
     /// The second tree, with names in UCS-2.
     Joliet,
 }
 
-/// What a reader can tell an image by.
-pub(super) struct Texts<'a> {
+/// The texts of a volume descriptor.
+pub(super) struct VolumeTexts<'a> {
     pub(super) label: &'a str,
     pub(super) publisher: &'a str,
 }
 
-/// What the descriptor of a volume tells.
+/// The sizes and locations in a volume descriptor.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Volume {
+pub(super) struct IsoVolume {
     pub(super) total_sectors: u32,
     pub(super) path_table_size: u32,
     pub(super) path_table_little: u32,
     pub(super) path_table_big: u32,
     /// The folders, the root first.
-    pub(super) folders: Vec<Extent>,
+    pub(super) folders: Vec<IsoExtent>,
 }
 
-pub(super) fn volume(kind: VolumeKind, texts: &Texts<'_>, volume: &Volume) -> Sector {
+pub(super) fn volume(kind: IsoVolumeKind, texts: &VolumeTexts<'_>, volume: &IsoVolume) -> Sector {
     let mut sector = match kind {
-        VolumeKind::Primary => blank(1),
-        VolumeKind::Joliet => blank(2),
+        IsoVolumeKind::Primary => blank(1),
+        IsoVolumeKind::Joliet => blank(2),
     };
     let fields = [
         (8, 32, SYSTEM),
@@ -58,8 +58,8 @@ pub(super) fn volume(kind: VolumeKind, texts: &Texts<'_>, volume: &Volume) -> Se
     for (at, length, text) in fields {
         write_text(&mut sector[at..at + length], kind, text);
     }
-    if kind == VolumeKind::Joliet {
-        put(&mut sector, 88, JOLIET);
+    if kind == IsoVolumeKind::Joliet {
+        put(&mut sector, 88, JOLIET_ESCAPE_SEQUENCE);
     }
     put(&mut sector, 80, &both_u32(volume.total_sectors));
     put(&mut sector, 120, &both_u16(1));
@@ -70,10 +70,10 @@ pub(super) fn volume(kind: VolumeKind, texts: &Texts<'_>, volume: &Volume) -> Se
     put(&mut sector, 148, &volume.path_table_big.to_be_bytes());
     let root = record::folder(&[0], volume.folders[0], &[]);
     put(&mut sector, 156, &root);
-    put(&mut sector, 813, MADE);
-    put(&mut sector, 830, MADE);
-    put(&mut sector, 847, NEVER);
-    put(&mut sector, 864, NEVER);
+    put(&mut sector, 813, CREATION_DATE);
+    put(&mut sector, 830, CREATION_DATE);
+    put(&mut sector, 847, UNSET_DATE);
+    put(&mut sector, 864, UNSET_DATE);
     sector[881] = 1;
     sector
 }
@@ -99,13 +99,13 @@ fn blank(kind: u8) -> Sector {
 }
 
 /// Writes as much of a text as fits, and spaces behind it.
-fn write_text(field: &mut [u8], kind: VolumeKind, text: &str) {
+fn write_text(field: &mut [u8], kind: IsoVolumeKind, text: &str) {
     match kind {
-        VolumeKind::Primary => {
+        IsoVolumeKind::Primary => {
             let padded = text.bytes().chain(std::iter::repeat(b' '));
             field.iter_mut().zip(padded).for_each(|(byte, value)| *byte = value);
         }
-        VolumeKind::Joliet => {
+        IsoVolumeKind::Joliet => {
             // Three fields have an odd length; their last byte stays zero.
             let padded = text.encode_utf16().chain(std::iter::repeat(u16::from(b' ')));
             for (pair, unit) in field.chunks_exact_mut(2).zip(padded) {

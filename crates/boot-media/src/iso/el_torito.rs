@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What makes an image boot: the El Torito catalogue for CDs and a partition table for USB sticks.
 
-use super::{Extent, SECTOR};
+use super::{IsoExtent, SECTOR};
 
 const PLATFORM_EFI: u8 = 0xEF;
 const PARTITION_ESP: u8 = 0xEF;
 const BOOTABLE: u8 = 0x88;
 
 /// The boot catalogue: one entry, the EFI system partition.
-pub(super) fn catalogue(esp: Extent) -> [u8; 64] {
+pub(super) fn catalogue(esp: IsoExtent) -> [u8; 64] {
     let mut catalogue = [0; 64];
     catalogue[0] = 1;
     catalogue[1] = PLATFORM_EFI;
@@ -29,7 +29,7 @@ pub(super) fn catalogue(esp: Extent) -> [u8; 64] {
 }
 
 /// A master boot record whose one partition is the EFI system partition.
-pub(super) fn partition_table(esp: Extent) -> Vec<u8> {
+pub(super) fn partition_table(esp: IsoExtent) -> Vec<u8> {
     let mut record = vec![0; 512];
     // Cylinders, heads and sectors do not reach that far; these values say "look at the numbers
     // behind".

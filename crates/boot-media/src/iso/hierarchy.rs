@@ -3,15 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use super::{Extent, SECTOR, record};
+use super::{IsoExtent, SECTOR, record};
 use crate::FileTree;
-use crate::file_tree::{Entry, EntryKind, Folder};
+use crate::file_tree::{Entry, TreeEntryKind, TreeFolder};
 
 /// ISO 9660 level 2, without the version behind it.
-const LONGEST_IDENTIFIER: usize = 31;
+const MAX_IDENTIFIER_LENGTH: usize = 31;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Naming {
+pub(super) enum IsoNaming {
     /// ISO 9660 identifiers, with the true names in Rock Ridge entries. Small letters and several
     /// dots are kept, as in every config drive OpenStack makes: some readers look for
     /// `/openstack/latest/network_data.json;1`.
@@ -22,39 +22,39 @@ pub(super) enum Naming {
 
 /// Every path table is there twice.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum ByteOrder {
+pub(super) enum PathTableByteOrder {
     Little,
     Big,
 }
 
 /// The folders level by level, parents before children and in the order of their identifiers, which
 /// is the order of the path table.
-pub(super) struct Hierarchy {
-    naming: Naming,
-    folders: Vec<PlacedFolder>,
+pub(super) struct IsoHierarchy {
+    naming: IsoNaming,
+    folders: Vec<IsoFolder>,
 }
 
-struct PlacedFolder {
+struct IsoFolder {
     identifier: Vec<u8>,
     parent: usize,
-    children: Vec<Child>,
+    children: Vec<IsoChild>,
 }
 
-struct Child {
+struct IsoChild {
     identifier: Vec<u8>,
     name: String,
-    target: Target,
+    target: IsoChildTarget,
 }
 
 #[derive(Clone, Copy)]
-enum Target {
+enum IsoChildTarget {
     Folder(usize),
     File(usize),
 }
 
-impl Hierarchy {
+impl IsoHierarchy {
     /// Nothing if there are more folders than a path table can number.
-    pub(super) fn new(files: &FileTree, naming: Naming) -> Option<Hierarchy> {
+    pub(super) fn new(files: &FileTree, naming: IsoNaming) -> Option<IsoHierarchy> {
         let mut folders = Vec::new();
         let mut waiting = vec![(vec![0], files.root(), 0)];
         while !waiting.is_empty() {
@@ -63,22 +63,22 @@ impl Hierarchy {
             for (identifier, folder, parent) in waiting {
                 let own = folders.len();
                 let mut children = Vec::with_capacity(folder.entries.len());
-                for (identifier, entry) in spelled(folder, naming) {
+                for (identifier, entry) in entries_with_identifiers(folder, naming) {
                     let target = match &entry.kind {
-                        EntryKind::Folder(inner) => {
+                        TreeEntryKind::Folder(inner) => {
                             below.push((identifier.clone(), inner, own));
-                            Target::Folder(first_below + below.len() - 1)
+                            IsoChildTarget::Folder(first_below + below.len() - 1)
                         }
-                        EntryKind::File(index) => Target::File(*index),
+                        TreeEntryKind::File(index) => IsoChildTarget::File(*index),
                     };
-                    children.push(Child { identifier, name: entry.name.clone(), target });
+                    children.push(IsoChild { identifier, name: entry.name.clone(), target });
                 }
-                folders.push(PlacedFolder { identifier, parent, children });
+                folders.push(IsoFolder { identifier, parent, children });
             }
             waiting = below;
         }
         u16::try_from(folders.len()).ok()?;
-        Some(Hierarchy { naming, folders })
+        Some(IsoHierarchy { naming, folders })
     }
 
     pub(super) fn path_table_size(&self) -> u32 {
@@ -89,12 +89,12 @@ impl Hierarchy {
 
     /// How many bytes each folder takes, always whole sectors.
     pub(super) fn folder_sizes(&self) -> impl Iterator<Item = u64> + '_ {
-        let nowhere = Extent { sector: 0, size: 0 };
+        let nowhere = IsoExtent { sector: 0, size: 0 };
         (0..self.folders.len()).map(move |index| {
             let records = self.records(index, |_| nowhere, |_| nowhere);
             let mut size = 0;
             for record in records {
-                size = place(size, record.len()) + record.len();
+                size = record_position(size, record.len()) + record.len();
             }
             (size as u64).next_multiple_of(SECTOR)
         })
@@ -103,18 +103,18 @@ impl Hierarchy {
     pub(super) fn write_path_table(
         &self,
         output: &mut Vec<u8>,
-        folders: &[Extent],
-        order: ByteOrder,
+        folders: &[IsoExtent],
+        order: PathTableByteOrder,
     ) {
         for (folder, extent) in self.folders.iter().zip(folders) {
             output.extend([folder.identifier.len() as u8, 0]);
             let parent = u16::try_from(folder.parent + 1).expect("folders were counted");
             match order {
-                ByteOrder::Little => {
+                PathTableByteOrder::Little => {
                     output.extend(extent.sector.to_le_bytes());
                     output.extend(parent.to_le_bytes());
                 }
-                ByteOrder::Big => {
+                PathTableByteOrder::Big => {
                     output.extend(extent.sector.to_be_bytes());
                     output.extend(parent.to_be_bytes());
                 }
@@ -126,11 +126,16 @@ impl Hierarchy {
         }
     }
 
-    pub(super) fn write_folders(&self, output: &mut Vec<u8>, folders: &[Extent], files: &[Extent]) {
+    pub(super) fn write_folders(
+        &self,
+        output: &mut Vec<u8>,
+        folders: &[IsoExtent],
+        files: &[IsoExtent],
+    ) {
         for index in 0..self.folders.len() {
             let start = output.len();
             for record in self.records(index, |folder| folders[folder], |file| files[file]) {
-                let at = place(output.len() - start, record.len());
+                let at = record_position(output.len() - start, record.len());
                 output.resize(start + at, 0);
                 output.extend_from_slice(&record);
             }
@@ -142,12 +147,12 @@ impl Hierarchy {
     fn records(
         &self,
         index: usize,
-        folder_at: impl Fn(usize) -> Extent,
-        file_at: impl Fn(usize) -> Extent,
+        folder_at: impl Fn(usize) -> IsoExtent,
+        file_at: impl Fn(usize) -> IsoExtent,
     ) -> Vec<Vec<u8>> {
         let folder = &self.folders[index];
         let mut records = Vec::with_capacity(folder.children.len() + 2);
-        let rock_ridge = self.naming == Naming::RockRidge;
+        let rock_ridge = self.naming == IsoNaming::RockRidge;
         let extra = |entries: fn() -> Vec<u8>| if rock_ridge { entries() } else { Vec::new() };
         let own = if index == 0 {
             extra(record::rock_ridge_root)
@@ -160,11 +165,11 @@ impl Hierarchy {
         for child in &folder.children {
             let name = child.name.as_str();
             records.push(match child.target {
-                Target::Folder(at) => {
+                IsoChildTarget::Folder(at) => {
                     let extra = rock_ridge.then(|| record::rock_ridge_folder(Some(name)));
                     record::folder(&child.identifier, folder_at(at), &extra.unwrap_or_default())
                 }
-                Target::File(at) => {
+                IsoChildTarget::File(at) => {
                     let extra = rock_ridge.then(|| record::rock_ridge_file(name));
                     record::file(&child.identifier, file_at(at), &extra.unwrap_or_default())
                 }
@@ -175,20 +180,20 @@ impl Hierarchy {
 }
 
 /// Where a record goes that would start at `at`: no record crosses the end of a sector.
-fn place(at: usize, length: usize) -> usize {
+fn record_position(at: usize, length: usize) -> usize {
     let sector = SECTOR as usize;
     if at % sector + length > sector { at.next_multiple_of(sector) } else { at }
 }
 
 /// The entries of a folder with their identifiers, in the order of these.
-fn spelled(folder: &Folder, naming: Naming) -> Vec<(Vec<u8>, &Entry)> {
+fn entries_with_identifiers(folder: &TreeFolder, naming: IsoNaming) -> Vec<(Vec<u8>, &Entry)> {
     let mut taken = BTreeSet::new();
     let mut entries = Vec::with_capacity(folder.entries.len());
     for entry in folder.entries.values() {
-        let is_file = matches!(entry.kind, EntryKind::File(_));
+        let is_file = matches!(entry.kind, TreeEntryKind::File(_));
         let identifier = match naming {
-            Naming::Joliet => entry.name.encode_utf16().flat_map(u16::to_be_bytes).collect(),
-            Naming::RockRidge => {
+            IsoNaming::Joliet => entry.name.encode_utf16().flat_map(u16::to_be_bytes).collect(),
+            IsoNaming::RockRidge => {
                 let mut identifier = plain_identifier(&entry.name, &taken);
                 taken.insert(identifier.clone());
                 if is_file {
@@ -211,11 +216,11 @@ fn plain_identifier(name: &str, taken: &BTreeSet<Vec<u8>>) -> Vec<u8> {
         .map(|byte| byte.unwrap_or(b'_'))
         .collect();
     let mut identifier = plain.clone();
-    identifier.truncate(LONGEST_IDENTIFIER);
+    identifier.truncate(MAX_IDENTIFIER_LENGTH);
     let mut number = 1_u32;
     while taken.contains(&identifier) {
         let tail = format!("_{number}");
-        identifier = plain[..plain.len().min(LONGEST_IDENTIFIER - tail.len())].to_vec();
+        identifier = plain[..plain.len().min(MAX_IDENTIFIER_LENGTH - tail.len())].to_vec();
         identifier.extend_from_slice(tail.as_bytes());
         number += 1;
     }

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Directory records, and the Rock Ridge entries behind them that carry real names and permissions.
 
-use super::Extent;
+use super::IsoExtent;
 
-/// The first of January 1980 in UTC: the same files give the same bytes.
-const MADE: [u8; 7] = [80, 1, 1, 0, 0, 0, 0];
-const FOLDER: u8 = 2;
-/// Readable by all, writable by nobody: the medium is read-only.
+/// 1 January 1980, UTC; constant, so that the same files give the same bytes.
+const RECORDING_DATE: [u8; 7] = [80, 1, 1, 0, 0, 0, 0];
+const FOLDER_FLAG: u8 = 2;
+/// Read-only for all, since the medium is read-only.
 const FILE_MODE: u32 = 0o100_444;
 const FOLDER_MODE: u32 = 0o040_555;
 
 /// A record of a folder; `[0]` and `[1]` are the identifiers of the folder itself and of its
 /// parent.
-pub(super) fn folder(identifier: &[u8], extent: Extent, system_use: &[u8]) -> Vec<u8> {
-    record(identifier, extent, FOLDER, system_use)
+pub(super) fn folder(identifier: &[u8], extent: IsoExtent, system_use: &[u8]) -> Vec<u8> {
+    record(identifier, extent, FOLDER_FLAG, system_use)
 }
 
 /// A record of a file.
-pub(super) fn file(identifier: &[u8], extent: Extent, system_use: &[u8]) -> Vec<u8> {
+pub(super) fn file(identifier: &[u8], extent: IsoExtent, system_use: &[u8]) -> Vec<u8> {
     record(identifier, extent, 0, system_use)
 }
 
@@ -35,7 +35,7 @@ pub(super) fn rock_ridge_file(name: &str) -> Vec<u8> {
     entries
 }
 
-/// Rock Ridge for the root's own record, which also says that Rock Ridge is spoken at all.
+/// Rock Ridge entries of the root's own record, including the one that announces Rock Ridge.
 pub(super) fn rock_ridge_root() -> Vec<u8> {
     let mut entries = vec![b'S', b'P', 7, 1, 0xBE, 0xEF, 0];
     entries.extend(posix(FOLDER_MODE, 2));
@@ -49,7 +49,7 @@ pub(super) fn rock_ridge_root() -> Vec<u8> {
     entries
 }
 
-/// A number in both byte orders, as ISO 9660 likes it.
+/// Returns a number in both byte orders, as ISO 9660 requires.
 pub(super) fn both_u32(value: u32) -> [u8; 8] {
     let mut both = [0; 8];
     both[..4].copy_from_slice(&value.to_le_bytes());
@@ -63,11 +63,11 @@ pub(super) fn both_u16(value: u16) -> [u8; 4] {
     [low, high, high, low]
 }
 
-fn record(identifier: &[u8], extent: Extent, flags: u8, system_use: &[u8]) -> Vec<u8> {
+fn record(identifier: &[u8], extent: IsoExtent, flags: u8, system_use: &[u8]) -> Vec<u8> {
     let mut record = vec![0; 33];
     record[2..10].copy_from_slice(&both_u32(extent.sector));
     record[10..18].copy_from_slice(&both_u32(extent.size));
-    record[18..25].copy_from_slice(&MADE);
+    record[18..25].copy_from_slice(&RECORDING_DATE);
     record[25] = flags;
     record[28..32].copy_from_slice(&both_u16(1));
     record[32] = u8::try_from(identifier.len()).expect("names are at most 64 characters");

@@ -5,7 +5,7 @@ use super::*;
 use expect_test::expect;
 use proptest::prelude::*;
 
-type Found = Vec<(String, u64, Vec<u8>)>;
+type IsoFiles = Vec<(String, u64, Vec<u8>)>;
 
 fn written(content: &Content) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -19,7 +19,7 @@ fn u32_at(bytes: &[u8], at: usize) -> usize {
 }
 
 /// The files below a directory record, with the sector each starts in.
-fn walk(image: &[u8], path: &str, record: &[u8], joliet: bool, found: &mut Found) {
+fn walk(image: &[u8], path: &str, record: &[u8], joliet: bool, found: &mut IsoFiles) {
     let start = u32_at(record, 2) * 2048;
     let folder = &image[start..start + u32_at(record, 10)];
     for sector in folder.chunks_exact(2048) {
@@ -61,12 +61,12 @@ fn rock_ridge_name(mut entries: &[u8]) -> String {
 }
 
 /// All files by the primary tree and by the Joliet tree.
-fn both_trees(image: &[u8]) -> [Found; 2] {
+fn both_trees(image: &[u8]) -> [IsoFiles; 2] {
     let descriptors: Vec<&[u8]> = image[16 * 2048..].chunks_exact(2048).take(4).collect();
     [1, 2].map(|kind| {
         let descriptor = descriptors.iter().find(|sector| sector[0] == kind).unwrap();
         assert_eq!(u32_at(descriptor, 80) * 2048, image.len());
-        let mut found = Found::new();
+        let mut found = IsoFiles::new();
         walk(image, "", &descriptor[156..190], kind == 2, &mut found);
         found.sort();
         found
@@ -74,7 +74,7 @@ fn both_trees(image: &[u8]) -> [Found; 2] {
 }
 
 #[test]
-fn both_trees_lead_to_the_same_files() {
+fn both_trees_contain_the_same_files() {
     let mut files = FileTree::new();
     for (path, text) in [
         ("openstack/latest/meta_data.json", "{}"),
@@ -87,7 +87,7 @@ fn both_trees_lead_to_the_same_files() {
     ] {
         files.insert(path, Content::from(text.as_bytes().to_vec())).unwrap();
     }
-    let image = written(&Iso::new("config-2", files).layout().unwrap());
+    let image = written(&IsoImage::new("config-2", files).layout().unwrap());
     let [rock_ridge, joliet] = both_trees(&image);
     assert_eq!(rock_ridge, joliet);
     let mut shown = String::new();
@@ -107,12 +107,13 @@ fn both_trees_lead_to_the_same_files() {
 }
 
 #[test]
-fn the_boot_catalogue_leads_to_the_partition() {
+fn boot_catalogue_refers_to_the_partition() {
     for (size, count) in [(10 * 2048, 40_u16), (40 << 20, 0)] {
         let mut esp = Content::new();
-        esp.push(Segment::Bytes(bytes::Bytes::from_static(b"ESP!")));
-        esp.push(Segment::Zeros(size - 4));
-        let image = written(&Iso::new("BOOT", FileTree::new()).bootable(esp).layout().unwrap());
+        esp.push(ContentSegment::Bytes(bytes::Bytes::from_static(b"ESP!")));
+        esp.push(ContentSegment::Zeros(size - 4));
+        let image =
+            written(&IsoImage::new("BOOT", FileTree::new()).bootable(esp).layout().unwrap());
         assert_eq!(&image[17 * 2048 + 7..17 * 2048 + 30], b"EL TORITO SPECIFICATION");
         let catalogue = u32_at(&image, 17 * 2048 + 71) * 2048;
         let entry = &image[catalogue + 32..catalogue + 64];
@@ -130,26 +131,27 @@ fn the_boot_catalogue_leads_to_the_partition() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
-    let label = |label: &str| Iso::new(label, FileTree::new()).layout().map(|_| ()).unwrap_err();
+fn rejects_invalid_labels_and_large_files() {
+    let label =
+        |label: &str| IsoImage::new(label, FileTree::new()).layout().map(|_| ()).unwrap_err();
     assert_eq!(label(""), IsoError::Label { label: String::new() });
     assert_eq!(label("a\u{e4}"), IsoError::Label { label: "a\u{e4}".to_owned() });
-    let nameless = Iso::new("X", FileTree::new()).published_by("").layout().unwrap_err();
+    let nameless = IsoImage::new("X", FileTree::new()).published_by("").layout().unwrap_err();
     assert_eq!(nameless, IsoError::Publisher { publisher: String::new() });
     let mut huge = Content::new();
-    huge.push(Segment::Zeros(1 << 32));
-    let error = Iso::new("X", FileTree::new()).bootable(huge).layout().unwrap_err();
+    huge.push(ContentSegment::Zeros(1 << 32));
+    let error = IsoImage::new("X", FileTree::new()).bootable(huge).layout().unwrap_err();
     assert_eq!(error, IsoError::FileTooLarge { size: 1 << 32 });
     let mut files = FileTree::new();
     files.insert(ESP_PATH, Content::new()).unwrap();
-    let error = Iso::new("X", files).bootable(Content::new()).layout().unwrap_err();
-    assert!(matches!(error, IsoError::Path(PathError::Taken { .. })));
+    let error = IsoImage::new("X", files).bootable(Content::new()).layout().unwrap_err();
+    assert!(matches!(error, IsoError::Path(MediaPathError::AlreadyExists { .. })));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn any_files_come_back_and_never_overlap(
+    fn arbitrary_files_are_read_back_and_never_overlap(
         sizes in prop::collection::btree_map("([a-z]{1,2}/){0,6}[a-z+.A-Z]{0,40}[a-z]", 0_usize..5000, 0..80),
         boot in any::<bool>(),
     ) {
@@ -161,7 +163,7 @@ proptest! {
                 expected.push((format!("/{path}"), bytes));
             }
         }
-        let mut iso = Iso::new("PROPERTY", files);
+        let mut iso = IsoImage::new("PROPERTY", files);
         if boot {
             let esp = vec![0xEE; 7000];
             expected.push((format!("/{ESP_PATH}"), esp.clone()));

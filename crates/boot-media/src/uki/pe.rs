@@ -17,20 +17,20 @@ const EFI_APPLICATION: u16 = 10;
 /// Initialised data, readable.
 const READ_ONLY_DATA: u32 = 0x4000_0040;
 /// A stub is a few hundred kilobytes; its headers a few.
-const MOST_HEADERS: usize = 64 * 1024;
+const MAX_HEADER_BYTES: usize = 64 * 1024;
 
-/// A processor we have stubs for.
+/// The architecture of an EFI application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Architecture {
+pub enum EfiArchitecture {
     /// 64-bit x86.
     X86_64,
     /// 64-bit ARM.
     Aarch64,
 }
 
-/// Why a file is not a stub we can build on.
+/// Why a file cannot be used as a stub.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StubError {
+pub enum UkiStubError {
     /// Not an EFI application at all.
     #[error(
         "the stub is not an EFI application ({missing}); install systemd-boot-efi or give the path of a stub"
@@ -54,7 +54,7 @@ pub enum StubError {
 }
 
 /// A section to add.
-pub(super) struct SectionHeader<'a> {
+pub(super) struct PeSectionHeader<'a> {
     pub(super) name: &'a str,
     pub(super) virtual_size: u32,
     pub(super) virtual_address: u32,
@@ -68,7 +68,7 @@ pub(super) struct PeHeaders {
     bytes: Vec<u8>,
     /// Where the `PE` signature is.
     signature: usize,
-    architecture: Architecture,
+    architecture: EfiArchitecture,
     section_alignment: u32,
     file_alignment: u32,
     sections: usize,
@@ -80,34 +80,34 @@ pub(super) struct PeHeaders {
 
 // === impl Architecture ===
 
-impl Architecture {
-    /// The path firmware boots from a removable medium without being told.
+impl EfiArchitecture {
+    /// Returns the path that firmware boots by default from removable media.
     pub fn removable_path(self) -> &'static str {
         match self {
-            Architecture::X86_64 => "EFI/BOOT/BOOTX64.EFI",
-            Architecture::Aarch64 => "EFI/BOOT/BOOTAA64.EFI",
+            EfiArchitecture::X86_64 => "EFI/BOOT/BOOTX64.EFI",
+            EfiArchitecture::Aarch64 => "EFI/BOOT/BOOTAA64.EFI",
         }
     }
 
-    pub(super) fn from_machine(machine: u16) -> Option<Architecture> {
+    pub(super) fn from_machine(machine: u16) -> Option<EfiArchitecture> {
         match machine {
-            0x8664 => Some(Architecture::X86_64),
-            0xAA64 => Some(Architecture::Aarch64),
+            0x8664 => Some(EfiArchitecture::X86_64),
+            0xAA64 => Some(EfiArchitecture::Aarch64),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Architecture {
+impl fmt::Display for EfiArchitecture {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Architecture::X86_64 => "x86_64",
-            Architecture::Aarch64 => "aarch64",
+            EfiArchitecture::X86_64 => "x86_64",
+            EfiArchitecture::Aarch64 => "aarch64",
         })
     }
 }
 
-/// The machine number of an EFI application, or nothing if it is none.
+/// Returns the machine number of an EFI application; `None` if it is not one.
 pub(super) fn machine_of(application: &Content) -> io::Result<Option<u16>> {
     let mut start = [0; 64];
     if application.read_at(0, &mut start)? < start.len() || !start.starts_with(b"MZ") {
@@ -123,8 +123,8 @@ pub(super) fn machine_of(application: &Content) -> io::Result<Option<u16>> {
 // === impl PeHeaders ===
 
 impl PeHeaders {
-    pub(super) fn parse(stub: &[u8]) -> Result<PeHeaders, StubError> {
-        let not_efi = |missing| StubError::NotEfi { missing };
+    pub(super) fn parse(stub: &[u8]) -> Result<PeHeaders, UkiStubError> {
+        let not_efi = |missing| UkiStubError::NotEfi { missing };
         let range = |range: Range<usize>, missing| stub.get(range).ok_or(not_efi(missing));
 
         let dos = range(0..64, "too short")?;
@@ -132,7 +132,8 @@ impl PeHeaders {
             return Err(not_efi("no MZ header"));
         }
         let signature = read_u32(dos, 0x3c) as usize;
-        if signature > MOST_HEADERS || !stub[signature.min(stub.len())..].starts_with(b"PE\0\0") {
+        if signature > MAX_HEADER_BYTES || !stub[signature.min(stub.len())..].starts_with(b"PE\0\0")
+        {
             return Err(not_efi("no PE signature"));
         }
         let file_header = range(signature + FILE_HEADER..signature + OPTIONAL_HEADER, "cut short")?;
@@ -148,8 +149,8 @@ impl PeHeaders {
         if read_u16(optional, 68) != EFI_APPLICATION {
             return Err(not_efi("another subsystem"));
         }
-        let architecture =
-            Architecture::from_machine(machine).ok_or(StubError::UnknownMachine { machine })?;
+        let architecture = EfiArchitecture::from_machine(machine)
+            .ok_or(UkiStubError::UnknownMachine { machine })?;
         let section_alignment = read_u32(optional, 32);
         let file_alignment = read_u32(optional, 36);
         let sensible = |alignment: u32| alignment.is_power_of_two() && alignment <= 1 << 20;
@@ -159,7 +160,7 @@ impl PeHeaders {
         let size_of_headers = read_u32(optional, 60) as usize;
         let section_table = optional_start + optional_size;
         let table_end = section_table + sections * SECTION;
-        if size_of_headers > MOST_HEADERS || table_end > size_of_headers {
+        if size_of_headers > MAX_HEADER_BYTES || table_end > size_of_headers {
             return Err(not_efi("impossible size of headers"));
         }
         let mut bytes = range(0..size_of_headers, "cut short")?.to_vec();
@@ -167,8 +168,10 @@ impl PeHeaders {
         let mut size_of_image = read_u32(optional, 56);
         let mut end_of_sections = size_of_headers;
         for section in bytes[section_table..table_end].chunks_exact(SECTION) {
-            if let Some(section) = KERNEL_SECTIONS.into_iter().find(|n| name_is(section, n)) {
-                return Err(StubError::AlreadyUnified { section });
+            if let Some(section) =
+                KERNEL_SECTIONS.into_iter().find(|n| section_has_name(section, n))
+            {
+                return Err(UkiStubError::AlreadyUnified { section });
             }
             let in_memory = read_u32(section, 12).checked_add(read_u32(section, 8));
             let in_file = read_u32(section, 20).checked_add(read_u32(section, 16));
@@ -181,7 +184,7 @@ impl PeHeaders {
         if end_of_sections > stub.len() {
             return Err(not_efi("cut short"));
         }
-        forget_what_does_not_survive(&mut bytes, signature);
+        clear_stale_fields(&mut bytes, signature);
         Ok(PeHeaders {
             bytes,
             signature,
@@ -195,7 +198,7 @@ impl PeHeaders {
         })
     }
 
-    pub(super) fn architecture(&self) -> Architecture {
+    pub(super) fn architecture(&self) -> EfiArchitecture {
         self.architecture
     }
 
@@ -221,16 +224,16 @@ impl PeHeaders {
 
     pub(super) fn has_section(&self, name: &str) -> bool {
         let end = self.section_table + self.sections * SECTION;
-        self.bytes[self.section_table..end].chunks_exact(SECTION).any(|s| name_is(s, name))
+        self.bytes[self.section_table..end].chunks_exact(SECTION).any(|s| section_has_name(s, name))
     }
 
     /// How many sections still fit between the table and the first section's data.
-    pub(super) fn room_for_sections(&self) -> usize {
+    pub(super) fn free_section_slots(&self) -> usize {
         (self.bytes.len() - self.section_table) / SECTION - self.sections
     }
 
     /// Writes one more row into the table; there must be room.
-    pub(super) fn add_section(&mut self, section: &SectionHeader<'_>) {
+    pub(super) fn add_section(&mut self, section: &PeSectionHeader<'_>) {
         let mut row = [0; SECTION];
         row[..section.name.len()].copy_from_slice(section.name.as_bytes());
         write_u32(&mut row, 8, section.virtual_size);
@@ -259,13 +262,12 @@ impl PeHeaders {
     }
 }
 
-/// What makes a file a unified kernel image rather than a stub.
+/// Sections of a unified kernel image that a stub does not have.
 const KERNEL_SECTIONS: [&str; 3] = [".linux", ".initrd", ".cmdline"];
 
-/// Zeroes the places of the symbol table and the signature, which stood behind the sections, and
-/// the checksum: zero means "none", firmware does not look at it, and a true one would mean reading
-/// the whole ramdisk for every node.
-fn forget_what_does_not_survive(headers: &mut [u8], signature: usize) {
+/// Clears the locations of the symbol table and the signature, which are not copied, and the checksum:
+/// zero means "none", firmware ignores it, and computing it would read the whole ramdisk for each node.
+fn clear_stale_fields(headers: &mut [u8], signature: usize) {
     let optional = signature + OPTIONAL_HEADER;
     let symbols = signature + FILE_HEADER + 8;
     headers[symbols..symbols + 8].fill(0);
@@ -274,7 +276,7 @@ fn forget_what_does_not_survive(headers: &mut [u8], signature: usize) {
     headers[security..security + 8].fill(0);
 }
 
-fn name_is(section: &[u8], name: &str) -> bool {
+fn section_has_name(section: &[u8], name: &str) -> bool {
     let field = &section[..8];
     let end = field.iter().position(|byte| *byte == 0).unwrap_or(8);
     &field[..end] == name.as_bytes()

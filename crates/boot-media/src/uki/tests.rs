@@ -54,13 +54,13 @@ fn kernel(machine: u16, length: usize) -> Content {
     Content::from(kernel)
 }
 
-fn parts() -> Parts {
-    Parts {
+fn parts() -> UkiParts {
+    UkiParts {
         kernel: kernel(0x8664, 5000),
         ramdisks: vec![Content::from(vec![b'1'; 701]), Content::from(vec![b'2'; 4096])],
         command_line: "console=ttyS0 ipa-api-url=http://[::1]:6385".to_owned(),
         os_release: "ID=ferrite\n".to_owned(),
-        ..Parts::default()
+        ..UkiParts::default()
     }
 }
 
@@ -86,7 +86,7 @@ fn table(image: &[u8]) -> Vec<(String, u32, u32, u32, u32)> {
 
 #[test]
 fn sections_follow_the_stub() {
-    let stub = Stub::parse(&Bytes::from(stub_bytes())).unwrap();
+    let stub = UkiStub::parse(&Bytes::from(stub_bytes())).unwrap();
     let image = written(&stub.build(&parts()).unwrap());
     let u32_at = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
     let mut shown = format!("image {:#x}, checksum {}", u32_at(0x98 + 56), u32_at(0x98 + 64));
@@ -113,15 +113,15 @@ fn sections_follow_the_stub() {
     assert!(image[0x2000..].starts_with(b"MZ"));
 }
 
-fn check(change: impl FnOnce(&mut Parts), expected: Expect) {
+fn check(change: impl FnOnce(&mut UkiParts), expected: Expect) {
     let mut parts = parts();
     change(&mut parts);
-    let stub = Stub::parse(&Bytes::from(stub_bytes())).unwrap();
+    let stub = UkiStub::parse(&Bytes::from(stub_bytes())).unwrap();
     expected.assert_eq(&stub.build(&parts).unwrap_err().to_string());
 }
 
 #[test]
-fn wrong_parts_are_refused_with_a_reason() {
+fn rejects_invalid_parts() {
     check(
         |parts| parts.kernel = Content::from(vec![0x1f, 0x8b]),
         expect![
@@ -154,13 +154,13 @@ fn wrong_parts_are_refused_with_a_reason() {
                 (0..10).map(|n| (format!(".x{n}"), Content::from(vec![1]))).collect();
         },
         expect![
-            "the stub has room for 13 more sections and 14 are wanted; use fewer or a newer stub"
+            "the stub has space for 13 more sections, but 14 are requested; use fewer or a newer stub"
         ],
     );
     check(
         |parts| {
             let mut huge = Content::new();
-            huge.push(Segment::Zeros(4 << 30));
+            huge.push(ContentSegment::Zeros(4 << 30));
             parts.ramdisks.push(huge);
         },
         expect!["the image would be larger than 4 GiB; use a smaller ramdisk"],
@@ -168,21 +168,21 @@ fn wrong_parts_are_refused_with_a_reason() {
 }
 
 #[test]
-fn an_image_is_not_a_stub() {
-    let stub = Stub::parse(&Bytes::from(stub_bytes())).unwrap();
+fn rejects_unified_image_as_stub() {
+    let stub = UkiStub::parse(&Bytes::from(stub_bytes())).unwrap();
     let image = Bytes::from(written(&stub.build(&parts()).unwrap()));
-    let error = Stub::parse(&image).unwrap_err();
-    assert_eq!(error, StubError::AlreadyUnified { section: ".cmdline" });
+    let error = UkiStub::parse(&image).unwrap_err();
+    assert_eq!(error, UkiStubError::AlreadyUnified { section: ".cmdline" });
 }
 
 proptest! {
     #[test]
-    fn any_bytes_are_parsed_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
-        let _ = Stub::parse(&Bytes::from(bytes));
+    fn arbitrary_stubs_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+        let _ = UkiStub::parse(&Bytes::from(bytes));
     }
 
     #[test]
-    fn a_damaged_stub_is_parsed_or_refused(
+    fn damaged_stubs_never_panic(
         damage in prop::collection::vec((0_usize..0x200, any::<u8>()), 1..6),
         length in 0_usize..2100,
     ) {
@@ -191,7 +191,7 @@ proptest! {
             bytes[at] = value;
         }
         bytes.truncate(length.max(0x200));
-        if let Ok(stub) = Stub::parse(&Bytes::from(bytes)) {
+        if let Ok(stub) = UkiStub::parse(&Bytes::from(bytes)) {
             let _ = stub.build(&parts());
         }
     }
@@ -204,7 +204,7 @@ proptest! {
         let mut parts = parts();
         parts.kernel = kernel(0x8664, kernel_size);
         parts.ramdisks = sizes.iter().map(|size| Content::from(vec![7; *size])).collect();
-        let stub = Stub::parse(&Bytes::from(stub_bytes())).unwrap();
+        let stub = UkiStub::parse(&Bytes::from(stub_bytes())).unwrap();
         let content = stub.build(&parts).unwrap();
         let image = written(&content);
         prop_assert_eq!(content.length(), image.len() as u64);

@@ -7,21 +7,21 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use boot_media::{Content, Segment};
+use boot_media::{Content, ContentSegment};
 
 /// Where systemd's stub is.
 pub(crate) const STUB: &str = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub";
 
-/// Whether all files are there. If not, says so, or fails where they are required.
-pub(crate) fn present(test: &str, package: &str, files: &[&str]) -> bool {
+/// Returns whether all files exist; if not, prints why the test is skipped, or fails if they are required.
+pub(crate) fn require_files(test: &str, package: &str, files: &[&str]) -> bool {
     let missing = files.iter().find(|file| !Path::new(file).exists());
     let Some(missing) = missing else { return true };
-    absent(test, &format!("{missing} is missing; install {package}"));
+    skip_or_fail(test, &format!("{missing} is missing; install {package}"));
     false
 }
 
-/// Says why a test does nothing, or fails where it must do something.
-pub(crate) fn absent(test: &str, why: &str) {
+/// Prints why a test is skipped, or fails if the programs are required.
+pub(crate) fn skip_or_fail(test: &str, why: &str) {
     let required = std::env::var("FERRITE_TEST_SERVERS").is_ok_and(|how| how == "required");
     assert!(!required, "{test}: {why}, and FERRITE_TEST_SERVERS=required");
     println!("{test}: skipped, {why}");
@@ -38,13 +38,13 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
 }
 
 /// Writes a content without its zeros, which makes a volume of gigabytes cost nothing.
-pub(crate) fn on_disk(folder: &Path, name: &str, content: &Content) -> PathBuf {
+pub(crate) fn write_sparse(folder: &Path, name: &str, content: &Content) -> PathBuf {
     let path = folder.join(name);
     let mut file = File::create(&path).unwrap();
     let mut position = 0;
     for segment in content.segments() {
         let length = segment.length();
-        if !matches!(segment, Segment::Zeros(_)) {
+        if !matches!(segment, ContentSegment::Zeros(_)) {
             let mut bytes = Vec::new();
             content.slice(position..position + length).write_to(&mut bytes).unwrap();
             file.write_all_at(&bytes, position).unwrap();

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A ramdisk small enough to be written here: a cpio archive (newc).
 
-use boot_media::{Content, Segment};
+use boot_media::{Content, ContentSegment};
 
 /// An archive being written.
-pub(crate) struct Archive {
+pub(crate) struct CpioArchive {
     content: Content,
 }
 
-impl Archive {
-    pub(crate) fn new() -> Archive {
-        Archive { content: Content::new() }
+impl CpioArchive {
+    pub(crate) fn new() -> CpioArchive {
+        CpioArchive { content: Content::new() }
     }
 
     pub(crate) fn folder(&mut self, name: &str) {
@@ -35,7 +35,7 @@ impl Archive {
         }
         header.extend(name.bytes());
         header.push(0);
-        self.content.push(Segment::Bytes(header.into()));
+        self.content.push(ContentSegment::Bytes(header.into()));
         self.content.pad_to_multiple(4);
         self.content.append(content);
         self.content.pad_to_multiple(4);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes and images as other people's programs see them.
+//! Volumes and images as read by mtools, fsck.fat, xorriso, isoinfo and objdump.
 
 use boot_media::boot_iso::{BootIso, NETWORK_DATA_PATH};
-use boot_media::config_drive::{ConfigDrive, Owner};
-use boot_media::uki::{Parts, Stub};
-use boot_media::{Content, FileTree, Segment, fat, parameter_floppy};
+use boot_media::config_drive::{ConfigDrive, ConfigDriveOwner};
+use boot_media::uki::{UkiParts, UkiStub};
+use boot_media::{Content, ContentSegment, FileTree, fat, parameter_floppy};
 use serde_json::json;
 
-use crate::programs::{STUB, on_disk, present, run};
+use crate::programs::{STUB, require_files, run, write_sparse};
 
 const FSCK: &str = "/usr/sbin/fsck.fat";
 const MTOOLS: [&str; 2] = ["/usr/bin/mtype", "/usr/bin/mdir"];
@@ -18,22 +18,22 @@ const ISOINFO: &str = "/usr/bin/isoinfo";
 
 fn zeros(length: u64) -> Content {
     let mut content = Content::new();
-    content.push(Segment::Zeros(length));
+    content.push(ContentSegment::Zeros(length));
     content
 }
 
 #[test]
-fn fsck_and_mtools_find_no_fault_with_volumes() {
+fn fsck_and_mtools_accept_volumes() {
     let test = "FAT volumes";
-    if !present(test, "dosfstools", &[FSCK]) || !present(test, "mtools", &MTOOLS) {
+    if !require_files(test, "dosfstools", &[FSCK]) || !require_files(test, "mtools", &MTOOLS) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let sizes = [
-        ("fat12", 0, fat::Size::Exactly(1440 * 1024)),
-        ("fat16", 60 << 20, fat::Size::Fitting),
-        ("fat16 exactly", 30 << 20, fat::Size::Exactly(64 << 20)),
-        ("fat32", 3 << 30, fat::Size::Fitting),
+        ("fat12", 0, fat::FatSize::Exact(1440 * 1024)),
+        ("fat16", 60 << 20, fat::FatSize::Fitting),
+        ("fat16 exactly", 30 << 20, fat::FatSize::Exact(64 << 20)),
+        ("fat32", 3 << 30, fat::FatSize::Fitting),
     ];
     for (name, largest, size) in sizes {
         let mut files = FileTree::new();
@@ -44,7 +44,7 @@ fn fsck_and_mtools_find_no_fault_with_volumes() {
             files.insert(&path, Content::from(format!("number {number}").into_bytes())).unwrap();
         }
         let volume = fat::layout("Ferrite-1", &files, size).unwrap();
-        let path = on_disk(folder.path(), name, &volume);
+        let path = write_sparse(folder.path(), name, &volume);
         let path = path.to_str().unwrap();
         // -n changes nothing; the exit code is 1 if anything would have to be.
         let report = run(FSCK, &["-n", "-v", path]);
@@ -61,12 +61,12 @@ fn fsck_and_mtools_find_no_fault_with_volumes() {
 
 #[test]
 fn mtools_reads_the_parameter_floppy() {
-    if !present("parameter floppy", "mtools", &MTOOLS) {
+    if !require_files("parameter floppy", "mtools", &MTOOLS) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let volume = parameter_floppy::layout(&[("a", "b"), ("c", "d e")], FileTree::new()).unwrap();
-    let path = on_disk(folder.path(), "floppy", &volume);
+    let path = write_sparse(folder.path(), "floppy", &volume);
     let path = path.to_str().unwrap();
     assert_eq!(run("mtype", &["-i", path, "::parameters.txt"]), "a=b\nc=d e");
     let seen = run(BLKID, &["-p", path]);
@@ -76,16 +76,18 @@ fn mtools_reads_the_parameter_floppy() {
 #[test]
 fn xorriso_and_isoinfo_read_a_config_drive() {
     let test = "config drive";
-    if !present(test, "xorriso", &[XORRISO]) || !present(test, "genisoimage", &[ISOINFO]) {
+    if !require_files(test, "xorriso", &[XORRISO])
+        || !require_files(test, "genisoimage", &[ISOINFO])
+    {
         return;
     }
     let value = json!({"user_data": "#cloud-config\n", "network_data": {"links": [1]}});
     let Ok(Some(ConfigDrive::Parts(parts))) = ConfigDrive::parse(&value) else {
         panic!("not parts")
     };
-    let image = parts.build(Owner { uuid: "u-u-i-d", name: None }).unwrap();
+    let image = parts.build(ConfigDriveOwner { uuid: "u-u-i-d", name: None }).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let path = on_disk(folder.path(), "config-2.iso", &image);
+    let path = write_sparse(folder.path(), "config-2.iso", &image);
     let path = path.to_str().unwrap();
 
     let names = "/openstack/2012-08-10/meta_data.json /openstack/2012-08-10/network_data.json \
@@ -114,15 +116,15 @@ fn xorriso_and_isoinfo_read_a_config_drive() {
 #[test]
 fn objdump_and_xorriso_read_a_boot_iso_of_the_real_stub() {
     let test = "boot ISO";
-    if !present(test, "systemd-boot-efi", &[STUB])
-        || !present(test, "binutils", &["/usr/bin/objdump"])
-        || !present(test, "xorriso", &[XORRISO])
+    if !require_files(test, "systemd-boot-efi", &[STUB])
+        || !require_files(test, "binutils", &["/usr/bin/objdump"])
+        || !require_files(test, "xorriso", &[XORRISO])
     {
         return;
     }
-    let stub = Stub::parse(&std::fs::read(STUB).unwrap().into()).unwrap();
-    let parts = Parts {
-        // Any EFI application passes for a kernel as long as nobody starts it.
+    let stub = UkiStub::parse(&std::fs::read(STUB).unwrap().into()).unwrap();
+    let parts = UkiParts {
+        // Any EFI application can serve as the kernel, since it is not started.
         kernel: Content::open(STUB.as_ref()).unwrap(),
         ramdisks: vec![zeros(60 << 20)],
         command_line: "console=ttyS0".to_owned(),
@@ -132,7 +134,7 @@ fn objdump_and_xorriso_read_a_boot_iso_of_the_real_stub() {
     };
     let image = stub.build(&parts).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let uki = on_disk(folder.path(), "uki.efi", &image);
+    let uki = write_sparse(folder.path(), "uki.efi", &image);
     let sections = run("/usr/bin/objdump", &["-h", uki.to_str().unwrap()]);
     for section in [".text", ".sdmagic", ".osrel", ".uname", ".cmdline", ".initrd", ".linux"] {
         assert!(sections.contains(section), "{section}: {sections}");
@@ -143,11 +145,12 @@ fn objdump_and_xorriso_read_a_boot_iso_of_the_real_stub() {
     let publisher = Some("5d2cbe43-31a7-4d3b-a7a9-5c0c8cd0a2b6");
     let architecture = stub.architecture();
     let iso = BootIso { image: &image, architecture, files, publisher }.layout().unwrap();
-    let path = on_disk(folder.path(), "boot.iso", &iso);
+    let path = write_sparse(folder.path(), "boot.iso", &iso);
     let path = path.to_str().unwrap();
     let report = run(XORRISO, &["-indev", path, "-report_el_torito", "plain", "-pvd_info"]);
     assert!(report.contains("UEFI") && report.contains("/boot/efiboot.img"), "{report}");
     let seen = run(BLKID, &["-p", path]);
-    let told = [r#"LABEL="config-2""#, r#"PUBLISHER_ID="5d2cbe43-31a7-4d3b-a7a9-5c0c8cd0a2b6""#];
-    assert!(told.iter().all(|text| seen.contains(text)), "{seen}");
+    let expected =
+        [r#"LABEL="config-2""#, r#"PUBLISHER_ID="5d2cbe43-31a7-4d3b-a7a9-5c0c8cd0a2b6""#];
+    assert!(expected.iter().all(|text| seen.contains(text)), "{seen}");
 }

@@ -1,106 +1,106 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the DHCPv4 server is told: interfaces, subnets, ranges, hosts, and whom to leave alone.
+//! The settings of the DHCPv4 server.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{FirstStages, HardwareAddress, Mode};
+use crate::{DhcpMode, FirstStageLoaders, HardwareAddress};
 
-/// The whole configuration.
+/// The settings of the DHCPv4 server.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
-    /// Where to listen.
-    pub interfaces: Vec<Interface>,
-    /// The networks addresses are given in, for direct and for relayed clients.
-    pub subnets: Vec<Subnet>,
-    /// Cards that are never answered.
+pub struct Dhcp4Settings {
+    /// The interfaces to listen on.
+    pub interfaces: Vec<Dhcp4Interface>,
+    /// The subnets of direct and relayed clients.
+    pub subnets: Vec<Dhcp4Subnet>,
+    /// Hardware addresses that never get a reply.
     pub ignored: HashSet<HardwareAddress>,
-    /// What firmware loads first by TFTP.
-    pub first_stages: FirstStages,
+    /// The boot loaders that firmware loads by TFTP.
+    pub first_stage_loaders: FirstStageLoaders,
 }
 
 /// One interface the server listens on.
 #[derive(Debug, Clone)]
-pub struct Interface {
-    /// Its name, such as `eth1`.
+pub struct Dhcp4Interface {
+    /// The name, for example `eth1`.
     pub name: Arc<str>,
-    /// Our address on it, which clients see as the server's.
+    /// The server's address on it, sent to clients as server identifier.
     pub address: Ipv4Addr,
 }
 
-/// One network and what its machines are told.
+/// One subnet and the configuration of its clients.
 #[derive(Debug, Clone)]
-pub struct Subnet {
-    /// Any address of the network.
+pub struct Dhcp4Subnet {
+    /// Any address of the subnet.
     pub network: Ipv4Addr,
-    /// The length of its prefix.
+    /// The prefix length.
     pub prefix: u8,
-    /// Whom to answer there, directly or through relays.
-    pub mode: Mode,
-    /// First and last address of each range to hand out; none for a network of reserved addresses only.
+    /// Which clients get a reply, directly or through relays.
+    pub mode: DhcpMode,
+    /// The first and last address of each dynamic range. Empty if only reserved addresses are assigned.
     pub ranges: Vec<(Ipv4Addr, Ipv4Addr)>,
-    /// Addresses for certain cards.
-    pub hosts: Vec<StaticHost>,
-    /// The gateway.
+    /// Static reservations.
+    pub reservations: Vec<StaticReservation>,
+    /// The default gateway.
     pub gateway: Option<Ipv4Addr>,
-    /// Name servers.
+    /// DNS servers.
     pub dns: Vec<Ipv4Addr>,
-    /// Time servers.
+    /// NTP servers.
     pub ntp: Vec<Ipv4Addr>,
-    /// The domain.
+    /// The domain name.
     pub domain: Option<Arc<str>>,
-    /// The largest packet on this network, if it is not Ethernet's.
+    /// The MTU, if it is not the default of Ethernet.
     pub mtu: Option<u16>,
-    /// How long a lease is.
+    /// The duration of a DHCP lease.
     pub lease_time: Duration,
-    /// The TFTP server, if it is not the DHCP server itself.
+    /// The TFTP server; `None` for this server's address.
     pub tftp_server: Option<Ipv4Addr>,
 }
 
-/// A card with an address of its own.
+/// A static reservation: hardware address to IP address.
 #[derive(Debug, Clone)]
-pub struct StaticHost {
-    /// The card.
+pub struct StaticReservation {
+    /// The hardware address.
     pub hardware: HardwareAddress,
-    /// Its address.
+    /// The reserved address.
     pub address: Ipv4Addr,
 }
 
-impl Settings {
-    /// The network an address is on; the smallest if there are several.
+impl Dhcp4Settings {
+    /// Returns the subnet that contains an address, the smallest one if several do.
     #[must_use]
-    pub fn subnet_of(&self, address: Ipv4Addr) -> Option<&Subnet> {
-        let around = self.subnets.iter().filter(|subnet| subnet.contains(address));
-        around.max_by_key(|subnet| subnet.prefix)
+    pub fn subnet_containing(&self, address: Ipv4Addr) -> Option<&Dhcp4Subnet> {
+        let matching = self.subnets.iter().filter(|subnet| subnet.contains(address));
+        matching.max_by_key(|subnet| subnet.prefix)
     }
 
-    /// Whom to answer on the interface's own network.
-    pub(super) fn mode_of(&self, interface: &Interface) -> Mode {
-        self.subnet_of(interface.address).map_or(Mode::Off, |subnet| subnet.mode)
+    /// Returns the mode of the subnet that the interface's address is in.
+    pub(super) fn interface_mode(&self, interface: &Dhcp4Interface) -> DhcpMode {
+        self.subnet_containing(interface.address).map_or(DhcpMode::Off, |subnet| subnet.mode)
     }
 
-    /// Whether a network that is reached through relays only is served beside its own DHCP.
-    pub(super) fn has_distant_proxy(&self) -> bool {
-        let is_distant = |subnet: &&Subnet| {
+    /// Returns whether a subnet that is reached only through relays is in proxy mode.
+    pub(super) fn has_relayed_proxy_subnet(&self) -> bool {
+        let is_relayed_only = |subnet: &&Dhcp4Subnet| {
             !self.interfaces.iter().any(|interface| subnet.contains(interface.address))
         };
-        self.subnets.iter().filter(is_distant).any(|subnet| subnet.mode == Mode::Proxy)
+        self.subnets.iter().filter(is_relayed_only).any(|subnet| subnet.mode == DhcpMode::Proxy)
     }
 }
 
-impl Subnet {
-    /// A network with nothing set but an hour's lease: provisioning is short, and addresses of machines
-    /// that left come back the same hour.
+impl Dhcp4Subnet {
+    /// Returns a subnet without ranges and options. The lease time is one hour: provisioning is short, and
+    /// the addresses of removed machines become free within the hour.
     #[must_use]
-    pub fn new(network: Ipv4Addr, prefix: u8, mode: Mode) -> Self {
+    pub fn new(network: Ipv4Addr, prefix: u8, mode: DhcpMode) -> Self {
         Self {
             network,
             prefix: prefix.min(32),
             mode,
             ranges: Vec::new(),
-            hosts: Vec::new(),
+            reservations: Vec::new(),
             gateway: None,
             dns: Vec::new(),
             ntp: Vec::new(),
@@ -111,43 +111,45 @@ impl Subnet {
         }
     }
 
-    /// The netmask.
+    /// Returns the netmask.
     #[must_use]
     pub fn mask(&self) -> Ipv4Addr {
         Ipv4Addr::from_bits(u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0))
     }
 
-    /// The address of all machines on the network.
+    /// Returns the broadcast address.
     #[must_use]
     pub fn broadcast(&self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.network.to_bits() | !self.mask().to_bits())
     }
 
-    /// Whether the address is on this network.
+    /// Returns whether the address is in this subnet.
     #[must_use]
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         let mask = self.mask().to_bits();
         address.to_bits() & mask == self.network.to_bits() & mask
     }
 
-    /// Whether a machine may have the address: on the network, and not the network's own first or last.
+    /// Returns whether a host can use the address: in the subnet, and neither its network nor its broadcast
+    /// address.
     #[must_use]
     pub fn is_usable(&self, address: Ipv4Addr) -> bool {
         let first = Ipv4Addr::from_bits(self.network.to_bits() & self.mask().to_bits());
-        let has_ends = self.prefix < 31;
-        self.contains(address) && !(has_ends && (address == first || address == self.broadcast()))
+        let has_broadcast = self.prefix < 31;
+        self.contains(address)
+            && !(has_broadcast && (address == first || address == self.broadcast()))
     }
 
-    /// Whether a range holds the address.
+    /// Returns whether the address is in a dynamic range.
     #[must_use]
     pub fn in_range(&self, address: Ipv4Addr) -> bool {
         self.is_usable(address)
             && self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&address))
     }
 
-    /// The host entry of a card.
+    /// Returns the static reservation of a hardware address.
     #[must_use]
-    pub fn host(&self, hardware: HardwareAddress) -> Option<&StaticHost> {
-        self.hosts.iter().find(|host| host.hardware == hardware)
+    pub fn reservation(&self, hardware: HardwareAddress) -> Option<&StaticReservation> {
+        self.reservations.iter().find(|reservation| reservation.hardware == hardware)
     }
 }

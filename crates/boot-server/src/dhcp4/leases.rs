@@ -1,183 +1,192 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who has which address, and which one a new machine gets.
+//! DHCPv4 leases and the choice of addresses.
 //!
-//! A machine is told apart by its card, not by its client identifier: firmware, iPXE and the ramdisk
-//! of one boot send three different identifiers, and would use up three addresses. Only a client
-//! without a card address in the header (InfiniBand) goes by its identifier.
+//! Clients are identified by hardware address, not by client identifier: firmware, iPXE and the ramdisk
+//! of one boot send three different identifiers and would use three addresses. Only a client without a
+//! hardware address in the header (InfiniBand) is identified by its client identifier.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use dhcp_codec::v4::{Dhcp4Packet, option_code};
 use node_model::Timestamp;
 
-use super::config::Subnet;
-use super::packet::Packet;
-use crate::LeaseRecord;
-use crate::dhcp4::code;
-use crate::serving::Durable;
-use crate::{LeaseBook, LeaseBookError};
+use super::config::Dhcp4Subnet;
+use crate::dhcp_loop::DurableDhcpLeases;
+use crate::{DhcpLeaseRecord, DhcpLeaseStore, DhcpLeaseStoreError};
 
-/// How long an offered address waits for the client's request. Slow firmware takes ten seconds.
+/// How long an offered address is held for the client's request. Slow firmware takes ten seconds.
 const OFFER_TIME: Duration = Duration::from_secs(60);
-/// How long an address that somebody else was found to use is left alone.
+/// How long an address that another host uses is not assigned.
 const CONFLICT_TIME: Duration = Duration::from_secs(3600);
-/// How long the last owner of an address is remembered.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
-/// After so many leases those that ended long ago are forgotten.
-const LEASES_PER_CLEANING: u32 = 4096;
+/// How long an expired DHCP lease is kept, so that the client gets the same address again.
+const RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The number of new DHCP leases between two purges of expired ones.
+const LEASES_PER_PURGE: u32 = 4096;
 
-/// Whom an address belongs to: the card's kind and bytes, or a zero and the client identifier.
-pub(crate) type Client = Box<[u8]>;
+/// The key of a client: hardware type and address, or a zero byte and the client identifier.
+pub(crate) type DhcpClientKey = Box<[u8]>;
 
-/// All leases of one server. An address has one entry, so it never has two owners.
-pub struct Leases {
-    by_address: HashMap<Ipv4Addr, Lease>,
-    by_client: HashMap<Client, Ipv4Addr>,
-    book: Box<dyn LeaseBook>,
+/// The DHCPv4 leases of one server. Each address has at most one entry, so it has at most one holder.
+pub struct DhcpLeases4 {
+    by_address: HashMap<Ipv4Addr, DhcpLease4>,
+    by_client: HashMap<DhcpClientKey, Ipv4Addr>,
+    store: Box<dyn DhcpLeaseStore>,
     is_dirty: bool,
-    /// Networks found full: they stay so until then, or until something is given back. Spares a search
-    /// of the whole range for every machine that asks in vain.
+    /// Subnets without a free address, with the time at which one expires. Cleared when an address is
+    /// released. Avoids a search of the whole range for each request.
     full_until: HashMap<Ipv4Addr, Timestamp>,
-    /// Leases to give until the next cleaning; after a restart the first one cleans.
-    until_cleaning: u32,
+    /// The number of DHCP leases until the next purge. 0 after a restart, so the first lease purges.
+    leases_until_purge: u32,
 }
 
-/// One address.
+/// The entry of one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lease {
-    /// Whose it is, or was last.
+pub struct DhcpLease4 {
+    /// The key of the current or last holder.
     pub client: Box<[u8]>,
-    /// Whether it is offered, leased or set aside.
-    pub state: LeaseState,
-    /// Until when; after that the address is free, and its last owner gets it first.
-    pub until: Timestamp,
+    /// The state.
+    pub state: DhcpLeaseState,
+    /// The end of the lease or offer. After it any client may get the address, the last holder first.
+    pub expires_at: Timestamp,
 }
 
-/// What an address is used for.
+/// The state of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseState {
-    /// Offered, not yet asked for. Not written down: a restart forgets it.
+pub enum DhcpLeaseState {
+    /// Offered and not yet requested. Not stored, so a restart drops it.
     Offered,
     /// Leased.
     Leased,
-    /// Somebody who did not ask us uses it.
+    /// Used by a host that did not get it from this server.
     Conflict,
 }
 
-impl Leases {
-    /// The leases in `book`.
+impl DhcpLeases4 {
+    /// Loads the DHCP leases from a store.
     ///
     /// # Errors
-    /// If the book cannot be read.
-    pub fn load(mut book: Box<dyn LeaseBook>) -> Result<Self, LeaseBookError> {
+    /// If the store cannot be read.
+    pub fn load(mut store: Box<dyn DhcpLeaseStore>) -> Result<Self, DhcpLeaseStoreError> {
         let mut leases = Self {
             by_address: HashMap::new(),
             by_client: HashMap::new(),
-            book: Box::new(crate::MemoryLeaseBook::default()),
+            store: Box::new(crate::InMemoryDhcpLeaseStore::default()),
             is_dirty: false,
             full_until: HashMap::new(),
-            until_cleaning: 0,
+            leases_until_purge: 0,
         };
-        let mut newest: HashMap<Client, Timestamp> = HashMap::new();
-        for record in book.load()? {
+        let mut newest: HashMap<DhcpClientKey, Timestamp> = HashMap::new();
+        for record in store.load()? {
             let IpAddr::V4(address) = record.address else { continue };
-            let client = Client::from(record.client);
-            let until = record.until;
+            let client = DhcpClientKey::from(record.client);
+            let expires_at = record.expires_at;
             if client.is_empty() {
-                let lease = Lease { client, state: LeaseState::Conflict, until };
+                let lease = DhcpLease4 { client, state: DhcpLeaseState::Conflict, expires_at };
                 leases.by_address.insert(address, lease);
                 continue;
             }
-            if newest.get(&client).is_none_or(|known| *known < until) {
-                newest.insert(client.clone(), until);
+            if newest.get(&client).is_none_or(|known| *known < expires_at) {
+                newest.insert(client.clone(), expires_at);
                 leases.by_client.insert(client.clone(), address);
             }
-            let lease = Lease { client, state: LeaseState::Leased, until };
+            let lease = DhcpLease4 { client, state: DhcpLeaseState::Leased, expires_at };
             leases.by_address.insert(address, lease);
         }
-        leases.book = book;
+        leases.store = store;
         Ok(leases)
     }
 
-    /// The entry of an address.
+    /// Returns the entry of an address.
     #[must_use]
-    pub fn get(&self, address: Ipv4Addr) -> Option<&Lease> {
+    pub fn get(&self, address: Ipv4Addr) -> Option<&DhcpLease4> {
         self.by_address.get(&address)
     }
 
-    /// Whether the client has the address leased now.
+    /// Returns whether the client holds an unexpired lease of the address.
     #[must_use]
     pub(crate) fn holds(&self, client: &[u8], address: Ipv4Addr, now: Timestamp) -> bool {
         self.by_address.get(&address).is_some_and(|lease| {
-            lease.state == LeaseState::Leased && *lease.client == *client && lease.until > now
+            lease.state == DhcpLeaseState::Leased
+                && *lease.client == *client
+                && lease.expires_at > now
         })
     }
 
-    /// Somebody answers at an address that was offered: it is set aside for an hour. If it was leased
-    /// in the meantime, it is the new owner who answers, and nothing is wrong.
-    pub fn conflict(&mut self, address: Ipv4Addr, now: Timestamp) {
+    /// Quarantines an offered address that answered a probe. Does nothing if it was leased in the
+    /// meantime, because then the new holder answered.
+    pub fn report_conflict(&mut self, address: Ipv4Addr, now: Timestamp) {
         let is_leased = self
             .by_address
             .get(&address)
-            .is_some_and(|lease| lease.state == LeaseState::Leased && lease.until > now);
+            .is_some_and(|lease| lease.state == DhcpLeaseState::Leased && lease.expires_at > now);
         if !is_leased {
-            self.set_aside(address, now);
+            self.quarantine(address, now);
         }
     }
 
-    /// Nobody gets the address for an hour.
-    pub(super) fn set_aside(&mut self, address: Ipv4Addr, now: Timestamp) {
+    /// Makes an address unavailable for one hour.
+    pub(super) fn quarantine(&mut self, address: Ipv4Addr, now: Timestamp) {
         if let Some(old) = self.by_address.remove(&address) {
-            self.forget_client(&old.client, address);
+            self.unlink_client(&old.client, address);
         }
-        let until = now.plus(CONFLICT_TIME);
-        let lease = Lease { client: Client::default(), state: LeaseState::Conflict, until };
+        let expires_at = now.plus(CONFLICT_TIME);
+        let lease = DhcpLease4 {
+            client: DhcpClientKey::default(),
+            state: DhcpLeaseState::Conflict,
+            expires_at,
+        };
         self.by_address.insert(address, lease);
-        // Without a client it is known for a conflict after a restart too.
+        // A record without a client is loaded as a conflict after a restart.
         self.is_dirty = true;
-        self.book.record(LeaseRecord { address: address.into(), client: Vec::new(), until });
+        self.store.record(DhcpLeaseRecord {
+            address: address.into(),
+            client: Vec::new(),
+            expires_at,
+        });
     }
 
-    /// Makes what was leased durable; only then may the replies be sent.
+    /// Makes the recorded DHCP leases durable. Replies may be sent only after that.
     ///
     /// # Errors
-    /// If the book cannot be written.
-    pub fn commit(&mut self) -> Result<(), LeaseBookError> {
+    /// If the store cannot be written.
+    pub fn commit(&mut self) -> Result<(), DhcpLeaseStoreError> {
         self.is_dirty = false;
-        self.book.commit()
+        self.store.commit()
     }
 
-    /// Whether there is anything to commit.
+    /// Returns whether anything was recorded since the last commit.
     #[must_use]
     pub fn needs_commit(&self) -> bool {
         self.is_dirty
     }
 
-    /// Whether nobody but `client` has a claim on the address.
-    pub(super) fn is_free_for(&self, client: &[u8], address: Ipv4Addr, now: Timestamp) -> bool {
+    /// Returns whether no other client has an unexpired claim on the address.
+    pub(super) fn is_available_to(&self, client: &[u8], address: Ipv4Addr, now: Timestamp) -> bool {
         self.by_address.get(&address).is_none_or(|lease| {
-            lease.until <= now || (*lease.client == *client && lease.state != LeaseState::Conflict)
+            lease.expires_at <= now
+                || (*lease.client == *client && lease.state != DhcpLeaseState::Conflict)
         })
     }
 
-    /// The address the client has or had last, if it is still free for it.
-    pub(super) fn last_of(&self, client: &[u8], now: Timestamp) -> Option<Ipv4Addr> {
+    /// Returns the current or last address of the client if it is still available to it.
+    pub(super) fn previous_address(&self, client: &[u8], now: Timestamp) -> Option<Ipv4Addr> {
         let address = *self.by_client.get(client)?;
-        self.is_free_for(client, address, now).then_some(address)
+        self.is_available_to(client, address, now).then_some(address)
     }
 
-    /// An address of the subnet's ranges that nobody has: one never used if there is one, else the one
-    /// that has been free for longest. The search begins at a place that follows from the client, so
-    /// that a machine gets the same address even when the leases were lost.
-    pub(super) fn pick(
+    /// Returns a free dynamic address: one that was never used, else the one that expired first. The
+    /// search starts at an offset that is derived from the client, so that a client gets the same address
+    /// even if the DHCP leases were lost.
+    pub(super) fn pick_address(
         &mut self,
-        subnet: &Subnet,
+        subnet: &Dhcp4Subnet,
         client: &[u8],
         server: Ipv4Addr,
         now: Timestamp,
     ) -> Option<Ipv4Addr> {
-        if self.full_until.get(&subnet.network).is_some_and(|until| *until > now) {
+        if self.full_until.get(&subnet.network).is_some_and(|expires_at| *expires_at > now) {
             return None;
         }
         let sizes = subnet.ranges.iter().map(|(first, last)| range_size(*first, *last));
@@ -185,72 +194,79 @@ impl Leases {
         if total == 0 {
             return None;
         }
-        let start = place_of(client) % total;
-        let mut oldest: Option<(Timestamp, Ipv4Addr)> = None;
-        let mut soonest: Option<Timestamp> = None;
+        let start = fnv1a(client) % total;
+        let mut expired_first: Option<(Timestamp, Ipv4Addr)> = None;
+        let mut next_expiry: Option<Timestamp> = None;
         for step in 0..total {
             let address = nth_address(subnet, (start + step) % total)?;
             let taken = !subnet.is_usable(address)
                 || address == server
                 || Some(address) == subnet.gateway
-                || subnet.hosts.iter().any(|host| host.address == address);
+                || subnet.reservations.iter().any(|host| host.address == address);
             if taken {
                 continue;
             }
             match self.by_address.get(&address) {
                 None => return Some(address),
-                Some(lease) if lease.until <= now => {
-                    if oldest.is_none_or(|(until, _)| lease.until < until) {
-                        oldest = Some((lease.until, address));
+                Some(lease) if lease.expires_at <= now => {
+                    if expired_first.is_none_or(|(expires_at, _)| lease.expires_at < expires_at) {
+                        expired_first = Some((lease.expires_at, address));
                     }
                 }
                 Some(lease) => {
-                    soonest = Some(soonest.map_or(lease.until, |until| until.min(lease.until)));
+                    next_expiry =
+                        Some(next_expiry.map_or(lease.expires_at, |expires_at| {
+                            expires_at.min(lease.expires_at)
+                        }));
                 }
             }
         }
-        if oldest.is_none()
-            && let Some(soonest) = soonest
+        if expired_first.is_none()
+            && let Some(next_expiry) = next_expiry
         {
-            self.full_until.insert(subnet.network, soonest);
+            self.full_until.insert(subnet.network, next_expiry);
         }
-        oldest.map(|(_, address)| address)
+        expired_first.map(|(_, address)| address)
     }
 
-    /// Keeps the address for the client until it asks for it. A lease it already has stays as it is.
+    /// Holds the address for the client until it requests it. An existing lease is unchanged.
     pub(super) fn offer(&mut self, client: &[u8], address: Ipv4Addr, now: Timestamp) {
         if !self.holds(client, address, now) {
-            self.put(client, address, LeaseState::Offered, now.plus(OFFER_TIME));
+            self.insert(client, address, DhcpLeaseState::Offered, now.plus(OFFER_TIME));
         }
     }
 
-    /// Gives the address to the client.
+    /// Leases the address to the client.
     pub(super) fn lease(
         &mut self,
         client: &[u8],
         address: Ipv4Addr,
-        until: Timestamp,
+        expires_at: Timestamp,
         now: Timestamp,
     ) {
-        self.put(client, address, LeaseState::Leased, until);
+        self.insert(client, address, DhcpLeaseState::Leased, expires_at);
         self.is_dirty = true;
-        self.book.record(LeaseRecord { address: address.into(), client: client.to_vec(), until });
-        self.forget_long_ended(now);
+        self.store.record(DhcpLeaseRecord {
+            address: address.into(),
+            client: client.to_vec(),
+            expires_at,
+        });
+        self.purge_expired(now);
     }
 
-    /// The client chose another server: what was offered is free.
+    /// Frees the address that was offered to the client, which chose another server.
     pub(super) fn withdraw_offer(&mut self, client: &[u8], now: Timestamp) {
         let Some(address) = self.by_client.get(client).copied() else { return };
         if let Some(lease) = self.by_address.get_mut(&address)
-            && lease.state == LeaseState::Offered
+            && lease.state == DhcpLeaseState::Offered
             && *lease.client == *client
         {
-            lease.until = now;
+            lease.expires_at = now;
             self.full_until.clear();
         }
     }
 
-    /// The client gives its address back; it is remembered as the last owner.
+    /// Ends the lease. The client stays recorded as the last holder. Returns false if it held no lease.
     pub(super) fn release(&mut self, client: &[u8], address: Ipv4Addr, now: Timestamp) -> bool {
         if !self.holds(client, address, now) {
             return false;
@@ -260,31 +276,37 @@ impl Leases {
         true
     }
 
-    /// Now and then, forgets what ended long ago: machines that left, and networks that are no longer.
-    fn forget_long_ended(&mut self, now: Timestamp) {
-        let Some(fewer) = self.until_cleaning.checked_sub(1) else {
-            self.until_cleaning = LEASES_PER_CLEANING;
-            self.by_address.retain(|_, lease| lease.until.plus(KEPT) > now);
+    /// Periodically removes DHCP leases that expired long ago.
+    fn purge_expired(&mut self, now: Timestamp) {
+        let Some(remaining) = self.leases_until_purge.checked_sub(1) else {
+            self.leases_until_purge = LEASES_PER_PURGE;
+            self.by_address.retain(|_, lease| lease.expires_at.plus(RETENTION) > now);
             self.by_client.retain(|_, address| self.by_address.contains_key(address));
-            self.book.forget(&|record| record.until.plus(KEPT) <= now);
+            self.store.purge(&|record| record.expires_at.plus(RETENTION) <= now);
             return;
         };
-        self.until_cleaning = fewer;
+        self.leases_until_purge = remaining;
     }
 
-    fn put(&mut self, client: &[u8], address: Ipv4Addr, state: LeaseState, until: Timestamp) {
-        let lease = Lease { client: client.into(), state, until };
+    fn insert(
+        &mut self,
+        client: &[u8],
+        address: Ipv4Addr,
+        state: DhcpLeaseState,
+        expires_at: Timestamp,
+    ) {
+        let lease = DhcpLease4 { client: client.into(), state, expires_at };
         if let Some(old) = self.by_address.insert(address, lease)
             && *old.client != *client
         {
-            self.forget_client(&old.client, address);
+            self.unlink_client(&old.client, address);
         }
         if let Some(previous) = self.by_client.insert(client.into(), address)
             && previous != address
-            // An offer that was overtaken is free at once; a lease is kept until it ends, because
-            // the client may still use the address.
+            // A superseded offer is freed at once. A superseded lease is kept until it expires, because the
+            // client may still use the address.
             && let Some(lease) = self.by_address.get(&previous)
-            && lease.state == LeaseState::Offered
+            && lease.state == DhcpLeaseState::Offered
             && *lease.client == *client
         {
             self.by_address.remove(&previous);
@@ -292,56 +314,57 @@ impl Leases {
         }
     }
 
-    fn forget_client(&mut self, client: &[u8], address: Ipv4Addr) {
+    fn unlink_client(&mut self, client: &[u8], address: Ipv4Addr) {
         if self.by_client.get(client) == Some(&address) {
             self.by_client.remove(client);
         }
     }
 }
 
-impl Durable for Leases {
+impl DurableDhcpLeases for DhcpLeases4 {
     fn needs_commit(&self) -> bool {
         self.needs_commit()
     }
 
-    fn commit(&mut self) -> Result<(), LeaseBookError> {
+    fn commit(&mut self) -> Result<(), DhcpLeaseStoreError> {
         self.commit()
     }
 }
 
-impl std::fmt::Debug for Leases {
+impl std::fmt::Debug for DhcpLeases4 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Leases").field("by_address", &self.by_address).finish_non_exhaustive()
+        f.debug_struct("DhcpLeases4").field("by_address", &self.by_address).finish_non_exhaustive()
     }
 }
 
-/// The bytes by which the sender of a packet is told apart; none if it says nothing of itself.
-pub(super) fn client_of(packet: &Packet) -> Option<Client> {
-    let card = packet.hardware;
-    if card.is_empty() {
-        let id = packet.options.get(code::CLIENT_ID).filter(|id| !id.is_empty())?;
+/// Returns the key of the client that sent a packet, `None` if the packet identifies no client.
+pub(super) fn client_key(packet: &Dhcp4Packet) -> Option<DhcpClientKey> {
+    let hardware = packet.hardware;
+    if hardware.is_empty() {
+        let id = packet.options.get(option_code::CLIENT_ID).filter(|id| !id.is_empty())?;
         return Some([&[0], id].concat().into());
     }
-    Some([&[card.kind()], card.bytes()].concat().into())
+    Some([&[hardware.hardware_type()], hardware.bytes()].concat().into())
 }
 
 fn range_size(first: Ipv4Addr, last: Ipv4Addr) -> u64 {
     (u64::from(last.to_bits()) + 1).saturating_sub(u64::from(first.to_bits()))
 }
 
-fn nth_address(subnet: &Subnet, mut place: u64) -> Option<Ipv4Addr> {
+/// Returns the address at this offset in the concatenated ranges of the subnet.
+fn nth_address(subnet: &Dhcp4Subnet, mut offset: u64) -> Option<Ipv4Addr> {
     for (first, last) in &subnet.ranges {
         let size = range_size(*first, *last);
-        if place < size {
-            return Some(Ipv4Addr::from_bits(first.to_bits() + place as u32));
+        if offset < size {
+            return Some(Ipv4Addr::from_bits(first.to_bits() + offset as u32));
         }
-        place -= size;
+        offset -= size;
     }
     None
 }
 
-/// FNV-1a: the same on every machine and in every version, which the standard hasher is not.
-pub(crate) fn place_of(client: &[u8]) -> u64 {
+/// Returns the FNV-1a hash. Unlike the standard library's hasher it is stable across versions.
+pub(crate) fn fnv1a(client: &[u8]) -> u64 {
     client.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })

@@ -1,285 +1,322 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DHCPv4 server's sockets, and how its replies leave.
+//! The sockets of the DHCPv4 server, and the delivery of its replies.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dhcp_codec::v4::{CLIENT_PORT, Dhcp4MessageType, Dhcp4Packet, SERVER_PORT};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::config::Settings;
-use super::leases::Leases;
-use super::packet::{MessageType, Packet};
-use super::reply::{Answer, Reply, To, Verdict};
-use super::server::{Port, Received, Server};
-use crate::icmp::Prober;
-use crate::interface::{self, BindError};
-use crate::neighbour::Neighbours;
-use crate::serving::{self, Incoming, Link, ListenError, Queue, Services, Version};
-use crate::{HardwareAddress, Mode, Sighting, What};
+use super::config::Dhcp4Settings;
+use super::leases::DhcpLeases4;
+use super::reply::{Dhcp4Destination, Dhcp4Outcome, Dhcp4Reply, Dhcp4Response};
+use super::server::{Dhcp4PacketInfo, Dhcp4Port, Dhcp4Server};
+use crate::conflict_probe::ConflictProber;
+use crate::dhcp_loop::{self, DhcpProtocol, DhcpQueue, DhcpSocket, IncomingDhcpMessage};
+use crate::neighbour_table::NeighbourTable;
+use crate::sockets::{self, SocketBindError};
+use crate::{
+    BootEvent, BootEventDetail, BootSnapshot, DhcpListenError, DhcpMode, DhcpServices,
+    HardwareAddress,
+};
 
-/// How long an address is watched before it is offered. Firmware gives up after four seconds at the
-/// earliest, and a machine on the same segment answers within milliseconds.
-const PROBE_TIME: Duration = Duration::from_millis(400);
-const DHCP_PORT: u16 = 67;
+/// How long an address is probed before it is offered. Firmware gives up after four seconds at the
+/// earliest, and a host on the same segment answers within milliseconds.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(400);
 const PXE_PORT: u16 = 4011;
 
-/// A DHCPv4 server that listens.
-pub struct Listener {
-    server: Server,
-    leases: Leases,
-    services: Services,
-    links: Vec<Link>,
-    wires: Wires,
+/// A DHCPv4 server with bound sockets.
+pub struct Dhcp4Listener {
+    server: Dhcp4Server,
+    leases: DhcpLeases4,
+    services: DhcpServices,
+    sockets: Vec<DhcpSocket>,
+    reply_sender: Dhcp4ReplySender,
 }
 
-impl Listener {
-    /// Begins to listen on every interface whose own network is not off.
+impl Dhcp4Listener {
+    /// Binds sockets on every interface whose subnet is not [off](DhcpMode::Off).
     ///
     /// # Errors
-    /// If one cannot be had.
+    /// If a socket cannot be bound.
     pub fn bind(
-        settings: Settings,
-        leases: Leases,
-        services: Services,
-    ) -> Result<Self, ListenError> {
-        let mut links = Vec::new();
-        for served in &settings.interfaces {
-            let ports: &[u16] = match settings.mode_of(served) {
-                Mode::Off => &[],
-                Mode::Proxy => &[DHCP_PORT, PXE_PORT],
-                Mode::Reserve | Mode::Discover if settings.has_distant_proxy() => {
-                    &[DHCP_PORT, PXE_PORT]
+        settings: Dhcp4Settings,
+        leases: DhcpLeases4,
+        services: DhcpServices,
+    ) -> Result<Self, DhcpListenError> {
+        let mut sockets = Vec::new();
+        for interface in &settings.interfaces {
+            let ports: &[u16] = match settings.interface_mode(interface) {
+                DhcpMode::Off => &[],
+                DhcpMode::Proxy => &[SERVER_PORT, PXE_PORT],
+                DhcpMode::Reserve | DhcpMode::Discover if settings.has_relayed_proxy_subnet() => {
+                    &[SERVER_PORT, PXE_PORT]
                 }
-                Mode::Reserve | Mode::Discover => &[DHCP_PORT],
+                DhcpMode::Reserve | DhcpMode::Discover => &[SERVER_PORT],
             };
-            let open = |port: u16| -> Result<Link, BindError> {
+            let name = &interface.name;
+            let open = |port: u16| -> Result<DhcpSocket, SocketBindError> {
                 let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-                let socket = interface::udp_for_broadcast(any, &served.name)?;
-                Link::new(&served.name, port, socket)
+                DhcpSocket::new(name, port, sockets::udp_for_broadcast(any, name)?)
             };
             for port in ports {
-                let interface = &served.name;
-                let link = open(*port)
-                    .map_err(|source| ListenError { interface: interface.clone(), source })?;
-                links.push(link);
+                let socket = open(*port)
+                    .map_err(|source| DhcpListenError { interface: name.clone(), source })?;
+                sockets.push(socket);
             }
         }
-        let wires = Wires::open(&links);
-        Ok(Self { server: Server::new(settings), leases, services, links, wires })
+        let reply_sender = Dhcp4ReplySender::open(&sockets);
+        Ok(Self { server: Dhcp4Server::new(settings), leases, services, sockets, reply_sender })
     }
 
-    /// Serves until it is dropped.
+    /// Serves until the future is dropped.
     pub async fn run(self) {
-        let queue = Queue::new();
-        let plans = self.services.plans.clone();
+        let queue = DhcpQueue::new();
+        let directory = self.services.directory.clone();
         let mut tasks = JoinSet::new();
-        for prober in self.wires.probers.values() {
+        for prober in self.reply_sender.probers.values() {
             let prober = prober.clone();
             tasks.spawn(async move { prober.listen().await });
         }
-        let version4 = Version4 {
+        let protocol = Dhcp4Protocol {
             server: self.server,
             services: self.services,
-            wires: Arc::new(self.wires),
+            reply_sender: Arc::new(self.reply_sender),
             queue: queue.sender.clone(),
             tasks,
         };
-        serving::serve(version4, self.leases, self.links, plans, queue).await;
+        dhcp_loop::serve(protocol, self.leases, self.sockets, directory, queue).await;
     }
 }
 
-impl std::fmt::Debug for Listener {
+impl std::fmt::Debug for Dhcp4Listener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listener").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("Dhcp4Listener").field("server", &self.server).finish_non_exhaustive()
     }
 }
 
-struct Version4 {
-    server: Server,
-    services: Services,
-    wires: Arc<Wires>,
-    /// Where a packet goes again when the address that was to be offered turned out to be in use.
-    queue: mpsc::Sender<Incoming<Asked>>,
-    /// Who hears the answers of probes, and the probes that are going on.
+struct Dhcp4Protocol {
+    server: Dhcp4Server,
+    services: DhcpServices,
+    reply_sender: Arc<Dhcp4ReplySender>,
+    /// Takes a packet again whose offered address turned out to be in use.
+    queue: mpsc::Sender<IncomingDhcpMessage<ReceivedDhcp4Packet>>,
+    /// The running probes, and the tasks that receive their replies.
     tasks: JoinSet<()>,
 }
 
-/// Ways to machines that do not have their addresses yet. The server works without them: then replies
-/// are broadcast, and addresses are offered without a look at who uses them.
-struct Wires {
-    neighbours: Option<Neighbours>,
-    /// By the number of the interface.
-    probers: HashMap<u32, Arc<Prober>>,
+/// Sends replies to clients that do not use their address yet. Without the neighbour table replies are
+/// broadcast; without a prober addresses are offered without a probe.
+struct Dhcp4ReplySender {
+    neighbours: Option<NeighbourTable>,
+    /// By interface index.
+    probers: HashMap<u32, Arc<ConflictProber>>,
 }
 
-struct Asked {
+struct ReceivedDhcp4Packet {
     from: SocketAddrV4,
-    packet: Packet,
-    /// The address that was to be offered, and answers.
-    occupied: Option<Ipv4Addr>,
+    packet: Dhcp4Packet,
+    /// The address that was to be offered and is in use by another host.
+    address_in_use: Option<Ipv4Addr>,
 }
 
-impl Version for Version4 {
-    type Message = Asked;
-    type Answer = Answer;
-    type Leases = Leases;
+impl DhcpProtocol for Dhcp4Protocol {
+    type Message = ReceivedDhcp4Packet;
+    type DhcpResponse = Dhcp4Response;
+    type Leases = DhcpLeases4;
 
-    fn decode(bytes: &[u8], from: SocketAddr) -> Result<Asked, String> {
-        let SocketAddr::V4(from) = from else { return Err("the sender has no v4 address".into()) };
-        let packet = Packet::decode(bytes).map_err(|error| error.to_string())?;
-        Ok(Asked { from, packet, occupied: None })
+    fn decode(bytes: &[u8], from: SocketAddr) -> Result<ReceivedDhcp4Packet, String> {
+        let SocketAddr::V4(from) = from else {
+            return Err("the sender has no IPv4 address".into());
+        };
+        let packet = Dhcp4Packet::decode(bytes).map_err(|error| error.to_string())?;
+        Ok(ReceivedDhcp4Packet { from, packet, address_in_use: None })
     }
 
-    fn card(&self, incoming: &Incoming<Asked>) -> Option<HardwareAddress> {
-        let card = incoming.message.packet.hardware;
-        (!self.server.settings().ignored.contains(&card)).then_some(card)
+    fn hardware_address(
+        &self,
+        incoming: &IncomingDhcpMessage<ReceivedDhcp4Packet>,
+    ) -> Option<HardwareAddress> {
+        let hardware = incoming.message.packet.hardware;
+        (!self.server.settings().ignored.contains(&hardware)).then_some(hardware)
     }
 
-    fn answer(&mut self, incoming: &Incoming<Asked>, leases: &mut Leases) -> Answer {
+    fn handle(
+        &mut self,
+        incoming: &IncomingDhcpMessage<ReceivedDhcp4Packet>,
+        leases: &mut DhcpLeases4,
+        snapshot: &dyn BootSnapshot,
+    ) -> Dhcp4Response {
         let now = (self.services.clock)();
-        if let Some(address) = incoming.message.occupied {
-            leases.conflict(address, now);
+        if let Some(address) = incoming.message.address_in_use {
+            leases.report_conflict(address, now);
         }
-        let received = Received {
-            interface: &incoming.link.name,
-            port: if incoming.link.port == PXE_PORT { Port::Pxe } else { Port::Dhcp },
+        let is_pxe = incoming.socket.port == PXE_PORT;
+        let info = Dhcp4PacketInfo {
+            interface: &incoming.socket.name,
+            port: if is_pxe { Dhcp4Port::Pxe } else { Dhcp4Port::Dhcp },
             from: incoming.message.from,
             now,
         };
-        let packet = &incoming.message.packet;
-        self.server.answer(packet, &received, leases, &*self.services.plans)
+        self.server.handle(&incoming.message.packet, &info, leases, snapshot)
     }
 
-    async fn finish(&mut self, incoming: Incoming<Asked>, mut answer: Answer, is_durable: bool) {
-        if !is_durable && matches!(answer.verdict, Verdict::Leased(_)) {
-            answer.verdict = Verdict::NotRecorded;
-            answer.nothing_to_load = false;
-            answer.reply = None;
+    async fn deliver(
+        &mut self,
+        incoming: IncomingDhcpMessage<ReceivedDhcp4Packet>,
+        mut response: Dhcp4Response,
+        is_durable: bool,
+    ) {
+        if !is_durable && matches!(response.outcome, Dhcp4Outcome::Leased(_)) {
+            response.outcome = Dhcp4Outcome::LeaseNotStored;
+            response.no_loadable_boot_file = false;
+            response.reply = None;
         }
-        self.tell(&incoming, &answer);
-        if let Some(reply) = answer.reply {
+        self.record_event(&incoming, &response);
+        if let Some(reply) = response.reply {
             self.send(incoming, reply).await;
         }
     }
 }
 
-impl Version4 {
-    async fn send(&mut self, incoming: Incoming<Asked>, reply: Reply) {
-        let prober = self.wires.probers.get(&incoming.link.index);
+impl Dhcp4Protocol {
+    async fn send(
+        &mut self,
+        incoming: IncomingDhcpMessage<ReceivedDhcp4Packet>,
+        reply: Dhcp4Reply,
+    ) {
+        let sender = self.reply_sender.clone();
+        let prober = sender.probers.get(&incoming.socket.index).cloned();
         if let (Some(address), Some(prober)) = (reply.probe, prober) {
             while self.tasks.try_join_next().is_some() {}
-            let (wires, prober, queue) = (self.wires.clone(), prober.clone(), self.queue.clone());
+            let queue = self.queue.clone();
             self.tasks.spawn(async move {
-                probe(address, &prober, incoming, &reply, &wires, queue).await;
+                probe_and_send(address, &prober, incoming, &reply, &sender, queue).await;
             });
             return;
         }
-        self.wires.send(&incoming, &reply).await;
+        sender.send(&incoming, &reply).await;
     }
 
-    fn tell(&self, incoming: &Incoming<Asked>, answer: &Answer) {
+    fn record_event(
+        &self,
+        incoming: &IncomingDhcpMessage<ReceivedDhcp4Packet>,
+        response: &Dhcp4Response,
+    ) {
         let packet = &incoming.message.packet;
-        let given = answer.reply.as_ref().map(|reply| reply.packet.your_address);
-        let given = given.filter(|address| !address.is_unspecified());
-        let given = given.unwrap_or(packet.client_address);
-        self.services.sightings.seen(Sighting {
+        let assigned = response.reply.as_ref().map(|reply| reply.packet.your_address);
+        let assigned = assigned.filter(|address| !address.is_unspecified());
+        let address = assigned.unwrap_or(packet.client_address);
+        self.services.events.record(BootEvent {
             at: (self.services.clock)(),
-            interface: incoming.link.name.clone(),
+            interface: incoming.socket.name.clone(),
             hardware: Some(packet.hardware),
-            address: (!given.is_unspecified()).then_some(given.into()),
-            architecture: answer.architecture,
-            stage: Some(answer.stage),
-            known: answer.known,
-            nothing_to_load: answer.nothing_to_load,
-            subject: None,
-            what: What::Dhcp4 {
-                asked: packet.message_type().unwrap_or(MessageType::Discover),
-                verdict: answer.verdict,
-                boot_file: answer.boot_file.clone(),
+            address: (!address.is_unspecified()).then_some(address.into()),
+            architecture: response.architecture,
+            stage: Some(response.stage),
+            is_known: response.is_known,
+            no_loadable_boot_file: response.no_loadable_boot_file,
+            machine: None,
+            detail: BootEventDetail::Dhcp4 {
+                message_type: packet.message_type().unwrap_or(Dhcp4MessageType::Discover),
+                outcome: response.outcome,
+                boot_file: response.boot_file.clone(),
             },
         });
     }
 }
 
-impl Wires {
-    fn open(links: &[Link]) -> Self {
-        let neighbours = Neighbours::open()
-            .inspect_err(|error| tracing::warn!(%error, "DHCP replies will be broadcast"))
+impl Dhcp4ReplySender {
+    fn open(sockets: &[DhcpSocket]) -> Self {
+        let neighbours = NeighbourTable::open()
+            .inspect_err(|error| {
+                tracing::warn!(%error, "neighbour table unavailable, DHCP replies will be broadcast");
+            })
             .ok();
         let mut probers = HashMap::new();
-        for link in links {
-            match Prober::open(&link.name) {
+        for socket in sockets {
+            match ConflictProber::open(&socket.name) {
                 Ok(prober) => {
-                    probers.insert(link.index, Arc::new(prober));
+                    probers.insert(socket.index, Arc::new(prober));
                 }
                 Err(error) => {
-                    let interface = &link.name;
-                    tracing::warn!(%interface, %error, "addresses are offered without probing them");
+                    let interface = &socket.name;
+                    tracing::warn!(
+                        %interface, %error,
+                        "conflict probes unavailable, addresses will be offered without a probe"
+                    );
                 }
             }
         }
         Self { neighbours, probers }
     }
 
-    async fn send(&self, incoming: &Incoming<Asked>, reply: &Reply) {
-        let index = incoming.link.index;
-        if let To::NewAddress { address, hardware } = reply.to
-            && let Some(card) = hardware.mac()
+    async fn send(&self, incoming: &IncomingDhcpMessage<ReceivedDhcp4Packet>, reply: &Dhcp4Reply) {
+        let index = incoming.socket.index;
+        if let Dhcp4Destination::NewAddress { address, hardware } = reply.to
+            && let Some(mac) = hardware.mac()
             && let Some(neighbours) = &self.neighbours
-            && neighbours.set(index, address, card).is_ok()
+            && neighbours.insert(index, address, mac).is_ok()
         {
-            send(incoming, &reply.packet, SocketAddrV4::new(address, 68)).await;
-            neighbours.forget(index, address);
+            let to = SocketAddrV4::new(address, CLIENT_PORT);
+            send_packet(incoming, &reply.packet, to).await;
+            neighbours.remove(index, address);
         } else {
-            send(incoming, &reply.packet, plain_destination(reply.to)).await;
+            send_packet(incoming, &reply.packet, socket_destination(reply.to)).await;
         }
     }
 }
 
-/// Sends the offer unless somebody answers at the address; then the packet is answered again.
-async fn probe(
+/// Sends the offer unless a host uses the address. In that case the packet is handled again.
+async fn probe_and_send(
     address: Ipv4Addr,
-    prober: &Prober,
-    mut incoming: Incoming<Asked>,
-    reply: &Reply,
-    wires: &Wires,
-    queue: mpsc::Sender<Incoming<Asked>>,
+    prober: &ConflictProber,
+    mut incoming: IncomingDhcpMessage<ReceivedDhcp4Packet>,
+    reply: &Dhcp4Reply,
+    reply_sender: &Dhcp4ReplySender,
+    queue: mpsc::Sender<IncomingDhcpMessage<ReceivedDhcp4Packet>>,
 ) {
-    let is_in_use = prober.is_in_use(address, PROBE_TIME).await;
+    let is_in_use = prober.is_in_use(address, PROBE_TIMEOUT).await;
     if is_in_use == Some(true) {
-        incoming.message.occupied = Some(address);
-        // A full queue only means that the client has to ask again, and the address is probed again.
+        incoming.message.address_in_use = Some(address);
+        // If the queue is full, the client sends its packet again, and the address is probed again.
         let _ = queue.try_send(incoming);
         return;
     }
-    if let (Some(_), Some(neighbours)) = (is_in_use, &wires.neighbours) {
-        neighbours.forget(incoming.link.index, address);
+    if let (Some(_), Some(neighbours)) = (is_in_use, &reply_sender.neighbours) {
+        neighbours.remove(incoming.socket.index, address);
     }
-    wires.send(&incoming, reply).await;
+    reply_sender.send(&incoming, reply).await;
 }
 
-async fn send(asked: &Incoming<Asked>, reply: &Packet, to: SocketAddrV4) {
-    let bytes = reply.encode(asked.message.packet.largest_reply());
-    let Err(error) = asked.link.socket.send_to(&bytes, to).await else { return };
-    let interface = &asked.link.name;
+async fn send_packet(
+    incoming: &IncomingDhcpMessage<ReceivedDhcp4Packet>,
+    reply: &Dhcp4Packet,
+    to: SocketAddrV4,
+) {
+    let bytes = reply.encode(incoming.message.packet.max_reply_bytes());
+    let Err(error) = incoming.socket.socket.send_to(&bytes, to).await else { return };
+    let interface = &incoming.socket.name;
     if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) {
-        // More than a thousand machines on one segment are more than Linux is set up for.
+        // The kernel's default holds 1024 neighbours.
         tracing::warn!(
             %interface, %to,
-            "a DHCP reply was not sent: the kernel's table of neighbours is full; raise \
+            "sending a DHCP reply failed: the kernel's neighbour table is full; raise \
              net.ipv4.neigh.default.gc_thresh3"
         );
     } else {
-        tracing::warn!(%interface, %to, %error, "a DHCP reply was not sent");
+        tracing::warn!(%interface, %to, %error, "sending a DHCP reply failed");
     }
 }
 
-fn plain_destination(to: To) -> SocketAddrV4 {
+fn socket_destination(to: Dhcp4Destination) -> SocketAddrV4 {
     match to {
-        To::Address(address) => address,
-        To::Broadcast | To::NewAddress { .. } => SocketAddrV4::new(Ipv4Addr::BROADCAST, 68),
+        Dhcp4Destination::Address(address) => address,
+        Dhcp4Destination::Broadcast | Dhcp4Destination::NewAddress { .. } => {
+            SocketAddrV4::new(Ipv4Addr::BROADCAST, CLIENT_PORT)
+        }
     }
 }

@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DHCP for IPv4 (RFC 2131), its PXE additions (RFC 4578) and ProxyDHCP.
+//! A DHCPv4 server (RFC 2131) with PXE options (RFC 4578) and ProxyDHCP.
 
 mod config;
 mod leases;
 mod listener;
-mod options;
-mod packet;
 mod reply;
 mod server;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Interface, Settings, StaticHost, Subnet};
-pub(crate) use leases::place_of;
-pub use leases::{Lease, LeaseState, Leases};
-pub use listener::Listener;
-pub use options::{Options, code};
-pub use packet::{DecodeError, MessageType, Packet};
-pub use reply::{Answer, Reply, To, Verdict};
-pub use server::{Port, Received, Server};
-
-pub use crate::serving::{ListenError, Services};
+pub use config::{Dhcp4Interface, Dhcp4Settings, Dhcp4Subnet, StaticReservation};
+pub use dhcp_codec::v4::Dhcp4MessageType;
+pub(crate) use leases::fnv1a;
+pub use leases::{DhcpLease4, DhcpLeaseState, DhcpLeases4};
+pub use listener::Dhcp4Listener;
+pub use reply::{Dhcp4Destination, Dhcp4Outcome, Dhcp4Reply, Dhcp4Response};
+pub use server::{Dhcp4PacketInfo, Dhcp4Port, Dhcp4Server};

@@ -1,98 +1,99 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of a message: a reply and where it goes, and the reason in a word.
+//! The result of handling a DHCPv4 message: the reply, its destination and the outcome.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
-use super::packet::Packet;
-use crate::{Architecture, HardwareAddress, Stage};
+use dhcp_codec::v4::Dhcp4Packet;
 
-/// What the server makes of one message.
+use crate::{BootStage, FirmwareArchitecture, HardwareAddress};
+
+/// The result of handling one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "an answer that is not sent leaves the machine waiting"]
-pub struct Answer {
-    /// What to send, if anything.
-    pub reply: Option<Reply>,
-    /// What was done, or why nothing was.
-    pub verdict: Verdict,
-    /// Whether the plans know the machine.
-    pub known: bool,
-    /// Whether the machine got an address and should boot something of ours that the program that
-    /// asked cannot load.
-    pub nothing_to_load: bool,
-    /// The program that asked.
-    pub stage: Stage,
-    /// Its processor and firmware.
-    pub architecture: Option<Architecture>,
+#[must_use = "the client waits for the reply"]
+pub struct Dhcp4Response {
+    /// The message to send, if any.
+    pub reply: Option<Dhcp4Reply>,
+    /// How the message was handled.
+    pub outcome: Dhcp4Outcome,
+    /// Whether the machine is enrolled.
+    pub is_known: bool,
+    /// Whether the machine got an address and has a boot plan of which the requesting program can load no
+    /// file.
+    pub no_loadable_boot_file: bool,
+    /// The program that sent the message.
+    pub stage: BootStage,
+    /// The architecture, if the client sent one.
+    pub architecture: Option<FirmwareArchitecture>,
     /// The boot file or URL in the reply.
     pub boot_file: Option<Arc<str>>,
 }
 
 /// A message to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    /// Where to.
-    pub to: To,
-    /// What.
-    pub packet: Packet,
-    /// Make sure first that nobody uses this address; if somebody does, tell
-    /// [`Leases::conflict`](super::Leases::conflict) and ask for another answer.
+pub struct Dhcp4Reply {
+    /// The destination.
+    pub to: Dhcp4Destination,
+    /// The message.
+    pub packet: Dhcp4Packet,
+    /// An address to probe before the reply is sent. If a host answers, call
+    /// [`DhcpLeases4::report_conflict`](super::DhcpLeases4::report_conflict) and handle the request again.
     pub probe: Option<Ipv4Addr>,
 }
 
-/// Where a reply goes.
+/// Where a reply is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum To {
-    /// Everybody on the segment, at the client's port.
+pub enum Dhcp4Destination {
+    /// Broadcast to the client port of the segment.
     Broadcast,
-    /// A machine that has its address.
+    /// Unicast to a host that uses its address.
     Address(SocketAddrV4),
-    /// A machine that does not have the address yet, and so does not answer ARP for it.
+    /// Unicast to a client that does not use the address yet and so does not answer ARP for it.
     NewAddress {
-        /// The address it is given.
+        /// The assigned address.
         address: Ipv4Addr,
-        /// Its card.
+        /// The client's hardware address.
         hardware: HardwareAddress,
     },
 }
 
-/// What was done with a message, or why nothing was.
+/// How a message was handled, or why it got no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum Dhcp4Outcome {
     /// An address was offered.
     Offered(Ipv4Addr),
     /// An address was leased.
     Leased(Ipv4Addr),
-    /// The client was told that it cannot have this address.
+    /// The request for this address was refused with DHCPNAK.
     Refused(Ipv4Addr),
     /// Options without an address were sent.
     Informed,
     /// Boot information without an address was sent.
-    ProxyAnswered,
-    /// The client gave its address back.
+    ProxyReplied,
+    /// The client released its address.
     Released(Ipv4Addr),
-    /// The client found the address in use by another.
+    /// The client declined an address because another host uses it.
     Declined(Ipv4Addr),
-    /// The network is not served.
-    Off,
-    /// The card is on the list of those to ignore.
+    /// The mode of the subnet is [`Off`](crate::DhcpMode::Off).
+    Disabled,
+    /// The hardware address is configured to be ignored.
     Ignored,
-    /// The machine is not known, and only known ones are served.
-    Unknown,
-    /// The machine should boot its own disk.
+    /// The machine is unknown, and only known machines get a reply on this subnet.
+    UnknownMachine,
+    /// The machine boots from its disk.
     BootsFromDisk,
-    /// There is nothing to boot for this kind of firmware.
+    /// There is no boot file for this firmware.
     NoBootFile,
-    /// The client is not a network boot program, and only those are served here.
-    NotBooting,
+    /// The client is not a network boot program, and only those get a reply from a proxy.
+    NotNetboot,
     /// The client chose another server.
-    ChoseOther,
-    /// No configured network fits the interface or the relay.
+    OtherServerChosen,
+    /// No configured subnet matches the interface or the relay.
     NoSubnet,
-    /// Every address of the ranges is taken.
+    /// All addresses of the ranges are in use.
     NoFreeAddress,
-    /// The message has no sense here: a reply, no type, or missing fields.
-    Meaningless,
-    /// The lease could not be written down, so it was not given.
-    NotRecorded,
+    /// The message is invalid here: a server's message, without a type, or with missing fields.
+    Invalid,
+    /// The DHCP lease could not be stored, so the address was not assigned.
+    LeaseNotStored,
 }

@@ -1,559 +1,590 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What to answer to a DHCPv4 message. No sockets and no clock: a packet, the time and the leases go in,
-//! an answer comes out.
+//! The DHCPv4 protocol without sockets and clock: takes a packet, the time and the DHCP leases, and returns
+//! the reply.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
+use dhcp_codec::v4::{
+    CLIENT_PORT, Dhcp4MessageType, Dhcp4Options, Dhcp4Packet, SERVER_PORT, option_code,
+};
 use node_model::Timestamp;
 
-use super::config::{Interface, Settings, Subnet};
-use super::leases::{Client, LeaseState, Leases, client_of};
-use super::options::{Options, code};
-use super::packet::{MessageType, Packet};
-use super::reply::{Answer, Reply, To, Verdict};
-use crate::{Architecture, BootAnswer, BootRequest, Mode, Plan, Plans, Stage};
-
-const CLIENT_PORT: u16 = 68;
-const SERVER_PORT: u16 = 67;
+use super::config::{Dhcp4Interface, Dhcp4Settings, Dhcp4Subnet};
+use super::leases::{DhcpClientKey, DhcpLeaseState, DhcpLeases4, client_key};
+use super::reply::{Dhcp4Destination, Dhcp4Outcome, Dhcp4Reply, Dhcp4Response};
+use crate::{
+    BootInstructions, BootRequest, BootSnapshot, BootStage, DhcpMode, FirmwareArchitecture,
+    NetbootTarget,
+};
 
 /// The DHCPv4 server.
 #[derive(Debug)]
-pub struct Server {
-    settings: Settings,
+pub struct Dhcp4Server {
+    settings: Dhcp4Settings,
 }
 
-/// How a packet came in.
+/// How a packet was received.
 #[derive(Debug, Clone)]
-pub struct Received<'a> {
-    /// The interface it came in by.
+pub struct Dhcp4PacketInfo<'a> {
+    /// The interface.
     pub interface: &'a str,
-    /// The port it was sent to.
-    pub port: Port,
-    /// Who sent it, as IP says.
+    /// The destination port.
+    pub port: Dhcp4Port,
+    /// The IP source address and port.
     pub from: SocketAddrV4,
-    /// When.
+    /// The time of receipt.
     pub now: Timestamp,
 }
 
-/// The two ports a boot server listens on.
+/// The ports that a boot server listens on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Port {
+pub enum Dhcp4Port {
     /// 67.
     Dhcp,
-    /// 4011, where PXE firmware asks a proxy again.
+    /// 4011, where PXE firmware sends its second request to a proxy.
     Pxe,
 }
 
-/// One message with everything that is worked out from it once.
-struct Exchange<'a> {
-    packet: &'a Packet,
-    received: &'a Received<'a>,
-    interface: &'a Interface,
-    subnet: &'a Subnet,
-    client: Client,
-    stage: Stage,
-    architecture: Option<Architecture>,
-    plan: Plan,
+/// A message with everything that is derived from it once.
+struct Dhcp4Exchange<'a> {
+    packet: &'a Dhcp4Packet,
+    info: &'a Dhcp4PacketInfo<'a>,
+    interface: &'a Dhcp4Interface,
+    subnet: &'a Dhcp4Subnet,
+    client: DhcpClientKey,
+    stage: BootStage,
+    architecture: Option<FirmwareArchitecture>,
+    instructions: BootInstructions,
     boot_file: Option<Arc<str>>,
 }
 
-impl Server {
-    /// A server with these settings.
+impl Dhcp4Server {
+    /// Returns a server with these settings.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: Dhcp4Settings) -> Self {
         Self { settings }
     }
 
-    /// What it was told.
+    /// Returns the settings.
     #[must_use]
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &Dhcp4Settings {
         &self.settings
     }
 
-    /// What to answer. The leases must be [committed](Leases::commit) before the reply is sent.
-    pub fn answer(
+    /// Handles a packet. The DHCP leases must be [committed](DhcpLeases4::commit) before the reply is sent.
+    pub fn handle(
         &self,
-        packet: &Packet,
-        received: &Received<'_>,
-        leases: &mut Leases,
-        plans: &dyn Plans,
-    ) -> Answer {
-        let number = packet.options.number16(code::ARCHITECTURE);
-        let vendor_class = packet.options.get(code::VENDOR_CLASS).unwrap_or_default();
-        let mut answer = Answer {
+        packet: &Dhcp4Packet,
+        info: &Dhcp4PacketInfo<'_>,
+        leases: &mut DhcpLeases4,
+        snapshot: &dyn BootSnapshot,
+    ) -> Dhcp4Response {
+        let architecture = packet.options.get_u16(option_code::ARCHITECTURE);
+        let vendor_class = packet.options.get(option_code::VENDOR_CLASS).unwrap_or_default();
+        let mut response = Dhcp4Response {
             reply: None,
-            verdict: Verdict::Meaningless,
-            known: false,
-            nothing_to_load: false,
-            stage: Stage::of(vendor_class, is_ipxe(&packet.options), number),
-            architecture: number.map(Architecture::from_number),
+            outcome: Dhcp4Outcome::Invalid,
+            is_known: false,
+            no_loadable_boot_file: false,
+            stage: BootStage::detect(vendor_class, is_ipxe(&packet.options), architecture),
+            architecture: architecture.map(FirmwareArchitecture::from_number),
             boot_file: None,
         };
-        let interface = self.settings.interfaces.iter().find(|it| *it.name == *received.interface);
-        let (Some(interface), Some(client), Some(asked)) =
-            (interface, client_of(packet), packet.message_type())
+        let interface = self.settings.interfaces.iter().find(|it| *it.name == *info.interface);
+        let (Some(interface), Some(client), Some(message_type)) =
+            (interface, client_key(packet), packet.message_type())
         else {
-            return answer;
+            return response;
         };
         if !packet.is_request {
-            return answer;
+            return response;
         }
         if self.settings.ignored.contains(&packet.hardware) {
-            answer.verdict = Verdict::Ignored;
-            return answer;
+            response.outcome = Dhcp4Outcome::Ignored;
+            return response;
         }
-        let plan = plans.plan(&BootRequest {
+        let instructions = snapshot.instructions(&BootRequest {
             hardware: packet.hardware,
-            architecture: answer.architecture,
-            stage: answer.stage,
-            interface: received.interface,
+            architecture: response.architecture,
+            stage: response.stage,
+            interface: info.interface,
         });
-        answer.known = plan.known;
-        let Some(subnet) = self.subnet(packet, received, interface) else {
-            answer.verdict = Verdict::NoSubnet;
-            return answer;
+        response.is_known = instructions.is_known;
+        let Some(subnet) = self.subnet(packet, info, interface) else {
+            response.outcome = Dhcp4Outcome::NoSubnet;
+            return response;
         };
-        let mut exchange = Exchange {
+        let mut exchange = Dhcp4Exchange {
             packet,
-            received,
+            info,
             interface,
             subnet,
             client,
-            stage: answer.stage,
-            architecture: answer.architecture,
-            plan: plan.in_mode(subnet.mode),
+            stage: response.stage,
+            architecture: response.architecture,
+            instructions: instructions.in_mode(subnet.mode),
             boot_file: None,
         };
         exchange.boot_file = self.boot_file(&exchange);
-        let (verdict, reply) = match (subnet.mode, received.port) {
-            (Mode::Off, _) => (Verdict::Off, None),
-            (Mode::Proxy, port) => proxy(&exchange, asked, port),
-            (Mode::Reserve | Mode::Discover, Port::Dhcp) => full(&exchange, asked, leases),
-            (Mode::Reserve | Mode::Discover, Port::Pxe) => (Verdict::Meaningless, None),
+        let (outcome, reply) = match (subnet.mode, info.port) {
+            (DhcpMode::Off, _) => (Dhcp4Outcome::Disabled, None),
+            (DhcpMode::Proxy, port) => proxy_dhcp(&exchange, message_type, port),
+            (DhcpMode::Reserve | DhcpMode::Discover, Dhcp4Port::Dhcp) => {
+                serve_addresses(&exchange, message_type, leases)
+            }
+            (DhcpMode::Reserve | DhcpMode::Discover, Dhcp4Port::Pxe) => {
+                (Dhcp4Outcome::Invalid, None)
+            }
         };
-        answer.verdict = verdict;
-        answer.nothing_to_load = matches!(verdict, Verdict::Offered(_) | Verdict::Leased(_))
-            && exchange.lacks_boot_file();
-        if reply.as_ref().is_some_and(|reply| carries_boot(&reply.packet)) {
-            answer.boot_file = exchange.boot_file.take();
+        response.outcome = outcome;
+        response.no_loadable_boot_file =
+            matches!(outcome, Dhcp4Outcome::Offered(_) | Dhcp4Outcome::Leased(_))
+                && exchange.lacks_boot_file();
+        if reply.as_ref().is_some_and(|reply| has_boot_file(&reply.packet)) {
+            response.boot_file = exchange.boot_file.take();
         }
-        answer.reply = reply;
-        answer
+        response.reply = reply;
+        response
     }
 
-    /// The file or URL for the program that asks.
-    fn boot_file(&self, exchange: &Exchange<'_>) -> Option<Arc<str>> {
-        let BootAnswer::Netboot(netboot) = &exchange.plan.boot else { return None };
+    /// Returns the file or URL for the requesting program.
+    fn boot_file(&self, exchange: &Dhcp4Exchange<'_>) -> Option<Arc<str>> {
+        let NetbootTarget::Netboot(netboot) = &exchange.instructions.boot else { return None };
         match exchange.stage {
-            Stage::System => None,
-            Stage::Ipxe => Some(netboot.script.clone()),
-            Stage::HttpBoot => netboot.http.clone(),
-            Stage::Pxe => netboot.first_stage.clone().or_else(|| {
-                let architecture = exchange.architecture.unwrap_or(Architecture::Bios);
-                self.settings.first_stages.get(architecture).cloned()
+            BootStage::System => None,
+            BootStage::Ipxe => Some(netboot.ipxe_script.clone()),
+            BootStage::HttpBoot => netboot.http_file.clone(),
+            BootStage::Pxe => netboot.tftp_file.clone().or_else(|| {
+                let architecture = exchange.architecture.unwrap_or(FirmwareArchitecture::Bios);
+                self.settings.first_stage_loaders.get(architecture).cloned()
             }),
         }
     }
 
-    /// The network the client is on: the relay's, or the interface's.
+    /// Returns the client's subnet, from the relay or the interface.
     fn subnet(
         &self,
-        packet: &Packet,
-        received: &Received<'_>,
-        interface: &Interface,
-    ) -> Option<&Subnet> {
+        packet: &Dhcp4Packet,
+        info: &Dhcp4PacketInfo<'_>,
+        interface: &Dhcp4Interface,
+    ) -> Option<&Dhcp4Subnet> {
         let settings = &self.settings;
         if packet.is_relayed() {
-            return settings.subnet_of(link_selection(&packet.options).unwrap_or(packet.relay));
+            let link = link_selection(&packet.options).unwrap_or(packet.relay);
+            return settings.subnet_containing(link);
         }
-        let own = || settings.subnet_of(interface.address);
+        let interface_subnet = || settings.subnet_containing(interface.address);
         let has_address = !packet.client_address.is_unspecified();
-        if !has_address || *received.from.ip() != packet.client_address {
-            return own();
+        if !has_address || *info.from.ip() != packet.client_address {
+            return interface_subnet();
         }
-        // What came by a router names no relay; the client's address says where it is. Beside
-        // another DHCP server that may be an address nobody told us of.
-        let found = settings.subnet_of(packet.client_address);
-        match received.port {
-            Port::Dhcp => found,
-            Port::Pxe => found.or_else(own),
+        // A routed unicast packet names no relay, so the client's address identifies the subnet. Next to
+        // another DHCP server that address may be outside the configured subnets.
+        let found = settings.subnet_containing(packet.client_address);
+        match info.port {
+            Dhcp4Port::Dhcp => found,
+            Dhcp4Port::Pxe => found.or_else(interface_subnet),
         }
     }
 }
 
-impl Exchange<'_> {
-    fn asks_for(&self, code: u8) -> bool {
-        let list = self.packet.options.get(code::PARAMETER_LIST).unwrap_or_default();
+impl Dhcp4Exchange<'_> {
+    fn requests_option(&self, code: u8) -> bool {
+        let list = self.packet.options.get(option_code::PARAMETER_REQUEST_LIST).unwrap_or_default();
         list.contains(&code)
     }
 
-    /// Whether the machine should boot something of ours that the program that asks cannot load.
+    /// Returns whether the machine has a boot plan of which the requesting program can load no file.
     fn lacks_boot_file(&self) -> bool {
-        self.stage != Stage::System
-            && self.plan.boot != BootAnswer::Disk
+        self.stage != BootStage::System
+            && self.instructions.boot != NetbootTarget::Disk
             && self.boot_file.is_none()
     }
 }
 
-/// The mode with addresses: who may have one, and then the message itself.
-fn full(
-    exchange: &Exchange<'_>,
-    asked: MessageType,
-    leases: &mut Leases,
-) -> (Verdict, Option<Reply>) {
+/// Handles a message in the modes that assign addresses.
+fn serve_addresses(
+    exchange: &Dhcp4Exchange<'_>,
+    message_type: Dhcp4MessageType,
+    leases: &mut DhcpLeases4,
+) -> (Dhcp4Outcome, Option<Dhcp4Reply>) {
     let packet = exchange.packet;
-    // What a client gives back it gives back, whatever its plan is by now.
-    match asked {
-        MessageType::Release => return release(exchange, leases),
-        MessageType::Decline => return decline(exchange, leases),
-        MessageType::Discover | MessageType::Request | MessageType::Inform => {}
-        MessageType::Offer | MessageType::Ack | MessageType::Nak => {
-            return (Verdict::Meaningless, None);
+    // Releases are accepted whatever the machine boots now.
+    match message_type {
+        Dhcp4MessageType::Release => return release(exchange, leases),
+        Dhcp4MessageType::Decline => return decline(exchange, leases),
+        Dhcp4MessageType::Discover | Dhcp4MessageType::Request | Dhcp4MessageType::Inform => {}
+        Dhcp4MessageType::Offer | Dhcp4MessageType::Ack | Dhcp4MessageType::Nak => {
+            return (Dhcp4Outcome::Invalid, None);
         }
     }
-    let now = exchange.received.now;
-    let renews =
-        asked == MessageType::Request && leases.holds(&exchange.client, packet.client_address, now);
-    if let Some(verdict) = not_served(exchange, renews) {
-        return (verdict, None);
+    let now = exchange.info.now;
+    let renews = message_type == Dhcp4MessageType::Request
+        && leases.holds(&exchange.client, packet.client_address, now);
+    if let Some(outcome) = reason_not_served(exchange, renews) {
+        return (outcome, None);
     }
-    match asked {
-        MessageType::Discover => discover(exchange, leases),
-        MessageType::Request => request(exchange, leases),
-        MessageType::Inform => inform(exchange),
-        MessageType::Release
-        | MessageType::Decline
-        | MessageType::Offer
-        | MessageType::Ack
-        | MessageType::Nak => (Verdict::Meaningless, None),
+    match message_type {
+        Dhcp4MessageType::Discover => discover(exchange, leases),
+        Dhcp4MessageType::Request => request(exchange, leases),
+        Dhcp4MessageType::Inform => inform(exchange),
+        Dhcp4MessageType::Release
+        | Dhcp4MessageType::Decline
+        | Dhcp4MessageType::Offer
+        | Dhcp4MessageType::Ack
+        | Dhcp4MessageType::Nak => (Dhcp4Outcome::Invalid, None),
     }
 }
 
-/// ProxyDHCP: boot information next to somebody else's address.
-fn proxy(exchange: &Exchange<'_>, asked: MessageType, port: Port) -> (Verdict, Option<Reply>) {
+/// Handles a message in proxy mode: boot information only, another server assigns the address.
+fn proxy_dhcp(
+    exchange: &Dhcp4Exchange<'_>,
+    message_type: Dhcp4MessageType,
+    port: Dhcp4Port,
+) -> (Dhcp4Outcome, Option<Dhcp4Reply>) {
     let packet = exchange.packet;
-    let kind = match (port, asked) {
-        (Port::Dhcp, MessageType::Discover) => MessageType::Offer,
-        (Port::Pxe, MessageType::Request | MessageType::Inform) => MessageType::Ack,
-        // A request on port 67 goes to the server whose address was chosen, which is not us.
-        (Port::Dhcp, MessageType::Request) => return (Verdict::ChoseOther, None),
-        (Port::Dhcp, MessageType::Inform)
-        | (Port::Pxe, MessageType::Discover)
+    let reply_type = match (port, message_type) {
+        (Dhcp4Port::Dhcp, Dhcp4MessageType::Discover) => Dhcp4MessageType::Offer,
+        (Dhcp4Port::Pxe, Dhcp4MessageType::Request | Dhcp4MessageType::Inform) => {
+            Dhcp4MessageType::Ack
+        }
+        // A request on port 67 is for the server whose address was chosen.
+        (Dhcp4Port::Dhcp, Dhcp4MessageType::Request) => {
+            return (Dhcp4Outcome::OtherServerChosen, None);
+        }
+        (Dhcp4Port::Dhcp, Dhcp4MessageType::Inform)
+        | (Dhcp4Port::Pxe, Dhcp4MessageType::Discover)
         | (
-            Port::Dhcp | Port::Pxe,
-            MessageType::Offer
-            | MessageType::Decline
-            | MessageType::Ack
-            | MessageType::Nak
-            | MessageType::Release,
-        ) => return (Verdict::Meaningless, None),
+            Dhcp4Port::Dhcp | Dhcp4Port::Pxe,
+            Dhcp4MessageType::Offer
+            | Dhcp4MessageType::Decline
+            | Dhcp4MessageType::Ack
+            | Dhcp4MessageType::Nak
+            | Dhcp4MessageType::Release,
+        ) => return (Dhcp4Outcome::Invalid, None),
     };
-    if exchange.stage == Stage::System {
-        return (Verdict::NotBooting, None);
+    if exchange.stage == BootStage::System {
+        return (Dhcp4Outcome::NotNetboot, None);
     }
-    if exchange.plan.boot == BootAnswer::Disk {
-        let known = exchange.plan.known;
-        return (if known { Verdict::BootsFromDisk } else { Verdict::Unknown }, None);
+    if exchange.instructions.boot == NetbootTarget::Disk {
+        let outcome = if exchange.instructions.is_known {
+            Dhcp4Outcome::BootsFromDisk
+        } else {
+            Dhcp4Outcome::UnknownMachine
+        };
+        return (outcome, None);
     }
     if exchange.boot_file.is_none() {
-        return (Verdict::NoBootFile, None);
+        return (Dhcp4Outcome::NoBootFile, None);
     }
-    let mut reply = blank_reply(exchange, kind);
-    add_boot(&mut reply, exchange);
+    let mut reply = base_reply(exchange, reply_type);
+    add_boot_options(&mut reply, exchange);
     reply.client_address = packet.client_address;
-    let class = if exchange.stage == Stage::HttpBoot { "HTTPClient" } else { "PXEClient" };
-    reply.options.set(code::VENDOR_CLASS, class);
-    if exchange.stage != Stage::HttpBoot {
-        // Discovery control 8: no search for boot servers, load the file named here.
-        reply.options.set(code::VENDOR_SPECIFIC, [6, 1, 8, 255]);
+    let class = if exchange.stage == BootStage::HttpBoot { "HTTPClient" } else { "PXEClient" };
+    reply.options.set(option_code::VENDOR_CLASS, class);
+    if exchange.stage != BootStage::HttpBoot {
+        // PXE discovery control 8: skip boot server discovery and load the file in this reply.
+        reply.options.set(option_code::VENDOR_SPECIFIC, [6, 1, 8, 255]);
     }
     let to = if packet.is_relayed() {
-        relay(packet)
+        relay_destination(packet)
     } else {
         match port {
-            Port::Pxe => To::Address(exchange.received.from),
-            Port::Dhcp => To::Broadcast,
+            Dhcp4Port::Pxe => Dhcp4Destination::Address(exchange.info.from),
+            Dhcp4Port::Dhcp => Dhcp4Destination::Broadcast,
         }
     };
-    (Verdict::ProxyAnswered, Some(Reply { to, packet: reply, probe: None }))
+    (Dhcp4Outcome::ProxyReplied, Some(Dhcp4Reply { to, packet: reply, probe: None }))
 }
 
-/// Why the machine gets no address, if it gets none.
-fn not_served(exchange: &Exchange<'_>, renews: bool) -> Option<Verdict> {
-    let plan = &exchange.plan;
-    let has_host_entry = exchange.subnet.host(exchange.packet.hardware).is_some();
+/// Returns why the machine gets no address, or `None` if it gets one.
+fn reason_not_served(exchange: &Dhcp4Exchange<'_>, renews: bool) -> Option<Dhcp4Outcome> {
+    let instructions = &exchange.instructions;
+    let has_reservation = exchange.subnet.reservation(exchange.packet.hardware).is_some();
     match exchange.subnet.mode {
-        Mode::Off => Some(Verdict::Off),
-        Mode::Proxy => Some(Verdict::NotBooting),
-        Mode::Reserve => (!plan.known && !has_host_entry).then_some(Verdict::Unknown),
-        // A ramdisk keeps its address until it is done, even after the plan has become the disk.
-        Mode::Discover if plan.known => {
-            (!plan.is_booting && !renews && !has_host_entry).then_some(Verdict::BootsFromDisk)
+        DhcpMode::Off => Some(Dhcp4Outcome::Disabled),
+        DhcpMode::Proxy => Some(Dhcp4Outcome::NotNetboot),
+        DhcpMode::Reserve => {
+            (!instructions.is_known && !has_reservation).then_some(Dhcp4Outcome::UnknownMachine)
         }
-        Mode::Discover => None,
+        // A ramdisk can renew its address until it is done, also after the boot plan was removed.
+        DhcpMode::Discover if instructions.is_known => {
+            (!instructions.is_booting && !renews && !has_reservation)
+                .then_some(Dhcp4Outcome::BootsFromDisk)
+        }
+        DhcpMode::Discover => None,
     }
 }
 
-fn discover(exchange: &Exchange<'_>, leases: &mut Leases) -> (Verdict, Option<Reply>) {
-    let wanted = exchange.packet.options.address(code::REQUESTED_ADDRESS);
-    let Some(address) = choose(exchange, leases, wanted) else {
-        return (Verdict::NoFreeAddress, None);
+fn discover(
+    exchange: &Dhcp4Exchange<'_>,
+    leases: &mut DhcpLeases4,
+) -> (Dhcp4Outcome, Option<Dhcp4Reply>) {
+    let requested = exchange.packet.options.get_address(option_code::REQUESTED_ADDRESS);
+    let Some(address) = choose_address(exchange, leases, requested) else {
+        return (Dhcp4Outcome::NoFreeAddress, None);
     };
-    let now = exchange.received.now;
-    // An address this client was leased before was found good then; a reserved one is its own.
-    // One that was only offered may have been found in use since.
+    let now = exchange.info.now;
+    // An address that this client leased before, or that is reserved, needs no probe. One that was only
+    // offered is probed again, because a conflict may have been found since.
     let was_leased = leases.get(address).is_some_and(|lease| {
-        lease.state == LeaseState::Leased && *lease.client == *exchange.client
+        lease.state == DhcpLeaseState::Leased && *lease.client == *exchange.client
     });
-    let is_fresh = !was_leased && reserved(exchange) != Some(address);
+    let needs_probe = !was_leased && reserved_address(exchange) != Some(address);
     leases.offer(&exchange.client, address, now);
-    let mut packet = reply(exchange, MessageType::Offer);
+    let mut packet = full_reply(exchange, Dhcp4MessageType::Offer);
     packet.your_address = address;
-    let probe = (is_fresh && !exchange.packet.is_relayed()).then_some(address);
-    let reply = Reply { to: destination(exchange, address), packet, probe };
-    (Verdict::Offered(address), Some(reply))
+    let probe = (needs_probe && !exchange.packet.is_relayed()).then_some(address);
+    let reply = Dhcp4Reply { to: destination(exchange, address), packet, probe };
+    (Dhcp4Outcome::Offered(address), Some(reply))
 }
 
-fn request(exchange: &Exchange<'_>, leases: &mut Leases) -> (Verdict, Option<Reply>) {
+fn request(
+    exchange: &Dhcp4Exchange<'_>,
+    leases: &mut DhcpLeases4,
+) -> (Dhcp4Outcome, Option<Dhcp4Reply>) {
     let packet = exchange.packet;
-    let now = exchange.received.now;
-    if let Some(server) = packet.options.address(code::SERVER_ID)
+    let now = exchange.info.now;
+    if let Some(server) = packet.options.get_address(option_code::SERVER_ID)
         && server != exchange.interface.address
     {
         leases.withdraw_offer(&exchange.client, now);
-        return (Verdict::ChoseOther, None);
+        return (Dhcp4Outcome::OtherServerChosen, None);
     }
-    let requested = packet.options.address(code::REQUESTED_ADDRESS);
     let has_address = !packet.client_address.is_unspecified();
-    let wanted = if has_address { Some(packet.client_address) } else { requested };
-    let Some(wanted) = wanted else { return (Verdict::Meaningless, None) };
-    if !may_have(exchange, leases, wanted) {
-        return (Verdict::Refused(wanted), Some(refuse(exchange)));
+    let requested = if has_address {
+        Some(packet.client_address)
+    } else {
+        packet.options.get_address(option_code::REQUESTED_ADDRESS)
+    };
+    let Some(requested) = requested else { return (Dhcp4Outcome::Invalid, None) };
+    if !may_lease(exchange, leases, requested) {
+        return (Dhcp4Outcome::Refused(requested), Some(nak(exchange)));
     }
-    leases.lease(&exchange.client, wanted, now.plus(exchange.subnet.lease_time), now);
-    let mut reply = reply(exchange, MessageType::Ack);
-    reply.your_address = wanted;
+    leases.lease(&exchange.client, requested, now.plus(exchange.subnet.lease_time), now);
+    let mut reply = full_reply(exchange, Dhcp4MessageType::Ack);
+    reply.your_address = requested;
     reply.client_address = packet.client_address;
-    let reply = Reply { to: destination(exchange, wanted), packet: reply, probe: None };
-    (Verdict::Leased(wanted), Some(reply))
+    let reply = Dhcp4Reply { to: destination(exchange, requested), packet: reply, probe: None };
+    (Dhcp4Outcome::Leased(requested), Some(reply))
 }
 
-/// The address for a client that has none: its own, the one it had, the one it wishes, a free one.
-fn choose(
-    exchange: &Exchange<'_>,
-    leases: &mut Leases,
-    wanted: Option<Ipv4Addr>,
+/// Chooses an address in this order: reserved, previous, requested, any free one.
+fn choose_address(
+    exchange: &Dhcp4Exchange<'_>,
+    leases: &mut DhcpLeases4,
+    requested: Option<Ipv4Addr>,
 ) -> Option<Ipv4Addr> {
-    let now = exchange.received.now;
+    let now = exchange.info.now;
     let client = &exchange.client;
     let server = exchange.interface.address;
-    if let Some(address) = reserved(exchange)
-        && leases.is_free_for(client, address, now)
+    if let Some(address) = reserved_address(exchange)
+        && leases.is_available_to(client, address, now)
     {
         return Some(address);
     }
-    let last = leases.last_of(client, now);
-    [last, wanted]
+    let previous = leases.previous_address(client, now);
+    [previous, requested]
         .into_iter()
         .flatten()
         .find(|address| {
-            is_for_anybody(exchange, *address) && leases.is_free_for(client, *address, now)
+            is_dynamic(exchange, *address) && leases.is_available_to(client, *address, now)
         })
-        .or_else(|| leases.pick(exchange.subnet, client, server, now))
+        .or_else(|| leases.pick_address(exchange.subnet, client, server, now))
 }
 
-/// Whether the client may have exactly this address.
-fn may_have(exchange: &Exchange<'_>, leases: &Leases, address: Ipv4Addr) -> bool {
-    let now = exchange.received.now;
-    let is_own = reserved(exchange) == Some(address);
-    (is_own || is_for_anybody(exchange, address))
-        && leases.is_free_for(&exchange.client, address, now)
+/// Returns whether the client may lease exactly this address.
+fn may_lease(exchange: &Dhcp4Exchange<'_>, leases: &DhcpLeases4, address: Ipv4Addr) -> bool {
+    let now = exchange.info.now;
+    let is_reserved = reserved_address(exchange) == Some(address);
+    (is_reserved || is_dynamic(exchange, address))
+        && leases.is_available_to(&exchange.client, address, now)
 }
 
-/// Whether the address is in a range and set aside for nobody.
-fn is_for_anybody(exchange: &Exchange<'_>, address: Ipv4Addr) -> bool {
+/// Returns whether the address is in a range and not reserved.
+fn is_dynamic(exchange: &Dhcp4Exchange<'_>, address: Ipv4Addr) -> bool {
     let subnet = exchange.subnet;
     subnet.in_range(address)
         && address != exchange.interface.address
         && Some(address) != subnet.gateway
-        && !subnet.hosts.iter().any(|host| host.address == address)
+        && !subnet.reservations.iter().any(|reservation| reservation.address == address)
 }
 
-/// The address set aside for the machine on this network.
-fn reserved(exchange: &Exchange<'_>) -> Option<Ipv4Addr> {
+/// Returns the address that is reserved for the client on this subnet.
+fn reserved_address(exchange: &Dhcp4Exchange<'_>) -> Option<Ipv4Addr> {
     let subnet = exchange.subnet;
-    let host = subnet.host(exchange.packet.hardware).map(|host| host.address);
-    host.filter(|address| subnet.is_usable(*address))
+    let reservation = subnet.reservation(exchange.packet.hardware)?;
+    Some(reservation.address).filter(|address| subnet.is_usable(*address))
 }
 
-fn release(exchange: &Exchange<'_>, leases: &mut Leases) -> (Verdict, Option<Reply>) {
+fn release(
+    exchange: &Dhcp4Exchange<'_>,
+    leases: &mut DhcpLeases4,
+) -> (Dhcp4Outcome, Option<Dhcp4Reply>) {
     let address = exchange.packet.client_address;
-    let released = leases.release(&exchange.client, address, exchange.received.now);
-    (if released { Verdict::Released(address) } else { Verdict::Meaningless }, None)
+    let released = leases.release(&exchange.client, address, exchange.info.now);
+    (if released { Dhcp4Outcome::Released(address) } else { Dhcp4Outcome::Invalid }, None)
 }
 
-/// Only the owner can decline an address, or anybody could empty the ranges with one packet each.
-fn decline(exchange: &Exchange<'_>, leases: &mut Leases) -> (Verdict, Option<Reply>) {
-    let Some(address) = exchange.packet.options.address(code::REQUESTED_ADDRESS) else {
-        return (Verdict::Meaningless, None);
+/// Accepts a decline only from the lease holder. Otherwise any client could exhaust the ranges with one
+/// packet per address.
+fn decline(
+    exchange: &Dhcp4Exchange<'_>,
+    leases: &mut DhcpLeases4,
+) -> (Dhcp4Outcome, Option<Dhcp4Reply>) {
+    let Some(address) = exchange.packet.options.get_address(option_code::REQUESTED_ADDRESS) else {
+        return (Dhcp4Outcome::Invalid, None);
     };
-    let now = exchange.received.now;
+    let now = exchange.info.now;
     if !leases.holds(&exchange.client, address, now) {
-        return (Verdict::Meaningless, None);
+        return (Dhcp4Outcome::Invalid, None);
     }
-    leases.set_aside(address, now);
-    (Verdict::Declined(address), None)
+    leases.quarantine(address, now);
+    (Dhcp4Outcome::Declined(address), None)
 }
 
-fn inform(exchange: &Exchange<'_>) -> (Verdict, Option<Reply>) {
+fn inform(exchange: &Dhcp4Exchange<'_>) -> (Dhcp4Outcome, Option<Dhcp4Reply>) {
     let packet = exchange.packet;
     if packet.client_address.is_unspecified() {
-        return (Verdict::Meaningless, None);
+        return (Dhcp4Outcome::Invalid, None);
     }
-    let mut reply = blank_reply(exchange, MessageType::Ack);
-    network_options(&mut reply.options, exchange, false);
+    let mut reply = base_reply(exchange, Dhcp4MessageType::Ack);
+    add_network_options(&mut reply.options, exchange, false);
     reply.client_address = packet.client_address;
-    let to = To::Address(SocketAddrV4::new(packet.client_address, CLIENT_PORT));
-    (Verdict::Informed, Some(Reply { to, packet: reply, probe: None }))
+    let to = Dhcp4Destination::Address(SocketAddrV4::new(packet.client_address, CLIENT_PORT));
+    (Dhcp4Outcome::Informed, Some(Dhcp4Reply { to, packet: reply, probe: None }))
 }
 
-fn refuse(exchange: &Exchange<'_>) -> Reply {
-    let mut packet = blank_reply(exchange, MessageType::Nak);
-    packet.options.set(code::MESSAGE, "this address is not for this machine; ask for another");
+fn nak(exchange: &Dhcp4Exchange<'_>) -> Dhcp4Reply {
+    let mut packet = base_reply(exchange, Dhcp4MessageType::Nak);
+    packet.options.set(option_code::MESSAGE, "address not available to this client");
     let to = if packet.is_relayed() {
-        // The relay must broadcast it: the client does not have an address it may use.
+        // The relay must broadcast it, because the client has no valid address.
         packet.broadcast = true;
-        relay(exchange.packet)
+        relay_destination(exchange.packet)
     } else {
-        To::Broadcast
+        Dhcp4Destination::Broadcast
     };
-    Reply { to, packet, probe: None }
+    Dhcp4Reply { to, packet, probe: None }
 }
 
-/// A reply to the message with everything but the address.
-fn reply(exchange: &Exchange<'_>, kind: MessageType) -> Packet {
-    let mut reply = blank_reply(exchange, kind);
-    network_options(&mut reply.options, exchange, true);
-    add_boot(&mut reply, exchange);
+/// Returns a reply with network and boot options, without an address.
+fn full_reply(exchange: &Dhcp4Exchange<'_>, message_type: Dhcp4MessageType) -> Dhcp4Packet {
+    let mut reply = base_reply(exchange, message_type);
+    add_network_options(&mut reply.options, exchange, true);
+    add_boot_options(&mut reply, exchange);
     reply
 }
 
-/// What to load and from where, if there is something.
-fn add_boot(reply: &mut Packet, exchange: &Exchange<'_>) {
+/// Adds the boot file and the server to load it from, if there is a boot file.
+fn add_boot_options(reply: &mut Dhcp4Packet, exchange: &Dhcp4Exchange<'_>) {
     let Some(file) = &exchange.boot_file else { return };
-    let tftp = exchange.subnet.tftp_server.unwrap_or(exchange.interface.address);
-    reply.next_server = tftp;
+    let tftp_server = exchange.subnet.tftp_server.unwrap_or(exchange.interface.address);
+    reply.next_server = tftp_server;
     let fits_header = file.len() < 128;
     if fits_header {
         reply.file = file.as_bytes().to_vec();
     }
-    // Header fields are what every firmware reads; the options are for those that ask for them.
-    if exchange.asks_for(code::BOOT_FILE_NAME) || !fits_header {
-        reply.options.set(code::BOOT_FILE_NAME, file.as_bytes());
+    // All firmware reads the header fields; the options are for clients that request them.
+    if exchange.requests_option(option_code::BOOT_FILE_NAME) || !fits_header {
+        reply.options.set(option_code::BOOT_FILE_NAME, file.as_bytes());
     }
-    if exchange.stage == Stage::HttpBoot {
-        // UEFI takes an offer for HTTP boot only if it says so.
-        reply.options.set(code::VENDOR_CLASS, "HTTPClient");
+    if exchange.stage == BootStage::HttpBoot {
+        // UEFI ignores offers for HTTP boot without this vendor class.
+        reply.options.set(option_code::VENDOR_CLASS, "HTTPClient");
         return;
     }
-    if exchange.asks_for(code::TFTP_SERVER_NAME) {
-        reply.options.set(code::TFTP_SERVER_NAME, tftp.to_string());
+    if exchange.requests_option(option_code::TFTP_SERVER_NAME) {
+        reply.options.set(option_code::TFTP_SERVER_NAME, tftp_server.to_string());
     }
-    if exchange.asks_for(code::TFTP_SERVER_ADDRESS) {
-        reply.options.set_addresses(code::TFTP_SERVER_ADDRESS, &[tftp]);
+    if exchange.requests_option(option_code::TFTP_SERVER_ADDRESS) {
+        reply.options.set_addresses(option_code::TFTP_SERVER_ADDRESS, &[tftp_server]);
     }
 }
 
-fn blank_reply(exchange: &Exchange<'_>, kind: MessageType) -> Packet {
-    let asked = exchange.packet;
-    let mut options = Options::default();
-    options.set(code::MESSAGE_TYPE, [kind.number()]);
-    options.set_addresses(code::SERVER_ID, &[exchange.interface.address]);
-    for echoed in [code::CLIENT_ID, code::MACHINE_UUID, code::RELAY_AGENT] {
-        if let Some(value) = asked.options.get(echoed) {
-            options.set(echoed, value);
+/// Returns a reply with the message type, the server identifier and the options that have to be echoed.
+fn base_reply(exchange: &Dhcp4Exchange<'_>, message_type: Dhcp4MessageType) -> Dhcp4Packet {
+    let request = exchange.packet;
+    let mut reply = Dhcp4Packet::reply_to(request, message_type);
+    reply.options.set_addresses(option_code::SERVER_ID, &[exchange.interface.address]);
+    for code in
+        [option_code::CLIENT_ID, option_code::MACHINE_UUID, option_code::RELAY_AGENT_INFORMATION]
+    {
+        if let Some(value) = request.options.get(code) {
+            reply.options.set(code, value);
         }
     }
-    Packet {
-        is_request: false,
-        hops: 0,
-        transaction: asked.transaction,
-        seconds: 0,
-        broadcast: asked.broadcast,
-        client_address: Ipv4Addr::UNSPECIFIED,
-        your_address: Ipv4Addr::UNSPECIFIED,
-        next_server: Ipv4Addr::UNSPECIFIED,
-        relay: asked.relay,
-        hardware: asked.hardware,
-        file: Vec::new(),
-        options,
-    }
+    reply
 }
 
-/// What a machine is told of its network, the indispensable first.
-fn network_options(options: &mut Options, exchange: &Exchange<'_>, with_times: bool) {
+/// Adds the network configuration, the most important options first.
+fn add_network_options(
+    options: &mut Dhcp4Options,
+    exchange: &Dhcp4Exchange<'_>,
+    with_lease_times: bool,
+) {
     let subnet = exchange.subnet;
-    if with_times {
+    if with_lease_times {
         let seconds = u32::try_from(subnet.lease_time.as_secs()).unwrap_or(u32::MAX);
-        options.set_number32(code::LEASE_TIME, seconds);
-        options.set_number32(code::RENEWAL_TIME, seconds / 2);
-        options.set_number32(code::REBINDING_TIME, seconds - seconds / 8);
+        options.set_u32(option_code::LEASE_TIME, seconds);
+        options.set_u32(option_code::RENEWAL_TIME, seconds / 2);
+        options.set_u32(option_code::REBINDING_TIME, seconds - seconds / 8);
     }
-    options.set_addresses(code::SUBNET_MASK, &[subnet.mask()]);
-    options.set_addresses(code::ROUTER, subnet.gateway.as_slice());
-    options.set_addresses(code::DNS_SERVER, &subnet.dns);
-    options.set_addresses(code::BROADCAST_ADDRESS, &[subnet.broadcast()]);
-    options.set_addresses(code::NTP_SERVER, &subnet.ntp);
+    options.set_addresses(option_code::SUBNET_MASK, &[subnet.mask()]);
+    options.set_addresses(option_code::ROUTER, subnet.gateway.as_slice());
+    options.set_addresses(option_code::DNS_SERVER, &subnet.dns);
+    options.set_addresses(option_code::BROADCAST_ADDRESS, &[subnet.broadcast()]);
+    options.set_addresses(option_code::NTP_SERVER, &subnet.ntp);
     if let Some(domain) = &subnet.domain {
-        options.set(code::DOMAIN_NAME, domain.as_bytes());
+        options.set(option_code::DOMAIN_NAME, domain.as_bytes());
     }
-    if let Some(name) = &exchange.plan.host_name {
-        options.set(code::HOST_NAME, name.as_bytes());
+    if let Some(name) = &exchange.instructions.host_name {
+        options.set(option_code::HOST_NAME, name.as_bytes());
     }
     if let Some(mtu) = subnet.mtu {
-        options.set(code::INTERFACE_MTU, mtu.to_be_bytes());
+        options.set(option_code::INTERFACE_MTU, mtu.to_be_bytes());
     }
 }
 
-/// Where RFC 2131 §4.1 sends an offer or acknowledgement.
-fn destination(exchange: &Exchange<'_>, address: Ipv4Addr) -> To {
+/// Returns the destination of an offer or acknowledgement (RFC 2131, section 4.1).
+fn destination(exchange: &Dhcp4Exchange<'_>, address: Ipv4Addr) -> Dhcp4Destination {
     let packet = exchange.packet;
     if packet.is_relayed() {
-        relay(packet)
+        relay_destination(packet)
     } else if !packet.client_address.is_unspecified() {
-        To::Address(SocketAddrV4::new(packet.client_address, CLIENT_PORT))
+        Dhcp4Destination::Address(SocketAddrV4::new(packet.client_address, CLIENT_PORT))
     } else if packet.broadcast || packet.hardware.mac().is_none() {
-        To::Broadcast
+        Dhcp4Destination::Broadcast
     } else {
-        To::NewAddress { address, hardware: packet.hardware }
+        Dhcp4Destination::NewAddress { address, hardware: packet.hardware }
     }
 }
 
-fn relay(packet: &Packet) -> To {
-    To::Address(SocketAddrV4::new(packet.relay, SERVER_PORT))
+fn relay_destination(packet: &Dhcp4Packet) -> Dhcp4Destination {
+    Dhcp4Destination::Address(SocketAddrV4::new(packet.relay, SERVER_PORT))
 }
 
-fn is_ipxe(options: &Options) -> bool {
-    // iPXE writes its user class without RFC 3004's length byte; others write it with one.
-    let user_class = options.get(code::USER_CLASS).unwrap_or_default();
-    options.get(code::IPXE).is_some() || user_class.ends_with(b"iPXE")
+fn is_ipxe(options: &Dhcp4Options) -> bool {
+    // iPXE sends its user class without the length byte of RFC 3004; other clients send the byte.
+    let user_class = options.get(option_code::USER_CLASS).unwrap_or_default();
+    options.get(option_code::IPXE).is_some() || user_class.ends_with(b"iPXE")
 }
 
-/// The network a relay names explicitly (RFC 3527 inside option 82, or RFC 3011).
-fn link_selection(options: &Options) -> Option<Ipv4Addr> {
+/// Returns the subnet that a relay selects explicitly: RFC 3527 inside option 82, or RFC 3011.
+fn link_selection(options: &Dhcp4Options) -> Option<Ipv4Addr> {
     const LINK_SELECTION: u8 = 5;
-    let mut rest = options.get(code::RELAY_AGENT).unwrap_or_default();
-    while let [kind, length, tail @ ..] = rest {
+    let mut rest = options.get(option_code::RELAY_AGENT_INFORMATION).unwrap_or_default();
+    while let [code, length, tail @ ..] = rest {
         let (value, after) = tail.split_at_checked(usize::from(*length))?;
-        if *kind == LINK_SELECTION {
+        if *code == LINK_SELECTION {
             return Some(Ipv4Addr::from(<[u8; 4]>::try_from(value).ok()?));
         }
         rest = after;
     }
-    options.address(code::SUBNET_SELECTION)
+    options.get_address(option_code::SUBNET_SELECTION)
 }
 
-fn carries_boot(packet: &Packet) -> bool {
-    !packet.file.is_empty() || packet.options.get(code::BOOT_FILE_NAME).is_some()
+fn has_boot_file(packet: &Dhcp4Packet) -> bool {
+    !packet.file.is_empty() || packet.options.get(option_code::BOOT_FILE_NAME).is_some()
 }

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DHCPv4 server without sockets: exchanges in words, and properties over arbitrary packets.
+//! Tests of the DHCPv4 server without sockets: single exchanges, and properties over arbitrary packets.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
+use dhcp_codec::v4::{Dhcp4MessageType, Dhcp4Packet, MIN_MAX_MESSAGE_BYTES, option_code};
 use expect_test::{Expect, expect};
 use node_model::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    BootAnswer, BootRequest, HardwareAddress, MemoryLeaseBook, Mode, Netboot, Plan, Plans,
+    BootInstructions, BootRequest, BootSnapshot, DhcpMode, HardwareAddress, InMemoryDhcpLeaseStore,
+    Netboot, NetbootTarget,
 };
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -19,142 +21,136 @@ const DISK: u8 = 1;
 const NETBOOT: u8 = 2;
 const RESERVED: u8 = 3;
 const VIRTUAL_MEDIA: u8 = 4;
-const STRANGER: u8 = 9;
-/// An unknown card with an address of its own.
-const HOST: u8 = 8;
+const UNKNOWN: u8 = 9;
+/// An unknown machine with a static reservation.
+const UNKNOWN_RESERVED: u8 = 8;
 const IGNORED: u8 = 66;
 
-/// Cards are numbered; the number says what the plan is.
-struct Fleet;
+/// The last byte of the hardware address selects the instructions.
+struct FakeFleet4;
 
-impl Plans for Fleet {
-    fn plan(&self, request: &BootRequest<'_>) -> Plan {
-        let netboot = BootAnswer::Netboot(Netboot {
-            script: "http://192.0.2.1/boot.ipxe".into(),
-            http: Some("http://192.0.2.1/agent.efi".into()),
-            first_stage: None,
-            parameters: Vec::new(),
+impl BootSnapshot for FakeFleet4 {
+    fn instructions(&self, request: &BootRequest<'_>) -> BootInstructions {
+        let netboot = NetbootTarget::Netboot(Netboot {
+            ipxe_script: "http://192.0.2.1/boot.ipxe".into(),
+            http_file: Some("http://192.0.2.1/agent.efi".into()),
+            tftp_file: None,
         });
         let number = request.hardware.bytes().last().copied().unwrap_or(0);
         match number {
-            DISK => Plan { known: true, ..Plan::default() },
-            NETBOOT => Plan { known: true, is_booting: true, boot: netboot, host_name: None },
+            DISK => BootInstructions { is_known: true, ..BootInstructions::default() },
+            NETBOOT => BootInstructions {
+                is_known: true,
+                is_booting: true,
+                boot: netboot,
+                host_name: None,
+            },
             RESERVED => {
                 let host_name = Some("node-3".into());
-                Plan { known: true, is_booting: true, boot: netboot, host_name }
+                BootInstructions { is_known: true, is_booting: true, boot: netboot, host_name }
             }
             VIRTUAL_MEDIA => {
-                let boot = BootAnswer::NothingForThisFirmware;
-                Plan { known: true, is_booting: true, boot, host_name: None }
+                let boot = NetbootTarget::NotLoadable;
+                BootInstructions { is_known: true, is_booting: true, boot, host_name: None }
             }
-            _ => Plan { boot: netboot, ..Plan::default() },
+            _ => BootInstructions { boot: netboot, ..BootInstructions::default() },
         }
     }
 }
 
-struct Bench {
-    server: Server,
-    leases: Leases,
-    book: MemoryLeaseBook,
+struct TestDhcp4Server {
+    core: Dhcp4Server,
+    leases: DhcpLeases4,
+    store: InMemoryDhcpLeaseStore,
     now: Timestamp,
 }
 
-impl Bench {
-    fn new(mode: Mode) -> Self {
-        let mut subnet = Subnet::new(Ipv4Addr::new(192, 0, 2, 0), 24, mode);
-        let host = |number, last| StaticHost {
-            hardware: card(number),
+impl TestDhcp4Server {
+    fn new(mode: DhcpMode) -> Self {
+        let mut subnet = Dhcp4Subnet::new(Ipv4Addr::new(192, 0, 2, 0), 24, mode);
+        let host = |number, last| StaticReservation {
+            hardware: hardware(number),
             address: Ipv4Addr::new(192, 0, 2, last),
         };
-        subnet.hosts = vec![host(RESERVED, 50), host(HOST, 51)];
+        subnet.reservations = vec![host(RESERVED, 50), host(UNKNOWN_RESERVED, 51)];
         subnet.ranges = vec![(Ipv4Addr::new(192, 0, 2, 100), Ipv4Addr::new(192, 0, 2, 103))];
         subnet.gateway = Some(Ipv4Addr::new(192, 0, 2, 254));
         subnet.dns = vec![SERVER];
         subnet.lease_time = Duration::from_secs(600);
-        let mut relayed = Subnet::new(Ipv4Addr::new(198, 51, 100, 0), 24, mode);
+        let mut relayed = Dhcp4Subnet::new(Ipv4Addr::new(198, 51, 100, 0), 24, mode);
         relayed.ranges = vec![(Ipv4Addr::new(198, 51, 100, 7), Ipv4Addr::new(198, 51, 100, 7))];
-        let interface = Interface { name: "eth1".into(), address: SERVER };
-        let settings = Settings {
+        let interface = Dhcp4Interface { name: "eth1".into(), address: SERVER };
+        let settings = Dhcp4Settings {
             interfaces: vec![interface],
             subnets: vec![subnet, relayed],
-            ignored: [card(IGNORED)].into(),
-            ..Settings::default()
+            ignored: [hardware(IGNORED)].into(),
+            ..Dhcp4Settings::default()
         };
-        let book = MemoryLeaseBook::default();
-        let leases = Leases::load(Box::new(book.clone())).unwrap();
-        Self { server: Server::new(settings), leases, book, now: Timestamp::from_secs(1_000_000) }
+        let store = InMemoryDhcpLeaseStore::default();
+        let leases = DhcpLeases4::load(Box::new(store.clone())).unwrap();
+        Self {
+            core: Dhcp4Server::new(settings),
+            leases,
+            store,
+            now: Timestamp::from_secs(1_000_000),
+        }
     }
 
     fn restart(&mut self) {
-        self.leases = Leases::load(Box::new(self.book.clone())).unwrap();
+        self.leases = DhcpLeases4::load(Box::new(self.store.clone())).unwrap();
     }
 
-    fn send(&mut self, packet: &Packet) -> Answer {
-        self.send_to(packet, Port::Dhcp)
+    fn send(&mut self, packet: &Dhcp4Packet) -> Dhcp4Response {
+        self.send_to(packet, Dhcp4Port::Dhcp)
     }
 
-    fn send_to(&mut self, packet: &Packet, port: Port) -> Answer {
-        // Everything goes over the wire form, so that the codec is in every test.
-        let packet = Packet::decode(&packet.encode(1472)).unwrap();
+    fn send_to(&mut self, packet: &Dhcp4Packet, port: Dhcp4Port) -> Dhcp4Response {
+        // Encode and decode, so that every test covers the codec.
+        let packet = Dhcp4Packet::decode(&packet.encode(1472)).unwrap();
         let from = SocketAddrV4::new(packet.client_address, 68);
-        let received = Received { interface: "eth1", port, from, now: self.now };
-        let answer = self.server.answer(&packet, &received, &mut self.leases, &Fleet);
+        let info = Dhcp4PacketInfo { interface: "eth1", port, from, now: self.now };
+        let response = self.core.handle(&packet, &info, &mut self.leases, &FakeFleet4);
         self.leases.commit().unwrap();
-        answer
+        response
     }
 
-    fn check(&mut self, packet: &Packet, expected: &Expect) {
-        let answer = self.send(packet);
-        expected.assert_eq(&told(&answer));
+    fn check(&mut self, packet: &Dhcp4Packet, expected: &Expect) {
+        let response = self.send(packet);
+        expected.assert_eq(&describe(&response));
     }
 }
 
-fn card(number: u8) -> HardwareAddress {
+fn hardware(number: u8) -> HardwareAddress {
     HardwareAddress::ethernet([0x52, 0x54, 0, 0, 0, number])
 }
 
-fn packet(number: u8, kind: MessageType) -> Packet {
-    let mut options = Options::default();
-    options.set(code::MESSAGE_TYPE, [kind.number()]);
-    Packet {
-        is_request: true,
-        hops: 0,
-        transaction: 7,
-        seconds: 0,
-        broadcast: false,
-        client_address: Ipv4Addr::UNSPECIFIED,
-        your_address: Ipv4Addr::UNSPECIFIED,
-        next_server: Ipv4Addr::UNSPECIFIED,
-        relay: Ipv4Addr::UNSPECIFIED,
-        hardware: card(number),
-        file: Vec::new(),
-        options,
-    }
+fn packet(number: u8, message_type: Dhcp4MessageType) -> Dhcp4Packet {
+    Dhcp4Packet::request(message_type, 7, hardware(number))
 }
 
-fn firmware(mut packet: Packet, architecture: u16, class: &str) -> Packet {
-    packet.options.set(code::ARCHITECTURE, architecture.to_be_bytes());
-    packet.options.set(code::VENDOR_CLASS, format!("{class}:Arch:{architecture:05}"));
-    packet.options.set(code::PARAMETER_LIST, [1, 3, 6, 66, 67, 150]);
-    packet.options.set(code::MACHINE_UUID, [[0; 1].as_slice(), &[7; 16]].concat());
+fn firmware(mut packet: Dhcp4Packet, architecture: u16, class: &str) -> Dhcp4Packet {
+    packet.options.set(option_code::ARCHITECTURE, architecture.to_be_bytes());
+    packet.options.set(option_code::VENDOR_CLASS, format!("{class}:Arch:{architecture:05}"));
+    packet.options.set(option_code::PARAMETER_REQUEST_LIST, [1, 3, 6, 66, 67, 150]);
+    packet.options.set(option_code::MACHINE_UUID, [[0; 1].as_slice(), &[7; 16]].concat());
     packet
 }
 
-fn request(number: u8, address: Ipv4Addr) -> Packet {
-    let mut packet = packet(number, MessageType::Request);
-    packet.options.set_addresses(code::REQUESTED_ADDRESS, &[address]);
-    packet.options.set_addresses(code::SERVER_ID, &[SERVER]);
+fn request(number: u8, address: Ipv4Addr) -> Dhcp4Packet {
+    let mut packet = packet(number, Dhcp4MessageType::Request);
+    packet.options.set_addresses(option_code::REQUESTED_ADDRESS, &[address]);
+    packet.options.set_addresses(option_code::SERVER_ID, &[SERVER]);
     packet
 }
 
-/// The answer in words.
-fn told(answer: &Answer) -> String {
-    let mut text = format!("{:?}", answer.verdict);
-    let Some(reply) = &answer.reply else { return text };
+/// Formats a response for golden tests.
+fn describe(response: &Dhcp4Response) -> String {
+    let mut text = format!("{:?}", response.outcome);
+    let Some(reply) = &response.reply else { return text };
     text += &format!("\nto {:?}", reply.to);
     let packet = &reply.packet;
     if let Some(probe) = reply.probe {
-        text += &format!("\nafter a probe of {probe}");
+        text += &format!("\nprobe {probe}");
     }
     if !packet.file.is_empty() {
         let file = String::from_utf8_lossy(&packet.file);
@@ -172,14 +168,14 @@ fn told(answer: &Answer) -> String {
 }
 
 #[test]
-fn a_bios_gets_an_address_and_its_first_stage() {
-    let mut bench = Bench::new(Mode::Reserve);
-    let discover = firmware(packet(RESERVED, MessageType::Discover), 0, "PXEClient");
-    bench.check(
+fn a_bios_gets_an_address_and_its_boot_loader() {
+    let mut server = TestDhcp4Server::new(DhcpMode::Reserve);
+    let discover = firmware(packet(RESERVED, Dhcp4MessageType::Discover), 0, "PXEClient");
+    server.check(
         &discover,
         &expect![[r#"
             Offered(192.0.2.50)
-            to NewAddress { address: 192.0.2.50, hardware: HardwareAddress { kind: 1, length: 6, bytes: [82, 84, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0] } }
+            to NewAddress { address: 192.0.2.50, hardware: HardwareAddress { hardware_type: 1, length: 6, bytes: [82, 84, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0] } }
             file undionly.kpxe at 192.0.2.1
             1: [255, 255, 255, 0]
             3: [192, 0, 2, 254]
@@ -199,8 +195,8 @@ fn a_bios_gets_an_address_and_its_first_stage() {
 }
 
 #[test]
-fn the_boot_file_follows_the_program_that_asks() {
-    let mut bench = Bench::new(Mode::Reserve);
+fn the_boot_file_depends_on_the_requesting_program() {
+    let mut server = TestDhcp4Server::new(DhcpMode::Reserve);
     let table = [
         (0, "PXEClient", false, Some("undionly.kpxe")),
         (7, "PXEClient", false, Some("snponly.efi")),
@@ -212,155 +208,150 @@ fn the_boot_file_follows_the_program_that_asks() {
         (16, "HTTPClient", false, Some("http://192.0.2.1/agent.efi")),
     ];
     for (architecture, class, is_ipxe, expected) in table {
-        for mark in [code::USER_CLASS, code::IPXE] {
-            let mut asked = firmware(packet(NETBOOT, MessageType::Discover), architecture, class);
+        for mark in [option_code::USER_CLASS, option_code::IPXE] {
+            let mut query =
+                firmware(packet(NETBOOT, Dhcp4MessageType::Discover), architecture, class);
             if is_ipxe {
-                asked.options.set(mark, "iPXE");
+                query.options.set(mark, "iPXE");
             }
-            let answer = bench.send(&asked);
-            let reply = answer.reply.unwrap().packet;
-            assert_eq!(answer.boot_file.as_deref(), expected, "{architecture} {class}");
+            let response = server.send(&query);
+            let reply = response.reply.unwrap().packet;
+            assert_eq!(response.boot_file.as_deref(), expected, "{architecture} {class}");
             let sent = String::from_utf8(reply.file.clone()).unwrap();
             assert_eq!(sent, expected.unwrap_or_default());
-            let says_http = reply.options.get(code::VENDOR_CLASS) == Some(b"HTTPClient");
-            assert_eq!(says_http, class == "HTTPClient");
+            let is_http = reply.options.get(option_code::VENDOR_CLASS) == Some(b"HTTPClient");
+            assert_eq!(is_http, class == "HTTPClient");
         }
     }
 }
 
 #[test]
-fn a_url_too_long_for_the_header_goes_into_the_option() {
-    let long = format!("http://192.0.2.1/{}", "a".repeat(300));
-    let mut reply = packet(1, MessageType::Ack);
-    reply.options.set(code::BOOT_FILE_NAME, long.as_bytes());
-    let read = Packet::decode(&reply.encode(1472)).unwrap();
-    assert_eq!(read.options.get(code::BOOT_FILE_NAME), Some(long.as_bytes()));
-    // In 548 bytes there is no room for it; the message stays whole without it.
-    reply.options.set(code::ROUTER, [1; 4]);
-    let read = Packet::decode(&reply.encode(548)).unwrap();
-    assert_eq!(read.options.get(code::ROUTER), Some(&[1; 4][..]));
-}
-
-#[test]
-fn modes_decide_who_is_answered() {
-    use Verdict as V;
+fn modes_decide_which_machines_get_a_reply() {
+    use Dhcp4Outcome as V;
     let offered = |last: u8| Some(V::Offered(Ipv4Addr::new(192, 0, 2, last)));
     let table = [
-        (Mode::Off, NETBOOT, Some(V::Off)),
-        (Mode::Proxy, NETBOOT, Some(V::ProxyAnswered)),
-        (Mode::Proxy, DISK, Some(V::BootsFromDisk)),
-        (Mode::Proxy, STRANGER, Some(V::Unknown)),
-        (Mode::Proxy, HOST, Some(V::Unknown)),
-        (Mode::Proxy, VIRTUAL_MEDIA, Some(V::NoBootFile)),
-        (Mode::Proxy, IGNORED, Some(V::Ignored)),
-        (Mode::Reserve, STRANGER, Some(V::Unknown)),
-        (Mode::Reserve, RESERVED, offered(50)),
-        (Mode::Reserve, HOST, offered(51)),
-        (Mode::Reserve, VIRTUAL_MEDIA, None),
-        (Mode::Reserve, NETBOOT, None),
-        (Mode::Reserve, DISK, None),
-        (Mode::Reserve, IGNORED, Some(V::Ignored)),
-        (Mode::Discover, STRANGER, None),
-        (Mode::Discover, HOST, offered(51)),
-        (Mode::Discover, NETBOOT, None),
-        (Mode::Discover, VIRTUAL_MEDIA, None),
-        (Mode::Discover, DISK, Some(V::BootsFromDisk)),
+        (DhcpMode::Off, NETBOOT, Some(V::Disabled)),
+        (DhcpMode::Proxy, NETBOOT, Some(V::ProxyReplied)),
+        (DhcpMode::Proxy, DISK, Some(V::BootsFromDisk)),
+        (DhcpMode::Proxy, UNKNOWN, Some(V::UnknownMachine)),
+        (DhcpMode::Proxy, UNKNOWN_RESERVED, Some(V::UnknownMachine)),
+        (DhcpMode::Proxy, VIRTUAL_MEDIA, Some(V::NoBootFile)),
+        (DhcpMode::Proxy, IGNORED, Some(V::Ignored)),
+        (DhcpMode::Reserve, UNKNOWN, Some(V::UnknownMachine)),
+        (DhcpMode::Reserve, RESERVED, offered(50)),
+        (DhcpMode::Reserve, UNKNOWN_RESERVED, offered(51)),
+        (DhcpMode::Reserve, VIRTUAL_MEDIA, None),
+        (DhcpMode::Reserve, NETBOOT, None),
+        (DhcpMode::Reserve, DISK, None),
+        (DhcpMode::Reserve, IGNORED, Some(V::Ignored)),
+        (DhcpMode::Discover, UNKNOWN, None),
+        (DhcpMode::Discover, UNKNOWN_RESERVED, offered(51)),
+        (DhcpMode::Discover, NETBOOT, None),
+        (DhcpMode::Discover, VIRTUAL_MEDIA, None),
+        (DhcpMode::Discover, DISK, Some(V::BootsFromDisk)),
     ];
     for (mode, number, expected) in table {
-        let mut bench = Bench::new(mode);
-        let asked = firmware(packet(number, MessageType::Discover), 7, "PXEClient");
-        let answer = bench.send(&asked);
+        let mut server = TestDhcp4Server::new(mode);
+        let query = firmware(packet(number, Dhcp4MessageType::Discover), 7, "PXEClient");
+        let response = server.send(&query);
         match expected {
-            Some(expected) => assert_eq!(answer.verdict, expected, "{mode:?} {number}"),
-            None => assert!(matches!(answer.verdict, V::Offered(_)), "{mode:?} {number}"),
+            Some(expected) => assert_eq!(response.outcome, expected, "{mode:?} {number}"),
+            None => assert!(matches!(response.outcome, V::Offered(_)), "{mode:?} {number}"),
         }
-        let has_nothing = number == VIRTUAL_MEDIA;
-        let from_disk = mode == Mode::Reserve && matches!(number, DISK | HOST);
-        let boots = answer.reply.is_some() && !from_disk && !has_nothing;
-        assert_eq!(answer.boot_file.is_some(), boots, "{mode:?} {number}");
-        let told = answer.reply.is_some() && has_nothing;
-        assert_eq!(answer.nothing_to_load, told, "{mode:?} {number}");
+        let not_loadable = number == VIRTUAL_MEDIA;
+        let from_disk = mode == DhcpMode::Reserve && matches!(number, DISK | UNKNOWN_RESERVED);
+        let boots = response.reply.is_some() && !from_disk && !not_loadable;
+        assert_eq!(response.boot_file.is_some(), boots, "{mode:?} {number}");
+        let is_reported = response.reply.is_some() && not_loadable;
+        assert_eq!(response.no_loadable_boot_file, is_reported, "{mode:?} {number}");
     }
 }
 
 #[test]
-fn a_ramdisk_that_came_by_virtual_media_gets_its_address() {
-    let mut bench = Bench::new(Mode::Discover);
-    let offer = bench.send(&packet(VIRTUAL_MEDIA, MessageType::Discover));
+fn a_ramdisk_from_virtual_media_gets_an_address() {
+    let mut server = TestDhcp4Server::new(DhcpMode::Discover);
+    let offer = server.send(&packet(VIRTUAL_MEDIA, Dhcp4MessageType::Discover));
     let address = offer.reply.unwrap().packet.your_address;
-    let leased = bench.send(&request(VIRTUAL_MEDIA, address));
-    // It is not firmware, and looks for nothing to load.
-    assert_eq!((leased.verdict, leased.nothing_to_load), (Verdict::Leased(address), false));
+    let leased = server.send(&request(VIRTUAL_MEDIA, address));
+    // It is not firmware, so it loads no boot file.
+    assert_eq!(
+        (leased.outcome, leased.no_loadable_boot_file),
+        (Dhcp4Outcome::Leased(address), false)
+    );
 }
 
 #[test]
-fn a_relayed_network_is_served_in_its_own_mode() {
-    use Verdict as V;
-    // The interface's own mode, the relayed network's, the card, and what the relay gets.
+fn a_relayed_subnet_is_served_in_its_own_mode() {
+    use Dhcp4Outcome as V;
+    // The mode of the interface, the mode of the relayed subnet, the client, and the outcome.
     let far = V::Offered(Ipv4Addr::new(198, 51, 100, 7));
     for (near, distant, number, expected) in [
-        (Mode::Discover, Mode::Off, STRANGER, V::Off),
-        (Mode::Discover, Mode::Off, NETBOOT, V::Off),
-        (Mode::Discover, Mode::Reserve, STRANGER, V::Unknown),
-        (Mode::Discover, Mode::Reserve, NETBOOT, far),
-        (Mode::Reserve, Mode::Discover, STRANGER, far),
-        (Mode::Discover, Mode::Proxy, NETBOOT, V::ProxyAnswered),
-        (Mode::Proxy, Mode::Reserve, DISK, far),
+        (DhcpMode::Discover, DhcpMode::Off, UNKNOWN, V::Disabled),
+        (DhcpMode::Discover, DhcpMode::Off, NETBOOT, V::Disabled),
+        (DhcpMode::Discover, DhcpMode::Reserve, UNKNOWN, V::UnknownMachine),
+        (DhcpMode::Discover, DhcpMode::Reserve, NETBOOT, far),
+        (DhcpMode::Reserve, DhcpMode::Discover, UNKNOWN, far),
+        (DhcpMode::Discover, DhcpMode::Proxy, NETBOOT, V::ProxyReplied),
+        (DhcpMode::Proxy, DhcpMode::Reserve, DISK, far),
     ] {
-        let mut bench = Bench::new(near);
-        let mut settings = bench.server.settings().clone();
+        let mut server = TestDhcp4Server::new(near);
+        let mut settings = server.core.settings().clone();
         settings.subnets[1].mode = distant;
-        assert_eq!(settings.has_distant_proxy(), distant == Mode::Proxy);
-        bench.server = Server::new(settings);
-        let mut asked = firmware(packet(number, MessageType::Discover), 7, "PXEClient");
-        asked.relay = Ipv4Addr::new(198, 51, 100, 1);
-        assert_eq!(bench.send(&asked).verdict, expected, "{near:?} {distant:?} {number}");
+        assert_eq!(settings.has_relayed_proxy_subnet(), distant == DhcpMode::Proxy);
+        server.core = Dhcp4Server::new(settings);
+        let mut query = firmware(packet(number, Dhcp4MessageType::Discover), 7, "PXEClient");
+        query.relay = Ipv4Addr::new(198, 51, 100, 1);
+        assert_eq!(server.send(&query).outcome, expected, "{near:?} {distant:?} {number}");
     }
 }
 
 #[test]
-fn firmware_that_cannot_load_the_plan_is_told_of_in_every_mode() {
-    for (mode, answered) in [(Mode::Proxy, false), (Mode::Reserve, true), (Mode::Discover, true)] {
-        let mut bench = Bench::new(mode);
-        // 32-bit UEFI, for which there is no first stage.
-        let answer = bench.send(&firmware(packet(NETBOOT, MessageType::Discover), 6, "PXEClient"));
-        let says_so = answer.nothing_to_load || answer.verdict == Verdict::NoBootFile;
-        assert_eq!((answer.reply.is_some(), says_so), (answered, true), "{mode:?}");
+fn reports_firmware_that_can_load_no_boot_file_in_every_mode() {
+    for (mode, gets_reply) in
+        [(DhcpMode::Proxy, false), (DhcpMode::Reserve, true), (DhcpMode::Discover, true)]
+    {
+        let mut server = TestDhcp4Server::new(mode);
+        // There is no boot loader for 32-bit UEFI.
+        let response =
+            server.send(&firmware(packet(NETBOOT, Dhcp4MessageType::Discover), 6, "PXEClient"));
+        let is_reported =
+            response.no_loadable_boot_file || response.outcome == Dhcp4Outcome::NoBootFile;
+        assert_eq!((response.reply.is_some(), is_reported), (gets_reply, true), "{mode:?}");
     }
 }
 
 #[test]
-fn who_left_long_ago_is_forgotten() {
-    let mut bench = Bench::new(Mode::Discover);
-    let _ = bench.send(&request(STRANGER, Ipv4Addr::new(192, 0, 2, 100)));
-    for (days, remembered) in [(29, true), (2, false)] {
-        bench.now = bench.now.plus(Duration::from_secs(days * 24 * 3600));
-        bench.restart();
-        let _ = bench.send(&request(20, Ipv4Addr::new(192, 0, 2, 101)));
-        bench.restart();
-        let left = bench.leases.get(Ipv4Addr::new(192, 0, 2, 100));
-        assert_eq!(left.is_some(), remembered, "{left:?}");
+fn purges_leases_that_expired_long_ago() {
+    let mut server = TestDhcp4Server::new(DhcpMode::Discover);
+    let _ = server.send(&request(UNKNOWN, Ipv4Addr::new(192, 0, 2, 100)));
+    for (days, is_kept) in [(29, true), (2, false)] {
+        server.now = server.now.plus(Duration::from_secs(days * 24 * 3600));
+        server.restart();
+        let _ = server.send(&request(20, Ipv4Addr::new(192, 0, 2, 101)));
+        server.restart();
+        let lease = server.leases.get(Ipv4Addr::new(192, 0, 2, 100));
+        assert_eq!(lease.is_some(), is_kept, "{lease:?}");
     }
 }
 
 #[test]
-fn packets_of_other_interfaces_are_not_answered() {
-    let mut bench = Bench::new(Mode::Discover);
+fn ignores_packets_from_other_interfaces() {
+    let mut server = TestDhcp4Server::new(DhcpMode::Discover);
     let from = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68);
-    let received = Received { interface: "eth0", port: Port::Dhcp, from, now: bench.now };
-    let asked = packet(STRANGER, MessageType::Discover);
-    let answer = bench.server.answer(&asked, &received, &mut bench.leases, &Fleet);
-    assert_eq!(answer.reply, None);
+    let info = Dhcp4PacketInfo { interface: "eth0", port: Dhcp4Port::Dhcp, from, now: server.now };
+    let query = packet(UNKNOWN, Dhcp4MessageType::Discover);
+    let response = server.core.handle(&query, &info, &mut server.leases, &FakeFleet4);
+    assert_eq!(response.reply, None);
 }
 
 #[test]
-fn a_proxy_gives_boot_information_and_no_address() {
-    let mut bench = Bench::new(Mode::Proxy);
-    let asked = firmware(packet(NETBOOT, MessageType::Discover), 7, "PXEClient");
-    bench.check(
-        &asked,
+fn a_proxy_sends_boot_information_and_no_address() {
+    let mut server = TestDhcp4Server::new(DhcpMode::Proxy);
+    let query = firmware(packet(NETBOOT, Dhcp4MessageType::Discover), 7, "PXEClient");
+    server.check(
+        &query,
         &expect![[r#"
-            ProxyAnswered
+            ProxyReplied
             to Broadcast
             file snponly.efi at 192.0.2.1
             43: [6, 1, 8, 255]
@@ -372,209 +363,203 @@ fn a_proxy_gives_boot_information_and_no_address() {
             97: [0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]
             150: [192, 0, 2, 1]"#]],
     );
-    let mut again = firmware(packet(NETBOOT, MessageType::Request), 7, "PXEClient");
+    let mut again = firmware(packet(NETBOOT, Dhcp4MessageType::Request), 7, "PXEClient");
     again.client_address = Ipv4Addr::new(192, 0, 2, 77);
-    let answer = bench.send_to(&again, Port::Pxe);
-    let reply = answer.reply.unwrap();
+    let response = server.send_to(&again, Dhcp4Port::Pxe);
+    let reply = response.reply.unwrap();
     let client = SocketAddrV4::new(again.client_address, 68);
-    assert_eq!((answer.verdict, reply.to), (Verdict::ProxyAnswered, To::Address(client)));
-    assert_eq!(reply.packet.message_type(), Some(MessageType::Ack));
+    assert_eq!(
+        (response.outcome, reply.to),
+        (Dhcp4Outcome::ProxyReplied, Dhcp4Destination::Address(client))
+    );
+    assert_eq!(reply.packet.message_type(), Some(Dhcp4MessageType::Ack));
     assert_eq!(reply.packet.your_address, Ipv4Addr::UNSPECIFIED);
-    // A system's own client is none of a proxy's business.
-    let system = bench.send(&packet(NETBOOT, MessageType::Discover));
-    assert_eq!((system.verdict, system.reply), (Verdict::NotBooting, None));
+    // An operating system gets no reply from a proxy.
+    let system = server.send(&packet(NETBOOT, Dhcp4MessageType::Discover));
+    assert_eq!((system.outcome, system.reply), (Dhcp4Outcome::NotNetboot, None));
 }
 
 #[test]
-fn a_lease_is_asked_for_given_renewed_and_given_back() {
-    let mut bench = Bench::new(Mode::Discover);
-    let offer = bench.send(&packet(STRANGER, MessageType::Discover)).reply.unwrap();
+fn a_lease_is_offered_leased_renewed_and_released() {
+    let mut server = TestDhcp4Server::new(DhcpMode::Discover);
+    let offer = server.send(&packet(UNKNOWN, Dhcp4MessageType::Discover)).reply.unwrap();
     let address = offer.packet.your_address;
-    assert_eq!(offer.probe, Some(address), "a fresh address is probed");
-    let leased = bench.send(&request(STRANGER, address));
-    assert_eq!(leased.verdict, Verdict::Leased(address));
-    bench.restart();
-    let mut renewal = packet(STRANGER, MessageType::Request);
+    assert_eq!(offer.probe, Some(address), "a new address is probed");
+    let leased = server.send(&request(UNKNOWN, address));
+    assert_eq!(leased.outcome, Dhcp4Outcome::Leased(address));
+    server.restart();
+    let mut renewal = packet(UNKNOWN, Dhcp4MessageType::Request);
     renewal.client_address = address;
-    let renewed = bench.send(&renewal);
-    assert_eq!(renewed.verdict, Verdict::Leased(address));
+    let renewed = server.send(&renewal);
+    assert_eq!(renewed.outcome, Dhcp4Outcome::Leased(address));
     let client = SocketAddrV4::new(address, 68);
-    assert_eq!(renewed.reply.unwrap().to, To::Address(client));
-    let mut release = packet(STRANGER, MessageType::Release);
+    assert_eq!(renewed.reply.unwrap().to, Dhcp4Destination::Address(client));
+    let mut release = packet(UNKNOWN, Dhcp4MessageType::Release);
     release.client_address = address;
-    assert_eq!(bench.send(&release).verdict, Verdict::Released(address));
-    // It is remembered, and needs no probe.
-    let again = bench.send(&packet(STRANGER, MessageType::Discover)).reply.unwrap();
+    assert_eq!(server.send(&release).outcome, Dhcp4Outcome::Released(address));
+    // The client gets the same address again, without a probe.
+    let again = server.send(&packet(UNKNOWN, Dhcp4MessageType::Discover)).reply.unwrap();
     assert_eq!((again.packet.your_address, again.probe), (address, None));
 }
 
 #[test]
-fn firmware_ipxe_and_ramdisk_of_one_card_share_one_address() {
-    let mut bench = Bench::new(Mode::Discover);
+fn firmware_ipxe_and_ramdisk_of_one_nic_share_one_address() {
+    let mut server = TestDhcp4Server::new(DhcpMode::Discover);
     let mut addresses = Vec::new();
     for id in [&b"\0firmware"[..], b"\x01iPXE", b"\xfframdisk"] {
-        let mut asked = packet(STRANGER, MessageType::Discover);
-        asked.options.set(code::CLIENT_ID, id);
-        addresses.push(bench.send(&asked).reply.unwrap().packet.your_address);
+        let mut query = packet(UNKNOWN, Dhcp4MessageType::Discover);
+        query.options.set(option_code::CLIENT_ID, id);
+        addresses.push(server.send(&query).reply.unwrap().packet.your_address);
     }
     assert!(addresses.windows(2).all(|pair| pair[0] == pair[1]), "{addresses:?}");
 }
 
 #[test]
-fn a_declined_or_occupied_address_is_left_alone() {
-    let mut bench = Bench::new(Mode::Discover);
-    let asked = packet(STRANGER, MessageType::Discover);
-    let address = bench.send(&asked).reply.unwrap().packet.your_address;
-    let _ = bench.send(&request(STRANGER, address));
-    let mut decline = packet(STRANGER, MessageType::Decline);
-    decline.options.set_addresses(code::REQUESTED_ADDRESS, &[address]);
-    // Only the owner can.
-    decline.hardware = card(20);
-    assert_eq!(bench.send(&decline).verdict, Verdict::Meaningless);
-    decline.hardware = card(STRANGER);
-    assert_eq!(bench.send(&decline).verdict, Verdict::Declined(address));
-    let second = bench.send(&asked).reply.unwrap().packet.your_address;
+fn a_declined_or_conflicting_address_is_not_assigned() {
+    let mut server = TestDhcp4Server::new(DhcpMode::Discover);
+    let query = packet(UNKNOWN, Dhcp4MessageType::Discover);
+    let address = server.send(&query).reply.unwrap().packet.your_address;
+    let _ = server.send(&request(UNKNOWN, address));
+    let mut decline = packet(UNKNOWN, Dhcp4MessageType::Decline);
+    decline.options.set_addresses(option_code::REQUESTED_ADDRESS, &[address]);
+    // Only the lease holder can decline.
+    decline.hardware = hardware(20);
+    assert_eq!(server.send(&decline).outcome, Dhcp4Outcome::Invalid);
+    decline.hardware = hardware(UNKNOWN);
+    assert_eq!(server.send(&decline).outcome, Dhcp4Outcome::Declined(address));
+    let second = server.send(&query).reply.unwrap().packet.your_address;
     assert_ne!(second, address);
-    bench.leases.conflict(second, bench.now);
-    let third = bench.send(&asked).reply.unwrap().packet.your_address;
+    server.leases.report_conflict(second, server.now);
+    let third = server.send(&query).reply.unwrap().packet.your_address;
     assert!(third != address && third != second);
-    bench.restart();
-    let refused = bench.send(&request(STRANGER, address));
-    assert_eq!(refused.verdict, Verdict::Refused(address));
-    bench.now = bench.now.plus(Duration::from_secs(3601));
-    assert_eq!(bench.send(&request(STRANGER, address)).verdict, Verdict::Leased(address));
+    server.restart();
+    let refused = server.send(&request(UNKNOWN, address));
+    assert_eq!(refused.outcome, Dhcp4Outcome::Refused(address));
+    server.now = server.now.plus(Duration::from_secs(3601));
+    assert_eq!(server.send(&request(UNKNOWN, address)).outcome, Dhcp4Outcome::Leased(address));
 }
 
 #[test]
-fn a_full_range_says_so_until_an_address_is_free() {
-    let mut bench = Bench::new(Mode::Discover);
+fn a_full_range_offers_nothing_until_an_address_expires() {
+    let mut server = TestDhcp4Server::new(DhcpMode::Discover);
     for number in 30..34 {
-        let address =
-            bench.send(&packet(number, MessageType::Discover)).reply.unwrap().packet.your_address;
-        assert_eq!(bench.send(&request(number, address)).verdict, Verdict::Leased(address));
+        let address = server
+            .send(&packet(number, Dhcp4MessageType::Discover))
+            .reply
+            .unwrap()
+            .packet
+            .your_address;
+        assert_eq!(server.send(&request(number, address)).outcome, Dhcp4Outcome::Leased(address));
     }
     for number in 40..42 {
-        let answer = bench.send(&packet(number, MessageType::Discover));
-        assert_eq!(answer.verdict, Verdict::NoFreeAddress);
+        let response = server.send(&packet(number, Dhcp4MessageType::Discover));
+        assert_eq!(response.outcome, Dhcp4Outcome::NoFreeAddress);
     }
-    bench.now = bench.now.plus(Duration::from_secs(601));
-    let answer = bench.send(&packet(40, MessageType::Discover));
-    assert!(matches!(answer.verdict, Verdict::Offered(_)));
+    server.now = server.now.plus(Duration::from_secs(601));
+    let response = server.send(&packet(40, Dhcp4MessageType::Discover));
+    assert!(matches!(response.outcome, Dhcp4Outcome::Offered(_)));
 }
 
 #[test]
-fn a_client_that_asks_for_what_it_may_not_have_is_refused() {
-    let mut bench = Bench::new(Mode::Discover);
+fn a_request_for_an_unavailable_address_gets_a_nak() {
+    let mut server = TestDhcp4Server::new(DhcpMode::Discover);
     for forbidden in [[192, 0, 2, 1], [192, 0, 2, 50], [192, 0, 2, 200], [10, 0, 0, 1]] {
         let address = Ipv4Addr::from(forbidden);
-        let answer = bench.send(&request(STRANGER, address));
-        assert_eq!(answer.verdict, Verdict::Refused(address));
-        let reply = answer.reply.unwrap();
-        assert_eq!(reply.to, To::Broadcast);
-        assert_eq!(reply.packet.message_type(), Some(MessageType::Nak));
+        let response = server.send(&request(UNKNOWN, address));
+        assert_eq!(response.outcome, Dhcp4Outcome::Refused(address));
+        let reply = response.reply.unwrap();
+        assert_eq!(reply.to, Dhcp4Destination::Broadcast);
+        assert_eq!(reply.packet.message_type(), Some(Dhcp4MessageType::Nak));
     }
-    let mut other = request(STRANGER, Ipv4Addr::new(192, 0, 2, 100));
-    other.options.set_addresses(code::SERVER_ID, &[Ipv4Addr::new(192, 0, 2, 9)]);
-    assert_eq!(bench.send(&other).verdict, Verdict::ChoseOther);
+    let mut other = request(UNKNOWN, Ipv4Addr::new(192, 0, 2, 100));
+    other.options.set_addresses(option_code::SERVER_ID, &[Ipv4Addr::new(192, 0, 2, 9)]);
+    assert_eq!(server.send(&other).outcome, Dhcp4Outcome::OtherServerChosen);
 }
 
 #[test]
-fn a_relay_gets_its_own_option_back_and_its_network_served() {
-    let mut bench = Bench::new(Mode::Discover);
-    let mut asked = packet(STRANGER, MessageType::Discover);
-    asked.relay = Ipv4Addr::new(198, 51, 100, 1);
-    asked.options.set(code::RELAY_AGENT, [1, 4, b'p', b'o', b'r', b't']);
-    let reply = bench.send(&asked).reply.unwrap();
-    assert_eq!(reply.to, To::Address(SocketAddrV4::new(asked.relay, 67)));
+fn a_relay_gets_its_option_back_and_its_subnet_served() {
+    let mut server = TestDhcp4Server::new(DhcpMode::Discover);
+    let mut query = packet(UNKNOWN, Dhcp4MessageType::Discover);
+    query.relay = Ipv4Addr::new(198, 51, 100, 1);
+    query.options.set(option_code::RELAY_AGENT_INFORMATION, [1, 4, b'p', b'o', b'r', b't']);
+    let reply = server.send(&query).reply.unwrap();
+    assert_eq!(reply.to, Dhcp4Destination::Address(SocketAddrV4::new(query.relay, 67)));
     assert_eq!(reply.packet.your_address, Ipv4Addr::new(198, 51, 100, 7));
-    assert_eq!(reply.packet.relay, asked.relay);
+    assert_eq!(reply.packet.relay, query.relay);
     let bytes = reply.packet.encode(548);
-    let echoed = [code::RELAY_AGENT, 6, 1, 4, b'p', b'o', b'r', b't', 255];
+    let echoed = [option_code::RELAY_AGENT_INFORMATION, 6, 1, 4, b'p', b'o', b'r', b't', 255];
     let end = bytes.windows(echoed.len()).position(|window| window == echoed);
     assert!(end.is_some(), "option 82 is the last one");
-    // Link selection inside option 82 wins over the relay's own address.
-    asked.options.set(code::RELAY_AGENT, [5, 4, 192, 0, 2, 0]);
-    let reply = bench.send(&asked).reply.unwrap();
+    // Link selection inside option 82 takes precedence over the relay's address.
+    query.options.set(option_code::RELAY_AGENT_INFORMATION, [5, 4, 192, 0, 2, 0]);
+    let reply = server.send(&query).reply.unwrap();
     assert_eq!(reply.packet.your_address.octets()[..3], [192, 0, 2]);
-    asked.relay = Ipv4Addr::new(203, 0, 113, 1);
-    asked.options.set(code::RELAY_AGENT, []);
-    assert_eq!(bench.send(&asked).verdict, Verdict::NoSubnet);
+    query.relay = Ipv4Addr::new(203, 0, 113, 1);
+    query.options.set(option_code::RELAY_AGENT_INFORMATION, []);
+    assert_eq!(server.send(&query).outcome, Dhcp4Outcome::NoSubnet);
 }
 
 #[test]
-fn a_ramdisk_keeps_its_address_after_the_plan_became_the_disk() {
-    let mut bench = Bench::new(Mode::Discover);
+fn a_ramdisk_renews_its_address_after_the_boot_plan_was_removed() {
+    let mut server = TestDhcp4Server::new(DhcpMode::Discover);
     let address = Ipv4Addr::new(192, 0, 2, 101);
-    let client = [&[1][..], card(DISK).bytes()].concat();
-    bench.leases.lease(&client, address, bench.now.plus(Duration::from_secs(60)), bench.now);
-    let mut renewal = packet(DISK, MessageType::Request);
+    let client = [&[1][..], hardware(DISK).bytes()].concat();
+    server.leases.lease(&client, address, server.now.plus(Duration::from_secs(60)), server.now);
+    let mut renewal = packet(DISK, Dhcp4MessageType::Request);
     renewal.client_address = address;
-    assert_eq!(bench.send(&renewal).verdict, Verdict::Leased(address));
+    assert_eq!(server.send(&renewal).outcome, Dhcp4Outcome::Leased(address));
 }
 
 #[test]
-fn the_deployed_system_of_a_known_machine_is_left_to_the_site_where_strangers_are_served() {
-    let mut bench = Bench::new(Mode::Discover);
-    let mut rebinding = packet(DISK, MessageType::Request);
+fn discover_mode_ignores_the_deployed_system_of_a_known_machine() {
+    let mut server = TestDhcp4Server::new(DhcpMode::Discover);
+    let mut rebinding = packet(DISK, Dhcp4MessageType::Request);
     rebinding.client_address = Ipv4Addr::new(192, 0, 2, 77);
-    let mut inform = packet(DISK, MessageType::Inform);
+    let mut inform = packet(DISK, Dhcp4MessageType::Inform);
     inform.client_address = Ipv4Addr::new(192, 0, 2, 77);
-    // Asking anew, after a reboot for the address it had, in the course of its lease, and for the
-    // rest: silence, and above all no refusal of an address that another server gave.
-    for asked in [
-        packet(DISK, MessageType::Discover),
+    // No reply to any message, and in particular no NAK for an address of another server.
+    for query in [
+        packet(DISK, Dhcp4MessageType::Discover),
         request(DISK, Ipv4Addr::new(192, 0, 2, 77)),
         request(DISK, Ipv4Addr::new(192, 0, 2, 101)),
         rebinding,
         inform,
     ] {
-        let answer = bench.send(&asked);
-        assert_eq!((answer.verdict, answer.reply), (Verdict::BootsFromDisk, None));
+        let response = server.send(&query);
+        assert_eq!((response.outcome, response.reply), (Dhcp4Outcome::BootsFromDisk, None));
     }
 }
 
 #[test]
-fn an_address_that_was_only_offered_is_probed_again() {
-    let mut bench = Bench::new(Mode::Discover);
-    let asked = packet(STRANGER, MessageType::Discover);
-    let first = bench.send(&asked).reply.unwrap();
-    let second = bench.send(&asked).reply.unwrap();
+fn probes_an_address_again_that_was_only_offered() {
+    let mut server = TestDhcp4Server::new(DhcpMode::Discover);
+    let query = packet(UNKNOWN, Dhcp4MessageType::Discover);
+    let first = server.send(&query).reply.unwrap();
+    let second = server.send(&query).reply.unwrap();
     assert_eq!(first.probe, Some(first.packet.your_address));
     assert_eq!(second.probe, first.probe);
-    let _ = bench.send(&request(STRANGER, first.packet.your_address));
-    assert_eq!(bench.send(&asked).reply.unwrap().probe, None);
+    let _ = server.send(&request(UNKNOWN, first.packet.your_address));
+    assert_eq!(server.send(&query).reply.unwrap().probe, None);
 }
 
-#[test]
-fn options_in_overloaded_fields_are_read() {
-    let mut bytes = packet(1, MessageType::Discover).encode(548);
-    bytes.truncate(240);
-    bytes.extend([53, 1, 1, 52, 1, 3, 255]);
-    bytes[108..116].copy_from_slice(&[12, 2, b'a', b'b', 255, 0, 0, 0]);
-    bytes[44..49].copy_from_slice(&[12, 1, b'c', 255, 0]);
-    let read = Packet::decode(&bytes).unwrap();
-    assert_eq!(read.options.get(code::HOST_NAME), Some(&b"abc"[..]));
-    assert!(read.file.is_empty());
-}
-
-/// What a client does next in the property below.
+/// One step of the property test below.
 #[derive(Debug, Clone)]
-enum Step {
+enum ClientStep {
     Packet { client: u8, kind: u8, address: u8, with_server: bool, has_address: bool },
     Wait(u16),
     Conflict(u8),
     Restart,
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn client_steps() -> impl Strategy<Value = ClientStep> {
     let packet = (0_u8..7, 1_u8..9, 98_u8..106, any::<bool>(), any::<bool>());
     prop_oneof![
         12 => packet.prop_map(|(client, kind, address, with_server, has_address)| {
-            Step::Packet { client, kind, address, with_server, has_address }
+            ClientStep::Packet { client, kind, address, with_server, has_address }
         }),
-        2 => (0_u16..700).prop_map(Step::Wait),
-        1 => (98_u8..106).prop_map(Step::Conflict),
-        1 => Just(Step::Restart),
+        2 => (0_u16..700).prop_map(ClientStep::Wait),
+        1 => (98_u8..106).prop_map(ClientStep::Conflict),
+        1 => Just(ClientStep::Restart),
     ]
 }
 
@@ -582,73 +567,69 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn no_address_ever_has_two_owners(steps in prop::collection::vec(any_step(), 1..80)) {
-        let mut bench = Bench::new(Mode::Discover);
-        let mut owners: HashMap<Ipv4Addr, (u8, Timestamp)> = HashMap::new();
+    fn no_address_has_two_holders(steps in prop::collection::vec(client_steps(), 1..80)) {
+        let mut server = TestDhcp4Server::new(DhcpMode::Discover);
+        let mut holders: HashMap<Ipv4Addr, (u8, Timestamp)> = HashMap::new();
         for step in steps {
             let (client, kind, address, with_server, has_address) = match step {
-                Step::Wait(seconds) => {
-                    bench.now = bench.now.plus(Duration::from_secs(seconds.into()));
+                ClientStep::Wait(seconds) => {
+                    server.now = server.now.plus(Duration::from_secs(seconds.into()));
                     continue;
                 }
-                Step::Conflict(last) => {
-                    bench.leases.conflict(Ipv4Addr::new(192, 0, 2, last), bench.now);
-                    bench.leases.commit().unwrap();
+                ClientStep::Conflict(last) => {
+                    server.leases.report_conflict(Ipv4Addr::new(192, 0, 2, last), server.now);
+                    server.leases.commit().unwrap();
                     continue;
                 }
-                Step::Restart => {
-                    bench.restart();
+                ClientStep::Restart => {
+                    server.restart();
                     continue;
                 }
-                Step::Packet { client, kind, address, with_server, has_address } => {
+                ClientStep::Packet { client, kind, address, with_server, has_address } => {
                     (client, kind, Ipv4Addr::new(192, 0, 2, address), with_server, has_address)
                 }
             };
-            let mut asked = packet(10 + client, MessageType::from_number(kind).unwrap());
+            let mut query = packet(10 + client, Dhcp4MessageType::from_number(kind).unwrap());
             if has_address {
-                asked.client_address = address;
+                query.client_address = address;
             } else {
-                asked.options.set_addresses(code::REQUESTED_ADDRESS, &[address]);
+                query.options.set_addresses(option_code::REQUESTED_ADDRESS, &[address]);
             }
             if with_server {
-                asked.options.set_addresses(code::SERVER_ID, &[SERVER]);
+                query.options.set_addresses(option_code::SERVER_ID, &[SERVER]);
             }
-            let answer = bench.send(&asked);
-            let now = bench.now;
-            let given_to_another = |given: Ipv4Addr| {
-                owners.get(&given).is_some_and(|(owner, until)| *owner != client && *until > now)
+            let response = server.send(&query);
+            let now = server.now;
+            let is_held_by_another = |address: Ipv4Addr| {
+                holders.get(&address).is_some_and(|(holder, expires_at)| *holder != client && *expires_at > now)
             };
-            if let Verdict::Leased(given) | Verdict::Offered(given) = answer.verdict {
-                prop_assert!(!given_to_another(given), "{} to {}", given, client);
-                prop_assert!((100..=103).contains(&given.octets()[3]));
+            if let Dhcp4Outcome::Leased(address) | Dhcp4Outcome::Offered(address) = response.outcome {
+                prop_assert!(!is_held_by_another(address), "{} to {}", address, client);
+                prop_assert!((100..=103).contains(&address.octets()[3]));
             }
-            if let Verdict::Leased(given) = answer.verdict {
-                owners.insert(given, (client, now.plus(Duration::from_secs(600))));
+            if let Dhcp4Outcome::Leased(address) = response.outcome {
+                holders.insert(address, (client, now.plus(Duration::from_secs(600))));
             }
-            if let Verdict::Released(given) | Verdict::Declined(given) = answer.verdict {
-                prop_assert_eq!(owners.remove(&given).map(|(owner, _)| owner), Some(client));
+            if let Dhcp4Outcome::Released(address) | Dhcp4Outcome::Declined(address) = response.outcome {
+                prop_assert_eq!(holders.remove(&address).map(|(holder, _)| holder), Some(client));
             }
         }
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..700)) {
-        let _ = Packet::decode(&bytes);
-        // With a right header the options are reached.
-        let mut whole = packet(1, MessageType::Discover).encode(548);
-        whole.truncate(240);
-        whole.extend(&bytes);
-        let read = Packet::decode(&whole).unwrap();
-        let again = Packet::decode(&read.encode(65_000)).unwrap();
-        prop_assert_eq!(&again.options.get(code::CLIENT_ID), &read.options.get(code::CLIENT_ID));
-        for mode in [Mode::Proxy, Mode::Reserve, Mode::Discover] {
-            let mut bench = Bench::new(mode);
+    fn no_packet_panics_the_server(options in prop::collection::vec(any::<u8>(), 0..700)) {
+        let mut bytes = packet(1, Dhcp4MessageType::Discover).encode(MIN_MAX_MESSAGE_BYTES);
+        bytes.truncate(240);
+        bytes.extend(&options);
+        let decoded = Dhcp4Packet::decode(&bytes).unwrap();
+        for mode in [DhcpMode::Proxy, DhcpMode::Reserve, DhcpMode::Discover] {
+            let mut server = TestDhcp4Server::new(mode);
             let from = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68);
-            let received = Received { interface: "eth1", port: Port::Dhcp, from, now: bench.now };
-            let answer = bench.server.answer(&read, &received, &mut bench.leases, &Fleet);
-            if let Some(reply) = answer.reply {
-                let largest = read.largest_reply();
-                let relay = read.options.get(code::RELAY_AGENT).map_or(0, <[u8]>::len);
+            let info = Dhcp4PacketInfo { interface: "eth1", port: Dhcp4Port::Dhcp, from, now: server.now };
+            let response = server.core.handle(&decoded, &info, &mut server.leases, &FakeFleet4);
+            if let Some(reply) = response.reply {
+                let largest = decoded.max_reply_bytes();
+                let relay = decoded.options.get(option_code::RELAY_AGENT_INFORMATION).map_or(0, <[u8]>::len);
                 prop_assert!(reply.packet.encode(largest).len() <= largest + relay + 2 * relay / 255 + 2);
             }
         }

@@ -1,74 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the DHCPv6 server is told.
+//! The settings of the DHCPv6 server.
 
 use std::collections::HashSet;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{FirstStages, HardwareAddress, Mode};
+use crate::{DhcpMode, FirstStageLoaders, HardwareAddress};
 
-/// The whole configuration.
+/// The settings of the DHCPv6 server.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// The server's identity, kept for good: clients renew by it.
+pub struct Dhcp6Settings {
+    /// The server's DUID. It must not change between restarts, because clients renew with it.
     pub duid: Vec<u8>,
-    /// Where to listen.
-    pub interfaces: Vec<Interface>,
-    /// The networks machines are on.
-    pub subnets: Vec<Subnet>,
-    /// Cards that are never answered.
+    /// The interfaces to listen on.
+    pub interfaces: Vec<Dhcp6Interface>,
+    /// The subnets of direct and relayed clients.
+    pub subnets: Vec<Dhcp6Subnet>,
+    /// Hardware addresses that never get a reply.
     pub ignored: HashSet<HardwareAddress>,
-    /// What firmware loads first by TFTP.
-    pub first_stages: FirstStages,
+    /// The boot loaders that firmware loads by TFTP.
+    pub first_stage_loaders: FirstStageLoaders,
 }
 
 /// One interface the server listens on.
 #[derive(Debug, Clone)]
-pub struct Interface {
-    /// Its name.
+pub struct Dhcp6Interface {
+    /// The name, for example `eth1`.
     pub name: Arc<str>,
-    /// Our global address on it: where TFTP is, and by which a direct client's network is found.
+    /// The server's global address on it: the TFTP server, and the key to a direct client's subnet.
     pub address: Ipv6Addr,
 }
 
-/// One network and what its machines are told.
+/// One subnet and the configuration of its clients.
 #[derive(Debug, Clone)]
-pub struct Subnet {
-    /// Any address of the network.
+pub struct Dhcp6Subnet {
+    /// Any address of the subnet.
     pub network: Ipv6Addr,
-    /// The length of its prefix.
+    /// The prefix length.
     pub prefix: u8,
-    /// Whom to answer there, directly or through relays.
-    pub mode: Mode,
-    /// First and last address to hand out; none for a stateless network.
+    /// Which clients get a reply, directly or through relays.
+    pub mode: DhcpMode,
+    /// The first and last dynamic address; `None` for a stateless subnet.
     pub range: Option<(Ipv6Addr, Ipv6Addr)>,
-    /// Name servers.
+    /// DNS servers.
     pub dns: Vec<Ipv6Addr>,
-    /// How long an address may be used.
+    /// The duration of a DHCP lease.
     pub lease_time: Duration,
-    /// The TFTP server, if it is not the DHCP server itself.
+    /// The TFTP server; `None` for this server's address.
     pub tftp_server: Option<Ipv6Addr>,
 }
 
-impl Settings {
-    /// The network an address is on; the smallest if there are several.
+impl Dhcp6Settings {
+    /// Returns the subnet that contains an address, the smallest one if several do.
     #[must_use]
-    pub fn subnet_of(&self, address: Ipv6Addr) -> Option<&Subnet> {
-        let around = self.subnets.iter().filter(|subnet| subnet.contains(address));
-        around.max_by_key(|subnet| subnet.prefix)
+    pub fn subnet_containing(&self, address: Ipv6Addr) -> Option<&Dhcp6Subnet> {
+        let matching = self.subnets.iter().filter(|subnet| subnet.contains(address));
+        matching.max_by_key(|subnet| subnet.prefix)
     }
 
-    /// Whom to answer on the interface's own network.
-    pub(super) fn mode_of(&self, interface: &Interface) -> Mode {
-        self.subnet_of(interface.address).map_or(Mode::Off, |subnet| subnet.mode)
+    /// Returns the mode of the subnet that the interface's address is in.
+    pub(super) fn interface_mode(&self, interface: &Dhcp6Interface) -> DhcpMode {
+        self.subnet_containing(interface.address).map_or(DhcpMode::Off, |subnet| subnet.mode)
     }
 }
 
-impl Subnet {
-    /// A stateless network with nothing set.
+impl Dhcp6Subnet {
+    /// Returns a stateless subnet without options.
     #[must_use]
-    pub fn new(network: Ipv6Addr, prefix: u8, mode: Mode) -> Self {
+    pub fn new(network: Ipv6Addr, prefix: u8, mode: DhcpMode) -> Self {
         Self {
             network,
             prefix: prefix.min(128),
@@ -80,14 +80,14 @@ impl Subnet {
         }
     }
 
-    /// Whether the address is on this network.
+    /// Returns whether the address is in this subnet.
     #[must_use]
     pub fn contains(&self, address: Ipv6Addr) -> bool {
         let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
         address.to_bits() & mask == self.network.to_bits() & mask
     }
 
-    /// Whether the range holds the address.
+    /// Returns whether the address is in the range.
     #[must_use]
     pub fn in_range(&self, address: Ipv6Addr) -> bool {
         self.contains(address)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who has which IPv6 address. A client is its DUID and the number of its interface association.
+//! DHCPv6 leases. A client is identified by its DUID and the IAID.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,111 +7,114 @@ use std::time::Duration;
 
 use node_model::Timestamp;
 
-use super::config::Subnet;
-use crate::dhcp4::place_of;
-use crate::serving::Durable;
-use crate::{LeaseBook, LeaseBookError, LeaseRecord};
+use super::config::Dhcp6Subnet;
+use crate::dhcp_loop::DurableDhcpLeases;
+use crate::dhcp4::fnv1a;
+use crate::{DhcpLeaseRecord, DhcpLeaseStore, DhcpLeaseStoreError};
 
+/// How long an advertised address is held for the client's request.
 const OFFER_TIME: Duration = Duration::from_secs(60);
+/// How long an address that another host uses is not assigned.
 const CONFLICT_TIME: Duration = Duration::from_secs(3600);
-/// Ranges are large; after this many taken addresses the range is as good as full.
-const MOST_TRIES: u128 = 65_536;
+/// The number of addresses that are tried in a range before it counts as full.
+const MAX_TRIES: u128 = 65_536;
+/// The maximum number of entries. A range may have 2^64 addresses, and requests with invented DUIDs must
+/// not exhaust the memory.
+const MAX_LEASES: usize = 65_536;
+/// How long an expired DHCP lease is kept. The client gets the same address again even without an entry,
+/// because the search starts at an offset that is derived from the client.
+const RETENTION: Duration = Duration::from_secs(24 * 3600);
+/// The number of new DHCP leases between two purges of expired ones.
+const LEASES_PER_PURGE: u32 = 4096;
 
-/// The most addresses in use at a time: a range may hold 2^64, and a flood of made-up clients must not
-/// fill the memory.
-const MOST_ENTRIES: usize = 65_536;
-/// How long an address that ended is remembered. Its owner gets it again all the same: a client's place
-/// in the range follows from its identity.
-const KEPT: Duration = Duration::from_secs(24 * 3600);
-/// After so many leases those that ended long ago are forgotten.
-const LEASES_PER_CLEANING: u32 = 4096;
-
-/// All leases of one server. An address has one entry, so it never has two owners.
-pub struct Leases {
-    by_address: HashMap<Ipv6Addr, Entry>,
+/// The DHCPv6 leases of one server. Each address has at most one entry, so it has at most one holder.
+pub struct DhcpLeases6 {
+    by_address: HashMap<Ipv6Addr, DhcpLease6>,
     by_client: HashMap<Box<[u8]>, Ipv6Addr>,
-    book: Box<dyn LeaseBook>,
+    store: Box<dyn DhcpLeaseStore>,
     is_dirty: bool,
-    /// Leases to give until the next cleaning; after a restart the first one cleans.
-    until_cleaning: u32,
-    /// There is no room before then, unless something is given back. Spares a search of all entries
-    /// for every client that asks in vain.
+    /// The number of DHCP leases until the next purge. 0 after a restart, so the first lease purges.
+    leases_until_purge: u32,
+    /// The time at which the next entry expires, if the table is full. Reset when an address is released.
+    /// Avoids a search of all entries for each request.
     full_until: Option<Timestamp>,
 }
 
-struct Entry {
+/// The entry of one address.
+struct DhcpLease6 {
     client: Box<[u8]>,
     is_leased: bool,
-    until: Timestamp,
+    expires_at: Timestamp,
 }
 
-impl Leases {
-    /// The leases in `book`.
+impl DhcpLeases6 {
+    /// Loads the DHCP leases from a store.
     ///
     /// # Errors
-    /// If the book cannot be read.
-    pub fn load(mut book: Box<dyn LeaseBook>) -> Result<Self, LeaseBookError> {
+    /// If the store cannot be read.
+    pub fn load(mut store: Box<dyn DhcpLeaseStore>) -> Result<Self, DhcpLeaseStoreError> {
         let mut by_address = HashMap::new();
         let mut by_client = HashMap::new();
-        let mut records = book.load()?;
-        // The newest lease of a client is the one it is given again.
-        records.sort_by_key(|record| record.until);
+        let mut records = store.load()?;
+        // The lease of a client that expires last wins.
+        records.sort_by_key(|record| record.expires_at);
         for record in records {
             let IpAddr::V6(address) = record.address else { continue };
             let client: Box<[u8]> = record.client.into();
-            // An address without a client was found in use by another.
+            // A record without a client is a conflict: another host uses the address.
             let is_leased = !client.is_empty();
             if is_leased {
                 by_client.insert(client.clone(), address);
             }
-            by_address.insert(address, Entry { client, is_leased, until: record.until });
+            by_address
+                .insert(address, DhcpLease6 { client, is_leased, expires_at: record.expires_at });
         }
         Ok(Self {
             by_address,
             by_client,
-            book,
+            store,
             is_dirty: false,
-            until_cleaning: 0,
+            leases_until_purge: 0,
             full_until: None,
         })
     }
 
-    /// Makes what was leased durable; only then may the replies be sent.
+    /// Makes the recorded DHCP leases durable. Replies may be sent only after that.
     ///
     /// # Errors
-    /// If the book cannot be written.
-    pub fn commit(&mut self) -> Result<(), LeaseBookError> {
+    /// If the store cannot be written.
+    pub fn commit(&mut self) -> Result<(), DhcpLeaseStoreError> {
         self.is_dirty = false;
-        self.book.commit()
+        self.store.commit()
     }
 
-    /// Whether there is anything to commit.
+    /// Returns whether anything was recorded since the last commit.
     #[must_use]
     pub fn needs_commit(&self) -> bool {
         self.is_dirty
     }
 
     pub(super) fn holds(&self, client: &[u8], address: Ipv6Addr, now: Timestamp) -> bool {
-        self.by_address
-            .get(&address)
-            .is_some_and(|entry| entry.is_leased && *entry.client == *client && entry.until > now)
+        self.by_address.get(&address).is_some_and(|entry| {
+            entry.is_leased && *entry.client == *client && entry.expires_at > now
+        })
     }
 
-    pub(super) fn is_free_for(&self, client: &[u8], address: Ipv6Addr, now: Timestamp) -> bool {
+    pub(super) fn is_available_to(&self, client: &[u8], address: Ipv6Addr, now: Timestamp) -> bool {
         self.by_address
             .get(&address)
-            .is_none_or(|entry| entry.until <= now || *entry.client == *client)
+            .is_none_or(|entry| entry.expires_at <= now || *entry.client == *client)
     }
 
-    pub(super) fn last_of(&self, client: &[u8], now: Timestamp) -> Option<Ipv6Addr> {
+    pub(super) fn previous_address(&self, client: &[u8], now: Timestamp) -> Option<Ipv6Addr> {
         let address = *self.by_client.get(client)?;
-        self.is_free_for(client, address, now).then_some(address)
+        self.is_available_to(client, address, now).then_some(address)
     }
 
-    /// A free address of the range, at a place that follows from the client.
-    pub(super) fn pick(
+    /// Returns a free address of the range. The search starts at an offset that is derived from the client.
+    pub(super) fn pick_address(
         &mut self,
-        subnet: &Subnet,
+        subnet: &Dhcp6Subnet,
         client: &[u8],
         server: Ipv6Addr,
         now: Timestamp,
@@ -122,24 +125,24 @@ impl Leases {
         }
         let span = last.to_bits().checked_sub(first.to_bits())?;
         let total = span.saturating_add(1);
-        let start = u128::from(place_of(client)) % total;
-        (0..total.min(MOST_TRIES))
+        let start = u128::from(fnv1a(client)) % total;
+        (0..total.min(MAX_TRIES))
             .map(|step| Ipv6Addr::from_bits(first.to_bits() + (start + step) % total))
             .find(|address| {
                 *address != server
                     && subnet.contains(*address)
-                    && self.is_free_for(client, *address, now)
+                    && self.is_available_to(client, *address, now)
             })
     }
 
-    /// Whether an entry for the address can be had: it has one, or there is room for another.
-    pub(super) fn can_hold(&mut self, address: Ipv6Addr, now: Timestamp) -> bool {
+    /// Returns whether the address has an entry or the table has room for one.
+    pub(super) fn has_room_for(&mut self, address: Ipv6Addr, now: Timestamp) -> bool {
         self.by_address.contains_key(&address) || self.has_room(now)
     }
 
     pub(super) fn offer(&mut self, client: &[u8], address: Ipv6Addr, now: Timestamp) {
         if !self.holds(client, address, now) {
-            self.put(client, address, false, now.plus(OFFER_TIME));
+            self.insert(client, address, false, now.plus(OFFER_TIME));
         }
     }
 
@@ -147,64 +150,66 @@ impl Leases {
         &mut self,
         client: &[u8],
         address: Ipv6Addr,
-        until: Timestamp,
+        expires_at: Timestamp,
         now: Timestamp,
     ) {
-        self.put(client, address, true, until);
-        self.record(client, address, until);
-        if let Some(fewer) = self.until_cleaning.checked_sub(1) {
-            self.until_cleaning = fewer;
+        self.insert(client, address, true, expires_at);
+        self.store_record(client, address, expires_at);
+        if let Some(remaining) = self.leases_until_purge.checked_sub(1) {
+            self.leases_until_purge = remaining;
         } else {
-            self.until_cleaning = LEASES_PER_CLEANING;
-            self.forget_ended(KEPT, now);
+            self.leases_until_purge = LEASES_PER_PURGE;
+            self.purge_expired(RETENTION, now);
         }
     }
 
     pub(super) fn release(&mut self, client: &[u8], address: Ipv6Addr, now: Timestamp) -> bool {
-        let held = self.holds(client, address, now);
-        if held {
+        let was_held = self.holds(client, address, now);
+        if was_held {
             self.full_until = None;
             self.lease(client, address, now, now);
         }
-        held
+        was_held
     }
 
     pub(super) fn decline(&mut self, client: &[u8], address: Ipv6Addr, now: Timestamp) -> bool {
-        let held = self.holds(client, address, now);
-        if held {
-            let until = now.plus(CONFLICT_TIME);
+        let was_held = self.holds(client, address, now);
+        if was_held {
+            let expires_at = now.plus(CONFLICT_TIME);
             self.by_client.remove(client);
-            self.by_address
-                .insert(address, Entry { client: Box::default(), is_leased: false, until });
-            self.record(&[], address, until);
+            self.by_address.insert(
+                address,
+                DhcpLease6 { client: Box::default(), is_leased: false, expires_at },
+            );
+            self.store_record(&[], address, expires_at);
         }
-        held
+        was_held
     }
 
-    /// Whether there is room for another entry; what has ended is forgotten for it.
+    /// Returns whether the table has room for another entry, after a purge if it is full.
     fn has_room(&mut self, now: Timestamp) -> bool {
-        if self.by_address.len() < MOST_ENTRIES {
+        if self.by_address.len() < MAX_LEASES {
             return true;
         }
-        if self.full_until.is_some_and(|until| until > now) {
+        if self.full_until.is_some_and(|expires_at| expires_at > now) {
             return false;
         }
-        self.forget_ended(Duration::ZERO, now);
-        let is_full = self.by_address.len() >= MOST_ENTRIES;
-        let soonest = self.by_address.values().map(|entry| entry.until).min();
-        self.full_until = soonest.filter(|_| is_full);
+        self.purge_expired(Duration::ZERO, now);
+        let is_full = self.by_address.len() >= MAX_LEASES;
+        let next_expiry = self.by_address.values().map(|entry| entry.expires_at).min();
+        self.full_until = next_expiry.filter(|_| is_full);
         !is_full
     }
 
-    /// Forgets, here and in the book, what ended at least so long ago.
-    fn forget_ended(&mut self, ago: Duration, now: Timestamp) {
-        self.by_address.retain(|_, entry| entry.until.plus(ago) > now);
+    /// Removes DHCP leases that expired at least this long ago, also from the store.
+    fn purge_expired(&mut self, ago: Duration, now: Timestamp) {
+        self.by_address.retain(|_, entry| entry.expires_at.plus(ago) > now);
         self.by_client.retain(|_, address| self.by_address.contains_key(address));
-        self.book.forget(&|record| record.until.plus(ago) <= now);
+        self.store.purge(&|record| record.expires_at.plus(ago) <= now);
     }
 
-    fn put(&mut self, client: &[u8], address: Ipv6Addr, is_leased: bool, until: Timestamp) {
-        let entry = Entry { client: client.into(), is_leased, until };
+    fn insert(&mut self, client: &[u8], address: Ipv6Addr, is_leased: bool, expires_at: Timestamp) {
+        let entry = DhcpLease6 { client: client.into(), is_leased, expires_at };
         if let Some(old) = self.by_address.insert(address, entry)
             && *old.client != *client
             && self.by_client.get(&old.client) == Some(&address)
@@ -222,24 +227,30 @@ impl Leases {
         }
     }
 
-    fn record(&mut self, client: &[u8], address: Ipv6Addr, until: Timestamp) {
+    fn store_record(&mut self, client: &[u8], address: Ipv6Addr, expires_at: Timestamp) {
         self.is_dirty = true;
-        self.book.record(LeaseRecord { address: address.into(), client: client.to_vec(), until });
+        self.store.record(DhcpLeaseRecord {
+            address: address.into(),
+            client: client.to_vec(),
+            expires_at,
+        });
     }
 }
 
-impl Durable for Leases {
+impl DurableDhcpLeases for DhcpLeases6 {
     fn needs_commit(&self) -> bool {
         self.needs_commit()
     }
 
-    fn commit(&mut self) -> Result<(), LeaseBookError> {
+    fn commit(&mut self) -> Result<(), DhcpLeaseStoreError> {
         self.commit()
     }
 }
 
-impl std::fmt::Debug for Leases {
+impl std::fmt::Debug for DhcpLeases6 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Leases").field("addresses", &self.by_address.len()).finish_non_exhaustive()
+        f.debug_struct("DhcpLeases6")
+            .field("addresses", &self.by_address.len())
+            .finish_non_exhaustive()
     }
 }

@@ -1,139 +1,155 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DHCPv6 server's sockets, and how its replies leave.
+//! The sockets of the DHCPv6 server.
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use super::config::{Interface, Settings};
-use super::leases::Leases;
-use super::message::Relayed;
-use super::server::{Answer, Received, Server, Verdict};
-use crate::interface::{self, BindError};
-use crate::serving::{self, Incoming, Link, ListenError, Queue, Services, Version};
-use crate::{HardwareAddress, Mode, Sighting, What};
+use dhcp_codec::v6::{ALL_SERVERS_AND_RELAYS, RelayedDhcp6Message, SERVER_PORT};
 
-const PORT: u16 = 547;
-/// All servers and relays of a segment.
-const GROUP: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
+use super::config::{Dhcp6Interface, Dhcp6Settings};
+use super::leases::DhcpLeases6;
+use super::server::{Dhcp6Outcome, Dhcp6PacketInfo, Dhcp6Response, Dhcp6Server};
+use crate::dhcp_loop::{self, DhcpProtocol, DhcpQueue, DhcpSocket, IncomingDhcpMessage};
+use crate::sockets::{self, SocketBindError};
+use crate::{
+    BootEvent, BootEventDetail, BootSnapshot, DhcpListenError, DhcpMode, DhcpServices,
+    HardwareAddress,
+};
 
-/// A DHCPv6 server that listens.
-pub struct Listener {
-    server: Server,
-    leases: Leases,
-    services: Services,
-    links: Vec<Link>,
+/// A DHCPv6 server with bound sockets.
+pub struct Dhcp6Listener {
+    server: Dhcp6Server,
+    leases: DhcpLeases6,
+    services: DhcpServices,
+    sockets: Vec<DhcpSocket>,
 }
 
-impl Listener {
-    /// Begins to listen on every interface whose own network is not off.
+impl Dhcp6Listener {
+    /// Binds a socket on every interface whose subnet is not [off](DhcpMode::Off).
     ///
     /// # Errors
-    /// If one cannot be had.
+    /// If a socket cannot be bound.
     pub fn bind(
-        settings: Settings,
-        leases: Leases,
-        services: Services,
-    ) -> Result<Self, ListenError> {
-        let mut links = Vec::new();
-        let is_on = |served: &&Interface| settings.mode_of(served) != Mode::Off;
-        for served in settings.interfaces.iter().filter(is_on) {
-            let open = || -> Result<Link, BindError> {
-                let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
-                let socket = interface::udp_in_group(any, &served.name, GROUP)?;
-                Link::new(&served.name, PORT, socket)
+        settings: Dhcp6Settings,
+        leases: DhcpLeases6,
+        services: DhcpServices,
+    ) -> Result<Self, DhcpListenError> {
+        let mut sockets = Vec::new();
+        let is_on = |it: &&Dhcp6Interface| settings.interface_mode(it) != DhcpMode::Off;
+        for interface in settings.interfaces.iter().filter(is_on) {
+            let open = || -> Result<DhcpSocket, SocketBindError> {
+                let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, SERVER_PORT));
+                let socket =
+                    sockets::udp_multicast_v6(any, &interface.name, ALL_SERVERS_AND_RELAYS)?;
+                DhcpSocket::new(&interface.name, SERVER_PORT, socket)
             };
-            let link =
-                open().map_err(|source| ListenError { interface: served.name.clone(), source })?;
-            links.push(link);
+            let socket = open()
+                .map_err(|source| DhcpListenError { interface: interface.name.clone(), source })?;
+            sockets.push(socket);
         }
-        Ok(Self { server: Server::new(settings), leases, services, links })
+        Ok(Self { server: Dhcp6Server::new(settings), leases, services, sockets })
     }
 
-    /// Serves until it is dropped.
+    /// Serves until the future is dropped.
     pub async fn run(self) {
-        let plans = self.services.plans.clone();
-        let version6 = Version6 { server: self.server, services: self.services };
-        serving::serve(version6, self.leases, self.links, plans, Queue::new()).await;
+        let directory = self.services.directory.clone();
+        let protocol = Dhcp6Protocol { server: self.server, services: self.services };
+        dhcp_loop::serve(protocol, self.leases, self.sockets, directory, DhcpQueue::new()).await;
     }
 }
 
-impl std::fmt::Debug for Listener {
+impl std::fmt::Debug for Dhcp6Listener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listener").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("Dhcp6Listener").field("server", &self.server).finish_non_exhaustive()
     }
 }
 
-struct Version6 {
-    server: Server,
-    services: Services,
+struct Dhcp6Protocol {
+    server: Dhcp6Server,
+    services: DhcpServices,
 }
 
-struct Asked {
+struct ReceivedDhcp6Message {
     from: SocketAddrV6,
-    relayed: Relayed,
+    relayed: RelayedDhcp6Message,
 }
 
-impl Version for Version6 {
-    type Message = Asked;
-    type Answer = Answer;
-    type Leases = Leases;
+impl DhcpProtocol for Dhcp6Protocol {
+    type Message = ReceivedDhcp6Message;
+    type DhcpResponse = Dhcp6Response;
+    type Leases = DhcpLeases6;
 
-    fn decode(bytes: &[u8], from: SocketAddr) -> Result<Asked, String> {
-        let SocketAddr::V6(from) = from else { return Err("the sender has no v6 address".into()) };
-        let relayed = Relayed::decode(bytes).map_err(|error| error.to_string())?;
-        Ok(Asked { from, relayed })
-    }
-
-    fn card(&self, incoming: &Incoming<Asked>) -> Option<HardwareAddress> {
-        let Asked { from, relayed } = &incoming.message;
-        self.server.card(relayed, *from.ip())
-    }
-
-    fn answer(&mut self, incoming: &Incoming<Asked>, leases: &mut Leases) -> Answer {
-        let Asked { from, relayed } = &incoming.message;
-        let now = (self.services.clock)();
-        let received = Received { interface: &incoming.link.name, from: *from, now };
-        self.server.answer(relayed, &received, leases, &*self.services.plans)
-    }
-
-    async fn finish(&mut self, incoming: Incoming<Asked>, mut answer: Answer, is_durable: bool) {
-        if !is_durable && matches!(answer.verdict, Verdict::Leased(_)) {
-            answer.verdict = Verdict::NotRecorded;
-            answer.nothing_to_load = false;
-            answer.reply = None;
-        }
-        self.tell(&incoming, &answer);
-        if let Some(reply) = answer.reply
-            && let Err(error) = incoming.link.socket.send_to(&reply.bytes, reply.to).await
-        {
-            let interface = &incoming.link.name;
-            tracing::warn!(%interface, to = %reply.to, %error, "a DHCPv6 reply was not sent");
-        }
-    }
-}
-
-impl Version6 {
-    fn tell(&self, incoming: &Incoming<Asked>, answer: &Answer) {
-        let Asked { from, relayed } = &incoming.message;
-        let given = if let Verdict::Advertised(address) | Verdict::Leased(address) = answer.verdict
-        {
-            address
-        } else {
-            *from.ip()
+    fn decode(bytes: &[u8], from: SocketAddr) -> Result<ReceivedDhcp6Message, String> {
+        let SocketAddr::V6(from) = from else {
+            return Err("the sender has no IPv6 address".into());
         };
-        self.services.sightings.seen(Sighting {
+        let relayed = RelayedDhcp6Message::decode(bytes).map_err(|error| error.to_string())?;
+        Ok(ReceivedDhcp6Message { from, relayed })
+    }
+
+    fn hardware_address(
+        &self,
+        incoming: &IncomingDhcpMessage<ReceivedDhcp6Message>,
+    ) -> Option<HardwareAddress> {
+        let ReceivedDhcp6Message { from, relayed } = &incoming.message;
+        self.server.client_hardware(relayed, *from.ip())
+    }
+
+    fn handle(
+        &mut self,
+        incoming: &IncomingDhcpMessage<ReceivedDhcp6Message>,
+        leases: &mut DhcpLeases6,
+        snapshot: &dyn BootSnapshot,
+    ) -> Dhcp6Response {
+        let ReceivedDhcp6Message { from, relayed } = &incoming.message;
+        let now = (self.services.clock)();
+        let info = Dhcp6PacketInfo { interface: &incoming.socket.name, from: *from, now };
+        self.server.handle(relayed, &info, leases, snapshot)
+    }
+
+    async fn deliver(
+        &mut self,
+        incoming: IncomingDhcpMessage<ReceivedDhcp6Message>,
+        mut response: Dhcp6Response,
+        is_durable: bool,
+    ) {
+        if !is_durable && matches!(response.outcome, Dhcp6Outcome::Leased(_)) {
+            response.outcome = Dhcp6Outcome::LeaseNotStored;
+            response.no_loadable_boot_file = false;
+            response.reply = None;
+        }
+        self.record_event(&incoming, &response);
+        if let Some(reply) = response.reply
+            && let Err(error) = incoming.socket.socket.send_to(&reply.bytes, reply.to).await
+        {
+            let interface = &incoming.socket.name;
+            tracing::warn!(%interface, to = %reply.to, %error, "sending a DHCPv6 reply failed");
+        }
+    }
+}
+
+impl Dhcp6Protocol {
+    fn record_event(
+        &self,
+        incoming: &IncomingDhcpMessage<ReceivedDhcp6Message>,
+        response: &Dhcp6Response,
+    ) {
+        let ReceivedDhcp6Message { from, relayed } = &incoming.message;
+        let assigned = response.assigned_address();
+        let address = assigned.unwrap_or(*from.ip());
+        self.services.events.record(BootEvent {
             at: (self.services.clock)(),
-            interface: incoming.link.name.clone(),
-            hardware: answer.hardware,
-            address: Some(given.into()),
-            architecture: answer.architecture,
-            stage: Some(answer.stage),
-            known: answer.known,
-            nothing_to_load: answer.nothing_to_load,
-            subject: None,
-            what: What::Dhcp6 {
-                asked: relayed.message.kind,
-                verdict: answer.verdict,
-                boot_url: answer.boot_url.clone(),
+            interface: incoming.socket.name.clone(),
+            hardware: response.hardware,
+            address: Some(address.into()),
+            architecture: response.architecture,
+            stage: Some(response.stage),
+            is_known: response.is_known,
+            no_loadable_boot_file: response.no_loadable_boot_file,
+            machine: None,
+            detail: BootEventDetail::Dhcp6 {
+                message_type: relayed.message.message_type,
+                outcome: response.outcome,
+                boot_url: response.boot_url.clone(),
             },
         });
     }

@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DHCP for IPv6 (RFC 8415) with the network boot options of RFC 5970.
+//! A DHCPv6 server (RFC 8415) with the network boot options of RFC 5970.
 //!
-//! Addresses are given without prefix or gateway, which are the routers' to announce; nothing here
-//! sends router advertisements. A network without a range is served statelessly: machines have
-//! addresses from the routers' prefixes and get only the rest from us.
+//! It assigns addresses without prefix or gateway, which routers announce; it sends no router
+//! advertisements. A subnet without a range is stateless: machines get addresses from the routers'
+//! prefixes, and only the other configuration from this server.
 
 mod config;
 mod leases;
 mod listener;
-mod message;
 mod server;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Interface, Settings, Subnet};
-pub use leases::Leases;
-pub use listener::Listener;
-pub use message::{DecodeError, Message, MessageType, Options, RelayHop, Relayed, code};
-pub use server::{Answer, Received, Reply, Server, Verdict};
-
-pub use crate::serving::{ListenError, Services};
+pub use config::{Dhcp6Interface, Dhcp6Settings, Dhcp6Subnet};
+pub use dhcp_codec::v6::Dhcp6MessageType;
+pub use leases::DhcpLeases6;
+pub use listener::Dhcp6Listener;
+pub use server::{Dhcp6Outcome, Dhcp6PacketInfo, Dhcp6Reply, Dhcp6Response, Dhcp6Server};

@@ -1,536 +1,585 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What to answer to a DHCPv6 message. No sockets and no clock.
+//! The DHCPv6 protocol without sockets and clock: takes a message, the time and the DHCP leases, and returns
+//! the reply.
 
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::sync::Arc;
 
+use dhcp_codec::v6::{
+    CLIENT_PORT, Dhcp6Message, Dhcp6MessageType, Dhcp6Options, IaAddress, IdentityAssociation,
+    RelayedDhcp6Message, SERVER_PORT, hardware_address_of_duid, option_code, status_code,
+};
 use node_model::Timestamp;
 
-use super::config::{Interface, Settings, Subnet};
-use super::leases::Leases;
-use super::message::{Message, MessageType, Options, Relayed, code};
-use crate::{Architecture, BootAnswer, BootRequest, HardwareAddress, Mode, Plan, Plans, Stage};
+use super::config::{Dhcp6Interface, Dhcp6Settings, Dhcp6Subnet};
+use super::leases::DhcpLeases6;
+use crate::{
+    BootInstructions, BootRequest, BootSnapshot, BootStage, DhcpMode, FirmwareArchitecture,
+    HardwareAddress, NetbootTarget,
+};
 
 /// The DHCPv6 server.
 #[derive(Debug)]
-pub struct Server {
-    settings: Settings,
+pub struct Dhcp6Server {
+    settings: Dhcp6Settings,
 }
 
-/// How a packet came in.
+/// How a packet was received.
 #[derive(Debug, Clone)]
-pub struct Received<'a> {
-    /// The interface it came in by.
+pub struct Dhcp6PacketInfo<'a> {
+    /// The interface.
     pub interface: &'a str,
-    /// Who sent it, as IP says.
+    /// The IP source address and port.
     pub from: SocketAddrV6,
-    /// When.
+    /// The time of receipt.
     pub now: Timestamp,
 }
 
-/// What the server makes of one message.
+/// The result of handling one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "an answer that is not sent leaves the machine waiting"]
-pub struct Answer {
-    /// What to send, if anything.
-    pub reply: Option<Reply>,
-    /// What was done, or why nothing was.
-    pub verdict: Verdict,
-    /// The card, where it can be told.
+#[must_use = "the client waits for the reply"]
+pub struct Dhcp6Response {
+    /// The message to send, if any.
+    pub reply: Option<Dhcp6Reply>,
+    /// How the message was handled.
+    pub outcome: Dhcp6Outcome,
+    /// The client's hardware address, if it can be determined.
     pub hardware: Option<HardwareAddress>,
-    /// Whether the plans know the machine.
-    pub known: bool,
-    /// Whether the machine was served and should boot something of ours that the program that asked
-    /// cannot load.
-    pub nothing_to_load: bool,
-    /// The program that asked.
-    pub stage: Stage,
-    /// Its processor and firmware.
-    pub architecture: Option<Architecture>,
+    /// Whether the machine is enrolled.
+    pub is_known: bool,
+    /// Whether the machine was served and has a boot plan of which the requesting program can load no file.
+    pub no_loadable_boot_file: bool,
+    /// The program that sent the message.
+    pub stage: BootStage,
+    /// The architecture, if the client sent one.
+    pub architecture: Option<FirmwareArchitecture>,
     /// The boot URL in the reply.
     pub boot_url: Option<Arc<str>>,
 }
 
 /// A message to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    /// Where to.
+pub struct Dhcp6Reply {
+    /// The destination.
     pub to: SocketAddrV6,
-    /// The message, before it is wrapped for the relays.
-    pub message: Message,
-    /// What goes on the wire.
+    /// The message for the client.
+    pub message: Dhcp6Message,
+    /// The encoded message, wrapped for the relays.
     pub bytes: Vec<u8>,
 }
 
-/// What was done with a message, or why nothing was.
+/// How a message was handled, or why it got no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum Dhcp6Outcome {
     /// An address was advertised.
     Advertised(Ipv6Addr),
     /// An address was leased.
     Leased(Ipv6Addr),
-    /// Information without an address was sent.
+    /// Configuration without an address was sent.
     Informed,
-    /// The client's addresses are right for its network.
+    /// The client's addresses are valid on its link.
     Confirmed,
-    /// They are not.
+    /// The client's addresses are not valid on its link.
     NotOnLink,
-    /// The client was told that it cannot have or keep this address.
+    /// The client cannot extend the lease of its address.
     Refused,
-    /// Addresses were given back.
+    /// Addresses were released.
     Released,
-    /// The client found an address in use by another.
+    /// The client declined an address because another host uses it.
     Declined,
-    /// There is no address to give.
+    /// All addresses of the range are in use, or there is no range.
     NoFreeAddress,
-    /// The network is not served.
-    Off,
-    /// The card is on the list of those to ignore.
+    /// The mode of the subnet is [`Off`](crate::DhcpMode::Off).
+    Disabled,
+    /// The hardware address is configured to be ignored.
     Ignored,
-    /// The machine is not known, and only known ones are served.
-    Unknown,
-    /// The machine should boot its own disk.
+    /// The machine is unknown, and only known machines get a reply on this subnet.
+    UnknownMachine,
+    /// The machine boots from its disk.
     BootsFromDisk,
     /// The message is for another server.
-    ChoseOther,
-    /// No configured network fits the interface or the relay.
+    OtherServerChosen,
+    /// No configured subnet matches the interface or the relay.
     NoSubnet,
-    /// The message has no sense here.
-    Meaningless,
-    /// The lease could not be written down, so it was not given.
-    NotRecorded,
+    /// The message is invalid here.
+    Invalid,
+    /// The DHCP lease could not be stored, so the address was not assigned.
+    LeaseNotStored,
 }
 
-const CLIENT_PORT: u16 = 546;
-const SERVER_PORT: u16 = 547;
-const STATUS_NO_ADDRESS: u16 = 2;
-const STATUS_NO_BINDING: u16 = 3;
-const STATUS_NOT_ON_LINK: u16 = 4;
-/// Intel's enterprise number, by which PXE and UEFI mark their vendor classes.
-const ENTERPRISE_PXE: u32 = 343;
+impl Dhcp6Response {
+    /// Returns the address that was advertised or leased.
+    pub(super) fn assigned_address(&self) -> Option<Ipv6Addr> {
+        if let Dhcp6Outcome::Advertised(address) | Dhcp6Outcome::Leased(address) = self.outcome {
+            return Some(address);
+        }
+        None
+    }
+}
 
-/// One message with everything that is worked out from it once.
-struct Exchange<'a> {
-    message: &'a Message,
-    interface: &'a Interface,
-    subnet: &'a Subnet,
-    client: &'a [u8],
+/// The IANA enterprise number of Intel, which PXE and UEFI use in their vendor class.
+const INTEL_ENTERPRISE_NUMBER: u32 = 343;
+
+/// A message with everything that is derived from it once.
+struct Dhcp6Exchange<'a> {
+    message: &'a Dhcp6Message,
+    interface: &'a Dhcp6Interface,
+    subnet: &'a Dhcp6Subnet,
+    /// The client's DUID; empty if it sent none.
+    duid: &'a [u8],
     now: Timestamp,
 }
 
-/// One identity association for addresses.
-struct Association<'a> {
-    head: [u8; 12],
-    options: Options,
-    id: &'a [u8],
-}
-
-impl Server {
-    /// A server with these settings.
+impl Dhcp6Server {
+    /// Returns a server with these settings.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: Dhcp6Settings) -> Self {
         Self { settings }
     }
 
-    /// What it was told.
+    /// Returns the settings.
     #[must_use]
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &Dhcp6Settings {
         &self.settings
     }
 
-    /// The card a message is about, if it can be told and is not one of those to ignore.
-    pub(super) fn card(&self, relayed: &Relayed, from: Ipv6Addr) -> Option<HardwareAddress> {
-        card_of(relayed, from).filter(|card| !self.settings.ignored.contains(card))
+    /// Returns the client's hardware address, `None` if it cannot be determined or is ignored.
+    pub(super) fn client_hardware(
+        &self,
+        relayed: &RelayedDhcp6Message,
+        from: Ipv6Addr,
+    ) -> Option<HardwareAddress> {
+        hardware_address(relayed, from).filter(|it| !self.settings.ignored.contains(it))
     }
 
-    /// What to answer. The leases must be [committed](Leases::commit) before the reply is sent.
-    pub fn answer(
+    /// Handles a message. The DHCP leases must be [committed](DhcpLeases6::commit) before the reply is sent.
+    pub fn handle(
         &self,
-        relayed: &Relayed,
-        received: &Received<'_>,
-        leases: &mut Leases,
-        plans: &dyn Plans,
-    ) -> Answer {
+        relayed: &RelayedDhcp6Message,
+        info: &Dhcp6PacketInfo<'_>,
+        leases: &mut DhcpLeases6,
+        snapshot: &dyn BootSnapshot,
+    ) -> Dhcp6Response {
         let message = &relayed.message;
-        let number = message
-            .options
-            .get(code::ARCHITECTURE)
-            .and_then(|value| value.first_chunk::<2>().map(|bytes| u16::from_be_bytes(*bytes)));
-        let hardware = card_of(relayed, *received.from.ip());
-        let mut answer = Answer {
+        let architecture = message.options.get_u16(option_code::ARCHITECTURE);
+        let hardware = hardware_address(relayed, *info.from.ip());
+        let mut response = Dhcp6Response {
             reply: None,
-            verdict: Verdict::Meaningless,
+            outcome: Dhcp6Outcome::Invalid,
             hardware,
-            known: false,
-            nothing_to_load: false,
-            stage: stage_of(&message.options, number),
-            architecture: number.map(Architecture::from_number),
+            is_known: false,
+            no_loadable_boot_file: false,
+            stage: boot_stage(&message.options, architecture),
+            architecture: architecture.map(FirmwareArchitecture::from_number),
             boot_url: None,
         };
-        let interface = self.settings.interfaces.iter().find(|it| *it.name == *received.interface);
-        let Some(interface) = interface else { return answer };
-        let client = message.options.get(code::CLIENT_ID);
-        // Only a request for information may come without an identity.
-        if client.is_none() && message.kind != MessageType::InformationRequest {
-            return answer;
+        let interface = self.settings.interfaces.iter().find(|it| *it.name == *info.interface);
+        let Some(interface) = interface else { return response };
+        let duid = message.options.get(option_code::CLIENT_ID);
+        // Only an information request may come without a client identifier.
+        if duid.is_none() && message.message_type != Dhcp6MessageType::InformationRequest {
+            return response;
         }
-        if let Some(verdict) = self.not_for_us(message, hardware) {
-            answer.verdict = verdict;
-            return answer;
+        if let Some(outcome) = self.reason_not_addressed(message, hardware) {
+            response.outcome = outcome;
+            return response;
         }
-        let plan = plans.plan(&BootRequest {
+        let instructions = snapshot.instructions(&BootRequest {
             hardware: hardware.unwrap_or(HardwareAddress::new(0, &[])),
-            architecture: answer.architecture,
-            stage: answer.stage,
-            interface: received.interface,
+            architecture: response.architecture,
+            stage: response.stage,
+            interface: info.interface,
         });
-        answer.known = plan.known;
+        response.is_known = instructions.is_known;
         let Some(subnet) = self.subnet(relayed, interface) else {
-            answer.verdict = Verdict::NoSubnet;
-            return answer;
+            response.outcome = Dhcp6Outcome::NoSubnet;
+            return response;
         };
-        let plan = plan.in_mode(subnet.mode);
-        if let Some(verdict) = not_served(subnet.mode, &plan, message.kind) {
-            answer.verdict = verdict;
-            return answer;
+        let instructions = instructions.in_mode(subnet.mode);
+        if let Some(outcome) = reason_not_served(subnet.mode, &instructions, message.message_type) {
+            response.outcome = outcome;
+            return response;
         }
-        let url = self.boot_url(&plan, answer.stage, answer.architecture, interface, subnet);
-        let parameters = boot_parameters(&plan);
-        let client = client.unwrap_or_default();
-        let now = received.now;
-        let exchange = Exchange { message, interface, subnet, client, now };
-        let (verdict, reply) = self.reply(&exchange, leases);
-        answer.verdict = verdict;
-        let Some(mut reply) = reply else { return answer };
-        answer.nothing_to_load = carries_information(message.kind)
-            && answer.stage != Stage::System
-            && plan.boot != BootAnswer::Disk
-            && url.is_none();
-        if let Some(url) = url.filter(|_| carries_information(message.kind)) {
-            reply.options.add(code::BOOT_FILE_URL, url.as_bytes());
-            if !parameters.is_empty() {
-                reply.options.add(code::BOOT_FILE_PARAMETERS, parameters);
-            }
-            if answer.stage == Stage::HttpBoot {
-                reply.options.add(code::VENDOR_CLASS, vendor_class("HTTPClient"));
-            }
-            answer.boot_url = Some(url);
+        let exchange = Dhcp6Exchange {
+            message,
+            interface,
+            subnet,
+            duid: duid.unwrap_or_default(),
+            now: info.now,
+        };
+        let (outcome, reply) = self.reply(&exchange, leases);
+        response.outcome = outcome;
+        let Some(mut reply) = reply else { return response };
+        if carries_configuration(message.message_type) {
+            self.add_boot_options(&mut reply, &mut response, &instructions, &exchange);
         }
         let port = if relayed.hops.is_empty() { CLIENT_PORT } else { SERVER_PORT };
-        let mut to = received.from;
+        let mut to = info.from;
         to.set_port(port);
-        answer.reply = Some(Reply { to, bytes: relayed.wrap(&reply), message: reply });
-        answer
+        let bytes = relayed.encode_reply(&reply);
+        response.reply = Some(Dhcp6Reply { to, bytes, message: reply });
+        response
     }
 
-    fn not_for_us(&self, message: &Message, hardware: Option<HardwareAddress>) -> Option<Verdict> {
+    /// Returns why the message is not for this server, or `None` if it is.
+    fn reason_not_addressed(
+        &self,
+        message: &Dhcp6Message,
+        hardware: Option<HardwareAddress>,
+    ) -> Option<Dhcp6Outcome> {
         if hardware.is_some_and(|hardware| self.settings.ignored.contains(&hardware)) {
-            return Some(Verdict::Ignored);
+            return Some(Dhcp6Outcome::Ignored);
         }
-        let server = message.options.get(code::SERVER_ID);
-        let needs_server = match message.kind {
-            MessageType::Request
-            | MessageType::Renew
-            | MessageType::Release
-            | MessageType::Decline => true,
-            MessageType::Solicit | MessageType::Confirm | MessageType::Rebind => {
-                // RFC 8415 §16: such a message with a server's identity is malformed.
-                return server.is_some().then_some(Verdict::Meaningless);
+        let server = message.options.get(option_code::SERVER_ID);
+        let needs_server = match message.message_type {
+            Dhcp6MessageType::Request
+            | Dhcp6MessageType::Renew
+            | Dhcp6MessageType::Release
+            | Dhcp6MessageType::Decline => true,
+            Dhcp6MessageType::Solicit | Dhcp6MessageType::Confirm | Dhcp6MessageType::Rebind => {
+                // RFC 8415, section 16: such a message with a server identifier is invalid.
+                return server.is_some().then_some(Dhcp6Outcome::Invalid);
             }
-            MessageType::InformationRequest => server.is_some(),
-            MessageType::Advertise | MessageType::Reply | MessageType::Reconfigure => {
-                return Some(Verdict::Meaningless);
+            Dhcp6MessageType::InformationRequest => server.is_some(),
+            Dhcp6MessageType::Advertise
+            | Dhcp6MessageType::Reply
+            | Dhcp6MessageType::Reconfigure => {
+                return Some(Dhcp6Outcome::Invalid);
             }
         };
-        (needs_server && server != Some(&self.settings.duid)).then_some(Verdict::ChoseOther)
+        (needs_server && server != Some(&self.settings.duid))
+            .then_some(Dhcp6Outcome::OtherServerChosen)
     }
 
-    fn reply(&self, exchange: &Exchange<'_>, leases: &mut Leases) -> (Verdict, Option<Message>) {
-        let message = exchange.message;
-        match message.kind {
-            MessageType::Solicit => {
-                let rapid = message.options.get(code::RAPID_COMMIT).is_some();
-                self.addresses(exchange, leases, rapid)
-            }
-            MessageType::Request | MessageType::Renew | MessageType::Rebind => {
-                self.addresses(exchange, leases, true)
-            }
-            MessageType::Confirm => self.confirm(exchange),
-            MessageType::Release | MessageType::Decline => self.give_back(exchange, leases),
-            MessageType::InformationRequest => {
-                let mut reply = self.blank(exchange, MessageType::Reply);
-                self.add_information(&mut reply, exchange);
-                (Verdict::Informed, Some(reply))
-            }
-            MessageType::Advertise | MessageType::Reply | MessageType::Reconfigure => {
-                (Verdict::Meaningless, None)
-            }
-        }
-    }
-
-    /// Advertises or leases an address for every association of the message.
-    fn addresses(
+    fn reply(
         &self,
-        exchange: &Exchange<'_>,
-        leases: &mut Leases,
-        for_good: bool,
-    ) -> (Verdict, Option<Message>) {
-        let asked = exchange.message;
-        let kind = if for_good { MessageType::Reply } else { MessageType::Advertise };
-        let mut reply = self.blank(exchange, kind);
-        if asked.kind == MessageType::Solicit && for_good {
-            reply.options.add(code::RAPID_COMMIT, []);
+        exchange: &Dhcp6Exchange<'_>,
+        leases: &mut DhcpLeases6,
+    ) -> (Dhcp6Outcome, Option<Dhcp6Message>) {
+        let message = exchange.message;
+        match message.message_type {
+            Dhcp6MessageType::Solicit => {
+                let rapid_commit = message.options.get(option_code::RAPID_COMMIT).is_some();
+                self.assign_addresses(exchange, leases, rapid_commit)
+            }
+            Dhcp6MessageType::Request | Dhcp6MessageType::Renew | Dhcp6MessageType::Rebind => {
+                self.assign_addresses(exchange, leases, true)
+            }
+            Dhcp6MessageType::Confirm => self.confirm(exchange),
+            Dhcp6MessageType::Release | Dhcp6MessageType::Decline => {
+                self.release_or_decline(exchange, leases)
+            }
+            Dhcp6MessageType::InformationRequest => {
+                let mut reply = self.base_reply(exchange, Dhcp6MessageType::Reply);
+                add_dns_servers(&mut reply, exchange);
+                (Dhcp6Outcome::Informed, Some(reply))
+            }
+            Dhcp6MessageType::Advertise
+            | Dhcp6MessageType::Reply
+            | Dhcp6MessageType::Reconfigure => (Dhcp6Outcome::Invalid, None),
         }
-        let mut verdict = Verdict::Informed;
-        for association in associations(&asked.options) {
-            let client = [exchange.client, association.id].concat();
-            let extends = matches!(asked.kind, MessageType::Renew | MessageType::Rebind);
-            let chosen = choose(exchange, leases, &client, &association, extends);
+    }
+
+    /// Leases an address for each identity association of the message if `commit` is set, otherwise
+    /// advertises one.
+    fn assign_addresses(
+        &self,
+        exchange: &Dhcp6Exchange<'_>,
+        leases: &mut DhcpLeases6,
+        commit: bool,
+    ) -> (Dhcp6Outcome, Option<Dhcp6Message>) {
+        let request = exchange.message;
+        let reply_type = if commit { Dhcp6MessageType::Reply } else { Dhcp6MessageType::Advertise };
+        let mut reply = self.base_reply(exchange, reply_type);
+        if request.message_type == Dhcp6MessageType::Solicit && commit {
+            reply.options.add(option_code::RAPID_COMMIT, []);
+        }
+        let extends =
+            matches!(request.message_type, Dhcp6MessageType::Renew | Dhcp6MessageType::Rebind);
+        let mut outcome = Dhcp6Outcome::Informed;
+        for association in IdentityAssociation::all_in(&request.options) {
+            let client = exchange.client_key(&association);
+            let chosen = choose_address(exchange, leases, &client, &association, extends);
             let Some(address) = chosen else {
-                let status = if extends { STATUS_NO_BINDING } else { STATUS_NO_ADDRESS };
-                reply.options.add(code::IA_NA, association.refused(status));
-                if !matches!(verdict, Verdict::Leased(_) | Verdict::Advertised(_)) {
-                    let refused = if extends { Verdict::Refused } else { Verdict::NoFreeAddress };
-                    verdict = refused;
+                let (status, refused) = if extends {
+                    (status_code::NO_BINDING, Dhcp6Outcome::Refused)
+                } else {
+                    (status_code::NO_ADDRESSES_AVAILABLE, Dhcp6Outcome::NoFreeAddress)
+                };
+                reply.options.add(option_code::IA_NA, refusal(&association, status).encode());
+                if !matches!(outcome, Dhcp6Outcome::Leased(_) | Dhcp6Outcome::Advertised(_)) {
+                    outcome = refused;
                 }
                 continue;
             };
             let lifetime = exchange.subnet.lease_time;
-            if for_good {
+            if commit {
                 leases.lease(&client, address, exchange.now.plus(lifetime), exchange.now);
-                verdict = Verdict::Leased(address);
+                outcome = Dhcp6Outcome::Leased(address);
             } else {
                 leases.offer(&client, address, exchange.now);
-                verdict = Verdict::Advertised(address);
+                outcome = Dhcp6Outcome::Advertised(address);
             }
             let seconds = u32::try_from(lifetime.as_secs()).unwrap_or(u32::MAX);
-            reply.options.add(code::IA_NA, association.granted(address, seconds));
+            reply.options.add(option_code::IA_NA, grant(&association, address, seconds).encode());
         }
-        self.add_information(&mut reply, exchange);
-        (verdict, Some(reply))
+        add_dns_servers(&mut reply, exchange);
+        (outcome, Some(reply))
     }
 
-    fn confirm(&self, exchange: &Exchange<'_>) -> (Verdict, Option<Message>) {
-        let asked = associations(&exchange.message.options);
-        let mut addresses = asked.iter().flat_map(Association::addresses).peekable();
-        if addresses.peek().is_none() {
-            return (Verdict::Meaningless, None);
+    fn confirm(&self, exchange: &Dhcp6Exchange<'_>) -> (Dhcp6Outcome, Option<Dhcp6Message>) {
+        let addresses: Vec<Ipv6Addr> = IdentityAssociation::all_in(&exchange.message.options)
+            .flat_map(|association| addresses(&association).collect::<Vec<_>>())
+            .collect();
+        if addresses.is_empty() {
+            return (Dhcp6Outcome::Invalid, None);
         }
-        let on_link = addresses.all(|address| exchange.subnet.contains(address));
-        let mut reply = self.blank(exchange, MessageType::Reply);
-        let status = if on_link { 0 } else { STATUS_NOT_ON_LINK };
-        reply.options.add(code::STATUS, status.to_be_bytes());
-        (if on_link { Verdict::Confirmed } else { Verdict::NotOnLink }, Some(reply))
+        let on_link = addresses.iter().all(|address| exchange.subnet.contains(*address));
+        let (status, outcome) = if on_link {
+            (status_code::SUCCESS, Dhcp6Outcome::Confirmed)
+        } else {
+            (status_code::NOT_ON_LINK, Dhcp6Outcome::NotOnLink)
+        };
+        let mut reply = self.base_reply(exchange, Dhcp6MessageType::Reply);
+        reply.options.add(option_code::STATUS_CODE, status.to_be_bytes());
+        (outcome, Some(reply))
     }
 
-    fn give_back(
+    fn release_or_decline(
         &self,
-        exchange: &Exchange<'_>,
-        leases: &mut Leases,
-    ) -> (Verdict, Option<Message>) {
-        let mut reply = self.blank(exchange, MessageType::Reply);
-        for association in associations(&exchange.message.options) {
-            let client = [exchange.client, association.id].concat();
-            let declines = exchange.message.kind == MessageType::Decline;
-            let mut all_known = true;
-            for address in association.addresses() {
-                all_known &= if declines {
+        exchange: &Dhcp6Exchange<'_>,
+        leases: &mut DhcpLeases6,
+    ) -> (Dhcp6Outcome, Option<Dhcp6Message>) {
+        let mut reply = self.base_reply(exchange, Dhcp6MessageType::Reply);
+        let declines = exchange.message.message_type == Dhcp6MessageType::Decline;
+        for association in IdentityAssociation::all_in(&exchange.message.options) {
+            let client = exchange.client_key(&association);
+            let mut all_leased = true;
+            for address in addresses(&association) {
+                all_leased &= if declines {
                     leases.decline(&client, address, exchange.now)
                 } else {
                     leases.release(&client, address, exchange.now)
                 };
             }
-            if !all_known {
-                reply.options.add(code::IA_NA, association.refused(STATUS_NO_BINDING));
+            if !all_leased {
+                let refused = refusal(&association, status_code::NO_BINDING);
+                reply.options.add(option_code::IA_NA, refused.encode());
             }
         }
-        reply.options.add(code::STATUS, 0_u16.to_be_bytes());
-        let declines = exchange.message.kind == MessageType::Decline;
-        (if declines { Verdict::Declined } else { Verdict::Released }, Some(reply))
+        reply.options.add(option_code::STATUS_CODE, status_code::SUCCESS.to_be_bytes());
+        (if declines { Dhcp6Outcome::Declined } else { Dhcp6Outcome::Released }, Some(reply))
     }
 
-    fn blank(&self, exchange: &Exchange<'_>, kind: MessageType) -> Message {
-        let mut options = Options::default();
-        if !exchange.client.is_empty() {
-            options.add(code::CLIENT_ID, exchange.client);
+    /// Returns a reply with both identifiers.
+    fn base_reply(
+        &self,
+        exchange: &Dhcp6Exchange<'_>,
+        message_type: Dhcp6MessageType,
+    ) -> Dhcp6Message {
+        let mut options = Dhcp6Options::default();
+        if !exchange.duid.is_empty() {
+            options.add(option_code::CLIENT_ID, exchange.duid);
         }
-        options.add(code::SERVER_ID, self.settings.duid.clone());
-        Message { kind, transaction: exchange.message.transaction, options }
+        options.add(option_code::SERVER_ID, self.settings.duid.clone());
+        Dhcp6Message { message_type, transaction_id: exchange.message.transaction_id, options }
     }
 
-    fn add_information(&self, reply: &mut Message, exchange: &Exchange<'_>) {
-        let dns = &exchange.subnet.dns;
-        if !dns.is_empty() {
-            let bytes: Vec<u8> = dns.iter().flat_map(Ipv6Addr::octets).collect();
-            reply.options.add(code::DNS_SERVERS, bytes);
+    /// Adds the boot URL, or records that the requesting program can load no file of the boot plan.
+    fn add_boot_options(
+        &self,
+        reply: &mut Dhcp6Message,
+        response: &mut Dhcp6Response,
+        instructions: &BootInstructions,
+        exchange: &Dhcp6Exchange<'_>,
+    ) {
+        let (stage, architecture) = (response.stage, response.architecture);
+        let Some(url) = self.boot_url(instructions, stage, architecture, exchange) else {
+            response.no_loadable_boot_file =
+                stage != BootStage::System && instructions.boot != NetbootTarget::Disk;
+            return;
+        };
+        reply.options.add(option_code::BOOT_FILE_URL, url.as_bytes());
+        if stage == BootStage::HttpBoot {
+            // UEFI ignores replies for HTTP boot without this vendor class.
+            reply.options.add(option_code::VENDOR_CLASS, vendor_class("HTTPClient"));
         }
+        response.boot_url = Some(url);
     }
 
     fn boot_url(
         &self,
-        plan: &Plan,
-        stage: Stage,
-        architecture: Option<Architecture>,
-        interface: &Interface,
-        subnet: &Subnet,
+        instructions: &BootInstructions,
+        stage: BootStage,
+        architecture: Option<FirmwareArchitecture>,
+        exchange: &Dhcp6Exchange<'_>,
     ) -> Option<Arc<str>> {
-        let BootAnswer::Netboot(netboot) = &plan.boot else { return None };
+        let NetbootTarget::Netboot(netboot) = &instructions.boot else { return None };
         match stage {
-            Stage::System => None,
-            Stage::Ipxe => Some(netboot.script.clone()),
-            Stage::HttpBoot => netboot.http.clone(),
-            Stage::Pxe => {
-                let file = netboot.first_stage.as_ref();
-                let file = file.or_else(|| self.settings.first_stages.get(architecture?))?;
-                let server = subnet.tftp_server.unwrap_or(interface.address);
+            BootStage::System => None,
+            BootStage::Ipxe => Some(netboot.ipxe_script.clone()),
+            BootStage::HttpBoot => netboot.http_file.clone(),
+            BootStage::Pxe => {
+                let file = netboot.tftp_file.as_ref();
+                let file = file.or_else(|| self.settings.first_stage_loaders.get(architecture?))?;
+                let server = exchange.subnet.tftp_server.unwrap_or(exchange.interface.address);
                 Some(format!("tftp://[{server}]/{file}").into())
             }
         }
     }
 
-    /// The network of the client: the one its nearest relay names, or the interface's.
-    fn subnet(&self, relayed: &Relayed, interface: &Interface) -> Option<&Subnet> {
-        let links = relayed.hops.iter().rev().map(|hop| hop.link);
-        let on = links.into_iter().find(|link| !link.is_unspecified()).unwrap_or(interface.address);
-        self.settings.subnet_of(on)
+    /// Returns the client's subnet, from the relay nearest to the client that identifies a link, or from
+    /// the interface.
+    fn subnet(
+        &self,
+        relayed: &RelayedDhcp6Message,
+        interface: &Dhcp6Interface,
+    ) -> Option<&Dhcp6Subnet> {
+        let mut links = relayed.hops.iter().rev().map(|hop| hop.link);
+        let link = links.find(|link| !link.is_unspecified()).unwrap_or(interface.address);
+        self.settings.subnet_containing(link)
     }
 }
 
-impl Association<'_> {
-    fn addresses(&self) -> impl Iterator<Item = Ipv6Addr> {
-        self.options
-            .all(code::IA_ADDRESS)
-            .filter_map(|value| value.first_chunk::<16>().map(|bytes| Ipv6Addr::from(*bytes)))
-    }
-
-    fn granted(&self, address: Ipv6Addr, seconds: u32) -> Vec<u8> {
-        let mut out = self.head[..4].to_vec();
-        out.extend((seconds / 2).to_be_bytes());
-        out.extend((seconds - seconds / 5).to_be_bytes());
-        let mut value = address.octets().to_vec();
-        value.extend((seconds - seconds / 4).to_be_bytes());
-        value.extend(seconds.to_be_bytes());
-        let mut options = Options::default();
-        options.add(code::IA_ADDRESS, value);
-        options.encode(&mut out);
-        out
-    }
-
-    fn refused(&self, status: u16) -> Vec<u8> {
-        let mut out = self.head[..4].to_vec();
-        out.extend([0; 8]);
-        let mut options = Options::default();
-        options.add(code::STATUS, status.to_be_bytes());
-        options.encode(&mut out);
-        out
+impl Dhcp6Exchange<'_> {
+    /// Returns the key of a DHCP lease: the client's DUID and the IAID.
+    fn client_key(&self, association: &IdentityAssociation) -> Vec<u8> {
+        [self.duid, &association.iaid].concat()
     }
 }
 
-/// The address for one association: the one it has or had, the one it wishes, a free one.
-fn choose(
-    exchange: &Exchange<'_>,
-    leases: &mut Leases,
+fn add_dns_servers(reply: &mut Dhcp6Message, exchange: &Dhcp6Exchange<'_>) {
+    let dns = &exchange.subnet.dns;
+    if !dns.is_empty() {
+        let bytes: Vec<u8> = dns.iter().flat_map(Ipv6Addr::octets).collect();
+        reply.options.add(option_code::DNS_SERVERS, bytes);
+    }
+}
+
+fn addresses(association: &IdentityAssociation) -> impl Iterator<Item = Ipv6Addr> {
+    association.addresses().map(|address| address.address)
+}
+
+/// Returns the association of a reply that assigns an address for this many seconds.
+fn grant(requested: &IdentityAssociation, address: Ipv6Addr, seconds: u32) -> IdentityAssociation {
+    let mut association = IdentityAssociation {
+        iaid: requested.iaid,
+        renew_after: seconds / 2,
+        rebind_after: seconds - seconds / 5,
+        options: Dhcp6Options::default(),
+    };
+    association.add_address(IaAddress {
+        address,
+        preferred_lifetime: seconds - seconds / 4,
+        valid_lifetime: seconds,
+    });
+    association
+}
+
+/// Returns the association of a reply that assigns no address.
+fn refusal(requested: &IdentityAssociation, status: u16) -> IdentityAssociation {
+    let mut association = IdentityAssociation { iaid: requested.iaid, ..Default::default() };
+    association.options.add(option_code::STATUS_CODE, status.to_be_bytes());
+    association
+}
+
+/// Chooses an address in this order: previous, requested, any free one. If `extends` is set, only a
+/// requested address qualifies.
+fn choose_address(
+    exchange: &Dhcp6Exchange<'_>,
+    leases: &mut DhcpLeases6,
     client: &[u8],
-    association: &Association<'_>,
+    association: &IdentityAssociation,
     extends: bool,
 ) -> Option<Ipv6Addr> {
     let now = exchange.now;
     let subnet = exchange.subnet;
     let server = exchange.interface.address;
-    let may_have = |leases: &Leases, address: Ipv6Addr| {
-        subnet.in_range(address) && address != server && leases.is_free_for(client, address, now)
+    let may_lease = |leases: &DhcpLeases6, address: Ipv6Addr| {
+        subnet.in_range(address)
+            && address != server
+            && leases.is_available_to(client, address, now)
     };
-    let mut chosen = association.addresses().find(|address| may_have(leases, *address));
+    let mut chosen = addresses(association).find(|address| may_lease(leases, *address));
     if !extends {
-        let last = leases.last_of(client, now).filter(|address| may_have(leases, *address));
-        chosen = last.or(chosen).or_else(|| leases.pick(subnet, client, server, now));
+        let previous = leases.previous_address(client, now);
+        let previous = previous.filter(|address| may_lease(leases, *address));
+        chosen = previous.or(chosen).or_else(|| leases.pick_address(subnet, client, server, now));
     }
-    chosen.filter(|address| leases.can_hold(*address, now))
+    chosen.filter(|address| leases.has_room_for(*address, now))
 }
 
-fn not_served(mode: Mode, plan: &Plan, kind: MessageType) -> Option<Verdict> {
-    let gives_back = matches!(kind, MessageType::Release | MessageType::Decline);
-    let keeps = matches!(kind, MessageType::Renew | MessageType::Rebind | MessageType::Confirm);
+/// Returns why the machine gets no reply, or `None` if it gets one.
+fn reason_not_served(
+    mode: DhcpMode,
+    instructions: &BootInstructions,
+    message_type: Dhcp6MessageType,
+) -> Option<Dhcp6Outcome> {
+    let gives_up = matches!(message_type, Dhcp6MessageType::Release | Dhcp6MessageType::Decline);
+    let keeps = matches!(
+        message_type,
+        Dhcp6MessageType::Renew | Dhcp6MessageType::Rebind | Dhcp6MessageType::Confirm
+    );
     match mode {
-        Mode::Off => Some(Verdict::Off),
-        Mode::Proxy if kind != MessageType::InformationRequest => Some(Verdict::Meaningless),
-        Mode::Proxy if !plan.known => Some(Verdict::Unknown),
-        Mode::Proxy => (!plan.is_booting).then_some(Verdict::BootsFromDisk),
-        Mode::Reserve => (!plan.known && !gives_back).then_some(Verdict::Unknown),
-        Mode::Discover => {
-            let from_disk = plan.known && !plan.is_booting;
-            (from_disk && !gives_back && !keeps).then_some(Verdict::BootsFromDisk)
+        DhcpMode::Off => Some(Dhcp6Outcome::Disabled),
+        DhcpMode::Proxy if message_type != Dhcp6MessageType::InformationRequest => {
+            Some(Dhcp6Outcome::Invalid)
+        }
+        DhcpMode::Proxy if !instructions.is_known => Some(Dhcp6Outcome::UnknownMachine),
+        DhcpMode::Proxy => (!instructions.is_booting).then_some(Dhcp6Outcome::BootsFromDisk),
+        DhcpMode::Reserve => {
+            (!instructions.is_known && !gives_up).then_some(Dhcp6Outcome::UnknownMachine)
+        }
+        DhcpMode::Discover => {
+            let boots_from_disk = instructions.is_known && !instructions.is_booting;
+            (boots_from_disk && !gives_up && !keeps).then_some(Dhcp6Outcome::BootsFromDisk)
         }
     }
 }
 
-fn carries_information(kind: MessageType) -> bool {
-    !matches!(kind, MessageType::Confirm | MessageType::Release | MessageType::Decline)
+fn carries_configuration(message_type: Dhcp6MessageType) -> bool {
+    !matches!(
+        message_type,
+        Dhcp6MessageType::Confirm | Dhcp6MessageType::Release | Dhcp6MessageType::Decline
+    )
 }
 
-fn associations(options: &Options) -> Vec<Association<'_>> {
-    options
-        .all(code::IA_NA)
-        .filter_map(|value| {
-            let (head, rest) = value.split_first_chunk::<12>()?;
-            let options = Options::decode(rest).ok()?;
-            Some(Association { head: *head, options, id: &value[..4] })
-        })
-        .collect()
+fn boot_stage(options: &Dhcp6Options, architecture: Option<u16>) -> BootStage {
+    // A vendor class is a 4-byte enterprise number, then strings with 2-byte lengths.
+    let class = options.get(option_code::VENDOR_CLASS).and_then(|value| value.get(6..));
+    let user = options.get(option_code::USER_CLASS).unwrap_or_default();
+    BootStage::detect(class.unwrap_or_default(), user.ends_with(b"iPXE"), architecture)
 }
 
-fn stage_of(options: &Options, architecture: Option<u16>) -> Stage {
-    // A vendor class is an enterprise number and then words with their lengths.
-    let class = options.get(code::VENDOR_CLASS).and_then(|value| value.get(6..));
-    let user = options.get(code::USER_CLASS).unwrap_or_default();
-    Stage::of(class.unwrap_or_default(), user.ends_with(b"iPXE"), architecture)
-}
-
-/// Words with their lengths in front (RFC 5970 §3.2).
-fn boot_parameters(plan: &Plan) -> Vec<u8> {
-    let BootAnswer::Netboot(netboot) = &plan.boot else { return Vec::new() };
-    let mut out = Vec::new();
-    for word in &netboot.parameters {
-        let Ok(length) = u16::try_from(word.len()) else { continue };
-        out.extend(length.to_be_bytes());
-        out.extend_from_slice(word.as_bytes());
-    }
+fn vendor_class(class: &str) -> Vec<u8> {
+    let mut out = INTEL_ENTERPRISE_NUMBER.to_be_bytes().to_vec();
+    out.extend((class.len() as u16).to_be_bytes());
+    out.extend_from_slice(class.as_bytes());
     out
 }
 
-fn vendor_class(word: &str) -> Vec<u8> {
-    let mut out = ENTERPRISE_PXE.to_be_bytes().to_vec();
-    out.extend((word.len() as u16).to_be_bytes());
-    out.extend_from_slice(word.as_bytes());
-    out
-}
-
-/// The card: as a relay says (RFC 6939), from the DUID, or from a link-local address made of it.
-fn card_of(relayed: &Relayed, from: Ipv6Addr) -> Option<HardwareAddress> {
+/// Returns the client's hardware address from the relay (RFC 6939), else from a link-local address that
+/// contains it, else from the DUID. The DUID is last because it may contain the address of another NIC.
+fn hardware_address(relayed: &RelayedDhcp6Message, from: Ipv6Addr) -> Option<HardwareAddress> {
     let nearest = relayed.hops.last();
-    if let Some(value) = nearest.and_then(|hop| hop.options.get(code::CLIENT_LINK_LAYER))
-        && let Some((kind, card)) = value.split_first_chunk::<2>()
+    if let Some(value) = nearest.and_then(|hop| hop.options.get(option_code::CLIENT_LINK_LAYER))
+        && let Some((hardware_type, address)) = value.split_first_chunk::<2>()
     {
-        return Some(HardwareAddress::new(kind[1], card));
+        return Some(HardwareAddress::new(hardware_type[1], address));
     }
     let peer = nearest.map_or(from, |hop| hop.peer);
     let from_duid = || {
-        let duid = relayed.message.options.get(code::CLIENT_ID)?;
-        let (kind, card) = match duid.get(..2)? {
-            [0, 1] => (duid.get(2..4)?, duid.get(8..)?),
-            [0, 3] => (duid.get(2..4)?, duid.get(4..)?),
-            _ => return None,
-        };
-        Some(HardwareAddress::new(kind[1], card))
+        let duid = relayed.message.options.get(option_code::CLIENT_ID)?;
+        hardware_address_of_duid(duid)
     };
-    // The packet's own sender is truer than an identity that may have been made with another card.
-    from_link_local(peer).or_else(from_duid)
+    hardware_from_link_local(peer).or_else(from_duid)
 }
 
-fn from_link_local(address: Ipv6Addr) -> Option<HardwareAddress> {
+/// Returns the MAC address in a link-local address with a modified EUI-64 interface identifier.
+fn hardware_from_link_local(address: Ipv6Addr) -> Option<HardwareAddress> {
     let bytes = address.octets();
-    let is_made_of_card = address.is_unicast_link_local() && bytes[11] == 0xff && bytes[12] == 0xfe;
-    is_made_of_card.then(|| {
+    let is_eui64 = address.is_unicast_link_local() && bytes[11] == 0xff && bytes[12] == 0xfe;
+    is_eui64.then(|| {
         HardwareAddress::ethernet([
             bytes[8] ^ 2,
             bytes[9],

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DHCPv6 server without sockets.
+//! Tests of the DHCPv6 server without sockets.
 
 use std::collections::HashMap;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::time::Duration;
 
+use dhcp_codec::v6::{
+    Dhcp6Message, Dhcp6MessageType, Dhcp6Options, Dhcp6RelayHop, IaAddress, IdentityAssociation,
+    RelayedDhcp6Message, option_code,
+};
 use node_model::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    BootAnswer, BootRequest, FirstStages, HardwareAddress, LeaseBook as _, MemoryLeaseBook, Mode,
-    Netboot, Plan, Plans, Stage,
+    BootInstructions, BootRequest, BootSnapshot, BootStage, DhcpLeaseStore as _, DhcpMode,
+    FirstStageLoaders, HardwareAddress, InMemoryDhcpLeaseStore, Netboot, NetbootTarget,
 };
 
 const SERVER_DUID: &[u8] = &[0, 3, 0, 1, 2, 0, 0, 0, 0, 1];
@@ -19,24 +23,29 @@ const KNOWN: u8 = 2;
 const DISK: u8 = 1;
 const VIRTUAL_MEDIA: u8 = 4;
 
-struct Fleet;
+/// The last byte of the hardware address selects the instructions.
+struct FakeFleet6;
 
-impl Plans for Fleet {
-    fn plan(&self, request: &BootRequest<'_>) -> Plan {
-        let netboot = BootAnswer::Netboot(Netboot {
-            script: "http://[2001:db8::1]/boot.ipxe".into(),
-            http: Some("http://[2001:db8::1]/agent.efi".into()),
-            first_stage: None,
-            parameters: vec!["quiet".into()],
+impl BootSnapshot for FakeFleet6 {
+    fn instructions(&self, request: &BootRequest<'_>) -> BootInstructions {
+        let netboot = NetbootTarget::Netboot(Netboot {
+            ipxe_script: "http://[2001:db8::1]/boot.ipxe".into(),
+            http_file: Some("http://[2001:db8::1]/agent.efi".into()),
+            tftp_file: None,
         });
         match request.hardware.bytes().last() {
-            Some(&DISK) => Plan { known: true, ..Plan::default() },
-            Some(&KNOWN) => Plan { known: true, is_booting: true, boot: netboot, host_name: None },
+            Some(&DISK) => BootInstructions { is_known: true, ..BootInstructions::default() },
+            Some(&KNOWN) => BootInstructions {
+                is_known: true,
+                is_booting: true,
+                boot: netboot,
+                host_name: None,
+            },
             Some(&VIRTUAL_MEDIA) => {
-                let boot = BootAnswer::NothingForThisFirmware;
-                Plan { known: true, is_booting: true, boot, host_name: None }
+                let boot = NetbootTarget::NotLoadable;
+                BootInstructions { is_known: true, is_booting: true, boot, host_name: None }
             }
-            _ => Plan { boot: netboot, ..Plan::default() },
+            _ => BootInstructions { boot: netboot, ..BootInstructions::default() },
         }
     }
 }
@@ -45,326 +54,346 @@ fn address(last: u16) -> Ipv6Addr {
     Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last)
 }
 
-struct Bench {
-    server: Server,
-    leases: Leases,
-    book: MemoryLeaseBook,
+struct TestDhcp6Server {
+    core: Dhcp6Server,
+    leases: DhcpLeases6,
+    store: InMemoryDhcpLeaseStore,
     now: Timestamp,
 }
 
-impl Bench {
-    fn new(mode: Mode, range: Option<(u16, u16)>) -> Self {
-        let mut subnet = Subnet::new(address(0), 64, mode);
+impl TestDhcp6Server {
+    fn new(mode: DhcpMode, range: Option<(u16, u16)>) -> Self {
+        let mut subnet = Dhcp6Subnet::new(address(0), 64, mode);
         subnet.range = range.map(|(first, last)| (address(first), address(last)));
         subnet.dns = vec![address(1)];
         subnet.lease_time = Duration::from_secs(600);
-        let settings = Settings {
+        let settings = Dhcp6Settings {
             duid: SERVER_DUID.to_vec(),
-            interfaces: vec![Interface { name: "eth1".into(), address: address(1) }],
+            interfaces: vec![Dhcp6Interface { name: "eth1".into(), address: address(1) }],
             subnets: vec![subnet],
             ignored: [HardwareAddress::ethernet([2, 0, 0, 0, 0, 66])].into(),
-            first_stages: FirstStages::default(),
+            first_stage_loaders: FirstStageLoaders::default(),
         };
-        let book = MemoryLeaseBook::default();
-        let leases = Leases::load(Box::new(book.clone())).unwrap();
-        Self { server: Server::new(settings), leases, book, now: Timestamp::from_secs(1_000_000) }
+        let store = InMemoryDhcpLeaseStore::default();
+        let leases = DhcpLeases6::load(Box::new(store.clone())).unwrap();
+        Self {
+            core: Dhcp6Server::new(settings),
+            leases,
+            store,
+            now: Timestamp::from_secs(1_000_000),
+        }
     }
 
-    fn send(&mut self, message: Message) -> Answer {
-        self.send_relayed(Relayed { hops: Vec::new(), message })
+    fn send(&mut self, message: Dhcp6Message) -> Dhcp6Response {
+        self.send_relayed(RelayedDhcp6Message { hops: Vec::new(), message })
     }
 
-    fn send_relayed(&mut self, relayed: Relayed) -> Answer {
+    fn send_relayed(&mut self, relayed: RelayedDhcp6Message) -> Dhcp6Response {
         let from = SocketAddrV6::new("fe80::1234".parse().unwrap(), 546, 0, 3);
-        let received = Received { interface: "eth1", from, now: self.now };
-        let answer = self.server.answer(&relayed, &received, &mut self.leases, &Fleet);
+        let info = Dhcp6PacketInfo { interface: "eth1", from, now: self.now };
+        let response = self.core.handle(&relayed, &info, &mut self.leases, &FakeFleet6);
         self.leases.commit().unwrap();
-        answer
+        response
     }
 }
 
-fn message(kind: MessageType, client: u8) -> Message {
-    let mut options = Options::default();
-    options.add(code::CLIENT_ID, [0, 3, 0, 1, 2, 0, 0, 0, 0, client]);
+fn message(kind: Dhcp6MessageType, client: u8) -> Dhcp6Message {
+    let mut options = Dhcp6Options::default();
+    options.add(option_code::CLIENT_ID, [0, 3, 0, 1, 2, 0, 0, 0, 0, client]);
     let with_server = matches!(
         kind,
-        MessageType::Request | MessageType::Renew | MessageType::Release | MessageType::Decline
+        Dhcp6MessageType::Request
+            | Dhcp6MessageType::Renew
+            | Dhcp6MessageType::Release
+            | Dhcp6MessageType::Decline
     );
     if with_server {
-        options.add(code::SERVER_ID, SERVER_DUID);
+        options.add(option_code::SERVER_ID, SERVER_DUID);
     }
-    // Through the codec, so that it is in every test.
-    let bytes = Message { kind, transaction: 0x12_3456, options }.encode();
-    Relayed::decode(&bytes).unwrap().message
+    // Encode and decode, so that every test covers the codec.
+    let bytes = Dhcp6Message { message_type: kind, transaction_id: 0x12_3456, options }.encode();
+    RelayedDhcp6Message::decode(&bytes).unwrap().message
 }
 
-fn wanting(mut message: Message, wanted: Option<Ipv6Addr>) -> Message {
-    let mut association = vec![0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0];
-    if let Some(wanted) = wanted {
-        let mut inner = Options::default();
-        inner.add(code::IA_ADDRESS, [&wanted.octets()[..], &[0; 8]].concat());
-        inner.encode(&mut association);
+fn with_association(mut message: Dhcp6Message, requested: Option<Ipv6Addr>) -> Dhcp6Message {
+    let mut association = IdentityAssociation { iaid: [0, 0, 0, 9], ..Default::default() };
+    if let Some(address) = requested {
+        association.add_address(IaAddress { address, preferred_lifetime: 0, valid_lifetime: 0 });
     }
-    message.options.add(code::IA_NA, association);
+    message.options.add(option_code::IA_NA, association.encode());
     message
 }
 
-fn firmware(mut message: Message, architecture: u16, class: &str) -> Message {
-    message.options.add(code::ARCHITECTURE, architecture.to_be_bytes());
+fn firmware(mut message: Dhcp6Message, architecture: u16, class: &str) -> Dhcp6Message {
+    message.options.add(option_code::ARCHITECTURE, architecture.to_be_bytes());
     let class = [&[0, 0, 1, 87, 0, class.len() as u8][..], class.as_bytes()].concat();
-    message.options.add(code::VENDOR_CLASS, class);
+    message.options.add(option_code::VENDOR_CLASS, class);
     message
 }
 
 #[test]
 fn an_address_is_advertised_leased_renewed_and_released() {
-    let mut bench = Bench::new(Mode::Discover, Some((0x100, 0x1ff)));
-    let advertised = bench.send(wanting(message(MessageType::Solicit, 9), None));
-    let Verdict::Advertised(given) = advertised.verdict else { panic!("{advertised:?}") };
+    let mut server = TestDhcp6Server::new(DhcpMode::Discover, Some((0x100, 0x1ff)));
+    let advertised = server.send(with_association(message(Dhcp6MessageType::Solicit, 9), None));
+    let Dhcp6Outcome::Advertised(given) = advertised.outcome else { panic!("{advertised:?}") };
     let reply = advertised.reply.unwrap();
     assert_eq!(reply.to, SocketAddrV6::new("fe80::1234".parse().unwrap(), 546, 0, 3));
-    assert_eq!(reply.message.kind, MessageType::Advertise);
-    assert_eq!(reply.message.transaction, 0x12_3456);
-    assert_eq!(reply.message.options.get(code::DNS_SERVERS), Some(&address(1).octets()[..]));
-    let leased = bench.send(wanting(message(MessageType::Request, 9), Some(given)));
-    assert_eq!(leased.verdict, Verdict::Leased(given));
-    bench.leases = Leases::load(Box::new(bench.book.clone())).unwrap();
-    for kind in [MessageType::Renew, MessageType::Rebind] {
-        let renewed = bench.send(wanting(message(kind, 9), Some(given)));
-        assert_eq!(renewed.verdict, Verdict::Leased(given));
+    assert_eq!(reply.message.message_type, Dhcp6MessageType::Advertise);
+    assert_eq!(reply.message.transaction_id, 0x12_3456);
+    assert_eq!(reply.message.options.get(option_code::DNS_SERVERS), Some(&address(1).octets()[..]));
+    let leased = server.send(with_association(message(Dhcp6MessageType::Request, 9), Some(given)));
+    assert_eq!(leased.outcome, Dhcp6Outcome::Leased(given));
+    server.leases = DhcpLeases6::load(Box::new(server.store.clone())).unwrap();
+    for kind in [Dhcp6MessageType::Renew, Dhcp6MessageType::Rebind] {
+        let renewed = server.send(with_association(message(kind, 9), Some(given)));
+        assert_eq!(renewed.outcome, Dhcp6Outcome::Leased(given));
     }
-    // Somebody else cannot have it, nor keep it.
-    let other = bench.send(wanting(message(MessageType::Renew, 8), Some(given)));
-    assert_eq!(other.verdict, Verdict::Refused);
-    let released = bench.send(wanting(message(MessageType::Release, 9), Some(given)));
-    assert_eq!(released.verdict, Verdict::Released);
-    let other = bench.send(wanting(message(MessageType::Rebind, 8), Some(given)));
-    assert_eq!(other.verdict, Verdict::Leased(given));
+    // Another client can neither lease nor renew it.
+    let other = server.send(with_association(message(Dhcp6MessageType::Renew, 8), Some(given)));
+    assert_eq!(other.outcome, Dhcp6Outcome::Refused);
+    let released =
+        server.send(with_association(message(Dhcp6MessageType::Release, 9), Some(given)));
+    assert_eq!(released.outcome, Dhcp6Outcome::Released);
+    let other = server.send(with_association(message(Dhcp6MessageType::Rebind, 8), Some(given)));
+    assert_eq!(other.outcome, Dhcp6Outcome::Leased(given));
 }
 
 #[test]
 fn rapid_commit_leases_at_once() {
-    let mut bench = Bench::new(Mode::Discover, Some((0x100, 0x1ff)));
-    let mut asked = wanting(message(MessageType::Solicit, 9), None);
-    asked.options.add(code::RAPID_COMMIT, []);
-    let answer = bench.send(asked);
-    assert!(matches!(answer.verdict, Verdict::Leased(_)));
-    let reply = answer.reply.unwrap().message;
-    assert_eq!(reply.kind, MessageType::Reply);
-    assert_eq!(reply.options.get(code::RAPID_COMMIT), Some(&[][..]));
+    let mut server = TestDhcp6Server::new(DhcpMode::Discover, Some((0x100, 0x1ff)));
+    let mut query = with_association(message(Dhcp6MessageType::Solicit, 9), None);
+    query.options.add(option_code::RAPID_COMMIT, []);
+    let response = server.send(query);
+    assert!(matches!(response.outcome, Dhcp6Outcome::Leased(_)));
+    let reply = response.reply.unwrap().message;
+    assert_eq!(reply.message_type, Dhcp6MessageType::Reply);
+    assert_eq!(reply.options.get(option_code::RAPID_COMMIT), Some(&[][..]));
 }
 
 #[test]
-fn the_boot_url_follows_the_program_that_asks() {
-    let mut bench = Bench::new(Mode::Reserve, None);
+fn the_boot_url_depends_on_the_requesting_program() {
+    let mut server = TestDhcp6Server::new(DhcpMode::Reserve, None);
     let table = [
-        (7, "PXEClient", "", Some("tftp://[2001:db8::1]/snponly.efi"), Stage::Pxe),
-        (11, "PXEClient", "", Some("tftp://[2001:db8::1]/snponly-arm64.efi"), Stage::Pxe),
-        (7, "PXEClient", "\0\x04iPXE", Some("http://[2001:db8::1]/boot.ipxe"), Stage::Ipxe),
-        (16, "HTTPClient", "", Some("http://[2001:db8::1]/agent.efi"), Stage::HttpBoot),
+        (7, "PXEClient", "", Some("tftp://[2001:db8::1]/snponly.efi"), BootStage::Pxe),
+        (11, "PXEClient", "", Some("tftp://[2001:db8::1]/snponly-arm64.efi"), BootStage::Pxe),
+        (7, "PXEClient", "\0\x04iPXE", Some("http://[2001:db8::1]/boot.ipxe"), BootStage::Ipxe),
+        (16, "HTTPClient", "", Some("http://[2001:db8::1]/agent.efi"), BootStage::HttpBoot),
     ];
     for (architecture, class, user, expected, stage) in table {
-        for kind in [MessageType::Solicit, MessageType::InformationRequest] {
-            let mut asked = firmware(wanting(message(kind, KNOWN), None), architecture, class);
+        for kind in [Dhcp6MessageType::Solicit, Dhcp6MessageType::InformationRequest] {
+            let mut query =
+                firmware(with_association(message(kind, KNOWN), None), architecture, class);
             if !user.is_empty() {
-                asked.options.add(code::USER_CLASS, user.as_bytes());
+                query.options.add(option_code::USER_CLASS, user.as_bytes());
             }
-            let answer = bench.send(asked);
-            assert_eq!((answer.boot_url.as_deref(), answer.stage), (expected, stage));
-            let reply = answer.reply.unwrap().message;
-            let sent = reply.options.get(code::BOOT_FILE_URL);
+            let response = server.send(query);
+            assert_eq!((response.boot_url.as_deref(), response.stage), (expected, stage));
+            let reply = response.reply.unwrap().message;
+            let sent = reply.options.get(option_code::BOOT_FILE_URL);
             assert_eq!(sent, expected.map(str::as_bytes));
-            let parameters = reply.options.get(code::BOOT_FILE_PARAMETERS);
-            assert_eq!(parameters, Some(&b"\0\x05quiet"[..]));
-            assert_eq!(reply.options.get(code::VENDOR_CLASS).is_some(), stage == Stage::HttpBoot);
+            assert_eq!(
+                reply.options.get(option_code::VENDOR_CLASS).is_some(),
+                stage == BootStage::HttpBoot
+            );
         }
     }
 }
 
 #[test]
-fn modes_and_lists_decide_who_is_answered() {
+fn modes_decide_which_machines_get_a_reply() {
     let range = Some((0x100, 0x1ff));
     let table = [
-        (Mode::Off, 9, MessageType::Solicit, Verdict::Off),
-        (Mode::Proxy, KNOWN, MessageType::Solicit, Verdict::Meaningless),
-        (Mode::Proxy, KNOWN, MessageType::InformationRequest, Verdict::Informed),
-        (Mode::Proxy, DISK, MessageType::InformationRequest, Verdict::BootsFromDisk),
-        (Mode::Proxy, 9, MessageType::InformationRequest, Verdict::Unknown),
-        (Mode::Reserve, 9, MessageType::Solicit, Verdict::Unknown),
-        (Mode::Reserve, KNOWN, MessageType::InformationRequest, Verdict::Informed),
-        (Mode::Discover, DISK, MessageType::Solicit, Verdict::BootsFromDisk),
-        (Mode::Discover, 66, MessageType::Solicit, Verdict::Ignored),
+        (DhcpMode::Off, 9, Dhcp6MessageType::Solicit, Dhcp6Outcome::Disabled),
+        (DhcpMode::Proxy, KNOWN, Dhcp6MessageType::Solicit, Dhcp6Outcome::Invalid),
+        (DhcpMode::Proxy, KNOWN, Dhcp6MessageType::InformationRequest, Dhcp6Outcome::Informed),
+        (DhcpMode::Proxy, DISK, Dhcp6MessageType::InformationRequest, Dhcp6Outcome::BootsFromDisk),
+        (DhcpMode::Proxy, 9, Dhcp6MessageType::InformationRequest, Dhcp6Outcome::UnknownMachine),
+        (DhcpMode::Reserve, 9, Dhcp6MessageType::Solicit, Dhcp6Outcome::UnknownMachine),
+        (DhcpMode::Reserve, KNOWN, Dhcp6MessageType::InformationRequest, Dhcp6Outcome::Informed),
+        (DhcpMode::Discover, DISK, Dhcp6MessageType::Solicit, Dhcp6Outcome::BootsFromDisk),
+        (DhcpMode::Discover, 66, Dhcp6MessageType::Solicit, Dhcp6Outcome::Ignored),
     ];
     for (mode, client, kind, expected) in table {
-        let mut bench = Bench::new(mode, range);
-        let answer = bench.send(wanting(message(kind, client), None));
-        assert_eq!(answer.verdict, expected, "{mode:?} {client}");
+        let mut server = TestDhcp6Server::new(mode, range);
+        let response = server.send(with_association(message(kind, client), None));
+        assert_eq!(response.outcome, expected, "{mode:?} {client}");
     }
     for (mode, client, lacks) in [
-        (Mode::Reserve, KNOWN, false),
-        (Mode::Reserve, VIRTUAL_MEDIA, true),
-        (Mode::Discover, VIRTUAL_MEDIA, true),
+        (DhcpMode::Reserve, KNOWN, false),
+        (DhcpMode::Reserve, VIRTUAL_MEDIA, true),
+        (DhcpMode::Discover, VIRTUAL_MEDIA, true),
     ] {
-        let mut bench = Bench::new(mode, range);
-        let asked = firmware(wanting(message(MessageType::Solicit, client), None), 7, "PXEClient");
-        let answer = bench.send(asked);
-        assert!(matches!(answer.verdict, Verdict::Advertised(_)), "{mode:?} {client}");
-        assert_eq!(answer.nothing_to_load, lacks, "{mode:?} {client}");
+        let mut server = TestDhcp6Server::new(mode, range);
+        let query = firmware(
+            with_association(message(Dhcp6MessageType::Solicit, client), None),
+            7,
+            "PXEClient",
+        );
+        let response = server.send(query);
+        assert!(matches!(response.outcome, Dhcp6Outcome::Advertised(_)), "{mode:?} {client}");
+        assert_eq!(response.no_loadable_boot_file, lacks, "{mode:?} {client}");
     }
-    let mut stateless = Bench::new(Mode::Discover, None);
-    let answer = stateless.send(wanting(message(MessageType::Solicit, 9), None));
-    assert_eq!(answer.verdict, Verdict::NoFreeAddress);
+    let mut stateless = TestDhcp6Server::new(DhcpMode::Discover, None);
+    let response = stateless.send(with_association(message(Dhcp6MessageType::Solicit, 9), None));
+    assert_eq!(response.outcome, Dhcp6Outcome::NoFreeAddress);
 }
 
 #[test]
-fn messages_for_other_servers_are_left_alone() {
-    let mut bench = Bench::new(Mode::Discover, Some((0x100, 0x1ff)));
-    let mut asked = message(MessageType::Request, 9);
-    asked.options = Options::default();
-    asked.options.add(code::CLIENT_ID, [0, 3, 0, 1, 2, 0, 0, 0, 0, 9]);
-    asked.options.add(code::SERVER_ID, [0, 3, 0, 1, 9, 9, 9, 9, 9, 9]);
-    assert_eq!(bench.send(asked).verdict, Verdict::ChoseOther);
+fn ignores_messages_for_other_servers() {
+    let mut server = TestDhcp6Server::new(DhcpMode::Discover, Some((0x100, 0x1ff)));
+    let mut query = message(Dhcp6MessageType::Request, 9);
+    query.options = Dhcp6Options::default();
+    query.options.add(option_code::CLIENT_ID, [0, 3, 0, 1, 2, 0, 0, 0, 0, 9]);
+    query.options.add(option_code::SERVER_ID, [0, 3, 0, 1, 9, 9, 9, 9, 9, 9]);
+    assert_eq!(server.send(query).outcome, Dhcp6Outcome::OtherServerChosen);
 }
 
 #[test]
-fn confirm_says_whether_addresses_fit_the_network() {
-    let mut bench = Bench::new(Mode::Discover, Some((0x100, 0x1ff)));
-    let elsewhere: Ipv6Addr = "2001:db8:1::5".parse().unwrap();
-    for (asked, expected) in [(address(0x105), Verdict::Confirmed), (elsewhere, Verdict::NotOnLink)]
+fn confirm_checks_addresses_against_the_subnet() {
+    let mut server = TestDhcp6Server::new(DhcpMode::Discover, Some((0x100, 0x1ff)));
+    let off_link: Ipv6Addr = "2001:db8:1::5".parse().unwrap();
+    for (query, expected) in
+        [(address(0x105), Dhcp6Outcome::Confirmed), (off_link, Dhcp6Outcome::NotOnLink)]
     {
-        let answer = bench.send(wanting(message(MessageType::Confirm, 9), Some(asked)));
-        assert_eq!(answer.verdict, expected);
+        let response =
+            server.send(with_association(message(Dhcp6MessageType::Confirm, 9), Some(query)));
+        assert_eq!(response.outcome, expected);
     }
 }
 
 #[test]
-fn a_relayed_message_is_answered_through_its_relays() {
-    let mut bench = Bench::new(Mode::Reserve, Some((0x50, 0x50)));
-    let mut inner = message(MessageType::Solicit, 9);
-    // The identity was made with another card; the relay knows better.
-    inner = firmware(wanting(inner, None), 7, "PXEClient");
+fn replies_to_a_relayed_message_through_its_relays() {
+    let mut server = TestDhcp6Server::new(DhcpMode::Reserve, Some((0x50, 0x50)));
+    let mut inner = message(Dhcp6MessageType::Solicit, 9);
+    // The DUID contains the address of another NIC; the relay's option takes precedence.
+    inner = firmware(with_association(inner, None), 7, "PXEClient");
     let hop = |count, link| {
-        let mut options = Options::default();
-        options.add(code::INTERFACE_ID, [count, 7]);
-        options.add(code::CLIENT_LINK_LAYER, [0, 1, 2, 0, 0, 0, 0, KNOWN]);
-        RelayHop { count, link, peer: "fe80::99".parse().unwrap(), options }
+        let mut options = Dhcp6Options::default();
+        options.add(option_code::INTERFACE_ID, [count, 7]);
+        options.add(option_code::CLIENT_LINK_LAYER, [0, 1, 2, 0, 0, 0, 0, KNOWN]);
+        Dhcp6RelayHop { count, link, peer: "fe80::99".parse().unwrap(), options }
     };
     let hops = vec![hop(1, Ipv6Addr::UNSPECIFIED), hop(0, address(0xfff))];
-    let answer = bench.send_relayed(Relayed { hops, message: inner });
-    assert_eq!(answer.verdict, Verdict::Advertised(address(0x50)));
-    let reply = answer.reply.unwrap();
+    let response = server.send_relayed(RelayedDhcp6Message { hops, message: inner });
+    assert_eq!(response.outcome, Dhcp6Outcome::Advertised(address(0x50)));
+    let reply = response.reply.unwrap();
     assert_eq!(reply.to.port(), 547);
-    // Relay-reply, one hop, then the interface's number, and the same inside once more.
+    // Relay-reply, hop count 1, then the interface ID, and the same again inside.
     assert_eq!(reply.bytes[..2], [13, 1]);
     assert_eq!(reply.bytes[34..40], [0, 18, 0, 2, 1, 7]);
     assert_eq!(reply.bytes[44..46], [13, 0]);
 }
 
 #[test]
-fn a_relayed_network_is_served_in_its_own_mode() {
-    for (mode, expected) in [(Mode::Off, Verdict::Off), (Mode::Reserve, Verdict::Unknown)] {
-        let mut bench = Bench::new(Mode::Discover, Some((0x100, 0x1ff)));
-        let mut settings = bench.server.settings().clone();
-        settings.subnets.push(Subnet::new("2001:db8:9::".parse().unwrap(), 64, mode));
-        bench.server = Server::new(settings);
+fn a_relayed_subnet_is_served_in_its_own_mode() {
+    for (mode, expected) in
+        [(DhcpMode::Off, Dhcp6Outcome::Disabled), (DhcpMode::Reserve, Dhcp6Outcome::UnknownMachine)]
+    {
+        let mut server = TestDhcp6Server::new(DhcpMode::Discover, Some((0x100, 0x1ff)));
+        let mut settings = server.core.settings().clone();
+        settings.subnets.push(Dhcp6Subnet::new("2001:db8:9::".parse().unwrap(), 64, mode));
+        server.core = Dhcp6Server::new(settings);
         let link = "2001:db8:9::1".parse().unwrap();
         let peer = "fe80::99".parse().unwrap();
-        let hops = vec![RelayHop { count: 0, link, peer, options: Options::default() }];
-        let message = wanting(message(MessageType::Solicit, 9), None);
-        assert_eq!(bench.send_relayed(Relayed { hops, message }).verdict, expected);
+        let hops = vec![Dhcp6RelayHop { count: 0, link, peer, options: Dhcp6Options::default() }];
+        let message = with_association(message(Dhcp6MessageType::Solicit, 9), None);
+        assert_eq!(server.send_relayed(RelayedDhcp6Message { hops, message }).outcome, expected);
     }
 }
 
 #[test]
-fn leases_that_ended_are_not_kept_for_ever() {
-    let mut bench = Bench::new(Mode::Discover, Some((0x100, 0x1ff)));
-    let asked = |client| wanting(message(MessageType::Request, client), None);
-    assert!(matches!(bench.send(asked(9)).verdict, Verdict::Leased(_)));
-    bench.now = bench.now.plus(Duration::from_secs(2 * 24 * 3600));
-    bench.leases = Leases::load(Box::new(bench.book.clone())).unwrap();
-    assert!(matches!(bench.send(asked(10)).verdict, Verdict::Leased(_)));
-    assert_eq!(bench.book.load().unwrap().len(), 1);
+fn purges_leases_that_expired_long_ago() {
+    let mut server = TestDhcp6Server::new(DhcpMode::Discover, Some((0x100, 0x1ff)));
+    let query = |client| with_association(message(Dhcp6MessageType::Request, client), None);
+    assert!(matches!(server.send(query(9)).outcome, Dhcp6Outcome::Leased(_)));
+    server.now = server.now.plus(Duration::from_secs(2 * 24 * 3600));
+    server.leases = DhcpLeases6::load(Box::new(server.store.clone())).unwrap();
+    assert!(matches!(server.send(query(10)).outcome, Dhcp6Outcome::Leased(_)));
+    assert_eq!(server.store.load().unwrap().len(), 1);
 }
 
 #[test]
-fn the_card_is_found_in_a_link_local_address() {
-    let mut bench = Bench::new(Mode::Reserve, Some((0x50, 0x50)));
-    let mut options = Options::default();
-    options.add(code::CLIENT_ID, [&[0, 4][..], &[7; 16]].concat());
-    let asked = Message { kind: MessageType::Solicit, transaction: 1, options };
-    let relayed = Relayed { hops: Vec::new(), message: wanting(asked, None) };
+fn finds_the_hardware_address_in_a_link_local_address() {
+    let mut server = TestDhcp6Server::new(DhcpMode::Reserve, Some((0x50, 0x50)));
+    let mut options = Dhcp6Options::default();
+    options.add(option_code::CLIENT_ID, [&[0, 4][..], &[7; 16]].concat());
+    let query =
+        Dhcp6Message { message_type: Dhcp6MessageType::Solicit, transaction_id: 1, options };
+    let relayed = RelayedDhcp6Message { hops: Vec::new(), message: with_association(query, None) };
     let from = SocketAddrV6::new("fe80::ff:fe00:2".parse().unwrap(), 546, 0, 3);
-    let received = Received { interface: "eth1", from, now: bench.now };
-    let answer = bench.server.answer(&relayed, &received, &mut bench.leases, &Fleet);
-    assert_eq!(answer.hardware, Some(HardwareAddress::ethernet([2, 0, 0, 0, 0, KNOWN])));
-    assert_eq!(answer.verdict, Verdict::Advertised(address(0x50)));
+    let info = Dhcp6PacketInfo { interface: "eth1", from, now: server.now };
+    let response = server.core.handle(&relayed, &info, &mut server.leases, &FakeFleet6);
+    assert_eq!(response.hardware, Some(HardwareAddress::ethernet([2, 0, 0, 0, 0, KNOWN])));
+    assert_eq!(response.outcome, Dhcp6Outcome::Advertised(address(0x50)));
 }
 
 #[test]
-fn a_flood_of_made_up_clients_is_bounded_and_passes() {
-    let mut bench = Bench::new(Mode::Discover, Some((0x100, 0xfff0)));
+fn bounds_the_number_of_leases_for_invented_duids() {
+    let mut server = TestDhcp6Server::new(DhcpMode::Discover, Some((0x100, 0xfff0)));
     let last = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0xffff, 0, 0, 0);
-    let mut subnet = bench.server.settings().subnets[0].clone();
+    let mut subnet = server.core.settings().subnets[0].clone();
     subnet.range = Some((address(0x100), last));
-    let settings = Settings { subnets: vec![subnet], ..bench.server.settings().clone() };
-    bench.server = Server::new(settings);
-    let solicit = |bench: &mut Bench, number: u32| {
-        let mut options = Options::default();
-        options.add(code::CLIENT_ID, [&[0, 2][..], &number.to_be_bytes()].concat());
-        let asked = Message { kind: MessageType::Solicit, transaction: 1, options };
-        bench.send(wanting(asked, None)).verdict
+    let settings = Dhcp6Settings { subnets: vec![subnet], ..server.core.settings().clone() };
+    server.core = Dhcp6Server::new(settings);
+    let solicit = |server: &mut TestDhcp6Server, number: u32| {
+        let mut options = Dhcp6Options::default();
+        options.add(option_code::CLIENT_ID, [&[0, 2][..], &number.to_be_bytes()].concat());
+        let query =
+            Dhcp6Message { message_type: Dhcp6MessageType::Solicit, transaction_id: 1, options };
+        server.send(with_association(query, None)).outcome
     };
-    let given = |verdict| matches!(verdict, Verdict::Advertised(_));
-    assert!((0..65_536).all(|number| given(solicit(&mut bench, number))));
-    assert_eq!(solicit(&mut bench, 70_000), Verdict::NoFreeAddress);
-    // Nor does it help to name the address.
-    let named = |kind| wanting(message(kind, 9), Some(address(0x7777)));
-    for (kind, expected) in
-        [(MessageType::Request, Verdict::NoFreeAddress), (MessageType::Renew, Verdict::Refused)]
-    {
-        assert_eq!(bench.send(named(kind)).verdict, expected);
+    let given = |verdict| matches!(verdict, Dhcp6Outcome::Advertised(_));
+    assert!((0..65_536).all(|number| given(solicit(&mut server, number))));
+    assert_eq!(solicit(&mut server, 70_000), Dhcp6Outcome::NoFreeAddress);
+    // A requested address is refused too.
+    let with_address = |kind| with_association(message(kind, 9), Some(address(0x7777)));
+    for (kind, expected) in [
+        (Dhcp6MessageType::Request, Dhcp6Outcome::NoFreeAddress),
+        (Dhcp6MessageType::Renew, Dhcp6Outcome::Refused),
+    ] {
+        assert_eq!(server.send(with_address(kind)).outcome, expected);
     }
-    bench.now = bench.now.plus(Duration::from_secs(61));
-    assert!(given(solicit(&mut bench, 70_000)));
+    server.now = server.now.plus(Duration::from_secs(61));
+    assert!(given(solicit(&mut server, 70_000)));
 }
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400), kind in 1_u8..14) {
+    fn no_message_panics_the_server(bytes in prop::collection::vec(any::<u8>(), 0..400), kind in 1_u8..14) {
         for bytes in [bytes.clone(), [&[kind, 0, 0, 1][..], &bytes].concat()] {
-            if let Ok(relayed) = Relayed::decode(&bytes) {
-                let mut bench = Bench::new(Mode::Discover, Some((0x100, 0x1ff)));
-                let _ = bench.send_relayed(relayed);
+            if let Ok(relayed) = RelayedDhcp6Message::decode(&bytes) {
+                let mut server = TestDhcp6Server::new(DhcpMode::Discover, Some((0x100, 0x1ff)));
+                let _ = server.send_relayed(relayed);
             }
         }
     }
 
     #[test]
-    fn no_address_ever_has_two_owners(steps in prop::collection::vec(
+    fn no_address_has_two_holders(steps in prop::collection::vec(
         (0_u8..5, 0_usize..7, 0xff_u16..0x104, 0_u64..200, 0_u8..12), 1..60)) {
-        const KINDS: [MessageType; 7] = [
-            MessageType::Solicit, MessageType::Request, MessageType::Renew, MessageType::Rebind,
-            MessageType::Release, MessageType::Decline, MessageType::Request,
+        const MESSAGE_TYPES: [Dhcp6MessageType; 7] = [
+            Dhcp6MessageType::Solicit, Dhcp6MessageType::Request, Dhcp6MessageType::Renew, Dhcp6MessageType::Rebind,
+            Dhcp6MessageType::Release, Dhcp6MessageType::Decline, Dhcp6MessageType::Request,
         ];
-        let mut bench = Bench::new(Mode::Discover, Some((0x100, 0x102)));
-        let mut owners: HashMap<Ipv6Addr, (u8, Timestamp)> = HashMap::new();
-        for (client, kind, wanted, wait, restart) in steps {
-            bench.now = bench.now.plus(Duration::from_secs(wait));
+        let mut server = TestDhcp6Server::new(DhcpMode::Discover, Some((0x100, 0x102)));
+        let mut holders: HashMap<Ipv6Addr, (u8, Timestamp)> = HashMap::new();
+        for (client, kind, requested, wait, restart) in steps {
+            server.now = server.now.plus(Duration::from_secs(wait));
             if restart == 0 {
-                bench.leases = Leases::load(Box::new(bench.book.clone())).unwrap();
+                server.leases = DhcpLeases6::load(Box::new(server.store.clone())).unwrap();
             }
-            let wanted = address(wanted);
-            let answer = bench.send(wanting(message(KINDS[kind], 10 + client), Some(wanted)));
-            let now = bench.now;
-            let is_owner = owners.get(&wanted) == Some(&(client, now)) || owners.get(&wanted)
-                .is_some_and(|(owner, until)| *owner == client && *until > now);
-            if let Verdict::Leased(given) = answer.verdict {
-                let taken = owners.get(&given)
-                    .filter(|(owner, until)| *owner != client && *until > now);
+            let requested = address(requested);
+            let response = server.send(with_association(message(MESSAGE_TYPES[kind], 10 + client), Some(requested)));
+            let now = server.now;
+            let is_holder = holders.get(&requested) == Some(&(client, now)) || holders.get(&requested)
+                .is_some_and(|(holder, until)| *holder == client && *until > now);
+            if let Dhcp6Outcome::Leased(given) = response.outcome {
+                let taken = holders.get(&given)
+                    .filter(|(holder, until)| *holder != client && *until > now);
                 prop_assert_eq!(taken, None);
-                owners.insert(given, (client, now.plus(Duration::from_secs(600))));
-            } else if matches!(answer.verdict, Verdict::Released | Verdict::Declined) && is_owner {
-                owners.remove(&wanted);
+                holders.insert(given, (client, now.plus(Duration::from_secs(600))));
+            } else if matches!(response.outcome, Dhcp6Outcome::Released | Dhcp6Outcome::Declined) && is_holder {
+                holders.remove(&requested);
             }
         }
     }

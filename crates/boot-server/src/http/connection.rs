@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One connection: requests are read one after the other, and answered in that order.
+//! One connection: reads requests and sends the responses in order.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,165 +8,180 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::pages::{Reason, Refusal};
-use super::request::{LONGEST_HEAD, Malformed, Method, Parsed, Persistence, Request, parse};
-use super::response::{Response, refuse, reject, respond};
-use super::server::{Limits, Services};
-use super::wire::Wire;
-use crate::{Sighting, What};
+use super::client_stream::ClientStream;
+use super::files::{HttpFileRefusal, HttpRefusalReason};
+use super::request::{
+    BootHttpMethod, BootHttpRequest, BootHttpRequestError, ConnectionPersistence, MAX_HEAD_BYTES,
+    ParsedHttpRequest, parse_request,
+};
+use super::response::{BootHttpResponse, error_response, file_response, refusal_response};
+use super::server::{BootHttpLimits, BootHttpServices};
+use crate::{BootEvent, BootEventDetail};
 
-/// A connection, and what is known of who is at its other end.
-pub(super) struct Connection {
-    pub(super) wire: Wire,
+/// A connection and its client.
+pub(super) struct HttpConnection {
+    pub(super) stream: ClientStream,
     pub(super) client: SocketAddr,
-    pub(super) limits: Limits,
-    pub(super) services: Services,
-    /// What the last request said the client is; it says the same in every one.
-    agent: Arc<str>,
-    /// The head that is being sent; kept for its room.
+    pub(super) limits: BootHttpLimits,
+    pub(super) services: BootHttpServices,
+    /// The `User-Agent` of the last request. Kept, because clients send the same one in every request.
+    user_agent: Arc<str>,
+    /// The head that is being sent. Kept to reuse its allocation.
     head: Vec<u8>,
 }
 
-/// What is told of one exchange.
-struct Told {
+/// The event data of one request.
+struct ExchangeInfo {
     title: Arc<str>,
-    subject: Option<Arc<str>>,
+    machine: Option<Arc<str>>,
     started: Instant,
 }
 
-/// Room for what firmware sends; longer heads make more.
-const FIRST_ROOM: usize = 1 << 10;
-/// The most bytes that are taken from a client that still sends when it was refused, and for how long.
-const LEFT_OVER: usize = 64 << 10;
+/// Enough for the requests of firmware; the buffer grows for longer ones.
+const INITIAL_INPUT_CAPACITY: usize = 1 << 10;
+/// The number of bytes that are read from a client that still sends after it was refused.
+const MAX_DRAINED_BYTES: usize = 64 << 10;
 const LINGER: Duration = Duration::from_secs(2);
 
-impl Connection {
-    pub(super) fn new(wire: Wire, client: SocketAddr, limits: Limits, services: Services) -> Self {
-        Self { wire, client, limits, services, agent: Arc::default(), head: Vec::new() }
+impl HttpConnection {
+    pub(super) fn new(
+        stream: ClientStream,
+        client: SocketAddr,
+        limits: BootHttpLimits,
+        services: BootHttpServices,
+    ) -> Self {
+        Self { stream, client, limits, services, user_agent: Arc::default(), head: Vec::new() }
     }
 
-    /// Serves until the client or this side has had enough.
+    /// Serves until either side closes the connection.
     pub(super) async fn run(mut self) {
-        let mut input = Vec::with_capacity(FIRST_ROOM);
-        while let Some(answered) = self.serve_next(&mut input).await {
-            match answered {
-                Persistence::Stays | Persistence::StaysAndSaysSo => {}
-                Persistence::Ends => return self.end(input).await,
+        let mut input = Vec::with_capacity(INITIAL_INPUT_CAPACITY);
+        while let Some(persistence) = self.serve_next(&mut input).await {
+            match persistence {
+                ConnectionPersistence::KeepAlive | ConnectionPersistence::KeepAliveHeader => {}
+                ConnectionPersistence::Close => return self.close(input).await,
             }
         }
     }
 
-    /// Reads and answers one request. `None` if the connection is broken, or over without a word.
-    async fn serve_next(&mut self, input: &mut Vec<u8>) -> Option<Persistence> {
-        // One deadline for the whole head: a client that sends it byte by byte gains nothing.
-        let deadline = Instant::now() + self.limits.idle;
+    /// Reads one request and responds. Returns `None` if the connection is closed or failed.
+    async fn serve_next(&mut self, input: &mut Vec<u8>) -> Option<ConnectionPersistence> {
+        // One deadline for the whole head, so that sending it byte by byte does not extend it.
+        let deadline = Instant::now() + self.limits.idle_timeout;
         loop {
-            match parse(input, self.client) {
+            match parse_request(input, self.client) {
                 Ok(Some(parsed)) => {
                     let length = parsed.length;
-                    let persistence = self.answer(parsed).await.ok()?;
+                    let persistence = self.handle(parsed).await.ok()?;
                     input.drain(..length);
                     return Some(persistence);
                 }
                 Ok(None) => {}
-                Err(malformed) => {
+                Err(error) => {
                     let is_head = input.starts_with(b"HEAD ");
-                    let method = if is_head { Method::Head } else { Method::Get };
-                    self.turn_away(method, malformed).await.ok()?;
-                    return Some(Persistence::Ends);
+                    let method = if is_head { BootHttpMethod::Head } else { BootHttpMethod::Get };
+                    self.reject_malformed(method, error).await.ok()?;
+                    return Some(ConnectionPersistence::Close);
                 }
             }
-            let read = timeout_at(deadline, self.wire.read(input, LONGEST_HEAD)).await;
+            let read = timeout_at(deadline, self.stream.read(input, MAX_HEAD_BYTES)).await;
             if !matches!(read, Ok(Ok(1..))) {
                 return None;
             }
         }
     }
 
-    async fn answer(&mut self, parsed: Parsed<'_>) -> io::Result<Persistence> {
+    async fn handle(&mut self, parsed: ParsedHttpRequest<'_>) -> io::Result<ConnectionPersistence> {
         let request = &parsed.request;
         let started = Instant::now();
-        self.recognise(request);
-        let asked = timeout(self.limits.page, self.services.pages.page(request)).await;
-        let page = asked.unwrap_or_else(|_| {
-            let why = "the page was not found in time; try again".into();
-            Err(Refusal::new(Reason::Unavailable { why, retry_after: Duration::from_secs(5) }))
+        self.set_user_agent(request);
+        let lookup = timeout(self.limits.lookup_timeout, self.services.files.file(request)).await;
+        let file = lookup.unwrap_or_else(|_| {
+            let reason = "the lookup of the file timed out; try again".into();
+            Err(HttpFileRefusal::new(HttpRefusalReason::Unavailable {
+                reason,
+                retry_after: Duration::from_secs(5),
+            }))
         });
-        let (response, title, subject) = match page {
-            Ok(page) => {
-                let (title, subject) = (page.title.clone(), page.subject.clone());
-                (respond(request, page), title, subject)
+        let (response, title, machine) = match file {
+            Ok(file) => {
+                let (title, machine) = (file.title.clone(), file.machine.clone());
+                (file_response(request, file), title, machine)
             }
-            Err(Refusal { reason, title, subject }) => {
-                let title = title.unwrap_or_else(|| request.told_path().into());
-                (refuse(request.method, &reason), title, subject)
+            Err(HttpFileRefusal { reason, title, machine }) => {
+                let title = title.unwrap_or_else(|| request.redacted_path().into());
+                (refusal_response(request.method, &reason), title, machine)
             }
         };
-        self.send(&response, parsed.persistence, Told { title, subject, started }).await?;
+        self.send(&response, parsed.persistence, ExchangeInfo { title, machine, started }).await?;
         Ok(parsed.persistence)
     }
 
-    async fn turn_away(&mut self, method: Method, malformed: Malformed) -> io::Result<()> {
-        let response = reject(method, malformed);
-        let title = format!("refused: {malformed}").into();
-        let told = Told { title, subject: None, started: Instant::now() };
-        self.send(&response, Persistence::Ends, told).await
+    async fn reject_malformed(
+        &mut self,
+        method: BootHttpMethod,
+        error: BootHttpRequestError,
+    ) -> io::Result<()> {
+        let response = error_response(method, error);
+        let title = format!("refused: {error}").into();
+        let exchange = ExchangeInfo { title, machine: None, started: Instant::now() };
+        self.send(&response, ConnectionPersistence::Close, exchange).await
     }
 
     async fn send(
         &mut self,
-        response: &Response,
-        persistence: Persistence,
-        told: Told,
+        response: &BootHttpResponse,
+        persistence: ConnectionPersistence,
+        exchange: ExchangeInfo,
     ) -> io::Result<()> {
         let mut sent = 0;
         self.head.clear();
         response.write_head(persistence, (self.services.clock)(), &mut self.head);
-        let stall = self.limits.stall;
-        let outcome = self.wire.send(&mut self.head, &response.content, stall, &mut sent).await;
+        let stall = self.limits.stall_timeout;
+        let outcome = self.stream.send(&mut self.head, &response.content, stall, &mut sent).await;
         if let Err(error) = &outcome {
-            tracing::debug!(client = %self.client, title = %told.title, %error, "HTTP send");
+            tracing::debug!(client = %self.client, title = %exchange.title, %error, "HTTP send failed");
         }
-        self.services.sightings.seen(Sighting {
+        self.services.events.record(BootEvent {
             at: (self.services.clock)(),
             interface: Arc::default(),
             hardware: None,
             address: Some(self.client.ip()),
             architecture: None,
             stage: None,
-            known: told.subject.is_some(),
-            nothing_to_load: false,
-            subject: told.subject,
-            what: What::Http {
-                title: told.title,
+            is_known: exchange.machine.is_some(),
+            no_loadable_boot_file: false,
+            machine: exchange.machine,
+            detail: BootEventDetail::Http {
+                title: exchange.title,
                 status: response.status.code(),
-                sent,
-                whole: outcome.is_ok(),
-                took: told.started.elapsed(),
-                agent: self.agent.clone(),
+                bytes_sent: sent,
+                is_complete: outcome.is_ok(),
+                duration: exchange.started.elapsed(),
+                user_agent: self.user_agent.clone(),
             },
         });
         outcome
     }
 
-    fn recognise(&mut self, request: &Request<'_>) {
-        let agent = shortened(request.user_agent.unwrap_or_default());
-        if *self.agent != *agent {
-            self.agent = agent.into();
+    fn set_user_agent(&mut self, request: &BootHttpRequest<'_>) {
+        let user_agent = truncate_user_agent(request.user_agent.unwrap_or_default());
+        if *self.user_agent != *user_agent {
+            self.user_agent = user_agent.into();
         }
     }
 
-    /// Ends the connection. A client that was refused may still be sending, and an end with bytes
-    /// unread would reach it as an error and take the answer with it; so they are read for a while.
-    async fn end(mut self, mut input: Vec<u8>) {
+    /// Closes the connection. A refused client may still be sending. Closing with unread bytes resets
+    /// the connection, and the client may lose the response, so the bytes are read for a while.
+    async fn close(mut self, mut input: Vec<u8>) {
         let _ = timeout(LINGER, async {
-            self.wire.finish().await?;
-            let mut taken = 0;
-            while taken < LEFT_OVER {
+            self.stream.shutdown().await?;
+            let mut drained = 0;
+            while drained < MAX_DRAINED_BYTES {
                 input.clear();
-                match self.wire.read(&mut input, LONGEST_HEAD).await? {
+                match self.stream.read(&mut input, MAX_HEAD_BYTES).await? {
                     0 => break,
-                    count => taken += count,
+                    count => drained += count,
                 }
             }
             io::Result::Ok(())
@@ -175,11 +190,11 @@ impl Connection {
     }
 }
 
-/// At most so much of what a client calls itself.
-fn shortened(agent: &str) -> &str {
-    const LONGEST: usize = 64;
-    match agent.char_indices().nth(LONGEST) {
-        Some((end, _)) => &agent[..end],
-        None => agent,
+/// Returns the first 64 characters.
+fn truncate_user_agent(user_agent: &str) -> &str {
+    const MAX_CHARS: usize = 64;
+    match user_agent.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => &user_agent[..end],
+        None => user_agent,
     }
 }

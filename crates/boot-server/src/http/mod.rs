@@ -1,34 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A read-only HTTP/1.1 server for machines that boot: firmware, iPXE, BMCs that fetch an ISO, ramdisks.
+//! A read-only HTTP/1.1 server for booting machines: firmware, iPXE, BMCs that fetch an ISO, ramdisks.
 //!
-//! It is our own because it must send files without copying them (`sendfile`), which general HTTP
-//! libraries cannot: a rack that boots at once is limited by its network and not by this program. What
-//! is at a path is asked of [`Pages`]; ranges, conditions and HEAD are seen to here.
+//! It is an own server because it sends files without copying them (`sendfile`), which general HTTP
+//! libraries do not support. So a rack that boots at once is limited by its network, not by this program.
+//! [`HttpFiles`] supplies the file at a path; this module handles ranges, conditions and HEAD.
 
+mod client_stream;
 mod connection;
-mod folder;
+mod connection_limiter;
+mod files;
 mod page_cache;
-mod pages;
 mod path;
-mod places;
 mod range;
 mod request;
 mod response;
+mod served_directory;
 mod server;
 mod status;
 #[cfg(test)]
 mod tests;
 mod tls;
-mod wire;
 
-pub use crate::folder::Folder;
-pub use pages::{Page, Pages, Reason, Refusal};
-pub use path::PathError;
-pub use range::AskedRange;
+pub use crate::served_directory::ServedDirectory;
+pub use files::{HttpFile, HttpFileRefusal, HttpFiles, HttpRefusalReason};
+pub use path::RequestPathError;
+pub use range::ByteRange;
 pub use request::{
-    LONGEST_HEAD, LONGEST_TARGET, Malformed, Method, Parsed, Persistence, Request, parse,
+    BootHttpMethod, BootHttpRequest, BootHttpRequestError, ConnectionPersistence, MAX_HEAD_BYTES,
+    MAX_TARGET_BYTES, ParsedHttpRequest, parse_request,
 };
-pub use response::{Part, Response, refuse, reject, respond};
-pub use server::{Limits, ListenError, Server, Services, Settings};
-pub use status::Status;
-pub use tls::{TlsError, tls_from_files};
+pub use response::{
+    BootHttpResponse, HttpContentRange, error_response, file_response, refusal_response,
+};
+pub use server::{
+    BootHttpLimits, BootHttpListenError, BootHttpServer, BootHttpServices, BootHttpSettings,
+};
+pub use status::BootHttpStatus;
+pub use tls::{BootTlsError, tls_from_files};

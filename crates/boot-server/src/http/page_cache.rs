@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files whose bytes may not be in memory yet.
+//! Reads files into the kernel's page cache without blocking the async threads.
 //!
-//! Tasks share a few threads: one that waits for a disk would hold up every other connection. So the
-//! kernel is asked whether the bytes are in its page cache, and only if not a thread that may wait reads
-//! them into it.
+//! A task that waits for a disk would block every other connection on its thread. So the server checks
+//! whether the bytes are in the page cache, and only if not reads them on a blocking thread.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -14,51 +13,50 @@ use std::sync::Arc;
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// How much of a file is looked after at a time.
+/// The number of bytes that are loaded at a time.
 const WINDOW: u64 = 2 << 20;
-/// The piece in which a window is read.
-const PIECE: usize = 128 << 10;
+/// The size of one read.
+const READ_CHUNK: usize = 128 << 10;
 
-/// Sees to it that the bytes from `at` on are in memory, as many as one goes on with at a time, and says
-/// where they end.
-pub(super) async fn bring(file: &Arc<File>, at: u64, end: u64) -> io::Result<u64> {
-    let until = end.min(at.saturating_add(WINDOW));
-    if is_there(file, at) && is_there(file, until - 1) {
-        return Ok(until);
+/// Loads the next bytes from `at` on into the page cache, at most a window, and returns their end.
+pub(super) async fn load(file: &Arc<File>, at: u64, end: u64) -> io::Result<u64> {
+    let end_of_window = end.min(at.saturating_add(WINDOW));
+    if is_cached(file, at) && is_cached(file, end_of_window - 1) {
+        return Ok(end_of_window);
     }
     let file = Arc::clone(file);
-    waiting(move || {
-        // The disk goes on with the next window while this one is sent; it is only advice.
+    run_blocking(move || {
+        // Advise the kernel to read the next window while this one is sent.
         let _ = rustix::fs::fadvise(&*file, at, NonZeroU64::new(2 * WINDOW), Advice::WillNeed);
-        let mut piece = vec![0; PIECE];
+        let mut chunk = vec![0; READ_CHUNK];
         let mut position = at;
-        while position < until {
-            match file.read_at(&mut piece, position)? {
-                // The file was cut short, which whoever sends it will notice.
+        while position < end_of_window {
+            match file.read_at(&mut chunk, position)? {
+                // The file was truncated; sending it will fail.
                 0 => break,
                 count => position += count as u64,
             }
         }
-        Ok(until)
+        Ok(end_of_window)
     })
     .await
 }
 
-/// Reads from `at` on into the buffer, which is not longer than what there is, and gives it back filled.
+/// Fills the buffer from `at` on and returns it. Fails if the file ends before.
 pub(super) async fn read(file: &Arc<File>, at: u64, mut buffer: Vec<u8>) -> io::Result<Vec<u8>> {
     if try_read(file, at, &mut buffer) == Ok(buffer.len()) {
         return Ok(buffer);
     }
     let file = Arc::clone(file);
-    waiting(move || {
+    run_blocking(move || {
         file.read_exact_at(&mut buffer, at)?;
         Ok(buffer)
     })
     .await
 }
 
-/// A file system that cannot say is taken at its best.
-fn is_there(file: &File, at: u64) -> bool {
+/// Returns whether the byte is cached. Assumes so if the file system does not support the query.
+fn is_cached(file: &File, at: u64) -> bool {
     try_read(file, at, &mut [0]) != Err(Errno::AGAIN)
 }
 
@@ -66,7 +64,7 @@ fn try_read(file: &File, at: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
     rustix::io::preadv2(file, &mut [IoSliceMut::new(buffer)], at, ReadWriteFlags::NOWAIT)
 }
 
-async fn waiting<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     action: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     match tokio::task::spawn_blocking(action).await {
@@ -80,7 +78,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_brought_is_there() {
+    async fn loaded_bytes_are_cached() {
         let file = Arc::new(tempfile::tempfile().unwrap());
         let end = 2 * WINDOW + 77;
         file.write_all_at(&vec![7; end as usize], 0).unwrap();
@@ -88,15 +86,15 @@ mod tests {
         rustix::fs::fadvise(&*file, 0, None, Advice::DontNeed).unwrap();
         let mut at = 0;
         for expected in [WINDOW, 2 * WINDOW, end] {
-            let until = bring(&file, at, end).await.unwrap();
-            assert_eq!(until, expected);
-            assert!((at..until).step_by(4096).all(|at| is_there(&file, at)));
-            at = until;
+            let end_of_window = load(&file, at, end).await.unwrap();
+            assert_eq!(end_of_window, expected);
+            assert!((at..end_of_window).step_by(4096).all(|at| is_cached(&file, at)));
+            at = end_of_window;
         }
     }
 
     #[tokio::test]
-    async fn reading_gives_what_is_there_or_fails() {
+    async fn read_fills_the_buffer_or_fails() {
         let file = Arc::new(tempfile::tempfile().unwrap());
         file.write_all_at(b"0123456789", 0).unwrap();
         assert_eq!(read(&file, 3, vec![0; 4]).await.unwrap(), b"3456");

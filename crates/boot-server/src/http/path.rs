@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The path of a request: decoded once, and refused when it could mean more than one thing.
+//! Decodes the path of a request and rejects ambiguous ones.
 
 use std::borrow::Cow;
 
-/// Why a path is refused.
+/// Why a path is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum PathError {
-    /// It does not begin with a slash.
+pub enum RequestPathError {
+    /// The path does not start with a slash.
     #[error("the target is not a path")]
     NotAPath,
     /// A percent sign without two hexadecimal digits.
@@ -16,53 +16,53 @@ pub enum PathError {
     #[error("the path is not UTF-8")]
     NotText,
     /// A NUL or another control character, a backslash, or a fragment.
-    #[error("the path has a character that is not served")]
+    #[error("the path contains a control character, a backslash or a fragment")]
     Character,
     /// An empty segment, `.` or `..`.
-    #[error("the path has an empty segment, . or ..")]
+    #[error("the path contains an empty segment, . or ..")]
     Segment,
 }
 
-/// Decodes the escapes, and refuses whatever the segments of a file's name cannot be. The root alone is
-/// `/`; no other path ends with a slash.
-pub(super) fn decode(raw: &str) -> Result<Cow<'_, str>, PathError> {
+/// Percent-decodes a path and rejects segments that are not valid file names. Only the root ends with a
+/// slash.
+pub(super) fn decode(raw: &str) -> Result<Cow<'_, str>, RequestPathError> {
     if !raw.starts_with('/') {
-        return Err(PathError::NotAPath);
+        return Err(RequestPathError::NotAPath);
     }
-    let path = unescape(raw)?;
-    // Escaped ones come out of the decoding, so that everything is checked after it.
+    let path = percent_decode(raw)?;
+    // Check after decoding, which also covers escaped characters.
     if path.chars().any(|character| character.is_control() || character == '\\') {
-        return Err(PathError::Character);
+        return Err(RequestPathError::Character);
     }
     if path.len() > 1 && path[1..].split('/').any(|segment| matches!(segment, "" | "." | "..")) {
-        return Err(PathError::Segment);
+        return Err(RequestPathError::Segment);
     }
     Ok(path)
 }
 
-/// The path for somebody to read: what is long enough to be a secret is left out, and what is very long
-/// is cut.
-pub(super) fn told(path: &str) -> String {
-    const LONGEST_SEGMENT: usize = 32;
-    const LONGEST: usize = 200;
-    let mut told = String::new();
+/// Returns the path for logs and timelines: segments of more than 32 characters may be secrets and are
+/// replaced, and long paths are truncated.
+pub(super) fn redacted(path: &str) -> String {
+    const MAX_SEGMENT_LENGTH: usize = 32;
+    const MAX_LENGTH: usize = 200;
+    let mut output = String::new();
     for segment in path.strip_prefix('/').unwrap_or(path).split('/') {
-        told.push('/');
-        if told.len() > LONGEST || segment.chars().count() > LONGEST_SEGMENT {
-            told.push('…');
+        output.push('/');
+        if output.len() > MAX_LENGTH || segment.chars().count() > MAX_SEGMENT_LENGTH {
+            output.push('…');
         } else {
-            told.push_str(segment);
+            output.push_str(segment);
         }
-        if told.len() > LONGEST {
+        if output.len() > MAX_LENGTH {
             break;
         }
     }
-    told
+    output
 }
 
-fn unescape(raw: &str) -> Result<Cow<'_, str>, PathError> {
+fn percent_decode(raw: &str) -> Result<Cow<'_, str>, RequestPathError> {
     if raw.contains('#') {
-        return Err(PathError::Character);
+        return Err(RequestPathError::Character);
     }
     if !raw.contains('%') {
         return Ok(Cow::Borrowed(raw));
@@ -75,15 +75,15 @@ fn unescape(raw: &str) -> Result<Cow<'_, str>, PathError> {
             rest = after;
             continue;
         }
-        let (&[high, low], after) = after.split_first_chunk().ok_or(PathError::Escape)?;
-        bytes.push(digit(high)? << 4 | digit(low)?);
+        let (&[high, low], after) = after.split_first_chunk().ok_or(RequestPathError::Escape)?;
+        bytes.push(hex_digit(high)? << 4 | hex_digit(low)?);
         rest = after;
     }
-    String::from_utf8(bytes).map(Cow::Owned).map_err(|_| PathError::NotText)
+    String::from_utf8(bytes).map(Cow::Owned).map_err(|_| RequestPathError::NotText)
 }
 
-fn digit(character: u8) -> Result<u8, PathError> {
-    let value = char::from(character).to_digit(16).ok_or(PathError::Escape)?;
+fn hex_digit(character: u8) -> Result<u8, RequestPathError> {
+    let value = char::from(character).to_digit(16).ok_or(RequestPathError::Escape)?;
     Ok(value as u8)
 }
 
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_decoded_once_or_refused() {
+    fn decodes_paths_once_or_rejects_them() {
         for (raw, expected) in [
             ("/", Ok("/")),
             ("/boot.ipxe", Ok("/boot.ipxe")),
@@ -104,38 +104,38 @@ mod tests {
             ("/...", Ok("/...")),
             ("/..a", Ok("/..a")),
             ("/%252e%252e/etc", Ok("/%2e%2e/etc")),
-            ("", Err(PathError::NotAPath)),
-            ("*", Err(PathError::NotAPath)),
-            ("boot.ipxe", Err(PathError::NotAPath)),
-            ("/..", Err(PathError::Segment)),
-            ("/a/../b", Err(PathError::Segment)),
-            ("/%2e%2e/etc", Err(PathError::Segment)),
-            ("/.%2E/etc", Err(PathError::Segment)),
-            ("/a%2f..%2f..%2fetc", Err(PathError::Segment)),
-            ("/./a", Err(PathError::Segment)),
-            ("//a", Err(PathError::Segment)),
-            ("/a//b", Err(PathError::Segment)),
-            ("/a/", Err(PathError::Segment)),
-            ("/%2f", Err(PathError::Segment)),
-            ("/a\\b", Err(PathError::Character)),
-            ("/..%5c..%5cetc", Err(PathError::Character)),
-            ("/a%00.efi", Err(PathError::Character)),
-            ("/a%0d%0aSet-Cookie:x", Err(PathError::Character)),
-            ("/a#b", Err(PathError::Character)),
-            ("/%", Err(PathError::Escape)),
-            ("/%2", Err(PathError::Escape)),
-            ("/%zz", Err(PathError::Escape)),
-            ("/%+1", Err(PathError::Escape)),
-            ("/%ff", Err(PathError::NotText)),
-            // An overlong `.`, which careless decoders take for one.
-            ("/%c0%ae%c0%ae/etc", Err(PathError::NotText)),
+            ("", Err(RequestPathError::NotAPath)),
+            ("*", Err(RequestPathError::NotAPath)),
+            ("boot.ipxe", Err(RequestPathError::NotAPath)),
+            ("/..", Err(RequestPathError::Segment)),
+            ("/a/../b", Err(RequestPathError::Segment)),
+            ("/%2e%2e/etc", Err(RequestPathError::Segment)),
+            ("/.%2E/etc", Err(RequestPathError::Segment)),
+            ("/a%2f..%2f..%2fetc", Err(RequestPathError::Segment)),
+            ("/./a", Err(RequestPathError::Segment)),
+            ("//a", Err(RequestPathError::Segment)),
+            ("/a//b", Err(RequestPathError::Segment)),
+            ("/a/", Err(RequestPathError::Segment)),
+            ("/%2f", Err(RequestPathError::Segment)),
+            ("/a\\b", Err(RequestPathError::Character)),
+            ("/..%5c..%5cetc", Err(RequestPathError::Character)),
+            ("/a%00.efi", Err(RequestPathError::Character)),
+            ("/a%0d%0aSet-Cookie:x", Err(RequestPathError::Character)),
+            ("/a#b", Err(RequestPathError::Character)),
+            ("/%", Err(RequestPathError::Escape)),
+            ("/%2", Err(RequestPathError::Escape)),
+            ("/%zz", Err(RequestPathError::Escape)),
+            ("/%+1", Err(RequestPathError::Escape)),
+            ("/%ff", Err(RequestPathError::NotText)),
+            // An overlong encoding of `.`.
+            ("/%c0%ae%c0%ae/etc", Err(RequestPathError::NotText)),
         ] {
             assert_eq!(decode(raw), expected.map(Cow::Borrowed), "{raw}");
         }
     }
 
     #[test]
-    fn what_may_be_a_secret_is_not_told() {
+    fn redacts_segments_that_may_be_secrets() {
         let secret = "0123456789abcdef0123456789abcdef0";
         for (path, expected) in [
             ("/".to_owned(), "/".to_owned()),
@@ -143,7 +143,7 @@ mod tests {
             (format!("/n/{secret}/kernel"), "/n/…/kernel".to_owned()),
             (format!("/{}", "a/".repeat(400)), format!("/{}…", "a/".repeat(100))),
         ] {
-            assert_eq!(told(&path), expected);
+            assert_eq!(redacted(&path), expected);
         }
     }
 }

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `Range` and the conditions on entity tags (RFC 9110 §13 and §14).
+//! `Range` and the conditions on entity tags (RFC 9110, sections 13 and 14).
 
 use std::ops::Range;
 
-/// The bytes a client asks for.
+/// The byte range of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AskedRange {
-    /// From one byte to another, both included, or to the end.
+pub enum ByteRange {
+    /// From a first to a last byte, inclusive, or to the end.
     From {
         /// The first byte.
         first: u64,
         /// The last byte.
         last: Option<u64>,
     },
-    /// So many bytes at the end.
+    /// This many bytes at the end.
     Last(u64),
 }
 
-impl AskedRange {
-    /// Reads the header's value. Several ranges, other units and what is not well written are `None`:
-    /// the header is then passed over and the whole is sent, as RFC 9110 allows.
+impl ByteRange {
+    /// Parses the header value. Returns `None` for several ranges, other units and malformed values:
+    /// the header is then ignored and the whole file is sent, as RFC 9110 allows.
     #[must_use]
     pub fn parse(value: &str) -> Option<Self> {
         let (unit, range) = value.split_once('=')?;
@@ -28,18 +28,18 @@ impl AskedRange {
         }
         let (first, last) = range.trim().split_once('-')?;
         match (first.trim_end(), last.trim_start()) {
-            ("", last) => Some(Self::Last(number(last)?)),
-            (first, "") => Some(Self::From { first: number(first)?, last: None }),
+            ("", last) => Some(Self::Last(parse_number(last)?)),
+            (first, "") => Some(Self::From { first: parse_number(first)?, last: None }),
             (first, last) => {
-                let (first, last) = (number(first)?, number(last)?);
+                let (first, last) = (parse_number(first)?, parse_number(last)?);
                 (first <= last).then_some(Self::From { first, last: Some(last) })
             }
         }
     }
 
-    /// Which bytes of `length` those are; `None` if there are none of them.
+    /// Returns the range in a file of this length, `None` if it is outside or empty.
     #[must_use]
-    pub fn within(self, length: u64) -> Option<Range<u64>> {
+    pub fn resolve(self, length: u64) -> Option<Range<u64>> {
         let range = match self {
             Self::From { first, last } => {
                 let end = last.map_or(length, |last| last.saturating_add(1).min(length));
@@ -51,8 +51,8 @@ impl AskedRange {
     }
 }
 
-/// Whether an `If-None-Match` names the tag (which is written without its quotes), or `*`.
-pub(super) fn none_match_names(value: &str, etag: Option<&str>) -> bool {
+/// Returns whether an `If-None-Match` value contains the tag (given without quotes) or is `*`.
+pub(super) fn if_none_match_matches(value: &str, etag: Option<&str>) -> bool {
     let value = value.trim();
     if value == "*" {
         return true;
@@ -64,8 +64,8 @@ pub(super) fn none_match_names(value: &str, etag: Option<&str>) -> bool {
     })
 }
 
-/// Whether an `If-Range` is about what is there now. A date never is: no page has one.
-pub(super) fn range_is_current(value: &str, etag: Option<&str>) -> bool {
+/// Returns whether an `If-Range` value matches the tag. Dates never match, because files have no date.
+pub(super) fn if_range_matches(value: &str, etag: Option<&str>) -> bool {
     etag.is_some() && unquoted(value.trim()) == etag
 }
 
@@ -73,8 +73,8 @@ fn unquoted(tag: &str) -> Option<&str> {
     tag.strip_prefix('"')?.strip_suffix('"')
 }
 
-/// Digits alone; `u64::from_str` would take a sign. More than fits means "to the end".
-fn number(digits: &str) -> Option<u64> {
+/// Parses digits; `u64::from_str` would accept a sign. Larger numbers than `u64::MAX` are clamped.
+fn parse_number(digits: &str) -> Option<u64> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges() {
+    fn parses_and_resolves_ranges() {
         for (value, length, expected) in [
             ("bytes=0-0", 10, Some(Some(0..1))),
             ("bytes=0-", 10, Some(Some(0..10))),
@@ -115,13 +115,13 @@ mod tests {
             ("lines=1-2", 10, None),
             ("", 10, None),
         ] {
-            let range = AskedRange::parse(value).map(|asked| asked.within(length));
+            let range = ByteRange::parse(value).map(|range| range.resolve(length));
             assert_eq!(range, expected, "{value} of {length}");
         }
     }
 
     #[test]
-    fn conditions() {
+    fn matches_conditions() {
         for (value, none_match, is_current) in [
             ("\"abc\"", true, true),
             ("W/\"abc\"", true, false),
@@ -134,10 +134,10 @@ mod tests {
             ("", false, false),
             ("Sun, 06 Nov 1994 08:49:37 GMT", false, false),
         ] {
-            assert_eq!(none_match_names(value, Some("abc")), none_match, "{value}");
-            assert_eq!(range_is_current(value, Some("abc")), is_current, "{value}");
-            assert!(!range_is_current(value, None), "{value}");
-            assert_eq!(none_match_names(value, None), value == "*", "{value}");
+            assert_eq!(if_none_match_matches(value, Some("abc")), none_match, "{value}");
+            assert_eq!(if_range_matches(value, Some("abc")), is_current, "{value}");
+            assert!(!if_range_matches(value, None), "{value}");
+            assert_eq!(if_none_match_matches(value, None), value == "*", "{value}");
         }
     }
 }

@@ -1,134 +1,137 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a client asks: the head of an HTTP/1 request, read from bytes. No sockets.
+//! Parses the head of an HTTP/1 request, without sockets.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-use super::path::{self, PathError};
-use super::range::AskedRange;
-use super::status::Status;
+use super::path::{self, RequestPathError};
+use super::range::ByteRange;
+use super::status::BootHttpStatus;
 
-/// The longest head of a request. Firmware sends a few hundred bytes.
-pub const LONGEST_HEAD: usize = 8 << 10;
-/// The longest target: a path and a query.
-pub const LONGEST_TARGET: usize = 4 << 10;
-const MOST_FIELDS: usize = 64;
+/// The limit for the head of a request. Firmware sends a few hundred bytes.
+pub const MAX_HEAD_BYTES: usize = 8 << 10;
+/// The limit for the target: path and query.
+pub const MAX_TARGET_BYTES: usize = 4 << 10;
+const MAX_HEADERS: usize = 64;
 
-/// How a page is asked for.
+/// The request method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    /// With its content.
+pub enum BootHttpMethod {
+    /// `GET`.
     Get,
-    /// Without.
+    /// `HEAD`.
     Head,
 }
 
-/// One request. Header values that are not UTF-8 are as if they were not there.
+/// A request. Header values that are not UTF-8 are ignored.
 #[derive(Debug, Clone)]
-pub struct Request<'a> {
-    /// How it is asked.
-    pub method: Method,
-    /// The decoded path. It begins with a slash and has no empty, `.` or `..` segment.
+pub struct BootHttpRequest<'a> {
+    /// The method.
+    pub method: BootHttpMethod,
+    /// The decoded path. It starts with a slash and has no empty, `.` or `..` segment.
     pub path: Cow<'a, str>,
-    /// What stands behind the question mark, as it was sent.
+    /// The query, not decoded.
     pub query: Option<&'a str>,
-    /// The part that is asked for.
-    pub range: Option<AskedRange>,
-    /// The tags of what the client has already.
+    /// The requested range.
+    pub range: Option<ByteRange>,
+    /// The entity tags of the versions that the client has.
     pub if_none_match: Option<&'a str>,
-    /// The tag that must still be true for the range to be sent.
+    /// The entity tag for which the range is valid.
     pub if_range: Option<&'a str>,
-    /// The name by which the client knows this server, with the port if it wrote one.
+    /// The host of the URL, with the port if the client sent one.
     pub host: Option<&'a str>,
-    /// What the client calls itself.
+    /// The `User-Agent`.
     pub user_agent: Option<&'a str>,
-    /// Who asks.
+    /// The client's address.
     pub client: SocketAddr,
 }
 
-/// What becomes of the connection after the answer, and how that is said.
+/// Whether the connection stays open after the response, and the header that states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Persistence {
-    /// It stays; HTTP/1.1 takes this for granted.
-    Stays,
-    /// It stays, and an HTTP/1.0 client that asked for this must be told.
-    StaysAndSaysSo,
-    /// It ends.
-    Ends,
+pub enum ConnectionPersistence {
+    /// It stays open, which is the default of HTTP/1.1.
+    KeepAlive,
+    /// It stays open, and an HTTP/1.0 client needs `Connection: keep-alive`.
+    KeepAliveHeader,
+    /// It is closed.
+    Close,
 }
 
-/// A request, and where the next one begins.
+/// A parsed request and its length.
 #[derive(Debug)]
-pub struct Parsed<'a> {
+pub struct ParsedHttpRequest<'a> {
     /// The request.
-    pub request: Request<'a>,
-    /// What becomes of the connection.
-    pub persistence: Persistence,
-    /// The length of its head.
+    pub request: BootHttpRequest<'a>,
+    /// Whether the connection stays open.
+    pub persistence: ConnectionPersistence,
+    /// The length of the head in bytes.
     pub length: usize,
 }
 
-/// Why a request is refused before anybody is asked for a page. The connection ends after it: where the
-/// next request would begin is not known.
+/// Why a request is rejected before a file is looked up. The connection is closed after it, because the
+/// start of the next request is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
-    /// It is not HTTP/1.
-    #[error("this is not a request of HTTP/1")]
+pub enum BootHttpRequestError {
+    /// Not an HTTP/1 request.
+    #[error("not an HTTP/1 request")]
     Syntax,
     /// Another version of HTTP.
-    #[error("only HTTP/1.0 and HTTP/1.1 are spoken here")]
+    #[error("only HTTP/1.0 and HTTP/1.1 are supported")]
     Version,
     /// Neither GET nor HEAD.
-    #[error("only GET and HEAD are served here")]
+    #[error("only GET and HEAD are supported")]
     Method,
-    /// The target is longer than [`LONGEST_TARGET`].
-    #[error("the target of the request is too long")]
+    /// The target is longer than [`MAX_TARGET_BYTES`].
+    #[error("the request target is too long")]
     TargetTooLong,
-    /// The head is longer than [`LONGEST_HEAD`], or has too many fields.
-    #[error("the head of the request is too long")]
+    /// The head is longer than [`MAX_HEAD_BYTES`], or has too many fields.
+    #[error("the request head is too long")]
     HeadTooLong,
-    /// The path is not one that is served.
+    /// The path is invalid.
     #[error("{0}")]
-    Path(PathError),
-    /// HTTP/1.1 asks for exactly one.
-    #[error("the request must name one host")]
+    Path(RequestPathError),
+    /// HTTP/1.1 requires exactly one `Host`.
+    #[error("the request must have one Host header")]
     Host,
-    /// A body comes with it.
-    #[error("requests with a body are not served here")]
+    /// The request has a body.
+    #[error("requests with a body are not supported")]
     Body,
-    /// `Expect` asks for something.
-    #[error("expectations are not met here")]
+    /// The request has an `Expect` header.
+    #[error("the Expect header is not supported")]
     Expectation,
 }
 
-/// Reads one request from the front of `bytes`; `None` while its end has not come.
+/// Parses the request at the start of `bytes`. Returns `None` if it is incomplete.
 ///
 /// # Errors
-/// If it can be refused already.
-pub fn parse(bytes: &[u8], client: SocketAddr) -> Result<Option<Parsed<'_>>, Malformed> {
-    let head = &bytes[..bytes.len().min(LONGEST_HEAD)];
-    let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+/// If the request is invalid, which may be known before it is complete.
+pub fn parse_request(
+    bytes: &[u8],
+    client: SocketAddr,
+) -> Result<Option<ParsedHttpRequest<'_>>, BootHttpRequestError> {
+    let head = &bytes[..bytes.len().min(MAX_HEAD_BYTES)];
+    let mut fields = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut fields);
     let length = match parsed.parse(head) {
         Ok(httparse::Status::Complete(length)) => length,
-        Ok(httparse::Status::Partial) if head.len() < LONGEST_HEAD => return Ok(None),
+        Ok(httparse::Status::Partial) if head.len() < MAX_HEAD_BYTES => return Ok(None),
         Ok(httparse::Status::Partial) if parsed.version.is_none() => {
-            return Err(Malformed::TargetTooLong);
+            return Err(BootHttpRequestError::TargetTooLong);
         }
         Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
-            return Err(Malformed::HeadTooLong);
+            return Err(BootHttpRequestError::HeadTooLong);
         }
-        Err(httparse::Error::Version) => return Err(Malformed::Version),
-        Err(_) => return Err(Malformed::Syntax),
+        Err(httparse::Error::Version) => return Err(BootHttpRequestError::Version),
+        Err(_) => return Err(BootHttpRequestError::Syntax),
     };
     let method = match parsed.method {
-        Some("GET") => Method::Get,
-        Some("HEAD") => Method::Head,
-        _ => return Err(Malformed::Method),
+        Some("GET") => BootHttpMethod::Get,
+        Some("HEAD") => BootHttpMethod::Head,
+        _ => return Err(BootHttpRequestError::Method),
     };
-    let target = parsed.path.ok_or(Malformed::Syntax)?;
-    if target.len() > LONGEST_TARGET {
-        return Err(Malformed::TargetTooLong);
+    let target = parsed.path.ok_or(BootHttpRequestError::Syntax)?;
+    if target.len() > MAX_TARGET_BYTES {
+        return Err(BootHttpRequestError::TargetTooLong);
     }
     let (target, authority) = origin_form(target);
     let (path, query) = match target.split_once('?') {
@@ -136,56 +139,56 @@ pub fn parse(bytes: &[u8], client: SocketAddr) -> Result<Option<Parsed<'_>>, Mal
         None => (target, None),
     };
     let is_1_1 = parsed.version == Some(1);
-    let seen = Fields::read(parsed.headers)?;
-    if seen.hosts > 1 || (is_1_1 && seen.hosts == 0) {
-        return Err(Malformed::Host);
+    let headers = RequestHeaders::read(parsed.headers)?;
+    if headers.hosts > 1 || (is_1_1 && headers.hosts == 0) {
+        return Err(BootHttpRequestError::Host);
     }
-    let persistence = match (is_1_1, seen.close, seen.keep_alive) {
-        (_, true, _) | (false, _, false) => Persistence::Ends,
-        (true, ..) => Persistence::Stays,
-        (false, ..) => Persistence::StaysAndSaysSo,
+    let persistence = match (is_1_1, headers.close, headers.keep_alive) {
+        (_, true, _) | (false, _, false) => ConnectionPersistence::Close,
+        (true, ..) => ConnectionPersistence::KeepAlive,
+        (false, ..) => ConnectionPersistence::KeepAliveHeader,
     };
-    let request = Request {
+    let request = BootHttpRequest {
         method,
-        path: path::decode(path).map_err(Malformed::Path)?,
+        path: path::decode(path).map_err(BootHttpRequestError::Path)?,
         query,
-        range: seen.range.filter(|_| seen.ranges == 1).and_then(AskedRange::parse),
-        if_none_match: seen.if_none_match,
-        if_range: seen.if_range,
-        host: authority.or(seen.host),
-        user_agent: seen.user_agent,
+        range: headers.range.filter(|_| headers.ranges == 1).and_then(ByteRange::parse),
+        if_none_match: headers.if_none_match,
+        if_range: headers.if_range,
+        host: authority.or(headers.host),
+        user_agent: headers.user_agent,
         client,
     };
-    Ok(Some(Parsed { request, persistence, length }))
+    Ok(Some(ParsedHttpRequest { request, persistence, length }))
 }
 
-impl Request<'_> {
-    /// The path for somebody to read: segments that are long enough to be a secret are left out.
+impl BootHttpRequest<'_> {
+    /// Returns the path for logs and timelines, in which segments that may be secrets are replaced.
     #[must_use]
-    pub fn told_path(&self) -> String {
-        path::told(&self.path)
+    pub fn redacted_path(&self) -> String {
+        path::redacted(&self.path)
     }
 }
 
-impl Malformed {
-    /// The status to answer with.
+impl BootHttpRequestError {
+    /// Returns the status of the response.
     #[must_use]
-    pub fn status(self) -> Status {
+    pub fn status(self) -> BootHttpStatus {
         match self {
-            Self::Syntax | Self::Path(_) | Self::Host => Status::BadRequest,
-            Self::Version => Status::VersionNotSupported,
-            Self::Method => Status::MethodNotAllowed,
-            Self::TargetTooLong => Status::UriTooLong,
-            Self::HeadTooLong => Status::HeadTooLong,
-            Self::Body => Status::ContentTooLarge,
-            Self::Expectation => Status::ExpectationFailed,
+            Self::Syntax | Self::Path(_) | Self::Host => BootHttpStatus::BadRequest,
+            Self::Version => BootHttpStatus::VersionNotSupported,
+            Self::Method => BootHttpStatus::MethodNotAllowed,
+            Self::TargetTooLong => BootHttpStatus::UriTooLong,
+            Self::HeadTooLong => BootHttpStatus::HeadTooLong,
+            Self::Body => BootHttpStatus::ContentTooLarge,
+            Self::Expectation => BootHttpStatus::ExpectationFailed,
         }
     }
 }
 
-/// What the header fields say, as far as anybody cares.
+/// The header fields that the server uses.
 #[derive(Default)]
-struct Fields<'a> {
+struct RequestHeaders<'a> {
     host: Option<&'a str>,
     hosts: usize,
     range: Option<&'a str>,
@@ -197,40 +200,40 @@ struct Fields<'a> {
     keep_alive: bool,
 }
 
-impl<'a> Fields<'a> {
-    fn read(headers: &[httparse::Header<'a>]) -> Result<Self, Malformed> {
-        let mut seen = Self::default();
-        for field in headers {
+impl<'a> RequestHeaders<'a> {
+    fn read(fields: &[httparse::Header<'a>]) -> Result<Self, BootHttpRequestError> {
+        let mut headers = Self::default();
+        for field in fields {
             let value = std::str::from_utf8(field.value).ok().map(str::trim);
             let is = |name: &str| field.name.eq_ignore_ascii_case(name);
             if is("host") {
-                seen.host = value;
-                seen.hosts += 1;
+                headers.host = value;
+                headers.hosts += 1;
             } else if is("range") {
-                seen.range = value;
-                seen.ranges += 1;
+                headers.range = value;
+                headers.ranges += 1;
             } else if is("if-none-match") {
-                seen.if_none_match = value;
+                headers.if_none_match = value;
             } else if is("if-range") {
-                seen.if_range = value;
+                headers.if_range = value;
             } else if is("user-agent") {
-                seen.user_agent = value;
+                headers.user_agent = value;
             } else if is("connection") {
-                for word in value.unwrap_or_default().split(',').map(str::trim) {
-                    seen.close |= word.eq_ignore_ascii_case("close");
-                    seen.keep_alive |= word.eq_ignore_ascii_case("keep-alive");
+                for token in value.unwrap_or_default().split(',').map(str::trim) {
+                    headers.close |= token.eq_ignore_ascii_case("close");
+                    headers.keep_alive |= token.eq_ignore_ascii_case("keep-alive");
                 }
             } else if is("expect") {
-                return Err(Malformed::Expectation);
+                return Err(BootHttpRequestError::Expectation);
             } else if is("transfer-encoding") || (is("content-length") && value != Some("0")) {
-                return Err(Malformed::Body);
+                return Err(BootHttpRequestError::Body);
             }
         }
-        Ok(seen)
+        Ok(headers)
     }
 }
 
-/// Proxies write the whole URL; what counts is the path, and the host they write there.
+/// Splits the absolute form that proxies send into path and authority.
 fn origin_form(target: &str) -> (&str, Option<&str>) {
     let after = |scheme: &str| {
         let (start, rest) = target.split_at_checked(scheme.len())?;

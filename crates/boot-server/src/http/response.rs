@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is answered: the status, the head, and which bytes follow it. No sockets.
+//! Builds responses: status, head and body, without sockets.
 
 use std::io::Write as _;
 use std::ops::Range;
@@ -9,145 +9,175 @@ use std::time::{Duration, UNIX_EPOCH};
 use boot_media::Content;
 use node_model::Timestamp;
 
-use super::pages::{Page, Reason};
-use super::range::{none_match_names, range_is_current};
-use super::request::{Malformed, Method, Persistence, Request};
-use super::status::Status;
+use super::files::{HttpFile, HttpRefusalReason};
+use super::range::{if_none_match_matches, if_range_matches};
+use super::request::{
+    BootHttpMethod, BootHttpRequest, BootHttpRequestError, ConnectionPersistence,
+};
+use super::status::BootHttpStatus;
 
-/// An answer.
+/// A response.
 #[derive(Debug, Clone)]
-pub struct Response {
-    /// Its status.
-    pub status: Status,
-    /// The bytes that follow the head; none for HEAD and for 304.
+pub struct BootHttpResponse {
+    /// The status.
+    pub status: BootHttpStatus,
+    /// The body; empty for HEAD and 304.
     pub content: Content,
-    /// What `Content-Length` says, which for HEAD is not the length of `content`.
-    pub length: Option<u64>,
-    /// Which part of how much this is.
-    pub part: Option<Part>,
-    /// What the content is.
+    /// The `Content-Length`, which for HEAD is not the length of `content`.
+    pub content_length: Option<u64>,
+    /// The `Content-Range`.
+    pub content_range: Option<HttpContentRange>,
+    /// The `Content-Type`.
     pub media_type: &'static str,
-    /// The tag of the page.
+    /// The entity tag, without quotes.
     pub etag: Option<Arc<str>>,
-    /// When to try again.
+    /// The `Retry-After`.
     pub retry_after: Option<Duration>,
 }
 
-/// Which part of a page an answer is.
+/// The part of a file that a response contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
-    /// The bytes; `None` if there are none of those asked for.
+pub struct HttpContentRange {
+    /// The range; `None` if the requested range is outside the file.
     pub range: Option<Range<u64>>,
-    /// The length of the page.
-    pub of: u64,
+    /// The length of the file.
+    pub total: u64,
 }
 
-/// The answer to a request for which there is a page.
+/// Returns the response to a request for which there is a file.
 #[must_use]
-pub fn respond(request: &Request<'_>, page: Page) -> Response {
-    let etag = page.etag.as_deref();
-    let whole = page.content.length();
-    let is_known = request.if_none_match.is_some_and(|named| none_match_names(named, etag));
-    let range_counts = request.if_range.is_none_or(|named| range_is_current(named, etag));
-    let asked = request.range.filter(|_| range_counts).map(|asked| asked.within(whole));
-    let (status, length, part) = match asked {
-        _ if is_known => (Status::NotModified, None, None),
-        None => (Status::Ok, Some(whole), None),
-        Some(None) => (Status::RangeNotSatisfiable, Some(0), Some(Part { range: None, of: whole })),
+pub fn file_response(request: &BootHttpRequest<'_>, file: HttpFile) -> BootHttpResponse {
+    let etag = file.etag.as_deref();
+    let total = file.content.length();
+    let is_not_modified =
+        request.if_none_match.is_some_and(|value| if_none_match_matches(value, etag));
+    let is_range_valid = request.if_range.is_none_or(|value| if_range_matches(value, etag));
+    let range = request.range.filter(|_| is_range_valid).map(|range| range.resolve(total));
+    let (status, content_length, content_range) = match range {
+        _ if is_not_modified => (BootHttpStatus::NotModified, None, None),
+        None => (BootHttpStatus::Ok, Some(total), None),
+        Some(None) => (
+            BootHttpStatus::RangeNotSatisfiable,
+            Some(0),
+            Some(HttpContentRange { range: None, total }),
+        ),
         Some(Some(range)) => {
             let length = range.end - range.start;
-            (Status::PartialContent, Some(length), Some(Part { range: Some(range), of: whole }))
+            (
+                BootHttpStatus::PartialContent,
+                Some(length),
+                Some(HttpContentRange { range: Some(range), total }),
+            )
         }
     };
-    let content = match (request.method, status, &part) {
-        (Method::Head, ..) | (_, Status::NotModified, _) => Content::new(),
-        (Method::Get, _, Some(part)) => page.content.slice(part.range.clone().unwrap_or(0..0)),
-        (Method::Get, _, None) => page.content,
+    let content = match (request.method, status, &content_range) {
+        (BootHttpMethod::Head, ..) | (_, BootHttpStatus::NotModified, _) => Content::new(),
+        (BootHttpMethod::Get, _, Some(part)) => {
+            file.content.slice(part.range.clone().unwrap_or(0..0))
+        }
+        (BootHttpMethod::Get, _, None) => file.content,
     };
-    Response {
+    BootHttpResponse {
         status,
         content,
-        length,
-        part,
-        media_type: page.media_type,
-        etag: page.etag,
+        content_length,
+        content_range,
+        media_type: file.media_type,
+        etag: file.etag,
         retry_after: None,
     }
 }
 
-/// The answer to a request for which there is none.
+/// Returns the response to a request that gets no file.
 #[must_use]
-pub fn refuse(method: Method, reason: &Reason) -> Response {
-    let (status, sentence) = reason.said();
+pub fn refusal_response(method: BootHttpMethod, reason: &HttpRefusalReason) -> BootHttpResponse {
+    let (status, text) = reason.status_and_text();
     let retry_after = match reason {
-        Reason::Unavailable { retry_after, .. } => Some(*retry_after),
-        Reason::NotFound | Reason::Gone | Reason::Forbidden => None,
+        HttpRefusalReason::Unavailable { retry_after, .. } => Some(*retry_after),
+        HttpRefusalReason::NotFound | HttpRefusalReason::Gone | HttpRefusalReason::Forbidden => {
+            None
+        }
     };
-    Response { retry_after, ..text(method, status, sentence) }
+    BootHttpResponse { retry_after, ..text_response(method, status, text) }
 }
 
-/// The answer to what is no proper request.
+/// Returns the response to a error request.
 #[must_use]
-pub fn reject(method: Method, malformed: Malformed) -> Response {
-    text(method, malformed.status(), &malformed.to_string())
+pub fn error_response(method: BootHttpMethod, error: BootHttpRequestError) -> BootHttpResponse {
+    text_response(method, error.status(), &error.to_string())
 }
 
-impl Response {
-    /// Writes the head behind what is in `out`.
-    pub fn write_head(&self, persistence: Persistence, now: Timestamp, out: &mut Vec<u8>) {
-        let (code, words) = self.status.code_and_words();
+impl BootHttpResponse {
+    /// Appends the head to `out`.
+    pub fn write_head(
+        &self,
+        persistence: ConnectionPersistence,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) {
+        let (code, phrase) = self.status.code_and_phrase();
         let now = UNIX_EPOCH + now.since(Timestamp(0));
-        let mut line = |words: std::fmt::Arguments<'_>| {
-            out.write_fmt(words).expect("a vector takes every byte");
+        let mut line = |text: std::fmt::Arguments<'_>| {
+            out.write_fmt(text).expect("writing to a vector does not fail");
         };
         line(format_args!(
-            "HTTP/1.1 {code} {words}\r\nDate: {}\r\n",
+            "HTTP/1.1 {code} {phrase}\r\nDate: {}\r\n",
             httpdate::HttpDate::from(now)
         ));
-        if let Some(length) = self.length {
+        if let Some(length) = self.content_length {
             line(format_args!("Content-Length: {length}\r\n"));
         }
-        if self.length.is_some_and(|length| length > 0) {
+        if self.content_length.is_some_and(|length| length > 0) {
             line(format_args!("Content-Type: {}\r\n", self.media_type));
         }
         if let Some(etag) = &self.etag {
             line(format_args!("ETag: \"{etag}\"\r\n"));
         }
-        match &self.part {
-            Some(Part { range: Some(range), of }) => {
+        match &self.content_range {
+            Some(HttpContentRange { range: Some(range), total }) => {
                 let (first, last) = (range.start, range.end - 1);
-                line(format_args!("Content-Range: bytes {first}-{last}/{of}\r\n"));
+                line(format_args!("Content-Range: bytes {first}-{last}/{total}\r\n"));
             }
-            Some(Part { range: None, of }) => {
-                line(format_args!("Content-Range: bytes */{of}\r\n"));
+            Some(HttpContentRange { range: None, total }) => {
+                line(format_args!("Content-Range: bytes */{total}\r\n"));
             }
             None => {}
         }
-        if matches!(self.status, Status::Ok | Status::PartialContent) {
+        if matches!(self.status, BootHttpStatus::Ok | BootHttpStatus::PartialContent) {
             line(format_args!("Accept-Ranges: bytes\r\n"));
         }
-        if self.status == Status::MethodNotAllowed {
+        if self.status == BootHttpStatus::MethodNotAllowed {
             line(format_args!("Allow: GET, HEAD\r\n"));
         }
         if let Some(wait) = self.retry_after {
             line(format_args!("Retry-After: {}\r\n", wait.as_secs().max(1)));
         }
         match persistence {
-            Persistence::Stays => {}
-            Persistence::StaysAndSaysSo => line(format_args!("Connection: keep-alive\r\n")),
-            Persistence::Ends => line(format_args!("Connection: close\r\n")),
+            ConnectionPersistence::KeepAlive => {}
+            ConnectionPersistence::KeepAliveHeader => {
+                line(format_args!("Connection: keep-alive\r\n"))
+            }
+            ConnectionPersistence::Close => line(format_args!("Connection: close\r\n")),
         }
         line(format_args!("\r\n"));
     }
 }
 
-fn text(method: Method, status: Status, sentence: &str) -> Response {
-    let body = format!("{sentence}\n").into_bytes();
-    let length = Some(body.len() as u64);
+fn text_response(method: BootHttpMethod, status: BootHttpStatus, text: &str) -> BootHttpResponse {
+    let body = format!("{text}\n").into_bytes();
+    let content_length = Some(body.len() as u64);
     let content = match method {
-        Method::Get => Content::from(body),
-        Method::Head => Content::new(),
+        BootHttpMethod::Get => Content::from(body),
+        BootHttpMethod::Head => Content::new(),
     };
     let media_type = "text/plain; charset=utf-8";
-    Response { status, content, length, part: None, media_type, etag: None, retry_after: None }
+    BootHttpResponse {
+        status,
+        content,
+        content_length,
+        content_range: None,
+        media_type,
+        etag: None,
+        retry_after: None,
+    }
 }

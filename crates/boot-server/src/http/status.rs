@@ -1,50 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The statuses this server answers with.
+//! The status codes that the server sends.
 
-/// A status.
+/// A status code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Status {
-    /// 200: the whole page.
+pub enum BootHttpStatus {
+    /// 200: the whole file.
     Ok,
-    /// 206: a part of it.
+    /// 206: a range of the file.
     PartialContent,
-    /// 304: the client has it.
+    /// 304: the client has the current version.
     NotModified,
-    /// 400: the request cannot be understood.
+    /// 400: the request is malformed.
     BadRequest,
-    /// 403: the client may not have it.
+    /// 403: the file is not for this client.
     Forbidden,
-    /// 404: there is none.
+    /// 404: there is no such file.
     NotFound,
     /// 405: neither GET nor HEAD.
     MethodNotAllowed,
-    /// 410: there was one, and it is over.
+    /// 410: the file has expired.
     Gone,
-    /// 413: a request with a body.
+    /// 413: the request has a body.
     ContentTooLarge,
-    /// 414: a target that is too long.
+    /// 414: the target is too long.
     UriTooLong,
-    /// 416: a part that there is not.
+    /// 416: the range is outside the file.
     RangeNotSatisfiable,
-    /// 417: an expectation.
+    /// 417: the request has an `Expect` header.
     ExpectationFailed,
-    /// 431: a head that is too long.
+    /// 431: the request head is too long.
     HeadTooLong,
-    /// 503: not now.
+    /// 503: temporarily unavailable.
     Unavailable,
-    /// 505: another HTTP.
+    /// 505: not HTTP/1.
     VersionNotSupported,
 }
 
-impl Status {
-    /// The number.
+impl BootHttpStatus {
+    /// Returns the number.
     #[must_use]
     pub fn code(self) -> u16 {
-        self.code_and_words().0
+        self.code_and_phrase().0
     }
 
-    /// The number and the words of the status line.
-    pub(super) fn code_and_words(self) -> (u16, &'static str) {
+    /// Returns the number and the reason phrase.
+    pub(super) fn code_and_phrase(self) -> (u16, &'static str) {
         match self {
             Self::Ok => (200, "OK"),
             Self::PartialContent => (206, "Partial Content"),

@@ -1,61 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the bytes come from: a folder, or anything else that answers to names.
+//! The trait that supplies files to the TFTP server, and its implementation for a directory.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use boot_media::{Content, Segment};
+use boot_media::{Content, ContentSegment};
 
-use crate::folder::{Denied, Folder};
+use crate::served_directory::{FileAccessError, ServedDirectory};
 
-/// Gives files to clients. The client is named so that each machine can get a file of its own.
+/// Supplies files. The client is a parameter, so that each machine can get its own file.
 #[async_trait]
-pub trait Files: Send + Sync {
-    /// The file of that name for that client. Other transfers go on meanwhile; the client waits, and
-    /// is given up when it takes too long.
+pub trait TftpFiles: Send + Sync {
+    /// Opens the file with this name for this client. Other transfers continue meanwhile. The call is
+    /// cancelled after [`TftpLimits::idle_timeout`](super::TftpLimits::idle_timeout).
     ///
     /// # Errors
-    /// If there is none, or the client may not have it, or it cannot be had now.
-    async fn open(&self, name: &str, client: SocketAddr) -> Result<Content, OpenError>;
+    /// If there is no such file, it is not for this client, or it is temporarily unavailable.
+    async fn open(&self, name: &str, client: SocketAddr) -> Result<Content, TftpOpenError>;
 }
 
-/// Why a file is not given.
+/// Why a file cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// There is none.
+pub enum TftpOpenError {
+    /// There is no such file.
     #[error("no such file")]
     NotFound,
-    /// The name leads out of the folder, or the file may not be read.
-    #[error("this file may not be read")]
+    /// The name leads out of the directory, or the file may not be read.
+    #[error("access denied")]
     Forbidden,
-    /// What knows of the file does not answer.
-    #[error("this file cannot be had now; try again")]
+    /// The source of the file does not respond.
+    #[error("file temporarily unavailable; try again")]
     Unavailable,
 }
 
 #[async_trait]
-impl Files for Folder {
-    async fn open(&self, name: &str, _client: SocketAddr) -> Result<Content, OpenError> {
-        // Firmware writes the separator of its maker's choice, and often one in front.
+impl TftpFiles for ServedDirectory {
+    async fn open(&self, name: &str, _client: SocketAddr) -> Result<Content, TftpOpenError> {
+        // Some firmware sends backslashes, and often a leading separator.
         let name = name.replace('\\', "/");
         let name = name.trim_start_matches('/');
-        let (file, about) = self.file(name).map_err(|denied| match denied {
-            Denied::NotFound => OpenError::NotFound,
-            Denied::Forbidden => OpenError::Forbidden,
+        let (file, metadata) = self.open_file(name).map_err(|error| match error {
+            FileAccessError::NotFound => TftpOpenError::NotFound,
+            FileAccessError::Forbidden => TftpOpenError::Forbidden,
         })?;
         let mut content = Content::new();
-        content.push(Segment::File { file: Arc::new(file), offset: 0, length: about.len() });
+        content.push(ContentSegment::File {
+            file: Arc::new(file),
+            offset: 0,
+            length: metadata.len(),
+        });
         Ok(content)
     }
 }
 
-/// The most bytes that are translated to netascii, which is for small texts and is done in memory.
-const LARGEST_TEXT: u64 = 1 << 20;
+/// The limit for translation to netascii, which is done in memory and meant for small texts.
+const MAX_NETASCII_BYTES: u64 = 1 << 20;
 
-/// The content with line ends as netascii writes them; none if it is too large to be a text.
+/// Translates line ends to netascii. Returns `None` if the content is too large or cannot be read.
 pub(super) fn netascii(content: &Content) -> Option<Content> {
-    if content.length() > LARGEST_TEXT {
+    if content.length() > MAX_NETASCII_BYTES {
         return None;
     }
     let mut bytes = Vec::new();

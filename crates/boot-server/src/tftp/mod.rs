@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A read-only TFTP server (RFC 1350) with blksize, timeout, tsize and windowsize (RFC 2347, 2348, 2349, 7440).
+//! A read-only TFTP server (RFC 1350) with the options blksize, timeout, tsize and windowsize (RFC 2347,
+//! 2348, 2349, 7440).
 
 mod files;
 mod packet;
@@ -8,8 +9,8 @@ mod server;
 mod tests;
 mod transfer;
 
-pub use crate::folder::Folder;
-pub use files::{Files, OpenError};
-pub use packet::{ErrorCode, Request, RequestError, RequestedOptions};
-pub use server::{ListenError, Server, Services, Settings};
-pub use transfer::{Limits, Outbox, Outcome, Progress, Transfer};
+pub use crate::served_directory::ServedDirectory;
+pub use files::{TftpFiles, TftpOpenError};
+pub use packet::{TftpErrorCode, TftpOptions, TftpRequest, TftpRequestError};
+pub use server::{TftpListenError, TftpServer, TftpServices, TftpSettings};
+pub use transfer::{TftpLimits, TftpOutbox, TftpOutcome, TftpProgress, TftpTransfer};

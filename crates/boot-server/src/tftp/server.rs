@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The TFTP server's sockets: one task that listens, and one per transfer.
+//! The sockets of the TFTP server: one listening task, and one task per transfer.
 //!
-//! A task and a socket per transfer is what RFC 1350 asks for (a port per transfer) and what tokio is
-//! good at: a waiting transfer costs a few kilobytes. How many there may be is bounded, in all and per
-//! client, so that a flood of requests with false senders costs a bounded number of sockets.
+//! RFC 1350 requires a port per transfer, so each has its own socket and task, which cost a few kilobytes.
+//! Their number is limited in total and per client, so that requests with forged senders use a bounded
+//! number of sockets.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,249 +18,270 @@ use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::files::{Files, OpenError, netascii};
-use super::packet::{ErrorCode, Request, RequestError, error};
-use super::transfer::{Limits, Outbox, Outcome, Progress, Transfer};
-use crate::interface::{self, BindError};
-use crate::{Sighting, Sightings, What};
+use super::files::{TftpFiles, TftpOpenError, netascii};
+use super::packet::{TftpErrorCode, TftpRequest, TftpRequestError, error_message};
+use super::transfer::{TftpLimits, TftpOutbox, TftpOutcome, TftpProgress, TftpTransfer};
+use crate::sockets::{self, SocketBindError};
+use crate::{BootEvent, BootEventDetail, BootEventRecorder};
 
-/// What a TFTP server is told.
+/// The settings of the TFTP server.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// The address and port to listen on. A particular address, not the unspecified one, so that
-    /// replies come from where the client sent its request.
+pub struct TftpSettings {
+    /// The address and port to listen on. Not the unspecified address, because replies have to come from
+    /// the address that the client sent its request to.
     pub listen: SocketAddr,
-    /// Listen on this interface only.
+    /// The only interface to listen on; `None` for all.
     pub interface: Option<Arc<str>>,
-    /// What clients may ask for.
-    pub limits: Limits,
-    /// The most transfers at a time.
-    pub most: usize,
-    /// The most transfers at a time to one address. Firmware has one; a boot loader has a few.
-    pub most_per_client: usize,
+    /// The limits for options.
+    pub limits: TftpLimits,
+    /// The number of concurrent transfers.
+    pub max_transfers: usize,
+    /// The number of concurrent transfers per client address. Firmware uses one; a boot loader a few.
+    pub max_transfers_per_client: usize,
 }
 
-/// What the server works with.
+/// What the TFTP server depends on.
 #[derive(Clone)]
-pub struct Services {
-    /// The files.
-    pub files: Arc<dyn Files>,
-    /// Who is told of transfers.
-    pub sightings: Arc<dyn Sightings>,
-    /// The time of day.
+pub struct TftpServices {
+    /// Supplies the files.
+    pub files: Arc<dyn TftpFiles>,
+    /// Receives an event per transfer.
+    pub events: Arc<dyn BootEventRecorder>,
+    /// Returns the current time.
     pub clock: fn() -> Timestamp,
 }
 
-/// A TFTP server that listens.
-pub struct Server {
-    listening: Arc<Listening>,
+/// A TFTP server with a bound socket.
+pub struct TftpServer {
+    state: Arc<TftpServerState>,
 }
 
-/// What the listening task and the transfers share.
-struct Listening {
+/// The state that the listening task and the transfers share.
+struct TftpServerState {
     socket: UdpSocket,
-    settings: Settings,
-    services: Services,
-    running: Running,
+    settings: TftpSettings,
+    services: TftpServices,
+    running: RunningTransfers,
 }
 
-/// The server could not begin to listen.
+/// The TFTP server cannot listen.
 #[derive(Debug, thiserror::Error)]
 #[error("TFTP cannot listen on {listen}")]
-pub struct ListenError {
+pub struct TftpListenError {
     listen: SocketAddr,
     #[source]
-    source: BindError,
+    source: SocketBindError,
 }
 
-/// The transfers that are going on.
+/// The running transfers.
 #[derive(Default)]
-struct Running(Mutex<Table>);
+struct RunningTransfers(Mutex<TransferCounts>);
 
 #[derive(Default)]
-struct Table {
-    all: usize,
+struct TransferCounts {
+    total: usize,
     ports: HashMap<IpAddr, Vec<u16>>,
 }
 
-/// A place among the running transfers, given back when dropped.
-struct Place {
-    listening: Arc<Listening>,
+/// The permission for one transfer, returned on drop.
+struct TransferSlot {
+    state: Arc<TftpServerState>,
     client: SocketAddr,
 }
 
-impl Settings {
-    /// Listens on this address with the ordinary limits.
+impl TftpSettings {
+    /// Returns settings for this address with the default limits.
     #[must_use]
     pub fn new(listen: SocketAddr) -> Self {
-        Self { listen, interface: None, limits: Limits::default(), most: 4096, most_per_client: 16 }
+        Self {
+            listen,
+            interface: None,
+            limits: TftpLimits::default(),
+            max_transfers: 4096,
+            max_transfers_per_client: 16,
+        }
     }
 }
 
-impl Server {
-    /// Begins to listen.
+impl TftpServer {
+    /// Binds the socket.
     ///
     /// # Errors
-    /// If the address or interface cannot be had.
-    pub fn bind(settings: Settings, services: Services) -> Result<Self, ListenError> {
-        let socket = interface::udp(settings.listen, settings.interface.as_deref())
-            .map_err(|source| ListenError { listen: settings.listen, source })?;
-        interface::make_room(&socket);
-        let running = Running::default();
-        Ok(Self { listening: Arc::new(Listening { socket, settings, services, running }) })
+    /// If the address or interface cannot be used.
+    pub fn bind(settings: TftpSettings, services: TftpServices) -> Result<Self, TftpListenError> {
+        let socket = sockets::udp(settings.listen, settings.interface.as_deref())
+            .map_err(|source| TftpListenError { listen: settings.listen, source })?;
+        sockets::enlarge_receive_buffer(&socket);
+        let running = RunningTransfers::default();
+        Ok(Self { state: Arc::new(TftpServerState { socket, settings, services, running }) })
     }
 
-    /// Where it listens.
+    /// Returns the bound address.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// If the system call fails.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
-        self.listening.socket.local_addr()
+        self.state.socket.local_addr()
     }
 
-    /// Serves until it is dropped; running transfers end with it.
+    /// Serves until the future is dropped, which also ends running transfers.
     pub async fn run(self) {
         let mut transfers = JoinSet::new();
         let mut buffer = vec![0; 2048];
         loop {
             tokio::select! {
-                received = self.listening.socket.recv_from(&mut buffer) => match received {
-                    Ok((length, client)) => self.request(&buffer[..length], client, &mut transfers).await,
-                    // An ICMP error of an earlier answer; the socket itself is fine.
-                    Err(error) => tracing::debug!(%error, "TFTP receive"),
+                received = self.state.socket.recv_from(&mut buffer) => match received {
+                    Ok((length, client)) => self.handle_request(&buffer[..length], client, &mut transfers).await,
+                    // An ICMP error for an earlier reply. The socket is still usable.
+                    Err(error) => tracing::debug!(%error, "TFTP receive failed"),
                 },
                 Some(_) = transfers.join_next() => {}
             }
         }
     }
 
-    async fn request(&self, message: &[u8], client: SocketAddr, transfers: &mut JoinSet<()>) {
-        let listening = &self.listening;
-        let request = match Request::decode(message) {
+    async fn handle_request(
+        &self,
+        message: &[u8],
+        client: SocketAddr,
+        transfers: &mut JoinSet<()>,
+    ) {
+        let state = &self.state;
+        let request = match TftpRequest::decode(message) {
             Ok(request) => request,
-            Err(RequestError::Malformed) => return,
-            Err(refused @ (RequestError::Write | RequestError::Mode)) => {
-                listening.refuse(client, ErrorCode::IllegalOperation, &refused.to_string()).await;
-                return listening.tell(String::new(), client, Outcome::Malformed);
+            Err(TftpRequestError::Malformed) => return,
+            Err(error @ (TftpRequestError::Write | TftpRequestError::Mode)) => {
+                state.refuse(client, TftpErrorCode::IllegalOperation, &error.to_string()).await;
+                return state.record_event(String::new(), client, TftpOutcome::Malformed);
             }
         };
-        match listening.running.enter(client, &listening.settings) {
-            Entrance::Granted => {
-                let place = Place { listening: listening.clone(), client };
-                transfers.spawn(place.transfer(request));
+        match state.running.acquire(client, &state.settings) {
+            SlotRequest::Granted => {
+                let slot = TransferSlot { state: state.clone(), client };
+                transfers.spawn(slot.transfer(request));
             }
-            // The first reply was lost or crossed with this; the running transfer sends it again.
-            Entrance::Running => {}
-            Entrance::Full => {
-                let refused = "too many transfers; try again";
-                listening.refuse(client, ErrorCode::Undefined, refused).await;
-                listening.tell(request.file, client, Outcome::TooMany);
+            // The first reply was lost or delayed; the running transfer sends it again.
+            SlotRequest::AlreadyRunning => {}
+            SlotRequest::Full => {
+                let text = "too many transfers; try again";
+                state.refuse(client, TftpErrorCode::Undefined, text).await;
+                state.record_event(request.file, client, TftpOutcome::TooManyTransfers);
             }
         }
     }
 }
 
-impl Place {
-    async fn transfer(self, request: Request) {
-        let Listening { settings, .. } = &*self.listening;
+impl TransferSlot {
+    async fn transfer(self, request: TftpRequest) {
+        let TftpServerState { settings, .. } = &*self.state;
         let client = self.client;
-        let outcome = match self.open(&request).await {
+        let outcome = match self.open_file(&request).await {
             Ok(content) => {
                 let local = SocketAddr::new(settings.listen.ip(), 0);
-                match interface::udp(local, settings.interface.as_deref()) {
+                match sockets::udp(local, settings.interface.as_deref()) {
                     Ok(socket) => serve(&socket, client, &request, content, &settings.limits)
                         .await
-                        .unwrap_or(Outcome::Silent),
+                        .unwrap_or(TftpOutcome::TimedOut),
                     Err(error) => {
-                        tracing::warn!(%client, %error, "no socket for a TFTP transfer");
-                        Outcome::TooMany
+                        tracing::warn!(%client, %error, "opening a TFTP transfer socket failed");
+                        TftpOutcome::TooManyTransfers
                     }
                 }
             }
             Err(error) => {
                 let (code, outcome) = match error {
-                    OpenError::NotFound => (ErrorCode::NotFound, Outcome::NotFound),
-                    OpenError::Forbidden => (ErrorCode::AccessViolation, Outcome::Forbidden),
-                    OpenError::Unavailable => (ErrorCode::Undefined, Outcome::Unreadable),
+                    TftpOpenError::NotFound => (TftpErrorCode::NotFound, TftpOutcome::NotFound),
+                    TftpOpenError::Forbidden => {
+                        (TftpErrorCode::AccessViolation, TftpOutcome::Forbidden)
+                    }
+                    TftpOpenError::Unavailable => {
+                        (TftpErrorCode::Undefined, TftpOutcome::Unreadable)
+                    }
                 };
-                self.listening.refuse(client, code, &error.to_string()).await;
+                self.state.refuse(client, code, &error.to_string()).await;
                 outcome
             }
         };
-        let listening = self.listening.clone();
-        // Who is told of the end may find the place free.
+        let state = self.state.clone();
+        // Return the slot before the event is recorded.
         drop(self);
-        listening.tell(request.file, client, outcome);
+        state.record_event(request.file, client, outcome);
     }
 
-    async fn open(&self, request: &Request) -> Result<Content, OpenError> {
-        let Listening { settings, services, .. } = &*self.listening;
+    async fn open_file(&self, request: &TftpRequest) -> Result<Content, TftpOpenError> {
+        let TftpServerState { settings, services, .. } = &*self.state;
         let opening = services.files.open(&request.file, self.client);
-        let opened = tokio::time::timeout(settings.limits.patience, opening).await;
-        let content = opened.unwrap_or(Err(OpenError::Unavailable))?;
-        if request.netascii { netascii(&content).ok_or(OpenError::Forbidden) } else { Ok(content) }
+        let opened = tokio::time::timeout(settings.limits.idle_timeout, opening).await;
+        let content = opened.unwrap_or(Err(TftpOpenError::Unavailable))?;
+        if request.netascii {
+            netascii(&content).ok_or(TftpOpenError::Forbidden)
+        } else {
+            Ok(content)
+        }
     }
 }
 
-impl Listening {
-    async fn refuse(&self, client: SocketAddr, code: ErrorCode, text: &str) {
-        // Lost refusals are asked for again by the client.
-        let _ = self.socket.send_to(&error(code, text), client).await;
+impl TftpServerState {
+    async fn refuse(&self, client: SocketAddr, code: TftpErrorCode, text: &str) {
+        // If the message is lost, the client repeats its request.
+        let _ = self.socket.send_to(&error_message(code, text), client).await;
     }
 
-    fn tell(&self, file: String, client: SocketAddr, outcome: Outcome) {
-        self.services.sightings.seen(Sighting {
+    fn record_event(&self, file: String, client: SocketAddr, outcome: TftpOutcome) {
+        self.services.events.record(BootEvent {
             at: (self.services.clock)(),
             interface: self.settings.interface.clone().unwrap_or_default(),
             hardware: None,
             address: Some(client.ip()),
             architecture: None,
             stage: None,
-            known: false,
-            nothing_to_load: false,
-            subject: None,
-            what: What::Tftp { file, outcome },
+            is_known: false,
+            no_loadable_boot_file: false,
+            machine: None,
+            detail: BootEventDetail::Tftp { file, outcome },
         });
     }
 }
 
-impl std::fmt::Debug for Server {
+impl std::fmt::Debug for TftpServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("settings", &self.listening.settings).finish_non_exhaustive()
+        f.debug_struct("Server").field("settings", &self.state.settings).finish_non_exhaustive()
     }
 }
 
-enum Entrance {
+enum SlotRequest {
     Granted,
-    Running,
+    AlreadyRunning,
     Full,
 }
 
-impl Running {
-    fn enter(&self, client: SocketAddr, settings: &Settings) -> Entrance {
+impl RunningTransfers {
+    fn acquire(&self, client: SocketAddr, settings: &TftpSettings) -> SlotRequest {
         let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let table = &mut *guard;
-        let known = table.ports.get(&client.ip()).map_or(&[][..], Vec::as_slice);
-        if known.contains(&client.port()) {
-            return Entrance::Running;
+        let counts = &mut *guard;
+        let client_ports = counts.ports.get(&client.ip()).map_or(&[][..], Vec::as_slice);
+        if client_ports.contains(&client.port()) {
+            return SlotRequest::AlreadyRunning;
         }
-        if known.len() >= settings.most_per_client || table.all >= settings.most {
-            return Entrance::Full;
+        if client_ports.len() >= settings.max_transfers_per_client
+            || counts.total >= settings.max_transfers
+        {
+            return SlotRequest::Full;
         }
-        table.ports.entry(client.ip()).or_default().push(client.port());
-        table.all += 1;
-        Entrance::Granted
+        counts.ports.entry(client.ip()).or_default().push(client.port());
+        counts.total += 1;
+        SlotRequest::Granted
     }
 }
 
-impl Drop for Place {
+impl Drop for TransferSlot {
     fn drop(&mut self) {
-        let mut table = self.listening.running.0.lock().unwrap_or_else(PoisonError::into_inner);
-        table.all -= 1;
-        if let Some(ports) = table.ports.get_mut(&self.client.ip()) {
+        let mut counts = self.state.running.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.total -= 1;
+        if let Some(ports) = counts.ports.get_mut(&self.client.ip()) {
             ports.retain(|port| *port != self.client.port());
             if ports.is_empty() {
-                table.ports.remove(&self.client.ip());
+                counts.ports.remove(&self.client.ip());
             }
         }
     }
@@ -269,61 +290,61 @@ impl Drop for Place {
 async fn serve(
     socket: &UdpSocket,
     client: SocketAddr,
-    request: &Request,
+    request: &TftpRequest,
     content: Content,
-    limits: &Limits,
-) -> io::Result<Outcome> {
+    limits: &TftpLimits,
+) -> io::Result<TftpOutcome> {
     socket.connect(client).await?;
-    let mut out = Outbox::default();
+    let mut out = TftpOutbox::default();
     let mut buffer = [0; 1024];
     let now = Instant::now().into_std();
-    let (mut transfer, mut progress) = Transfer::start(request, content, limits, now, &mut out);
-    let mut alarm = pin!(tokio::time::sleep(limits.patience));
+    let (mut transfer, mut progress) = TftpTransfer::start(request, content, limits, now, &mut out);
+    let mut timer = pin!(tokio::time::sleep(limits.idle_timeout));
     loop {
         if !out.is_empty() {
-            expect_silence(socket);
+            skip_next_read_attempt(socket);
         }
         for message in out.iter() {
             match socket.send(message).await {
                 Ok(_) => {}
-                // The client's port is closed: it has what it wanted, or is gone.
+                // The client closed its port: it is done, or it is gone.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    return Ok(Outcome::Ended);
+                    return Ok(TftpOutcome::AbortedByClient);
                 }
-                // A full queue or a lost route is loss like any other.
-                Err(error) => tracing::debug!(%client, %error, "TFTP send"),
+                // A full queue or a missing route is treated like packet loss.
+                Err(error) => tracing::debug!(%client, %error, "TFTP send failed"),
             }
         }
         out.clear();
         let deadline = match progress {
-            Progress::Until(deadline) => deadline,
-            Progress::Over(outcome) => return Ok(outcome),
+            TftpProgress::WaitUntil(deadline) => deadline,
+            TftpProgress::Finished(outcome) => return Ok(outcome),
         };
-        // Set anew only when it must be earlier or has passed: not for every block.
-        if alarm.is_elapsed() || Instant::from(deadline) < alarm.deadline() {
-            alarm.as_mut().reset(deadline.into());
+        // Reset only if it must be earlier or has passed, not for every block.
+        if timer.is_elapsed() || Instant::from(deadline) < timer.deadline() {
+            timer.as_mut().reset(deadline.into());
         }
         let received = tokio::select! {
             biased;
             received = socket.recv(&mut buffer) => Some(received),
-            () = &mut alarm => None,
+            () = &mut timer => None,
         };
         let now = Instant::now().into_std();
         progress = match received {
-            Some(Ok(length)) => transfer.receive(&buffer[..length], now, &mut out),
+            Some(Ok(length)) => transfer.on_message(&buffer[..length], now, &mut out),
             Some(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                return Ok(Outcome::Ended);
+                return Ok(TftpOutcome::AbortedByClient);
             }
             Some(Err(error)) => return Err(error),
-            None => transfer.remind(now, &mut out),
+            None => transfer.on_timeout(now, &mut out),
         };
     }
 }
 
-/// Whoever is about to be sent something has nothing more to say before, so the next receive can wait
-/// at once instead of asking the system first and being told to wait: one call in four. What comes
-/// later ends the wait; something that is already there is read when the answer comes.
-fn expect_silence(socket: &UdpSocket) {
-    let nothing = || io::Result::<()>::Err(io::ErrorKind::WouldBlock.into());
-    let _would_block = socket.try_io(Interest::READABLE, nothing);
+/// Clears tokio's readiness, so that the next receive waits at once instead of making a system call that
+/// returns `WouldBlock`. The client is silent until it gets the next message, so this saves one system call
+/// in four. A datagram that is already queued is read together with the next one.
+fn skip_next_read_attempt(socket: &UdpSocket) {
+    let would_block = || io::Result::<()>::Err(io::ErrorKind::WouldBlock.into());
+    let _readiness_cleared = socket.try_io(Interest::READABLE, would_block);
 }

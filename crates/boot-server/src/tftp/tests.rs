@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Transfers over a link that loses, doubles and delays packets, in virtual time; and the folder.
+//! Transfers over a simulated link that loses, duplicates and delays packets, in virtual time; the server
+//! over loopback; and the directory.
 
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
@@ -12,16 +13,16 @@ use node_model::Timestamp;
 use proptest::prelude::*;
 use tokio::net::UdpSocket;
 
-use super::packet::{ACK, DATA, ERROR, OACK, READ, error};
+use super::packet::{ACK, DATA, ERROR, OACK, READ, error_message};
 use super::*;
-use crate::{Sighting, Sightings, What};
+use crate::{BootEvent, BootEventDetail, BootEventRecorder};
 
 fn request(file: &str, mode: &str, options: &[(&str, &str)]) -> Vec<u8> {
     let mut out = READ.to_be_bytes().to_vec();
-    for word in
+    for string in
         [file, mode].into_iter().chain(options.iter().flat_map(|(name, value)| [*name, *value]))
     {
-        out.extend_from_slice(word.as_bytes());
+        out.extend_from_slice(string.as_bytes());
         out.push(0);
     }
     out
@@ -31,28 +32,28 @@ fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
-/// A client as simple as firmware's: takes blocks in order, acknowledges at the end of a window, at a
-/// gap and at the end, and says the same again when nothing comes.
-struct Client {
+/// A client like that of firmware: accepts blocks in order, acknowledges at the end of a window, at a gap
+/// and at the end, and repeats its last message after a timeout.
+struct TestClient {
     block_size: usize,
     window: u64,
-    taken: Vec<u8>,
+    received: Vec<u8>,
     expected: u64,
     in_window: u64,
-    gap_told: bool,
+    gap_acknowledged: bool,
     done: bool,
-    last_said: Vec<u8>,
+    last_sent: Vec<u8>,
 }
 
-impl Client {
+impl TestClient {
     fn ack(&mut self) -> Option<Vec<u8>> {
         self.in_window = 0;
         let block = (self.expected - 1) as u16;
-        self.last_said = [ACK.to_be_bytes(), block.to_be_bytes()].concat();
-        Some(self.last_said.clone())
+        self.last_sent = [ACK.to_be_bytes(), block.to_be_bytes()].concat();
+        Some(self.last_sent.clone())
     }
 
-    fn hear(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+    fn receive(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         let kind = u16::from_be_bytes([message[0], message[1]]);
         if kind == OACK {
             return if self.expected == 1 { self.ack() } else { None };
@@ -60,17 +61,17 @@ impl Client {
         assert_eq!(kind, DATA, "{message:?}");
         let block = u16::from_be_bytes([message[2], message[3]]);
         if block != self.expected as u16 {
-            // An old block means that the acknowledgement was lost; of the blocks behind a gap only the
-            // first is worth a word.
+            // An old block means that the acknowledgement was lost. Of the blocks after a gap only the first
+            // is acknowledged.
             let is_old = (self.expected as u16).wrapping_sub(block) < 0x8000;
-            if !is_old && self.gap_told {
+            if !is_old && self.gap_acknowledged {
                 return None;
             }
-            self.gap_told |= !is_old;
+            self.gap_acknowledged |= !is_old;
             return self.ack();
         }
-        self.gap_told = false;
-        self.taken.extend_from_slice(&message[4..]);
+        self.gap_acknowledged = false;
+        self.received.extend_from_slice(&message[4..]);
         self.expected += 1;
         self.in_window += 1;
         self.done = message.len() < self.block_size + 4;
@@ -78,7 +79,7 @@ impl Client {
     }
 }
 
-/// Something that happens at a time; the heap gives the earliest first.
+/// The arrival of a message. The heap returns the earliest first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Arrival {
     at: std::cmp::Reverse<Duration>,
@@ -87,15 +88,15 @@ struct Arrival {
     message: Vec<u8>,
 }
 
-struct Link {
+struct LossyLink {
     seed: u64,
     loss_percent: u64,
     order: u64,
     queue: BinaryHeap<Arrival>,
 }
 
-impl Link {
-    fn chance(&mut self, percent: u64) -> bool {
+impl LossyLink {
+    fn random_percent(&mut self, percent: u64) -> bool {
         self.seed ^= self.seed << 13;
         self.seed ^= self.seed >> 7;
         self.seed ^= self.seed << 17;
@@ -103,10 +104,10 @@ impl Link {
     }
 
     fn send(&mut self, now: Duration, to_client: bool, message: Vec<u8>) {
-        if self.chance(self.loss_percent) {
+        if self.random_percent(self.loss_percent) {
             return;
         }
-        let copies = if self.chance(self.loss_percent / 4) { 2 } else { 1 };
+        let copies = if self.random_percent(self.loss_percent / 4) { 2 } else { 1 };
         for copy in 0..copies {
             self.order += 1;
             let delay = Duration::from_micros(200 + copy * 900);
@@ -120,40 +121,40 @@ impl Link {
     }
 }
 
-/// Sends `content` over the link and returns what the client has, the outcome and the virtual time.
+/// Sends `content` over the link. Returns what the client received, the outcome and the virtual time.
 fn transfer(
     content: impl Into<Content>,
     options: &[(&str, &str)],
     loss_percent: u64,
     seed: u64,
-) -> (Vec<u8>, Outcome, Duration) {
-    let asked = Request::decode(&request("file", "octet", options)).unwrap();
-    let limits = Limits { block_size: 65464, window: 64, ..Limits::default() };
-    let mut client = Client {
-        block_size: asked.options.block_size.unwrap_or(512).into(),
-        window: asked.options.window.unwrap_or(1).min(64).into(),
-        taken: Vec::new(),
+) -> (Vec<u8>, TftpOutcome, Duration) {
+    let decoded = TftpRequest::decode(&request("file", "octet", options)).unwrap();
+    let limits = TftpLimits { block_size: 65464, window: 64, ..TftpLimits::default() };
+    let mut client = TestClient {
+        block_size: decoded.options.block_size.unwrap_or(512).into(),
+        window: decoded.options.window.unwrap_or(1).min(64).into(),
+        received: Vec::new(),
         expected: 1,
         in_window: 0,
-        gap_told: false,
+        gap_acknowledged: false,
         done: false,
-        last_said: Vec::new(),
+        last_sent: Vec::new(),
     };
-    let mut link = Link { seed: seed | 1, loss_percent, order: 0, queue: BinaryHeap::new() };
+    let mut link = LossyLink { seed: seed | 1, loss_percent, order: 0, queue: BinaryHeap::new() };
     let epoch = Instant::now();
     let mut now = Duration::ZERO;
     let mut client_timer = Duration::from_secs(3);
-    let mut out = Outbox::default();
+    let mut out = TftpOutbox::default();
     let (mut sender, mut progress) =
-        Transfer::start(&asked, content.into(), &limits, epoch, &mut out);
+        TftpTransfer::start(&decoded, content.into(), &limits, epoch, &mut out);
     loop {
         for message in out.iter() {
             link.send(now, true, message.to_vec());
         }
         out.clear();
         let deadline = match progress {
-            Progress::Over(outcome) => return (client.taken, outcome, now),
-            Progress::Until(deadline) => deadline.duration_since(epoch),
+            TftpProgress::Finished(outcome) => return (client.received, outcome, now),
+            TftpProgress::WaitUntil(deadline) => deadline.duration_since(epoch),
         };
         let arrival = link.queue.peek().map_or(Duration::MAX, |arrival| arrival.at.0);
         now = arrival.min(deadline).min(client_timer);
@@ -161,18 +162,18 @@ fn transfer(
             let arrival = link.queue.pop().unwrap();
             if arrival.to_client {
                 client_timer = now + Duration::from_secs(3);
-                if let Some(reply) = client.hear(&arrival.message) {
+                if let Some(reply) = client.receive(&arrival.message) {
                     link.send(now, false, reply);
                 }
             } else {
-                progress = sender.receive(&arrival.message, epoch + now, &mut out);
+                progress = sender.on_message(&arrival.message, epoch + now, &mut out);
             }
         } else if deadline == now {
-            progress = sender.remind(epoch + now, &mut out);
+            progress = sender.on_timeout(epoch + now, &mut out);
         } else {
             client_timer = now + Duration::from_secs(3);
-            if !client.last_said.is_empty() {
-                let again = client.last_said.clone();
+            if !client.last_sent.is_empty() {
+                let again = client.last_sent.clone();
                 link.send(now, false, again);
             }
         }
@@ -180,7 +181,7 @@ fn transfer(
 }
 
 #[test]
-fn files_of_every_awkward_size_arrive() {
+fn transfers_files_of_all_boundary_sizes() {
     let options: [&[(&str, &str)]; 4] = [
         &[],
         &[("blksize", "1024"), ("tsize", "0")],
@@ -190,77 +191,83 @@ fn files_of_every_awkward_size_arrive() {
     for options in options {
         for length in [0, 1, 7, 8, 511, 512, 513, 1024, 10_240, 100_001] {
             let content = bytes(length);
-            let (taken, outcome, _) = transfer(content.clone(), options, 0, 1);
-            assert!(taken == content, "{length} bytes with {options:?}");
-            assert_eq!(outcome, Outcome::Done { bytes: length as u64 });
+            let (received, outcome, _) = transfer(content.clone(), options, 0, 1);
+            assert!(received == content, "{length} bytes with {options:?}");
+            assert_eq!(outcome, TftpOutcome::Completed { bytes: length as u64 });
         }
     }
 }
 
 #[test]
-fn a_file_that_is_cut_short_meanwhile_ends_the_transfer() {
+fn a_file_truncated_during_the_transfer_ends_it() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes(100_000)).unwrap();
     let content = Content::open(file.path()).unwrap();
     file.as_file().set_len(60_000).unwrap();
-    let (taken, outcome, _) = transfer(content, &[("blksize", "1000")], 0, 1);
-    assert_eq!(outcome, Outcome::Unreadable);
-    assert!(bytes(60_000).starts_with(&taken), "{} bytes", taken.len());
+    let (received, outcome, _) = transfer(content, &[("blksize", "1000")], 0, 1);
+    assert_eq!(outcome, TftpOutcome::Unreadable);
+    assert!(bytes(60_000).starts_with(&received), "{} bytes", received.len());
 }
 
 #[test]
 fn block_numbers_roll_over() {
-    // 70,000 blocks of 8 bytes, and a window that straddles the roll-over.
+    // 70,000 blocks of 8 bytes, and a window across the roll-over.
     for options in [&[("blksize", "8")][..], &[("blksize", "8"), ("windowsize", "7")]] {
         let content = bytes(560_003);
-        let (taken, outcome, _) = transfer(content.clone(), options, 0, 1);
-        assert!(taken == content && outcome == Outcome::Done { bytes: 560_003 });
+        let (received, outcome, _) = transfer(content.clone(), options, 0, 1);
+        assert!(received == content && outcome == TftpOutcome::Completed { bytes: 560_003 });
     }
 }
 
 #[test]
-fn a_fifth_of_all_packets_may_be_lost() {
+fn transfers_complete_with_20_percent_loss() {
     for (window, timeout) in [("1", "6"), ("1", "0"), ("4", "1"), ("32", "0")] {
         for (seed, loss) in [(11, 5), (12, 10), (13, 20), (14, 20)] {
             let content = bytes(700_000);
-            // A timeout of zero is nonsense, and counts as none.
+            // A timeout of zero is invalid and ignored.
             let options = [("blksize", "1468"), ("windowsize", window), ("timeout", timeout)];
-            let (taken, outcome, took) = transfer(content.clone(), &options, loss, seed);
-            assert!(taken == content, "window {window}, loss {loss} %: {outcome:?}");
+            let (received, outcome, took) = transfer(content.clone(), &options, loss, seed);
+            assert!(received == content, "window {window}, loss {loss} %: {outcome:?}");
             assert!(took < Duration::from_secs(60), "window {window}, loss {loss} %: {took:?}");
         }
     }
 }
 
 #[test]
-fn a_dead_client_is_given_up() {
+fn a_silent_client_times_out() {
     let (_, outcome, took) = transfer(bytes(5000), &[], 100, 3);
-    assert_eq!(outcome, Outcome::Silent);
+    assert_eq!(outcome, TftpOutcome::TimedOut);
     assert!((60..65).contains(&took.as_secs()), "{took:?}");
 }
 
 #[test]
-fn a_repeated_acknowledgement_does_not_double_every_block() {
-    let asked = Request::decode(&request("file", "octet", &[])).unwrap();
+fn duplicate_acknowledgements_do_not_duplicate_blocks() {
+    let decoded = TftpRequest::decode(&request("file", "octet", &[])).unwrap();
     let now = Instant::now();
-    let mut out = Outbox::default();
-    let (mut sender, _) =
-        Transfer::start(&asked, Content::from(bytes(5000)), &Limits::default(), now, &mut out);
+    let mut out = TftpOutbox::default();
+    let (mut sender, _) = TftpTransfer::start(
+        &decoded,
+        Content::from(bytes(5000)),
+        &TftpLimits::default(),
+        now,
+        &mut out,
+    );
     out.clear();
     for _ in 0..2 {
-        let _ = sender.receive(&[0, 4, 0, 1], now, &mut out);
+        let _ = sender.on_message(&[0, 4, 0, 1], now, &mut out);
     }
     assert_eq!(out.iter().count(), 1);
 }
 
 #[test]
-fn the_agreed_options_are_within_the_limits() {
+fn agreed_options_are_within_the_limits() {
     let options =
         [("blksize", "9000"), ("tsize", "0"), ("windowsize", "1000"), ("timeout", "5"), ("x", "y")];
-    let asked = Request::decode(&request("file", "octet", &options)).unwrap();
-    let mut out = Outbox::default();
+    let decoded = TftpRequest::decode(&request("file", "octet", &options)).unwrap();
+    let mut out = TftpOutbox::default();
     let content = Content::from(bytes(5000));
-    let _ = Transfer::start(&asked, content, &Limits::default(), Instant::now(), &mut out);
+    let _ =
+        TftpTransfer::start(&decoded, content, &TftpLimits::default(), Instant::now(), &mut out);
     let agreed: Vec<String> = out
         .iter()
         .map(|message| String::from_utf8_lossy(&message[2..]).replace('\0', " "))
@@ -269,7 +276,7 @@ fn the_agreed_options_are_within_the_limits() {
 }
 
 #[tokio::test]
-async fn a_folder_gives_its_own_files_and_nothing_else() {
+async fn a_directory_serves_only_files_inside_it() {
     let outer = tempfile::tempdir().unwrap();
     let root = outer.path().join("root");
     std::fs::create_dir_all(root.join("sub")).unwrap();
@@ -278,13 +285,13 @@ async fn a_folder_gives_its_own_files_and_nothing_else() {
     std::os::unix::fs::symlink("../../secret", root.join("sub/out")).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", root.join("absolute")).unwrap();
     std::os::unix::fs::symlink("sub/file", root.join("within")).unwrap();
-    let folder = Folder::open(&root).unwrap();
+    let directory = ServedDirectory::open(&root).unwrap();
     let client: SocketAddr = "192.0.2.9:1000".parse().unwrap();
-    for good in ["sub/file", "/sub/file", "//sub/file", "\\sub\\file", "within", "sub/../within"] {
-        let content = folder.open(good, client).await;
-        assert_eq!(content.unwrap_or_else(|error| panic!("{good}: {error}")).length(), 6);
+    for valid in ["sub/file", "/sub/file", "//sub/file", "\\sub\\file", "within", "sub/../within"] {
+        let content = directory.open(valid, client).await;
+        assert_eq!(content.unwrap_or_else(|error| panic!("{valid}: {error}")).length(), 6);
     }
-    for bad in [
+    for invalid in [
         "../secret",
         "sub/../../secret",
         "/../secret",
@@ -298,35 +305,35 @@ async fn a_folder_gives_its_own_files_and_nothing_else() {
         "a\0b",
         "/proc/self/root/etc/passwd",
     ] {
-        assert!(folder.open(bad, client).await.is_err(), "{bad}");
+        assert!(directory.open(invalid, client).await.is_err(), "{invalid}");
     }
 }
 
 proptest! {
     #[test]
-    fn any_bytes_are_a_request_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-        let _ = Request::decode(&bytes);
-        let _ = Request::decode(&[&[0, 1][..], &bytes].concat());
+    fn no_bytes_panic_the_decoder(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        let _ = TftpRequest::decode(&bytes);
+        let _ = TftpRequest::decode(&[&[0, 1][..], &bytes].concat());
     }
 
     #[test]
-    fn no_message_disturbs_a_transfer(messages in prop::collection::vec(
+    fn no_message_breaks_a_transfer(messages in prop::collection::vec(
         prop_oneof![
             prop::collection::vec(any::<u8>(), 0..8),
             (0_u16..12).prop_map(|block| [ACK.to_be_bytes(), block.to_be_bytes()].concat()),
         ], 0..60), window in 1_u16..6) {
         let options = [("blksize", "8"), ("windowsize", &*window.to_string())];
-        let asked = Request::decode(&request("file", "octet", &options)).unwrap();
+        let decoded = TftpRequest::decode(&request("file", "octet", &options)).unwrap();
         let now = Instant::now();
-        let mut out = Outbox::default();
-        let (mut sender, _) = Transfer::start(&asked, Content::from(bytes(77)), &Limits::default(), now, &mut out);
+        let mut out = TftpOutbox::default();
+        let (mut sender, _) = TftpTransfer::start(&decoded, Content::from(bytes(77)), &TftpLimits::default(), now, &mut out);
         for message in messages {
             out.clear();
-            let progress = sender.receive(&message, now, &mut out);
+            let progress = sender.on_message(&message, now, &mut out);
             prop_assert!(out.iter().count() <= usize::from(window));
-            if let Progress::Over(outcome) = progress {
-                let fine = matches!(outcome, Outcome::Ended | Outcome::Done { bytes: 77 });
-                prop_assert!(fine);
+            if let TftpProgress::Finished(outcome) = progress {
+                let is_expected = matches!(outcome, TftpOutcome::AbortedByClient | TftpOutcome::Completed { bytes: 77 });
+                prop_assert!(is_expected);
                 break;
             }
         }
@@ -334,24 +341,24 @@ proptest! {
 }
 
 #[derive(Default)]
-struct Seen(Mutex<Vec<Sighting>>);
+struct TftpEvents(Mutex<Vec<BootEvent>>);
 
-impl Sightings for Seen {
-    fn seen(&self, sighting: Sighting) {
+impl BootEventRecorder for TftpEvents {
+    fn record(&self, sighting: BootEvent) {
         self.0.lock().unwrap().push(sighting);
     }
 }
 
-struct Texts;
+struct TestTftpFiles;
 
 #[async_trait]
-impl Files for Texts {
-    async fn open(&self, name: &str, client: SocketAddr) -> Result<Content, OpenError> {
+impl TftpFiles for TestTftpFiles {
+    async fn open(&self, name: &str, client: SocketAddr) -> Result<Content, TftpOpenError> {
         match name {
             "text" => Ok(b"one\ntwo\r\n".to_vec().into()),
             "who" => Ok(client.ip().to_string().into_bytes().into()),
             "slow" => std::future::pending().await,
-            _ => Err(OpenError::NotFound),
+            _ => Err(TftpOpenError::NotFound),
         }
     }
 }
@@ -366,15 +373,15 @@ async fn exchange(server: SocketAddr, message: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_server_gives_texts_and_refuses_the_rest() {
-    let seen = Arc::new(Seen::default());
-    let services = Services {
-        files: Arc::new(Texts),
-        sightings: seen.clone(),
+async fn serves_files_and_rejects_other_requests() {
+    let events = Arc::new(TftpEvents::default());
+    let services = TftpServices {
+        files: Arc::new(TestTftpFiles),
+        events: events.clone(),
         clock: || Timestamp::from_secs(5),
     };
-    let settings = Settings::new("127.0.0.1:0".parse().unwrap());
-    let server = Server::bind(settings, services).unwrap();
+    let settings = TftpSettings::new("127.0.0.1:0".parse().unwrap());
+    let server = TftpServer::bind(settings, services).unwrap();
     let address = server.local_address().unwrap();
     let running = tokio::spawn(server.run());
     let data = |text: &[u8]| [&[0, 3, 0, 1][..], text].concat();
@@ -392,62 +399,63 @@ async fn a_server_gives_texts_and_refuses_the_rest() {
     write[1] = 2;
     assert_eq!(error(exchange(address, &write).await), 4);
     running.abort();
-    let seen = seen.0.lock().unwrap();
-    let missing = What::Tftp { file: "gone".into(), outcome: Outcome::NotFound };
-    assert!(seen.iter().any(|sighting| sighting.what == missing));
+    let events = events.0.lock().unwrap();
+    let missing = BootEventDetail::Tftp { file: "gone".into(), outcome: TftpOutcome::NotFound };
+    assert!(events.iter().any(|sighting| sighting.detail == missing));
 }
 
 #[tokio::test]
-async fn one_client_has_a_bounded_number_of_transfers() {
-    let services = Services {
-        files: Arc::new(Texts),
-        sightings: Arc::new(Seen::default()),
+async fn limits_transfers_per_client() {
+    let services = TftpServices {
+        files: Arc::new(TestTftpFiles),
+        events: Arc::new(TftpEvents::default()),
         clock: || Timestamp::from_secs(5),
     };
-    let mut settings = Settings::new("127.0.0.1:0".parse().unwrap());
-    settings.most_per_client = 3;
-    let server = Server::bind(settings, services).unwrap();
+    let mut settings = TftpSettings::new("127.0.0.1:0".parse().unwrap());
+    settings.max_transfers_per_client = 3;
+    let server = TftpServer::bind(settings, services).unwrap();
     let address = server.local_address().unwrap();
     let running = tokio::spawn(server.run());
-    let mut kinds = Vec::new();
+    let mut message_types = Vec::new();
     let mut sockets = Vec::new();
     for _ in 0..4 {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         socket.send_to(&request("text", "octet", &[]), address).await.unwrap();
         let mut buffer = [0; 600];
         let _ = socket.recv_from(&mut buffer).await.unwrap();
-        kinds.push(u16::from(buffer[1]));
+        message_types.push(u16::from(buffer[1]));
         sockets.push(socket);
     }
-    assert_eq!(kinds, [DATA, DATA, DATA, ERROR]);
+    assert_eq!(message_types, [DATA, DATA, DATA, ERROR]);
     running.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_is_slow_to_open_holds_up_only_its_own_client() {
-    let seen = Arc::new(Seen::default());
-    let services = Services {
-        files: Arc::new(Texts),
-        sightings: seen.clone(),
+async fn a_slow_open_delays_only_its_own_client() {
+    let events = Arc::new(TftpEvents::default());
+    let services = TftpServices {
+        files: Arc::new(TestTftpFiles),
+        events: events.clone(),
         clock: || Timestamp::from_secs(5),
     };
-    let mut settings = Settings::new("127.0.0.1:0".parse().unwrap());
-    settings.most_per_client = 2;
-    let server = Server::bind(settings, services).unwrap();
+    let mut settings = TftpSettings::new("127.0.0.1:0".parse().unwrap());
+    settings.max_transfers_per_client = 2;
+    let server = TftpServer::bind(settings, services).unwrap();
     let address = server.local_address().unwrap();
     let running = tokio::spawn(server.run());
     let waiting = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     waiting.send_to(&request("slow", "octet", &[]), address).await.unwrap();
-    // Asked twice is still one transfer.
+    // A repeated request is one transfer.
     waiting.send_to(&request("slow", "octet", &[]), address).await.unwrap();
     let quick = exchange(address, &request("who", "octet", &[])).await;
     assert_eq!(quick[1], DATA as u8);
-    // In the end the client is told, and its place is free again.
+    // The client gets an error after the timeout.
     let mut buffer = [0; 600];
     let (length, _) = waiting.recv_from(&mut buffer).await.unwrap();
-    let expected = error(ErrorCode::Undefined, "this file cannot be had now; try again");
+    let expected =
+        error_message(TftpErrorCode::Undefined, "file temporarily unavailable; try again");
     assert_eq!(buffer[..length], expected);
     running.abort();
-    let slow = What::Tftp { file: "slow".into(), outcome: Outcome::Unreadable };
-    assert_eq!(seen.0.lock().unwrap().iter().filter(|it| it.what == slow).count(), 1);
+    let slow = BootEventDetail::Tftp { file: "slow".into(), outcome: TftpOutcome::Unreadable };
+    assert_eq!(events.0.lock().unwrap().iter().filter(|it| it.detail == slow).count(), 1);
 }

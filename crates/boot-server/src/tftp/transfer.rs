@@ -1,256 +1,271 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One file on its way to one client: which blocks to send when an acknowledgement comes, or does not.
+//! One transfer without sockets: takes messages and the time, and returns messages to send.
 //!
-//! No sockets: messages and the time go in, messages come out. Blocks are counted in 64 bits, and only
-//! their lower sixteen are on the wire, so files of any size work with clients whose numbers roll over.
+//! Blocks are counted in 64 bits, of which the lower 16 are sent, so files of any size work with clients
+//! whose block numbers roll over.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use boot_media::Content;
 
-use super::packet::{DATA, ErrorCode, FromClient, OACK, Request, error};
+use super::packet::{DATA, OACK, TftpClientMessage, TftpErrorCode, TftpRequest, error_message};
 
-/// What a server allows.
+/// The limits for options, and the timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// The largest block, in bytes. 1468 fits an Ethernet frame; larger blocks travel as fragments,
-    /// which some firmware cannot put together.
+pub struct TftpLimits {
+    /// The largest block size in bytes. 1468 fits an Ethernet frame; larger blocks are fragmented, which
+    /// some firmware cannot reassemble.
     pub block_size: u16,
-    /// The most blocks sent without an acknowledgement.
+    /// The largest number of blocks without an acknowledgement.
     pub window: u16,
-    /// How long a client may make no progress before it is given up.
-    pub patience: Duration,
+    /// How long a client may make no progress before the transfer fails.
+    pub idle_timeout: Duration,
 }
 
-impl Default for Limits {
+impl Default for TftpLimits {
     fn default() -> Self {
-        Self { block_size: 1468, window: 64, patience: Duration::from_secs(60) }
+        Self { block_size: 1468, window: 64, idle_timeout: Duration::from_secs(60) }
     }
 }
 
-/// Messages to send, one after the other in one buffer that is used again and again.
+/// Messages to send, concatenated in one reused buffer.
 #[derive(Debug, Default)]
-pub struct Outbox {
+pub struct TftpOutbox {
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
-/// How far a transfer is.
+/// The state of a transfer after an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
-    /// It goes on; nothing comes from the client before then, it must be reminded.
-    Until(Instant),
-    /// It is over.
-    Over(Outcome),
+pub enum TftpProgress {
+    /// It continues. If no message arrives until then, call [`TftpTransfer::on_timeout`].
+    WaitUntil(Instant),
+    /// It has ended.
+    Finished(TftpOutcome),
 }
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// The client has the whole file.
-    Done {
-        /// Its size.
+pub enum TftpOutcome {
+    /// The client acknowledged the whole file.
+    Completed {
+        /// The file size.
         bytes: u64,
     },
-    /// The client ended it; firmware does so when it only wanted to know the size.
-    Ended,
-    /// The client was silent for too long.
-    Silent,
-    /// Opening the file or reading it failed or took too long.
+    /// The client ended it, for example because it only requested the size.
+    AbortedByClient,
+    /// The client sent no acknowledgement in time.
+    TimedOut,
+    /// Opening or reading the file failed or timed out.
     Unreadable,
     /// There is no such file.
     NotFound,
-    /// The name leaves the folder, or the file may not be read.
+    /// The name leads out of the directory, or the file may not be read.
     Forbidden,
-    /// The client has too many transfers, or the server has.
-    TooMany,
-    /// The request was not one to read a file.
+    /// A transfer limit is reached.
+    TooManyTransfers,
+    /// The request was not a read request.
     Malformed,
 }
 
 /// A transfer.
-pub struct Transfer {
-    content: ReadAhead,
+pub struct TftpTransfer {
+    content: ReadAheadBuffer,
     size: u64,
     block_size: u64,
     window: u64,
-    patience: Duration,
-    /// The reply to the client's options, sent until it is acknowledged as block 0.
+    idle_timeout: Duration,
+    /// The option acknowledgement (OACK), sent until the client acknowledges it as block 0.
     options: Option<Vec<u8>>,
-    /// The first block that is not acknowledged; blocks count from 1.
+    /// The first block that is not acknowledged. Blocks are numbered from 1.
     base: u64,
-    /// The next block to send for the first time since the last going back.
+    /// The next block to send.
     next: u64,
-    /// The last block, which is shorter than the others and may be empty.
+    /// The last block. It is shorter than the others and may be empty.
     last: u64,
-    timer: Timer,
-    /// When `base` last moved.
-    moved: Instant,
-    /// When the window was last sent from its beginning again.
-    went_back: Option<Instant>,
+    timer: RetransmitTimer,
+    /// When `base` last increased.
+    last_progress: Instant,
+    /// When the window was last sent again from its start.
+    last_rewind: Option<Instant>,
 }
 
-/// A content that is read in larger pieces than a block: a call to the system for each block would be
-/// a third of all calls.
-struct ReadAhead {
+/// Reads a content in larger pieces than a block. A read per block would be a third of all system calls.
+struct ReadAheadBuffer {
     content: Content,
-    /// What was read last, and where it is in the content.
-    piece: Vec<u8>,
+    /// The last piece, and its offset in the content.
+    buffer: Vec<u8>,
     start: u64,
 }
 
-/// The size of a piece. Thousands of transfers at once must fit into memory.
-const PIECE: usize = 16 * 1024;
+/// The size of a piece. Small, because there may be thousands of transfers.
+const READ_AHEAD_BYTES: usize = 16 * 1024;
 
-/// When to send again: four times what an answer has taken, doubled for every silence.
+/// The retransmission timer: four times the round-trip time, doubled after every timeout.
 ///
-/// A client that asks for a time gets that as the longest. It is not waited for from the first loss
-/// on: curl asks for six seconds, and one block in ten lost would make a kernel take an hour.
-struct Timer {
-    longest: Duration,
+/// A timeout that the client requests is only the upper bound. curl requests six seconds; if those were
+/// waited for after every loss, a kernel would take an hour with 10 % loss.
+struct RetransmitTimer {
+    max_wait: Duration,
     wait: Duration,
-    smoothed: Option<Duration>,
-    /// When the window that is waited for was sent, unless it was sent twice and an answer says nothing.
-    sent: Option<Instant>,
+    smoothed_round_trip: Option<Duration>,
+    /// When the window was sent; `None` if it was sent twice, so that an acknowledgement gives no
+    /// round-trip time.
+    sent_at: Option<Instant>,
     deadline: Instant,
 }
 
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-const SHORTEST_WAIT: Duration = Duration::from_millis(50);
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
-const LONGEST_ASKED_WAIT: Duration = Duration::from_secs(10);
+const INITIAL_WAIT: Duration = Duration::from_secs(1);
+const MIN_WAIT: Duration = Duration::from_millis(50);
+const MAX_WAIT: Duration = Duration::from_secs(2);
+const MAX_REQUESTED_WAIT: Duration = Duration::from_secs(10);
 
-impl Transfer {
-    /// Begins to send `content`; the first messages are put into `out`.
+impl TftpTransfer {
+    /// Starts a transfer and puts the first messages into `out`.
     pub fn start(
-        request: &Request,
+        request: &TftpRequest,
         content: Content,
-        limits: &Limits,
+        limits: &TftpLimits,
         now: Instant,
-        out: &mut Outbox,
-    ) -> (Self, Progress) {
-        let asked = &request.options;
+        out: &mut TftpOutbox,
+    ) -> (Self, TftpProgress) {
+        let requested = &request.options;
         let size = content.length();
-        let block_size = asked.block_size.map_or(512, |asked| asked.min(limits.block_size));
-        let window = asked.window.map_or(1, |asked| asked.min(limits.window).max(1));
+        let block_size = requested.block_size.map_or(512, |size| size.min(limits.block_size));
+        let window = requested.window.map_or(1, |window| window.min(limits.window).max(1));
         let mut options = Vec::new();
-        let mut agree = |name: &str, value: u64| {
+        let mut acknowledge = |name: &str, value: u64| {
             options.extend_from_slice(format!("{name}\0{value}\0").as_bytes());
         };
-        if asked.block_size.is_some() {
-            agree("blksize", u64::from(block_size));
+        if requested.block_size.is_some() {
+            acknowledge("blksize", u64::from(block_size));
         }
-        if asked.size {
-            agree("tsize", size);
+        if requested.wants_size {
+            acknowledge("tsize", size);
         }
-        if let Some(timeout) = asked.timeout {
-            agree("timeout", timeout.as_secs());
+        if let Some(timeout) = requested.timeout {
+            acknowledge("timeout", timeout.as_secs());
         }
-        if asked.window.is_some() {
-            agree("windowsize", u64::from(window));
+        if requested.window.is_some() {
+            acknowledge("windowsize", u64::from(window));
         }
         let block_size = u64::from(block_size);
         let mut transfer = Self {
-            content: ReadAhead { content, piece: Vec::new(), start: 0 },
+            content: ReadAheadBuffer { content, buffer: Vec::new(), start: 0 },
             size,
             block_size,
             window: u64::from(window),
-            patience: limits.patience,
+            idle_timeout: limits.idle_timeout,
             options: (!options.is_empty()).then(|| [&OACK.to_be_bytes()[..], &options].concat()),
             base: 1,
             next: 1,
             last: size / block_size + 1,
-            timer: Timer::new(asked.timeout, now),
-            moved: now,
-            went_back: None,
+            timer: RetransmitTimer::new(requested.timeout, now),
+            last_progress: now,
+            last_rewind: None,
         };
         let progress = transfer.send_window(now, out);
         (transfer, progress)
     }
 
-    /// A message came from the client.
-    pub fn receive(&mut self, message: &[u8], now: Instant, out: &mut Outbox) -> Progress {
-        let acknowledged = match FromClient::decode(message) {
-            FromClient::Ack(block) => block,
-            FromClient::Error => return Progress::Over(Outcome::Ended),
-            FromClient::Other => return Progress::Until(self.timer.deadline),
+    /// Handles a message from the client.
+    pub fn on_message(
+        &mut self,
+        message: &[u8],
+        now: Instant,
+        out: &mut TftpOutbox,
+    ) -> TftpProgress {
+        let acknowledged = match TftpClientMessage::decode(message) {
+            TftpClientMessage::Ack(block) => block,
+            TftpClientMessage::Error => {
+                return TftpProgress::Finished(TftpOutcome::AbortedByClient);
+            }
+            TftpClientMessage::Other => return TftpProgress::WaitUntil(self.timer.deadline),
         };
         if self.options.is_some() {
             if acknowledged != 0 {
-                return Progress::Until(self.timer.deadline);
+                return TftpProgress::WaitUntil(self.timer.deadline);
             }
             self.options = None;
-            self.timer.answered(now);
-            self.moved = now;
+            self.timer.acknowledged(now);
+            self.last_progress = now;
             return self.send_window(now, out);
         }
         let in_flight = self.next - self.base;
-        let gained = u64::from(acknowledged.wrapping_sub((self.base - 1) as u16));
-        if gained > in_flight {
-            // An old acknowledgement that was late, or no block of ours.
-            return Progress::Until(self.timer.deadline);
+        let newly_acknowledged = u64::from(acknowledged.wrapping_sub((self.base - 1) as u16));
+        if newly_acknowledged > in_flight {
+            // A delayed old acknowledgement, or a block that was not sent.
+            return TftpProgress::WaitUntil(self.timer.deadline);
         }
-        if gained == 0 && !self.may_go_back(now) {
-            return Progress::Until(self.timer.deadline);
+        if newly_acknowledged == 0 && !self.may_rewind(now) {
+            return TftpProgress::WaitUntil(self.timer.deadline);
         }
-        if gained > 0 {
-            self.base += gained;
-            self.moved = now;
-            self.timer.answered(now);
+        if newly_acknowledged > 0 {
+            self.base += newly_acknowledged;
+            self.last_progress = now;
+            self.timer.acknowledged(now);
         }
         if self.base > self.last {
-            return Progress::Over(Outcome::Done { bytes: self.size });
+            return TftpProgress::Finished(TftpOutcome::Completed { bytes: self.size });
         }
-        if gained < in_flight {
-            // The client says that the block after this one did not arrive.
+        if newly_acknowledged < in_flight {
+            // The client did not receive the block after this one.
             self.next = self.base;
-            self.went_back = Some(now);
+            self.last_rewind = Some(now);
         }
         self.send_window(now, out)
     }
 
-    /// The time of [`Progress::Until`] has come.
-    pub fn remind(&mut self, now: Instant, out: &mut Outbox) -> Progress {
+    /// Handles the timeout of [`TftpProgress::WaitUntil`].
+    pub fn on_timeout(&mut self, now: Instant, out: &mut TftpOutbox) -> TftpProgress {
         if now < self.timer.deadline {
-            return Progress::Until(self.timer.deadline);
+            return TftpProgress::WaitUntil(self.timer.deadline);
         }
-        if now.duration_since(self.moved) >= self.patience {
-            out.push(&error(ErrorCode::Undefined, "no acknowledgement came for too long"));
-            return Progress::Over(Outcome::Silent);
+        if now.duration_since(self.last_progress) >= self.idle_timeout {
+            out.push(&error_message(
+                TftpErrorCode::Undefined,
+                "timed out waiting for an acknowledgement",
+            ));
+            return TftpProgress::Finished(TftpOutcome::TimedOut);
         }
         self.next = self.base;
-        self.timer.double();
+        self.timer.back_off();
         let progress = self.send_window(now, out);
-        self.timer.sent = None;
+        self.timer.sent_at = None;
         progress
     }
 
-    /// With one block per acknowledgement a repeated one is never answered, or every late block would
-    /// be sent twice to the end of the file. With a window it means that the window's first block was
-    /// lost; one is answered, and not the others that the rest of the window causes.
-    fn may_go_back(&self, now: Instant) -> bool {
-        let recently = self.went_back.unwrap_or(self.moved);
-        self.window > 1 && now.duration_since(recently) >= self.timer.wait / 4
+    /// Returns whether a duplicate acknowledgement makes the window be sent again.
+    ///
+    /// Without a window it never does, because otherwise every delayed block would be sent twice until the
+    /// end of the file. With a window it means that the first block of the window was lost. The further
+    /// duplicates that the rest of the window causes are ignored.
+    fn may_rewind(&self, now: Instant) -> bool {
+        let last_sent = self.last_rewind.unwrap_or(self.last_progress);
+        self.window > 1 && now.duration_since(last_sent) >= self.timer.wait / 4
     }
 
-    fn send_window(&mut self, now: Instant, out: &mut Outbox) -> Progress {
+    fn send_window(&mut self, now: Instant, out: &mut TftpOutbox) -> TftpProgress {
         if let Some(options) = &self.options {
             out.push(options);
-            return Progress::Until(self.timer.start(now));
+            return TftpProgress::WaitUntil(self.timer.start(now));
         }
         let end = (self.base + self.window - 1).min(self.last);
         while self.next <= end {
-            if self.put_block(self.next, out).is_err() {
-                out.push(&error(ErrorCode::Undefined, "the file could not be read to its end"));
-                return Progress::Over(Outcome::Unreadable);
+            if self.push_block(self.next, out).is_err() {
+                out.push(&error_message(
+                    TftpErrorCode::Undefined,
+                    "the file could not be read to its end",
+                ));
+                return TftpProgress::Finished(TftpOutcome::Unreadable);
             }
             self.next += 1;
         }
-        Progress::Until(self.timer.start(now))
+        TftpProgress::WaitUntil(self.timer.start(now))
     }
 
-    fn put_block(&mut self, block: u64, out: &mut Outbox) -> io::Result<()> {
+    fn push_block(&mut self, block: u64, out: &mut TftpOutbox) -> io::Result<()> {
         let offset = (block - 1) * self.block_size;
         let length = self.block_size.min(self.size - offset) as usize;
         out.push_data(block as u16, self.content.read(offset, length)?);
@@ -258,28 +273,28 @@ impl Transfer {
     }
 }
 
-impl ReadAhead {
-    /// So many bytes from there on.
+impl ReadAheadBuffer {
+    /// Returns `length` bytes at `offset`.
     fn read(&mut self, offset: u64, length: usize) -> io::Result<&[u8]> {
-        let is_here = |skip: u64, piece: &[u8]| skip + length as u64 <= piece.len() as u64;
-        let skip = offset.checked_sub(self.start).filter(|skip| is_here(*skip, &self.piece));
+        let is_buffered = |skip: u64, buffer: &[u8]| skip + length as u64 <= buffer.len() as u64;
+        let skip = offset.checked_sub(self.start).filter(|skip| is_buffered(*skip, &self.buffer));
         let skip = match skip {
             Some(skip) => skip as usize,
             None => {
-                self.piece.resize(PIECE.max(length), 0);
+                self.buffer.resize(READ_AHEAD_BYTES.max(length), 0);
                 self.start = offset;
-                let filled = self.content.read_at(offset, &mut self.piece);
-                // What could not be read is not there for the next try either.
-                self.piece.truncate(*filled.as_ref().unwrap_or(&0));
+                let filled = self.content.read_at(offset, &mut self.buffer);
+                // Do not reuse bytes that could not be read.
+                self.buffer.truncate(*filled.as_ref().unwrap_or(&0));
                 filled?;
                 0
             }
         };
-        self.piece.get(skip..skip + length).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        self.buffer.get(skip..skip + length).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 }
 
-impl std::fmt::Debug for Transfer {
+impl std::fmt::Debug for TftpTransfer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Transfer")
             .field("base", &self.base)
@@ -289,47 +304,51 @@ impl std::fmt::Debug for Transfer {
     }
 }
 
-impl Timer {
-    fn new(asked: Option<Duration>, now: Instant) -> Self {
-        let longest = asked.map_or(LONGEST_WAIT, |asked| asked.min(LONGEST_ASKED_WAIT));
-        let wait = FIRST_WAIT.min(longest);
-        Self { longest, wait, smoothed: None, sent: None, deadline: now }
+impl RetransmitTimer {
+    fn new(requested: Option<Duration>, now: Instant) -> Self {
+        let longest = requested.map_or(MAX_WAIT, |wait| wait.min(MAX_REQUESTED_WAIT));
+        let wait = INITIAL_WAIT.min(longest);
+        Self { max_wait: longest, wait, smoothed_round_trip: None, sent_at: None, deadline: now }
     }
 
     fn start(&mut self, now: Instant) -> Instant {
-        self.sent = Some(now);
+        self.sent_at = Some(now);
         self.deadline = now + self.wait;
         self.deadline
     }
 
-    fn answered(&mut self, now: Instant) {
-        if let Some(sent) = self.sent.take() {
-            let took = now.duration_since(sent);
-            self.smoothed = Some(self.smoothed.map_or(took, |known| (known * 7 + took) / 8));
+    fn acknowledged(&mut self, now: Instant) {
+        if let Some(sent) = self.sent_at.take() {
+            let round_trip = now.duration_since(sent);
+            self.smoothed_round_trip = Some(
+                self.smoothed_round_trip.map_or(round_trip, |known| (known * 7 + round_trip) / 8),
+            );
         }
-        let adapted = self.smoothed.map(|took| (took * 4).clamp(SHORTEST_WAIT, self.longest));
-        self.wait = adapted.unwrap_or(FIRST_WAIT.min(self.longest));
+        let adapted = self
+            .smoothed_round_trip
+            .map(|round_trip| (round_trip * 4).clamp(MIN_WAIT, self.max_wait));
+        self.wait = adapted.unwrap_or(INITIAL_WAIT.min(self.max_wait));
     }
 
-    fn double(&mut self) {
-        self.wait = (self.wait * 2).min(self.longest);
+    fn back_off(&mut self) {
+        self.wait = (self.wait * 2).min(self.max_wait);
     }
 }
 
-impl Outbox {
-    /// The messages, oldest first.
+impl TftpOutbox {
+    /// Returns the messages in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Forgets the messages and keeps the room.
+    /// Removes all messages and keeps the allocation.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();

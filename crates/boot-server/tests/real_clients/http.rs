@@ -1,58 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-//! HTTP clients of Debian, on the loopback interface of a space of their own.
+//! HTTP clients of Debian, on the loopback interface of a namespace.
 
 use std::sync::Arc;
 
-use boot_server::What;
-use boot_server::http::{Folder, Server, Services, Settings, tls_from_files};
+use boot_server::BootEventDetail;
+use boot_server::http::{
+    BootHttpServer, BootHttpServices, BootHttpSettings, ServedDirectory, tls_from_files,
+};
 
-use super::lab::{Lab, Seen, Serving, ready, wall_clock};
+use super::lab::{NetworkLab, RecordedEvents, RunningServer, ready, wall_clock};
 
 const SIZE: usize = 20_480_123;
 
-/// `kernel` and `etc/boot.ipxe` can be had, `link` stays inside, `escape` does not; `secret` is outside.
-fn serve(lab: &Lab, seen: &Arc<Seen>) -> Serving {
+/// Serves `kernel`, `etc/boot.ipxe`, `link` (a link that stays inside) and `escape` (a link to `secret`, which
+/// is outside).
+fn serve(lab: &NetworkLab, events: &Arc<RecordedEvents>) -> RunningServer {
     fill(lab);
-    let settings = Settings::new("127.0.0.1:80".parse().unwrap());
-    start(lab, seen, settings)
+    let settings = BootHttpSettings::new("127.0.0.1:80".parse().unwrap());
+    start(lab, events, settings)
 }
 
-fn fill(lab: &Lab) {
-    let root = lab.folder.path().join("root");
+fn fill(lab: &NetworkLab) {
+    let root = lab.directory.path().join("root");
     std::fs::create_dir_all(root.join("etc")).unwrap();
     let bytes: Vec<u8> = (0..SIZE).map(|at| (at * 31 + at / 251) as u8).collect();
     std::fs::write(root.join("kernel"), bytes).unwrap();
     std::fs::write(root.join("etc/boot.ipxe"), "#!ipxe\n").unwrap();
-    std::fs::write(lab.folder.path().join("secret"), "SECRET").unwrap();
+    std::fs::write(lab.directory.path().join("secret"), "SECRET").unwrap();
     std::os::unix::fs::symlink("etc/boot.ipxe", root.join("link")).unwrap();
     std::os::unix::fs::symlink("../secret", root.join("escape")).unwrap();
 }
 
-fn start(lab: &Lab, seen: &Arc<Seen>, settings: Settings) -> Serving {
-    let services = Services {
-        pages: Arc::new(Folder::open(lab.folder.path().join("root")).unwrap()),
-        sightings: seen.clone(),
+fn start(
+    lab: &NetworkLab,
+    events: &Arc<RecordedEvents>,
+    settings: BootHttpSettings,
+) -> RunningServer {
+    let services = BootHttpServices {
+        files: Arc::new(ServedDirectory::open(lab.directory.path().join("root")).unwrap()),
+        events: events.clone(),
         clock: wall_clock,
     };
-    lab.serve("server", move || Server::bind(settings, services).unwrap().run())
+    lab.serve("server", move || BootHttpServer::bind(settings, services).unwrap().run())
 }
 
-struct Site {
-    _serving: Serving,
-    lab: Lab,
-    seen: Arc<Seen>,
+struct HttpSite {
+    _server: RunningServer,
+    lab: NetworkLab,
+    events: Arc<RecordedEvents>,
 }
 
-impl Site {
-    /// `None` without the programs.
+impl HttpSite {
+    /// Returns `None` if a program is missing.
     fn new(programs: &[&str]) -> Option<Self> {
         if !ready(&[programs, &["ip"]].concat()) {
             return None;
         }
-        let lab = Lab::new(&["server"]);
-        let seen = Arc::new(Seen::default());
-        let serving = serve(&lab, &seen);
-        Some(Self { _serving: serving, lab, seen })
+        let lab = NetworkLab::new(&["server"]);
+        let events = Arc::new(RecordedEvents::default());
+        let server = serve(&lab, &events);
+        Some(Self { _server: server, lab, events })
     }
 
     fn curl(&self, arguments: &[&str]) -> (bool, String) {
@@ -60,7 +67,7 @@ impl Site {
     }
 
     fn read(&self, name: &str) -> Vec<u8> {
-        std::fs::read(self.lab.folder.path().join(name)).unwrap_or_default()
+        std::fs::read(self.lab.directory.path().join(name)).unwrap_or_default()
     }
 
     fn kernel(&self) -> Vec<u8> {
@@ -70,41 +77,50 @@ impl Site {
 
 #[test]
 fn curl_fetches_a_file() {
-    let Some(site) = Site::new(&["curl"]) else { return };
-    let (succeeded, said) =
+    let Some(site) = HttpSite::new(&["curl"]) else { return };
+    let (succeeded, output) =
         site.curl(&["-f", "-o", "fetched", "-A", "iPXE/1.21.1", "http://127.0.0.1/kernel"]);
-    assert!(succeeded, "{said}");
+    assert!(succeeded, "{output}");
     assert!(site.read("fetched") == site.kernel());
-    site.seen.wait_until("the fetched kernel", |what| match what {
-        What::Http { title, status, sent, whole, agent, .. } => {
+    site.events.wait_until("the fetched kernel", |what| match what {
+        BootEventDetail::Http {
+            title,
+            status,
+            bytes_sent: sent,
+            is_complete: whole,
+            user_agent: agent,
+            ..
+        } => {
             (&**title, *status, *sent, *whole, &**agent)
                 == ("/kernel", 200, SIZE as u64, true, "iPXE/1.21.1")
         }
-        What::Dhcp4 { .. } | What::Dhcp6 { .. } | What::Tftp { .. } => false,
+        BootEventDetail::Dhcp4 { .. }
+        | BootEventDetail::Dhcp6 { .. }
+        | BootEventDetail::Tftp { .. } => false,
     });
 }
 
 #[test]
-fn curl_asks_for_parts_and_goes_on_where_it_stopped() {
-    let Some(site) = Site::new(&["curl"]) else { return };
+fn curl_fetches_ranges_and_resumes() {
+    let Some(site) = HttpSite::new(&["curl"]) else { return };
     let kernel = site.kernel();
     for (range, expected) in [
         ("0-0", &kernel[..1]),
         ("1000-4999999", &kernel[1000..5_000_000]),
         ("20480000-", &kernel[20_480_000..]),
         ("-77", &kernel[SIZE - 77..]),
-        // Several at once are answered with the whole.
+        // Several ranges get the whole file.
         ("0-1,5-6", &kernel[..]),
     ] {
-        let (succeeded, said) =
+        let (succeeded, output) =
             site.curl(&["-f", "-r", range, "-o", "part", "http://127.0.0.1/kernel"]);
-        assert!(succeeded && site.read("part") == expected, "{range}: {said}");
+        assert!(succeeded && site.read("part") == expected, "{range}: {output}");
     }
-    std::fs::write(site.lab.folder.path().join("resumed"), &kernel[..7_654_321]).unwrap();
-    let (succeeded, said) =
+    std::fs::write(site.lab.directory.path().join("resumed"), &kernel[..7_654_321]).unwrap();
+    let (succeeded, output) =
         site.curl(&["-f", "-C", "-", "-o", "resumed", "http://127.0.0.1/kernel"]);
-    assert!(succeeded && site.read("resumed") == kernel, "{said}");
-    let (_, said) = site.curl(&[
+    assert!(succeeded && site.read("resumed") == kernel, "{output}");
+    let (_, output) = site.curl(&[
         "-o",
         "none",
         "-w",
@@ -113,45 +129,47 @@ fn curl_asks_for_parts_and_goes_on_where_it_stopped() {
         "99999999-",
         "http://127.0.0.1/kernel",
     ]);
-    assert_eq!(said, "416");
+    assert_eq!(output, "416");
 }
 
 #[test]
-fn curl_asks_for_the_head_and_for_what_has_changed() {
-    let Some(site) = Site::new(&["curl"]) else { return };
-    let (succeeded, said) = site.curl(&["-f", "-I", "http://127.0.0.1/kernel"]);
-    assert!(succeeded && said.contains(&format!("Content-Length: {SIZE}\r\n")), "{said}");
-    assert!(said.contains("Accept-Ranges: bytes\r\n"), "{said}");
+fn curl_fetches_the_head_and_uses_entity_tags() {
+    let Some(site) = HttpSite::new(&["curl"]) else { return };
+    let (succeeded, output) = site.curl(&["-f", "-I", "http://127.0.0.1/kernel"]);
+    assert!(succeeded && output.contains(&format!("Content-Length: {SIZE}\r\n")), "{output}");
+    assert!(output.contains("Accept-Ranges: bytes\r\n"), "{output}");
     let url = "http://127.0.0.1/etc/boot.ipxe";
-    let (_, said) = site.curl(&["-f", "--etag-save", "tag", url]);
-    assert_eq!(said, "#!ipxe\n");
-    let (_, said) = site.curl(&["-f", "--etag-compare", "tag", "-w", "%{http_code}", url]);
-    assert_eq!(said, "304");
-    std::fs::write(site.lab.folder.path().join("root/etc/boot.ipxe"), "#!ipxe\nshell\n").unwrap();
-    let (_, said) = site.curl(&["-f", "--etag-compare", "tag", "-w", "%{http_code}", url]);
-    assert_eq!(said, "#!ipxe\nshell\n200");
+    let (_, output) = site.curl(&["-f", "--etag-save", "tag", url]);
+    assert_eq!(output, "#!ipxe\n");
+    let (_, output) = site.curl(&["-f", "--etag-compare", "tag", "-w", "%{http_code}", url]);
+    assert_eq!(output, "304");
+    std::fs::write(site.lab.directory.path().join("root/etc/boot.ipxe"), "#!ipxe\nshell\n")
+        .unwrap();
+    let (_, output) = site.curl(&["-f", "--etag-compare", "tag", "-w", "%{http_code}", url]);
+    assert_eq!(output, "#!ipxe\nshell\n200");
 }
 
 #[test]
-fn curl_keeps_its_connection() {
-    let Some(site) = Site::new(&["curl"]) else { return };
+fn curl_reuses_its_connection() {
+    let Some(site) = HttpSite::new(&["curl"]) else { return };
     let url = "http://127.0.0.1/etc/boot.ipxe";
     let counts = ["-o", "a", "-o", "b", "-o", "c", "-w", "%{num_connects} "];
     for (version, expected) in [("--http1.1", "1 0 0 "), ("--http1.0", "1 1 1 ")] {
-        let (succeeded, said) = site.curl(&[&counts[..], &["-f", version, url, url, url]].concat());
-        assert!(succeeded, "{said}");
-        assert_eq!(said, expected, "{version}");
+        let (succeeded, output) =
+            site.curl(&[&counts[..], &["-f", version, url, url, url]].concat());
+        assert!(succeeded, "{output}");
+        assert_eq!(output, expected, "{version}");
     }
-    let (_, said) = site.curl(
+    let (_, output) = site.curl(
         &[&counts[..], &["-f", "--http1.0", "-H", "Connection: keep-alive", url, url, url]]
             .concat(),
     );
-    assert_eq!(said, "1 0 0 ");
+    assert_eq!(output, "1 0 0 ");
 }
 
 #[test]
-fn curl_cannot_leave_the_folder() {
-    let Some(site) = Site::new(&["curl"]) else { return };
+fn curl_cannot_leave_the_directory() {
+    let Some(site) = HttpSite::new(&["curl"]) else { return };
     for (path, expected) in [
         ("/../secret", "400"),
         ("/%2e%2e/secret", "400"),
@@ -176,14 +194,14 @@ fn curl_cannot_leave_the_folder() {
         ("/link", "200"),
     ] {
         let url = format!("http://127.0.0.1{path}");
-        let (_, said) = site.curl(&["--path-as-is", "-g", "-w", "%{http_code}", &url]);
-        assert!(said.ends_with(expected) && !said.contains("SECRET"), "{path}: {said}");
+        let (_, output) = site.curl(&["--path-as-is", "-g", "-w", "%{http_code}", &url]);
+        assert!(output.ends_with(expected) && !output.contains("SECRET"), "{path}: {output}");
     }
 }
 
 #[test]
 fn curl_may_only_read() {
-    let Some(site) = Site::new(&["curl"]) else { return };
+    let Some(site) = HttpSite::new(&["curl"]) else { return };
     let url = "http://127.0.0.1/kernel";
     for (arguments, expected) in [
         (&["-X", "DELETE"][..], "405"),
@@ -193,53 +211,53 @@ fn curl_may_only_read() {
         (&["-X", "GET", "-d", "data"], "413"),
         (&["-H", "Expect: 100-continue"], "417"),
     ] {
-        let written = ["-o", "answer", "-w", "%{http_code}", url];
-        let (_, said) = site.curl(&[arguments, &written].concat());
-        assert!(said.ends_with(expected), "{arguments:?}: {said}");
+        let arguments_after = ["-o", "answer", "-w", "%{http_code}", url];
+        let (_, output) = site.curl(&[arguments, &arguments_after].concat());
+        assert!(output.ends_with(expected), "{arguments:?}: {output}");
     }
     assert_eq!(site.kernel().len(), SIZE);
 }
 
 #[test]
-fn wget_fetches_a_file_and_goes_on_where_it_stopped() {
-    let Some(site) = Site::new(&["wget"]) else { return };
+fn wget_resumes_a_download() {
+    let Some(site) = HttpSite::new(&["wget"]) else { return };
     let kernel = site.kernel();
-    std::fs::write(site.lab.folder.path().join("kernel"), &kernel[..12_345_678]).unwrap();
+    std::fs::write(site.lab.directory.path().join("kernel"), &kernel[..12_345_678]).unwrap();
     let wget = ["wget", "-nv", "--no-config", "-c", "http://127.0.0.1/kernel"];
-    let (succeeded, said) = site.lab.run("server", &wget);
-    assert!(succeeded && site.read("kernel") == kernel, "{said}");
+    let (succeeded, output) = site.lab.run("server", &wget);
+    assert!(succeeded && site.read("kernel") == kernel, "{output}");
 }
 
 #[test]
-fn curl_fetches_a_file_over_tls_and_knows_the_server() {
+fn curl_fetches_a_file_over_tls_and_verifies_the_server() {
     if !ready(&["curl", "ip"]) {
         return;
     }
-    let lab = Lab::new(&["server"]);
-    let seen = Arc::new(Seen::default());
+    let lab = NetworkLab::new(&["server"]);
+    let events = Arc::new(RecordedEvents::default());
     fill(&lab);
-    let made = rcgen::generate_simple_self_signed(["boot.example".to_owned()]).unwrap();
-    let certificate = lab.folder.path().join("certificate.pem");
-    let key = lab.folder.path().join("key.pem");
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let mut settings = Settings::new("127.0.0.1:443".parse().unwrap());
+    let generated = rcgen::generate_simple_self_signed(["boot.example".to_owned()]).unwrap();
+    let certificate = lab.directory.path().join("certificate.pem");
+    let key = lab.directory.path().join("key.pem");
+    std::fs::write(&certificate, generated.cert.pem()).unwrap();
+    std::fs::write(&key, generated.signing_key.serialize_pem()).unwrap();
+    let mut settings = BootHttpSettings::new("127.0.0.1:443".parse().unwrap());
     settings.tls = Some(tls_from_files(&certificate, &key).unwrap());
-    let serving = start(&lab, &seen, settings);
-    let site = Site { _serving: serving, lab, seen };
+    let server = start(&lab, &events, settings);
+    let site = HttpSite { _server: server, lab, events };
     let trusted = ["--cacert", "certificate.pem", "--resolve", "boot.example:443:127.0.0.1", "-f"];
     let url = "https://boot.example/kernel";
     let kernel = site.kernel();
     for version in [&["--tls-max", "1.2"][..], &["--tlsv1.3"]] {
         let fetch = [&trusted[..], version, &["-o", "fetched", url]].concat();
-        let (succeeded, said) = site.curl(&fetch);
-        assert!(succeeded && site.read("fetched") == kernel, "{version:?}: {said}");
+        let (succeeded, output) = site.curl(&fetch);
+        assert!(succeeded && site.read("fetched") == kernel, "{version:?}: {output}");
     }
     let part = [&trusted[..], &["-r", "100000-300000", "-o", "part", url]].concat();
-    let (succeeded, said) = site.curl(&part);
-    assert!(succeeded && site.read("part") == kernel[100_000..=300_000], "{said}");
+    let (succeeded, output) = site.curl(&part);
+    assert!(succeeded && site.read("part") == kernel[100_000..=300_000], "{output}");
     let (succeeded, _) = site.curl(&["--resolve", trusted[3], "-f", "-o", "no", url]);
-    assert!(!succeeded, "nobody vouches for this certificate");
+    assert!(!succeeded, "the certificate is not trusted");
     let (succeeded, _) = site.curl(&["-f", "-o", "no", "http://127.0.0.1:443/kernel"]);
-    assert!(!succeeded, "plain HTTP is not spoken there");
+    assert!(!succeeded, "plain HTTP must fail on the TLS port");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Namespaces, cables between them, and servers and clients that run inside.
+//! Network namespaces, virtual cables between them, and programs that run inside.
 
 use std::fs::File;
 use std::net::Ipv4Addr;
@@ -11,11 +11,16 @@ use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
-use boot_server::{BootAnswer, BootRequest, Netboot, Plan, Plans, Sighting, Sightings, What};
+use async_trait::async_trait;
+use boot_server::{
+    BootDirectory, BootEvent, BootEventDetail, BootEventRecorder, BootInstructions,
+    BootLookupError, BootRequest, BootSnapshot, DhcpServices, HardwareAddress, Netboot,
+    NetbootTarget,
+};
 use node_model::Timestamp;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Whether the programs are there and we are root; says so if not.
+/// Returns whether the programs are installed and the process is root. Prints the reason if not.
 pub(crate) fn ready(programs: &[&str]) -> bool {
     let missing: Vec<&str> = programs
         .iter()
@@ -23,7 +28,7 @@ pub(crate) fn ready(programs: &[&str]) -> bool {
         .filter(|program| {
             !["/usr/bin", "/usr/sbin", "/bin", "/sbin"]
                 .iter()
-                .any(|folder| Path::new(folder).join(program).exists())
+                .any(|directory| Path::new(directory).join(program).exists())
         })
         .collect();
     let is_root = rustix::process::geteuid().is_root();
@@ -37,84 +42,88 @@ pub(crate) fn ready(programs: &[&str]) -> bool {
     false
 }
 
-/// Namespaces that go when this goes.
-pub(crate) struct Lab {
+/// Network namespaces, which are removed on drop.
+pub(crate) struct NetworkLab {
     prefix: String,
-    spaces: Vec<String>,
-    pub(crate) folder: tempfile::TempDir,
+    namespaces: Vec<String>,
+    pub(crate) directory: tempfile::TempDir,
     children: Vec<std::process::Child>,
 }
 
-impl Lab {
-    pub(crate) fn new(spaces: &[&str]) -> Self {
+impl NetworkLab {
+    pub(crate) fn new(namespaces: &[&str]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("fb{}-{number}", std::process::id());
         let lab = Self {
-            spaces: spaces.iter().map(|space| format!("{prefix}-{space}")).collect(),
+            namespaces: namespaces
+                .iter()
+                .map(|namespace| format!("{prefix}-{namespace}"))
+                .collect(),
             prefix,
-            folder: tempfile::tempdir().unwrap(),
+            directory: tempfile::tempdir().unwrap(),
             children: Vec::new(),
         };
-        for (name, space) in lab.spaces.iter().zip(spaces) {
+        for (name, namespace) in lab.namespaces.iter().zip(namespaces) {
             ip(&["netns", "add", name]);
-            lab.ip(space, &["link", "set", "lo", "up"]);
+            lab.ip(namespace, &["link", "set", "lo", "up"]);
         }
         lab
     }
 
-    fn space(&self, name: &str) -> String {
+    fn namespace(&self, name: &str) -> String {
         format!("{}-{name}", self.prefix)
     }
 
-    /// A cable from interface `left` in one space to `right` in another. Both are up.
-    pub(crate) fn cable(&self, (space, left): (&str, &str), (other, right): (&str, &str)) {
-        let (from, to) = (self.space(space), self.space(other));
+    /// Connects interface `left` in one namespace to `right` in another, and sets both up.
+    pub(crate) fn cable(&self, (namespace, left): (&str, &str), (other, right): (&str, &str)) {
+        let (from, to) = (self.namespace(namespace), self.namespace(other));
         ip(&[
             "link", "add", left, "netns", &from, "type", "veth", "peer", "name", right, "netns",
             &to,
         ]);
-        self.ip(space, &["link", "set", left, "up"]);
+        self.ip(namespace, &["link", "set", left, "up"]);
         self.ip(other, &["link", "set", right, "up"]);
     }
 
-    /// `ip` inside a space.
-    pub(crate) fn ip(&self, space: &str, arguments: &[&str]) {
-        let space = self.space(space);
-        ip(&[&["-n", &space], arguments].concat());
+    /// Runs `ip` inside a namespace.
+    pub(crate) fn ip(&self, namespace: &str, arguments: &[&str]) {
+        let namespace = self.namespace(namespace);
+        ip(&[&["-n", &namespace], arguments].concat());
     }
 
-    /// A program inside a space, ended after half a minute; whether it succeeded, and what it said.
-    /// It speaks into a file, because a pipe would be held open by daemons it leaves behind.
-    pub(crate) fn run(&self, space: &str, arguments: &[&str]) -> (bool, String) {
-        let path = self.folder.path().join("said");
-        let said = File::create(&path).unwrap();
-        let mut command = self.command(space, &[&["timeout", "-k", "1", "30"], arguments].concat());
-        command.stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said);
+    /// Runs a program inside a namespace for at most 30 seconds. Returns whether it succeeded, and its
+    /// output. The output goes to a file, because daemons that it leaves behind would hold a pipe open.
+    pub(crate) fn run(&self, namespace: &str, arguments: &[&str]) -> (bool, String) {
+        let path = self.directory.path().join("output");
+        let output = File::create(&path).unwrap();
+        let mut command =
+            self.command(namespace, &[&["timeout", "-k", "1", "30"], arguments].concat());
+        command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output);
         let status = command.status().unwrap();
         (status.success(), String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned())
     }
 
-    /// A program that runs inside a space until the lab goes.
-    pub(crate) fn spawn(&mut self, space: &str, arguments: &[&str]) {
-        let child = self.command(space, arguments).spawn().unwrap();
+    /// Starts a program inside a namespace that runs until the lab is dropped.
+    pub(crate) fn spawn(&mut self, namespace: &str, arguments: &[&str]) {
+        let child = self.command(namespace, arguments).spawn().unwrap();
         self.children.push(child);
     }
 
-    fn command(&self, space: &str, arguments: &[&str]) -> Command {
+    fn command(&self, namespace: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.space(space)]).args(arguments);
-        command.current_dir(self.folder.path());
+        command.args(["netns", "exec", &self.namespace(namespace)]).args(arguments);
+        command.current_dir(self.directory.path());
         command
     }
 
-    /// Does something on a thread of its own inside a space.
+    /// Runs a closure on a new thread inside a namespace.
     pub(crate) fn inside<T: Send + 'static>(
         &self,
-        space: &str,
+        namespace: &str,
         action: impl FnOnce() -> T + Send + 'static,
     ) -> std::thread::JoinHandle<T> {
-        let path = format!("/run/netns/{}", self.space(space));
+        let path = format!("/run/netns/{}", self.namespace(namespace));
         std::thread::spawn(move || {
             let file = File::open(path).unwrap();
             move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
@@ -122,15 +131,15 @@ impl Lab {
         })
     }
 
-    /// Runs a server inside a space until what is returned goes. `start` binds, and gives what to run.
+    /// Runs a server inside a namespace until the result is dropped. `start` binds it and returns its future.
     pub(crate) fn serve<Run: Future<Output = ()>>(
         &self,
-        space: &str,
+        namespace: &str,
         start: impl FnOnce() -> Run + Send + 'static,
-    ) -> Serving {
+    ) -> RunningServer {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let (ready, is_ready) = mpsc::channel();
-        let thread = self.inside(space, move || {
+        let thread = self.inside(namespace, move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
@@ -143,38 +152,38 @@ impl Lab {
             });
         });
         is_ready.recv().expect("the server starts");
-        Serving { stop: Some(stop), thread: Some(thread) }
+        RunningServer { stop: Some(stop), thread: Some(thread) }
     }
 }
 
-impl Drop for Lab {
+impl Drop for NetworkLab {
     fn drop(&mut self) {
         for child in &mut self.children {
             let _ = child.kill();
             let _ = child.wait();
         }
-        for space in &self.spaces {
-            // Some clients leave processes behind; only those of our own spaces are ended.
-            if let Ok(output) = Command::new("ip").args(["netns", "pids", space]).output() {
+        for namespace in &self.namespaces {
+            // Some clients leave processes behind; kill only those in the namespaces of this lab.
+            if let Ok(output) = Command::new("ip").args(["netns", "pids", namespace]).output() {
                 let pids = String::from_utf8_lossy(&output.stdout).into_owned();
-                // This very process is listed while a thread of it is inside.
+                // This process is listed while one of its threads is inside.
                 let own = std::process::id().to_string();
                 for pid in pids.split_whitespace().filter(|pid| **pid != *own) {
                     let _ = Command::new("kill").args(["-9", pid]).output();
                 }
             }
-            let _ = Command::new("ip").args(["netns", "del", space]).output();
+            let _ = Command::new("ip").args(["netns", "del", namespace]).output();
         }
     }
 }
 
 /// A running server.
-pub(crate) struct Serving {
+pub(crate) struct RunningServer {
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Drop for Serving {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -184,64 +193,69 @@ impl Drop for Serving {
     }
 }
 
-/// Every machine is known and should boot iPXE.
-pub(crate) struct Everybody;
+/// All machines are known and boot iPXE.
+pub(crate) struct NetbootAll;
 
-impl Plans for Everybody {
-    fn plan(&self, _request: &BootRequest<'_>) -> Plan {
-        let netboot = Netboot {
-            script: "http://10.77.0.1/boot.ipxe".into(),
-            http: Some("http://10.77.0.1/agent.efi".into()),
-            first_stage: None,
-            parameters: Vec::new(),
-        };
-        let boot = BootAnswer::Netboot(netboot);
-        Plan { known: true, is_booting: true, boot, host_name: None }
+#[async_trait]
+impl BootDirectory for NetbootAll {
+    async fn look_up(
+        &self,
+        _machines: &[HardwareAddress],
+    ) -> Result<Box<dyn BootSnapshot>, BootLookupError> {
+        Ok(Box::new(Self))
     }
 }
 
-/// What was seen so far.
+impl BootSnapshot for NetbootAll {
+    fn instructions(&self, _request: &BootRequest<'_>) -> BootInstructions {
+        let netboot = Netboot {
+            ipxe_script: "http://10.77.0.1/boot.ipxe".into(),
+            http_file: Some("http://10.77.0.1/agent.efi".into()),
+            tftp_file: None,
+        };
+        let boot = NetbootTarget::Netboot(netboot);
+        BootInstructions { is_known: true, is_booting: true, boot, host_name: None }
+    }
+}
+
+/// The recorded events.
 #[derive(Default)]
-pub(crate) struct Seen {
-    sightings: Mutex<Vec<Sighting>>,
+pub(crate) struct RecordedEvents {
+    events: Mutex<Vec<BootEvent>>,
     more: Condvar,
 }
 
-impl Seen {
-    /// How many sightings there are of what `is_it` says.
-    pub(crate) fn count(&self, is_it: impl Fn(&What) -> bool) -> usize {
-        self.sightings.lock().unwrap().iter().filter(|sighting| is_it(&sighting.what)).count()
+impl RecordedEvents {
+    /// Returns the number of events that match.
+    pub(crate) fn count(&self, matches: impl Fn(&BootEventDetail) -> bool) -> usize {
+        self.events.lock().unwrap().iter().filter(|event| matches(&event.detail)).count()
     }
 
-    /// Waits until there is one; the client is often done before the server has heard of it.
-    pub(crate) fn wait_for(&self, what: &What) {
-        self.wait_until(&format!("{what:?}"), |seen| seen == what);
+    /// Waits for an event. The client is often done before the server records it.
+    pub(crate) fn wait_for(&self, detail: &BootEventDetail) {
+        self.wait_until(&format!("{detail:?}"), |events| events == detail);
     }
 
-    /// Waits until there is one that `is_it` says it is.
-    pub(crate) fn wait_until(&self, wanted: &str, is_it: impl Fn(&What) -> bool) {
-        let sightings = self.sightings.lock().unwrap();
+    /// Waits until an event matches.
+    pub(crate) fn wait_until(&self, description: &str, matches: impl Fn(&BootEventDetail) -> bool) {
+        let events = self.events.lock().unwrap();
         let is_missing =
-            |seen: &mut Vec<Sighting>| !seen.iter().any(|sighting| is_it(&sighting.what));
-        let (seen, waited) =
-            self.more.wait_timeout_while(sightings, Duration::from_secs(10), is_missing).unwrap();
-        assert!(!waited.timed_out(), "{wanted} is not in {seen:?}");
+            |events: &mut Vec<BootEvent>| !events.iter().any(|event| matches(&event.detail));
+        let (events, waited) =
+            self.more.wait_timeout_while(events, Duration::from_secs(10), is_missing).unwrap();
+        assert!(!waited.timed_out(), "{description} is not in {events:?}");
     }
 }
 
-impl Sightings for Seen {
-    fn seen(&self, sighting: Sighting) {
-        self.sightings.lock().unwrap().push(sighting);
+impl BootEventRecorder for RecordedEvents {
+    fn record(&self, event: BootEvent) {
+        self.events.lock().unwrap().push(event);
         self.more.notify_all();
     }
 }
 
-pub(crate) fn services(seen: &Arc<Seen>) -> boot_server::dhcp4::Services {
-    boot_server::dhcp4::Services {
-        plans: Arc::new(Everybody),
-        sightings: seen.clone(),
-        clock: wall_clock,
-    }
+pub(crate) fn services(events: &Arc<RecordedEvents>) -> DhcpServices {
+    DhcpServices { directory: Arc::new(NetbootAll), events: events.clone(), clock: wall_clock }
 }
 
 pub(crate) fn wall_clock() -> Timestamp {

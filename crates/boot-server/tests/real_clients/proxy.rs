@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ProxyDHCP: the site's own server gives addresses, ours says what to boot, on ports 67 and 4011.
+//! ProxyDHCP: the site's DHCP server (dnsmasq) assigns addresses, this server sends boot information on ports
+//! 67 and 4011.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use boot_server::dhcp4::{MessageType, Packet, Subnet, Verdict, code};
-use boot_server::{Mode, What};
+use boot_server::dhcp4::{Dhcp4Outcome, Dhcp4Subnet};
+use boot_server::{BootEventDetail, DhcpMode};
+use dhcp_codec::v4::{Dhcp4MessageType, Dhcp4Packet, MIN_MAX_MESSAGE_BYTES, option_code};
 
 use super::dhcp::{pxe_discover, serve, udhcpc, value};
-use super::lab::{Lab, SERVER, Seen, ready};
+use super::lab::{NetworkLab, RecordedEvents, SERVER, ready};
 
 const SITE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 9);
-const CARD: [u8; 6] = [0x52, 0x54, 0, 1, 2, 3];
+const MAC: [u8; 6] = [0x52, 0x54, 0, 1, 2, 3];
 
-/// A segment with the site's server (dnsmasq) and room for ours, joined by a bridge in the client's
-/// space.
-fn lab() -> Lab {
-    let mut lab = Lab::new(&["server", "site", "client"]);
+/// Returns a segment with the site's server (dnsmasq) and a namespace for this server, joined by a bridge in
+/// the client namespace.
+fn lab() -> NetworkLab {
+    let mut lab = NetworkLab::new(&["server", "site", "client"]);
     lab.ip("client", &["link", "add", "c0", "type", "bridge"]);
     lab.cable(("server", "s0"), ("client", "p0"));
     lab.cable(("site", "d0"), ("client", "p1"));
@@ -34,12 +36,12 @@ fn lab() -> Lab {
     lab
 }
 
-/// The segment, as one where another server gives the addresses.
-fn beside_the_site() -> Subnet {
-    Subnet::new(Ipv4Addr::new(10, 77, 0, 0), 24, Mode::Proxy)
+/// Returns the subnet in proxy mode.
+fn proxy_subnet() -> Dhcp4Subnet {
+    Dhcp4Subnet::new(Ipv4Addr::new(10, 77, 0, 0), 24, DhcpMode::Proxy)
 }
 
-/// Firmware's socket.
+/// Opens a DHCP client socket.
 fn socket() -> UdpSocket {
     let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 68))).unwrap();
     socket.set_broadcast(true).unwrap();
@@ -47,24 +49,28 @@ fn socket() -> UdpSocket {
     socket
 }
 
-/// Says it, again if need be (dnsmasq takes a moment to listen), until the answers are enough.
-fn ask(message: &Packet, to: SocketAddr, enough: impl Fn(&[Packet]) -> bool) -> Vec<Packet> {
+/// Sends a message repeatedly until the replies are sufficient. dnsmasq takes a while to start.
+fn exchange(
+    message: &Dhcp4Packet,
+    to: SocketAddr,
+    enough: impl Fn(&[Dhcp4Packet]) -> bool,
+) -> Vec<Dhcp4Packet> {
     let socket = socket();
-    let mut answers = Vec::new();
+    let mut replies = Vec::new();
     let mut buffer = [0; 2000];
     for _ in 0..15 {
-        socket.send_to(&message.encode(548), to).unwrap();
+        socket.send_to(&message.encode(MIN_MAX_MESSAGE_BYTES), to).unwrap();
         while let Ok((length, _)) = socket.recv_from(&mut buffer) {
-            answers.extend(Packet::decode(&buffer[..length]));
+            replies.extend(Dhcp4Packet::decode(&buffer[..length]));
         }
-        if enough(&answers) {
+        if enough(&replies) {
             break;
         }
     }
-    answers
+    replies
 }
 
-fn everybody() -> SocketAddr {
+fn broadcast_address() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::BROADCAST, 67))
 }
 
@@ -74,70 +80,72 @@ fn firmware_gets_its_address_from_the_site_and_its_boot_file_from_the_proxy() {
         return;
     }
     let lab = lab();
-    let seen = Arc::new(Seen::default());
-    let _serving = serve(&lab, vec![beside_the_site()], &seen);
+    let events = Arc::new(RecordedEvents::default());
+    let _server = serve(&lab, vec![proxy_subnet()], &events);
 
-    let has_address = |packet: &Packet| !packet.your_address.is_unspecified();
+    let has_address = |packet: &Dhcp4Packet| !packet.your_address.is_unspecified();
     let offers = lab.inside("client", move || {
-        ask(&pxe_discover(CARD), everybody(), |offers| {
+        exchange(&pxe_discover(MAC), broadcast_address(), |offers| {
             offers.iter().any(has_address) && !offers.iter().all(has_address)
         })
     });
     let offers = offers.join().unwrap();
     let site = offers.iter().find(|offer| has_address(offer)).expect("an address");
-    assert_eq!(site.options.address(code::SERVER_ID), Some(SITE));
+    assert_eq!(site.options.get_address(option_code::SERVER_ID), Some(SITE));
     assert_eq!(site.file, b"");
     let proxy = offers.iter().find(|offer| !has_address(offer)).expect("a proxy offer");
-    assert_eq!(proxy.options.address(code::SERVER_ID), Some(SERVER));
-    assert_eq!(proxy.options.get(code::VENDOR_CLASS), Some(&b"PXEClient"[..]));
+    assert_eq!(proxy.options.get_address(option_code::SERVER_ID), Some(SERVER));
+    assert_eq!(proxy.options.get(option_code::VENDOR_CLASS), Some(&b"PXEClient"[..]));
     assert_eq!(proxy.file, b"snponly.efi");
 
-    // The address is asked of the site, and the proxy keeps out of it.
+    // The client requests the address from the site; the proxy does not reply.
     let address = site.your_address;
-    let mut request = pxe_discover(CARD);
-    request.options.set(code::MESSAGE_TYPE, [MessageType::Request.number()]);
-    request.options.set_addresses(code::REQUESTED_ADDRESS, &[address]);
-    request.options.set_addresses(code::SERVER_ID, &[SITE]);
-    let answers = lab.inside("client", move || {
-        ask(&request, everybody(), |answers| answers.iter().any(has_address))
+    let mut request = pxe_discover(MAC);
+    request.options.set(option_code::MESSAGE_TYPE, [Dhcp4MessageType::Request.number()]);
+    request.options.set_addresses(option_code::REQUESTED_ADDRESS, &[address]);
+    request.options.set_addresses(option_code::SERVER_ID, &[SITE]);
+    let replies = lab.inside("client", move || {
+        exchange(&request, broadcast_address(), |replies| replies.iter().any(has_address))
     });
-    let answers = answers.join().unwrap();
-    let said: Vec<_> = answers.iter().map(Packet::message_type).collect();
-    assert_eq!(said, [Some(MessageType::Ack)]);
-    assert_eq!(answers[0].your_address, address);
-    assert_eq!(answers[0].options.address(code::SERVER_ID), Some(SITE));
+    let replies = replies.join().unwrap();
+    let message_types: Vec<_> = replies.iter().map(Dhcp4Packet::message_type).collect();
+    assert_eq!(message_types, [Some(Dhcp4MessageType::Ack)]);
+    assert_eq!(replies[0].your_address, address);
+    assert_eq!(replies[0].options.get_address(option_code::SERVER_ID), Some(SITE));
 
-    // Then firmware asks the proxy alone, on the port of boot servers, from its new address.
+    // Then firmware sends a request to the proxy on port 4011, from its new address.
     lab.ip("client", &["addr", "add", &format!("{address}/24"), "dev", "c0"]);
-    let mut request = pxe_discover(CARD);
+    let mut request = pxe_discover(MAC);
     request.broadcast = false;
     request.client_address = address;
-    request.options.set(code::MESSAGE_TYPE, [MessageType::Request.number()]);
-    let answers = lab.inside("client", move || {
-        ask(&request, SocketAddr::from((SERVER, 4011)), |answers| !answers.is_empty())
+    request.options.set(option_code::MESSAGE_TYPE, [Dhcp4MessageType::Request.number()]);
+    let replies = lab.inside("client", move || {
+        exchange(&request, SocketAddr::from((SERVER, 4011)), |replies| !replies.is_empty())
     });
-    let answers = answers.join().unwrap();
-    let boot = answers.first().expect("an answer on port 4011");
-    assert_eq!(boot.message_type(), Some(MessageType::Ack));
+    let replies = replies.join().unwrap();
+    let boot = replies.first().expect("a reply on port 4011");
+    assert_eq!(boot.message_type(), Some(Dhcp4MessageType::Ack));
     assert_eq!((boot.your_address, boot.client_address), (Ipv4Addr::UNSPECIFIED, address));
     assert_eq!((boot.next_server, &*boot.file), (SERVER, &b"snponly.efi"[..]));
-    assert_eq!(boot.options.address(code::SERVER_ID), Some(SERVER));
+    assert_eq!(boot.options.get_address(option_code::SERVER_ID), Some(SERVER));
 }
 
 #[test]
-fn a_system_that_is_not_booting_is_left_to_the_site() {
+fn an_operating_system_gets_no_reply_from_the_proxy() {
     if !ready(&["dnsmasq", "udhcpc", "ip"]) {
         return;
     }
     let lab = lab();
-    let seen = Arc::new(Seen::default());
-    let _serving = serve(&lab, vec![beside_the_site()], &seen);
-    let told = udhcpc(&lab, &["-t", "10", "-O", "bootfile"]).expect("a lease");
-    assert_eq!(value(&told, "serverid"), Some("10.77.0.9"), "{told}");
-    assert_eq!(value(&told, "boot_file"), None, "{told}");
-    let verdicts = |wanted: Verdict| {
-        seen.count(|what| matches!(what, What::Dhcp4 { verdict, .. } if *verdict == wanted))
+    let events = Arc::new(RecordedEvents::default());
+    let _server = serve(&lab, vec![proxy_subnet()], &events);
+    let lease = udhcpc(&lab, &["-t", "10", "-O", "bootfile"]).expect("a lease");
+    assert_eq!(value(&lease, "serverid"), Some("10.77.0.9"), "{lease}");
+    assert_eq!(value(&lease, "boot_file"), None, "{lease}");
+    let outcomes = |expected: Dhcp4Outcome| {
+        events.count(
+            |detail| matches!(detail, BootEventDetail::Dhcp4 { outcome, .. } if *outcome == expected),
+        )
     };
-    assert!(verdicts(Verdict::NotBooting) > 0);
-    assert_eq!(verdicts(Verdict::ProxyAnswered), 0);
+    assert!(outcomes(Dhcp4Outcome::NotNetboot) > 0);
+    assert_eq!(outcomes(Dhcp4Outcome::ProxyReplied), 0);
 }

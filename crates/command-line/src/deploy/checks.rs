@@ -1,35 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What of a deployment can be seen to be nonsense before anybody is asked.
+//! Checks of deploy options that need no server.
 
 use serde_json::{Map, Value, json};
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 
 const SCHEMES: [&str; 5] = ["http", "https", "file", "oci", "glance"];
 
-/// An image has an address: one that the server can fetch it from, or a UUID in Glance.
-pub(super) fn image(text: &str) -> Result<(), Failure> {
-    let is_address = text.split_once("://").is_some_and(|(scheme, rest)| {
+/// Checks that `--image` is a supported URL or the UUID of an image in Glance.
+pub(super) fn check_image(text: &str) -> Result<(), CliError> {
+    let is_url = text.split_once("://").is_some_and(|(scheme, rest)| {
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let is_whole = match scheme {
+        let is_complete = match scheme {
             "file" => host.is_empty() && !path.is_empty(),
             "glance" => !host.is_empty(),
             _ => is_host(host) && !path.is_empty(),
         };
-        SCHEMES.contains(&scheme) && is_whole && is_printable(rest)
+        SCHEMES.contains(&scheme) && is_complete && is_printable(rest)
     });
-    if is_address || uuid::Uuid::parse_str(text).is_ok() {
+    if is_url || uuid::Uuid::parse_str(text).is_ok() {
         return Ok(());
     }
-    Err(Failure::Usage(format!(
-        "--image {:?} is no address of an image: use http://HOST/PATH, https://, file:///PATH, oci://, or \
+    Err(CliError::Usage(format!(
+        "--image {:?} is not an image URL: use http://HOST/PATH, https://, file:///PATH, oci://, or \
          the UUID of an image in Glance",
         without_password(text)
     )))
 }
 
-/// Whether an image comes from a web server and nobody said what its checksum is, without which most
-/// machines do not take it.
+/// Whether an image from a web server has no checksum, which most deploy interfaces require.
 pub(super) fn lacks_checksum(instance: &Map<String, Value>) -> bool {
     let source = instance.get("image_source").and_then(Value::as_str).unwrap_or_default();
     let scheme = source.split_once("://").map(|(scheme, _)| scheme);
@@ -37,17 +36,17 @@ pub(super) fn lacks_checksum(instance: &Map<String, Value>) -> bool {
         && !["image_checksum", "image_os_hash_value"].iter().any(|key| instance.contains_key(*key))
 }
 
-/// How to give what a server misses, where that is the checksum.
-pub(super) fn hint(why: &str, instance: &Map<String, Value>) -> &'static str {
-    if why.contains("checksum") && lacks_checksum(instance) {
-        "; --checksum gives it one"
+/// A hint for server errors about a missing checksum.
+pub(super) fn checksum_hint(error: &str, instance: &Map<String, Value>) -> &'static str {
+    if error.contains("checksum") && lacks_checksum(instance) {
+        "; give it with --checksum"
     } else {
         ""
     }
 }
 
-/// What `instance_info` says about a checksum.
-pub(super) fn checksum(text: &str) -> Result<Map<String, Value>, Failure> {
+/// Converts `--checksum` to fields of `instance_info`.
+pub(super) fn checksum_fields(text: &str) -> Result<Map<String, Value>, CliError> {
     let is_url = text
         .strip_prefix("http://")
         .or_else(|| text.strip_prefix("https://"))
@@ -67,10 +66,10 @@ pub(super) fn checksum(text: &str) -> Result<Map<String, Value>, Failure> {
             json!({ "image_os_hash_algo": algorithm, "image_os_hash_value": hash })
         }
         Some(_) | None => {
-            return Err(Failure::Usage(format!(
-                "--checksum {:?} is no SHA-256 (64 hexadecimal digits), no SHA-512 (128) and no http:// or \
-                 https:// address of a file of checksums; what else a server may take goes with \
-                 --instance-info image_checksum=…",
+            return Err(CliError::Usage(format!(
+                "--checksum {:?} is neither a SHA-256 (64 hexadecimal digits) nor a SHA-512 (128) nor the \
+                 http:// or https:// URL of a checksum file; give other kinds with --instance-info \
+                 image_checksum=…",
                 without_password(text)
             )));
         }
@@ -79,8 +78,8 @@ pub(super) fn checksum(text: &str) -> Result<Map<String, Value>, Failure> {
     Ok(fields)
 }
 
-/// A name that a machine can have in DNS.
-pub(super) fn hostname(name: &str) -> Result<(), Failure> {
+/// Checks that a name is a valid DNS name.
+pub(super) fn check_hostname(name: &str) -> Result<(), CliError> {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
@@ -90,20 +89,20 @@ pub(super) fn hostname(name: &str) -> Result<(), Failure> {
     if name.len() <= 253 && name.split('.').all(is_label) {
         return Ok(());
     }
-    Err(Failure::Usage(format!(
-        "--hostname {name:?} is no hostname: letters, digits and - in parts of at most 63, with dots \
-         between them"
+    Err(CliError::Usage(format!(
+        "--hostname {name:?} is not a hostname: letters, digits and - in labels of at most 63 characters, \
+         separated by dots"
     )))
 }
 
-/// A trait, as all of OpenStack writes them.
-pub(super) fn trait_name(name: &str) -> Result<(), Failure> {
+/// Checks a trait name.
+pub(super) fn check_trait_name(name: &str) -> Result<(), CliError> {
     let is_part = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     if (1..=255).contains(&name.len()) && name.bytes().all(is_part) {
         return Ok(());
     }
-    Err(Failure::Usage(format!(
-        "--trait {name:?} is no trait: they are like CUSTOM_GPU or HW_CPU_X86_VMX"
+    Err(CliError::Usage(format!(
+        "--trait {name:?} is not a trait: use upper-case names such as CUSTOM_GPU or HW_CPU_X86_VMX"
     )))
 }
 
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_have_addresses() {
+    fn checks_image_urls() {
         for image_url in [
             "http://images/a.raw",
             "https://user:p@images:8443/d/a.qcow2?x=1",
@@ -133,9 +132,9 @@ mod tests {
             "oci://registry/debian:13",
             "1be26c0b-03f2-4d2e-ae87-c02d7f33c123",
         ] {
-            image(image_url).unwrap();
+            check_image(image_url).unwrap();
         }
-        for nonsense in [
+        for invalid in [
             "",
             "debian",
             "/srv/a.raw",
@@ -147,30 +146,30 @@ mod tests {
             "ftp://images/a.raw",
             "htpp://images/a.raw",
         ] {
-            assert!(matches!(image(nonsense), Err(Failure::Usage(_))), "{nonsense}");
+            assert!(matches!(check_image(invalid), Err(CliError::Usage(_))), "{invalid}");
         }
-        let told = image("ftp://ann:hush@images/a").unwrap_err().to_string();
-        assert!(!told.contains("hush"), "{told}");
+        let message = check_image("ftp://ann:hush@images/a").unwrap_err().to_string();
+        assert!(!message.contains("hush"), "{message}");
     }
 
     #[test]
-    fn checksums_are_sums_or_files_of_them() {
+    fn parses_checksums() {
         let (short, long) = ("0a".repeat(32), "0b".repeat(64));
         for (text, algorithm, value) in [
             (short.clone(), "sha256", short.clone()),
             (format!("sha256:{short}"), "sha256", short.clone()),
             (long.clone(), "sha512", long.clone()),
         ] {
-            let fields = checksum(&text).unwrap();
+            let fields = checksum_fields(&text).unwrap();
             assert_eq!(fields["image_os_hash_algo"], algorithm);
             assert_eq!(fields["image_os_hash_value"], value.as_str());
         }
         let url = "https://images/SHA256SUMS";
-        assert_eq!(checksum(url).unwrap()["image_checksum"], url);
+        assert_eq!(checksum_fields(url).unwrap()["image_checksum"], url);
         let swapped = format!("sha512:{short}");
         let not_hex = "x".repeat(64);
-        for nonsense in ["", "abc", &"0".repeat(32), &swapped, &not_hex, "http://images", "SUMS"] {
-            assert!(matches!(checksum(nonsense), Err(Failure::Usage(_))), "{nonsense}");
+        for invalid in ["", "abc", &"0".repeat(32), &swapped, &not_hex, "http://images", "SUMS"] {
+            assert!(matches!(checksum_fields(invalid), Err(CliError::Usage(_))), "{invalid}");
         }
     }
 
@@ -189,8 +188,8 @@ mod tests {
     }
 
     #[test]
-    fn names_are_names() {
-        for (name, is_good) in [
+    fn checks_hostnames_and_traits() {
+        for (name, is_valid) in [
             ("web", true),
             ("web-1.example.org", true),
             ("WEB1", true),
@@ -201,13 +200,13 @@ mod tests {
             ("wéb", false),
             ("web 1", false),
         ] {
-            assert_eq!(hostname(name).is_ok(), is_good, "{name}");
+            assert_eq!(check_hostname(name).is_ok(), is_valid, "{name}");
         }
-        assert!(hostname(&"a".repeat(64)).is_err());
-        for (name, is_good) in
+        assert!(check_hostname(&"a".repeat(64)).is_err());
+        for (name, is_valid) in
             [("CUSTOM_A1", true), ("custom_a", false), ("", false), ("A B", false)]
         {
-            assert_eq!(trait_name(name).is_ok(), is_good, "{name}");
+            assert_eq!(check_trait_name(name).is_ok(), is_valid, "{name}");
         }
     }
 }

@@ -1,85 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Asking a machine to deploy, and finding out what came of it when the answer is lost.
+//! Requests a deployment, and determines whether it started if the response is lost.
 
 use std::time::Duration;
 
-use ironic_client::{Api, Query};
+use ironic_client::{Api, QueryString};
 use serde_json::Value;
 
-use crate::failure::Failure;
-use crate::node::verbs::{Verb, provision};
-use crate::selection::Chosen;
+use crate::cli_error::CliError;
+use crate::node::verbs::{Verb, request_provision_state};
+use crate::selection::SelectedNode;
 
-/// How often a machine whose request got lost is asked again.
-const REPEATS: u32 = 3;
-/// How often, and after which time each, a server that does not answer is tried.
-const LOOKS: u32 = 15;
-const PAUSE: Duration = Duration::from_secs(1);
+/// Repetitions of a request whose response was lost.
+const MAX_REPEATS: u32 = 3;
+/// Queries of the node's state while the server is unavailable, and the interval between them.
+const MAX_STATE_QUERIES: u32 = 15;
+const QUERY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the server made of the request.
-pub(super) enum Answer {
+/// The server's response to the request.
+pub(super) enum DeployResponse {
     Accepted,
-    Refused(Failure),
-    /// It did not say, and cannot be asked.
+    Rejected(CliError),
+    /// The response was lost and the state of the node cannot be queried.
     Unknown(String),
 }
 
-/// Asks a machine that is available to deploy.
-pub(super) async fn deploy(api: &Api, chosen: &Chosen, body: &Value) -> Answer {
+/// Requests the deployment of an available node.
+pub(super) async fn deploy(api: &Api, selected: &SelectedNode, body: &Value) -> DeployResponse {
     let mut repeats = 0;
     loop {
-        let failure = match provision(api, chosen, Verb::Deploy.target(), body).await {
-            Ok(()) => return Answer::Accepted,
-            Err(failure) => failure,
-        };
-        let is_unanswered = is_unanswered(&failure);
+        let failure =
+            match request_provision_state(api, selected, Verb::Deploy.target(), body).await {
+                Ok(()) => return DeployResponse::Accepted,
+                Err(failure) => failure,
+            };
+        let is_unanswered = is_server_unavailable(&failure);
         if !is_unanswered && repeats == 0 {
-            return Answer::Refused(failure);
+            return DeployResponse::Rejected(failure);
         }
-        // Even a refusal can come of this: what was lost before may have been accepted.
-        match is_taken(api, chosen).await {
-            Some(true) => return Answer::Accepted,
-            Some(false) if is_unanswered && repeats < REPEATS => repeats += 1,
-            Some(false) => return Answer::Refused(failure),
-            None => return Answer::Unknown(failure.told()),
+        // After a lost response the repetition may be rejected because the first request was accepted.
+        match has_started(api, selected).await {
+            Some(true) => return DeployResponse::Accepted,
+            Some(false) if is_unanswered && repeats < MAX_REPEATS => repeats += 1,
+            Some(false) => return DeployResponse::Rejected(failure),
+            None => return DeployResponse::Unknown(failure.message()),
         }
     }
 }
 
-/// Whether the machine is on its way; none if nobody can be asked.
-async fn is_taken(api: &Api, chosen: &Chosen) -> Option<bool> {
-    let query = Query::new().with("fields", "provision_state,target_provision_state");
-    for look in 0..LOOKS {
-        if look > 0 {
-            tokio::time::sleep(PAUSE).await;
+/// Whether the deployment has started; `None` if the server cannot be queried.
+async fn has_started(api: &Api, selected: &SelectedNode) -> Option<bool> {
+    let query = QueryString::new().with("fields", "provision_state,target_provision_state");
+    for query_number in 0..MAX_STATE_QUERIES {
+        if query_number > 0 {
+            tokio::time::sleep(QUERY_INTERVAL).await;
         }
-        match api.get(&query.on(&chosen.path())).await {
+        match api.get(&query.append_to(&selected.path())).await {
             Ok(node) => {
-                let is_at_rest = node["target_provision_state"].is_null();
-                return Some(node["provision_state"] != "available" || !is_at_rest);
+                let is_stable = node["target_provision_state"].is_null();
+                return Some(node["provision_state"] != "available" || !is_stable);
             }
-            Err(error) if error.is_absence() => {}
+            Err(error) if error.is_server_unavailable() => {}
             Err(_) => return None,
         }
     }
     None
 }
 
-fn is_unanswered(failure: &Failure) -> bool {
+fn is_server_unavailable(failure: &CliError) -> bool {
     match failure {
-        Failure::Api(error) => error.is_absence(),
-        Failure::Usage(_)
-        | Failure::NotFound(_)
-        | Failure::Refused(_)
-        | Failure::Failed(_)
-        | Failure::TimedOut(_)
-        | Failure::Unanswered(_)
-        | Failure::Interrupted(_)
-        | Failure::Lost(_)
-        | Failure::Some { .. }
-        | Failure::Settings(_)
-        | Failure::Unreadable { .. }
-        | Failure::Unwritable { .. } => false,
+        CliError::Api(error) => error.is_server_unavailable(),
+        CliError::Usage(_)
+        | CliError::NotFound(_)
+        | CliError::Rejected(_)
+        | CliError::Failed(_)
+        | CliError::TimedOut(_)
+        | CliError::OutcomeUnknown(_)
+        | CliError::Interrupted(_)
+        | CliError::ConnectionLost(_)
+        | CliError::SomeFailed { .. }
+        | CliError::Target(_)
+        | CliError::Unreadable { .. }
+        | CliError::Unwritable { .. } => false,
     }
 }
 
@@ -88,19 +89,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::test_server::{self, server};
+    use crate::test_server::{self, start_server};
 
-    /// What comes of it at a server with one machine, which does not answer some of the first requests to
-    /// deploy but with `instead`, and how often it was asked. Whether it took those is told by `takes_lost`.
+    /// Requests a deployment from a server whose first `lost` responses are replaced by `instead`.
+    /// With `takes_lost` it accepts those requests. Returns the result and the number of requests.
     async fn outcome(
         lost: usize,
         takes_lost: bool,
-        instead: fn() -> test_server::Answer,
+        instead: fn() -> test_server::TestResponse,
     ) -> (&'static str, usize) {
         let (mut state, mut count) = ("available", 0);
-        let (desk, asked) = server(move |asked| {
-            if !asked.line.starts_with("PUT") {
-                return test_server::Answer::Json(200, json!({ "provision_state": state }));
+        let (context, log) = start_server(move |request| {
+            if !request.line.starts_with("PUT") {
+                return test_server::TestResponse::Json(200, json!({ "provision_state": state }));
             }
             count += 1;
             let (is_lost, is_free) = (count <= lost, state == "available");
@@ -109,34 +110,34 @@ mod tests {
             }
             match is_free {
                 _ if is_lost => instead(),
-                true => test_server::Answer::Json(202, Value::Null),
-                false => test_server::Answer::Json(409, json!({"error_message": "busy"})),
+                true => test_server::TestResponse::Json(202, Value::Null),
+                false => test_server::TestResponse::Json(409, json!({"error_message": "busy"})),
             }
         });
-        let chosen = Chosen::of(json!({"uuid": "u", "name": "n"}));
-        let answer = match deploy(&desk.api, &chosen, &json!({"target": "active"})).await {
-            Answer::Accepted => "accepted",
-            Answer::Refused(_) => "refused",
-            Answer::Unknown(_) => "unknown",
+        let selected = SelectedNode::new(json!({"uuid": "u", "name": "n"}));
+        let response = match deploy(&context.api, &selected, &json!({"target": "active"})).await {
+            DeployResponse::Accepted => "accepted",
+            DeployResponse::Rejected(_) => "rejected",
+            DeployResponse::Unknown(_) => "unknown",
         };
-        let asked = asked.lock().unwrap().iter().filter(|line| line.starts_with("PUT")).count();
-        (answer, asked)
+        let requests = log.lock().unwrap().iter().filter(|line| line.starts_with("PUT")).count();
+        (response, requests)
     }
 
     #[tokio::test]
-    async fn a_lost_answer_is_no_refusal() {
-        // A stock Ironic says 500 when its own conductor does not answer it in time.
+    async fn repeats_a_request_whose_response_was_lost() {
+        // Stock Ironic returns 500 if its conductor does not reply in time.
         let timed_out = || {
-            let told = "Timed out waiting for a reply";
-            test_server::Answer::Json(500, json!({ "error_message": told }))
+            let message = "Timed out waiting for a reply";
+            test_server::TestResponse::Json(500, json!({ "error_message": message }))
         };
-        let lost: fn() -> _ = || test_server::Answer::Lost;
+        let lost: fn() -> _ = || test_server::TestResponse::Disconnect;
         for instead in [lost, timed_out] {
             assert_eq!(outcome(0, true, instead).await, ("accepted", 1));
-            // The machine is on its way: it is not asked again, and above all not given back.
+            // The deployment has started, so the request is not repeated and the node not released.
             assert_eq!(outcome(1, true, instead).await, ("accepted", 1));
             assert_eq!(outcome(2, false, instead).await, ("accepted", 3));
-            assert_eq!(outcome(9, false, instead).await, ("refused", 4));
+            assert_eq!(outcome(9, false, instead).await, ("rejected", 4));
         }
     }
 }

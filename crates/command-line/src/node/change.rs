@@ -4,22 +4,22 @@
 use std::sync::Arc;
 
 use clap::Args;
-use ironic_client::{Api, Method, segment};
+use ironic_client::{Api, Method, percent_encode};
 use serde_json::{Value, json};
 
-use crate::assignments::{Assignment, is_deep, patch, pointer};
+use crate::assignments::{Assignment, is_nested, json_patch, json_pointer};
 use crate::bulk::{self, BulkArguments};
-use crate::desk::Desk;
-use crate::failure::Failure;
+use crate::cli_error::CliError;
+use crate::context::CliContext;
 use crate::output::OutputArguments;
-use crate::selection::{Chosen, Selection};
+use crate::selection::{NodeSelection, SelectedNode};
 
-/// No two machines have the same.
-const UNIQUE: [&str; 3] = ["name", "uuid", "instance_uuid"];
+/// Fields whose values are unique among nodes.
+const UNIQUE_FIELDS: [&str; 3] = ["name", "uuid", "instance_uuid"];
 
 /// Options of `ferrite node set`.
 #[derive(Args, Debug)]
-pub(crate) struct SetArguments {
+pub(crate) struct NodeSetArguments {
     /// A field and its value: name=rack1-u01, driver_info.redfish_address=https://bmc,
     /// properties.cpus:=8, driver_info.redfish_password=@FILE. May be given several times.
     #[arg(short, long = "field", value_name = "FIELD=VALUE")]
@@ -27,11 +27,11 @@ pub(crate) struct SetArguments {
     /// Traits to add.
     #[arg(long = "trait", value_name = "TRAIT", value_delimiter = ',')]
     traits: Vec<String>,
-    /// Set interfaces that are not named to the defaults of the new driver.
+    /// Reset interfaces that are not given to the defaults of the new driver.
     #[arg(long)]
     reset_interfaces: bool,
     #[command(flatten)]
-    selection: Selection,
+    selection: NodeSelection,
     #[command(flatten)]
     bulk: BulkArguments,
     #[command(flatten)]
@@ -40,15 +40,15 @@ pub(crate) struct SetArguments {
 
 /// Options of `ferrite node unset`.
 #[derive(Args, Debug)]
-pub(crate) struct UnsetArguments {
+pub(crate) struct NodeUnsetArguments {
     /// A field: owner, driver_info.redfish_verify_ca. May be given several times.
     #[arg(short, long = "field", value_name = "FIELD")]
     fields: Vec<String>,
-    /// Traits to take away.
+    /// Traits to remove.
     #[arg(long = "trait", value_name = "TRAIT", value_delimiter = ',')]
     traits: Vec<String>,
     #[command(flatten)]
-    selection: Selection,
+    selection: NodeSelection,
     #[command(flatten)]
     bulk: BulkArguments,
     #[command(flatten)]
@@ -57,118 +57,135 @@ pub(crate) struct UnsetArguments {
 
 /// Options of `ferrite node delete`.
 #[derive(Args, Debug)]
-pub(crate) struct DeleteArguments {
+pub(crate) struct NodeDeleteArguments {
     #[command(flatten)]
-    selection: Selection,
+    selection: NodeSelection,
     #[command(flatten)]
     bulk: BulkArguments,
     #[command(flatten)]
     output: OutputArguments,
 }
 
-pub(crate) async fn set(desk: &Desk, arguments: &SetArguments) -> Result<(), Failure> {
+pub(crate) async fn set(
+    context: &CliContext,
+    arguments: &NodeSetArguments,
+) -> Result<(), CliError> {
     let mut fields = Vec::new();
     for field in &arguments.fields {
         fields.push((field.key.clone(), field.value()?));
     }
-    something(fields.len(), &arguments.traits)?;
+    require_change(fields.len(), &arguments.traits)?;
     let query = if arguments.reset_interfaces { "?reset_interfaces=true" } else { "" };
     let traits = arguments.traits.clone();
-    let chosen = arguments.selection.chosen(desk).await?;
-    if let Some((unique, _)) = fields.iter().find(|(key, _)| UNIQUE.contains(&key.as_str()))
-        && chosen.len() > 1
+    let selected = arguments.selection.resolve(context).await?;
+    if let Some((unique, _)) = fields.iter().find(|(key, _)| UNIQUE_FIELDS.contains(&key.as_str()))
+        && selected.len() > 1
     {
-        let told = format!("{} machines cannot have the same {unique}", chosen.len());
-        return Err(Failure::Usage(told));
+        let message = format!("{} machines cannot have the same {unique}", selected.len());
+        return Err(CliError::Usage(message));
     }
-    let outcomes = bulk::each(desk, chosen, arguments.bulk.parallel, move |api, machine| {
-        let fields = Fields::Set(fields.clone());
-        Change { fields, query, traits: traits.clone() }.made(api, machine)
-    })
-    .await?
-    .outcomes;
-    bulk::told(desk, outcomes, arguments.output.output)
+    let outcomes =
+        bulk::for_each_node(context, selected, arguments.bulk.parallel, move |api, machine| {
+            let fields = FieldChange::Set(fields.clone());
+            NodeChange { fields, query, traits: traits.clone() }.apply(api, machine)
+        })
+        .await?
+        .outcomes;
+    bulk::report(context, outcomes, arguments.output.output)
 }
 
-pub(crate) async fn unset(desk: &Desk, arguments: &UnsetArguments) -> Result<(), Failure> {
+pub(crate) async fn unset(
+    context: &CliContext,
+    arguments: &NodeUnsetArguments,
+) -> Result<(), CliError> {
     let operations: Vec<Value> = arguments
         .fields
         .iter()
-        .map(|field| json!({ "op": "remove", "path": pointer(field) }))
+        .map(|field| json!({ "op": "remove", "path": json_pointer(field) }))
         .collect();
-    something(operations.len(), &arguments.traits)?;
+    require_change(operations.len(), &arguments.traits)?;
     let traits = arguments.traits.clone();
-    let chosen = arguments.selection.chosen(desk).await?;
-    let outcomes = bulk::each(desk, chosen, arguments.bulk.parallel, move |api, machine| {
-        let fields = Fields::Unset(operations.clone());
-        Change { fields, query: "", traits: traits.clone() }.made(api, machine)
-    })
-    .await?
-    .outcomes;
-    bulk::told(desk, outcomes, arguments.output.output)
+    let selected = arguments.selection.resolve(context).await?;
+    let outcomes =
+        bulk::for_each_node(context, selected, arguments.bulk.parallel, move |api, machine| {
+            let fields = FieldChange::Unset(operations.clone());
+            NodeChange { fields, query: "", traits: traits.clone() }.apply(api, machine)
+        })
+        .await?
+        .outcomes;
+    bulk::report(context, outcomes, arguments.output.output)
 }
 
-pub(crate) async fn delete(desk: &Desk, arguments: &DeleteArguments) -> Result<(), Failure> {
-    let chosen = arguments.selection.chosen(desk).await?;
-    bulk::consent(desk, "delete", &chosen, arguments.bulk.yes).await?;
-    let outcomes = bulk::each(desk, chosen, arguments.bulk.parallel, |api, machine| async move {
-        api.send(Method::DELETE, &machine.path(), None).await?;
-        Ok("deleted".to_owned())
-    })
+pub(crate) async fn delete(
+    context: &CliContext,
+    arguments: &NodeDeleteArguments,
+) -> Result<(), CliError> {
+    let selected = arguments.selection.resolve(context).await?;
+    bulk::confirm(context, "delete", &selected, arguments.bulk.yes).await?;
+    let outcomes = bulk::for_each_node(
+        context,
+        selected,
+        arguments.bulk.parallel,
+        |api, machine| async move {
+            api.send(Method::DELETE, &machine.path(), None).await?;
+            Ok("deleted".to_owned())
+        },
+    )
     .await?
     .outcomes;
-    bulk::told(desk, outcomes, arguments.output.output)
+    bulk::report(context, outcomes, arguments.output.output)
 }
 
-/// A change of one machine, which is made as a whole or not at all.
-struct Change {
-    fields: Fields,
+/// A change of one node, which is applied completely or not at all.
+struct NodeChange {
+    fields: FieldChange,
     query: &'static str,
     traits: Vec<String>,
 }
 
-enum Fields {
-    /// Keys and values.
+enum FieldChange {
+    /// Keys and values to set.
     Set(Vec<(String, Value)>),
-    /// Operations that remove.
+    /// JSON patch operations that remove fields.
     Unset(Vec<Value>),
 }
 
-impl Change {
-    /// Traits have their own place in the API. They come first: of a trait it is known how it was, so
-    /// that a refusal of the fields can put them back.
-    async fn made(self, api: Arc<Api>, machine: Chosen) -> Result<String, Failure> {
-        let mut moved: Vec<&String> = Vec::new();
-        let outcome = match self.move_traits(&api, &machine, &mut moved).await {
+impl NodeChange {
+    /// Applies the change. The API changes traits separately from fields; they come first, because their
+    /// previous state is known and can be restored if the fields are rejected.
+    async fn apply(self, api: Arc<Api>, machine: SelectedNode) -> Result<String, CliError> {
+        let mut changed_traits: Vec<&String> = Vec::new();
+        let outcome = match self.change_traits(&api, &machine, &mut changed_traits).await {
             Ok(()) => self.change_fields(&api, &machine).await,
             Err(failure) => Err(failure),
         };
-        // What a lost answer said is not known, and so not undone.
-        let is_lost = matches!(&outcome, Err(Failure::Api(error)) if error.is_unanswered());
+        // After a lost response the change may have been made, so it is not undone.
+        let is_lost =
+            matches!(&outcome, Err(CliError::Api(error)) if error.may_have_been_executed());
         if outcome.is_err() && !is_lost {
-            let back = self.methods().1;
-            for name in moved {
-                // What cannot be put back either is seen in the machine's traits.
-                let _ = api.send(back.clone(), &trait_path(&machine, name), None).await;
+            let undo = self.trait_methods().1;
+            for name in changed_traits {
+                // If this fails as well, the traits remain visible in the node.
+                let _ = api.send(undo.clone(), &trait_path(&machine, name), None).await;
             }
         }
         outcome.map(|()| "changed".to_owned())
     }
 
-    /// How a trait is changed, and how it is changed back.
-    fn methods(&self) -> (Method, Method) {
+    /// The methods that change a trait and undo the change.
+    fn trait_methods(&self) -> (Method, Method) {
         match self.fields {
-            Fields::Set(_) => (Method::PUT, Method::DELETE),
-            Fields::Unset(_) => (Method::DELETE, Method::PUT),
+            FieldChange::Set(_) => (Method::PUT, Method::DELETE),
+            FieldChange::Unset(_) => (Method::DELETE, Method::PUT),
         }
     }
 
-    async fn move_traits<'a>(
+    async fn change_traits<'a>(
         &'a self,
         api: &Api,
-        machine: &Chosen,
-        moved: &mut Vec<&'a String>,
-    ) -> Result<(), Failure> {
+        machine: &SelectedNode,
+        changed: &mut Vec<&'a String>,
+    ) -> Result<(), CliError> {
         if self.traits.is_empty() {
             return Ok(());
         }
@@ -176,25 +193,25 @@ impl Change {
         let has = |name: &String| {
             known["traits"].as_array().is_some_and(|traits| traits.iter().any(|it| it == name))
         };
-        let method = self.methods().0;
+        let method = self.trait_methods().0;
         for name in &self.traits {
-            // One that is there already is not ours to take away again.
-            if matches!(self.fields, Fields::Set(_)) && has(name) {
+            // An existing trait must not be removed if the change is undone.
+            if matches!(self.fields, FieldChange::Set(_)) && has(name) {
                 continue;
             }
             api.send(method.clone(), &trait_path(machine, name), None).await?;
-            moved.push(name);
+            changed.push(name);
         }
         Ok(())
     }
 
-    async fn change_fields(&self, api: &Api, machine: &Chosen) -> Result<(), Failure> {
+    async fn change_fields(&self, api: &Api, machine: &SelectedNode) -> Result<(), CliError> {
         let operations = match &self.fields {
-            Fields::Unset(operations) => operations.clone(),
-            Fields::Set(fields) if fields.iter().any(|(key, _)| is_deep(key)) => {
-                patch(&api.get(&machine.path()).await?, fields)
+            FieldChange::Unset(operations) => operations.clone(),
+            FieldChange::Set(fields) if fields.iter().any(|(key, _)| is_nested(key)) => {
+                json_patch(&api.get(&machine.path()).await?, fields)
             }
-            Fields::Set(fields) => patch(&Value::Null, fields),
+            FieldChange::Set(fields) => json_patch(&Value::Null, fields),
         };
         if !operations.is_empty() {
             api.patch(&format!("{}{}", machine.path(), self.query), &operations).await?;
@@ -203,13 +220,13 @@ impl Change {
     }
 }
 
-fn trait_path(machine: &Chosen, name: &str) -> String {
-    format!("{}/traits/{}", machine.path(), segment(name))
+fn trait_path(machine: &SelectedNode, name: &str) -> String {
+    format!("{}/traits/{}", machine.path(), percent_encode(name))
 }
 
-fn something(fields: usize, traits: &[String]) -> Result<(), Failure> {
+fn require_change(fields: usize, traits: &[String]) -> Result<(), CliError> {
     if fields == 0 && traits.is_empty() {
-        return Err(Failure::Usage("change what? give --field or --trait".to_owned()));
+        return Err(CliError::Usage("nothing to change; give --field or --trait".to_owned()));
     }
     Ok(())
 }

@@ -6,24 +6,24 @@ use ironic_client::Method;
 use serde_json::json;
 
 use crate::bulk::{self, BulkArguments};
-use crate::desk::Desk;
-use crate::failure::Failure;
+use crate::cli_error::CliError;
+use crate::context::CliContext;
 use crate::output::OutputArguments;
-use crate::selection::Selection;
+use crate::selection::NodeSelection;
 
-/// In or out.
+/// Commands of `ferrite node maintenance`.
 #[derive(Subcommand, Debug)]
 pub(crate) enum MaintenanceCommand {
-    /// Leave machines alone: nothing is done to them by itself.
+    /// Put machines into maintenance: the server takes no actions by itself.
     On(OnArguments),
-    /// Look after machines again.
+    /// End the maintenance of machines.
     Off(OffArguments),
 }
 
 /// Options of `on`.
 #[derive(Args, Debug)]
 pub(crate) struct OnArguments {
-    /// Why, for whoever wonders.
+    /// The reason, shown with the machine.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
@@ -34,15 +34,18 @@ pub(crate) struct OnArguments {
 #[derive(Args, Debug)]
 pub(crate) struct OffArguments {
     #[command(flatten)]
-    selection: Selection,
+    selection: NodeSelection,
     #[command(flatten)]
     bulk: BulkArguments,
     #[command(flatten)]
     output: OutputArguments,
 }
 
-pub(crate) async fn run(desk: &Desk, command: &MaintenanceCommand) -> Result<(), Failure> {
-    let (common, method, body, done) = match command {
+pub(crate) async fn run(
+    context: &CliContext,
+    command: &MaintenanceCommand,
+) -> Result<(), CliError> {
+    let (common, method, body, result) = match command {
         MaintenanceCommand::On(arguments) => {
             let body = json!({ "reason": arguments.reason });
             let body = arguments.reason.is_some().then_some(body);
@@ -52,16 +55,17 @@ pub(crate) async fn run(desk: &Desk, command: &MaintenanceCommand) -> Result<(),
             (arguments, Method::DELETE, None, "out of maintenance")
         }
     };
-    let chosen = common.selection.chosen(desk).await?;
-    let outcomes = bulk::each(desk, chosen, common.bulk.parallel, move |api, machine| {
-        let (method, body) = (method.clone(), body.clone());
-        async move {
-            let path = format!("{}/maintenance", machine.path());
-            api.send(method, &path, body.as_ref()).await?;
-            Ok(done.to_owned())
-        }
-    })
-    .await?
-    .outcomes;
-    bulk::told(desk, outcomes, common.output.output)
+    let selected = common.selection.resolve(context).await?;
+    let outcomes =
+        bulk::for_each_node(context, selected, common.bulk.parallel, move |api, machine| {
+            let (method, body) = (method.clone(), body.clone());
+            async move {
+                let path = format!("{}/maintenance", machine.path());
+                api.send(method, &path, body.as_ref()).await?;
+                Ok(result.to_owned())
+            }
+        })
+        .await?
+        .outcomes;
+    bulk::report(context, outcomes, common.output.output)
 }

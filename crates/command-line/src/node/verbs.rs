@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The verbs: what machines are asked to do, and waiting for it.
+//! Provision and power verbs of nodes.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use ironic_client::{Api, ApiError, Kind, Method, segment};
+use ironic_client::{Api, ErrorClass, IronicClientError, Method, QueryString, percent_encode};
 use serde_json::{Value, json};
 
 use crate::bulk::{self, BulkArguments};
-use crate::desk::Desk;
-use crate::failure::Failure;
-use crate::output::{OutputArguments, parsed};
-use crate::selection::{self, Chosen, Selection};
-use crate::wait::{self, Goal, Patience};
+use crate::cli_error::CliError;
+use crate::context::CliContext;
+use crate::output::{OutputArguments, parse_json_or_yaml};
+use crate::selection::{self, NodeSelection, SelectedNode};
+use crate::wait::{self, TimeoutArguments, WaitGoal};
 
-/// What a machine can be asked.
+/// A provision verb, with the CLI's names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verb {
     Manage,
@@ -36,14 +36,14 @@ pub(crate) enum Verb {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct VerbArguments {
     #[command(flatten)]
-    selection: Selection,
+    selection: NodeSelection,
     #[command(flatten)]
     bulk: BulkArguments,
-    /// Wait until it is done.
+    /// Wait until the operation has finished.
     #[arg(short, long, help_heading = wait::HEADING)]
     wait: bool,
     #[command(flatten)]
-    patience: Patience,
+    timeout: TimeoutArguments,
     #[command(flatten)]
     output: OutputArguments,
 }
@@ -54,30 +54,30 @@ pub(crate) struct StepsArguments {
     /// The steps, as JSON or YAML: a text, or @FILE.
     #[arg(long, value_name = "STEPS", required_unless_present = "runbook")]
     steps: Option<String>,
-    /// A runbook that has the steps.
+    /// A runbook with the steps.
     #[arg(long, value_name = "NAME", conflicts_with = "steps")]
     runbook: Option<String>,
-    /// Run steps that need no ramdisk without booting one.
+    /// Do not boot a ramdisk for steps that need none.
     #[arg(long)]
     disable_ramdisk: bool,
     #[command(flatten)]
     verb: VerbArguments,
 }
 
-/// Options of deploying a machine that is ready for it.
+/// Options of `ferrite node deploy` and `rebuild`.
 #[derive(Args, Debug)]
 pub(crate) struct DeployVerbArguments {
     /// The config drive: JSON with meta_data, user_data and network_data, a URL, or @FILE.
     #[arg(long, value_name = "DRIVE")]
     config_drive: Option<String>,
-    /// Steps to run besides the usual ones, as JSON or YAML: a text, or @FILE.
+    /// Additional steps, as JSON or YAML: a text, or @FILE.
     #[arg(long, value_name = "STEPS")]
     steps: Option<String>,
     #[command(flatten)]
     verb: VerbArguments,
 }
 
-/// Options of rescuing.
+/// Options of `ferrite node rescue`.
 #[derive(Args, Debug)]
 pub(crate) struct RescueArguments {
     /// A file with the password of the rescue system.
@@ -87,43 +87,43 @@ pub(crate) struct RescueArguments {
     verb: VerbArguments,
 }
 
-/// Changes of power.
+/// Commands of `ferrite node power`.
 #[derive(Subcommand, Debug)]
 pub(crate) enum PowerCommand {
-    /// Switch machines on.
+    /// Power on machines.
     On(VerbArguments),
-    /// Switch machines off at once.
+    /// Power off machines immediately.
     Off(VerbArguments),
-    /// Switch machines off and on again at once.
+    /// Power-cycle machines immediately.
     Reboot(VerbArguments),
-    /// Ask the systems on machines to shut down.
+    /// Ask the operating systems of machines to shut down.
     SoftOff(VerbArguments),
-    /// Ask the systems on machines to start again.
+    /// Ask the operating systems of machines to reboot.
     SoftReboot(VerbArguments),
 }
 
 /// Options of `ferrite node wait`.
 #[derive(Args, Debug)]
 pub(crate) struct WaitArguments {
-    /// The provision state to wait for. Any that lasts if none is given.
+    /// The provision state to wait for; by default any stable state.
     #[arg(long = "for", value_name = "STATE")]
     state: Option<String>,
     #[command(flatten)]
-    selection: Selection,
+    selection: NodeSelection,
     #[command(flatten)]
-    patience: Patience,
+    timeout: TimeoutArguments,
     #[command(flatten)]
     output: OutputArguments,
 }
 
-/// A request to machines, whichever kind of state it is about.
-struct Asking {
-    /// What is asked, for people.
-    word: &'static str,
+/// A request to change the provision or power state of nodes.
+struct StateRequest {
+    /// The verb for messages.
+    verb: &'static str,
     /// `provision` or `power`.
-    kind: &'static str,
+    state_kind: &'static str,
     body: Value,
-    goal: Goal,
+    goal: WaitGoal,
     is_destructive: bool,
 }
 
@@ -144,22 +144,22 @@ impl Verb {
         Self::Unhold,
     ];
 
-    /// The verb of this name: ours, or the API's.
-    pub(crate) fn named(word: &str) -> Result<Self, Failure> {
-        let word = if word == "delete" { "undeploy" } else { word };
-        let is_meant = |verb: &&Self| verb.word() == word || verb.target() == word;
-        if let Some(verb) = Self::ALL.iter().find(is_meant) {
+    /// Parses a verb by its CLI or API name.
+    pub(crate) fn parse(text: &str) -> Result<Self, CliError> {
+        let text = if text == "delete" { "undeploy" } else { text };
+        let is_named = |verb: &&Self| verb.name() == text || verb.target() == text;
+        if let Some(verb) = Self::ALL.iter().find(is_named) {
             return Ok(*verb);
         }
-        let words = || Self::ALL.iter().map(|verb| verb.word());
-        let hint = match selection::alike(word, words()) {
+        let names = || Self::ALL.iter().map(|verb| verb.name());
+        let hint = match selection::closest_match(text, names()) {
             Some(meant) => format!("did you mean {meant:?}?"),
-            None => format!("there are {}", words().collect::<Vec<_>>().join(", ")),
+            None => format!("known verbs: {}", names().collect::<Vec<_>>().join(", ")),
         };
-        Err(Failure::Usage(format!("there is no verb {word:?}; {hint}")))
+        Err(CliError::Usage(format!("unknown verb {text:?}; {hint}")))
     }
 
-    /// What its steps are called in the API, if it takes some.
+    /// The API field for its steps; `None` if it takes none.
     pub(crate) fn steps_field(self) -> Option<&'static str> {
         match self {
             Self::Clean => Some("clean_steps"),
@@ -177,7 +177,7 @@ impl Verb {
         }
     }
 
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Manage => "manage",
             Self::Provide => "provide",
@@ -195,7 +195,7 @@ impl Verb {
         }
     }
 
-    /// What the API calls it.
+    /// The API's name of the verb.
     pub(crate) fn target(self) -> &'static str {
         match self {
             Self::Deploy => "active",
@@ -210,26 +210,26 @@ impl Verb {
             | Self::Rescue
             | Self::Unrescue
             | Self::Abort
-            | Self::Unhold => self.word(),
+            | Self::Unhold => self.name(),
         }
     }
 
-    pub(crate) fn goal(self) -> Goal {
+    pub(crate) fn goal(self) -> WaitGoal {
         match self {
-            Self::Manage | Self::Inspect | Self::Clean => Goal::State(&["manageable"]),
-            Self::Provide => Goal::State(&["available"]),
-            // A machine that is retired does not become available again.
-            Self::Undeploy => Goal::State(&["available", "manageable"]),
+            Self::Manage | Self::Inspect | Self::Clean => WaitGoal::State(&["manageable"]),
+            Self::Provide => WaitGoal::State(&["available"]),
+            // A retired node becomes manageable instead of available.
+            Self::Undeploy => WaitGoal::State(&["available", "manageable"]),
             Self::Adopt | Self::Service | Self::Deploy | Self::Rebuild | Self::Unrescue => {
-                Goal::State(&["active"])
+                WaitGoal::State(&["active"])
             }
-            Self::Rescue => Goal::State(&["rescue"]),
-            Self::Abort => Goal::Rest,
-            Self::Unhold => Goal::RestWell,
+            Self::Rescue => WaitGoal::State(&["rescue"]),
+            Self::Abort => WaitGoal::Stable,
+            Self::Unhold => WaitGoal::StableWithoutFailure,
         }
     }
 
-    /// Whether data is lost by it, or somebody's instance interrupted.
+    /// Whether it destroys data or interrupts an instance.
     fn is_destructive(self) -> bool {
         match self {
             Self::Provide
@@ -245,10 +245,10 @@ impl Verb {
         }
     }
 
-    fn asking(self) -> Asking {
-        Asking {
-            word: self.word(),
-            kind: "provision",
+    fn request(self) -> StateRequest {
+        StateRequest {
+            verb: self.name(),
+            state_kind: "provision",
             body: json!({ "target": self.target() }),
             goal: self.goal(),
             is_destructive: self.is_destructive(),
@@ -256,155 +256,202 @@ impl Verb {
     }
 }
 
-pub(crate) async fn plain(
-    desk: &Desk,
+pub(crate) async fn run_verb(
+    context: &CliContext,
     arguments: &VerbArguments,
     verb: Verb,
-) -> Result<(), Failure> {
-    ask(desk, arguments, verb.asking()).await
+) -> Result<(), CliError> {
+    send_request(context, arguments, verb.request()).await
 }
 
-pub(crate) async fn with_steps(
-    desk: &Desk,
+pub(crate) async fn run_verb_with_steps(
+    context: &CliContext,
     arguments: &StepsArguments,
     verb: Verb,
-) -> Result<(), Failure> {
-    let mut asking = verb.asking();
+) -> Result<(), CliError> {
+    let mut request = verb.request();
     if let Some(steps) = &arguments.steps {
-        asking.body[format!("{}_steps", verb.word())] = written(steps, "--steps")?;
+        request.body[format!("{}_steps", verb.name())] = parse_option_value(steps, "--steps")?;
     }
     if let Some(runbook) = &arguments.runbook {
-        asking.body["runbook"] = json!(runbook);
+        request.body["runbook"] = json!(runbook);
     }
     if arguments.disable_ramdisk {
-        asking.body["disable_ramdisk"] = json!(true);
+        request.body["disable_ramdisk"] = json!(true);
     }
-    ask(desk, &arguments.verb, asking).await
+    send_request(context, &arguments.verb, request).await
 }
 
 pub(crate) async fn deploy(
-    desk: &Desk,
+    context: &CliContext,
     arguments: &DeployVerbArguments,
     verb: Verb,
-) -> Result<(), Failure> {
-    let mut asking = verb.asking();
+) -> Result<(), CliError> {
+    let mut request = verb.request();
     if let Some(steps) = &arguments.steps {
-        asking.body["deploy_steps"] = written(steps, "--steps")?;
+        request.body["deploy_steps"] = parse_option_value(steps, "--steps")?;
     }
     if let Some(drive) = &arguments.config_drive {
         let is_url = drive.starts_with("http://") || drive.starts_with("https://");
-        asking.body["configdrive"] =
-            if is_url { json!(drive) } else { written(drive, "--config-drive")? };
+        request.body["configdrive"] =
+            if is_url { json!(drive) } else { parse_option_value(drive, "--config-drive")? };
     }
-    ask(desk, &arguments.verb, asking).await
+    send_request(context, &arguments.verb, request).await
 }
 
-pub(crate) async fn rescue(desk: &Desk, arguments: &RescueArguments) -> Result<(), Failure> {
+pub(crate) async fn rescue(
+    context: &CliContext,
+    arguments: &RescueArguments,
+) -> Result<(), CliError> {
     let path = &arguments.rescue_password_file;
     let text = std::fs::read_to_string(path)
-        .map_err(|source| Failure::Unreadable { path: path.clone(), source })?;
-    let mut asking = Verb::Rescue.asking();
-    asking.body["rescue_password"] = json!(text.trim_end());
-    ask(desk, &arguments.verb, asking).await
+        .map_err(|source| CliError::Unreadable { path: path.clone(), source })?;
+    let mut request = Verb::Rescue.request();
+    request.body["rescue_password"] = json!(text.trim_end());
+    send_request(context, &arguments.verb, request).await
 }
 
-pub(crate) async fn power(desk: &Desk, command: &PowerCommand) -> Result<(), Failure> {
-    let (arguments, word, target, goal) = match command {
-        PowerCommand::On(arguments) => (arguments, "switch on", "power on", "power on"),
-        PowerCommand::Off(arguments) => (arguments, "switch off", "power off", "power off"),
+pub(crate) async fn power(context: &CliContext, command: &PowerCommand) -> Result<(), CliError> {
+    let (arguments, verb, target, goal) = match command {
+        PowerCommand::On(arguments) => (arguments, "power on", "power on", "power on"),
+        PowerCommand::Off(arguments) => (arguments, "power off", "power off", "power off"),
         PowerCommand::Reboot(arguments) => (arguments, "reboot", "rebooting", "power on"),
         PowerCommand::SoftOff(arguments) => (arguments, "shut down", "soft power off", "power off"),
-        PowerCommand::SoftReboot(arguments) => (arguments, "restart", "soft rebooting", "power on"),
+        PowerCommand::SoftReboot(arguments) => {
+            (arguments, "soft reboot", "soft rebooting", "power on")
+        }
     };
-    let asking = Asking {
-        word,
-        kind: "power",
+    let request = StateRequest {
+        verb,
+        state_kind: "power",
         body: json!({ "target": target }),
-        goal: Goal::Power(goal),
+        goal: WaitGoal::Power(goal),
         is_destructive: target != "power on",
     };
-    ask(desk, arguments, asking).await
+    send_request(context, arguments, request).await
 }
 
-pub(crate) async fn wait(desk: &Desk, arguments: &WaitArguments) -> Result<(), Failure> {
+pub(crate) async fn wait(context: &CliContext, arguments: &WaitArguments) -> Result<(), CliError> {
     let goal = match &arguments.state {
-        Some(state) => Goal::Named(wait::known_state(state)?.to_owned()),
-        None => Goal::Rest,
+        Some(state) => WaitGoal::Named(wait::validate_state(state)?.to_owned()),
+        None => WaitGoal::Stable,
     };
-    let chosen = arguments.selection.chosen(desk).await?;
-    let machines = chosen.into_iter().map(|machine| (machine, goal.clone())).collect();
-    let outcomes = wait::wait_for(desk, machines, arguments.patience.deadline()).await;
-    bulk::told(desk, outcomes, arguments.output.output)
+    let selected = arguments.selection.resolve(context).await?;
+    let machines = selected.into_iter().map(|machine| (machine, goal.clone())).collect();
+    let outcomes = wait::wait_for(context, machines, arguments.timeout.deadline()).await;
+    bulk::report(context, outcomes, arguments.output.output)
 }
 
-/// Asks one machine for a change of provision state. A refusal says what stands in the way, where the
-/// server tells.
-pub(crate) async fn provision(
+/// Requests a provision state of one node. The error of a rejected request lists the obstacles, if the
+/// server reports them.
+pub(crate) async fn request_provision_state(
     api: &Api,
-    chosen: &Chosen,
+    selected: &SelectedNode,
     target: &str,
     body: &Value,
-) -> Result<(), Failure> {
-    let path = format!("{}/states/provision", chosen.path());
+) -> Result<(), CliError> {
+    let path = format!("{}/states/provision", selected.path());
     match api.send(Method::PUT, &path, Some(body)).await {
         Ok(_) => Ok(()),
-        Err(error) if error.kind() == Kind::Refused => {
-            Err(Failure::Refused(with_obstacles(api, chosen, target, &error).await))
+        Err(error) if error.class() == ErrorClass::Rejected => {
+            Err(CliError::Rejected(message_with_obstacles(api, selected, target, &error).await))
         }
         Err(error) => Err(error.into()),
     }
 }
 
-async fn ask(desk: &Desk, arguments: &VerbArguments, asking: Asking) -> Result<(), Failure> {
-    let chosen = arguments.selection.chosen(desk).await?;
-    if asking.is_destructive {
-        bulk::consent(desk, asking.word, &chosen, arguments.bulk.yes).await?;
+async fn send_request(
+    context: &CliContext,
+    arguments: &VerbArguments,
+    request: StateRequest,
+) -> Result<(), CliError> {
+    let selected = arguments.selection.resolve(context).await?;
+    if request.is_destructive {
+        bulk::confirm(context, request.verb, &selected, arguments.bulk.yes).await?;
     }
-    let Asking { word, kind, body, goal, .. } = asking;
-    let asked = bulk::each(desk, chosen, arguments.bulk.parallel, move |api, machine| {
+    let StateRequest { verb, state_kind, body, goal, .. } = request;
+    let parallel = arguments.bulk.parallel;
+    let requested = bulk::for_each_node(context, selected, parallel, move |api, machine| {
         let body = body.clone();
         async move {
-            if kind == "provision" {
+            if state_kind == "provision" {
                 let target = body["target"].as_str().unwrap_or_default().to_owned();
-                provision(&api, &machine, &target, &body).await?;
+                request_provision_state(&api, &machine, &target, &body).await?;
             } else {
-                let path = format!("{}/states/{kind}", machine.path());
+                let path = format!("{}/states/{state_kind}", machine.path());
                 api.send(Method::PUT, &path, Some(&body)).await?;
             }
-            Ok(format!("was asked to {word}"))
+            Ok(format!("{verb} requested"))
         }
     })
     .await?;
     let outcomes = match arguments.wait {
-        true => asked.reached(desk, &goal, arguments.patience.deadline()).await,
-        false => asked.outcomes,
+        true => requested.wait_for_goal(context, &goal, arguments.timeout.deadline()).await,
+        false => requested.outcomes,
     };
-    bulk::told(desk, outcomes, arguments.output.output)
+    bulk::report(context, outcomes, arguments.output.output)
 }
 
-async fn with_obstacles(api: &Api, chosen: &Chosen, target: &str, error: &ApiError) -> String {
-    let mut told = error.to_string();
-    let path =
-        format!("/v1/ferrite/nodes/{}/explain?target={}", segment(&chosen.uuid), segment(target));
-    // Not every server can explain, and the refusal stands without it.
+async fn message_with_obstacles(
+    api: &Api,
+    selected: &SelectedNode,
+    target: &str,
+    error: &IronicClientError,
+) -> String {
+    let mut message = with_cli_verb(&error.to_string(), target);
+    let path = format!("/v1/ferrite/nodes/{}/explain", percent_encode(&selected.uuid));
+    let path = QueryString::new().with("target", target).append_to(&path);
+    // Only Ferrite has explanations; the error is complete without them.
     let explained = api.get(&path).await.unwrap_or_default();
     for obstacle in explained["obstacles"].as_array().into_iter().flatten() {
         let obstacle = obstacle.as_str().unwrap_or_default();
-        if !obstacle.is_empty() && !told.contains(obstacle) {
-            told = format!("{told}\n  in its way: {obstacle}");
+        if !obstacle.is_empty() && !message.contains(obstacle) {
+            message = format!("{message}\n  obstacle: {obstacle}");
         }
     }
-    told
+    message
 }
 
-/// What is written in an option, or in the file it names.
-pub(crate) fn written(text: &str, option: &str) -> Result<Value, Failure> {
+/// The CLI's name of an API verb: `active` is `deploy`. Unknown verbs are kept.
+pub(crate) fn cli_verb_name(target: &str) -> &str {
+    match Verb::parse(target) {
+        Ok(verb) => verb.name(),
+        Err(_) => target,
+    }
+}
+
+/// Replaces the API's name of a verb in an error of Ironic by the CLI's name.
+fn with_cli_verb(message: &str, target: &str) -> String {
+    let name = cli_verb_name(target);
+    message.replace(&format!("action \"{target}\""), &format!("action \"{name}\""))
+}
+
+/// Parses the value of an option, or the file it names.
+pub(crate) fn parse_option_value(text: &str, option: &str) -> Result<Value, CliError> {
     match text.strip_prefix('@') {
-        None => parsed(text, option),
+        None => parse_json_or_yaml(text, option),
         Some(path) => {
             let text = std::fs::read_to_string(path)
-                .map_err(|source| Failure::Unreadable { path: path.into(), source })?;
-            parsed(&text, path)
+                .map_err(|source| CliError::Unreadable { path: path.into(), source })?;
+            parse_json_or_yaml(&text, path)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_contain_the_names_of_cli_verbs() {
+        let error = |verb: &str| {
+            format!(
+                "The requested action \"{verb}\" can not be performed on node \"n\" while it is in \
+                 state \"active\"."
+            )
+        };
+        assert_eq!(with_cli_verb(&error("deleted"), "deleted"), error("undeploy"));
+        assert_eq!(with_cli_verb(&error("active"), "active"), error("deploy"));
+        assert_eq!(with_cli_verb(&error("provide"), "provide"), error("provide"));
     }
 }

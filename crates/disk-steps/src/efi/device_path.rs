@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Device paths: how firmware names a file on a partition, and how people read what it named.
+//! UEFI device paths: encodes the path of a file on a partition, and formats paths as text.
 
 use uuid::Uuid;
 
-use super::{PartitionIdentity, SystemPartition};
+use super::{EfiSystemPartition, PartitionIdentity};
 
 const END: [u8; 4] = [0x7f, 0xff, 4, 0];
 
-/// The path of a file on a partition. Firmware finds the disk by the partition's identity.
-pub(super) fn of_file(partition: &SystemPartition, file: &str) -> Vec<u8> {
+/// Encodes the short-form path of a file; firmware finds the disk by the partition's identity.
+pub(super) fn file_path(partition: &EfiSystemPartition, file: &str) -> Vec<u8> {
     let mut path = vec![4, 1, 42, 0];
     path.extend(partition.number.to_le_bytes());
-    path.extend(partition.first.to_le_bytes());
+    path.extend(partition.first_lba.to_le_bytes());
     path.extend(partition.sectors.to_le_bytes());
     match partition.identity {
         PartitionIdentity::Guid(guid) => {
@@ -32,7 +32,7 @@ pub(super) fn of_file(partition: &SystemPartition, file: &str) -> Vec<u8> {
     path
 }
 
-/// A path as `efibootmgr -v` writes it, nearly.
+/// Formats a path similarly to `efibootmgr -v`.
 pub(super) fn text(mut path: &[u8]) -> String {
     let mut parts = Vec::new();
     while path.len() >= 4 && path[0] != 0x7f {
@@ -44,7 +44,7 @@ pub(super) fn text(mut path: &[u8]) -> String {
     parts.join("/")
 }
 
-fn node_text(kind: u8, subtype: u8, data: &[u8]) -> String {
+fn node_text(node_type: u8, subtype: u8, data: &[u8]) -> String {
     let u16_at = |at: usize| data.get(at..at + 2).map_or(0, |b| u16::from_le_bytes([b[0], b[1]]));
     let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
     let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
@@ -52,10 +52,10 @@ fn node_text(kind: u8, subtype: u8, data: &[u8]) -> String {
         let bytes = data.get(at..at + 16).and_then(|bytes| bytes.try_into().ok());
         Uuid::from_bytes_le(bytes.unwrap_or_default())
     };
-    match (kind, subtype) {
+    match (node_type, subtype) {
         (1, 1) => format!("Pci({:#x},{:#x})", u16_at(0) >> 8, u16_at(0) & 0xff),
         (1, 4) => format!("VenHw({})", guid(0)),
-        // The ACPI identifiers of PCI and PCI Express roots.
+        // ACPI IDs of PCI and PCI Express root bridges.
         (2, 1) if matches!(u32_at(0), 0x0a03_41d0 | 0x0a08_41d0) => {
             format!("PciRoot({:#x})", u32_at(4))
         }
@@ -83,15 +83,15 @@ fn node_text(kind: u8, subtype: u8, data: &[u8]) -> String {
         (4, 2) => format!("CDROM({:#x})", u32_at(0)),
         (4, 3) => format!("VenMedia({})", guid(0)),
         (4, 4) => {
-            let letters = (0..data.len() / 2).map(|index| u16_at(2 * index));
-            let letters = letters.take_while(|letter| *letter != 0);
-            let name: String = char::decode_utf16(letters).map(|it| it.unwrap_or('?')).collect();
+            let units = (0..data.len() / 2).map(|index| u16_at(2 * index));
+            let units = units.take_while(|unit| *unit != 0);
+            let name: String = char::decode_utf16(units).map(|it| it.unwrap_or('?')).collect();
             format!("File({name})")
         }
         (4, 6) => format!("FvFile({})", guid(0)),
         (4, 7) => format!("FvVol({})", guid(0)),
         (5, 1) => format!("BBS({})", u16_at(0)),
-        _ => format!("Path({kind},{subtype})"),
+        _ => format!("Path({node_type},{subtype})"),
     }
 }
 
@@ -102,21 +102,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_of_disks_in_an_mbr() {
-        let partition = SystemPartition {
+    fn encodes_mbr_partition() {
+        let partition = EfiSystemPartition {
             number: 2,
-            first: 4096,
+            first_lba: 4096,
             sectors: 8192,
             identity: PartitionIdentity::Signature(0x1234_abcd),
         };
-        let path = of_file(&partition, r"\a");
+        let path = file_path(&partition, r"\a");
         assert_eq!(path.len(), 42 + 10 + 4);
         assert_eq!(text(&path), r"HD(2,MBR,0x1234abcd,0x1000,0x2000)/File(\a)");
     }
 
     proptest! {
         #[test]
-        fn no_path_is_a_panic(path in proptest::collection::vec(any::<u8>(), 0..120)) {
+        fn never_panics(path in proptest::collection::vec(any::<u8>(), 0..120)) {
             let _ = text(&path);
         }
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The firmware's boot entries, in efivarfs.
 //!
-//! After a deployment the firmware gets one entry for each boot loader on the EFI system partition,
-//! ahead of all others: named as the loader's own CSV file says, else `ironic1`, `ironic2`, … as
-//! ironic-python-agent names them. Entries of the same name are removed.
+//! After a deployment each boot loader on the EFI system partition gets a boot entry in front of all
+//! others, labelled by the loader's CSV file, else `ironic1`, `ironic2`, … as in IPA. Existing entries
+//! with the same label are removed.
 
 mod device_path;
 mod loaders;
@@ -18,190 +18,193 @@ use uuid::Uuid;
 use crate::device::{Device, DeviceError, partition_path};
 use crate::gpt::{self, Gpt};
 use crate::mbr::Mbr;
-use crate::mounts::{MountError, Mounted};
+use crate::mounts::{MountError, MountedFilesystem};
 pub use variables::BootEntry;
 
-/// Where the kernel shows the firmware's variables.
+/// Mount point of efivarfs.
 pub const VARIABLES: &str = "/sys/firmware/efi/efivars";
 
-/// Entries of local disks and of the usual boot loaders, which `clean_uefi_nvram` removes unasked.
-const USUAL_PATTERNS: &[&str] = &[r"^HD\(", r"shim.*\.efi", r"grub.*\.efi"];
+/// Entries of local disks and common boot loaders, which `clean_uefi_nvram` removes by default.
+const DEFAULT_PATTERNS: &[&str] = &[r"^HD\(", r"shim.*\.efi", r"grub.*\.efi"];
 
-/// Why boot entries are not as they should be.
+/// Reading or changing boot entries failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The machine did not boot by UEFI, or efivarfs is not mounted.
+pub enum EfiError {
+    /// The machine did not boot in UEFI mode, or efivarfs is not mounted.
     #[error(
-        "there are no EFI variables in {}: the machine did not boot by UEFI, or efivarfs is not mounted",
+        "there are no EFI variables in {}: the machine did not boot in UEFI mode, or efivarfs is not mounted",
         path.display()
     )]
     NoVariables {
-        /// Where they should be.
+        /// Mount point of efivarfs.
         path: PathBuf,
     },
-    /// A variable cannot be read.
+    /// Reading a variable failed.
     #[error("the EFI variable {name} cannot be read")]
     Read {
-        /// Which.
+        /// Name of the variable.
         name: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// A variable cannot be written.
+    /// Writing a variable failed.
     #[error(
-        "the EFI variable {name} cannot be written: the firmware's store may be full (clean_uefi_nvram) or locked"
+        "the EFI variable {name} cannot be written: the firmware's variable store may be full (run clean_uefi_nvram) or locked"
     )]
     Write {
-        /// Which.
+        /// Name of the variable.
         name: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// All numbers are taken.
+    /// All entry numbers are used.
     #[error("the firmware has all the boot entries it can have: remove some with clean_uefi_nvram")]
     Full,
-    /// The image has nothing to boot from.
-    #[error(
-        "{device} has no EFI system partition: is this an image for UEFI? Choose one, or deploy in BIOS mode"
-    )]
+    /// The disk has no EFI system partition.
+    #[error("{device} has no EFI system partition: use an image for UEFI, or deploy in BIOS mode")]
     NoPartition {
-        /// The disk.
+        /// Path of the disk.
         device: String,
     },
-    /// The image's EFI system partition is empty.
+    /// The EFI system partition has no boot loader.
     #[error("the EFI system partition of {device} has no boot loader for this machine")]
     NoLoader {
-        /// The disk.
+        /// Path of the disk.
         device: String,
     },
-    /// A pattern is no regular expression.
-    #[error("{pattern:?} is no regular expression that can be used here: {why}")]
+    /// A pattern is invalid.
+    #[error("{pattern:?} is not a valid regular expression: {reason}")]
     Pattern {
-        /// What was given.
+        /// The pattern.
         pattern: String,
-        /// What is wrong with it.
-        why: String,
+        /// Cause.
+        reason: String,
     },
-    /// The partition cannot be read.
+    /// Mounting failed.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// The disk failed.
+    /// A disk operation failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
 /// An EFI system partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SystemPartition {
-    /// Its number.
+pub struct EfiSystemPartition {
+    /// Partition number.
     pub number: u32,
-    /// Its first sector.
-    pub first: u64,
-    /// How many it has.
+    /// First sector.
+    pub first_lba: u64,
+    /// Number of sectors.
     pub sectors: u64,
-    /// How firmware recognises it.
+    /// Identity used in device paths.
     pub identity: PartitionIdentity,
 }
 
-/// How firmware recognises a partition.
+/// Identity of a partition in device paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartitionIdentity {
-    /// By its GUID, in a GPT.
+    /// Partition GUID, in a GPT.
     Guid(Uuid),
-    /// By the disk's identifier, in an MBR.
+    /// Disk signature, in an MBR.
     Signature(u32),
 }
 
-/// Makes the machine boot from the loaders on a disk's EFI system partition. Answers the entries
-/// that were made, in the order they are tried.
+/// Adds boot entries for the loaders on a disk's EFI system partition. Returns them in boot order.
 ///
 /// # Errors
-/// If there is nothing to boot from, or the firmware does not take the entries.
-pub fn boot_from_disk(variables: &Path, device: &Path) -> Result<Vec<BootEntry>, Error> {
+/// Fails if there is no loader, or the entries cannot be written.
+pub fn boot_from_disk(variables: &Path, device: &Path) -> Result<Vec<BootEntry>, EfiError> {
     let partition = system_partition(device)?
-        .ok_or_else(|| Error::NoPartition { device: device.display().to_string() })?;
+        .ok_or_else(|| EfiError::NoPartition { device: device.display().to_string() })?;
     let path = partition_path(device, partition.number);
-    let mounted = Mounted::read_only(&path, Some("vfat"))?;
-    let made = boot_from_files(variables, mounted.path(), &partition, None);
+    let mounted = MountedFilesystem::read_only(&path, Some("vfat"))?;
+    let added = boot_from_files(variables, mounted.path(), &partition, None);
     mounted.unmount()?;
-    let made = made?;
-    if made.is_empty() {
-        return Err(Error::NoLoader { device: device.display().to_string() });
+    let added = added?;
+    if added.is_empty() {
+        return Err(EfiError::NoLoader { device: device.display().to_string() });
     }
-    Ok(made)
+    Ok(added)
 }
 
-/// Makes entries for the loaders among `files`, which are on `partition`. `suffix` goes behind
-/// their names, for several partitions with the same files.
+/// Adds boot entries for the loaders among `files`, which are on `partition`. `suffix` is appended to
+/// the labels, for several partitions with the same files.
 ///
 /// # Errors
-/// If the firmware does not take them.
+/// Fails if the entries cannot be written.
 pub fn boot_from_files(
     variables: &Path,
     files: &Path,
-    partition: &SystemPartition,
+    partition: &EfiSystemPartition,
     suffix: Option<&str>,
-) -> Result<Vec<BootEntry>, Error> {
-    let mut store = variables::Store::open(variables)?;
-    let mut made = Vec::new();
+) -> Result<Vec<BootEntry>, EfiError> {
+    let mut variables_store = variables::BootVariables::open(variables)?;
+    let mut added = Vec::new();
     for loader in loaders::find(files, std::env::consts::ARCH) {
         let label = match suffix {
             Some(suffix) => format!("{} {suffix}", loader.label),
             None => loader.label,
         };
-        let path = device_path::of_file(partition, &loader.path);
-        store.remove_where(|entry| entry.label == label)?;
-        made.push(store.add(&label, &path)?);
+        let path = device_path::file_path(partition, &loader.path);
+        variables_store.remove_where(|entry| entry.label == label)?;
+        added.push(variables_store.add(&label, &path)?);
     }
-    store.put_first(&made)?;
-    Ok(made)
+    variables_store.move_to_front(&added)?;
+    Ok(added)
 }
 
-/// The EFI system partition of a disk.
+/// Returns the EFI system partition of a disk.
 ///
 /// # Errors
-/// If the disk cannot be read.
-pub fn system_partition(device: &Path) -> Result<Option<SystemPartition>, Error> {
+/// Fails if the disk cannot be read.
+pub fn system_partition(device: &Path) -> Result<Option<EfiSystemPartition>, EfiError> {
     let disk = Device::read_only(device)?;
     if let Some(table) = Gpt::read(&disk)? {
-        let found = table.partitions.iter().find(|it| it.kind == gpt::kind::EFI_SYSTEM);
-        return Ok(found.map(|partition| SystemPartition {
+        let found =
+            table.partitions.iter().find(|it| it.type_guid == gpt::partition_type::EFI_SYSTEM);
+        return Ok(found.map(|partition| EfiSystemPartition {
             number: partition.number,
-            first: partition.first,
-            sectors: partition.last + 1 - partition.first,
+            first_lba: partition.first_lba,
+            sectors: partition.last_lba.saturating_add(1).saturating_sub(partition.first_lba),
             identity: PartitionIdentity::Guid(partition.guid),
         }));
     }
     let Some(table) = Mbr::read(&disk)? else { return Ok(None) };
-    let found = table.partitions().find(|(_, partition)| partition.kind == 0xef);
-    Ok(found.map(|(number, partition)| SystemPartition {
+    let found = table.partitions().find(|(_, partition)| partition.type_code == 0xef);
+    Ok(found.map(|(number, partition)| EfiSystemPartition {
         number,
-        first: partition.first,
+        first_lba: partition.first_lba,
         sectors: partition.sectors,
         identity: PartitionIdentity::Signature(table.signature),
     }))
 }
 
-/// Removes the entries whose device path matches one of the patterns, whatever the case of letters;
-/// without patterns those of local disks and usual boot loaders. Answers what was removed.
+/// Removes the entries whose device path matches one of the patterns, ignoring case; without patterns,
+/// those of local disks and common boot loaders. Returns the removed entries.
 ///
 /// # Errors
-/// If a pattern makes no sense, or an entry stays.
-pub fn clean_nvram(variables: &Path, patterns: Option<&[String]>) -> Result<Vec<BootEntry>, Error> {
+/// Fails if a pattern is invalid, or an entry cannot be removed.
+pub fn clean_nvram(
+    variables: &Path,
+    patterns: Option<&[String]>,
+) -> Result<Vec<BootEntry>, EfiError> {
     let compile = |pattern: &str| {
-        RegexBuilder::new(pattern)
-            .case_insensitive(true)
-            .build()
-            .map_err(|error| Error::Pattern { pattern: pattern.to_owned(), why: error.to_string() })
+        RegexBuilder::new(pattern).case_insensitive(true).build().map_err(|error| {
+            EfiError::Pattern { pattern: pattern.to_owned(), reason: error.to_string() }
+        })
     };
     let patterns: Vec<_> = match patterns {
-        None => USUAL_PATTERNS.iter().map(|pattern| compile(pattern)).collect::<Result<_, _>>()?,
+        None => {
+            DEFAULT_PATTERNS.iter().map(|pattern| compile(pattern)).collect::<Result<_, _>>()?
+        }
         Some(given) => given.iter().map(|pattern| compile(pattern)).collect::<Result<_, _>>()?,
     };
-    let mut store = variables::Store::open(variables)?;
-    store.remove_where(|entry| patterns.iter().any(|pattern| pattern.is_match(&entry.path)))
+    let mut variables_store = variables::BootVariables::open(variables)?;
+    variables_store
+        .remove_where(|entry| patterns.iter().any(|pattern| pattern.is_match(&entry.path)))
 }
 
 #[cfg(test)]
@@ -210,20 +213,20 @@ mod tests {
 
     use super::*;
 
-    fn partition() -> SystemPartition {
-        SystemPartition {
+    fn partition() -> EfiSystemPartition {
+        EfiSystemPartition {
             number: 1,
-            first: 2048,
+            first_lba: 2048,
             sectors: 102_400,
             identity: PartitionIdentity::Guid(uuid!("11223344-5566-7788-99aa-bbccddeeff00")),
         }
     }
 
-    fn ubuntu(folder: &Path) {
-        let shim = folder.join("EFI/ubuntu");
+    fn write_ubuntu_loaders(directory: &Path) {
+        let shim = directory.join("EFI/ubuntu");
         std::fs::create_dir_all(&shim).unwrap();
-        std::fs::create_dir_all(folder.join("EFI/BOOT")).unwrap();
-        std::fs::write(folder.join("EFI/BOOT/BOOTX64.EFI"), b"MZ").unwrap();
+        std::fs::create_dir_all(directory.join("EFI/BOOT")).unwrap();
+        std::fs::write(directory.join("EFI/BOOT/BOOTX64.EFI"), b"MZ").unwrap();
         std::fs::write(shim.join("shimx64.efi"), b"MZ").unwrap();
         let csv = "shimx64.efi,ubuntu,,This is the boot entry for ubuntu\n";
         let utf16: Vec<u8> =
@@ -232,53 +235,54 @@ mod tests {
     }
 
     fn labels(variables: &Path) -> Vec<String> {
-        let store = variables::Store::open(variables).unwrap();
-        store.entries().iter().map(|entry| entry.label.clone()).collect()
+        let variables_store = variables::BootVariables::open(variables).unwrap();
+        variables_store.entries().iter().map(|entry| entry.label.clone()).collect()
     }
 
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn the_loaders_own_name_goes_first_and_only_once() {
+    fn adds_loader_entry_first_and_once() {
         let (variables, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        ubuntu(files.path());
+        write_ubuntu_loaders(files.path());
         for _ in 0..2 {
-            let made = boot_from_files(variables.path(), files.path(), &partition(), None).unwrap();
-            assert_eq!(made.len(), 1);
-            assert_eq!(made[0].label, "ubuntu");
+            let added =
+                boot_from_files(variables.path(), files.path(), &partition(), None).unwrap();
+            assert_eq!(added.len(), 1);
+            assert_eq!(added[0].label, "ubuntu");
             assert_eq!(
-                made[0].path,
+                added[0].path,
                 r"HD(1,GPT,11223344-5566-7788-99aa-bbccddeeff00,0x800,0x19000)/File(\EFI\ubuntu\shimx64.efi)"
             );
             assert_eq!(labels(variables.path()), ["ubuntu"]);
         }
         std::fs::remove_dir_all(files.path().join("EFI/ubuntu")).unwrap();
-        let made = boot_from_files(variables.path(), files.path(), &partition(), None).unwrap();
-        assert_eq!(made[0].label, "ironic1");
-        assert!(made[0].path.ends_with(r"/File(\EFI\BOOT\BOOTX64.EFI)"), "{}", made[0].path);
+        let added = boot_from_files(variables.path(), files.path(), &partition(), None).unwrap();
+        assert_eq!(added[0].label, "ironic1");
+        assert!(added[0].path.ends_with(r"/File(\EFI\BOOT\BOOTX64.EFI)"), "{}", added[0].path);
         assert_eq!(labels(variables.path()), ["ubuntu", "ironic1"]);
-        let store = variables::Store::open(variables.path()).unwrap();
-        assert_eq!(store.order(), [1, 0]);
+        let variables_store = variables::BootVariables::open(variables.path()).unwrap();
+        assert_eq!(variables_store.order(), [1, 0]);
     }
 
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn patterns_remove_entries() {
+    fn removes_entries_matching_patterns() {
         let (variables, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        ubuntu(files.path());
+        write_ubuntu_loaders(files.path());
         boot_from_files(variables.path(), files.path(), &partition(), Some("(RAID, part0)"))
             .unwrap();
-        let kept =
+        let removed =
             clean_nvram(variables.path(), Some(&[r"File\(\\EFI\\windows".to_owned()])).unwrap();
-        assert_eq!(kept, []);
+        assert_eq!(removed, []);
         let removed = clean_nvram(variables.path(), None).unwrap();
         assert_eq!(removed[0].label, "ubuntu (RAID, part0)");
         assert_eq!(labels(variables.path()), [""; 0]);
-        assert!(variables::Store::open(variables.path()).unwrap().order().is_empty());
+        assert!(variables::BootVariables::open(variables.path()).unwrap().order().is_empty());
         assert!(matches!(
             clean_nvram(variables.path(), Some(&["(".to_owned()])),
-            Err(Error::Pattern { .. })
+            Err(EfiError::Pattern { .. })
         ));
-        let nowhere = clean_nvram(Path::new("/nowhere"), None);
-        assert!(matches!(nowhere, Err(Error::NoVariables { .. })));
+        let missing = clean_nvram(Path::new("/nowhere"), None);
+        assert!(matches!(missing, Err(EfiError::NoVariables { .. })));
     }
 }

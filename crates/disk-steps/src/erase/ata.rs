@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ATA drives that erase themselves: the security feature set, through SCSI's ATA PASS-THROUGH (16).
+//! ATA secure erase: the security feature set, through SCSI's ATA PASS-THROUGH (16).
 //!
-//! A password is set, and erasing the drive removes it again. The password is empty, so that a
-//! drive which fails half-way can be unlocked by any tool.
+//! A password is set, and erasing removes it again. The password is empty, so that a drive whose erase
+//! is interrupted can be unlocked with any tool.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use agent_protocol::Disk;
+use agent_protocol::InventoryDisk;
 
-use super::{Error, open};
-use crate::kernel::{ScsiAnswer, ScsiData, scsi};
+use super::{EraseError, open};
+use crate::syscalls::{ScsiData, ScsiResponse, send_scsi_command};
 
 const IDENTIFY: u8 = 0xec;
 const SET_PASSWORD: u8 = 0xf1;
@@ -18,14 +18,14 @@ const ERASE_PREPARE: u8 = 0xf3;
 const ERASE_UNIT: u8 = 0xf4;
 const DISABLE_PASSWORD: u8 = 0xf6;
 
-/// How long an ordinary command may take.
-const MOMENT: u32 = 15_000;
-/// How long erasing may take that does not say: twelve hours.
-const LONGEST: u32 = 12 * 3600 * 1000;
+/// Timeout of ordinary commands.
+const COMMAND_TIMEOUT_MS: u32 = 15_000;
+/// Timeout of an erase whose duration the drive does not report: twelve hours.
+const MAX_ERASE_TIMEOUT_MS: u32 = 12 * 3600 * 1000;
 
-/// What a drive says about its security: word 128 of IDENTIFY DEVICE, and how long erasing takes.
+/// Security status from IDENTIFY DEVICE: word 128, and the erase time.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-struct Security {
+struct AtaSecurity {
     supported: bool,
     enabled: bool,
     locked: bool,
@@ -34,8 +34,8 @@ struct Security {
     timeout_ms: u32,
 }
 
-/// Lets a drive erase itself. None if it cannot.
-pub(super) fn erase(disk: &Disk) -> Result<Option<&'static str>, Error> {
+/// Runs the secure erase; returns `None` if the drive does not support it.
+pub(super) fn erase(disk: &InventoryDisk) -> Result<Option<&'static str>, EraseError> {
     let device = open(disk)?;
     if !device.is_block() {
         return Ok(None);
@@ -45,72 +45,76 @@ pub(super) fn erase(disk: &Disk) -> Result<Option<&'static str>, Error> {
         return Ok(None);
     };
     if security.frozen {
-        return Err(Error::drive(
+        return Err(EraseError::drive(
             disk,
-            "its security is frozen, as many firmwares do at boot; power-cycle the drive or forbid it in the firmware's setup, or allow writing over it (agent_continue_if_secure_erase_failed)",
+            "its security is frozen, which many firmwares do at boot; power-cycle the drive, disable freezing in the firmware setup, or allow overwriting instead (agent_continue_if_secure_erase_failed)",
         ));
     }
-    let failed = |what: &str, why: String| Error::drive(disk, format!("{what} failed ({why})"));
+    let failed =
+        |what: &str, reason: String| EraseError::drive(disk, format!("{what} failed ({reason})"));
     if security.locked {
-        send(drive, UNLOCK, ScsiData::Out(&password(false)), MOMENT).map_err(|why| {
-            failed("unlocking it; it has somebody's password, and unlocking", why)
-        })?;
+        send(drive, UNLOCK, ScsiData::Out(&security_data(false)), COMMAND_TIMEOUT_MS)
+            .map_err(|reason| failed("unlocking it (another password is set)", reason))?;
     }
     if !security.enabled {
-        send(drive, SET_PASSWORD, ScsiData::Out(&password(false)), MOMENT)
-            .map_err(|why| failed("setting a password", why))?;
+        send(drive, SET_PASSWORD, ScsiData::Out(&security_data(false)), COMMAND_TIMEOUT_MS)
+            .map_err(|reason| failed("setting a password", reason))?;
     }
-    let erased = send(drive, ERASE_PREPARE, ScsiData::None, MOMENT).and_then(|()| {
-        let order = password(security.enhanced);
-        send(drive, ERASE_UNIT, ScsiData::Out(&order), security.timeout_ms)
+    let erased = send(drive, ERASE_PREPARE, ScsiData::None, COMMAND_TIMEOUT_MS).and_then(|()| {
+        let data = security_data(security.enhanced);
+        send(drive, ERASE_UNIT, ScsiData::Out(&data), security.timeout_ms)
     });
-    if let Err(why) = erased {
-        // The drive must not keep a password that nobody knows of.
-        let _ = send(drive, UNLOCK, ScsiData::Out(&password(false)), MOMENT);
-        let _ = send(drive, DISABLE_PASSWORD, ScsiData::Out(&password(false)), MOMENT);
-        return Err(failed("erasing", why));
+    if let Err(reason) = erased {
+        // Remove the password if the erase failed.
+        let _ = send(drive, UNLOCK, ScsiData::Out(&security_data(false)), COMMAND_TIMEOUT_MS);
+        let _ =
+            send(drive, DISABLE_PASSWORD, ScsiData::Out(&security_data(false)), COMMAND_TIMEOUT_MS);
+        return Err(failed("erasing", reason));
     }
-    let after = identify(drive);
-    if after.is_none_or(|after| after.enabled || after.locked) {
-        return Err(Error::drive(
+    let security_after = identify(drive);
+    if security_after.is_none_or(|security_after| security_after.enabled || security_after.locked) {
+        return Err(EraseError::drive(
             disk,
-            "it says it is done and still has a password; look at its health",
+            "it reports completion but a password is still set; check its health",
         ));
     }
     Ok(Some(if security.enhanced { "ATA enhanced secure erase" } else { "ATA secure erase" }))
 }
 
-/// The drive's security; none if it is no ATA drive.
-fn identify(drive: BorrowedFd<'_>) -> Option<Security> {
-    let mut answer = [0; 512];
-    send(drive, IDENTIFY, ScsiData::In(&mut answer), MOMENT).ok()?;
-    Some(parse(&answer))
+/// Reads the security status; `None` if it is not an ATA drive.
+fn identify(drive: BorrowedFd<'_>) -> Option<AtaSecurity> {
+    let mut response = [0; 512];
+    send(drive, IDENTIFY, ScsiData::In(&mut response), COMMAND_TIMEOUT_MS).ok()?;
+    Some(parse_security(&response))
 }
 
-fn parse(answer: &[u8; 512]) -> Security {
-    let word = |number: usize| u16::from_le_bytes([answer[2 * number], answer[2 * number + 1]]);
-    let is = |bit: u16| word(128) & 1 << bit != 0;
-    let enhanced = is(5);
-    // Times are in units of two minutes; the top bit says that there are more of them. All ones is
-    // "longer than can be said".
+fn parse_security(response: &[u8; 512]) -> AtaSecurity {
+    let word = |number: usize| u16::from_le_bytes([response[2 * number], response[2 * number + 1]]);
+    let is_set = |bit: u16| word(128) & 1 << bit != 0;
+    let enhanced = is_set(5);
+    // Times are in units of two minutes. Bit 15 selects the extended format; the maximum means "longer
+    // than can be represented".
     let time = word(if enhanced { 90 } else { 89 });
-    let (units, most) =
+    let (units, unknown) =
         if time & 0x8000 != 0 { (time & 0x7fff, 0x7fff) } else { (time & 0xff, 255) };
-    let told = u32::from(units) * 2 * 60 * 1000;
-    let timeout_ms = if units == 0 || units == most { LONGEST } else { told.saturating_mul(2) };
-    Security {
-        supported: is(0),
-        enabled: is(1),
-        locked: is(2),
-        frozen: is(3),
+    let reported_ms = u32::from(units) * 2 * 60 * 1000;
+    let timeout_ms = if units == 0 || units == unknown {
+        MAX_ERASE_TIMEOUT_MS
+    } else {
+        reported_ms.saturating_mul(2)
+    };
+    AtaSecurity {
+        supported: is_set(0),
+        enabled: is_set(1),
+        locked: is_set(2),
+        frozen: is_set(3),
         enhanced,
-        timeout_ms: timeout_ms.clamp(30 * 60 * 1000, LONGEST * 4),
+        timeout_ms: timeout_ms.clamp(30 * 60 * 1000, MAX_ERASE_TIMEOUT_MS * 4),
     }
 }
 
-/// The data of the security commands: the user's password, which is empty, and for erasing whether
-/// it is to be enhanced.
-fn password(enhanced: bool) -> [u8; 512] {
+/// Returns the data of security commands: the empty user password, and for ERASE UNIT the enhanced flag.
+fn security_data(enhanced: bool) -> [u8; 512] {
     let mut data = [0; 512];
     data[0] = if enhanced { 2 } else { 0 };
     data
@@ -122,19 +126,20 @@ fn send(
     data: ScsiData<'_>,
     timeout_ms: u32,
 ) -> Result<(), String> {
-    let block = pass_through(command, &data);
-    let answer = scsi(drive, &block, data, timeout_ms).map_err(|error| error.to_string())?;
-    check(&answer)
+    let block = ata_pass_through(command, &data);
+    let response =
+        send_scsi_command(drive, &block, data, timeout_ms).map_err(|error| error.to_string())?;
+    check_response(&response)
 }
 
-/// ATA PASS-THROUGH (16).
-fn pass_through(command: u8, data: &ScsiData<'_>) -> [u8; 16] {
+/// Builds an ATA PASS-THROUGH (16) command.
+fn ata_pass_through(command: u8, data: &ScsiData<'_>) -> [u8; 16] {
     const NO_DATA: u8 = 3;
     const IN: u8 = 4;
     const OUT: u8 = 5;
     let mut block = [0; 16];
     block[0] = 0x85;
-    // Blocks of 512 bytes, as many as the count says; bit 3 is for data from the drive.
+    // The count is in blocks of 512 bytes; bit 3 of the flags means data from the drive.
     let (protocol, flags, count) = match data {
         ScsiData::None => (NO_DATA, 0x00, 0),
         ScsiData::In(_) => (IN, 0x0e, 1),
@@ -147,19 +152,19 @@ fn pass_through(command: u8, data: &ScsiData<'_>) -> [u8; 16] {
     block
 }
 
-fn check(answer: &ScsiAnswer) -> Result<(), String> {
-    if answer.status == 0 && answer.host_status == 0 {
+fn check_response(response: &ScsiResponse) -> Result<(), String> {
+    if response.status == 0 && response.host_status == 0 {
         return Ok(());
     }
-    // A descriptor with the registers says more than the key: status and error of the drive.
-    let sense = &answer.sense;
+    // Descriptor-format sense data contains the ATA status and error registers.
+    let sense = &response.sense;
     let registers = (sense.first().is_some_and(|kind| kind & 0x7f >= 0x72) && sense.len() >= 22)
         .then(|| format!(", ATA status {:#04x}, error {:#04x}", sense[21], sense[11]));
     let key = sense.get(1).map_or(0, |key| key & 0x0f);
     Err(format!(
         "SCSI status {:#04x}, host status {:#04x}, sense key {key:#x}{}",
-        answer.status,
-        answer.host_status,
+        response.status,
+        response.host_status,
         registers.unwrap_or_default()
     ))
 }
@@ -169,26 +174,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_those_of_the_standard() {
-        let mut room = [0; 512];
-        let identify = pass_through(IDENTIFY, &ScsiData::In(&mut room));
+    fn commands_match_the_standard() {
+        let mut buffer = [0; 512];
+        let identify = ata_pass_through(IDENTIFY, &ScsiData::In(&mut buffer));
         assert_eq!(identify, [0x85, 8, 0x0e, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0xec, 0]);
-        let prepare = pass_through(ERASE_PREPARE, &ScsiData::None);
+        let prepare = ata_pass_through(ERASE_PREPARE, &ScsiData::None);
         assert_eq!(prepare, [0x85, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xf3, 0]);
-        let unit = pass_through(ERASE_UNIT, &ScsiData::Out(&password(true)));
+        let unit = ata_pass_through(ERASE_UNIT, &ScsiData::Out(&security_data(true)));
         assert_eq!(unit, [0x85, 10, 6, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0xf4, 0]);
-        assert_eq!(password(true)[..3], [2, 0, 0]);
-        assert_eq!(password(false), [0; 512]);
+        assert_eq!(security_data(true)[..3], [2, 0, 0]);
+        assert_eq!(security_data(false), [0; 512]);
     }
 
     #[test]
-    fn security_is_read_from_word_128() {
+    fn parses_security_from_word_128() {
         let identify = |words: &[(usize, u16)]| {
-            let mut answer = [0; 512];
+            let mut response = [0; 512];
             for (number, value) in words {
-                answer[2 * number..2 * number + 2].copy_from_slice(&value.to_le_bytes());
+                response[2 * number..2 * number + 2].copy_from_slice(&value.to_le_bytes());
             }
-            parse(&answer)
+            parse_security(&response)
         };
         let none = identify(&[]);
         assert!(!none.supported && !none.frozen);
@@ -199,7 +204,7 @@ mod tests {
         let locked = identify(&[(128, 0b111), (89, 0x8000 | 300)]);
         assert!(locked.locked && locked.enabled && !locked.enhanced);
         assert_eq!(locked.timeout_ms, 300 * 2 * 60 * 1000 * 2);
-        assert_eq!(identify(&[(128, 1), (89, 255)]).timeout_ms, LONGEST);
+        assert_eq!(identify(&[(128, 1), (89, 255)]).timeout_ms, MAX_ERASE_TIMEOUT_MS);
         assert_eq!(identify(&[(128, 1), (89, 1)]).timeout_ms, 30 * 60 * 1000);
     }
 }

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Erases what tells what is on a disk: partition tables, file systems, RAID and LVM labels.
+//! Erases metadata: partition tables, and signatures of file systems, RAID and LVM.
 //!
-//! All of it is in the first and the last megabyte of a disk or partition, but for the spare
-//! superblocks of btrfs.
+//! All of it is in the first and last MiB of a disk or partition, except the mirror superblocks of btrfs.
 
 use std::path::Path;
 
-use agent_protocol::Disk;
+use agent_protocol::InventoryDisk;
 
-use super::{ErasePolicy, Error, open, surroundings};
+use super::{EraseError, ErasePolicy, exclusions, open};
 use crate::device::{Device, DeviceError};
 
-/// Holds the first and last 33 sectors (5 of 4096 bytes) and every known signature: ZFS has labels
-/// in the first and last 512 KiB.
-const ENDS: u64 = 1 << 20;
-/// The spare superblocks of btrfs.
-const BTRFS_SPARES: &[u64] = &[64 << 20, 256 << 30];
+/// Covers the first and last 33 sectors (5 of 4096 bytes) and all known signatures; ZFS labels are in
+/// the first and last 512 KiB.
+const END_SIZE: u64 = 1 << 20;
+/// Offsets of the mirror superblocks of btrfs.
+const BTRFS_MIRRORS: &[u64] = &[64 << 20, 256 << 30];
 const BTRFS_MAGIC: &[u8] = b"_BHRfS_M";
 
-/// Erases the metadata on the partitions of a disk, then those of the disk itself.
-pub(super) fn erase(disk: &Disk, policy: &ErasePolicy) -> Result<(), Error> {
-    for partition in surroundings::partitions(disk, policy) {
+/// Erases the metadata of the partitions of a disk, then of the disk itself.
+pub(super) fn erase(disk: &InventoryDisk, policy: &ErasePolicy) -> Result<(), EraseError> {
+    for partition in exclusions::partitions(disk, policy) {
         wipe(&Device::exclusive(Path::new(&partition))?)?;
     }
     let device = open(disk)?;
@@ -29,28 +28,28 @@ pub(super) fn erase(disk: &Disk, policy: &ErasePolicy) -> Result<(), Error> {
     Ok(())
 }
 
-/// Erases the metadata in parts of a device, each from a byte on and so long. The rest may be in use.
-pub(super) fn erase_parts(path: &Path, parts: &[(u64, u64)]) -> Result<(), DeviceError> {
+/// Erases the metadata in ranges (offset and length) of a device. The rest may be in use.
+pub(super) fn erase_ranges(path: &Path, ranges: &[(u64, u64)]) -> Result<(), DeviceError> {
     let device = Device::writable(path)?;
-    for (start, length) in parts {
-        device.zero(*start, ENDS.min(*length))?;
-        let end = start + length.saturating_sub(ENDS);
-        device.zero(end, ENDS.min(*length))?;
+    for (start, length) in ranges {
+        device.zero(*start, END_SIZE.min(*length))?;
+        let end = start + length.saturating_sub(END_SIZE);
+        device.zero(end, END_SIZE.min(*length))?;
     }
     device.sync()
 }
 
 /// Erases the metadata of one device.
 pub(crate) fn wipe(device: &Device) -> Result<(), DeviceError> {
-    for spare in BTRFS_SPARES {
-        let there = spare + 4096 <= device.size();
-        if there && device.read(spare + 0x40, BTRFS_MAGIC.len())? == BTRFS_MAGIC {
-            device.zero(*spare, 4096)?;
+    for mirror in BTRFS_MIRRORS {
+        let there = mirror + 4096 <= device.size();
+        if there && device.read(mirror + 0x40, BTRFS_MAGIC.len())? == BTRFS_MAGIC {
+            device.zero(*mirror, 4096)?;
         }
     }
-    device.zero(0, ENDS)?;
+    device.zero(0, END_SIZE)?;
     let sector = device.sector();
-    let end = device.size().saturating_sub(ENDS) / sector * sector;
+    let end = device.size().saturating_sub(END_SIZE) / sector * sector;
     device.zero(end, device.size() - end)?;
     device.sync()
 }

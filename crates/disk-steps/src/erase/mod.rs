@@ -1,104 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Erasing disks: by the drive itself where it can (NVMe, ATA), else by writing over everything;
-//! or only what tells what is on a disk.
+//! Erases disks: with the drive's own secure erase where available (NVMe, ATA), else by overwriting; or
+//! only their metadata.
 //!
-//! A drive that cannot erase itself is written over. One that can and fails is an error, unless the
-//! policy says that writing over is good enough then: whoever relies on a secure erase must learn
-//! that there was none.
+//! A drive without secure erase is overwritten. If secure erase fails, the disk is not erased unless the
+//! policy accepts overwriting instead: an operator who relies on secure erase must see that it failed.
 
 mod ata;
+mod exclusions;
 mod metadata;
 mod nvme;
 mod overwrite;
 mod policy;
-mod surroundings;
 
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use agent_protocol::Disk;
+use agent_protocol::InventoryDisk;
 
-use crate::Tell;
+use crate::ReportProgress;
 use crate::device::{Device, DeviceError};
 pub use policy::ErasePolicy;
 
-/// What became of a disk.
+/// Result of erasing a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Erased {
-    /// It was left alone, and why.
+pub enum EraseOutcome {
+    /// Skipped for this reason.
     Skipped(&'static str),
-    /// The drive erased itself, in this way.
+    /// Erased by the drive with this command.
     ByDrive(&'static str),
-    /// It was written over so many times.
+    /// Overwritten this many times.
     Overwritten(u32),
-    /// What tells what is on it is gone.
+    /// Only metadata was erased.
     Metadata,
-    /// What is in no array was erased. The arrays are erased themselves.
-    BesideArrays,
+    /// The ranges that belong to no RAID array were erased. Arrays are erased as disks of their own.
+    OutsideArrays,
 }
 
-/// How disks are erased.
+/// Method of erasing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
-    /// Everything.
-    Whole,
-    /// Only what tells what is on them.
+pub enum EraseMethod {
+    /// Erases everything.
+    Full,
+    /// Erases partition tables and signatures only.
     Metadata,
-    /// By NVMe drives themselves, else only what tells what is on them.
+    /// Uses secure erase on NVMe drives, else erases metadata only.
     Express,
 }
 
-/// Why a disk is not erased.
+/// The disk was not erased.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// It is write-protected.
+pub enum EraseError {
+    /// The disk is read-only.
     #[error(
-        "{device} is read-only and cannot be erased: remove the protection, or allow it with agent_erase_skip_read_only"
+        "{device} is read-only and cannot be erased: remove the write protection, or skip it with agent_erase_skip_read_only"
     )]
     ReadOnly {
-        /// Which.
+        /// Path of the disk.
         device: String,
     },
-    /// Other machines may use it.
+    /// Other machines may use the disk.
     #[error(
         "{device} has {what}, which other machines may share, so it is not erased: disconnect it, list it in skip_block_devices, or set wipe_special_filesystems"
     )]
     Shared {
-        /// Which.
+        /// Path of the disk.
         device: String,
-        /// What is on it.
+        /// Its shared content.
         what: String,
     },
-    /// The drive does not erase itself.
-    #[error("{device} does not erase itself: {why}")]
+    /// Secure erase failed.
+    #[error("{device} cannot be erased by its secure erase: {reason}")]
     Drive {
-        /// Which.
+        /// Path of the disk.
         device: String,
-        /// What it says, and what to try.
-        why: String,
+        /// Cause, and what to try.
+        reason: String,
     },
-    /// The disk failed.
+    /// A disk operation failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
-impl Error {
-    fn drive(disk: &Disk, why: impl Into<String>) -> Self {
-        Self::Drive { device: disk.name.clone(), why: why.into() }
+impl EraseError {
+    fn drive(disk: &InventoryDisk, reason: impl Into<String>) -> Self {
+        Self::Drive { device: disk.name.clone(), reason: reason.into() }
     }
 }
 
-/// Erases disks, as many at once as the policy says. Answers what became of each, in their order.
-/// `among` are all disks that are or were to be erased: a drive that can only erase itself as a whole
-/// does so only if all of it is among them.
-pub fn all(
-    disks: &[Disk],
-    among: &[Disk],
-    how: How,
+/// Erases disks, concurrently as far as the policy allows. Returns the results in the order of `disks`.
+/// `selected` contains all disks that are or were to be erased: a drive that can only erase all of its
+/// namespaces does so only if all are selected.
+pub fn erase_disks(
+    disks: &[InventoryDisk],
+    selected: &[InventoryDisk],
+    method: EraseMethod,
     policy: &ErasePolicy,
-    tell: Tell<'_>,
-) -> Vec<(String, Result<Erased, Error>)> {
+    report: ReportProgress<'_>,
+) -> Vec<(String, Result<EraseOutcome, EraseError>)> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
     let work = || {
@@ -106,8 +105,12 @@ pub fn all(
             let index = next.fetch_add(1, Ordering::Relaxed);
             disks.get(index).map(|disk| (index, disk))
         } {
-            let erased = erase(disk, among, how, policy, tell);
-            results.lock().expect("nobody panics with it").push((index, disk.name.clone(), erased));
+            let erased = erase(disk, selected, method, policy, report);
+            results.lock().expect("no thread panics while holding it").push((
+                index,
+                disk.name.clone(),
+                erased,
+            ));
         }
     };
     std::thread::scope(|scope| {
@@ -116,102 +119,106 @@ pub fn all(
         }
         work();
     });
-    let mut results = results.into_inner().expect("nobody panics with it");
+    let mut results = results.into_inner().expect("no thread panics while holding it");
     results.sort_by_key(|(index, ..)| *index);
     results.into_iter().map(|(_, name, erased)| (name, erased)).collect()
 }
 
-/// Why a disk is not to be written over, if that is no failure.
+/// Returns why a disk must be skipped when it is overwritten.
 ///
 /// # Errors
-/// If it must not be written over, which is one.
-pub(crate) fn reason_to_leave_alone(
-    disk: &Disk,
+/// Fails if the disk must not be overwritten and that is an error.
+pub(crate) fn skip_reason(
+    disk: &InventoryDisk,
     policy: &ErasePolicy,
-) -> Result<Option<&'static str>, Error> {
-    let reason = surroundings::reason_to_skip(disk, policy)?;
+) -> Result<Option<&'static str>, EraseError> {
+    let reason = exclusions::skip_reason(disk, policy)?;
     if reason.is_none() {
-        surroundings::guard(disk, policy)?;
+        exclusions::check_not_shared(disk, policy)?;
     }
     Ok(reason)
 }
 
 /// Erases one disk.
 fn erase(
-    disk: &Disk,
-    among: &[Disk],
-    how: How,
+    disk: &InventoryDisk,
+    selected: &[InventoryDisk],
+    method: EraseMethod,
     policy: &ErasePolicy,
-    tell: Tell<'_>,
-) -> Result<Erased, Error> {
-    // Only who wants everything gone must learn of what cannot go.
+    report: ReportProgress<'_>,
+) -> Result<EraseOutcome, EraseError> {
+    // Read-only disks are an error only for a full erase.
     let lenient = ErasePolicy { skip_read_only: true, ..policy.clone() };
-    let policy = if how == How::Whole { policy } else { &lenient };
-    if let Some(why) = surroundings::reason_to_skip(disk, policy)? {
-        return beside_arrays(disk, how, policy, tell, why);
+    let policy = if method == EraseMethod::Full { policy } else { &lenient };
+    if let Some(reason) = exclusions::skip_reason(disk, policy)? {
+        return erase_outside_arrays(disk, method, policy, report, reason);
     }
-    surroundings::guard(disk, policy)?;
-    match how {
-        How::Whole => {
-            match by_drive(disk, among, policy) {
-                Ok(Some(how)) => return Ok(Erased::ByDrive(how)),
+    exclusions::check_not_shared(disk, policy)?;
+    match method {
+        EraseMethod::Full => {
+            match secure_erase(disk, selected, policy) {
+                Ok(Some(method)) => return Ok(EraseOutcome::ByDrive(method)),
                 Ok(None) => {}
                 Err(error) if policy.continue_if_secure_erase_failed => {
-                    tracing::warn!(%error, "secure erase failed; the disk is written over instead");
+                    tracing::warn!(device = disk.name, %error, "secure erase failed, overwriting the disk instead");
                 }
                 Err(error) => return Err(error),
             }
-            overwrite::overwrite(Path::new(&disk.name), policy, tell)?;
-            return Ok(Erased::Overwritten(policy.iterations + u32::from(policy.zeroize)));
+            overwrite::overwrite(Path::new(&disk.name), policy, report)?;
+            return Ok(EraseOutcome::Overwritten(policy.iterations + u32::from(policy.zeroize)));
         }
-        How::Express if is_nvme(disk) && policy.nvme => match nvme::erase(disk, among, policy) {
-            Ok(how) => return Ok(Erased::ByDrive(how)),
-            Err(error) => tracing::warn!(%error, "only its metadata are erased"),
-        },
-        How::Express | How::Metadata => {}
+        EraseMethod::Express if is_nvme(disk) && policy.nvme => {
+            match nvme::erase(disk, selected, policy) {
+                Ok(method) => return Ok(EraseOutcome::ByDrive(method)),
+                Err(error) => {
+                    tracing::warn!(device = disk.name, %error, "NVMe erase failed, erasing metadata only")
+                }
+            }
+        }
+        EraseMethod::Express | EraseMethod::Metadata => {}
     }
     metadata::erase(disk, policy)?;
-    Ok(Erased::Metadata)
+    Ok(EraseOutcome::Metadata)
 }
 
-/// Erases what of a disk is in no array, if it has such parts; the arrays are erased themselves.
-fn beside_arrays(
-    disk: &Disk,
-    how: How,
+/// Erases the ranges of a disk outside RAID arrays, if there are any.
+fn erase_outside_arrays(
+    disk: &InventoryDisk,
+    method: EraseMethod,
     policy: &ErasePolicy,
-    tell: Tell<'_>,
-    why: &'static str,
-) -> Result<Erased, Error> {
-    let parts = surroundings::parts_beside_arrays(disk, policy)?;
-    if parts.is_empty() {
-        return Ok(Erased::Skipped(why));
+    report: ReportProgress<'_>,
+    reason: &'static str,
+) -> Result<EraseOutcome, EraseError> {
+    let ranges = exclusions::ranges_outside_arrays(disk, policy)?;
+    if ranges.is_empty() {
+        return Ok(EraseOutcome::Skipped(reason));
     }
-    surroundings::guard(disk, policy)?;
+    exclusions::check_not_shared(disk, policy)?;
     let path = Path::new(&disk.name);
-    match how {
-        How::Whole => overwrite::overwrite_parts(path, &parts, policy, tell)?,
-        How::Metadata | How::Express => metadata::erase_parts(path, &parts)?,
+    match method {
+        EraseMethod::Full => overwrite::overwrite_ranges(path, &ranges, policy, report)?,
+        EraseMethod::Metadata | EraseMethod::Express => metadata::erase_ranges(path, &ranges)?,
     }
-    Ok(Erased::BesideArrays)
+    Ok(EraseOutcome::OutsideArrays)
 }
 
-/// Lets the drive erase itself. None if it cannot, or shall not.
-fn by_drive(
-    disk: &Disk,
-    among: &[Disk],
+/// Uses the drive's secure erase; returns `None` if unsupported or disabled.
+fn secure_erase(
+    disk: &InventoryDisk,
+    selected: &[InventoryDisk],
     policy: &ErasePolicy,
-) -> Result<Option<&'static str>, Error> {
+) -> Result<Option<&'static str>, EraseError> {
     if is_nvme(disk) {
-        return if policy.nvme { nvme::erase(disk, among, policy).map(Some) } else { Ok(None) };
+        return if policy.nvme { nvme::erase(disk, selected, policy).map(Some) } else { Ok(None) };
     }
     if policy.ata { ata::erase(disk) } else { Ok(None) }
 }
 
-fn is_nvme(disk: &Disk) -> bool {
+fn is_nvme(disk: &InventoryDisk) -> bool {
     disk.name.starts_with("/dev/nvme")
 }
 
-fn open(disk: &Disk) -> Result<Device, Error> {
+fn open(disk: &InventoryDisk) -> Result<Device, EraseError> {
     Ok(Device::exclusive(Path::new(&disk.name))?)
 }
 
@@ -221,42 +228,52 @@ mod tests {
 
     use super::*;
 
-    fn disk(content: &[u8]) -> (tempfile::NamedTempFile, Disk) {
+    fn disk(content: &[u8]) -> (tempfile::NamedTempFile, InventoryDisk) {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(content).unwrap();
         let name = file.path().to_str().unwrap().to_owned();
-        (file, Disk { name, size: content.len() as u64, ..Disk::default() })
+        (file, InventoryDisk { name, size: content.len() as u64, ..InventoryDisk::default() })
     }
 
-    fn erase_one(disk: &Disk, how: How, policy: &ErasePolicy) -> Result<Erased, Error> {
-        erase(disk, std::slice::from_ref(disk), how, policy, &|_| {})
+    fn erase_one(
+        disk: &InventoryDisk,
+        method: EraseMethod,
+        policy: &ErasePolicy,
+    ) -> Result<EraseOutcome, EraseError> {
+        erase(disk, std::slice::from_ref(disk), method, policy, &|_| {})
     }
 
     #[test]
-    fn everything_is_written_over() {
+    fn overwrites_everything() {
         let (file, disk) = disk(&vec![0xa5; (3 << 20) + 1024]);
         let policy = ErasePolicy { iterations: 1, zeroize: false, ..ErasePolicy::default() };
-        assert_eq!(erase_one(&disk, How::Whole, &policy).unwrap(), Erased::Overwritten(1));
+        assert_eq!(
+            erase_one(&disk, EraseMethod::Full, &policy).unwrap(),
+            EraseOutcome::Overwritten(1)
+        );
         let bytes = std::fs::read(file.path()).unwrap();
         assert_eq!(bytes.len(), (3 << 20) + 1024);
         let same = bytes.iter().filter(|byte| **byte == 0xa5).count();
-        assert!(same < bytes.len() / 100, "{same} bytes are as they were");
+        assert!(same < bytes.len() / 100, "{same} bytes are unchanged");
         let policy = ErasePolicy { zeroize: true, ..policy };
-        let told = AtomicUsize::new(0);
+        let reports = AtomicUsize::new(0);
         let count = |_| {
-            told.fetch_add(1, Ordering::Relaxed);
+            reports.fetch_add(1, Ordering::Relaxed);
         };
-        let erased = erase(&disk, &[], How::Whole, &policy, &count);
-        assert_eq!(erased.unwrap(), Erased::Overwritten(2));
+        let erased = erase(&disk, &[], EraseMethod::Full, &policy, &count);
+        assert_eq!(erased.unwrap(), EraseOutcome::Overwritten(2));
         assert!(std::fs::read(file.path()).unwrap().iter().all(|byte| *byte == 0));
-        assert!(told.into_inner() >= 2);
+        assert!(reports.into_inner() >= 2);
     }
 
     #[test]
-    fn metadata_go_and_data_stay() {
+    fn erases_metadata_and_keeps_data() {
         let (file, disk) = disk(&vec![0xa5; 8 << 20]);
         let policy = ErasePolicy::default();
-        assert_eq!(erase_one(&disk, How::Metadata, &policy).unwrap(), Erased::Metadata);
+        assert_eq!(
+            erase_one(&disk, EraseMethod::Metadata, &policy).unwrap(),
+            EraseOutcome::Metadata
+        );
         let bytes = std::fs::read(file.path()).unwrap();
         let (sectors, end) = (33 * 512, bytes.len() - 33 * 512);
         assert!(bytes[..sectors].iter().chain(&bytes[end..]).all(|byte| *byte == 0));
@@ -264,19 +281,25 @@ mod tests {
     }
 
     #[test]
-    fn shared_disks_are_guarded() {
+    fn refuses_shared_disks() {
         let mut content = vec![0; 8 << 20];
         content[0x1_0000..0x1_0004].copy_from_slice(&[0x01, 0x16, 0x19, 0x70]);
         let (_file, disk) = disk(&content);
         let policy = ErasePolicy::default();
-        let error = erase_one(&disk, How::Metadata, &policy).unwrap_err();
+        let error = erase_one(&disk, EraseMethod::Metadata, &policy).unwrap_err();
         assert!(error.to_string().contains("gfs2"), "{error}");
-        assert!(matches!(erase_one(&disk, How::Whole, &policy), Err(Error::Shared { .. })));
-        let policy = ErasePolicy { guard: false, ..policy };
-        assert_eq!(erase_one(&disk, How::Metadata, &policy).unwrap(), Erased::Metadata);
+        assert!(matches!(
+            erase_one(&disk, EraseMethod::Full, &policy),
+            Err(EraseError::Shared { .. })
+        ));
+        let policy = ErasePolicy { protect_shared: false, ..policy };
+        assert_eq!(
+            erase_one(&disk, EraseMethod::Metadata, &policy).unwrap(),
+            EraseOutcome::Metadata
+        );
     }
 
-    /// What the kernel tells, made of files: paths below `block` and their content.
+    /// Creates a sysfs with these files below `block`.
     fn sysfs(files: &[(String, &str)]) -> (tempfile::TempDir, ErasePolicy) {
         let sys = tempfile::tempdir().unwrap();
         for (path, content) in files {
@@ -288,7 +311,7 @@ mod tests {
         (sys, policy)
     }
 
-    fn block_name(disk: &Disk) -> String {
+    fn block_name(disk: &InventoryDisk) -> String {
         Path::new(&disk.name).file_name().unwrap().to_str().unwrap().to_owned()
     }
 
@@ -299,8 +322,8 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_reason_is_erased() {
-        // RAID metadata without an array, and the label of a floppy on a disk that is none.
+    fn erases_disks_with_stale_metadata() {
+        // RAID metadata without an array, and the label of virtual media on a fixed disk.
         let mut content = vec![1; 2 << 20];
         content[4096..4100].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9]);
         let (_stale, stale) = disk(&content);
@@ -309,47 +332,56 @@ mod tests {
         fat[43..54].copy_from_slice(b"IR-VFD-DEV ");
         let (_fixed, fixed) = disk(&fat);
         let (_floppy, floppy) = disk(&fat);
-        let floppy = Disk { tran: Some("usb".to_owned()), ..floppy };
+        let floppy = InventoryDisk { tran: Some("usb".to_owned()), ..floppy };
         let (_large, large) = disk(&fat);
-        let large = Disk { size: 8 << 30, ..Disk { tran: Some("usb".to_owned()), ..large } };
+        let large = InventoryDisk {
+            size: 8 << 30,
+            ..InventoryDisk { tran: Some("usb".to_owned()), ..large }
+        };
         let disks = [stale, fixed, large, floppy];
         let policy = ErasePolicy { concurrency: 3, ..ErasePolicy::default() };
-        let results = all(&disks, &disks, How::Whole, &policy, &|_| {});
+        let results = erase_disks(&disks, &disks, EraseMethod::Full, &policy, &|_| {});
         let results: Vec<_> = results.into_iter().map(|(_, result)| result.unwrap()).collect();
-        assert_eq!(results[..3], [const { Erased::Overwritten(2) }; 3]);
-        assert!(matches!(results[3], Erased::Skipped(why) if why.contains("virtual")));
+        assert_eq!(results[..3], [const { EraseOutcome::Overwritten(2) }; 3]);
+        assert!(matches!(results[3], EraseOutcome::Skipped(reason) if reason.contains("virtual")));
     }
 
     #[test]
-    fn members_of_running_arrays_are_left_to_them() {
+    fn skips_members_of_running_arrays() {
         let (file, disk) = disk(&vec![0xa5; 8 << 20]);
         let name = block_name(&disk);
-        let held = (format!("{name}/holders/md0/x"), "");
-        let files: Vec<_> = array().chain([held.clone()]).collect();
+        let holder = (format!("{name}/holders/md0/x"), "");
+        let files: Vec<_> = array().chain([holder.clone()]).collect();
         let (_sys, policy) = sysfs(&files);
-        let skipped = erase_one(&disk, How::Whole, &policy).unwrap();
-        assert!(matches!(skipped, Erased::Skipped(why) if why.contains("array")), "{skipped:?}");
+        let skipped = erase_one(&disk, EraseMethod::Full, &policy).unwrap();
+        assert!(
+            matches!(skipped, EraseOutcome::Skipped(reason) if reason.contains("array")),
+            "{skipped:?}"
+        );
         assert!(std::fs::read(file.path()).unwrap().iter().all(|byte| *byte == 0xa5));
-        // An array that is not shown as a disk is not erased, so that its members are not skipped.
-        let linear = [("md0/md/level".to_owned(), "linear\n"), held];
+        // An array that is not reported as a disk is not erased, so its members are not skipped.
+        let linear = [("md0/md/level".to_owned(), "linear\n"), holder];
         let (_sys, policy) = sysfs(&linear);
-        assert_eq!(erase_one(&disk, How::Whole, &policy).unwrap(), Erased::Overwritten(2));
+        assert_eq!(
+            erase_one(&disk, EraseMethod::Full, &policy).unwrap(),
+            EraseOutcome::Overwritten(2)
+        );
     }
 
     #[test]
-    fn what_is_beside_an_array_is_erased() {
-        use crate::gpt::{Gpt, kind};
-        for how in [How::Whole, How::Metadata] {
+    fn erases_ranges_outside_arrays() {
+        use crate::gpt::{Gpt, partition_type};
+        for method in [EraseMethod::Full, EraseMethod::Metadata] {
             let (file, disk) = disk(&vec![0xa5; 16 << 20]);
             let device = Device::writable(file.path()).unwrap();
             let mut table = Gpt::new(&device, uuid::Uuid::from_u128(1));
             for (number, mebibytes) in [(2, 4), (3, 2)] {
                 let id = uuid::Uuid::from_u128(number);
-                table.add(Some(mebibytes << 20), kind::LINUX, id, "").unwrap();
+                table.add(Some(mebibytes << 20), partition_type::LINUX, id, "").unwrap();
             }
             table.write(&device).unwrap();
             let name = block_name(&disk);
-            // The first is the last tenant's, the second is in an array.
+            // The first partition is free, the second is in an array.
             let files: Vec<_> = array()
                 .chain([
                     (format!("{name}/{name}1/partition"), "1\n"),
@@ -362,24 +394,27 @@ mod tests {
                 ])
                 .collect();
             let (_sys, policy) = sysfs(&files);
-            assert_eq!(erase_one(&disk, how, &policy).unwrap(), Erased::BesideArrays);
-            assert_eq!(Gpt::read(&device).unwrap().as_ref(), Some(&table), "the table stays");
+            assert_eq!(erase_one(&disk, method, &policy).unwrap(), EraseOutcome::OutsideArrays);
+            assert_eq!(Gpt::read(&device).unwrap().as_ref(), Some(&table), "the table is kept");
             let bytes = std::fs::read(file.path()).unwrap();
-            let left = |from: usize, to: usize| bytes[from..to].iter().any(|byte| *byte != 0);
-            assert!(bytes[5 << 20..7 << 20].iter().all(|byte| *byte == 0xa5), "the member stays");
-            assert!(!left(34 * 512, 2 << 20) && !left(4 << 20, 5 << 20), "{how:?}");
-            assert!(!left(7 << 20, 8 << 20) && !left(15 << 20, (16 << 20) - 33 * 512));
-            assert_eq!(left(2 << 20, 4 << 20), how == How::Metadata);
+            let has_data = |from: usize, to: usize| bytes[from..to].iter().any(|byte| *byte != 0);
+            assert!(bytes[5 << 20..7 << 20].iter().all(|byte| *byte == 0xa5), "the member is kept");
+            assert!(!has_data(34 * 512, 2 << 20) && !has_data(4 << 20, 5 << 20), "{method:?}");
+            assert!(!has_data(7 << 20, 8 << 20) && !has_data(15 << 20, (16 << 20) - 33 * 512));
+            assert_eq!(has_data(2 << 20, 4 << 20), method == EraseMethod::Metadata);
         }
     }
 
     #[test]
-    fn only_who_wants_everything_gone_stumbles_over_write_protection() {
+    fn only_full_erase_fails_on_read_only_disk() {
         let (_file, disk) = disk(&[0; 4096]);
         let (_sys, policy) = sysfs(&[(format!("{}/ro", block_name(&disk)), "1\n")]);
-        assert!(matches!(erase_one(&disk, How::Whole, &policy), Err(Error::ReadOnly { .. })));
-        for how in [How::Metadata, How::Express] {
-            assert!(matches!(erase_one(&disk, how, &policy), Ok(Erased::Skipped(_))));
+        assert!(matches!(
+            erase_one(&disk, EraseMethod::Full, &policy),
+            Err(EraseError::ReadOnly { .. })
+        ));
+        for method in [EraseMethod::Metadata, EraseMethod::Express] {
+            assert!(matches!(erase_one(&disk, method, &policy), Ok(EraseOutcome::Skipped(_))));
         }
     }
 }

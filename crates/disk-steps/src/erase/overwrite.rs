@@ -1,61 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes over all of a disk: with chance, as often as wanted, and with zeroes at last.
+//! Overwrites disks with random data, and finally with zeroes.
 //!
-//! Zeroes are really written. A drive that is told to zero a range may only mark it.
+//! Zeroes are written as data, because a drive may only mark a range as zero on request.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::ErasePolicy;
 use crate::device::{AlignedBuffer, Device, DeviceError};
-use crate::{Progress, Tell};
+use crate::{DiskProgress, ReportProgress};
 
 const BLOCK: usize = 1 << 20;
 
-/// Writes over all of a device.
+/// Overwrites a whole device.
 pub(super) fn overwrite(
     path: &Path,
     policy: &ErasePolicy,
-    tell: Tell<'_>,
+    report: ReportProgress<'_>,
 ) -> Result<(), DeviceError> {
     let device = Device::exclusive(path)?;
-    write_over(&device, &[(0, device.size())], policy, tell)?;
+    write_passes(&device, &[(0, device.size())], policy, report)?;
     device.reread_partitions()
 }
 
-/// Writes over parts of a device, each from a byte on and so long. The rest may be in use.
-pub(super) fn overwrite_parts(
+/// Overwrites ranges (offset and length) of a device. The rest may be in use.
+pub(super) fn overwrite_ranges(
     path: &Path,
-    parts: &[(u64, u64)],
+    ranges: &[(u64, u64)],
     policy: &ErasePolicy,
-    tell: Tell<'_>,
+    report: ReportProgress<'_>,
 ) -> Result<(), DeviceError> {
-    write_over(&Device::writable(path)?, parts, policy, tell)
+    write_passes(&Device::writable(path)?, ranges, policy, report)
 }
 
-fn write_over(
+fn write_passes(
     device: &Device,
-    parts: &[(u64, u64)],
+    ranges: &[(u64, u64)],
     policy: &ErasePolicy,
-    tell: Tell<'_>,
+    report: ReportProgress<'_>,
 ) -> Result<(), DeviceError> {
     let passes = u64::from(policy.iterations) + u64::from(policy.zeroize);
-    let all: u64 = parts.iter().map(|(_, length)| length).sum();
-    let total = Some(all.saturating_mul(passes));
+    let pass_bytes: u64 = ranges.iter().map(|(_, length)| length).sum();
+    let total = Some(pass_bytes.saturating_mul(passes));
     let mut buffer = AlignedBuffer::new(BLOCK);
-    let mut chance = Chance::new();
+    let mut pattern = RandomPattern::new();
     let mut done = 0;
     for pass in 0..passes {
-        let random = pass < u64::from(policy.iterations);
-        if !random {
+        let is_random = pass < u64::from(policy.iterations);
+        if !is_random {
             buffer.bytes_mut().fill(0);
         }
-        for &(start, length) in parts {
-            pass_over(device, (start, length), &mut buffer, |block, written| {
-                if random {
-                    chance.fill(block);
+        for &(start, length) in ranges {
+            write_pass(device, (start, length), &mut buffer, |block, written| {
+                if is_random {
+                    pattern.fill(block);
                 }
-                tell(Progress { what: "erase_devices", done: done + written, total });
+                report(DiskProgress { step: "erase_devices", done: done + written, total });
             })?;
             done += length;
         }
@@ -63,7 +63,7 @@ fn write_over(
     Ok(())
 }
 
-fn pass_over(
+fn write_pass(
     device: &Device,
     (start, length): (u64, u64),
     buffer: &mut AlignedBuffer,
@@ -79,7 +79,7 @@ fn pass_over(
         let file = direct.as_ref().unwrap_or(device.file());
         match file.write_all_at(block, at) {
             Ok(()) => at += length as u64,
-            // Some layers under a disk take no direct writes; then the page cache does.
+            // Some device drivers reject O_DIRECT; use the page cache then.
             Err(error) if direct.is_some() && error.raw_os_error() == Some(libc::EINVAL) => {
                 direct = None;
             }
@@ -89,16 +89,16 @@ fn pass_over(
     device.sync()
 }
 
-/// A fast source of numbers that nobody can guess from the disk's old content (xoshiro256++, seeded
-/// by the kernel). It hides nothing; it only has to be unlike what was there.
-struct Chance([u64; 4]);
+/// Fast pseudo-random generator (xoshiro256++, seeded by the kernel). It need not be secure, only
+/// independent of the disk's old content.
+struct RandomPattern([u64; 4]);
 
-impl Chance {
+impl RandomPattern {
     fn new() -> Self {
         let mut seed = [1_u64; 4];
         for word in &mut seed {
             let mut bytes = [0; 8];
-            // Without the kernel's chance any other pattern does.
+            // Without kernel randomness a constant seed is good enough.
             let _ = getrandom::fill(&mut bytes);
             *word ^= u64::from_le_bytes(bytes);
         }

@@ -1,65 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The checksum of what is downloaded, as it comes.
+//! Checksum of a stream.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use images::{Algorithm, Checksum};
+use images::{Checksum, ChecksumAlgorithm};
 use md5::Digest as _;
 use ring::digest::{Context, SHA256, SHA512};
 
-/// A checksum on its way.
-pub(super) enum Digester {
+/// A checksum in progress.
+pub(super) enum StreamDigest {
     Md5(Box<md5::Md5>),
     Sha256(Context),
     /// Without vector instructions.
-    PlainSha256(sha2::Sha256),
+    SoftwareSha256(sha2::Sha256),
     Sha512(Context),
 }
 
-impl Digester {
-    /// Of nothing yet.
-    pub(super) fn new(algorithm: Algorithm) -> Self {
+impl StreamDigest {
+    /// Creates the checksum of an empty stream.
+    pub(super) fn new(algorithm: ChecksumAlgorithm) -> Self {
         match algorithm {
-            Algorithm::Md5 => Self::Md5(Box::default()),
-            Algorithm::Sha256 if plain_is_faster() => Self::PlainSha256(sha2::Sha256::default()),
-            Algorithm::Sha256 => Self::Sha256(Context::new(&SHA256)),
-            Algorithm::Sha512 => Self::Sha512(Context::new(&SHA512)),
+            ChecksumAlgorithm::Md5 => Self::Md5(Box::default()),
+            ChecksumAlgorithm::Sha256 if software_is_faster() => {
+                Self::SoftwareSha256(sha2::Sha256::default())
+            }
+            ChecksumAlgorithm::Sha256 => Self::Sha256(Context::new(&SHA256)),
+            ChecksumAlgorithm::Sha512 => Self::Sha512(Context::new(&SHA512)),
         }
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Md5(context) => context.update(bytes),
-            Self::PlainSha256(context) => context.update(bytes),
+            Self::SoftwareSha256(context) => context.update(bytes),
             Self::Sha256(context) | Self::Sha512(context) => context.update(bytes),
         }
     }
 
-    /// The hexadecimal digits, lower case.
+    /// Returns the lower-case hexadecimal digits.
     pub(super) fn finish(self) -> String {
         let (algorithm, value) = match self {
-            Self::Md5(context) => (Algorithm::Md5, context.finalize().to_vec()),
-            Self::PlainSha256(context) => (Algorithm::Sha256, context.finalize().to_vec()),
-            Self::Sha256(context) => (Algorithm::Sha256, context.finish().as_ref().to_vec()),
-            Self::Sha512(context) => (Algorithm::Sha512, context.finish().as_ref().to_vec()),
+            Self::Md5(context) => (ChecksumAlgorithm::Md5, context.finalize().to_vec()),
+            Self::SoftwareSha256(context) => {
+                (ChecksumAlgorithm::Sha256, context.finalize().to_vec())
+            }
+            Self::Sha256(context) => {
+                (ChecksumAlgorithm::Sha256, context.finish().as_ref().to_vec())
+            }
+            Self::Sha512(context) => {
+                (ChecksumAlgorithm::Sha512, context.finish().as_ref().to_vec())
+            }
         };
         debug_assert_eq!(value.len(), algorithm.length());
-        value.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex::encode(value)
     }
 }
 
 /// Whether the digits are those of the checksum.
-pub(super) fn is(digits: &str, expected: &Checksum) -> bool {
-    expected.digits() == digits
+pub(super) fn matches_checksum(digits: &str, expected: &Checksum) -> bool {
+    expected.to_hex() == digits
 }
 
-/// Whether SHA-256 is faster here without vector instructions. Where those are emulated (machines
-/// without KVM) they take several times as long; on real processors it is the other way round. A
-/// few milliseconds tell, once.
-fn plain_is_faster() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
+/// Whether SHA-256 is faster without vector instructions on this machine. Emulation (QEMU without KVM)
+/// makes those several times slower; on real processors it is the reverse. Measured once, in a few
+/// milliseconds.
+fn software_is_faster() -> bool {
+    static IS_FASTER: OnceLock<bool> = OnceLock::new();
     static SAMPLE: [u8; 64 * 1024] = [0x5a; 64 * 1024];
     fn time(mut work: impl FnMut()) -> Duration {
         let mut best = Duration::MAX;
@@ -70,14 +78,14 @@ fn plain_is_faster() -> bool {
         }
         best
     }
-    *ANSWER.get_or_init(|| {
-        let vector = time(|| {
+    *IS_FASTER.get_or_init(|| {
+        let hardware = time(|| {
             std::hint::black_box(ring::digest::digest(&SHA256, &SAMPLE));
         });
-        let plain = time(|| {
+        let software = time(|| {
             std::hint::black_box(sha2::Sha256::digest(SAMPLE));
         });
-        plain < vector
+        software < hardware
     })
 }
 
@@ -86,20 +94,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_say_the_same() {
+    fn both_implementations_agree() {
         for length in [0, 1, 63, 64, 65, 100_000] {
             let bytes = vec![7; length];
             let mut two = [
-                Digester::Sha256(Context::new(&SHA256)),
-                Digester::PlainSha256(sha2::Sha256::default()),
+                StreamDigest::Sha256(Context::new(&SHA256)),
+                StreamDigest::SoftwareSha256(sha2::Sha256::default()),
             ];
-            for digester in &mut two {
-                bytes.chunks(1000).for_each(|piece| digester.update(piece));
+            for digest in &mut two {
+                bytes.chunks(1000).for_each(|piece| digest.update(piece));
             }
-            let [one, other] = two.map(Digester::finish);
+            let [one, other] = two.map(StreamDigest::finish);
             assert_eq!(one, other);
         }
-        let empty = Digester::new(Algorithm::Sha256).finish();
+        let empty = StreamDigest::new(ChecksumAlgorithm::Sha256).finish();
         assert!(empty.starts_with("e3b0c442"));
     }
 }

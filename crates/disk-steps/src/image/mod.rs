@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes an image to a disk or a partition while it is downloaded, and makes sure that it is the
-//! one that was meant.
+//! Writes an image to a disk or a partition while it is downloaded, and verifies its checksum.
 //!
-//! One thread takes the bytes as they come, digests them, unpacks them and finds out what they are;
-//! another writes. Nothing is kept: not in memory (but for qcow2 images from servers that give no
-//! ranges) and not on the disk. The beginning of the disk is written only when all of the image came
-//! and turned out to be the one it should be, and is wiped otherwise: a machine must not boot what
-//! nobody vouches for, also after a power cut.
+//! One thread receives the bytes, computes the checksum, decompresses them and detects the format;
+//! another writes them. The image is stored neither in memory (except qcow2 images from servers without
+//! range support) nor in a file. The beginning of the disk is written only after the whole image was
+//! received and its checksum is correct, and is wiped otherwise: a machine must not boot an unverified
+//! image, not even after a power failure.
 
 mod digest;
 mod qcow2;
@@ -21,159 +20,161 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use agent_protocol::ImageInfo;
-use images::qcow2::{Header, Qcow2Error};
+use images::qcow2::{Qcow2Error, Qcow2Header};
 use images::{
-    Algorithm, Checksum, ChecksumError, DecompressError, Expected, Format, FormatError,
-    decompressed, find_in_file,
+    Checksum, ChecksumAlgorithm, ChecksumError, DecompressError, ExpectedChecksum, FormatError,
+    ImageFormat, decompressing_reader, find_in_checksum_file,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::device::{Device, DeviceError};
-use crate::http::{Http, HttpError, Remote};
-use crate::{Progress, Tell, partitions};
-use digest::Digester;
-use qcow2::{Map, Stop};
-use stream::{Stream, read_full};
-use writer::Writer;
+use crate::http::{DownloadError, DownloadSettings, RemoteFile};
+use crate::{DiskProgress, ReportProgress, partitions};
+use digest::StreamDigest;
+use qcow2::{Qcow2Map, Qcow2WriteError};
+use stream::{DownloadReader, read_full};
+use writer::DiskWriter;
 
-/// As much of an image's beginning as tells what it is.
-const SNIFFED: usize = 64 * 1024;
-/// Where a disk image of old Hyper-V has its footer.
-const TAIL: usize = 512;
-/// How much of the beginning and the end is wiped after a failure.
-const WIPED: u64 = 1 << 20;
+/// Bytes of the beginning of an image that are needed to detect its format.
+const HEAD_LENGTH: usize = 64 * 1024;
+/// Length of the footer by which an old VHD image is detected.
+const TAIL_LENGTH: usize = 512;
+/// Bytes wiped at the beginning and the end of the disk after a failure.
+const WIPED_LENGTH: u64 = 1 << 20;
 
-/// How many bytes go by before somebody is told.
-const TOLD_EVERY: u64 = 4 << 20;
+/// Progress is reported after this many bytes.
+const REPORT_INTERVAL_BYTES: u64 = 4 << 20;
 
-/// How an image is written.
+/// Options of [`write`].
 #[derive(Clone)]
-pub struct WriteOptions {
-    /// How it is fetched.
-    pub http: Http,
-    /// Whether MD5 checksums are good enough.
+pub struct ImageWriteOptions {
+    /// Download settings.
+    pub http: DownloadSettings,
+    /// Whether MD5 checksums are accepted.
     pub md5_allowed: bool,
-    /// The formats it may have.
+    /// Accepted disk formats.
     pub permitted_formats: Vec<String>,
-    /// Whether it must be what it was declared to be. Without, the declaration is believed.
+    /// Whether the detected format must be the declared one; otherwise the declared one is trusted.
     pub inspect: bool,
-    /// The most memory a qcow2 image may take that comes without ranges.
-    pub memory: u64,
+    /// Memory limit in bytes for a qcow2 image from a server without range support.
+    pub memory_limit: u64,
 }
 
-/// What was written.
+/// Result of [`write`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Written {
-    /// Where it came from.
+pub struct ImageWriteReport {
+    /// URL of the image.
     pub url: String,
-    /// Its checksum, after the algorithm's name and a colon.
+    /// Checksum as `algorithm:digits`.
     pub checksum: String,
-    /// Bytes that were downloaded.
+    /// Downloaded bytes.
     pub downloaded: u64,
-    /// Bytes of the disk that are the image's now.
+    /// Size of the image on the disk in bytes.
     pub written: u64,
-    /// What it was.
+    /// Detected format.
     pub format: String,
-    /// How long it took.
+    /// Duration.
     pub seconds: f64,
 }
 
-/// Why an image is not on the disk.
+/// The image was not written.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// It is nowhere.
-    #[error("the image has no address: give image_source")]
+pub enum ImageWriteError {
+    /// No URL is given.
+    #[error("the image has no URL: set image_source")]
     NoUrl,
-    /// Nobody could tell whether it is the right one.
-    #[error("the image has no checksum: give image_checksum, or image_os_hash_algo and _value")]
-    NoChecksum,
-    /// The checksum cannot be used.
-    #[error("the image's checksum cannot be used")]
-    Checksum(#[from] ChecksumError),
-    /// It did not come.
-    #[error(transparent)]
-    Http(#[from] HttpError),
-    /// It is another.
+    /// No checksum is given.
     #[error(
-        "the image from {url} is not the one that was meant: its {algorithm} checksum is {got} and should be {expected}; the disk was wiped; correct the checksum or the image"
+        "the image has no checksum: set image_checksum, or image_os_hash_algo and image_os_hash_value"
+    )]
+    NoChecksum,
+    /// The checksum is invalid or not allowed.
+    #[error("the checksum of the image cannot be used")]
+    Checksum(#[from] ChecksumError),
+    /// The download failed.
+    #[error(transparent)]
+    Download(#[from] DownloadError),
+    /// The checksum does not match.
+    #[error(
+        "checksum mismatch of the image from {url}: its {algorithm} is {actual}, expected {expected}; the disk was wiped; correct the checksum or the image"
     )]
     Mismatch {
-        /// Where it came from.
+        /// URL of the image.
         url: String,
-        /// How it was computed.
-        algorithm: Algorithm,
-        /// What was told.
+        /// Checksum algorithm.
+        algorithm: ChecksumAlgorithm,
+        /// Expected digits.
         expected: String,
-        /// What it is.
-        got: String,
+        /// Computed digits.
+        actual: String,
     },
-    /// It is not what it may be.
-    #[error("the image from {url} is refused")]
+    /// The format is not permitted, or not the declared one.
+    #[error("the image from {url} is rejected")]
     Format {
-        /// Where it came from.
+        /// URL of the image.
         url: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: FormatError,
     },
-    /// It is a qcow2 image that cannot be written.
+    /// The qcow2 image is damaged or unsupported.
     #[error("the image from {url} cannot be read")]
     Qcow2 {
-        /// Where it came from.
+        /// URL of the image.
         url: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: Qcow2Error,
     },
-    /// It changed between two looks at it.
+    /// The image changed between the fetch of its tables and its download.
     #[error("the image from {url} was changed on its server while it was downloaded: try again")]
     Changed {
-        /// Where it came from.
+        /// URL of the image.
         url: String,
     },
-    /// It cannot be unpacked.
-    #[error("the image from {url} cannot be unpacked")]
+    /// Decompression failed.
+    #[error("the image from {url} cannot be decompressed")]
     Unpack {
-        /// Where it came from.
+        /// URL of the image.
         url: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: DecompressError,
     },
-    /// It is larger than the disk.
+    /// The image is larger than the disk.
     #[error(
         "the image has {image} bytes and {device} has {disk}: choose a larger disk (root_device hints), or a smaller image"
     )]
     TooLarge {
-        /// Its bytes.
+        /// Size of the image in bytes.
         image: u64,
-        /// The disk.
+        /// Path of the disk.
         device: String,
-        /// The disk's bytes.
+        /// Size of the disk in bytes.
         disk: u64,
     },
-    /// It must be in memory, and there is not enough.
+    /// The qcow2 image exceeds the memory limit.
     #[error(
-        "the server of {url} gives no ranges of files, and the qcow2 image is too large for this machine's memory: use a raw image, or a server that gives ranges"
+        "the server of {url} does not support ranges, and the qcow2 image does not fit this machine's memory: use a raw image, or a server with range support"
     )]
     NoMemory {
-        /// Where it is.
+        /// URL of the image.
         url: String,
     },
-    /// The disk failed.
+    /// A disk operation failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The work ended without saying why.
-    #[error("writing the image ended unexpectedly: look at the agent's log")]
-    Lost,
+    /// The thread ended without a result.
+    #[error("writing the image ended unexpectedly: check the agent's log")]
+    Aborted,
 }
 
-impl Error {
-    /// Whether another address may do better.
-    fn is_of_the_server(&self) -> bool {
+impl ImageWriteError {
+    /// Whether another URL may succeed.
+    fn may_succeed_elsewhere(&self) -> bool {
         match self {
-            Self::Http(_)
+            Self::Download(_)
             | Self::Mismatch { .. }
             | Self::Changed { .. }
             | Self::NoMemory { .. } => true,
@@ -185,27 +186,27 @@ impl Error {
             | Self::Unpack { .. }
             | Self::TooLarge { .. }
             | Self::Device(_)
-            | Self::Lost => false,
+            | Self::Aborted => false,
         }
     }
 }
 
-/// Writes an image to `device`, a disk or a partition: from the first of its addresses that works.
+/// Writes an image to `device`, a disk or a partition, from the first of its URLs that works.
 ///
 /// # Errors
-/// If it cannot be had, is not what it should be, does not fit, or the disk fails.
+/// Fails if the image cannot be downloaded, is not the expected one or does not fit, or if the disk fails.
 pub async fn write(
     image: &ImageInfo,
     device: &Path,
-    options: &WriteOptions,
-    tell: Tell<'_>,
-) -> Result<Written, Error> {
-    let mut last = Error::NoUrl;
+    options: &ImageWriteOptions,
+    report: ReportProgress<'_>,
+) -> Result<ImageWriteReport, ImageWriteError> {
+    let mut last = ImageWriteError::NoUrl;
     for url in &image.urls {
-        match write_from(url, image, device, options, tell).await {
+        match write_from(url, image, device, options, report).await {
             Ok(written) => return Ok(written),
-            Err(error) if error.is_of_the_server() => {
-                tracing::warn!(%error, "this address of the image does not do");
+            Err(error) if error.may_succeed_elsewhere() => {
+                tracing::warn!(url, %error, "writing the image from this URL failed, trying the next one");
                 last = error;
             }
             Err(error) => return Err(error),
@@ -214,177 +215,203 @@ pub async fn write(
     Err(last)
 }
 
-/// What is known about an image before it comes.
-struct Order {
-    remote: Remote,
-    expected: Checksum,
-    declared: Option<Format>,
-    permitted: Vec<Format>,
+/// What is known about an image before its download.
+struct ImageRequest {
+    remote: RemoteFile,
+    expected_checksum: Checksum,
+    declared: Option<ImageFormat>,
+    permitted: Vec<ImageFormat>,
     inspect: bool,
-    memory: u64,
+    memory_limit: u64,
 }
 
 async fn write_from(
     url: &str,
     image: &ImageInfo,
     path: &Path,
-    options: &WriteOptions,
-    tell: Tell<'_>,
-) -> Result<Written, Error> {
+    options: &ImageWriteOptions,
+    report: ReportProgress<'_>,
+) -> Result<ImageWriteReport, ImageWriteError> {
     let started = Instant::now();
-    let remote = options.http.remote(url, Some(image))?;
-    let refused = |source| Error::Format { url: remote.address(), source };
-    let declared = image.disk_format.as_deref().map(Format::named).transpose().map_err(refused)?;
-    let order = Order {
-        expected: expected(image, options, &remote).await?,
+    let remote = options.http.remote_file(url, Some(image))?;
+    let format_error = |source| ImageWriteError::Format { url: remote.display_url(), source };
+    let declared = image
+        .disk_format
+        .as_deref()
+        .map(ImageFormat::from_name)
+        .transpose()
+        .map_err(format_error)?;
+    let request = ImageRequest {
+        expected_checksum: expected_checksum(image, options, &remote).await?,
         declared,
-        permitted: options.permitted_formats.iter().filter_map(|n| Format::named(n).ok()).collect(),
+        permitted: options
+            .permitted_formats
+            .iter()
+            .filter_map(|n| ImageFormat::from_name(n).ok())
+            .collect(),
         inspect: options.inspect,
-        memory: options.memory,
+        memory_limit: options.memory_limit,
         remote: remote.clone(),
     };
     let device = Device::exclusive(path)?;
     let (sender, receiver) = mpsc::channel(64);
-    let (answer, answered) = oneshot::channel();
+    let (result_sender, result_receiver) = oneshot::channel();
     let runtime = Handle::current();
     std::thread::spawn(move || {
-        // Whoever asked may have gone.
-        let _ = answer.send(receive(&order, device, receiver, &runtime));
+        // The receiver is gone if the caller was cancelled.
+        let _ = result_sender.send(write_received(&request, device, receiver, &runtime));
     });
-    // Pieces are small and many; nobody wants to hear of each.
-    let told_last = AtomicU64::new(0);
-    let told = |done: u64, total| {
-        if done >= told_last.load(Ordering::Relaxed) + TOLD_EVERY || Some(done) == total {
-            told_last.store(done, Ordering::Relaxed);
-            tell(Progress { what: "write_image", done, total });
+    // Chunks are small, so not each one is reported.
+    let last_report = AtomicU64::new(0);
+    let report_download = |done: u64, total| {
+        if done >= last_report.load(Ordering::Relaxed) + REPORT_INTERVAL_BYTES
+            || Some(done) == total
+        {
+            last_report.store(done, Ordering::Relaxed);
+            report(DiskProgress { step: "write_image", done, total });
         }
     };
-    let (downloaded, received) = tokio::join!(remote.download(sender, &told), answered);
+    let (downloaded, received) =
+        tokio::join!(remote.download(sender, &report_download), result_receiver);
     let mut written = match (downloaded, received) {
-        (_, Err(_)) => return Err(Error::Lost),
+        (_, Err(_)) => return Err(ImageWriteError::Aborted),
         (_, Ok(Ok(written))) => written,
-        // The one that failed first says why; the other only noticed.
-        (Err(HttpError::Stopped { .. }) | Ok(()), Ok(Err(error))) => return Err(error),
+        // Report the cause: the other side only noticed the abort.
+        (Err(DownloadError::Cancelled { .. }) | Ok(()), Ok(Err(error))) => return Err(error),
         (Err(error), Ok(Err(_))) => return Err(error.into()),
     };
     written.seconds = started.elapsed().as_secs_f64();
     Ok(written)
 }
 
-/// The checksum an image must have; of two, the one with a named algorithm.
-async fn expected(
+/// Returns the checksum the image must have; one with a named algorithm takes precedence.
+async fn expected_checksum(
     image: &ImageInfo,
-    options: &WriteOptions,
-    remote: &Remote,
-) -> Result<Checksum, Error> {
+    options: &ImageWriteOptions,
+    remote: &RemoteFile,
+) -> Result<Checksum, ImageWriteError> {
     let named = image.os_hash_algo.as_deref().zip(image.os_hash_value.as_deref());
     let (algorithm, text) = match (named, image.checksum.as_deref()) {
-        (Some((name, value)), _) => (Some(Algorithm::named(name)?), value),
+        (Some((name, value)), _) => (Some(ChecksumAlgorithm::from_name(name)?), value),
         (None, Some(checksum)) => (None, checksum),
-        (None, None) => return Err(Error::NoChecksum),
+        (None, None) => return Err(ImageWriteError::NoChecksum),
     };
-    let checksum = match Expected::parse(text) {
-        Ok(Expected::In(url)) => {
-            let list = options.http.remote(url.as_str(), Some(image))?;
-            let found = find_in_file(&list.text().await?, remote.file_name());
+    let checksum = match ExpectedChecksum::parse(text) {
+        Ok(ExpectedChecksum::File(url)) => {
+            let list = options.http.remote_file(url.as_str(), Some(image))?;
+            let found = find_in_checksum_file(&list.text().await?, remote.file_name());
             found.ok_or_else(|| ChecksumError::NotInFile {
-                url: list.address(),
+                url: list.display_url(),
                 name: remote.file_name().to_owned(),
             })?
         }
-        Ok(Expected::Is(checksum)) => match algorithm {
+        Ok(ExpectedChecksum::Value(checksum)) => match algorithm {
             Some(algorithm) => Checksum::with_algorithm(algorithm, text)?,
             None => checksum,
         },
         Err(error) => return Err(error.into()),
     };
-    Ok(checksum.allowed(options.md5_allowed)?)
+    Ok(checksum.check_allowed(options.md5_allowed)?)
 }
 
-/// Takes an image as it comes and writes it: the whole work of the thread.
-fn receive(
-    order: &Order,
+/// Writes the image as it is received, and wipes the disk after a failure. Runs on its own thread.
+fn write_received(
+    request: &ImageRequest,
     device: Device,
-    pieces: mpsc::Receiver<crate::http::Piece>,
+    chunks: mpsc::Receiver<crate::http::DownloadChunk>,
     runtime: &Handle,
-) -> Result<Written, Error> {
+) -> Result<ImageWriteReport, ImageWriteError> {
     let path = device.path().to_owned();
-    let mut touched = false;
-    let result = receive_onto(order, device, pieces, runtime, &mut touched);
-    if result.is_err() && touched {
-        // The first error counts, whatever else goes wrong now.
+    let mut is_modified = false;
+    let result = write_to_device(request, device, chunks, runtime, &mut is_modified);
+    if result.is_err() && is_modified {
+        // The first error is reported, even if wiping fails.
         let _ = wipe(&path);
     }
     result
 }
 
-fn receive_onto(
-    order: &Order,
+fn write_to_device(
+    request: &ImageRequest,
     device: Device,
-    pieces: mpsc::Receiver<crate::http::Piece>,
+    chunks: mpsc::Receiver<crate::http::DownloadChunk>,
     runtime: &Handle,
-    touched: &mut bool,
-) -> Result<Written, Error> {
-    let mut stream = Stream::new(pieces, Digester::new(order.expected.algorithm()));
-    let aborted = |_: io::Error| Error::Lost;
-    let length = stream.start().map_err(aborted)?;
-    let mut head = vec![0; SNIFFED];
-    let read = read_full(&mut stream, &mut head).map_err(aborted)?;
+    is_modified: &mut bool,
+) -> Result<ImageWriteReport, ImageWriteError> {
+    let mut download =
+        DownloadReader::new(chunks, StreamDigest::new(request.expected_checksum.algorithm()));
+    let aborted = |_: io::Error| ImageWriteError::Aborted;
+    let length = download.start().map_err(aborted)?;
+    let mut head = vec![0; HEAD_LENGTH];
+    let read = read_full(&mut download, &mut head).map_err(aborted)?;
     head.truncate(read);
-    let mut work = Work { order, runtime, touched, device_size: device.size(), written: 0 };
+    let mut image_writer =
+        ImageWriter { request, runtime, is_modified, device_size: device.size(), written: 0 };
     let device_name = device.path().display().to_string();
-    let mut writer = Writer::start(device);
-    let poured = match work.format(&head)? {
-        Format::Compressed(compression) => {
-            let input = BufReader::with_capacity(SNIFFED, Cursor::new(head).chain(&mut stream));
-            decompressed(input, compression)
-                .map_err(|source| Error::Unpack { url: order.remote.address(), source })
-                .and_then(|mut unpacked| work.unpacked(&mut *unpacked, &mut writer))
+    let mut disk_writer = DiskWriter::start(device);
+    let written_format = match image_writer.format(&head)? {
+        ImageFormat::Compressed(compression) => {
+            let input =
+                BufReader::with_capacity(HEAD_LENGTH, Cursor::new(head).chain(&mut download));
+            decompressing_reader(input, compression)
+                .map_err(|source| ImageWriteError::Unpack {
+                    url: request.remote.display_url(),
+                    source,
+                })
+                .and_then(|mut decompressed| {
+                    image_writer.write_decompressed(&mut *decompressed, &mut disk_writer)
+                })
         }
-        Format::Qcow2 => work.qcow2(&head, Some(()), &mut stream, &mut writer),
-        format @ (Format::Raw
-        | Format::Gpt
-        | Format::Mbr
-        | Format::Iso
-        | Format::Qed
-        | Format::Vmdk
-        | Format::Vdi
-        | Format::Vhd
-        | Format::Vhdx
-        | Format::Luks
-        | Format::Squashfs) => {
-            if let Some(image) = length.filter(|length| *length > work.device_size) {
-                return Err(Error::TooLarge { image, device: device_name, disk: work.device_size });
+        ImageFormat::Qcow2 => {
+            image_writer.write_qcow2(&head, true, &mut download, &mut disk_writer)
+        }
+        format @ (ImageFormat::Raw
+        | ImageFormat::Gpt
+        | ImageFormat::Mbr
+        | ImageFormat::Iso
+        | ImageFormat::Qed
+        | ImageFormat::Vmdk
+        | ImageFormat::Vdi
+        | ImageFormat::Vhd
+        | ImageFormat::Vhdx
+        | ImageFormat::Luks
+        | ImageFormat::Squashfs) => {
+            if let Some(image) = length.filter(|length| *length > image_writer.device_size) {
+                return Err(ImageWriteError::TooLarge {
+                    image,
+                    device: device_name,
+                    disk: image_writer.device_size,
+                });
             }
-            work.raw(format, &head, &mut stream, &mut writer)
+            image_writer.write_raw(format, &head, &mut download, &mut disk_writer)
         }
     };
-    let written = work.written;
-    // What the disk says comes before what its writer only noticed.
-    let device = match (writer.finish(), poured) {
+    let written = image_writer.written;
+    // A disk error takes precedence, because the other side only noticed the abort.
+    let device = match (disk_writer.finish(), written_format) {
         (Err(error), _) => return Err(error.into()),
-        (Ok(_), Err(Error::TooLarge { image, disk, .. })) => {
-            return Err(Error::TooLarge { image, device: device_name, disk });
+        (Ok(_), Err(ImageWriteError::TooLarge { image, disk, .. })) => {
+            return Err(ImageWriteError::TooLarge { image, device: device_name, disk });
         }
         (Ok(_), Err(error)) => return Err(error),
         (Ok(device), Ok(format)) => (device, format),
     };
-    let (all_but_first, format) = device;
-    let (downloaded, digits) = stream.finish().map_err(aborted)?;
-    if !digest::is(&digits, &order.expected) {
-        return Err(Error::Mismatch {
-            url: order.remote.address(),
-            algorithm: order.expected.algorithm(),
-            expected: order.expected.digits(),
-            got: digits,
+    let (uncommitted, format) = device;
+    let (downloaded, digits) = download.finish().map_err(aborted)?;
+    if !digest::matches_checksum(&digits, &request.expected_checksum) {
+        return Err(ImageWriteError::Mismatch {
+            url: request.remote.display_url(),
+            algorithm: request.expected_checksum.algorithm(),
+            expected: request.expected_checksum.to_hex(),
+            actual: digits,
         });
     }
-    let device = all_but_first.complete()?;
+    let device = uncommitted.commit()?;
     clear_end(&device, written)?;
-    partitions::mend(&device)?;
-    Ok(Written {
-        url: order.remote.address(),
-        checksum: order.expected.to_string(),
+    partitions::repair_table(&device)?;
+    Ok(ImageWriteReport {
+        url: request.remote.display_url(),
+        checksum: request.expected_checksum.to_string(),
         downloaded,
         written,
         format: format.name().to_owned(),
@@ -392,239 +419,253 @@ fn receive_onto(
     })
 }
 
-/// What goes on between the download and the disk.
-struct Work<'a> {
-    order: &'a Order,
+/// State between download and disk.
+struct ImageWriter<'a> {
+    request: &'a ImageRequest,
     runtime: &'a Handle,
-    touched: &'a mut bool,
+    is_modified: &'a mut bool,
     device_size: u64,
     written: u64,
 }
 
-impl Work<'_> {
+impl ImageWriter<'_> {
     fn url(&self) -> String {
-        self.order.remote.address()
+        self.request.remote.display_url()
     }
 
-    /// What the image is, if it may be that.
-    fn format(&self, head: &[u8]) -> Result<Format, Error> {
-        let refused = |source| Error::Format { url: self.url(), source };
-        let order = self.order;
-        let detected = Format::detect(head, &[]).map_err(refused)?;
-        match (detected, order.declared) {
-            (Format::Compressed(_), _) => Ok(detected),
-            (_, Some(declared)) if !order.inspect => Ok(declared),
+    /// Returns the format of the image; fails if it is not permitted.
+    fn format(&self, head: &[u8]) -> Result<ImageFormat, ImageWriteError> {
+        let format_error = |source| ImageWriteError::Format { url: self.url(), source };
+        let request = self.request;
+        let detected = ImageFormat::detect(head, &[]).map_err(format_error)?;
+        match (detected, request.declared) {
+            (ImageFormat::Compressed(_), _) => Ok(detected),
+            (_, Some(declared)) if !request.inspect => Ok(declared),
             (_, declared) => {
-                detected.check(declared, &order.permitted).map_err(refused)?;
+                detected.check(declared, &request.permitted).map_err(format_error)?;
                 match detected {
-                    Format::Raw | Format::Gpt | Format::Mbr | Format::Iso | Format::Qcow2 => {
-                        Ok(detected)
+                    ImageFormat::Raw
+                    | ImageFormat::Gpt
+                    | ImageFormat::Mbr
+                    | ImageFormat::Iso
+                    | ImageFormat::Qcow2 => Ok(detected),
+                    // These cannot be written as disks, even if permitted.
+                    ImageFormat::Qed
+                    | ImageFormat::Vmdk
+                    | ImageFormat::Vdi
+                    | ImageFormat::Vhd
+                    | ImageFormat::Vhdx
+                    | ImageFormat::Luks
+                    | ImageFormat::Squashfs
+                    | ImageFormat::Compressed(_) => {
+                        Err(format_error(FormatError::NotPermitted { detected }))
                     }
-                    // Permitted or not, these are no disks that can be written.
-                    Format::Qed
-                    | Format::Vmdk
-                    | Format::Vdi
-                    | Format::Vhd
-                    | Format::Vhdx
-                    | Format::Luks
-                    | Format::Squashfs
-                    | Format::Compressed(_) => Err(refused(FormatError::NotPermitted { detected })),
                 }
             }
         }
     }
 
-    /// Writes what was compressed.
-    fn unpacked(&mut self, from: &mut dyn Read, to: &mut Writer) -> Result<Format, Error> {
-        let mut head = vec![0; SNIFFED];
-        let read = read_full(from, &mut head).map_err(|error| self.damaged(error))?;
+    /// Writes a decompressed image.
+    fn write_decompressed(
+        &mut self,
+        source: &mut dyn Read,
+        disk: &mut DiskWriter,
+    ) -> Result<ImageFormat, ImageWriteError> {
+        let mut head = vec![0; HEAD_LENGTH];
+        let read = read_full(source, &mut head).map_err(|error| self.decompress_error(error))?;
         head.truncate(read);
         match self.format(&head)? {
-            // Once is enough.
-            detected @ Format::Compressed(_) => Err(Error::Format {
+            // Nested compression is rejected.
+            detected @ ImageFormat::Compressed(_) => Err(ImageWriteError::Format {
                 url: self.url(),
                 source: FormatError::NotPermitted { detected },
             }),
-            Format::Qcow2 => self.qcow2(&head, None, from, to),
-            format @ (Format::Raw
-            | Format::Gpt
-            | Format::Mbr
-            | Format::Iso
-            | Format::Qed
-            | Format::Vmdk
-            | Format::Vdi
-            | Format::Vhd
-            | Format::Vhdx
-            | Format::Luks
-            | Format::Squashfs) => self.raw(format, &head, from, to),
+            ImageFormat::Qcow2 => self.write_qcow2(&head, false, source, disk),
+            format @ (ImageFormat::Raw
+            | ImageFormat::Gpt
+            | ImageFormat::Mbr
+            | ImageFormat::Iso
+            | ImageFormat::Qed
+            | ImageFormat::Vmdk
+            | ImageFormat::Vdi
+            | ImageFormat::Vhd
+            | ImageFormat::Vhdx
+            | ImageFormat::Luks
+            | ImageFormat::Squashfs) => self.write_raw(format, &head, source, disk),
         }
     }
 
-    fn damaged(&self, source: io::Error) -> Error {
+    fn decompress_error(&self, source: io::Error) -> ImageWriteError {
         if source.kind() == io::ErrorKind::ConnectionAborted {
-            return Error::Lost;
+            return ImageWriteError::Aborted;
         }
         let source = DecompressError::Damaged { name: "what it looks like", source };
-        Error::Unpack { url: self.url(), source }
+        ImageWriteError::Unpack { url: self.url(), source }
     }
 
-    /// Writes bytes as they are.
-    fn raw(
+    /// Writes a raw image.
+    fn write_raw(
         &mut self,
-        format: Format,
+        format: ImageFormat,
         head: &[u8],
-        from: &mut dyn Read,
-        to: &mut Writer,
-    ) -> Result<Format, Error> {
-        let mut from = head.chain(from);
-        let mut at = 0;
+        source: &mut dyn Read,
+        disk: &mut DiskWriter,
+    ) -> Result<ImageFormat, ImageWriteError> {
+        let mut source = head.chain(source);
+        let mut offset = 0;
         let mut tail = Vec::new();
         loop {
             let mut fill = |block: &mut [u8]| {
-                let count = read_full(&mut from, block)?;
-                remember(&mut tail, &block[..count]);
-                Ok(count)
+                let length = read_full(&mut source, block)?;
+                keep_tail(&mut tail, &block[..length]);
+                Ok(length)
             };
-            let left = self.device_size - at;
-            // One byte more than fits tells that there is too much.
-            let count = match to.write_filled(at, |block| {
-                let room = usize::try_from(left).map_or(block.len(), |left| left.min(block.len()));
-                fill(&mut block[..room])
+            let remaining = self.device_size - offset;
+            // The excess is counted below.
+            let length = match disk.write_filled(offset, |block| {
+                let length = usize::try_from(remaining)
+                    .map_or(block.len(), |remaining| remaining.min(block.len()));
+                fill(&mut block[..length])
             }) {
-                Ok(filled) => filled.map_err(|error| self.damaged(error))?,
-                Err(writer::Failed) => return Err(Error::Lost),
+                Ok(filled) => filled.map_err(|error| self.decompress_error(error))?,
+                Err(writer::WriterFailed) => return Err(ImageWriteError::Aborted),
             };
-            *self.touched = true;
-            at += count as u64;
-            self.written = at;
-            if count == 0 || at == self.device_size {
+            *self.is_modified = true;
+            offset += length as u64;
+            self.written = offset;
+            if length == 0 || offset == self.device_size {
                 break;
             }
         }
-        let beyond = io::copy(&mut from, &mut io::sink()).map_err(|error| self.damaged(error))?;
-        if beyond > 0 {
-            let (image, disk) = (at + beyond, self.device_size);
-            return Err(Error::TooLarge { image, device: String::new(), disk });
+        let excess =
+            io::copy(&mut source, &mut io::sink()).map_err(|error| self.decompress_error(error))?;
+        if excess > 0 {
+            let (image, disk) = (offset + excess, self.device_size);
+            return Err(ImageWriteError::TooLarge { image, device: String::new(), disk });
         }
-        let refused = |source| Error::Format { url: self.order.remote.address(), source };
-        if self.order.inspect && Format::detect(head, &tail).map_err(refused)? == Format::Vhd {
-            return Err(refused(FormatError::NotPermitted { detected: Format::Vhd }));
+        let format_error =
+            |source| ImageWriteError::Format { url: self.request.remote.display_url(), source };
+        if self.request.inspect
+            && ImageFormat::detect(head, &tail).map_err(format_error)? == ImageFormat::Vhd
+        {
+            return Err(format_error(FormatError::NotPermitted { detected: ImageFormat::Vhd }));
         }
         Ok(format)
     }
 
-    /// Writes a qcow2 image: its tables by ranges, unless it has to be in memory.
-    fn qcow2(
+    /// Writes a qcow2 image, from its tables fetched by ranges, or else from memory.
+    fn write_qcow2(
         &mut self,
         head: &[u8],
-        ranges: Option<()>,
-        from: &mut dyn Read,
-        to: &mut Writer,
-    ) -> Result<Format, Error> {
-        let bad = |source| Error::Qcow2 { url: self.order.remote.address(), source };
-        let header = Header::parse(&head[..head.len().min(qcow2::HEAD)], u64::MAX).map_err(bad)?;
+        can_use_ranges: bool,
+        source: &mut dyn Read,
+        disk: &mut DiskWriter,
+    ) -> Result<ImageFormat, ImageWriteError> {
+        let qcow2_error =
+            |source| ImageWriteError::Qcow2 { url: self.request.remote.display_url(), source };
+        let header =
+            Qcow2Header::parse(&head[..head.len().min(qcow2::HEADER_LENGTH_LIMIT)], u64::MAX)
+                .map_err(qcow2_error)?;
         let size = header.virtual_size;
         if size > self.device_size {
             let disk = self.device_size;
-            return Err(Error::TooLarge { image: size, device: String::new(), disk });
+            return Err(ImageWriteError::TooLarge { image: size, device: String::new(), disk });
         }
-        let by_ranges = match ranges {
-            Some(()) => self.map_by_ranges(header.clone())?,
-            None => None,
-        };
-        *self.touched = true;
-        let poured = match by_ranges {
-            Some(map) => map.pour(&mut head.chain(from), to),
+        let map = if can_use_ranges { self.map_by_ranges(header.clone())? } else { None };
+        *self.is_modified = true;
+        let result = match map {
+            Some(map) => map.write_to_disk(&mut head.chain(source), disk),
             None => {
-                let whole = self.whole(head, from)?;
-                let map = map_in_memory(header, &whole).map_err(bad)?;
-                map.pour(&mut whole.as_slice(), to)
+                let whole = self.read_whole(head, source)?;
+                let map = map_in_memory(header, &whole).map_err(qcow2_error)?;
+                map.write_to_disk(&mut whole.as_slice(), disk)
             }
         };
         self.written = size;
-        match poured {
-            Ok(()) => Ok(Format::Qcow2),
-            Err(Stop::Image(source)) => Err(bad(source)),
-            Err(Stop::Download(error)) => Err(self.damaged(error)),
-            Err(Stop::Disk) => Err(Error::Lost),
-            Err(Stop::Changed) => Err(Error::Changed { url: self.url() }),
+        match result {
+            Ok(()) => Ok(ImageFormat::Qcow2),
+            Err(Qcow2WriteError::Image(source)) => Err(qcow2_error(source)),
+            Err(Qcow2WriteError::Download(error)) => Err(self.decompress_error(error)),
+            Err(Qcow2WriteError::Disk) => Err(ImageWriteError::Aborted),
+            Err(Qcow2WriteError::Changed) => Err(ImageWriteError::Changed { url: self.url() }),
         }
     }
 
-    /// Fetches the tables; none if the server gives no ranges.
-    fn map_by_ranges(&self, header: Header) -> Result<Option<Map>, Error> {
-        enum Not {
-            Given,
-            Good(Error),
+    /// Fetches the tables; `None` if the server does not support ranges.
+    fn map_by_ranges(&self, header: Qcow2Header) -> Result<Option<Qcow2Map>, ImageWriteError> {
+        enum RangeError {
+            Unsupported,
+            Failed(ImageWriteError),
         }
-        impl From<Qcow2Error> for Not {
+        impl From<Qcow2Error> for RangeError {
             fn from(source: Qcow2Error) -> Self {
-                Self::Good(Error::Qcow2 { url: String::new(), source })
+                Self::Failed(ImageWriteError::Qcow2 { url: String::new(), source })
             }
         }
-        let remote = &self.order.remote;
+        let remote = &self.request.remote;
         let mut fetch = |offset, length| match self.runtime.block_on(remote.range(offset, length)) {
             Ok(Some(bytes)) => Ok(bytes),
-            Ok(None) => Err(Not::Given),
-            Err(error) => Err(Not::Good(error.into())),
+            Ok(None) => Err(RangeError::Unsupported),
+            Err(error) => Err(RangeError::Failed(error.into())),
         };
-        match Map::read(header, &mut fetch) {
+        match Qcow2Map::read(header, &mut fetch) {
             Ok(map) => Ok(Some(map)),
-            Err(Not::Given) => Ok(None),
-            Err(Not::Good(Error::Qcow2 { source, .. })) => {
-                Err(Error::Qcow2 { url: self.url(), source })
+            Err(RangeError::Unsupported) => Ok(None),
+            Err(RangeError::Failed(ImageWriteError::Qcow2 { source, .. })) => {
+                Err(ImageWriteError::Qcow2 { url: self.url(), source })
             }
-            Err(Not::Good(error)) => Err(error),
+            Err(RangeError::Failed(error)) => Err(error),
         }
     }
 
-    /// The whole file, in memory.
-    fn whole(&self, head: &[u8], from: &mut dyn Read) -> Result<Vec<u8>, Error> {
-        let limit = self.order.memory;
+    /// Reads the whole file into memory.
+    fn read_whole(&self, head: &[u8], source: &mut dyn Read) -> Result<Vec<u8>, ImageWriteError> {
+        let limit = self.request.memory_limit;
         let mut whole = head.to_vec();
         let rest = limit.saturating_sub(head.len() as u64) + 1;
-        from.take(rest).read_to_end(&mut whole).map_err(|error| self.damaged(error))?;
+        source.take(rest).read_to_end(&mut whole).map_err(|error| self.decompress_error(error))?;
         if whole.len() as u64 > limit {
-            return Err(Error::NoMemory { url: self.url() });
+            return Err(ImageWriteError::NoMemory { url: self.url() });
         }
         Ok(whole)
     }
 }
 
-fn map_in_memory(header: Header, whole: &[u8]) -> Result<Map, Qcow2Error> {
+fn map_in_memory(header: Qcow2Header, whole: &[u8]) -> Result<Qcow2Map, Qcow2Error> {
     let mut fetch = |offset: u64, length: u64| {
         let start = usize::try_from(offset).ok();
         let range = start.zip(usize::try_from(length).ok());
         let bytes = range.and_then(|(start, length)| whole.get(start..)?.get(..length));
         bytes.map(<[u8]>::to_vec).ok_or(Qcow2Error::Damaged { what: "a table lies beyond its end" })
     };
-    Map::read(header, &mut fetch)
+    Qcow2Map::read(header, &mut fetch)
 }
 
-/// Keeps the last bytes of what went by.
-fn remember(tail: &mut Vec<u8>, bytes: &[u8]) {
-    if bytes.len() >= TAIL {
+/// Keeps the last bytes of a stream.
+fn keep_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
+    if bytes.len() >= TAIL_LENGTH {
         tail.clear();
-        tail.extend_from_slice(&bytes[bytes.len() - TAIL..]);
+        tail.extend_from_slice(&bytes[bytes.len() - TAIL_LENGTH..]);
     } else {
         tail.extend_from_slice(bytes);
-        tail.drain(..tail.len().saturating_sub(TAIL));
+        tail.drain(..tail.len().saturating_sub(TAIL_LENGTH));
     }
 }
 
-/// Clears the end of a disk beyond the image: what is left there of a partition table or of RAID
-/// metadata must not be taken for the image's.
+/// Zeroes the end of the disk after the image, so that a stale partition table or RAID superblock is not
+/// taken for the image's.
 fn clear_end(device: &Device, image: u64) -> Result<(), DeviceError> {
-    let end = device.size().saturating_sub(WIPED).max(image.next_multiple_of(device.sector()));
+    let end =
+        device.size().saturating_sub(WIPED_LENGTH).max(image.next_multiple_of(device.sector()));
     device.zero(end, device.size().saturating_sub(end))?;
     device.sync()
 }
 
-/// Makes sure that nothing boots from a disk that has only part of an image, or the wrong one.
+/// Wipes both ends of the disk, so that a partial or wrong image does not boot.
 fn wipe(path: &Path) -> Result<(), DeviceError> {
     let device = Device::writable(path)?;
-    device.zero(0, WIPED)?;
-    device.zero(device.size().saturating_sub(WIPED), WIPED)?;
+    device.zero(0, WIPED_LENGTH)?;
+    device.zero(device.size().saturating_sub(WIPED_LENGTH), WIPED_LENGTH)?;
     device.sync()?;
     device.reread_partitions()
 }

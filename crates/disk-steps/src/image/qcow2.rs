@@ -1,167 +1,176 @@
 // SPDX-License-Identifier: Apache-2.0
-//! qcow2 images, written to the disk in one pass over the file.
+//! Writes a qcow2 image to a disk in one pass over the downloaded file.
 //!
-//! The tables are fetched first, so that it is known what each part of the file is. Then the file
-//! comes once, from its first byte to its last: it is digested, its clusters go where they belong
-//! on the disk, and its tables must be those that were fetched. What has no cluster becomes zeroes.
+//! The tables are fetched first by HTTP ranges, so that the content of each extent of the file is known.
+//! Then the file is read once from start to end: its checksum is computed, its clusters are written to
+//! their positions on the disk, and its tables are compared with those fetched before. Unallocated
+//! clusters are zeroed. `images::qcow2` parses the header and decodes entries and compressed clusters;
+//! its own converter needs random access and so does not fit a download.
 
 use std::io::{self, Read};
 
-use images::qcow2::{Cluster, Header, Qcow2Error, Unpacker};
+use images::qcow2::{ClusterDecompressor, Qcow2Cluster, Qcow2Error, Qcow2Header};
 use ring::digest::{Digest, SHA256, digest};
 
 use super::stream::read_full;
-use super::writer::{BLOCK, Failed, Writer};
+use super::writer::{BLOCK_SIZE, DiskWriter, WriterFailed};
 
-/// How much of the file's beginning has the header and its extensions.
-pub(super) const HEAD: usize = 64 * 1024;
+/// The header and its extensions are expected in this many bytes.
+pub(super) const HEADER_LENGTH_LIMIT: usize = 64 * 1024;
 
-/// What each part of the file is.
-pub(super) struct Map {
-    header: Header,
-    /// In the order of the file.
-    parts: Vec<Part>,
-    /// Ranges of the disk that are zeroes: where they begin and how long they are.
+/// Content of each extent of the file.
+pub(super) struct Qcow2Map {
+    header: Qcow2Header,
+    /// Ordered by `file_offset`.
+    extents: Vec<FileExtent>,
+    /// Offset and length of zeroed disk ranges.
     zeroes: Vec<(u64, u64)>,
 }
 
-struct Part {
-    /// Where it begins in the file.
-    at: u64,
+struct FileExtent {
+    file_offset: u64,
     length: u64,
-    what: What,
+    content: ExtentContent,
 }
 
-enum What {
-    /// As it is at this place of the disk.
+enum ExtentContent {
+    /// Uncompressed data for this disk offset.
     Data(u64),
-    /// One compressed cluster for this place of the disk.
-    Packed(u64),
+    /// One compressed cluster for this disk offset.
+    Compressed(u64),
     /// A table, with its digest.
     Table(Box<Digest>),
 }
 
-/// Why an image was not written.
+/// The image was not written.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(super) enum Qcow2WriteError {
     Image(Qcow2Error),
     Download(io::Error),
+    /// Reported by [`DiskWriter::finish`].
     Disk,
-    /// A table is not what it was a moment ago.
+    /// A table differs from the one fetched by range.
     Changed,
 }
 
-impl From<Qcow2Error> for Stop {
+impl From<Qcow2Error> for Qcow2WriteError {
     fn from(error: Qcow2Error) -> Self {
         Self::Image(error)
     }
 }
 
-impl From<Failed> for Stop {
-    fn from(Failed: Failed) -> Self {
+impl From<WriterFailed> for Qcow2WriteError {
+    fn from(WriterFailed: WriterFailed) -> Self {
         Self::Disk
     }
 }
 
-impl Map {
-    /// Reads the tables with `fetch`, which gives a range of the file.
+impl Qcow2Map {
+    /// Reads the tables with `fetch`, which returns a range (offset and length) of the file.
     pub(super) fn read<E: From<Qcow2Error>>(
-        header: Header,
+        header: Qcow2Header,
         fetch: &mut dyn FnMut(u64, u64) -> Result<Vec<u8>, E>,
     ) -> Result<Self, E> {
-        let cluster = 1_u64 << header.cluster_bits;
-        let covered_by_table = cluster / 8 * cluster;
-        let tables = header.virtual_size.div_ceil(covered_by_table);
-        let mut map = Self { header, parts: Vec::new(), zeroes: Vec::new() };
-        if tables == 0 {
+        let cluster_size = 1_u64 << header.cluster_bits;
+        let covered_by_table = cluster_size / 8 * cluster_size;
+        let table_count = header.virtual_size.div_ceil(covered_by_table);
+        let mut map = Self { header, extents: Vec::new(), zeroes: Vec::new() };
+        if table_count == 0 {
             return Ok(map);
         }
-        let l1 = fetch(map.header.l1_offset, tables * 8)?;
-        map.table(map.header.l1_offset, &l1);
-        let mut at = 0;
+        let l1 = fetch(map.header.l1_offset, table_count * 8)?;
+        map.add_table(map.header.l1_offset, &l1);
+        let mut disk_offset = 0;
         for entry in entries(&l1) {
-            let covered = covered_by_table.min(map.header.virtual_size - at);
-            match map.header.table(entry) {
-                None => map.zero(at, covered),
-                Some(offset) => {
-                    let needed = covered.div_ceil(cluster) * 8;
-                    let l2 = fetch(offset, needed)?;
-                    map.table(offset, &l2);
-                    map.clusters(at, covered, &l2)?;
+            let covered = covered_by_table.min(map.header.virtual_size - disk_offset);
+            match map.header.l2_table_offset(entry) {
+                None => map.add_zeroes(disk_offset, covered),
+                Some(file_offset) => {
+                    let l2 = fetch(file_offset, covered.div_ceil(cluster_size) * 8)?;
+                    map.add_table(file_offset, &l2);
+                    map.add_clusters(disk_offset, covered, &l2)?;
                 }
             }
-            at += covered;
+            disk_offset += covered;
         }
-        map.parts.sort_by_key(|part| part.at);
+        map.extents.sort_by_key(|extent| extent.file_offset);
         Ok(map)
     }
 
-    fn clusters(&mut self, start: u64, covered: u64, l2: &[u8]) -> Result<(), Qcow2Error> {
-        let cluster = 1_u64 << self.header.cluster_bits;
+    fn add_clusters(&mut self, start: u64, covered: u64, l2: &[u8]) -> Result<(), Qcow2Error> {
+        let cluster_size = 1_u64 << self.header.cluster_bits;
         let end = start + covered;
-        for (entry, place) in entries(l2).zip((start..end).step_by(1 << self.header.cluster_bits)) {
-            let length = cluster.min(end - place);
+        let disk_offsets = (start..end).step_by(1 << self.header.cluster_bits);
+        for (entry, disk_offset) in entries(l2).zip(disk_offsets) {
+            let length = cluster_size.min(end - disk_offset);
             match self.header.cluster(entry)? {
-                Cluster::Zeroes => self.zero(place, length),
-                Cluster::At(at) => self.data(at, place, length),
-                Cluster::Packed { offset, length } => {
-                    self.parts.push(Part { at: offset, length, what: What::Packed(place) });
+                Qcow2Cluster::Zeroes => self.add_zeroes(disk_offset, length),
+                Qcow2Cluster::Data(file_offset) => self.add_data(file_offset, disk_offset, length),
+                Qcow2Cluster::Compressed { offset, length } => {
+                    let content = ExtentContent::Compressed(disk_offset);
+                    self.extents.push(FileExtent { file_offset: offset, length, content });
                 }
             }
         }
         Ok(())
     }
 
-    fn table(&mut self, at: u64, bytes: &[u8]) {
-        let what = What::Table(Box::new(digest(&SHA256, bytes)));
-        self.parts.push(Part { at, length: bytes.len() as u64, what });
+    fn add_table(&mut self, file_offset: u64, bytes: &[u8]) {
+        let content = ExtentContent::Table(Box::new(digest(&SHA256, bytes)));
+        self.extents.push(FileExtent { file_offset, length: bytes.len() as u64, content });
     }
 
-    fn zero(&mut self, at: u64, length: u64) {
+    fn add_zeroes(&mut self, disk_offset: u64, length: u64) {
         match self.zeroes.last_mut() {
-            Some((last, so_far)) if *last + *so_far == at => *so_far += length,
-            Some(_) | None => self.zeroes.push((at, length)),
+            Some((start, total)) if *start + *total == disk_offset => *total += length,
+            Some(_) | None => self.zeroes.push((disk_offset, length)),
         }
     }
 
-    fn data(&mut self, at: u64, place: u64, length: u64) {
-        if let Some(Part { at: last, length: so_far, what: What::Data(begin) }) =
-            self.parts.last_mut()
-            && *last + *so_far == at
-            && *begin + *so_far == place
+    /// Adds a cluster; merges it with the last extent if both are adjacent in the file and on the disk.
+    fn add_data(&mut self, file_offset: u64, disk_offset: u64, length: u64) {
+        if let Some(last) = self.extents.last_mut()
+            && let ExtentContent::Data(start) = last.content
+            && last.file_offset + last.length == file_offset
+            && start + last.length == disk_offset
         {
-            *so_far += length;
+            last.length += length;
             return;
         }
-        self.parts.push(Part { at, length, what: What::Data(place) });
+        let content = ExtentContent::Data(disk_offset);
+        self.extents.push(FileExtent { file_offset, length, content });
     }
 
-    /// Writes the disk from the file, which `from` gives from its first byte.
-    pub(super) fn pour(&self, from: &mut dyn Read, to: &mut Writer) -> Result<(), Stop> {
-        for &(at, length) in &self.zeroes {
-            to.zero(at, length)?;
+    /// Writes the disk from `file`, which is read from its first byte.
+    pub(super) fn write_to_disk(
+        &self,
+        file: &mut dyn Read,
+        disk: &mut DiskWriter,
+    ) -> Result<(), Qcow2WriteError> {
+        for &(offset, length) in &self.zeroes {
+            disk.zero(offset, length)?;
         }
-        let mut window = Window { from, bytes: Vec::new(), start: 0, at: 0 };
-        let mut unpacker = Unpacker::new(&self.header);
+        let mut window = ForwardWindow { file, bytes: Vec::new(), start: 0, file_offset: 0 };
+        let mut unpacker = ClusterDecompressor::new(&self.header);
         let mut cluster = vec![0; 1 << self.header.cluster_bits];
-        for part in &self.parts {
-            match &part.what {
-                What::Table(told) => {
-                    let bytes = window.get(part.at, part.length)?;
-                    if digest(&SHA256, bytes).as_ref() != told.as_ref().as_ref() {
-                        return Err(Stop::Changed);
+        for extent in &self.extents {
+            match &extent.content {
+                ExtentContent::Table(expected) => {
+                    let bytes = window.get(extent.file_offset, extent.length)?;
+                    if digest(&SHA256, bytes).as_ref() != expected.as_ref().as_ref() {
+                        return Err(Qcow2WriteError::Changed);
                     }
                 }
-                What::Packed(place) => {
-                    let packed = window.get(part.at, part.length)?;
-                    unpacker.unpack(packed, &mut cluster)?;
-                    let left = self.header.virtual_size - place;
-                    let length =
-                        usize::try_from(left).map_or(cluster.len(), |l| l.min(cluster.len()));
-                    to.write(*place, &cluster[..length])?;
+                ExtentContent::Compressed(disk_offset) => {
+                    let compressed = window.get(extent.file_offset, extent.length)?;
+                    unpacker.decompress(compressed, &mut cluster)?;
+                    let remaining = self.header.virtual_size - disk_offset;
+                    let length = usize::try_from(remaining)
+                        .map_or(cluster.len(), |remaining| remaining.min(cluster.len()));
+                    disk.write(*disk_offset, &cluster[..length])?;
                 }
-                What::Data(place) => {
-                    copy(&mut window, part, *place, 1 << self.header.cluster_bits, to)?;
+                ExtentContent::Data(disk_offset) => {
+                    copy(&mut window, extent, *disk_offset, cluster.len() as u64, disk)?;
                 }
             }
         }
@@ -169,69 +178,69 @@ impl Map {
     }
 }
 
-/// Copies clusters that lie together. The file's last one may be cut short, and is zeroes from
-/// there.
+/// Copies an extent of adjacent clusters. The last cluster of the file may be truncated; its rest is
+/// zero.
 fn copy(
-    window: &mut Window<'_>,
-    part: &Part,
-    place: u64,
-    cluster: u64,
-    to: &mut Writer,
-) -> Result<(), Stop> {
+    window: &mut ForwardWindow<'_>,
+    extent: &FileExtent,
+    disk_offset: u64,
+    cluster_size: u64,
+    disk: &mut DiskWriter,
+) -> Result<(), Qcow2WriteError> {
     let mut done = 0;
-    while done < part.length {
-        let piece = (part.length - done).min(BLOCK as u64);
-        let bytes = window.get(part.at + done, piece)?;
-        let missing = piece - bytes.len() as u64;
-        if missing >= cluster {
+    while done < extent.length {
+        let length = (extent.length - done).min(BLOCK_SIZE as u64);
+        let bytes = window.get(extent.file_offset + done, length)?;
+        let missing = length - bytes.len() as u64;
+        if missing >= cluster_size {
             return Err(Qcow2Error::Damaged { what: "a cluster lies beyond its end" }.into());
         }
-        to.write(place + done, bytes)?;
+        disk.write(disk_offset + done, bytes)?;
         if missing > 0 {
             let zeroes = vec![0; usize::try_from(missing).expect("less than a cluster")];
-            to.write(place + done + piece - missing, &zeroes)?;
+            disk.write(disk_offset + done + length - missing, &zeroes)?;
         }
-        done += piece;
+        done += length;
     }
     Ok(())
 }
 
-/// A view of the file that only moves forward.
-struct Window<'a> {
-    from: &'a mut dyn Read,
+/// A buffered view of the file that only moves forward.
+struct ForwardWindow<'a> {
+    file: &'a mut dyn Read,
     bytes: Vec<u8>,
-    /// Where in `bytes` the view begins.
+    /// Start of the view in `bytes`.
     start: usize,
-    /// Where in the file that is.
-    at: u64,
+    /// File offset of the start of the view.
+    file_offset: u64,
 }
 
-impl Window<'_> {
-    /// A range of the file, cut short where the file ends. No later range may begin before it.
-    fn get(&mut self, at: u64, length: u64) -> Result<&[u8], Stop> {
+impl ForwardWindow<'_> {
+    /// Returns a range of the file, truncated at the end of the file. Offsets must not decrease.
+    fn get(&mut self, file_offset: u64, length: u64) -> Result<&[u8], Qcow2WriteError> {
         let length = usize::try_from(length)
             .map_err(|_| Qcow2Error::Damaged { what: "a part of it is impossibly long" })?;
-        let Some(skipped) = at.checked_sub(self.at) else {
+        let Some(skipped) = file_offset.checked_sub(self.file_offset) else {
             return Err(Qcow2Error::Damaged { what: "parts of it overlap" }.into());
         };
-        let held = (self.bytes.len() - self.start) as u64;
-        if skipped >= held {
+        let buffered = (self.bytes.len() - self.start) as u64;
+        if skipped >= buffered {
             self.bytes.clear();
             self.start = 0;
-            let beyond = skipped - held;
-            io::copy(&mut (&mut *self.from).take(beyond), &mut io::sink())
-                .map_err(Stop::Download)?;
+            io::copy(&mut (&mut *self.file).take(skipped - buffered), &mut io::sink())
+                .map_err(Qcow2WriteError::Download)?;
         } else {
-            self.start += usize::try_from(skipped).expect("less than what is held");
+            self.start += usize::try_from(skipped).expect("less than what is buffered");
         }
-        self.at = at;
+        self.file_offset = file_offset;
         if self.bytes.len() - self.start < length {
             self.bytes.drain(..self.start);
             self.start = 0;
-            let held = self.bytes.len();
+            let buffered = self.bytes.len();
             self.bytes.resize(length, 0);
-            let read = read_full(self.from, &mut self.bytes[held..]).map_err(Stop::Download)?;
-            self.bytes.truncate(held + read);
+            let read = read_full(self.file, &mut self.bytes[buffered..])
+                .map_err(Qcow2WriteError::Download)?;
+            self.bytes.truncate(buffered + read);
         }
         let end = self.bytes.len().min(self.start + length);
         Ok(&self.bytes[self.start..end])

@@ -1,62 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A download as something to read from, digested on the way.
+//! A blocking reader over a download that computes its checksum.
 
 use std::io::{self, BufRead, Read};
 
 use bytes::{Buf, Bytes};
 use tokio::sync::mpsc;
 
-use super::digest::Digester;
-use crate::http::Piece;
+use super::digest::StreamDigest;
+use crate::http::DownloadChunk;
 
-/// The bytes of a download, in order.
-pub(super) struct Stream {
-    pieces: mpsc::Receiver<Piece>,
+/// Reads the chunks of a download in order.
+pub(super) struct DownloadReader {
+    chunks: mpsc::Receiver<DownloadChunk>,
     current: Bytes,
-    digester: Digester,
+    digest: StreamDigest,
     length: Option<u64>,
     received: u64,
-    ended: bool,
+    is_complete: bool,
 }
 
-impl Stream {
-    /// Of what comes through `pieces`.
-    pub(super) fn new(pieces: mpsc::Receiver<Piece>, digester: Digester) -> Self {
+impl DownloadReader {
+    /// Creates a reader over `chunks`.
+    pub(super) fn new(chunks: mpsc::Receiver<DownloadChunk>, digest: StreamDigest) -> Self {
         let current = Bytes::new();
-        Self { pieces, current, digester, length: None, received: 0, ended: false }
+        Self { chunks, current, digest, length: None, received: 0, is_complete: false }
     }
 
-    /// Waits for the beginning, and says how long the whole will be if the server told.
+    /// Waits for the first bytes; returns the length of the file if the server reported it.
     pub(super) fn start(&mut self) -> io::Result<Option<u64>> {
         self.fill_buf()?;
         Ok(self.length)
     }
 
-    /// Takes what nobody read, so that the checksum is of all of it. Answers how much came and its
-    /// checksum.
+    /// Reads the rest, so that the checksum covers the whole file. Returns the length and the checksum.
     pub(super) fn finish(mut self) -> io::Result<(u64, String)> {
         loop {
             let left = self.fill_buf()?.len();
             if left == 0 {
-                return Ok((self.received, self.digester.finish()));
+                return Ok((self.received, self.digest.finish()));
             }
             self.consume(left);
         }
     }
 }
 
-impl BufRead for Stream {
+impl BufRead for DownloadReader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        while self.current.is_empty() && !self.ended {
-            match self.pieces.blocking_recv() {
-                Some(Piece::Length(length)) => self.length = length,
-                Some(Piece::Bytes(bytes)) => {
-                    self.digester.update(&bytes);
+        while self.current.is_empty() && !self.is_complete {
+            match self.chunks.blocking_recv() {
+                Some(DownloadChunk::Length(length)) => self.length = length,
+                Some(DownloadChunk::Bytes(bytes)) => {
+                    self.digest.update(&bytes);
                     self.received += bytes.len() as u64;
                     self.current = bytes;
                 }
-                Some(Piece::End) => self.ended = true,
-                // The download failed; whoever runs it knows why.
+                Some(DownloadChunk::End) => self.is_complete = true,
+                // The download failed; its future returns the error.
                 None => return Err(io::ErrorKind::ConnectionAborted.into()),
             }
         }
@@ -68,17 +67,17 @@ impl BufRead for Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for DownloadReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let there = self.fill_buf()?;
-        let count = there.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&there[..count]);
+        let available = self.fill_buf()?;
+        let count = available.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&available[..count]);
         self.consume(count);
         Ok(count)
     }
 }
 
-/// Reads until the buffer is full or there is no more.
+/// Reads until the buffer is full or the source ends.
 pub(super) fn read_full(from: &mut (impl Read + ?Sized), buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

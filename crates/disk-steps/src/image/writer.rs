@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes to a disk from a thread of its own, in large aligned blocks past the page cache, so that
-//! the next block comes while this one is written.
+//! Writes to a disk on a separate thread, in large aligned blocks with `O_DIRECT`, so that the next
+//! block is filled while one is written.
 //!
-//! The beginning of the disk is zeroed first and written last, by [`AllButFirst::complete`] and so
-//! only after somebody found that the image is the right one. Whatever happens before, be it to the
-//! power, leaves a disk that does not boot.
+//! The beginning of the disk is zeroed first and written last, by [`UncommittedImage::commit`], which is
+//! called only after the image was verified. A failure before that, even a power failure, leaves a disk
+//! that does not boot.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,110 +13,112 @@ use std::thread::JoinHandle;
 
 use crate::device::{AlignedBuffer, Device, DeviceError, is_zero};
 
-/// How much is written at once.
-pub(super) const BLOCK: usize = 1 << 20;
-/// How many blocks are on their way at once.
-const BLOCKS: usize = 4;
+/// Bytes per write.
+pub(super) const BLOCK_SIZE: usize = 1 << 20;
+/// Blocks in flight.
+const BLOCK_COUNT: usize = 4;
 
-/// How much of the beginning is held back.
-const FIRST: u64 = 1 << 20;
+/// Bytes of the beginning of the disk that are held back.
+const HELD_BACK: u64 = 1 << 20;
 
-/// Where blocks go.
-pub(super) struct Writer {
-    jobs: SyncSender<Job>,
+/// Queue of writes to a disk.
+pub(super) struct DiskWriter {
+    jobs: SyncSender<DiskWriteJob>,
     spare: Receiver<AlignedBuffer>,
-    thread: JoinHandle<Result<AllButFirst, DeviceError>>,
-    /// The block that is being filled, where it goes, and how full it is.
+    thread: JoinHandle<Result<UncommittedImage, DeviceError>>,
+    /// Block being filled, its disk offset and its fill level.
     block: Option<AlignedBuffer>,
-    at: u64,
+    offset: u64,
     filled: usize,
 }
 
-/// The disk failed, and [`Writer::finish`] says how.
+/// The disk failed; [`DiskWriter::finish`] returns the error.
 #[derive(Debug)]
-pub(super) struct Failed;
+pub(super) struct WriterFailed;
 
-/// A disk on which everything is but the beginning, which would make it boot.
-pub(super) struct AllButFirst {
+/// A disk with the whole image except its beginning, so that it does not boot.
+pub(super) struct UncommittedImage {
     device: Device,
-    /// What is held back; empty as long as nothing was written.
-    first: Vec<u8>,
+    /// The bytes held back; empty until the first write.
+    beginning: Vec<u8>,
 }
 
-enum Job {
-    Write { at: u64, block: AlignedBuffer, filled: usize },
-    Zero { at: u64, length: u64 },
+enum DiskWriteJob {
+    Write { offset: u64, block: AlignedBuffer, filled: usize },
+    Zero { offset: u64, length: u64 },
 }
 
-impl Writer {
-    /// Writes to `device`.
+impl DiskWriter {
+    /// Starts the thread that writes to `device`.
     pub(super) fn start(device: Device) -> Self {
-        let (jobs, todo) = sync_channel(BLOCKS);
-        let (give_back, spare) = channel();
-        for _ in 0..BLOCKS {
-            give_back.send(AlignedBuffer::new(BLOCK)).expect("the receiver is right here");
+        let (jobs, queue) = sync_channel(BLOCK_COUNT);
+        let (recycled, spare) = channel();
+        for _ in 0..BLOCK_COUNT {
+            recycled.send(AlignedBuffer::new(BLOCK_SIZE)).expect("the receiver is right here");
         }
-        let thread = std::thread::spawn(move || write_all(device, &todo, &give_back));
-        Self { jobs, spare, thread, block: None, at: 0, filled: 0 }
+        let thread = std::thread::spawn(move || write_all(device, &queue, &recycled));
+        Self { jobs, spare, thread, block: None, offset: 0, filled: 0 }
     }
 
-    /// Writes what `fill` puts into the next block, which goes to `at`. Answers how much it was.
+    /// Writes what `fill` puts into the next block. Returns the number of bytes.
     pub(super) fn write_filled<E>(
         &mut self,
-        at: u64,
+        offset: u64,
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
-    ) -> Result<Result<usize, E>, Failed> {
+    ) -> Result<Result<usize, E>, WriterFailed> {
         self.flush()?;
-        let mut block = self.spare.recv().map_err(|_| Failed)?;
+        let mut block = self.spare.recv().map_err(|_| WriterFailed)?;
         let filled = match fill(block.bytes_mut()) {
             Ok(filled) => filled,
             Err(error) => return Ok(Err(error)),
         };
         if filled > 0 {
-            self.jobs.send(Job::Write { at, block, filled }).map_err(|_| Failed)?;
+            self.jobs
+                .send(DiskWriteJob::Write { offset, block, filled })
+                .map_err(|_| WriterFailed)?;
         }
         Ok(Ok(filled))
     }
 
-    /// Writes `bytes` at `at`. What goes on where the last bytes ended becomes one block with them.
-    pub(super) fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Failed> {
-        if at != self.at + self.filled as u64 {
+    /// Writes bytes; adjacent writes are merged into one block.
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriterFailed> {
+        if offset != self.offset + self.filled as u64 {
             self.flush()?;
         }
-        let (mut at, mut bytes) = (at, bytes);
+        let (mut offset, mut bytes) = (offset, bytes);
         while !bytes.is_empty() {
             if self.block.is_none() {
-                self.block = Some(self.spare.recv().map_err(|_| Failed)?);
-                (self.at, self.filled) = (at, 0);
+                self.block = Some(self.spare.recv().map_err(|_| WriterFailed)?);
+                (self.offset, self.filled) = (offset, 0);
             }
-            let block = self.block.as_mut().expect("it was just put there");
-            let count = bytes.len().min(BLOCK - self.filled);
+            let block = self.block.as_mut().expect("set above");
+            let count = bytes.len().min(BLOCK_SIZE - self.filled);
             block.bytes_mut()[self.filled..self.filled + count].copy_from_slice(&bytes[..count]);
             self.filled += count;
-            at += count as u64;
+            offset += count as u64;
             bytes = &bytes[count..];
-            if self.filled == BLOCK {
+            if self.filled == BLOCK_SIZE {
                 self.flush()?;
             }
         }
         Ok(())
     }
 
-    /// Makes a range read as zeroes.
-    pub(super) fn zero(&mut self, at: u64, length: u64) -> Result<(), Failed> {
-        self.jobs.send(Job::Zero { at, length }).map_err(|_| Failed)
+    /// Zeroes a range.
+    pub(super) fn zero(&mut self, offset: u64, length: u64) -> Result<(), WriterFailed> {
+        self.jobs.send(DiskWriteJob::Zero { offset, length }).map_err(|_| WriterFailed)
     }
 
-    fn flush(&mut self) -> Result<(), Failed> {
+    fn flush(&mut self) -> Result<(), WriterFailed> {
         let Some(block) = self.block.take() else { return Ok(()) };
-        let job = Job::Write { at: self.at, block, filled: self.filled };
-        (self.at, self.filled) = (self.at + self.filled as u64, 0);
-        self.jobs.send(job).map_err(|_| Failed)
+        let job = DiskWriteJob::Write { offset: self.offset, block, filled: self.filled };
+        (self.offset, self.filled) = (self.offset + self.filled as u64, 0);
+        self.jobs.send(job).map_err(|_| WriterFailed)
     }
 
-    /// Waits until all but the beginning is written and on the medium.
-    pub(super) fn finish(mut self) -> Result<AllButFirst, DeviceError> {
-        // If the disk failed, the thread says so.
+    /// Waits until everything except the beginning is on the medium.
+    pub(super) fn finish(mut self) -> Result<UncommittedImage, DeviceError> {
+        // A disk error is returned by the thread.
         let _ = self.flush();
         drop(self.jobs);
         let written =
@@ -126,59 +128,59 @@ impl Writer {
     }
 }
 
-impl AllButFirst {
-    /// Writes the beginning.
-    pub(super) fn complete(self) -> Result<Device, DeviceError> {
-        self.device.write(0, &self.first)?;
+impl UncommittedImage {
+    /// Writes the beginning, which makes the disk bootable.
+    pub(super) fn commit(self) -> Result<Device, DeviceError> {
+        self.device.write(0, &self.beginning)?;
         self.device.sync()?;
         Ok(self.device)
     }
 
-    /// Makes sure that nothing boots from the disk from now on.
-    fn begin(&mut self) -> Result<(), DeviceError> {
-        if !self.first.is_empty() {
+    /// Before the first write, wipes both ends of the disk so that it does not boot.
+    fn invalidate(&mut self) -> Result<(), DeviceError> {
+        if !self.beginning.is_empty() {
             return Ok(());
         }
         let device = &self.device;
-        device.zero(0, FIRST)?;
-        device.zero(device.size().saturating_sub(FIRST), FIRST)?;
+        device.zero(0, HELD_BACK)?;
+        device.zero(device.size().saturating_sub(HELD_BACK), HELD_BACK)?;
         device.sync()?;
-        let held = usize::try_from(FIRST.min(device.size())).expect("a megabyte");
-        self.first = vec![0; held];
+        let held = usize::try_from(HELD_BACK.min(device.size())).expect("a megabyte");
+        self.beginning = vec![0; held];
         Ok(())
     }
 
-    /// Keeps what is of the beginning. Answers how many bytes that are.
-    fn hold(&mut self, at: u64, bytes: &[u8]) -> usize {
-        let place = usize::try_from(at).unwrap_or(usize::MAX).min(self.first.len());
-        let count = bytes.len().min(self.first.len() - place);
-        self.first[place..place + count].copy_from_slice(&bytes[..count]);
+    /// Stores the part of a write that belongs to the beginning. Returns its length.
+    fn hold_back(&mut self, offset: u64, bytes: &[u8]) -> usize {
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX).min(self.beginning.len());
+        let count = bytes.len().min(self.beginning.len() - offset);
+        self.beginning[offset..offset + count].copy_from_slice(&bytes[..count]);
         count
     }
 }
 
 fn write_all(
     device: Device,
-    todo: &Receiver<Job>,
-    give_back: &Sender<AlignedBuffer>,
-) -> Result<AllButFirst, DeviceError> {
+    queue: &Receiver<DiskWriteJob>,
+    recycled: &Sender<AlignedBuffer>,
+) -> Result<UncommittedImage, DeviceError> {
     let mut direct = device.direct();
-    let mut written = AllButFirst { device, first: Vec::new() };
-    while let Ok(job) = todo.recv() {
-        written.begin()?;
+    let mut written = UncommittedImage { device, beginning: Vec::new() };
+    while let Ok(job) = queue.recv() {
+        written.invalidate()?;
         let device = &written.device;
         match job {
-            // The beginning is zero already, and nothing is written where zeroes come later.
-            Job::Zero { at, length } => device.zero(at, length)?,
-            Job::Write { at, mut block, filled } => {
-                if at >= FIRST {
-                    write_block(device, &mut direct, at, &mut block, filled)?;
+            // The beginning is already zero, and zeroes are queued before data.
+            DiskWriteJob::Zero { offset, length } => device.zero(offset, length)?,
+            DiskWriteJob::Write { offset, mut block, filled } => {
+                if offset >= HELD_BACK {
+                    write_block(device, &mut direct, offset, &mut block, filled)?;
                 } else {
-                    let held = written.hold(at, &block.bytes()[..filled]);
-                    written.device.write(at + held as u64, &block.bytes()[held..filled])?;
+                    let held = written.hold_back(offset, &block.bytes()[..filled]);
+                    written.device.write(offset + held as u64, &block.bytes()[held..filled])?;
                 }
-                // Nobody may be left to fill it.
-                let _ = give_back.send(block);
+                // Fails only if the `DiskWriter` was dropped.
+                let _ = recycled.send(block);
             }
         }
     }
@@ -188,27 +190,27 @@ fn write_all(
 fn write_block(
     device: &Device,
     direct: &mut Option<File>,
-    at: u64,
+    offset: u64,
     block: &mut AlignedBuffer,
     filled: usize,
 ) -> Result<(), DeviceError> {
-    if filled == BLOCK && is_zero(block.bytes()) {
-        return device.zero(at, BLOCK as u64);
+    if filled == BLOCK_SIZE && is_zero(block.bytes()) {
+        return device.zero(offset, BLOCK_SIZE as u64);
     }
-    // The last sector of an image may be half full; its rest belongs to nobody.
+    // The last sector of an image may be partial; the rest of the sector is padding.
     let sector = usize::try_from(device.sector()).expect("a sector is small");
     let aligned = filled.next_multiple_of(sector);
-    if let Some(file) = direct.as_ref().filter(|_| at.is_multiple_of(device.sector())) {
+    if let Some(file) = direct.as_ref().filter(|_| offset.is_multiple_of(device.sector())) {
         block.bytes_mut()[filled..aligned].fill(0);
-        match file.write_all_at(&block.bytes()[..aligned], at) {
+        match file.write_all_at(&block.bytes()[..aligned], offset) {
             Ok(()) => return Ok(()),
-            // Some layers under a disk take no direct writes, and say so only now.
+            // Some device drivers reject O_DIRECT only at the first write.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-            Err(error) => return Err(device.write_error(at, error)),
+            Err(error) => return Err(device.write_error(offset, error)),
         }
         *direct = None;
     }
-    device.write(at, &block.bytes()[..filled])
+    device.write(offset, &block.bytes()[..filled])
 }
 
 #[cfg(test)]
@@ -216,28 +218,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginning_comes_last() {
+    fn writes_the_beginning_last() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), vec![0xa5; 8 << 20]).unwrap();
-        let mut writer = Writer::start(Device::exclusive(file.path()).unwrap());
+        let mut writer = DiskWriter::start(Device::exclusive(file.path()).unwrap());
         let content = vec![7; (3 << 20) + 100];
         writer.write(512 << 10, &content).unwrap();
         writer.write(0, &[1; 1000]).unwrap();
         let written = writer.finish().unwrap();
-        // Whatever happens now, nothing boots from it.
+        // A failure from here on leaves a disk that does not boot.
         let bytes = std::fs::read(file.path()).unwrap();
         assert!(bytes[..1 << 20].iter().all(|byte| *byte == 0), "the beginning is held back");
-        assert!(bytes[7 << 20..].iter().all(|byte| *byte == 0), "an old table's copy is gone");
+        assert!(bytes[7 << 20..].iter().all(|byte| *byte == 0), "the old backup table is wiped");
         assert!(bytes[1 << 20..(7 << 19) + 100].iter().all(|byte| *byte == 7));
-        written.complete().unwrap();
+        written.commit().unwrap();
         let bytes = std::fs::read(file.path()).unwrap();
         assert!(bytes[..1000].iter().all(|byte| *byte == 1));
         assert!(bytes[1000..512 << 10].iter().all(|byte| *byte == 0));
         assert!(bytes[512 << 10..(7 << 19) + 100] == content[..]);
         assert!(bytes[(7 << 19) + 100..7 << 20].iter().all(|byte| *byte == 0xa5));
-        // Where nothing was written, nothing changes.
-        let writer = Writer::start(Device::exclusive(file.path()).unwrap());
-        writer.finish().unwrap().complete().unwrap();
+        // Without writes the disk is unchanged.
+        let writer = DiskWriter::start(Device::exclusive(file.path()).unwrap());
+        writer.finish().unwrap().commit().unwrap();
         assert!(std::fs::read(file.path()).unwrap() == bytes);
     }
 }

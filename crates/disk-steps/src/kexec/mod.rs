@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Starts the system on a freshly written disk without the firmware: finds its kernel, initrd and
-//! command line as its boot loader would, and loads them with kexec.
+//! Starts the system on a freshly written disk without the firmware: finds its kernel, initrd and command
+//! line as its boot loader would, and loads them with kexec.
 //!
-//! Boot Loader Specification entries come first, then unified kernel images, GRUB's menu and
-//! syslinux's. A menu is read as plain text: what a script in it would find out is not known here,
-//! and then there is no plan, and the machine boots through its firmware.
+//! Boot Loader Specification entries take precedence, then unified kernel images, GRUB menus and
+//! syslinux menus. Menus are only partly interpreted; if the result depends on something only the boot
+//! loader knows, planning fails and the machine boots through its firmware.
 
 mod bls;
 mod grub;
@@ -20,144 +20,152 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::system::{RebootCommand, reboot};
 
 use crate::device::{Device, DeviceError, partition_path};
-use crate::filesystem::{Identity, identify_at};
+use crate::filesystem::{FilesystemIdentity, identify_at};
 use crate::gpt::Gpt;
-use crate::inside;
-use crate::kernel;
 use crate::mbr::Mbr;
-use crate::mounts::Mounted;
+use crate::mounts::MountedFilesystem;
+use crate::syscalls;
+use crate::system_root;
 
-/// File systems that a boot loader's files may be on.
+/// File systems that may contain boot loader files.
 const MOUNTABLE: &[&str] = &["ext4", "xfs", "btrfs", "vfat"];
-/// The longest menu that is read.
-const LONGEST_MENU: u64 = 1 << 20;
-/// The largest unified image or initrd that is read.
-const LARGEST: u64 = 1 << 30;
+/// Maximum length of a menu.
+const MAX_MENU_LENGTH: u64 = 1 << 20;
+/// Maximum size of a unified kernel image or initrd.
+const MAX_IMAGE_SIZE: u64 = 1 << 30;
 
-/// Why the system cannot be started without the firmware.
+/// The system cannot be started with kexec.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// There is nothing a boot loader would read.
+pub enum KexecError {
+    /// No boot loader configuration was found.
     #[error(
         "no boot loader entry, unified kernel image or menu was found on {device}; boot it through the firmware instead"
     )]
     NothingFound {
-        /// The disk.
+        /// Path of the disk.
         device: String,
     },
-    /// There is a menu, but it does not say enough.
-    #[error("{menu} does not say what to start: {why}; boot it through the firmware instead")]
+    /// A menu cannot be interpreted.
+    #[error(
+        "{menu} does not determine what to start: {reason}; boot it through the firmware instead"
+    )]
     Unclear {
-        /// Which menu.
+        /// The menu.
         menu: String,
-        /// What is not clear.
-        why: String,
+        /// Cause.
+        reason: String,
     },
-    /// A file cannot be read.
+    /// Reading a file failed.
     #[error("{file} cannot be read; boot it through the firmware instead")]
     Read {
-        /// Which.
+        /// Path of the file.
         file: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// The kernel does not load another.
+    /// The running kernel rejected the new one.
     #[error(
-        "the kernel from {from} cannot be loaded{}; boot it through the firmware instead",
+        "the kernel from {origin} cannot be loaded{}; boot it through the firmware instead",
         load_advice(source)
     )]
     Load {
-        /// What was to be loaded.
-        from: String,
-        /// Why.
+        /// Description of the menu entry.
+        origin: String,
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// The kernel does not start the other.
+    /// Starting the loaded kernel failed.
     #[error("the loaded kernel cannot be started; reboot instead")]
     Boot(#[source] io::Error),
-    /// The disk failed.
+    /// A disk operation failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
-/// What is to be started.
+/// Kernel, initrd and command line to start.
 #[derive(Debug)]
 pub struct KexecPlan {
-    /// The kernel.
+    /// Kernel image.
     pub kernel: File,
-    /// The initrd.
+    /// Initrd.
     pub initrd: Option<File>,
-    /// The kernel's command line.
+    /// Kernel command line.
     pub command_line: String,
-    /// Where all that was found, for people.
-    pub from: String,
-    /// What the files are on. After them, as it is unmounted then.
-    _mounts: Vec<Mounted>,
+    /// Menu and partition they were found in, for messages.
+    pub origin: String,
+    /// Mounts of the files. Last field, because it must be dropped after the files.
+    _mounts: Vec<MountedFilesystem>,
 }
 
-/// A boot loader's choice, in words of its menu.
+/// What a menu entry boots.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Choice {
+struct BootSelection {
     kernel: PathBuf,
     initrds: Vec<PathBuf>,
     command_line: String,
 }
 
-/// A partition whose files can be read.
-struct Tree {
+/// A mounted partition.
+struct BootPartition {
     number: u32,
-    identity: Identity,
+    identity: FilesystemIdentity,
     path: PathBuf,
 }
 
-/// Finds out what the system on a disk starts with.
+/// Determines what the system on a disk boots.
 ///
 /// # Errors
-/// If that cannot be told.
-pub fn plan(device: &Path) -> Result<KexecPlan, Error> {
+/// Fails if that cannot be determined.
+pub fn plan(device: &Path) -> Result<KexecPlan, KexecError> {
     let mut mounts = Vec::new();
-    let mut trees = Vec::new();
+    let mut partitions = Vec::new();
     for (number, identity) in file_systems(device)? {
         let partition = partition_path(device, number);
-        match Mounted::read_only(&partition, Some(identity.kind)) {
+        match MountedFilesystem::read_only(&partition, Some(identity.fs_type)) {
             Ok(mounted) => {
-                trees.push(Tree { number, identity, path: mounted.path().to_owned() });
+                partitions.push(BootPartition {
+                    number,
+                    identity,
+                    path: mounted.path().to_owned(),
+                });
                 mounts.push(mounted);
             }
-            Err(error) => tracing::info!(%error, "its files are not looked at"),
+            Err(error) => {
+                tracing::info!(path = %partition.display(), %error, "partition cannot be mounted, skipping it")
+            }
         }
     }
-    let mut plan = plan_from(&trees, &device.display().to_string())?;
+    let mut plan = plan_from(&partitions, &device.display().to_string())?;
     plan._mounts = mounts;
     Ok(plan)
 }
 
-/// Loads what a plan says.
+/// Loads the kernel of a plan.
 ///
 /// # Errors
-/// If the kernel does not take it: it may want signatures, or be built without kexec.
-pub fn load(plan: &KexecPlan) -> Result<(), Error> {
-    kernel::kexec_file_load(&plan.kernel, plan.initrd.as_ref(), &plan.command_line)
-        .map_err(|source| Error::Load { from: plan.from.clone(), source })
+/// Fails if the running kernel rejects it: it may require a signature, or lack kexec.
+pub fn load(plan: &KexecPlan) -> Result<(), KexecError> {
+    syscalls::kexec_file_load(&plan.kernel, plan.initrd.as_ref(), &plan.command_line)
+        .map_err(|source| KexecError::Load { origin: plan.origin.clone(), source })
 }
 
-/// Starts what was loaded. Whatever is to be saved must be saved before: nothing is shut down.
+/// Starts the loaded kernel immediately, without shutting down anything.
 ///
 /// # Errors
-/// If nothing is loaded.
-pub fn boot() -> Result<Infallible, Error> {
+/// Fails if no kernel is loaded.
+pub fn boot() -> Result<Infallible, KexecError> {
     rustix::fs::sync();
     match reboot(RebootCommand::Kexec) {
-        Err(error) => Err(Error::Boot(error.into())),
-        // The kernel does not come back from it.
-        Ok(()) => Err(Error::Boot(io::ErrorKind::Other.into())),
+        Err(error) => Err(KexecError::Boot(error.into())),
+        // A successful call does not return.
+        Ok(()) => Err(KexecError::Boot(io::ErrorKind::Other.into())),
     }
 }
 
-/// The partitions with a file system that can be looked at.
-fn file_systems(device: &Path) -> Result<Vec<(u32, Identity)>, Error> {
+/// Lists the partitions with a mountable file system.
+fn file_systems(device: &Path) -> Result<Vec<(u32, FilesystemIdentity)>, KexecError> {
     let disk = Device::read_only(device)?;
     let ranges: Vec<(u32, (u64, u64))> = match Gpt::read(&disk)? {
         Some(table) => table.partitions.iter().map(|it| (it.number, table.range(it))).collect(),
@@ -168,89 +176,89 @@ fn file_systems(device: &Path) -> Result<Vec<(u32, Identity)>, Error> {
     let mut found = Vec::new();
     for (number, (offset, length)) in ranges {
         let identity = identify_at(&disk, offset, length)?;
-        if let Some(identity) = identity.filter(|it| MOUNTABLE.contains(&it.kind)) {
+        if let Some(identity) = identity.filter(|it| MOUNTABLE.contains(&it.fs_type)) {
             found.push((number, identity));
         }
     }
     Ok(found)
 }
 
-/// Asks each kind of boot loader in turn. One that is there but unclear is an error only if no
-/// other knows better.
-fn plan_from(trees: &[Tree], device: &str) -> Result<KexecPlan, Error> {
+/// Tries each type of boot loader in turn. An uninterpretable menu is an error only if no other boot
+/// loader yields a result.
+fn plan_from(partitions: &[BootPartition], device: &str) -> Result<KexecPlan, KexecError> {
     let mut unclear = None;
-    let finders: [fn(&[Tree]) -> Found; 3] = [bls::find, grub::find, syslinux::find];
+    let finders: [fn(&[BootPartition]) -> MenuSearch; 3] = [bls::find, grub::find, syslinux::find];
     for (index, find) in finders.into_iter().enumerate() {
-        match find(trees) {
-            Found::Choice { from, choice } => return open(from, &choice),
-            Found::Unclear { menu, why } => {
-                unclear.get_or_insert(Error::Unclear { menu, why });
+        match find(partitions) {
+            MenuSearch::Found { origin, selection } => return open(origin, &selection),
+            MenuSearch::Unclear { menu, reason } => {
+                unclear.get_or_insert(KexecError::Unclear { menu, reason });
             }
-            Found::Nothing => {}
+            MenuSearch::Nothing => {}
         }
-        // Unified kernel images come after entries that name kernels.
+        // Unified kernel images come after Boot Loader Specification entries.
         if index == 0
-            && let Some(plan) = uki::find(trees)?
+            && let Some(plan) = uki::find(partitions)?
         {
             return Ok(plan);
         }
     }
-    Err(unclear.unwrap_or_else(|| Error::NothingFound { device: device.to_owned() }))
+    Err(unclear.unwrap_or_else(|| KexecError::NothingFound { device: device.to_owned() }))
 }
 
-/// What a kind of boot loader says.
-enum Found {
-    Choice { from: String, choice: Choice },
-    Unclear { menu: String, why: String },
+/// Result of the search for one type of boot loader.
+enum MenuSearch {
+    Found { origin: String, selection: BootSelection },
+    Unclear { menu: String, reason: String },
     Nothing,
 }
 
-fn open(from: String, choice: &Choice) -> Result<KexecPlan, Error> {
-    let kernel = open_file(&choice.kernel)?;
-    let initrd = match choice.initrds.as_slice() {
+fn open(origin: String, selection: &BootSelection) -> Result<KexecPlan, KexecError> {
+    let kernel = open_file(&selection.kernel)?;
+    let initrd = match selection.initrds.as_slice() {
         [] => None,
         [one] => Some(open_file(one)?),
-        many => Some(joined(many)?),
+        many => Some(concatenate(many)?),
     };
-    let command_line = choice.command_line.clone();
-    Ok(KexecPlan { kernel, initrd, command_line, from, _mounts: Vec::new() })
+    let command_line = selection.command_line.clone();
+    Ok(KexecPlan { kernel, initrd, command_line, origin, _mounts: Vec::new() })
 }
 
-fn open_file(path: &Path) -> Result<File, Error> {
-    File::open(path).map_err(|source| Error::Read { file: path.display().to_string(), source })
+fn open_file(path: &Path) -> Result<File, KexecError> {
+    File::open(path).map_err(|source| KexecError::Read { file: path.display().to_string(), source })
 }
 
-/// Several initrds, one after another, as boot loaders give them to the kernel.
-fn joined(paths: &[PathBuf]) -> Result<File, Error> {
+/// Concatenates initrds, as boot loaders do.
+fn concatenate(paths: &[PathBuf]) -> Result<File, KexecError> {
     let mut all = Vec::new();
     for path in paths {
-        let read = open_file(path)?.take(LARGEST).read_to_end(&mut all);
-        read.map_err(|source| Error::Read { file: path.display().to_string(), source })?;
+        let read = open_file(path)?.take(MAX_IMAGE_SIZE).read_to_end(&mut all);
+        read.map_err(|source| KexecError::Read { file: path.display().to_string(), source })?;
         all.resize(all.len().next_multiple_of(4), 0);
     }
-    in_memory(&all).map_err(|source| Error::Read { file: "the initrds".to_owned(), source })
+    memory_file(&all).map_err(|source| KexecError::Read { file: "the initrds".to_owned(), source })
 }
 
-/// A file that is only in memory.
-fn in_memory(bytes: &[u8]) -> io::Result<File> {
+/// Creates a file in memory.
+fn memory_file(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create("kexec", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
     file.rewind()?;
     Ok(file)
 }
 
-/// The text of a menu on a partition, if it is there and not absurdly long.
+/// Reads a menu of a partition; `None` if it is missing or too long.
 fn read_menu(root: &Path, name: &str) -> Option<String> {
-    let bytes = inside::read(root, name, LONGEST_MENU).ok()?;
+    let bytes = system_root::read_file(root, name, MAX_MENU_LENGTH).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A file named in a menu, below the root of its partition. Links and dots do not lead out of it.
-fn named(root: &Path, name: &str) -> Option<PathBuf> {
+/// Resolves a file named in a menu. Links and `..` cannot lead out of its partition.
+fn find_file(root: &Path, name: &str) -> Option<PathBuf> {
     if name.split('/').any(|part| part == "..") {
         return None;
     }
-    inside::file(root, name)
+    system_root::resolve_file(root, name)
 }
 
 fn load_advice(error: &io::Error) -> &'static str {

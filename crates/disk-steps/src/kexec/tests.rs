@@ -1,49 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Menus as distributions write them, in folders in place of partitions.
+//! Boot menus as distributions write them, in directories in place of partitions.
 
 use std::fs;
 use std::io::Read as _;
 
-use super::{Error, KexecPlan, Tree, plan_from};
-use crate::filesystem::Identity;
+use super::{BootPartition, KexecError, KexecPlan, plan_from};
+use crate::filesystem::FilesystemIdentity;
 
 const ROOT: &str = "0b4a7e8e-3c5f-4a86-9f62-8d6f2f0a3c11";
 const BOOT: &str = "7f2f0b1e-0000-4a86-9f62-8d6f2f0a3c12";
 
-/// A partition: its number, its UUID, and its files with their content.
-type Partition<'a> = (u32, &'a str, &'a [(&'a str, &'a str)]);
+/// Number, UUID and files (name and content) of a partition.
+type TestPartition<'a> = (u32, &'a str, &'a [(&'a str, &'a str)]);
 
-/// The kernel, the initrd, the command line, and where they were found.
-type Planned = (String, String, String, String);
+/// Contents of kernel and initrd, command line, and origin.
+type LoadedPlan = (String, String, String, String);
 
-fn plan(partitions: &[Partition<'_>]) -> Result<Planned, Error> {
-    let folder = tempfile::tempdir().unwrap();
-    let mut trees = Vec::new();
-    for (number, uuid, files) in partitions {
-        let path = folder.path().join(number.to_string());
+fn plan(contents: &[TestPartition<'_>]) -> Result<LoadedPlan, KexecError> {
+    let directory = tempfile::tempdir().unwrap();
+    let mut partitions = Vec::new();
+    for (number, uuid, files) in contents {
+        let path = directory.path().join(number.to_string());
         for (name, content) in *files {
             let file = path.join(name);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, content).unwrap();
         }
         let uuid = Some((*uuid).to_owned());
-        trees.push(Tree {
+        partitions.push(BootPartition {
             number: *number,
-            identity: Identity { kind: "ext4", uuid, label: None },
+            identity: FilesystemIdentity { fs_type: "ext4", uuid, label: None },
             path,
         });
     }
-    let plan = plan_from(&trees, "/dev/sda")?;
+    let plan = plan_from(&partitions, "/dev/sda")?;
     Ok(read(plan))
 }
 
-fn read(mut plan: KexecPlan) -> Planned {
+fn read(mut plan: KexecPlan) -> LoadedPlan {
     let (mut kernel, mut initrd) = (String::new(), String::new());
     plan.kernel.read_to_string(&mut kernel).unwrap();
     if let Some(file) = &mut plan.initrd {
         file.read_to_string(&mut initrd).unwrap();
     }
-    (kernel, initrd.replace('\0', ""), plan.command_line.clone(), plan.from.clone())
+    (kernel, initrd.replace('\0', ""), plan.command_line.clone(), plan.origin.clone())
 }
 
 const DEBIAN: &str = r#"
@@ -102,13 +102,13 @@ fn files(menu: &str) -> [(&str, &str); 4] {
 }
 
 #[test]
-fn debian_with_grub() {
+fn finds_default_entry_of_debian_grub_menu() {
     let esp = [("EFI/debian/grub.cfg", "search.fs_uuid 0b4a root\nconfigfile $prefix/grub.cfg")];
-    let (kernel, initrd, line, from) =
+    let (kernel, initrd, line, origin) =
         plan(&[(15, "1234-ABCD", &esp), (1, ROOT, &files(DEBIAN))]).unwrap();
     assert_eq!((kernel.as_str(), initrd.as_str()), ("kernel", "initrd"));
     assert_eq!(line, "root=UUID=0b4a7e8e ro quiet");
-    assert_eq!(from, "boot/grub/grub.cfg of partition 1");
+    assert_eq!(origin, "boot/grub/grub.cfg of partition 1");
     for default in ["gnulinux-advanced>old", "1>0", "Advanced options>Old"] {
         let menu = DEBIAN.replace("default=\"0\"", &format!("default=\"{default}\""));
         let (kernel, initrd, line, _) = plan(&[(1, ROOT, &files(&menu))]).unwrap();
@@ -121,7 +121,7 @@ fn debian_with_grub() {
 }
 
 #[test]
-fn what_only_grub_can_know_is_said() {
+fn reports_menus_that_only_grub_can_evaluate() {
     let menu =
         "probe --set=uuid --fs-uuid $root\nmenuentry x {\n linux /vmlinuz root=UUID=$uuid\n}";
     let error = plan(&[(1, ROOT, &[("grub/grub.cfg", menu), ("vmlinuz", "kernel")])]).unwrap_err();
@@ -129,15 +129,15 @@ fn what_only_grub_can_know_is_said() {
     let menu =
         "menuentry x {\n if cpuid -l; then\n linux /vmlinuz a\n else\n linux /vmlinuz b\n fi\n}";
     let error = plan(&[(1, ROOT, &[("grub/grub.cfg", menu), ("vmlinuz", "kernel")])]).unwrap_err();
-    assert!(error.to_string().contains("question"), "{error}");
+    assert!(error.to_string().contains("condition"), "{error}");
     let menu = "menuentry x { linux /../../etc/passwd; }";
     let error = plan(&[(1, ROOT, &[("grub/grub.cfg", menu)])]).unwrap_err();
-    assert!(matches!(error, Error::Unclear { .. }), "{error}");
-    assert!(matches!(plan(&[(1, ROOT, &[("x", "")])]), Err(Error::NothingFound { .. })));
+    assert!(matches!(error, KexecError::Unclear { .. }), "{error}");
+    assert!(matches!(plan(&[(1, ROOT, &[("x", "")])]), Err(KexecError::NothingFound { .. })));
 }
 
 #[test]
-fn ubuntu_without_initrd_in_its_first_branch() {
+fn follows_branches_of_ubuntu_grub_menu() {
     let menu = r#"menuentry 'Ubuntu' {
         set partuuid=abc
         if [ "${initrdfail}" = 1 ]; then
@@ -153,7 +153,7 @@ fn ubuntu_without_initrd_in_its_first_branch() {
 }
 
 #[test]
-fn fedora_with_entries() {
+fn finds_newest_boot_loader_specification_entry() {
     let entry = |version: &str| {
         format!(
             "title Fedora\nversion {version}\nlinux /vmlinuz-{version}\ninitrd /initramfs-{version}.img $tuned_initrd\noptions $kernelopts rhgb\n"
@@ -170,16 +170,16 @@ fn fedora_with_entries() {
         ("grub2/grub.cfg", "blscfg"),
         ("grub2/grubenv", "# GRUB Environment Block\nkernelopts=root=/dev/mapper/x ro\n####"),
     ];
-    let (kernel, initrd, line, from) = plan(&[(2, BOOT, &files)]).unwrap();
+    let (kernel, initrd, line, origin) = plan(&[(2, BOOT, &files)]).unwrap();
     assert_eq!((kernel.as_str(), initrd.as_str()), ("new", "new initrd"));
     assert_eq!(line, "root=/dev/mapper/x ro rhgb");
-    assert_eq!(from, "loader/entries/id-6.10.1.conf of partition 2");
+    assert_eq!(origin, "loader/entries/id-6.10.1.conf of partition 2");
     files.push(("loader/loader.conf", "default id-6.9*\n"));
     assert_eq!(plan(&[(2, BOOT, &files)]).unwrap().0, "old");
 }
 
 #[test]
-fn syslinux_as_in_the_lab() {
+fn finds_default_syslinux_label() {
     let menu = "SERIAL 0 115200\nDEFAULT l\nPROMPT 0\nLABEL other\n KERNEL /none\nLABEL l\n KERNEL /vmlinuz\n INITRD /initrd.gz\n APPEND console=ttyS0 quiet\n";
     let files = [("syslinux.cfg", menu), ("vmlinuz", "kernel"), ("initrd.gz", "initrd")];
     let (kernel, initrd, line, _) = plan(&[(1, "1234-ABCD", &files)]).unwrap();
@@ -190,21 +190,21 @@ fn syslinux_as_in_the_lab() {
 }
 
 #[test]
-fn unified_images_by_their_sections() {
-    let folder = tempfile::tempdir().unwrap();
-    let linux = folder.path().join("EFI/Linux");
+fn finds_unified_kernel_image() {
+    let directory = tempfile::tempdir().unwrap();
+    let linux = directory.path().join("EFI/Linux");
     fs::create_dir_all(&linux).unwrap();
     fs::write(linux.join("a.efi"), image(&[(".cmdline", "old"), (".linux", "old")])).unwrap();
     let sections = [(".cmdline", "ro quiet\n\0"), (".linux", "kernel"), (".initrd", "initrd")];
     fs::write(linux.join("b.efi"), image(&sections)).unwrap();
-    let path = folder.path().to_owned();
-    let tree = Tree { number: 1, identity: Identity::default(), path };
-    let (kernel, initrd, line, from) = read(plan_from(&[tree], "/dev/sda").unwrap());
+    let path = directory.path().to_owned();
+    let partition = BootPartition { number: 1, identity: FilesystemIdentity::default(), path };
+    let (kernel, initrd, line, origin) = read(plan_from(&[partition], "/dev/sda").unwrap());
     assert_eq!((kernel.as_str(), initrd.as_str(), line.as_str()), ("kernel", "initrd", "ro quiet"));
-    assert_eq!(from, "EFI/Linux/b.efi of partition 1");
+    assert_eq!(origin, "EFI/Linux/b.efi of partition 1");
 }
 
-/// The least of a PE file that has sections.
+/// Builds a minimal PE file with these sections.
 fn image(sections: &[(&str, &str)]) -> Vec<u8> {
     let mut image = vec![0; 1024];
     image[..2].copy_from_slice(b"MZ");
@@ -226,28 +226,29 @@ fn image(sections: &[(&str, &str)]) -> Vec<u8> {
 }
 
 #[test]
-fn links_in_a_system_do_not_lead_into_the_ramdisk() {
+fn links_do_not_lead_into_the_ramdisk() {
     use std::os::unix::fs::symlink;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().to_owned();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_owned();
     for name in ["loader/entries", "EFI/Linux", "boot"] {
         fs::create_dir_all(path.join(name)).unwrap();
     }
-    // Reading any of these would never end.
+    // Reading any of these would block or never end.
     symlink("/proc/kmsg", path.join("loader/entries/a.conf")).unwrap();
     symlink("/dev/zero", path.join("EFI/Linux/a.efi")).unwrap();
     symlink("/dev/zero", path.join("boot/extlinux.conf")).unwrap();
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     let pipe = path.join("syslinux.cfg");
     rustix::fs::mknodat(rustix::fs::CWD, pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    let tree = || Tree { number: 1, identity: Identity::default(), path: path.clone() };
-    assert!(matches!(plan_from(&[tree()], "/dev/sda"), Err(Error::Read { .. })));
+    let partition =
+        || BootPartition { number: 1, identity: FilesystemIdentity::default(), path: path.clone() };
+    assert!(matches!(plan_from(&[partition()], "/dev/sda"), Err(KexecError::Read { .. })));
     fs::remove_file(path.join("EFI/Linux/a.efi")).unwrap();
-    assert!(matches!(plan_from(&[tree()], "/dev/sda"), Err(Error::NothingFound { .. })));
-    // A link that is right for the deployed system is followed.
+    assert!(matches!(plan_from(&[partition()], "/dev/sda"), Err(KexecError::NothingFound { .. })));
+    // A link inside the deployed system is followed.
     fs::remove_file(path.join("loader/entries/a.conf")).unwrap();
     fs::write(path.join("boot/vmlinuz-1"), "kernel").unwrap();
     symlink("/boot/vmlinuz-1", path.join("vmlinuz")).unwrap();
     fs::write(path.join("loader/entries/a.conf"), "linux /vmlinuz\n").unwrap();
-    assert_eq!(read(plan_from(&[tree()], "/dev/sda").unwrap()).0, "kernel");
+    assert_eq!(read(plan_from(&[partition()], "/dev/sda").unwrap()).0, "kernel");
 }

@@ -1,44 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Unified kernel images: a kernel, an initrd and a command line in the sections of one PE file.
+//! Unified kernel images: kernel, initrd and command line in the sections of one PE file.
 
 use std::path::Path;
 
-use super::{Error, KexecPlan, LARGEST, Tree, in_memory};
-use crate::inside;
+use super::{BootPartition, KexecError, KexecPlan, MAX_IMAGE_SIZE, memory_file};
+use crate::system_root;
 
-/// The newest image on any partition, if there is one.
-pub(super) fn find(trees: &[Tree]) -> Result<Option<KexecPlan>, Error> {
-    for tree in trees {
+/// Returns the newest image of the first partition that has one.
+pub(super) fn find(partitions: &[BootPartition]) -> Result<Option<KexecPlan>, KexecError> {
+    for partition in partitions {
         let is_image = |name: &String| {
             let extension = Path::new(name).extension();
             extension.is_some_and(|extension| extension.eq_ignore_ascii_case("efi"))
         };
-        let names = inside::names(&tree.path, "EFI/Linux");
-        // Names carry versions, so that the last one is the newest.
+        let names = system_root::list_directory(&partition.path, "EFI/Linux");
+        // Names contain versions, so the last one is the newest.
         let Some(name) = names.into_iter().rfind(is_image) else { continue };
         let path = format!("EFI/Linux/{name}");
-        let from = format!("{path} of partition {}", tree.number);
-        let read = |source| Error::Read { file: from.clone(), source };
-        let image = inside::read(&tree.path, &path, LARGEST).map_err(read)?;
-        let unclear = |why: &str| Error::Unclear { menu: from.clone(), why: why.to_owned() };
+        let origin = format!("{path} of partition {}", partition.number);
+        let read = |source| KexecError::Read { file: origin.clone(), source };
+        let image = system_root::read_file(&partition.path, &path, MAX_IMAGE_SIZE).map_err(read)?;
+        let unclear =
+            |reason: &str| KexecError::Unclear { menu: origin.clone(), reason: reason.to_owned() };
         let kernel = section(&image, b".linux").ok_or_else(|| unclear("it has no kernel in it"))?;
         let command_line = section(&image, b".cmdline").unwrap_or_default();
         let text = String::from_utf8_lossy(command_line);
         let initrd = section(&image, b".initrd");
         return Ok(Some(KexecPlan {
-            kernel: in_memory(kernel).map_err(read)?,
-            initrd: initrd.map(in_memory).transpose().map_err(read)?,
+            kernel: memory_file(kernel).map_err(read)?,
+            initrd: initrd.map(memory_file).transpose().map_err(read)?,
             command_line: text
-                .trim_matches(|letter: char| letter == '\0' || letter.is_whitespace())
+                .trim_matches(|character: char| character == '\0' || character.is_whitespace())
                 .to_owned(),
-            from,
+            origin,
             _mounts: Vec::new(),
         }));
     }
     Ok(None)
 }
 
-/// The content of a section of a PE file.
+/// Returns the content of a section of a PE file.
 fn section<'a>(image: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let u16_at = |at: usize| Some(u16::from_le_bytes(image.get(at..at + 2)?.try_into().ok()?));
     let u32_at =

@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Makes file systems: FAT and swap by ourselves, all others by their own programs.
+//! Creates file systems: FAT and swap directly, others with their programs.
 
 use std::path::Path;
 use std::process::Command;
 
-use boot_media::fat::{self, Size};
-use boot_media::{FileTree, Segment};
+use boot_media::fat::{self, FatSize};
+use boot_media::{ContentSegment, FileTree};
 use uuid::Uuid;
 
-use super::{Error, format_error};
+use super::{PartitionError, format_error};
 use crate::device::Device;
 
 const PAGE: u64 = 4096;
 
-/// Makes an empty FAT file system.
-pub(super) fn fat(partition: &Path, label: &str) -> Result<(), Error> {
+/// Creates an empty FAT file system.
+pub(super) fn create_fat(partition: &Path, label: &str) -> Result<(), PartitionError> {
     let device = Device::exclusive(partition)?;
     if device.sector() != 512 {
         drop(device);
         return run("mkfs.vfat", &["-n", label], partition);
     }
     let size = device.size() / 512 * 512;
-    let volume = fat::layout(label, &FileTree::default(), Size::Exactly(size))
-        .map_err(|error| format_error("our FAT builder", partition, error))?;
+    let volume = fat::layout(label, &FileTree::default(), FatSize::Exact(size))
+        .map_err(|error| format_error("the FAT writer", partition, error))?;
     let mut at = 0;
     for segment in volume.segments() {
         match segment {
-            Segment::Bytes(bytes) => device.write(at, bytes)?,
-            // What is behind the folders is nobody's until a file is put there.
-            Segment::Zeros(length) => device.zero(at, (*length).min(1 << 20))?,
-            Segment::File { .. } => unreachable!("an empty volume has no files"),
+            ContentSegment::Bytes(bytes) => device.write(at, bytes)?,
+            // The data area needs no zeroing.
+            ContentSegment::Zeros(length) => device.zero(at, (*length).min(1 << 20))?,
+            ContentSegment::File { .. } => unreachable!("an empty volume has no files"),
         }
         at += segment.length();
     }
     Ok(device.sync()?)
 }
 
-/// Makes swap space.
-pub(super) fn swap(partition: &Path, label: &str) -> Result<(), Error> {
+/// Creates swap space.
+pub(super) fn create_swap(partition: &Path, label: &str) -> Result<(), PartitionError> {
     let device = Device::exclusive(partition)?;
     device.zero(0, 16 * PAGE)?;
     device.write(0, &swap_header(device.size(), label, Uuid::new_v4()))?;
@@ -56,32 +56,32 @@ fn swap_header(size: u64, label: &str, uuid: Uuid) -> Vec<u8> {
     page
 }
 
-/// Makes any other file system with the program for it.
-pub(super) fn make(kind: &str, partition: &Path, label: &str) -> Result<(), Error> {
-    match kind {
+/// Creates a file system of a named type.
+pub(super) fn create(fs_type: &str, partition: &Path, label: &str) -> Result<(), PartitionError> {
+    match fs_type {
         "ext2" | "ext3" | "ext4" => {
-            run("mke2fs", &["-q", "-F", "-t", kind, "-L", label], partition)
+            run("mke2fs", &["-q", "-F", "-t", fs_type, "-L", label], partition)
         }
-        "vfat" | "fat32" => fat(partition, label),
-        "swap" => swap(partition, label),
-        // The name becomes part of a program's, so it must be one.
-        _ if !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
-            run(&format!("mkfs.{kind}"), &["-f", "-L", label], partition)
+        "vfat" | "fat32" => create_fat(partition, label),
+        "swap" => create_swap(partition, label),
+        // The name becomes part of a program name, so restrict its characters.
+        _ if !fs_type.is_empty() && fs_type.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+            run(&format!("mkfs.{fs_type}"), &["-f", "-L", label], partition)
         }
-        _ => Err(format_error("mkfs", partition, format!("there is no file system {kind:?}"))),
+        _ => Err(format_error("mkfs", partition, format!("there is no file system {fs_type:?}"))),
     }
 }
 
-fn run(program: &str, arguments: &[&str], partition: &Path) -> Result<(), Error> {
+fn run(program: &str, arguments: &[&str], partition: &Path) -> Result<(), PartitionError> {
     match Command::new(program).args(arguments).arg(partition).output() {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(format_error(program, partition, said))
+            let output = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(format_error(program, partition, output))
         }
         Err(error) => {
-            let why = format!("it does not start ({error}); is it in the ramdisk?");
-            Err(format_error(program, partition, why))
+            let output = format!("it cannot be started ({error}); check that it is in the ramdisk");
+            Err(format_error(program, partition, output))
         }
     }
 }
@@ -98,19 +98,19 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_are_what_they_should_be() {
+    fn creates_identifiable_filesystems() {
         let file = partition(64 << 20);
-        let check = |kind: &str, label: &str| {
+        let check = |fs_type: &str, label: &str| {
             let identity = identify(&Device::read_only(file.path()).unwrap()).unwrap().unwrap();
-            assert_eq!((identity.kind, identity.label.as_deref()), (kind, Some(label)));
+            assert_eq!((identity.fs_type, identity.label.as_deref()), (fs_type, Some(label)));
             assert!(identity.uuid.is_some());
         };
-        fat(file.path(), "efi-part").unwrap();
+        create_fat(file.path(), "efi-part").unwrap();
         check("vfat", "efi-part");
         let fsck = Command::new("/usr/sbin/fsck.vfat").arg("-n").arg(file.path()).output().unwrap();
         assert!(fsck.status.success(), "{}", String::from_utf8_lossy(&fsck.stdout));
-        swap(file.path(), "swap1").unwrap();
+        create_swap(file.path(), "swap1").unwrap();
         check("swap", "swap1");
-        assert!(make("x; rm", file.path(), "l").is_err());
+        assert!(create("x; rm", file.path(), "l").is_err());
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Partitions of a disk: what an image brought, and what a partition image needs.
+//! Partitions of a disk: those of a whole-disk image, and those created for a partition image.
 //!
-//! A partition image is one file system. Around it go, in this order: an EFI system partition (for
-//! UEFI) or a BIOS boot partition (for BIOS with a GPT), an ephemeral partition, swap, the config
-//! drive, and last the root partition with the image, so that it can grow to the disk's end.
+//! A partition image contains one file system. These partitions are created, in this order: an EFI
+//! system partition (UEFI) or a BIOS boot partition (BIOS with GPT), an ephemeral partition, swap, the
+//! config drive, and last the root partition with the image, so that it can grow to the end of the disk.
 
 mod format;
 mod layout;
@@ -12,152 +12,152 @@ use std::path::{Path, PathBuf};
 
 use agent_protocol::{ImageInfo, PartitionUuids};
 
-use crate::device::{Device, DeviceError, partition_path, wait_for};
-use crate::filesystem::{Identity, identify, identify_at};
+use crate::device::{Device, DeviceError, partition_path, wait_for_device};
+use crate::filesystem::{FilesystemIdentity, identify, identify_at};
 use crate::gpt::Gpt;
-use crate::image::{self, WriteOptions};
+use crate::image::{self, ImageWriteOptions};
 use crate::mbr::Mbr;
-use crate::{Tell, config_drive};
-pub use layout::{LayoutError, Part, Role, layout};
+use crate::{ReportProgress, config_drive};
+pub use layout::{PartitionLayoutError, PartitionRole, PlannedPartition, layout};
 
-/// How a partition image is put on a disk.
+/// Options of [`write_partition_image`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PartitionOptions<'a> {
-    /// Whether the machine boots by UEFI.
+    /// Whether the machine boots in UEFI mode.
     pub uefi: bool,
-    /// Whether the disk gets a GPT; if nobody says, only for UEFI.
+    /// Whether to create a GPT; by default only for UEFI.
     pub gpt: Option<bool>,
-    /// The ISO of a config drive.
+    /// ISO of the config drive.
     pub config_drive: Option<&'a [u8]>,
 }
 
-/// Why a partition image is not on the disk.
+/// The partition image was not written.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The partitions do not fit together.
+pub enum PartitionError {
+    /// The partitions do not fit.
     #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// The disk's partitions are others than those to be kept.
+    Layout(#[from] PartitionLayoutError),
+    /// A partition to be preserved is missing.
     #[error(
-        "the ephemeral partition cannot be kept: {device} has no partition {number} for {role}; deploy without preserve_ephemeral"
+        "the ephemeral partition cannot be preserved: {device} has no partition {number} for {role}; deploy without preserve_ephemeral"
     )]
-    NothingToKeep {
-        /// The disk.
+    MissingPartition {
+        /// Path of the disk.
         device: String,
-        /// The missing partition.
+        /// Number of the missing partition.
         number: u32,
-        /// What it would be for.
+        /// Role of the missing partition.
         role: &'static str,
     },
-    /// A file system cannot be made.
-    #[error("{program} does not make a file system on {partition}: {why}")]
+    /// Creating a file system failed.
+    #[error("{program} cannot create a file system on {partition}: {output}")]
     Format {
-        /// What should make it.
+        /// The program.
         program: String,
-        /// Where.
+        /// Path of the partition.
         partition: String,
-        /// What it says.
-        why: String,
+        /// Error output of the program.
+        output: String,
     },
-    /// The image cannot be written.
+    /// Writing the image failed.
     #[error(transparent)]
-    Image(#[from] image::Error),
-    /// The config drive cannot be written.
+    Image(#[from] image::ImageWriteError),
+    /// Writing the config drive failed.
     #[error(transparent)]
-    ConfigDrive(#[from] config_drive::Error),
-    /// The disk failed.
+    ConfigDrive(#[from] config_drive::ConfigDriveError),
+    /// A disk operation failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
-/// A partition that is on a disk.
+/// An existing partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct PartitionInfo {
     pub(crate) number: u32,
     pub(crate) path: PathBuf,
-    /// The GUID of its entry in the table, if it has one.
+    /// Partition GUID, or `signature-number` in an MBR.
     pub(crate) guid: Option<String>,
-    /// What is in it.
-    pub(crate) identity: Option<Identity>,
+    /// Its content, if known.
+    pub(crate) identity: Option<FilesystemIdentity>,
 }
 
-/// Makes partitions for an image of a file system, and writes it to the last of them.
+/// Creates partitions for a partition image, and writes the image to the root partition.
 ///
 /// # Errors
-/// If they do not fit the disk, the image cannot be had, or the disk fails.
+/// Fails if the partitions do not fit the disk, the image cannot be downloaded, or the disk fails.
 pub async fn write_partition_image(
     image: &ImageInfo,
     device: &Path,
     options: &PartitionOptions<'_>,
-    write: &WriteOptions,
-    tell: Tell<'_>,
-) -> Result<PartitionUuids, Error> {
+    write: &ImageWriteOptions,
+    report: ReportProgress<'_>,
+) -> Result<PartitionUuids, PartitionError> {
     let gpt = options.gpt.unwrap_or(options.uefi);
     let config_drive = options.config_drive.map(|iso| iso.len() as u64);
-    let parts = layout(image, options.uefi, gpt, config_drive)?;
-    let keep = image.preserve_ephemeral.unwrap_or(false);
-    if keep {
-        check_kept(device, &parts)?;
+    let planned = layout(image, options.uefi, gpt, config_drive)?;
+    let preserve_ephemeral = image.preserve_ephemeral.unwrap_or(false);
+    if preserve_ephemeral {
+        check_existing_partitions(device, &planned)?;
     } else {
-        make(device, &parts, gpt)?;
+        create_partitions(device, &planned, gpt)?;
     }
-    let paths: Vec<(Role, PathBuf)> = (1..)
-        .zip(&parts)
+    let partition_paths: Vec<(PartitionRole, PathBuf)> = (1..)
+        .zip(&planned)
         .map(|(number, part)| (part.role, partition_path(device, number)))
         .collect();
-    for (role, path) in &paths {
-        wait_for(path)?;
+    for (role, path) in &partition_paths {
+        wait_for_device(path)?;
         match role {
-            Role::EfiSystem => format::fat(path, "efi-part")?,
-            Role::Swap => format::swap(path, "swap1")?,
-            Role::Ephemeral if !keep => {
-                let kind = image.ephemeral_format.as_deref().unwrap_or("ext4");
-                format::make(kind, path, "ephemeral0")?;
+            PartitionRole::EfiSystem => format::create_fat(path, "efi-part")?,
+            PartitionRole::Swap => format::create_swap(path, "swap1")?,
+            PartitionRole::Ephemeral if !preserve_ephemeral => {
+                let fs_type = image.ephemeral_format.as_deref().unwrap_or("ext4");
+                format::create(fs_type, path, "ephemeral0")?;
             }
-            Role::ConfigDrive => {
+            PartitionRole::ConfigDrive => {
                 config_drive::write_partition(path, options.config_drive.unwrap_or_default())?;
             }
-            Role::Root => {
-                image::write(image, path, write, tell).await?;
+            PartitionRole::Root => {
+                image::write(image, path, write, report).await?;
             }
-            Role::Ephemeral | Role::BiosBoot => {}
+            PartitionRole::Ephemeral | PartitionRole::BiosBoot => {}
         }
     }
-    let uuid = |wanted: Role| -> Result<Option<String>, DeviceError> {
-        let Some((_, path)) = paths.iter().find(|(role, _)| *role == wanted) else {
+    let uuid = |requested: PartitionRole| -> Result<Option<String>, DeviceError> {
+        let Some((_, path)) = partition_paths.iter().find(|(role, _)| *role == requested) else {
             return Ok(None);
         };
         let identity = identify(&Device::read_only(path)?)?;
         Ok(identity.and_then(|identity| identity.uuid))
     };
     Ok(PartitionUuids {
-        root: uuid(Role::Root)?,
-        efi_system_partition: uuid(Role::EfiSystem)?,
+        root: uuid(PartitionRole::Root)?,
+        efi_system_partition: uuid(PartitionRole::EfiSystem)?,
         prep: None,
-        partitions: paths
+        partitions: partition_paths
             .iter()
             .map(|(role, path)| (role.name().to_owned(), path.display().to_string()))
             .collect(),
     })
 }
 
-/// What is known after a whole-disk image was written: the disk's identifier.
+/// Returns the identifier of a disk after a whole-disk image was written, as `root`.
 ///
 /// # Errors
-/// If the disk cannot be read.
-pub fn uuids(device: &Path) -> Result<PartitionUuids, DeviceError> {
+/// Fails if the disk cannot be read.
+pub fn disk_identifier(device: &Path) -> Result<PartitionUuids, DeviceError> {
     let disk = Device::read_only(device)?;
     let bytes = disk.read(440, 4)?;
     let identifier = u32::from_le_bytes(bytes.try_into().expect("four bytes"));
     Ok(PartitionUuids { root: Some(format!("{identifier:#010x}")), ..PartitionUuids::default() })
 }
 
-/// The partitions of a disk, and what is in them.
-pub(crate) fn list(device: &Path) -> Result<Vec<Found>, DeviceError> {
+/// Lists the partitions of a disk and identifies their contents.
+pub(crate) fn list(device: &Path) -> Result<Vec<PartitionInfo>, DeviceError> {
     let disk = Device::read_only(device)?;
     let entries: Vec<(u32, Option<String>, (u64, u64))> = match Gpt::read(&disk)? {
         Some(table) => {
-            let entry = |it: &crate::gpt::Partition| {
+            let entry = |it: &crate::gpt::GptPartition| {
                 (it.number, Some(it.guid.to_string()), table.range(it))
             };
             table.partitions.iter().map(entry).collect()
@@ -167,27 +167,33 @@ pub(crate) fn list(device: &Path) -> Result<Vec<Found>, DeviceError> {
             table.partitions().map(|(n, it)| (n, guid(n), table.range(it))).collect()
         }),
     };
-    let mut found = Vec::new();
+    let mut partitions = Vec::new();
     for (number, guid, (offset, length)) in entries {
         let identity = identify_at(&disk, offset, length)?;
-        found.push(Found { number, path: partition_path(device, number), guid, identity });
+        partitions.push(PartitionInfo {
+            number,
+            path: partition_path(device, number),
+            guid,
+            identity,
+        });
     }
-    Ok(found)
+    Ok(partitions)
 }
 
-/// The partition with this UUID: of its file system, of its entry, or its label.
-pub(crate) fn find(device: &Path, uuid: &str) -> Result<Option<Found>, DeviceError> {
-    let is =
+/// Finds a partition by the UUID of its file system, its partition GUID, or its label.
+pub(crate) fn find(device: &Path, uuid: &str) -> Result<Option<PartitionInfo>, DeviceError> {
+    let equals =
         |text: &Option<String>| text.as_deref().is_some_and(|it| it.eq_ignore_ascii_case(uuid));
-    Ok(list(device)?.into_iter().find(|found| {
-        is(&found.guid) || found.identity.as_ref().is_some_and(|it| is(&it.uuid) || is(&it.label))
+    Ok(list(device)?.into_iter().find(|partitions| {
+        equals(&partitions.guid)
+            || partitions.identity.as_ref().is_some_and(|it| equals(&it.uuid) || equals(&it.label))
     }))
 }
 
-/// Puts the partition table right after an image was written: the second copy of a GPT goes to the
-/// disk's end, and the kernel learns of the partitions.
-pub(crate) fn mend(device: &Device) -> Result<(), DeviceError> {
-    if let Some(table) = Gpt::read(device)?.filter(Gpt::is_short) {
+/// Moves the backup of a GPT to the end of the disk after an image was written, and makes the kernel
+/// reread the partitions.
+pub(crate) fn repair_table(device: &Device) -> Result<(), DeviceError> {
+    if let Some(table) = Gpt::read(device)?.filter(Gpt::has_misplaced_backup) {
         table.write(device)?;
         device.sync()?;
     }
@@ -195,36 +201,47 @@ pub(crate) fn mend(device: &Device) -> Result<(), DeviceError> {
 }
 
 /// Writes a new partition table.
-fn make(device: &Path, parts: &[Part], gpt: bool) -> Result<(), Error> {
+fn create_partitions(
+    device: &Path,
+    planned: &[PlannedPartition],
+    gpt: bool,
+) -> Result<(), PartitionError> {
     let disk = Device::exclusive(device)?;
-    layout::check_size(parts, disk.size())?;
-    // What was there must not shine through, at the beginning, at the end, or in a partition.
-    let ends = 1 << 20;
-    disk.zero(0, ends)?;
-    disk.zero(disk.size().saturating_sub(ends), ends)?;
-    let ranges = layout::write_table(&disk, parts, gpt)?;
+    layout::check_size(planned, disk.size())?;
+    // Wipe old signatures at both ends of the disk and in the new partitions.
+    const END_SIZE: u64 = 1 << 20;
+    disk.zero(0, END_SIZE)?;
+    disk.zero(disk.size().saturating_sub(END_SIZE), END_SIZE)?;
+    let ranges = layout::write_table(&disk, planned, gpt)?;
     for (offset, length) in ranges {
-        disk.zero(offset, length.min(ends))?;
+        disk.zero(offset, length.min(END_SIZE))?;
     }
     disk.sync()?;
     Ok(disk.reread_partitions()?)
 }
 
-fn check_kept(device: &Path, parts: &[Part]) -> Result<(), Error> {
-    let there = list(device)?;
-    for (number, part) in (1..).zip(parts) {
-        if there.iter().all(|found| found.number != number) {
+fn check_existing_partitions(
+    device: &Path,
+    planned: &[PlannedPartition],
+) -> Result<(), PartitionError> {
+    let existing = list(device)?;
+    for (number, part) in (1..).zip(planned) {
+        if existing.iter().all(|partitions| partitions.number != number) {
             let device = device.display().to_string();
-            return Err(Error::NothingToKeep { device, number, role: part.role.name() });
+            return Err(PartitionError::MissingPartition {
+                device,
+                number,
+                role: part.role.name(),
+            });
         }
     }
     Ok(())
 }
 
-fn format_error(program: &str, partition: &Path, why: impl ToString) -> Error {
-    Error::Format {
+fn format_error(program: &str, partition: &Path, output: impl ToString) -> PartitionError {
+    PartitionError::Format {
         program: program.to_owned(),
         partition: partition.display().to_string(),
-        why: why.to_string(),
+        output: output.to_string(),
     }
 }

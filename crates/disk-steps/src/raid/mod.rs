@@ -1,101 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Software RAID, as Linux and mdadm have it.
+//! Software RAID with mdadm.
 //!
-//! Each array has a partition on each of its disks. The first array must be a RAID-1, so that a
-//! machine can boot from it; before it each disk keeps room for what boots: an EFI system partition,
-//! or GRUB's.
+//! Each array has one partition on each of its disks. The first array must be RAID-1, so that the machine
+//! can boot from it. Space is reserved in front of it on each disk for an EFI system partition or a BIOS
+//! boot partition.
 
-mod existing;
+mod arrays;
 mod plan;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use agent_protocol::HintError;
+use agent_protocol::RootDeviceHintError;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::device::{Device, DeviceError, partition_path, wait_for};
+use crate::device::{Device, DeviceError, partition_path, wait_for_device};
 use crate::filesystem::identify;
-use crate::gpt::{Gpt, kind};
+use crate::gpt::{Gpt, partition_type};
 use crate::mbr::Mbr;
 use crate::partitions;
-pub use existing::{ExistingArray, assemble, existing, kept_devices};
-pub use plan::{Array, Plan, RaidOptions, validate, volumes};
+pub use arrays::{ExistingArray, assemble, devices_to_keep, list_arrays};
+pub use plan::{PlannedArray, RaidOptions, RaidPlan, validate, volumes};
 
-/// Why arrays are not as they should be.
+/// Creating or deleting arrays failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The configuration cannot be built.
-    #[error("the software RAID configuration cannot be built: {}", problems.join("; "))]
+pub enum SoftwareRaidError {
+    /// The configuration is invalid.
+    #[error("the software RAID configuration is invalid: {}", problems.join("; "))]
     Invalid {
-        /// All that is wrong with it.
+        /// All problems found.
         problems: Vec<String>,
     },
-    /// A disk's hints make no sense.
-    #[error("the hints for a disk of an array cannot be used")]
-    Hints(#[from] HintError),
-    /// A disk has no room.
+    /// The hints for a disk are invalid.
+    #[error("the hints for a disk of an array are invalid")]
+    Hints(#[from] RootDeviceHintError),
+    /// A disk has not enough space.
     #[error(
-        "{disk} has no room for a partition of {gib} GiB: make the arrays smaller, or leave the disk out (physical_disks)"
+        "{disk} has no space for a partition of {gib} GiB: use smaller arrays, or exclude the disk (physical_disks)"
     )]
-    NoRoom {
-        /// Which disk.
+    NoFreeSpace {
+        /// Path of the disk.
         disk: String,
-        /// How much was wanted.
+        /// Requested size in GiB.
         gib: u64,
     },
-    /// There are arrays nobody said to keep.
+    /// There are arrays that are not to be kept.
     #[error(
-        "there are arrays already: {}; take them apart with delete_configuration, or keep them by their volume_name in skip_block_devices",
+        "arrays exist already: {}; delete them with delete_configuration, or keep them by listing their volume_name in skip_block_devices",
         arrays.join(", ")
     )]
-    InTheWay {
-        /// Which.
+    UnexpectedArrays {
+        /// Devices and names of the arrays.
         arrays: Vec<String>,
     },
-    /// Something is on disks of the new arrays.
+    /// Disks for the new arrays are not empty.
     #[error(
-        "there is something on disks of the new arrays: {}; erase them with erase_devices_metadata, or leave them out (physical_disks)",
+        "disks of the new arrays are not empty: {}; erase them with erase_devices_metadata, or exclude them (physical_disks)",
         disks.join(", ")
     )]
     NotEmpty {
-        /// Which, and what.
+        /// Paths of the disks and their contents.
         disks: Vec<String>,
     },
-    /// mdadm failed.
-    #[error("`{command}` failed: {said}")]
+    /// A command failed.
+    #[error("`{command}` failed: {output}")]
     Command {
-        /// What was run.
+        /// The command.
         command: String,
-        /// What it said.
-        said: String,
+        /// Its error output.
+        output: String,
     },
-    /// A disk failed.
+    /// A disk operation failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
-/// Makes the partitions and arrays of a plan, on disks that are empty, beside the arrays that are there.
-/// Answers what the node's `raid_config` becomes.
+/// Creates the partitions and arrays of a plan on empty disks; `existing` arrays are kept. Returns the
+/// new `raid_config` of the node.
 ///
 /// # Errors
-/// If something is on a disk, it has no room, or mdadm fails.
-pub fn create(plan: &Plan, there: &[ExistingArray]) -> Result<Value, Error> {
+/// Fails if a disk is not empty or has not enough space, or mdadm fails.
+pub fn create(plan: &RaidPlan, existing: &[ExistingArray]) -> Result<Value, SoftwareRaidError> {
     check_empty(&plan.disks)?;
     for disk in &plan.disks {
         partition(disk, plan)?;
     }
-    let mut taken: Vec<PathBuf> = there.iter().map(|array| array.device.clone()).collect();
+    let mut taken: Vec<PathBuf> = existing.iter().map(|array| array.device.clone()).collect();
     for array in &plan.arrays {
         for member in &array.members {
-            wait_for(member)?;
+            wait_for_device(member)?;
         }
-        let array = Array { device: free_device(&array.device, &taken), ..array.clone() };
+        let array = PlannedArray { device: free_device(&array.device, &taken), ..array.clone() };
         taken.push(PathBuf::from(&array.device));
         run("mdadm", &create_command(&array))?;
-        // What was in the place of the array before must not shine through.
+        // Wipe old signatures at the start of the array.
         let device = Device::exclusive(Path::new(&array.device))?;
         device.zero(0, 1 << 20)?;
         device.sync()?;
@@ -103,35 +103,39 @@ pub fn create(plan: &Plan, there: &[ExistingArray]) -> Result<Value, Error> {
     Ok(plan.target.clone())
 }
 
-/// Whether all arrays of a configuration are there already, and are to be kept by their names.
+/// Whether all arrays of a configuration exist already and are to be kept by their names.
 ///
 /// # Errors
-/// If there are others, which would be in the way, or only some of them.
-pub fn is_there(target: &Value, keep: &[String], there: &[ExistingArray]) -> Result<bool, Error> {
-    let kept = kept_devices(there, keep, &[]);
-    let in_the_way: Vec<String> = there
+/// Fails if there are other arrays, or only some of the configured ones.
+pub fn arrays_exist(
+    target: &Value,
+    keep: &[String],
+    existing: &[ExistingArray],
+) -> Result<bool, SoftwareRaidError> {
+    let to_keep = devices_to_keep(existing, keep, &[]);
+    let unexpected: Vec<String> = existing
         .iter()
-        .filter(|array| !kept.contains(&array.device))
+        .filter(|array| !to_keep.contains(&array.device))
         .map(|array| {
             let name = array.name.as_deref().unwrap_or("without a name");
             format!("{} ({name})", array.device.display())
         })
         .collect();
-    if !in_the_way.is_empty() {
-        return Err(Error::InTheWay { arrays: in_the_way });
+    if !unexpected.is_empty() {
+        return Err(SoftwareRaidError::UnexpectedArrays { arrays: unexpected });
     }
-    let wanted = volumes(target);
-    let stays = |name: &str| there.iter().any(|other| other.name.as_deref() == Some(name));
-    let count = wanted.iter().filter(|(name, _)| stays(name)).count();
-    if count > 0 && count < wanted.len() {
-        let problem = "some of the arrays are there already and some are not: delete those first";
-        return Err(Error::Invalid { problems: vec![problem.to_owned()] });
+    let requested = volumes(target);
+    let exists = |name: &str| existing.iter().any(|other| other.name.as_deref() == Some(name));
+    let count = requested.iter().filter(|(name, _)| exists(name)).count();
+    if count > 0 && count < requested.len() {
+        let problem = "some of the arrays exist already and some do not: delete them first";
+        return Err(SoftwareRaidError::Invalid { problems: vec![problem.to_owned()] });
     }
     Ok(count > 0)
 }
 
-/// Refuses disks that something is on.
-fn check_empty(disks: &[String]) -> Result<(), Error> {
+/// Fails if a disk is not empty.
+fn check_empty(disks: &[String]) -> Result<(), SoftwareRaidError> {
     let mut used = Vec::new();
     for name in disks {
         let path = Path::new(name);
@@ -139,14 +143,14 @@ fn check_empty(disks: &[String]) -> Result<(), Error> {
         let found = identify(&Device::read_only(path)?)?;
         match (partitions, found) {
             (0, None) => {}
-            (0, Some(identity)) => used.push(format!("{name} ({})", identity.kind)),
+            (0, Some(identity)) => used.push(format!("{name} ({})", identity.fs_type)),
             (count, _) => used.push(format!("{name} ({count} partitions)")),
         }
     }
-    if used.is_empty() { Ok(()) } else { Err(Error::NotEmpty { disks: used }) }
+    if used.is_empty() { Ok(()) } else { Err(SoftwareRaidError::NotEmpty { disks: used }) }
 }
 
-/// The device for a new array: the one that was planned, or the next that no other array has.
+/// Returns the device for a new array: the planned one, or the next free one.
 fn free_device(planned: &str, taken: &[PathBuf]) -> String {
     let is_free = |device: &String| taken.iter().all(|it| it != Path::new(device));
     let others = (10..128).map(|number| format!("/dev/md{number}"));
@@ -154,65 +158,64 @@ fn free_device(planned: &str, taken: &[PathBuf]) -> String {
     found.unwrap_or_else(|| planned.to_owned())
 }
 
-/// Takes arrays apart, but for those with the given volume names, and wipes the disks they were on.
-/// An array that shares disks with one that stays is only emptied. Answers the devices of the arrays
-/// that are gone.
+/// Deletes all arrays except those with the given volume names, and wipes their disks. An array that
+/// shares disks with a kept one is only wiped. Returns the devices of the deleted arrays.
 ///
 /// # Errors
-/// If an array does not stop, or a disk fails.
-pub fn delete(sys: &Path, keep: &[String]) -> Result<Vec<String>, Error> {
-    let mut gone = Vec::new();
-    // What an array was made of may be arrays again.
+/// Fails if an array cannot be stopped, or a disk fails.
+pub fn delete(sys: &Path, keep: &[String]) -> Result<Vec<String>, SoftwareRaidError> {
+    let mut deleted = Vec::new();
+    // Members of an array may be arrays themselves.
     for _ in 0..3 {
         assemble(sys);
-        let more = delete_those_there(sys, keep)?;
-        if more.is_empty() {
-            return Ok(gone);
+        let newly_deleted = delete_existing(sys, keep)?;
+        if newly_deleted.is_empty() {
+            return Ok(deleted);
         }
-        gone.extend(more);
+        deleted.extend(newly_deleted);
     }
-    Err(Error::InTheWay { arrays: gone })
+    Err(SoftwareRaidError::UnexpectedArrays { arrays: deleted })
 }
 
-fn delete_those_there(sys: &Path, keep: &[String]) -> Result<Vec<String>, Error> {
-    let mut arrays = existing(sys);
-    // The volumes of a container go before it.
+fn delete_existing(sys: &Path, keep: &[String]) -> Result<Vec<String>, SoftwareRaidError> {
+    let mut arrays = list_arrays(sys);
+    // Volumes must be stopped before their container.
     arrays.sort_by_key(|array| array.level == "container");
-    let kept = kept_devices(&arrays, keep, &[]);
-    let mut gone: Vec<&ExistingArray> = Vec::new();
-    for array in arrays.iter().filter(|array| !kept.contains(&array.device)) {
+    let to_keep = devices_to_keep(&arrays, keep, &[]);
+    let mut deleted: Vec<&ExistingArray> = Vec::new();
+    for array in arrays.iter().filter(|array| !to_keep.contains(&array.device)) {
         if array.level != "container" {
             let device = Device::writable(&array.device)?;
             device.zero(0, 1 << 20)?;
             device.zero(device.size().saturating_sub(1 << 20), 1 << 20)?;
             device.sync()?;
         }
-        if array.disks.iter().any(|disk| kept.contains(disk)) {
+        if array.disks.iter().any(|disk| to_keep.contains(disk)) {
             continue;
         }
         run("mdadm", &["--stop".to_owned(), array.device.display().to_string()])?;
-        gone.push(array);
+        deleted.push(array);
     }
     let all = |what: fn(&ExistingArray) -> &Vec<PathBuf>| -> BTreeSet<&PathBuf> {
-        gone.iter().flat_map(|array| what(array)).collect()
+        deleted.iter().flat_map(|array| what(array)).collect()
     };
     for member in all(|array| &array.members) {
         run("mdadm", &["--zero-superblock".to_owned(), member.display().to_string()])?;
     }
     for disk in all(|array| &array.disks) {
-        // One that is an array itself is next.
+        // A disk that is an array itself is handled in the next round.
         if !arrays.iter().any(|array| array.device == *disk) {
             wipe(disk)?;
         }
     }
-    Ok(gone.iter().map(|array| array.device.display().to_string()).collect())
+    Ok(deleted.iter().map(|array| array.device.display().to_string()).collect())
 }
 
-/// The volume name of the array of EFI system partitions.
+/// Volume name of the array of EFI system partitions.
 pub(crate) const ESP_NAME: &str = "esp";
 
-/// `mdadm --create` for an array.
-pub(crate) fn create_command(array: &Array) -> Vec<String> {
+/// Returns the arguments of `mdadm --create`.
+pub(crate) fn create_command(array: &PlannedArray) -> Vec<String> {
     let level = if array.level == "1+0" { "10" } else { &array.level };
     let mut arguments: Vec<String> = ["--create", &array.device, "--force", "--run"]
         .into_iter()
@@ -224,7 +227,7 @@ pub(crate) fn create_command(array: &Array) -> Vec<String> {
     arguments
 }
 
-pub(crate) fn run(program: &str, arguments: &[String]) -> Result<String, Error> {
+pub(crate) fn run(program: &str, arguments: &[String]) -> Result<String, SoftwareRaidError> {
     let command = format!("{program} {}", arguments.join(" "));
     let output = Command::new(program).args(arguments).env("LC_ALL", "C").output();
     match output {
@@ -232,27 +235,27 @@ pub(crate) fn run(program: &str, arguments: &[String]) -> Result<String, Error> 
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         }
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(Error::Command { command, said })
+            let output = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(SoftwareRaidError::Command { command, output })
         }
         Err(error) => {
-            let said = format!("it does not start ({error}); is it in the ramdisk?");
-            Err(Error::Command { command, said })
+            let output = format!("it cannot be started ({error}); check that it is in the ramdisk");
+            Err(SoftwareRaidError::Command { command, output })
         }
     }
 }
 
-/// Gives a disk a partition for each array it is in.
-fn partition(disk: &str, plan: &Plan) -> Result<(), Error> {
+/// Creates a partition on a disk for each array it belongs to.
+fn partition(disk: &str, plan: &RaidPlan) -> Result<(), SoftwareRaidError> {
     let device = Device::exclusive(Path::new(disk))?;
     device.zero(0, 1 << 20)?;
     device.zero(device.size().saturating_sub(1 << 20), 1 << 20)?;
-    let mine = plan.arrays.iter().filter(|array| array.disks.iter().any(|it| it == disk));
-    let sizes: Vec<Option<u64>> = mine.map(|array| array.gib).collect();
+    let member_of = plan.arrays.iter().filter(|array| array.disks.iter().any(|it| it == disk));
+    let sizes: Vec<Option<u64>> = member_of.map(|array| array.gib).collect();
     let written =
         if plan.gpt { write_gpt(&device, plan, &sizes)? } else { write_mbr(&device, &sizes)? };
     if let Err(gib) = written {
-        return Err(Error::NoRoom { disk: disk.to_owned(), gib });
+        return Err(SoftwareRaidError::NoFreeSpace { disk: disk.to_owned(), gib });
     }
     device.sync()?;
     Ok(device.reread_partitions()?)
@@ -260,18 +263,19 @@ fn partition(disk: &str, plan: &Plan) -> Result<(), Error> {
 
 fn write_gpt(
     device: &Device,
-    plan: &Plan,
+    plan: &RaidPlan,
     sizes: &[Option<u64>],
 ) -> Result<Result<(), u64>, DeviceError> {
     let mut table = Gpt::new(device, Uuid::new_v4());
-    // The room in front is taken while the arrays get theirs.
-    let reserved = table.add(Some(plan.reserved), kind::BIOS_BOOT, Uuid::new_v4(), "reserved");
+    // Reserve the space in front while the array partitions are added.
+    let reserved =
+        table.add(Some(plan.reserved), partition_type::BIOS_BOOT, Uuid::new_v4(), "reserved");
     if reserved.is_err() {
         return Ok(Err(0));
     }
     for size in sizes {
         let length = size.map(|gib| gib << 30);
-        if table.add(length, kind::RAID, Uuid::new_v4(), "").is_err() {
+        if table.add(length, partition_type::RAID, Uuid::new_v4(), "").is_err() {
             return Ok(Err(size.unwrap_or(0)));
         }
     }
@@ -300,8 +304,8 @@ fn wipe(disk: &Path) -> Result<(), DeviceError> {
     device.reread_partitions()
 }
 
-/// The partition of an array on a disk.
-fn member(disk: &str, number: u32) -> PathBuf {
+/// Returns the path of an array's partition on a disk.
+fn member_path(disk: &str, number: u32) -> PathBuf {
     partition_path(Path::new(disk), number)
 }
 
@@ -310,11 +314,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partitions_leave_room_in_front() {
+    fn reserves_space_in_front_of_partitions() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(4 << 30).unwrap();
         let device = Device::writable(file.path()).unwrap();
-        let plan = Plan {
+        let plan = RaidPlan {
             arrays: Vec::new(),
             disks: Vec::new(),
             gpt: true,
@@ -333,11 +337,11 @@ mod tests {
         write_mbr(&device, &[Some(1), None]).unwrap().unwrap();
         let table = Mbr::read(&device).unwrap().unwrap();
         assert_eq!(table.range(&table.primary[0].unwrap()), (1 << 20, 1 << 30));
-        assert_eq!(table.primary[1].unwrap().kind, 0xfd);
+        assert_eq!(table.primary[1].unwrap().type_code, 0xfd);
     }
 
     #[test]
-    fn only_what_is_to_be_kept_stays() {
+    fn detects_existing_and_unexpected_arrays() {
         let target = serde_json::json!({"logical_disks": [
             {"raid_level": "1", "size_gb": 1, "controller": "software", "volume_name": "root"},
         ]});
@@ -349,40 +353,40 @@ mod tests {
             disks: vec!["/dev/nosda".into(), "/dev/nosdb".into()],
         };
         let (none, root) = ([], ["root".to_owned()]);
-        assert!(matches!(is_there(&target, &none, &[]), Ok(false)));
-        // Of the same name, and who knows on which disks and of which level.
+        assert!(matches!(arrays_exist(&target, &none, &[]), Ok(false)));
+        // Same name, but disks and level may differ.
         for other in [array("/dev/md0", Some("root")), array("/dev/md127", None)] {
-            let error = is_there(&target, &none, &[other]).unwrap_err().to_string();
+            let error = arrays_exist(&target, &none, &[other]).unwrap_err().to_string();
             assert!(error.contains("delete_configuration"), "{error}");
         }
-        let there = [array("/dev/md0", Some("root")), array("/dev/md1", Some(ESP_NAME))];
-        assert!(matches!(is_there(&target, &root, &there), Ok(true)));
-        let more = [array("/dev/md0", Some("root")), array("/dev/md5", Some("data"))];
-        assert!(is_there(&target, &root, &more).is_err());
+        let existing = [array("/dev/md0", Some("root")), array("/dev/md1", Some(ESP_NAME))];
+        assert!(matches!(arrays_exist(&target, &root, &existing), Ok(true)));
+        let newly_deleted = [array("/dev/md0", Some("root")), array("/dev/md5", Some("data"))];
+        assert!(arrays_exist(&target, &root, &newly_deleted).is_err());
         let taken = [PathBuf::from("/dev/md0"), PathBuf::from("/dev/md10")];
         assert_eq!(free_device("/dev/md0", &taken), "/dev/md11");
         assert_eq!(free_device("/dev/md2", &taken), "/dev/md2");
     }
 
     #[test]
-    fn disks_with_something_on_them_are_refused() {
+    fn refuses_disks_that_are_not_empty() {
         let empty = tempfile::NamedTempFile::new().unwrap();
         empty.as_file().set_len(16 << 20).unwrap();
-        let names = |files: &[&tempfile::NamedTempFile]| -> Vec<String> {
+        let paths = |files: &[&tempfile::NamedTempFile]| -> Vec<String> {
             files.iter().map(|file| file.path().to_str().unwrap().to_owned()).collect()
         };
-        check_empty(&names(&[&empty])).unwrap();
+        check_empty(&paths(&[&empty])).unwrap();
         let used = tempfile::NamedTempFile::new().unwrap();
         used.as_file().set_len(16 << 20).unwrap();
         let device = Device::writable(used.path()).unwrap();
         device.write(0x438, &[0x53, 0xef]).unwrap();
-        let error = check_empty(&names(&[&empty, &used])).unwrap_err().to_string();
+        let error = check_empty(&paths(&[&empty, &used])).unwrap_err().to_string();
         assert!(error.contains("(ext4)") && error.contains("erase_devices_metadata"), "{error}");
-        assert!(!error.contains(&names(&[&empty])[0]), "{error}");
+        assert!(!error.contains(&paths(&[&empty])[0]), "{error}");
         let mut table = Gpt::new(&device, Uuid::from_u128(1));
-        table.add(None, kind::LINUX, Uuid::from_u128(2), "").unwrap();
+        table.add(None, partition_type::LINUX, Uuid::from_u128(2), "").unwrap();
         table.write(&device).unwrap();
-        let error = check_empty(&names(&[&used])).unwrap_err().to_string();
+        let error = check_empty(&paths(&[&used])).unwrap_err().to_string();
         assert!(error.contains("(1 partitions)"), "{error}");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DHCP networks of the configuration, and what the servers make of them.
+//! DHCP networks in the configuration, and their conversion to server settings.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,73 +7,74 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use boot_server::{FirstStages, HardwareAddress, dhcp4, dhcp6};
+use boot_server::{FirstStageLoaders, HardwareAddress, dhcp4, dhcp6};
 use node_model::Mac;
 use serde::{Deserialize, Serialize};
 
-/// DHCP, and TFTP with it.
+/// DHCP and TFTP.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct DhcpSection {
-    /// Cards that are never answered.
+    /// MAC addresses that get no reply.
     pub(crate) ignored: Vec<Mac>,
     /// The networks, each a `[[dhcp.networks]]`.
-    pub(crate) networks: Vec<Network>,
+    pub(crate) networks: Vec<DhcpNetwork>,
 }
 
-/// A network whose machines are answered.
+/// A network that is served.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Network {
-    /// The interface it is reached by. Nothing is answered on any other. Without one it is reached
-    /// through relays only, which send to an interface of another network. An interface has one
-    /// network of each version of IP: a machine that asks for its first address does not say which
-    /// network it is on.
+pub(crate) struct DhcpNetwork {
+    /// The interface of the network; requests on other interfaces are ignored. A network without an
+    /// interface is served through relays, which send to an interface of another network. An interface
+    /// can have one network per IP version, because a client without an address does not state its
+    /// network.
     pub(crate) interface: Option<String>,
-    /// Our address on the interface and the length of its prefix, such as `10.0.0.1/24` or
-    /// `fd00::1/64`; without an interface any address of the network.
+    /// The server's address and prefix length on the interface, such as `10.0.0.1/24` or `fd00::1/64`;
+    /// without an interface any address of the network.
     pub(crate) address: String,
-    /// Whom to answer: `off`, nobody; `proxy`, enrolled machines that should boot from the network,
-    /// which get their addresses elsewhere; `reserve`, enrolled machines only; `discover`, unknown machines,
-    /// which get the inspection ramdisk, and enrolled ones when they should boot from the network.
+    /// Which machines get replies: `off` none; `proxy` enrolled machines that should boot from the
+    /// network and get their addresses from another server; `reserve` enrolled machines only;
+    /// `discover` unknown machines, which boot the inspection ramdisk, and enrolled ones that should
+    /// boot from the network.
     #[serde(default)]
-    pub(crate) mode: Mode,
-    /// The addresses to hand out, such as `10.0.0.100-10.0.0.200`.
+    pub(crate) mode: DhcpModeSetting,
+    /// Address ranges for leases, such as `10.0.0.100-10.0.0.200`.
     #[serde(default)]
     pub(crate) ranges: Vec<String>,
-    /// Addresses for certain cards.
+    /// Static reservations: MAC to address.
     #[serde(default)]
     pub(crate) hosts: BTreeMap<Mac, IpAddr>,
-    /// The gateway that machines are told of.
+    /// Default gateway.
     pub(crate) gateway: Option<Ipv4Addr>,
-    /// The name servers that machines are told of.
+    /// DNS servers.
     #[serde(default)]
     pub(crate) dns: Vec<IpAddr>,
-    /// The time servers that machines are told of.
+    /// NTP servers.
     #[serde(default)]
     pub(crate) ntp: Vec<Ipv4Addr>,
-    /// The domain that machines are told of.
+    /// DNS domain.
     pub(crate) domain: Option<String>,
-    /// The largest packet, if it is not Ethernet's.
+    /// MTU, if it differs from Ethernet's.
     pub(crate) mtu: Option<u16>,
-    /// Seconds a lease lasts; 3600 if not given.
+    /// Lease time in seconds; 3600 by default.
     pub(crate) lease_time: Option<u64>,
-    /// The TFTP server, if it is not this one.
+    /// Another TFTP server.
     pub(crate) tftp_server: Option<IpAddr>,
 }
 
-const SECOND_NETWORK: &str = "the interface has another network of the same version of IP, and a \
-    machine that asks for its first address does not say which one it is on; give each its own \
-    interface, such as a VLAN, or leave the interface out if it is reached through a relay";
+const SECOND_NETWORK_ERROR: &str = "the interface has another network of the same IP version, and a client \
+    without an address does not state its network; give each network its own interface, such as a \
+    VLAN, or omit the interface if the network is served through a relay";
 
-/// Whom DHCP answers.
+/// Which machines get DHCP replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Mode {
-    /// Nobody.
+pub(crate) enum DhcpModeSetting {
+    /// None.
     #[default]
     Off,
-    /// Beside the site's own DHCP.
+    /// In addition to another DHCP server.
     Proxy,
     /// Enrolled machines.
     Reserve,
@@ -81,65 +82,65 @@ pub(crate) enum Mode {
     Discover,
 }
 
-/// The shortest lease, in seconds: while a machine boots it does not ask for more time.
-const SHORTEST_LEASE: u64 = 120;
-/// The smallest packet that every IPv4 network carries (RFC 791).
-const SMALLEST_MTU: u16 = 576;
+/// Minimum lease time: firmware does not renew leases while a machine boots.
+const MIN_LEASE_SECONDS: u64 = 120;
+/// Minimum MTU of IPv4 (RFC 791).
+const MIN_MTU: u16 = 576;
 
-/// What the DHCP servers of both versions are told.
+/// Settings of the DHCP servers of both IP versions.
 #[derive(Debug, Default)]
-pub(crate) struct Servers {
-    pub(crate) v4: dhcp4::Settings,
-    pub(crate) interfaces6: Vec<dhcp6::Interface>,
-    pub(crate) subnets6: Vec<dhcp6::Subnet>,
+pub(crate) struct DhcpServerConfig {
+    pub(crate) v4: dhcp4::Dhcp4Settings,
+    pub(crate) interfaces6: Vec<dhcp6::Dhcp6Interface>,
+    pub(crate) subnets6: Vec<dhcp6::Dhcp6Subnet>,
 }
 
-impl From<Mode> for boot_server::Mode {
-    fn from(mode: Mode) -> Self {
+impl From<DhcpModeSetting> for boot_server::DhcpMode {
+    fn from(mode: DhcpModeSetting) -> Self {
         match mode {
-            Mode::Off => Self::Off,
-            Mode::Proxy => Self::Proxy,
-            Mode::Reserve => Self::Reserve,
-            Mode::Discover => Self::Discover,
+            DhcpModeSetting::Off => Self::Off,
+            DhcpModeSetting::Proxy => Self::Proxy,
+            DhcpModeSetting::Reserve => Self::Reserve,
+            DhcpModeSetting::Discover => Self::Discover,
         }
     }
 }
 
 impl DhcpSection {
-    /// What the servers are told, or what is wrong with the section.
-    pub(crate) fn servers(&self) -> anyhow::Result<Servers> {
-        let mut servers = Servers::default();
-        servers.v4.ignored = self.ignored.iter().filter_map(card).collect();
-        servers.v4.first_stages = FirstStages::default();
+    /// Converts the section to server settings. Fails if it is invalid.
+    pub(crate) fn server_config(&self) -> anyhow::Result<DhcpServerConfig> {
+        let mut servers = DhcpServerConfig::default();
+        servers.v4.ignored = self.ignored.iter().filter_map(ethernet_address).collect();
+        servers.v4.first_stage_loaders = FirstStageLoaders::default();
         for network in &self.networks {
             let name = network.interface.as_deref().unwrap_or(&network.address);
             network.add_to(&mut servers).with_context(|| format!("dhcp.networks: {name}"))?;
         }
-        let is_served4 = servers.v4.subnets.iter().any(|it| it.mode != boot_server::Mode::Off);
-        let is_served6 = servers.subnets6.iter().any(|it| it.mode != boot_server::Mode::Off);
+        let is_served4 = servers.v4.subnets.iter().any(|it| it.mode != boot_server::DhcpMode::Off);
+        let is_served6 = servers.subnets6.iter().any(|it| it.mode != boot_server::DhcpMode::Off);
         for (is_served, has_interface, version) in [
             (is_served4, !servers.v4.interfaces.is_empty(), "IPv4"),
             (is_served6, !servers.interfaces6.is_empty(), "IPv6"),
         ] {
             if is_served && !has_interface {
                 bail!(
-                    "dhcp.networks: every {version} network is reached through relays only, so \
-                     there is nothing to listen on; give one an interface, or add the network that \
-                     the relays send to with its interface and a mode other than off"
+                    "dhcp.networks: no {version} network has an interface to listen on; give one an \
+                     interface, or add the network that the relays send to, with its interface and a \
+                     mode other than off"
                 );
             }
         }
         Ok(servers)
     }
 
-    /// Whether machines that nobody enrolled boot the agent on some network.
+    /// Whether a network has the mode `discover`.
     pub(crate) fn discovers(&self) -> bool {
-        self.networks.iter().any(|network| network.mode == Mode::Discover)
+        self.networks.iter().any(|network| network.mode == DhcpModeSetting::Discover)
     }
 
-    /// Our addresses on the networks that are answered, with the interface of each.
-    pub(crate) fn own_addresses(&self) -> Vec<(IpAddr, String)> {
-        let served = self.networks.iter().filter(|network| network.mode != Mode::Off);
+    /// The server's addresses on served networks with their interfaces.
+    pub(crate) fn server_addresses(&self) -> Vec<(IpAddr, String)> {
+        let served = self.networks.iter().filter(|network| network.mode != DhcpModeSetting::Off);
         served
             .filter_map(|network| {
                 let (address, _) = network.prefix().ok()?;
@@ -149,26 +150,27 @@ impl DhcpSection {
     }
 }
 
-impl Network {
-    fn add_to(&self, servers: &mut Servers) -> anyhow::Result<()> {
+impl DhcpNetwork {
+    fn add_to(&self, servers: &mut DhcpServerConfig) -> anyhow::Result<()> {
         let (address, prefix) = self.prefix()?;
-        let name = self.interface.as_deref().filter(|_| self.mode != Mode::Off).map(Arc::from);
+        let name =
+            self.interface.as_deref().filter(|_| self.mode != DhcpModeSetting::Off).map(Arc::from);
         match address {
             IpAddr::V4(address) => {
                 servers.v4.subnets.push(self.subnet4(address, prefix)?);
                 let interfaces = &mut servers.v4.interfaces;
                 if interfaces.iter().any(|other| Some(&other.name) == name.as_ref()) {
-                    bail!("{SECOND_NETWORK}");
+                    bail!("{SECOND_NETWORK_ERROR}");
                 }
-                interfaces.extend(name.map(|name| dhcp4::Interface { name, address }));
+                interfaces.extend(name.map(|name| dhcp4::Dhcp4Interface { name, address }));
             }
             IpAddr::V6(address) => {
                 servers.subnets6.push(self.subnet6(address, prefix)?);
                 let interfaces = &mut servers.interfaces6;
                 if interfaces.iter().any(|other| Some(&other.name) == name.as_ref()) {
-                    bail!("{SECOND_NETWORK}");
+                    bail!("{SECOND_NETWORK_ERROR}");
                 }
-                interfaces.extend(name.map(|name| dhcp6::Interface { name, address }));
+                interfaces.extend(name.map(|name| dhcp6::Dhcp6Interface { name, address }));
             }
         }
         Ok(())
@@ -183,26 +185,27 @@ impl Network {
         });
         parsed.with_context(|| {
             format!(
-                "address is {text:?}, which is not an address with a prefix, such as 10.0.0.1/24"
+                "address is {text:?}; it must be an address with a prefix length, such as 10.0.0.1/24"
             )
         })
     }
 
     fn lease_time(&self) -> anyhow::Result<Option<Duration>> {
         match self.lease_time {
-            Some(seconds) if seconds < SHORTEST_LEASE => bail!(
-                "lease_time is {seconds}, and a machine cannot boot in less than {SHORTEST_LEASE} seconds"
+            Some(seconds) if seconds < MIN_LEASE_SECONDS => bail!(
+                "lease_time is {seconds}; it must be at least {MIN_LEASE_SECONDS} seconds, the time a \
+                 machine needs to boot"
             ),
             seconds => Ok(seconds.map(Duration::from_secs)),
         }
     }
 
-    fn subnet4(&self, address: Ipv4Addr, prefix: u8) -> anyhow::Result<dhcp4::Subnet> {
-        let mut subnet = dhcp4::Subnet::new(address, prefix, self.mode.into());
+    fn subnet4(&self, address: Ipv4Addr, prefix: u8) -> anyhow::Result<dhcp4::Dhcp4Subnet> {
+        let mut subnet = dhcp4::Dhcp4Subnet::new(address, prefix, self.mode.into());
         for range in &self.ranges {
-            let (first, last) = ends::<Ipv4Addr>(range)?;
+            let (first, last) = parse_range::<Ipv4Addr>(range)?;
             if !subnet.is_usable(first) || !subnet.is_usable(last) {
-                bail!("the range {range} is not inside {}", self.address);
+                bail!("the range {range} is outside {}", self.address);
             }
             let overlaps = |other: &(Ipv4Addr, Ipv4Addr)| first <= other.1 && other.0 <= last;
             if subnet.ranges.iter().any(overlaps) {
@@ -214,54 +217,61 @@ impl Network {
             let IpAddr::V4(address) = *address else {
                 bail!("the host {mac} has an IPv6 address on an IPv4 network");
             };
-            let hardware = card(mac).with_context(|| format!("{mac} is not an Ethernet card"))?;
+            let hardware = ethernet_address(mac)
+                .with_context(|| format!("{mac} is not an Ethernet address"))?;
             if !subnet.is_usable(address) {
-                bail!("the host {mac} has {address}, which is not inside {}", self.address);
+                bail!("the host {mac} has {address}, which is outside {}", self.address);
             }
-            if subnet.hosts.iter().any(|host| host.address == address) {
+            if subnet.reservations.iter().any(|host| host.address == address) {
                 bail!("two hosts have the address {address}");
             }
-            subnet.hosts.push(dhcp4::StaticHost { hardware, address });
+            subnet.reservations.push(dhcp4::StaticReservation { hardware, address });
         }
         if let Some(gateway) = self.gateway.filter(|gateway| !subnet.is_usable(*gateway)) {
-            bail!("the gateway {gateway} is not inside {}", self.address);
+            bail!("the gateway {gateway} is outside {}", self.address);
         }
-        if let Some(mtu) = self.mtu.filter(|mtu| *mtu < SMALLEST_MTU) {
-            bail!("mtu is {mtu}, and no IPv4 network has less than {SMALLEST_MTU}");
+        if let Some(mtu) = self.mtu.filter(|mtu| *mtu < MIN_MTU) {
+            bail!("mtu is {mtu}; it must be at least {MIN_MTU}");
         }
         subnet.gateway = self.gateway;
-        subnet.dns = self.dns.iter().map(|dns| v4("dns", *dns)).collect::<anyhow::Result<_>>()?;
+        subnet.dns =
+            self.dns.iter().map(|dns| require_ipv4("dns", *dns)).collect::<anyhow::Result<_>>()?;
         subnet.ntp.clone_from(&self.ntp);
         subnet.domain = self.domain.as_deref().map(Arc::from);
         subnet.mtu = self.mtu;
-        subnet.tftp_server = self.tftp_server.map(|it| v4("tftp_server", it)).transpose()?;
+        subnet.tftp_server =
+            self.tftp_server.map(|it| require_ipv4("tftp_server", it)).transpose()?;
         if let Some(time) = self.lease_time()? {
             subnet.lease_time = time;
         }
         Ok(subnet)
     }
 
-    fn subnet6(&self, address: Ipv6Addr, prefix: u8) -> anyhow::Result<dhcp6::Subnet> {
+    fn subnet6(&self, address: Ipv6Addr, prefix: u8) -> anyhow::Result<dhcp6::Dhcp6Subnet> {
         if !self.hosts.is_empty() || self.gateway.is_some() || !self.ntp.is_empty() {
-            bail!("hosts, gateway and ntp are for IPv4 networks only; routers announce themselves");
+            bail!(
+                "hosts, gateway and ntp are for IPv4 networks only; IPv6 uses router advertisements"
+            );
         }
         if self.domain.is_some() || self.mtu.is_some() {
-            bail!("domain and mtu are for IPv4 networks only; routers announce them");
+            bail!("domain and mtu are for IPv4 networks only; IPv6 uses router advertisements");
         }
-        let mut subnet = dhcp6::Subnet::new(address, prefix, self.mode.into());
+        let mut subnet = dhcp6::Dhcp6Subnet::new(address, prefix, self.mode.into());
         match self.ranges.as_slice() {
             [] => {}
             [range] => {
-                let (first, last) = ends::<Ipv6Addr>(range)?;
+                let (first, last) = parse_range::<Ipv6Addr>(range)?;
                 if !subnet.contains(first) || !subnet.contains(last) {
-                    bail!("the range {range} is not inside {}", self.address);
+                    bail!("the range {range} is outside {}", self.address);
                 }
                 subnet.range = Some((first, last));
             }
-            _ => bail!("an IPv6 network has one range at most"),
+            _ => bail!("an IPv6 network can have only one range"),
         }
-        subnet.dns = self.dns.iter().map(|dns| v6("dns", *dns)).collect::<anyhow::Result<_>>()?;
-        subnet.tftp_server = self.tftp_server.map(|it| v6("tftp_server", it)).transpose()?;
+        subnet.dns =
+            self.dns.iter().map(|dns| require_ipv6("dns", *dns)).collect::<anyhow::Result<_>>()?;
+        subnet.tftp_server =
+            self.tftp_server.map(|it| require_ipv6("tftp_server", it)).transpose()?;
         if let Some(time) = self.lease_time()? {
             subnet.lease_time = time;
         }
@@ -269,7 +279,7 @@ impl Network {
     }
 }
 
-fn ends<A: std::str::FromStr + PartialOrd>(range: &str) -> anyhow::Result<(A, A)> {
+fn parse_range<A: std::str::FromStr + PartialOrd>(range: &str) -> anyhow::Result<(A, A)> {
     let ends = range.split_once('-').and_then(|(first, last)| {
         Some((first.trim().parse::<A>().ok()?, last.trim().parse::<A>().ok()?))
     });
@@ -279,7 +289,7 @@ fn ends<A: std::str::FromStr + PartialOrd>(range: &str) -> anyhow::Result<(A, A)
     }
 }
 
-fn card(mac: &Mac) -> Option<HardwareAddress> {
+fn ethernet_address(mac: &Mac) -> Option<HardwareAddress> {
     let mut bytes = [0; 6];
     let mut parts = mac.as_str().split(':');
     for byte in &mut bytes {
@@ -288,14 +298,14 @@ fn card(mac: &Mac) -> Option<HardwareAddress> {
     parts.next().is_none().then(|| HardwareAddress::ethernet(bytes))
 }
 
-fn v4(field: &str, address: IpAddr) -> anyhow::Result<Ipv4Addr> {
+fn require_ipv4(field: &str, address: IpAddr) -> anyhow::Result<Ipv4Addr> {
     match address {
         IpAddr::V4(address) => Ok(address),
         IpAddr::V6(_) => bail!("{field} is {address}, an IPv6 address, on an IPv4 network"),
     }
 }
 
-fn v6(field: &str, address: IpAddr) -> anyhow::Result<Ipv6Addr> {
+fn require_ipv6(field: &str, address: IpAddr) -> anyhow::Result<Ipv6Addr> {
     match address {
         IpAddr::V4(_) => bail!("{field} is {address}, an IPv4 address, on an IPv6 network"),
         IpAddr::V6(address) => Ok(address),
@@ -306,12 +316,12 @@ fn v6(field: &str, address: IpAddr) -> anyhow::Result<Ipv6Addr> {
 mod tests {
     use super::*;
 
-    fn section(text: &str) -> anyhow::Result<Servers> {
-        toml::from_str::<DhcpSection>(text)?.servers()
+    fn section(text: &str) -> anyhow::Result<DhcpServerConfig> {
+        toml::from_str::<DhcpSection>(text)?.server_config()
     }
 
     #[test]
-    fn networks_of_both_versions() {
+    fn converts_networks_of_both_ip_versions() {
         let servers = section(
             r#"
             ignored = ["52:54:00:00:00:99"]
@@ -336,29 +346,33 @@ mod tests {
         .unwrap();
         assert_eq!(servers.v4.interfaces.len(), 1);
         let modes: Vec<_> = servers.v4.subnets.iter().map(|subnet| subnet.mode).collect();
-        assert_eq!(modes, [Mode::Discover, Mode::Proxy, Mode::Off].map(boot_server::Mode::from));
-        assert_eq!(servers.subnets6[0].mode, boot_server::Mode::Reserve);
+        assert_eq!(
+            modes,
+            [DhcpModeSetting::Discover, DhcpModeSetting::Proxy, DhcpModeSetting::Off]
+                .map(boot_server::DhcpMode::from)
+        );
+        assert_eq!(servers.subnets6[0].mode, boot_server::DhcpMode::Reserve);
         assert_eq!(servers.v4.ignored.len(), 1);
-        assert_eq!(servers.v4.subnets[0].hosts[0].address, Ipv4Addr::new(10, 0, 0, 5));
+        assert_eq!(servers.v4.subnets[0].reservations[0].address, Ipv4Addr::new(10, 0, 0, 5));
         assert_eq!((servers.interfaces6.len(), servers.subnets6.len()), (1, 1));
     }
 
     #[test]
-    fn mistakes_are_named() {
-        for (text, words) in [
-            (r#"address = "10.0.0.1""#, "with a prefix"),
-            (r#"address = "10.0.0.1/33""#, "with a prefix"),
-            ("address = \"10.0.0.1/24\"\nranges = [\"10.0.1.1-10.0.1.9\"]", "not inside"),
+    fn rejects_invalid_networks() {
+        for (text, expected) in [
+            (r#"address = "10.0.0.1""#, "with a prefix length"),
+            (r#"address = "10.0.0.1/33""#, "with a prefix length"),
+            ("address = \"10.0.0.1/24\"\nranges = [\"10.0.1.1-10.0.1.9\"]", "is outside"),
             ("address = \"10.0.0.1/24\"\nranges = [\"10.0.0.9-10.0.0.1\"]", "first-last"),
             (
                 "address = \"10.0.0.1/24\"\nhosts = { \"52:54:00:aa:bb:01\" = \"10.9.0.5\" }",
-                "not inside",
+                "is outside",
             ),
             ("address = \"fd00::1/64\"\ngateway = \"10.0.0.1\"", "IPv4 networks only"),
             ("address = \"10.0.0.1/24\"\nmode = \"always\"", "always"),
             ("address = \"10.0.0.1/24\"\nlease_time = 0", "lease_time is 0"),
             ("address = \"10.0.0.1/24\"\nmtu = 5", "mtu is 5"),
-            ("address = \"10.0.0.1/24\"\ngateway = \"10.9.0.1\"", "not inside"),
+            ("address = \"10.0.0.1/24\"\ngateway = \"10.9.0.1\"", "is outside"),
             (
                 "address = \"10.0.0.1/24\"\nranges = [\"10.0.0.5-10.0.0.9\", \"10.0.0.9-10.0.0.12\"]",
                 "overlaps",
@@ -374,16 +388,16 @@ mod tests {
             ("address = \"10.0.0.1/24\"\ndns = [\"fd00::1\"]", "dns is fd00::1"),
             ("address = \"10.0.0.1/24\"\ntftp_server = \"fd00::1\"", "tftp_server is fd00::1"),
             ("address = \"fd00::1/64\"\ntftp_server = \"10.0.0.1\"", "tftp_server is 10.0.0.1"),
-            ("address = \"10.0.0.1/24\"\nmode = \"reserve\"", "every IPv4 network is reached"),
-            ("address = \"fd00::1/64\"\nmode = \"reserve\"", "every IPv6 network is reached"),
+            ("address = \"10.0.0.1/24\"\nmode = \"reserve\"", "no IPv4 network has an interface"),
+            ("address = \"fd00::1/64\"\nmode = \"reserve\"", "no IPv6 network has an interface"),
             (
                 "address = \"10.0.0.1/24\"\ninterface = \"eth1\"\nmode = \"reserve\"\n[[networks]]\n\
                  address = \"10.1.0.1/24\"\ninterface = \"eth1\"\nmode = \"discover\"",
-                "each its own interface",
+                "each network its own interface",
             ),
         ] {
             let error = section(&format!("[[networks]]\n{text}")).unwrap_err();
-            assert!(format!("{error:#}").contains(words), "{error:#}");
+            assert!(format!("{error:#}").contains(expected), "{error:#}");
         }
     }
 }

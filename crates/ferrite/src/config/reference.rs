@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Makes the page `docs/configuration.md` from the source of the settings and their defaults.
+//! Generates `docs/configuration.md` from the doc comments of the settings and their defaults.
 
 use std::fmt::Write as _;
 
@@ -7,72 +7,67 @@ use toml::{Table, Value};
 
 use super::Config;
 
-/// A section of the file, the source its keys are described in, and the struct's name there.
+/// Sections: name, title, source file of the struct, name of the struct.
 const SECTIONS: &[(&str, &str, &str, &str)] = &[
     ("api", "The HTTP API", include_str!("../config.rs"), "ApiSection"),
     ("database", "The database", include_str!("../config.rs"), "DatabaseSection"),
     (
         "conductor",
-        "How machines are looked after",
+        "The conductor",
         include_str!("../../../conductor/src/settings.rs"),
-        "Settings",
+        "ConductorSettings",
     ),
     (
         "lifecycle",
-        "How decisions are taken",
+        "Timeouts and policies",
         include_str!("../../../lifecycle/src/settings.rs"),
-        "Settings",
+        "LifecycleSettings",
     ),
-    ("drivers", "Which drivers may be used", "", ""),
+    ("drivers", "Enabled drivers", "", ""),
     (
         "drivers.agent",
-        "How agents are used",
-        include_str!("../../../bmc-drivers/src/agent/settings.rs"),
+        "The agent",
+        include_str!("../../../agent-driver/src/settings.rs"),
         "AgentSettings",
     ),
     (
         "drivers.redfish",
-        "How Redfish BMCs are talked to",
-        include_str!("../../../bmc-drivers/src/redfish/settings.rs"),
+        "Redfish BMCs",
+        include_str!("../../../redfish-driver/src/settings.rs"),
         "RedfishSettings",
     ),
     (
         "drivers.ipmi",
-        "How IPMI BMCs are talked to",
-        include_str!("../../../bmc-drivers/src/ipmi/settings.rs"),
+        "IPMI BMCs",
+        include_str!("../../../ipmi-driver/src/settings.rs"),
         "IpmiSettings",
     ),
     (
         "drivers.console",
-        "Where serial consoles are served",
-        include_str!("../../../bmc-drivers/src/ipmi/settings.rs"),
+        "Serial consoles",
+        include_str!("../../../ipmi-driver/src/settings.rs"),
         "ConsoleSettings",
     ),
-    ("boot", "How machines boot", include_str!("../../../boot-plans/src/settings.rs"), "Settings"),
     (
-        "images",
-        "Where images come from",
+        "boot",
+        "Booting machines",
         include_str!("../../../boot-plans/src/settings.rs"),
-        "ImageSettings",
+        "BootServiceSettings",
     ),
-    ("dhcp", "DHCP, and TFTP with it", include_str!("dhcp.rs"), "DhcpSection"),
-    (
-        "[dhcp.networks]",
-        "A network whose machines are answered",
-        include_str!("dhcp.rs"),
-        "Network",
-    ),
+    ("images", "Images", include_str!("../../../boot-plans/src/settings.rs"), "ImageSettings"),
+    ("dhcp", "DHCP and TFTP", include_str!("dhcp.rs"), "DhcpSection"),
+    ("[dhcp.networks]", "A DHCP network", include_str!("dhcp.rs"), "DhcpNetwork"),
     ("inspection", "In-band inspection", include_str!("../config.rs"), "InspectionSection"),
     (
         "auto_discovery",
-        "Machines that nobody enrolled",
+        "Automatic enrolment of unknown machines",
         include_str!("../config.rs"),
         "AutoDiscoverySection",
     ),
-    ("agent_logs", "What ramdisks write down", include_str!("../config.rs"), "AgentLogsSection"),
+    ("agent_logs", "Logs of ramdisks", include_str!("../config.rs"), "AgentLogsSection"),
     (
         "pxe_filter",
-        "Whom a dnsmasq of yours answers",
+        "Host files for an external dnsmasq",
         include_str!("../../../conductor/src/pxe_filter.rs"),
         "PxeFilterSettings",
     ),
@@ -83,11 +78,12 @@ fn page() -> String {
     let mut page = String::from(
         "# Configuration\n\n`ferrite serve --config FILE` reads one TOML file. Every key has a \
          default, and every key can be set in the environment as `FERRITE_SECTION__KEY`, such as \
-         `FERRITE_API__LISTEN=0.0.0.0:6385`. Command-line options win over both. A key that does \
-         not exist is an error.\n\nThis page is made from the source; a test keeps it fresh.\n\n\
+         `FERRITE_API__LISTEN=0.0.0.0:6385`. Command-line options override both. Unknown keys and \
+         unknown `FERRITE_*` variables are errors.\n\nThis page is generated from the source; a test \
+         checks that it is up to date.\n\n\
          | top-level key | default | meaning |\n|---|---|---|\n| `data_dir` | \
-         `$XDG_DATA_HOME/ferrite` or `~/.local/share/ferrite` | Where the database, the key file \
-         and the user file are. |\n",
+         `$XDG_DATA_HOME/ferrite` or `~/.local/share/ferrite` | Directory of the database, the key \
+         file and the user file. |\n",
     );
     let defaults = Table::try_from(Config::default()).expect("the defaults are TOML");
     for (section, title, source, name) in SECTIONS {
@@ -99,16 +95,20 @@ fn page() -> String {
         for part in section.split('.') {
             values = values.and_then(|table| table.get(part)).and_then(Value::as_table);
         }
-        let keys = if source.is_empty() { driver_keys() } else { described(source, name) };
-        for (key, meaning) in keys {
-            let default = value_of(values, &key);
+        for (key, meaning) in section_keys(source, name) {
+            let default = default_value(values, &key);
             let _ = writeln!(page, "| `{key}` | {default} | {meaning} |");
         }
     }
     page
 }
 
-fn value_of(values: Option<&Table>, key: &str) -> String {
+/// The documented keys of a section.
+fn section_keys(source: &str, name: &str) -> Vec<(String, String)> {
+    if source.is_empty() { driver_keys() } else { documented_fields(source, name) }
+}
+
+fn default_value(values: Option<&Table>, key: &str) -> String {
     let mut value = values.map(|table| Value::Table(table.clone()));
     for part in key.split('.') {
         value = value.and_then(|value| value.get(part).cloned());
@@ -116,26 +116,31 @@ fn value_of(values: Option<&Table>, key: &str) -> String {
     value.map_or_else(|| "none".to_owned(), |value| format!("`{value}`"))
 }
 
-/// The fields of a struct and their doc comments, read from its source.
-fn described(source: &str, name: &str) -> Vec<(String, String)> {
+/// Parses the fields of a struct and their doc comments. Fields with `#[serde(skip)]` are not keys.
+fn documented_fields(source: &str, name: &str) -> Vec<(String, String)> {
     let opening = format!("struct {name} {{");
-    let body = source.split_once(&opening).expect("the struct is there").1;
+    let body = source.split_once(&opening).expect("the struct exists").1;
     let body = body.split_once("\n}").expect("the struct ends").0;
     let mut keys = Vec::new();
-    let mut meaning = String::new();
+    let (mut meaning, mut is_skipped) = (String::new(), false);
     for line in body.lines().map(str::trim) {
-        if let Some(words) = line.strip_prefix("///") {
-            meaning.push_str(words);
+        if let Some(text) = line.strip_prefix("///") {
+            meaning.push_str(text);
+        } else if line == "#[serde(skip)]" {
+            is_skipped = true;
         } else if let Some((field, _)) = line.split_once(": ") {
             let key = field.rsplit(' ').next().expect("a field has a name").to_owned();
-            keys.push((key, meaning.trim().replace('|', "\\|")));
+            if !is_skipped {
+                keys.push((key, meaning.trim().replace('|', "\\|")));
+            }
             meaning.clear();
+            is_skipped = false;
         }
     }
     keys
 }
 
-/// The driver settings are made by a macro, one pair of keys per interface.
+/// The keys of the driver settings, which a macro declares: two per interface.
 fn driver_keys() -> Vec<(String, String)> {
     let mut keys = vec![
         (
@@ -144,12 +149,12 @@ fn driver_keys() -> Vec<(String, String)> {
         ),
         (
             "requests_per_bmc".to_owned(),
-            "How many requests a BMC gets at a time. Most of them cope with one only.".to_owned(),
+            "Number of concurrent requests to a BMC. Most BMCs handle only one.".to_owned(),
         ),
         (
             "install_timeout".to_owned(),
-            "Seconds an installer of the deploy interface `anaconda` may take from its first call to \
-             its last; 0 waits for ever."
+            "Timeout in seconds of an installation with the deploy interface `anaconda`, from its \
+             first to its last call; 0 disables it."
                 .to_owned(),
         ),
     ];
@@ -161,18 +166,18 @@ fn driver_keys() -> Vec<(String, String)> {
         keys.push((
             format!("default_{kind}_interface"),
             format!(
-                "Implementation of the {kind} interface for nodes that choose none; by default the \
+                "Implementation of the {kind} interface for nodes that do not set one; by default the \
                  best enabled one for their hardware type."
             ),
         ));
     }
     for kind in node_model::InterfaceKind::ALL {
-        if bmc_drivers::FakeSettings::default().delay(*kind).is_some() {
+        if driver_set::DriverSettings::default().fake.delay(*kind).is_some() {
             keys.push((
                 format!("fake.{kind}_delay"),
                 format!(
-                    "How long calls of the fake {kind} interface take: seconds, or two numbers \
-                     (\"1,10\") for something between."
+                    "Duration of calls of the fake {kind} interface: seconds, or a range such as \
+                     \"1,10\"."
                 ),
             ));
         }
@@ -181,19 +186,39 @@ fn driver_keys() -> Vec<(String, String)> {
 }
 
 #[test]
-fn generated_configuration_page_is_fresh() {
+fn generated_page_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
     let page = page();
-    assert!(!page.contains("|  |"), "a key is not described");
+    assert!(!page.contains("|  |"), "a key has no description");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(path, &page).expect("the page can be written");
     }
     let found = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(found == page, "docs/configuration.md is stale: run `cargo xtask docs`");
+    assert!(found == page, "docs/configuration.md is outdated: run `cargo xtask docs`");
+}
+
+/// A value of a wrong type is rejected for its type only if the key exists.
+#[test]
+fn every_documented_key_is_accepted() {
+    for (section, _, source, name) in SECTIONS {
+        for (key, _) in section_keys(source, name) {
+            let text = match section.strip_prefix('[') {
+                Some(section) => format!("[[{section}]\n{key} = {{ probe = true }}"),
+                None => format!("[{section}]\n{key} = {{ probe = true }}"),
+            };
+            let table: Table = text.parse().expect("the text is TOML");
+            if let Err(error) = Value::Table(table).try_into::<Config>() {
+                let error = error.to_string();
+                let field = key.split('.').next().unwrap_or_default();
+                let is_unknown = error.contains(&format!("unknown field `{field}`"));
+                assert!(!is_unknown, "{section}.{key} is documented but not accepted: {error}");
+            }
+        }
+    }
 }
 
 #[test]
-fn every_key_of_every_section_is_on_the_page() {
+fn every_key_is_documented() {
     let page = page();
     let defaults = Table::try_from(Config::default()).expect("the defaults are TOML");
     let mut sections: Vec<(String, &Table)> = Vec::new();
@@ -208,8 +233,9 @@ fn every_key_of_every_section_is_on_the_page() {
                 sections.push((path, table));
                 continue;
             }
-            let told = page.contains(&format!("`{key}`")) || page.contains(&format!("`{key}."));
-            assert!(told, "{path} is not described");
+            let is_documented =
+                page.contains(&format!("`{key}`")) || page.contains(&format!("`{key}."));
+            assert!(is_documented, "{path} is not documented");
         }
     }
 }

@@ -1,72 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Creates simulated machines as nodes with ports, through the Ironic API.
+//! Creates simulated machines as nodes with ports through the Ironic API.
 
 use std::fmt;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use fleet_sim::Enrolment;
-use ironic_client::{Api, ApiError, segment};
+use ironic_client::{Api, ApiTarget, IronicClientError, create_node_with_ports, percent_encode};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::enrolment::{api_at, create};
+/// Number of nodes that are created at a time.
+const MAX_CONCURRENT: usize = 16;
 
-/// How many nodes are created at a time.
-const AT_ONCE: usize = 16;
-
-/// What came of it.
+/// Number of nodes that were created and updated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Enrolled {
+pub(super) struct EnrolmentCounts {
     created: usize,
     updated: usize,
 }
 
-impl fmt::Display for Enrolled {
+impl fmt::Display for EnrolmentCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} nodes created, {} brought up to date", self.created, self.updated)
+        write!(f, "{} nodes created, {} updated", self.created, self.updated)
     }
 }
 
-/// Creates all nodes, or brings those that are there up to date: their BMCs may have moved.
-pub(super) async fn enrol(api: &str, nodes: &[Enrolment]) -> anyhow::Result<Enrolled> {
-    let api = Arc::new(api_at(api, "--enrol")?);
-    let turns = Arc::new(Semaphore::new(AT_ONCE));
-    let mut work = JoinSet::new();
+/// Creates all nodes. Existing nodes get the current BMC addresses, which may have changed.
+pub(super) async fn enrol(api_url: &str, nodes: &[Enrolment]) -> anyhow::Result<EnrolmentCounts> {
+    let target = ApiTarget::at(api_url, None, None, "--enrol").context("the address of the API")?;
+    let api = Arc::new(Api::new(target)?);
+    let permits = Arc::new(Semaphore::new(MAX_CONCURRENT));
+    let mut tasks = JoinSet::new();
     for node in nodes.iter().cloned() {
-        let (api, turns) = (Arc::clone(&api), Arc::clone(&turns));
-        work.spawn(async move {
-            let _turn = turns.acquire().await.context("turns are never closed")?;
-            create_or_update(&api, &node).await.map_err(|error| explained(error, &node.name))
+        let (api, permits) = (Arc::clone(&api), Arc::clone(&permits));
+        tasks.spawn(async move {
+            let _permit = permits.acquire().await.context("the semaphore is never closed")?;
+            create_or_update(&api, &node).await.map_err(|error| with_hint(error, &node.name))
         });
     }
-    let mut told = Enrolled::default();
-    while let Some(outcome) = work.join_next().await {
-        let is_new = outcome.context("enrolment broke off")??;
-        *if is_new { &mut told.created } else { &mut told.updated } += 1;
+    let mut counts = EnrolmentCounts::default();
+    while let Some(outcome) = tasks.join_next().await {
+        let is_new = outcome.context("an enrolment task ended unexpectedly")??;
+        *if is_new { &mut counts.created } else { &mut counts.updated } += 1;
     }
-    Ok(told)
+    Ok(counts)
 }
 
-/// Whether it was created.
-async fn create_or_update(api: &Api, node: &Enrolment) -> Result<bool, ApiError> {
-    let is_new = create(api, node, &json!({})).await?;
+/// Returns whether the node was created.
+async fn create_or_update(api: &Api, enrolment: &Enrolment) -> Result<bool, IronicClientError> {
+    let node = json!({
+        "name": enrolment.name,
+        "driver": enrolment.driver,
+        "driver_info": enrolment.driver_info,
+        "properties": enrolment.properties,
+        "resource_class": enrolment.resource_class,
+    });
+    let macs = enrolment.ports.iter().map(|port| port.address.as_str());
+    let is_new = create_node_with_ports(api, &node, macs).await?;
     if !is_new {
-        let change = json!({"op": "replace", "path": "/driver_info", "value": node.driver_info});
-        api.patch(&format!("/v1/nodes/{}", segment(&node.name)), &[change]).await?;
+        let change =
+            json!({"op": "replace", "path": "/driver_info", "value": enrolment.driver_info});
+        api.patch(&format!("/v1/nodes/{}", percent_encode(&enrolment.name)), &[change]).await?;
     }
     Ok(is_new)
 }
 
-/// The error with what can be done about it here, where there is only an address.
-fn explained(error: ApiError, name: &str) -> anyhow::Error {
+/// `--enrol` takes only a URL, so the hint for missing credentials differs from the client's.
+fn with_hint(error: IronicClientError, name: &str) -> anyhow::Error {
     let what = format!("cannot enrol {name}");
-    if let ApiError::NotSignedIn { url, .. } = &error {
-        let place = url.split_once("://").map_or(url.as_str(), |(_, place)| place);
+    if let IronicClientError::CredentialsRequired { url, .. } = &error {
+        let host = url.split_once("://").map_or(url.as_str(), |(_, host)| host);
         return anyhow!(
-            "{what}: {url} asks who you are; say it in the address, as in \
-             --enrol http://USER:PASSWORD@{place}"
+            "{what}: {url} requires a user and a password; give them in the URL, as in \
+             --enrol http://USER:PASSWORD@{host}"
         );
     }
     anyhow::Error::new(error).context(what)

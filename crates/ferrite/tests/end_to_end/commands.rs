@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command line against the real server: what it prints, in every form, and its exit codes.
+//! The command-line client against the real server: output in all formats and exit codes.
 //!
-//! Snapshots hold what is printed to standard output, and the last words on standard error; what is told on
-//! the way there depends on how fast machines are.
+//! Snapshots contain standard output and the final error line; progress messages depend on the speed of the
+//! machines.
 
-mod lost_answers;
-mod mask;
-mod slips;
+mod common_commands;
+mod invalid_input;
+mod lost_responses;
+mod snapshot_mask;
 mod stock_ironic;
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -16,33 +17,32 @@ use std::process::{Command, Stdio};
 use expect_test::{Expect, expect};
 use serde_json::Value;
 
-use crate::ferrite::{Home, ferrite};
-use mask::masked;
-use stock_ironic::StockIronic;
+use crate::test_process::{TestHome, ferrite};
+use snapshot_mask::mask;
 
-/// Somebody at a terminal, with nothing in their home but what the test puts there.
-struct User {
-    home: Home,
+/// A user with an empty home directory.
+struct CliUser {
+    home: TestHome,
     url: String,
 }
 
-/// What a command came to.
-struct Done {
+/// The result of a command.
+struct CommandOutput {
     code: i32,
     out: String,
     err: String,
 }
 
-impl User {
-    fn of(url: &str) -> Self {
-        Self { home: Home::new(), url: url.to_owned() }
+impl CliUser {
+    fn new(url: &str) -> Self {
+        Self { home: TestHome::new(), url: url.to_owned() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.home.path(name)
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = ferrite();
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
@@ -51,7 +51,7 @@ impl User {
             }
         }
         command
-            .args(words)
+            .args(arguments)
             .current_dir(self.path(""))
             .env("HOME", self.path(""))
             .env("XDG_CONFIG_HOME", self.path("config"))
@@ -61,15 +61,15 @@ impl User {
         command
     }
 
-    fn run(&self, line: &str) -> Done {
-        self.run_words(&line.split_whitespace().collect::<Vec<_>>())
+    fn run(&self, line: &str) -> CommandOutput {
+        self.run_arguments(&line.split_whitespace().collect::<Vec<_>>())
     }
 
-    fn run_words(&self, words: &[&str]) -> Done {
-        done(self.command(words))
+    fn run_arguments(&self, arguments: &[&str]) -> CommandOutput {
+        run_command(self.command(arguments))
     }
 
-    /// Runs lines and shows what came of them.
+    /// Runs commands and compares their output.
     fn session(&self, lines: &[&str], expected: &Expect) {
         let mut shown = String::new();
         for line in lines {
@@ -82,10 +82,10 @@ impl User {
                 shown.push_str(&format!("[{}]\n", done.code));
             }
         }
-        expected.assert_eq(&masked(&shown.replace(&self.url, "URL")));
+        expected.assert_eq(&mask(&shown.replace(&self.url, "URL")));
     }
 
-    /// Runs a line that must work, and reads its JSON.
+    /// Runs a command that must succeed, and parses its JSON.
     fn json(&self, line: &str) -> Value {
         let done = self.run(&format!("{line} -o json"));
         assert_eq!(done.code, 0, "ferrite {line}: {}{}", done.out, done.err);
@@ -116,10 +116,10 @@ impl User {
     }
 }
 
-fn done(mut command: Command) -> Done {
+fn run_command(mut command: Command) -> CommandOutput {
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Done {
+    CommandOutput {
         code: output.status.code().unwrap_or(-1),
         out: text(&output.stdout),
         err: text(&output.stderr),
@@ -127,10 +127,10 @@ fn done(mut command: Command) -> Done {
 }
 
 #[test]
-fn machines_are_listed_shown_and_changed() {
-    let home = Home::new();
+fn lists_shows_and_changes_nodes() {
+    let home = TestHome::new();
     let server = home.serve();
-    let user = User::of(&server.url());
+    let user = CliUser::new(&server.url());
     user.enrol_rack();
     user.session(
         &[
@@ -248,10 +248,10 @@ fn machines_are_listed_shown_and_changed() {
 }
 
 #[test]
-fn machines_are_taken_through_their_states() {
-    let home = Home::new();
+fn runs_provision_and_power_verbs() {
+    let home = TestHome::new();
     let server = home.serve();
-    let user = User::of(&server.url());
+    let user = CliUser::new(&server.url());
     user.enrol_rack();
     user.session(
         &[
@@ -275,15 +275,15 @@ fn machines_are_taken_through_their_states() {
         ],
         &expect![[r#"
             $ ferrite node manage rack1-[01-03]
-            rack1-01: was asked to manage
-            rack1-02: was asked to manage
-            rack1-03: was asked to manage
+            rack1-01: manage requested
+            rack1-02: manage requested
+            rack1-03: manage requested
             $ ferrite node wait rack1-[01-03]
             rack1-01: manageable
             rack1-02: manageable
             rack1-03: manageable
             $ ferrite node provide rack1-[01-03] --wait
-            ferrite: nobody can be asked whether to provide 3 machines: give --yes
+            ferrite: cannot ask for confirmation to provide 3 machines without a terminal; give --yes
             [2]
             $ ferrite node provide rack1-[01-03] --wait --yes
             rack1-01: available
@@ -294,7 +294,7 @@ fn machines_are_taken_through_their_states() {
             [4]
             $ ferrite node explain rack1-01 provide
             rack1-01 is available: provide is not possible
-              in its way: The requested action "provide" can not be performed on node "rack1-01" while it is in state "available". Possible now: active, manage.
+              obstacle: The requested action "provide" can not be performed on node "rack1-01" while it is in state "available". Possible now: active, manage.
             ferrite: provide is not possible on rack1-01
             [4]
             $ ferrite node explain rack1-01 deploy
@@ -305,7 +305,7 @@ fn machines_are_taken_through_their_states() {
                4. run deploy step deploy.deploy (priority 100)
                5. deploying -> active
             $ ferrite node explain rack1-01 depoly
-            ferrite: there is no verb "depoly"; did you mean "deploy"?
+            ferrite: unknown verb "depoly"; did you mean "deploy"?
             [2]
             $ ferrite node power off --state available --wait --yes
             rack1-01: power off
@@ -343,56 +343,56 @@ fn machines_are_taken_through_their_states() {
 }
 
 #[test]
-fn exit_codes_tell_what_happened() {
-    let home = Home::new();
+fn exit_codes_report_the_kind_of_error() {
+    let home = TestHome::new();
     let server = home.serve();
-    let user = User::of(&server.url());
+    let user = CliUser::new(&server.url());
     user.enrol_rack();
-    let secured = Home::new();
+    let secured = TestHome::new();
     let with_password = secured.serve_with(&["--auth", "basic"]);
     let secret = with_password.url();
-    let empty = user.write("empty", "# nobody\n");
+    let empty = user.write("empty", "# no names\n");
     let twice = user.write(
         "twice.yaml",
         "- {name: other, driver: fake-hardware, ports: ['52:54:00:00:00:01']}\n",
     );
-    for (line, code, told) in [
-        (&*format!("node delete @{empty} --yes"), 2, "names no machine"),
-        (&format!("node undeploy @{empty} --yes"), 2, "names no machine"),
-        (&format!("node maintenance on @{empty}"), 2, "names no machine"),
-        ("node manage -", 2, "names no machine"),
+    for (line, code, expected) in [
+        (&*format!("node delete @{empty} --yes"), 2, "contains no names"),
+        (&format!("node undeploy @{empty} --yes"), 2, "contains no names"),
+        (&format!("node maintenance on @{empty}"), 2, "contains no names"),
+        ("node manage -", 2, "contains no names"),
         (&format!("node create --file {twice}"), 1, "other: "),
         ("node show ..", 3, ""),
         ("node wait rack1-01 --for availabel", 2, "did you mean \"available\"?"),
         ("node list", 0, ""),
         ("node provide rack1-01,rack1-02 --yes", 1, "2 of 2 machines failed"),
-        ("node manage", 2, "which machines?"),
+        ("node manage", 2, "no machines selected"),
         ("node delete --all", 2, "give --yes"),
-        ("node show r[1-", 2, "has a [ without its ]"),
+        ("node show r[1-", 2, "has a [ without a ]"),
         ("node list --cloud nowhere", 2, "no clouds.yaml was found"),
-        ("node set rack1-01", 2, "change what?"),
+        ("node set rack1-01", 2, "nothing to change"),
         ("node show rack1-1", 3, "did you mean \"rack1-01\"?"),
         ("node manage rack1-[01-09]", 3, "nothing was done"),
-        ("template show CUSTOM_X", 3, "there is no deploy template"),
+        ("template show CUSTOM_X", 3, "unknown deploy template"),
         ("node provide rack1-01", 4, "Possible now: manage"),
-        ("node set rack1-01 -f driver=unheard-of", 4, "unheard-of"),
+        ("node set rack1-01 -f driver=no-such-driver", 4, "no-such-driver"),
         (&format!("node list --url {secret}"), 5, "--password-file"),
         ("node list --url http://127.0.0.1:1", 6, "cannot reach http://127.0.0.1:1"),
     ] {
         let done = user.run(line);
         assert_eq!(done.code, code, "ferrite {line}: {}{}", done.out, done.err);
-        assert!(done.err.contains(told), "ferrite {line}: {}", done.err);
+        assert!(done.err.contains(expected), "ferrite {line}: {}", done.err);
     }
 }
 
 #[test]
-fn people_sign_in_in_their_own_way() {
-    let home = Home::new();
+fn signs_in_with_all_kinds_of_credentials() {
+    let home = TestHome::new();
     let server = home.serve_with(&["--auth", "basic"]);
     let password = std::fs::read_to_string(home.path("data/admin-password")).unwrap();
     let password = password.trim();
     let url = server.url();
-    let user = User::of("http://127.0.0.1:1");
+    let user = CliUser::new("http://127.0.0.1:1");
     let file = home.path("data/admin-password");
     let file = file.to_str().unwrap();
     user.write(
@@ -422,20 +422,20 @@ fn people_sign_in_in_their_own_way() {
         assert_eq!(done.code, code, "ferrite {line}: {}", done.err);
         assert!(!done.err.contains("hush-hush") && !done.err.contains(password), "{}", done.err);
     }
-    let mut by_variables = user.command(&["node", "list"]);
-    by_variables
+    let mut with_variables = user.command(&["node", "list"]);
+    with_variables
         .env("OS_AUTH_TYPE", "http_basic")
         .env("OS_ENDPOINT", &url)
         .env("OS_USERNAME", "admin")
         .env("OS_PASSWORD", password);
-    assert_eq!(done(by_variables).code, 0);
+    assert_eq!(run_command(with_variables).code, 0);
 }
 
 #[test]
-fn an_image_is_deployed_in_one_go() {
-    let home = Home::new();
+fn deploys_an_image() {
+    let home = TestHome::new();
     let server = home.serve();
-    let user = User::of(&server.url());
+    let user = CliUser::new(&server.url());
     user.enrol_rack();
     for line in ["node manage --all -w", "node provide --all -wy", "node power off --all -wy"] {
         assert_eq!(user.run(line).code, 0);
@@ -466,18 +466,18 @@ fn an_image_is_deployed_in_one_go() {
             machines_that_fit           rack1-02
             machines_wanted             1
             $ ferrite deploy --image http://images/a.raw --resource-class big --hostname web --count 4
-            ferrite: only 3 of 4 machines can be had: no machine could be picked: Failed to process allocation UUID: no node of resource class big is available, unassociated, with known power and out of maintenance; the same with --dry-run says of each machine why
+            ferrite: only 3 of 4 machines are available: no machine could be allocated: Failed to process allocation UUID: no node of resource class big is available, unassociated, with known power and out of maintenance; run again with --dry-run to see why for each machine
             [4]
             $ ferrite deploy --image http://images/a.raw --resource-class big --hostname web-[1-2] --count 3
-            ferrite: --hostname means 2 machines, --count says 3
+            ferrite: --hostname has 2 names, but --count is 3
             [2]
             $ ferrite deploy --image http://images/a.raw --resource-class big --ssh-key key
-            ferrite: key is a private key, which is nobody's business: give the .pub file
+            ferrite: key is a private key; give the public key (.pub) instead
             [2]
             $ ferrite allocation list
             NAME  STATE  CLASS  TRAITS  NODE  UUID  NOTE
             $ ferrite deploy --image http://images/a.raw --resource-class big --trait CUSTOM_GPU --candidate rack1-02 --hostname web --ssh-key key.pub --network network.json
-            HOSTNAME  NODE      STATE   ADDRESSES  CARDS
+            HOSTNAME  NODE      STATE   ADDRESSES  MACS
             web       rack1-02  active  192.0.2.5  52:54:00:00:00:02
             $ ferrite allocation list
             NAME  STATE   CLASS  TRAITS      NODE      UUID                                  NOTE
@@ -493,7 +493,7 @@ fn an_image_is_deployed_in_one_go() {
             rack1-03  available  off    big    fake-hardware
         "#]],
     );
-    // What could not be had leaves nothing behind.
+    // Failed deployments leave nothing behind.
     for node in user.json("node list").as_array().unwrap() {
         assert!(node["instance_info"]["image_source"].is_null(), "{node}");
         assert!(node["instance_info"]["display_name"].is_null(), "{node}");
@@ -502,10 +502,10 @@ fn an_image_is_deployed_in_one_go() {
 }
 
 #[test]
-fn there_is_more_than_machines() {
-    let home = Home::new();
+fn manages_other_resources() {
+    let home = TestHome::new();
     let server = home.serve();
-    let user = User::of(&server.url());
+    let user = CliUser::new(&server.url());
     user.enrol_rack();
     let steps = "[{\"interface\":\"deploy\",\"step\":\"deploy\",\"priority\":10,\"args\":{}}]";
     user.write("template.json", &format!("{{\"name\": \"CUSTOM_A\", \"steps\": {steps}}}"));
@@ -572,7 +572,7 @@ fn there_is_more_than_machines() {
             updated_at  TIME
             uuid        UUID
             $ ferrite template delete CUSTOM_B
-            ferrite: there is no deploy template "CUSTOM_B"; did you mean "CUSTOM_A"?
+            ferrite: unknown deploy template "CUSTOM_B"; did you mean "CUSTOM_A"?
             [3]
             $ ferrite template delete CUSTOM_A
             CUSTOM_A: deleted
@@ -605,14 +605,14 @@ fn there_is_more_than_machines() {
             $ ferrite allocation delete mine
             mine: deleted
             $ ferrite sighting list
-            MAC  IP  MACHINE  TIMES  LAST SEEN  WHAT
+            MAC  IP  MACHINE  TIMES  LAST SEEN  LAST REQUEST
             $ ferrite sighting enrol 52:54:00:99:99:99 --driver fake-hardware
-            ferrite: No machine with the card 52:54:00:99:99:99 was seen.
+            ferrite: No machine with the MAC address 52:54:00:99:99:99 was seen.
             [3]
             $ ferrite topology
             SWITCH  PORT  NODE  INTERFACE  MAC  STATE
             $ ferrite image list
-            IMAGE  MACHINES  ACTIVE  SOME OF THEM
+            IMAGE  MACHINES  ACTIVE  EXAMPLES
             $ ferrite image cached
             SHA256  FORMAT  BYTES  ON DISK  IN USE  LAST USED
             $ ferrite driver list
@@ -625,29 +625,29 @@ fn there_is_more_than_machines() {
 }
 
 #[test]
-fn what_happens_is_followed() {
-    let home = Home::new();
+fn follows_events() {
+    let home = TestHome::new();
     let server = home.serve();
-    let user = User::of(&server.url());
-    let mut following = user
+    let user = CliUser::new(&server.url());
+    let mut events = user
         .command(&["events", "--after", "0"])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     user.enrol_rack();
-    let lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    let lines = BufReader::new(events.stdout.take().unwrap()).lines();
     let enrolled = lines.map_while(Result::ok).find(|line| line.contains("rack1-03"));
-    following.kill().unwrap();
-    following.wait().unwrap();
+    events.kill().unwrap();
+    events.wait().unwrap();
     assert!(enrolled.unwrap().contains("enrolled"));
 }
 
 #[test]
-fn machines_are_named_in_files_and_on_standard_input() {
-    let home = Home::new();
+fn reads_names_from_files_and_standard_input() {
+    let home = TestHome::new();
     let server = home.serve();
-    let user = User::of(&server.url());
+    let user = CliUser::new(&server.url());
     user.enrol_rack();
     let file = user.write("machines", "rack1-[01-02] # the first two\n\nrack1-02\n");
     assert_eq!(user.run(&format!("node list @{file} -o name")).out, "rack1-01\nrack1-02\n");
@@ -663,8 +663,8 @@ fn machines_are_named_in_files_and_on_standard_input() {
 }
 
 #[test]
-fn shells_and_man_are_served() {
-    let user = User::of("http://127.0.0.1:1");
+fn writes_completions_and_manual_pages() {
+    let user = CliUser::new("http://127.0.0.1:1");
     for shell in ["bash", "zsh", "fish"] {
         let done = user.run(&format!("completions {shell}"));
         assert!(done.code == 0 && done.out.contains("undeploy"), "{shell}");
@@ -675,11 +675,11 @@ fn shells_and_man_are_served() {
 }
 
 #[test]
-fn another_ironic_is_taken_over() {
-    let (old_home, new_home) = (Home::new(), Home::new());
+fn imports_from_another_server() {
+    let (old_home, new_home) = (TestHome::new(), TestHome::new());
     let (old, new) = (old_home.serve(), new_home.serve());
-    let there = User::of(&old.url());
-    there.enrol_rack();
+    let source = CliUser::new(&old.url());
+    source.enrol_rack();
     for line in [
         "node set rack1-02 -f driver_info.fake_password=1234",
         "node manage rack1-[01-02] -w",
@@ -687,22 +687,27 @@ fn another_ironic_is_taken_over() {
         "node set rack1-01 -f instance_info.image_source=http://images/a.raw -f instance_info.image_checksum=abc",
         "node deploy rack1-01 -w",
     ] {
-        let done = there.run(line);
+        let done = source.run(line);
         assert_eq!(done.code, 0, "ferrite {line}: {}", done.err);
     }
-    let here = User::of(&new.url());
-    here.write("secrets.yaml", "rack1-02: {fake_password: '1234'}\n");
+    let destination = CliUser::new(&new.url());
+    destination.write("secrets.yaml", "rack1-02: {fake_password: '1234'}\n");
     let from = format!("import --from {}", old.url());
-    let dry = here.run(&format!("{from} --dry-run -o json"));
-    assert_eq!((dry.code, here.json("node list")), (0, serde_json::json!([])), "{}", dry.err);
-    let first = here.run(&from);
+    let dry = destination.run(&format!("{from} --dry-run -o json"));
+    assert_eq!(
+        (dry.code, destination.json("node list")),
+        (0, serde_json::json!([])),
+        "{}",
+        dry.err
+    );
+    let first = destination.run(&from);
     assert_eq!(first.code, 1, "{}", first.err);
-    assert!(first.err.contains("secrets are missing for 1 of 3"), "{}", first.err);
-    // Again, with the secret, and once more with nothing left to do.
+    assert!(first.err.contains("1 of 3 machines need secrets"), "{}", first.err);
+    // With the secret, and once more with nothing left to do.
     for _ in 0..2 {
-        let done = here.run(&format!("{from} --secrets secrets.yaml"));
+        let done = destination.run(&format!("{from} --secrets secrets.yaml"));
         assert_eq!(done.code, 0, "{}{}", done.out, done.err);
-        let nodes = here.json("node list");
+        let nodes = destination.json("node list");
         let states: Vec<&str> = nodes
             .as_array()
             .unwrap()
@@ -711,88 +716,6 @@ fn another_ironic_is_taken_over() {
             .collect();
         assert_eq!(states, ["active", "manageable", "enroll"]);
     }
-    assert_eq!(here.json("port list").as_array().unwrap().len(), 3);
-    assert_eq!(here.json("node show rack1-01")["traits"], serde_json::json!(["CUSTOM_GPU"]));
-}
-
-#[test]
-fn the_walk_works_on_ferrite() {
-    let home = Home::new();
-    walk(&home.serve().url());
-}
-
-/// The same on an Ironic from PyPI.
-#[test]
-fn the_walk_works_on_a_stock_ironic() {
-    match StockIronic::start() {
-        Some(ironic) => {
-            walk(&ironic.url);
-            // What only a Ferrite has is told apart from what is not there.
-            let user = User::of(&ironic.url);
-            for (line, code, told) in [
-                ("topology", 4, "no Ferrite"),
-                ("flavour list", 4, "no Ferrite"),
-                ("runbook show CUSTOM_X", 3, "there is no runbook"),
-            ] {
-                let done = user.run(line);
-                assert_eq!(done.code, code, "ferrite {line}: {}", done.err);
-                assert!(done.err.contains(told), "ferrite {line}: {}", done.err);
-            }
-            slips::take_over(&ironic.url);
-        }
-        None => println!("not run: FERRITE_TEST_STOCK_IRONIC is not set"),
-    }
-}
-
-/// What any Ironic can do.
-fn walk(url: &str) {
-    let user = User::of(url);
-    user.enrol_rack();
-    for (line, code) in [
-        ("node create --file rack.yaml", 0),
-        ("node manage rack1-[01-03] -w", 0),
-        ("node provide rack1-[01-03] -wy", 0),
-        ("node power off rack1-[01-03] -wy", 0),
-        ("node provide rack1-01", 4),
-        ("node show rack1-1", 3),
-        ("node list -o wide", 0),
-        ("node set rack1-01 -f owner=blue -f extra.rack=7", 0),
-        ("node validate rack1-01", 0),
-        ("node set rack1-01 -f extra.a.b=1 -f owner=red --trait CUSTOM_NEW", 0),
-        ("node set rack1-01 -f owner=green --trait no-trait", 4),
-        ("port list --node rack1-01", 0),
-        ("deploy --dry-run --image http://images/a.raw --resource-class big --trait CUSTOM_GPU", 0),
-        (
-            "deploy --image http://images/a.raw --checksum http://images/SUMS --resource-class none",
-            4,
-        ),
-        (
-            "deploy --image http://images/a.raw --checksum http://images/SUMS --resource-class big \
-             --candidate rack1-02 --trait CUSTOM_GPU",
-            0,
-        ),
-        ("node rebuild rack1-02 -w", 0),
-        ("undeploy rack1-02", 0),
-        ("node manage rack1-03 -w", 0),
-        ("node inspect rack1-03 -w", 0),
-        ("node maintenance on rack1-03 --reason fan", 0),
-        ("node maintenance off rack1-03", 0),
-        ("runbook list", 0),
-        ("rule list", 0),
-        ("driver list", 0),
-    ] {
-        let done = user.run(line);
-        assert_eq!(done.code, code, "ferrite {line}: {}{}", done.out, done.err);
-    }
-    let nodes = user.json("node list rack1-[01-03]");
-    assert_eq!((&nodes[0]["owner"], &nodes[0]["extra"]["a"]["b"]), (&"red".into(), &"1".into()));
-    let states: Vec<&str> = nodes
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(|node| node["provision_state"].as_str())
-        .collect();
-    assert_eq!(states, ["available", "available", "manageable"]);
-    assert_eq!(user.json("allocation list"), serde_json::json!([]));
-    assert_eq!(user.run("node delete rack1-[01-03] -y").code, 0);
+    assert_eq!(destination.json("port list").as_array().unwrap().len(), 3);
+    assert_eq!(destination.json("node show rack1-01")["traits"], serde_json::json!(["CUSTOM_GPU"]));
 }

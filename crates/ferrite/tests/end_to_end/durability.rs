@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Machines arrive where they were going, however often the program is killed on the way.
+//! Jobs complete although the server is killed repeatedly.
 //!
-//! Fifty slow fake machines are sent through verifying, inspecting, cleaning, deploying, rescuing
-//! and tearing down, while the server is killed with SIGKILL at random instants and started again
-//! on the same data. In the end each machine's timeline must tell exactly the story that was asked
-//! for: every accepted verb once, every transition once and from where the last one ended, nothing
-//! failed, nothing missing that had been seen before a kill, and every action as often as in the
-//! story of a forerunner that took the same journey undisturbed.
+//! Fifty slow fake nodes run through verifying, inspecting, cleaning, deploying, rescuing and undeploying,
+//! while the server is killed with SIGKILL at random times and restarted on the same data. In the end each
+//! timeline must contain every accepted verb once, every transition once and from the state of the previous
+//! one, no failure, everything that was read before a kill, and the same actions as the timeline of a
+//! reference node that ran through the same stages without kills.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,45 +15,44 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use http_probe::{Client, Server};
+use http_probe::{ProbeClient, ServerProcess};
 use serde_json::{Value, json};
 
-use crate::ferrite::Home;
 use crate::journal;
-use crate::random::Random;
+use crate::seeded_random::SeededRandom;
+use crate::test_process::TestHome;
 
 const NODES: usize = 50;
 const KILLS: usize = 20;
-/// How many machines must have been at work, over all kills, for the test to have tested anything.
-const INTERRUPTED: usize = 5 * KILLS;
-/// How long everything may take. Two cores that do other things as well need about a minute.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// How often the fleet is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Minimum number of nodes with a running job, over all kills.
+const MIN_INTERRUPTED: usize = 5 * KILLS;
+/// Timeout of the test; two busy cores need about a minute.
+const TIMEOUT: Duration = Duration::from_secs(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// One thing asked of a machine, and the states it goes through until it rests again.
-struct Leg {
+/// A verb and the states until the next stable state.
+struct DurabilityStage {
     verb: &'static str,
     path: &'static [&'static str],
 }
 
-const fn leg(verb: &'static str, path: &'static [&'static str]) -> Leg {
-    Leg { verb, path }
+const fn stage(verb: &'static str, path: &'static [&'static str]) -> DurabilityStage {
+    DurabilityStage { verb, path }
 }
 
-const VERIFY: Leg = leg("manage", &["verifying", "manageable"]);
-const INSPECT: Leg = leg("inspect", &["inspecting", "manageable"]);
-const CLEAN: Leg = leg("clean", &["cleaning", "manageable"]);
-const PROVIDE: Leg = leg("provide", &["cleaning", "available"]);
-const MANAGE: Leg = leg("manage", &["manageable"]);
-const DEPLOY: Leg = leg("active", &["deploying", "active"]);
-const REBUILD: Leg = leg("rebuild", &["deploying", "active"]);
-const RESCUE: Leg = leg("rescue", &["rescuing", "rescue"]);
-const UNRESCUE: Leg = leg("unrescue", &["unrescuing", "active"]);
-const TEAR_DOWN: Leg = leg("deleted", &["deleting", "cleaning", "available"]);
+const VERIFY: DurabilityStage = stage("manage", &["verifying", "manageable"]);
+const INSPECT: DurabilityStage = stage("inspect", &["inspecting", "manageable"]);
+const CLEAN: DurabilityStage = stage("clean", &["cleaning", "manageable"]);
+const PROVIDE: DurabilityStage = stage("provide", &["cleaning", "available"]);
+const MANAGE: DurabilityStage = stage("manage", &["manageable"]);
+const DEPLOY: DurabilityStage = stage("active", &["deploying", "active"]);
+const REBUILD: DurabilityStage = stage("rebuild", &["deploying", "active"]);
+const RESCUE: DurabilityStage = stage("rescue", &["rescuing", "rescue"]);
+const UNRESCUE: DurabilityStage = stage("unrescue", &["unrescuing", "active"]);
+const TEAR_DOWN: DurabilityStage = stage("deleted", &["deleting", "cleaning", "available"]);
 
-/// The journeys; machines take them in turn.
-const JOURNEYS: &[&[Leg]] = &[
+/// Sequences of stages, assigned to the nodes in turn.
+const SCENARIOS: &[&[DurabilityStage]] = &[
     &[VERIFY, PROVIDE, DEPLOY, TEAR_DOWN, DEPLOY],
     &[VERIFY, CLEAN, PROVIDE, MANAGE, CLEAN, PROVIDE],
     &[VERIFY, INSPECT, INSPECT, CLEAN, INSPECT, PROVIDE],
@@ -62,116 +60,118 @@ const JOURNEYS: &[&[Leg]] = &[
     &[VERIFY, INSPECT, PROVIDE, DEPLOY, REBUILD, RESCUE, UNRESCUE, TEAR_DOWN],
 ];
 
-/// A machine under way.
-struct Traveller {
+/// A node and its progress.
+struct DurabilityNode {
     uuid: String,
-    /// Which of the journeys.
-    number: usize,
-    journey: &'static [Leg],
-    /// How many legs the server has accepted.
+    /// Index in [`SCENARIOS`].
+    scenario: usize,
+    stages: &'static [DurabilityStage],
+    /// Number of accepted stages.
     accepted: usize,
-    /// How many it has also finished.
-    arrived: usize,
+    /// Number of completed stages.
+    completed: usize,
 }
 
-impl Traveller {
-    fn is_home(&self) -> bool {
-        self.arrived == self.journey.len()
+impl DurabilityNode {
+    fn is_finished(&self) -> bool {
+        self.completed == self.stages.len()
     }
 
-    fn timeline(&self, world: &World) -> Vec<Value> {
-        world.insist(|client| journal::timeline(client, &self.uuid))
+    fn timeline(&self, test: &DurabilityTest) -> Vec<Value> {
+        test.retry(|client| journal::timeline(client, &self.uuid))
     }
 
-    /// Where it rests after the legs accepted so far.
-    fn destination(&self) -> &'static str {
+    /// The stable state after the accepted stages.
+    fn expected_state(&self) -> &'static str {
         match self.accepted.checked_sub(1) {
-            Some(last) => self.journey[last].path.last().expect("a leg has an end"),
+            Some(last) => self.stages[last].path.last().expect("a stage has a final state"),
             None => "enroll",
         }
     }
 }
 
-/// What both threads share.
-struct World {
-    home: Home,
+/// State shared by both threads.
+struct DurabilityTest {
+    home: TestHome,
     address: Mutex<SocketAddr>,
-    legs_done: AtomicUsize,
-    /// Set when one of the two threads is done or has given up.
+    stages_completed: AtomicUsize,
+    /// Set when one of the threads has ended.
     over: AtomicBool,
     began: Instant,
 }
 
-impl World {
-    /// Talks to whichever server runs now, again and again while there is none. Only for requests
-    /// that do no harm when they are repeated.
-    fn insist<T>(&self, mut ask: impl FnMut(&mut Client) -> io::Result<T>) -> T {
+impl DurabilityTest {
+    /// Sends a request to the current server and repeats it while there is none. Only for idempotent
+    /// requests.
+    fn retry<T>(&self, mut request: impl FnMut(&mut ProbeClient) -> io::Result<T>) -> T {
         loop {
             let mut client = self.client();
-            match ask(&mut client) {
-                Ok(answer) => return answer,
+            match request(&mut client) {
+                Ok(response) => return response,
                 Err(error) => {
-                    let goes_on = self.began.elapsed() < PATIENCE && !is_over(self);
-                    assert!(goes_on, "no server any more: {error}\n{}", self.home.log());
-                    thread::sleep(LOOK_EVERY);
+                    let continues = self.began.elapsed() < TIMEOUT && !is_over(self);
+                    assert!(continues, "no server: {error}\n{}", self.home.log());
+                    thread::sleep(POLL_INTERVAL);
                 }
             }
         }
     }
 
-    fn client(&self) -> Client {
-        Client::new(*self.address.lock().unwrap()).with_patience(Duration::from_secs(10))
+    fn client(&self) -> ProbeClient {
+        ProbeClient::new(*self.address.lock().unwrap()).with_timeout(Duration::from_secs(10))
     }
 }
 
 #[test]
-fn machines_arrive_however_often_the_server_is_killed() {
-    let mut random = Random::seeded();
-    let home = Home::new();
+fn jobs_complete_although_the_server_is_killed() {
+    let mut random = SeededRandom::seeded();
+    let home = TestHome::new();
     let server = home.serve();
-    let world = World {
+    let test = DurabilityTest {
         address: Mutex::new(server.address()),
         home,
-        legs_done: AtomicUsize::new(0),
+        stages_completed: AtomicUsize::new(0),
         over: AtomicBool::new(false),
         began: Instant::now(),
     };
-    let forerunners = drive(&world, enrol(&world, "forerunner", JOURNEYS.len()));
-    let stories: Vec<Vec<Value>> =
-        forerunners.iter().map(|forerunner| journal::story(&forerunner.timeline(&world))).collect();
-    let fleet = enrol(&world, "traveller", NODES);
-    world.legs_done.store(0, Ordering::Relaxed);
-    let legs: usize = fleet.iter().map(|traveller| traveller.journey.len()).sum();
-    let uuids: Vec<String> = fleet.iter().map(|traveller| traveller.uuid.clone()).collect();
+    let references = run_all_stages(&test, enrol(&test, "reference", SCENARIOS.len()));
+    let reference_events: Vec<Vec<Value>> = references
+        .iter()
+        .map(|reference| journal::comparable_events(&reference.timeline(&test)))
+        .collect();
+    let fleet = enrol(&test, "node", NODES);
+    test.stages_completed.store(0, Ordering::Relaxed);
+    let stage_count: usize = fleet.iter().map(|node| node.stages.len()).sum();
+    let uuids: Vec<String> = fleet.iter().map(|node| node.uuid.clone()).collect();
 
     let (fleet, killed) = thread::scope(|scope| {
         let driver = scope.spawn(|| {
-            // However it ends, the other thread must hear of it.
-            let _over = RaiseWhenDropped(&world.over);
-            drive(&world, fleet)
+            // Also set if this thread panics.
+            let _over = SetOnDrop(&test.over);
+            run_all_stages(&test, fleet)
         });
-        let killed = kill_again_and_again(&world, server, &uuids, legs, &mut random);
+        let killed = kill_repeatedly(&test, server, &uuids, stage_count, &mut random);
         (driver.join().unwrap(), killed)
     });
 
-    let Killed { count, interrupted, seen, server: _last } = killed;
+    let KillSummary { count, interrupted, seen, server: _last } = killed;
     println!(
-        "{legs} legs by {NODES} machines, {count} kills that interrupted {interrupted} of them, {:.1?}",
-        world.began.elapsed()
+        "{stage_count} stages by {NODES} nodes, {count} kills that interrupted {interrupted} jobs, {:.1?}",
+        test.began.elapsed()
     );
-    assert!(count >= KILLS, "only {count} kills fell into the journey");
-    assert!(interrupted >= INTERRUPTED, "only {interrupted} machines were at work at a kill");
-    let mut complaints = Vec::new();
-    for traveller in fleet.iter().chain(&forerunners) {
-        let seen = seen.get(&traveller.uuid).map_or(&[][..], Vec::as_slice);
-        complaints.extend(check(&world, traveller, &stories[traveller.number], seen));
+    assert!(count >= KILLS, "only {count} kills during the stages");
+    assert!(interrupted >= MIN_INTERRUPTED, "only {interrupted} nodes had a running job at a kill");
+    let mut problems = Vec::new();
+    for node in fleet.iter().chain(&references) {
+        let seen = seen.get(&node.uuid).map_or(&[][..], Vec::as_slice);
+        problems.extend(check_node(&test, node, &reference_events[node.scenario], seen));
     }
-    assert!(complaints.is_empty(), "{}\n{}", complaints.join("\n"), world.home.log());
+    assert!(problems.is_empty(), "{}\n{}", problems.join("\n"), test.home.log());
 }
 
-/// Creates machines while nobody is killed yet.
-fn enrol(world: &World, name: &str, count: usize) -> Vec<Traveller> {
-    let mut client = world.client();
+/// Creates nodes.
+fn enrol(test: &DurabilityTest, name: &str, count: usize) -> Vec<DurabilityNode> {
+    let mut client = test.client();
     (0..count)
         .map(|number| {
             let body = json!({
@@ -192,128 +192,134 @@ fn enrol(world: &World, name: &str, count: usize) -> Vec<Traveller> {
                 },
                 "automated_clean": true,
             });
-            let answer = client.ask("POST", "/v1/nodes", Some(&body)).unwrap();
-            assert_eq!(answer.status, 201, "{}", answer.text());
-            let uuid = answer.json()["uuid"].as_str().unwrap().to_owned();
-            let number = number % JOURNEYS.len();
-            Traveller { uuid, number, journey: JOURNEYS[number], accepted: 0, arrived: 0 }
+            let response = client.send_json("POST", "/v1/nodes", Some(&body)).unwrap();
+            assert_eq!(response.status, 201, "{}", response.text());
+            let uuid = response.json()["uuid"].as_str().unwrap().to_owned();
+            let number = number % SCENARIOS.len();
+            DurabilityNode {
+                uuid,
+                scenario: number,
+                stages: SCENARIOS[number],
+                accepted: 0,
+                completed: 0,
+            }
         })
         .collect()
 }
 
-/// Sends each machine on as soon as it has arrived, until all are home.
-fn drive(world: &World, mut fleet: Vec<Traveller>) -> Vec<Traveller> {
+/// Requests the next stage of each node as soon as it is stable, until all are finished.
+fn run_all_stages(test: &DurabilityTest, mut fleet: Vec<DurabilityNode>) -> Vec<DurabilityNode> {
     let mut states = BTreeMap::new();
-    while fleet.iter().any(|traveller| !traveller.is_home()) {
-        if world.began.elapsed() > PATIENCE {
-            let stuck = fleet.iter().filter(|traveller| !traveller.is_home());
-            let stuck: Vec<String> = stuck
-                .map(|traveller| format!("{}: {}", traveller.uuid, states[&traveller.uuid]))
-                .collect();
+    while fleet.iter().any(|node| !node.is_finished()) {
+        if test.began.elapsed() > TIMEOUT {
+            let stuck = fleet.iter().filter(|node| !node.is_finished());
+            let stuck: Vec<String> =
+                stuck.map(|node| format!("{}: {}", node.uuid, states[&node.uuid])).collect();
             panic!(
-                "not everybody arrived in {PATIENCE:?}:\n{}\n{}",
+                "not all nodes finished within {TIMEOUT:?}:\n{}\n{}",
                 stuck.join("\n"),
-                world.home.log()
+                test.home.log()
             );
         }
-        states = look(world);
-        for traveller in fleet.iter_mut().filter(|traveller| !traveller.is_home()) {
-            let state = &states[&traveller.uuid];
+        states = poll_nodes(test);
+        for node in fleet.iter_mut().filter(|node| !node.is_finished()) {
+            let state = &states[&node.uuid];
             let now = state["provision_state"].as_str().unwrap();
-            assert!(!now.ends_with("failed") && now != "error", "{state}\n{}", world.home.log());
-            let rests = now == traveller.destination() && state["target_provision_state"].is_null();
-            if !rests {
+            assert!(!now.ends_with("failed") && now != "error", "{state}\n{}", test.home.log());
+            let is_stable =
+                now == node.expected_state() && state["target_provision_state"].is_null();
+            if !is_stable {
                 continue;
             }
-            if traveller.arrived < traveller.accepted {
-                traveller.arrived = traveller.accepted;
-                world.legs_done.fetch_add(1, Ordering::Relaxed);
+            if node.completed < node.accepted {
+                node.completed = node.accepted;
+                test.stages_completed.fetch_add(1, Ordering::Relaxed);
             }
-            if !traveller.is_home() {
-                send_on(world, traveller);
+            if !node.is_finished() {
+                request_next_stage(test, node);
             }
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_INTERVAL);
     }
     fleet
 }
 
-/// The states of all machines, by id.
-fn look(world: &World) -> BTreeMap<String, Value> {
+/// The nodes by UUID.
+fn poll_nodes(test: &DurabilityTest) -> BTreeMap<String, Value> {
     const FIELDS: &str =
         "uuid,provision_state,target_provision_state,last_error,maintenance,reservation";
     let path = format!("/v1/nodes?fields={FIELDS}");
-    let answer = world.insist(|client| client.send("GET", &path, None));
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    let nodes = answer.json();
+    let response = test.retry(|client| client.send("GET", &path, None));
+    assert_eq!(response.status, 200, "{}", response.text());
+    let nodes = response.json();
     let nodes = nodes["nodes"].as_array().unwrap();
     nodes.iter().map(|node| (node["uuid"].as_str().unwrap().to_owned(), node.clone())).collect()
 }
 
-/// Asks for the next leg. If the answer is lost, the journal knows whether it was accepted.
-fn send_on(world: &World, traveller: &mut Traveller) {
-    let leg = &traveller.journey[traveller.accepted];
-    let mut body = json!({"target": leg.verb});
-    match leg.verb {
+/// Requests the next stage. After a lost response the timeline shows whether it was accepted.
+fn request_next_stage(test: &DurabilityTest, node: &mut DurabilityNode) {
+    let stage = &node.stages[node.accepted];
+    let mut body = json!({"target": stage.verb});
+    match stage.verb {
         "clean" => {
             body["clean_steps"] = json!([
                 {"interface": "deploy", "step": "erase_devices"},
                 {"interface": "vendor", "step": "log_passthrough"},
             ]);
         }
-        "rescue" => body["rescue_password"] = json!("let-me-in"),
+        "rescue" => body["rescue_password"] = json!("rescue-password"),
         _ => {}
     }
-    let path = format!("/v1/nodes/{}/states/provision", traveller.uuid);
-    let accepted = match world.client().ask("PUT", &path, Some(&body)) {
-        Ok(answer) if answer.status == 202 => true,
-        // Busy, or just starting: asked again after the next look.
-        Ok(answer) if matches!(answer.status, 409 | 503) => false,
-        Ok(answer) => {
-            panic!("{} {}: {} {}", leg.verb, traveller.uuid, answer.status, answer.text())
+    let path = format!("/v1/nodes/{}/states/provision", node.uuid);
+    let accepted = match test.client().send_json("PUT", &path, Some(&body)) {
+        Ok(response) if response.status == 202 => true,
+        // Locked, or the server is starting: requested again after the next poll.
+        Ok(response) if matches!(response.status, 409 | 503) => false,
+        Ok(response) => {
+            panic!("{} {}: {} {}", stage.verb, node.uuid, response.status, response.text())
         }
         Err(_) => {
-            let timeline = world.insist(|client| journal::timeline(client, &traveller.uuid));
-            match journal::asked(&timeline).len().checked_sub(traveller.accepted) {
+            let timeline = test.retry(|client| journal::timeline(client, &node.uuid));
+            match journal::requested_targets(&timeline).len().checked_sub(node.accepted) {
                 Some(0) => false,
                 Some(1) => true,
                 more => {
-                    panic!("{}: {more:?} verbs more than were sent:\n{timeline:?}", traveller.uuid)
+                    panic!("{}: {more:?} more verbs than were sent:\n{timeline:?}", node.uuid)
                 }
             }
         }
     };
     if accepted {
-        traveller.accepted += 1;
+        node.accepted += 1;
     }
 }
 
-/// What the killing thread found.
-struct Killed {
+/// The result of the killing thread.
+struct KillSummary {
     count: usize,
-    /// How many machines were at work, over all kills.
+    /// Number of nodes with a running job, over all kills.
     interrupted: usize,
-    /// The longest timeline of each machine that was read just before a kill.
+    /// The longest timeline of each node that was read just before a kill.
     seen: BTreeMap<String, Vec<Value>>,
-    /// The server that came after the last kill.
-    server: Server,
+    /// The server after the last kill.
+    server: ServerProcess,
 }
 
-/// Kills the server `KILLS` times, spread over the journey; sometimes again right after its start.
-fn kill_again_and_again(
-    world: &World,
-    mut server: Server,
+/// Kills the server `KILLS` times, spread over all stages; sometimes again right after its start.
+fn kill_repeatedly(
+    test: &DurabilityTest,
+    mut server: ServerProcess,
     uuids: &[String],
-    legs: usize,
-    random: &mut Random,
-) -> Killed {
-    let _over = RaiseWhenDropped(&world.over);
+    stage_count: usize,
+    random: &mut SeededRandom,
+) -> KillSummary {
+    let _over = SetOnDrop(&test.over);
     let (mut count, mut interrupted, mut seen) = (0, 0, BTreeMap::new());
     for kill in 0..KILLS {
-        // Not before the fleet has come this far, so that the kills fall into the whole journey.
-        let enough = legs * kill / (KILLS + 1);
-        while world.legs_done.load(Ordering::Relaxed) < enough && !is_over(world) {
-            thread::sleep(LOOK_EVERY);
+        // Wait for enough stages, so that the kills are spread.
+        let enough = stage_count * kill / (KILLS + 1);
+        while test.stages_completed.load(Ordering::Relaxed) < enough && !is_over(test) {
+            thread::sleep(POLL_INTERVAL);
         }
         thread::sleep(Duration::from_millis(random.below(400)));
         for _ in 0..3 {
@@ -321,66 +327,74 @@ fn kill_again_and_again(
             seen.insert(uuid.clone(), journal::timeline(&mut server.client(), uuid).unwrap());
         }
         loop {
-            if is_over(world) {
-                return Killed { count, interrupted, seen, server };
+            if is_over(test) {
+                return KillSummary { count, interrupted, seen, server };
             }
-            let states = look(world);
+            let states = poll_nodes(test);
             interrupted +=
                 states.values().filter(|node| !node["target_provision_state"].is_null()).count();
             server.kill().unwrap();
             count += 1;
-            server = world.home.serve();
-            *world.address.lock().unwrap() = server.address();
-            // Recovery must survive being interrupted, too.
+            server = test.home.serve();
+            *test.address.lock().unwrap() = server.address();
+            // Recovery must survive a kill as well.
             if random.below(4) > 0 {
                 break;
             }
             thread::sleep(Duration::from_millis(random.below(60)));
         }
     }
-    while !is_over(world) {
-        thread::sleep(LOOK_EVERY);
+    while !is_over(test) {
+        thread::sleep(POLL_INTERVAL);
     }
-    Killed { count, interrupted, seen, server }
+    KillSummary { count, interrupted, seen, server }
 }
 
-fn is_over(world: &World) -> bool {
-    world.over.load(Ordering::Relaxed)
+fn is_over(test: &DurabilityTest) -> bool {
+    test.over.load(Ordering::Relaxed)
 }
 
-/// What is wrong with the end of a journey, given the story of the forerunner and what was seen of
-/// the timeline before a kill.
-fn check(world: &World, traveller: &Traveller, story: &[Value], seen: &[Value]) -> Vec<String> {
-    let timeline = traveller.timeline(world);
-    let verbs: Vec<&str> = traveller.journey.iter().map(|leg| leg.verb).collect();
-    let path: Vec<&str> = traveller.journey.iter().flat_map(|leg| leg.path).copied().collect();
-    let mut complaints = journal::complaints(&timeline, &verbs, &path);
+/// Returns the problems of a finished node, given the events of its reference node and the entries that were
+/// read before a kill.
+fn check_node(
+    test: &DurabilityTest,
+    node: &DurabilityNode,
+    expected: &[Value],
+    seen: &[Value],
+) -> Vec<String> {
+    let timeline = node.timeline(test);
+    let verbs: Vec<&str> = node.stages.iter().map(|stage| stage.verb).collect();
+    let path: Vec<&str> = node.stages.iter().flat_map(|stage| stage.path).copied().collect();
+    let mut problems = journal::problems(&timeline, &verbs, &path);
     if timeline.get(..seen.len()) != Some(seen) {
-        complaints.push("entries that were seen before a kill are gone or changed".to_owned());
+        problems.push("entries that were read before a kill are missing or changed".to_owned());
     }
-    let told = journal::story(&timeline);
-    if told != story {
-        let differs = told.iter().zip(story).position(|(told, expected)| told != expected);
-        let differs = differs.unwrap_or(told.len().min(story.len()));
-        complaints.push(format!(
-            "tells {} things instead of {}, and differs from the forerunner's story at {differs}: {:?} instead of {:?}",
-            told.len(), story.len(), told.get(differs), story.get(differs)
+    let events = journal::comparable_events(&timeline);
+    if events != expected {
+        let differs = events.iter().zip(expected).position(|(event, expected)| event != expected);
+        let differs = differs.unwrap_or(events.len().min(expected.len()));
+        problems.push(format!(
+            "{} events instead of {}, first difference at {differs}: {:?} instead of {:?}",
+            events.len(),
+            expected.len(),
+            events.get(differs),
+            expected.get(differs)
         ));
     }
-    let states = look(world);
-    let state = &states[&traveller.uuid];
+    let states = poll_nodes(test);
+    let state = &states[&node.uuid];
     if state["maintenance"] != false
         || !state["last_error"].is_null()
         || !state["reservation"].is_null()
     {
-        complaints.push(format!("not left in order: {state}"));
+        problems.push(format!("not in a clean final state: {state}"));
     }
-    complaints.into_iter().map(|complaint| format!("{}: {complaint}", traveller.uuid)).collect()
+    problems.into_iter().map(|problem| format!("{}: {problem}", node.uuid)).collect()
 }
 
-struct RaiseWhenDropped<'a>(&'a AtomicBool);
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for RaiseWhenDropped<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -1,73 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Installing without a machine: what an installer would fetch and say is fetched and said here, and
-//! the server is killed at every turn.
+//! Deployments with Anaconda: the test plays the installer and kills the server between its requests.
 
 use std::time::{Duration, Instant};
 
-use http_probe::Client;
+use http_probe::ProbeClient;
 use serde_json::{Value, json};
 
-use crate::ferrite::Home;
+use crate::real_bmcs::api_operator::ApiOperator;
 use crate::real_bmcs::lab::text;
-use crate::real_bmcs::operator::Operator;
+use crate::test_process::TestHome;
 
 const MAC: &str = "52:54:00:1a:b0:f0";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
-fn an_installation_goes_on_though_the_server_is_killed() {
-    let mut operator = serve(Home::new());
+fn installation_survives_kills_of_the_server() {
+    let mut operator = serve(TestHome::new());
     let node = enrol(&mut operator);
     install(&mut operator, &node);
     let shown = operator.get(&format!("/v1/ferrite/nodes/{node}/boot"));
     assert_eq!(shown["boots"], "installer", "{shown}");
     let kickstart = kickstart(&mut operator);
-    let calls = calls(&kickstart);
+    let calls = heartbeat_bodies(&kickstart);
     let statuses: Vec<&str> = calls.iter().map(|call| text(&call["agent_status"])).collect();
     assert_eq!(statuses, ["start", "error", "end"]);
     let token = text(&calls[0]["agent_token"]);
     assert!(!shown.to_string().contains(token), "{shown}");
 
     let mut operator = serve(operator.kill());
-    // Whoever asks for a token now is given none: there is one.
-    let asked = operator.get(&format!("/v1/lookup?node_uuid={node}"));
-    assert_eq!(asked["config"]["agent_token"], "******", "{asked}");
+    // The token is not returned, because it was already issued.
+    let lookup = operator.get(&format!("/v1/lookup?node_uuid={node}"));
+    assert_eq!(lookup["config"]["agent_token"], "******", "{lookup}");
     let mut guessed = calls[2].clone();
     guessed["agent_token"] = "guessed".into();
-    assert_eq!(call(&mut operator, &node, &guessed), 400);
-    assert_eq!(call(&mut operator, &node, &calls[0]), 202);
-    let begun = "the installer has started: Anaconda runs and begins to install.";
-    told(&mut operator, &node, begun);
+    assert_eq!(send_heartbeat(&mut operator, &node, &guessed), 400);
+    assert_eq!(send_heartbeat(&mut operator, &node, &calls[0]), 202);
+    let started = "the installer has started: Anaconda started the installation.";
+    wait_for_timeline(&mut operator, &node, started);
 
     let mut operator = serve(operator.kill());
     let waiting = operator.node(&node);
     assert_eq!(waiting["provision_state"], "wait call-back", "{waiting}");
-    assert_eq!(call(&mut operator, &node, &calls[2]), 202);
-    operator.arrives(&node, "provision_state", "active");
+    assert_eq!(send_heartbeat(&mut operator, &node, &calls[2]), 202);
+    operator.wait_for_state(&node, "provision_state", "active");
     assert_eq!(operator.node(&node)["power_state"], "power on");
-    told(&mut operator, &node, "heartbeat: end: The system is installed.");
+    wait_for_timeline(&mut operator, &node, "heartbeat: end: The system is installed.");
     let boots = operator.get(&format!("/v1/ferrite/nodes/{node}/boot"));
     assert_eq!(boots, json!({ "boots": "disk" }));
-    assert_eq!(call(&mut operator, &node, &calls[2]), 400, "the token is of no use any more");
+    assert_eq!(
+        send_heartbeat(&mut operator, &node, &calls[2]),
+        400,
+        "the token is invalid after the installation"
+    );
 }
 
 #[test]
-fn the_installers_words_are_why_a_deployment_failed() {
-    let mut operator = serve(Home::new());
+fn installer_error_is_the_reason_of_the_failure() {
+    let mut operator = serve(TestHome::new());
     let node = enrol(&mut operator);
     install(&mut operator, &node);
     let kickstart = kickstart(&mut operator);
-    let mut error = calls(&kickstart).swap_remove(1);
+    let mut error = heartbeat_bodies(&kickstart).swap_remove(1);
     error["agent_status_message"] = "the disk is on fire".into();
-    assert_eq!(call(&mut operator, &node, &error), 202);
-    let failed = until(&mut operator, &node, "deploy failed");
+    assert_eq!(send_heartbeat(&mut operator, &node, &error), 202);
+    let failed = wait_for_state(&mut operator, &node, "deploy failed");
     assert!(text(&failed["last_error"]).contains("the disk is on fire"), "{failed}");
-    // Another try is another installer.
+    // The next deployment has another token.
     install(&mut operator, &node);
-    assert_eq!(call(&mut operator, &node, &error), 400);
+    assert_eq!(send_heartbeat(&mut operator, &node, &error), 400);
 }
 
-fn serve(home: Home) -> Operator {
+fn serve(home: TestHome) -> ApiOperator {
     let config = home.path("ferrite.toml");
     let settings = format!(
         "[boot]\nlisten = [\"127.0.0.1:0\"]\n[images]\nfile_url_allowed_paths = [{:?}]\n\
@@ -77,10 +80,10 @@ fn serve(home: Home) -> Operator {
     std::fs::write(&config, settings).unwrap();
     let mut command = home.command();
     command.args(["--auth", "none", "--config"]).arg(&config);
-    Operator::start_in(home, &mut command)
+    ApiOperator::start_in(home, &mut command)
 }
 
-fn enrol(operator: &mut Operator) -> String {
+fn enrol(operator: &mut ApiOperator) -> String {
     let more = json!({
         "boot_interface": "ipxe",
         "deploy_interface": "anaconda",
@@ -106,15 +109,15 @@ fn enrol(operator: &mut Operator) -> String {
     node
 }
 
-fn install(operator: &mut Operator, node: &str) {
+fn install(operator: &mut ApiOperator, node: &str) {
     let path = format!("/v1/nodes/{node}/states/provision");
     operator.expect(202, "PUT", &path, Some(&json!({ "target": "active" })));
-    until(operator, node, "wait call-back");
+    wait_for_state(operator, node, "wait call-back");
 }
 
-/// The node, once it is in this state.
-fn until(operator: &mut Operator, node: &str, state: &str) -> Value {
-    let deadline = Instant::now() + PATIENCE;
+/// Waits for a provision state and returns the node.
+fn wait_for_state(operator: &mut ApiOperator, node: &str, state: &str) -> Value {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let now = operator.node(node);
         if now["provision_state"] == state {
@@ -125,39 +128,39 @@ fn until(operator: &mut Operator, node: &str, state: &str) -> Value {
     }
 }
 
-/// Waits until the timeline has some words.
-fn told(operator: &mut Operator, node: &str, words: &str) {
-    let deadline = Instant::now() + PATIENCE;
+/// Waits until the timeline contains a text.
+fn wait_for_timeline(operator: &mut ApiOperator, node: &str, text: &str) {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let timeline = Value::from(operator.timeline(node)).to_string();
-        if timeline.contains(words) {
+        if timeline.contains(text) {
             return;
         }
-        assert!(Instant::now() < deadline, "{words:?} is not in {timeline}");
+        assert!(Instant::now() < deadline, "{text:?} is not in {timeline}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// The kickstart that the machine's script leads to.
-fn kickstart(operator: &mut Operator) -> String {
-    let answer = operator.expect(200, "GET", &format!("/v1/boot/{MAC}/boot.ipxe"), None);
-    let script = answer.text();
+/// Fetches the kickstart that the machine's script refers to.
+fn kickstart(operator: &mut ApiOperator) -> String {
+    let response = operator.expect(200, "GET", &format!("/v1/boot/{MAC}/boot.ipxe"), None);
+    let script = response.text();
     let url = script.split_whitespace().find_map(|word| word.strip_prefix("inst.ks=")).unwrap();
     let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
-    let mut client = Client::new(address.parse().unwrap());
-    let answer = client.send("GET", &format!("/{path}"), None).unwrap();
-    assert_eq!(answer.status, 200, "{url}");
-    answer.text()
+    let mut client = ProbeClient::new(address.parse().unwrap());
+    let response = client.send("GET", &format!("/{path}"), None).unwrap();
+    assert_eq!(response.status, 200, "{url}");
+    response.text()
 }
 
-/// What the kickstart has the installer say, in the order in which it stands there.
-fn calls(kickstart: &str) -> Vec<Value> {
-    let said = kickstart.lines().filter_map(|line| line.trim().strip_prefix("-d '"));
-    // In between the shell puts what it found in logs.
+/// The heartbeat bodies in the kickstart, in order.
+fn heartbeat_bodies(kickstart: &str) -> Vec<Value> {
+    let bodies = kickstart.lines().filter_map(|line| line.trim().strip_prefix("-d '"));
+    // The shell inserts log excerpts there.
     let plain = |line: &str| line.trim_end_matches("' \\").replace("'\"${why:+$why }\"'", "");
-    said.map(|line| serde_json::from_str(&plain(line)).unwrap()).collect()
+    bodies.map(|line| serde_json::from_str(&plain(line)).unwrap()).collect()
 }
 
-fn call(operator: &mut Operator, node: &str, body: &Value) -> u16 {
-    operator.ask("POST", &format!("/v1/heartbeat/{node}"), Some(body)).status
+fn send_heartbeat(operator: &mut ApiOperator, node: &str, body: &Value) -> u16 {
+    operator.send("POST", &format!("/v1/heartbeat/{node}"), Some(body)).status
 }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The whole program from outside: the real binary, real sockets, real clients, real kills.
+//! End-to-end tests of the real binary over real sockets.
 //!
-//! One test program for all of it, because linking is what takes longest.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is tests")]
+//! One test program for all of them, because linking takes longest.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
-mod boots;
+mod agent_fleet;
 mod commands;
 mod demo;
 mod durability;
-mod ferrite;
-mod fleet;
 mod installer;
 mod journal;
-mod journeys;
-mod manners;
-mod random;
+mod lab_deployments;
+mod netboot;
 mod real_bmcs;
 mod real_clients;
 mod replicas;
-mod simulated_fleet;
+mod seeded_random;
+mod sim_command;
+mod slow_bmcs;
 mod start_and_stop;
+mod test_process;

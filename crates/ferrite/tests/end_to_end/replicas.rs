@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two processes on one database server: either answers for every machine, one works on each, and
-//! when one is killed in the middle the other takes its machines to where they were going.
+//! Two processes share a database server: both serve all nodes, one works on each, and when one is killed
+//! the other completes its jobs.
 
 use std::time::{Duration, Instant};
 
-use http_probe::{Client, Server};
+use http_probe::{ProbeClient, ServerProcess};
 use serde_json::json;
 
-use crate::ferrite::Home;
 use crate::journal;
+use crate::test_process::TestHome;
 
 const NODES: usize = 24;
-/// How long a job may take, the lease of a killed process included.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How often a machine is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Timeout of a job, including the lease of a killed process.
+const TIMEOUT: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-const JOURNEY: &[(&str, &[&str])] = &[
+const STAGES: &[(&str, &[&str])] = &[
     ("manage", &["verifying", "manageable"]),
     ("provide", &["cleaning", "available"]),
     ("active", &["deploying", "active"]),
@@ -24,97 +23,98 @@ const JOURNEY: &[(&str, &[&str])] = &[
 
 #[test]
 fn on_postgresql() {
-    share("FERRITE_TEST_POSTGRES");
+    run_with_two_servers("FERRITE_TEST_POSTGRES");
 }
 
 #[test]
 fn on_mariadb() {
-    share("FERRITE_TEST_MARIADB");
+    run_with_two_servers("FERRITE_TEST_MARIADB");
 }
 
-fn share(variable: &str) {
+fn run_with_two_servers(variable: &str) {
     let Ok(url) = std::env::var(variable) else {
         let required = std::env::var("FERRITE_TEST_SERVERS").is_ok_and(|how| how == "required");
         assert!(!required, "{variable} is not set, and FERRITE_TEST_SERVERS=required");
-        println!("{variable} is not set: not tried");
+        println!("skipped: {variable} is not set");
         return;
     };
-    let (here, there) = (Home::new(), Home::new());
-    let one = serve(&here, "one", &url);
-    // What one seals the other must be able to open.
-    std::fs::create_dir(there.path("data")).unwrap();
-    std::fs::copy(here.path("data/secrets.key"), there.path("data/secrets.key")).unwrap();
-    let two = serve(&there, "two", &url);
+    let (first_home, second_home) = (TestHome::new(), TestHome::new());
+    let one = serve(&first_home, "one", &url);
+    // Both need the same key for sealed secrets.
+    std::fs::create_dir(second_home.path("data")).unwrap();
+    std::fs::copy(first_home.path("data/secrets.key"), second_home.path("data/secrets.key"))
+        .unwrap();
+    let two = serve(&second_home, "two", &url);
     let mut clients = [one.client(), two.client()];
 
     let nodes: Vec<String> = (0..NODES).map(|n| enrol(&mut clients[n % 2], n)).collect();
-    let (last, before) = JOURNEY.split_last().unwrap();
+    let (last, before) = STAGES.split_last().unwrap();
     for (verb, path) in before {
-        ask_all(&mut clients, &nodes, verb);
-        arrive_all(&mut clients[0], &nodes, path.last().unwrap());
+        request_all(&mut clients, &nodes, verb);
+        wait_for_all(&mut clients[0], &nodes, path.last().unwrap());
     }
-    ask_all(&mut clients, &nodes, last.0);
-    // Deployments take a while, so that the kill finds some of them under way.
+    request_all(&mut clients, &nodes, last.0);
+    // Deployments take a while, so that some are running at the kill.
     one.kill().unwrap();
-    arrive_all(&mut clients[1], &nodes, last.1.last().unwrap());
+    wait_for_all(&mut clients[1], &nodes, last.1.last().unwrap());
 
-    let verbs: Vec<&str> = JOURNEY.iter().map(|(verb, _)| *verb).collect();
-    let path: Vec<&str> = JOURNEY.iter().flat_map(|(_, path)| path.iter().copied()).collect();
+    let verbs: Vec<&str> = STAGES.iter().map(|(verb, _)| *verb).collect();
+    let path: Vec<&str> = STAGES.iter().flat_map(|(_, path)| path.iter().copied()).collect();
     for node in &nodes {
         let timeline = journal::timeline(&mut clients[1], node).unwrap();
-        let complaints = journal::complaints(&timeline, &verbs, &path);
-        assert!(complaints.is_empty(), "{node}: {complaints:#?}");
+        let problems = journal::problems(&timeline, &verbs, &path);
+        assert!(problems.is_empty(), "{node}: {problems:#?}");
     }
 }
 
-/// A process of that name. Leases are short, so that the test need not wait a minute for those of
-/// the killed process to run out.
-fn serve(home: &Home, host: &str, url: &str) -> Server {
+/// Starts a process with this host name. Leases are short, so that those of the killed process expire
+/// soon.
+fn serve(home: &TestHome, host: &str, url: &str) -> ServerProcess {
     let mut command = home.command();
     command.args(["--auth", "none", "--database", url]);
     command.env("FERRITE_CONDUCTOR__HOST", host).env("FERRITE_CONDUCTOR__LEASE_SECONDS", "6");
-    Server::start(&mut command, &home.path("log")).unwrap_or_else(|error| panic!("{error}"))
+    ServerProcess::start(&mut command, &home.path("log")).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn enrol(client: &mut Client, number: usize) -> String {
+fn enrol(client: &mut ProbeClient, number: usize) -> String {
     let node = json!({
         "driver": "fake-hardware",
         "name": format!("replica-{number}"),
         "driver_info": {"fake_deploy_delay": "0.3,0.9", "bmc_password": "hush"},
     });
-    let answer = client.ask("POST", "/v1/nodes", Some(&node)).unwrap();
-    assert_eq!(answer.status, 201, "{}", answer.text());
-    answer.json()["uuid"].as_str().unwrap().to_owned()
+    let response = client.send_json("POST", "/v1/nodes", Some(&node)).unwrap();
+    assert_eq!(response.status, 201, "{}", response.text());
+    response.json()["uuid"].as_str().unwrap().to_owned()
 }
 
-/// Asks for the verb, each machine through one of the two.
-fn ask_all(clients: &mut [Client; 2], nodes: &[String], verb: &str) {
+/// Requests the verb for all nodes, alternating between the two servers.
+fn request_all(clients: &mut [ProbeClient; 2], nodes: &[String], verb: &str) {
     for (number, node) in nodes.iter().enumerate() {
         let path = format!("/v1/nodes/{node}/states/provision");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let body = json!({"target": verb});
-            let answer = clients[number % 2].ask("PUT", &path, Some(&body)).unwrap();
-            match answer.status {
+            let response = clients[number % 2].send_json("PUT", &path, Some(&body)).unwrap();
+            match response.status {
                 202 => break,
-                409 | 503 if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
-                status => panic!("{verb} of {node}: {status} {}", answer.text()),
+                409 | 503 if Instant::now() < deadline => std::thread::sleep(POLL_INTERVAL),
+                status => panic!("{verb} of {node}: {status} {}", response.text()),
             }
         }
     }
 }
 
-fn arrive_all(client: &mut Client, nodes: &[String], wanted: &str) {
-    let deadline = Instant::now() + PATIENCE;
+fn wait_for_all(client: &mut ProbeClient, nodes: &[String], state: &str) {
+    let deadline = Instant::now() + TIMEOUT;
     for node in nodes {
         loop {
             let path = format!("/v1/nodes/{node}/states");
             let states = client.send("GET", &path, None).unwrap().json();
-            if states["provision_state"] == *wanted {
+            if states["provision_state"] == *state {
                 break;
             }
-            assert!(Instant::now() < deadline, "{node} does not reach {wanted}: {states}");
-            std::thread::sleep(LOOK_EVERY);
+            assert!(Instant::now() < deadline, "{node} does not reach {state}: {states}");
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

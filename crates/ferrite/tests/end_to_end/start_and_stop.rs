@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Starting, stopping, starting again, and refusing to start.
+//! Starting, stopping and restarting the server, and rejected configurations.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::ferrite::{Home, ferrite, output_of};
+use crate::test_process::{TestHome, ferrite, output_of};
 
-/// What is promised when there is nothing to do.
-const STOPS_WITHIN: Duration = Duration::from_secs(1);
+/// Maximum time for stopping an idle server.
+const IDLE_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[test]
-fn sigterm_ends_an_idle_server_within_a_second_and_the_data_stay() {
-    let home = Home::new();
-    // A machine that is busy with other tests may be late once, but not three times.
+fn sigterm_stops_an_idle_server_within_a_second() {
+    let home = TestHome::new();
+    // A host that is busy with other tests may exceed the limit once or twice.
     let mut slow = Vec::new();
     for round in 0..3 {
         let server = home.serve();
@@ -23,29 +23,31 @@ fn sigterm_ends_an_idle_server_within_a_second_and_the_data_stay() {
         let nodes = client.send("GET", "/v1/nodes", None).unwrap().json();
         assert_eq!(nodes["nodes"].as_array().unwrap().len(), round, "{nodes}");
         let body = json!({"driver": "fake-hardware", "name": format!("node-{round}")});
-        let created = client.ask("POST", "/v1/nodes", Some(&body)).unwrap();
+        let created = client.send_json("POST", "/v1/nodes", Some(&body)).unwrap();
         assert_eq!(created.status, 201, "{}", created.text());
-        // The client's connection stays open, and so does somebody's stream of events.
+        // An idle connection and an event stream stay open.
         let mut events = TcpStream::connect(server.address()).unwrap();
-        write!(events, "GET /v1/ferrite/events HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+        write!(events, "GET /v1/ferrite/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let mut first = [0; 12];
         events.read_exact(&mut first).unwrap();
         assert_eq!(&first, b"HTTP/1.1 200");
 
         let stopped = server.stop(Duration::from_secs(20)).unwrap();
         assert_eq!(stopped.status.code(), Some(0), "{}", home.log());
-        if stopped.took > STOPS_WITHIN {
+        if stopped.took > IDLE_STOP_TIMEOUT {
             slow.push(stopped.took);
         }
     }
-    assert!(slow.len() < 3, "never stopped within {STOPS_WITHIN:?}: {slow:?}\n{}", home.log());
+    assert!(slow.len() < 3, "never stopped within {IDLE_STOP_TIMEOUT:?}: {slow:?}\n{}", home.log());
 }
 
 #[test]
-fn what_cannot_be_served_is_said_in_one_line() {
-    let home = Home::new();
+fn rejects_invalid_settings_with_one_line() {
+    let home = TestHome::new();
     std::fs::write(home.path("file"), "").unwrap();
     std::fs::write(home.path("unknown.toml"), "[api]\nlissten = \"127.0.0.1:1\"\n").unwrap();
+    let driver = "[drivers]\nenabled_hardware_types = [\"redfsh\"]\n";
+    std::fs::write(home.path("driver.toml"), driver).unwrap();
     std::fs::write(home.path("broken.toml"), "[api\n").unwrap();
     let path = |name: &str| home.path(name).display().to_string();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -55,6 +57,7 @@ fn what_cannot_be_served_is_said_in_one_line() {
         (vec!["--data-dir", &good, "--config", &path("unknown.toml")], "lissten"),
         (vec!["--data-dir", &good, "--config", &path("broken.toml")], "broken.toml"),
         (vec!["--data-dir", &good, "--config", &path("missing.toml")], "missing.toml"),
+        (vec!["--data-dir", &good, "--config", &path("driver.toml")], "redfsh"),
         (vec!["--data-dir", &good, "--listen", "nowhere"], "nowhere"),
         (vec!["--data-dir", &good, "--listen", &taken], taken.as_str()),
         (
@@ -68,23 +71,23 @@ fn what_cannot_be_served_is_said_in_one_line() {
         ),
     ] {
         let output = output_of(ferrite().arg("serve").args(&arguments));
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains(names), "{arguments:?} does not name {names}: {said}");
-        assert!(!said.contains("panicked"), "{arguments:?}: {said}");
-        // Its own mistakes it tells itself; those of the command line are told by clap.
-        let tells = |line: &&str| line.starts_with("ferrite: ") || line.starts_with("error: ");
-        let lines = said.lines().filter(tells).count();
-        assert_eq!(lines, 1, "{arguments:?} is not one clear line: {said}");
-        // What is wrong with a port or a setting is said before anything is made.
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(names), "{arguments:?} does not name {names}: {error}");
+        assert!(!error.contains("panicked"), "{arguments:?}: {error}");
+        // Ferrite prints its own errors; clap prints those of the command line.
+        let is_error = |line: &&str| line.starts_with("ferrite: ") || line.starts_with("error: ");
+        let lines = error.lines().filter(is_error).count();
+        assert_eq!(lines, 1, "{arguments:?} has not exactly one error line: {error}");
+        // Errors of ports and settings are found before the data directory is created.
         let before = !arguments.contains(&"oracle://x");
         assert!(!(before && home.path("data").exists()), "{arguments:?} left data behind");
     }
 }
 
 #[test]
-fn settings_come_from_the_file_and_the_environment() {
-    let home = Home::new();
+fn reads_settings_from_file_and_environment() {
+    let home = TestHome::new();
     std::fs::write(home.path("ferrite.toml"), "[api]\nmax_limit = 2\n").unwrap();
     let config = home.path("ferrite.toml").display().to_string();
     for (variable, expected) in [(None, 2), (Some("1"), 1)] {
@@ -93,11 +96,12 @@ fn settings_come_from_the_file_and_the_environment() {
         if let Some(value) = variable {
             command.env("FERRITE_API__MAX_LIMIT", value);
         }
-        let server = http_probe::Server::start(&mut command, &home.path("log")).unwrap();
+        let server = http_probe::ServerProcess::start(&mut command, &home.path("log")).unwrap();
         let mut client = server.client();
         for _ in 0..3 {
-            let created =
-                client.ask("POST", "/v1/nodes", Some(&json!({"driver": "fake-hardware"}))).unwrap();
+            let created = client
+                .send_json("POST", "/v1/nodes", Some(&json!({"driver": "fake-hardware"})))
+                .unwrap();
             assert_eq!(created.status, 201, "{}", created.text());
         }
         let listed = client.send("GET", "/v1/nodes", None).unwrap().json();

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The steps that agents offer: those of the generic manager of ironic-python-agent.
+//! The steps of simulated agents: those of ironic-python-agent's generic hardware manager.
 
 use std::collections::BTreeMap;
 
-use agent_protocol::{Argument, Flow, StepDescription, StepList};
+use agent_protocol::{AgentStep, AgentStepArgument, AgentStepList, StepFlow};
 use serde_json::{Map, Value};
 
-/// A step: its name, interface and priority.
-type Row = (&'static str, &'static str, i64);
+/// Name, interface and priority of a step.
+type StepRow = (&'static str, &'static str, i64);
 
-const CLEAN: &[Row] = &[
+const CLEAN: &[StepRow] = &[
     ("erase_devices", "deploy", 10),
     ("erase_devices_metadata", "deploy", 99),
     ("erase_devices_express", "deploy", 0),
@@ -24,7 +24,7 @@ const CLEAN: &[Row] = &[
     ("burnin_network", "deploy", 0),
 ];
 
-const DEPLOY: &[Row] = &[
+const DEPLOY: &[StepRow] = &[
     ("erase_devices_metadata", "deploy", 0),
     ("apply_configuration", "raid", 0),
     ("clean_uefi_nvram", "deploy", 0),
@@ -33,7 +33,7 @@ const DEPLOY: &[Row] = &[
     ("execute_bootc_install", "deploy", 0),
 ];
 
-const SERVICE: &[Row] = &[
+const SERVICE: &[StepRow] = &[
     ("delete_configuration", "raid", 0),
     ("apply_configuration", "raid", 0),
     ("create_configuration", "raid", 0),
@@ -46,7 +46,7 @@ const SERVICE: &[Row] = &[
     ("execute_bootc_install", "deploy", 0),
 ];
 
-/// The arguments of steps that take any: the step, the argument, and whether it is required.
+/// Arguments of steps: the step, the argument, and whether it is required.
 const ARGUMENTS: &[(&str, &str, bool)] = &[
     ("apply_configuration", "raid_config", true),
     ("apply_configuration", "delete_existing", false),
@@ -54,50 +54,50 @@ const ARGUMENTS: &[(&str, &str, bool)] = &[
     ("inject_files", "files", false),
 ];
 
-/// The hardware managers, by which servers tell agents apart.
-pub(super) fn managers(is_ours: bool) -> Map<String, Value> {
+/// Returns the hardware managers with their versions.
+pub(super) fn hardware_managers(is_ferrite_agent: bool) -> Map<String, Value> {
     let mut managers = Map::new();
     managers.insert("generic_hardware_manager".to_owned(), "1.2".into());
-    if is_ours {
+    if is_ferrite_agent {
         managers.insert("ferrite".to_owned(), env!("CARGO_PKG_VERSION").into());
     }
     managers
 }
 
-/// What is offered for a flow.
-pub(super) fn list(flow: Flow, managers: Map<String, Value>) -> StepList {
-    let steps = rows(flow).iter().map(|row| describe(flow, *row)).collect();
+/// Returns the available steps of a flow.
+pub(super) fn list_steps(flow: StepFlow, managers: Map<String, Value>) -> AgentStepList {
+    let steps = step_rows(flow).iter().map(|row| describe_step(flow, *row)).collect();
     let steps = BTreeMap::from([("GenericHardwareManager".to_owned(), steps)]);
-    StepList { steps, versions: managers }
+    AgentStepList { steps, versions: managers }
 }
 
-/// Whether there is such a step.
-pub(super) fn is_offered(flow: Flow, step: &str) -> bool {
-    rows(flow).iter().any(|(name, ..)| *name == step)
+/// Whether the flow has a step of that name.
+pub(super) fn has_step(flow: StepFlow, step: &str) -> bool {
+    step_rows(flow).iter().any(|(name, ..)| *name == step)
 }
 
-const fn rows(flow: Flow) -> &'static [Row] {
+const fn step_rows(flow: StepFlow) -> &'static [StepRow] {
     match flow {
-        Flow::Clean => CLEAN,
-        Flow::Deploy => DEPLOY,
-        Flow::Service => SERVICE,
+        StepFlow::Clean => CLEAN,
+        StepFlow::Deploy => DEPLOY,
+        StepFlow::Service => SERVICE,
     }
 }
 
-fn describe(flow: Flow, (step, interface, priority): Row) -> StepDescription {
-    let arguments = ARGUMENTS.iter().filter(|(of, ..)| *of == step);
+fn describe_step(flow: StepFlow, (step, interface, priority): StepRow) -> AgentStep {
+    let arguments = ARGUMENTS.iter().filter(|(owner, ..)| *owner == step);
     let arguments: BTreeMap<_, _> = arguments
         .map(|(_, name, required)| {
             let description = name.replace('_', " ");
-            ((*name).to_owned(), Argument { description, required: *required })
+            ((*name).to_owned(), AgentStepArgument { description, required: *required })
         })
         .collect();
-    StepDescription {
+    AgentStep {
         step: step.to_owned(),
         priority,
         interface: interface.to_owned(),
         reboot_requested: false,
-        abortable: flow != Flow::Deploy,
+        abortable: flow != StepFlow::Deploy,
         argsinfo: Some(arguments).filter(|arguments| !arguments.is_empty()),
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A rule by which something goes wrong, and how it is written.
+//! Fault rules and their text formats.
 //!
-//! As one line, for the command line: `hang bmcs=10% path=/redfish/v1/Systems`. As a table, for TOML
-//! and JSON: `effect = "hang"`, `bmcs = "10%"`.
+//! On the command line a rule is one line: `hang bmcs=10% path=/redfish/v1/Systems`. In TOML and
+//! JSON it is a table: `effect = "hang"`, `bmcs = "10%"`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,108 +10,108 @@ use std::str::FromStr;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-/// A rule by which something goes wrong.
+/// A rule that applies an effect to selected requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "FaultRuleFields", into = "FaultRuleFields")]
 pub struct FaultRule {
-    /// Whom it is about.
-    pub bmcs: Which,
-    /// The method it is about; all if there is none. Requests over IPMI have the method `IPMI`.
+    /// The BMCs it applies to.
+    pub bmcs: BmcSelection,
+    /// The method it applies to; all if `None`. IPMI requests have the method `IPMI`.
     pub method: Option<String>,
-    /// What the path begins with.
+    /// Prefix of the paths it applies to; all if `None`.
     pub path: Option<String>,
-    /// How likely it strikes, from 0 to 1.
+    /// Probability from 0 to 1.
     pub probability: f64,
-    /// It strikes every so many requests it is about, over all its BMCs.
+    /// It applies to every n-th matching request, counted over all its BMCs.
     pub every: u64,
-    /// How many requests it lets pass first.
+    /// Number of matching requests that it skips first.
     pub skip: u64,
-    /// How often it strikes at most.
+    /// Maximum number of requests it applies to.
     pub times: Option<u64>,
-    /// From how many seconds after it was set.
+    /// Start of its time window, in seconds since it was added.
     pub from: f64,
-    /// Until how many seconds after it was set.
+    /// End of its time window, in seconds since it was added.
     pub until: Option<f64>,
-    /// What happens.
-    pub effect: Effect,
+    /// The effect on the requests.
+    pub effect: FaultEffect,
 }
 
-/// What happens to a request.
+/// The effect of a fault rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum FaultEffect {
     /// The connection is closed.
     Drop,
-    /// Nothing ever comes.
+    /// There is never a response.
     Hang,
-    /// The answer comes later.
+    /// The response is delayed.
     Delay {
-        /// By how much.
+        /// The delay.
         milliseconds: u64,
     },
-    /// An error is all that comes.
+    /// The response is an error.
     Status {
-        /// Which.
+        /// The status code.
         code: StatusCode,
-        /// When to ask again, in seconds.
+        /// Value of the `Retry-After` header, in seconds.
         retry_after: Option<u64>,
     },
-    /// The answer is cut off in the middle of its JSON.
+    /// The response body is truncated to half its length.
     WrongJson,
-    /// Power actions are accepted, and nothing changes.
+    /// Power requests succeed without an effect.
     PowerStuck,
-    /// The BMC restarts and is away.
+    /// The BMC restarts and is unreachable.
     BmcReboot {
-        /// For how long.
+        /// The duration.
         seconds: u64,
     },
-    /// The password is no longer right.
+    /// The BMC rejects all credentials.
     WrongPassword,
-    /// A step of an agent fails.
+    /// A step or command of an agent fails.
     Fail {
-        /// Why, as the agent tells it.
-        why: String,
+        /// The reason that the agent reports.
+        reason: String,
     },
-    /// What an agent writes is not what was announced.
+    /// The image that an agent writes has another checksum than expected.
     WrongChecksum,
-    /// The power is cut in the middle of a step of an agent.
+    /// The machine loses power halfway through a step.
     PowerCut,
-    /// The network of an agent goes away in the middle of a step.
+    /// The agent loses its network halfway through a step.
     NetworkLoss {
-        /// For how long.
+        /// The duration.
         seconds: u64,
     },
 }
 
-/// Which BMCs: `all`, or numbers, ranges and shares: `0-99,250,10%`.
+/// Selection of BMCs: `all`, or a list of indexes, ranges and percentages: `0-99,250,10%`.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Which(Vec<Part>);
+pub struct BmcSelection(Vec<SelectionPart>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum SelectionPart {
     Range(u32, u32),
     Percent(u32),
 }
 
-/// Why a rule is not understood.
+/// A fault rule could not be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the fault {rule:?} is not understood: {why}")]
-pub struct FaultError {
-    /// The rule as it was written.
+#[error("invalid fault rule {rule:?}: {reason}")]
+pub struct FaultRuleError {
+    /// The text of the rule.
     pub rule: String,
-    /// What is wrong with it.
-    pub why: String,
+    /// What is invalid.
+    pub reason: String,
 }
 
-/// The effects, as they are written, with what follows the equals sign.
+/// The effects with their arguments, for error messages.
 const EFFECTS: &str = "drop, hang, delay=MILLISECONDS, status=CODE, wrong-json, power-stuck, bmc-reboot=SECONDS, wrong-password, fail=WHY, wrong-checksum, power-cut, network-loss=SECONDS";
-/// What the paths of agents' doings begin with.
-const AGENTS: &str = "/agent";
+/// Path prefix of rules for agents.
+const AGENT_PATH_PREFIX: &str = "/agent";
 const KEYS: &str = "bmcs, method, path, probability, every, skip, times, from, until, retry_after";
 
-/// A rule as it is written in TOML and JSON.
+/// A rule as serialised in TOML and JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct FaultRuleFields {
     effect: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bmcs: Option<String>,
@@ -136,11 +136,11 @@ struct Written {
 }
 
 impl FaultRule {
-    /// A rule that always strikes everybody.
+    /// Creates a rule that applies to all requests to all BMCs.
     #[must_use]
-    pub fn new(effect: Effect) -> Self {
+    pub fn new(effect: FaultEffect) -> Self {
         Self {
-            bmcs: Which::default(),
+            bmcs: BmcSelection::default(),
             method: None,
             path: None,
             probability: 1.0,
@@ -153,32 +153,32 @@ impl FaultRule {
         }
     }
 
-    /// The same rule about these BMCs only.
+    /// Restricts the rule to these BMCs.
     #[must_use]
-    pub fn about(mut self, bmcs: Which) -> Self {
+    pub fn for_bmcs(mut self, bmcs: BmcSelection) -> Self {
         self.bmcs = bmcs;
         self
     }
 
-    /// Whether it is about this request.
-    pub(super) fn is_about(&self, bmc: u32, method: &str, path: &str) -> bool {
-        self.bmcs.has(bmc)
-            && self.method.as_deref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(method))
-            && self.path.as_deref().is_none_or(|front| path.starts_with(front))
-            && (self.effect != Effect::PowerStuck || is_power_request(method, path))
-            && self.is_about_agents() == path.starts_with(AGENTS)
-            && (self.is_about_agents() || !self.effect.is_for_agents())
+    /// Whether method, path and BMC match.
+    pub(super) fn matches_request(&self, bmc: u32, method: &str, path: &str) -> bool {
+        self.bmcs.contains(bmc)
+            && self.method.as_deref().is_none_or(|own| own.eq_ignore_ascii_case(method))
+            && self.path.as_deref().is_none_or(|prefix| path.starts_with(prefix))
+            && (self.effect != FaultEffect::PowerStuck || is_power_request(method, path))
+            && self.targets_agents() == path.starts_with(AGENT_PATH_PREFIX)
+            && (self.targets_agents() || !self.effect.is_agent_only())
     }
 
-    /// Rules are about BMCs unless they say otherwise.
-    fn is_about_agents(&self) -> bool {
-        self.path.as_deref().is_some_and(|path| path.starts_with(AGENTS))
+    /// Whether the rule is for agents. Rules without such a path are for BMCs.
+    fn targets_agents(&self) -> bool {
+        self.path.as_deref().is_some_and(|path| path.starts_with(AGENT_PATH_PREFIX))
     }
 }
 
-impl Effect {
-    /// Whether it happens to agents only.
-    fn is_for_agents(&self) -> bool {
+impl FaultEffect {
+    /// Whether the effect exists for agents only.
+    fn is_agent_only(&self) -> bool {
         matches!(
             self,
             Self::Fail { .. } | Self::WrongChecksum | Self::PowerCut | Self::NetworkLoss { .. }
@@ -186,110 +186,115 @@ impl Effect {
     }
 }
 
-impl Which {
-    /// Only this one.
+impl BmcSelection {
+    /// Selects one BMC.
     #[must_use]
     pub fn one(bmc: u32) -> Self {
-        Self(vec![Part::Range(bmc, bmc)])
+        Self(vec![SelectionPart::Range(bmc, bmc)])
     }
 
-    /// Those from the first to the last, both included.
+    /// Selects the BMCs from `first` to `last`, inclusive.
     #[must_use]
     pub fn range(first: u32, last: u32) -> Self {
-        Self(vec![Part::Range(first, last)])
+        Self(vec![SelectionPart::Range(first, last)])
     }
 
-    /// So many of every hundred, spread evenly.
+    /// Selects a percentage of the BMCs, evenly distributed.
     #[must_use]
     pub fn percent(percent: u32) -> Self {
-        Self(vec![Part::Percent(percent)])
+        Self(vec![SelectionPart::Percent(percent)])
     }
 
-    /// Whether this one is meant.
+    /// Whether the BMC is selected.
     #[must_use]
-    pub fn has(&self, bmc: u32) -> bool {
+    pub fn contains(&self, bmc: u32) -> bool {
         self.0.is_empty()
             || self.0.iter().any(|part| match part {
-                Part::Range(first, last) => (*first..=*last).contains(&bmc),
-                // 37 has no divisor in common with 100, so every hundred is hit in another order.
-                Part::Percent(percent) => (bmc % 100) * 37 % 100 < *percent,
+                SelectionPart::Range(first, last) => (*first..=*last).contains(&bmc),
+                // 37 and 100 are coprime, so this permutes each hundred and selects exactly
+                // `percent` of it.
+                SelectionPart::Percent(percent) => (bmc % 100) * 37 % 100 < *percent,
             })
     }
 }
 
 impl FromStr for FaultRule {
-    type Err = FaultError;
+    type Err = FaultRuleError;
 
-    fn from_str(text: &str) -> Result<Self, FaultError> {
-        let wrong = |why: String| FaultError { rule: text.to_owned(), why };
+    fn from_str(text: &str) -> Result<Self, FaultRuleError> {
+        let invalid = |reason: String| FaultRuleError { rule: text.to_owned(), reason };
         let mut words = text.split_whitespace();
         let Some(effect) = words.next() else {
-            return Err(wrong(format!("it begins with one of {EFFECTS}")));
+            return Err(invalid(format!("it must start with one of {EFFECTS}")));
         };
-        let mut written = Written { effect: effect.to_owned(), ..Written::default() };
+        let mut fields =
+            FaultRuleFields { effect: effect.to_owned(), ..FaultRuleFields::default() };
         for word in words {
             let Some((key, value)) = word.split_once('=') else {
-                return Err(wrong(format!("{word:?} is not KEY=VALUE with a key of {KEYS}")));
+                return Err(invalid(format!("{word:?} is not KEY=VALUE; the keys are {KEYS}")));
             };
-            written.put(key, value).map_err(wrong)?;
+            fields.set_field(key, value).map_err(invalid)?;
         }
-        written.into_rule().map_err(wrong)
+        fields.into_rule().map_err(invalid)
     }
 }
 
-impl FromStr for Which {
+impl FromStr for BmcSelection {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "all" {
             return Ok(Self::default());
         }
-        let parts: Option<Vec<Part>> = text.split(',').map(|part| part_of(part.trim())).collect();
-        parts.map(Self).ok_or_else(|| format!("{text:?} is not like 0-99,250 or 10% or all"))
+        let parts: Option<Vec<SelectionPart>> =
+            text.split(',').map(|part| parse_part(part.trim())).collect();
+        parts.map(Self).ok_or_else(|| {
+            format!("invalid BMC selection {text:?}; use for example 0-99,250 or 10% or all")
+        })
     }
 }
 
-impl fmt::Display for Which {
+impl fmt::Display for BmcSelection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("all");
         }
-        for (place, part) in self.0.iter().enumerate() {
-            let comma = if place == 0 { "" } else { "," };
+        for (index, part) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
             match part {
-                Part::Range(first, last) if first == last => write!(f, "{comma}{first}")?,
-                Part::Range(first, last) => write!(f, "{comma}{first}-{last}")?,
-                Part::Percent(percent) => write!(f, "{comma}{percent}%")?,
+                SelectionPart::Range(first, last) if first == last => write!(f, "{comma}{first}")?,
+                SelectionPart::Range(first, last) => write!(f, "{comma}{first}-{last}")?,
+                SelectionPart::Percent(percent) => write!(f, "{comma}{percent}%")?,
             }
         }
         Ok(())
     }
 }
 
-impl TryFrom<Written> for FaultRule {
-    type Error = FaultError;
+impl TryFrom<FaultRuleFields> for FaultRule {
+    type Error = FaultRuleError;
 
-    fn try_from(written: Written) -> Result<Self, FaultError> {
-        let rule = written.effect.clone();
-        written.into_rule().map_err(|why| FaultError { rule, why })
+    fn try_from(fields: FaultRuleFields) -> Result<Self, FaultRuleError> {
+        let rule = fields.effect.clone();
+        fields.into_rule().map_err(|reason| FaultRuleError { rule, reason })
     }
 }
 
-impl From<FaultRule> for Written {
+impl From<FaultRule> for FaultRuleFields {
     fn from(rule: FaultRule) -> Self {
         let retry_after = match rule.effect {
-            Effect::Status { retry_after, .. } => retry_after,
-            Effect::Drop
-            | Effect::Hang
-            | Effect::Delay { .. }
-            | Effect::WrongJson
-            | Effect::PowerStuck
-            | Effect::BmcReboot { .. }
-            | Effect::WrongPassword
-            | Effect::Fail { .. }
-            | Effect::WrongChecksum
-            | Effect::PowerCut
-            | Effect::NetworkLoss { .. } => None,
+            FaultEffect::Status { retry_after, .. } => retry_after,
+            FaultEffect::Drop
+            | FaultEffect::Hang
+            | FaultEffect::Delay { .. }
+            | FaultEffect::WrongJson
+            | FaultEffect::PowerStuck
+            | FaultEffect::BmcReboot { .. }
+            | FaultEffect::WrongPassword
+            | FaultEffect::Fail { .. }
+            | FaultEffect::WrongChecksum
+            | FaultEffect::PowerCut
+            | FaultEffect::NetworkLoss { .. } => None,
         };
         Self {
             effect: rule.effect.to_string(),
@@ -307,7 +312,7 @@ impl From<FaultRule> for Written {
     }
 }
 
-impl fmt::Display for Effect {
+impl fmt::Display for FaultEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Drop => f.write_str("drop"),
@@ -318,7 +323,7 @@ impl fmt::Display for Effect {
             Self::PowerStuck => f.write_str("power-stuck"),
             Self::BmcReboot { seconds } => write!(f, "bmc-reboot={seconds}"),
             Self::WrongPassword => f.write_str("wrong-password"),
-            Self::Fail { why } => write!(f, "fail={why}"),
+            Self::Fail { reason } => write!(f, "fail={reason}"),
             Self::WrongChecksum => f.write_str("wrong-checksum"),
             Self::PowerCut => f.write_str("power-cut"),
             Self::NetworkLoss { seconds } => write!(f, "network-loss={seconds}"),
@@ -326,10 +331,10 @@ impl fmt::Display for Effect {
     }
 }
 
-impl Written {
-    fn put(&mut self, key: &str, value: &str) -> Result<(), String> {
+impl FaultRuleFields {
+    fn set_field(&mut self, key: &str, value: &str) -> Result<(), String> {
         fn number<T: FromStr>(key: &str, value: &str) -> Result<Option<T>, String> {
-            value.parse().map(Some).map_err(|_| format!("{key} cannot be {value:?}"))
+            value.parse().map(Some).map_err(|_| format!("invalid value {value:?} for {key}"))
         }
         match key {
             "bmcs" => self.bmcs = Some(value.to_owned()),
@@ -342,19 +347,19 @@ impl Written {
             "from" => self.from = number(key, value)?,
             "until" => self.until = number(key, value)?,
             "retry_after" => self.retry_after = number(key, value)?,
-            _ => return Err(format!("there is no key {key:?}; there are {KEYS}")),
+            _ => return Err(format!("unknown key {key:?}; the keys are {KEYS}")),
         }
         Ok(())
     }
 
     fn into_rule(self) -> Result<FaultRule, String> {
-        let effect = effect_of(&self.effect, self.retry_after)?;
+        let effect = parse_effect(&self.effect, self.retry_after)?;
         let probability = self.probability.unwrap_or(1.0);
         if !(0.0..=1.0).contains(&probability) {
-            return Err("a probability is from 0 to 1".to_owned());
+            return Err("probability must be from 0 to 1".to_owned());
         }
         if self.every == Some(0) {
-            return Err("every is 1 or more".to_owned());
+            return Err("every must be 1 or more".to_owned());
         }
         Ok(FaultRule {
             bmcs: self.bmcs.as_deref().unwrap_or("all").parse()?,
@@ -371,46 +376,46 @@ impl Written {
     }
 }
 
-fn effect_of(text: &str, retry_after: Option<u64>) -> Result<Effect, String> {
+fn parse_effect(text: &str, retry_after: Option<u64>) -> Result<FaultEffect, String> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, Some(value)),
         None => (text, None),
     };
     let number = || value.and_then(|value| value.parse::<u64>().ok());
     let effect = match name {
-        "drop" => Some(Effect::Drop),
-        "hang" => Some(Effect::Hang),
-        "delay" => number().map(|milliseconds| Effect::Delay { milliseconds }),
+        "drop" => Some(FaultEffect::Drop),
+        "hang" => Some(FaultEffect::Hang),
+        "delay" => number().map(|milliseconds| FaultEffect::Delay { milliseconds }),
         "status" => number()
             .and_then(|code| u16::try_from(code).ok())
-            // Informational codes are no answers.
+            // A 1xx status is not a final response.
             .filter(|code| *code >= 200)
             .and_then(|code| StatusCode::from_u16(code).ok())
-            .map(|code| Effect::Status { code, retry_after }),
-        "wrong-json" => Some(Effect::WrongJson),
-        "power-stuck" => Some(Effect::PowerStuck),
-        "bmc-reboot" => number().map(|seconds| Effect::BmcReboot { seconds }),
-        "wrong-password" => Some(Effect::WrongPassword),
-        "fail" => value.map(|why| Effect::Fail { why: why.to_owned() }),
-        "wrong-checksum" => Some(Effect::WrongChecksum),
-        "power-cut" => Some(Effect::PowerCut),
-        "network-loss" => number().map(|seconds| Effect::NetworkLoss { seconds }),
+            .map(|code| FaultEffect::Status { code, retry_after }),
+        "wrong-json" => Some(FaultEffect::WrongJson),
+        "power-stuck" => Some(FaultEffect::PowerStuck),
+        "bmc-reboot" => number().map(|seconds| FaultEffect::BmcReboot { seconds }),
+        "wrong-password" => Some(FaultEffect::WrongPassword),
+        "fail" => value.map(|reason| FaultEffect::Fail { reason: reason.to_owned() }),
+        "wrong-checksum" => Some(FaultEffect::WrongChecksum),
+        "power-cut" => Some(FaultEffect::PowerCut),
+        "network-loss" => number().map(|seconds| FaultEffect::NetworkLoss { seconds }),
         _ => None,
     };
-    effect.ok_or_else(|| format!("{text:?} is none of {EFFECTS}"))
+    effect.ok_or_else(|| format!("invalid effect {text:?}; use one of {EFFECTS}"))
 }
 
-fn part_of(text: &str) -> Option<Part> {
+fn parse_part(text: &str) -> Option<SelectionPart> {
     if let Some(percent) = text.strip_suffix('%') {
-        return percent.parse().ok().filter(|percent| *percent <= 100).map(Part::Percent);
+        return percent.parse().ok().filter(|percent| *percent <= 100).map(SelectionPart::Percent);
     }
     match text.split_once('-') {
-        Some((first, last)) => Some(Part::Range(first.parse().ok()?, last.parse().ok()?)),
-        None => text.parse().ok().map(|bmc| Part::Range(bmc, bmc)),
+        Some((first, last)) => Some(SelectionPart::Range(first.parse().ok()?, last.parse().ok()?)),
+        None => text.parse().ok().map(|bmc| SelectionPart::Range(bmc, bmc)),
     }
 }
 
-/// Whether a request is for power, over Redfish or over IPMI.
+/// Whether a request changes the power state, over Redfish or IPMI.
 fn is_power_request(method: &str, path: &str) -> bool {
     (method == "POST"
         && (path.ends_with("/ComputerSystem.Reset") || path.ends_with("/Chassis.Reset")))
@@ -422,25 +427,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn which_bmcs() {
+    fn selects_bmcs() {
         for (text, inside, outside) in [
             ("all", vec![0, 5, 99_999], vec![]),
             ("7", vec![7], vec![6, 8]),
             ("0-3,10", vec![0, 3, 10], vec![4, 9, 11]),
         ] {
-            let which: Which = text.parse().unwrap();
-            assert!(inside.iter().all(|bmc| which.has(*bmc)), "{text}");
-            assert!(!outside.iter().any(|bmc| which.has(*bmc)), "{text}");
-            assert_eq!(which.to_string(), text);
+            let selection: BmcSelection = text.parse().unwrap();
+            assert!(inside.iter().all(|bmc| selection.contains(*bmc)), "{text}");
+            assert!(!outside.iter().any(|bmc| selection.contains(*bmc)), "{text}");
+            assert_eq!(selection.to_string(), text);
         }
-        let tenth: Which = "10%".parse().unwrap();
-        assert_eq!((0..1_000).filter(|bmc| tenth.has(*bmc)).count(), 100);
-        assert_eq!((0..100).filter(|bmc| Which::percent(0).has(*bmc)).count(), 0);
-        assert_eq!((0..100).filter(|bmc| Which::percent(100).has(*bmc)).count(), 100);
+        let tenth: BmcSelection = "10%".parse().unwrap();
+        assert_eq!((0..1_000).filter(|bmc| tenth.contains(*bmc)).count(), 100);
+        assert_eq!((0..100).filter(|bmc| BmcSelection::percent(0).contains(*bmc)).count(), 0);
+        assert_eq!((0..100).filter(|bmc| BmcSelection::percent(100).contains(*bmc)).count(), 100);
     }
 
     #[test]
-    fn rules_are_read_and_written() {
+    fn rules_round_trip_through_json() {
         for text in [
             "hang bmcs=10%",
             "delay=1500 bmcs=0-99 method=GET path=/redfish/v1/Systems",
@@ -451,25 +456,25 @@ mod tests {
             "network-loss=30 path=/agent/step",
         ] {
             let rule: FaultRule = text.parse().unwrap();
-            let again = serde_json::to_string(&rule).unwrap();
-            assert_eq!(serde_json::from_str::<FaultRule>(&again).unwrap(), rule, "{again}");
+            let json = serde_json::to_string(&rule).unwrap();
+            assert_eq!(serde_json::from_str::<FaultRule>(&json).unwrap(), rule, "{json}");
         }
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_mistake() {
         for (text, expected) in [
-            ("", "begins with one of drop"),
-            ("explode", "\"explode\" is none of"),
-            ("delay", "\"delay\" is none of"),
-            ("status=99", "\"status=99\" is none of"),
-            ("hang bmcs=many", "\"many\" is not like"),
-            ("hang bmcs=101%", "is not like"),
+            ("", "must start with one of drop"),
+            ("explode", "invalid effect \"explode\"; use one of"),
+            ("delay", "invalid effect \"delay\""),
+            ("status=99", "invalid effect \"status=99\""),
+            ("hang bmcs=many", "invalid BMC selection \"many\""),
+            ("hang bmcs=101%", "invalid BMC selection"),
             ("hang often", "is not KEY=VALUE"),
-            ("hang colour=red", "there is no key \"colour\""),
-            ("hang every=0", "every is 1 or more"),
+            ("hang colour=red", "unknown key \"colour\""),
+            ("hang every=0", "every must be 1 or more"),
             ("hang probability=2", "from 0 to 1"),
-            ("hang times=x", "times cannot be \"x\""),
+            ("hang times=x", "invalid value \"x\" for times"),
         ] {
             let error = text.parse::<FaultRule>().unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

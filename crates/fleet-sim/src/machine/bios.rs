@@ -1,176 +1,179 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The firmware's settings: attributes with a registry, changes that wait for a reset, secure boot.
+//! BIOS attributes, changes that wait for a reset, and secure boot.
 //!
-//! Only what differs from the defaults is stored: a fleet of thousands shares one table.
+//! Only values that differ from the defaults are stored; the defaults are shared by the fleet.
 
 use node_model::Timestamp;
 use serde_json::Value;
 
-use super::{BootMode, Machine, Refused};
+use super::{BootMode, MachineError, MachineModel};
 use crate::personality::{AttributeKind, AttributeRule};
 
-/// The attributes of one machine.
+/// The BIOS attributes of one machine.
 #[derive(Clone, Debug, Default)]
-pub struct Bios {
-    /// Attributes that differ from their default, by their place in the registry.
+pub struct BiosState {
+    /// Values that differ from the default, by attribute index.
     changed: Vec<(usize, Value)>,
-    /// What the next reset brings.
+    /// Values that the next reset applies.
     pending: Vec<(usize, Value)>,
-    /// Whether the next reset brings the defaults first.
-    reset_pending: bool,
-    /// When something was last brought by a reset.
+    /// Whether the next reset restores the defaults before it applies `pending`.
+    defaults_pending: bool,
+    /// Time of the last reset that applied changes.
     applied_at: Option<Timestamp>,
 }
 
-/// Secure boot.
+/// State of UEFI secure boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SecureBoot {
-    /// Whether the next boot checks signatures.
+pub struct SecureBootState {
+    /// Whether the next boot verifies signatures.
     pub enabled: bool,
-    /// Whether the current one did.
+    /// Whether the current boot verified signatures.
     pub current: bool,
-    /// Which keys are there.
-    pub keys: Keys,
+    /// The enrolled keys.
+    pub keys: SecureBootKeys,
 }
 
-/// The keys that secure boot checks with.
+/// The enrolled secure boot keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keys {
-    /// The maker's and the operating systems' usual ones.
+pub enum SecureBootKeys {
+    /// The vendor's default keys.
     Default,
     /// None.
     None,
 }
 
-impl Bios {
-    /// The value an attribute has now.
+impl BiosState {
+    /// Returns the current value of an attribute.
     #[must_use]
-    pub fn value<'a>(&'a self, place: usize, rule: &'a AttributeRule) -> &'a Value {
-        find(&self.changed, place).unwrap_or(&rule.default)
+    pub fn current_value<'a>(&'a self, index: usize, rule: &'a AttributeRule) -> &'a Value {
+        find_value(&self.changed, index).unwrap_or(&rule.default)
     }
 
-    /// The value an attribute has after the next reset.
+    /// Returns the value of an attribute after the next reset.
     #[must_use]
-    pub fn value_to_be<'a>(&'a self, place: usize, rule: &'a AttributeRule) -> &'a Value {
-        match find(&self.pending, place) {
+    pub fn pending_value<'a>(&'a self, index: usize, rule: &'a AttributeRule) -> &'a Value {
+        match find_value(&self.pending, index) {
             Some(value) => value,
-            None if self.reset_pending => &rule.default,
-            None => self.value(place, rule),
+            None if self.defaults_pending => &rule.default,
+            None => self.current_value(index, rule),
         }
     }
 
-    /// Whether a reset would change anything.
+    /// Whether the next reset applies changes.
     #[must_use]
-    pub fn is_pending(&self) -> bool {
-        self.reset_pending || !self.pending.is_empty()
+    pub fn has_pending_changes(&self) -> bool {
+        self.defaults_pending || !self.pending.is_empty()
     }
 
-    /// When a reset last changed something.
+    /// Returns the time of the last reset that applied changes.
     #[must_use]
     pub fn applied_at(&self) -> Option<Timestamp> {
         self.applied_at
     }
 }
 
-impl Machine {
-    /// The firmware's settings.
+impl MachineModel {
+    /// Returns the BIOS attributes.
     #[must_use]
-    pub fn bios(&self) -> &Bios {
+    pub fn bios(&self) -> &BiosState {
         &self.bios
     }
 
-    /// The value of an attribute now, by name.
+    /// Returns the current value of an attribute by name.
     #[must_use]
     pub fn bios_attribute(&self, name: &str) -> Option<&Value> {
         let rules = &self.personality.bios.attributes;
-        let place = rules.iter().position(|rule| rule.name == name)?;
-        Some(self.bios.value(place, rules.get(place)?))
+        let index = rules.iter().position(|rule| rule.name == name)?;
+        Some(self.bios.current_value(index, rules.get(index)?))
     }
 
-    /// Asks for attributes to be changed by the next reset: all of them or none.
+    /// Queues attribute changes for the next reset. Either all or none are queued.
     ///
     /// # Errors
-    /// When there is no such attribute, it may not be written, or not with that value.
-    pub fn set_bios<'a>(
+    /// When an attribute does not exist, is read-only, or does not accept its value.
+    pub fn request_bios_changes<'a>(
         &mut self,
         attributes: impl Iterator<Item = (&'a str, &'a Value)>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), MachineError> {
         let rules = &self.personality.bios.attributes;
         let mut accepted = Vec::new();
         for (name, value) in attributes {
-            let place = rules.iter().position(|rule| rule.name == name);
-            let found = place.and_then(|place| Some((place, rules.get(place)?)));
-            let Some((place, rule)) = found else {
-                return Err(Refused::Unknown { property: name.to_owned() });
+            let index = rules.iter().position(|rule| rule.name == name);
+            let attribute = index.and_then(|index| Some((index, rules.get(index)?)));
+            let Some((index, rule)) = attribute else {
+                return Err(MachineError::UnknownProperty { property: name.to_owned() });
             };
-            check(rule, value)?;
-            accepted.push((place, value.clone()));
+            check_attribute_value(rule, value)?;
+            accepted.push((index, value.clone()));
         }
-        for (place, value) in accepted {
-            put(&mut self.bios.pending, place, value);
+        for (index, value) in accepted {
+            set_value(&mut self.bios.pending, index, value);
         }
         Ok(())
     }
 
-    /// Asks for the defaults at the next reset.
-    pub fn reset_bios(&mut self) {
+    /// Queues a reset of all attributes to their defaults.
+    pub fn request_bios_defaults(&mut self) {
         self.bios.pending.clear();
-        self.bios.reset_pending = true;
+        self.bios.defaults_pending = true;
     }
 
-    /// Secure boot's state.
+    /// Returns the secure boot state.
     #[must_use]
-    pub fn secure_boot(&self) -> SecureBoot {
+    pub fn secure_boot(&self) -> SecureBootState {
         self.secure_boot
     }
 
-    /// Asks for secure boot, or for none, from the next boot on.
+    /// Enables or disables secure boot from the next boot on.
     ///
     /// # Errors
-    /// When the machine boots as PCs did, where there is no secure boot.
-    pub fn set_secure_boot(&mut self, enabled: bool) -> Result<(), Refused> {
-        if enabled && self.boot.mode == BootMode::Legacy {
-            return Err(Refused::Conflict { why: "secure boot needs the boot mode UEFI" });
+    /// When the boot mode is `Legacy`, which has no secure boot.
+    pub fn set_secure_boot(&mut self, enabled: bool) -> Result<(), MachineError> {
+        if enabled && self.boot_settings.mode == BootMode::Legacy {
+            return Err(MachineError::Conflict {
+                reason: "secure boot requires the boot mode UEFI",
+            });
         }
         self.secure_boot.enabled = enabled;
         Ok(())
     }
 
-    /// Brings back the usual keys, or removes all.
-    pub fn set_secure_boot_keys(&mut self, keys: Keys) {
+    /// Restores the default keys, or deletes all keys, which disables secure boot.
+    pub fn set_secure_boot_keys(&mut self, keys: SecureBootKeys) {
         self.secure_boot.keys = keys;
-        if keys == Keys::None {
+        if keys == SecureBootKeys::None {
             self.secure_boot.enabled = false;
         }
     }
 
     pub(super) fn apply_pending_bios(&mut self, at: Timestamp) {
         let bios = &mut self.bios;
-        if !bios.is_pending() {
+        if !bios.has_pending_changes() {
             return;
         }
-        if std::mem::take(&mut bios.reset_pending) {
+        if std::mem::take(&mut bios.defaults_pending) {
             bios.changed.clear();
         }
-        for (place, value) in std::mem::take(&mut bios.pending) {
-            put(&mut bios.changed, place, value);
+        for (index, value) in std::mem::take(&mut bios.pending) {
+            set_value(&mut bios.changed, index, value);
         }
         let rules = &self.personality.bios.attributes;
         bios.changed
-            .retain(|(place, value)| rules.get(*place).is_some_and(|rule| rule.default != *value));
+            .retain(|(index, value)| rules.get(*index).is_some_and(|rule| rule.default != *value));
         bios.changed.shrink_to_fit();
         bios.applied_at = Some(at);
     }
 
     pub(super) fn apply_secure_boot(&mut self) {
-        self.secure_boot.current = self.secure_boot.enabled && self.boot.mode == BootMode::Uefi;
+        self.secure_boot.current =
+            self.secure_boot.enabled && self.boot_settings.mode == BootMode::Uefi;
     }
 }
 
-fn check(rule: &AttributeRule, value: &Value) -> Result<(), Refused> {
+fn check_attribute_value(rule: &AttributeRule, value: &Value) -> Result<(), MachineError> {
     let property = || rule.name.clone();
     if rule.read_only {
-        return Err(Refused::ReadOnly { property: property() });
+        return Err(MachineError::ReadOnly { property: property() });
     }
     let is_right_type = match rule.kind {
         AttributeKind::Enumeration | AttributeKind::String => value.is_string(),
@@ -178,7 +181,7 @@ fn check(rule: &AttributeRule, value: &Value) -> Result<(), Refused> {
         AttributeKind::Boolean => value.is_boolean(),
     };
     if !is_right_type {
-        return Err(Refused::WrongType { property: property(), value: value.to_string() });
+        return Err(MachineError::WrongType { property: property(), value: value.to_string() });
     }
     let is_allowed = match rule.kind {
         AttributeKind::Enumeration => {
@@ -190,23 +193,23 @@ fn check(rule: &AttributeRule, value: &Value) -> Result<(), Refused> {
         }),
         AttributeKind::String => {
             let length = value.as_str().map_or(0, str::len);
-            rule.max_length.is_none_or(|most| length <= most)
+            rule.max_length.is_none_or(|max| length <= max)
         }
         AttributeKind::Boolean => true,
     };
     if !is_allowed {
-        return Err(Refused::BadValue { property: property(), value: value.to_string() });
+        return Err(MachineError::BadValue { property: property(), value: value.to_string() });
     }
     Ok(())
 }
 
-fn find(values: &[(usize, Value)], place: usize) -> Option<&Value> {
-    values.iter().find(|(other, _)| *other == place).map(|(_, value)| value)
+fn find_value(values: &[(usize, Value)], index: usize) -> Option<&Value> {
+    values.iter().find(|(other, _)| *other == index).map(|(_, value)| value)
 }
 
-fn put(values: &mut Vec<(usize, Value)>, place: usize, value: Value) {
-    match values.iter_mut().find(|(other, _)| *other == place) {
+fn set_value(values: &mut Vec<(usize, Value)>, index: usize, value: Value) {
+    match values.iter_mut().find(|(other, _)| *other == index) {
         Some((_, old)) => *old = value,
-        None => values.push((place, value)),
+        None => values.push((index, value)),
     }
 }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the machine boots from: the override, the boot mode, and the log of what it did boot.
+//! Boot settings, the choice of the boot device, and the boot history.
 
 use node_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Machine, MediaKind, Power, Refused};
-use crate::personality::LoneTarget;
+use super::{MachineError, MachineModel, MediaKind, PowerPhase};
+use crate::personality::LoneTargetRule;
 
-/// How many boots are remembered.
-const BOOTS_KEPT: usize = 16;
+/// Number of boots in the history.
+const MAX_BOOT_HISTORY: usize = 16;
 
-/// Where to boot from, with Redfish's names.
+/// Redfish's `BootSourceOverrideTarget`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BootTarget {
     /// No override.
     None,
-    /// The network.
+    /// Network, by PXE.
     Pxe,
     /// A floppy disk.
     Floppy,
@@ -23,86 +23,86 @@ pub enum BootTarget {
     Cd,
     /// A USB device.
     Usb,
-    /// A CD on USB, which is what some makers call virtual media.
+    /// A CD on USB, which some vendors use for virtual media.
     UsbCd,
     /// A hard disk.
     Hdd,
-    /// The setup of the firmware.
+    /// The firmware setup.
     BiosSetup,
-    /// The maker's utilities.
+    /// The vendor's utilities.
     Utilities,
-    /// The maker's diagnostics.
+    /// The vendor's diagnostics.
     Diags,
-    /// A URL, loaded by the firmware.
+    /// UEFI HTTP boot.
     UefiHttp,
     /// The UEFI shell.
     UefiShell,
 }
 
-/// How long an override holds, with Redfish's names.
+/// Redfish's `BootSourceOverrideEnabled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Override {
-    /// Not at all.
+pub enum BootOverride {
+    /// No override.
     Disabled,
-    /// For the next boot.
+    /// Only for the next boot.
     Once,
     /// Until it is changed.
     Continuous,
 }
 
-/// The kind of firmware interface that boots, with Redfish's names.
+/// Redfish's `BootSourceOverrideMode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BootMode {
-    /// As PCs did.
+    /// Legacy BIOS.
     Legacy,
     /// UEFI.
     #[serde(rename = "UEFI")]
     Uefi,
 }
 
-/// The boot settings a BMC keeps.
+/// The boot settings stored by the BMC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootSettings {
-    /// Where to boot from.
+    /// The boot target.
     pub target: BootTarget,
-    /// For how long.
-    pub enabled: Override,
-    /// In which mode.
+    /// How long the override applies.
+    pub enabled: BootOverride,
+    /// The boot mode.
     pub mode: BootMode,
-    /// What `UefiHttp` loads; without it the firmware asks DHCP.
+    /// The URL for `UefiHttp`; without it the firmware gets one from DHCP.
     pub http_uri: Option<Box<str>>,
 }
 
-/// Changes to the boot settings; what is `None` stays.
+/// Changes to the boot settings. `None` keeps the current value.
 #[derive(Clone, Debug, Default)]
 pub struct BootChange {
-    /// Where to boot from.
+    /// The boot target.
     pub target: Option<BootTarget>,
-    /// For how long.
-    pub enabled: Option<Override>,
-    /// In which mode.
+    /// How long the override applies.
+    pub enabled: Option<BootOverride>,
+    /// The boot mode.
     pub mode: Option<BootMode>,
-    /// What `UefiHttp` loads; `Some(None)` forgets it.
+    /// The URL for `UefiHttp`; `Some(None)` removes it.
     pub http_uri: Option<Option<Box<str>>>,
 }
 
-/// What the machine did boot.
+/// One boot of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Boot {
-    /// When the firmware handed over.
+pub struct BootRecord {
+    /// When POST ended.
     pub at: Timestamp,
-    /// The device.
+    /// The boot device.
     pub from: BootTarget,
-    /// The medium or URL, where there is one.
+    /// The URL of the virtual media or of UEFI HTTP boot.
     pub image: Option<Box<str>>,
-    /// The mode.
+    /// The boot mode.
     pub mode: BootMode,
-    /// Whether signatures were checked.
+    /// Whether signatures were verified.
     pub secure: bool,
 }
 
 impl BootTarget {
-    /// All of them, in the order BMCs list them.
+    /// All targets, in the order in which BMCs list them.
     pub const ALL: &[Self] = &[
         Self::None,
         Self::Pxe,
@@ -118,7 +118,7 @@ impl BootTarget {
         Self::UefiShell,
     ];
 
-    /// Redfish's name.
+    /// Returns Redfish's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -137,15 +137,15 @@ impl BootTarget {
         }
     }
 
-    /// The one with that name.
+    /// Parses Redfish's name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|target| target.name() == name)
     }
 }
 
-impl Override {
-    /// Redfish's name.
+impl BootOverride {
+    /// Returns Redfish's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -155,15 +155,15 @@ impl Override {
         }
     }
 
-    /// The one with that name.
+    /// Parses Redfish's name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         [Self::Disabled, Self::Once, Self::Continuous].into_iter().find(|it| it.name() == name)
     }
 }
 
 impl BootMode {
-    /// Redfish's name.
+    /// Returns Redfish's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -172,9 +172,9 @@ impl BootMode {
         }
     }
 
-    /// The one with that name.
+    /// Parses Redfish's name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         [Self::Legacy, Self::Uefi].into_iter().find(|mode| mode.name() == name)
     }
 }
@@ -183,53 +183,53 @@ impl Default for BootSettings {
     fn default() -> Self {
         Self {
             target: BootTarget::None,
-            enabled: Override::Disabled,
+            enabled: BootOverride::Disabled,
             mode: BootMode::Uefi,
             http_uri: None,
         }
     }
 }
 
-impl Machine {
-    /// The boot settings as the BMC shows them.
+impl MachineModel {
+    /// Returns the boot settings that the BMC shows.
     #[must_use]
     pub fn boot_settings(&self) -> &BootSettings {
-        &self.boot
+        &self.boot_settings
     }
 
-    /// Changes the boot settings, all or none.
+    /// Changes the boot settings. Either all changes are applied or none.
     ///
     /// # Errors
-    /// When this kind of BMC does not take them, or not while the firmware starts.
-    pub fn set_boot(&mut self, change: BootChange, now: Timestamp) -> Result<(), Refused> {
+    /// When the personality does not support a value, or does not permit changes during POST.
+    pub fn set_boot(&mut self, change: BootChange, now: Timestamp) -> Result<(), MachineError> {
         self.advance(now);
         let rules = &self.personality.boot;
-        if !rules.during_post && matches!(self.power, Power::Post { .. }) {
-            return Err(Refused::DuringPost);
+        if !rules.during_post && matches!(self.power, PowerPhase::Post { .. }) {
+            return Err(MachineError::DuringPost);
         }
         if let Some(target) = change.target
             && target != BootTarget::None
             && !rules.targets.contains(&target)
         {
-            return Err(Refused::NotInList {
+            return Err(MachineError::NotInList {
                 property: "BootSourceOverrideTarget",
                 value: target.name().to_owned(),
             });
         }
-        if change.enabled == Some(Override::Continuous) && !rules.continuous {
-            return Err(Refused::NotInList {
+        if change.enabled == Some(BootOverride::Continuous) && !rules.continuous {
+            return Err(MachineError::NotInList {
                 property: "BootSourceOverrideEnabled",
-                value: Override::Continuous.name().to_owned(),
+                value: BootOverride::Continuous.name().to_owned(),
             });
         }
-        if change.mode.is_some_and(|mode| mode != self.boot.mode) && !rules.mode_changes {
-            return Err(Refused::NotWritable { property: "BootSourceOverrideMode" });
+        if change.mode.is_some_and(|mode| mode != self.boot_settings.mode) && !rules.mode_changes {
+            return Err(MachineError::NotWritable { property: "BootSourceOverrideMode" });
         }
         if matches!(change.http_uri, Some(Some(_))) && !rules.http_uri {
-            return Err(Refused::NotWritable { property: "HttpBootUri" });
+            return Err(MachineError::NotWritable { property: "HttpBootUri" });
         }
         let lone_target = rules.lone_target;
-        let settings = &mut self.boot;
+        let settings = &mut self.boot_settings;
         settings.target = change.target.unwrap_or(settings.target);
         settings.mode = change.mode.unwrap_or(settings.mode);
         if let Some(uri) = change.http_uri {
@@ -237,73 +237,74 @@ impl Machine {
         }
         settings.enabled = match (change.enabled, change.target, lone_target) {
             (Some(enabled), _, _) => enabled,
-            (None, Some(_), LoneTarget::Once) => Override::Once,
-            (None, Some(_), LoneTarget::Forgotten) => Override::Disabled,
-            (None, Some(_), LoneTarget::Kept) | (None, None, _) => settings.enabled,
+            (None, Some(_), LoneTargetRule::Once) => BootOverride::Once,
+            (None, Some(_), LoneTargetRule::Disable) => BootOverride::Disabled,
+            (None, Some(_), LoneTargetRule::KeepEnabled) | (None, None, _) => settings.enabled,
         };
         if settings.target == BootTarget::None {
-            settings.enabled = Override::Disabled;
-        } else if change.enabled == Some(Override::Disabled) {
+            settings.enabled = BootOverride::Disabled;
+        } else if change.enabled == Some(BootOverride::Disabled) {
             settings.target = BootTarget::None;
         }
         Ok(())
     }
 
-    /// What was booted, the newest last.
+    /// Returns the most recent boots, newest last.
     #[must_use]
-    pub fn boots(&self) -> &[Boot] {
-        &self.boots
+    pub fn boot_history(&self) -> &[BootRecord] {
+        &self.boot_history
     }
 
-    /// What runs now, if anything does.
+    /// Returns the boot of the running software, or `None` if none is running.
     #[must_use]
-    pub fn booted(&self) -> Option<&Boot> {
+    pub fn current_boot(&self) -> Option<&BootRecord> {
         match self.power {
-            Power::Running | Power::ShuttingDown { .. } => self.boots.last(),
-            Power::Off
-            | Power::TurningOn { .. }
-            | Power::Post { .. }
-            | Power::TurningOff { .. } => None,
+            PowerPhase::Running | PowerPhase::ShuttingDown { .. } => self.boot_history.last(),
+            PowerPhase::Off
+            | PowerPhase::TurningOn { .. }
+            | PowerPhase::Post { .. }
+            | PowerPhase::TurningOff { .. } => None,
         }
     }
 
-    /// Chooses a boot device as firmware does: the override if it can be booted, else the disk.
-    pub(super) fn boot_something(&mut self, at: Timestamp) {
-        let wanted = match self.boot.enabled {
-            Override::Disabled => BootTarget::None,
-            Override::Once | Override::Continuous => self.boot.target,
+    /// Boots the override target if it is bootable, otherwise the disk.
+    pub(super) fn boot_next_device(&mut self, at: Timestamp) {
+        let target = match self.boot_settings.enabled {
+            BootOverride::Disabled => BootTarget::None,
+            BootOverride::Once | BootOverride::Continuous => self.boot_settings.target,
         };
-        let (from, image) = self.bootable(wanted).unwrap_or((BootTarget::Hdd, None));
-        if self.boot.enabled == Override::Once {
-            self.boot.enabled = Override::Disabled;
-            self.boot.target = BootTarget::None;
+        let (from, image) = self.resolve_boot_device(target).unwrap_or((BootTarget::Hdd, None));
+        if self.boot_settings.enabled == BootOverride::Once {
+            self.boot_settings.enabled = BootOverride::Disabled;
+            self.boot_settings.target = BootTarget::None;
         }
-        if self.boots.len() == BOOTS_KEPT {
-            self.boots.remove(0);
+        if self.boot_history.len() == MAX_BOOT_HISTORY {
+            self.boot_history.remove(0);
         }
-        let (mode, secure) = (self.boot.mode, self.secure_boot.current);
-        self.boots.push(Boot { at, from, image, mode, secure });
-        self.software.booted();
+        let (mode, secure) = (self.boot_settings.mode, self.secure_boot.current);
+        self.boot_history.push(BootRecord { at, from, image, mode, secure });
+        self.software.record_boot();
     }
 
-    fn bootable(&self, wanted: BootTarget) -> Option<(BootTarget, Option<Box<str>>)> {
-        let medium = |kinds: &[MediaKind]| self.medium_of(kinds).map(|media| media.image.clone());
-        match wanted {
+    fn resolve_boot_device(&self, target: BootTarget) -> Option<(BootTarget, Option<Box<str>>)> {
+        let medium =
+            |kinds: &[MediaKind]| self.inserted_medium(kinds).map(|media| media.image.clone());
+        match target {
             BootTarget::None => None,
             BootTarget::Cd | BootTarget::UsbCd => {
-                Some((wanted, Some(medium(&[MediaKind::Cd, MediaKind::Dvd])?)))
+                Some((target, Some(medium(&[MediaKind::Cd, MediaKind::Dvd])?)))
             }
-            BootTarget::Floppy => Some((wanted, Some(medium(&[MediaKind::Floppy])?))),
+            BootTarget::Floppy => Some((target, Some(medium(&[MediaKind::Floppy])?))),
             BootTarget::Usb => {
-                Some((wanted, Some(medium(&[MediaKind::UsbStick, MediaKind::Floppy])?)))
+                Some((target, Some(medium(&[MediaKind::UsbStick, MediaKind::Floppy])?)))
             }
-            BootTarget::UefiHttp => Some((wanted, self.boot.http_uri.clone())),
+            BootTarget::UefiHttp => Some((target, self.boot_settings.http_uri.clone())),
             BootTarget::Pxe
             | BootTarget::Hdd
             | BootTarget::BiosSetup
             | BootTarget::Utilities
             | BootTarget::Diags
-            | BootTarget::UefiShell => Some((wanted, None)),
+            | BootTarget::UefiShell => Some((target, None)),
         }
     }
 }

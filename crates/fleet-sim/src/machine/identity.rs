@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What tells one simulated machine from another: serial number, UUID, MACs.
+//! Serial number, UUID, MACs and other values that identify a simulated machine.
 //!
-//! All of it is computed from the machine's index and the fleet's seed, so nothing is stored and the
-//! same fleet comes up again with the same machines.
+//! All are derived from the machine's index and the fleet's seed, so nothing is stored and a
+//! restarted fleet has the same machines.
 
 use std::fmt::Write as _;
 
 use node_model::Mac;
 
-/// Which machine of which fleet.
+/// Identifies one machine of one fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The place in the fleet, from 0.
+pub struct MachineIdentity {
+    /// The index in the fleet, from 0.
     pub index: u32,
-    /// The fleet's seed: other seeds give other serial numbers, UUIDs and MACs.
+    /// The fleet's seed; it determines serial numbers, UUIDs and MACs.
     pub seed: u64,
 }
 
-/// Keeps the different numbers of one machine apart.
+/// Hash input that separates the values derived for one machine.
 #[derive(Clone, Copy)]
-enum Purpose {
+enum HashPurpose {
     UuidHigh = 1,
     UuidLow,
     Serial,
@@ -29,12 +29,12 @@ enum Purpose {
     Token,
 }
 
-impl Identity {
-    /// The machine's UUID, well formed as a random one.
+impl MachineIdentity {
+    /// Returns the machine's UUID, a valid version 4 UUID.
     #[must_use]
     pub fn uuid(self) -> String {
-        let high = (self.number(Purpose::UuidHigh, 0) & !0xf000) | 0x4000;
-        let low = (self.number(Purpose::UuidLow, 0) & (u64::MAX >> 2)) | (1 << 63);
+        let high = (self.derived_number(HashPurpose::UuidHigh, 0) & !0xf000) | 0x4000;
+        let low = (self.derived_number(HashPurpose::UuidLow, 0) & (u64::MAX >> 2)) | (1 << 63);
         format!(
             "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
             high >> 32,
@@ -45,56 +45,58 @@ impl Identity {
         )
     }
 
-    /// The serial number: the maker's prefix, the index, and three characters of the seed.
+    /// Returns the serial number: the vendor's prefix, the index, and three characters of the seed.
     #[must_use]
     pub fn serial(self, prefix: &str) -> String {
         let mut text = prefix.to_owned();
         push_base36(&mut text, u64::from(self.index), 4);
-        push_base36(&mut text, self.number(Purpose::Serial, 0), 3);
+        push_base36(&mut text, self.derived_number(HashPurpose::Serial, 0), 3);
         text
     }
 
-    /// The serial number of a part, such as drive 3.
+    /// Returns the serial number of a part, such as drive 3.
     #[must_use]
     pub fn part_serial(self, part: u32) -> String {
         let mut text = String::from("P");
-        push_base36(&mut text, self.number(Purpose::Part, part), 9);
+        push_base36(&mut text, self.derived_number(HashPurpose::Part, part), 9);
         text
     }
 
-    /// The address of network card `card`; no two of a fleet are the same. `card` 255 is the BMC's.
+    /// Returns the MAC of a NIC port, unique in the fleet. `nic` 255 is the BMC's own port.
     #[must_use]
-    pub fn mac(self, card: u8) -> Mac {
+    pub fn mac(self, nic: u8) -> Mac {
         let [_, high, middle, low] = self.index.to_be_bytes();
         let [.., seed] = self.seed.to_be_bytes();
-        let text = format!("02:{seed:02x}:{high:02x}:{middle:02x}:{low:02x}:{card:02x}");
+        let text = format!("02:{seed:02x}:{high:02x}:{middle:02x}:{low:02x}:{nic:02x}");
         text.parse().expect("six pairs of hexadecimal digits")
     }
 
-    /// Between 0.8 and 1.2, different from machine to machine: no two rooms of servers march in step.
+    /// Returns a factor from 0.8 to 1.2 that differs between machines, so that they do not act in
+    /// lockstep.
     #[must_use]
     pub fn jitter(self, what: u32) -> f64 {
-        0.8 + 0.4 * fraction(self.number(Purpose::Jitter, what))
+        0.8 + 0.4 * fraction(self.derived_number(HashPurpose::Jitter, what))
     }
 
-    /// Between 0 and 1, different from moment to moment: what a sensor's reading varies by.
+    /// Returns a number from 0 to 1 that differs in each time step: the variation of a sensor
+    /// reading.
     pub(super) fn noise(self, sensor: u32, step: u64) -> f64 {
-        fraction(mix(self.number(Purpose::Reading, sensor) ^ step))
+        fraction(mix(self.derived_number(HashPurpose::Reading, sensor) ^ step))
     }
 
-    /// A session token. Nobody's secrets are behind it.
-    pub(crate) fn token(self, session: u32) -> String {
-        let first = self.number(Purpose::Token, session);
+    /// Returns a session token. It is predictable, which is acceptable for a simulation.
+    pub(crate) fn session_token(self, session: u32) -> String {
+        let first = self.derived_number(HashPurpose::Token, session);
         format!("{first:016x}{:016x}", mix(first))
     }
 
-    fn number(self, purpose: Purpose, which: u32) -> u64 {
-        let place = (u64::from(self.index) << 32) | (u64::from(which) << 8) | purpose as u64;
-        mix(mix(self.seed).wrapping_add(place))
+    fn derived_number(self, purpose: HashPurpose, which: u32) -> u64 {
+        let input = (u64::from(self.index) << 32) | (u64::from(which) << 8) | purpose as u64;
+        mix(mix(self.seed).wrapping_add(input))
     }
 }
 
-/// Spreads the bits of a number over the whole word (the finaliser of SplitMix64).
+/// Hashes a number (the finaliser of SplitMix64).
 pub(crate) fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -102,16 +104,17 @@ pub(crate) fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// The upper bits as a number from 0 up to 1.
+/// Maps the upper 32 bits to a number from 0 to 1.
 pub(crate) fn fraction(number: u64) -> f64 {
-    f64::from(u32::try_from(number >> 32).expect("32 bits are left")) / f64::from(u32::MAX)
+    f64::from(u32::try_from(number >> 32).expect("a shifted u64 fits 32 bits"))
+        / f64::from(u32::MAX)
 }
 
 fn push_base36(text: &mut String, mut number: u64, digits: u32) {
     for _ in 0..digits {
         let digit = u32::try_from(number % 36).expect("less than 36");
         let digit = char::from_digit(digit, 36).expect("less than 36");
-        write!(text, "{}", digit.to_ascii_uppercase()).expect("a string takes everything");
+        write!(text, "{}", digit.to_ascii_uppercase()).expect("writing to a string cannot fail");
         number /= 36;
     }
 }
@@ -123,23 +126,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_differ_and_come_back_the_same() {
+    fn identities_are_unique_and_reproducible() {
         let mut seen = HashSet::new();
         for index in 0..3_000 {
-            let machine = Identity { index, seed: 7 };
+            let machine = MachineIdentity { index, seed: 7 };
             assert!(seen.insert(machine.uuid()));
             assert!(seen.insert(machine.serial("S")));
             assert!(seen.insert(machine.mac(0).as_str().to_owned()));
             assert!(seen.insert(machine.mac(1).as_str().to_owned()));
-            assert_eq!(machine.uuid(), Identity { index, seed: 7 }.uuid());
+            assert_eq!(machine.uuid(), MachineIdentity { index, seed: 7 }.uuid());
             assert!((0.8..=1.2).contains(&machine.jitter(1)));
         }
-        assert_ne!(Identity { index: 0, seed: 7 }.uuid(), Identity { index: 0, seed: 8 }.uuid());
+        assert_ne!(
+            MachineIdentity { index: 0, seed: 7 }.uuid(),
+            MachineIdentity { index: 0, seed: 8 }.uuid()
+        );
     }
 
     #[test]
-    fn they_are_well_formed() {
-        let machine = Identity { index: 70_000, seed: 0 };
+    fn identifiers_are_well_formed() {
+        let machine = MachineIdentity { index: 70_000, seed: 0 };
         let uuid = machine.uuid();
         assert_eq!(uuid.len(), 36);
         assert_eq!(&uuid[14..15], "4");

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Virtual media: slots into which an image at a URL is put as if it were a disc or a stick.
+//! Virtual media slots, each of which presents the image at a URL as a CD, floppy or USB stick.
 
 use node_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Machine, Refused};
+use super::{MachineError, MachineModel};
 
-/// What a slot pretends to be, with Redfish's names.
+/// Redfish's `MediaType`: the device that a slot emulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MediaKind {
     /// A CD.
@@ -22,23 +22,23 @@ pub enum MediaKind {
     UsbStick,
 }
 
-/// What is in a slot.
+/// The image in a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Media {
-    /// Where the image comes from.
+pub struct InsertedMedia {
+    /// Its URL.
     pub image: Box<str>,
-    /// Whether the machine sees it.
+    /// Whether it is connected to the machine.
     pub inserted: bool,
-    /// Whether the machine may not write to it.
+    /// Whether the machine cannot write to it.
     pub write_protected: bool,
-    /// The name given to the image's server.
+    /// The user name for the image server.
     pub user_name: Option<Box<str>>,
-    /// Since when it is there.
+    /// When it was inserted.
     pub since: Timestamp,
 }
 
 impl MediaKind {
-    /// Redfish's name.
+    /// Returns Redfish's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -50,49 +50,51 @@ impl MediaKind {
     }
 }
 
-impl Machine {
-    /// What is in each slot, in the personality's order.
+impl MachineModel {
+    /// Returns the content of each slot, in the personality's order.
     #[must_use]
-    pub fn media(&self) -> &[Option<Media>] {
+    pub fn inserted_media(&self) -> &[Option<InsertedMedia>] {
         &self.media
     }
 
-    /// Puts an image into a slot.
+    /// Inserts an image into a slot.
     ///
     /// # Errors
-    /// When the BMC cannot fetch from such a place, or the slot is taken and this kind of BMC wants
-    /// it ejected first.
-    pub fn insert_media(&mut self, slot: usize, media: Media) -> Result<(), Refused> {
+    /// When the URL scheme is not supported, or the slot is occupied and the personality requires
+    /// an eject first.
+    pub fn insert_media(&mut self, slot: usize, media: InsertedMedia) -> Result<(), MachineError> {
         let rules = &self.personality.media;
         let scheme = media.image.split_once("://").map_or("", |(scheme, _)| scheme);
         let is_known = rules.schemes.iter().any(|known| known.eq_ignore_ascii_case(scheme));
         if !is_known {
-            return Err(Refused::BadFormat { property: "Image", value: media.image.into() });
+            return Err(MachineError::BadFormat { property: "Image", value: media.image.into() });
         }
         let replaces = rules.replaces;
-        let place = self.media.get_mut(slot).ok_or(Refused::NoSuch { what: "virtual media" })?;
-        if place.as_ref().is_some_and(|there| there.inserted) && !replaces {
-            return Err(Refused::InUse { what: "the virtual media slot" });
+        let current =
+            self.media.get_mut(slot).ok_or(MachineError::NotFound { what: "virtual media" })?;
+        if current.as_ref().is_some_and(|media| media.inserted) && !replaces {
+            return Err(MachineError::InUse { what: "the virtual media slot" });
         }
-        *place = Some(media);
+        *current = Some(media);
         Ok(())
     }
 
-    /// Takes out what is in a slot.
+    /// Ejects the image of a slot.
     ///
     /// # Errors
-    /// When the slot is empty and this kind of BMC minds.
-    pub fn eject_media(&mut self, slot: usize) -> Result<(), Refused> {
-        let minds = !self.personality.media.ejects_nothing;
-        let place = self.media.get_mut(slot).ok_or(Refused::NoSuch { what: "virtual media" })?;
-        if place.take().is_none() && minds {
-            return Err(Refused::Empty { what: "the virtual media slot" });
+    /// When the slot is empty and the personality rejects that.
+    pub fn eject_media(&mut self, slot: usize) -> Result<(), MachineError> {
+        let allows_empty = self.personality.media.allows_empty_eject;
+        let current =
+            self.media.get_mut(slot).ok_or(MachineError::NotFound { what: "virtual media" })?;
+        if current.take().is_none() && !allows_empty {
+            return Err(MachineError::Empty { what: "the virtual media slot" });
         }
         Ok(())
     }
 
-    /// The first medium the machine sees as one of `kinds`.
-    pub(super) fn medium_of(&self, kinds: &[MediaKind]) -> Option<&Media> {
+    /// Returns the first connected medium in a slot that can emulate one of `kinds`.
+    pub(super) fn inserted_medium(&self, kinds: &[MediaKind]) -> Option<&InsertedMedia> {
         let slots = self.personality.media.slots.iter();
         slots
             .zip(&self.media)

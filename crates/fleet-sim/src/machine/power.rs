@@ -1,83 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Power: what a reset does, how long it takes, and what a BMC shows meanwhile.
+//! Power transitions: effect and duration of each reset type, and the power state shown meanwhile.
 
 use node_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Machine, Refused};
-use crate::personality::Redundant;
+use super::{MachineError, MachineModel};
+use crate::personality::RedundantResetRule;
 
-/// Where the machine is between off and running.
+/// The actual power phase of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Power {
+pub enum PowerPhase {
     /// Off.
     Off,
-    /// The power supplies are coming up.
+    /// The power supplies are starting.
     TurningOn {
-        /// When the firmware starts.
+        /// When POST starts.
         until: Timestamp,
     },
-    /// The firmware checks the hardware; a boot device is chosen when it is done.
+    /// POST is running; the boot device is chosen at its end.
     Post {
-        /// When it is done.
+        /// When POST ends.
         until: Timestamp,
     },
-    /// Something was booted and runs.
+    /// Booted software is running.
     Running,
-    /// What was booted is closing down, because it was asked to.
+    /// The operating system is shutting down.
     ShuttingDown {
-        /// When it has closed down.
+        /// When the shutdown is complete.
         until: Timestamp,
-        /// Whether it boots again afterwards.
+        /// Whether the machine boots again afterwards.
         then_on: bool,
     },
-    /// The power supplies are going down.
+    /// The power supplies are stopping.
     TurningOff {
-        /// When it is off.
+        /// When the machine is off.
         until: Timestamp,
-        /// Whether it is switched on again afterwards.
+        /// Whether the machine is powered on again afterwards.
         then_on: bool,
     },
 }
 
-/// What Redfish calls power states.
+/// The power state that the BMC reports, with Redfish's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum PowerState {
-    /// Powered.
+    /// On.
     On,
-    /// Not powered.
+    /// Off.
     Off,
-    /// Between off and on.
+    /// Changing from off to on.
     PoweringOn,
-    /// Between on and off.
+    /// Changing from on to off.
     PoweringOff,
 }
 
-/// What can be asked of a machine's power, with Redfish's names.
+/// Redfish's `ResetType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Reset {
-    /// Switch on.
+pub enum ResetType {
+    /// Power on.
     On,
-    /// Switch on, whatever the system says.
+    /// Power on immediately.
     ForceOn,
-    /// Cut the power.
+    /// Power off without a shutdown.
     ForceOff,
-    /// Ask the operating system to close down.
+    /// Shut down the operating system.
     GracefulShutdown,
-    /// Ask the operating system to boot again.
+    /// Restart the operating system.
     GracefulRestart,
-    /// Reset without asking.
+    /// Restart without a shutdown.
     ForceRestart,
-    /// Cut the power, then switch on.
+    /// Power off, then power on.
     PowerCycle,
-    /// Press the button on the front.
+    /// Press the power button.
     PushPowerButton,
-    /// Interrupt the processors for a crash dump.
+    /// Send a non-maskable interrupt, as for a crash dump.
     Nmi,
 }
 
-impl Reset {
-    /// All of them.
+impl ResetType {
+    /// All reset types.
     pub const ALL: &[Self] = &[
         Self::On,
         Self::ForceOn,
@@ -90,7 +90,7 @@ impl Reset {
         Self::Nmi,
     ];
 
-    /// Redfish's name.
+    /// Returns Redfish's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -106,14 +106,14 @@ impl Reset {
         }
     }
 
-    /// The one with that name.
+    /// Parses Redfish's name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|reset| reset.name() == name)
     }
 
-    /// Whether it asks for something the machine must be on for.
-    fn needs_power(self) -> bool {
+    /// Whether the machine must be on for this reset.
+    fn requires_power_on(self) -> bool {
         match self {
             Self::On | Self::ForceOn | Self::PushPowerButton | Self::PowerCycle => false,
             Self::ForceOff
@@ -126,7 +126,7 @@ impl Reset {
 }
 
 impl PowerState {
-    /// Redfish's name.
+    /// Returns Redfish's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -138,132 +138,137 @@ impl PowerState {
     }
 }
 
-impl Machine {
-    /// Does as asked, or says why not.
+impl MachineModel {
+    /// Performs a reset.
     ///
     /// # Errors
-    /// When this kind of BMC does not take the request, or not in this state.
-    pub fn reset(&mut self, reset: Reset, now: Timestamp) -> Result<(), Refused> {
+    /// When the machine is already in the requested state and the personality rejects that.
+    pub fn reset(&mut self, reset: ResetType, now: Timestamp) -> Result<(), MachineError> {
         self.advance(now);
-        let is_on = !matches!(self.power, Power::Off | Power::TurningOff { then_on: false, .. });
+        let is_on =
+            !matches!(self.power, PowerPhase::Off | PowerPhase::TurningOff { then_on: false, .. });
         let is_redundant = match reset {
-            Reset::On | Reset::ForceOn => is_on,
-            Reset::PushPowerButton | Reset::PowerCycle => false,
-            Reset::ForceOff
-            | Reset::GracefulShutdown
-            | Reset::GracefulRestart
-            | Reset::ForceRestart
-            | Reset::Nmi => reset.needs_power() && !is_on,
+            ResetType::On | ResetType::ForceOn => is_on,
+            ResetType::PushPowerButton | ResetType::PowerCycle => false,
+            ResetType::ForceOff
+            | ResetType::GracefulShutdown
+            | ResetType::GracefulRestart
+            | ResetType::ForceRestart
+            | ResetType::Nmi => reset.requires_power_on() && !is_on,
         };
         if is_redundant {
             return match self.personality.power.redundant {
-                Redundant::Accepted => {
-                    // Restarting what is off is understood as switching on.
-                    if matches!(reset, Reset::ForceRestart | Reset::GracefulRestart) {
+                RedundantResetRule::Accepted => {
+                    // A restart of a machine that is off powers it on.
+                    if matches!(reset, ResetType::ForceRestart | ResetType::GracefulRestart) {
                         self.turn_on(now);
                     }
                     Ok(())
                 }
-                Redundant::Refused => {
-                    Err(Refused::WrongPowerState { asked: reset, is: self.power_state() })
-                }
+                RedundantResetRule::Refused => Err(MachineError::WrongPowerState {
+                    requested: reset,
+                    current: self.power_state(),
+                }),
             };
         }
-        self.carry_out(reset, is_on, now);
+        self.apply_reset(reset, is_on, now);
         Ok(())
     }
 
-    /// What the BMC shows. Some show nothing between on and off.
+    /// Returns the power state that the BMC reports. Some BMCs report only `On` and `Off`.
     #[must_use]
     pub fn power_state(&self) -> PowerState {
-        let shows_between = self.personality.power.shows_between;
+        let shows_transitional = self.personality.power.shows_transitional_states;
         match self.power {
-            Power::Off => PowerState::Off,
-            Power::TurningOn { .. } if shows_between => PowerState::PoweringOn,
-            Power::TurningOn { .. } => PowerState::Off,
-            Power::Post { .. } | Power::Running | Power::ShuttingDown { .. } => PowerState::On,
-            Power::TurningOff { .. } if shows_between => PowerState::PoweringOff,
-            Power::TurningOff { .. } => PowerState::On,
+            PowerPhase::Off => PowerState::Off,
+            PowerPhase::TurningOn { .. } if shows_transitional => PowerState::PoweringOn,
+            PowerPhase::TurningOn { .. } => PowerState::Off,
+            PowerPhase::Post { .. } | PowerPhase::Running | PowerPhase::ShuttingDown { .. } => {
+                PowerState::On
+            }
+            PowerPhase::TurningOff { .. } if shows_transitional => PowerState::PoweringOff,
+            PowerPhase::TurningOff { .. } => PowerState::On,
         }
     }
 
-    /// Where the machine really is.
+    /// Returns the actual power phase.
     #[must_use]
-    pub fn power(&self) -> Power {
+    pub fn power_phase(&self) -> PowerPhase {
         self.power
     }
 
-    /// How often the processors were interrupted for a crash dump.
+    /// Returns the number of non-maskable interrupts.
     #[must_use]
-    pub fn interrupts(&self) -> u32 {
-        self.interrupts
+    pub fn nmi_count(&self) -> u32 {
+        self.nmi_count
     }
 
-    /// When the power changes by itself.
-    pub(super) fn power_due(&self) -> Option<Timestamp> {
+    /// Returns when the power phase ends without a request.
+    pub(super) fn next_power_change(&self) -> Option<Timestamp> {
         match self.power {
-            Power::Off | Power::Running => None,
-            Power::TurningOn { until }
-            | Power::Post { until }
-            | Power::ShuttingDown { until, .. }
-            | Power::TurningOff { until, .. } => Some(until),
+            PowerPhase::Off | PowerPhase::Running => None,
+            PowerPhase::TurningOn { until }
+            | PowerPhase::Post { until }
+            | PowerPhase::ShuttingDown { until, .. }
+            | PowerPhase::TurningOff { until, .. } => Some(until),
         }
     }
 
-    /// Takes the step that was due at `at`.
-    pub(super) fn power_step(&mut self, at: Timestamp) {
+    /// Enters the power phase that was due at `at`.
+    pub(super) fn apply_power_change(&mut self, at: Timestamp) {
         match self.power {
-            Power::Off | Power::Running => {}
-            Power::TurningOn { .. } | Power::ShuttingDown { then_on: true, .. } => {
+            PowerPhase::Off | PowerPhase::Running => {}
+            PowerPhase::TurningOn { .. } | PowerPhase::ShuttingDown { then_on: true, .. } => {
                 self.begin_post(at)
             }
-            Power::Post { .. } => self.finish_post(at),
-            Power::ShuttingDown { then_on: false, .. } => self.turn_off(at, false),
-            Power::TurningOff { then_on: false, .. } => self.power = Power::Off,
-            Power::TurningOff { then_on: true, .. } => self.turn_on(at),
+            PowerPhase::Post { .. } => self.finish_post(at),
+            PowerPhase::ShuttingDown { then_on: false, .. } => self.turn_off(at, false),
+            PowerPhase::TurningOff { then_on: false, .. } => self.power = PowerPhase::Off,
+            PowerPhase::TurningOff { then_on: true, .. } => self.turn_on(at),
         }
     }
 
-    fn carry_out(&mut self, reset: Reset, is_on: bool, now: Timestamp) {
+    fn apply_reset(&mut self, reset: ResetType, is_on: bool, now: Timestamp) {
         match reset {
-            Reset::On | Reset::ForceOn => self.turn_on(now),
-            Reset::ForceOff => self.turn_off(now, false),
-            Reset::GracefulShutdown => self.shut_down(now, false),
-            Reset::GracefulRestart => self.shut_down(now, true),
-            Reset::ForceRestart => self.begin_post(now),
-            Reset::PowerCycle if is_on => self.turn_off(now, true),
-            Reset::PushPowerButton if is_on => self.shut_down(now, false),
-            Reset::PowerCycle | Reset::PushPowerButton => self.turn_on(now),
-            Reset::Nmi => self.interrupts = self.interrupts.saturating_add(1),
+            ResetType::On | ResetType::ForceOn => self.turn_on(now),
+            ResetType::ForceOff => self.turn_off(now, false),
+            ResetType::GracefulShutdown => self.shut_down(now, false),
+            ResetType::GracefulRestart => self.shut_down(now, true),
+            ResetType::ForceRestart => self.begin_post(now),
+            ResetType::PowerCycle if is_on => self.turn_off(now, true),
+            ResetType::PushPowerButton if is_on => self.shut_down(now, false),
+            ResetType::PowerCycle | ResetType::PushPowerButton => self.turn_on(now),
+            ResetType::Nmi => self.nmi_count = self.nmi_count.saturating_add(1),
         }
     }
 
     fn turn_on(&mut self, now: Timestamp) {
-        // Switched on while it is going down: it goes down first.
-        if let Power::TurningOff { until, .. } = self.power
+        // A machine that is powering off does so completely before it is powered on.
+        if let PowerPhase::TurningOff { until, .. } = self.power
             && until > now
         {
-            self.power = Power::TurningOff { until, then_on: true };
+            self.power = PowerPhase::TurningOff { until, then_on: true };
             return;
         }
-        self.power = Power::TurningOn { until: now.plus(self.pace().turn_on) };
+        self.power = PowerPhase::TurningOn { until: now.plus(self.durations().turn_on) };
     }
 
     pub(super) fn turn_off(&mut self, now: Timestamp, then_on: bool) {
-        self.power = Power::TurningOff { until: now.plus(self.pace().turn_off), then_on };
+        self.power = PowerPhase::TurningOff { until: now.plus(self.durations().turn_off), then_on };
     }
 
-    /// An operating system takes its time; the firmware, before one runs, goes at once.
+    /// Shuts down. An operating system needs time for it; before one runs, the machine stops at
+    /// once.
     fn shut_down(&mut self, now: Timestamp, then_on: bool) {
         let until = match self.power {
-            Power::Running => now.plus(self.pace().shut_down),
-            Power::ShuttingDown { until, .. } => until,
-            Power::Off
-            | Power::TurningOn { .. }
-            | Power::Post { .. }
-            | Power::TurningOff { .. } => now,
+            PowerPhase::Running => now.plus(self.durations().shut_down),
+            PowerPhase::ShuttingDown { until, .. } => until,
+            PowerPhase::Off
+            | PowerPhase::TurningOn { .. }
+            | PowerPhase::Post { .. }
+            | PowerPhase::TurningOff { .. } => now,
         };
-        self.power = Power::ShuttingDown { until, then_on };
+        self.power = PowerPhase::ShuttingDown { until, then_on };
         self.advance(now);
     }
 
@@ -271,11 +276,11 @@ impl Machine {
         self.apply_pending_bios(at);
         self.apply_secure_boot();
         self.start_tasks_waiting_for_reset(at);
-        self.power = Power::Post { until: at.plus(self.pace().post) };
+        self.power = PowerPhase::Post { until: at.plus(self.durations().post) };
     }
 
     fn finish_post(&mut self, at: Timestamp) {
-        self.boot_something(at);
-        self.power = Power::Running;
+        self.boot_next_device(at);
+        self.power = PowerPhase::Running;
     }
 }

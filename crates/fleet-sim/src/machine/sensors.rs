@@ -1,60 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the sensors of a machine read: plausible numbers that follow its load and wander a little.
+//! Sensor readings: plausible values that follow the machine's load with some noise.
 
 use node_model::Timestamp;
 
-use super::{Machine, Power};
+use super::{MachineModel, PowerPhase};
 
-/// How often readings wander.
-const SECONDS_PER_STEP: i64 = 10;
+/// Interval at which the noise changes.
+const NOISE_INTERVAL_SECONDS: i64 = 10;
 
-/// What a sensor measures.
+/// The quantity that a sensor measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SensorKind {
-    /// Degrees Celsius.
+    /// Temperature in degrees Celsius.
     Temperature,
-    /// Turns per minute.
+    /// Fan speed in revolutions per minute.
     Fan,
-    /// Watts that a power supply takes in.
+    /// Input power of a power supply in watts.
     Power,
-    /// Volts.
+    /// Voltage in volts.
     Voltage,
 }
 
-/// A sensor every simulated machine has.
+/// A sensor that every simulated machine has.
 #[derive(Debug)]
 pub struct SensorRule {
-    /// What it is called.
+    /// Its display name.
     pub name: &'static str,
-    /// Its place in paths.
+    /// Its id in Redfish paths.
     pub id: &'static str,
-    /// What it measures.
+    /// The quantity it measures.
     pub kind: SensorKind,
-    /// Where it is, with Redfish's names.
+    /// Redfish's `PhysicalContext`.
     pub context: &'static str,
-    /// What it reads with the machine off.
+    /// Reading while the machine is off.
     pub off: f64,
-    /// With nothing to do.
+    /// Reading without load.
     pub idle: f64,
-    /// With all there is to do.
+    /// Reading at full load.
     pub busy: f64,
-    /// Above this somebody should look.
+    /// Redfish's upper caution threshold.
     pub upper_caution: Option<f64>,
-    /// Above this things break.
+    /// Redfish's upper critical threshold.
     pub upper_critical: Option<f64>,
 }
 
-/// What a sensor reads.
+/// A sensor with its current value.
 #[derive(Clone, Copy, Debug)]
-pub struct Reading {
+pub struct SimulatedSensorReading {
     /// The sensor.
     pub sensor: &'static SensorRule,
-    /// Its value, rounded as real sensors are.
+    /// The value, rounded to the sensor's resolution.
     pub value: f64,
 }
 
 impl SensorKind {
-    /// The unit, with Redfish's names.
+    /// Returns Redfish's name of the unit.
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl SensorKind {
         }
     }
 
-    fn rounded(self, value: f64) -> f64 {
+    fn round(self, value: f64) -> f64 {
         match self {
             Self::Temperature | Self::Power => value.round(),
             Self::Fan => (value / 60.0).round() * 60.0,
@@ -74,7 +74,7 @@ impl SensorKind {
     }
 }
 
-/// Temperature sensors.
+/// Defines a temperature sensor. The values are those off, idle and busy, then the thresholds.
 const fn temperature(
     id: &'static str,
     name: &'static str,
@@ -108,7 +108,7 @@ const fn fan(id: &'static str, name: &'static str) -> SensorRule {
     }
 }
 
-const fn supply(id: &'static str, name: &'static str) -> SensorRule {
+const fn power_supply(id: &'static str, name: &'static str) -> SensorRule {
     SensorRule {
         name,
         id,
@@ -132,8 +132,8 @@ pub const SENSORS: &[SensorRule] = &[
     fan("Fan2", "Fan 2"),
     fan("Fan3", "Fan 3"),
     fan("Fan4", "Fan 4"),
-    supply("PSU1Power", "PSU1 Input Power"),
-    supply("PSU2Power", "PSU2 Input Power"),
+    power_supply("PSU1Power", "PSU1 Input Power"),
+    power_supply("PSU2Power", "PSU2 Input Power"),
     SensorRule {
         name: "12V Rail",
         id: "Rail12V",
@@ -147,38 +147,38 @@ pub const SENSORS: &[SensorRule] = &[
     },
 ];
 
-impl Machine {
-    /// What all sensors read now.
-    pub fn readings(&self, now: Timestamp) -> impl Iterator<Item = Reading> {
-        (0..SENSORS.len()).filter_map(move |place| self.reading(place, now))
+impl MachineModel {
+    /// Returns the readings of all sensors.
+    pub fn readings(&self, now: Timestamp) -> impl Iterator<Item = SimulatedSensorReading> {
+        (0..SENSORS.len()).filter_map(move |index| self.reading(index, now))
     }
 
-    /// What the sensor at this place in [`SENSORS`] reads now.
+    /// Returns the reading of the sensor with this index in [`SENSORS`].
     #[must_use]
-    pub fn reading(&self, place: usize, now: Timestamp) -> Option<Reading> {
-        let sensor = SENSORS.get(place)?;
-        let number = u32::try_from(place).unwrap_or_default();
-        let step = u64::try_from(now.0.div_euclid(1_000_000 * SECONDS_PER_STEP)).unwrap_or(0);
-        let wander = self.identity.noise(number, step) - 0.5;
+    pub fn reading(&self, index: usize, now: Timestamp) -> Option<SimulatedSensorReading> {
+        let sensor = SENSORS.get(index)?;
+        let number = u32::try_from(index).unwrap_or_default();
+        let step = u64::try_from(now.0.div_euclid(1_000_000 * NOISE_INTERVAL_SECONDS)).unwrap_or(0);
+        let noise = self.identity.noise(number, step) - 0.5;
         let value = match self.load(step) {
             None => sensor.off,
             Some(load) => {
                 let span = sensor.busy - sensor.idle;
-                sensor.idle + span * load + span * 0.04 * wander
+                sensor.idle + span * load + span * 0.04 * noise
             }
         };
-        Some(Reading { sensor, value: sensor.kind.rounded(value) })
+        Some(SimulatedSensorReading { sensor, value: sensor.kind.round(value) })
     }
 
-    /// How busy the machine is, from 0 to 1; nothing when it is off.
+    /// Returns the load from 0 to 1, or `None` if the machine is off.
     fn load(&self, step: u64) -> Option<f64> {
         match self.power {
-            Power::Off => None,
-            Power::TurningOn { .. } | Power::TurningOff { .. } => Some(0.0),
-            // Firmware does not save energy.
-            Power::Post { .. } => Some(0.6),
-            // What runs changes its mind every few minutes.
-            Power::Running | Power::ShuttingDown { .. } => {
+            PowerPhase::Off => None,
+            PowerPhase::TurningOn { .. } | PowerPhase::TurningOff { .. } => Some(0.0),
+            // There is no power management during POST.
+            PowerPhase::Post { .. } => Some(0.6),
+            // The load changes every five minutes.
+            PowerPhase::Running | PowerPhase::ShuttingDown { .. } => {
                 Some(0.1 + 0.5 * self.identity.noise(1_000, step / 30))
             }
         }

@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What runs on the machine, and what its disk holds.
+//! The software that runs on the machine, and the content of its disk.
 //!
-//! Nothing is really loaded: what was booted from the network or from a CD is taken for a ramdisk
-//! with an agent, and what was booted from the disk for the system that was last written to it.
+//! Nothing is really loaded. A boot from the network, a URL or virtual media is taken for a ramdisk
+//! with an agent, and a boot from the disk for the image last written to it.
 
 use node_model::Timestamp;
 use serde::Serialize;
 
-use super::{BootTarget, Machine, Power};
+use super::{BootTarget, MachineModel, PowerPhase};
 
-/// What runs on a machine.
+/// The software that runs on a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Runs {
-    /// Nothing: it is off, or its firmware starts.
+pub enum RunningSoftware {
+    /// None: the machine is off or in POST.
     Nothing,
-    /// A tool of the firmware: its setup, a shell, diagnostics.
+    /// A firmware tool: setup, shell or diagnostics.
     Firmware,
     /// A ramdisk with an agent.
     Ramdisk,
-    /// The ramdisk, handed over to the owner of the instance.
+    /// The ramdisk in rescue mode, for the user of the instance.
     Rescue,
-    /// What was written to the disk.
+    /// The image on the disk.
     Instance,
-    /// Firmware looks at a disk on which there is nothing.
+    /// The firmware found no operating system on the disk.
     EmptyDisk,
 }
 
-/// An image on the disk.
+/// An image written to the disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WrittenImage {
-    /// Where it came from.
+    /// Its URL.
     pub source: Box<str>,
-    /// The checksum it came with, or the one that was found if it was fetched.
+    /// The checksum given with it, or the computed one if it was downloaded.
     pub checksum: Option<Box<str>>,
     /// Whether a config drive was written with it.
     pub config_drive: bool,
@@ -40,31 +40,31 @@ pub struct WrittenImage {
     pub at: Timestamp,
 }
 
-/// What outlives boots, and what the boot at hand was changed to.
+/// State that survives reboots, and changes to the current boot.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Software {
-    /// How many boots there were.
-    boots: u32,
-    /// What took over from what was booted.
-    successor: Option<Runs>,
-    disk: Option<WrittenImage>,
-    /// How often each step was carried out to its end.
-    carried_out: Vec<(Box<str>, u32)>,
+pub(super) struct SoftwareState {
+    /// Number of boots.
+    boot_count: u32,
+    /// The software that replaced the booted one without a reboot.
+    handed_over_to: Option<RunningSoftware>,
+    disk_image: Option<WrittenImage>,
+    /// Step names, each with the number of completed executions.
+    completed_steps: Vec<(Box<str>, u32)>,
 }
 
-impl Software {
-    pub(super) fn booted(&mut self) {
-        self.boots = self.boots.wrapping_add(1);
-        self.successor = None;
+impl SoftwareState {
+    pub(super) fn record_boot(&mut self) {
+        self.boot_count = self.boot_count.wrapping_add(1);
+        self.handed_over_to = None;
     }
 }
 
-impl Machine {
-    /// What runs now.
+impl MachineModel {
+    /// Returns the software that runs now.
     #[must_use]
-    pub fn runs(&self) -> Runs {
-        let Some(boot) = self.booted() else { return Runs::Nothing };
-        if let Some(successor) = self.software.successor {
+    pub fn running_software(&self) -> RunningSoftware {
+        let Some(boot) = self.current_boot() else { return RunningSoftware::Nothing };
+        if let Some(successor) = self.software.handed_over_to {
             return successor;
         }
         match boot.from {
@@ -73,65 +73,67 @@ impl Machine {
             | BootTarget::Cd
             | BootTarget::UsbCd
             | BootTarget::Usb
-            | BootTarget::Floppy => Runs::Ramdisk,
-            BootTarget::None | BootTarget::Hdd if self.software.disk.is_some() => Runs::Instance,
-            BootTarget::None | BootTarget::Hdd => Runs::EmptyDisk,
+            | BootTarget::Floppy => RunningSoftware::Ramdisk,
+            BootTarget::None | BootTarget::Hdd if self.software.disk_image.is_some() => {
+                RunningSoftware::Instance
+            }
+            BootTarget::None | BootTarget::Hdd => RunningSoftware::EmptyDisk,
             BootTarget::BiosSetup
             | BootTarget::Utilities
             | BootTarget::Diags
-            | BootTarget::UefiShell => Runs::Firmware,
+            | BootTarget::UefiShell => RunningSoftware::Firmware,
         }
     }
 
-    /// How many boots there were.
+    /// Returns the number of boots.
     #[must_use]
     pub fn boot_count(&self) -> u32 {
-        self.software.boots
+        self.software.boot_count
     }
 
-    /// What was last written to the disk, unless it was erased since.
+    /// Returns the image on the disk, or `None` if the disk is erased.
     #[must_use]
-    pub fn disk(&self) -> Option<&WrittenImage> {
-        self.software.disk.as_ref()
+    pub fn disk_image(&self) -> Option<&WrittenImage> {
+        self.software.disk_image.as_ref()
     }
 
-    /// Writes to the disk, or erases it.
-    pub fn set_disk(&mut self, image: Option<WrittenImage>) {
-        self.software.disk = image;
+    /// Sets the image on the disk; `None` erases it.
+    pub fn set_disk_image(&mut self, image: Option<WrittenImage>) {
+        self.software.disk_image = image;
     }
 
-    /// How often an agent carried out a step of this name to its end, over all boots.
+    /// Returns how often agents completed the step, over all boots.
     #[must_use]
-    pub fn carried_out(&self, step: &str) -> u32 {
-        let found = self.software.carried_out.iter().find(|(name, _)| **name == *step);
+    pub fn completed_step_count(&self, step: &str) -> u32 {
+        let found = self.software.completed_steps.iter().find(|(name, _)| **name == *step);
         found.map_or(0, |(_, times)| *times)
     }
 
-    /// All steps that agents carried out, with how often, in the order of the first time.
+    /// Returns all completed steps with their counts, in the order of their first completion.
     #[must_use]
-    pub fn all_carried_out(&self) -> &[(Box<str>, u32)] {
-        &self.software.carried_out
+    pub fn completed_steps(&self) -> &[(Box<str>, u32)] {
+        &self.software.completed_steps
     }
 
-    /// Counts a step.
-    pub(crate) fn count_step(&mut self, step: &str) {
-        match self.software.carried_out.iter_mut().find(|(name, _)| **name == *step) {
+    /// Counts the completion of a step.
+    pub(crate) fn record_completed_step(&mut self, step: &str) {
+        match self.software.completed_steps.iter_mut().find(|(name, _)| **name == *step) {
             Some((_, times)) => *times = times.saturating_add(1),
-            None => self.software.carried_out.push((step.into(), 1)),
+            None => self.software.completed_steps.push((step.into(), 1)),
         }
     }
 
-    /// What runs becomes something else without a boot, as kexec does.
-    pub(crate) fn hand_over_to(&mut self, successor: Runs) {
-        if self.booted().is_some() {
-            self.software.successor = Some(successor);
+    /// Replaces the running software without a reboot, as kexec does.
+    pub(crate) fn hand_over_to(&mut self, successor: RunningSoftware) {
+        if self.current_boot().is_some() {
+            self.software.handed_over_to = Some(successor);
         }
     }
 
-    /// The machine goes off by itself: what runs on it said so, or the power was cut.
-    pub fn go_off(&mut self, now: Timestamp) {
+    /// Powers the machine off without a BMC request: its software stopped it, or the power was cut.
+    pub fn power_down(&mut self, now: Timestamp) {
         self.advance(now);
-        if !matches!(self.power, Power::Off | Power::TurningOff { .. }) {
+        if !matches!(self.power, PowerPhase::Off | PowerPhase::TurningOff { .. }) {
             self.turn_off(now, false);
         }
     }

@@ -1,89 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Storage: controllers with drives, and the RAID volumes made of them.
+//! Storage controllers, drives and RAID volumes.
 //!
-//! Controllers and drives come from the personality; only volumes are the machine's own.
+//! Controllers and drives are defined by the personality; only volumes are stored per machine.
 
 use node_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::tasks::{Job, TaskId};
-use super::{Machine, Refused};
+use super::tasks::{BmcTaskId, BmcTaskJob};
+use super::{MachineError, MachineModel};
 use crate::personality::{ControllerRule, VolumeTiming};
 
-/// How volumes are laid out, with Redfish's names.
+/// RAID level of a volume, with Redfish's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RaidKind {
-    /// Striped.
+    /// Striping.
     #[serde(rename = "RAID0")]
     Raid0,
-    /// Mirrored.
+    /// Mirroring.
     #[serde(rename = "RAID1")]
     Raid1,
-    /// One drive's worth of parity.
+    /// Single parity.
     #[serde(rename = "RAID5")]
     Raid5,
-    /// Two drives' worth of parity.
+    /// Double parity.
     #[serde(rename = "RAID6")]
     Raid6,
-    /// Mirrored, then striped.
+    /// Striped mirrors.
     #[serde(rename = "RAID10")]
     Raid10,
-    /// RAID 5, striped.
+    /// Striped RAID 5 sets.
     #[serde(rename = "RAID50")]
     Raid50,
-    /// RAID 6, striped.
+    /// Striped RAID 6 sets.
     #[serde(rename = "RAID60")]
     Raid60,
 }
 
-/// A volume.
+/// A RAID volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Volume {
-    /// Its number, unique in the machine's life.
+pub struct SimulatedVolume {
+    /// Its number; never reused on this machine.
     pub id: u32,
-    /// The controller it is on, by its place in the personality.
+    /// The index of its controller in the personality.
     pub controller: usize,
     /// Its name.
     pub name: Box<str>,
-    /// Its layout.
+    /// Its RAID level.
     pub raid: RaidKind,
-    /// Its size.
+    /// Its usable size.
     pub capacity_bytes: u64,
-    /// Its drives, by their place on the controller.
+    /// The indexes of its drives on the controller.
     pub drives: Box<[usize]>,
 }
 
-/// What is asked for in a new volume.
+/// Parameters of a new volume.
 #[derive(Clone, Debug)]
-pub struct VolumeWish {
-    /// The controller.
+pub struct VolumeRequest {
+    /// The index of the controller.
     pub controller: usize,
-    /// The name; one is made up if there is none.
+    /// The name; generated if `None`.
     pub name: Option<Box<str>>,
-    /// The layout.
+    /// The RAID level.
     pub raid: RaidKind,
-    /// The size; as large as possible if there is none.
+    /// The usable size; the largest possible if `None`.
     pub capacity_bytes: Option<u64>,
-    /// The drives; the BMC chooses free ones if there are none.
+    /// The indexes of the drives; unused ones are chosen if empty.
     pub drives: Vec<usize>,
 }
 
-/// When a change of volumes is made.
+/// When a volume is created or deleted, with Redfish's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ApplyTime {
-    /// Now.
+    /// Immediately.
     Immediate,
     /// At the next reset.
     OnReset,
 }
 
-/// What came of a wish.
+/// Result of creating or deleting a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeOutcome {
-    /// It is done; the volume's number.
-    Done(u32),
-    /// A task will do it.
-    Later(TaskId),
+    /// The operation is complete; the volume's number.
+    Completed(u32),
+    /// A task completes the operation later.
+    TaskStarted(BmcTaskId),
 }
 
 impl RaidKind {
@@ -97,7 +97,7 @@ impl RaidKind {
         Self::Raid60,
     ];
 
-    /// Redfish's name.
+    /// Returns Redfish's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -111,13 +111,13 @@ impl RaidKind {
         }
     }
 
-    /// The one with that name.
+    /// Parses Redfish's name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|raid| raid.name() == name)
     }
 
-    /// What old BMCs call volume types.
+    /// Returns the value of the deprecated Redfish property `VolumeType`.
     #[must_use]
     pub fn volume_type(self) -> &'static str {
         match self {
@@ -129,7 +129,7 @@ impl RaidKind {
         }
     }
 
-    fn fewest_drives(self) -> usize {
+    fn min_drives(self) -> usize {
         match self {
             Self::Raid0 => 1,
             Self::Raid1 => 2,
@@ -140,7 +140,7 @@ impl RaidKind {
         }
     }
 
-    /// How many of `drives` drives hold data rather than copies or parity.
+    /// Returns how many of `drives` drives hold data rather than copies or parity.
     fn data_drives(self, drives: usize) -> usize {
         match self {
             Self::Raid0 => drives,
@@ -154,160 +154,173 @@ impl RaidKind {
     }
 }
 
-impl Volume {
-    /// How much of each of its drives it takes.
-    fn share_of_a_drive(&self) -> u64 {
+impl SimulatedVolume {
+    /// Returns how many bytes it uses on each of its drives.
+    fn bytes_per_drive(&self) -> u64 {
         let data = self.raid.data_drives(self.drives.len()).max(1);
         self.capacity_bytes.div_ceil(u64::try_from(data).unwrap_or(u64::MAX))
     }
 }
 
-impl Machine {
-    /// The volumes on all controllers.
+impl MachineModel {
+    /// Returns the volumes of all controllers.
     #[must_use]
-    pub fn volumes(&self) -> &[Volume] {
+    pub fn volumes(&self) -> &[SimulatedVolume] {
         &self.volumes
     }
 
-    /// Makes a volume, now or later as asked and as this kind of BMC does.
+    /// Creates a volume, at once or by a task, depending on `apply` and the personality.
     ///
     /// # Errors
-    /// When the controller, the drives, the layout or the size do not allow it.
+    /// When the controller, the drives, the RAID level or the size do not permit it.
     pub fn create_volume(
         &mut self,
-        wish: VolumeWish,
+        request: VolumeRequest,
         apply: Option<ApplyTime>,
         now: Timestamp,
-    ) -> Result<VolumeOutcome, Refused> {
+    ) -> Result<VolumeOutcome, MachineError> {
         self.advance(now);
-        let rule = self.controller(wish.controller)?.clone();
-        let apply = checked_apply_time(&rule, apply)?;
-        let volume = self.plan_volume(&rule, wish)?;
+        let rule = self.controller(request.controller)?.clone();
+        let apply = resolve_apply_time(&rule, apply)?;
+        let volume = self.plan_volume(&rule, request)?;
         let id = volume.id;
         self.next_volume = self.next_volume.saturating_add(1);
         Ok(match (apply, rule.timing) {
             (ApplyTime::Immediate, VolumeTiming::AtOnce) => {
                 self.volumes.push(volume);
-                VolumeOutcome::Done(id)
+                VolumeOutcome::Completed(id)
             }
-            (ApplyTime::Immediate, VolumeTiming::ByTask) => {
-                VolumeOutcome::Later(self.start_task(Job::CreateVolume(Box::new(volume)), now))
-            }
-            (ApplyTime::OnReset, _) => {
-                VolumeOutcome::Later(self.wait_for_reset(Job::CreateVolume(Box::new(volume)), now))
-            }
+            (ApplyTime::Immediate, VolumeTiming::ByTask) => VolumeOutcome::TaskStarted(
+                self.start_task(BmcTaskJob::CreateVolume(Box::new(volume)), now),
+            ),
+            (ApplyTime::OnReset, _) => VolumeOutcome::TaskStarted(
+                self.queue_task_for_reset(BmcTaskJob::CreateVolume(Box::new(volume)), now),
+            ),
         })
     }
 
-    /// Deletes a volume, now or later.
+    /// Deletes a volume, at once or by a task.
     ///
     /// # Errors
-    /// When there is no such volume on that controller.
+    /// When the controller has no such volume.
     pub fn delete_volume(
         &mut self,
         controller: usize,
         id: u32,
         apply: Option<ApplyTime>,
         now: Timestamp,
-    ) -> Result<VolumeOutcome, Refused> {
+    ) -> Result<VolumeOutcome, MachineError> {
         self.advance(now);
         let rule = self.controller(controller)?.clone();
-        let apply = checked_apply_time(&rule, apply)?;
-        let is_there = |volume: &Volume| volume.id == id && volume.controller == controller;
-        if !self.volumes.iter().any(is_there) {
-            return Err(Refused::NoSuch { what: "volume" });
+        let apply = resolve_apply_time(&rule, apply)?;
+        let is_requested =
+            |volume: &SimulatedVolume| volume.id == id && volume.controller == controller;
+        if !self.volumes.iter().any(is_requested) {
+            return Err(MachineError::NotFound { what: "volume" });
         }
         Ok(match (apply, rule.timing) {
             (ApplyTime::Immediate, VolumeTiming::AtOnce) => {
-                self.volumes.retain(|volume| !is_there(volume));
-                VolumeOutcome::Done(id)
+                self.volumes.retain(|volume| !is_requested(volume));
+                VolumeOutcome::Completed(id)
             }
             (ApplyTime::Immediate, VolumeTiming::ByTask) => {
-                VolumeOutcome::Later(self.start_task(Job::DeleteVolume(id), now))
+                VolumeOutcome::TaskStarted(self.start_task(BmcTaskJob::DeleteVolume(id), now))
             }
-            (ApplyTime::OnReset, _) => {
-                VolumeOutcome::Later(self.wait_for_reset(Job::DeleteVolume(id), now))
-            }
+            (ApplyTime::OnReset, _) => VolumeOutcome::TaskStarted(
+                self.queue_task_for_reset(BmcTaskJob::DeleteVolume(id), now),
+            ),
         })
     }
 
-    /// Puts a planned volume in its place, unless something else took its drives meanwhile.
-    pub(super) fn finish_volume(&mut self, volume: Volume) -> Result<(), Refused> {
+    /// Adds a planned volume. Fails if its drives have been used by another volume since.
+    pub(super) fn add_planned_volume(
+        &mut self,
+        volume: SimulatedVolume,
+    ) -> Result<(), MachineError> {
         let rule = self.controller(volume.controller)?.clone();
         self.check_space(&rule, &volume)?;
         self.volumes.push(volume);
         Ok(())
     }
 
-    fn controller(&self, controller: usize) -> Result<&ControllerRule, Refused> {
-        self.personality.storage.get(controller).ok_or(Refused::NoSuch { what: "storage" })
+    fn controller(&self, controller: usize) -> Result<&ControllerRule, MachineError> {
+        self.personality.storage.get(controller).ok_or(MachineError::NotFound { what: "storage" })
     }
 
-    fn plan_volume(&self, rule: &ControllerRule, wish: VolumeWish) -> Result<Volume, Refused> {
-        if !rule.raid.contains(&wish.raid) {
-            return Err(Refused::NotInList {
+    fn plan_volume(
+        &self,
+        rule: &ControllerRule,
+        request: VolumeRequest,
+    ) -> Result<SimulatedVolume, MachineError> {
+        if !rule.raid.contains(&request.raid) {
+            return Err(MachineError::NotInList {
                 property: "RAIDType",
-                value: wish.raid.name().to_owned(),
+                value: request.raid.name().to_owned(),
             });
         }
         let drives = rule.all_drives();
-        let mut chosen = wish.drives;
+        let mut chosen = request.drives;
         if chosen.is_empty() {
-            let is_free = |drive: &usize| self.used_of(wish.controller, *drive) == 0;
-            chosen = (0..drives.len()).filter(is_free).take(wish.raid.fewest_drives()).collect();
+            let is_free = |drive: &usize| self.used_bytes(request.controller, *drive) == 0;
+            chosen = (0..drives.len()).filter(is_free).take(request.raid.min_drives()).collect();
         }
         chosen.sort_unstable();
         chosen.dedup();
-        if chosen.len() < wish.raid.fewest_drives() {
-            return Err(Refused::Conflict { why: "there are too few drives for this RAID type" });
+        if chosen.len() < request.raid.min_drives() {
+            return Err(MachineError::Conflict { reason: "too few drives for this RAID type" });
         }
         let free = chosen.iter().map(|drive| {
-            let drive_rule = drives.get(*drive).ok_or(Refused::NoSuch { what: "drive" })?;
-            Ok(drive_rule.bytes().saturating_sub(self.used_of(wish.controller, *drive)))
+            let drive_rule = drives.get(*drive).ok_or(MachineError::NotFound { what: "drive" })?;
+            Ok(drive_rule.bytes().saturating_sub(self.used_bytes(request.controller, *drive)))
         });
-        let smallest = free.collect::<Result<Vec<u64>, Refused>>()?.into_iter().min().unwrap_or(0);
-        let data = u64::try_from(wish.raid.data_drives(chosen.len())).unwrap_or(u64::MAX);
-        let volume = Volume {
+        let smallest =
+            free.collect::<Result<Vec<u64>, MachineError>>()?.into_iter().min().unwrap_or(0);
+        let data = u64::try_from(request.raid.data_drives(chosen.len())).unwrap_or(u64::MAX);
+        let volume = SimulatedVolume {
             id: self.next_volume,
-            controller: wish.controller,
-            name: wish.name.unwrap_or_else(|| format!("Volume {}", self.next_volume).into()),
-            raid: wish.raid,
-            capacity_bytes: wish.capacity_bytes.unwrap_or(smallest.saturating_mul(data)),
+            controller: request.controller,
+            name: request.name.unwrap_or_else(|| format!("Volume {}", self.next_volume).into()),
+            raid: request.raid,
+            capacity_bytes: request.capacity_bytes.unwrap_or(smallest.saturating_mul(data)),
             drives: chosen.into(),
         };
         self.check_space(rule, &volume)?;
         Ok(volume)
     }
 
-    fn check_space(&self, rule: &ControllerRule, volume: &Volume) -> Result<(), Refused> {
+    fn check_space(
+        &self,
+        rule: &ControllerRule,
+        volume: &SimulatedVolume,
+    ) -> Result<(), MachineError> {
         let drives = rule.all_drives();
-        let share = volume.share_of_a_drive();
+        let share = volume.bytes_per_drive();
         let has_room = volume.drives.iter().all(|drive| {
-            let whole = drives.get(*drive).map_or(0, |rule| rule.bytes());
-            whole.saturating_sub(self.used_of(volume.controller, *drive)) >= share
+            let size = drives.get(*drive).map_or(0, |rule| rule.bytes());
+            size.saturating_sub(self.used_bytes(volume.controller, *drive)) >= share
         });
         if volume.capacity_bytes == 0 || !has_room {
-            return Err(Refused::Conflict { why: "the drives have no room for the volume" });
+            return Err(MachineError::Conflict { reason: "not enough free space on the drives" });
         }
         Ok(())
     }
 
-    fn used_of(&self, controller: usize, drive: usize) -> u64 {
+    fn used_bytes(&self, controller: usize, drive: usize) -> u64 {
         self.volumes
             .iter()
             .filter(|volume| volume.controller == controller && volume.drives.contains(&drive))
-            .map(Volume::share_of_a_drive)
+            .map(SimulatedVolume::bytes_per_drive)
             .fold(0, u64::saturating_add)
     }
 }
 
-fn checked_apply_time(
+fn resolve_apply_time(
     rule: &ControllerRule,
-    asked: Option<ApplyTime>,
-) -> Result<ApplyTime, Refused> {
-    match asked {
+    requested: Option<ApplyTime>,
+) -> Result<ApplyTime, MachineError> {
+    match requested {
         Some(apply) if rule.apply_times.contains(&apply) => Ok(apply),
-        Some(_) => Err(Refused::NotInList {
+        Some(_) => Err(MachineError::NotInList {
             property: "@Redfish.OperationApplyTime",
             value: "the apply time".to_owned(),
         }),

@@ -1,200 +1,213 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Work a BMC does in the background: firmware updates, volumes. Each is a task that can be watched.
+//! Background tasks of the BMC: firmware updates and volume changes.
 
 use node_model::Timestamp;
 
-use super::{Machine, Refused, Volume};
-use crate::personality::Activation;
+use super::{MachineError, MachineModel, SimulatedVolume};
+use crate::personality::FirmwareActivation;
 
-/// How many tasks a BMC remembers.
-const TASKS_KEPT: usize = 32;
+/// Number of tasks that a BMC stores.
+const MAX_TASKS: usize = 32;
 
-/// The number of a task.
-pub type TaskId = u32;
+/// The number of a task, unique on its machine.
+pub type BmcTaskId = u32;
 
-/// Work in the background.
+/// A background task.
 #[derive(Clone, Debug)]
-pub struct Task {
+pub struct BmcTask {
     /// Its number.
-    pub id: TaskId,
-    /// What is done.
-    pub job: Job,
-    /// When it was asked for.
-    pub asked_at: Timestamp,
-    /// How far it is.
-    pub stage: Stage,
+    pub id: BmcTaskId,
+    /// What it does.
+    pub job: BmcTaskJob,
+    /// When it was created.
+    pub requested_at: Timestamp,
+    /// Its progress.
+    pub stage: BmcTaskStage,
 }
 
 /// What a task does.
 #[derive(Clone, Debug)]
-pub enum Job {
-    /// Makes a volume.
-    CreateVolume(Box<Volume>),
+pub enum BmcTaskJob {
+    /// Creates a volume.
+    CreateVolume(Box<SimulatedVolume>),
     /// Deletes the volume with that number.
     DeleteVolume(u32),
-    /// Loads an image and puts the component to another version.
+    /// Downloads an image and installs it.
     UpdateFirmware {
-        /// The component, by its place in the personality.
+        /// The index of the component in the personality.
         component: usize,
-        /// The version it becomes.
+        /// The version in the image.
         version: Box<str>,
-        /// Whether the image turns out to be damaged.
+        /// Whether the image is corrupt, so that the update fails.
         is_damaged: bool,
     },
 }
 
-/// How far a task is.
+/// Progress of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// It begins with the next reset of the machine.
-    WaitsForReset,
-    /// An image is loaded; what follows depends on the component.
+pub enum BmcTaskStage {
+    /// It continues at the next reset of the machine.
+    WaitingForReset,
+    /// The firmware image is being downloaded.
     Loading {
-        /// Since when.
+        /// Start of the download.
         since: Timestamp,
-        /// When it is loaded.
+        /// End of the download.
         until: Timestamp,
     },
-    /// It is done between these moments.
+    /// The volume is being changed, or the firmware installed.
     Working {
-        /// Since when.
+        /// Start of the work.
         since: Timestamp,
-        /// When it is done.
+        /// End of the work.
         until: Timestamp,
     },
-    /// It is done.
-    Done {
-        /// Since when.
+    /// It succeeded.
+    Completed {
+        /// End of the task.
         at: Timestamp,
     },
     /// It failed.
     Failed {
-        /// When.
+        /// End of the task.
         at: Timestamp,
-        /// Why.
-        why: &'static str,
+        /// The reason.
+        reason: &'static str,
     },
 }
 
-impl Task {
-    /// From 0 to 100.
+impl BmcTask {
+    /// Returns the progress in percent.
     #[must_use]
     pub fn percent(&self, now: Timestamp) -> u8 {
-        let of = |since: Timestamp, until: Timestamp| {
-            let whole = until.since(since).as_millis().max(1);
-            u8::try_from(now.since(since).as_millis() * 100 / whole).unwrap_or(100).min(99)
+        let elapsed_percent = |since: Timestamp, until: Timestamp| {
+            let total = until.since(since).as_millis().max(1);
+            u8::try_from(now.since(since).as_millis() * 100 / total).unwrap_or(100).min(99)
         };
         match self.stage {
-            Stage::WaitsForReset => 0,
-            Stage::Loading { since, until } => of(since, until) / 2,
-            Stage::Working { since, until } => match self.job {
-                // The image was half of the work.
-                Job::UpdateFirmware { .. } => 50 + of(since, until) / 2,
-                Job::CreateVolume(_) | Job::DeleteVolume(_) => of(since, until),
+            BmcTaskStage::WaitingForReset => 0,
+            BmcTaskStage::Loading { since, until } => elapsed_percent(since, until) / 2,
+            BmcTaskStage::Working { since, until } => match self.job {
+                // The download was the first half.
+                BmcTaskJob::UpdateFirmware { .. } => 50 + elapsed_percent(since, until) / 2,
+                BmcTaskJob::CreateVolume(_) | BmcTaskJob::DeleteVolume(_) => {
+                    elapsed_percent(since, until)
+                }
             },
-            Stage::Done { .. } | Stage::Failed { .. } => 100,
+            BmcTaskStage::Completed { .. } | BmcTaskStage::Failed { .. } => 100,
         }
     }
 
-    /// Whether nothing more will come of it.
+    /// Whether it has succeeded or failed.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         match self.stage {
-            Stage::WaitsForReset | Stage::Loading { .. } | Stage::Working { .. } => false,
-            Stage::Done { .. } | Stage::Failed { .. } => true,
+            BmcTaskStage::WaitingForReset
+            | BmcTaskStage::Loading { .. }
+            | BmcTaskStage::Working { .. } => false,
+            BmcTaskStage::Completed { .. } | BmcTaskStage::Failed { .. } => true,
         }
     }
 
-    fn due(&self) -> Option<Timestamp> {
+    fn next_change(&self) -> Option<Timestamp> {
         match self.stage {
-            Stage::Loading { until, .. } | Stage::Working { until, .. } => Some(until),
-            Stage::WaitsForReset | Stage::Done { .. } | Stage::Failed { .. } => None,
+            BmcTaskStage::Loading { until, .. } | BmcTaskStage::Working { until, .. } => {
+                Some(until)
+            }
+            BmcTaskStage::WaitingForReset
+            | BmcTaskStage::Completed { .. }
+            | BmcTaskStage::Failed { .. } => None,
         }
     }
 }
 
-impl Machine {
-    /// What the BMC does and did in the background, the newest last.
+impl MachineModel {
+    /// Returns the tasks of the BMC, newest last.
     #[must_use]
-    pub fn tasks(&self) -> &[Task] {
+    pub fn tasks(&self) -> &[BmcTask] {
         &self.tasks
     }
 
-    /// Begins with the work now.
-    pub(super) fn start_task(&mut self, job: Job, now: Timestamp) -> TaskId {
+    /// Adds a task that starts now.
+    pub(super) fn start_task(&mut self, job: BmcTaskJob, now: Timestamp) -> BmcTaskId {
         let stage = match job {
-            Job::UpdateFirmware { .. } => {
-                Stage::Loading { since: now, until: now.plus(self.pace().load_image) }
+            BmcTaskJob::UpdateFirmware { .. } => {
+                BmcTaskStage::Loading { since: now, until: now.plus(self.durations().load_image) }
             }
-            Job::CreateVolume(_) | Job::DeleteVolume(_) => {
-                Stage::Working { since: now, until: now.plus(self.pace().volume) }
+            BmcTaskJob::CreateVolume(_) | BmcTaskJob::DeleteVolume(_) => {
+                BmcTaskStage::Working { since: now, until: now.plus(self.durations().volume) }
             }
         };
         self.add_task(job, stage, now)
     }
 
-    /// Keeps the work for the next reset.
-    pub(super) fn wait_for_reset(&mut self, job: Job, now: Timestamp) -> TaskId {
-        self.add_task(job, Stage::WaitsForReset, now)
+    /// Adds a task that starts at the next reset.
+    pub(super) fn queue_task_for_reset(&mut self, job: BmcTaskJob, now: Timestamp) -> BmcTaskId {
+        self.add_task(job, BmcTaskStage::WaitingForReset, now)
     }
 
-    /// When the next task changes by itself.
-    pub(super) fn tasks_due(&self) -> Option<Timestamp> {
-        self.tasks.iter().filter_map(Task::due).min()
+    /// Returns when the next task enters another stage without a request.
+    pub(super) fn next_task_change(&self) -> Option<Timestamp> {
+        self.tasks.iter().filter_map(BmcTask::next_change).min()
     }
 
-    /// Takes the step of the task that was due at `at`.
-    pub(super) fn task_step(&mut self, at: Timestamp) {
-        let Some(place) = self.tasks.iter().position(|task| task.due() == Some(at)) else {
+    /// Advances the task that was due at `at` to its next stage.
+    pub(super) fn apply_task_change(&mut self, at: Timestamp) {
+        let Some(index) = self.tasks.iter().position(|task| task.next_change() == Some(at)) else {
             return;
         };
-        let Some(task) = self.tasks.get(place) else { return };
+        let Some(task) = self.tasks.get(index) else { return };
         let stage = match (task.stage, task.job.clone()) {
-            (Stage::Loading { .. }, Job::UpdateFirmware { is_damaged: true, .. }) => {
-                Stage::Failed { at, why: "the image is damaged or not meant for this component" }
-            }
-            (Stage::Loading { .. }, Job::UpdateFirmware { component, .. }) => {
-                match self.activation(component) {
-                    Activation::OnReset => Stage::WaitsForReset,
-                    Activation::AtOnce | Activation::RestartsBmc => self.working(at),
+            (BmcTaskStage::Loading { .. }, BmcTaskJob::UpdateFirmware { is_damaged: true, .. }) => {
+                BmcTaskStage::Failed {
+                    at,
+                    reason: "the image is corrupt or not for this component",
                 }
             }
-            (_, job) => match self.finish(job, at) {
-                Ok(()) => Stage::Done { at },
-                Err(_) => Stage::Failed { at, why: "the drives are no longer free" },
+            (BmcTaskStage::Loading { .. }, BmcTaskJob::UpdateFirmware { component, .. }) => {
+                match self.activation(component) {
+                    FirmwareActivation::OnReset => BmcTaskStage::WaitingForReset,
+                    FirmwareActivation::AtOnce | FirmwareActivation::RestartsBmc => {
+                        self.working_stage(at)
+                    }
+                }
+            }
+            (_, job) => match self.complete_job(job, at) {
+                Ok(()) => BmcTaskStage::Completed { at },
+                Err(_) => BmcTaskStage::Failed { at, reason: "the drives are no longer free" },
             },
         };
-        if let Some(task) = self.tasks.get_mut(place) {
+        if let Some(task) = self.tasks.get_mut(index) {
             task.stage = stage;
         }
     }
 
-    /// A reset begins what waited for it.
+    /// Starts the tasks that wait for a reset.
     pub(super) fn start_tasks_waiting_for_reset(&mut self, at: Timestamp) {
-        for place in 0..self.tasks.len() {
-            let stage = self.working(at);
-            if let Some(task) = self.tasks.get_mut(place)
-                && task.stage == Stage::WaitsForReset
+        for index in 0..self.tasks.len() {
+            let stage = self.working_stage(at);
+            if let Some(task) = self.tasks.get_mut(index)
+                && task.stage == BmcTaskStage::WaitingForReset
             {
                 task.stage = stage;
             }
         }
     }
 
-    fn working(&self, at: Timestamp) -> Stage {
-        Stage::Working { since: at, until: at.plus(self.pace().volume) }
+    fn working_stage(&self, at: Timestamp) -> BmcTaskStage {
+        BmcTaskStage::Working { since: at, until: at.plus(self.durations().volume) }
     }
 
-    fn finish(&mut self, job: Job, at: Timestamp) -> Result<(), Refused> {
+    fn complete_job(&mut self, job: BmcTaskJob, at: Timestamp) -> Result<(), MachineError> {
         match job {
-            Job::CreateVolume(volume) => self.finish_volume(*volume),
-            Job::DeleteVolume(id) => {
+            BmcTaskJob::CreateVolume(volume) => self.add_planned_volume(*volume),
+            BmcTaskJob::DeleteVolume(id) => {
                 self.volumes.retain(|volume| volume.id != id);
                 Ok(())
             }
-            Job::UpdateFirmware { component, version, .. } => {
+            BmcTaskJob::UpdateFirmware { component, version, .. } => {
                 self.set_firmware_version(component, version);
-                if self.activation(component) == Activation::RestartsBmc {
+                if self.activation(component) == FirmwareActivation::RestartsBmc {
                     self.restart_bmc(at);
                 }
                 Ok(())
@@ -202,14 +215,14 @@ impl Machine {
         }
     }
 
-    fn add_task(&mut self, job: Job, stage: Stage, now: Timestamp) -> TaskId {
+    fn add_task(&mut self, job: BmcTaskJob, stage: BmcTaskStage, now: Timestamp) -> BmcTaskId {
         self.last_task = self.last_task.wrapping_add(1);
-        if self.tasks.len() >= TASKS_KEPT {
-            // The oldest that is over goes; if none is, the oldest.
-            let place = self.tasks.iter().position(Task::is_over).unwrap_or(0);
-            self.tasks.remove(place);
+        if self.tasks.len() >= MAX_TASKS {
+            // Drop the oldest finished task, or the oldest task if none is finished.
+            let index = self.tasks.iter().position(BmcTask::is_finished).unwrap_or(0);
+            self.tasks.remove(index);
         }
-        self.tasks.push(Task { id: self.last_task, job, asked_at: now, stage });
+        self.tasks.push(BmcTask { id: self.last_task, job, requested_at: now, stage });
         self.last_task
     }
 }

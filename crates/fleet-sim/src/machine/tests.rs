@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What machines do when, as scripts: each line is a second and what is done then, and the outcome
-//! is shown beside it.
+//! Behaviour of machines over time, as scripts: each line is a second and a command, and the
+//! expected output repeats it with the resulting state.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use super::*;
 use crate::personality::ComponentKind;
 
-/// A machine on which everything takes exactly as long as its personality says, times the jitter of
-/// machine 0 with seed 1, which the scripts' moments leave room for.
-fn machine(personality: &str) -> Machine {
-    let personality = Personality::named(personality).unwrap();
-    Machine::new(Identity { index: 0, seed: 1 }, Arc::new(personality))
+/// Creates machine 0 with seed 1, whose durations are the personality's with up to 20 percent
+/// jitter; the scripts leave room for that.
+fn machine(personality: &str) -> MachineModel {
+    let personality = Personality::built_in(personality).unwrap();
+    MachineModel::new(MachineIdentity { index: 0, seed: 1 }, Arc::new(personality))
 }
 
 fn at(second: i64) -> Timestamp {
@@ -25,43 +25,48 @@ fn at(second: i64) -> Timestamp {
 
 fn check(personality: &str, script: &str, expected: &Expect) {
     let mut machine = machine(personality);
-    let mut told = String::new();
+    let mut output = String::new();
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let (second, order) = line.split_once(' ').unwrap();
+        let (second, command) = line.split_once(' ').unwrap();
         let now = at(second.parse().unwrap());
         machine.advance(now);
-        let outcome = match obey(&mut machine, order, now) {
+        let outcome = match run_script_command(&mut machine, command, now) {
             Ok(()) => String::new(),
-            Err(refused) => format!(" refused: {refused}"),
+            Err(error) => format!(" rejected: {error}"),
         };
-        writeln!(told, "{line}:{outcome} {}", shown(&machine)).unwrap();
+        writeln!(output, "{line}:{outcome} {}", describe(&machine)).unwrap();
     }
-    expected.assert_eq(&told);
+    expected.assert_eq(&output);
 }
 
-fn obey(machine: &mut Machine, order: &str, now: Timestamp) -> Result<(), Refused> {
-    let words: Vec<&str> = order.split(' ').collect();
+fn run_script_command(
+    machine: &mut MachineModel,
+    command: &str,
+    now: Timestamp,
+) -> Result<(), MachineError> {
+    let words: Vec<&str> = command.split(' ').collect();
     match words[..] {
-        ["look"] => Ok(()),
-        ["reset", reset] => machine.reset(Reset::named(reset).unwrap(), now),
+        ["show"] => Ok(()),
+        ["reset", reset] => machine.reset(ResetType::from_name(reset).unwrap(), now),
         ["boot", target, enabled] => {
             let change = BootChange {
-                target: BootTarget::named(target),
-                enabled: Override::named(enabled),
+                target: BootTarget::from_name(target),
+                enabled: BootOverride::from_name(enabled),
                 ..BootChange::default()
             };
             machine.set_boot(change, now)
         }
         ["target", target] => {
-            let change = BootChange { target: BootTarget::named(target), ..BootChange::default() };
+            let change =
+                BootChange { target: BootTarget::from_name(target), ..BootChange::default() };
             machine.set_boot(change, now)
         }
         ["mode", mode] => {
-            let change = BootChange { mode: BootMode::named(mode), ..BootChange::default() };
+            let change = BootChange { mode: BootMode::from_name(mode), ..BootChange::default() };
             machine.set_boot(change, now)
         }
         ["insert", slot, image] => {
-            let media = Media {
+            let media = InsertedMedia {
                 image: image.into(),
                 inserted: true,
                 write_protected: true,
@@ -72,73 +77,73 @@ fn obey(machine: &mut Machine, order: &str, now: Timestamp) -> Result<(), Refuse
         }
         ["eject", slot] => machine.eject_media(slot.parse().unwrap()),
         ["secure", enabled] => machine.set_secure_boot(enabled == "on"),
-        _ => panic!("{order:?}"),
+        _ => panic!("unknown script command {command:?}"),
     }
 }
 
-fn shown(machine: &Machine) -> String {
+fn describe(machine: &MachineModel) -> String {
     let mut text = machine.power_state().name().to_owned();
     let settings = machine.boot_settings();
-    if settings.enabled != Override::Disabled {
+    if settings.enabled != BootOverride::Disabled {
         write!(text, ", will boot {} {}", settings.target.name(), settings.enabled.name()).unwrap();
     }
-    if let Some(boot) = machine.booted() {
+    if let Some(boot) = machine.current_boot() {
         write!(text, ", runs from {}", boot.from.name()).unwrap();
         if let Some(image) = &boot.image {
             write!(text, " {image}").unwrap();
         }
         if boot.secure {
-            text.push_str(" securely");
+            text.push_str(" with secure boot");
         }
     }
     text
 }
 
 #[test]
-fn power_takes_its_time() {
+fn power_transitions_take_time() {
     check(
         "generic",
         "0 reset On
-         1 look
-         4 look
-         70 look
+         1 show
+         4 show
+         70 show
          71 reset GracefulShutdown
-         75 look
-         95 look
+         75 show
+         95 show
          96 reset ForceOff
          97 reset GracefulRestart
-         160 look
+         160 show
          161 reset PowerCycle
-         162 look
-         166 look
+         162 show
+         166 show
          240 reset PushPowerButton
-         270 look
+         270 show
          271 reset PushPowerButton
-         280 look",
+         280 show",
         &expect![[r#"
             0 reset On: PoweringOn
-            1 look: PoweringOn
-            4 look: On
-            70 look: On, runs from Hdd
+            1 show: PoweringOn
+            4 show: On
+            70 show: On, runs from Hdd
             71 reset GracefulShutdown: On, runs from Hdd
-            75 look: On, runs from Hdd
-            95 look: Off
+            75 show: On, runs from Hdd
+            95 show: Off
             96 reset ForceOff: Off
             97 reset GracefulRestart: PoweringOn
-            160 look: On, runs from Hdd
+            160 show: On, runs from Hdd
             161 reset PowerCycle: PoweringOff
-            162 look: PoweringOff
-            166 look: On
+            162 show: PoweringOff
+            166 show: On
             240 reset PushPowerButton: On, runs from Hdd
-            270 look: Off
+            270 show: Off
             271 reset PushPowerButton: PoweringOn
-            280 look: On
+            280 show: On
         "#]],
     );
 }
 
 #[test]
-fn some_bmcs_mind_what_is_already_so() {
+fn hpe_like_rejects_redundant_resets() {
     check(
         "hpe-like",
         "0 reset ForceOff
@@ -147,68 +152,68 @@ fn some_bmcs_mind_what_is_already_so() {
          10 reset On
          11 reset ForceOff
          12 reset On
-         30 look",
+         30 show",
         &expect![[r#"
-            0 reset ForceOff: refused: cannot do ForceOff while the power state is Off Off
-            1 reset ForceRestart: refused: cannot do ForceRestart while the power state is Off Off
+            0 reset ForceOff: rejected: cannot do ForceOff while the power state is Off Off
+            1 reset ForceRestart: rejected: cannot do ForceRestart while the power state is Off Off
             2 reset On: PoweringOn
-            10 reset On: refused: cannot do On while the power state is On On
+            10 reset On: rejected: cannot do On while the power state is On On
             11 reset ForceOff: PoweringOff
             12 reset On: PoweringOff
-            30 look: On
+            30 show: On
         "#]],
     );
 }
 
 #[test]
-fn an_override_for_one_boot_is_used_up() {
+fn once_override_applies_to_one_boot() {
     check(
         "generic",
         "0 insert 0 http://images/agent.iso
          1 boot Cd Once
          2 reset On
-         90 look
+         90 show
          91 reset ForceRestart
-         180 look
+         180 show
          181 boot Pxe Continuous
          182 reset ForceRestart
-         270 look
+         270 show
          271 reset ForceRestart
-         360 look
+         360 show
          361 boot Cd Once
          362 eject 0
          363 reset ForceRestart
-         450 look",
+         450 show",
         &expect![[r#"
             0 insert 0 http://images/agent.iso: Off
             1 boot Cd Once: Off, will boot Cd Once
             2 reset On: PoweringOn, will boot Cd Once
-            90 look: On, runs from Cd http://images/agent.iso
+            90 show: On, runs from Cd http://images/agent.iso
             91 reset ForceRestart: On
-            180 look: On, runs from Hdd
+            180 show: On, runs from Hdd
             181 boot Pxe Continuous: On, will boot Pxe Continuous, runs from Hdd
             182 reset ForceRestart: On, will boot Pxe Continuous
-            270 look: On, will boot Pxe Continuous, runs from Pxe
+            270 show: On, will boot Pxe Continuous, runs from Pxe
             271 reset ForceRestart: On, will boot Pxe Continuous
-            360 look: On, will boot Pxe Continuous, runs from Pxe
+            360 show: On, will boot Pxe Continuous, runs from Pxe
             361 boot Cd Once: On, will boot Cd Once, runs from Pxe
             362 eject 0: On, will boot Cd Once, runs from Pxe
             363 reset ForceRestart: On, will boot Cd Once
-            450 look: On, runs from Hdd
+            450 show: On, runs from Hdd
         "#]],
     );
 }
 
 #[test]
-fn makers_differ_about_boot_settings() {
+fn personalities_differ_in_boot_settings() {
     check(
         "hpe-like",
         "0 boot Pxe Continuous
          1 boot Floppy Once
          2 boot Pxe Once",
         &expect![[r#"
-            0 boot Pxe Continuous: refused: BootSourceOverrideEnabled cannot be Continuous Off
-            1 boot Floppy Once: refused: BootSourceOverrideTarget cannot be Floppy Off
+            0 boot Pxe Continuous: rejected: BootSourceOverrideEnabled cannot be Continuous Off
+            1 boot Floppy Once: rejected: BootSourceOverrideTarget cannot be Floppy Off
             2 boot Pxe Once: Off, will boot Pxe Once
         "#]],
     );
@@ -219,14 +224,14 @@ fn makers_differ_about_boot_settings() {
          120 boot Pxe Once",
         &expect![[r#"
             0 reset On: Off
-            20 boot Pxe Once: refused: boot settings cannot be changed during POST On
+            20 boot Pxe Once: rejected: boot settings cannot be changed during POST On
             120 boot Pxe Once: On, will boot Pxe Once, runs from Hdd
         "#]],
     );
 }
 
 #[test]
-fn makers_differ_about_a_target_alone() {
+fn personalities_differ_in_target_without_enabled() {
     let script = "0 target Pxe
          1 boot Hdd Once
          2 target Pxe
@@ -264,7 +269,7 @@ fn makers_differ_about_a_target_alone() {
 }
 
 #[test]
-fn media_must_be_ejected_first_on_some() {
+fn dell_like_requires_eject_before_insert() {
     check(
         "dell-like",
         "0 eject 0
@@ -274,87 +279,87 @@ fn media_must_be_ejected_first_on_some() {
          4 insert 0 ftp://images/b.iso
          5 insert 7 http://images/b.iso",
         &expect![[r#"
-            0 eject 0: refused: the virtual media slot is empty Off
+            0 eject 0: rejected: the virtual media slot is empty Off
             1 insert 0 http://images/a.iso: Off
-            2 insert 0 http://images/b.iso: refused: the virtual media slot is in use Off
+            2 insert 0 http://images/b.iso: rejected: the virtual media slot is in use Off
             3 eject 0: Off
-            4 insert 0 ftp://images/b.iso: refused: Image cannot be ftp://images/b.iso Off
-            5 insert 7 http://images/b.iso: refused: there is no such virtual media Off
+            4 insert 0 ftp://images/b.iso: rejected: Image cannot be ftp://images/b.iso Off
+            5 insert 7 http://images/b.iso: rejected: there is no such virtual media Off
         "#]],
     );
 }
 
 #[test]
-fn secure_boot_needs_uefi_and_a_reset() {
+fn secure_boot_requires_uefi_and_a_reset() {
     check(
         "generic",
         "0 secure on
          1 reset On
-         90 look
+         90 show
          91 secure off
-         92 look
+         92 show
          93 mode Legacy
          94 secure on
          95 reset ForceRestart
-         180 look",
+         180 show",
         &expect![[r#"
             0 secure on: Off
             1 reset On: PoweringOn
-            90 look: On, runs from Hdd securely
-            91 secure off: On, runs from Hdd securely
-            92 look: On, runs from Hdd securely
-            93 mode Legacy: On, runs from Hdd securely
-            94 secure on: refused: secure boot needs the boot mode UEFI On, runs from Hdd securely
+            90 show: On, runs from Hdd with secure boot
+            91 secure off: On, runs from Hdd with secure boot
+            92 show: On, runs from Hdd with secure boot
+            93 mode Legacy: On, runs from Hdd with secure boot
+            94 secure on: rejected: secure boot requires the boot mode UEFI On, runs from Hdd with secure boot
             95 reset ForceRestart: On
-            180 look: On, runs from Hdd
+            180 show: On, runs from Hdd
         "#]],
     );
 }
 
 #[test]
-fn settings_of_the_firmware_wait_for_a_reset() {
+fn bios_changes_wait_for_a_reset() {
     let mut machine = machine("generic");
-    let wanted = json!({"ProcVirtualization": "Disabled", "BootDelaySeconds": 10});
+    let changes = json!({"ProcVirtualization": "Disabled", "BootDelaySeconds": 10});
     let pairs = |value: &Value| value.as_object().unwrap().clone();
-    let set = |machine: &mut Machine, value: &Value| {
+    let set = |machine: &mut MachineModel, value: &Value| {
         let pairs = pairs(value);
-        machine.set_bios(pairs.iter().map(|(name, value)| (name.as_str(), value)))
+        machine.request_bios_changes(pairs.iter().map(|(name, value)| (name.as_str(), value)))
     };
-    set(&mut machine, &wanted).unwrap();
+    set(&mut machine, &changes).unwrap();
     assert_eq!(machine.bios_attribute("BootDelaySeconds"), Some(&json!(5)));
-    assert!(machine.bios().is_pending());
-    machine.reset(Reset::On, at(0)).unwrap();
+    assert!(machine.bios().has_pending_changes());
+    machine.reset(ResetType::On, at(0)).unwrap();
     machine.advance(at(10));
     assert_eq!(machine.bios_attribute("BootDelaySeconds"), Some(&json!(10)));
     assert_eq!(machine.bios_attribute("ProcVirtualization"), Some(&json!("Disabled")));
     assert!(machine.bios().applied_at().is_some());
 
-    machine.reset_bios();
+    machine.request_bios_defaults();
     set(&mut machine, &json!({"QuietBoot": false})).unwrap();
-    machine.reset(Reset::ForceRestart, at(100)).unwrap();
+    machine.reset(ResetType::ForceRestart, at(100)).unwrap();
     assert_eq!(machine.bios_attribute("BootDelaySeconds"), Some(&json!(5)));
     assert_eq!(machine.bios_attribute("QuietBoot"), Some(&json!(false)));
 
     for (wrong, expected) in [
         (json!({"Nonsense": 1}), "there is no property Nonsense"),
         (json!({"TpmPresent": false}), "TpmPresent cannot be changed"),
-        (json!({"BootMode": 7}), "BootMode cannot be of the type of 7"),
+        (json!({"BootMode": 7}), "BootMode does not accept the type of 7"),
         (json!({"BootMode": "Both"}), "BootMode cannot be \"Both\""),
         (json!({"BootDelaySeconds": 301}), "BootDelaySeconds cannot be 301"),
-        // All or none.
+        // A valid attribute is not applied beside an invalid one.
         (json!({"AssetLabel": "x", "BootMode": "Both"}), "BootMode cannot be \"Both\""),
     ] {
         assert_eq!(set(&mut machine, &wrong).unwrap_err().to_string(), expected);
-        assert!(!machine.bios().is_pending(), "{wrong}");
+        assert!(!machine.bios().has_pending_changes(), "{wrong}");
     }
 }
 
-fn wish(raid: RaidKind, capacity_bytes: Option<u64>, drives: &[usize]) -> VolumeWish {
-    VolumeWish { controller: 0, name: None, raid, capacity_bytes, drives: drives.to_vec() }
+fn volume_request(raid: RaidKind, capacity_bytes: Option<u64>, drives: &[usize]) -> VolumeRequest {
+    VolumeRequest { controller: 0, name: None, raid, capacity_bytes, drives: drives.to_vec() }
 }
 
 #[test]
-fn volumes_have_the_room_that_drives_have() {
+fn volume_size_follows_raid_level_and_drives() {
     let gb = |count: u64| count * 1_000_000_000;
     for (raid, capacity, drives, expected) in [
         (RaidKind::Raid0, None, vec![0], Ok(gb(960))),
@@ -364,103 +369,106 @@ fn volumes_have_the_room_that_drives_have() {
         (RaidKind::Raid10, None, vec![0, 1, 2, 3], Ok(gb(1920))),
         (RaidKind::Raid60, None, vec![0, 1, 2, 3, 4, 5, 6, 7], Ok(gb(3840))),
         (RaidKind::Raid1, Some(gb(100)), vec![3, 2, 3], Ok(gb(100))),
-        (RaidKind::Raid1, Some(gb(961)), vec![0, 1], Err("the drives have no room for the volume")),
-        (RaidKind::Raid1, Some(0), vec![0, 1], Err("the drives have no room for the volume")),
-        (RaidKind::Raid5, None, vec![0, 1], Err("there are too few drives for this RAID type")),
+        (RaidKind::Raid1, Some(gb(961)), vec![0, 1], Err("not enough free space on the drives")),
+        (RaidKind::Raid1, Some(0), vec![0, 1], Err("not enough free space on the drives")),
+        (RaidKind::Raid5, None, vec![0, 1], Err("too few drives for this RAID type")),
         (RaidKind::Raid0, None, vec![8], Err("there is no such drive")),
     ] {
         let mut machine = machine("generic");
         let outcome = machine
-            .create_volume(wish(raid, capacity, &drives), None, at(0))
+            .create_volume(volume_request(raid, capacity, &drives), None, at(0))
             .map(|_| machine.volumes()[0].capacity_bytes)
-            .map_err(|refused| refused.to_string());
+            .map_err(|error| error.to_string());
         assert_eq!(outcome, expected.map_err(str::to_owned), "{raid:?} {drives:?}");
     }
 }
 
 #[test]
-fn drives_are_shared_until_they_are_full() {
+fn volumes_share_drives_until_they_are_full() {
     let mut machine = machine("generic");
     let half = Some(480_000_000_000);
-    machine.create_volume(wish(RaidKind::Raid1, half, &[0, 1]), None, at(0)).unwrap();
-    machine.create_volume(wish(RaidKind::Raid1, half, &[0, 1]), None, at(0)).unwrap();
-    let full = machine.create_volume(wish(RaidKind::Raid1, Some(1), &[0, 1]), None, at(0));
+    machine.create_volume(volume_request(RaidKind::Raid1, half, &[0, 1]), None, at(0)).unwrap();
+    machine.create_volume(volume_request(RaidKind::Raid1, half, &[0, 1]), None, at(0)).unwrap();
+    let full =
+        machine.create_volume(volume_request(RaidKind::Raid1, Some(1), &[0, 1]), None, at(0));
     assert!(full.is_err());
     machine.delete_volume(0, 1, None, at(1)).unwrap();
-    machine.create_volume(wish(RaidKind::Raid1, half, &[0, 1]), None, at(2)).unwrap();
+    machine.create_volume(volume_request(RaidKind::Raid1, half, &[0, 1]), None, at(2)).unwrap();
     let ids: Vec<u32> = machine.volumes().iter().map(|volume| volume.id).collect();
     assert_eq!(ids, [2, 3]);
 }
 
 #[test]
-fn volumes_that_wait_for_a_reset_come_with_it() {
+fn lenovo_like_creates_volumes_at_the_next_reset() {
     let mut machine = machine("lenovo-like");
-    let outcome = machine.create_volume(wish(RaidKind::Raid1, None, &[0, 1]), None, at(0)).unwrap();
-    assert_eq!(outcome, VolumeOutcome::Later(1));
+    let outcome =
+        machine.create_volume(volume_request(RaidKind::Raid1, None, &[0, 1]), None, at(0)).unwrap();
+    assert_eq!(outcome, VolumeOutcome::TaskStarted(1));
     machine.advance(at(1_000));
     assert!(machine.volumes().is_empty());
-    assert_eq!(machine.tasks()[0].stage, Stage::WaitsForReset);
-    machine.reset(Reset::On, at(1_000)).unwrap();
+    assert_eq!(machine.tasks()[0].stage, BmcTaskStage::WaitingForReset);
+    machine.reset(ResetType::On, at(1_000)).unwrap();
     machine.advance(at(1_200));
     assert_eq!(machine.volumes().len(), 1);
-    assert!(matches!(machine.tasks()[0].stage, Stage::Done { .. }));
+    assert!(matches!(machine.tasks()[0].stage, BmcTaskStage::Completed { .. }));
     let immediate = Some(ApplyTime::Immediate);
-    let refused = machine.create_volume(wish(RaidKind::Raid0, None, &[2]), immediate, at(1_200));
-    assert!(refused.is_err());
+    let outcome =
+        machine.create_volume(volume_request(RaidKind::Raid0, None, &[2]), immediate, at(1_200));
+    assert!(outcome.is_err());
 }
 
 #[test]
-fn firmware_updates_load_wait_and_change_the_version() {
+fn firmware_updates_download_wait_and_change_the_version() {
     let mut machine = machine("generic");
     let bios = machine.update_firmware("http://images/bios-1.5.2.bin", None, at(0)).unwrap();
     let again = machine.update_firmware("http://images/bios-1.6.0.bin", None, at(1)).unwrap_err();
     assert_eq!(again.to_string(), "the firmware component is in use");
     machine.advance(at(10));
-    let task = |machine: &Machine, id: TaskId| {
+    let task = |machine: &MachineModel, id: BmcTaskId| {
         machine.tasks().iter().find(|task| task.id == id).unwrap().clone()
     };
     let percent = task(&machine, bios).percent(at(10));
     assert!((5..50).contains(&percent), "{percent}");
     machine.advance(at(200));
-    assert_eq!(task(&machine, bios).stage, Stage::WaitsForReset);
-    assert_eq!(machine.version_of(ComponentKind::Bios), Some("1.4.0"));
-    machine.reset(Reset::On, at(200)).unwrap();
+    assert_eq!(task(&machine, bios).stage, BmcTaskStage::WaitingForReset);
+    assert_eq!(machine.component_version(ComponentKind::Bios), Some("1.4.0"));
+    machine.reset(ResetType::On, at(200)).unwrap();
     machine.advance(at(300));
-    assert_eq!(machine.version_of(ComponentKind::Bios), Some("1.5.2"));
+    assert_eq!(machine.component_version(ComponentKind::Bios), Some("1.5.2"));
 
     machine.update_firmware("http://images/bmc.bin", None, at(300)).unwrap();
-    let mut away = false;
+    let mut was_unreachable = false;
     for second in 300..600 {
         machine.advance(at(second));
-        away |= !machine.bmc_answers(at(second));
+        was_unreachable |= !machine.bmc_is_reachable(at(second));
     }
-    assert!(away, "the BMC restarts with its new firmware");
-    assert!(machine.bmc_answers(at(600)));
+    assert!(was_unreachable, "the BMC does not restart with its new firmware");
+    assert!(machine.bmc_is_reachable(at(600)));
     assert_eq!(machine.bmc_restarts(), 1);
-    assert_eq!(machine.version_of(ComponentKind::Bmc), Some("2.10.4"));
+    assert_eq!(machine.component_version(ComponentKind::Bmc), Some("2.10.4"));
 
     let bad = machine.update_firmware("http://images/bad-raid.bin", None, at(600)).unwrap();
     machine.advance(at(800));
-    assert!(matches!(task(&machine, bad).stage, Stage::Failed { .. }));
-    assert_eq!(machine.version_of(ComponentKind::Storage), Some("51.13.0"));
+    assert!(matches!(task(&machine, bad).stage, BmcTaskStage::Failed { .. }));
+    assert_eq!(machine.component_version(ComponentKind::Storage), Some("51.13.0"));
 }
 
 #[test]
 fn sensors_follow_the_load() {
     let mut machine = machine("generic");
-    let read = |machine: &Machine, id: &str, second: i64| {
-        let place = SENSORS.iter().position(|sensor| sensor.id == id).unwrap();
-        machine.reading(place, at(second)).unwrap().value
+    let read = |machine: &MachineModel, id: &str, second: i64| {
+        let index = SENSORS.iter().position(|sensor| sensor.id == id).unwrap();
+        machine.reading(index, at(second)).unwrap().value
     };
     assert_eq!(read(&machine, "Fan1", 0), 0.0);
     let cold = read(&machine, "CPU1Temp", 0);
-    machine.reset(Reset::On, at(0)).unwrap();
+    machine.reset(ResetType::On, at(0)).unwrap();
     machine.advance(at(10));
     assert!(read(&machine, "Fan1", 10) > 4_000.0);
     assert!(read(&machine, "CPU1Temp", 10) > cold + 10.0);
     let values: std::collections::BTreeSet<u64> =
         (0..60).map(|step| read(&machine, "PSU1Power", step * 10).to_bits()).collect();
-    assert!(values.len() > 3, "readings wander");
+    assert!(values.len() > 3, "readings do not vary");
     for second in 0..500 {
         for reading in machine.readings(at(second * 7)) {
             let limit = reading.sensor.upper_caution.unwrap_or(f64::MAX);
@@ -470,25 +478,25 @@ fn sensors_follow_the_load() {
 }
 
 #[test]
-fn a_fleet_of_machines_that_nobody_asks_about_is_small() {
-    let size = size_of::<Machine>();
-    assert!(size < 600, "{size} bytes before anything is stored");
+fn machine_model_is_small() {
+    let size = size_of::<MachineModel>();
+    assert!(size < 600, "{size} bytes without heap data");
 }
 
 proptest::proptest! {
-    /// Whatever is done in whatever order, the machine ends up somewhere and stays there.
+    /// Any sequence of resets ends in `Off` or `Running`, without further changes.
     #[test]
-    fn machines_settle(orders in proptest::collection::vec((0_usize..9, 0_i64..40), 0..40)) {
+    fn machines_settle(resets in proptest::collection::vec((0_usize..9, 0_i64..40), 0..40)) {
         let mut machine = machine("generic");
         let mut now = 0;
-        for (order, wait) in orders {
-            machine.reset(Reset::ALL[order], at(now)).unwrap();
+        for (reset, wait) in resets {
+            machine.reset(ResetType::ALL[reset], at(now)).unwrap();
             now += wait;
             machine.advance(at(now));
             assert!(machine.next_change().is_none_or(|due| due > at(now)));
         }
         machine.advance(at(now + 1_000));
-        assert!(matches!(machine.power(), Power::Off | Power::Running));
+        assert!(matches!(machine.power_phase(), PowerPhase::Off | PowerPhase::Running));
         assert_eq!(machine.next_change(), None);
     }
 }

@@ -1,127 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of a fetched image: it is looked at, refused or let in, unpacked and made raw.
+//! Checks the format of a fetched image, and decompresses and converts it to raw.
 
 use std::fs::File;
 use std::io::Seek;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use super::Limits;
-use super::produce::Problem;
-use super::request::Wanted;
-use super::shelf::{Reservation, Shelf, Temporary};
+use super::ImageLimits;
+use super::blob_store::{BlobStore, SpaceReservation, TemporaryFile};
+use super::produce::ImageProblem;
+use super::request::TargetFormat;
 use crate::decompress::decompress;
-use crate::format::{Format, FormatError};
-use crate::qcow2::{self, Header, Qcow2Error};
-use crate::sink::{Sink, Taken};
+use crate::format::{FormatError, ImageFormat};
+use crate::qcow2::{self, Qcow2Error, Qcow2Header};
+use crate::sink::{ImageSink, SinkOutput};
 
-/// How much of a qcow2 image its header is looked for in.
-const QCOW2_HEAD: usize = 64 * 1024;
+/// Bytes at the start of a qcow2 image that contain its header.
+const QCOW2_HEAD_BYTES: usize = 64 * 1024;
 
-/// What to make of a fetched image, and what it may be.
-pub(super) struct Conversion {
-    /// None where anything is.
-    pub(super) permitted: Option<Vec<Format>>,
-    pub(super) declared: Option<Format>,
-    pub(super) wanted: Wanted,
-    pub(super) limits: Limits,
+/// The conversion of a fetched image, and its permitted formats.
+pub(super) struct ImageConversion {
+    /// `None` if every format is permitted.
+    pub(super) permitted_formats: Option<Vec<ImageFormat>>,
+    pub(super) declared_format: Option<ImageFormat>,
+    pub(super) target_format: TargetFormat,
+    pub(super) limits: ImageLimits,
 }
 
-/// An image in a file of its own.
-pub(super) struct Made {
-    pub(super) temporary: Temporary,
-    pub(super) taken: Taken,
+/// A written temporary file.
+pub(super) struct WrittenFile {
+    pub(super) temporary: TemporaryFile,
+    pub(super) image: SinkOutput,
 }
 
-impl Conversion {
-    /// Inspects an image and converts it if need be. What it is then, and the new one if it was
-    /// converted.
+impl ImageConversion {
+    /// Checks an image and converts it if necessary. Returns the resulting format, and the new file if
+    /// it was converted.
     pub(super) fn run(
         &self,
-        shelf: &Arc<Shelf>,
+        blobs: &Arc<BlobStore>,
         file: &File,
-    ) -> Result<(Format, Option<Made>), Problem> {
-        let mut format = Format::of_file(file).map_err(Problem::Folder)??;
-        let mut made: Option<Made> = None;
-        if let (Format::Compressed(compression), Wanted::Raw) = (format, self.wanted) {
-            let unpacked = self.make(shelf, |sink| {
+    ) -> Result<(ImageFormat, Option<WrittenFile>), ImageProblem> {
+        let mut format = ImageFormat::detect_file(file).map_err(ImageProblem::CacheFolder)??;
+        let mut made: Option<WrittenFile> = None;
+        if let (ImageFormat::Compressed(compression), TargetFormat::Raw) =
+            (format, self.target_format)
+        {
+            let unpacked = self.write_file(blobs, |sink| {
                 let mut file = file;
-                file.rewind().map_err(Problem::Folder)?;
+                file.rewind().map_err(ImageProblem::CacheFolder)?;
                 Ok(decompress(file, compression, sink)?)
             })?;
-            let inner = Format::of_file(&unpacked.taken.file).map_err(Problem::Folder)??;
-            if matches!(inner, Format::Compressed(_)) {
-                return Err(Problem::Nested { outer: format, inner });
+            let inner = ImageFormat::detect_file(&unpacked.image.file)
+                .map_err(ImageProblem::CacheFolder)??;
+            if matches!(inner, ImageFormat::Compressed(_)) {
+                return Err(ImageProblem::Nested { outer: format, inner });
             }
             (format, made) = (inner, Some(unpacked));
         }
         self.check(format)?;
-        let current = made.as_ref().map_or(file, |made| &made.taken.file);
-        if format == Format::Qcow2 {
+        let current = made.as_ref().map_or(file, |made| &made.image.file);
+        if format == ImageFormat::Qcow2 {
             inspect_qcow2(current, self.limits.unpacked)?;
         }
-        match self.wanted {
-            Wanted::AsIs => Ok((format, made)),
-            Wanted::Raw => match format {
-                Format::Raw
-                | Format::Gpt
-                | Format::Mbr
-                | Format::Iso
-                | Format::Luks
-                | Format::Squashfs => Ok((format, made)),
-                Format::Qcow2 => {
-                    let raw = self.make(shelf, |sink| {
+        match self.target_format {
+            TargetFormat::AsIs => Ok((format, made)),
+            TargetFormat::Raw => match format {
+                ImageFormat::Raw
+                | ImageFormat::Gpt
+                | ImageFormat::Mbr
+                | ImageFormat::Iso
+                | ImageFormat::Luks
+                | ImageFormat::Squashfs => Ok((format, made)),
+                ImageFormat::Qcow2 => {
+                    let raw = self.write_file(blobs, |sink| {
                         Ok(qcow2::convert(current, self.limits.unpacked, sink)?)
                     })?;
-                    let inner = Format::of_file(&raw.taken.file).map_err(Problem::Folder)??;
-                    if !inner.is_raw() && inner != Format::Iso {
-                        return Err(Problem::Nested { outer: format, inner });
+                    let inner = ImageFormat::detect_file(&raw.image.file)
+                        .map_err(ImageProblem::CacheFolder)??;
+                    if !inner.is_raw() && inner != ImageFormat::Iso {
+                        return Err(ImageProblem::Nested { outer: format, inner });
                     }
                     Ok((inner, Some(raw)))
                 }
-                Format::Qed
-                | Format::Vmdk
-                | Format::Vdi
-                | Format::Vhd
-                | Format::Vhdx
-                | Format::Compressed(_) => Err(Problem::CannotConvert { format }),
+                ImageFormat::Qed
+                | ImageFormat::Vmdk
+                | ImageFormat::Vdi
+                | ImageFormat::Vhd
+                | ImageFormat::Vhdx
+                | ImageFormat::Compressed(_) => Err(ImageProblem::CannotConvert { format }),
             },
         }
     }
 
-    fn check(&self, format: Format) -> Result<(), FormatError> {
-        match (&self.permitted, self.declared) {
+    fn check(&self, format: ImageFormat) -> Result<(), FormatError> {
+        match (&self.permitted_formats, self.declared_format) {
             (Some(permitted), declared) => format.check(declared, permitted),
-            (None, Some(_)) => format.check(self.declared, &[format]),
+            (None, Some(_)) => format.check(self.declared_format, &[format]),
             (None, None) => Ok(()),
         }
     }
 
-    fn make(
+    fn write_file(
         &self,
-        shelf: &Arc<Shelf>,
-        write: impl FnOnce(&mut Sink) -> Result<(), Problem>,
-    ) -> Result<Made, Problem> {
-        let (temporary, file) = shelf.temporary().map_err(Problem::Folder)?;
-        let room = Reservation::new(shelf);
-        let mut sink = Sink::new(file, room, self.limits.unpacked, &[]);
+        blobs: &Arc<BlobStore>,
+        write: impl FnOnce(&mut ImageSink) -> Result<(), ImageProblem>,
+    ) -> Result<WrittenFile, ImageProblem> {
+        let (temporary, file) = blobs.create_temporary().map_err(ImageProblem::CacheFolder)?;
+        let reservation = SpaceReservation::new(blobs);
+        let mut sink = ImageSink::new(file, reservation, self.limits.unpacked, &[]);
         write(&mut sink)?;
-        Ok(Made { temporary, taken: sink.finish()? })
+        Ok(WrittenFile { temporary, image: sink.finish()? })
     }
 }
 
-impl From<qcow2::ConvertError> for Problem {
-    fn from(error: qcow2::ConvertError) -> Self {
+impl From<qcow2::Qcow2ConvertError> for ImageProblem {
+    fn from(error: qcow2::Qcow2ConvertError) -> Self {
         match error {
-            qcow2::ConvertError::Image(error) => Self::Qcow2(error),
-            qcow2::ConvertError::Sink(error) => Self::Sink(error),
+            qcow2::Qcow2ConvertError::Image(error) => Self::Qcow2(error),
+            qcow2::Qcow2ConvertError::Sink(error) => Self::Sink(error),
         }
     }
 }
 
 fn inspect_qcow2(file: &File, limit: u64) -> Result<(), Qcow2Error> {
     let length = file.metadata().map_err(Qcow2Error::Read)?.len();
-    let mut head = vec![0; QCOW2_HEAD.min(usize::try_from(length).unwrap_or(QCOW2_HEAD))];
+    let mut head =
+        vec![0; QCOW2_HEAD_BYTES.min(usize::try_from(length).unwrap_or(QCOW2_HEAD_BYTES))];
     file.read_exact_at(&mut head, 0).map_err(Qcow2Error::Read)?;
-    Header::parse(&head, limit).map(drop)
+    Qcow2Header::parse(&head, limit).map(drop)
 }

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The images on this machine: each kept once, under the digest of its bytes, until room is needed
-//! and nobody uses it.
+//! The image cache: each image is stored once, under the SHA-256 of its bytes, until it is evicted.
 //!
-//! What a folder of the cache has:
+//! The cache directory contains:
 //!
-//! * `blobs/<sha256>`: images, whole and durable from the moment they have this name;
-//! * `records/<key>`: which image a request led to, and what version of it the server had. The key
-//!   is made from the request with a secret (`salt`), as passwords are part of it;
-//! * `temporary/`: what is being made. It is emptied when the cache is opened, so that a crash
-//!   leaves nothing behind;
-//! * `lock`: held by the one process that has the cache open.
+//! * `blobs/<sha256>`: images; a file with this name is complete and durable;
+//! * `records/<key>`: the image that a request resolved to, and its version on the server. The key is an
+//!   HMAC of the request with a secret (`salt`), since passwords are part of it;
+//! * `temporary/`: files being written. It is emptied when the cache is opened, so that a crash leaves
+//!   nothing behind;
+//! * `lock`: held by the process that has the cache open.
 
+mod blob_store;
 mod convert;
 mod produce;
 mod request;
-mod shelf;
 
-pub use produce::{Error, Problem};
-pub use request::{Kind, Request, Signatures, Wanted};
-pub(crate) use shelf::Reservation;
-pub use shelf::{Entry, Kept, KeptImage, OpenError};
+pub(crate) use blob_store::SpaceReservation;
+pub use blob_store::{CacheContents, CacheOpenError, CachedImage, CachedImageInfo};
+pub use produce::{ImageError, ImageProblem};
+pub use request::{CacheRequest, ImageKind, SignatureSettings, TargetFormat};
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -29,84 +28,89 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use tokio::sync::Semaphore;
 
-use crate::credentials::{Credentials, DockerConfig};
+use crate::credentials::{DockerConfig, ImageCredentials};
 use crate::fetch::{FetchSettings, Fetcher};
-use crate::format::Format;
-use crate::oci::Reference;
-use crate::source::FilePolicy;
-use request::Key;
-use shelf::Shelf;
+use crate::format::ImageFormat;
+use crate::oci::OciReference;
+use crate::source::{FilePolicy, ImageSource, ImageSourceError};
+use blob_store::BlobStore;
+use request::RequestKey;
 
-/// How the cache is kept and what is let into it.
+/// Settings of the cache.
 #[derive(Debug, Clone)]
 pub struct CacheSettings {
-    /// Where it is. Made if it is not there; nobody else may write in it.
+    /// The cache directory, created if missing. Only this process may write to it.
     pub folder: PathBuf,
-    /// How many bytes of disk it may take, what is being made included.
+    /// Maximum disk usage, including files being written.
     pub max_bytes: u64,
-    /// How large images may be.
-    pub limits: Limits,
-    /// Which files of this machine may be images.
+    /// Size limits of images.
+    pub limits: ImageLimits,
+    /// Which local files may be used as images.
     pub files: FilePolicy,
-    /// Whether MD5 checksums are taken.
+    /// Whether MD5 checksums are accepted.
     pub allow_md5: bool,
-    /// Which formats disk images may have.
-    pub permitted: Vec<Format>,
-    /// Whose signatures are needed for what.
-    pub signatures: Signatures,
-    /// Who we are at container registries.
+    /// Permitted formats of disk images.
+    pub permitted_formats: Vec<ImageFormat>,
+    /// Signature policies and keys.
+    pub signatures: SignatureSettings,
+    /// Credentials for container registries.
     pub registries: DockerConfig,
     /// Container registries without TLS, as `host:port`.
     pub plain_http_registries: Vec<String>,
-    /// How many images are fetched at a time; the others wait. Slow servers take places for long,
-    /// and cost little else.
+    /// Maximum number of concurrent downloads. A slow server occupies one for long, but costs little
+    /// else.
     pub downloads: usize,
-    /// How many images are inspected and converted at a time: each takes a processor.
+    /// Maximum number of concurrent conversions; each uses one CPU.
     pub conversions: usize,
-    /// How images are downloaded.
+    /// Settings of downloads.
     pub fetch: FetchSettings,
 }
 
-/// How large images may be.
+/// Size limits of images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes that are downloaded.
+pub struct ImageLimits {
+    /// Bytes of a download.
     pub download: u64,
-    /// Bytes that come out of a compressed image, or of the disk in a qcow2 image.
+    /// Bytes of a decompressed image, or of the disk in a qcow2 image.
     pub unpacked: u64,
 }
 
-/// The images on this machine. Clones are the same cache.
+/// The image cache. Clones share their state.
 #[derive(Clone)]
-pub struct Cache {
-    inner: Arc<Inner>,
+pub struct ImageCache {
+    inner: Arc<ImageCacheState>,
 }
 
-/// What requests in flight share.
-struct Inner {
+/// The shared state of the cache.
+struct ImageCacheState {
     settings: CacheSettings,
-    shelf: Arc<Shelf>,
+    blobs: Arc<BlobStore>,
     fetcher: Fetcher,
     downloads: Semaphore,
     conversions: Semaphore,
-    /// Requests being answered: whoever asks the same meanwhile waits for the same answer. Weak,
-    /// so that a download nobody waits for any more ends.
-    flights: Mutex<HashMap<Key, WeakShared<BoxFuture<'static, Outcome>>>>,
+    /// Requests in progress: the same request joins and gets the same result. Weak, so that a download
+    /// ends when its last waiter is dropped.
+    flights: Mutex<HashMap<RequestKey, WeakShared<BoxFuture<'static, CacheResult>>>>,
 }
 
-type Outcome = Result<Entry, Arc<Error>>;
+type CacheResult = Result<CachedImage, Arc<ImageError>>;
 
 impl CacheSettings {
-    /// A cache in this folder with usual settings: 20 GiB, images of up to 1 TiB unpacked.
+    /// Default settings: 20 GiB, images of up to 1 TiB unpacked.
     pub fn new(folder: PathBuf) -> Self {
         Self {
             folder,
             max_bytes: 20 << 30,
-            limits: Limits::default(),
+            limits: ImageLimits::default(),
             files: FilePolicy::default(),
             allow_md5: false,
-            permitted: vec![Format::Raw, Format::Gpt, Format::Qcow2, Format::Iso],
-            signatures: Signatures::default(),
+            permitted_formats: vec![
+                ImageFormat::Raw,
+                ImageFormat::Gpt,
+                ImageFormat::Qcow2,
+                ImageFormat::Iso,
+            ],
+            signatures: SignatureSettings::default(),
             registries: DockerConfig::default(),
             plain_http_registries: Vec::new(),
             downloads: 32,
@@ -116,74 +120,85 @@ impl CacheSettings {
     }
 }
 
-impl Default for Limits {
+impl Default for ImageLimits {
     fn default() -> Self {
         Self { download: 64 << 30, unpacked: 1 << 40 }
     }
 }
 
-impl Cache {
-    /// Opens the cache, and removes what a crash left unfinished. Reads a folder: not for an
-    /// asynchronous thread.
-    pub fn open(settings: CacheSettings) -> Result<Self, OpenError> {
-        let fetcher = Fetcher::new(&settings.fetch).map_err(OpenError::Trust)?;
-        let shelf = Shelf::open(&settings.folder, settings.max_bytes)?;
-        let inner = Inner {
+impl ImageCache {
+    /// Opens the cache and removes unfinished files. Blocks on file IO.
+    pub fn open(settings: CacheSettings) -> Result<Self, CacheOpenError> {
+        let fetcher = Fetcher::new(&settings.fetch).map_err(CacheOpenError::Trust)?;
+        let blobs = BlobStore::open(&settings.folder, settings.max_bytes)?;
+        let inner = ImageCacheState {
             downloads: Semaphore::new(settings.downloads.max(1)),
             conversions: Semaphore::new(settings.conversions.max(1)),
             flights: Mutex::default(),
-            shelf: Arc::new(shelf),
+            blobs: Arc::new(blobs),
             settings,
             fetcher,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The image that is asked for, as a file on this machine.
+    /// Returns the requested image as a local file.
     ///
-    /// An image with a checksum that is here is answered at once. One without is asked about at
-    /// its server each time, and fetched again when it has changed. The same image asked for many
-    /// times at once is fetched once.
-    pub async fn get(&self, request: &Request) -> Result<Entry, Arc<Error>> {
-        if let Some(entry) = self.inner.at_once(request) {
+    /// A cached image with a given checksum is returned without a request to its server. Without a
+    /// checksum the server is asked each time, and a changed image is fetched again. Concurrent requests
+    /// for the same image share one download.
+    pub async fn get(&self, request: &CacheRequest) -> Result<CachedImage, Arc<ImageError>> {
+        if let Some(entry) = self.inner.lookup_without_server(request) {
             return Ok(entry);
         }
-        let flight = self.join(request);
+        let flight = self.join_or_start(request);
         let outcome = flight.await;
-        // Whoever was part of a flight takes away those that have ended.
-        self.flights().retain(|_, flight| flight.upgrade().is_some_and(|it| it.peek().is_none()));
+        // Removes finished requests.
+        self.in_flight().retain(|_, flight| flight.upgrade().is_some_and(|it| it.peek().is_none()));
         outcome
     }
 
-    /// Who the settings say we are at the registry of an image: `user:password`. For others who
-    /// fetch it themselves.
-    pub fn registry_login(&self, place: &Reference) -> Option<String> {
-        match self.inner.settings.registries.user(&place.registry, &place.repository)? {
-            Credentials::Basic { user, password } => Some(format!("{user}:{password}")),
-            Credentials::Header(_) => None,
+    /// Returns the configured credentials for the registry of an image, as `user:password`, for clients
+    /// that fetch it themselves.
+    pub fn registry_login(&self, place: &OciReference) -> Option<String> {
+        match self.inner.settings.registries.credentials_for(&place.registry, &place.repository)? {
+            ImageCredentials::Basic { user, password } => Some(format!("{user}:{password}")),
+            ImageCredentials::Header(_) => None,
         }
     }
 
-    /// How many bytes of disk it takes now.
-    pub fn used(&self) -> u64 {
-        self.inner.shelf.used()
+    /// Checks a file source against [`CacheSettings::files`]; other sources are checked when they are
+    /// fetched.
+    pub fn check_source(&self, source: &ImageSource) -> Result<(), ImageSourceError> {
+        match source {
+            ImageSource::File(path) => self.inner.settings.files.check(path),
+            ImageSource::Http(_) | ImageSource::Oci(_) => Ok(()),
+        }
     }
 
-    /// What is in it now. Looks at the files: not for an asynchronous thread.
-    pub fn kept(&self) -> Kept {
-        self.inner.shelf.kept()
+    /// Returns the disk usage in bytes.
+    pub fn used_bytes(&self) -> u64 {
+        self.inner.blobs.used_bytes()
     }
 
-    fn join(&self, request: &Request) -> Shared<BoxFuture<'static, Outcome>> {
-        let key = request.key(&self.inner.shelf.salt, &self.inner.settings);
-        let mut flights = self.flights();
+    /// Returns the cached images. Blocks on file IO.
+    pub fn contents(&self) -> CacheContents {
+        self.inner.blobs.contents()
+    }
+
+    fn join_or_start(&self, request: &CacheRequest) -> Shared<BoxFuture<'static, CacheResult>> {
+        let key = request.key(&self.inner.blobs.salt, &self.inner.settings);
+        let mut flights = self.in_flight();
         if let Some(flight) = flights.get(&key).and_then(WeakShared::upgrade) {
             return flight;
         }
         let (inner, request) = (Arc::clone(&self.inner), request.clone());
         let work = async move {
             let problem = |problem| {
-                Arc::new(Error { image: request.source.to_string(), problem: Box::new(problem) })
+                Arc::new(ImageError {
+                    image: request.source.to_string(),
+                    problem: Box::new(problem),
+                })
             };
             inner.produce(&request).await.map_err(problem)
         };
@@ -192,15 +207,16 @@ impl Cache {
         flight
     }
 
-    fn flights(
+    fn in_flight(
         &self,
-    ) -> std::sync::MutexGuard<'_, HashMap<Key, WeakShared<BoxFuture<'static, Outcome>>>> {
-        // The map is whole at every instant: a panic elsewhere cannot have left it half changed.
+    ) -> std::sync::MutexGuard<'_, HashMap<RequestKey, WeakShared<BoxFuture<'static, CacheResult>>>>
+    {
+        // Every change of the map is atomic, so it is consistent after a panic elsewhere.
         self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl std::fmt::Debug for Cache {
+impl std::fmt::Debug for ImageCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cache").field("folder", &self.inner.settings.folder).finish_non_exhaustive()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a request to an image on the shelf: find, fetch, verify, convert, keep.
+//! Produces the image of a request: resolve, fetch, verify, convert and store it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,241 +12,257 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use reqwest::Url;
 use tokio::task::spawn_blocking;
 
-use super::Inner;
-use super::convert::{Conversion, Made};
-use super::request::{Key, Kind, Request, Wanted};
-use super::shelf::{Entry, Reservation};
-use crate::checksum::{self, Algorithm, Checksum, ChecksumError, Expected};
-use crate::credentials::Credentials;
+use super::ImageCacheState;
+use super::blob_store::{CachedImage, SpaceReservation};
+use super::convert::{ImageConversion, WrittenFile};
+use super::request::{CacheRequest, ImageKind, RequestKey, TargetFormat};
+use crate::checksum::{self, Checksum, ChecksumAlgorithm, ChecksumError, ExpectedChecksum};
+use crate::credentials::ImageCredentials;
 use crate::decompress::DecompressError;
-use crate::fetch::{Download, Downloaded, FetchError, Stopped, Version};
-use crate::format::{Format, FormatError};
-use crate::hex;
+use crate::fetch::{ContentVersion, DownloadOutcome, DownloadRequest, DownloadStopped, FetchError};
+use crate::format::{FormatError, ImageFormat};
 use crate::oci::{self, OciError};
 use crate::qcow2::Qcow2Error;
-use crate::signature::{self, Policy, SignatureError};
-use crate::sink::{Sink, SinkError, Taken};
-use crate::source::{Source, SourceError, displayed};
-use crate::writer::{Closed, Piece, Writer};
+use crate::signature::{self, SignatureError, SignaturePolicy};
+use crate::sink::{ImageSink, SinkError, SinkOutput};
+use crate::source::{ImageSource, ImageSourceError, redacted_url};
+use crate::writer::{SinkMessage, SinkWriter, WriterClosed};
 
-/// The longest checksum file and the longest signature that are read.
-const CHECKSUM_FILE: usize = 4 << 20;
-const SIGNATURE: usize = 64 << 10;
+/// Size limits of checksum files and signatures.
+const MAX_CHECKSUM_FILE_BYTES: usize = 4 << 20;
+const MAX_SIGNATURE_BYTES: usize = 64 << 10;
 
-/// How much of a file is read at a time.
-const PIECE: usize = 256 * 1024;
+/// Buffer size for reading files.
+const READ_BUFFER_BYTES: usize = 256 * 1024;
 
-/// Why there is no such image here.
+/// Why an image cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("image {image} cannot be used")]
-pub struct Error {
-    /// Where it should have come from, without secrets.
+pub struct ImageError {
+    /// The source, without secrets.
     pub image: String,
-    /// What is the matter.
+    /// The problem.
     #[source]
-    pub problem: Box<Problem>,
+    pub problem: Box<ImageProblem>,
 }
 
-/// What can be the matter with an image.
+/// A problem with an image.
 #[derive(Debug, thiserror::Error)]
-pub enum Problem {
-    /// Its address, or the file.
+pub enum ImageProblem {
+    /// The source is invalid or not allowed.
     #[error(transparent)]
-    Source(#[from] SourceError),
-    /// Its checksum cannot be known.
+    Source(#[from] ImageSourceError),
+    /// The checksum is invalid or missing.
     #[error(transparent)]
     Checksum(#[from] ChecksumError),
-    /// Its checksum is another.
+    /// The checksum differs.
     #[error(
-        "its checksum is {actual} and should be {expected}: it was changed or damaged, or the checksum is of another version of it"
+        "its checksum is {actual}, but {expected} is expected: it was changed or damaged, or the checksum belongs to another version"
     )]
     WrongChecksum {
-        /// What was said.
+        /// The expected checksum.
         expected: Checksum,
-        /// What it is.
+        /// The checksum of the image.
         actual: Checksum,
     },
-    /// The download.
+    /// The download failed.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// The registry.
+    /// The registry request failed.
     #[error(transparent)]
     Oci(#[from] OciError),
-    /// Its size, or the disk here.
+    /// It is too large, or the disk failed.
     #[error(transparent)]
     Sink(#[from] SinkError),
-    /// What it is.
+    /// The format is not accepted.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// The qcow2 image.
+    /// The qcow2 image is invalid.
     #[error(transparent)]
     Qcow2(#[from] Qcow2Error),
-    /// The compression.
+    /// Decompression failed.
     #[error(transparent)]
     Decompress(#[from] DecompressError),
-    /// The signature.
+    /// The signature is missing or invalid.
     #[error(transparent)]
     Signature(#[from] SignatureError),
-    /// It is one container in another.
+    /// It is a container inside a container.
     #[error(
-        "there is {inner} in the {outer} of it, and one in another is refused: take one layer away"
+        "there is {inner} in the {outer} image, and nested formats are rejected: remove one layer"
     )]
     Nested {
-        /// What was unpacked.
-        outer: Format,
-        /// What came out.
-        inner: Format,
+        /// The outer format.
+        outer: ImageFormat,
+        /// The inner format.
+        inner: ImageFormat,
     },
-    /// It cannot be made raw.
-    #[error(
-        "it cannot be made raw, as {format} is not read here: convert it with `qemu-img convert -O qcow2`"
-    )]
+    /// The format cannot be converted.
+    #[error("{format} cannot be converted to raw: convert it with `qemu-img convert -O qcow2`")]
     CannotConvert {
-        /// What it is.
-        format: Format,
+        /// The format.
+        format: ImageFormat,
     },
-    /// The folder of the cache.
-    #[error("the image cache's folder does not work: see that its disk is whole and not full")]
-    Folder(#[source] io::Error),
+    /// The cache directory failed.
+    #[error("the image cache directory is not usable: check that its disk works and is not full")]
+    CacheFolder(#[source] io::Error),
 }
 
-/// Where the bytes are, and what they must be.
-struct Resolved {
-    place: Place,
+/// The location of the bytes, and their expected checksums.
+struct ResolvedImage {
+    location: FetchLocation,
     checksums: Vec<Checksum>,
 }
 
-enum Place {
+enum FetchLocation {
     Http { url: Url, authorization: Option<HeaderValue>, size: Option<u64> },
     File(PathBuf),
 }
 
-/// How fetching ended.
-enum Fetched {
-    Whole(Made, Version),
-    NotChanged,
+/// The result of a fetch.
+enum FetchOutcome {
+    Complete(WrittenFile, ContentVersion),
+    Unmodified,
 }
 
-impl Inner {
-    /// An image that is here and that needs nobody to be asked.
-    pub(super) fn at_once(&self, request: &Request) -> Option<Entry> {
+impl ImageCacheState {
+    /// Returns a cached image if no server has to be asked.
+    pub(super) fn lookup_without_server(&self, request: &CacheRequest) -> Option<CachedImage> {
         match (&request.checksum, &request.source) {
-            (Some(Expected::Is(checksum)), Source::Http(_) | Source::File(_)) => {
-                let checksum = checksum.clone().allowed(self.settings.allow_md5).ok()?;
-                let key = self.record_key(request, request.wanted, &[checksum]);
-                self.shelf.find(&key).map(|(entry, _)| entry)
+            (
+                Some(ExpectedChecksum::Value(checksum)),
+                ImageSource::Http(_) | ImageSource::File(_),
+            ) => {
+                let checksum = checksum.clone().check_allowed(self.settings.allow_md5).ok()?;
+                let key = self.record_key(request, request.target_format, &[checksum]);
+                self.blobs.lookup(&key).map(|(entry, _)| entry)
             }
-            (Some(Expected::In(_)) | None, _) | (_, Source::Oci(_)) => None,
+            (Some(ExpectedChecksum::File(_)) | None, _) | (_, ImageSource::Oci(_)) => None,
         }
     }
 
-    pub(super) async fn produce(self: Arc<Self>, request: &Request) -> Result<Entry, Problem> {
+    pub(super) async fn produce(
+        self: Arc<Self>,
+        request: &CacheRequest,
+    ) -> Result<CachedImage, ImageProblem> {
         let resolved = self.resolve(request).await?;
         let certain = !resolved.checksums.is_empty();
-        let key = self.record_key(request, request.wanted, &resolved.checksums);
-        let have = match self.shelf.find(&key) {
+        let key = self.record_key(request, request.target_format, &resolved.checksums);
+        let have = match self.blobs.lookup(&key) {
             Some((entry, _)) if certain => return Ok(entry),
             have => have,
         };
-        if request.wanted == Wanted::Raw && certain {
-            let as_is = self.record_key(request, Wanted::AsIs, &resolved.checksums);
-            if let Some((as_is, _)) = self.shelf.find(&as_is) {
-                return self.convert_kept(request, key, as_is).await;
+        if request.target_format == TargetFormat::Raw && certain {
+            let as_is = self.record_key(request, TargetFormat::AsIs, &resolved.checksums);
+            if let Some((as_is, _)) = self.blobs.lookup(&as_is) {
+                return self.convert_cached(request, key, as_is).await;
             }
         }
         let fetched = self.fetch(&resolved, have.as_ref().map(|(_, version)| version)).await?;
         match (fetched, have) {
-            (Fetched::Whole(made, version), _) => {
-                verify_checksums(&resolved.checksums, &made.taken)?;
-                let entry = self.convert_fetched(request, key, made, version).await?;
-                if !certain && request.wanted == Wanted::AsIs {
-                    self.keep_under_checksum(request, &entry).await?;
+            (FetchOutcome::Complete(made, version), _) => {
+                verify_checksums(&resolved.checksums, &made.image)?;
+                let entry = self.check_and_store(request, key, made, version).await?;
+                if !certain && request.target_format == TargetFormat::AsIs {
+                    self.store_under_checksum(request, &entry).await?;
                 }
                 Ok(entry)
             }
-            (Fetched::NotChanged, Some((entry, _))) => Ok(entry),
-            (Fetched::NotChanged, None) => unreachable!("nothing was there to have changed"),
+            (FetchOutcome::Unmodified, Some((entry, _))) => Ok(entry),
+            (FetchOutcome::Unmodified, None) => unreachable!("nothing was there to have changed"),
         }
     }
 
-    /// Lets in what was fetched.
-    async fn convert_fetched(
+    /// Verifies the signature of a fetched image, converts it if requested, and stores it.
+    async fn check_and_store(
         &self,
-        request: &Request,
-        key: Key,
-        made: Made,
-        version: Version,
-    ) -> Result<Entry, Problem> {
-        let signature = self.signature(request).await?;
+        request: &CacheRequest,
+        key: RequestKey,
+        made: WrittenFile,
+        version: ContentVersion,
+    ) -> Result<CachedImage, ImageProblem> {
+        let signature = self.fetch_signature(request).await?;
         let keys = self.settings.signatures.keys.clone();
-        let (shelf, task) = (Arc::clone(&self.shelf), self.conversion(request));
+        let (blobs, task) = (Arc::clone(&self.blobs), self.conversion(request));
         let _place = self.conversions.acquire().await.expect("it is never closed");
         blocking(move || {
             if let Some(signature) = signature {
-                signature::verify(&keys, &signature, &made.taken.file, &made.taken.sha256)?;
+                signature::verify(&keys, &signature, &made.image.file, &made.image.sha256)?;
             }
-            let (format, converted) = task.run(&shelf, &made.taken.file)?;
+            let (format, converted) = task.run(&blobs, &made.image.file)?;
             let made = converted.unwrap_or(made);
-            shelf.keep(key, made.temporary, made.taken, format, version).map_err(Problem::Folder)
+            blobs
+                .insert(key, made.temporary, made.image, format, version)
+                .map_err(ImageProblem::CacheFolder)
         })
         .await
     }
 
-    /// Keeps in mind which bytes these were: whoever asks for the same source and names them is
-    /// answered at once, whatever its server has by then.
-    async fn keep_under_checksum(&self, request: &Request, entry: &Entry) -> Result<(), Problem> {
-        let digits = hex::encode(&entry.sha256);
-        let checksum = Checksum::with_algorithm(Algorithm::Sha256, &digits)?;
-        let key = self.record_key(request, Wanted::AsIs, &[checksum]);
-        let (shelf, entry) = (Arc::clone(&self.shelf), entry.clone());
-        blocking(move || shelf.keep_also(key, &entry).map_err(Problem::Folder)).await
+    /// Records the image under its checksum, so that a later request for the same source with this
+    /// checksum is served from the cache, even if the source has changed.
+    async fn store_under_checksum(
+        &self,
+        request: &CacheRequest,
+        entry: &CachedImage,
+    ) -> Result<(), ImageProblem> {
+        let digits = hex::encode(entry.sha256);
+        let checksum = Checksum::with_algorithm(ChecksumAlgorithm::Sha256, &digits)?;
+        let key = self.record_key(request, TargetFormat::AsIs, &[checksum]);
+        let (blobs, entry) = (Arc::clone(&self.blobs), entry.clone());
+        blocking(move || blobs.insert_alias(key, &entry).map_err(ImageProblem::CacheFolder)).await
     }
 
-    /// Makes raw what was let in as it was.
-    async fn convert_kept(
+    /// Converts a cached image to raw.
+    async fn convert_cached(
         &self,
-        request: &Request,
-        key: Key,
-        as_is: Entry,
-    ) -> Result<Entry, Problem> {
-        let (shelf, task) = (Arc::clone(&self.shelf), self.conversion(request));
+        request: &CacheRequest,
+        key: RequestKey,
+        as_is: CachedImage,
+    ) -> Result<CachedImage, ImageProblem> {
+        let (blobs, task) = (Arc::clone(&self.blobs), self.conversion(request));
         let _place = self.conversions.acquire().await.expect("it is never closed");
         blocking(move || {
-            let file = File::open(&as_is.path).map_err(Problem::Folder)?;
-            let kept = match task.run(&shelf, &file)? {
+            let file = File::open(&as_is.path).map_err(ImageProblem::CacheFolder)?;
+            let kept = match task.run(&blobs, &file)? {
                 (format, Some(made)) => {
-                    shelf.keep(key, made.temporary, made.taken, format, Version::default())
+                    blobs.insert(key, made.temporary, made.image, format, ContentVersion::default())
                 }
-                (_, None) => shelf.keep_also(key, &as_is).map(|()| as_is),
+                (_, None) => blobs.insert_alias(key, &as_is).map(|()| as_is),
             };
-            kept.map_err(Problem::Folder)
+            kept.map_err(ImageProblem::CacheFolder)
         })
         .await
     }
 
-    fn record_key(&self, request: &Request, wanted: Wanted, checksums: &[Checksum]) -> Key {
-        request.record_key(&self.shelf.salt, &self.settings, wanted, checksums)
+    fn record_key(
+        &self,
+        request: &CacheRequest,
+        wanted: TargetFormat,
+        checksums: &[Checksum],
+    ) -> RequestKey {
+        request.record_key(&self.blobs.salt, &self.settings, wanted, checksums)
     }
 
-    /// Asks whom must be asked where the bytes are and what their checksum is.
-    async fn resolve(&self, request: &Request) -> Result<Resolved, Problem> {
+    /// Resolves the location and the checksums of an image, from its server if necessary.
+    async fn resolve(&self, request: &CacheRequest) -> Result<ResolvedImage, ImageProblem> {
         let mut checksums = Vec::new();
         match &request.checksum {
-            Some(Expected::Is(checksum)) => checksums.push(checksum.clone()),
-            Some(Expected::In(url)) => checksums.push(self.listed_checksum(request, url).await?),
+            Some(ExpectedChecksum::Value(checksum)) => checksums.push(checksum.clone()),
+            Some(ExpectedChecksum::File(url)) => {
+                checksums.push(self.listed_checksum(request, url).await?)
+            }
             None => {}
         }
         for checksum in &checksums {
-            checksum.clone().allowed(self.settings.allow_md5)?;
+            checksum.clone().check_allowed(self.settings.allow_md5)?;
         }
         let place = match &request.source {
-            Source::Http(url) => {
+            ImageSource::Http(url) => {
                 let authorization = authorization(request.credentials.as_ref(), url)?;
-                Place::Http { url: url.clone(), authorization, size: None }
+                FetchLocation::Http { url: url.clone(), authorization, size: None }
             }
-            Source::File(path) => Place::File(path.clone()),
-            Source::Oci(reference) => {
-                let wish = oci::Wish {
+            ImageSource::File(path) => FetchLocation::File(path.clone()),
+            ImageSource::Oci(reference) => {
+                let wish = oci::OciRequest {
                     reference,
                     architecture: request.architecture.as_deref(),
                     credentials: request.credentials.as_ref(),
@@ -258,93 +274,111 @@ impl Inner {
                     checksums.push(blob.digest);
                 }
                 let size = Some(blob.size).filter(|size| *size > 0);
-                Place::Http { url: blob.url, authorization: blob.authorization, size }
+                FetchLocation::Http { url: blob.url, authorization: blob.authorization, size }
             }
         };
-        Ok(Resolved { place, checksums })
+        Ok(ResolvedImage { location: place, checksums })
     }
 
-    /// The image's checksum in a checksum file.
-    async fn listed_checksum(&self, request: &Request, url: &Url) -> Result<Checksum, Problem> {
-        let headers = headers_beside(request, url)?;
-        let answer = self.fetcher.small(url, &headers, CHECKSUM_FILE).await?;
+    /// Returns the image's checksum from a checksum file.
+    async fn listed_checksum(
+        &self,
+        request: &CacheRequest,
+        url: &Url,
+    ) -> Result<Checksum, ImageProblem> {
+        let headers = companion_headers(request, url)?;
+        let answer = self.fetcher.get_small(url, &headers, MAX_CHECKSUM_FILE_BYTES).await?;
         if answer.status != StatusCode::OK {
-            let url = displayed(url);
+            let url = redacted_url(url);
             return Err(FetchError::Refused { url, status: answer.status }.into());
         }
         let name = request.source.file_name();
-        let found = checksum::find_in_file(&String::from_utf8_lossy(&answer.body), &name);
-        let missing = || ChecksumError::NotInFile { url: displayed(url), name: name.clone() };
+        let found = checksum::find_in_checksum_file(&String::from_utf8_lossy(&answer.body), &name);
+        let missing = || ChecksumError::NotInFile { url: redacted_url(url), name: name.clone() };
         Ok(found.ok_or_else(missing)?)
     }
 
-    async fn fetch(&self, resolved: &Resolved, have: Option<&Version>) -> Result<Fetched, Problem> {
+    async fn fetch(
+        &self,
+        resolved: &ResolvedImage,
+        have: Option<&ContentVersion>,
+    ) -> Result<FetchOutcome, ImageProblem> {
         let _place = self.downloads.acquire().await.expect("it is never closed");
-        let (temporary, file) = self.shelf.temporary().map_err(Problem::Folder)?;
-        let algorithms: Vec<Algorithm> =
+        let (temporary, file) = self.blobs.create_temporary().map_err(ImageProblem::CacheFolder)?;
+        let algorithms: Vec<ChecksumAlgorithm> =
             resolved.checksums.iter().map(Checksum::algorithm).collect();
-        let room = Reservation::new(&self.shelf);
-        let sink = Sink::new(file, room, self.settings.limits.download, &algorithms);
-        match &resolved.place {
-            Place::Http { url, authorization, size } => {
-                let writer = Writer::spawn(sink);
+        let reservation = SpaceReservation::new(&self.blobs);
+        let sink = ImageSink::new(file, reservation, self.settings.limits.download, &algorithms);
+        match &resolved.location {
+            FetchLocation::Http { url, authorization, size } => {
+                let writer = SinkWriter::spawn(sink);
                 if let Some(size) = size {
-                    // A refusal is told by the download, which finds nobody to write.
-                    let _ = writer.send(Piece::Length(*size)).await;
+                    // On failure the writer is closed, which ends the download below.
+                    let _ = writer.send(SinkMessage::Length(*size)).await;
                 }
-                let wanted = Download { url, authorization: authorization.clone(), have };
+                let wanted = DownloadRequest {
+                    url,
+                    authorization: authorization.clone(),
+                    cached_version: have,
+                };
                 match self.fetcher.download(wanted, &writer).await {
-                    Ok(Downloaded::NotChanged) => Ok(Fetched::NotChanged),
-                    Ok(Downloaded::Whole(version)) => {
+                    Ok(DownloadOutcome::Unmodified) => Ok(FetchOutcome::Unmodified),
+                    Ok(DownloadOutcome::Complete(version)) => {
                         let taken = writer.finish().await?;
-                        Ok(Fetched::Whole(Made { temporary, taken }, version))
+                        Ok(FetchOutcome::Complete(WrittenFile { temporary, image: taken }, version))
                     }
-                    Err(Stopped::Fetch(error)) => Err(error.into()),
-                    Err(Stopped::Writer(Closed)) => {
+                    Err(DownloadStopped::Fetch(error)) => Err(error.into()),
+                    Err(DownloadStopped::Writer(WriterClosed)) => {
                         let why = writer.finish().await.err();
                         let gone = || SinkError::Write(io::ErrorKind::BrokenPipe.into());
                         Err(why.unwrap_or_else(gone).into())
                     }
                 }
             }
-            Place::File(path) => {
+            FetchLocation::File(path) => {
                 let (path, have) = (path.clone(), have.cloned());
                 let policy = self.settings.files.clone();
                 blocking(move || {
                     let file = policy.open(&path)?;
-                    let failed = |source| SourceError::Open { path: path.clone(), source };
+                    let failed = |source| ImageSourceError::Open { path: path.clone(), source };
                     let version = file_version(&file).map_err(failed)?;
                     if have.as_ref() == Some(&version) {
-                        return Ok(Fetched::NotChanged);
+                        return Ok(FetchOutcome::Unmodified);
                     }
-                    let taken = pour(&file, sink, failed)?;
-                    Ok(Fetched::Whole(Made { temporary, taken }, version))
+                    let taken = copy_file(&file, sink, failed)?;
+                    Ok(FetchOutcome::Complete(WrittenFile { temporary, image: taken }, version))
                 })
                 .await
             }
         }
     }
 
-    /// The signature that the image must be checked against, if any.
-    async fn signature(&self, request: &Request) -> Result<Option<Vec<u8>>, Problem> {
+    /// Fetches the signature of the image if the policy requires it.
+    async fn fetch_signature(
+        &self,
+        request: &CacheRequest,
+    ) -> Result<Option<Vec<u8>>, ImageProblem> {
         let policy = self.settings.signatures.policy(request.kind);
-        if policy == Policy::Off {
+        if policy == SignaturePolicy::Off {
             return Ok(None);
         }
         let given = request.signature.clone();
         let named = given.is_some();
-        let place = given.or_else(|| request.source.beside(".sig"));
+        let place = given.or_else(|| request.source.with_suffix(".sig"));
         let found = match &place {
-            Some(place) => self.small_file(request, place).await?,
+            Some(place) => self.fetch_small_file(request, place).await?,
             None => None,
         };
         match (found, policy) {
             (Some(signature), _) => Ok(Some(signature)),
-            // One that was promised is not merely absent.
-            (None, Policy::WhenPresent | Policy::Off) if !named => Ok(None),
-            (None, Policy::Required | Policy::WhenPresent | Policy::Off) => {
+            // A signature that the request names must exist.
+            (None, SignaturePolicy::WhenPresent | SignaturePolicy::Off) if !named => Ok(None),
+            (
+                None,
+                SignaturePolicy::Required | SignaturePolicy::WhenPresent | SignaturePolicy::Off,
+            ) => {
                 let place = place.map_or_else(
-                    || "an address of its own (registries have no place for one)".to_owned(),
+                    || "a separate URL (registries cannot store one)".to_owned(),
                     |place| place.to_string(),
                 );
                 Err(SignatureError::Missing { place }.into())
@@ -352,28 +386,28 @@ impl Inner {
         }
     }
 
-    /// A small file from anywhere; `None` when it is not there.
-    async fn small_file(
+    /// Fetches a small file; `None` if it does not exist.
+    async fn fetch_small_file(
         &self,
-        request: &Request,
-        place: &Source,
-    ) -> Result<Option<Vec<u8>>, Problem> {
+        request: &CacheRequest,
+        place: &ImageSource,
+    ) -> Result<Option<Vec<u8>>, ImageProblem> {
         match place {
-            Source::Http(url) => {
-                let headers = headers_beside(request, url)?;
-                let answer = self.fetcher.small(url, &headers, SIGNATURE).await?;
+            ImageSource::Http(url) => {
+                let headers = companion_headers(request, url)?;
+                let answer = self.fetcher.get_small(url, &headers, MAX_SIGNATURE_BYTES).await?;
                 match answer.status {
                     StatusCode::OK => Ok(Some(answer.body)),
                     StatusCode::NOT_FOUND | StatusCode::GONE => Ok(None),
-                    status => Err(FetchError::Refused { url: displayed(url), status }.into()),
+                    status => Err(FetchError::Refused { url: redacted_url(url), status }.into()),
                 }
             }
-            Source::File(path) => {
+            ImageSource::File(path) => {
                 let (policy, path) = (self.settings.files.clone(), path.clone());
                 blocking(move || {
                     let file = match policy.open(&path) {
                         Ok(file) => file,
-                        Err(SourceError::Open { source, .. })
+                        Err(ImageSourceError::Open { source, .. })
                             if source.kind() == io::ErrorKind::NotFound =>
                         {
                             return Ok(None);
@@ -381,52 +415,57 @@ impl Inner {
                         Err(error) => return Err(error.into()),
                     };
                     let mut signature = Vec::new();
-                    file.take(SIGNATURE as u64)
+                    file.take(MAX_SIGNATURE_BYTES as u64)
                         .read_to_end(&mut signature)
-                        .map_err(|source| SourceError::Open { path, source })?;
+                        .map_err(|source| ImageSourceError::Open { path, source })?;
                     Ok(Some(signature))
                 })
                 .await
             }
-            Source::Oci(_) => Ok(None),
+            ImageSource::Oci(_) => Ok(None),
         }
     }
 
-    fn conversion(&self, request: &Request) -> Conversion {
+    fn conversion(&self, request: &CacheRequest) -> ImageConversion {
         let permitted = match request.kind {
-            Kind::Kernel | Kind::Ramdisk => None,
-            Kind::DiskImage => Some(self.settings.permitted.clone()),
-            Kind::Iso => Some(vec![Format::Iso]),
+            ImageKind::Kernel | ImageKind::Ramdisk => None,
+            ImageKind::DiskImage => Some(self.settings.permitted_formats.clone()),
+            ImageKind::Iso => Some(vec![ImageFormat::Iso]),
         };
-        let (declared, wanted) = (request.declared, request.wanted);
-        Conversion { permitted, declared, wanted, limits: self.settings.limits }
+        let (declared, wanted) = (request.declared_format, request.target_format);
+        ImageConversion {
+            permitted_formats: permitted,
+            declared_format: declared,
+            target_format: wanted,
+            limits: self.settings.limits,
+        }
     }
 }
 
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
-    // What is not begun when the process stops is cancelled.
+    work: impl FnOnce() -> Result<T, ImageProblem> + Send + 'static,
+) -> Result<T, ImageProblem> {
+    // Tasks that have not started are cancelled at shutdown.
     let ended = spawn_blocking(work).await;
-    ended.unwrap_or_else(|error| Err(Problem::Folder(io::Error::other(error))))
+    ended.unwrap_or_else(|error| Err(ImageProblem::CacheFolder(io::Error::other(error))))
 }
 
-fn verify_checksums(expected: &[Checksum], taken: &Taken) -> Result<(), Problem> {
+fn verify_checksums(expected: &[Checksum], taken: &SinkOutput) -> Result<(), ImageProblem> {
     for expected in expected {
         let actual = taken.checksum(expected.algorithm());
         let actual = actual.expect("every algorithm of these was given to the sink");
         if actual != *expected {
-            return Err(Problem::WrongChecksum { expected: expected.clone(), actual });
+            return Err(ImageProblem::WrongChecksum { expected: expected.clone(), actual });
         }
     }
     Ok(())
 }
 
-/// What to show for a file that belongs to an image: credentials for the image are only for the
-/// server that has the image.
-fn headers_beside(request: &Request, url: &Url) -> Result<HeaderMap, FetchError> {
+/// Returns the headers for a file that belongs to an image. Credentials are sent only to the server of
+/// the image.
+fn companion_headers(request: &CacheRequest, url: &Url) -> Result<HeaderMap, FetchError> {
     let mut headers = HeaderMap::new();
-    if let Source::Http(image) = &request.source
+    if let ImageSource::Http(image) = &request.source
         && image.origin() == url.origin()
         && let Some(authorization) = authorization(request.credentials.as_ref(), url)?
     {
@@ -436,32 +475,32 @@ fn headers_beside(request: &Request, url: &Url) -> Result<HeaderMap, FetchError>
 }
 
 fn authorization(
-    credentials: Option<&Credentials>,
+    credentials: Option<&ImageCredentials>,
     url: &Url,
 ) -> Result<Option<HeaderValue>, FetchError> {
     match credentials {
         Some(credentials) => match credentials.header() {
             Some(header) => Ok(Some(header)),
-            None => Err(FetchError::BadCredentials { url: displayed(url) }),
+            None => Err(FetchError::BadCredentials { url: redacted_url(url) }),
         },
         None => Ok(None),
     }
 }
 
-/// A file changes its version with any of these.
-fn file_version(file: &File) -> io::Result<Version> {
+/// Returns the version of a local file, from its metadata.
+fn file_version(file: &File) -> io::Result<ContentVersion> {
     let data = file.metadata()?;
     let parts = (data.ino(), data.size(), data.mtime(), data.mtime_nsec(), data.ctime_nsec());
-    Ok(Version { etag: Some(format!("{parts:?}")), modified: None })
+    Ok(ContentVersion { etag: Some(format!("{parts:?}")), modified: None })
 }
 
-/// All of a file into a sink.
-fn pour(
+/// Copies a file into a sink.
+fn copy_file(
     file: &File,
-    mut sink: Sink,
-    failed: impl Fn(io::Error) -> SourceError,
-) -> Result<Taken, Problem> {
-    let mut piece = vec![0; PIECE];
+    mut sink: ImageSink,
+    failed: impl Fn(io::Error) -> ImageSourceError,
+) -> Result<SinkOutput, ImageProblem> {
+    let mut piece = vec![0; READ_BUFFER_BYTES];
     let mut at = 0;
     loop {
         let count = match file.read_at(&mut piece, at) {

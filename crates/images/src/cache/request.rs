@@ -1,183 +1,182 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be asked of the cache, and what makes two requests the same.
+//! Requests to the cache, and the keys that identify equal requests.
 
 use ring::hmac;
 use serde::{Deserialize, Serialize};
 
 use super::CacheSettings;
-use crate::checksum::{Checksum, Expected};
-use crate::credentials::Credentials;
-use crate::format::Format;
-use crate::hex;
-use crate::signature::{Policy, PublicKey};
-use crate::source::Source;
+use crate::checksum::{Checksum, ExpectedChecksum};
+use crate::credentials::ImageCredentials;
+use crate::format::ImageFormat;
+use crate::signature::{PublicKey, SignaturePolicy};
+use crate::source::ImageSource;
 
-/// An image that somebody wants.
+/// A request for an image.
 #[derive(Debug, Clone)]
-pub struct Request {
-    /// Where it is.
-    pub source: Source,
-    /// What it is for.
-    pub kind: Kind,
-    /// What is known of its checksum, which is that of the bytes at the source.
-    pub checksum: Option<Expected>,
-    /// What it was said to be.
-    pub declared: Option<Format>,
-    /// How it should be.
-    pub wanted: Wanted,
-    /// Who we are at its server.
-    pub credentials: Option<Credentials>,
-    /// Where its signature is, if not next to it with `.sig` after its name.
-    pub signature: Option<Source>,
-    /// The architecture of the machine it is for, to choose from a registry's index.
+pub struct CacheRequest {
+    /// The source.
+    pub source: ImageSource,
+    /// The purpose.
+    pub kind: ImageKind,
+    /// The expected checksum of the bytes at the source.
+    pub checksum: Option<ExpectedChecksum>,
+    /// The declared format.
+    pub declared_format: Option<ImageFormat>,
+    /// The format to convert to.
+    pub target_format: TargetFormat,
+    /// Credentials for the server.
+    pub credentials: Option<ImageCredentials>,
+    /// The source of the signature; by default the image's URL with `.sig` appended.
+    pub signature: Option<ImageSource>,
+    /// The architecture of the machine, to choose from a registry's index.
     pub architecture: Option<String>,
 }
 
-/// What an image is for.
+/// The purpose of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ImageKind {
     /// A kernel to boot.
     Kernel,
-    /// The ramdisk it boots with.
+    /// A ramdisk to boot.
     Ramdisk,
-    /// What is written to a disk. Only permitted formats.
+    /// An image that is written to a disk. Only permitted formats.
     DiskImage,
-    /// A CD to boot. Only ISOs.
+    /// An ISO to boot.
     Iso,
 }
 
-/// How an image should be.
+/// The format of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Wanted {
-    /// As it is at its source.
+pub enum TargetFormat {
+    /// Unchanged.
     AsIs,
-    /// Unpacked, and as it lies on a disk.
+    /// Decompressed and converted to raw.
     Raw,
 }
 
-/// Whose signatures are needed for what.
+/// Signature policies and keys.
 #[derive(Debug, Clone, Default)]
-pub struct Signatures {
-    /// Who may sign.
+pub struct SignatureSettings {
+    /// Public keys.
     pub keys: Vec<PublicKey>,
     /// Whether kernels must be signed.
-    pub kernel: Policy,
+    pub kernel: SignaturePolicy,
     /// Whether ramdisks must be signed.
-    pub ramdisk: Policy,
+    pub ramdisk: SignaturePolicy,
     /// Whether disk images must be signed.
-    pub disk_image: Policy,
+    pub disk_image: SignaturePolicy,
     /// Whether boot CDs must be signed.
-    pub iso: Policy,
+    pub iso: SignaturePolicy,
 }
 
-/// What two requests have in common when one answer serves both.
+/// Identifies requests with the same result.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Key(pub(super) String);
+pub(super) struct RequestKey(pub(super) String);
 
-impl Request {
-    /// A request for an image as it is, about which nothing more is known.
-    pub fn new(source: Source, kind: Kind) -> Self {
+impl CacheRequest {
+    /// Returns a request for an unconverted image without further information.
+    pub fn new(source: ImageSource, kind: ImageKind) -> Self {
         Self {
             source,
             kind,
             checksum: None,
-            declared: None,
-            wanted: Wanted::AsIs,
+            declared_format: None,
+            target_format: TargetFormat::AsIs,
             credentials: None,
             signature: None,
             architecture: None,
         }
     }
 
-    /// The key of this request with what is known from itself.
-    pub(super) fn key(&self, salt: &[u8; 32], settings: &CacheSettings) -> Key {
+    /// Returns the key of the request before its checksum is resolved.
+    pub(super) fn key(&self, salt: &[u8; 32], settings: &CacheSettings) -> RequestKey {
         let checksum = self.checksum.as_ref().map(|expected| match expected {
-            Expected::Is(checksum) => checksum.to_string(),
-            Expected::In(url) => url.to_string(),
+            ExpectedChecksum::Value(checksum) => checksum.to_string(),
+            ExpectedChecksum::File(url) => url.to_string(),
         });
-        self.make_key(salt, settings, self.wanted, &checksum.unwrap_or_default())
+        self.make_key(salt, settings, self.target_format, &checksum.unwrap_or_default())
     }
 
-    /// The key under which the answer is kept, once the checksums are known.
+    /// Returns the key of the result, with the resolved checksums.
     pub(super) fn record_key(
         &self,
         salt: &[u8; 32],
         settings: &CacheSettings,
-        wanted: Wanted,
+        wanted: TargetFormat,
         checksums: &[Checksum],
-    ) -> Key {
+    ) -> RequestKey {
         let checksums: Vec<String> = checksums.iter().map(ToString::to_string).collect();
         self.make_key(salt, settings, wanted, &checksums.join(" "))
     }
 
-    /// Everything that decides what the answer is, or who may have it: another password is another
-    /// request, or somebody who has none would be given what only others may read.
+    /// Covers everything that determines the result or who may read it: requests with different
+    /// credentials differ, so that a client without a password does not get a protected image.
     fn make_key(
         &self,
         salt: &[u8; 32],
         settings: &CacheSettings,
-        wanted: Wanted,
+        wanted: TargetFormat,
         checksums: &str,
-    ) -> Key {
+    ) -> RequestKey {
         let policy = settings.signatures.policy(self.kind);
         let mut parts = vec![
-            exact(&self.source),
-            format!("{:?} {wanted:?} {policy:?} {:?}", self.kind, self.declared),
+            source_with_secrets(&self.source),
+            format!("{:?} {wanted:?} {policy:?} {:?}", self.kind, self.declared_format),
             checksums.to_owned(),
             self.architecture.clone().unwrap_or_default(),
         ];
         match &self.credentials {
-            Some(Credentials::Basic { user, password }) => {
+            Some(ImageCredentials::Basic { user, password }) => {
                 parts.extend(["basic".to_owned(), user.clone(), password.clone()]);
             }
-            Some(Credentials::Header(header)) => {
+            Some(ImageCredentials::Header(header)) => {
                 parts.extend(["header".to_owned(), header.clone()])
             }
-            None => parts.push("nobody".to_owned()),
+            None => parts.push("anonymous".to_owned()),
         }
-        // What was let in by other rules is looked at anew.
+        // Images that were accepted under other rules are checked again.
         parts.push(format!("{:?}", settings.limits));
         match self.kind {
-            Kind::DiskImage => parts.push(format!("{:?}", settings.permitted)),
-            Kind::Kernel | Kind::Ramdisk | Kind::Iso => {}
+            ImageKind::DiskImage => parts.push(format!("{:?}", settings.permitted_formats)),
+            ImageKind::Kernel | ImageKind::Ramdisk | ImageKind::Iso => {}
         }
         match &self.source {
-            Source::File(_) => parts.push(format!("{:?}", settings.files)),
-            Source::Http(_) | Source::Oci(_) => {}
+            ImageSource::File(_) => parts.push(format!("{:?}", settings.files)),
+            ImageSource::Http(_) | ImageSource::Oci(_) => {}
         }
-        if policy != Policy::Off {
-            parts.push(self.signature.as_ref().map(exact).unwrap_or_default());
+        if policy != SignaturePolicy::Off {
+            parts.push(self.signature.as_ref().map(source_with_secrets).unwrap_or_default());
             parts.extend(settings.signatures.keys.iter().map(|key| hex::encode(key.bytes())));
         }
         let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, salt));
         for part in &parts {
-            // Lengths first, so that no two lists of parts are the same bytes.
+            // Length prefixes make the encoding unambiguous.
             context.update(&(part.len() as u64).to_le_bytes());
             context.update(part.as_bytes());
         }
-        Key(hex::encode(context.sign().as_ref()))
+        RequestKey(hex::encode(context.sign().as_ref()))
     }
 }
 
-impl Signatures {
-    /// Whether images of this kind must be signed.
-    pub(super) fn policy(&self, kind: Kind) -> Policy {
+impl SignatureSettings {
+    /// Returns the signature policy for images of this kind.
+    pub(super) fn policy(&self, kind: ImageKind) -> SignaturePolicy {
         match kind {
-            Kind::Kernel => self.kernel,
-            Kind::Ramdisk => self.ramdisk,
-            Kind::DiskImage => self.disk_image,
-            Kind::Iso => self.iso,
+            ImageKind::Kernel => self.kernel,
+            ImageKind::Ramdisk => self.ramdisk,
+            ImageKind::DiskImage => self.disk_image,
+            ImageKind::Iso => self.iso,
         }
     }
 }
 
-/// A source with everything in it, also what is not for people.
-fn exact(source: &Source) -> String {
+/// Returns the complete source, including secrets that `Display` omits.
+fn source_with_secrets(source: &ImageSource) -> String {
     match source {
-        Source::Http(url) => url.to_string(),
-        // Not every path is text: what is not is escaped.
-        Source::File(path) => format!("{path:?}"),
-        Source::Oci(reference) => reference.to_string(),
+        ImageSource::Http(url) => url.to_string(),
+        // Debug escapes paths that are not UTF-8.
+        ImageSource::File(path) => format!("{path:?}"),
+        ImageSource::Oci(reference) => reference.to_string(),
     }
 }

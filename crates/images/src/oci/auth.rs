@@ -3,7 +3,7 @@
 
 /// What a registry asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Challenge {
+pub(super) enum AuthChallenge {
     /// A user and a password with each request.
     Basic,
     /// A token from this place.
@@ -17,7 +17,7 @@ pub(super) enum Challenge {
     },
 }
 
-impl Challenge {
+impl AuthChallenge {
     /// Understands a header's value; `None` if it asks for something else.
     pub(super) fn parse(header: &str) -> Option<Self> {
         let (scheme, parameters) = header.trim().split_once(' ').unwrap_or((header.trim(), ""));
@@ -28,7 +28,7 @@ impl Challenge {
             return None;
         }
         let (mut realm, mut service, mut scope) = (None, None, None);
-        for (name, value) in Parameters(parameters) {
+        for (name, value) in ChallengeParameters(parameters) {
             match name.to_ascii_lowercase().as_str() {
                 "realm" => realm = Some(value),
                 "service" => service = Some(value),
@@ -41,9 +41,9 @@ impl Challenge {
 }
 
 /// `name="value"` pairs with commas between them; values may have commas when quoted.
-struct Parameters<'a>(&'a str);
+struct ChallengeParameters<'a>(&'a str);
 
-impl<'a> Iterator for Parameters<'a> {
+impl<'a> Iterator for ChallengeParameters<'a> {
     type Item = (&'a str, String);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -62,29 +62,29 @@ impl<'a> Iterator for Parameters<'a> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::Challenge;
+    use super::AuthChallenge;
 
     #[test]
-    fn what_registries_ask_for() {
-        let asked = Challenge::parse(
+    fn parses_challenges() {
+        let asked = AuthChallenge::parse(
             r#"Bearer realm="https://auth.example/token",service="r.example", scope="repository:a/b:pull,push""#,
         );
-        let expected = Challenge::Bearer {
+        let expected = AuthChallenge::Bearer {
             realm: "https://auth.example/token".to_owned(),
             service: Some("r.example".to_owned()),
             scope: Some("repository:a/b:pull,push".to_owned()),
         };
         assert_eq!(asked, Some(expected));
-        assert_eq!(Challenge::parse(r#"Basic realm="x""#), Some(Challenge::Basic));
-        assert_eq!(Challenge::parse("basic"), Some(Challenge::Basic));
-        assert_eq!(Challenge::parse("Negotiate"), None);
-        assert_eq!(Challenge::parse(r#"Bearer service="x""#), None);
+        assert_eq!(AuthChallenge::parse(r#"Basic realm="x""#), Some(AuthChallenge::Basic));
+        assert_eq!(AuthChallenge::parse("basic"), Some(AuthChallenge::Basic));
+        assert_eq!(AuthChallenge::parse("Negotiate"), None);
+        assert_eq!(AuthChallenge::parse(r#"Bearer service="x""#), None);
     }
 
     proptest! {
         #[test]
-        fn no_header_is_a_panic(text in "\\PC*") {
-            let _ = Challenge::parse(&format!("Bearer {text}"));
+        fn arbitrary_headers_never_panic(text in "\\PC*") {
+            let _ = AuthChallenge::parse(&format!("Bearer {text}"));
         }
     }
 }

@@ -13,54 +13,54 @@ pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
 
 /// Disk types in the order we like them. The first two are qcow2, which is the smallest to fetch
 /// and unpacked here; the other two are raw.
-const PREFERENCE: [&str; 4] = ["qcow2", "qemu", "raw", "applehv"];
+const DISK_TYPE_PREFERENCE: [&str; 4] = ["qcow2", "qemu", "raw", "applehv"];
 
 /// Either an index (it has manifests) or a manifest (it has layers).
 #[derive(Deserialize)]
-pub(super) struct Document {
-    manifests: Option<Vec<Descriptor>>,
-    layers: Option<Vec<Descriptor>>,
+pub(super) struct ManifestDocument {
+    manifests: Option<Vec<OciDescriptor>>,
+    layers: Option<Vec<OciDescriptor>>,
 }
 
 /// Something in the registry.
 #[derive(Deserialize)]
-pub(super) struct Descriptor {
+pub(super) struct OciDescriptor {
     pub(super) digest: String,
     #[serde(default)]
     pub(super) size: u64,
-    platform: Option<Platform>,
+    platform: Option<OciPlatform>,
     #[serde(default)]
     annotations: HashMap<String, String>,
 }
 
 #[derive(Deserialize)]
-struct Platform {
+struct OciPlatform {
     architecture: Option<String>,
 }
 
 /// What a document is.
-pub(super) enum Contents {
-    Index(Vec<Descriptor>),
-    Manifest(Vec<Descriptor>),
+pub(super) enum ManifestContents {
+    Index(Vec<OciDescriptor>),
+    Manifest(Vec<OciDescriptor>),
 }
 
-impl Document {
+impl ManifestDocument {
     /// What it is; `None` if it is neither.
-    pub(super) fn contents(self) -> Option<Contents> {
+    pub(super) fn contents(self) -> Option<ManifestContents> {
         match (self.manifests, self.layers) {
-            (Some(manifests), None) => Some(Contents::Index(manifests)),
-            (None, Some(layers)) => Some(Contents::Manifest(layers)),
+            (Some(manifests), None) => Some(ManifestContents::Index(manifests)),
+            (None, Some(layers)) => Some(ManifestContents::Manifest(layers)),
             (Some(_), Some(_)) | (None, None) => None,
         }
     }
 }
 
 /// The manifest of an index with the disk for this architecture (any, if none is given).
-pub(super) fn choose<'a>(
-    manifests: &'a [Descriptor],
+pub(super) fn choose_manifest<'a>(
+    manifests: &'a [OciDescriptor],
     architecture: Option<&str>,
-) -> Option<&'a Descriptor> {
-    let fitting = manifests.iter().filter(|it| it.fits(architecture));
+) -> Option<&'a OciDescriptor> {
+    let fitting = manifests.iter().filter(|it| it.matches_architecture(architecture));
     fitting
         .filter_map(|it| Some((it.preference()?, it)))
         .min_by_key(|(preference, _)| *preference)
@@ -68,7 +68,7 @@ pub(super) fn choose<'a>(
 }
 
 /// What there is to choose from, for people.
-pub(super) fn listed(manifests: &[Descriptor]) -> String {
+pub(super) fn describe_manifests(manifests: &[OciDescriptor]) -> String {
     let each = manifests.iter().map(|it| {
         let architecture = it.platform.as_ref().and_then(|it| it.architecture.as_deref());
         let disk = it.annotations.get("disktype").map_or("no disk type", String::as_str);
@@ -78,26 +78,28 @@ pub(super) fn listed(manifests: &[Descriptor]) -> String {
     if listed.is_empty() { "nothing".to_owned() } else { listed.join(", ") }
 }
 
-impl Descriptor {
-    fn fits(&self, architecture: Option<&str>) -> bool {
+impl OciDescriptor {
+    fn matches_architecture(&self, architecture: Option<&str>) -> bool {
         let own = self.platform.as_ref().and_then(|it| it.architecture.as_deref());
         match (own, architecture) {
-            (Some(own), Some(wanted)) => plain(own) == plain(wanted),
+            (Some(own), Some(wanted)) => {
+                normalized_architecture(own) == normalized_architecture(wanted)
+            }
             (None, _) | (_, None) => true,
         }
     }
 
-    /// Lower is better. What says nothing of its disk may be one; what has another kind is none.
+    /// Lower is better. A missing disk type may be a disk image; an unknown one is not supported.
     fn preference(&self) -> Option<usize> {
         match self.annotations.get("disktype") {
-            Some(kind) => PREFERENCE.iter().position(|known| known == kind),
-            None => Some(PREFERENCE.len()),
+            Some(kind) => DISK_TYPE_PREFERENCE.iter().position(|known| known == kind),
+            None => Some(DISK_TYPE_PREFERENCE.len()),
         }
     }
 }
 
 /// Go's names and the kernel's are both in use.
-fn plain(architecture: &str) -> &str {
+fn normalized_architecture(architecture: &str) -> &str {
     match architecture {
         "amd64" => "x86_64",
         "arm64" => "aarch64",
@@ -109,9 +111,9 @@ fn plain(architecture: &str) -> &str {
 mod tests {
     use expect_test::expect;
 
-    use super::{Contents, Document, choose, listed};
+    use super::{ManifestContents, ManifestDocument, choose_manifest, describe_manifests};
 
-    fn index() -> Vec<super::Descriptor> {
+    fn index() -> Vec<super::OciDescriptor> {
         let entry = |digest: &str, architecture: &str, disk: &str| {
             serde_json::json!({"digest": digest, "size": 1,
                 "platform": {"architecture": architecture, "os": "linux"},
@@ -122,17 +124,17 @@ mod tests {
             entry("c", "aarch64", "qemu"), entry("d", "amd64", "qemu"), entry("e", "arm64", "raw"),
             entry("f", "riscv64", "hyperv"),
         ]});
-        let document: Document = serde_json::from_value(document).unwrap();
+        let document: ManifestDocument = serde_json::from_value(document).unwrap();
         match document.contents().unwrap() {
-            Contents::Index(manifests) => manifests,
-            Contents::Manifest(_) => panic!("an index"),
+            ManifestContents::Index(manifests) => manifests,
+            ManifestContents::Manifest(_) => panic!("an index"),
         }
     }
 
     #[test]
-    fn the_right_disk_for_the_architecture() {
+    fn chooses_manifest_by_architecture_and_disk_type() {
         let index = index();
-        let chosen = |wanted| choose(&index, wanted).map(|it| it.digest.as_str());
+        let chosen = |wanted| choose_manifest(&index, wanted).map(|it| it.digest.as_str());
         assert_eq!(chosen(Some("x86_64")), Some("d"));
         assert_eq!(chosen(Some("amd64")), Some("d"));
         assert_eq!(chosen(Some("aarch64")), Some("c"));
@@ -140,6 +142,6 @@ mod tests {
         assert_eq!(chosen(Some("ppc64le")), None);
         assert_eq!(chosen(None), Some("c"));
         expect!["x86_64 (applehv), x86_64 (hyperv), aarch64 (qemu), amd64 (qemu), arm64 (raw), riscv64 (hyperv)"]
-            .assert_eq(&listed(&index));
+            .assert_eq(&describe_manifests(&index));
     }
 }

@@ -1,54 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Images in container registries: which blob an `oci://` address means, and how to get it.
+//! Resolves `oci://` references to the blob of a disk image in a container registry.
 //!
-//! A tag or digest leads to a manifest, perhaps through an index with one for each architecture
-//! and disk format; an image's manifest has one layer, and that is the image. Everything that has
-//! a digest is checked against it, so what comes is what the address (or the tag, at this moment)
-//! says it is.
+//! A tag or digest resolves to a manifest, possibly through an index with manifests by architecture and
+//! disk format. The manifest of a disk image has one layer, which is the image. Everything that has a
+//! digest is verified against it.
 
 mod auth;
 mod manifest;
 mod reference;
 mod registry;
 
-pub use reference::Reference;
-pub(crate) use registry::{Wish, resolve};
+pub use reference::OciReference;
+pub(crate) use registry::{OciRequest, resolve};
 
 use crate::fetch::FetchError;
 
-/// Why an `oci://` address leads to no image.
+/// Why an `oci://` reference cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum OciError {
-    /// The registry cannot be asked.
-    #[error("the registry cannot be asked")]
+    /// The request to the registry failed.
+    #[error("the request to the registry failed")]
     Fetch(#[source] FetchError),
-    /// The registry wants somebody else.
+    /// The credentials are missing or rejected.
     #[error(
-        "the registry {registry} does not let us read {repository}: give an image_pull_secret, or credentials for it in the Docker config.json"
+        "the registry {registry} denies access to {repository}: set an image_pull_secret, or credentials for it in the Docker config.json"
     )]
     Denied {
-        /// Which.
+        /// The registry.
         registry: String,
-        /// What of it.
+        /// The repository.
         repository: String,
     },
-    /// There is no such image.
-    #[error("there is no {reference} in its registry: check the address")]
+    /// The image does not exist.
+    #[error("{reference} does not exist in its registry: check the reference")]
     NotFound {
-        /// What was looked for.
+        /// The reference.
         reference: String,
     },
-    /// The registry says something that makes no sense.
-    #[error("the registry's answer about {reference} makes no sense: {what}")]
-    BadAnswer {
-        /// What was asked for.
+    /// The response is invalid.
+    #[error("the registry sent an invalid response for {reference}: {what}")]
+    InvalidResponse {
+        /// The reference.
         reference: String,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
-    /// What came is not what its digest says.
+    /// The digest of the content differs.
     #[error(
-        "what the registry gave for {digest} has another digest ({actual}): somebody changed it"
+        "the registry's content for {digest} has another digest ({actual}): it was changed or damaged"
     )]
     WrongDigest {
         /// What it should be.
@@ -60,7 +59,7 @@ pub enum OciError {
     #[error(
         "{reference} has no disk image for {wanted} (it has: {there}): choose another tag, or name a manifest by its digest"
     )]
-    NothingFits {
+    NoMatchingManifest {
         /// What was asked for.
         reference: String,
         /// The architecture.

@@ -3,11 +3,11 @@
 
 use std::fmt;
 
-use crate::checksum::{Algorithm, Checksum};
+use crate::checksum::{Checksum, ChecksumAlgorithm};
 
 /// The address of an image in a registry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Reference {
+pub struct OciReference {
     /// The registry's host, and its port if it is not the usual one.
     pub registry: String,
     /// The repository's name in it.
@@ -21,19 +21,19 @@ pub struct Reference {
 /// Why an address is none.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]
-pub struct ReferenceError(&'static str);
+pub struct OciReferenceError(&'static str);
 
-impl Reference {
+impl OciReference {
     /// Understands an address with or without its `oci://`.
-    pub fn parse(text: &str) -> Result<Self, ReferenceError> {
+    pub fn parse(text: &str) -> Result<Self, OciReferenceError> {
         let rest = match text.get(..6) {
             Some(scheme) if scheme.eq_ignore_ascii_case("oci://") => &text[6..],
             Some(_) | None => text,
         };
         let (registry, rest) =
-            rest.split_once('/').ok_or(ReferenceError("it names no repository"))?;
+            rest.split_once('/').ok_or(OciReferenceError("it names no repository"))?;
         if registry.is_empty() || !registry.bytes().all(is_host_byte) {
-            return Err(ReferenceError("its registry is no host name"));
+            return Err(OciReferenceError("its registry is no host name"));
         }
         let (rest, digest) = match rest.split_once('@') {
             Some((rest, digest)) => (rest, Some(parse_digest(digest)?)),
@@ -50,12 +50,12 @@ impl Reference {
                 && !part.starts_with('.')
         };
         if !repository.split('/').all(sensible) {
-            return Err(ReferenceError(
+            return Err(OciReferenceError(
                 "its repository's name has characters such names do not have",
             ));
         }
         if tag.is_some_and(|tag| !sensible(tag) || tag.len() > 128) {
-            return Err(ReferenceError("its tag has characters tags do not have"));
+            return Err(OciReferenceError("its tag has characters tags do not have"));
         }
         let tag = match (tag, &digest) {
             (Some(tag), _) => Some(tag.to_owned()),
@@ -66,7 +66,7 @@ impl Reference {
     }
 
     /// What to ask the registry for.
-    pub(crate) fn wanted(&self) -> String {
+    pub(crate) fn manifest_reference(&self) -> String {
         match (&self.digest, &self.tag) {
             (Some(digest), _) => digest.to_string(),
             (None, Some(tag)) => tag.clone(),
@@ -80,7 +80,7 @@ impl Reference {
     }
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for OciReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "oci://{}/{}", self.registry, self.repository)?;
         if let Some(tag) = &self.tag {
@@ -94,13 +94,13 @@ impl fmt::Display for Reference {
 }
 
 /// A digest as OCI writes it. MD5 is not one of theirs.
-pub(super) fn parse_digest(text: &str) -> Result<Checksum, ReferenceError> {
-    let bad = ReferenceError("its digest is not sha256: or sha512: and hexadecimal digits");
+pub(super) fn parse_digest(text: &str) -> Result<Checksum, OciReferenceError> {
+    let bad = OciReferenceError("its digest is not sha256: or sha512: and hexadecimal digits");
     if !text.contains(':') {
         return Err(bad);
     }
     match Checksum::parse(text) {
-        Ok(digest) if digest.algorithm() != Algorithm::Md5 => Ok(digest),
+        Ok(digest) if digest.algorithm() != ChecksumAlgorithm::Md5 => Ok(digest),
         Ok(_) | Err(_) => Err(bad),
     }
 }
@@ -113,13 +113,18 @@ fn is_host_byte(byte: u8) -> bool {
 mod tests {
     use expect_test::{Expect, expect};
 
-    use super::Reference;
+    use super::OciReference;
 
     #[test]
-    fn what_is_an_address() {
+    fn parses_references() {
         let check = |text: &str, expected: Expect| {
-            let shown = match Reference::parse(text) {
-                Ok(it) => format!("{it} asks {} for {} {}", it.host(), it.repository, it.wanted()),
+            let shown = match OciReference::parse(text) {
+                Ok(it) => format!(
+                    "{it} asks {} for {} {}",
+                    it.host(),
+                    it.repository,
+                    it.manifest_reference()
+                ),
                 Err(error) => format!("no: {error}"),
             };
             expected.assert_eq(&shown);

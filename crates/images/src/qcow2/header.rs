@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The header of a qcow2 image, and all the reasons to refuse one.
+//! The header of a qcow2 image, and its validation.
 
 use std::io;
 
@@ -21,9 +21,9 @@ const EXTENDED_L2: u64 = 1 << 4;
 const EXTENSION_END: u32 = 0;
 const EXTENSION_DATA_FILE: u32 = 0x4441_5441;
 
-/// What a qcow2 image says about itself, checked.
+/// The validated header of a qcow2 image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
+pub struct Qcow2Header {
     /// 2 or 3.
     pub version: u32,
     /// How many bytes the disk in it has.
@@ -42,7 +42,7 @@ pub struct Header {
 #[derive(Debug, thiserror::Error)]
 pub enum Qcow2Error {
     /// Something in it makes no sense.
-    #[error("the qcow2 image is damaged: {what}; make it again (`qemu-img check` says more)")]
+    #[error("the qcow2 image is damaged: {what}; create it again (`qemu-img check` shows details)")]
     Damaged {
         /// What.
         what: &'static str,
@@ -51,7 +51,7 @@ pub enum Qcow2Error {
     #[error(
         "the qcow2 image has {what}, and images that name other files are refused: make it whole with `qemu-img convert -O qcow2`"
     )]
-    NamesFile {
+    ReferencesFile {
         /// How.
         what: &'static str,
     },
@@ -78,7 +78,7 @@ pub enum Qcow2Error {
     Read(#[source] io::Error),
 }
 
-impl Header {
+impl Qcow2Header {
     /// Checks the header of an image. `head` should have its first cluster, or its first 64 KiB;
     /// `limit` is the largest disk allowed.
     pub fn parse(head: &[u8], limit: u64) -> Result<Self, Qcow2Error> {
@@ -93,7 +93,7 @@ impl Header {
             return Err(Qcow2Error::Unsupported { what: format!("version {version}") });
         }
         if u64_at(head, 8) != 0 || u32_at(head, 16) != 0 {
-            return Err(Qcow2Error::NamesFile { what: "a backing file" });
+            return Err(Qcow2Error::ReferencesFile { what: "a backing file" });
         }
         if u32_at(head, 32) != 0 {
             return Err(Qcow2Error::Unsupported { what: "encryption".to_owned() });
@@ -107,11 +107,11 @@ impl Header {
         }
         let (length, features) = match version {
             2 => (V2_LENGTH, 0),
-            _ => version_3(head)?,
+            _ => parse_version_3(head)?,
         };
         check_features(features)?;
         check_extensions(head.get(length..).unwrap_or_default())?;
-        let zstd = features & COMPRESSION_TYPE != 0 && compression_type(head, length)?;
+        let zstd = features & COMPRESSION_TYPE != 0 && is_zstd_compressed(head, length)?;
 
         let l1_entries = u64::from(u32_at(head, 36));
         let l1_offset = u64_at(head, 40);
@@ -128,7 +128,7 @@ impl Header {
 }
 
 /// The length of a version 3 header, and its incompatible features.
-fn version_3(head: &[u8]) -> Result<(usize, u64), Qcow2Error> {
+fn parse_version_3(head: &[u8]) -> Result<(usize, u64), Qcow2Error> {
     let damaged = |what: &'static str| Qcow2Error::Damaged { what };
     if head.len() < V3_LENGTH {
         return Err(damaged("its header is cut short"));
@@ -142,10 +142,10 @@ fn version_3(head: &[u8]) -> Result<(usize, u64), Qcow2Error> {
 
 fn check_features(features: u64) -> Result<(), Qcow2Error> {
     if features & EXTERNAL_DATA != 0 {
-        return Err(Qcow2Error::NamesFile { what: "an external data file" });
+        return Err(Qcow2Error::ReferencesFile { what: "an external data file" });
     }
     if features & CORRUPT != 0 {
-        return Err(Qcow2Error::Damaged { what: "it says so itself" });
+        return Err(Qcow2Error::Damaged { what: "it is marked as corrupt" });
     }
     if features & EXTENDED_L2 != 0 {
         return Err(Qcow2Error::Unsupported { what: "subclusters (extended_l2)".to_owned() });
@@ -160,7 +160,7 @@ fn check_features(features: u64) -> Result<(), Qcow2Error> {
 }
 
 /// Whether clusters are compressed by zstd rather than zlib.
-fn compression_type(head: &[u8], length: usize) -> Result<bool, Qcow2Error> {
+fn is_zstd_compressed(head: &[u8], length: usize) -> Result<bool, Qcow2Error> {
     let known = if length > V3_LENGTH { head.get(V3_LENGTH).copied() } else { None };
     match known {
         Some(1) => Ok(true),
@@ -176,7 +176,7 @@ fn check_extensions(mut rest: &[u8]) -> Result<(), Qcow2Error> {
         match kind {
             EXTENSION_END => return Ok(()),
             EXTENSION_DATA_FILE => {
-                return Err(Qcow2Error::NamesFile { what: "an external data file" });
+                return Err(Qcow2Error::ReferencesFile { what: "an external data file" });
             }
             _ => {}
         }

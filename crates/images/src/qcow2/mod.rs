@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! qcow2 images, QEMU's format, read by ourselves.
+//! Reads qcow2 images in process.
 //!
-//! Only what a disk image for a machine needs: the active layer of a self-contained image,
-//! versions 2 and 3, with zlib or zstd clusters. An image that names other files (a backing file,
-//! an external data file) is refused: whoever opened those would give away any file of this
-//! machine. So are encrypted ones, and ones with features not known here.
+//! Supports what disk images of machines need: the active layer of a self-contained image, versions 2
+//! and 3, with zlib or zstd clusters. Images that reference other files (a backing file, an external data
+//! file) are rejected, since opening those could expose any file of this host. Encrypted images and
+//! images with unknown features are rejected as well.
 
 mod header;
 mod reader;
 #[cfg(test)]
 mod tests;
 
-pub use header::{Header, Qcow2Error};
-pub use reader::{Cluster, Unpacker};
-pub(crate) use reader::{ConvertError, convert};
+pub use header::{Qcow2Error, Qcow2Header};
+pub use reader::{ClusterDecompressor, Qcow2Cluster};
+pub(crate) use reader::{Qcow2ConvertError, convert};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The disk in a qcow2 image, from its first byte to its last.
+//! Reads the disk in a qcow2 image from start to end.
 //!
 //! One table of up to 2 MiB and one run of clusters of up to 2 MiB are in memory at a time,
 //! however large the disk is. Clusters that lie next to each other are read at once, and what is
@@ -12,23 +12,23 @@ use std::os::unix::fs::FileExt;
 use flate2::{Decompress, FlushDecompress, Status};
 use ruzstd::decoding::FrameDecoder;
 
-use super::{Header, Qcow2Error};
-use crate::sink::{Sink, SinkError};
+use super::{Qcow2Error, Qcow2Header};
+use crate::sink::{ImageSink, SinkError};
 
 /// How much of the image's beginning the header and its extensions are looked for in.
-const HEAD: u64 = 64 * 1024;
+const HEAD_BYTES: u64 = 64 * 1024;
 
 /// How much is read at once at most.
-const RUN: u64 = 2 << 20;
+const MAX_RUN_BYTES: u64 = 2 << 20;
 
 /// Where an L1 or L2 entry has its offset, and an L2 entry its flags.
-const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
+const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 const COMPRESSED: u64 = 1 << 62;
 const ALL_ZEROES: u64 = 1;
 
 /// Why a disk could not be read out.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConvertError {
+pub(crate) enum Qcow2ConvertError {
     #[error(transparent)]
     Image(#[from] Qcow2Error),
     #[error(transparent)]
@@ -36,29 +36,33 @@ pub(crate) enum ConvertError {
 }
 
 /// Writes the disk in the qcow2 image `file` to `sink`, if it has at most `limit` bytes.
-pub(crate) fn convert(file: &File, limit: u64, sink: &mut Sink) -> Result<(), ConvertError> {
+pub(crate) fn convert(
+    file: &File,
+    limit: u64,
+    sink: &mut ImageSink,
+) -> Result<(), Qcow2ConvertError> {
     let length = file.metadata().map_err(Qcow2Error::Read)?.len();
-    let mut head = vec![0; usize::try_from(length.min(HEAD)).expect("at most 64 KiB")];
+    let mut head = vec![0; usize::try_from(length.min(HEAD_BYTES)).expect("at most 64 KiB")];
     file.read_exact_at(&mut head, 0).map_err(Qcow2Error::Read)?;
-    let header = Header::parse(&head, limit)?;
-    Reader::new(file, length, header).run(sink)
+    let header = Qcow2Header::parse(&head, limit)?;
+    Qcow2Reader::new(file, length, header).run(sink)
 }
 
-struct Reader<'a> {
+struct Qcow2Reader<'a> {
     file: &'a File,
     file_length: u64,
-    header: Header,
+    header: Qcow2Header,
     /// Of one cluster.
     cluster_size: u64,
     /// Clusters that were read.
     run: Vec<u8>,
     /// A compressed cluster.
-    packed: Vec<u8>,
-    unpacker: Unpacker,
+    compressed: Vec<u8>,
+    decompressor: ClusterDecompressor,
 }
 
 /// Unpacks compressed clusters.
-pub struct Unpacker {
+pub struct ClusterDecompressor {
     inflate: Decompress,
     zstd: FrameDecoder,
     is_zstd: bool,
@@ -66,13 +70,13 @@ pub struct Unpacker {
 
 /// What is where a cluster of the disk should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cluster {
+pub enum Qcow2Cluster {
     /// Nothing: it reads as zeroes.
     Zeroes,
     /// Its bytes, here in the file.
-    At(u64),
+    Data(u64),
     /// Its bytes, compressed, here in the file and no longer than this.
-    Packed {
+    Compressed {
         /// Where.
         offset: u64,
         /// At most how many bytes.
@@ -80,36 +84,36 @@ pub enum Cluster {
     },
 }
 
-impl Header {
-    /// Where the table is that an L1 entry leads to; none if all it covers is zeroes.
-    pub fn table(&self, l1_entry: u64) -> Option<u64> {
-        Some(l1_entry & OFFSET).filter(|offset| *offset != 0)
+impl Qcow2Header {
+    /// Returns the offset of the L2 table of an L1 entry; `None` if its range is all zeroes.
+    pub fn l2_table_offset(&self, l1_entry: u64) -> Option<u64> {
+        Some(l1_entry & OFFSET_MASK).filter(|offset| *offset != 0)
     }
 
-    /// What an L2 entry says.
-    pub fn cluster(&self, l2_entry: u64) -> Result<Cluster, Qcow2Error> {
+    /// Parses an L2 entry.
+    pub fn cluster(&self, l2_entry: u64) -> Result<Qcow2Cluster, Qcow2Error> {
         if l2_entry & COMPRESSED != 0 {
             // The offset takes the low bits, the length in sectors those between it and the flags.
             let length_bits = self.cluster_bits - 8;
             let offset_bits = 62 - length_bits;
             let offset = l2_entry & ((1 << offset_bits) - 1);
             let sectors = (l2_entry >> offset_bits & ((1 << length_bits) - 1)) + 1;
-            return Ok(Cluster::Packed { offset, length: sectors * 512 - offset % 512 });
+            return Ok(Qcow2Cluster::Compressed { offset, length: sectors * 512 - offset % 512 });
         }
         if l2_entry & ALL_ZEROES != 0 && self.version >= 3 {
-            return Ok(Cluster::Zeroes);
+            return Ok(Qcow2Cluster::Zeroes);
         }
-        match l2_entry & OFFSET {
-            0 => Ok(Cluster::Zeroes),
-            offset if offset % (1 << self.cluster_bits) == 0 => Ok(Cluster::At(offset)),
+        match l2_entry & OFFSET_MASK {
+            0 => Ok(Qcow2Cluster::Zeroes),
+            offset if offset % (1 << self.cluster_bits) == 0 => Ok(Qcow2Cluster::Data(offset)),
             _ => Err(Qcow2Error::Damaged { what: "a cluster is out of line" }),
         }
     }
 }
 
-impl Unpacker {
+impl ClusterDecompressor {
     /// For the clusters of an image with this header.
-    pub fn new(header: &Header) -> Self {
+    pub fn new(header: &Qcow2Header) -> Self {
         let mut zstd = FrameDecoder::new();
         // A cluster is the most a frame can look back.
         zstd.set_max_window_size(8 << 20);
@@ -117,11 +121,11 @@ impl Unpacker {
     }
 
     /// Unpacks one cluster, which must fill `output`.
-    pub fn unpack(&mut self, packed: &[u8], output: &mut [u8]) -> Result<(), Qcow2Error> {
+    pub fn decompress(&mut self, packed: &[u8], output: &mut [u8]) -> Result<(), Qcow2Error> {
         let damaged = || Qcow2Error::Damaged { what: "a compressed cluster makes no sense" };
         if self.is_zstd {
             let mut input = packed;
-            return unpack_zstd(&mut self.zstd, &mut input, output).map_err(|_| damaged());
+            return decompress_zstd(&mut self.zstd, &mut input, output).map_err(|_| damaged());
         }
         self.inflate.reset(false);
         let status = self.inflate.decompress(packed, output, FlushDecompress::Finish);
@@ -133,20 +137,20 @@ impl Unpacker {
     }
 }
 
-impl<'a> Reader<'a> {
-    fn new(file: &'a File, file_length: u64, header: Header) -> Self {
+impl<'a> Qcow2Reader<'a> {
+    fn new(file: &'a File, file_length: u64, header: Qcow2Header) -> Self {
         Self {
             file,
             file_length,
             cluster_size: 1 << header.cluster_bits,
             run: Vec::new(),
-            packed: Vec::new(),
-            unpacker: Unpacker::new(&header),
+            compressed: Vec::new(),
+            decompressor: ClusterDecompressor::new(&header),
             header,
         }
     }
 
-    fn run(mut self, sink: &mut Sink) -> Result<(), ConvertError> {
+    fn run(mut self, sink: &mut ImageSink) -> Result<(), Qcow2ConvertError> {
         let l2_entries = self.cluster_size / 8;
         let mut left = self.header.virtual_size;
         let mut l2 = vec![0; usize::try_from(self.cluster_size).expect("at most 2 MiB")];
@@ -155,22 +159,27 @@ impl<'a> Reader<'a> {
         self.read_table(self.header.l1_offset, &mut l1)?;
         let mut holes = 0;
         for entry in entries(&l1) {
-            let offset = entry & OFFSET;
+            let offset = entry & OFFSET_MASK;
             let covered = left.min(l2_entries * self.cluster_size);
             left -= covered;
             if offset == 0 {
                 holes += covered;
                 continue;
             }
-            sink.skip(std::mem::take(&mut holes))?;
+            sink.write_zeroes(std::mem::take(&mut holes))?;
             self.read_table(offset, &mut l2)?;
             self.clusters(&l2, covered, sink)?;
         }
-        Ok(sink.skip(holes)?)
+        Ok(sink.write_zeroes(holes)?)
     }
 
     /// Writes the `covered` bytes that this L2 table leads to.
-    fn clusters(&mut self, l2: &[u8], covered: u64, sink: &mut Sink) -> Result<(), ConvertError> {
+    fn clusters(
+        &mut self,
+        l2: &[u8],
+        covered: u64,
+        sink: &mut ImageSink,
+    ) -> Result<(), Qcow2ConvertError> {
         let mut left = covered;
         let mut clusters = entries(l2)
             .take(usize::try_from(covered.div_ceil(self.cluster_size)).unwrap_or(0))
@@ -178,8 +187,8 @@ impl<'a> Reader<'a> {
         while let Some(entry) = clusters.next() {
             let cluster = self.header.cluster(entry)?;
             let mut length = self.cluster_size;
-            // What goes on where this one ends is part of the same run.
-            while length < RUN
+            // Adjacent clusters are part of the same run.
+            while length < MAX_RUN_BYTES
                 && let Some(&next) = clusters.peek()
                 && self.continues(cluster, length, next)?
             {
@@ -190,13 +199,13 @@ impl<'a> Reader<'a> {
             let length = length.min(left);
             left -= length;
             match cluster {
-                Cluster::Zeroes => sink.skip(length)?,
-                Cluster::At(offset) => {
+                Qcow2Cluster::Zeroes => sink.write_zeroes(length)?,
+                Qcow2Cluster::Data(offset) => {
                     self.read_run(offset, length)?;
                     sink.write(&self.run)?;
                 }
-                Cluster::Packed { offset, length: packed } => {
-                    self.unpack(offset, packed)?;
+                Qcow2Cluster::Compressed { offset, length: packed } => {
+                    self.decompress_cluster(offset, packed)?;
                     sink.write(&self.run[..usize::try_from(length).expect("one cluster")])?;
                 }
             }
@@ -204,12 +213,12 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn continues(&self, cluster: Cluster, length: u64, next: u64) -> Result<bool, Qcow2Error> {
+    fn continues(&self, cluster: Qcow2Cluster, length: u64, next: u64) -> Result<bool, Qcow2Error> {
         let next = self.header.cluster(next)?;
         Ok(match cluster {
-            Cluster::Zeroes => next == Cluster::Zeroes,
-            Cluster::At(offset) => next == Cluster::At(offset + length),
-            Cluster::Packed { .. } => false,
+            Qcow2Cluster::Zeroes => next == Qcow2Cluster::Zeroes,
+            Qcow2Cluster::Data(offset) => next == Qcow2Cluster::Data(offset + length),
+            Qcow2Cluster::Compressed { .. } => false,
         })
     }
 
@@ -234,21 +243,21 @@ impl<'a> Reader<'a> {
     }
 
     /// Unpacks one cluster into `run`.
-    fn unpack(&mut self, offset: u64, length: u64) -> Result<(), Qcow2Error> {
+    fn decompress_cluster(&mut self, offset: u64, length: u64) -> Result<(), Qcow2Error> {
         let damaged = || Qcow2Error::Damaged { what: "a compressed cluster makes no sense" };
         // The length is in whole sectors and may point past the end.
         let there = self.file_length.saturating_sub(offset).min(length);
-        self.packed.resize(usize::try_from(there).map_err(|_| damaged())?, 0);
-        self.file.read_exact_at(&mut self.packed, offset).map_err(Qcow2Error::Read)?;
+        self.compressed.resize(usize::try_from(there).map_err(|_| damaged())?, 0);
+        self.file.read_exact_at(&mut self.compressed, offset).map_err(Qcow2Error::Read)?;
         let size = usize::try_from(self.cluster_size).expect("at most 2 MiB");
         self.run.clear();
         self.run.resize(size, 0);
-        self.unpacker.unpack(&self.packed, &mut self.run)
+        self.decompressor.decompress(&self.compressed, &mut self.run)
     }
 }
 
 /// Unpacks one frame, which must fill `output`. What follows it in the sector is left alone.
-fn unpack_zstd(
+fn decompress_zstd(
     decoder: &mut FrameDecoder,
     input: &mut &[u8],
     output: &mut [u8],

@@ -9,15 +9,15 @@ use std::process::Command;
 
 use proptest::prelude::*;
 
-use super::{ConvertError, Header, Qcow2Error, convert};
-use crate::cache::Reservation;
-use crate::sink::Sink;
+use super::{Qcow2ConvertError, Qcow2Error, Qcow2Header, convert};
+use crate::cache::SpaceReservation;
+use crate::sink::ImageSink;
 
 const CLUSTER: usize = 512;
 
 /// A version 3 image of 512-byte clusters: header, L1, one L2 table, and then one data cluster for
 /// each cluster of the disk that is given bytes.
-fn image(virtual_size: u64, clusters: &[Option<[u8; CLUSTER]>]) -> Vec<u8> {
+fn qcow2_image(virtual_size: u64, clusters: &[Option<[u8; CLUSTER]>]) -> Vec<u8> {
     let mut image = vec![0; 3 * CLUSTER];
     image[..4].copy_from_slice(b"QFI\xfb");
     let mut set = |offset: usize, bytes: &[u8]| {
@@ -41,15 +41,15 @@ fn image(virtual_size: u64, clusters: &[Option<[u8; CLUSTER]>]) -> Vec<u8> {
     image
 }
 
-fn disk(image: &[u8], limit: u64) -> Result<Vec<u8>, ConvertError> {
+fn convert_bytes(image: &[u8], limit: u64) -> Result<Vec<u8>, Qcow2ConvertError> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(image).unwrap();
-    disk_in(&file, limit)
+    convert_file(&file, limit)
 }
 
-fn disk_in(file: &File, limit: u64) -> Result<Vec<u8>, ConvertError> {
+fn convert_file(file: &File, limit: u64) -> Result<Vec<u8>, Qcow2ConvertError> {
     let output = tempfile::tempfile().unwrap();
-    let mut sink = Sink::new(output, Reservation::boundless(), limit, &[]);
+    let mut sink = ImageSink::new(output, SpaceReservation::unlimited(), limit, &[]);
     convert(file, limit, &mut sink)?;
     let taken = sink.finish().unwrap();
     let mut disk = vec![0; usize::try_from(taken.size).unwrap()];
@@ -58,39 +58,39 @@ fn disk_in(file: &File, limit: u64) -> Result<Vec<u8>, ConvertError> {
 }
 
 #[test]
-fn clusters_and_holes() {
-    let made = image(
+fn reads_clusters_and_holes() {
+    let made = qcow2_image(
         4 * 512 + 100,
         &[Some([1; 512]), None, Some([3; 512]), Some([4; 512]), Some([5; 512])],
     );
     let whole = [[1; 512], [0; 512], [3; 512], [4; 512], [5; 512]].concat();
-    assert_eq!(disk(&made, 1 << 20).unwrap(), whole[..4 * 512 + 100]);
+    assert_eq!(convert_bytes(&made, 1 << 20).unwrap(), whole[..4 * 512 + 100]);
     // The file may end within its last cluster.
     let cut = &made[..made.len() - 440];
-    assert_eq!(disk(cut, 1 << 20).unwrap()[..4 * 512 + 72], whole[..4 * 512 + 72]);
+    assert_eq!(convert_bytes(cut, 1 << 20).unwrap()[..4 * 512 + 72], whole[..4 * 512 + 72]);
 }
 
 #[test]
-fn what_is_refused() {
-    let good = image(512, &[Some([1; 512])]);
-    assert!(disk(&good, 512).is_ok());
+fn rejects_unsupported_and_damaged_images() {
+    let good = qcow2_image(512, &[Some([1; 512])]);
+    assert!(convert_bytes(&good, 512).is_ok());
     let with = |offset: usize, bytes: &[u8]| {
         let mut image = good.clone();
         image[offset..offset + bytes.len()].copy_from_slice(bytes);
-        let error = disk(&image, 1 << 30).unwrap_err();
+        let error = convert_bytes(&image, 1 << 30).unwrap_err();
         match error {
-            ConvertError::Image(error) => error,
-            ConvertError::Sink(error) => panic!("{error}"),
+            Qcow2ConvertError::Image(error) => error,
+            Qcow2ConvertError::Sink(error) => panic!("{error}"),
         }
     };
     let backing = with(8, &400_u64.to_be_bytes());
-    assert!(matches!(backing, Qcow2Error::NamesFile { what: "a backing file" }));
+    assert!(matches!(backing, Qcow2Error::ReferencesFile { what: "a backing file" }));
     let nameless_backing = with(16, &9_u32.to_be_bytes());
-    assert!(matches!(nameless_backing, Qcow2Error::NamesFile { .. }));
+    assert!(matches!(nameless_backing, Qcow2Error::ReferencesFile { .. }));
     let data_file = with(72, &4_u64.to_be_bytes());
-    assert!(matches!(data_file, Qcow2Error::NamesFile { what: "an external data file" }));
+    assert!(matches!(data_file, Qcow2Error::ReferencesFile { what: "an external data file" }));
     let data_file_name = with(104, b"DATA\0\0\0\x0b/etc/passwd");
-    assert!(matches!(data_file_name, Qcow2Error::NamesFile { .. }));
+    assert!(matches!(data_file_name, Qcow2Error::ReferencesFile { .. }));
     for (offset, bytes) in [
         (4, &4_u32.to_be_bytes()[..]),
         (32, &1_u32.to_be_bytes()),
@@ -113,30 +113,30 @@ fn what_is_refused() {
     ] {
         assert!(matches!(with(offset, bytes), Qcow2Error::Damaged { .. }), "{offset}");
     }
-    let large = Header::parse(&image(1 << 40, &[]), 1 << 30);
+    let large = Qcow2Header::parse(&qcow2_image(1 << 40, &[]), 1 << 30);
     assert!(matches!(large, Err(Qcow2Error::TooLarge { .. })));
 }
 
 proptest! {
     #[test]
-    fn no_header_is_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let _ = Header::parse(&bytes, 1 << 40);
+    fn arbitrary_headers_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Qcow2Header::parse(&bytes, 1 << 40);
         let mut with_magic = b"QFI\xfb\0\0\0\x03".to_vec();
         with_magic.extend(bytes);
-        let _ = Header::parse(&with_magic, 1 << 40);
+        let _ = Qcow2Header::parse(&with_magic, 1 << 40);
     }
 
     #[test]
-    fn no_change_to_an_image_is_a_panic(
+    fn damaged_images_never_panic(
         changes in proptest::collection::vec((0_usize..5 * CLUSTER, any::<u8>()), 0..6),
         entry in any::<u64>(),
     ) {
-        let mut made = image(60 * 512, &[Some([1; 512]), Some([2; 512])]);
+        let mut made = qcow2_image(60 * 512, &[Some([1; 512]), Some([2; 512])]);
         made[2 * CLUSTER + 16..][..8].copy_from_slice(&entry.to_be_bytes());
         for (offset, byte) in changes {
             made[offset] = byte;
         }
-        let _ = disk(&made, 1 << 20);
+        let _ = convert_bytes(&made, 1 << 20);
     }
 }
 
@@ -149,7 +149,7 @@ fn qemu_img(folder: &Path, arguments: &str) {
 /// QEMU's own images, of every sort that a disk image is likely to be. The package that has
 /// `qemu-img` is one of those `cargo xtask test` installs; without it there is nothing to compare.
 #[test]
-fn what_qemu_makes_is_read_to_the_byte() {
+fn reads_images_of_qemu_img() {
     if Command::new("qemu-img").arg("--version").output().is_err() {
         eprintln!("qemu-img is not installed: nothing compared");
         return;
@@ -175,27 +175,28 @@ fn what_qemu_makes_is_read_to_the_byte() {
     ];
     for sort in sorts {
         qemu_img(folder.path(), sort);
-        let read = disk_in(&File::open(at("x.qcow2")).unwrap(), 1 << 30);
+        let read = convert_file(&File::open(at("x.qcow2")).unwrap(), 1 << 30);
         assert!(read.unwrap() == content, "{sort}");
     }
     qemu_img(folder.path(), "create -f qcow2 -b raw -F raw overlay.qcow2");
     qemu_img(folder.path(), "create -f qcow2 -o data_file=data.raw outside.qcow2 1M");
     for name in ["overlay.qcow2", "outside.qcow2"] {
-        let refused = disk_in(&File::open(at(name)).unwrap(), 1 << 30);
-        let right = matches!(refused, Err(ConvertError::Image(Qcow2Error::NamesFile { .. })));
+        let refused = convert_file(&File::open(at(name)).unwrap(), 1 << 30);
+        let right =
+            matches!(refused, Err(Qcow2ConvertError::Image(Qcow2Error::ReferencesFile { .. })));
         assert!(right, "{name}");
     }
     qemu_img(folder.path(), "create -f qcow2 -o extended_l2=on,cluster_size=128k sub.qcow2 1M");
-    let refused = disk_in(&File::open(at("sub.qcow2")).unwrap(), 1 << 30);
-    assert!(matches!(refused, Err(ConvertError::Image(Qcow2Error::Unsupported { .. }))));
+    let refused = convert_file(&File::open(at("sub.qcow2")).unwrap(), 1 << 30);
+    assert!(matches!(refused, Err(Qcow2ConvertError::Image(Qcow2Error::Unsupported { .. }))));
 }
 
 #[test]
-fn what_is_not_there_takes_no_room() {
+fn unallocated_clusters_become_holes() {
     let mut file = tempfile::tempfile().unwrap();
-    file.write_all(&image(60 * 512, &[])).unwrap();
+    file.write_all(&qcow2_image(60 * 512, &[])).unwrap();
     let output = tempfile::tempfile().unwrap();
-    let mut sink = Sink::new(output, Reservation::boundless(), 1 << 20, &[]);
+    let mut sink = ImageSink::new(output, SpaceReservation::unlimited(), 1 << 20, &[]);
     convert(&file, 1 << 20, &mut sink).unwrap();
     let taken = sink.finish().unwrap();
     assert_eq!((taken.size, taken.file.metadata().unwrap().blocks()), (60 * 512, 0));

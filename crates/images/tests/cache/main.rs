@@ -3,36 +3,40 @@
 #![expect(clippy::unwrap_used, reason = "all of this is tests")]
 
 mod downloads;
-mod keeping;
 mod registry;
-mod secure;
 mod server;
-mod verifying;
+mod storage;
+mod tls;
+mod verification;
 
 use std::path::Path;
 use std::time::Duration;
 
-use images::{Cache, CacheSettings, Error, Expected, FetchSettings, Kind, Request, Source};
+use images::{
+    CacheRequest, CacheSettings, ExpectedChecksum, FetchSettings, ImageCache, ImageError,
+    ImageKind, ImageSource,
+};
 
 /// Settings that do not pause, and wait for as long as a busy machine may take to answer.
 fn settings(folder: &Path) -> CacheSettings {
-    let fetch = FetchSettings { attempts: 4, pause: Duration::ZERO, ..FetchSettings::default() };
+    let fetch =
+        FetchSettings { max_attempts: 4, retry_delay: Duration::ZERO, ..FetchSettings::default() };
     CacheSettings { fetch, ..CacheSettings::new(folder.to_owned()) }
 }
 
-fn open(folder: &Path) -> Cache {
-    Cache::open(settings(folder)).unwrap()
+fn open(folder: &Path) -> ImageCache {
+    ImageCache::open(settings(folder)).unwrap()
 }
 
 /// A disk image at this address.
-fn disk(url: &str) -> Request {
-    Request::new(Source::parse(url).unwrap(), Kind::DiskImage)
+fn disk_request(url: &str) -> CacheRequest {
+    CacheRequest::new(ImageSource::parse(url).unwrap(), ImageKind::DiskImage)
 }
 
 /// The same, with its checksum.
-fn disk_of(url: &str, content: &[u8]) -> Request {
-    let checksum = Some(Expected::parse(&sha256(content)).unwrap());
-    Request { checksum, ..disk(url) }
+fn disk_request_with_checksum(url: &str, content: &[u8]) -> CacheRequest {
+    let checksum = Some(ExpectedChecksum::parse(&sha256(content)).unwrap());
+    CacheRequest { checksum, ..disk_request(url) }
 }
 
 fn sha256(content: &[u8]) -> String {
@@ -41,7 +45,7 @@ fn sha256(content: &[u8]) -> String {
 }
 
 /// Bytes that do not repeat soon.
-fn bytes(count: usize) -> Vec<u8> {
+fn test_bytes(count: usize) -> Vec<u8> {
     let mut state = 1_u32;
     let next = || {
         state ^= state << 13;
@@ -53,18 +57,11 @@ fn bytes(count: usize) -> Vec<u8> {
 }
 
 /// An error with its causes, as an operator sees it.
-fn words(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
+fn error_text(error: &ImageError) -> String {
+    error_chain::error_chain(error)
 }
 
 /// How many files are in a folder of the cache.
-fn count(folder: &Path, name: &str) -> usize {
+fn file_count(folder: &Path, name: &str) -> usize {
     std::fs::read_dir(folder.join(name)).unwrap().count()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A web server that does what a test says, byte for byte: also what no web server should.
+//! An HTTP server that sends exactly the bytes a test specifies, also invalid ones.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 /// A request that came.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct TestServerRequest {
     /// Path and query.
     pub path: String,
     /// Headers by lower-case name.
@@ -18,7 +18,7 @@ pub(crate) struct Asked {
 }
 
 /// What to say to it.
-pub(crate) enum Reply {
+pub(crate) enum ServerReply {
     /// These bytes, and then the end of the connection.
     Bytes(Vec<u8>),
     /// These bytes, and then nothing for ever.
@@ -26,13 +26,13 @@ pub(crate) enum Reply {
 }
 
 /// A running server; ends when dropped.
-pub(crate) struct Server {
+pub(crate) struct ImageTestServer {
     pub url: String,
-    pub asked: Arc<Mutex<Vec<Asked>>>,
+    pub requests: Arc<Mutex<Vec<TestServerRequest>>>,
     task: JoinHandle<()>,
 }
 
-impl Asked {
+impl TestServerRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(String::as_str)
     }
@@ -43,8 +43,10 @@ impl Asked {
     }
 }
 
-impl Server {
-    pub(crate) async fn start(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+impl ImageTestServer {
+    pub(crate) async fn start(
+        answer: impl Fn(&TestServerRequest) -> ServerReply + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -54,7 +56,7 @@ impl Server {
                 tokio::spawn(serve(stream, Arc::clone(&answer), Arc::clone(&log)));
             }
         });
-        Self { url, asked, task }
+        Self { url, requests: asked, task }
     }
 
     /// A server that has these files, and nothing else.
@@ -66,28 +68,28 @@ impl Server {
         .await
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.asked.lock().unwrap().len()
+    pub(crate) fn request_count(&self) -> usize {
+        self.requests.lock().unwrap().len()
     }
 }
 
-impl Drop for Server {
+impl Drop for ImageTestServer {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 /// 200 with these headers, each ended by `\r\n`.
-pub(crate) fn ok(content: &[u8], headers: &str) -> Reply {
-    Reply::Bytes(whole("200 OK", headers, content.len(), content))
+pub(crate) fn ok(content: &[u8], headers: &str) -> ServerReply {
+    ServerReply::Bytes(http_response("200 OK", headers, content.len(), content))
 }
 
-pub(crate) fn status(status: &str) -> Reply {
-    Reply::Bytes(whole(status, "", 0, b""))
+pub(crate) fn status(status: &str) -> ServerReply {
+    ServerReply::Bytes(http_response(status, "", 0, b""))
 }
 
-/// An answer whose body may be shorter than it says.
-pub(crate) fn whole(status: &str, headers: &str, length: usize, body: &[u8]) -> Vec<u8> {
+/// A response whose body may be shorter than its `Content-Length`.
+pub(crate) fn http_response(status: &str, headers: &str, length: usize, body: &[u8]) -> Vec<u8> {
     let mut bytes = format!(
         "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
     )
@@ -98,8 +100,8 @@ pub(crate) fn whole(status: &str, headers: &str, length: usize, body: &[u8]) -> 
 
 async fn serve(
     mut stream: TcpStream,
-    answer: Arc<impl Fn(&Asked) -> Reply>,
-    log: Arc<Mutex<Vec<Asked>>>,
+    answer: Arc<impl Fn(&TestServerRequest) -> ServerReply>,
+    log: Arc<Mutex<Vec<TestServerRequest>>>,
 ) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -113,17 +115,17 @@ async fn serve(
     let path = lines.next().unwrap().split(' ').nth(1).unwrap().to_owned();
     let headers = lines.filter_map(|line| line.split_once(": "));
     let headers = headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
-    let asked = Asked { path, headers };
+    let asked = TestServerRequest { path, headers };
     log.lock().unwrap().push(asked.clone());
     let reply = answer(&asked);
     match reply {
-        Reply::Bytes(bytes) => {
+        ServerReply::Bytes(bytes) => {
             let _ = stream.write_all(&bytes).await;
             let _ = stream.shutdown().await;
             // Until the client has closed too: else what is on its way may be lost.
             while matches!(stream.read(&mut [0; 64]).await, Ok(1..)) {}
         }
-        Reply::Silence(bytes) => {
+        ServerReply::Silence(bytes) => {
             let _ = stream.write_all(&bytes).await;
             std::future::pending::<()>().await;
         }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The hooks: what is believed of a report, one subject each.
+//! The inspection hooks, by Ironic's names: each transfers one kind of data from a report to the node.
 //!
-//! A hook may have a first look, which every enabled hook gets before any does its work, and it
-//! may have work. Both are functions on the draft; the table says which hook has which.
+//! A hook has a check, a change, or both. The checks of all enabled hooks run before the first change.
 
 mod disks;
 mod interfaces;
@@ -14,144 +13,146 @@ mod system;
 use std::fmt;
 use std::str::FromStr;
 
-use agent_protocol::HintError;
+use agent_protocol::RootDeviceHintError;
 
 pub(crate) use interfaces::pxe_mac;
 
-use crate::capabilities::MalformedCapabilities;
-use crate::draft::Draft;
+use crate::capabilities::CapabilitiesError;
+use crate::inspection_draft::InspectionDraft;
 
-type Function = fn(&mut Draft<'_>) -> Result<(), HookFailure>;
+type HookFn = fn(&mut InspectionDraft<'_>) -> Result<(), HookError>;
 
-struct Entry {
+struct HookEntry {
     hook: Hook,
     name: &'static str,
-    needs: &'static [Hook],
-    look: Function,
-    work: Function,
+    requires: &'static [Hook],
+    check: HookFn,
+    apply: HookFn,
 }
 
-/// Why a hook ends the inspection.
+/// Why a hook fails the inspection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum HookFailure {
-    /// The ramdisk itself says that something went wrong.
+pub enum HookError {
+    /// The ramdisk reported an error.
     #[error("the ramdisk reported: {0}")]
     Ramdisk(String),
-    /// No card has both a name and a valid hardware address.
+    /// No interface has a name and a valid MAC address.
     #[error("no network interface has a name and a valid MAC address")]
     NoInterfaces,
-    /// There are cards, but the settings want none of them.
+    /// The setting `add_ports` selects no interface.
     #[error("no network interface is left with add_ports = {0}; try add_ports = all")]
-    NoWantedInterfaces(&'static str),
-    /// The report lacks something the hook is for.
+    NoSelectedInterfaces(&'static str),
+    /// The report lacks the data of the hook.
     #[error("the inventory has no usable {0}")]
     Missing(&'static str),
-    /// The capabilities cannot be read, and would be lost if they were written.
+    /// The capabilities cannot be parsed, and writing them would lose entries.
     #[error("the node's capabilities cannot be read")]
-    Capabilities(#[from] MalformedCapabilities),
-    /// The hints are wrong.
+    Capabilities(#[from] CapabilitiesError),
+    /// Invalid root device hints.
     #[error("the node's {property} cannot be used")]
     Hints {
-        /// Where they are.
+        /// The property with the hints.
         property: &'static str,
-        /// What is wrong.
+        /// The cause.
         #[source]
-        source: HintError,
+        source: RootDeviceHintError,
     },
-    /// The hints are right and no disk is.
+    /// No disk matches the hints.
     #[error("none of {disks} disks matches properties/root_device; correct the hints or the disks")]
     NoRootDisk {
-        /// How many were looked at.
+        /// The number of disks.
         disks: usize,
     },
 }
 
 macro_rules! hooks {
-    ($($(#[$doc:meta])* $hook:ident = $name:literal, $look:path, $work:path, needs $needs:expr;)*) => {
-        /// A hook.
+    ($($(#[$doc:meta])* $hook:ident = $name:literal, $check:path, $apply:path, requires $requires:expr;)*) => {
+        /// An inspection hook.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Hook {
             $($(#[$doc])* $hook,)*
         }
 
-        /// In the order of the enum, so that a hook is its own index.
-        const TABLE: &[Entry] = &[
-            $(Entry { hook: Hook::$hook, name: $name, needs: $needs, look: $look, work: $work },)*
+        /// In the order of the enum: the discriminant is the index.
+        const TABLE: &[HookEntry] = &[
+            $(HookEntry { hook: Hook::$hook, name: $name, requires: $requires, check: $check, apply: $apply },)*
         ];
     };
 }
 
 hooks! {
     /// Fails if the ramdisk reported an error.
-    RamdiskError = "ramdisk-error", ramdisk::error, nothing, needs &[];
-    /// Finds the network cards that count.
-    ValidateInterfaces = "validate-interfaces", interfaces::validate, nothing, needs &[];
-    /// Creates, corrects and deletes ports.
-    Ports = "ports", nothing, interfaces::ports, needs &[Hook::ValidateInterfaces];
+    RamdiskError = "ramdisk-error", ramdisk::error, no_op, requires &[];
+    /// Selects the network interfaces that get ports.
+    ValidateInterfaces = "validate-interfaces", interfaces::validate, no_op, requires &[];
+    /// Creates, updates and deletes ports.
+    Ports = "ports", no_op, interfaces::ports, requires &[Hook::ValidateInterfaces];
     /// `properties/cpu_arch`.
-    Architecture = "architecture", nothing, system::architecture, needs &[];
+    Architecture = "architecture", no_op, system::architecture, requires &[];
     /// `properties/accelerators`.
-    Accelerators = "accelerators", nothing, pci::accelerators, needs &[];
+    Accelerators = "accelerators", no_op, pci::accelerators, requires &[];
     /// The capability `boot_mode`.
-    BootMode = "boot-mode", nothing, system::boot_mode, needs &[];
+    BootMode = "boot-mode", no_op, system::boot_mode, requires &[];
     /// Capabilities for CPU flags.
-    CpuCapabilities = "cpu-capabilities", nothing, system::cpu_capabilities, needs &[];
+    CpuCapabilities = "cpu-capabilities", no_op, system::cpu_capabilities, requires &[];
     /// `properties/cpus`.
-    Cpus = "cpus", nothing, system::cpus, needs &[];
+    Cpus = "cpus", no_op, system::cpus, requires &[];
     /// `properties/memory_mb`.
-    Memory = "memory", nothing, system::memory, needs &[];
-    /// Finds the root disk, and `properties/local_gb`.
-    RootDevice = "root-device", nothing, disks::root_device, needs &[];
-    /// Makes the one disk that is new since the last inspection the root disk.
-    RaidDevice = "raid-device", nothing, disks::raid_device, needs &[];
+    Memory = "memory", no_op, system::memory, requires &[];
+    /// Sets the root disk and `properties/local_gb`.
+    RootDevice = "root-device", no_op, disks::root_device, requires &[];
+    /// Sets the root device to the only disk that is new since the last inspection.
+    RaidDevice = "raid-device", no_op, disks::raid_device, requires &[];
     /// Capabilities that count PCI devices.
-    PciDevices = "pci-devices", nothing, pci::pci_devices, needs &[];
-    /// Puts the output of `hardware-detect` into a readable shape.
-    ExtraHardware = "extra-hardware", nothing, ramdisk::extra_hardware, needs &[];
-    /// `physical_network` of ports, by their addresses.
-    PhysicalNetwork = "physical-network", nothing, network::physical_network, needs &[Hook::ValidateInterfaces];
+    PciDevices = "pci-devices", no_op, pci::pci_devices, requires &[];
+    /// Converts the output of `hardware-detect` to nested objects.
+    ExtraHardware = "extra-hardware", no_op, ramdisk::extra_hardware, requires &[];
+    /// `physical_network` of ports, by IP address.
+    PhysicalNetwork = "physical-network", no_op, network::physical_network, requires &[Hook::ValidateInterfaces];
     /// `local_link_connection` of ports, from LLDP.
-    LocalLinkConnection = "local-link-connection", nothing, network::local_link_connection, needs &[Hook::ValidateInterfaces];
-    /// Everything LLDP says, readable, in the plugin data.
-    ParseLldp = "parse-lldp", nothing, network::parse_lldp, needs &[];
+    LocalLinkConnection = "local-link-connection", no_op, network::local_link_connection, requires &[Hook::ValidateInterfaces];
+    /// Parsed LLDP data in the plugin data.
+    ParseLldp = "parse-lldp", no_op, network::parse_lldp, requires &[];
 }
 
 impl Hook {
-    /// What runs unless the operator says otherwise.
+    /// The hooks that run by default.
     pub const DEFAULT: &[Self] =
         &[Self::RamdiskError, Self::ValidateInterfaces, Self::Ports, Self::Architecture];
 
-    /// Every hook.
+    /// Returns all hooks.
     pub fn all() -> impl Iterator<Item = Self> {
         TABLE.iter().map(|entry| entry.hook)
     }
 
-    /// Ironic's name for it.
+    /// Returns Ironic's name of the hook.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.entry().name
     }
 
-    /// Which hooks must come before it.
+    /// Returns the hooks that must precede it.
     #[must_use]
-    pub fn needs(self) -> &'static [Self] {
-        self.entry().needs
+    pub fn requires(self) -> &'static [Self] {
+        self.entry().requires
     }
 
-    pub(crate) fn look(self, draft: &mut Draft<'_>) -> Result<(), HookFailure> {
-        (self.entry().look)(draft)
+    /// Runs the check of the hook.
+    pub(crate) fn check(self, draft: &mut InspectionDraft<'_>) -> Result<(), HookError> {
+        (self.entry().check)(draft)
     }
 
-    pub(crate) fn work(self, draft: &mut Draft<'_>) -> Result<(), HookFailure> {
-        (self.entry().work)(draft)
+    /// Runs the change of the hook.
+    pub(crate) fn apply(self, draft: &mut InspectionDraft<'_>) -> Result<(), HookError> {
+        (self.entry().apply)(draft)
     }
 
-    /// All names, for messages.
+    /// Returns all names, for error messages.
     pub(crate) fn names() -> String {
         TABLE.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
     }
 
-    fn entry(self) -> &'static Entry {
+    fn entry(self) -> &'static HookEntry {
         &TABLE[self as usize]
     }
 }
@@ -169,7 +170,7 @@ impl FromStr for Hook {
     }
 }
 
-fn nothing(_: &mut Draft<'_>) -> Result<(), HookFailure> {
+fn no_op(_: &mut InspectionDraft<'_>) -> Result<(), HookError> {
     Ok(())
 }
 
@@ -178,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sixteen_hooks_each_its_own_entry() {
+    fn parses_the_names_of_all_sixteen_hooks() {
         assert_eq!(Hook::all().count(), 16);
         for hook in Hook::all() {
             assert_eq!(hook.as_str().parse(), Ok(hook));

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! PCI devices worth knowing.
+//! Hooks for PCI devices.
 
 use serde_json::{Value, json};
 
-use super::HookFailure;
-use crate::draft::Draft;
-use crate::findings::Level;
+use super::HookError;
+use crate::inspection_draft::InspectionDraft;
+use crate::inspection_result::InspectionLogLevel;
 
-/// `properties/accelerators`: the devices of the known list, with where they are.
-pub(super) fn accelerators(draft: &mut Draft<'_>) -> Result<(), HookFailure> {
+/// Sets `properties/accelerators`: known accelerators with their PCI address.
+pub(super) fn accelerators(draft: &mut InspectionDraft<'_>) -> Result<(), HookError> {
     let devices = devices(draft.plugin_data.get("pci_devices"))
         .or_else(|| devices(draft.report.inventory().get("pci_devices")));
     let Some(devices) = devices else {
-        draft.note(Level::Warning, "the ramdisk sent no PCI devices".to_owned());
+        draft.log(InspectionLogLevel::Warning, "the ramdisk sent no PCI devices".to_owned());
         return Ok(());
     };
     let known = &draft.settings.known_accelerators;
-    let found: Vec<Value> = devices
+    let accelerators: Vec<Value> = devices
         .iter()
         .filter_map(|device| {
             let (vendor, product) = ids(device)?;
@@ -26,35 +26,35 @@ pub(super) fn accelerators(draft: &mut Draft<'_>) -> Result<(), HookFailure> {
             Some(json!({
                 "vendor_id": known.vendor_id,
                 "device_id": known.device_id,
-                "type": known.kind,
+                "type": known.accelerator_type,
                 "device_info": known.device_info,
                 "pci_address": device.get("bus"),
             }))
         })
         .collect();
-    draft.set_property("accelerators", found.into());
+    draft.set_property("accelerators", accelerators.into());
     Ok(())
 }
 
-/// A capability with the number of devices for each alias of the settings.
-pub(super) fn pci_devices(draft: &mut Draft<'_>) -> Result<(), HookFailure> {
+/// Sets a capability with the number of devices for each configured alias.
+pub(super) fn pci_devices(draft: &mut InspectionDraft<'_>) -> Result<(), HookError> {
     let aliases = &draft.settings.pci_device_alias;
     let Some(devices) = draft.plugin_data.get("pci_devices").and_then(Value::as_array) else {
         if !aliases.is_empty() {
-            draft.note(Level::Warning, "the ramdisk sent no PCI devices".to_owned());
+            draft.log(InspectionLogLevel::Warning, "the ramdisk sent no PCI devices".to_owned());
         }
         return Ok(());
     };
     let count = |vendor: &str, product: &str| {
         devices.iter().filter_map(ids).filter(|ids| *ids == (vendor, product)).count()
     };
-    let found: Vec<(String, String)> = aliases
+    let counts: Vec<(String, String)> = aliases
         .iter()
         .map(|alias| (alias.name.clone(), count(&alias.vendor_id, &alias.product_id)))
         .filter(|(_, count)| *count > 0)
         .map(|(name, count)| (name, count.to_string()))
         .collect();
-    draft.set_capabilities(&found)?;
+    draft.set_capabilities(&counts)?;
     Ok(())
 }
 

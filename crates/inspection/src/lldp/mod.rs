@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! LLDP as ramdisks hand it over: a list of `[type, hexadecimal value]`.
+//! Parses LLDP data of ramdisks: a list of `[type, hexadecimal value]`.
 //!
-//! The bytes come from the other end of a cable. Lengths are checked, values above what the
-//! standard allows are dropped, and a TLV that cannot be read is as if it had not been sent.
+//! The data come from a switch and are not trusted. Lengths are checked, values longer than the
+//! standard permits are dropped, and malformed TLVs are ignored.
 
 mod neighbours;
 mod organisation;
@@ -13,36 +13,36 @@ use serde_json::{Map, Value};
 
 pub use neighbours::neighbours;
 
-/// IEEE 802.1AB gives the length nine bits.
+/// The length field of IEEE 802.1AB has nine bits.
 const MAX_VALUE_BYTES: usize = 511;
-/// More TLVs than any switch sends.
+/// More TLVs than any switch sends; the rest is ignored.
 const MAX_TLVS: usize = 256;
 
-/// What a port is plugged into.
+/// The switch port that a port is connected to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Link {
-    /// The switch port.
+pub struct LldpLink {
+    /// The id of the switch port.
     pub port_id: Option<String>,
-    /// The switch's hardware address.
+    /// The MAC address of the switch.
     pub switch_id: Option<String>,
-    /// The switch's name.
+    /// The name of the switch.
     pub switch_info: Option<String>,
 }
 
-/// A TLV that a link needs cannot be read.
+/// A TLV required for the link is malformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LldpError {
-    /// Not type and hexadecimal text.
+    /// Not a type and a hexadecimal value.
     #[error("a TLV is not a type and a hexadecimal value")]
     NotATlv,
-    /// Too short, or not text where text belongs.
+    /// Too short, or not UTF-8.
     #[error("the TLV of type {0} has a malformed value")]
     Malformed(u64),
 }
 
-/// What chassis and port ids of one kind hold.
+/// The format of chassis and port ids with a given subtype.
 #[derive(Clone, Copy)]
-enum IdKind {
+enum LldpIdFormat {
     Text,
     Mac,
     Network,
@@ -60,25 +60,25 @@ mod tlv {
 }
 
 const CHASSIS_MAC: u8 = 4;
-const CHASSIS_KINDS: &[(u8, IdKind)] = &[
-    (1, IdKind::Text),
-    (2, IdKind::Text),
-    (3, IdKind::Text),
-    (CHASSIS_MAC, IdKind::Mac),
-    (5, IdKind::Network),
-    (6, IdKind::Text),
-    (7, IdKind::Text),
+const CHASSIS_ID_FORMATS: &[(u8, LldpIdFormat)] = &[
+    (1, LldpIdFormat::Text),
+    (2, LldpIdFormat::Text),
+    (3, LldpIdFormat::Text),
+    (CHASSIS_MAC, LldpIdFormat::Mac),
+    (5, LldpIdFormat::Network),
+    (6, LldpIdFormat::Text),
+    (7, LldpIdFormat::Text),
 ];
-const PORT_KINDS: &[(u8, IdKind)] = &[
-    (1, IdKind::Text),
-    (2, IdKind::Text),
-    (3, IdKind::Mac),
-    (4, IdKind::Network),
-    (5, IdKind::Text),
-    (7, IdKind::Text),
+const PORT_ID_FORMATS: &[(u8, LldpIdFormat)] = &[
+    (1, LldpIdFormat::Text),
+    (2, LldpIdFormat::Text),
+    (3, LldpIdFormat::Mac),
+    (4, LldpIdFormat::Network),
+    (5, LldpIdFormat::Text),
+    (7, LldpIdFormat::Text),
 ];
 
-/// Capability bits from the lowest; the first, "other", has no name.
+/// System capabilities from bit 1; bit 0, "other", has no name.
 const CAPABILITIES: [&str; 10] = [
     "Repeater",
     "Bridge",
@@ -92,54 +92,57 @@ const CAPABILITIES: [&str; 10] = [
     "TPMR",
 ];
 
-/// Facts about a switch port by Ironic's names for them.
+/// Properties of a switch port, by Ironic's names.
 #[derive(Default)]
-struct Facts(Map<String, Value>);
+struct LldpFacts(Map<String, Value>);
 
-/// Reads what identifies the link. Of repeated TLVs the last counts.
+/// Parses the TLVs that identify the link. The last of repeated TLVs is used.
 ///
 /// # Errors
-/// If a TLV that matters is malformed: then none of it is trusted.
-pub fn link(tlvs: &[Value]) -> Result<Link, LldpError> {
-    let mut link = Link::default();
+/// If a TLV of the link is malformed: then the whole link is untrusted.
+pub fn parse_link(tlvs: &[Value]) -> Result<LldpLink, LldpError> {
+    let mut link = LldpLink::default();
     for tlv in tlvs.iter().take(MAX_TLVS) {
-        let (kind, hex) = split(tlv).ok_or(LldpError::NotATlv)?;
+        let (kind, hex) = split_tlv(tlv).ok_or(LldpError::NotATlv)?;
         if !matches!(kind, tlv::CHASSIS_ID | tlv::PORT_ID | tlv::SYSTEM_NAME) {
             continue;
         }
-        let bytes = unhex(hex).ok_or(LldpError::NotATlv)?;
+        let bytes = decode_hex(hex).ok_or(LldpError::NotATlv)?;
         let malformed = |()| LldpError::Malformed(kind);
         match kind {
             tlv::CHASSIS_ID if bytes.first() == Some(&CHASSIS_MAC) => {
                 link.switch_id =
-                    identifier(&bytes, CHASSIS_KINDS).map_err(malformed)?.or(link.switch_id);
+                    identifier(&bytes, CHASSIS_ID_FORMATS).map_err(malformed)?.or(link.switch_id);
             }
             tlv::PORT_ID => {
-                link.port_id = identifier(&bytes, PORT_KINDS).map_err(malformed)?.or(link.port_id);
+                link.port_id =
+                    identifier(&bytes, PORT_ID_FORMATS).map_err(malformed)?.or(link.port_id);
             }
             tlv::SYSTEM_NAME => link.switch_info = Some(text(&bytes).ok_or(()).map_err(malformed)?),
-            // A chassis id of another kind is not a switch id.
+            // Only a MAC address can be a switch id.
             _ => {}
         }
     }
     Ok(link)
 }
 
-/// Reads everything that has a name. Of repeated TLVs the first counts, lists grow.
+/// Parses all known TLVs. The first of repeated TLVs is used; lists are appended to.
 #[must_use]
-pub fn describe(tlvs: &[Value]) -> Map<String, Value> {
-    let mut facts = Facts::default();
+pub fn parse_tlvs(tlvs: &[Value]) -> Map<String, Value> {
+    let mut facts = LldpFacts::default();
     for tlv in tlvs.iter().take(MAX_TLVS) {
-        // A TLV that cannot be read is left out; the others are none the worse for it.
-        if let Some((kind, bytes)) = split(tlv).and_then(|(kind, hex)| Some((kind, unhex(hex)?))) {
-            let _unreadable: Option<()> = basic(&mut facts, kind, &bytes);
+        // Malformed TLVs are ignored.
+        if let Some((kind, bytes)) =
+            split_tlv(tlv).and_then(|(kind, hex)| Some((kind, decode_hex(hex)?)))
+        {
+            let _malformed: Option<()> = parse_basic_tlv(&mut facts, kind, &bytes);
         }
     }
     facts.0
 }
 
-impl Facts {
-    /// A fact is not changed by a later one.
+impl LldpFacts {
+    /// Sets a property, unless it is already set.
     fn set(&mut self, name: &str, value: impl Into<Value>) {
         if !self.0.contains_key(name) {
             self.0.insert(name.to_owned(), value.into());
@@ -154,11 +157,13 @@ impl Facts {
     }
 }
 
-/// The basic management set.
-fn basic(facts: &mut Facts, kind: u64, bytes: &[u8]) -> Option<()> {
+/// Parses a TLV of the basic management set.
+fn parse_basic_tlv(facts: &mut LldpFacts, kind: u64, bytes: &[u8]) -> Option<()> {
     match kind {
-        tlv::CHASSIS_ID => facts.set("switch_chassis_id", identifier(bytes, CHASSIS_KINDS).ok()??),
-        tlv::PORT_ID => facts.set("switch_port_id", identifier(bytes, PORT_KINDS).ok()??),
+        tlv::CHASSIS_ID => {
+            facts.set("switch_chassis_id", identifier(bytes, CHASSIS_ID_FORMATS).ok()??)
+        }
+        tlv::PORT_ID => facts.set("switch_port_id", identifier(bytes, PORT_ID_FORMATS).ok()??),
         tlv::PORT_DESCRIPTION => facts.set("switch_port_description", text(bytes)?),
         tlv::SYSTEM_NAME => facts.set("switch_system_name", text(bytes)?),
         tlv::SYSTEM_DESCRIPTION => facts.set("switch_system_description", text(bytes)?),
@@ -167,28 +172,30 @@ fn basic(facts: &mut Facts, kind: u64, bytes: &[u8]) -> Option<()> {
             facts.set("switch_capabilities_support", capabilities([a, b]));
             facts.set("switch_capabilities_enabled", capabilities([c, d]));
         }
-        // The first byte is the length of what follows up to the interface number.
+        // The first byte is the length of the fields up to the interface number.
         tlv::MANAGEMENT_ADDRESS => {
             facts.append("switch_mgmt_addresses", network_address(bytes.get(1..)?)?)
         }
-        tlv::ORGANISATION => return organisation::describe(facts, bytes),
+        tlv::ORGANISATION => return organisation::parse_organisation_tlv(facts, bytes),
         _ => {}
     }
     Some(())
 }
 
-/// A chassis or port id: a byte that says what kind, then the id. None for kinds without a name.
-fn identifier(bytes: &[u8], kinds: &[(u8, IdKind)]) -> Result<Option<String>, ()> {
+/// Parses a chassis or port id: a subtype byte and the id. Returns `Ok(None)` for unknown subtypes.
+fn identifier(bytes: &[u8], formats: &[(u8, LldpIdFormat)]) -> Result<Option<String>, ()> {
     let (subtype, id) = bytes.split_first().ok_or(())?;
-    let Some((_, kind)) = kinds.iter().find(|(known, _)| known == subtype) else { return Ok(None) };
-    match kind {
-        IdKind::Text => text(id).map(Some).ok_or(()),
-        IdKind::Mac => mac(id).map(Some).ok_or(()),
-        IdKind::Network => Ok(network_address(id)),
+    let Some((_, format)) = formats.iter().find(|(known, _)| known == subtype) else {
+        return Ok(None);
+    };
+    match format {
+        LldpIdFormat::Text => text(id).map(Some).ok_or(()),
+        LldpIdFormat::Mac => mac(id).map(Some).ok_or(()),
+        LldpIdFormat::Network => Ok(network_address(id)),
     }
 }
 
-/// An address behind its IANA family number.
+/// Parses an IANA address family number and an address.
 fn network_address(bytes: &[u8]) -> Option<String> {
     let (family, address) = bytes.split_first()?;
     match family {
@@ -214,22 +221,19 @@ fn text(bytes: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes).ok().map(str::to_owned)
 }
 
-fn split(tlv: &Value) -> Option<(u64, &str)> {
+/// Splits a TLV into its type and its hexadecimal value.
+fn split_tlv(tlv: &Value) -> Option<(u64, &str)> {
     match tlv.as_array()?.as_slice() {
         [kind, value] => Some((kind.as_u64()?, value.as_str()?)),
         _ => None,
     }
 }
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) || text.len() > 2 * MAX_VALUE_BYTES {
+fn decode_hex(text: &str) -> Option<Vec<u8>> {
+    if text.len() > 2 * MAX_VALUE_BYTES {
         return None;
     }
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    text.as_bytes()
-        .chunks_exact(2)
-        .map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?))
-        .collect()
+    hex::decode(text).ok()
 }
 
 #[cfg(test)]
@@ -240,12 +244,12 @@ mod tests {
     use super::*;
 
     fn check(tlvs: &Value, expect: &Expect) {
-        let facts = Value::from(describe(tlvs.as_array().unwrap()));
+        let facts = Value::from(parse_tlvs(tlvs.as_array().unwrap()));
         expect.assert_eq(&serde_json::to_string_pretty(&facts).unwrap());
     }
 
     #[test]
-    fn basic_management() {
+    fn parses_basic_management_tlvs() {
         check(
             &json!([
                 [0, ""],
@@ -285,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn organisations() {
+    fn parses_organisation_tlvs() {
         check(
             &json!([
                 [127, "0080c2010065"],
@@ -339,25 +343,25 @@ mod tests {
     }
 
     #[test]
-    fn links() {
+    fn parses_links_and_rejects_malformed_tlvs() {
         let bench = json!([[1, "04aabbccddeeff"], [2, "0545746865726e6574312f31"], [5, "746f72"]]);
         assert_eq!(
-            link(bench.as_array().unwrap()),
-            Ok(Link {
+            parse_link(bench.as_array().unwrap()),
+            Ok(LldpLink {
                 port_id: Some("Ethernet1/1".to_owned()),
                 switch_id: Some("aa:bb:cc:dd:ee:ff".to_owned()),
                 switch_info: Some("tor".to_owned()),
             })
         );
         for (tlvs, expected) in [
-            (json!([[1, "0731"], [2, "0930"]]), Ok(Link::default())),
+            (json!([[1, "0731"], [2, "0930"]]), Ok(LldpLink::default())),
             (json!([[1, "04aabb"]]), Err(LldpError::Malformed(1))),
             (json!([[2, ""]]), Err(LldpError::Malformed(2))),
             (json!([[5, "ff"]]), Err(LldpError::Malformed(5))),
             (json!([[1, "xyz"]]), Err(LldpError::NotATlv)),
             (json!([7]), Err(LldpError::NotATlv)),
         ] {
-            assert_eq!(link(tlvs.as_array().unwrap()), expected, "{tlvs}");
+            assert_eq!(parse_link(tlvs.as_array().unwrap()), expected, "{tlvs}");
         }
     }
 }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which switch port each network card is plugged into, whichever hooks are configured.
+//! The LLDP neighbours of all NICs, independent of the configured hooks.
 
 use node_model::{Mac, Neighbour};
 use serde_json::{Map, Value};
 
-use super::describe;
-use crate::Report;
+use super::parse_tlvs;
+use crate::HardwareReport;
 
-/// More cables than any machine has.
+/// More cables than any machine has; further neighbours are ignored.
 const MAX_NEIGHBOURS: usize = 64;
-/// The longest text that is kept, in characters: what an index takes on every database.
+/// The maximum length that can be indexed in every supported database, in characters.
 const MAX_TEXT_CHARS: usize = 255;
-/// The most addresses of a switch that are kept.
+/// Further management addresses are ignored.
 const MAX_ADDRESSES: usize = 8;
 
-/// What is kept of a switch port besides its names, and what it is called here.
+/// Properties of a switch port besides its identification, and their names in `detail`.
 const DETAIL: &[(&str, &str)] = &[
     ("switch_port_untagged_vlan_id", "untagged_vlan"),
     ("switch_port_vlans", "vlans"),
@@ -27,18 +27,19 @@ const DETAIL: &[(&str, &str)] = &[
     ("switch_capabilities_enabled", "switch_capabilities"),
 ];
 
-/// What each card heard. None if the ramdisk did not listen, which says nothing about the cables.
+/// Returns the neighbours of the NICs. Returns `None` if the ramdisk did not collect LLDP, so that
+/// stored neighbours are kept.
 #[must_use]
-pub fn neighbours(report: &Report) -> Option<Vec<Neighbour>> {
-    if !report.listened() {
+pub fn neighbours(report: &HardwareReport) -> Option<Vec<Neighbour>> {
+    if !report.has_lldp_data() {
         return None;
     }
-    let heard = report.interfaces().filter_map(|interface| {
-        let mut facts = describe(report.lldp(&interface)?);
+    let neighbours = report.interfaces().filter_map(|interface| {
+        let mut facts = parse_tlvs(report.lldp(&interface)?);
         let address: Mac = interface.mac_address.parse().ok()?;
         let switch_name = text(&mut facts, "switch_system_name");
         Some(Neighbour {
-            interface: short(interface.name.unwrap_or_default()),
+            interface: truncate(interface.name.unwrap_or_default()),
             address,
             switch_id: text(&mut facts, "switch_chassis_id").or_else(|| switch_name.clone())?,
             switch_name,
@@ -49,18 +50,18 @@ pub fn neighbours(report: &Report) -> Option<Vec<Neighbour>> {
             detail: detail(&mut facts).into(),
         })
     });
-    Some(heard.take(MAX_NEIGHBOURS).collect())
+    Some(neighbours.take(MAX_NEIGHBOURS).collect())
 }
 
 fn text(facts: &mut Map<String, Value>, key: &str) -> Option<String> {
     match facts.remove(key) {
-        Some(Value::String(text)) if !text.is_empty() => Some(short(&text)),
+        Some(Value::String(text)) if !text.is_empty() => Some(truncate(&text)),
         Some(_) | None => None,
     }
 }
 
-/// A NUL is a character that PostgreSQL does not keep.
-fn short(text: &str) -> String {
+/// Truncates the text and removes control characters: PostgreSQL cannot store NUL.
+fn truncate(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MAX_TEXT_CHARS).collect()
 }
 
@@ -71,7 +72,7 @@ fn addresses(facts: &Map<String, Value>) -> Vec<String> {
 }
 
 fn detail(facts: &mut Map<String, Value>) -> Map<String, Value> {
-    let known =
+    let entries =
         DETAIL.iter().filter_map(|(key, name)| Some(((*name).to_owned(), facts.remove(*key)?)));
-    known.collect()
+    entries.collect()
 }

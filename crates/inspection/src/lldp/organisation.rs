@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The organisationally specific TLVs of IEEE 802.1 (VLANs) and IEEE 802.3 (the physical layer).
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 
-use super::{Facts, text};
+use super::{LldpFacts, text};
 
 const IEEE_802_1: [u8; 3] = [0x00, 0x80, 0xc2];
 const IEEE_802_3: [u8; 3] = [0x00, 0x12, 0x0f];
 
-/// Media a port can negotiate, from the second highest of sixteen bits down (RFC 4836); the
-/// highest, "other", has no name.
+/// Media that a port can negotiate, from bit 14 down (RFC 4836); bit 15, "other", has no name.
 const MEDIA: [&str; 15] = [
     "10BASE-T hdx",
     "10BASE-T fdx",
@@ -88,8 +85,9 @@ const ATTACHMENT_UNITS: [&str; 54] = [
     "1000BASE-PX20U",
 ];
 
-/// Reads one such TLV; none if it is malformed. Organisations nobody here knows are left out.
-pub(super) fn describe(facts: &mut Facts, bytes: &[u8]) -> Option<()> {
+/// Parses an organisationally specific TLV. Returns `None` if it is malformed. TLVs of unknown
+/// organisations are ignored.
+pub(super) fn parse_organisation_tlv(facts: &mut LldpFacts, bytes: &[u8]) -> Option<()> {
     let (organisation, rest) = bytes.split_first_chunk::<3>()?;
     let (subtype, data) = rest.split_first()?;
     match *organisation {
@@ -99,7 +97,7 @@ pub(super) fn describe(facts: &mut Facts, bytes: &[u8]) -> Option<()> {
     }
 }
 
-fn ieee_802_1(facts: &mut Facts, subtype: u8, data: &[u8]) -> Option<()> {
+fn ieee_802_1(facts: &mut LldpFacts, subtype: u8, data: &[u8]) -> Option<()> {
     match subtype {
         1 => facts.set("switch_port_untagged_vlan_id", number(data)?),
         2 => {
@@ -117,7 +115,7 @@ fn ieee_802_1(facts: &mut Facts, subtype: u8, data: &[u8]) -> Option<()> {
         4 => {
             let (length, protocol) = data.split_first()?;
             let protocol = protocol.get(..usize::from(*length))?;
-            facts.append("switch_protocol_identities", hexadecimal(protocol));
+            facts.append("switch_protocol_identities", hex::encode(protocol));
         }
         6 => facts.set("switch_port_management_vlan_id", number(data)?),
         7 => return link_aggregation(facts, data),
@@ -126,7 +124,7 @@ fn ieee_802_1(facts: &mut Facts, subtype: u8, data: &[u8]) -> Option<()> {
     Some(())
 }
 
-fn ieee_802_3(facts: &mut Facts, subtype: u8, data: &[u8]) -> Option<()> {
+fn ieee_802_3(facts: &mut LldpFacts, subtype: u8, data: &[u8]) -> Option<()> {
     match subtype {
         1 => {
             let [negotiation, media_high, media_low, unit_high, unit_low] = *data else {
@@ -146,7 +144,7 @@ fn ieee_802_3(facts: &mut Facts, subtype: u8, data: &[u8]) -> Option<()> {
     Some(())
 }
 
-fn link_aggregation(facts: &mut Facts, data: &[u8]) -> Option<()> {
+fn link_aggregation(facts: &mut LldpFacts, data: &[u8]) -> Option<()> {
     let [status, id @ ..] = *<&[u8; 5]>::try_from(data).ok()?;
     facts.set("switch_port_link_aggregation_enabled", status & 0b10 != 0);
     facts.set("switch_port_link_aggregation_support", status & 0b01 != 0);
@@ -168,12 +166,4 @@ fn media(bits: [u8; 2]) -> Vec<Value> {
 
 fn number(data: &[u8]) -> Option<u16> {
     data.first_chunk::<2>().map(|bytes| u16::from_be_bytes(*bytes))
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Inspection rules: an operator's conditions over a report, and what to do when they hold.
+//! Inspection rules: conditions over a report, and actions to run if they hold.
 //!
-//! Rules are compiled once and run for every report. They see what the hooks changed and what
-//! earlier rules changed. The language is Ironic's, except that
-//! - a number and a text that reads as a number are compared as numbers, since interpolation makes
-//!   text of every number and the comparison would otherwise never hold or fail the inspection;
-//! - `is-none` also holds for the text `None`, which is what interpolation makes of a null;
-//! - regular expressions have no look-around and no back-references, which is what makes them safe
-//!   to run on a stranger's text;
-//! - `set-capability` replaces a capability instead of adding it a second time;
-//! - a port can also be named by its MAC address, so that rules can reach ports that a hook has
-//!   only just created.
+//! Rules are compiled once and run for every report. They read the changes of hooks and of earlier
+//! rules. The language is Ironic's, except that
+//! - a number and a text that contains a number are compared as numbers: interpolation converts every
+//!   number to text, so the comparison would otherwise never hold or fail the inspection;
+//! - `is-none` also holds for the text `None`, to which interpolation converts null;
+//! - regular expressions have no look-around and no back-references, so that they run in linear time
+//!   on untrusted text;
+//! - `set-capability` replaces an existing capability instead of adding a second one;
+//! - a port can also be given by its MAC address, so that rules can change ports that a hook of the
+//!   same inspection created.
 
 mod actions;
 pub(crate) mod conditions;
@@ -23,94 +23,94 @@ use std::cmp::Reverse;
 use node_model::{InspectionRule, RuleId, Sensitive};
 use serde_json::Value;
 
-use crate::draft::Draft;
-use crate::findings::{Level, Source};
+use crate::inspection_draft::InspectionDraft;
+use crate::inspection_result::{InspectionLogLevel, InspectionLogSource};
 use crate::settings::MaskSecrets;
-use actions::Action;
+use actions::CompiledAction;
 pub(crate) use actions::is_trait;
-use conditions::Condition;
+use conditions::CompiledCondition;
 
-pub use operation::{Defect, Problem};
+pub use operation::{OperationDefinitionError, OperationError};
 
-/// The phase after the hooks; the only one there is.
+/// The phase after the hooks; the only one that exists.
 pub const MAIN_PHASE: &str = "main";
 
-/// Rules ready to run, in the order they run.
+/// Compiled rules, in the order of their execution.
 #[derive(Default, Debug)]
-pub struct RuleSet(Vec<Rule>);
+pub struct RuleSet(Vec<CompiledRule>);
 
-/// A rule cannot be used. Says where in the rule, and what is wrong there.
+/// An invalid rule. The message contains the invalid entry and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// There is nothing to do.
+    /// The rule has no actions.
     #[error("a rule needs at least one action")]
     NoActions,
-    /// A condition or action is wrong.
-    #[error("{list}[{index}]{}: {defect}", .op.as_deref().map(|op| format!(" ({op})")).unwrap_or_default())]
+    /// A condition or action is invalid.
+    #[error("{list}[{index}]{}: {reason}", .op.as_deref().map(|op| format!(" ({op})")).unwrap_or_default())]
     Entry {
         /// `conditions` or `actions`.
         list: &'static str,
-        /// Which one, from zero.
+        /// The index, from zero.
         index: usize,
-        /// Its operator, if it says.
+        /// The operator or action, if given.
         op: Option<String>,
-        /// What is wrong with it.
-        defect: Defect,
+        /// The cause.
+        reason: OperationDefinitionError,
     },
 }
 
-/// A stored rule cannot be used.
+/// A stored rule is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("inspection rule {rule} cannot be used")]
 pub struct StoredRuleError {
-    /// Which.
+    /// The rule.
     pub rule: RuleId,
-    /// Why.
+    /// The cause.
     #[source]
     pub source: Box<RuleError>,
 }
 
-/// A rule ended the inspection.
+/// A rule failed the inspection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleFailure {
-    /// Its `fail` action was reached.
+    /// Its `fail` action was executed.
     #[error("rule {rule} refuses the machine: {message}")]
     Refused {
-        /// Which rule.
+        /// The rule.
         rule: RuleId,
-        /// The operator's words.
+        /// The message of the action.
         message: String,
     },
-    /// A condition or action could not be carried out.
+    /// A condition or action failed.
     #[error("rule {rule}, {list}[{index}] ({op})")]
-    Broken {
-        /// Which rule.
+    Operation {
+        /// The rule.
         rule: RuleId,
         /// `conditions` or `actions`.
         list: &'static str,
-        /// Which one, from zero.
+        /// The index, from zero.
         index: usize,
-        /// Its operator.
+        /// The operator or action.
         op: &'static str,
-        /// What went wrong.
+        /// The cause.
         #[source]
-        source: Problem,
+        source: OperationError,
     },
 }
 
 #[derive(Debug)]
-struct Rule {
+struct CompiledRule {
     id: RuleId,
     sensitive: Sensitive,
-    conditions: Vec<Condition>,
-    actions: Vec<Action>,
+    conditions: Vec<CompiledCondition>,
+    actions: Vec<CompiledAction>,
 }
 
-/// Checks the conditions and actions of a new rule.
+/// Validates the conditions and actions of a rule.
 ///
 /// # Errors
-/// If an operator is unknown, an argument is missing or unexpected, or a regular expression cannot
-/// be used.
+/// If an operator is unknown, an argument is missing or unexpected, or a regular expression is
+/// invalid.
 pub fn validate_rule(conditions: &[Value], actions: &[Value]) -> Result<(), RuleError> {
     compile_conditions(conditions)?;
     compile_actions(actions)?;
@@ -118,11 +118,11 @@ pub fn validate_rule(conditions: &[Value], actions: &[Value]) -> Result<(), Rule
 }
 
 impl RuleSet {
-    /// Makes rules ready to run: those of the main phase, highest priority first, older first
-    /// among equals.
+    /// Compiles the rules of the main phase and sorts them by descending priority, then by age, oldest
+    /// first.
     ///
     /// # Errors
-    /// If one of them could not have been created through [`validate_rule`].
+    /// If [`validate_rule`] rejects one of them.
     pub fn compile<'r>(
         rules: impl IntoIterator<Item = &'r InspectionRule>,
     ) -> Result<Self, StoredRuleError> {
@@ -131,8 +131,8 @@ impl RuleSet {
             .filter(|rule| rule.phase.as_deref().is_none_or(|phase| phase == MAIN_PHASE))
             .collect();
         rules.sort_by_key(|rule| (Reverse(rule.priority), rule.created_at, rule.id));
-        let compile = |rule: &InspectionRule| -> Result<Rule, RuleError> {
-            Ok(Rule {
+        let compile = |rule: &InspectionRule| -> Result<CompiledRule, RuleError> {
+            Ok(CompiledRule {
                 id: rule.id,
                 sensitive: rule.sensitive,
                 conditions: compile_conditions(&rule.conditions.parse())?,
@@ -146,32 +146,32 @@ impl RuleSet {
         compiled.collect::<Result<_, _>>().map(Self)
     }
 
-    /// How many rules there are.
+    /// Returns the number of rules.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn run(&self, draft: &mut Draft<'_>) -> Result<(), RuleFailure> {
+    pub(crate) fn run(&self, draft: &mut InspectionDraft<'_>) -> Result<(), RuleFailure> {
         self.0.iter().try_for_each(|rule| rule.run(draft))
     }
 }
 
-impl Rule {
-    fn run(&self, draft: &mut Draft<'_>) -> Result<(), RuleFailure> {
-        draft.source = Source::Rule(self.id);
+impl CompiledRule {
+    fn run(&self, draft: &mut InspectionDraft<'_>) -> Result<(), RuleFailure> {
+        draft.source = InspectionLogSource::Rule(self.id);
         let mask = match draft.settings.mask_secrets {
             MaskSecrets::Always => true,
             MaskSecrets::Sensitive => self.sensitive == Sensitive::No,
             MaskSecrets::Never => false,
         };
-        let broken = |list, index, op, source| RuleFailure::Broken {
+        let operation_error = |list, index, op, source| RuleFailure::Operation {
             rule: self.id,
             list,
             index,
@@ -181,45 +181,50 @@ impl Rule {
         for (index, condition) in self.conditions.iter().enumerate() {
             let holds = condition
                 .holds(draft, mask)
-                .map_err(|problem| broken("conditions", index, condition.op(), problem))?;
+                .map_err(|error| operation_error("conditions", index, condition.op(), error))?;
             if !holds {
-                draft.note(Level::Debug, format!("skipped: conditions[{index}] does not hold"));
+                draft.log(
+                    InspectionLogLevel::Debug,
+                    format!("skipped: conditions[{index}] does not hold"),
+                );
                 return Ok(());
             }
         }
         for (index, action) in self.actions.iter().enumerate() {
-            let Err(problem) = action.run(draft, mask) else { continue };
-            return Err(if let Problem::Refused(message) = problem {
+            let Err(error) = action.run(draft, mask) else { continue };
+            return Err(if let OperationError::FailAction(message) = error {
                 RuleFailure::Refused { rule: self.id, message }
             } else {
-                broken("actions", index, action.op(), problem)
+                operation_error("actions", index, action.op(), error)
             });
         }
         Ok(())
     }
 }
 
-pub(crate) fn compile_conditions(conditions: &[Value]) -> Result<Vec<Condition>, RuleError> {
-    compile_list("conditions", conditions, Condition::compile)
+pub(crate) fn compile_conditions(
+    conditions: &[Value],
+) -> Result<Vec<CompiledCondition>, RuleError> {
+    compile_list("conditions", conditions, CompiledCondition::compile)
 }
 
-fn compile_actions(actions: &[Value]) -> Result<Vec<Action>, RuleError> {
+fn compile_actions(actions: &[Value]) -> Result<Vec<CompiledAction>, RuleError> {
     if actions.is_empty() {
         return Err(RuleError::NoActions);
     }
-    compile_list("actions", actions, Action::compile)
+    compile_list("actions", actions, CompiledAction::compile)
 }
 
 fn compile_list<T>(
     list: &'static str,
     entries: &[Value],
-    compile: fn(&Value) -> Result<T, Defect>,
+    compile: fn(&Value) -> Result<T, OperationDefinitionError>,
 ) -> Result<Vec<T>, RuleError> {
     let entry = |(index, entry): (usize, &Value)| {
-        compile(entry).map_err(|defect| {
+        compile(entry).map_err(|reason| {
             let op = entry.get("op").and_then(Value::as_str);
             let op = op.map(|op| op.chars().take(80).collect());
-            RuleError::Entry { list, index, op, defect }
+            RuleError::Entry { list, index, op, reason }
         })
     };
     entries.iter().enumerate().map(entry).collect()
@@ -232,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defects_are_named() {
+    fn errors_name_the_invalid_entry() {
         let log = json!([{"op": "log", "args": {"msg": "x"}}]);
         for (conditions, actions, message) in [
             (json!([]), json!([]), "a rule needs at least one action"),
@@ -286,18 +291,16 @@ mod tests {
                 "actions[0] (log): it takes at most 2 arguments",
             ),
         ] {
-            let refused =
-                validate_rule(conditions.as_array().unwrap(), actions.as_array().unwrap());
-            assert_eq!(refused.unwrap_err().to_string(), message);
+            let error = validate_rule(conditions.as_array().unwrap(), actions.as_array().unwrap());
+            assert_eq!(error.unwrap_err().to_string(), message);
         }
         let regex = json!([{"op": "contains", "args": {"value": "a", "regex": "(?=a)"}}]);
-        let refused = validate_rule(regex.as_array().unwrap(), log.as_array().unwrap())
+        let error = validate_rule(regex.as_array().unwrap(), log.as_array().unwrap())
             .unwrap_err()
             .to_string();
         assert!(
-            refused
-                .starts_with("conditions[0] (contains): the regular expression cannot be used: "),
-            "{refused}"
+            error.starts_with("conditions[0] (contains): the regular expression cannot be used: "),
+            "{error}"
         );
     }
 }

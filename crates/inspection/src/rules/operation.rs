@@ -1,142 +1,142 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What conditions and actions have in common: a name, arguments, and a loop.
+//! The common part of conditions and actions: name, arguments and loop.
 
 use serde_json::{Map, Value};
 
-use super::template::Scope;
+use super::template::TemplateScope;
 use crate::attributes::AttributeError;
-use crate::draft::Draft;
-use crate::findings::Level;
+use crate::inspection_draft::InspectionDraft;
+use crate::inspection_result::InspectionLogLevel;
 
-/// Named arguments after interpolation.
-pub(super) type Args = Map<String, Value>;
+/// Named arguments, after interpolation.
+pub(super) type OperationArgs = Map<String, Value>;
 
-/// What an operator or action is called and which arguments it takes.
+/// The name and the arguments of an operator or action.
 #[derive(Debug)]
-pub(super) struct Signature {
+pub(super) struct OperationSignature {
     pub(super) name: &'static str,
     pub(super) required: &'static [&'static str],
     pub(super) optional: &'static [&'static str],
-    /// Those that are templates also outside of loops; in loops all are.
+    /// Arguments that are templates outside of loops; in loops all are.
     pub(super) templates: &'static [&'static str],
 }
 
-/// Arguments and loop of one condition or action.
+/// The arguments and the loop of one condition or action.
 #[derive(Debug)]
-pub(super) struct Operation {
-    signature: &'static Signature,
-    args: Args,
-    /// One round for each item; one round without an item if there is no loop.
+pub(super) struct CompiledOperation {
+    signature: &'static OperationSignature,
+    args: OperationArgs,
+    /// Loop items; `None` without a loop.
     items: Option<Vec<Value>>,
 }
 
-/// What is wrong with a condition or action.
+/// An invalid condition or action.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Defect {
+pub enum OperationDefinitionError {
     /// Not an object.
     #[error("it must be an object")]
     NotAnObject,
-    /// `op` or `args` is not there.
+    /// `op` or `args` is missing.
     #[error("it has no {0}")]
     Missing(&'static str),
-    /// `args` or `loop` is neither of the two things it can be.
+    /// `args` or `loop` has the wrong type.
     #[error("{0} must be an object or a list")]
     NotObjectOrList(&'static str),
-    /// There is no such operator or action.
+    /// Unknown operator or action.
     #[error("there is no {what} {name:?}; the {what}s are {known}")]
     Unknown {
         /// `operator` or `action`.
         what: &'static str,
-        /// What was written.
+        /// The given name.
         name: String,
-        /// What could have been.
+        /// The known names.
         known: String,
     },
     /// More than one exclamation mark.
     #[error("an operator can be inverted once only")]
     InvertedTwice,
-    /// A bad `multiple`.
+    /// Invalid `multiple`.
     #[error("multiple must be any, all, first or last")]
     Multiple,
     /// An argument is missing.
     #[error("the argument {0} is missing")]
     MissingArgument(&'static str),
-    /// An argument is not known.
+    /// Unknown argument.
     #[error("there is no argument {0:?}")]
     UnknownArgument(String),
-    /// The list of arguments is too long.
+    /// Too many positional arguments.
     #[error("it takes at most {0} arguments")]
     TooManyArguments(usize),
-    /// The regular expression is wrong, or uses what is not supported.
+    /// The regular expression is invalid or uses unsupported syntax.
     #[error("the regular expression cannot be used: {0}")]
     Regex(String),
 }
 
-/// Why a condition or action could not be carried out.
+/// A condition or action failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
-    /// The `fail` action, with the operator's words.
+pub enum OperationError {
+    /// The `fail` action, with its message.
     #[error("{0}")]
-    Refused(String),
-    /// An argument makes no sense.
+    FailAction(String),
+    /// Invalid argument.
     #[error("the argument {name} must be {expected}")]
     Argument {
-        /// Which.
+        /// The argument.
         name: &'static str,
-        /// What it must be.
+        /// The expected value.
         expected: &'static str,
     },
-    /// These cannot be compared.
+    /// The values have no order.
     #[error("{0} and {1} cannot be put in order")]
     Incomparable(&'static str, &'static str),
-    /// The regular expression made by a loop is wrong.
+    /// The regular expression of a loop item is invalid.
     #[error("the regular expression cannot be used: {0}")]
     Regex(String),
-    /// A path leads through something that is not an object, or to nothing.
+    /// The path is malformed, passes through a value that is not an object, or does not exist.
     #[error("the path {path} {what}")]
     Path {
-        /// Which.
+        /// The path.
         path: String,
-        /// What is wrong with it.
+        /// The cause.
         what: &'static str,
     },
-    /// An attribute cannot be written.
+    /// The attribute cannot be written.
     #[error(transparent)]
     Attribute(#[from] AttributeError),
     /// The node has no such port.
     #[error("the node has no port {0}")]
     NoPort(String),
-    /// The capabilities of the node cannot be read.
+    /// The node's capabilities cannot be parsed.
     #[error(transparent)]
-    Capabilities(#[from] crate::capabilities::MalformedCapabilities),
-    /// Ironic's limit.
+    Capabilities(#[from] crate::capabilities::CapabilitiesError),
+    /// Ironic's limit is reached.
     #[error("a node can have at most {0} traits")]
     TooManyTraits(usize),
 }
 
-impl Operation {
+impl CompiledOperation {
     pub(super) fn compile(
-        signature: &'static Signature,
+        signature: &'static OperationSignature,
         entry: &Map<String, Value>,
-    ) -> Result<Self, Defect> {
+    ) -> Result<Self, OperationDefinitionError> {
         let args = match entry.get("args") {
-            None => return Err(Defect::Missing("args")),
+            None => return Err(OperationDefinitionError::Missing("args")),
             Some(Value::Object(args)) => args.clone(),
             Some(Value::Array(args)) => signature.by_position(args)?,
             Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
-                return Err(Defect::NotObjectOrList("args"));
+                return Err(OperationDefinitionError::NotObjectOrList("args"));
             }
         };
         signature.check(&args)?;
         let items = match entry.get("loop") {
             None => None,
             Some(Value::Array(items)) => Some(items.clone()).filter(|items| !items.is_empty()),
-            // A lone object is one item, not a list of its members.
+            // An object is a single item, not a list of its members.
             Some(Value::Object(item)) => {
                 Some(vec![Value::Object(item.clone())]).filter(|_| !item.is_empty())
             }
             Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
-                return Err(Defect::NotObjectOrList("loop"));
+                return Err(OperationDefinitionError::NotObjectOrList("loop"));
             }
         };
         Ok(Self { signature, args, items })
@@ -146,17 +146,17 @@ impl Operation {
         self.signature.name
     }
 
-    pub(super) fn signature(&self) -> &'static Signature {
+    pub(super) fn signature(&self) -> &'static OperationSignature {
         self.signature
     }
 
-    /// The arguments as written.
-    pub(super) fn written(&self) -> &Args {
+    /// Returns the arguments before interpolation.
+    pub(super) fn raw_args(&self) -> &OperationArgs {
         &self.args
     }
 
-    /// One item for each round; a single none if there is no loop.
-    pub(super) fn rounds(&self) -> impl Iterator<Item = Option<&Value>> {
+    /// Returns the item of each iteration; a single `None` without a loop.
+    pub(super) fn iterations(&self) -> impl Iterator<Item = Option<&Value>> {
         let once = self.items.is_none().then_some(None);
         self.items.iter().flatten().map(Some).chain(once)
     }
@@ -165,65 +165,78 @@ impl Operation {
         self.items.is_some()
     }
 
-    /// The arguments for one round. Templates that cannot be filled in stay as they are.
-    pub(super) fn args(&self, draft: &mut Draft<'_>, item: Option<&Value>, mask: bool) -> Args {
-        let mut unfilled = Vec::new();
-        let scope = Scope { draft, item, mask };
+    /// Returns the arguments of one iteration. Templates that cannot be rendered are left unchanged.
+    pub(super) fn args(
+        &self,
+        draft: &mut InspectionDraft<'_>,
+        item: Option<&Value>,
+        mask: bool,
+    ) -> OperationArgs {
+        let mut unrendered = Vec::new();
+        let scope = TemplateScope { draft, item, mask };
         let missing_is_null = self.signature.name == "is-empty";
-        let filled = self.args.iter().map(|(name, value)| {
+        let rendered = self.args.iter().map(|(name, value)| {
             let is_template = item.is_some() || self.signature.templates.contains(&name.as_str());
             let value = if is_template {
-                scope.fill(value, missing_is_null, &mut unfilled)
+                scope.render_value(value, missing_is_null, &mut unrendered)
             } else {
                 value.clone()
             };
             (name.clone(), value)
         });
-        let args = filled.collect();
-        for template in unfilled {
-            let text = format!("{}: {template:?} was left as it is: no such value", self.name());
-            draft.note(Level::Warning, text);
+        let args = rendered.collect();
+        for template in unrendered {
+            let text = format!("{}: {template:?} left unchanged: no such value", self.name());
+            draft.log(InspectionLogLevel::Warning, text);
         }
         args
     }
 }
 
-impl Signature {
-    /// Names arguments given as a list: the required ones first, then the optional ones.
-    fn by_position(&self, args: &[Value]) -> Result<Args, Defect> {
-        let takes = self.required.len() + self.optional.len();
-        if args.len() > takes {
-            return Err(Defect::TooManyArguments(takes));
+impl OperationSignature {
+    /// Names positional arguments: the required ones first, then the optional ones.
+    fn by_position(&self, args: &[Value]) -> Result<OperationArgs, OperationDefinitionError> {
+        let limit = self.required.len() + self.optional.len();
+        if args.len() > limit {
+            return Err(OperationDefinitionError::TooManyArguments(limit));
         }
         let names = self.required.iter().chain(self.optional);
         Ok(names.map(|name| (*name).to_owned()).zip(args.iter().cloned()).collect())
     }
 
-    fn check(&self, args: &Args) -> Result<(), Defect> {
+    fn check(&self, args: &OperationArgs) -> Result<(), OperationDefinitionError> {
         if let Some(missing) = self.required.iter().find(|name| !args.contains_key(**name)) {
-            return Err(Defect::MissingArgument(missing));
+            return Err(OperationDefinitionError::MissingArgument(missing));
         }
         let known = |name: &str| self.required.contains(&name) || self.optional.contains(&name);
         match args.keys().find(|name| !known(name)) {
-            Some(unknown) => Err(Defect::UnknownArgument(unknown.chars().take(80).collect())),
+            Some(unknown) => {
+                Err(OperationDefinitionError::UnknownArgument(unknown.chars().take(80).collect()))
+            }
             None => Ok(()),
         }
     }
 }
 
-/// The object and `op` of an entry.
-pub(super) fn entry_and_op(entry: &Value) -> Result<(&Map<String, Value>, &str), Defect> {
-    let entry = entry.as_object().ok_or(Defect::NotAnObject)?;
-    let op = entry.get("op").and_then(Value::as_str).ok_or(Defect::Missing("op"))?;
+/// Returns the object and the `op` of an entry.
+pub(super) fn entry_and_op(
+    entry: &Value,
+) -> Result<(&Map<String, Value>, &str), OperationDefinitionError> {
+    let entry = entry.as_object().ok_or(OperationDefinitionError::NotAnObject)?;
+    let op =
+        entry.get("op").and_then(Value::as_str).ok_or(OperationDefinitionError::Missing("op"))?;
     Ok((entry, op))
 }
 
-/// An argument. The signature was checked, so a required one is there.
-pub(super) fn arg<'a>(args: &'a Args, name: &str) -> &'a Value {
+/// Returns an argument; null if it is missing, which only optional ones can be.
+pub(super) fn arg<'a>(args: &'a OperationArgs, name: &str) -> &'a Value {
     args.get(name).unwrap_or(&Value::Null)
 }
 
-/// An argument that must be text.
-pub(super) fn text_arg<'a>(args: &'a Args, name: &'static str) -> Result<&'a str, Problem> {
-    arg(args, name).as_str().ok_or(Problem::Argument { name, expected: "text" })
+/// Returns an argument that must be text.
+pub(super) fn text_arg<'a>(
+    args: &'a OperationArgs,
+    name: &'static str,
+) -> Result<&'a str, OperationError> {
+    arg(args, name).as_str().ok_or(OperationError::Argument { name, expected: "text" })
 }

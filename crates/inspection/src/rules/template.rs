@@ -2,79 +2,80 @@
 //! Templates in rules: `{node.driver_info[ipmi_address]}`, `{inventory[cpu][count]}`,
 //! `{plugin_data[x]}` and, in loops, `{item}`.
 //!
-//! The grammar is that of Python's `str.format` without format specifications. Text that came from
-//! the ramdisk is never itself taken for a template.
+//! The syntax is that of Python's `str.format` without format specifications. Text from the ramdisk
+//! is never interpreted as a template.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
 use super::values;
-use crate::draft::Draft;
+use crate::inspection_draft::InspectionDraft;
 
-/// What templates can refer to.
+/// The values that templates can refer to.
 #[derive(Clone, Copy)]
-pub(super) struct Scope<'a, 'd> {
-    pub(super) draft: &'a Draft<'d>,
+pub(super) struct TemplateScope<'a, 'd> {
+    pub(super) draft: &'a InspectionDraft<'d>,
     pub(super) item: Option<&'a Value>,
-    /// Whether secrets of the report are hidden.
+    /// Whether secrets of the report are masked.
     pub(super) mask: bool,
 }
 
-/// A template cannot be filled in.
+/// A template cannot be rendered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Unfilled {
-    /// It names a member that is not there.
+enum TemplateError {
+    /// It refers to a missing member.
     Missing,
-    /// It is malformed, or asks for something that values do not have.
+    /// It is malformed, or refers to something that values do not have.
     Malformed,
 }
 
 #[derive(Clone, Copy)]
-enum Access<'a> {
+enum PathElement<'a> {
     Attribute(&'a str),
     Member(&'a str),
 }
 
-impl Scope<'_, '_> {
-    /// Fills in all templates of a value. Those that cannot be filled in stay, and are listed in
-    /// `unfilled`; with `missing_is_null`, a member that is not there makes the text null.
-    pub(super) fn fill(
+impl TemplateScope<'_, '_> {
+    /// Renders all templates of a value. Those that cannot be rendered are left unchanged and added
+    /// to `unrendered`; with `missing_is_null`, a missing member makes the text null.
+    pub(super) fn render_value(
         &self,
         value: &Value,
         missing_is_null: bool,
-        unfilled: &mut Vec<String>,
+        unrendered: &mut Vec<String>,
     ) -> Value {
         match value {
             Value::String(template) => match self.render(template) {
                 Ok(text) => text.into(),
-                Err(Unfilled::Missing) if missing_is_null => Value::Null,
-                Err(Unfilled::Missing | Unfilled::Malformed) => {
-                    unfilled.push(template.clone());
+                Err(TemplateError::Missing) if missing_is_null => Value::Null,
+                Err(TemplateError::Missing | TemplateError::Malformed) => {
+                    unrendered.push(template.clone());
                     value.clone()
                 }
             },
-            Value::Array(items) => {
-                items.iter().map(|item| self.fill(item, missing_is_null, unfilled)).collect()
-            }
+            Value::Array(items) => items
+                .iter()
+                .map(|item| self.render_value(item, missing_is_null, unrendered))
+                .collect(),
             Value::Object(members) => members
                 .iter()
                 .map(|(key, member)| {
-                    let filled = self.fill(member, missing_is_null, unfilled);
-                    (self.render(key).unwrap_or_else(|_| key.clone()), filled)
+                    let rendered = self.render_value(member, missing_is_null, unrendered);
+                    (self.render(key).unwrap_or_else(|_| key.clone()), rendered)
                 })
                 .collect(),
             Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
         }
     }
 
-    fn render(&self, template: &str) -> Result<String, Unfilled> {
+    fn render(&self, template: &str) -> Result<String, TemplateError> {
         let mut out = String::with_capacity(template.len());
         let mut rest = template;
         while let Some(at) = rest.find(['{', '}']) {
             let (before, brace) = rest.split_at(at);
             out.push_str(before);
-            // Doubled braces stand for themselves.
+            // Doubled braces are escapes.
             if let Some(after) = brace.strip_prefix("{{") {
                 out.push('{');
                 rest = after;
@@ -85,7 +86,7 @@ impl Scope<'_, '_> {
                 let (field, after) = brace
                     .strip_prefix('{')
                     .and_then(|field| field.split_once('}'))
-                    .ok_or(Unfilled::Malformed)?;
+                    .ok_or(TemplateError::Malformed)?;
                 out.push_str(&self.field(field)?);
                 rest = after;
             }
@@ -94,77 +95,81 @@ impl Scope<'_, '_> {
         Ok(out)
     }
 
-    /// `name`, then accesses, then perhaps `!r` or `!s`.
-    fn field(&self, field: &str) -> Result<String, Unfilled> {
+    /// Renders `name`, a path, and an optional `!r`, `!a` or `!s`.
+    fn field(&self, field: &str) -> Result<String, TemplateError> {
         let (path, conversion) = match field.split_once('!') {
             Some((path, conversion)) => (path, conversion),
             None => (field.strip_suffix(':').unwrap_or(field), "s"),
         };
         let value = self.value(path)?;
         match conversion {
-            "s" => Ok(values::text(&value, self.mask)),
-            "r" | "a" => Ok(values::quoted(&value, self.mask)),
-            _ => Err(Unfilled::Malformed),
+            "s" => Ok(values::python_str(&value, self.mask)),
+            "r" | "a" => Ok(values::python_repr(&value, self.mask)),
+            _ => Err(TemplateError::Malformed),
         }
     }
 
-    fn value(&self, path: &str) -> Result<Cow<'_, Value>, Unfilled> {
+    fn value(&self, path: &str) -> Result<Cow<'_, Value>, TemplateError> {
         let name_end = path.find(['.', '[']).unwrap_or(path.len());
         let (name, rest) = path.split_at(name_end);
-        let accesses = accesses(rest)?;
+        let elements = parse_path(rest)?;
         match name {
             "node" => {
-                let (first, rest) = accesses.split_first().ok_or(Unfilled::Malformed)?;
-                let (Access::Attribute(attribute) | Access::Member(attribute)) = first;
-                let value = self.draft.attribute(attribute).ok_or(Unfilled::Malformed)?;
-                follow(Cow::Owned(value), rest, false)
+                let (first, rest) = elements.split_first().ok_or(TemplateError::Malformed)?;
+                let (PathElement::Attribute(attribute) | PathElement::Member(attribute)) = first;
+                let value = self.draft.attribute(attribute).ok_or(TemplateError::Malformed)?;
+                resolve_path(Cow::Owned(value), rest, false)
             }
-            "inventory" => self.report_value(self.draft.report.inventory(), &accesses),
-            "plugin_data" => self.report_value(&self.draft.plugin_data, &accesses),
+            "inventory" => self.report_value(self.draft.report.inventory(), &elements),
+            "plugin_data" => self.report_value(&self.draft.plugin_data, &elements),
             "item" => {
-                let item = self.item.ok_or(Unfilled::Missing)?;
-                let value = follow(Cow::Borrowed(item), &accesses, false)?;
+                let item = self.item.ok_or(TemplateError::Missing)?;
+                let value = resolve_path(Cow::Borrowed(item), &elements, false)?;
                 Ok(self.item_value(value))
             }
-            _ => Err(Unfilled::Missing),
+            _ => Err(TemplateError::Missing),
         }
     }
 
     fn report_value<'s>(
         &self,
         object: &'s serde_json::Map<String, Value>,
-        accesses: &[Access<'_>],
-    ) -> Result<Cow<'s, Value>, Unfilled> {
-        match accesses.split_first() {
+        elements: &[PathElement<'_>],
+    ) -> Result<Cow<'s, Value>, TemplateError> {
+        match elements.split_first() {
             None => Ok(Cow::Owned(object.clone().into())),
-            Some((Access::Attribute(_), _)) => Err(Unfilled::Malformed),
-            Some((Access::Member(key), rest)) => {
-                if let Some(hidden) = values::hidden(key, self.mask) {
-                    return Ok(Cow::Owned(hidden));
+            Some((PathElement::Attribute(_), _)) => Err(TemplateError::Malformed),
+            Some((PathElement::Member(key), rest)) => {
+                if let Some(masked) = values::masked(key, self.mask) {
+                    return Ok(Cow::Owned(masked));
                 }
-                follow(Cow::Borrowed(object.get(*key).ok_or(Unfilled::Missing)?), rest, self.mask)
+                resolve_path(
+                    Cow::Borrowed(object.get(*key).ok_or(TemplateError::Missing)?),
+                    rest,
+                    self.mask,
+                )
             }
         }
     }
 
-    /// An item of a loop was written by the operator and may be a template itself.
+    /// Renders a loop item: the operator wrote it, so it may be a template.
     fn item_value<'s>(&self, value: Cow<'s, Value>) -> Cow<'s, Value> {
-        let outside = Scope { item: None, ..*self };
-        let filled = value.as_str().and_then(|template| outside.render(template).ok());
-        filled.map_or(value, |text| Cow::Owned(text.into()))
+        let outside = TemplateScope { item: None, ..*self };
+        let rendered = value.as_str().and_then(|template| outside.render(template).ok());
+        rendered.map_or(value, |text| Cow::Owned(text.into()))
     }
 }
 
-/// Goes from a value to the one that is meant.
-fn follow<'a>(
+/// Returns the value at a path below `value`.
+fn resolve_path<'a>(
     mut value: Cow<'a, Value>,
-    accesses: &[Access<'_>],
+    elements: &[PathElement<'_>],
     mask: bool,
-) -> Result<Cow<'a, Value>, Unfilled> {
-    for access in accesses {
-        let Access::Member(key) = access else { return Err(Unfilled::Malformed) };
-        if let Some(hidden) = values::hidden(key, mask).filter(|_| value.is_object()) {
-            value = Cow::Owned(hidden);
+) -> Result<Cow<'a, Value>, TemplateError> {
+    for element in elements {
+        let PathElement::Member(key) = element else { return Err(TemplateError::Malformed) };
+        if let Some(masked) = values::masked(key, mask).filter(|_| value.is_object()) {
+            value = Cow::Owned(masked);
             continue;
         }
         value = match value {
@@ -175,38 +180,41 @@ fn follow<'a>(
     Ok(value)
 }
 
-fn member<'a>(value: &'a Value, key: &str) -> Result<&'a Value, Unfilled> {
+fn member<'a>(value: &'a Value, key: &str) -> Result<&'a Value, TemplateError> {
     match value {
-        Value::Object(members) => members.get(key).ok_or(Unfilled::Missing),
-        Value::Array(items) => {
-            key.parse().ok().and_then(|index: usize| items.get(index)).ok_or(Unfilled::Malformed)
-        }
+        Value::Object(members) => members.get(key).ok_or(TemplateError::Missing),
+        Value::Array(items) => key
+            .parse()
+            .ok()
+            .and_then(|index: usize| items.get(index))
+            .ok_or(TemplateError::Malformed),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            Err(Unfilled::Malformed)
+            Err(TemplateError::Malformed)
         }
     }
 }
 
-/// Splits `.a[b][0]`.
-fn accesses(mut rest: &str) -> Result<Vec<Access<'_>>, Unfilled> {
-    let mut accesses = Vec::new();
+/// Parses `.a[b][0]`.
+fn parse_path(mut rest: &str) -> Result<Vec<PathElement<'_>>, TemplateError> {
+    let mut elements = Vec::new();
     while !rest.is_empty() {
         if let Some(after) = rest.strip_prefix('.') {
             let end = after.find(['.', '[']).unwrap_or(after.len());
-            accesses.push(Access::Attribute(&after[..end]));
+            elements.push(PathElement::Attribute(&after[..end]));
             rest = &after[end..];
         } else {
             let (key, after) = rest
                 .strip_prefix('[')
                 .and_then(|after| after.split_once(']'))
-                .ok_or(Unfilled::Malformed)?;
-            accesses.push(Access::Member(key));
+                .ok_or(TemplateError::Malformed)?;
+            elements.push(PathElement::Member(key));
             rest = after;
         }
-        let named = !matches!(accesses.last(), Some(Access::Attribute("") | Access::Member("")));
+        let named =
+            !matches!(elements.last(), Some(PathElement::Attribute("") | PathElement::Member("")));
         if !named {
-            return Err(Unfilled::Malformed);
+            return Err(TemplateError::Malformed);
         }
     }
-    Ok(accesses)
+    Ok(elements)
 }

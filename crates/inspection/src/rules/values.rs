@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values as Python writes and compares them, because that is what rules were written for.
+//! Formats and compares values like Python, for which Ironic's rules are written.
 
 use std::cmp::Ordering;
 
 use serde_json::{Number, Value};
 
-/// Members with these names are hidden from rules, depending on the settings.
-const SECRETS: [&str; 3] = ["password", "auth_token", "bmc_password"];
-/// What rules see instead.
-const HIDDEN: &str = "***";
+/// Members that are masked for rules, depending on the settings.
+const SECRET_MEMBERS: [&str; 3] = ["password", "auth_token", "bmc_password"];
+/// The replacement of a masked value.
+const MASKED: &str = "***";
 
-/// What is hidden under `key`, if anything is.
-pub(super) fn hidden(key: &str, mask: bool) -> Option<Value> {
-    (mask && SECRETS.contains(&key)).then(|| HIDDEN.into())
+/// Returns the replacement for the value of `key`, if it is masked.
+pub(super) fn masked(key: &str, mask: bool) -> Option<Value> {
+    (mask && SECRET_MEMBERS.contains(&key)).then(|| MASKED.into())
 }
 
-/// Python's `str`: `None`, `True`, text as it is, and containers with quotes around their texts.
-pub(super) fn text(value: &Value, mask: bool) -> String {
+/// Formats like Python's `str`: `None`, `True`, text unquoted, and text in containers quoted.
+pub(super) fn python_str(value: &Value, mask: bool) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            quoted(value, mask)
+            python_repr(value, mask)
         }
     }
 }
 
-/// Python's `repr`.
-pub(super) fn quoted(value: &Value, mask: bool) -> String {
+/// Formats like Python's `repr`.
+pub(super) fn python_repr(value: &Value, mask: bool) -> String {
     let mut out = String::new();
-    write(value, mask, &mut out);
+    write_repr(value, mask, &mut out);
     out
 }
 
-/// Python's `==`, and text that reads as a number equals that number.
+/// Compares like Python's `==`; text that contains a number also equals that number.
 pub(super) fn equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Array(left), Value::Array(right)) => {
@@ -45,20 +45,21 @@ pub(super) fn equal(left: &Value, right: &Value) -> bool {
                     .iter()
                     .all(|(key, value)| right.get(key).is_some_and(|other| equal(value, other)))
         }
-        (left, right) => left == right || numbers(left, right) == Some(Ordering::Equal),
+        (left, right) => left == right || compare_numbers(left, right) == Some(Ordering::Equal),
     }
 }
 
-/// Python's order of texts and of numbers; text that reads as a number is one next to a number.
-pub(super) fn order(left: &Value, right: &Value) -> Option<Ordering> {
+/// Compares texts and numbers like Python; text that contains a number is compared with a number
+/// as a number. Returns `None` if the values have no order.
+pub(super) fn compare(left: &Value, right: &Value) -> Option<Ordering> {
     match (left, right) {
         (Value::String(left), Value::String(right)) => Some(left.cmp(right)),
-        (left, right) => numbers(left, right),
+        (left, right) => compare_numbers(left, right),
     }
 }
 
-/// What kind of value this is, for messages.
-pub(super) const fn kind(value: &Value) -> &'static str {
+/// Returns the type of a value, for error messages.
+pub(super) const fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a truth value",
@@ -70,7 +71,7 @@ pub(super) const fn kind(value: &Value) -> &'static str {
 }
 
 /// Compares two values of which at least one is a number.
-fn numbers(left: &Value, right: &Value) -> Option<Ordering> {
+fn compare_numbers(left: &Value, right: &Value) -> Option<Ordering> {
     if left.is_string() && right.is_string() {
         return None;
     }
@@ -98,18 +99,18 @@ fn number(value: &Value) -> Option<f64> {
     }
 }
 
-fn write(value: &Value, mask: bool, out: &mut String) {
+fn write_repr(value: &Value, mask: bool, out: &mut String) {
     match value {
         Value::Null => out.push_str("None"),
         Value::Bool(true) => out.push_str("True"),
         Value::Bool(false) => out.push_str("False"),
         Value::Number(number) => write_number(number, out),
-        Value::String(text) => write_text(text, out),
+        Value::String(text) => write_quoted(text, out),
         Value::Array(items) => {
             out.push('[');
             for (index, item) in items.iter().enumerate() {
                 out.push_str(if index == 0 { "" } else { ", " });
-                write(item, mask, out);
+                write_repr(item, mask, out);
             }
             out.push(']');
         }
@@ -117,11 +118,11 @@ fn write(value: &Value, mask: bool, out: &mut String) {
             out.push('{');
             for (index, (key, value)) in members.iter().enumerate() {
                 out.push_str(if index == 0 { "" } else { ", " });
-                write_text(key, out);
+                write_quoted(key, out);
                 out.push_str(": ");
-                match hidden(key, mask) {
-                    Some(hidden) => write(&hidden, mask, out),
-                    None => write(value, mask, out),
+                match masked(key, mask) {
+                    Some(masked) => write_repr(&masked, mask, out),
+                    None => write_repr(value, mask, out),
                 }
             }
             out.push('}');
@@ -133,7 +134,7 @@ fn write_number(number: &Number, out: &mut String) {
     out.push_str(&number.to_string());
 }
 
-fn write_text(text: &str, out: &mut String) {
+fn write_quoted(text: &str, out: &mut String) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
     for character in text.chars() {
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts() {
+    fn formats_like_python_and_masks_secrets() {
         for (value, expected) in [
             (json!(null), "None"),
             (json!(true), "True"),
@@ -165,13 +166,13 @@ mod tests {
             (json!(["it's", 1, null]), r#"["it's", 1, None]"#),
             (json!({"a": "b\n", "password": "x"}), r"{'a': 'b\n', 'password': '***'}"),
         ] {
-            assert_eq!(text(&value, true), expected);
+            assert_eq!(python_str(&value, true), expected);
         }
-        assert_eq!(text(&json!({"password": "x"}), false), "{'password': 'x'}");
+        assert_eq!(python_str(&json!({"password": "x"}), false), "{'password': 'x'}");
     }
 
     #[test]
-    fn comparisons() {
+    fn compares_numbers_in_text_as_numbers() {
         use Ordering::{Equal, Greater, Less};
         for (left, right, order_, equal_) in [
             (json!(1), json!(1.0), Some(Equal), true),
@@ -185,7 +186,7 @@ mod tests {
             (json!({"a": 1}), json!({"a": true}), None, true),
             (json!(u64::MAX), json!(i64::MAX), Some(Greater), false),
         ] {
-            assert_eq!(order(&left, &right), order_, "{left} {right}");
+            assert_eq!(compare(&left, &right), order_, "{left} {right}");
             assert_eq!(equal(&left, &right), equal_, "{left} {right}");
         }
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Flavours: which fit, what they give, and what they leave alone.
+//! Tests of flavours: matching, the values they set, and the values they keep.
 
 use expect_test::{Expect, expect};
 use node_model::{Flavour, FlavourId, Timestamp};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{BENCH, Case, NOW, array, object};
-use crate::{Context, FlavourSet, Report, RuleSet, validate_flavour};
+use super::{BENCH, InspectionCase, NOW, array, object};
+use crate::{FlavourSet, HardwareReport, ReportContext, RuleSet, validate_flavour};
 
 fn flavour(name: &str, priority: i64, conditions: Value) -> Flavour {
     Flavour {
@@ -26,7 +26,7 @@ fn flavour(name: &str, priority: i64, conditions: Value) -> Flavour {
     }
 }
 
-fn any() -> Value {
+fn always() -> Value {
     json!([])
 }
 
@@ -34,18 +34,22 @@ fn never() -> Value {
     json!([{"op": "eq", "args": {"values": ["{inventory[cpu][architecture]}", "vax"]}}])
 }
 
-fn case(flavours: Vec<Flavour>) -> Case {
-    Case::new(BENCH, "architecture").with(|case| case.flavours = flavours)
+fn case(flavours: Vec<Flavour>) -> InspectionCase {
+    InspectionCase::new(BENCH, "architecture").with(|case| case.flavours = flavours)
 }
 
-fn check(case: &Case, expect: &Expect) {
-    expect.assert_eq(&case.story());
+fn check(case: &InspectionCase, expect: &Expect) {
+    expect.assert_eq(&case.outcome_text());
 }
 
 #[test]
-fn the_first_gives_the_class_and_all_give_traits() {
+fn first_match_sets_resource_class_and_all_matches_add_traits() {
     check(
-        &case(vec![flavour("b", 1, any()), flavour("a", 9, any()), flavour("c", 50, never())]),
+        &case(vec![
+            flavour("b", 1, always()),
+            flavour("a", 9, always()),
+            flavour("c", 50, never()),
+        ]),
         &expect![[r#"
             properties/capabilities = "kind:a"
             properties/cpu_arch = "x86_64"
@@ -53,21 +57,21 @@ fn the_first_gives_the_class_and_all_give_traits() {
             resource_class = "class.a"
             traits = ["CUSTOM_A", "CUSTOM_B"]
             Info: set properties/cpu_arch to "x86_64"
-            Info: fits a
+            Info: a matches
             Info: set resource_class to class.a
             Info: added trait CUSTOM_A
             Info: set properties/size to "a"
             Info: set capabilities kind:a
-            Info: fits b
+            Info: b matches
             Info: added trait CUSTOM_B
         "#]],
     );
 }
 
 #[test]
-fn what_is_there_stays_unless_the_flavour_says_otherwise() {
-    let known = |overwrite: bool| {
-        let mut flavour = flavour("a", 0, any());
+fn keeps_existing_values_unless_overwrite_is_set() {
+    let with_existing_values = |overwrite: bool| {
+        let mut flavour = flavour("a", 0, always());
         flavour.overwrite = overwrite;
         case(vec![flavour]).properties(json!({"size": "mine", "capabilities": "kind:mine"})).with(
             |case| {
@@ -77,20 +81,20 @@ fn what_is_there_stays_unless_the_flavour_says_otherwise() {
         )
     };
     check(
-        &known(false),
+        &with_existing_values(false),
         &expect![[r#"
             properties/cpu_arch = "x86_64"
             traits = ["CUSTOM_A", "CUSTOM_MINE"]
             Info: set properties/cpu_arch to "x86_64"
-            Info: fits a
-            Info: resource_class stays mine; the flavour says class.a
+            Info: a matches
+            Info: kept resource_class = mine; the flavour has class.a
             Info: added trait CUSTOM_A
-            Warning: properties/size stays "mine"; the flavour says "a"
-            Warning: capability kind stays mine; the flavour says a
+            Warning: kept properties/size = "mine"; the flavour has "a"
+            Warning: kept capability kind:mine; the flavour has a
         "#]],
     );
     check(
-        &known(true),
+        &with_existing_values(true),
         &expect![[r#"
             properties/capabilities = "kind:a"
             properties/cpu_arch = "x86_64"
@@ -98,7 +102,7 @@ fn what_is_there_stays_unless_the_flavour_says_otherwise() {
             resource_class = "class.a"
             traits = ["CUSTOM_A", "CUSTOM_MINE"]
             Info: set properties/cpu_arch to "x86_64"
-            Info: fits a
+            Info: a matches
             Info: set resource_class to class.a
             Info: added trait CUSTOM_A
             Info: set properties/size to "a"
@@ -107,60 +111,60 @@ fn what_is_there_stays_unless_the_flavour_says_otherwise() {
     );
 }
 
-/// A machine that was rebuilt is of another kind, and what the old kind gave goes.
 #[test]
-fn what_a_flavour_gave_follows_the_machine() {
-    let mut before = case(vec![flavour("a", 0, any())]);
-    let findings = before.process().unwrap();
-    findings.node.apply_to(&mut before.node);
-    before.node.traits.insert(0, "CUSTOM_0_MINE".to_owned());
-    before.previous = Some(node_model::Inventory {
-        node_id: before.node.id,
+fn replaces_values_set_by_a_flavour_that_matches_no_more() {
+    let mut case = case(vec![flavour("a", 0, always())]);
+    let result = case.process().unwrap();
+    result.node.apply_to(&mut case.node);
+    case.node.traits.insert(0, "CUSTOM_0_MINE".to_owned());
+    case.previous = Some(node_model::Inventory {
+        node_id: case.node.id,
         created_at: NOW,
-        inventory: findings.inventory,
-        plugin_data: findings.plugin_data,
-        found: findings.found,
+        inventory: result.inventory,
+        plugin_data: result.plugin_data,
+        derived: result.derived,
     });
-    before.flavours = vec![flavour("b", 0, any())];
+    case.flavours = vec![flavour("b", 0, always())];
     check(
-        &before,
+        &case,
         &expect![[r#"
             properties/capabilities = "kind:b"
             properties/size = "b"
             resource_class = "class.b"
             traits = ["CUSTOM_0_MINE", "CUSTOM_B"]
             Debug: properties/cpu_arch is still "x86_64"
-            Info: fits b
+            Info: b matches
             Info: set resource_class to class.b
             Info: added trait CUSTOM_B
             Info: set properties/size to "b"
             Info: set capabilities kind:b
-            Info: took back trait CUSTOM_A: no flavour gives it any more
+            Info: removed trait CUSTOM_A: no flavour sets it any more
         "#]],
     );
 }
 
 #[test]
-fn one_that_cannot_be_judged_fits_nobody() {
-    let odd = json!([{"op": "lt", "args": {"values": [[1], 2]}}]);
+fn flavour_with_failing_condition_does_not_match() {
+    let incomparable = json!([{"op": "lt", "args": {"values": [[1], 2]}}]);
     check(
-        &case(vec![flavour("a", 0, odd)]),
+        &case(vec![flavour("a", 0, incomparable)]),
         &expect![[r#"
             properties/cpu_arch = "x86_64"
             Info: set properties/cpu_arch to "x86_64"
-            Warning: a: conditions[0] cannot be judged: a list and a number cannot be put in order
+            Warning: a: conditions[0] cannot be evaluated: a list and a number cannot be put in order
         "#]],
     );
 }
 
 #[test]
-fn matching_without_changing() {
+fn lists_matching_flavours_in_order() {
     let case = case(Vec::new());
-    let flavours = [flavour("b", 1, any()), flavour("a", 9, any()), flavour("c", 50, never())];
-    let (set, broken) = FlavourSet::compile(&flavours);
-    assert!(broken.is_empty());
-    let report = Report::from_value(case.report.clone()).unwrap();
-    let names = set.matching(&Context {
+    let flavours =
+        [flavour("b", 1, always()), flavour("a", 9, always()), flavour("c", 50, never())];
+    let (set, invalid) = FlavourSet::compile(&flavours);
+    assert!(invalid.is_empty());
+    let report = HardwareReport::from_value(case.report.clone()).unwrap();
+    let names = set.matching(&ReportContext {
         node: &case.node,
         ports: &[],
         report: &report,
@@ -174,9 +178,9 @@ fn matching_without_changing() {
 }
 
 #[test]
-fn mistakes_are_named() {
-    type Mistake = fn(&mut Flavour);
-    let table: &[(Mistake, &str)] = &[
+fn rejects_invalid_flavours() {
+    type BreakFlavour = fn(&mut Flavour);
+    let table: &[(BreakFlavour, &str)] = &[
         (
             |f| f.name = "a/b".to_owned(),
             "a name has 1 to 255 letters, digits and the signs . _ ~ -",
@@ -184,7 +188,7 @@ fn mistakes_are_named() {
         (|f| f.resource_class = Some(String::new()), "resource_class must have 1 to 80 characters"),
         (
             |f| f.traits = vec!["small".to_owned()],
-            "\"small\" is no trait: use capital letters, digits and underscores",
+            "\"small\" is not a trait: use capital letters, digits and underscores",
         ),
         (
             |f| f.capabilities = object(json!({"a": "b,c"})),
@@ -198,13 +202,13 @@ fn mistakes_are_named() {
                 f.properties = object(json!({}));
                 f.capabilities = object(json!({}));
             },
-            "it gives nothing: name a resource_class, traits, properties or capabilities",
+            "it sets nothing: add a resource_class, traits, properties or capabilities",
         ),
     ];
     for (change, message) in table {
-        let mut wrong = flavour("a", 0, any());
-        assert_eq!(validate_flavour(&wrong), Ok(()));
-        change(&mut wrong);
-        assert_eq!(validate_flavour(&wrong).unwrap_err().to_string(), *message);
+        let mut invalid = flavour("a", 0, always());
+        assert_eq!(validate_flavour(&invalid), Ok(()));
+        change(&mut invalid);
+        assert_eq!(validate_flavour(&invalid).unwrap_err().to_string(), *message);
     }
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of whole reports: what each hook and each rule makes of the samples.
+//! Tests that process complete reports from the samples.
 
 mod flavours;
 mod hooks;
-mod hostile;
+mod inventory_summary;
 mod rules;
-mod strangers;
+mod untrusted_input;
 
 use std::fmt::Write as _;
 
+use error_chain::error_chain;
 use node_model::{
     Flavour, InspectionRule, Inventory, JsonArray, JsonObject, Node, NodeId, Port, PortId, RuleId,
     Sensitive, Timestamp,
@@ -17,33 +18,36 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::{
-    Context, Findings, FlavourSet, HookError, PortChange, Report, RuleSet, Settings, parse_hooks,
-    process,
+    FlavourSet, HardwareReport, InspectionResult, InspectionSettings, PortChange, ProcessError,
+    ReportContext, RuleSet, parse_hooks, process_report,
 };
 
 const SERVER: &str = include_str!("../../samples/server.json");
 const BENCH: &str = include_str!("../../samples/bench.json");
 const NOW: Timestamp = Timestamp(1_795_001_049_000_000);
 
-/// A report and everything it is judged by, to be varied.
-struct Case {
+/// The input of an inspection, for a test to modify.
+struct InspectionCase {
     node: Node,
     ports: Vec<Port>,
     report: Value,
     previous: Option<Inventory>,
-    settings: Settings,
+    settings: InspectionSettings,
     rules: Vec<InspectionRule>,
     flavours: Vec<Flavour>,
 }
 
-impl Case {
+impl InspectionCase {
     fn new(report: &str, hooks: &str) -> Self {
         Self {
             node: Node::new(NodeId(Uuid::from_u128(1)), "ipmi", Timestamp(0)),
             ports: Vec::new(),
             report: serde_json::from_str(report).unwrap(),
             previous: None,
-            settings: Settings { hooks: parse_hooks(hooks).unwrap(), ..Settings::default() },
+            settings: InspectionSettings {
+                hooks: parse_hooks(hooks).unwrap(),
+                ..InspectionSettings::default()
+            },
             rules: Vec::new(),
             flavours: Vec::new(),
         }
@@ -80,10 +84,10 @@ impl Case {
         self
     }
 
-    fn process(&self) -> Result<Findings, HookError> {
-        let report = Report::from_value(self.report.clone()).unwrap();
+    fn process(&self) -> Result<InspectionResult, ProcessError> {
+        let report = HardwareReport::from_value(self.report.clone()).unwrap();
         let rules = RuleSet::compile(&self.rules).unwrap();
-        let context = Context {
+        let context = ReportContext {
             node: &self.node,
             ports: &self.ports,
             report: &report,
@@ -93,49 +97,49 @@ impl Case {
             flavours: &FlavourSet::compile(&self.flavours).0,
             now: NOW,
         };
-        process(&context)
+        process_report(&context)
     }
 
-    /// The changes and the notes, or the failure, in lines.
-    fn story(&self) -> String {
-        let findings = match self.process() {
-            Ok(findings) => findings,
-            Err(error) => return format!("failed: {}\n", error.full_message()),
+    /// Returns the changes and the log, or the error, as lines of text.
+    fn outcome_text(&self) -> String {
+        let result = match self.process() {
+            Ok(result) => result,
+            Err(error) => return format!("failed: {}\n", error_chain(&error)),
         };
-        let mut story = changes(&findings);
-        for note in &findings.notes {
-            writeln!(story, "{:?}: {}", note.level, note.text).unwrap();
+        let mut text = changes_text(&result);
+        for entry in &result.log {
+            writeln!(text, "{:?}: {}", entry.level, entry.text).unwrap();
         }
-        story
+        text
     }
 }
 
-fn changes(findings: &Findings) -> String {
-    let mut story = String::new();
-    for (field, members) in &findings.node.objects {
+fn changes_text(result: &InspectionResult) -> String {
+    let mut text = String::new();
+    for (field, members) in &result.node.objects {
         for (key, value) in members {
-            let value = value.as_ref().map_or_else(|| "(gone)".to_owned(), Value::to_string);
-            writeln!(story, "{}/{key} = {value}", field.as_str()).unwrap();
+            let value = value.as_ref().map_or_else(|| "(removed)".to_owned(), Value::to_string);
+            writeln!(text, "{}/{key} = {value}", field.as_str()).unwrap();
         }
     }
-    for (name, value) in &findings.node.fields {
-        writeln!(story, "{name} = {value}").unwrap();
+    for (name, value) in &result.node.fields {
+        writeln!(text, "{name} = {value}").unwrap();
     }
-    if let Some(traits) = &findings.node.traits {
-        writeln!(story, "traits = {traits:?}").unwrap();
+    if let Some(traits) = &result.node.traits {
+        writeln!(text, "traits = {traits:?}").unwrap();
     }
-    for change in &findings.ports {
-        let (what, port) = match change {
+    for change in &result.ports {
+        let (operation, port) = match change {
             PortChange::Create(port) => ("create", port.clone().into_port(PortId(Uuid::nil()))),
             PortChange::Update(port) => ("update", (**port).clone()),
             PortChange::Delete(_, address) => {
-                writeln!(story, "delete port {address}").unwrap();
+                writeln!(text, "delete port {address}").unwrap();
                 continue;
             }
         };
         writeln!(
-            story,
-            "{what} port {} pxe={} link={:?} physical={:?} extra={:?} name={:?}",
+            text,
+            "{operation} port {} pxe={} link={:?} physical={:?} extra={:?} name={:?}",
             port.address,
             port.pxe_enabled,
             port.local_link_connection,
@@ -145,7 +149,7 @@ fn changes(findings: &Findings) -> String {
         )
         .unwrap();
     }
-    story
+    text
 }
 
 fn object(value: Value) -> JsonObject {
@@ -163,6 +167,6 @@ fn inventory_with_serials(serials: &[&str]) -> Inventory {
         created_at: Timestamp(0),
         inventory: object(json!({"disks": disks})),
         plugin_data: JsonObject::empty(),
-        found: JsonObject::empty(),
+        derived: JsonObject::empty(),
     }
 }

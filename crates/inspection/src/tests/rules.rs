@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every operator, every action, templates, loops, order and secrets.
+//! Tests of inspection rules: operators, actions, templates, loops, order and secrets.
 
+use error_chain::error_chain;
 use expect_test::{Expect, expect};
 use node_model::{JsonObject, MASK, Sensitive};
 use serde_json::{Value, json};
 
-use super::{Case, SERVER, changes, object};
+use super::{InspectionCase, SERVER, changes_text, object};
 use crate::MaskSecrets;
 
-fn server() -> Case {
-    Case::new(SERVER, "").with(|case| {
+fn server() -> InspectionCase {
+    InspectionCase::new(SERVER, "").with(|case| {
         case.report["secret"] = json!({"password": "hunter2", "ok": [1, 2]});
         case.node.driver_info = object(json!({"ipmi_address": "10.0.0.5", "ipmi_password": MASK}));
         case.node.name = Some("rack1-u7".to_owned());
     })
 }
 
-/// Whether the condition held: an action behind it was carried out.
+/// Returns whether the condition holds, that is, whether the rule's action ran.
 fn holds(condition: &Value) -> Result<bool, String> {
     let case = server()
         .rule(json!([condition]), json!([{"op": "add-trait", "args": {"name": "CUSTOM_HELD"}}]));
-    case.process()
-        .map(|findings| findings.node.traits.is_some())
-        .map_err(|error| error.full_message())
+    case.process().map(|result| result.node.traits.is_some()).map_err(|error| error_chain(&error))
 }
 
 fn check_action(actions: Value, expect: &Expect) {
@@ -31,15 +30,15 @@ fn check_action(actions: Value, expect: &Expect) {
         case.node.extra = object(json!({"list": ["x"], "deep": {"er": 1}}));
         case.node.traits = vec!["CUSTOM_B".to_owned(), "CUSTOM_C".to_owned()];
     });
-    let story = match case.process() {
-        Ok(findings) => changes(&findings),
-        Err(error) => format!("failed: {}\n", error.full_message()),
+    let text = match case.process() {
+        Ok(result) => changes_text(&result),
+        Err(error) => format!("failed: {}\n", error_chain(&error)),
     };
-    expect.assert_eq(&story);
+    expect.assert_eq(&text);
 }
 
 #[test]
-fn operators() {
+fn evaluates_operators() {
     for (op, args, expected) in [
         ("eq", json!({"values": [1, 1.0, "1"]}), true),
         ("eq", json!({"values": ["{inventory[cpu][count]}", 64]}), true),
@@ -109,7 +108,7 @@ fn operators() {
 }
 
 #[test]
-fn conditions_that_cannot_be_decided() {
+fn failing_conditions_fail_the_inspection() {
     for (op, args, message) in [
         (
             "gt",
@@ -129,17 +128,17 @@ fn conditions_that_cannot_be_decided() {
             "the argument subnet must be a network such as 10.0.0.0/8",
         ),
     ] {
-        let refused = holds(&json!({"op": op, "args": args})).unwrap_err();
+        let error = holds(&json!({"op": op, "args": args})).unwrap_err();
         let expected = format!(
             "an inspection rule failed for node 00000000-0000-0000-0000-000000000001: \
              rule 00000000-0000-0000-0000-000000000064, conditions[0] ({op}): {message}"
         );
-        assert_eq!(refused, expected);
+        assert_eq!(error, expected);
     }
 }
 
 #[test]
-fn loops_in_conditions() {
+fn evaluates_loops_in_conditions() {
     for (multiple, items, expected) in [
         (json!("any"), json!(["x", "64"]), true),
         (json!("any"), json!(["x", "y"]), false),
@@ -158,18 +157,22 @@ fn loops_in_conditions() {
     let one = json!({"op": "matches", "args": {"value": "{item[v]}", "regex": "{item[r]}"}, "loop": {"v": "abc", "r": "a.c"}});
     assert_eq!(holds(&one), Ok(true));
     let none = json!({"op": "eq", "args": {"values": ["{item}", "{{item}}"]}, "loop": []});
-    assert_eq!(holds(&none), Ok(true), "without items there is no loop, and {{item}} stays");
+    assert_eq!(
+        holds(&none),
+        Ok(true),
+        "without items there is no loop, and {{item}} is left unchanged"
+    );
 }
 
 #[test]
-fn templates() {
+fn renders_templates() {
     let render = |template: &str| {
         let case = server().rule(
             json!([]),
             json!([{"op": "set-attribute", "args": {"path": "extra/out", "value": template}}]),
         );
-        let findings = case.process().unwrap();
-        findings.node.objects[&crate::ObjectField::Extra]["out"]
+        let result = case.process().unwrap();
+        result.node.objects[&crate::ObjectField::Extra]["out"]
             .clone()
             .unwrap()
             .as_str()
@@ -188,11 +191,11 @@ fn templates() {
         ("{node.owner}", "None"),
         ("{node.deploy_interface}", "None"),
         ("{inventory[cpu][flags]}", "['vmx', 'aes']"),
-        // A secret of the node is never shown, and one of the report is hidden.
+        // Secrets of the node and of the report are masked.
         ("{node.driver_info[ipmi_password]}", "******"),
         ("{plugin_data[secret][password]}", "***"),
         ("{plugin_data[secret]}", "{'ok': [1, 2], 'password': '***'}"),
-        // Whatever cannot be filled in stays.
+        // Templates that cannot be rendered are left unchanged.
         ("{inventory[nothing]}", "{inventory[nothing]}"),
         ("{inventory[disks][9]}", "{inventory[disks][9]}"),
         ("{inventory[disks][a]}", "{inventory[disks][a]}"),
@@ -211,7 +214,7 @@ fn templates() {
 }
 
 #[test]
-fn a_ramdisk_cannot_write_templates() {
+fn does_not_render_templates_from_the_ramdisk() {
     let case = server()
         .with(|case| case.report["inventory"]["hostname"] = json!("{node.driver_info}"))
         .rule(
@@ -219,11 +222,11 @@ fn a_ramdisk_cannot_write_templates() {
             json!([{"op": "set-attribute", "args": {"path": "extra/{item[key]}", "value": "{item[value]}"},
                     "loop": [{"key": "host", "value": "{inventory[hostname]}"}]}]),
         );
-    assert_eq!(changes(&case.process().unwrap()), "extra/host = \"{node.driver_info}\"\n");
+    assert_eq!(changes_text(&case.process().unwrap()), "extra/host = \"{node.driver_info}\"\n");
 }
 
 #[test]
-fn attribute_actions() {
+fn runs_attribute_actions() {
     check_action(
         json!([
             {"op": "set-attribute", "args": {"path": "driver_info/ipmi_address", "value": "{inventory[bmc_address]}9"}},
@@ -252,7 +255,7 @@ fn attribute_actions() {
 }
 
 #[test]
-fn other_actions() {
+fn runs_capability_trait_and_port_actions() {
     check_action(
         json!([
             {"op": "set-capability", "args": {"name": "boot_mode", "value": "{inventory[boot][current_boot_mode]}"}},
@@ -277,7 +280,7 @@ fn other_actions() {
 }
 
 #[test]
-fn loops_in_actions() {
+fn runs_actions_in_loops() {
     check_action(
         json!([
             {"op": "set-attribute", "args": {"path": "{item[path]}", "value": "{item[value]}"},
@@ -293,7 +296,7 @@ fn loops_in_actions() {
 }
 
 #[test]
-fn plugin_data_actions() {
+fn runs_plugin_data_actions() {
     let case = server().rule(
         json!([]),
         json!([
@@ -314,7 +317,7 @@ fn plugin_data_actions() {
 }
 
 #[test]
-fn log_and_api_call() {
+fn runs_log_and_api_call_actions() {
     let case = server().rule(
         json!([]),
         json!([
@@ -322,24 +325,24 @@ fn log_and_api_call() {
             {"op": "api-call", "args": {"url": "https://hooks/{node.name}?token=s", "headers": {"X-Token": "s"}, "timeout": "2.5", "retries": 1}},
         ]),
     );
-    let findings = case.process().unwrap();
-    let notes: Vec<String> =
-        findings.notes.iter().map(|note| format!("{:?} {}", note.level, note.text)).collect();
+    let result = case.process().unwrap();
+    let log: Vec<String> =
+        result.log.iter().map(|entry| format!("{:?} {}", entry.level, entry.text)).collect();
     assert_eq!(
-        notes,
+        log,
         [
             "Warning rack1-u7 has 64",
-            "Info asks for ApiCall { url: \"https://hooks/rack1-u7\", headers: \"******\", .. }",
+            "Info requests ApiCall { url: \"https://hooks/rack1-u7\", headers: \"******\", .. }",
         ]
     );
-    let call = &findings.calls[0];
+    let call = &result.api_calls[0];
     assert_eq!((call.timeout, call.retries, call.backoff_factor), (2.5, 1, 0.3));
     assert_eq!(call.url, "https://hooks/rack1-u7?token=s");
     assert_eq!(call.headers["X-Token"], "s");
 }
 
 #[test]
-fn actions_that_fail() {
+fn failing_actions_fail_the_inspection() {
     for (action, message) in [
         (
             json!({"op": "fail", "args": {"msg": "wrong rack"}}),
@@ -402,13 +405,13 @@ fn actions_that_fail() {
             server().port(11, "52:54:00:aa:bb:01").rule(json!([]), json!([action])).with(|case| {
                 case.node.extra = object(json!({"list": [], "deep": {}}));
             });
-        let failure = case.process().unwrap_err().full_message();
+        let failure = error_chain(&case.process().unwrap_err());
         assert!(failure.ends_with(message), "{failure}\nexpected: {message}");
     }
 }
 
 #[test]
-fn order_conditions_and_later_rules() {
+fn runs_rules_by_priority_and_sees_changes_of_earlier_rules() {
     let set = |value: &str| json!([{"op": "set-attribute", "args": {"path": "resource_class", "value": value}}]);
     let case = server()
         .rule(
@@ -425,11 +428,11 @@ fn order_conditions_and_later_rules() {
             case.rules[1].priority = 9;
             case.rules[3].phase = Some("early".to_owned());
         });
-    assert_eq!(changes(&case.process().unwrap()), "resource_class = \"low, after high\"\n");
+    assert_eq!(changes_text(&case.process().unwrap()), "resource_class = \"low, after high\"\n");
 }
 
 #[test]
-fn secrets_are_hidden_as_the_settings_say() {
+fn masks_secrets_according_to_the_settings() {
     for (mask, sensitive, expected) in [
         (MaskSecrets::Always, Sensitive::Yes, "***"),
         (MaskSecrets::Sensitive, Sensitive::Yes, "hunter2"),
@@ -441,22 +444,22 @@ fn secrets_are_hidden_as_the_settings_say() {
             case.settings.mask_secrets = mask;
             case.rules[0].sensitive = sensitive;
         });
-        let findings = case.process().unwrap();
+        let result = case.process().unwrap();
         let mut node = case.node.clone();
-        findings.node.apply_to(&mut node);
+        result.node.apply_to(&mut node);
         assert_eq!(node.driver_info.get_str("ipmi_password").as_deref(), Some(expected));
-        assert!(!format!("{:?}{:?}", findings.node, findings.notes).contains("hunter2"));
+        assert!(!format!("{:?}{:?}", result.node, result.log).contains("hunter2"));
     }
 }
 
 #[test]
-fn secrets_of_the_node_are_not_written_back() {
+fn does_not_write_masked_secrets_back() {
     let actions =
         json!([{"op": "set-attribute", "args": {"path": "driver_info/ipmi_port", "value": 623}}]);
-    let findings = server().rule(json!([]), actions).process().unwrap();
-    assert_eq!(changes(&findings), "driver_info/ipmi_port = 623\n");
+    let result = server().rule(json!([]), actions).process().unwrap();
+    assert_eq!(changes_text(&result), "driver_info/ipmi_port = 623\n");
     let mut node = server().node;
     node.driver_info = JsonObject::from_stored(r#"{"ipmi_password":"******"}"#);
-    findings.node.apply_to(&mut node);
+    result.node.apply_to(&mut node);
     assert_eq!(node.driver_info.as_str(), r#"{"ipmi_password":"******","ipmi_port":623}"#);
 }

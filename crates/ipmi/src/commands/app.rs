@@ -1,76 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands to the BMC itself: who it is, its restart, its serial console.
+//! Commands to the BMC itself: identification, restart, serial console.
 
-use super::Ask;
-use crate::Malformed;
+use super::TypedIpmiCommand;
+use crate::MalformedIpmiMessage;
 use crate::message::netfn;
 
-/// Asks who the BMC is.
+/// Get Device ID.
 #[derive(Clone, Copy, Debug)]
 pub struct GetDeviceId;
 
-/// Who a BMC is. What a short answer leaves out is zero.
+/// The identification of a BMC. Fields that a short response omits are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeviceId {
-    /// The vendor's number of the device.
+    /// The device id of the vendor.
     pub device: u8,
-    /// Its revision.
+    /// The device revision.
     pub revision: u8,
-    /// The firmware's version before the point.
+    /// The major firmware version.
     pub firmware_major: u8,
-    /// And after it, in binary-coded decimal.
+    /// The minor firmware version, in binary-coded decimal.
     pub firmware_minor: u8,
     /// The version of IPMI: 0x02 is 2.0, 0x51 is 1.5.
     pub ipmi_version: u8,
-    /// What it can do besides: sensors, records, events.
+    /// Additional device support: sensors, records, events.
     pub support: u8,
-    /// Who made it: an enterprise number of IANA's.
+    /// The IANA enterprise number of the manufacturer.
     pub manufacturer: u32,
-    /// The manufacturer's number of the product.
+    /// The product id of the manufacturer.
     pub product: u16,
 }
 
 /// Restarts the BMC, not the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResetController {
-    /// Everything anew.
+    /// Cold reset.
     Cold,
-    /// Keeping its settings.
+    /// Warm reset, which keeps the settings.
     Warm,
 }
 
-/// Makes this session the one that carries the serial console.
+/// Activates the serial console in this session.
 #[derive(Clone, Copy, Debug)]
 pub struct ActivateSol;
 
-/// How the serial console may be used.
+/// The parameters of the serial console.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SolActivated {
-    /// How many bytes of payload the BMC takes at a time.
+    /// The size limit of payloads to the BMC, in bytes.
     pub inbound_size: u16,
-    /// How many it sends at a time.
+    /// The size limit of payloads from the BMC, in bytes.
     pub outbound_size: u16,
-    /// Where it is to be had.
+    /// The UDP port.
     pub port: u16,
 }
 
-/// Ends the serial console, whichever session carries it.
+/// Deactivates the serial console in any session.
 #[derive(Clone, Copy, Debug)]
 pub struct DeactivateSol;
 
-impl Ask for GetDeviceId {
+impl TypedIpmiCommand for GetDeviceId {
     const NAME: &'static str = "Get Device ID";
     const NETFN: u8 = netfn::APP;
     const COMMAND: u8 = 0x01;
-    type Answer = DeviceId;
+    type Response = DeviceId;
 
     fn emit(&self, _out: &mut Vec<u8>) {}
 
-    fn parse(data: &[u8]) -> Result<DeviceId, Malformed> {
+    fn parse(data: &[u8]) -> Result<DeviceId, MalformedIpmiMessage> {
         if data.is_empty() {
-            return Err(Malformed("Get Device ID answer: empty"));
+            return Err(MalformedIpmiMessage("Get Device ID answer: empty"));
         }
-        // Emulators leave out what they have nothing to say about.
+        // Emulators omit fields that they do not support.
         let at = |index: usize| data.get(index).copied().unwrap_or(0);
         Ok(DeviceId {
             device: at(0),
@@ -86,7 +86,7 @@ impl Ask for GetDeviceId {
 }
 
 impl DeviceId {
-    /// Writes it as a BMC does.
+    /// Encodes the response, for simulated BMCs.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let [m0, m1, m2, _] = self.manufacturer.to_le_bytes();
         let [p0, p1] = self.product.to_le_bytes();
@@ -97,7 +97,7 @@ impl DeviceId {
 }
 
 impl ResetController {
-    /// The command for a cold or a warm restart.
+    /// The command number of a cold or warm reset.
     #[must_use]
     pub const fn command(self) -> u8 {
         match self {
@@ -106,7 +106,7 @@ impl ResetController {
         }
     }
 
-    /// What the standard calls it.
+    /// The name in the standard.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -116,20 +116,20 @@ impl ResetController {
     }
 }
 
-impl Ask for ActivateSol {
+impl TypedIpmiCommand for ActivateSol {
     const NAME: &'static str = "Activate Payload";
     const NETFN: u8 = netfn::APP;
     const COMMAND: u8 = 0x48;
-    type Answer = SolActivated;
+    type Response = SolActivated;
 
     fn emit(&self, out: &mut Vec<u8>) {
         const ENCRYPTED_AND_SIGNED: u8 = 0xc0;
         out.extend_from_slice(&[SOL, INSTANCE, ENCRYPTED_AND_SIGNED, 0, 0, 0]);
     }
 
-    fn parse(data: &[u8]) -> Result<SolActivated, Malformed> {
+    fn parse(data: &[u8]) -> Result<SolActivated, MalformedIpmiMessage> {
         let [_, _, _, _, i0, i1, o0, o1, p0, p1, ..] = data else {
-            return Err(Malformed("Activate Payload answer: too short"));
+            return Err(MalformedIpmiMessage("Activate Payload answer: too short"));
         };
         Ok(SolActivated {
             inbound_size: u16::from_le_bytes([*i0, *i1]),
@@ -140,7 +140,7 @@ impl Ask for ActivateSol {
 }
 
 impl SolActivated {
-    /// Writes it as a BMC does.
+    /// Encodes the response, for simulated BMCs.
     pub fn emit(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&self.inbound_size.to_le_bytes());
@@ -151,24 +151,24 @@ impl SolActivated {
     }
 }
 
-impl Ask for DeactivateSol {
+impl TypedIpmiCommand for DeactivateSol {
     const NAME: &'static str = "Deactivate Payload";
     const NETFN: u8 = netfn::APP;
     const COMMAND: u8 = 0x49;
-    type Answer = ();
+    type Response = ();
 
     fn emit(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[SOL, INSTANCE, 0, 0, 0, 0]);
     }
 
-    fn parse(_data: &[u8]) -> Result<(), Malformed> {
+    fn parse(_data: &[u8]) -> Result<(), MalformedIpmiMessage> {
         Ok(())
     }
 }
 
 /// The payload type of the serial console.
 const SOL: u8 = 1;
-/// BMCs have one.
+/// BMCs have one instance.
 const INSTANCE: u8 = 1;
 
 #[cfg(test)]
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_id_is_read_as_written_and_may_be_short() {
+    fn parses_complete_and_short_device_ids() {
         let device = DeviceId {
             device: 0x20,
             revision: 1,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_activation_is_read_as_written() {
+    fn encoded_activation_parses_to_the_same_value() {
         let activated = SolActivated { inbound_size: 255, outbound_size: 200, port: 623 };
         let mut bytes = Vec::new();
         activated.emit(&mut bytes);

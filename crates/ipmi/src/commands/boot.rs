@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the machine boots from next.
+//! The boot device and boot mode.
 
-use super::Ask;
-use crate::Malformed;
+use super::TypedIpmiCommand;
+use crate::MalformedIpmiMessage;
 use crate::message::netfn;
 
-/// A device to boot from, by the four bits that IPMI has for it. Vendors give some of the numbers
-/// meanings of their own, so any number can be told.
+/// A boot device, as the four bits of IPMI. Vendors assign their own meanings to some numbers, so any
+/// number is possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BootDevice(pub u8);
+pub struct IpmiBootDevice(pub u8);
 
-/// What the machine shall do at its next boot, or at all of them.
+/// The boot flags for the next boot, or for all boots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BootFlags {
-    /// Whether the rest means anything.
+pub struct IpmiBootFlags {
+    /// Whether the flags are valid.
     pub valid: bool,
-    /// Whether it is for all further boots rather than for the next.
+    /// Whether they apply to all further boots.
     pub persistent: bool,
-    /// Whether to boot by UEFI rather than by BIOS.
+    /// Whether to boot with UEFI.
     pub uefi: bool,
-    /// Where from.
-    pub device: BootDevice,
+    /// The boot device.
+    pub device: IpmiBootDevice,
 }
 
-/// Asks where the machine boots from next.
+/// Reads the boot flags.
 #[derive(Clone, Copy, Debug)]
 pub struct GetBootFlags;
 
-/// Sets where the machine boots from next.
+/// Sets the boot flags.
 #[derive(Clone, Copy, Debug)]
-pub struct SetBootFlags(pub BootFlags);
+pub struct SetBootFlags(pub IpmiBootFlags);
 
-/// Keeps the BMC from forgetting the boot device when the machine does not boot within a minute.
+/// Prevents the BMC from clearing the boot device if the machine does not boot within a minute.
 #[derive(Clone, Copy, Debug)]
 pub struct DisableBootTimeout;
 
-impl BootDevice {
+impl IpmiBootDevice {
     /// No override.
     pub const NONE: Self = Self(0);
     /// The network.
@@ -48,29 +48,29 @@ impl BootDevice {
     pub const DIAGNOSTIC: Self = Self(4);
     /// A CD.
     pub const CDROM: Self = Self(5);
-    /// The firmware's setup page.
+    /// The firmware setup.
     pub const BIOS: Self = Self(6);
     /// A floppy.
     pub const FLOPPY: Self = Self(15);
-    /// The first of the remote media.
+    /// The first remote medium.
     pub const REMOTE_MEDIA: Self = Self(9);
 }
 
-impl BootFlags {
-    /// Reads the five bytes of boot parameter 5.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+impl IpmiBootFlags {
+    /// Parses the five bytes of boot parameter 5.
+    pub fn parse(bytes: &[u8]) -> Result<Self, MalformedIpmiMessage> {
         let [first, second, ..] = bytes else {
-            return Err(Malformed("boot flags: too short"));
+            return Err(MalformedIpmiMessage("boot flags: too short"));
         };
         Ok(Self {
             valid: first & 0x80 != 0,
             persistent: first & 0x40 != 0,
             uefi: first & 0x20 != 0,
-            device: BootDevice(second >> 2 & 0x0f),
+            device: IpmiBootDevice(second >> 2 & 0x0f),
         })
     }
 
-    /// Writes the five bytes of boot parameter 5.
+    /// Encodes the five bytes of boot parameter 5.
     #[must_use]
     pub const fn bytes(&self) -> [u8; 5] {
         let first = (self.valid as u8) << 7 | (self.persistent as u8) << 6 | (self.uefi as u8) << 5;
@@ -78,55 +78,55 @@ impl BootFlags {
     }
 }
 
-impl Ask for GetBootFlags {
+impl TypedIpmiCommand for GetBootFlags {
     const NAME: &'static str = "Get System Boot Options";
     const NETFN: u8 = netfn::CHASSIS;
     const COMMAND: u8 = 0x09;
-    type Answer = BootFlags;
+    type Response = IpmiBootFlags;
 
     fn emit(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[PARAMETER_FLAGS, 0, 0]);
     }
 
-    fn parse(data: &[u8]) -> Result<BootFlags, Malformed> {
+    fn parse(data: &[u8]) -> Result<IpmiBootFlags, MalformedIpmiMessage> {
         let [_version, parameter, flags @ ..] = data else {
-            return Err(Malformed("Get System Boot Options answer: too short"));
+            return Err(MalformedIpmiMessage("Get System Boot Options answer: too short"));
         };
         if parameter & 0x7f != PARAMETER_FLAGS {
-            return Err(Malformed("Get System Boot Options answer: another parameter"));
+            return Err(MalformedIpmiMessage("Get System Boot Options answer: another parameter"));
         }
-        BootFlags::parse(flags)
+        IpmiBootFlags::parse(flags)
     }
 }
 
-impl Ask for SetBootFlags {
+impl TypedIpmiCommand for SetBootFlags {
     const NAME: &'static str = "Set System Boot Options";
     const NETFN: u8 = netfn::CHASSIS;
     const COMMAND: u8 = SET_BOOT_OPTIONS;
-    type Answer = ();
+    type Response = ();
 
     fn emit(&self, out: &mut Vec<u8>) {
         out.push(PARAMETER_FLAGS);
         out.extend_from_slice(&self.0.bytes());
     }
 
-    fn parse(_data: &[u8]) -> Result<(), Malformed> {
+    fn parse(_data: &[u8]) -> Result<(), MalformedIpmiMessage> {
         Ok(())
     }
 }
 
-impl Ask for DisableBootTimeout {
+impl TypedIpmiCommand for DisableBootTimeout {
     const NAME: &'static str = "Set System Boot Options (no timeout)";
     const NETFN: u8 = netfn::CHASSIS;
     const COMMAND: u8 = SET_BOOT_OPTIONS;
-    type Answer = ();
+    type Response = ();
 
     fn emit(&self, out: &mut Vec<u8>) {
         const KEEP_ON_TIMEOUT: u8 = 0x08;
         out.extend_from_slice(&[PARAMETER_VALID_BIT_CLEARING, KEEP_ON_TIMEOUT]);
     }
 
-    fn parse(_data: &[u8]) -> Result<(), Malformed> {
+    fn parse(_data: &[u8]) -> Result<(), MalformedIpmiMessage> {
         Ok(())
     }
 }
@@ -139,24 +139,24 @@ const PARAMETER_FLAGS: u8 = 5;
 mod tests {
     use super::*;
 
-    fn written(ask: &impl Ask) -> Vec<u8> {
+    fn written(ask: &impl TypedIpmiCommand) -> Vec<u8> {
         let mut out = Vec::new();
         ask.emit(&mut out);
         out
     }
 
     #[test]
-    fn the_bytes_are_those_that_ironic_sends() {
+    fn encodes_the_same_bytes_as_ironic() {
         let flags = |device, persistent, uefi| {
-            written(&SetBootFlags(BootFlags { valid: true, persistent, uefi, device }))
+            written(&SetBootFlags(IpmiBootFlags { valid: true, persistent, uefi, device }))
         };
         for (bytes, wanted) in [
-            (flags(BootDevice::PXE, true, true), [0x05, 0xe0, 0x04, 0, 0, 0]),
-            (flags(BootDevice::DISK, false, true), [0x05, 0xa0, 0x08, 0, 0, 0]),
-            (flags(BootDevice::SAFE, false, false), [0x05, 0x80, 0x0c, 0, 0, 0]),
-            (flags(BootDevice::CDROM, true, false), [0x05, 0xc0, 0x14, 0, 0, 0]),
-            (flags(BootDevice::BIOS, false, true), [0x05, 0xa0, 0x18, 0, 0, 0]),
-            (flags(BootDevice::REMOTE_MEDIA, true, true), [0x05, 0xe0, 0x24, 0, 0, 0]),
+            (flags(IpmiBootDevice::PXE, true, true), [0x05, 0xe0, 0x04, 0, 0, 0]),
+            (flags(IpmiBootDevice::DISK, false, true), [0x05, 0xa0, 0x08, 0, 0, 0]),
+            (flags(IpmiBootDevice::SAFE, false, false), [0x05, 0x80, 0x0c, 0, 0, 0]),
+            (flags(IpmiBootDevice::CDROM, true, false), [0x05, 0xc0, 0x14, 0, 0, 0]),
+            (flags(IpmiBootDevice::BIOS, false, true), [0x05, 0xa0, 0x18, 0, 0, 0]),
+            (flags(IpmiBootDevice::REMOTE_MEDIA, true, true), [0x05, 0xe0, 0x24, 0, 0, 0]),
         ] {
             assert_eq!(bytes, wanted);
             let answer = [&[1, 5], &bytes[1..]].concat();

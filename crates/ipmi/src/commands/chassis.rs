@@ -1,74 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Power and the light that says "it is this one".
+//! Power control and the identification light.
 
-use super::{Ask, Repetition};
-use crate::Malformed;
+use super::{Repetition, TypedIpmiCommand};
+use crate::MalformedIpmiMessage;
 use crate::message::netfn;
 
-/// Asks for the state of the power and the chassis.
+/// Get Chassis Status.
 #[derive(Clone, Copy, Debug)]
 pub struct GetChassisStatus;
 
-/// The state of the power and the chassis.
+/// The state of power and chassis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ChassisStatus {
-    /// Whether the machine is on.
+    /// Whether the machine is powered on.
     pub power_on: bool,
-    /// Whether the power supplies are overloaded.
+    /// Power overload.
     pub power_overload: bool,
-    /// Whether the power went away because of an interlock.
+    /// Power off because of an interlock.
     pub interlock: bool,
-    /// Whether the power is faulty.
+    /// Power fault.
     pub power_fault: bool,
-    /// Whether the power could not be switched as asked.
+    /// Power control fault.
     pub power_control_fault: bool,
-    /// Whether the chassis was opened.
+    /// Chassis intrusion.
     pub intrusion: bool,
-    /// Whether a disk is faulty.
+    /// Drive fault.
     pub drive_fault: bool,
-    /// Whether the cooling is faulty.
+    /// Cooling fault.
     pub cooling_fault: bool,
-    /// Whether the identification light is on; none if the BMC does not say.
+    /// Whether the identification light is on; `None` if the BMC does not report it.
     pub identify: Option<bool>,
 }
 
-/// Switches the machine.
+/// Chassis Control: power actions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChassisControl {
-    /// Off, at once.
+    /// Power off immediately.
     PowerDown,
-    /// On.
+    /// Power on.
     PowerUp,
-    /// Off, and on after a while.
+    /// Power off, and on after a delay.
     PowerCycle,
-    /// Restart without switching off.
+    /// Reset without powering off.
     HardReset,
     /// A diagnostic interrupt.
     Diagnostic,
-    /// Asks the operating system to shut down.
+    /// Soft shutdown by the operating system.
     SoftShutdown,
 }
 
-/// Makes the chassis show itself.
+/// Turns the identification light on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IdentifyChassis {
-    /// For so many seconds; zero stops it.
+    /// For this many seconds; zero turns it off.
     Seconds(u8),
-    /// Until told otherwise.
+    /// Until it is turned off.
     Always,
 }
 
-impl Ask for GetChassisStatus {
+impl TypedIpmiCommand for GetChassisStatus {
     const NAME: &'static str = "Get Chassis Status";
     const NETFN: u8 = netfn::CHASSIS;
     const COMMAND: u8 = 0x01;
-    type Answer = ChassisStatus;
+    type Response = ChassisStatus;
 
     fn emit(&self, _out: &mut Vec<u8>) {}
 
-    fn parse(data: &[u8]) -> Result<ChassisStatus, Malformed> {
+    fn parse(data: &[u8]) -> Result<ChassisStatus, MalformedIpmiMessage> {
         let [power, _, misc, ..] = data else {
-            return Err(Malformed("Get Chassis Status answer: too short"));
+            return Err(MalformedIpmiMessage("Get Chassis Status answer: too short"));
         };
         let bit = |byte: &u8, number: u8| byte & 1 << number != 0;
         Ok(ChassisStatus {
@@ -86,7 +86,7 @@ impl Ask for GetChassisStatus {
 }
 
 impl ChassisStatus {
-    /// Writes it as a BMC does.
+    /// Encodes the response, for simulated BMCs.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let bit = |set: bool, number: u8| u8::from(set) << number;
         let power = bit(self.power_on, 0)
@@ -103,7 +103,7 @@ impl ChassisStatus {
 }
 
 impl ChassisControl {
-    /// The number that stands for it.
+    /// The number of the action.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -116,7 +116,7 @@ impl ChassisControl {
         }
     }
 
-    /// The control with this number.
+    /// The action with this number.
     #[must_use]
     pub fn numbered(number: u8) -> Option<Self> {
         let all = [
@@ -131,16 +131,16 @@ impl ChassisControl {
     }
 }
 
-impl Ask for ChassisControl {
+impl TypedIpmiCommand for ChassisControl {
     const NAME: &'static str = "Chassis Control";
     const NETFN: u8 = netfn::CHASSIS;
     const COMMAND: u8 = 0x02;
-    type Answer = ();
+    type Response = ();
 
     fn repetition(&self) -> Repetition {
         match self {
             Self::PowerDown | Self::PowerUp => Repetition::Harmless,
-            // Many systems take a second press of the button for an order to go off at once.
+            // Many operating systems treat a second press of the button as an immediate power off.
             Self::PowerCycle | Self::HardReset | Self::Diagnostic | Self::SoftShutdown => {
                 Repetition::Harmful
             }
@@ -151,16 +151,16 @@ impl Ask for ChassisControl {
         out.push(self.number());
     }
 
-    fn parse(_data: &[u8]) -> Result<(), Malformed> {
+    fn parse(_data: &[u8]) -> Result<(), MalformedIpmiMessage> {
         Ok(())
     }
 }
 
-impl Ask for IdentifyChassis {
+impl TypedIpmiCommand for IdentifyChassis {
     const NAME: &'static str = "Chassis Identify";
     const NETFN: u8 = netfn::CHASSIS;
     const COMMAND: u8 = 0x04;
-    type Answer = ();
+    type Response = ();
 
     fn emit(&self, out: &mut Vec<u8>) {
         match self {
@@ -169,13 +169,13 @@ impl Ask for IdentifyChassis {
         }
     }
 
-    fn parse(_data: &[u8]) -> Result<(), Malformed> {
+    fn parse(_data: &[u8]) -> Result<(), MalformedIpmiMessage> {
         Ok(())
     }
 }
 
 impl IdentifyChassis {
-    /// Reads the request, as a BMC does.
+    /// Parses the request, for simulated BMCs.
     #[must_use]
     pub fn parse_request(data: &[u8]) -> Self {
         match data {
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_read_as_written() {
+    fn encoded_status_parses_to_the_same_value() {
         let on = ChassisStatus { power_on: true, ..ChassisStatus::default() };
         let troubled = ChassisStatus {
             power_fault: true,
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn controls_and_identification_are_read_as_written() {
+    fn encoded_control_and_identification_parse_to_the_same_values() {
         for number in 0..6 {
             assert_eq!(ChassisControl::numbered(number).map(ChassisControl::number), Some(number));
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The commands that Ferrite uses, with their requests and answers as types.
+//! The IPMI commands that Ferrite uses, with typed requests and responses.
 //!
-//! Each type is read and written both ways, because the simulated BMC speaks with them too.
+//! Each type can be parsed and encoded, because simulated BMCs use them too.
 
 mod app;
 mod boot;
@@ -10,50 +10,50 @@ mod sensor;
 mod sensor_record;
 
 pub use app::{ActivateSol, DeactivateSol, DeviceId, GetDeviceId, ResetController, SolActivated};
-pub use boot::{BootDevice, BootFlags, DisableBootTimeout, GetBootFlags, SetBootFlags};
+pub use boot::{DisableBootTimeout, GetBootFlags, IpmiBootDevice, IpmiBootFlags, SetBootFlags};
 pub use chassis::{ChassisControl, ChassisStatus, GetChassisStatus, IdentifyChassis};
 pub use sensor::{
-    GetRecord, GetRepositoryInfo, GetSensorReading, RecordChunk, RepositoryInfo, ReserveRepository,
-    SensorReading,
+    GetRecord, GetRepositoryInfo, GetSensorReading, IpmiSensorReading, RecordChunk, RepositoryInfo,
+    ReserveRepository,
 };
-pub use sensor_record::{Conversion, NumberFormat, SensorRecord, Unit};
+pub use sensor_record::{NumberFormat, SensorConversion, SensorRecord, SensorUnit};
 
-use crate::Malformed;
+use crate::MalformedIpmiMessage;
 
-/// What becomes of a machine when a command reaches it twice. That happens: an answer gets lost,
-/// and whoever asked asks again.
+/// The effect of a command that is executed twice, which happens when a response is lost and the
+/// request repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repetition {
-    /// The same as when it comes once.
+    /// The same as once.
     Harmless,
-    /// Something happens twice, or nobody knows.
+    /// A second effect, or unknown.
     Harmful,
 }
 
-/// A request whose answer has a type.
-pub trait Ask {
-    /// What the standard calls it.
+/// A command with a typed response.
+pub trait TypedIpmiCommand {
+    /// The name in the standard.
     const NAME: &'static str;
-    /// Its family.
+    /// The network function.
     const NETFN: u8;
-    /// Its number.
+    /// The command number.
     const COMMAND: u8;
-    /// What comes back.
-    type Answer;
+    /// The type of the response.
+    type Response;
 
-    /// The unit of the BMC that is asked.
+    /// The LUN of the BMC.
     fn lun(&self) -> u8 {
         0
     }
 
-    /// What happens if it comes twice.
+    /// The effect of a repetition.
     fn repetition(&self) -> Repetition {
         Repetition::Harmless
     }
 
-    /// Appends what follows the command.
+    /// Appends the request data.
     fn emit(&self, out: &mut Vec<u8>);
 
-    /// Reads what follows a good completion code.
-    fn parse(data: &[u8]) -> Result<Self::Answer, Malformed>;
+    /// Parses the data after a successful completion code.
+    fn parse(data: &[u8]) -> Result<Self::Response, MalformedIpmiMessage>;
 }

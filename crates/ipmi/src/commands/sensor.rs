@@ -1,77 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading the records that describe sensors, and the sensors.
+//! Reads sensor records and sensor values.
 
-use super::Ask;
-use crate::Malformed;
+use super::TypedIpmiCommand;
+use crate::MalformedIpmiMessage;
 use crate::message::netfn;
 
-/// Asks how many records there are and when they last changed.
+/// Get SDR Repository Info.
 #[derive(Clone, Copy, Debug)]
 pub struct GetRepositoryInfo;
 
-/// How many records there are and when they last changed.
+/// The number of sensor records and the time of their last change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RepositoryInfo {
-    /// How many records.
+    /// The number of records.
     pub records: u16,
-    /// When one was last added, by the BMC's clock.
+    /// The time of the last addition, by the clock of the BMC.
     pub last_addition: u32,
-    /// When they were last erased, by the BMC's clock.
+    /// The time of the last erase, by the clock of the BMC.
     pub last_erase: u32,
 }
 
-/// Asks for a number without which records cannot be read in parts.
+/// Reserve SDR Repository: gets the reservation for reading records in chunks.
 #[derive(Clone, Copy, Debug)]
 pub struct ReserveRepository;
 
-/// Asks for a part of a record.
+/// Get SDR: reads a chunk of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GetRecord {
     /// From [`ReserveRepository`].
     pub reservation: u16,
-    /// Which; zero for the first.
+    /// The record id; zero for the first.
     pub record: u16,
-    /// From which byte on.
+    /// The offset in bytes.
     pub offset: u8,
-    /// How many bytes.
+    /// The number of bytes.
     pub count: u8,
 }
 
-/// A part of a record.
+/// A chunk of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecordChunk {
-    /// The record after this one; 0xffff after the last.
+    /// The id of the next record; 0xffff after the last.
     pub next: u16,
     /// The bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Asks a sensor.
+/// Get Sensor Reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GetSensorReading {
-    /// Its number.
+    /// The sensor number.
     pub sensor: u8,
-    /// The unit of the BMC it belongs to.
+    /// The LUN of the sensor.
     pub lun: u8,
 }
 
-/// What a sensor says.
+/// The value of a sensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SensorReading {
-    /// The raw value; none if the sensor has none right now.
+pub struct IpmiSensorReading {
+    /// The raw value; `None` if it is not available.
     pub raw: Option<u8>,
-    /// Which thresholds are crossed.
+    /// The crossed thresholds.
     pub crossed: u8,
 }
 
 impl RepositoryInfo {
-    /// Writes it as a BMC does.
+    /// Encodes the response, for simulated BMCs.
     pub fn emit(&self, out: &mut Vec<u8>) {
         const VERSION_1_5: u8 = 0x51;
         const RESERVATIONS: u8 = 0x02;
         out.push(VERSION_1_5);
         out.extend_from_slice(&self.records.to_le_bytes());
-        // Room that is left: not told.
+        // Free space: unspecified.
         out.extend_from_slice(&[0xff, 0xff]);
         out.extend_from_slice(&self.last_addition.to_le_bytes());
         out.extend_from_slice(&self.last_erase.to_le_bytes());
@@ -79,17 +79,17 @@ impl RepositoryInfo {
     }
 }
 
-impl Ask for GetRepositoryInfo {
+impl TypedIpmiCommand for GetRepositoryInfo {
     const NAME: &'static str = "Get SDR Repository Info";
     const NETFN: u8 = netfn::STORAGE;
     const COMMAND: u8 = 0x20;
-    type Answer = RepositoryInfo;
+    type Response = RepositoryInfo;
 
     fn emit(&self, _out: &mut Vec<u8>) {}
 
-    fn parse(data: &[u8]) -> Result<RepositoryInfo, Malformed> {
+    fn parse(data: &[u8]) -> Result<RepositoryInfo, MalformedIpmiMessage> {
         let [_, r0, r1, _, _, a0, a1, a2, a3, e0, e1, e2, e3, ..] = data else {
-            return Err(Malformed("Get SDR Repository Info answer: too short"));
+            return Err(MalformedIpmiMessage("Get SDR Repository Info answer: too short"));
         };
         Ok(RepositoryInfo {
             records: u16::from_le_bytes([*r0, *r1]),
@@ -99,27 +99,27 @@ impl Ask for GetRepositoryInfo {
     }
 }
 
-impl Ask for ReserveRepository {
+impl TypedIpmiCommand for ReserveRepository {
     const NAME: &'static str = "Reserve SDR Repository";
     const NETFN: u8 = netfn::STORAGE;
     const COMMAND: u8 = 0x22;
-    type Answer = u16;
+    type Response = u16;
 
     fn emit(&self, _out: &mut Vec<u8>) {}
 
-    fn parse(data: &[u8]) -> Result<u16, Malformed> {
+    fn parse(data: &[u8]) -> Result<u16, MalformedIpmiMessage> {
         match data {
             [low, high, ..] => Ok(u16::from_le_bytes([*low, *high])),
-            _ => Err(Malformed("Reserve SDR Repository answer: too short")),
+            _ => Err(MalformedIpmiMessage("Reserve SDR Repository answer: too short")),
         }
     }
 }
 
-impl Ask for GetRecord {
+impl TypedIpmiCommand for GetRecord {
     const NAME: &'static str = "Get SDR";
     const NETFN: u8 = netfn::STORAGE;
     const COMMAND: u8 = 0x23;
-    type Answer = RecordChunk;
+    type Response = RecordChunk;
 
     fn emit(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.reservation.to_le_bytes());
@@ -127,21 +127,21 @@ impl Ask for GetRecord {
         out.extend_from_slice(&[self.offset, self.count]);
     }
 
-    fn parse(data: &[u8]) -> Result<RecordChunk, Malformed> {
+    fn parse(data: &[u8]) -> Result<RecordChunk, MalformedIpmiMessage> {
         match data {
             [low, high, bytes @ ..] => {
                 Ok(RecordChunk { next: u16::from_le_bytes([*low, *high]), bytes: bytes.to_vec() })
             }
-            _ => Err(Malformed("Get SDR answer: too short")),
+            _ => Err(MalformedIpmiMessage("Get SDR answer: too short")),
         }
     }
 }
 
 impl GetRecord {
-    /// Reads the request, as a BMC does.
-    pub fn parse_request(data: &[u8]) -> Result<Self, Malformed> {
+    /// Parses the request, for simulated BMCs.
+    pub fn parse_request(data: &[u8]) -> Result<Self, MalformedIpmiMessage> {
         let [v0, v1, r0, r1, offset, count] = data else {
-            return Err(Malformed("Get SDR request: length"));
+            return Err(MalformedIpmiMessage("Get SDR request: length"));
         };
         Ok(Self {
             reservation: u16::from_le_bytes([*v0, *v1]),
@@ -152,26 +152,26 @@ impl GetRecord {
     }
 }
 
-impl SensorReading {
+impl IpmiSensorReading {
     /// Lower thresholds: non-critical, critical, non-recoverable.
     pub const LOWER: [u8; 3] = [1 << 0, 1 << 1, 1 << 2];
     /// Upper thresholds: non-critical, critical, non-recoverable.
     pub const UPPER: [u8; 3] = [1 << 3, 1 << 4, 1 << 5];
 
-    /// Whether the value is outside of what is safe.
+    /// Returns whether a critical or non-recoverable threshold is crossed.
     #[must_use]
     pub const fn is_critical(&self) -> bool {
         let critical = Self::LOWER[1] | Self::LOWER[2] | Self::UPPER[1] | Self::UPPER[2];
         self.crossed & critical != 0
     }
 
-    /// Whether the value is outside of what is usual.
+    /// Returns whether any threshold is crossed.
     #[must_use]
     pub const fn is_unusual(&self) -> bool {
         self.crossed != 0
     }
 
-    /// Writes it as a BMC does.
+    /// Encodes the response, for simulated BMCs.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let state = SCANNING | if self.raw.is_none() { UNAVAILABLE } else { 0 };
         // The two upper bits are reserved and read as ones.
@@ -179,11 +179,11 @@ impl SensorReading {
     }
 }
 
-impl Ask for GetSensorReading {
+impl TypedIpmiCommand for GetSensorReading {
     const NAME: &'static str = "Get Sensor Reading";
     const NETFN: u8 = netfn::SENSOR;
     const COMMAND: u8 = 0x2d;
-    type Answer = SensorReading;
+    type Response = IpmiSensorReading;
 
     fn lun(&self) -> u8 {
         self.lun
@@ -193,13 +193,16 @@ impl Ask for GetSensorReading {
         out.push(self.sensor);
     }
 
-    fn parse(data: &[u8]) -> Result<SensorReading, Malformed> {
+    fn parse(data: &[u8]) -> Result<IpmiSensorReading, MalformedIpmiMessage> {
         let [raw, state, rest @ ..] = data else {
-            return Err(Malformed("Get Sensor Reading answer: too short"));
+            return Err(MalformedIpmiMessage("Get Sensor Reading answer: too short"));
         };
         let there = state & SCANNING != 0 && state & UNAVAILABLE == 0;
         let crossed = rest.first().map_or(0, |thresholds| thresholds & 0x3f);
-        Ok(SensorReading { raw: there.then_some(*raw), crossed: if there { crossed } else { 0 } })
+        Ok(IpmiSensorReading {
+            raw: there.then_some(*raw),
+            crossed: if there { crossed } else { 0 },
+        })
     }
 }
 
@@ -211,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readings() {
+    fn parses_readings() {
         for (bytes, raw, critical, unusual) in [
             (&[42, 0xc0, 0xc0][..], Some(42), false, false),
             (&[42, 0x40], Some(42), false, false),
@@ -227,14 +230,14 @@ mod tests {
                 "{bytes:?}"
             );
         }
-        let reading = SensorReading { raw: Some(7), crossed: SensorReading::UPPER[1] };
+        let reading = IpmiSensorReading { raw: Some(7), crossed: IpmiSensorReading::UPPER[1] };
         let mut bytes = Vec::new();
         reading.emit(&mut bytes);
         assert_eq!(GetSensorReading::parse(&bytes), Ok(reading));
     }
 
     #[test]
-    fn requests_and_information_are_read_as_written() {
+    fn encoded_requests_and_info_parse_to_the_same_values() {
         let request = GetRecord { reservation: 7, record: 0x102, offset: 5, count: 16 };
         let mut bytes = Vec::new();
         request.emit(&mut bytes);

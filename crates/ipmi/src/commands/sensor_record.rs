@@ -1,79 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a sensor measures and what its raw values mean: the full sensor record.
+//! The full sensor record: the quantity of a sensor and the conversion of its raw values.
 //!
-//! A raw value is one byte. The record says how to make a number of it: a line, and for some
-//! sensors a curve after it.
+//! A raw value is one byte. The record defines a linear conversion, and for some sensors a function to
+//! apply afterwards.
 
-use crate::Malformed;
+use crate::MalformedIpmiMessage;
 
-/// A sensor with a value, as its record describes it.
+/// A full sensor record.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SensorRecord {
-    /// The number of the record.
+    /// The record id.
     pub record: u16,
-    /// The controller it belongs to.
+    /// The address of the owning controller.
     pub owner: u8,
-    /// The unit within that.
+    /// The LUN of the owning controller.
     pub lun: u8,
-    /// The sensor's number there.
+    /// The sensor number.
     pub sensor: u8,
-    /// What it is a sensor of: 1 temperature, 2 voltage, 3 current, 4 fan, 8 power supply, …
+    /// The sensor type: 1 temperature, 2 voltage, 3 current, 4 fan, 8 power supply, …
     pub sensor_type: u8,
-    /// What it is a part of: 3 processor, 10 power supply, …
+    /// The entity id: 3 processor, 10 power supply, …
     pub entity: u8,
-    /// What it measures in.
-    pub unit: Unit,
-    /// How raw values become numbers.
-    pub conversion: Conversion,
-    /// Raw limits: upper non-recoverable, critical, non-critical, then the lower three; none where
+    /// The unit.
+    pub unit: SensorUnit,
+    /// The conversion of raw values.
+    pub conversion: SensorConversion,
+    /// Raw thresholds: upper non-recoverable, critical, non-critical, then the lower three; `None` if
     /// the sensor has none.
     pub thresholds: [Option<u8>; 6],
-    /// Its name.
+    /// The name.
     pub name: String,
 }
 
-/// What a sensor measures in.
+/// The unit of a sensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unit {
+pub enum SensorUnit {
     /// Percent.
     Percent,
-    /// The base unit with this number, where it stands alone.
+    /// A base unit by its number.
     Base(u8),
-    /// Something per time or composed of two.
+    /// A rate or a compound unit.
     Compound,
 }
 
-/// How a raw value becomes a number.
+/// The conversion of raw values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Conversion {
-    /// How the raw byte is a number.
+pub struct SensorConversion {
+    /// The format of the raw byte.
     pub format: NumberFormat,
-    /// The curve after the line; zero for none.
+    /// The function after the linear conversion; zero for none.
     pub linearization: u8,
-    /// The factor, ten bits with sign.
+    /// The factor M, signed, ten bits.
     pub m: i16,
-    /// The offset, ten bits with sign.
+    /// The offset B, signed, ten bits.
     pub b: i16,
-    /// The offset's power of ten.
+    /// The exponent of the offset.
     pub b_exponent: i8,
-    /// The result's power of ten.
+    /// The exponent of the result.
     pub result_exponent: i8,
 }
 
-/// How a raw byte is a number.
+/// The format of a raw byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NumberFormat {
-    /// Zero to 255.
+    /// Unsigned.
     Unsigned,
     /// One's complement.
     OnesComplement,
     /// Two's complement.
     TwosComplement,
-    /// It is none.
+    /// Not numeric.
     NotAnalog,
 }
 
-impl Unit {
+impl SensorUnit {
     /// Degrees Celsius.
     pub const CELSIUS: Self = Self::Base(1);
     /// Degrees Fahrenheit.
@@ -90,8 +90,8 @@ impl Unit {
     pub const RPM: Self = Self::Base(18);
 }
 
-impl Conversion {
-    /// Raw values are the numbers themselves.
+impl SensorConversion {
+    /// The identity conversion.
     pub const IDENTITY: Self = Self {
         format: NumberFormat::Unsigned,
         linearization: 0,
@@ -101,7 +101,7 @@ impl Conversion {
         result_exponent: 0,
     };
 
-    /// The number that `raw` stands for; none if it stands for none.
+    /// Converts a raw value; `None` if it is not numeric.
     #[must_use]
     pub fn apply(&self, raw: u8) -> Option<f64> {
         let value = match self.format {
@@ -126,7 +126,7 @@ impl Conversion {
             9 => line.powi(3),
             10 => line.sqrt(),
             11 => line.cbrt(),
-            // The vendor's own curve, which only the vendor's tools know.
+            // An undocumented function of the vendor.
             _ => return None,
         };
         number.is_finite().then_some(number)
@@ -134,34 +134,34 @@ impl Conversion {
 }
 
 impl SensorRecord {
-    /// How many bytes stand before a record's own: its number, version, type and length.
+    /// The length of the record header: id, version, type and length.
     pub const HEADER_LENGTH: usize = 5;
 
-    /// How long the record is that begins with `header`, with its header.
+    /// The total length of the record with this header.
     #[must_use]
     pub fn length(header: &[u8]) -> Option<usize> {
         header.get(4).map(|length| usize::from(*length) + Self::HEADER_LENGTH)
     }
 
-    /// Reads a whole record. None if it is not a full sensor record; those are the only ones that
-    /// say what a value means.
-    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Malformed> {
+    /// Parses a record. Returns `None` unless it is a full sensor record; other types do not define a
+    /// conversion.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, MalformedIpmiMessage> {
         if bytes.len() < Self::HEADER_LENGTH {
-            return Err(Malformed("sensor record: too short"));
+            return Err(MalformedIpmiMessage("sensor record: too short"));
         }
         if bytes[3] != FULL {
             return Ok(None);
         }
         let Some((fixed, name)) = bytes.split_first_chunk::<NAME_AT>() else {
-            return Err(Malformed("sensor record: too short"));
+            return Err(MalformedIpmiMessage("sensor record: too short"));
         };
         let units = fixed[20];
         let ten_bits = |low: u8, high: u8| sign(u16::from(low) | u16::from(high & 0xc0) << 2, 10);
         let exponent = |nibble: u8| i8::try_from(sign(u16::from(nibble & 0x0f), 4)).unwrap_or(0);
         let unit = match (units & 0x01 != 0, units & 0x3e) {
-            (true, _) => Unit::Percent,
-            (false, 0) => Unit::Base(fixed[21]),
-            (false, _) => Unit::Compound,
+            (true, _) => SensorUnit::Percent,
+            (false, 0) => SensorUnit::Base(fixed[21]),
+            (false, _) => SensorUnit::Compound,
         };
         Ok(Some(Self {
             record: u16::from_le_bytes([fixed[0], fixed[1]]),
@@ -171,7 +171,7 @@ impl SensorRecord {
             sensor_type: fixed[12],
             entity: fixed[8],
             unit,
-            conversion: Conversion {
+            conversion: SensorConversion {
                 format: match units >> 6 {
                     0 => NumberFormat::Unsigned,
                     1 => NumberFormat::OnesComplement,
@@ -189,7 +189,7 @@ impl SensorRecord {
         }))
     }
 
-    /// Writes the record as a BMC does.
+    /// Encodes the record, for simulated BMCs.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let name = &self.name.as_bytes()[..self.name.len().min(16)];
@@ -199,7 +199,7 @@ impl SensorRecord {
         out[3] = FULL;
         out[4] = (NAME_AT - Self::HEADER_LENGTH + name.len()) as u8;
         out[5..9].copy_from_slice(&[self.owner, self.lun, self.sensor, self.entity]);
-        // One of its kind; scanning, with thresholds that can be read.
+        // One instance; scanning enabled, with readable thresholds.
         out[9..12].copy_from_slice(&[1, 0x7f, 0x68]);
         out[12..14].copy_from_slice(&[self.sensor_type, THRESHOLD_SENSOR]);
         for (index, limit) in self.thresholds.iter().enumerate() {
@@ -215,9 +215,9 @@ impl SensorRecord {
             NumberFormat::NotAnalog => 3,
         };
         let (percent, base) = match self.unit {
-            Unit::Percent => (1, 0),
-            Unit::Base(base) => (0, base),
-            Unit::Compound => (2, 0),
+            SensorUnit::Percent => (1, 0),
+            SensorUnit::Base(base) => (0, base),
+            SensorUnit::Compound => (2, 0),
         };
         out[20..22].copy_from_slice(&[format << 6 | percent, base]);
         out[23] = self.conversion.linearization;
@@ -236,9 +236,9 @@ impl SensorRecord {
 
 const FULL: u8 = 0x01;
 const THRESHOLD_SENSOR: u8 = 0x01;
-/// Where the name begins.
+/// The offset of the name.
 const NAME_AT: usize = 48;
-/// Which bits of the mask say that the threshold can be read, in the order of the record.
+/// The bits of the mask for readable thresholds, in the order of the record.
 const THRESHOLD_BITS: [u8; 6] = [1 << 5, 1 << 4, 1 << 3, 1 << 2, 1 << 1, 1 << 0];
 
 fn read_thresholds(fixed: &[u8; NAME_AT]) -> [Option<u8>; 6] {
@@ -251,7 +251,7 @@ fn read_thresholds(fixed: &[u8; NAME_AT]) -> [Option<u8>; 6] {
     thresholds
 }
 
-/// The name, in whichever of the four spellings. What cannot be read is left out.
+/// Decodes the name in one of the four encodings. Undecodable characters are ignored.
 fn read_name(kind: u8, bytes: &[u8]) -> String {
     const BCD: &[u8; 16] = b"0123456789 -.:,_";
     let length = usize::from(kind & 0x1f).min(bytes.len());
@@ -277,7 +277,7 @@ fn read_name(kind: u8, bytes: &[u8]) -> String {
     name.chars().filter(|char| !char.is_control()).collect::<String>().trim().to_owned()
 }
 
-/// `value` as a signed number of so many bits.
+/// `value` as a signed number with this many bits.
 fn sign(value: u16, bits: u32) -> i16 {
     let shift = 16 - bits;
     i16::from_le_bytes((value << shift).to_le_bytes()) >> shift
@@ -301,8 +301,8 @@ mod tests {
             sensor: 7,
             sensor_type: 1,
             entity: 0x37,
-            unit: Unit::CELSIUS,
-            conversion: Conversion {
+            unit: SensorUnit::CELSIUS,
+            conversion: SensorConversion {
                 format: NumberFormat::TwosComplement,
                 linearization: 0,
                 m: 5,
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_as_written() {
+    fn encoded_record_parses_to_the_same_value() {
         let record = inlet();
         let bytes = record.emit();
         assert_eq!(SensorRecord::length(&bytes), Some(bytes.len()));
@@ -324,24 +324,26 @@ mod tests {
     }
 
     #[test]
-    fn other_records_are_passed_over() {
+    fn ignores_other_record_types() {
         assert_eq!(SensorRecord::parse(&[1, 0, 0x51, 0x12, 0]), Ok(None));
     }
 
     #[test]
-    fn values() {
-        let line = |m, b, b_exponent, result_exponent| Conversion {
+    fn converts_raw_values() {
+        let line = |m, b, b_exponent, result_exponent| SensorConversion {
             m,
             b,
             b_exponent,
             result_exponent,
-            ..Conversion::IDENTITY
+            ..SensorConversion::IDENTITY
         };
-        let signed = |format, raw| Conversion { format, ..Conversion::IDENTITY }.apply(raw);
-        let curve =
-            |linearization, raw| Conversion { linearization, ..Conversion::IDENTITY }.apply(raw);
+        let signed =
+            |format, raw| SensorConversion { format, ..SensorConversion::IDENTITY }.apply(raw);
+        let curve = |linearization, raw| {
+            SensorConversion { linearization, ..SensorConversion::IDENTITY }.apply(raw)
+        };
         for (got, wanted) in [
-            (Conversion::IDENTITY.apply(42), Some(42.0)),
+            (SensorConversion::IDENTITY.apply(42), Some(42.0)),
             (line(75, 0, 0, 0).apply(80), Some(6000.0)),
             (line(2, 0, 0, -2).apply(165), Some(3.3)),
             (line(1, -128, 0, 0).apply(100), Some(-28.0)),
@@ -363,12 +365,12 @@ mod tests {
     }
 
     #[test]
-    fn names_in_four_spellings() {
+    fn decodes_names_in_four_encodings() {
         for (kind, bytes, name) in [
             (0xc4, &b"Fan1"[..], "Fan1"),
             (0xc4, b"F\0n ", "Fn"),
             (0x42, &[0x12, 0x3c], "123."),
-            // "IPMI" packed: six bits a letter, from the lowest.
+            // "IPMI" in packed six-bit ASCII.
             (0x83, &[0x29, 0xdc, 0xa6], "IPMI"),
             (0xdf, b"short", "short"),
         ] {
@@ -378,7 +380,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_may_arrive(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn parsing_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = SensorRecord::parse(&bytes);
             let mut full = bytes;
             if full.len() > 4 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A BMC with bad habits, for the tests.
+//! A test BMC with configurable defects.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -8,79 +8,78 @@ use std::time::Duration;
 
 use ipmi::handshake::{OpenSessionResponse, Rakp1, Rakp2, Rakp3};
 use ipmi::message::netfn;
-use ipmi::packet::{self, Packet, PayloadType};
+use ipmi::packet::{self, IpmiPacket, PayloadType};
 use ipmi::{
-    ChassisControl, ChassisStatus, CipherSuite, Credentials, DeviceId, Heard, Privilege, Responder,
-    User, completion,
+    BmcResponder, ChassisControl, ChassisStatus, CipherSuite, DeviceId, IpmiCredentials,
+    IpmiPrivilege, ResponderEvent, ResponderUser, completion,
 };
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
-/// What is unusual about it.
+/// The defects of the BMC.
 #[derive(Clone)]
-pub(crate) struct Behaviour {
+pub(crate) struct TestBmcBehaviour {
     pub(crate) suites: Vec<CipherSuite>,
     pub(crate) kg: Option<Vec<u8>>,
-    /// Says nothing to an Open Session with a suite it does not know.
+    /// Ignores Open Session with an unknown suite.
     pub(crate) silent_about_unknown_suites: bool,
-    /// Hears nothing of every so many packets; zero for none.
+    /// Drops every n-th packet; zero for none.
     pub(crate) drop_every: usize,
-    /// How many packets it does not hear at first.
+    /// The number of packets that are dropped at first.
     pub(crate) deaf_to: usize,
     pub(crate) answer_twice: bool,
-    /// How many requests are answered with "busy".
+    /// The number of requests that get "busy".
     pub(crate) busy: usize,
-    /// Takes a moment for each request.
+    /// Delays each response.
     pub(crate) slow: bool,
-    /// Sleeps for so long when it hears something for the first time. What arrives in the meantime
-    /// is heard afterwards.
+    /// Pauses for this long at the first packet. Packets that arrive meanwhile are handled afterwards.
     pub(crate) sleepy: Duration,
-    /// Has one session per console, which a repeated Open Session gives another number, and does
-    /// not look at the numbers it is told: virtualbmc is so.
+    /// Has one session per console, which gets a new id with a repeated Open Session, and ignores the
+    /// session ids of requests, like virtualbmc.
     pub(crate) renumbers_sessions: bool,
-    /// The answer to the second Open Session is lost.
+    /// Drops the response to the second Open Session.
     pub(crate) loses_second_offer: bool,
-    /// Says nothing to users it does not know.
-    pub(crate) silent_to_strangers: bool,
+    /// Ignores unknown users.
+    pub(crate) ignores_unknown_users: bool,
 }
 
-/// What becomes of the next switching of the machine, besides that it is done.
+/// A fault at the next power change, which is executed nevertheless.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mishap {
-    /// Nobody is told.
+pub(crate) enum ResponseFault {
+    /// No response.
     AnswerLost,
-    /// Nobody is told, and no session is known any more.
+    /// No response, and all sessions are dropped.
     Restart,
-    /// The BMC says that it took too long over it.
+    /// A timeout completion code.
     Timeout,
 }
 
 pub(crate) struct TestBmc {
     pub(crate) port: u16,
-    pub(crate) state: Arc<State>,
+    pub(crate) state: Arc<TestBmcState>,
     task: JoinHandle<()>,
 }
 
-pub(crate) struct State {
-    behaviour: Behaviour,
+pub(crate) struct TestBmcState {
+    behaviour: TestBmcBehaviour,
     socket: UdpSocket,
-    responder: Mutex<Responder>,
-    heard: AtomicUsize,
+    responder: Mutex<BmcResponder>,
+    packets_received: AtomicUsize,
     busy: AtomicUsize,
     power: AtomicBool,
     at_once: AtomicUsize,
     pub(crate) most_at_once: AtomicUsize,
     slept: AtomicBool,
-    mishap: Mutex<Option<Mishap>>,
-    /// How often the machine was switched.
+    mishap: Mutex<Option<ResponseFault>>,
+    /// The number of power changes.
     switched: AtomicUsize,
-    /// How often somebody said who they are.
+    /// The number of received user names.
     named: AtomicUsize,
     offers: AtomicUsize,
     last_offer: AtomicU32,
 }
 
-impl Default for Behaviour {
+impl Default for TestBmcBehaviour {
     fn default() -> Self {
         Self {
             suites: vec![CipherSuite::Three, CipherSuite::Seventeen],
@@ -94,18 +93,18 @@ impl Default for Behaviour {
             sleepy: Duration::ZERO,
             renumbers_sessions: false,
             loses_second_offer: false,
-            silent_to_strangers: false,
+            ignores_unknown_users: false,
         }
     }
 }
 
 impl TestBmc {
-    pub(crate) async fn start(behaviour: Behaviour) -> Self {
+    pub(crate) async fn start(behaviour: TestBmcBehaviour) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let port = socket.local_addr().unwrap().port();
-        let state = Arc::new(State {
+        let state = Arc::new(TestBmcState {
             responder: Mutex::new(responder(&behaviour)),
-            heard: AtomicUsize::new(0),
+            packets_received: AtomicUsize::new(0),
             busy: AtomicUsize::new(behaviour.busy),
             power: AtomicBool::new(false),
             at_once: AtomicUsize::new(0),
@@ -123,33 +122,33 @@ impl TestBmc {
         Self { port, state, task }
     }
 
-    /// How many packets have arrived.
-    pub(crate) fn heard(&self) -> usize {
-        self.state.heard.load(Ordering::SeqCst)
+    /// The number of received packets.
+    pub(crate) fn packets_received(&self) -> usize {
+        self.state.packets_received.load(Ordering::SeqCst)
     }
 
-    /// How often the machine was switched.
-    pub(crate) fn switched(&self) -> usize {
+    /// The number of power changes.
+    pub(crate) fn power_changes(&self) -> usize {
         self.state.switched.load(Ordering::SeqCst)
     }
 
-    /// How often somebody said who they are.
-    pub(crate) fn named(&self) -> usize {
+    /// The number of received user names.
+    pub(crate) fn names_received(&self) -> usize {
         self.state.named.load(Ordering::SeqCst)
     }
 
-    /// How many sessions were offered.
+    /// The number of offered sessions.
     pub(crate) fn offers(&self) -> usize {
         self.state.offers.load(Ordering::SeqCst)
     }
 
-    /// Makes the next switching of the machine go wrong.
-    pub(crate) fn expect(&self, mishap: Mishap) {
+    /// Injects a fault into the next power change.
+    pub(crate) fn expect(&self, mishap: ResponseFault) {
         *self.state.mishap.lock().unwrap() = Some(mishap);
     }
 
-    /// Falls asleep when it hears the next packet.
-    pub(crate) fn grow_sleepy(&self) {
+    /// Pauses at the next packet.
+    pub(crate) fn pause_on_next_packet(&self) {
         self.state.slept.store(false, Ordering::SeqCst);
     }
 
@@ -164,29 +163,29 @@ impl Drop for TestBmc {
     }
 }
 
-/// Two users: one for everything, one for looking.
-pub(crate) fn responder(behaviour: &Behaviour) -> Responder {
-    let user = |name: &[u8], password: &[u8], limit| User {
-        credentials: Credentials::new(name, password, behaviour.kg.as_deref()).unwrap(),
+/// Two users: an administrator and a read-only one.
+pub(crate) fn responder(behaviour: &TestBmcBehaviour) -> BmcResponder {
+    let user = |name: &[u8], password: &[u8], limit| ResponderUser {
+        credentials: IpmiCredentials::new(name, password, behaviour.kg.as_deref()).unwrap(),
         limit,
     };
     let users = vec![
-        user(b"admin", b"secret", Privilege::Administrator),
-        user(b"guest", b"guest", Privilege::User),
+        user(b"admin", b"secret", IpmiPrivilege::Administrator),
+        user(b"guest", b"guest", IpmiPrivilege::User),
     ];
-    Responder::new([7; 16], users, behaviour.suites.clone())
+    BmcResponder::new([7; 16], users, behaviour.suites.clone())
 }
 
 pub(crate) fn fill(bytes: &mut [u8]) {
     getrandom::fill(bytes).unwrap();
 }
 
-impl State {
+impl TestBmcState {
     async fn run(self: Arc<Self>) {
         let mut datagram = [0; 1500];
         loop {
             let Ok((length, from)) = self.socket.recv_from(&mut datagram).await else { return };
-            let count = self.heard.fetch_add(1, Ordering::SeqCst) + 1;
+            let count = self.packets_received.fetch_add(1, Ordering::SeqCst) + 1;
             let every = self.behaviour.drop_every;
             if count <= self.behaviour.deaf_to || every != 0 && count.is_multiple_of(every) {
                 continue;
@@ -195,7 +194,7 @@ impl State {
                 tokio::time::sleep(self.behaviour.sleepy).await;
             }
             let mut datagram = self.renumbered(&datagram[..length]);
-            if let Some(reply) = self.hear(&mut datagram) {
+            if let Some(reply) = self.handle_datagram(&mut datagram) {
                 let state = Arc::clone(&self);
                 if self.behaviour.slow {
                     tokio::spawn(state.reply_slowly(reply, from));
@@ -220,29 +219,29 @@ impl State {
         self.reply(&reply, to).await;
     }
 
-    fn hear(&self, datagram: &mut [u8]) -> Option<Vec<u8>> {
+    fn handle_datagram(&self, datagram: &mut [u8]) -> Option<Vec<u8>> {
         let mut responder = self.responder.lock().unwrap();
         let mut reply = Vec::new();
         match responder.hear(datagram, Duration::ZERO, &mut fill, &mut reply) {
-            Heard::Nothing(_) | Heard::Sol { .. } => return None,
-            Heard::Answered if !self.lets_out(&reply) => return None,
-            Heard::Answered | Heard::Closed { .. } => {}
-            Heard::Request { session, privilege, request } => {
+            ResponderEvent::Nothing(_) | ResponderEvent::Sol { .. } => return None,
+            ResponderEvent::Answered if !self.lets_out(&reply) => return None,
+            ResponderEvent::Answered | ResponderEvent::Closed { .. } => {}
+            ResponderEvent::Request { session, privilege, request } => {
                 let before = self.switched.load(Ordering::SeqCst);
                 let (mut code, data) =
                     self.answer(request.netfn, request.command, request.data, privilege);
                 let is_switched = self.switched.load(Ordering::SeqCst) != before;
                 let mishap = self.mishap.lock().unwrap().take_if(|_| is_switched);
-                if mishap == Some(Mishap::Timeout) {
+                if mishap == Some(ResponseFault::Timeout) {
                     code = completion::TIMEOUT;
                 }
                 let mut iv = [0; 16];
                 fill(&mut iv);
                 responder.answer(session, &request, code, &data, iv, &mut reply);
                 match mishap {
-                    None | Some(Mishap::Timeout) => {}
-                    Some(Mishap::AnswerLost) => return None,
-                    Some(Mishap::Restart) => {
+                    None | Some(ResponseFault::Timeout) => {}
+                    Some(ResponseFault::AnswerLost) => return None,
+                    Some(ResponseFault::Restart) => {
                         responder.forget_sessions();
                         return None;
                     }
@@ -252,10 +251,12 @@ impl State {
         Some(reply)
     }
 
-    /// What arrives, as a BMC that looks at no session numbers understands it.
+    /// The datagram with the session ids that this BMC assumes.
     fn renumbered(&self, datagram: &[u8]) -> Vec<u8> {
         let mut out = datagram.to_vec();
-        let Ok(Packet::New { header, payload }) = Packet::parse(datagram) else { return out };
+        let Ok(IpmiPacket::New { header, payload }) = IpmiPacket::parse(datagram) else {
+            return out;
+        };
         if header.payload_type == PayloadType::Rakp1 {
             self.named.fetch_add(1, Ordering::SeqCst);
         }
@@ -283,9 +284,9 @@ impl State {
         out
     }
 
-    /// Whether a message of the opening is sent; notes what is offered.
+    /// Returns whether a handshake message is sent; records offers.
     fn lets_out(&self, reply: &[u8]) -> bool {
-        let Ok(Packet::New { header, payload }) = Packet::parse(reply) else { return true };
+        let Ok(IpmiPacket::New { header, payload }) = IpmiPacket::parse(reply) else { return true };
         if header.payload_type == PayloadType::OpenSessionResponse {
             let offer = OpenSessionResponse::parse(payload).unwrap();
             if offer.status != 0 {
@@ -297,12 +298,18 @@ impl State {
         }
         if header.payload_type == PayloadType::Rakp2 {
             return Rakp2::parse(payload).unwrap().status == 0
-                || !self.behaviour.silent_to_strangers;
+                || !self.behaviour.ignores_unknown_users;
         }
         true
     }
 
-    fn answer(&self, family: u8, command: u8, data: &[u8], privilege: Privilege) -> (u8, Vec<u8>) {
+    fn answer(
+        &self,
+        family: u8,
+        command: u8,
+        data: &[u8],
+        privilege: IpmiPrivilege,
+    ) -> (u8, Vec<u8>) {
         let less = |busy: usize| busy.checked_sub(1);
         if self.busy.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
             return (completion::NODE_BUSY, Vec::new());
@@ -316,7 +323,7 @@ impl State {
                 let power_on = self.power.load(Ordering::SeqCst);
                 ChassisStatus { power_on, ..ChassisStatus::default() }.emit(&mut out);
             }
-            (netfn::CHASSIS, 0x02, _) if privilege < Privilege::Operator => {
+            (netfn::CHASSIS, 0x02, _) if privilege < IpmiPrivilege::Operator => {
                 return (completion::INSUFFICIENT_PRIVILEGE, out);
             }
             (netfn::CHASSIS, 0x02, [control]) => {

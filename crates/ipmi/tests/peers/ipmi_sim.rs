@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Starts OpenIPMI's `ipmi_sim` on free ports, with a machine that is a few files.
+//! Starts OpenIPMI's `ipmi_sim` on free ports, with a machine that consists of files.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// A running simulator; ends when dropped.
+/// A running simulator; stopped when dropped.
 pub(crate) struct IpmiSim {
     child: Child,
     directory: TempDir,
     port: u16,
-    /// Where the machine's serial port is: the simulator connects to it.
+    /// The listener of the serial port: the simulator connects to it.
     serial: TcpListener,
 }
 
 impl IpmiSim {
-    /// None, after saying so, if the programs are not installed and need not be.
+    /// Returns `None` with a message if the programs are not installed and not required.
     pub(crate) fn start() -> Option<Self> {
         for program in ["ipmi_sim", "ipmitool"] {
             if !is_installed(program) {
@@ -45,26 +45,26 @@ impl IpmiSim {
         self.port
     }
 
-    /// Ends the simulator and starts it again: it knows no session then.
+    /// Restarts the simulator, which drops all sessions.
     pub(crate) fn restart(&mut self) {
         self.stop();
         self.child = spawn(self.directory.path());
         self.wait_until_up();
     }
 
-    /// The machine's end of the serial line, once the simulator has connected.
+    /// The machine side of the serial line, once the simulator has connected.
     pub(crate) fn serial_line(&self) -> TcpStream {
         let (line, _) = self.serial.accept().unwrap();
         line.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         line
     }
 
-    /// What the machine was last told about `what`.
+    /// The last recorded value of `what`.
     pub(crate) fn chassis(&self, what: &str) -> String {
         fs::read_to_string(self.directory.path().join(what)).unwrap().trim().to_owned()
     }
 
-    /// What `ipmitool` prints.
+    /// The output of `ipmitool`.
     pub(crate) fn ipmitool(&self, arguments: &[&str]) -> String {
         let output = Command::new("ipmitool")
             .args(["-I", "lanplus", "-H", "127.0.0.1", "-C", "3", "-U", "admin", "-P", "password"])
@@ -78,7 +78,7 @@ impl IpmiSim {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// A ping is answered as soon as the simulator listens.
+    /// Waits until the simulator responds to a ping.
     fn wait_until_up(&self) {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(("127.0.0.1", self.port)).unwrap();
@@ -133,8 +133,8 @@ fn spawn(directory: &Path) -> Child {
         .unwrap()
 }
 
-/// The simulator's configuration, and the program that it calls to switch the machine: it keeps
-/// what it is told in files.
+/// Writes the configuration of the simulator, and the program for chassis control, which records
+/// changes in files.
 fn write_machine(directory: &Path, port: u16, serial: u16) {
     let home = directory.display();
     let program = directory.join("chassis");
@@ -211,8 +211,8 @@ set_working_mc 0x20
     fs::write(directory.join("sim.emu"), emulation).unwrap();
 }
 
-/// A full sensor record whose raw values are the numbers themselves, byte by byte as the standard
-/// has it, so that our own writer is not what is tested against.
+/// A full sensor record with the identity conversion, written byte by byte so that it is independent
+/// of our encoder.
 fn record(number: u8, name: &str, kind: u8, unit: u8) -> Vec<u8> {
     let mut body = vec![0x20, 0, number, 7, 1, 0x7f, 0x68, kind, 1, 0x80, 0x0a, 0x80, 0x7a];
     body.extend([0x38, 0x38, 0, unit, 0, 0, 1, 0, 0, 0, 0, 0, 7, 42, 220, 5, 0xff, 0]);

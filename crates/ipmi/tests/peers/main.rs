@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Our client against a BMC that nobody here wrote (OpenIPMI's `ipmi_sim`), with `ipmitool` to say
-//! whether it agrees.
+//! Our client against OpenIPMI's `ipmi_sim`, compared with `ipmitool`.
 //!
-//! Without these programs the tests say so and pass; with `FERRITE_TEST_SERVERS=required` their
-//! absence is a failure.
+//! Without these programs the tests print a message and pass; with `FERRITE_TEST_SERVERS=required` they
+//! fail.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is tests")]
 
@@ -15,9 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipmi::{
-    BootDevice, BootFlags, Bridging, ChassisControl, CipherSuite, Client, Credentials,
-    DisableBootTimeout, Endpoint, Error, GetBootFlags, GetChassisStatus, GetDeviceId, Hop,
-    IdentifyChassis, Privilege, SetBootFlags, SolConsole, SolInput, Timeouts,
+    BridgeRoute, BridgeTarget, ChassisControl, CipherSuite, DisableBootTimeout, GetBootFlags,
+    GetChassisStatus, GetDeviceId, IdentifyChassis, IpmiBootDevice, IpmiBootFlags, IpmiClient,
+    IpmiCredentials, IpmiEndpoint, IpmiError, IpmiPrivilege, IpmiTimeouts, SetBootFlags,
+    SolConsole, SolInput,
 };
 use ipmi_sim::IpmiSim;
 use tokio::sync::{Semaphore, mpsc};
@@ -43,18 +43,19 @@ async fn power_is_switched_and_ipmitool_agrees() {
 async fn the_boot_device_is_set_and_ipmitool_agrees() {
     let Some(sim) = IpmiSim::start() else { return };
     let client = client(endpoint(&sim));
-    // The simulator has no such parameter; real ones differ too, so callers must live with it.
+    // The simulator lacks this parameter, like some real BMCs.
     match client.ask(&DisableBootTimeout).await {
-        Ok(()) | Err(Error::Completion { .. }) => {}
+        Ok(()) | Err(IpmiError::Completion { .. }) => {}
         Err(other) => panic!("{other}"),
     }
-    let flags = BootFlags { valid: true, persistent: false, uefi: false, device: BootDevice::PXE };
+    let flags =
+        IpmiBootFlags { valid: true, persistent: false, uefi: false, device: IpmiBootDevice::PXE };
     client.ask(&SetBootFlags(flags)).await.unwrap();
     assert_eq!(sim.chassis("boot"), "pxe");
     let shown = sim.ipmitool(&["chassis", "bootparam", "get", "5"]);
     assert!(shown.contains("Boot Device Selector : Force PXE"), "{shown}");
     sim.ipmitool(&["chassis", "bootdev", "cdrom"]);
-    assert_eq!(client.ask(&GetBootFlags).await.unwrap().device, BootDevice::CDROM);
+    assert_eq!(client.ask(&GetBootFlags).await.unwrap().device, IpmiBootDevice::CDROM);
 }
 
 #[tokio::test]
@@ -74,32 +75,32 @@ async fn sensors_are_those_that_ipmitool_shows() {
 }
 
 #[tokio::test]
-async fn wrong_credentials_say_which() {
+async fn explains_wrong_credentials() {
     let Some(sim) = IpmiSim::start() else { return };
     let ask = async |username: &[u8], password: &[u8], kg: Option<&[u8]>, privilege| {
-        let credentials = Credentials::new(username, password, kg).unwrap();
-        let client = client(Endpoint { credentials, privilege, ..endpoint(&sim) });
+        let credentials = IpmiCredentials::new(username, password, kg).unwrap();
+        let client = client(IpmiEndpoint { credentials, privilege, ..endpoint(&sim) });
         client.ask(&ChassisControl::PowerUp).await
     };
-    let admin = Privilege::Administrator;
+    let admin = IpmiPrivilege::Administrator;
     let wrong = ask(b"admin", b"wrong", None, admin).await;
-    assert!(matches!(wrong, Err(Error::WrongPassword)), "{wrong:?}");
-    let wrong = ask(b"nobody", b"password", None, admin).await;
-    assert!(matches!(wrong, Err(Error::WrongUser | Error::WrongPassword)), "{wrong:?}");
+    assert!(matches!(wrong, Err(IpmiError::WrongPassword)), "{wrong:?}");
+    let wrong = ask(b"unknown", b"password", None, admin).await;
+    assert!(matches!(wrong, Err(IpmiError::WrongUser | IpmiError::WrongPassword)), "{wrong:?}");
     let wrong = ask(b"admin", b"password", Some(b"not the key"), admin).await;
-    assert!(matches!(wrong, Err(Error::WrongKg)), "{wrong:?}");
-    let wrong = ask(b"watcher", b"test", None, Privilege::User).await;
-    assert!(matches!(wrong, Err(Error::Completion { code: 0xd4, .. })), "{wrong:?}");
+    assert!(matches!(wrong, Err(IpmiError::WrongKg)), "{wrong:?}");
+    let wrong = ask(b"watcher", b"test", None, IpmiPrivilege::User).await;
+    assert!(matches!(wrong, Err(IpmiError::Completion { code: 0xd4, .. })), "{wrong:?}");
 }
 
 #[tokio::test]
-async fn the_suite_is_found_out_or_refused() {
+async fn finds_the_suite_or_reports_the_unsupported_one() {
     let Some(sim) = IpmiSim::start() else { return };
-    let automatic = client(Endpoint { cipher_suite: None, ..endpoint(&sim) });
+    let automatic = client(IpmiEndpoint { cipher_suite: None, ..endpoint(&sim) });
     automatic.ask(&GetDeviceId).await.unwrap();
     let cipher_suite = Some(CipherSuite::Seventeen);
-    let refused = client(Endpoint { cipher_suite, ..endpoint(&sim) }).ask(&GetDeviceId).await;
-    assert!(matches!(refused, Err(Error::CipherSuite { .. })), "{refused:?}");
+    let refused = client(IpmiEndpoint { cipher_suite, ..endpoint(&sim) }).ask(&GetDeviceId).await;
+    assert!(matches!(refused, Err(IpmiError::CipherSuite { .. })), "{refused:?}");
 }
 
 #[tokio::test]
@@ -111,7 +112,7 @@ async fn a_bmc_that_restarts_gets_a_new_session() {
     client.ask(&GetDeviceId).await.unwrap();
     client.close().await;
     client.ask(&GetDeviceId).await.unwrap();
-    // Most BMCs have few sessions; ours must not leak them.
+    // Most BMCs have few sessions, so none may leak.
     for _ in 0..40 {
         client.close().await;
         client.ask(&GetDeviceId).await.unwrap();
@@ -119,10 +120,10 @@ async fn a_bmc_that_restarts_gets_a_new_session() {
 }
 
 #[tokio::test]
-async fn a_controller_behind_the_bmc_is_asked() {
+async fn reaches_a_controller_behind_the_bmc() {
     let Some(sim) = IpmiSim::start() else { return };
-    let bridging = Some(Bridging::to(Hop { channel: 0, address: 0x30 }));
-    let client = client(Endpoint { bridging, ..endpoint(&sim) });
+    let bridging = Some(BridgeRoute::to(BridgeTarget { channel: 0, address: 0x30 }));
+    let client = client(IpmiEndpoint { bridging, ..endpoint(&sim) });
     let device = client.ask(&GetDeviceId).await.unwrap();
     assert_eq!(device.product, 0x0b0b);
     let shown = sim.ipmitool(&["-b", "0", "-t", "0x30", "mc", "info"]);
@@ -136,12 +137,12 @@ async fn raw_commands_and_identification() {
     let answer = client.request(0x06, 0, 0x01, &[]).await.unwrap();
     assert_eq!(answer[9..11], [0x02, 0x0f]);
     let unknown = client.request(0x30, 0, 0x77, &[1, 2]).await;
-    assert!(matches!(unknown, Err(Error::Completion { code: 0xc1, .. })), "{unknown:?}");
+    assert!(matches!(unknown, Err(IpmiError::Completion { code: 0xc1, .. })), "{unknown:?}");
     client.ask(&IdentifyChassis::Seconds(5)).await.unwrap();
 }
 
 #[tokio::test]
-async fn the_serial_console_goes_both_ways() {
+async fn serial_console_works_in_both_directions() {
     let Some(sim) = IpmiSim::start() else { return };
     let turns = Semaphore::new(1);
     let console = SolConsole::open(endpoint(&sim), timeouts(), &turns).await.unwrap();
@@ -167,26 +168,26 @@ async fn the_serial_console_goes_both_ways() {
     assert_eq!(read.await.unwrap().unwrap(), *b"root\n");
     drop(typed);
     run.await.unwrap().unwrap();
-    // The line is free again.
+    // The console can be activated again.
     SolConsole::open(endpoint(&sim), timeouts(), &turns).await.unwrap();
 }
 
-fn endpoint(sim: &IpmiSim) -> Endpoint {
-    Endpoint {
+fn endpoint(sim: &IpmiSim) -> IpmiEndpoint {
+    IpmiEndpoint {
         address: "127.0.0.1".to_owned(),
         port: sim.port(),
-        credentials: Credentials::new(b"admin", b"password", None).unwrap(),
-        privilege: Privilege::Administrator,
+        credentials: IpmiCredentials::new(b"admin", b"password", None).unwrap(),
+        privilege: IpmiPrivilege::Administrator,
         cipher_suite: Some(CipherSuite::Three),
         bridging: None,
     }
 }
 
-fn timeouts() -> Timeouts {
+fn timeouts() -> IpmiTimeouts {
     let first_retransmission = Duration::from_millis(300);
-    Timeouts { first_retransmission, total: Duration::from_secs(5), ..Timeouts::default() }
+    IpmiTimeouts { first_retransmission, total: Duration::from_secs(5), ..IpmiTimeouts::default() }
 }
 
-fn client(endpoint: Endpoint) -> Client {
-    Client::new(endpoint, timeouts(), Arc::new(Semaphore::new(1)))
+fn client(endpoint: IpmiEndpoint) -> IpmiClient {
+    IpmiClient::new(endpoint, timeouts(), Arc::new(Semaphore::new(1)))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Servers with TLS, and whom the client takes them for.
+//! Tests of certificate verification with TLS servers.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -11,11 +11,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::*;
-use crate::error::Kind;
+use crate::error::ErrorClass;
 
-/// A server that made its own certificate, as `openssl req -x509` does: marked as an authority's.
-/// Gives its address and its certificate as PEM.
-fn server_with_its_own_certificate() -> (String, String) {
+/// Starts a server with a self-signed certificate that is marked as a CA, like those of
+/// `openssl req -x509`. Returns its URL and its certificate as PEM.
+fn start_self_signed_server() -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -38,47 +38,48 @@ fn server_with_its_own_certificate() -> (String, String) {
         for stream in listener.incoming() {
             let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
             let mut stream = StreamOwned::new(connection, stream.unwrap());
-            // Who does not trust us goes away in the middle.
+            // A client that does not trust the certificate closes the connection.
             if stream.read(&mut [0; 4096]).is_ok() {
-                let answer = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\
+                let response = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\
                               Content-Length: 12\r\nConnection: close\r\n\r\n{\"nodes\":[]}";
-                let _ = stream.write_all(answer.as_bytes());
+                let _ = stream.write_all(response.as_bytes());
             }
         }
     });
     (url, pem)
 }
 
-async fn ask(url: &str, trust: Trust) -> Result<Value, ApiError> {
+async fn get_nodes(url: &str, trust: TlsTrust) -> Result<Value, IronicClientError> {
     let (url, origin) = (Some(url.to_owned()), "the test".to_owned());
-    let target = Target { url, login: Login::Nobody, trust, origin };
+    let target = ApiTarget { url, login: ApiLogin::Anonymous, trust, origin };
     Api::new(target)?.get("/v1/nodes").await
 }
 
 #[tokio::test]
-async fn a_certificate_that_was_given_is_trusted() {
-    let (url, pem) = server_with_its_own_certificate();
+async fn accepts_only_given_certificates() {
+    let (url, pem) = start_self_signed_server();
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| -> PathBuf {
         let path = folder.path().join(name);
         std::fs::write(&path, text).unwrap();
         path
     };
-    let given = |authorities| Trust { authorities: Some(authorities), anybody: false };
+    let with_ca = |ca_file| TlsTrust { ca_file: Some(ca_file), accept_any: false };
 
-    let refused = ask(&url, Trust::default()).await.unwrap_err();
-    assert_eq!(refused.kind(), Kind::Unreachable);
-    let told = refused.to_string();
-    assert!(told.contains("cannot be trusted") && told.contains("--cacert"), "{told}");
+    let error = get_nodes(&url, TlsTrust::default()).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Unreachable);
+    let text = error.to_string();
+    assert!(text.contains("cannot be trusted") && text.contains("--cacert"), "{text}");
 
-    let (_, other) = server_with_its_own_certificate();
-    let refused = ask(&url, given(file("other.pem", &other))).await.unwrap_err();
-    assert!(refused.to_string().contains("cannot be trusted"), "{refused}");
+    let (_, other) = start_self_signed_server();
+    let error = get_nodes(&url, with_ca(file("other.pem", &other))).await.unwrap_err();
+    assert!(error.to_string().contains("cannot be trusted"), "{error}");
 
-    let unusable = ask(&url, given(file("empty.pem", ""))).await.unwrap_err();
-    assert!(unusable.to_string().contains("no certificate"), "{unusable}");
+    let error = get_nodes(&url, with_ca(file("empty.pem", ""))).await.unwrap_err();
+    assert!(error.to_string().contains("no certificate"), "{error}");
 
     let nodes = serde_json::json!({"nodes": []});
-    assert_eq!(ask(&url, given(file("own.pem", &pem))).await.unwrap(), nodes);
-    assert_eq!(ask(&url, Trust { authorities: None, anybody: true }).await.unwrap(), nodes);
+    assert_eq!(get_nodes(&url, with_ca(file("own.pem", &pem))).await.unwrap(), nodes);
+    let any = TlsTrust { ca_file: None, accept_any: true };
+    assert_eq!(get_nodes(&url, any).await.unwrap(), nodes);
 }

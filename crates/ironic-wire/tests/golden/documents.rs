@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Services, and documents that are no resources.
+//! Conductors, drivers, and documents that are not resources.
 
 use expect_test::expect;
 use ironic_wire::{
-    ApiVersion, ConductorView, DriverInterface, DriverView, Selection, root_body, v1_body,
+    ApiVersion, ConductorView, DriverInterface, DriverView, FieldSelection, root_body, v1_body,
     validate_body, volume_body,
 };
 use node_model::{ConductorInfo, InterfaceKind};
@@ -11,7 +11,7 @@ use node_model::{ConductorInfo, InterfaceKind};
 use crate::{NOW, check, context, pretty};
 
 #[test]
-fn services() {
+fn conductors_and_drivers() {
     let conductor = ConductorView {
         info: ConductorInfo {
             hostname: "c1".to_owned(),
@@ -59,7 +59,7 @@ fn services() {
           "name": "redfish"
         }"#]],
     );
-    let body = Selection::<DriverView>::named(
+    let body = FieldSelection::<DriverView>::named(
         &["default_boot_interface", "enabled_boot_interfaces", "default_bios_interface"],
         ApiVersion::MAX,
     )
@@ -88,7 +88,7 @@ fn services() {
 }
 
 #[test]
-fn documents() {
+fn root_documents() {
     expect![[r#"
         {
           "default_version": {
@@ -103,7 +103,7 @@ fn documents() {
             "status": "CURRENT",
             "version": "1.115"
           },
-          "description": "Ferrite: bare metal provisioning that speaks the OpenStack Ironic API.",
+          "description": "Ferrite: bare metal provisioning with the OpenStack Ironic API.",
           "name": "OpenStack Ironic API",
           "versions": [
             {

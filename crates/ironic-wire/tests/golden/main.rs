@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fully populated resources as JSON at several versions. The shapes were compared with what a
-//! real Ironic 39.0.0 shows for the same fields; `UPDATE_EXPECT=1` accepts a change.
+//! Golden JSON of fully populated resources at several versions. The format was compared with
+//! Ironic 39.0.0. `UPDATE_EXPECT=1` accepts a change.
 
 mod documents;
 mod nodes;
 mod resources;
 
 use expect_test::Expect;
-use ironic_wire::{ApiVersion, Context, Resource, Selection};
+use ironic_wire::{ApiVersion, FieldSelection, RenderContext, WireResource};
 use node_model::{
-    Agent, ChassisId, InterfaceKind, JsonObject, Node, NodeId, PowerState, ProvisionState,
+    AgentInfo, ChassisId, InterfaceKind, JsonObject, Node, NodeId, PowerState, ProvisionState,
     Timestamp,
 };
 use uuid::Uuid;
@@ -20,8 +20,8 @@ pub(crate) fn id(number: u128) -> Uuid {
     Uuid::from_u128(number)
 }
 
-pub(crate) fn context(version: u16) -> Context<'static> {
-    Context::new(ApiVersion(version), "http://h:6385")
+pub(crate) fn context(version: u16) -> RenderContext<'static> {
+    RenderContext::new(ApiVersion(version), "http://h:6385")
 }
 
 pub(crate) fn pretty(bytes: &[u8]) -> String {
@@ -29,10 +29,10 @@ pub(crate) fn pretty(bytes: &[u8]) -> String {
     format!("{value:#}")
 }
 
-/// Everything a version shows, without links, which one test of their own covers.
-pub(crate) fn check<R: Resource>(resource: &R, version: u16, expected: &Expect) {
-    let names: Vec<&str> = Selection::<R>::detail(ApiVersion(version)).names().collect();
-    let body = Selection::<R>::detail(ApiVersion(version)).body(resource, &context(version));
+/// Checks all fields of a version except links, which have a separate test.
+pub(crate) fn check<R: WireResource>(resource: &R, version: u16, expected: &Expect) {
+    let names: Vec<&str> = FieldSelection::<R>::detail(ApiVersion(version)).names().collect();
+    let body = FieldSelection::<R>::detail(ApiVersion(version)).body(resource, &context(version));
     let mut value: serde_json::Value = serde_json::from_slice(&body).expect("a resource is JSON");
     let object = value.as_object_mut().expect("a resource is an object");
     assert_eq!(object.len(), names.len(), "no field is written twice");
@@ -56,12 +56,12 @@ pub(crate) fn node() -> Node {
     node.provision_state = ProvisionState::CleanWait;
     node.target_provision_state = Some(ProvisionState::Available);
     node.traits = vec!["CUSTOM_A".to_owned()];
-    node.agent = Agent {
+    node.agent = AgentInfo {
         url: Some("https://10.0.0.9:9999".to_owned()),
         version: Some("12.0".to_owned()),
         last_heartbeat: Some(NOW),
         has_token: true,
-        ..Agent::default()
+        ..AgentInfo::default()
     };
     node.work = serde_json::from_value(serde_json::json!({
         "id": id(9), "kind": "clean", "stage": "run", "cursor": 0, "awaiting": true,

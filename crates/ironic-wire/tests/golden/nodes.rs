@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes at the oldest and the newest version, and what depends on the version.
+//! Nodes at the oldest and the newest version, and version-dependent values.
 
 use expect_test::expect;
-use ironic_wire::{ApiVersion, Selection, node_states_body};
+use ironic_wire::{ApiVersion, FieldSelection, node_states_body};
 use node_model::{Chassis, ChassisId, JsonObject, Node, ProvisionState};
 
 use crate::{NOW, check, context, id, node, pretty};
@@ -148,7 +148,7 @@ fn node_at_the_newest_version() {
 }
 
 #[test]
-fn states_masquerade() {
+fn new_states_are_hidden_from_old_versions() {
     for (state, version, shown) in [
         (ProvisionState::Available, 1, "null"),
         (ProvisionState::Available, 2, "\"available\""),
@@ -158,8 +158,9 @@ fn states_masquerade() {
         let mut node = node();
         node.provision_state = state;
         for body in [
-            Selection::<Node>::detail(ApiVersion(version)).body(&node, &context(version)),
-            Selection::<Node>::default_list(ApiVersion(version)).body(&node, &context(version)),
+            FieldSelection::<Node>::detail(ApiVersion(version)).body(&node, &context(version)),
+            FieldSelection::<Node>::default_list(ApiVersion(version))
+                .body(&node, &context(version)),
             node_states_body(&node, &context(version)),
         ] {
             let text = String::from_utf8(body).unwrap();
@@ -169,10 +170,11 @@ fn states_masquerade() {
 }
 
 #[test]
-fn links() {
+fn links_of_nodes_and_chassis() {
     let conductor_of = |_: &Node| Some("c1");
     let context = context(115).with_conductors(&conductor_of);
-    let selection = Selection::<Node>::named(&["ports", "conductor"], ApiVersion::MAX).unwrap();
+    let selection =
+        FieldSelection::<Node>::named(&["ports", "conductor"], ApiVersion::MAX).unwrap();
     expect![[r#"
         {
           "conductor": "c1",
@@ -205,7 +207,7 @@ fn links() {
         description: None,
         extra: JsonObject::empty(),
     };
-    let selection = Selection::<Chassis>::named(&["nodes"], ApiVersion::MAX).unwrap();
+    let selection = FieldSelection::<Chassis>::named(&["nodes"], ApiVersion::MAX).unwrap();
     expect![[r#"
         {
           "links": [

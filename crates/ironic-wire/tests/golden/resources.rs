@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Everything that belongs to a node or stands beside it.
+//! All other resources.
 
 use expect_test::expect;
-use ironic_wire::{ApiVersion, BiosView, HistoryView, Selection, bios_setting_body};
+use ironic_wire::{ApiVersion, BiosSettingView, FieldSelection, HistoryView, bios_setting_body};
 use node_model::{
     Allocation, AllocationId, AllocationState, BiosSetting, DeployTemplate, DeployTemplateId,
     FirmwareComponent, HistoryEntry, HistoryId, InspectionRule, JsonArray, JsonObject, NodeId,
@@ -114,7 +114,7 @@ fn allocation() {
 }
 
 #[test]
-fn recipes() {
+fn deploy_template_and_runbook() {
     let template = DeployTemplate {
         id: DeployTemplateId(id(7)),
         created_at: NOW,
@@ -198,7 +198,7 @@ fn recipes() {
 }
 
 #[test]
-fn rules_hide_what_is_sensitive() {
+fn sensitive_rules_are_hidden() {
     let mut rule = InspectionRule {
         id: RuleId(id(10)),
         created_at: NOW,
@@ -287,7 +287,7 @@ fn volume_target() {
 }
 
 #[test]
-fn hardware() {
+fn bios_firmware_and_history() {
     let setting = BiosSetting {
         name: "BootMode".to_owned(),
         value: Some("Uefi".to_owned()),
@@ -297,7 +297,7 @@ fn hardware() {
             r#"{"attribute_type":"Enumeration","allowable_values":["Bios","Uefi"],"read_only":false}"#,
         ),
     };
-    let view = BiosView::new(NodeId(id(1)), setting);
+    let view = BiosSettingView::new(NodeId(id(1)), setting);
     expect![[r#"
         {
           "BootMode": {
@@ -368,8 +368,9 @@ fn hardware() {
         target_provision_state: None,
         duration_seconds: Some(5),
     };
-    let short = HistoryView { entry, whole: false };
-    let body = Selection::<HistoryView>::default_list(ApiVersion::MAX).body(&short, &context(115));
+    let short = HistoryView { entry, full_event: false };
+    let body =
+        FieldSelection::<HistoryView>::default_list(ApiVersion::MAX).body(&short, &context(115));
     expect![[r#"
         {
           "created_at": "2026-11-18T11:24:09.123456+00:00",
@@ -387,5 +388,5 @@ fn hardware() {
           "severity": "ERROR",
           "uuid": "00000000-0000-0000-0000-00000000000c"
         }"#]].assert_eq(&pretty(&body));
-    assert_eq!(Selection::<HistoryView>::detail(ApiVersion(112)).names().count(), 8);
+    assert_eq!(FieldSelection::<HistoryView>::detail(ApiVersion(112)).names().count(), 8);
 }

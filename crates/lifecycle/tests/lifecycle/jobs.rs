@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every job, played through: what is done, in which states, and where it ends.
+//! Transcripts of all jobs.
 
 use expect_test::{Expect, expect};
-use lifecycle::Outcome;
 use node_model::{ProvisionState, Timestamp, Verb};
 
-use crate::support::{Bench, failed, step, step_with, unreachable};
+use crate::support::{JobHarness, WAIT_FOR_AGENT, failed, poll_at, step, step_with, unreachable};
 
-fn check(bench: &Bench, expect: Expect) {
-    expect.assert_eq(&bench.end());
+fn check(harness: &JobHarness, expect: Expect) {
+    expect.assert_eq(&harness.end());
 }
 
 #[test]
 fn manage() {
-    let mut bench = Bench::new(ProvisionState::Enroll);
+    let mut harness = JobHarness::new(ProvisionState::Enroll);
     check(
-        bench.ask(Verb::Manage, &[]),
+        harness.request(Verb::Manage, &[]),
         expect![[r#"
         > manage
         enroll -> verifying (manage)
@@ -29,11 +28,11 @@ fn manage() {
 }
 
 #[test]
-fn manage_with_a_bmc_that_refuses() {
-    let mut bench =
-        Bench::new(ProvisionState::Enroll).answer("check power", failed("wrong password"));
+fn manage_fails_on_bmc_error() {
+    let mut harness = JobHarness::new(ProvisionState::Enroll)
+        .with_outcome("check power", failed("wrong password"));
     check(
-        bench.ask(Verb::Manage, &[]),
+        harness.request(Verb::Manage, &[]),
         expect![[r#"
         > manage
         enroll -> verifying (manage)
@@ -45,14 +44,14 @@ fn manage_with_a_bmc_that_refuses() {
 }
 
 #[test]
-fn manage_with_a_bmc_that_does_not_answer_at_first() {
-    let mut bench = Bench::new(ProvisionState::Enroll)
-        .answer("check power", unreachable("no route"))
-        .answer("check power", unreachable("no route"));
-    bench.ask(Verb::Manage, &[]);
-    assert!(bench.node.last_error.as_ref().unwrap().starts_with("no route (next try at "));
+fn manage_retries_while_the_bmc_does_not_respond() {
+    let mut harness = JobHarness::new(ProvisionState::Enroll)
+        .with_outcome("check power", unreachable("no route"))
+        .with_outcome("check power", unreachable("no route"));
+    harness.request(Verb::Manage, &[]);
+    assert!(harness.node.last_error.as_ref().unwrap().starts_with("no route (next attempt at "));
     check(
-        bench.later(1).later(2),
+        harness.later(1).later(2),
         expect![[r#"
         > manage
         enroll -> verifying (manage)
@@ -71,30 +70,27 @@ fn manage_with_a_bmc_that_does_not_answer_at_first() {
 }
 
 #[test]
-fn manage_with_a_bmc_that_never_answers() {
-    let mut bench = Bench::new(ProvisionState::Enroll);
+fn manage_fails_after_the_retry_timeout() {
+    let mut harness = JobHarness::new(ProvisionState::Enroll);
     for _ in 0..20 {
-        bench = bench.answer("check power", unreachable("no route"));
+        harness = harness.with_outcome("check power", unreachable("no route"));
     }
-    bench.ask(Verb::Manage, &[]);
+    harness.request(Verb::Manage, &[]);
     for _ in 0..30 {
-        bench.later(1);
+        harness.later(1);
     }
-    assert_eq!(bench.node.provision_state, ProvisionState::Enroll);
-    let error = bench.node.last_error.unwrap();
-    assert!(
-        error.starts_with("no route (given up after ") && error.ends_with("in 30 s)"),
-        "{error}"
-    );
+    assert_eq!(harness.node.provision_state, ProvisionState::Enroll);
+    let error = harness.node.last_error.unwrap();
+    assert!(error.starts_with("no route (failed after ") && error.ends_with("in 30 s)"), "{error}");
 }
 
 #[test]
-fn a_step_goes_on_after_its_bmc_was_away() {
-    let mut bench = Bench::new(ProvisionState::Manageable)
-        .answer("run clean step vendor.first", Outcome::AwaitUntil(Timestamp::from_secs(1_000_010)))
-        .answer("poll clean step vendor.first", unreachable("BMC restarts"));
+fn step_continues_after_the_bmc_was_unreachable() {
+    let mut harness = JobHarness::new(ProvisionState::Manageable)
+        .with_outcome("run clean step vendor.first", poll_at(Timestamp::from_secs(1_000_010)))
+        .with_outcome("poll clean step vendor.first", unreachable("BMC restarts"));
     check(
-        bench.ask(Verb::Provide, &[]).later(10).later(1),
+        harness.request(Verb::Provide, &[]).later(10).later(1),
         expect![[r#"
             > provide
             manageable -> cleaning (provide)
@@ -118,21 +114,21 @@ fn a_step_goes_on_after_its_bmc_was_away() {
 }
 
 #[test]
-fn a_bmc_that_is_away_while_a_failure_is_cleared_up_does_not_hide_the_failure() {
-    let mut bench = Bench::new(ProvisionState::Available)
-        .answer("run deploy step", failed("disk on fire"))
-        .answer("clean up", unreachable("BMC restarts"));
-    bench.ask(Verb::Active, &[]).later(1);
-    assert_eq!(bench.node.provision_state, ProvisionState::DeployFail);
-    assert_eq!(bench.node.last_error.as_deref(), Some("disk on fire"));
-    assert!(bench.story.contains("BMC restarts"), "{}", bench.story);
+fn retries_during_clean_up_do_not_replace_the_error() {
+    let mut harness = JobHarness::new(ProvisionState::Available)
+        .with_outcome("run deploy step", failed("disk on fire"))
+        .with_outcome("clean up", unreachable("BMC restarts"));
+    harness.request(Verb::Active, &[]).later(1);
+    assert_eq!(harness.node.provision_state, ProvisionState::DeployFail);
+    assert_eq!(harness.node.last_error.as_deref(), Some("disk on fire"));
+    assert!(harness.transcript.contains("BMC restarts"), "{}", harness.transcript);
 }
 
 #[test]
-fn provide_cleans() {
-    let mut bench = Bench::new(ProvisionState::Manageable);
+fn provide_runs_automated_cleaning() {
+    let mut harness = JobHarness::new(ProvisionState::Manageable);
     check(
-        bench.ask(Verb::Provide, &[]),
+        harness.request(Verb::Provide, &[]),
         expect![[r#"
         > provide
         manageable -> cleaning (provide)
@@ -148,11 +144,11 @@ fn provide_cleans() {
 }
 
 #[test]
-fn provide_without_cleaning() {
-    let mut bench = Bench::new(ProvisionState::Manageable);
-    bench.node.automated_clean = Some(false);
+fn provide_without_automated_cleaning() {
+    let mut harness = JobHarness::new(ProvisionState::Manageable);
+    harness.node.automated_clean = Some(false);
     check(
-        bench.ask(Verb::Provide, &[]),
+        harness.request(Verb::Provide, &[]),
         expect![[r#"
         > provide
         manageable -> cleaning (provide)
@@ -164,11 +160,11 @@ fn provide_without_cleaning() {
 
 #[test]
 fn deploy_and_tear_down() {
-    let mut bench = Bench::new(ProvisionState::Available);
-    bench.ask(Verb::Active, &[]);
-    bench.node.retired = true;
+    let mut harness = JobHarness::new(ProvisionState::Available);
+    harness.request(Verb::Active, &[]);
+    harness.node.retired = true;
     check(
-        bench.ask(Verb::Deleted, &[]),
+        harness.request(Verb::Deleted, &[]),
         expect![[r#"
         > active
         available -> deploying (deploy)
@@ -192,12 +188,12 @@ fn deploy_and_tear_down() {
 }
 
 #[test]
-fn a_failed_deploy_is_cleaned_up_and_can_be_tried_again() {
-    let mut bench =
-        Bench::new(ProvisionState::Available).answer("run deploy step", failed("disk too small"));
-    bench.ask(Verb::Active, &[]);
+fn failed_deployment_is_cleaned_up_and_can_be_repeated() {
+    let mut harness = JobHarness::new(ProvisionState::Available)
+        .with_outcome("run deploy step", failed("disk too small"));
+    harness.request(Verb::Active, &[]);
     check(
-        bench.ask(Verb::Active, &[]),
+        harness.request(Verb::Active, &[]),
         expect![[r#"
         > active
         available -> deploying (deploy)
@@ -218,14 +214,14 @@ fn a_failed_deploy_is_cleaned_up_and_can_be_tried_again() {
 }
 
 #[test]
-fn clean_steps_wait_for_the_agent() {
-    let mut bench = Bench::new(ProvisionState::Manageable)
-        .answer("prepare cleaning", Outcome::AwaitAgent)
-        .answer("run clean step deploy.erase_devices", Outcome::AwaitAgent)
-        .answer("poll clean step deploy.erase_devices", Outcome::AwaitAgent);
-    bench.ask(Verb::Provide, &[]).heartbeat().later(60).heartbeat().later(60).heartbeat();
+fn clean_steps_wait_for_heartbeats() {
+    let mut harness = JobHarness::new(ProvisionState::Manageable)
+        .with_outcome("prepare cleaning", WAIT_FOR_AGENT)
+        .with_outcome("run clean step deploy.erase_devices", WAIT_FOR_AGENT)
+        .with_outcome("poll clean step deploy.erase_devices", WAIT_FOR_AGENT);
+    harness.request(Verb::Provide, &[]).heartbeat().later(60).heartbeat().later(60).heartbeat();
     check(
-        &bench,
+        &harness,
         expect![[r#"
             > provide
             manageable -> cleaning (provide)
@@ -233,7 +229,7 @@ fn clean_steps_wait_for_the_agent() {
             cleaning -> clean wait (wait)
             waits for agent heartbeat, 600 s
             > heartbeat
-            remember: the plan's way worked: true
+            boot result: method of the plan worked: true
             clean wait -> cleaning (resume)
             list clean steps
             run clean step vendor.first
@@ -254,12 +250,12 @@ fn clean_steps_wait_for_the_agent() {
 }
 
 #[test]
-fn a_silent_agent_fails_the_clean_step_and_is_a_fault() {
-    let mut bench = Bench::new(ProvisionState::Manageable)
-        .answer("run clean step vendor.first", Outcome::AwaitAgent);
-    bench.ask(Verb::Provide, &[]).later(1799).later(1);
+fn missing_heartbeat_fails_the_clean_step_with_a_fault() {
+    let mut harness = JobHarness::new(ProvisionState::Manageable)
+        .with_outcome("run clean step vendor.first", WAIT_FOR_AGENT);
+    harness.request(Verb::Provide, &[]).later(1799).later(1);
     check(
-        &bench,
+        &harness,
         expect![[r#"
             > provide
             manageable -> cleaning (provide)
@@ -270,26 +266,26 @@ fn a_silent_agent_fails_the_clean_step_and_is_a_fault() {
             waits for agent heartbeat, 600 s
             > 1799 s later
             boot again
-            boot: the agent did not call within 600 s of booting by its boot interface; booting again by its boot interface
-            remember: the plan's way worked: false
+            boot: no request from the agent within 600 s after booting by its boot interface; booting again by its boot interface
+            boot result: method of the plan worked: false
             > 1 s later
             clean wait -> clean failed (fail)
             maintenance: Some("clean failure")
             tear down cleaning
-            = clean failed -> available, last error: Timeout reached while waiting for callback for node 00000000-0000-0000-0000-000000000000: the agent did not call after the machine was booted 2 times; tried: its boot interface; look at the machine's console and at its timeline to see how far it booted
+            = clean failed -> available, last error: Timeout reached while waiting for callback for node 00000000-0000-0000-0000-000000000000: no heartbeat from the agent after the machine was booted 2 times; tried: its boot interface; check the machine's console and its timeline to find out how far it booted
         "#]],
     );
 }
 
 #[test]
-fn maintenance_stops_the_clock() {
-    let mut bench =
-        Bench::new(ProvisionState::Manageable).answer("prepare cleaning", Outcome::AwaitAgent);
-    bench.ask(Verb::Provide, &[]);
-    bench.node.maintenance = true;
-    bench.later(100_000);
+fn callback_timeout_does_not_apply_in_maintenance() {
+    let mut harness = JobHarness::new(ProvisionState::Manageable)
+        .with_outcome("prepare cleaning", WAIT_FOR_AGENT);
+    harness.request(Verb::Provide, &[]);
+    harness.node.maintenance = true;
+    harness.later(100_000);
     check(
-        &bench,
+        &harness,
         expect![[r#"
             > provide
             manageable -> cleaning (provide)
@@ -303,12 +299,12 @@ fn maintenance_stops_the_clock() {
 }
 
 #[test]
-fn abort_waits_for_a_step_that_must_not_be_interrupted() {
-    let mut bench = Bench::new(ProvisionState::Manageable)
-        .answer("run clean step vendor.first", Outcome::AwaitAgent);
-    bench.ask(Verb::Provide, &[]).ask(Verb::Abort, &[]).heartbeat();
+fn abort_waits_for_the_end_of_a_non_abortable_step() {
+    let mut harness = JobHarness::new(ProvisionState::Manageable)
+        .with_outcome("run clean step vendor.first", WAIT_FOR_AGENT);
+    harness.request(Verb::Provide, &[]).request(Verb::Abort, &[]).heartbeat();
     check(
-        &bench,
+        &harness,
         expect![[r#"
             > provide
             manageable -> cleaning (provide)
@@ -319,7 +315,7 @@ fn abort_waits_for_a_step_that_must_not_be_interrupted() {
             waits for agent heartbeat, 600 s
             > abort
             > heartbeat
-            remember: the plan's way worked: true
+            boot result: method of the plan worked: true
             poll clean step vendor.first
             clean wait -> clean failed (abort)
             tear down cleaning
@@ -329,12 +325,12 @@ fn abort_waits_for_a_step_that_must_not_be_interrupted() {
 }
 
 #[test]
-fn abort_of_a_hold() {
-    let mut bench = Bench::new(ProvisionState::Manageable);
-    bench.ask(Verb::Clean, &[step("power", "hold", 0), step("raid", "create", 0)]);
-    bench.ask(Verb::Abort, &[]);
+fn abort_ends_a_hold() {
+    let mut harness = JobHarness::new(ProvisionState::Manageable);
+    harness.request(Verb::Clean, &[step("power", "hold", 0), step("raid", "create", 0)]);
+    harness.request(Verb::Abort, &[]);
     check(
-        &bench,
+        &harness,
         expect![[r#"
         > clean
         manageable -> cleaning (clean)
@@ -352,16 +348,16 @@ fn abort_of_a_hold() {
 
 #[test]
 fn manual_clean_with_reserved_steps() {
-    let mut bench = Bench::new(ProvisionState::Manageable);
+    let mut harness = JobHarness::new(ProvisionState::Manageable);
     let steps = [
         step("power", "power_off", 0),
         step_with("deploy", "wait", r#"{"seconds":5}"#),
         step("deploy", "hold", 0),
         step("raid", "create", 0),
     ];
-    bench.ask(Verb::Clean, &steps).later(5).ask(Verb::Unhold, &[]);
+    harness.request(Verb::Clean, &steps).later(5).request(Verb::Unhold, &[]);
     check(
-        &bench,
+        &harness,
         expect![[r#"
             > clean
             manageable -> cleaning (clean)
@@ -387,13 +383,13 @@ fn manual_clean_with_reserved_steps() {
 }
 
 #[test]
-fn after_unhold_a_listening_agent_is_waited_for() {
-    let mut bench = Bench::new(ProvisionState::Manageable);
-    bench.ask(Verb::Clean, &[step("deploy", "hold", 0)]);
-    bench.node.agent.url = Some("https://192.0.2.1:9999".to_owned());
-    bench.ask(Verb::Unhold, &[]).heartbeat();
+fn unhold_waits_for_a_heartbeat_of_a_known_agent() {
+    let mut harness = JobHarness::new(ProvisionState::Manageable);
+    harness.request(Verb::Clean, &[step("deploy", "hold", 0)]);
+    harness.node.agent.url = Some("https://192.0.2.1:9999".to_owned());
+    harness.request(Verb::Unhold, &[]).heartbeat();
     check(
-        &bench,
+        &harness,
         expect![[r#"
         > clean
         manageable -> cleaning (clean)
@@ -413,10 +409,10 @@ fn after_unhold_a_listening_agent_is_waited_for() {
 }
 
 #[test]
-fn unknown_manual_step() {
-    let mut bench = Bench::new(ProvisionState::Manageable);
+fn manual_clean_fails_on_an_unknown_step() {
+    let mut harness = JobHarness::new(ProvisionState::Manageable);
     check(
-        bench.ask(Verb::Clean, &[step("raid", "destroy", 0)]),
+        harness.request(Verb::Clean, &[step("raid", "destroy", 0)]),
         expect![[r#"
         > clean
         manageable -> cleaning (clean)
@@ -431,9 +427,9 @@ fn unknown_manual_step() {
 
 #[test]
 fn inspect_out_of_band() {
-    let mut bench = Bench::new(ProvisionState::Manageable);
+    let mut harness = JobHarness::new(ProvisionState::Manageable);
     check(
-        bench.ask(Verb::Inspect, &[]),
+        harness.request(Verb::Inspect, &[]),
         expect![[r#"
             > inspect
             manageable -> inspecting (inspect)
@@ -446,17 +442,17 @@ fn inspect_out_of_band() {
 }
 
 #[test]
-fn inspect_in_band_until_data_or_timeout() {
-    let mut bench = Bench::new(ProvisionState::Manageable)
-        .answer("inspect", Outcome::AwaitAgent)
-        .answer("inspect", Outcome::AwaitAgent);
-    bench.ask(Verb::Inspect, &[]);
-    let mut ledger = lifecycle::Ledger::default();
-    assert!(lifecycle::hear_inspection_data(&mut bench.node, bench.now, &mut ledger));
-    bench.run();
-    bench.ask(Verb::Inspect, &[]).later(1800);
+fn inspect_in_band_ends_with_data_or_timeout() {
+    let mut harness = JobHarness::new(ProvisionState::Manageable)
+        .with_outcome("inspect", WAIT_FOR_AGENT)
+        .with_outcome("inspect", WAIT_FOR_AGENT);
+    harness.request(Verb::Inspect, &[]);
+    let mut entries = lifecycle::PendingEntries::default();
+    assert!(lifecycle::inspection_data_received(&mut harness.node, harness.now, &mut entries));
+    harness.run();
+    harness.request(Verb::Inspect, &[]).later(1800);
     check(
-        &bench,
+        &harness,
         expect![[r#"
             > inspect
             manageable -> inspecting (inspect)
@@ -472,19 +468,20 @@ fn inspect_in_band_until_data_or_timeout() {
             waits for inspection data, 600 s
             > 1800 s later
             inspect wait -> inspect failed (fail)
-            remember: the plan's way worked: false
+            boot result: method of the plan worked: false
             abort inspection
-            = inspect failed -> manageable, last error: timeout reached while inspecting node 00000000-0000-0000-0000-000000000000: the ramdisk sent no data; look at the machine's console and at its timeline to see how far it booted
+            = inspect failed -> manageable, last error: timeout reached while inspecting node 00000000-0000-0000-0000-000000000000: the ramdisk sent no data; check the machine's console and its timeline to find out how far it booted
         "#]],
     );
 }
 
 #[test]
 fn rescue_and_unrescue() {
-    let mut bench = Bench::new(ProvisionState::Active).answer("rescue", Outcome::AwaitAgent);
-    bench.ask(Verb::Rescue, &[]).heartbeat().ask(Verb::Unrescue, &[]);
+    let mut harness =
+        JobHarness::new(ProvisionState::Active).with_outcome("rescue", WAIT_FOR_AGENT);
+    harness.request(Verb::Rescue, &[]).heartbeat().request(Verb::Unrescue, &[]);
     check(
-        &bench,
+        &harness,
         expect![[r#"
             > rescue
             active -> rescuing (rescue)
@@ -492,7 +489,7 @@ fn rescue_and_unrescue() {
             rescuing -> rescue wait (wait)
             waits for agent heartbeat, 600 s
             > heartbeat
-            remember: the plan's way worked: true
+            boot result: method of the plan worked: true
             rescue wait -> rescuing (resume)
             finish rescue
             rescuing -> rescue (done)
@@ -506,13 +503,13 @@ fn rescue_and_unrescue() {
 }
 
 #[test]
-fn rescue_aborted() {
-    let mut bench = Bench::new(ProvisionState::Active)
-        .answer("rescue", Outcome::AwaitAgent)
-        .answer("clean up rescue", failed("network gone"));
-    bench.ask(Verb::Rescue, &[]).ask(Verb::Abort, &[]);
+fn failed_clean_up_of_an_aborted_rescue_is_a_fault() {
+    let mut harness = JobHarness::new(ProvisionState::Active)
+        .with_outcome("rescue", WAIT_FOR_AGENT)
+        .with_outcome("clean up rescue", failed("network gone"));
+    harness.request(Verb::Rescue, &[]).request(Verb::Abort, &[]);
     check(
-        &bench,
+        &harness,
         expect![[r#"
             > rescue
             active -> rescuing (rescue)
@@ -529,12 +526,12 @@ fn rescue_aborted() {
 }
 
 #[test]
-fn adopt_fails_then_works() {
-    let mut bench =
-        Bench::new(ProvisionState::Manageable).answer("adopt", failed("no image given"));
-    bench.ask(Verb::Adopt, &[]).ask(Verb::Adopt, &[]);
+fn failed_adoption_can_be_repeated() {
+    let mut harness =
+        JobHarness::new(ProvisionState::Manageable).with_outcome("adopt", failed("no image given"));
+    harness.request(Verb::Adopt, &[]).request(Verb::Adopt, &[]);
     check(
-        &bench,
+        &harness,
         expect![[r#"
         > adopt
         manageable -> adopting (adopt)
@@ -550,15 +547,13 @@ fn adopt_fails_then_works() {
 }
 
 #[test]
-fn service_and_its_abort() {
-    let mut bench = Bench::new(ProvisionState::Active).answer(
-        "run service step raid.create",
-        Outcome::AwaitUntil(Timestamp::from_secs(1_000_030)),
-    );
-    bench.ask(Verb::Service, &[step("raid", "create", 0)]).later(30);
-    bench.ask(Verb::Service, &[step("x", "hold", 0)]).ask(Verb::Abort, &[]);
+fn aborted_service_returns_to_active() {
+    let mut harness = JobHarness::new(ProvisionState::Active)
+        .with_outcome("run service step raid.create", poll_at(Timestamp::from_secs(1_000_030)));
+    harness.request(Verb::Service, &[step("raid", "create", 0)]).later(30);
+    harness.request(Verb::Service, &[step("x", "hold", 0)]).request(Verb::Abort, &[]);
     check(
-        &bench,
+        &harness,
         expect![[r#"
         > service
         active -> servicing (service)
@@ -588,41 +583,41 @@ fn service_and_its_abort() {
 }
 
 #[test]
-fn service_that_fails_is_left_by_abort() {
-    let mut bench = Bench::new(ProvisionState::Active)
-        .answer("run service step raid.create", failed("no controller"));
-    bench.ask(Verb::Service, &[step("raid", "create", 0)]).ask(Verb::Abort, &[]);
-    bench.node.maintenance = false;
-    bench.ask(Verb::Abort, &[]);
+fn abort_leaves_failed_service() {
+    let mut harness = JobHarness::new(ProvisionState::Active)
+        .with_outcome("run service step raid.create", failed("no controller"));
+    harness.request(Verb::Service, &[step("raid", "create", 0)]).request(Verb::Abort, &[]);
+    harness.node.maintenance = false;
+    harness.request(Verb::Abort, &[]);
     check(
-        &bench,
+        &harness,
         expect![[r#"
-        > service
-        active -> servicing (service)
-        prepare service
-        list service steps
-        run service step raid.create FAILED: no controller
-        servicing -> service failed (fail)
-        maintenance: Some("service failure")
-        tear down service
-        > abort
-        refused: node 00000000-0000-0000-0000-000000000000 is in maintenance (no controller); clear it first, then ask for abort again
-        > abort
-        service failed -> active (abort)
-        = active, last error: no controller
-    "#]],
+            > service
+            active -> servicing (service)
+            prepare service
+            list service steps
+            run service step raid.create FAILED: no controller
+            servicing -> service failed (fail)
+            maintenance: Some("service failure")
+            tear down service
+            > abort
+            rejected: node 00000000-0000-0000-0000-000000000000 is in maintenance (no controller); clear it first, then request abort again
+            > abort
+            service failed -> active (abort)
+            = active, last error: no controller
+        "#]],
     );
 }
 
 #[test]
-fn tear_down_that_fails_still_forgets_the_instance() {
-    let mut bench =
-        Bench::new(ProvisionState::Active).answer("tear down", failed("switch unreachable"));
-    bench.node.instance_uuid = Some(uuid::Uuid::nil());
-    bench.ask(Verb::Deleted, &[]);
-    assert_eq!(bench.node.instance_uuid, None);
+fn failed_tear_down_still_removes_the_instance() {
+    let mut harness = JobHarness::new(ProvisionState::Active)
+        .with_outcome("tear down", failed("switch unreachable"));
+    harness.node.instance_uuid = Some(uuid::Uuid::nil());
+    harness.request(Verb::Deleted, &[]);
+    assert_eq!(harness.node.instance_uuid, None);
     check(
-        &bench,
+        &harness,
         expect![[r#"
         > deleted
         active -> deleting (delete)
@@ -631,4 +626,37 @@ fn tear_down_that_fails_still_forgets_the_instance() {
         = error, last error: switch unreachable
     "#]],
     );
+}
+
+/// A driver that waits for the agent in a state without a waiting state, such as `verifying`, leads
+/// to a decision that cannot be applied.
+#[test]
+fn job_without_progress_fails() {
+    let mut harness =
+        JobHarness::new(ProvisionState::Enroll).with_outcome("check power", WAIT_FOR_AGENT);
+    check(
+        harness.request(Verb::Manage, &[]),
+        expect![[r#"
+        > manage
+        enroll -> verifying (manage)
+        check power
+        verifying -> enroll (fail)
+        = enroll, last error: internal error: the verify job makes no progress in state "verifying"; please report this
+    "#]],
+    );
+    assert!(harness.node.work.is_none() && harness.node.due_at.is_none());
+
+    let mut harness =
+        JobHarness::new(ProvisionState::Active).with_outcome("tear down", WAIT_FOR_AGENT);
+    check(
+        harness.request(Verb::Deleted, &[]),
+        expect![[r#"
+        > deleted
+        active -> deleting (delete)
+        tear down
+        deleting -> error (fail)
+        = error, last error: internal error: the tear down job makes no progress in state "deleting"; please report this
+    "#]],
+    );
+    assert!(harness.node.work.is_none() && harness.node.due_at.is_none());
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The lifecycle from outside: jobs played through as golden texts, and properties that hold for
-//! any order of events.
+//! Tests of the crate's public functions: transcripts of jobs, and properties that hold for any order
+//! of events.
 
 mod support;
 
-mod booting;
+mod agent_steps;
+mod boot_attempts;
 mod diagram;
-mod in_band;
 mod jobs;
 mod properties;
-mod verbs;
+mod provision_requests;

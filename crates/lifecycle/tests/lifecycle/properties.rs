@@ -1,43 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whatever happens to a machine, in whatever order, these hold.
+//! Invariants that hold for any order of events.
 
 use lifecycle::{
-    Action, Chore, Foreseen, Ledger, Next, Outcome, Rest, ask, ask_power, default_target,
-    hear_agent, hear_inspection_data, next_state, record, rest, see_agent, settle,
+    Action, ActionOutcome, FollowUpChange, PendingEntries, SettleResult, StateClass, StepForecast,
+    confirm_boot, default_target, heartbeat_received, inspection_data_received, next_state, record,
+    request_power, request_provision, settle, state_class,
 };
-use node_model::{Happening, PowerTarget, ProvisionState, Step, Timestamp, Verb, WaitReason};
+use node_model::{JournalEvent, PowerTarget, ProvisionState, Step, Timestamp, Verb, WaitReason};
 use proptest::prelude::*;
 
-use crate::support::{Bench, actor, asking, failed, offers, step, step_with, unreachable};
+use crate::support::{
+    JobHarness, WAIT_FOR_AGENT, actor, available_steps, context, failed, poll_at, request, step,
+    step_with, unreachable,
+};
 
-/// Something that can happen to a machine from outside.
+/// An event from outside.
 #[derive(Clone, Debug)]
-enum Stimulus {
-    Ask(Verb, usize),
+enum TestEvent {
+    Request(Verb, usize),
     Power(PowerTarget),
     Heartbeat,
-    /// The agent looks its node up and says no more.
+    /// A lookup of the agent, without a heartbeat.
     Lookup,
     InspectionData,
     Time(i64),
     Maintenance(bool),
-    /// The next action turns out like this.
-    Turns(usize),
-    /// The process dies between doing and recording: the action is done again.
+    /// Chooses the outcome of the next action.
+    Outcome(usize),
+    /// The process dies between running and recording an action: the action is repeated.
     Crash,
 }
 
-fn stimulus() -> impl Strategy<Value = Stimulus> {
+fn test_event() -> impl Strategy<Value = TestEvent> {
     prop_oneof![
-        6 => (0..Verb::ALL.len(), 0usize..4).prop_map(|(verb, steps)| Stimulus::Ask(Verb::ALL[verb], steps)),
-        1 => (0..PowerTarget::ALL.len()).prop_map(|target| Stimulus::Power(PowerTarget::ALL[target])),
-        2 => Just(Stimulus::Heartbeat),
-        1 => Just(Stimulus::Lookup),
-        1 => Just(Stimulus::InspectionData),
-        2 => (0i64..4000).prop_map(Stimulus::Time),
-        1 => any::<bool>().prop_map(Stimulus::Maintenance),
-        4 => (0usize..6).prop_map(Stimulus::Turns),
-        1 => Just(Stimulus::Crash),
+        6 => (0..Verb::ALL.len(), 0usize..4).prop_map(|(verb, steps)| TestEvent::Request(Verb::ALL[verb], steps)),
+        1 => (0..PowerTarget::ALL.len()).prop_map(|target| TestEvent::Power(PowerTarget::ALL[target])),
+        2 => Just(TestEvent::Heartbeat),
+        1 => Just(TestEvent::Lookup),
+        1 => Just(TestEvent::InspectionData),
+        2 => (0i64..4000).prop_map(TestEvent::Time),
+        1 => any::<bool>().prop_map(TestEvent::Maintenance),
+        4 => (0usize..6).prop_map(TestEvent::Outcome),
+        1 => Just(TestEvent::Crash),
     ]
 }
 
@@ -50,37 +54,40 @@ fn user_steps(choice: usize) -> Vec<Step> {
     }
 }
 
-struct World {
-    bench: Bench,
-    turns: usize,
+struct PropertyTest {
+    harness: JobHarness,
+    outcome: usize,
     crash: bool,
     state: ProvisionState,
-    /// How many boots were started of which it is not known yet whether they worked.
+    /// The number of boots without a recorded result.
     open_boots: usize,
 }
 
-impl World {
+impl PropertyTest {
     fn new() -> Self {
         Self {
-            bench: Bench::new(ProvisionState::Enroll),
-            turns: 0,
+            harness: JobHarness::new(ProvisionState::Enroll),
+            outcome: 0,
             crash: false,
             state: ProvisionState::Enroll,
             open_boots: 0,
         }
     }
 
-    /// A boot turns out once, or never if the job was aborted.
-    fn count(&mut self, ledger: &Ledger) {
-        let known = ledger.chores.iter().filter(|chore| matches!(chore, Chore::NoteBoot { .. }));
+    /// A boot has one result, or none if the job was aborted.
+    fn count_boot_results(&mut self, entries: &PendingEntries) {
+        let results = entries
+            .follow_ups
+            .iter()
+            .filter(|change| matches!(change, FollowUpChange::RecordBootResult { .. }));
         self.open_boots =
-            self.open_boots.checked_sub(known.count()).expect("a boot turns out once");
+            self.open_boots.checked_sub(results.count()).expect("a boot has one result");
     }
 
-    /// Every change of state is told, and only by transitions that exist.
-    fn check_ledger(&mut self, ledger: &Ledger) {
-        for happening in &ledger.happened {
-            if let Happening::Entered { from, to, event, .. } = happening {
+    /// Every state change is in the journal, and follows the transition table.
+    fn check_entries(&mut self, entries: &PendingEntries) {
+        for event in &entries.events {
+            if let JournalEvent::StateChanged { from, to, event, .. } = event {
                 assert_eq!(from, self.state.as_str(), "the journal skipped a transition");
                 let event = event.parse().expect("a known event");
                 let next = next_state(self.state, event).expect("a transition of the table");
@@ -88,14 +95,17 @@ impl World {
                 self.state = next;
             }
         }
-        assert_eq!(self.state, self.bench.node.provision_state, "a change of state was not told");
-        self.count(ledger);
+        assert_eq!(
+            self.state, self.harness.node.provision_state,
+            "a state change is not in the journal"
+        );
+        self.count_boot_results(entries);
     }
 
-    fn outcome(&self, action: &Action) -> Outcome {
-        match (self.turns, action) {
-            (0 | 1, Action::ListSteps(flow)) => Outcome::Offers(offers(*flow)),
-            (0 | 1, _) => Outcome::Done,
+    fn outcome(&self, action: &Action) -> ActionOutcome {
+        match (self.outcome, action) {
+            (0 | 1, Action::ListSteps(flow)) => ActionOutcome::StepsListed(available_steps(*flow)),
+            (0 | 1, _) => ActionOutcome::DONE,
             (
                 2,
                 Action::RunStep { .. }
@@ -103,135 +113,153 @@ impl World {
                 | Action::Rescue
                 | Action::Inspect
                 | Action::PrepareCleaning,
-            ) => Outcome::AwaitAgent,
+            ) => WAIT_FOR_AGENT,
             (3, Action::RunStep { .. }) => {
-                Outcome::AwaitUntil(self.bench.now.plus(std::time::Duration::from_secs(9)))
+                poll_at(self.harness.now.plus(std::time::Duration::from_secs(9)))
             }
-            (4, _) => failed("it broke"),
-            (5, _) => unreachable("no answer"),
-            (_, Action::ListSteps(flow)) => Outcome::Offers(offers(*flow)),
-            _ => Outcome::Done,
+            (4, _) => failed("broken"),
+            (5, _) => unreachable("no response"),
+            (_, Action::ListSteps(flow)) => ActionOutcome::StepsListed(available_steps(*flow)),
+            _ => ActionOutcome::DONE,
         }
     }
 
     fn run(&mut self) {
         for _ in 0..100 {
-            let mut ledger = Ledger::default();
-            let next =
-                settle(&mut self.bench.node, &self.bench.settings, self.bench.now, &mut ledger);
-            self.check_ledger(&ledger);
-            let action = match next {
-                Next::Act(action) => action,
-                Next::Wait(why, until) => {
-                    let power = self.bench.node.power_request.as_ref();
+            let mut entries = PendingEntries::default();
+            let result = settle(
+                &mut self.harness.node,
+                &self.harness.settings,
+                self.harness.now,
+                &mut entries,
+            );
+            self.check_entries(&entries);
+            let action = match result {
+                SettleResult::Act(action) => action,
+                SettleResult::Wait(reason, due) => {
+                    let power = self.harness.node.power_request.as_ref();
                     if let Some(retry) = power.and_then(|request| request.retry.as_ref()) {
-                        assert_eq!((why, until), (WaitReason::BmcAnswer, Some(retry.at)));
+                        assert_eq!((reason, due), (WaitReason::BmcResponse, Some(retry.at)));
                     } else {
-                        let wait = self.bench.node.wait.expect("a waiting node says why");
-                        assert_eq!((wait.why, wait.until.moment()), (why, until));
+                        let wait =
+                            self.harness.node.wait.expect("a waiting node has a wait reason");
+                        assert_eq!((wait.reason, wait.deadline.timestamp()), (reason, due));
                     }
-                    assert_eq!(self.bench.node.due_at, until);
+                    assert_eq!(self.harness.node.due_at, due);
                     return;
                 }
-                Next::Rest => return,
+                SettleResult::Idle => return,
             };
             assert!(
-                rest(self.bench.node.provision_state) != Rest::Stable
+                state_class(self.harness.node.provision_state) != StateClass::Stable
                     || matches!(action, Action::SetPower { .. })
-                    || self.bench.node.provision_state == ProvisionState::Enroll
-                    || self.bench.node.provision_state == ProvisionState::Error,
+                    || self.harness.node.provision_state == ProvisionState::Enroll
+                    || self.harness.node.provision_state == ProvisionState::Error,
                 "{action} in {}",
-                self.bench.node.provision_state
+                self.harness.node.provision_state
             );
             if std::mem::take(&mut self.crash) {
-                continue; // Done, but never recorded: the same action must come again.
+                continue; // Run, but not recorded: the same action must come again.
             }
-            let boots = self.bench.node.work.as_ref().and_then(|work| work.notes.get("boots"));
-            let is_unknown = self.bench.node.agent.url.is_none() && boots.is_none();
+            let boot = self.harness.node.work.as_ref().and_then(|work| work.boot);
+            let is_unknown = self.harness.node.agent.url.is_none() && boot.is_none();
             if action == Action::BootAgain {
                 self.check_boot_again();
             }
             let outcome = self.outcome(&action);
-            self.turns = 0;
-            let ledger = record(
-                &mut self.bench.node,
+            self.outcome = 0;
+            let entries = record(
+                &mut self.harness.node,
                 &action,
                 &outcome,
                 0,
-                &self.bench.settings,
-                self.bench.now,
+                &self.harness.settings,
+                self.harness.now,
             );
-            let booted = match (&action, &outcome) {
-                (Action::BootAgain, Outcome::Done) => true,
-                (Action::RunStep { .. } | Action::PollStep { .. }, Outcome::AwaitAgent) => {
-                    is_unknown
-                }
-                (_, Outcome::AwaitAgent) => true,
-                _ => false,
+            let waits = outcome == WAIT_FOR_AGENT;
+            let booted = if action == Action::BootAgain {
+                waits || outcome == ActionOutcome::DONE
+            } else if action.step().is_some() {
+                waits && is_unknown
+            } else {
+                waits
             };
-            self.check_ledger(&ledger);
+            self.check_entries(&entries);
             self.open_boots += usize::from(booted);
         }
-        panic!("the node never comes to rest: {:?}", self.bench.node.work);
+        panic!("the node does not settle: {:?}", self.harness.node.work);
     }
 
-    /// Nobody is rebooted who has called, is held, waits for something else, or is looked at.
+    /// Only nodes that wait for the first request of an agent, outside of maintenance, are booted
+    /// again.
     fn check_boot_again(&self) {
-        let node = &self.bench.node;
-        assert!(rest(node.provision_state) == Rest::Waiting && !node.maintenance);
-        let why = node.wait.expect("a waiting node says why").why;
-        assert!(matches!(why, WaitReason::AgentHeartbeat | WaitReason::InspectionData), "{why}");
-        assert!(!node.work.as_ref().expect("there is a job").heard);
-        assert!(self.open_boots > 0, "it was booted, and nothing was heard of it");
+        let node = &self.harness.node;
+        assert!(state_class(node.provision_state) == StateClass::Waiting && !node.maintenance);
+        let reason = node.wait.expect("a waiting node has a wait reason").reason;
+        assert!(
+            matches!(reason, WaitReason::AgentHeartbeat | WaitReason::InspectionData),
+            "{reason}"
+        );
+        assert!(!node.work.as_ref().expect("a job").heartbeat_received);
+        assert!(self.open_boots > 0, "a boot without a result");
     }
 
-    fn apply(&mut self, stimulus: &Stimulus) {
-        let now = self.bench.now;
-        match stimulus {
-            Stimulus::Ask(verb, steps) => {
-                let before = self.bench.node.clone();
+    fn apply(&mut self, event: &TestEvent) {
+        let now = self.harness.now;
+        match event {
+            TestEvent::Request(verb, steps) => {
+                let before = self.harness.node.clone();
                 let steps = if matches!(verb, Verb::Clean | Verb::Service) {
                     user_steps(*steps)
                 } else {
                     Vec::new()
                 };
-                let settings = self.bench.settings.clone();
-                match ask(&mut self.bench.node, &asking(*verb, &steps), &settings, now) {
-                    Ok(ledger) => self.check_ledger(&ledger),
-                    Err(_) => assert_eq!(self.bench.node, before, "a refused verb left a trace"),
+                let settings = self.harness.settings.clone();
+                let request = request(*verb, &steps);
+                match request_provision(
+                    &mut self.harness.node,
+                    &request,
+                    &context(),
+                    &settings,
+                    now,
+                ) {
+                    Ok(entries) => self.check_entries(&entries),
+                    Err(_) => {
+                        assert_eq!(self.harness.node, before, "a rejected verb changed the node")
+                    }
                 }
             }
-            Stimulus::Power(target) => {
-                let _ = ask_power(&mut self.bench.node, *target, None, actor(), now);
+            TestEvent::Power(target) => {
+                let _ = request_power(&mut self.harness.node, *target, None, actor(), now);
             }
-            Stimulus::Heartbeat => {
-                let mut ledger = Ledger::default();
-                see_agent(&mut self.bench.node, &mut ledger);
-                self.count(&ledger);
-                self.bench.node.agent.last_heartbeat = Some(now);
-                self.bench.node.agent.url = Some("https://192.0.2.1:9999".to_owned());
-                hear_agent(&mut self.bench.node, now);
+            TestEvent::Heartbeat => {
+                let mut entries = PendingEntries::default();
+                confirm_boot(&mut self.harness.node, &mut entries);
+                self.count_boot_results(&entries);
+                self.harness.node.agent.last_heartbeat = Some(now);
+                self.harness.node.agent.url = Some("https://192.0.2.1:9999".to_owned());
+                heartbeat_received(&mut self.harness.node, now);
             }
-            Stimulus::Lookup => {
-                let mut ledger = Ledger::default();
-                see_agent(&mut self.bench.node, &mut ledger);
-                self.count(&ledger);
+            TestEvent::Lookup => {
+                let mut entries = PendingEntries::default();
+                confirm_boot(&mut self.harness.node, &mut entries);
+                self.count_boot_results(&entries);
             }
-            Stimulus::InspectionData => {
-                let mut ledger = Ledger::default();
-                hear_inspection_data(&mut self.bench.node, now, &mut ledger);
-                self.check_ledger(&ledger);
+            TestEvent::InspectionData => {
+                let mut entries = PendingEntries::default();
+                inspection_data_received(&mut self.harness.node, now, &mut entries);
+                self.check_entries(&entries);
             }
-            Stimulus::Time(seconds) => self.bench.now = Timestamp(now.0 + seconds * 1_000_000),
-            Stimulus::Maintenance(on) => self.bench.node.maintenance = *on,
-            Stimulus::Turns(how) => self.turns = *how,
-            Stimulus::Crash => self.crash = true,
+            TestEvent::Time(seconds) => self.harness.now = Timestamp(now.0 + seconds * 1_000_000),
+            TestEvent::Maintenance(on) => self.harness.node.maintenance = *on,
+            TestEvent::Outcome(how) => self.outcome = *how,
+            TestEvent::Crash => self.crash = true,
         }
     }
 
-    /// What is true of every node that nobody is working on.
-    fn check_at_rest(&self) {
-        let node = &self.bench.node;
+    /// Invariants of a node that is idle or waits.
+    fn check_settled(&self) {
+        let node = &self.harness.node;
         let state = node.provision_state;
         assert_eq!(
             node.target_provision_state.is_none(),
@@ -242,19 +270,19 @@ impl World {
         let power = node.power_request.as_ref().and_then(|request| request.retry.as_ref());
         let work = node.work.as_ref().and_then(|work| work.retry.as_ref());
         if let Some(retry) = power.or(work) {
-            assert_eq!(node.due_at, Some(retry.at), "a BMC that is silent is asked again");
+            assert_eq!(node.due_at, Some(retry.at), "a retry is due");
             return;
         }
-        match rest(state) {
-            Rest::Stable | Rest::Failed => {
+        match state_class(state) {
+            StateClass::Stable | StateClass::Failed => {
                 assert!(node.work.is_none(), "{state} with {:?}", node.work);
                 assert!(node.due_at.is_none());
             }
-            Rest::Waiting | Rest::Held => {
+            StateClass::Waiting | StateClass::Held => {
                 assert!(node.work.is_some(), "{state} without a job");
-                assert!(node.wait.is_some(), "{state} does not say why it waits");
+                assert!(node.wait.is_some(), "{state} without a wait reason");
             }
-            Rest::Working => panic!("{state} at rest: {:?}", node.work),
+            StateClass::Working => panic!("settled in {state}: {:?}", node.work),
         }
         assert!(node.power_request.is_none());
     }
@@ -264,41 +292,44 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn any_order_of_events_keeps_the_invariants(stimuli in prop::collection::vec(stimulus(), 1..40)) {
-        let mut world = World::new();
-        for stimulus in &stimuli {
-            world.apply(stimulus);
-            if !matches!(stimulus, Stimulus::Turns(_) | Stimulus::Crash) {
-                world.run();
-                world.check_at_rest();
+    fn invariants_hold_for_any_order_of_events(events in prop::collection::vec(test_event(), 1..40)) {
+        let mut test = PropertyTest::new();
+        for event in &events {
+            test.apply(event);
+            if !matches!(event, TestEvent::Outcome(_) | TestEvent::Crash) {
+                test.run();
+                test.check_settled();
             }
         }
     }
 
     #[test]
-    fn an_explanation_is_never_wrong(prefix in prop::collection::vec(stimulus(), 0..15), verb in 0..Verb::ALL.len()) {
-        let mut world = World::new();
-        for stimulus in &prefix {
-            world.apply(stimulus);
-            if !matches!(stimulus, Stimulus::Turns(_) | Stimulus::Crash) {
-                world.run();
+    fn explanations_match_the_decisions(prefix in prop::collection::vec(test_event(), 0..15), verb in 0..Verb::ALL.len()) {
+        let mut test = PropertyTest::new();
+        for event in &prefix {
+            test.apply(event);
+            if !matches!(event, TestEvent::Outcome(_) | TestEvent::Crash) {
+                test.run();
             }
         }
-        world.run();
-        let request = asking(Verb::ALL[verb], &[]);
-        let node = world.bench.node.clone();
-        let foreseen = |flow| Foreseen { offers: offers(flow), is_usual: false };
-        let told = lifecycle::explain(&node, &request, &foreseen, &world.bench.settings, world.bench.now);
-        let accepted = ask(&mut world.bench.node, &request, &world.bench.settings, world.bench.now);
-        prop_assert_eq!(told.possible, told.obstacles.is_empty());
+        test.run();
+        let request = request(Verb::ALL[verb], &[]);
+        let node = test.harness.node.clone();
+        let forecast = |flow| StepForecast { steps: available_steps(flow), is_assumed: false };
+        let (settings, now) = (test.harness.settings.clone(), test.harness.now);
+        let explanation =
+            lifecycle::explain(&node, &request, &context(), &forecast, &settings, now);
+        let accepted =
+            request_provision(&mut test.harness.node, &request, &context(), &settings, now);
+        prop_assert_eq!(explanation.possible, explanation.obstacles.is_empty());
         match accepted {
-            Err(refusal) => {
-                prop_assert_eq!(told.obstacles, vec![refusal.to_string()]);
-                prop_assert!(told.plan.is_empty());
+            Err(error) => {
+                prop_assert_eq!(explanation.obstacles, vec![error.to_string()]);
+                prop_assert!(explanation.plan.is_empty());
             }
             Ok(_) => {
-                let fails = told.plan.iter().any(|line| line.starts_with("fails: "));
-                prop_assert_eq!(told.possible, !fails, "{:?}", told.plan);
+                let fails = explanation.plan.iter().any(|line| line.starts_with("fails: "));
+                prop_assert_eq!(explanation.possible, !fails, "{:?}", explanation.plan);
             }
         }
     }

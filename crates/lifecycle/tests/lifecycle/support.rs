@@ -1,37 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node on a table, and somebody who carries out actions as the test says.
+//! Runs jobs on a node in memory, with outcomes that the test defines, and records a transcript.
 
 use std::fmt::Write as _;
 
 use lifecycle::{
-    Action, Ask, Chore, Failure, Ledger, Next, Offers, Outcome, Refusal, Settings, ask, record,
-    settle,
+    Action, ActionFailure, ActionOutcome, AvailableSteps, FollowUpChange, JobContext,
+    LifecycleSettings, PendingEntries, ProvisionRequest, ProvisionRequestError, SettleResult,
+    record, request_provision, settle,
 };
 use node_model::{
-    Actor, Happening, JsonObject, Node, NodeId, ProvisionState, Silent, Step, StepFlow, StepOffer,
-    Timestamp, Verb,
+    ActionProgress, Actor, AvailableStep, BootMethod, JournalEvent, JsonObject, Node, NodeId,
+    ProvisionState, Step, StepFlow, Timestamp, UnreachablePeer, Verb,
 };
 use uuid::Uuid;
 
-pub(crate) struct Bench {
+pub(crate) const WAIT_FOR_AGENT: ActionOutcome =
+    ActionOutcome::Progress(ActionProgress::WaitForAgent);
+
+pub(crate) struct JobHarness {
     pub(crate) node: Node,
-    pub(crate) settings: Settings,
+    pub(crate) settings: LifecycleSettings,
     pub(crate) now: Timestamp,
-    pub(crate) story: String,
-    pub(crate) answers: Vec<(&'static str, Outcome)>,
+    pub(crate) transcript: String,
+    outcomes: Vec<(&'static str, ActionOutcome)>,
 }
 
 pub(crate) fn actor() -> Actor {
     Actor::User { name: Some("test".to_owned()), request_id: "req-1".to_owned() }
 }
 
-pub(crate) fn asking(verb: Verb, steps: &[Step]) -> Ask {
-    Ask {
-        verb,
-        steps: steps.to_vec(),
+pub(crate) fn request(verb: Verb, steps: &[Step]) -> ProvisionRequest {
+    ProvisionRequest { steps: steps.to_vec(), ..ProvisionRequest::plain(verb, actor()) }
+}
+
+/// A context without templates, and without driver steps that would make the ramdisk unnecessary.
+pub(crate) fn context() -> JobContext {
+    JobContext {
         template_steps: Vec::new(),
-        disable_ramdisk: false,
-        actor: actor(),
+        driver_steps: AvailableSteps::default(),
         work_id: Uuid::nil(),
     }
 }
@@ -44,172 +50,186 @@ pub(crate) fn step_with(interface: &str, name: &str, args: &str) -> Step {
     Step { args: JsonObject::from_stored(args), ..Step::new(interface, name, 0) }
 }
 
-pub(crate) fn offers(flow: StepFlow) -> Offers {
-    let offer = |interface: &str, name: &str, priority: i64, abortable: bool| StepOffer {
-        step: Step { abortable, ..Step::new(interface, name, priority) },
+pub(crate) fn available_steps(flow: StepFlow) -> AvailableSteps {
+    let available = |interface: &str, name: &str, priority: i64, abortable: bool| AvailableStep {
+        step: Step { abortable, requires_ramdisk: true, ..Step::new(interface, name, priority) },
         arguments: (&[]).into(),
     };
-    Offers::all(match flow {
+    AvailableSteps::all(match flow {
         StepFlow::Clean => vec![
-            offer("deploy", "erase_devices", 10, true),
-            offer("raid", "create", 0, false),
-            offer("vendor", "first", 99, false),
+            available("deploy", "erase_devices", 10, true),
+            available("raid", "create", 0, false),
+            available("vendor", "first", 99, false),
         ],
-        StepFlow::Deploy => vec![offer("deploy", "deploy", 100, false)],
-        StepFlow::Service => vec![offer("raid", "create", 0, false)],
+        StepFlow::Deploy => vec![available("deploy", "deploy", 100, false)],
+        StepFlow::Service => vec![available("raid", "create", 0, false)],
         StepFlow::Verify => Vec::new(),
     })
 }
 
-impl Bench {
+impl JobHarness {
     pub(crate) fn new(state: ProvisionState) -> Self {
         let mut node = Node::new(NodeId(Uuid::nil()), "fake-hardware", Timestamp(0));
         node.provision_state = state;
         Self {
             node,
-            settings: Settings { boot_retry_timeout: 600, ..Settings::default() },
+            settings: LifecycleSettings { boot_retry_timeout: 600, ..LifecycleSettings::default() },
             now: Timestamp::from_secs(1_000_000),
-            story: String::new(),
-            answers: Vec::new(),
+            transcript: String::new(),
+            outcomes: Vec::new(),
         }
     }
 
-    /// From now on the first action whose name starts with `action` turns out as `outcome`, once.
-    pub(crate) fn answer(mut self, action: &'static str, outcome: Outcome) -> Self {
-        self.answers.push((action, outcome));
+    /// Defines the outcome of the next action whose name starts with `action`.
+    pub(crate) fn with_outcome(mut self, action: &'static str, outcome: ActionOutcome) -> Self {
+        self.outcomes.push((action, outcome));
         self
     }
 
-    pub(crate) fn ask(&mut self, verb: Verb, steps: &[Step]) -> &mut Self {
-        let _ = writeln!(self.story, "> {verb}");
-        match self.try_ask(verb, steps) {
+    pub(crate) fn request(&mut self, verb: Verb, steps: &[Step]) -> &mut Self {
+        let _ = writeln!(self.transcript, "> {verb}");
+        match self.try_request(verb, steps) {
             Ok(()) => self.run(),
-            Err(refusal) => {
-                let _ = writeln!(self.story, "refused: {refusal}");
+            Err(error) => {
+                let _ = writeln!(self.transcript, "rejected: {error}");
                 self
             }
         }
     }
 
-    pub(crate) fn try_ask(&mut self, verb: Verb, steps: &[Step]) -> Result<(), Refusal> {
-        let ledger = ask(&mut self.node, &asking(verb, steps), &self.settings, self.now)?;
-        self.tell(&ledger);
+    pub(crate) fn try_request(
+        &mut self,
+        verb: Verb,
+        steps: &[Step],
+    ) -> Result<(), ProvisionRequestError> {
+        let request = request(verb, steps);
+        let entries =
+            request_provision(&mut self.node, &request, &context(), &self.settings, self.now)?;
+        self.log(&entries);
         Ok(())
     }
 
-    /// Does what has to be done until there is nothing more to do.
+    /// Runs actions until the node waits or is idle.
     pub(crate) fn run(&mut self) -> &mut Self {
         for _ in 0..200 {
-            let mut ledger = Ledger::default();
-            let next = settle(&mut self.node, &self.settings, self.now, &mut ledger);
-            self.tell(&ledger);
-            match next {
-                Next::Act(action) => self.act(&action),
-                Next::Wait(..) | Next::Rest => return self,
+            let mut entries = PendingEntries::default();
+            let result = settle(&mut self.node, &self.settings, self.now, &mut entries);
+            self.log(&entries);
+            match result {
+                SettleResult::Act(action) => self.act(&action),
+                SettleResult::Wait(..) | SettleResult::Idle => return self,
             }
         }
-        panic!("the job never ends:\n{}", self.story);
+        panic!("the job does not end:\n{}", self.transcript);
     }
 
     fn act(&mut self, action: &Action) {
         let name = action.to_string();
-        let place = self.answers.iter().position(|(prefix, _)| name.starts_with(prefix));
-        let outcome = match (place, action) {
-            (Some(place), _) => self.answers.remove(place).1,
-            (None, Action::ListSteps(flow)) => Outcome::Offers(offers(*flow)),
-            (None, _) => Outcome::Done,
+        let index = self.outcomes.iter().position(|(prefix, _)| name.starts_with(prefix));
+        let outcome = match (index, action) {
+            (Some(index), _) => self.outcomes.remove(index).1,
+            (None, Action::ListSteps(flow)) => ActionOutcome::StepsListed(available_steps(*flow)),
+            (None, _) => ActionOutcome::DONE,
         };
-        let ledger = record(&mut self.node, action, &outcome, 0, &self.settings, self.now);
-        self.tell(&ledger);
+        let entries = record(&mut self.node, action, &outcome, 0, &self.settings, self.now);
+        self.log(&entries);
     }
 
     pub(crate) fn later(&mut self, seconds: i64) -> &mut Self {
         self.now = Timestamp(self.now.0 + seconds * 1_000_000);
-        let _ = writeln!(self.story, "> {seconds} s later");
+        let _ = writeln!(self.transcript, "> {seconds} s later");
         self.run()
     }
 
     pub(crate) fn heartbeat(&mut self) -> &mut Self {
-        let _ = writeln!(self.story, "> heartbeat");
-        self.hear();
-        self.run()
-    }
-
-    /// The agent looks its node up and says no more.
-    pub(crate) fn lookup(&mut self) -> &mut Self {
-        let _ = writeln!(self.story, "> lookup");
-        let mut ledger = Ledger::default();
-        lifecycle::see_agent(&mut self.node, &mut ledger);
-        self.tell(&ledger);
-        self.run()
-    }
-
-    fn hear(&mut self) {
-        let mut ledger = Ledger::default();
-        lifecycle::see_agent(&mut self.node, &mut ledger);
-        self.tell(&ledger);
+        let _ = writeln!(self.transcript, "> heartbeat");
+        let mut entries = PendingEntries::default();
+        lifecycle::confirm_boot(&mut self.node, &mut entries);
+        self.log(&entries);
         self.node.agent.last_heartbeat = Some(self.now);
         self.node.agent.url = Some("https://192.0.2.1:9999".to_owned());
-        lifecycle::hear_agent(&mut self.node, self.now);
+        lifecycle::heartbeat_received(&mut self.node, self.now);
+        self.run()
     }
 
-    fn tell(&mut self, ledger: &Ledger) {
-        for happening in &ledger.happened {
-            let line = match happening {
-                Happening::Entered { from, to, event, .. } => format!("{from} -> {to} ({event})"),
-                Happening::Did { action, .. } => action.clone(),
-                Happening::Failed { action, error, .. } => format!("{action} FAILED: {error}"),
-                Happening::Waiting { why, until } => format!(
+    /// A lookup of the agent, without a heartbeat.
+    pub(crate) fn lookup(&mut self) -> &mut Self {
+        let _ = writeln!(self.transcript, "> lookup");
+        let mut entries = PendingEntries::default();
+        lifecycle::confirm_boot(&mut self.node, &mut entries);
+        self.log(&entries);
+        self.run()
+    }
+
+    fn log(&mut self, entries: &PendingEntries) {
+        for event in &entries.events {
+            let line = match event {
+                JournalEvent::StateChanged { from, to, event, .. } => {
+                    format!("{from} -> {to} ({event})")
+                }
+                JournalEvent::ActionDone { action, .. } => action.clone(),
+                JournalEvent::ActionFailed { action, error, .. } => {
+                    format!("{action} FAILED: {error}")
+                }
+                JournalEvent::Waiting { why, until } => format!(
                     "waits for {why}{}",
                     until.map_or(String::new(), |until| format!(
                         ", {} s",
                         until.since(self.now).as_secs()
                     ))
                 ),
-                Happening::Maintenance { fault, .. } => format!("maintenance: {fault:?}"),
-                Happening::Power { to, .. } => format!("power: {to:?}"),
-                Happening::Noted { by, text } => format!("{by}: {text}"),
-                Happening::Asked { .. } => continue,
-                Happening::Enrolled
-                | Happening::Changed { .. }
-                | Happening::Removed
-                | Happening::BmcCalls { .. }
-                | Happening::Seen { .. }
-                | Happening::Heard { .. } => format!("{happening:?}"),
+                JournalEvent::Maintenance { fault, .. } => format!("maintenance: {fault:?}"),
+                JournalEvent::Power { to, .. } => format!("power: {to:?}"),
+                JournalEvent::Note { by, text } => format!("{by}: {text}"),
+                JournalEvent::Requested { .. } => continue,
+                JournalEvent::Enrolled
+                | JournalEvent::Changed { .. }
+                | JournalEvent::Removed
+                | JournalEvent::BmcCalls { .. }
+                | JournalEvent::NetworkActivity { .. }
+                | JournalEvent::AgentCall { .. } => format!("{event:?}"),
             };
-            let _ = writeln!(self.story, "{line}");
+            let _ = writeln!(self.transcript, "{line}");
         }
-        for chore in &ledger.chores {
-            if let Chore::NoteBoot { way, worked } = chore {
-                let way = way.map_or("the plan's way", node_model::BootWay::as_str);
-                let _ = writeln!(self.story, "remember: {way} worked: {worked}");
+        for change in &entries.follow_ups {
+            if let FollowUpChange::RecordBootResult { method, worked } = change {
+                let method = method.map_or("method of the plan", BootMethod::as_str);
+                let _ = writeln!(self.transcript, "boot result: {method} worked: {worked}");
             }
         }
     }
 
-    /// The story so far and where it ended.
+    /// The transcript with the final state of the node.
     pub(crate) fn end(&self) -> String {
         let node = &self.node;
-        let mut story = self.story.clone();
-        let _ = write!(story, "= {}", node.provision_state);
+        let mut transcript = self.transcript.clone();
+        let _ = write!(transcript, "= {}", node.provision_state);
         if let Some(target) = node.target_provision_state {
-            let _ = write!(story, " -> {target}");
+            let _ = write!(transcript, " -> {target}");
         }
         if let Some(error) = &node.last_error {
-            let _ = write!(story, ", last error: {error}");
+            let _ = write!(transcript, ", last error: {error}");
         }
         if let Some(work) = &node.work {
-            let _ = write!(story, ", working: {}", work.kind);
+            let _ = write!(transcript, ", working: {}", work.kind);
         }
-        story.push('\n');
-        story
+        transcript.push('\n');
+        transcript
     }
 }
 
-pub(crate) fn unreachable(message: &str) -> Outcome {
-    Outcome::Unreachable(Silent::Bmc, Failure::new(message))
+pub(crate) fn poll_at(due: Timestamp) -> ActionOutcome {
+    ActionOutcome::Progress(ActionProgress::PollAt(due))
 }
 
-pub(crate) fn failed(message: &str) -> Outcome {
-    Outcome::Failed(Failure::new(message))
+pub(crate) fn poll_agent_at(due: Timestamp) -> ActionOutcome {
+    ActionOutcome::Progress(ActionProgress::PollAgentAt(due))
+}
+
+pub(crate) fn unreachable(message: &str) -> ActionOutcome {
+    ActionOutcome::Unreachable(UnreachablePeer::Bmc, ActionFailure::new(message))
+}
+
+pub(crate) fn failed(message: &str) -> ActionOutcome {
+    ActionOutcome::Failed(ActionFailure::new(message))
 }

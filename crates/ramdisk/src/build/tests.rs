@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whole ramdisks from small parts.
+//! Builds of whole ramdisks from small inputs.
 
 use super::*;
-use crate::expand::expanded;
+use crate::decompress::decompress;
 use crate::fixtures;
 
-struct Kitchen {
+struct BuildFixture {
     folder: tempfile::TempDir,
-    recipe: Recipe,
+    spec: RamdiskSpec,
 }
 
-fn kitchen() -> Kitchen {
+fn build_fixture() -> BuildFixture {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    fs::write(at("agent"), fixtures::program(None, &[])).unwrap();
-    fs::write(at("vmlinuz"), fixtures::kernel("6.1.0-test")).unwrap();
-    fixtures::modules(
+    fs::write(at("agent"), fixtures::elf_program(None, &[])).unwrap();
+    fs::write(at("vmlinuz"), fixtures::kernel_image("6.1.0-test")).unwrap();
+    fixtures::write_modules(
         &at("6.1.0-test"),
         &[
             ("drivers/scsi/sd_mod.ko", &["depends=scsi_mod"]),
@@ -27,13 +27,13 @@ fn kitchen() -> Kitchen {
     );
     fs::create_dir(at("firmware")).unwrap();
     fs::write(at("firmware/net.bin"), "blob").unwrap();
-    let recipe = Recipe {
+    let spec = RamdiskSpec {
         kernel: KernelSource::Files { kernel: at("vmlinuz"), modules: at("6.1.0-test") },
-        drivers: Drivers::Virtual,
+        drivers: DriverProfile::Virtual,
         agent: at("agent"),
         modules: Vec::new(),
         firmware: vec![at("firmware")],
-        usual_programs: false,
+        default_programs: false,
         programs: Vec::new(),
         certificates: Vec::new(),
         managers: Vec::new(),
@@ -41,38 +41,36 @@ fn kitchen() -> Kitchen {
         output: at("out"),
         packages: at("packages"),
     };
-    Kitchen { folder, recipe }
+    BuildFixture { folder, spec }
 }
 
-/// The names in a ramdisk.
-fn names(ramdisk: Vec<u8>) -> Vec<String> {
-    let archive = expanded(ramdisk).unwrap();
+/// Returns the paths in a ramdisk.
+fn archive_names(ramdisk: Vec<u8>) -> Vec<String> {
+    let archive = decompress(ramdisk).unwrap();
     let mut names = Vec::new();
     let mut rest = archive.as_slice();
-    while !rest.is_empty() {
-        let field = |number: usize| {
-            let text = str::from_utf8(&rest[6 + number * 8..14 + number * 8]).unwrap();
-            usize::from_str_radix(text, 16).unwrap()
-        };
-        let (size, name) = (field(6), field(11));
-        names.push(str::from_utf8(&rest[110..110 + name - 1]).unwrap().to_owned());
-        rest = &rest[(110 + name).next_multiple_of(4) + size.next_multiple_of(4)..];
+    loop {
+        let reader = cpio::newc::Reader::new(rest).unwrap();
+        if reader.entry().is_trailer() {
+            return names;
+        }
+        names.push(reader.entry().name().to_owned());
+        rest = reader.finish().unwrap();
     }
-    names
 }
 
 #[test]
-fn a_ramdisk_has_what_was_asked_for() {
-    let Kitchen { folder, mut recipe } = kitchen();
+fn ramdisk_contains_requested_files() {
+    let BuildFixture { folder, mut spec } = build_fixture();
     let at = |name: &str| folder.path().join(name);
     fs::write(at("ca.pem"), "-----BEGIN CERTIFICATE-----\n").unwrap();
     fs::write(at("vendor"), "#!/bin/sh\necho\n").unwrap();
-    recipe.certificates = vec![at("ca.pem")];
-    recipe.managers = vec![at("vendor")];
-    recipe.files = vec![ExtraFile { source: at("ca.pem"), destination: "/etc/motd".to_owned() }];
-    recipe.modules = vec!["sound/".to_owned()];
-    let manifest = build(&recipe).unwrap();
-    let names = names(fs::read(at("out/ramdisk")).unwrap());
+    spec.certificates = vec![at("ca.pem")];
+    spec.managers = vec![at("vendor")];
+    spec.files = vec![ExtraFile { source: at("ca.pem"), destination: "/etc/motd".to_owned() }];
+    spec.modules = vec!["sound/".to_owned()];
+    let manifest = build(&spec).unwrap();
+    let names = archive_names(fs::read(at("out/ramdisk")).unwrap());
     for name in [
         "init",
         "dev/console",
@@ -102,11 +100,11 @@ fn a_ramdisk_has_what_was_asked_for() {
 }
 
 #[test]
-fn the_same_inputs_give_the_same_bytes() {
-    let Kitchen { folder, mut recipe } = kitchen();
-    let first = build(&recipe).unwrap();
-    recipe.output = folder.path().join("again");
-    assert_eq!(first, build(&recipe).unwrap());
+fn builds_are_reproducible() {
+    let BuildFixture { folder, mut spec } = build_fixture();
+    let first = build(&spec).unwrap();
+    spec.output = folder.path().join("again");
+    assert_eq!(first, build(&spec).unwrap());
     for name in [KERNEL, RAMDISK, MANIFEST] {
         let read = |output: &str| fs::read(folder.path().join(output).join(name)).unwrap();
         assert_eq!(read("out"), read("again"), "{name}");
@@ -114,51 +112,48 @@ fn the_same_inputs_give_the_same_bytes() {
 }
 
 #[test]
-fn a_failure_leaves_what_was_there() {
-    let Kitchen { folder, recipe } = kitchen();
-    build(&recipe).unwrap();
+fn failed_build_keeps_previous_output() {
+    let BuildFixture { folder, spec } = build_fixture();
+    build(&spec).unwrap();
     let before = fs::read(folder.path().join("out/ramdisk")).unwrap();
-    let dynamic = fixtures::program(Some("/lib64/ld.so"), &["libc.so.6"]);
-    fs::write(&recipe.agent, dynamic).unwrap();
-    let error = build(&recipe).unwrap_err();
+    let dynamic = fixtures::elf_program(Some("/lib64/ld.so"), &["libc.so.6"]);
+    fs::write(&spec.agent, dynamic).unwrap();
+    let error = build(&spec).unwrap_err();
     assert!(error.to_string().contains("give a static build of ferrite-agent"), "{error}");
     let source = std::error::Error::source(&error).unwrap().to_string();
-    assert_eq!(source, "it is not static: it needs /lib64/ld.so");
+    assert_eq!(source, "not a static program: it needs /lib64/ld.so");
     assert_eq!(fs::read(folder.path().join("out/ramdisk")).unwrap(), before);
     assert_eq!(fs::read_dir(folder.path().join("out")).unwrap().count(), 3);
 }
 
 #[test]
-fn mistakes_are_told_before_anything_is_done() {
-    let Kitchen { folder, recipe } = kitchen();
+fn invalid_inputs_fail_before_output_is_written() {
+    let BuildFixture { folder, spec } = build_fixture();
     let at = |name: &str| folder.path().join(name);
-    let check = |change: &dyn Fn(&mut Recipe), expected: &str| {
-        let mut recipe = recipe.clone();
-        change(&mut recipe);
-        let error = build(&recipe).unwrap_err();
-        let mut told = error.to_string();
+    let check = |change: &dyn Fn(&mut RamdiskSpec), expected: &str| {
+        let mut spec = spec.clone();
+        change(&mut spec);
+        let error = build(&spec).unwrap_err();
+        let mut message = error.to_string();
         let mut cause = std::error::Error::source(&error);
         while let Some(error) = cause {
-            told += &format!(": {error}");
+            message += &format!(": {error}");
             cause = error.source();
         }
-        assert!(told.contains(expected), "{told}");
+        assert!(message.contains(expected), "{message}");
     };
-    check(&|recipe| recipe.agent = at("none"), "say with --agent where it is");
-    check(&|recipe| recipe.agent = at("vmlinuz"), "no whole 64-bit ELF file");
-    check(&|recipe| recipe.certificates = vec![at("agent")], "holds no certificate in PEM");
-    check(&|recipe| recipe.managers = vec![at("none")], "none cannot be read");
-    let odd = ExtraFile { source: at("agent"), destination: "/init/../x".to_owned() };
-    check(&|recipe| recipe.files = vec![odd.clone()], "is no place in a ramdisk");
+    check(&|spec| spec.agent = at("none"), "give its path with --agent");
+    check(&|spec| spec.agent = at("vmlinuz"), "not a valid 64-bit ELF file");
+    check(&|spec| spec.certificates = vec![at("agent")], "contains no PEM certificate");
+    check(&|spec| spec.managers = vec![at("none")], "/none: ");
+    let invalid = ExtraFile { source: at("agent"), destination: "/init/../x".to_owned() };
+    check(&|spec| spec.files = vec![invalid.clone()], "is not a valid path in a ramdisk");
     let files = |kernel: &str, modules: &str| KernelSource::Files {
         kernel: at(kernel),
         modules: at(modules),
     };
-    check(&|recipe| recipe.kernel = files("none", "6.1.0-test"), "none cannot be read");
-    check(
-        &|recipe| recipe.kernel = files("firmware/net.bin", "6.1.0-test"),
-        "net.bin is no kernel",
-    );
-    check(&|recipe| recipe.kernel = files("vmlinuz", "firmware"), "holds no kernel modules");
+    check(&|spec| spec.kernel = files("none", "6.1.0-test"), "/none: ");
+    check(&|spec| spec.kernel = files("firmware/net.bin", "6.1.0-test"), "net.bin is not a kernel");
+    check(&|spec| spec.kernel = files("vmlinuz", "firmware"), "contains no kernel modules");
     assert!(!at("out").exists());
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which modules are taken, and the tables that tell of them.
+//! Tests of module selection and of the generated tables.
 
 use expect_test::{Expect, expect};
 
 use super::*;
 use crate::{fixtures, tables};
 
-fn library(folder: &Path) -> Library {
-    fixtures::modules(
+fn kernel_modules(folder: &Path) -> KernelModules {
+    fixtures::write_modules(
         folder,
         &[
             (
@@ -31,34 +31,40 @@ fn library(folder: &Path) -> Library {
         ],
         &["drivers/scsi/scsi_common.ko", "net/packet/af_packet.ko"],
     );
-    Library::open(folder).unwrap()
+    KernelModules::open(folder).unwrap()
 }
 
-fn check(first: &[&str], later: &[&str], modules: &[&str], except: &[&str], expected: &Expect) {
+fn check_selection(
+    first: &[&str],
+    later: &[&str],
+    modules: &[&str],
+    except: &[&str],
+    expected: &Expect,
+) {
     let folder = tempfile::tempdir().unwrap();
-    let patterns = |names: &[&str]| names.iter().map(|name| Pattern::new(name)).collect();
-    let wanted = Wanted {
-        first: patterns(first),
-        later: patterns(later),
+    let patterns = |names: &[&str]| names.iter().map(|name| ModulePattern::new(name)).collect();
+    let request = ModuleRequest {
+        load_first: patterns(first),
+        load_later: patterns(later),
         modules: patterns(modules),
         except: patterns(except),
     };
-    let selection = library(folder.path()).select(&wanted).unwrap();
-    let told = format!(
+    let selection = kernel_modules(folder.path()).select(&request).unwrap();
+    let report = format!(
         "{}---\n{}---\n{}---\n{}--- later: {}\n--- unknown: {}\n",
         tables::dependencies(&selection),
         tables::aliases(&selection),
         tables::soft_dependencies(&selection),
-        tables::order(&selection.first),
-        selection.later.join(", "),
+        tables::order(&selection.load_first),
+        selection.load_later.join(", "),
         selection.unknown.join(", ")
     );
-    expected.assert_eq(&told);
+    expected.assert_eq(&report);
 }
 
 #[test]
-fn what_a_module_needs_comes_along() {
-    check(
+fn includes_dependencies() {
+    check_selection(
         &[],
         &[],
         &["virtio_net"],
@@ -78,8 +84,8 @@ fn what_a_module_needs_comes_along() {
 }
 
 #[test]
-fn what_is_asked_for_by_its_work_is_found() {
-    check(
+fn resolves_soft_dependencies_by_alias() {
+    check_selection(
         &["sd-mod", "af_packet"],
         &["t10-pi", "virtio_net"],
         &[],
@@ -116,8 +122,8 @@ fn what_is_asked_for_by_its_work_is_found() {
 }
 
 #[test]
-fn folders_and_exceptions() {
-    check(
+fn selects_directories_without_exceptions() {
+    check_selection(
         &[],
         &[],
         &["drivers/net/ethernet/", "nonesuch*"],
@@ -135,8 +141,8 @@ fn folders_and_exceptions() {
 }
 
 #[test]
-fn a_module_that_is_missing_is_told() {
-    check(
+fn reports_unknown_modules() {
+    check_selection(
         &["ipmi_si"],
         &[],
         &[],
@@ -157,9 +163,9 @@ fn a_module_that_is_missing_is_told() {
 }
 
 #[test]
-fn a_circle_ends() {
+fn dependency_cycles_terminate() {
     let folder = tempfile::tempdir().unwrap();
-    fixtures::modules(
+    fixtures::write_modules(
         folder.path(),
         &[
             ("a.ko", &["depends=b", "softdep=pre: c"]),
@@ -168,39 +174,43 @@ fn a_circle_ends() {
         ],
         &[],
     );
-    let wanted = Wanted { first: vec![Pattern::new("a")], ..Wanted::default() };
-    let selection = Library::open(folder.path()).unwrap().select(&wanted).unwrap();
-    assert_eq!(selection.first, ["b", "c", "a"]);
-    assert_eq!(selection.all_needs("a"), ["b"]);
+    let request =
+        ModuleRequest { load_first: vec![ModulePattern::new("a")], ..ModuleRequest::default() };
+    let selection = KernelModules::open(folder.path()).unwrap().select(&request).unwrap();
+    assert_eq!(selection.load_first, ["b", "c", "a"]);
+    assert_eq!(selection.dependencies_in_load_order("a"), ["b"]);
 }
 
 #[test]
-fn the_version_is_the_one_of_the_modules() {
+fn reads_version_from_vermagic() {
     let folder = tempfile::tempdir().unwrap();
-    let library = library(folder.path());
+    let library = kernel_modules(folder.path());
     assert_eq!(library.version, "6.1.0-test");
     assert_eq!(library.architecture.name(), "x86_64");
 }
 
 #[test]
-fn what_was_added_later_wins() {
+fn updates_directory_takes_precedence() {
     let folder = tempfile::tempdir().unwrap();
-    fixtures::modules(folder.path(), &[("drivers/net/igb.ko", &["depends="])], &[]);
+    fixtures::write_modules(folder.path(), &[("drivers/net/igb.ko", &["depends="])], &[]);
     fs::create_dir(folder.path().join("updates")).unwrap();
-    fs::write(folder.path().join("updates/igb.ko"), fixtures::module(&["alias=newer"])).unwrap();
-    let wanted = Wanted { modules: vec![Pattern::new("igb")], ..Wanted::default() };
-    let selection = Library::open(folder.path()).unwrap().select(&wanted).unwrap();
+    fs::write(folder.path().join("updates/igb.ko"), fixtures::kernel_module(&["alias=newer"]))
+        .unwrap();
+    let request =
+        ModuleRequest { modules: vec![ModulePattern::new("igb")], ..ModuleRequest::default() };
+    let selection = KernelModules::open(folder.path()).unwrap().select(&request).unwrap();
     assert_eq!(selection.modules["igb"].path, "updates/igb.ko.zst");
 }
 
 #[test]
-fn mistakes_are_told() {
+fn reports_unreadable_modules() {
     let folder = tempfile::tempdir().unwrap();
-    let told = Library::open(folder.path()).unwrap_err().to_string();
-    assert!(told.contains("holds no kernel modules"), "{told}");
+    let open = |folder: &Path| KernelModules::open(folder).unwrap_err().to_string();
+    let error = open(folder.path());
+    assert!(error.contains("contains no kernel modules"), "{error}");
     fs::write(folder.path().join("a.ko"), "no module").unwrap();
-    let told = Library::open(folder.path()).unwrap_err().to_string();
-    assert!(told.ends_with("a.ko cannot be used"), "{told}");
-    let told = Library::open(&folder.path().join("none")).unwrap_err().to_string();
-    assert!(told.ends_with("none cannot be read"), "{told}");
+    let error = open(folder.path());
+    assert!(error.starts_with("invalid module") && error.ends_with("a.ko"), "{error}");
+    let error = open(&folder.path().join("none"));
+    assert!(error.starts_with("cannot read") && error.ends_with("none"), "{error}");
 }

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Recordings of BMCs: everything a service shows, in one file, without anything that identifies
-//! the machine or its owner.
+//! Recordings of BMCs: all resources of a service in one file, without anything that identifies the
+//! machine or its owner.
 //!
-//! A recording is how a user reports that Ferrite and their hardware do not get on, and what the
-//! tests replay as that hardware ever after. Making one only ever reads. What identifies the
-//! machine is replaced by stand-ins that still agree with each other, so links keep leading where
-//! they led.
+//! Users attach a recording to a report about their hardware, and tests replay it as that hardware.
+//! Recording only reads. Identifying values are replaced consistently, so that links stay valid.
 
-mod kinds;
+mod crawl;
 mod patterns;
+mod replacements;
 mod sanitise;
-mod stand_in;
-mod walk;
+mod sensitive_keys;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,49 +18,49 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Client, Error};
+use crate::{RedfishClient, RedfishError};
 
 pub use sanitise::sanitise;
 
-/// The version of the file that is written, and the only one that is read.
+/// The file format version that is written, and the only one that can be read.
 pub const VERSION: u32 = 1;
 
-/// What a BMC showed.
+/// The resources of a BMC.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Recording {
-    /// The version of the form of this file.
+pub struct BmcRecording {
+    /// The file format version.
     #[serde(rename = "ferrite_recording")]
     pub version: u32,
-    /// What was recorded.
+    /// The kind of machine.
     #[serde(default)]
-    pub about: About,
-    /// The resources by path. Paths have no slash at the end.
-    pub resources: BTreeMap<String, Recorded>,
-    /// What was seen to exist and is not here, by path, with the reason.
+    pub about: RecordedMachine,
+    /// The resources by path, without a trailing slash.
+    pub resources: BTreeMap<String, RecordedResponse>,
+    /// Paths that exist but are not in the recording, with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub left_out: BTreeMap<String, String>,
 }
 
-/// Which kind of machine a recording is of. Empty where the BMC did not say.
+/// The kind of machine. Fields are empty if the BMC does not report them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct About {
-    /// Who made it.
+pub struct RecordedMachine {
+    /// The manufacturer.
     pub vendor: String,
-    /// Which model it is.
+    /// The model.
     pub model: String,
     /// The version of the BMC's firmware.
     pub firmware: String,
-    /// The version of Redfish it says it speaks.
+    /// The reported Redfish version.
     pub redfish_version: String,
 }
 
-/// One answer of the BMC's.
+/// One response of the BMC.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Recorded {
+pub struct RecordedResponse {
     /// The HTTP status.
     pub status: u16,
-    /// The headers that matter to a client: `etag` and `allow`, names in lower case.
+    /// The relevant headers, `etag` and `allow`, with lower-case names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// The body; null if it was empty or not JSON.
@@ -72,7 +70,7 @@ pub struct Recorded {
 
 /// Why a recording cannot be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum FileError {
+pub enum RecordingFileError {
     /// The file cannot be read.
     #[error("the recording {} cannot be read", path.display())]
     Read {
@@ -91,16 +89,16 @@ pub enum FileError {
         #[source]
         source: io::Error,
     },
-    /// The file is no recording.
+    /// The file is not a recording.
     #[error("{} is not a recording", path.display())]
     NotOne {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parse error.
         #[source]
         source: serde_json::Error,
     },
-    /// The file was written by a newer Ferrite.
+    /// The file has another format version.
     #[error("the recording {} has version {version}, and only {VERSION} can be read", path.display())]
     Version {
         /// The file.
@@ -110,34 +108,37 @@ pub enum FileError {
     },
 }
 
-/// Walks the whole service, reading only, and gives what it shows without what identifies it.
-/// `progress` is told how many resources have been read so far.
-pub async fn record(client: &Client, progress: impl FnMut(usize)) -> Result<Recording, Error> {
-    let walked = walk::walk(client, progress).await?;
+/// Reads all resources of the service and removes what identifies the machine. `progress` is called
+/// with the number of resources read so far.
+pub async fn record(
+    client: &RedfishClient,
+    progress: impl FnMut(usize),
+) -> Result<BmcRecording, RedfishError> {
+    let walked = crawl::walk(client, progress).await?;
     Ok(sanitise(walked))
 }
 
-impl Recording {
+impl BmcRecording {
     /// Reads a recording from a file.
-    pub fn read(path: &Path) -> Result<Self, FileError> {
+    pub fn read(path: &Path) -> Result<Self, RecordingFileError> {
         let bytes = std::fs::read(path)
-            .map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+            .map_err(|source| RecordingFileError::Read { path: path.to_owned(), source })?;
         let recording: Self = serde_json::from_slice(&bytes)
-            .map_err(|source| FileError::NotOne { path: path.to_owned(), source })?;
+            .map_err(|source| RecordingFileError::NotOne { path: path.to_owned(), source })?;
         if recording.version == VERSION {
             Ok(recording)
         } else {
-            Err(FileError::Version { path: path.to_owned(), version: recording.version })
+            Err(RecordingFileError::Version { path: path.to_owned(), version: recording.version })
         }
     }
 
-    /// Writes the recording to a file, in a form whose differences read well.
-    pub fn write(&self, path: &Path) -> Result<(), FileError> {
+    /// Writes the recording to a file, formatted for diffs.
+    pub fn write(&self, path: &Path) -> Result<(), RecordingFileError> {
         std::fs::write(path, self.to_text())
-            .map_err(|source| FileError::Write { path: path.to_owned(), source })
+            .map_err(|source| RecordingFileError::Write { path: path.to_owned(), source })
     }
 
-    /// The recording as it stands in a file.
+    /// The content of the file.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = serde_json::to_string_pretty(self)
@@ -146,7 +147,7 @@ impl Recording {
         text
     }
 
-    /// The first resource whose type is this, whichever version of it.
+    /// The first resource of this type, in any version.
     fn first_of(&self, kind: &str) -> Option<&Value> {
         let prefix = format!("#{kind}.");
         self.resources.values().map(|recorded| &recorded.body).find(|body| {
@@ -155,8 +156,8 @@ impl Recording {
         })
     }
 
-    /// What the resources say about the kind of machine.
-    fn describe(&self) -> About {
+    /// The kind of machine, from its resources.
+    fn describe(&self) -> RecordedMachine {
         let text = |body: Option<&Value>, key: &str| {
             body.and_then(|body| body.get(key)?.as_str()).unwrap_or_default().trim().to_owned()
         };
@@ -165,7 +166,7 @@ impl Recording {
         if vendor.is_empty() {
             vendor = text(root, "Vendor");
         }
-        About {
+        RecordedMachine {
             vendor,
             model: text(system, "Model"),
             firmware: text(self.first_of("Manager"), "FirmwareVersion"),

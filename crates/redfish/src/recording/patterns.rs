@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Texts that look like what identifies a machine, wherever they stand.
+//! Patterns of identifying values in any text.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::kinds::Kind;
+use super::sensitive_keys::SensitiveKind;
 
-/// Hosts whose URLs are part of Redfish or of a vendor's public documentation.
+/// Hosts of Redfish and of public vendor documentation, whose URLs are kept.
 const PUBLIC_HOSTS: [&str; 12] = [
     "dmtf.org",
     "odata.org",
@@ -21,22 +21,22 @@ const PUBLIC_HOSTS: [&str; 12] = [
     "opencompute.org",
 ];
 
-/// The kinds of things in a directory's names, in lower case.
+/// Attribute names in distinguished names, in lower case.
 const DIRECTORY_KINDS: [&str; 9] = ["cn", "ou", "o", "dc", "uid", "c", "l", "st", "email"];
 
-/// Everything in `text` that looks identifying, with what it is. Numbers with dots are not looked
-/// at in a text that is a version.
-pub(super) fn find(text: &str, is_version: bool, mut found: impl FnMut(Kind, &str)) {
+/// Calls `found` for everything in `text` that looks identifying. Numbers with dots are ignored in a
+/// version.
+pub(super) fn find(text: &str, is_version: bool, mut found: impl FnMut(SensitiveKind, &str)) {
     urls(text, &mut found);
     if is_distinguished_name(text) {
-        found(Kind::User, text);
+        found(SensitiveKind::User, text);
     }
     for word in text.split(|char: char| !is_address_char(char)) {
         let word = word.trim_matches(['.', ':', '-', '_', '@', '%']);
         if let Some(kind) = of_word(word, is_version) {
             found(kind, word);
         } else if word.contains(['-', '_', '.', '@', '%']) {
-            // Names are made of several: `NIC.Slot.1_00:11:22:33:44:55`.
+            // Names are composed: `NIC.Slot.1_00:11:22:33:44:55`.
             for part in word.split(['_', '.', '@', '%']) {
                 if let Some(kind) = of_word(part, true) {
                     found(kind, part);
@@ -46,31 +46,31 @@ pub(super) fn find(text: &str, is_version: bool, mut found: impl FnMut(Kind, &st
     }
 }
 
-/// Of what kind a text is as a whole, if it looks like any.
-pub(super) fn of_word(word: &str, is_version: bool) -> Option<Kind> {
+/// The kind of a whole word, if it matches one.
+pub(super) fn of_word(word: &str, is_version: bool) -> Option<SensitiveKind> {
     if is_uuid(word) {
-        Some(Kind::Uuid)
+        Some(SensitiveKind::Uuid)
     } else if is_pairs(word, ':', 6) || is_pairs(word, '-', 6) {
-        Some(Kind::Mac)
+        Some(SensitiveKind::Mac)
     } else if is_pairs(word, ':', 8) || is_pairs(word, ':', 16) {
-        Some(Kind::Wwn)
+        Some(SensitiveKind::Wwn)
     } else if is_mail(word) {
-        Some(Kind::User)
+        Some(SensitiveKind::User)
     } else if !is_version && word.parse().is_ok_and(identifies4) {
-        Some(Kind::Ip4)
+        Some(SensitiveKind::Ip4)
     } else if word.contains(':') && word.parse().is_ok_and(identifies6) {
-        Some(Kind::Ip6)
+        Some(SensitiveKind::Ip6)
     } else {
         None
     }
 }
 
-/// Whether the text is this many hexadecimal digits and nothing else.
+/// Returns whether the text consists of exactly this many hexadecimal digits.
 pub(super) fn is_bare(text: &str, digits: usize) -> bool {
     text.len() == digits && is_hex(text)
 }
 
-fn urls(text: &str, found: &mut impl FnMut(Kind, &str)) {
+fn urls(text: &str, found: &mut impl FnMut(SensitiveKind, &str)) {
     let mut rest = text;
     while let Some(middle) = rest.find("://") {
         let scheme = rest[..middle]
@@ -86,13 +86,13 @@ fn urls(text: &str, found: &mut impl FnMut(Kind, &str)) {
             host.strip_suffix(public).is_some_and(|front| front.is_empty() || front.ends_with('.'))
         });
         if scheme < middle && !authority.is_empty() && (!is_public || authority.contains('@')) {
-            found(Kind::Url, &rest[scheme..end]);
+            found(SensitiveKind::Url, &rest[scheme..end]);
         }
         rest = &rest[end..];
     }
 }
 
-/// What addresses, and the names they are put into, are made of.
+/// The characters of addresses and of names that contain them.
 fn is_address_char(char: char) -> bool {
     char.is_ascii_alphanumeric() || matches!(char, '.' | ':' | '-' | '_' | '@' | '%')
 }
@@ -100,7 +100,7 @@ fn is_address_char(char: char) -> bool {
 fn is_uuid(word: &str) -> bool {
     let mut lengths = [8, 4, 4, 4, 12].into_iter();
     let parts = word.split('-').all(|part| lengths.next() == Some(part.len()) && is_hex(part));
-    // None that says nothing: BMCs show a UUID of zeros or of Fs for none at all.
+    // BMCs show a UUID of zeros or of Fs if there is none.
     let first = word.chars().next().unwrap_or_default();
     parts
         && lengths.next().is_none()
@@ -120,12 +120,12 @@ fn is_hex(text: &str) -> bool {
 fn is_mail(word: &str) -> bool {
     word.split_once('@').is_some_and(|(name, host)| {
         !name.is_empty() && host.contains('.') && !host.contains(['@', ':']) && !word.starts_with("@")
-            // `Members@odata.count` and its like are keys of Redfish.
+            // `Members@odata.count` and similar are Redfish keys.
             && !["odata.", "Redfish.", "Message."].iter().any(|start| host.starts_with(start))
     })
 }
 
-/// Whether the text is the name of something in a directory: `CN=Admins,OU=IT,DC=corp,DC=example`.
+/// Returns whether the text is a distinguished name: `CN=Admins,OU=IT,DC=corp,DC=example`.
 fn is_distinguished_name(text: &str) -> bool {
     let mut parts = text.split(',').peekable();
     let is_part = |part: &str| {
@@ -137,7 +137,7 @@ fn is_distinguished_name(text: &str) -> bool {
     parts.next().is_some_and(is_part) && parts.peek().is_some() && parts.all(is_part)
 }
 
-/// Whether the address is anybody's in particular: not a mask, not "any", not the machine itself.
+/// Returns whether the address identifies a host: not a netmask, unspecified or loopback.
 fn identifies4(ip: Ipv4Addr) -> bool {
     !ip.is_unspecified() && !ip.is_loopback() && ip.octets()[0] != 255 && ip.octets()[0] != 0
 }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_identifying() {
+    fn finds_identifying_values() {
         for (text, expected) in [
             ("Embedded NIC 1", ""),
             ("14:02:EC:3F:00:1a", "Mac 14:02:EC:3F:00:1a"),

@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Taking out of a recording what identifies the machine.
+//! Removes everything that identifies the machine from a recording.
 //!
-//! First everything is read: what stands under a telling key, and what looks like an address or a
-//! name wherever it stands. Then each of these texts is replaced everywhere, in values, keys and
-//! paths, by its stand-in. So a service tag found under `SerialNumber` also goes from the host name
-//! it is part of and from the links it is in, and the links still agree.
+//! The first pass collects values under identifying keys and everything that looks like an address or a
+//! name. The second pass replaces each of them everywhere, in values, keys and paths. So a service tag
+//! under `SerialNumber` is also replaced in the host name and in links, which stay consistent.
 
 use std::collections::BTreeMap;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::{Map, Value};
 
-use super::kinds::{self, Kind};
-use super::stand_in::{StandIns, spellings};
-use super::{Recorded, Recording, patterns};
+use super::replacements::{Replacements, spellings};
+use super::sensitive_keys::{self, SensitiveKind};
+use super::{BmcRecording, RecordedResponse, patterns};
 
-/// Shorter texts are replaced where they stand and not looked for elsewhere: an asset tag `7` would
-/// take every 7 along.
+/// Shorter texts are replaced only under their key: an asset tag `7` would replace every 7.
 const SHORTEST_SOUGHT: usize = 3;
-/// From here on a text with digits in it is looked for inside words too.
+/// Texts with digits of at least this length are replaced inside words too.
 const SHORTEST_INSIDE: usize = 5;
 
-/// The recording without what identifies the machine, its owner or its secrets.
+/// Returns the recording without anything that identifies the machine or its owner, and without
+/// secrets.
 #[must_use]
-pub fn sanitise(recording: Recording) -> Recording {
-    let mut finder = Finder::default();
+pub fn sanitise(recording: BmcRecording) -> BmcRecording {
+    let mut finder = SensitiveTextFinder::default();
     for (path, recorded) in &recording.resources {
         finder.text("", path);
         finder.value("", &recorded.body);
@@ -32,8 +31,8 @@ pub fn sanitise(recording: Recording) -> Recording {
     }
     recording.left_out.keys().for_each(|path| finder.text("", path));
     let mut replacer = finder.into_replacer();
-    let Recording { version, resources, left_out, .. } = recording;
-    let mut clean = Recording {
+    let BmcRecording { version, resources, left_out, .. } = recording;
+    let mut clean = BmcRecording {
         version,
         resources: resources
             .into_iter()
@@ -43,35 +42,35 @@ pub fn sanitise(recording: Recording) -> Recording {
             .into_iter()
             .map(|(path, why)| (replacer.text(&path), replacer.text(&why)))
             .collect(),
-        ..Recording::default()
+        ..BmcRecording::default()
     };
     clean.about = clean.describe();
     clean
 }
 
-/// Finds the texts to replace.
+/// Collects the texts to replace.
 #[derive(Default)]
-struct Finder {
-    /// What to look for, and of what kind it is.
-    sought: BTreeMap<String, Kind>,
-    stand_ins: StandIns,
+struct SensitiveTextFinder {
+    /// The texts and their kinds.
+    sought: BTreeMap<String, SensitiveKind>,
+    stand_ins: Replacements,
 }
 
-impl Finder {
+impl SensitiveTextFinder {
     fn value(&mut self, key: &str, value: &Value) {
         match value {
             Value::String(text) => self.text(key, text),
             Value::Array(items) => items.iter().for_each(|item| self.value(key, item)),
             Value::Object(members) => {
                 for (name, value) in members {
-                    // Some keys are names of things, and some of those identify them.
+                    // Some keys are names, which may be identifying.
                     patterns::find(name, true, |kind, word| self.seek(kind, word));
                     self.value(name, value);
                 }
             }
             Value::Number(number) => {
-                if kinds::of_key(key).is_some() {
-                    self.seek(Kind::Serial, &number.to_string());
+                if sensitive_keys::of_key(key).is_some() {
+                    self.seek(SensitiveKind::Serial, &number.to_string());
                 }
             }
             Value::Null | Value::Bool(_) => {}
@@ -79,39 +78,42 @@ impl Finder {
     }
 
     fn text(&mut self, key: &str, text: &str) {
-        if kinds::is_untouched(key) {
+        if sensitive_keys::is_untouched(key) {
             return;
         }
-        if let Some(kind) = kinds::of_key(key) {
+        if let Some(kind) = sensitive_keys::of_key(key) {
             let kind = actual(kind, text);
             self.seek(kind, text);
-            // A host goes by its first name too, and the rest of it is its owner's name.
-            if let (Kind::Host, Some((name, domain))) = (kind, text.split_once('.')) {
-                self.seek(Kind::Host, name);
-                self.seek(Kind::Host, domain);
+            // The short host name is replaced too, and so is the domain.
+            if let (SensitiveKind::Host, Some((name, domain))) = (kind, text.split_once('.')) {
+                self.seek(SensitiveKind::Host, name);
+                self.seek(SensitiveKind::Host, domain);
             }
         }
-        patterns::find(text, kinds::is_version(key), |kind, word| self.seek(kind, word));
+        patterns::find(text, sensitive_keys::is_version(key), |kind, word| self.seek(kind, word));
     }
 
-    fn seek(&mut self, kind: Kind, text: &str) {
+    fn seek(&mut self, kind: SensitiveKind, text: &str) {
         let text = text.trim();
-        if text.len() < SHORTEST_SOUGHT || kinds::is_placeholder(text) || kinds::is_everyday(text) {
+        if text.len() < SHORTEST_SOUGHT
+            || sensitive_keys::is_placeholder(text)
+            || sensitive_keys::is_common_word(text)
+        {
             return;
         }
-        // Numbered in the order of being found, so that recording again gives the same.
+        // Numbered in order of discovery, so that the result is reproducible.
         self.stand_ins.of(kind, text);
         self.sought.entry(text.to_owned()).or_insert(kind);
     }
 
-    fn into_replacer(self) -> Replacer {
+    fn into_replacer(self) -> SensitiveTextReplacer {
         let Self { sought, mut stand_ins } = self;
         let (mut inside, mut alone) = (BTreeMap::new(), BTreeMap::new());
         for (text, kind) in sought {
             for spelling in spellings(kind, &text) {
                 let stand_in = stand_ins.of(kind, &spelling);
                 let has_digit = spelling.bytes().any(|byte| byte.is_ascii_digit());
-                let is_ip = matches!(kind, Kind::Ip4 | Kind::Ip6);
+                let is_ip = matches!(kind, SensitiveKind::Ip4 | SensitiveKind::Ip6);
                 if has_digit && spelling.len() >= SHORTEST_INSIDE && !is_ip {
                     inside.insert(spelling.to_ascii_lowercase(), stand_in);
                 } else {
@@ -119,24 +121,28 @@ impl Finder {
                 }
             }
         }
-        Replacer { inside: Words::new(inside), alone: Words::new(alone), stand_ins }
+        SensitiveTextReplacer {
+            inside: TextReplacements::new(inside),
+            alone: TextReplacements::new(alone),
+            stand_ins,
+        }
     }
 }
 
-/// Puts the stand-ins in.
-struct Replacer {
-    /// Replaced wherever they are.
-    inside: Words,
-    /// Replaced where they stand as a word.
-    alone: Words,
-    stand_ins: StandIns,
+/// Replaces the collected texts.
+struct SensitiveTextReplacer {
+    /// Replaced everywhere.
+    inside: TextReplacements,
+    /// Replaced as whole words.
+    alone: TextReplacements,
+    stand_ins: Replacements,
 }
 
-impl Replacer {
-    fn recorded(&mut self, recorded: Recorded) -> Recorded {
+impl SensitiveTextReplacer {
+    fn recorded(&mut self, recorded: RecordedResponse) -> RecordedResponse {
         let headers =
             recorded.headers.into_iter().map(|(name, value)| (name, self.text(&value))).collect();
-        Recorded { headers, body: self.value("", recorded.body), ..recorded }
+        RecordedResponse { headers, body: self.value("", recorded.body), ..recorded }
     }
 
     fn value(&mut self, key: &str, value: Value) -> Value {
@@ -146,7 +152,7 @@ impl Replacer {
                 Value::Array(items.into_iter().map(|item| self.value(key, item)).collect())
             }
             Value::Object(members) => Value::Object(self.members(members)),
-            Value::Number(_) if kinds::of_key(key).is_some() => Value::from(0),
+            Value::Number(_) if sensitive_keys::of_key(key).is_some() => Value::from(0),
             other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
         }
     }
@@ -162,11 +168,11 @@ impl Replacer {
     }
 
     fn under(&mut self, key: &str, text: &str) -> String {
-        if kinds::is_untouched(key) {
+        if sensitive_keys::is_untouched(key) {
             return text.to_owned();
         }
-        match kinds::of_key(key) {
-            Some(kind) if !kinds::is_placeholder(text) => {
+        match sensitive_keys::of_key(key) {
+            Some(kind) if !sensitive_keys::is_placeholder(text) => {
                 self.stand_ins.of(actual(kind, text), text)
             }
             Some(_) | None => self.text(text),
@@ -183,13 +189,13 @@ impl Replacer {
     }
 }
 
-/// Texts to look for, all at once and in any case.
-struct Words {
+/// A set of texts to search at once, ignoring case.
+struct TextReplacements {
     finder: Option<AhoCorasick>,
     stand_ins: Vec<String>,
 }
 
-impl Words {
+impl TextReplacements {
     fn new(words: BTreeMap<String, String>) -> Self {
         let (sought, stand_ins): (Vec<_>, Vec<_>) = words.into_iter().unzip();
         let finder = AhoCorasick::builder()
@@ -216,23 +222,24 @@ impl Words {
     }
 }
 
-/// Of what kind the text is, whatever its key says: under `HostName` stands an address as often
-/// as a name.
-fn actual(kind: Kind, text: &str) -> Kind {
+/// The kind of the text regardless of its key: `HostName` often contains an address.
+fn actual(kind: SensitiveKind, text: &str) -> SensitiveKind {
     match kind {
-        Kind::Credential => Kind::Credential,
-        Kind::Mac if patterns::is_bare(text, 12) => Kind::Mac,
-        Kind::Uuid if patterns::is_bare(text, 32) => Kind::Uuid,
-        // What should be an address and does not look like one is a name of some sort.
-        Kind::Uuid | Kind::Mac => patterns::of_word(text.trim(), false).unwrap_or(Kind::Serial),
-        Kind::Serial
-        | Kind::Wwn
-        | Kind::Ip4
-        | Kind::Ip6
-        | Kind::Host
-        | Kind::Url
-        | Kind::User
-        | Kind::Place => patterns::of_word(text.trim(), false).unwrap_or(kind),
+        SensitiveKind::Credential => SensitiveKind::Credential,
+        SensitiveKind::Mac if patterns::is_bare(text, 12) => SensitiveKind::Mac,
+        SensitiveKind::Uuid if patterns::is_bare(text, 32) => SensitiveKind::Uuid,
+        // Not an address, so some kind of name.
+        SensitiveKind::Uuid | SensitiveKind::Mac => {
+            patterns::of_word(text.trim(), false).unwrap_or(SensitiveKind::Serial)
+        }
+        SensitiveKind::Serial
+        | SensitiveKind::Wwn
+        | SensitiveKind::Ip4
+        | SensitiveKind::Ip6
+        | SensitiveKind::Host
+        | SensitiveKind::Url
+        | SensitiveKind::User
+        | SensitiveKind::Place => patterns::of_word(text.trim(), false).unwrap_or(kind),
     }
 }
 
@@ -243,10 +250,10 @@ mod tests {
 
     use super::*;
 
-    fn recording(body: Value) -> Recording {
-        let recorded = Recorded { status: 200, headers: BTreeMap::new(), body };
+    fn recording(body: Value) -> BmcRecording {
+        let recorded = RecordedResponse { status: 200, headers: BTreeMap::new(), body };
         let resources = BTreeMap::from([("/redfish/v1/Systems/1".to_owned(), recorded)]);
-        Recording { version: 1, resources, ..Recording::default() }
+        BmcRecording { version: 1, resources, ..BmcRecording::default() }
     }
 
     fn clean(body: Value) -> Value {
@@ -254,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_thing_has_the_same_stand_in_however_it_is_spelt() {
+    fn replaces_all_spellings_of_a_value_consistently() {
         let cleaned = clean(json!({
             "MACAddress": "14:02:EC:3F:00:1A",
             "Id": "NIC-1402ec3f001a",
@@ -280,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_identifies_nothing_stays() {
+    fn keeps_values_that_identify_nothing() {
         let body = json!({
             "@odata.type": "#ComputerSystem.v1_10_0.ComputerSystem",
             "SerialNumber": "To Be Filled By O.E.M.", "AssetTag": "", "HostName": null,
@@ -292,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn everyday_words_are_replaced_only_where_they_identify() {
+    fn replaces_common_words_only_under_identifying_keys() {
         let cleaned = clean(json!({
             "UserName": "root", "HostName": "system", "AssetTag": "7", "SerialNumber": 12345,
             "Kind": "System 7 root", "Oem": {"LicenseKey": "abc", "Word": "abc abcd"},
@@ -308,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_dell_like_attributes_tell_of_the_owner_goes() {
+    fn removes_owner_data_from_dell_attributes() {
         let cleaned = clean(json!({
             "ProcessorId": {"ProtectedIdentificationNumber": "0xB0E1C8D5A2F43710"},
             "EntitlementId": "FD00000021345678",
@@ -366,7 +373,7 @@ mod tests {
         );
     }
 
-    /// A secret, and the key it stands under.
+    /// A secret and its key.
     fn secret() -> impl Strategy<Value = (&'static str, String)> {
         let keys = |keys: &'static [&'static str]| proptest::sample::select(keys);
         prop_oneof![
@@ -397,7 +404,7 @@ mod tests {
         ]
     }
 
-    /// How a secret turns up elsewhere.
+    /// Ways in which a secret occurs elsewhere.
     fn elsewhere(secret: &str, way: u8) -> Value {
         match way % 5 {
             0 => json!({"@odata.id": format!("/redfish/v1/Things/{secret}/More")}),
@@ -418,10 +425,10 @@ mod tests {
                 let path = format!("/redfish/v1/Systems/{}-{number}", secret.replace('/', "-"));
                 let path = if way % 2 == 0 { path } else { format!("/redfish/v1/{number}") };
                 let headers = BTreeMap::from([("etag".to_owned(), format!("\"{secret}\""))]);
-                (path, Recorded { status: 200, headers, body })
+                (path, RecordedResponse { status: 200, headers, body })
             });
             let recording =
-                Recording { version: 1, resources: resources.collect(), ..Recording::default() };
+                BmcRecording { version: 1, resources: resources.collect(), ..BmcRecording::default() };
             let text = sanitise(recording).to_text().to_ascii_lowercase();
             for ((key, secret), _) in &secrets {
                 let secret = secret.to_ascii_lowercase();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A BMC for tests: a function from request to answer, over a real socket.
+//! A BMC for tests: a function from request to response, over a real socket.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,22 +11,22 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use redfish::{Client, Endpoint, Patience, Timeouts};
+use redfish::{RedfishClient, RedfishEndpoint, RedfishRetryPolicy, RedfishTimeouts};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// What the BMC was asked.
+/// A request to the BMC.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct BmcTestRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Value,
 }
 
-impl Asked {
+impl BmcTestRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -36,10 +36,14 @@ impl Asked {
     }
 }
 
-/// What it answers: a status, headers and a body.
-pub(crate) struct Say(pub(crate) u16, pub(crate) Vec<(&'static str, String)>, pub(crate) Vec<u8>);
+/// A response: status, headers and body.
+pub(crate) struct BmcTestResponse(
+    pub(crate) u16,
+    pub(crate) Vec<(&'static str, String)>,
+    pub(crate) Vec<u8>,
+);
 
-impl Say {
+impl BmcTestResponse {
     pub(crate) fn json(status: u16, body: &Value) -> Self {
         Self(status, vec![], body.to_string().into_bytes())
     }
@@ -54,17 +58,19 @@ impl Say {
     }
 }
 
-type Behaviour = dyn Fn(&Asked) -> Say + Send + Sync;
+type Behaviour = dyn Fn(&BmcTestRequest) -> BmcTestResponse + Send + Sync;
 
-/// A BMC that is listening.
-pub(crate) struct Bmc {
+/// A listening BMC.
+pub(crate) struct ScriptedBmc {
     pub(crate) address: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<BmcTestRequest>>>,
     connections: Arc<AtomicUsize>,
 }
 
-impl Bmc {
-    pub(crate) async fn start(behaviour: impl Fn(&Asked) -> Say + Send + Sync + 'static) -> Self {
+impl ScriptedBmc {
+    pub(crate) async fn start(
+        behaviour: impl Fn(&BmcTestRequest) -> BmcTestResponse + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -81,13 +87,14 @@ impl Bmc {
         Self { address, asked, connections }
     }
 
-    /// The same over TLS with this certificate.
+    /// Starts a BMC with TLS and this certificate.
     pub(crate) async fn start_tls(tls: tokio_rustls::TlsAcceptor) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("https://{}", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let behaviour: Arc<Behaviour> =
-            Arc::new(|_: &Asked| Say::json(200, &serde_json::json!({"Id": "root"})));
+        let behaviour: Arc<Behaviour> = Arc::new(|_: &BmcTestRequest| {
+            BmcTestResponse::json(200, &serde_json::json!({"Id": "root"}))
+        });
         let log = Arc::clone(&asked);
         let connections = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&connections);
@@ -105,51 +112,53 @@ impl Bmc {
         Self { address, asked, connections }
     }
 
-    /// A client that waits for nothing.
-    pub(crate) fn client(&self) -> Client {
-        client(Endpoint::parse(&self.address).unwrap())
+    /// A client without retry delays.
+    pub(crate) fn client(&self) -> RedfishClient {
+        client(RedfishEndpoint::parse(&self.address).unwrap())
     }
 
-    pub(crate) fn client_as(&self, username: &str, password: &str) -> Client {
-        client(Endpoint::parse(&self.address).unwrap().with_login(username, password))
+    pub(crate) fn client_as(&self, username: &str, password: &str) -> RedfishClient {
+        client(RedfishEndpoint::parse(&self.address).unwrap().with_login(username, password))
     }
 
-    /// Everything it was asked so far, and forgets it.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    /// Takes the requests received so far.
+    pub(crate) fn take_requests(&self) -> Vec<BmcTestRequest> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
 
-    /// The same, only method and path.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        self.asked().iter().map(Asked::line).collect()
+    /// Takes method and path of the requests received so far.
+    pub(crate) fn take_request_lines(&self) -> Vec<String> {
+        self.take_requests().iter().map(BmcTestRequest::line).collect()
     }
 
-    /// How many connections it took.
+    /// The number of accepted connections.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 }
 
-pub(crate) fn client(endpoint: Endpoint) -> Client {
-    let none = Patience {
+pub(crate) fn client(endpoint: RedfishEndpoint) -> RedfishClient {
+    let none = RedfishRetryPolicy {
         pauses: [Duration::ZERO; 2],
         longest: Duration::ZERO,
         after_rejection: Duration::ZERO,
     };
-    Client::new(endpoint, Timeouts::default(), Arc::new(Semaphore::new(1))).unwrap().patient(none)
+    RedfishClient::new(endpoint, RedfishTimeouts::default(), Arc::new(Semaphore::new(1)))
+        .unwrap()
+        .with_retry_policy(none)
 }
 
 async fn serve(
     socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     behaviour: Arc<Behaviour>,
-    log: Arc<Mutex<Vec<Asked>>>,
+    log: Arc<Mutex<Vec<BmcTestRequest>>>,
 ) {
     let service = service_fn(move |request: Request<Incoming>| {
         let (behaviour, log) = (Arc::clone(&behaviour), Arc::clone(&log));
         async move {
             let asked = read(request).await;
             log.lock().unwrap().push(asked.clone());
-            let Say(status, headers, body) = behaviour(&asked);
+            let BmcTestResponse(status, headers, body) = behaviour(&asked);
             let mut answer = Response::builder().status(status);
             for (name, value) in headers {
                 answer = answer.header(name, value);
@@ -162,7 +171,7 @@ async fn serve(
         .await;
 }
 
-async fn read(request: Request<Incoming>) -> Asked {
+async fn read(request: Request<Incoming>) -> BmcTestRequest {
     let headers = request.headers().iter();
     let headers = headers
         .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
@@ -170,5 +179,10 @@ async fn read(request: Request<Incoming>) -> Asked {
     let method = request.method().to_string();
     let path = request.uri().to_string();
     let body = request.into_body().collect().await.unwrap().to_bytes();
-    Asked { method, path, headers, body: serde_json::from_slice(&body).unwrap_or_default() }
+    BmcTestRequest {
+        method,
+        path,
+        headers,
+        body: serde_json::from_slice(&body).unwrap_or_default(),
+    }
 }

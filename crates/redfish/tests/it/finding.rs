@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finding members, systems, managers and chassis.
 
-use redfish::{Error, Resource};
+use redfish::{RedfishError, RedfishResource};
 use serde_json::{Value, json};
 
-use crate::bmc::{Bmc, Say};
+use crate::bmc::{BmcTestResponse, ScriptedBmc};
 
 fn links(paths: &[&str]) -> Value {
     paths.iter().map(|path| json!({"@odata.id": path})).collect()
 }
 
-/// A BMC with these systems, of which `/redfish/v1/Systems/gone` is not there.
-async fn with_systems(paths: &'static [&'static str]) -> Bmc {
-    Bmc::start(move |asked| match asked.path.as_str() {
-        "/redfish/v1/" => Say::json(
+/// A BMC with these systems, of which `/redfish/v1/Systems/gone` does not exist.
+async fn with_systems(paths: &'static [&'static str]) -> ScriptedBmc {
+    ScriptedBmc::start(move |asked| match asked.path.as_str() {
+        "/redfish/v1/" => BmcTestResponse::json(
             200,
             &json!({"Systems": {"@odata.id": "/redfish/v1/Systems"},
                 "Managers": {"@odata.id": "/redfish/v1/Managers"}}),
         ),
-        "/redfish/v1/Systems" => Say::json(200, &json!({"Members": links(paths)})),
+        "/redfish/v1/Systems" => BmcTestResponse::json(200, &json!({"Members": links(paths)})),
         "/redfish/v1/Managers" => {
             let members = links(&["/redfish/v1/Managers/bmc", "/redfish/v1/Managers/gone"]);
-            Say::json(200, &json!({"Members": members}))
+            BmcTestResponse::json(200, &json!({"Members": members}))
         }
-        "/redfish/v1/Systems/1" => Say::json(
+        "/redfish/v1/Systems/1" => BmcTestResponse::json(
             200,
             &json!({"Id": "1", "Links": {"ManagedBy": links(&["/redfish/v1/Managers/mine"])}}),
         ),
-        path if path.ends_with("gone") => Say::nothing(404),
+        path if path.ends_with("gone") => BmcTestResponse::nothing(404),
         path if path.starts_with("/redfish/v1/Systems/") && !paths.contains(&path) => {
-            Say::nothing(404)
+            BmcTestResponse::nothing(404)
         }
-        path => Say::json(200, &json!({"Id": path})),
+        path => BmcTestResponse::json(200, &json!({"Id": path})),
     })
     .await
 }
@@ -41,9 +41,9 @@ async fn the_only_system_needs_no_name() {
     let bmc = with_systems(&["/redfish/v1/Systems/1"]).await;
     let client = bmc.client();
     assert_eq!(client.system(None).await.unwrap().text("Id"), Some("1"));
-    assert_eq!(bmc.asked().len(), 3);
+    assert_eq!(bmc.take_requests().len(), 3);
     client.system(None).await.unwrap();
-    assert_eq!(bmc.lines(), ["GET /redfish/v1/Systems/1"], "the path is remembered");
+    assert_eq!(bmc.take_request_lines(), ["GET /redfish/v1/Systems/1"], "the path is remembered");
 }
 
 #[tokio::test]
@@ -62,12 +62,12 @@ async fn systems_by_path_and_id() {
     for wanted in ["3", "/redfish/v1/Systems/3"] {
         let error = client.system(Some(wanted)).await.unwrap_err();
         assert!(
-            matches!(&error, Error::NoSuchSystem { known, .. } if known.len() == 2),
+            matches!(&error, RedfishError::NoSuchSystem { known, .. } if known.len() == 2),
             "{wanted} {error}"
         );
     }
     let none = with_systems(&[]).await.client().system(None).await.unwrap_err();
-    assert!(matches!(none, Error::NoSystems { .. }), "{none}");
+    assert!(matches!(none, RedfishError::NoSystems { .. }), "{none}");
 }
 
 #[tokio::test]
@@ -87,23 +87,25 @@ async fn managers_by_link_else_all_that_exist() {
 
 #[tokio::test]
 async fn pages_are_followed_and_end() {
-    let bmc = Bmc::start(|asked| match asked.path.as_str() {
-        "/c" => Say::json(
+    let bmc = ScriptedBmc::start(|asked| match asked.path.as_str() {
+        "/c" => BmcTestResponse::json(
             200,
             &json!({"Members": links(&["/c/1"]), "Members@odata.nextLink": "/c?$skip=1"}),
         ),
-        "/c?$skip=1" => Say::json(200, &json!({"Members": links(&["/c/2"])})),
+        "/c?$skip=1" => BmcTestResponse::json(200, &json!({"Members": links(&["/c/2"])})),
         "/crowd" => {
             let paths: Vec<String> = (0..1001).map(|number| format!("/crowd/{number}")).collect();
             let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
-            Say::json(200, &json!({"Members": links(&paths)}))
+            BmcTestResponse::json(200, &json!({"Members": links(&paths)}))
         }
         path if path.starts_with("/long") => {
             let next = format!("{path}1");
-            Say::json(200, &json!({"Members": links(&["/x"]), "@odata.nextLink": next}))
+            BmcTestResponse::json(200, &json!({"Members": links(&["/x"]), "@odata.nextLink": next}))
         }
-        "/round" => Say::json(200, &json!({"Members": [], "@odata.nextLink": "/round"})),
-        _ => Say::json(200, &json!({})),
+        "/round" => {
+            BmcTestResponse::json(200, &json!({"Members": [], "@odata.nextLink": "/round"}))
+        }
+        _ => BmcTestResponse::json(200, &json!({})),
     })
     .await;
     let client = bmc.client();
@@ -111,13 +113,16 @@ async fn pages_are_followed_and_end() {
     assert_eq!(client.collect("/c").await.unwrap().len(), 2);
     for endless in ["/round", "/crowd", "/long"] {
         let error = client.members(endless).await.unwrap_err();
-        assert!(matches!(error, Error::Endless { limit: 1000, .. }), "{endless}: {error}");
+        assert!(matches!(error, RedfishError::Endless { limit: 1000, .. }), "{endless}: {error}");
     }
-    bmc.asked();
+    bmc.take_requests();
     let many = vec![json!({"@odata.id": "/x"}); 1001];
-    let system =
-        Resource { path: "/s".to_owned(), etag: None, body: json!({"Links": {"ManagedBy": many}}) };
+    let system = RedfishResource {
+        path: "/s".to_owned(),
+        etag: None,
+        body: json!({"Links": {"ManagedBy": many}}),
+    };
     let error = client.managers(&system).await.unwrap_err();
-    assert!(matches!(error, Error::Endless { .. }), "{error}");
-    assert!(bmc.asked().is_empty(), "nothing was asked for what is too much");
+    assert!(matches!(error, RedfishError::Endless { .. }), "{error}");
+    assert!(bmc.take_requests().is_empty(), "nothing was asked for what is too much");
 }

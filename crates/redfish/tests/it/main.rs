@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The client against small servers that behave like BMCs do on their bad days.
+//! Tests of the client against small servers with the defects of real BMCs.
 
 #![expect(clippy::unwrap_used, reason = "all of this is tests")]
 
@@ -7,6 +7,6 @@ mod bmc;
 mod connections;
 mod finding;
 mod recording;
+mod requests;
 mod sessions;
-mod talking;
 mod trust;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Recording a service over the wire.
 
-use redfish::recording::{Recording, VERSION, record};
+use redfish::recording::{BmcRecording, VERSION, record};
 use serde_json::json;
 
-use crate::bmc::{Bmc, Say};
+use crate::bmc::{BmcTestResponse, ScriptedBmc};
 
 const TAG: &str = "437XR1138R2";
 
-async fn contoso() -> Bmc {
-    Bmc::start(|asked| {
+async fn contoso() -> ScriptedBmc {
+    ScriptedBmc::start(|asked| {
         let body = match asked.path.as_str() {
             "/redfish/v1/" => json!({
                 "@odata.id": "/redfish/v1/", "@odata.type": "#ServiceRoot.v1_5_0.ServiceRoot",
@@ -42,9 +42,9 @@ async fn contoso() -> Bmc {
                 "Members": [{"@odata.id": "/redfish/v1/AccountService/Accounts/jane"}],
                 "Members@odata.count": 1,
             }),
-            _ => return Say::json(404, &json!({"error": {"message": "none"}})),
+            _ => return BmcTestResponse::json(404, &json!({"error": {"message": "none"}})),
         };
-        Say::json(200, &body).with("allow", "GET, PATCH").with("etag", "\"1\"")
+        BmcTestResponse::json(200, &body).with("allow", "GET, PATCH").with("etag", "\"1\"")
     })
     .await
 }
@@ -54,7 +54,7 @@ async fn a_recording_holds_the_service_and_not_the_machine() {
     let bmc = contoso().await;
     let mut counts = Vec::new();
     let recording = record(&bmc.client(), |count| counts.push(count)).await.unwrap();
-    assert!(bmc.asked().iter().all(|asked| asked.method == "GET"));
+    assert!(bmc.take_requests().iter().all(|asked| asked.method == "GET"));
     assert_eq!(counts, [1, 2, 3, 4, 5, 6, 7]);
 
     let text = recording.to_text();
@@ -67,19 +67,19 @@ async fn a_recording_holds_the_service_and_not_the_machine() {
 
     let file = tempfile::NamedTempFile::new().unwrap();
     recording.write(file.path()).unwrap();
-    assert_eq!(Recording::read(file.path()).unwrap(), recording);
+    assert_eq!(BmcRecording::read(file.path()).unwrap(), recording);
     assert_eq!(recording.version, VERSION);
 }
 
 #[test]
 fn files_that_are_no_recordings() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    for (text, said) in [
+    for (text, expected) in [
         ("{}", "is not a recording"),
         (r#"{"ferrite_recording": 2, "resources": {}}"#, "has version 2, and only 1 can be read"),
     ] {
         std::fs::write(file.path(), text).unwrap();
-        let error = Recording::read(file.path()).unwrap_err().to_string();
-        assert!(error.contains(said), "{error}");
+        let error = BmcRecording::read(file.path()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
     }
 }

@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Logging in, staying in, logging out.
+//! Login, renewal and logout.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use redfish::{Auth, Endpoint, Error, Patience};
+use redfish::{RedfishAuth, RedfishEndpoint, RedfishError, RedfishRetryPolicy};
 use serde_json::json;
 
-use crate::bmc::{Asked, Bmc, Say, client};
+use crate::bmc::{BmcTestRequest, BmcTestResponse, ScriptedBmc, client};
 
 /// A BMC whose current session is the given number: `forget` adds one to it.
-async fn with_sessions(valid: Arc<AtomicUsize>) -> Bmc {
-    Bmc::start(move |asked| {
+async fn with_sessions(valid: Arc<AtomicUsize>) -> ScriptedBmc {
+    ScriptedBmc::start(move |asked| {
         let current = valid.load(Ordering::SeqCst);
         let path = "/redfish/v1/SessionService/Sessions";
         match (asked.method.as_str(), asked.path.as_str()) {
             ("GET", "/redfish/v1/") => {
-                Say::json(200, &json!({"Links": {"Sessions": {"@odata.id": path}}}))
+                BmcTestResponse::json(200, &json!({"Links": {"Sessions": {"@odata.id": path}}}))
             }
             ("POST", at) if at == path => {
                 if asked.body["Password"] != "right" {
-                    return Say::nothing(401);
+                    return BmcTestResponse::nothing(401);
                 }
-                Say::nothing(201)
+                BmcTestResponse::nothing(201)
                     .with("x-auth-token", &format!("token-{current}"))
                     .with("location", &format!("https://elsewhere{path}/{current}"))
             }
-            ("DELETE", _) => Say::nothing(204),
+            ("DELETE", _) => BmcTestResponse::nothing(204),
             _ if asked.header("x-auth-token") == Some(&format!("token-{current}")) => {
-                Say::json(200, &json!({}))
+                BmcTestResponse::json(200, &json!({}))
             }
-            _ => Say::nothing(401),
+            _ => BmcTestResponse::nothing(401),
         }
     })
     .await
 }
 
 #[tokio::test]
-async fn one_session_serves_all_requests_and_is_given_back() {
+async fn one_session_serves_all_requests_and_is_closed() {
     let bmc = with_sessions(Arc::default()).await;
     let client = bmc.client_as("admin", "right");
     let (one, other) = (client.clone(), client.clone());
@@ -46,7 +46,7 @@ async fn one_session_serves_all_requests_and_is_given_back() {
     b.unwrap();
     client.close().await;
     client.close().await;
-    let mut lines = bmc.lines();
+    let mut lines = bmc.take_request_lines();
     lines[2..4].sort();
     assert_eq!(
         lines,
@@ -67,10 +67,10 @@ async fn a_session_that_ended_is_made_anew() {
     let client = bmc.client_as("admin", "right");
     client.get("/a").await.unwrap();
     valid.fetch_add(1, Ordering::SeqCst);
-    bmc.asked();
+    bmc.take_requests();
     client.post("/a", &json!({})).await.unwrap();
     assert_eq!(
-        bmc.lines(),
+        bmc.take_request_lines(),
         [
             "POST /a",
             "DELETE /redfish/v1/SessionService/Sessions/0",
@@ -81,125 +81,137 @@ async fn a_session_that_ended_is_made_anew() {
 }
 
 #[tokio::test]
-async fn wrong_passwords_are_said_to_be_wrong() {
+async fn reports_wrong_passwords() {
     let bmc = with_sessions(Arc::default()).await;
     let error = bmc.client_as("admin", "wrong").get("/a").await.unwrap_err();
-    assert!(matches!(error, Error::Unauthorized { .. }), "{error}");
-    assert_eq!(bmc.lines(), ["GET /redfish/v1/", "POST /redfish/v1/SessionService/Sessions"]);
+    assert!(matches!(error, RedfishError::Unauthorized { .. }), "{error}");
+    assert_eq!(
+        bmc.take_request_lines(),
+        ["GET /redfish/v1/", "POST /redfish/v1/SessionService/Sessions"]
+    );
     let error = bmc.client().get("/a").await.unwrap_err();
-    assert!(matches!(error, Error::Unauthorized { .. }), "{error}");
+    assert!(matches!(error, RedfishError::Unauthorized { .. }), "{error}");
 }
 
 #[tokio::test]
 async fn without_a_session_service_it_is_basic() {
-    let basic = |asked: &Asked| match asked.header("authorization") {
-        _ if asked.method == "POST" => Say::nothing(404),
-        Some("Basic YWRtaW46cmlnaHQ=") => Say::json(200, &json!({})),
-        Some(_) | None => Say::nothing(401),
+    let basic = |asked: &BmcTestRequest| match asked.header("authorization") {
+        _ if asked.method == "POST" => BmcTestResponse::nothing(404),
+        Some("Basic YWRtaW46cmlnaHQ=") => BmcTestResponse::json(200, &json!({})),
+        Some(_) | None => BmcTestResponse::nothing(401),
     };
-    let bmc = Bmc::start(basic).await;
+    let bmc = ScriptedBmc::start(basic).await;
     let right = bmc.client_as("admin", "right");
     right.get("/a").await.unwrap();
     right.get("/b").await.unwrap();
     assert_eq!(
-        bmc.lines(),
+        bmc.take_request_lines(),
         ["GET /redfish/v1/", "POST /redfish/v1/SessionService/Sessions", "GET /a", "GET /b"]
     );
-    // The root is for known users only here, and asked for as one.
+    // This root requires credentials.
     right.root().await.unwrap();
-    assert_eq!(bmc.lines(), ["GET /redfish/v1/", "GET /redfish/v1/"]);
+    assert_eq!(bmc.take_request_lines(), ["GET /redfish/v1/", "GET /redfish/v1/"]);
 
     let error = bmc.client_as("admin", "wrong").get("/a").await.unwrap_err();
-    assert!(matches!(error, Error::Unauthorized { .. }), "{error}");
+    assert!(matches!(error, RedfishError::Unauthorized { .. }), "{error}");
 
-    let mut endpoint = Endpoint::parse(&bmc.address).unwrap().with_login("admin", "right");
-    endpoint.auth = Auth::Session;
+    let mut endpoint = RedfishEndpoint::parse(&bmc.address).unwrap().with_login("admin", "right");
+    endpoint.auth = RedfishAuth::Session;
     let error = client(endpoint).get("/a").await.unwrap_err();
-    assert!(matches!(error, Error::NoSession { .. }), "{error}");
+    assert!(matches!(error, RedfishError::NoSession { .. }), "{error}");
 }
 
 #[tokio::test]
-async fn where_the_root_tells_of_no_sessions_none_is_asked_for() {
-    // As sushy-emulator does: 401 to everything unknown, its root excepted.
-    let bmc = Bmc::start(|asked| match asked.header("authorization") {
-        _ if asked.path == "/redfish/v1/" => Say::json(200, &json!({})),
-        Some("Basic YWRtaW46cmlnaHQ=") => Say::json(200, &json!({})),
-        Some(_) | None => Say::nothing(401),
+async fn uses_basic_auth_if_the_root_lists_no_sessions() {
+    // Like sushy-emulator: 401 for every path except the root.
+    let bmc = ScriptedBmc::start(|asked| match asked.header("authorization") {
+        _ if asked.path == "/redfish/v1/" => BmcTestResponse::json(200, &json!({})),
+        Some("Basic YWRtaW46cmlnaHQ=") => BmcTestResponse::json(200, &json!({})),
+        Some(_) | None => BmcTestResponse::nothing(401),
     })
     .await;
     bmc.client_as("admin", "right").get("/a").await.unwrap();
-    assert_eq!(bmc.lines(), ["GET /redfish/v1/", "GET /a"]);
+    assert_eq!(bmc.take_request_lines(), ["GET /redfish/v1/", "GET /a"]);
     let error = bmc.client_as("admin", "wrong").get("/a").await.unwrap_err();
-    assert!(matches!(error, Error::Unauthorized { .. }), "{error}");
-    assert_eq!(bmc.lines(), ["GET /redfish/v1/", "GET /a"], "one wrong attempt, not two");
+    assert!(matches!(error, RedfishError::Unauthorized { .. }), "{error}");
+    assert_eq!(
+        bmc.take_request_lines(),
+        ["GET /redfish/v1/", "GET /a"],
+        "one wrong attempt, not two"
+    );
 }
 
 #[tokio::test]
 async fn a_session_that_ended_with_403_is_made_anew_whatever_is_forbidden() {
-    // As some BMCs do: 403 to sessions that have ended, and to what the user may not do.
+    // Like some BMCs: 403 for ended sessions and for forbidden requests.
     let valid = Arc::new(AtomicUsize::new(0));
     let current = Arc::clone(&valid);
-    let bmc = Bmc::start(move |asked| {
+    let bmc = ScriptedBmc::start(move |asked| {
         let token = format!("token-{}", current.load(Ordering::SeqCst));
         match asked.path.as_str() {
-            "/redfish/v1/" => {
-                Say::json(200, &json!({"Links": {"Sessions": {"@odata.id": "/Sessions"}}}))
+            "/redfish/v1/" => BmcTestResponse::json(
+                200,
+                &json!({"Links": {"Sessions": {"@odata.id": "/Sessions"}}}),
+            ),
+            "/Sessions" => BmcTestResponse::nothing(201).with("x-auth-token", &token),
+            "/mine" if asked.header("x-auth-token") == Some(&token) => {
+                BmcTestResponse::json(200, &json!({}))
             }
-            "/Sessions" => Say::nothing(201).with("x-auth-token", &token),
-            "/mine" if asked.header("x-auth-token") == Some(&token) => Say::json(200, &json!({})),
-            _ => Say::nothing(403),
+            _ => BmcTestResponse::nothing(403),
         }
     })
     .await;
     let client = bmc.client_as("admin", "right");
     for _ in 0..3 {
         let error = client.get("/theirs").await.unwrap_err();
-        assert!(matches!(error, Error::Forbidden { .. }), "{error}");
+        assert!(matches!(error, RedfishError::Forbidden { .. }), "{error}");
         client.get("/mine").await.unwrap();
         valid.fetch_add(1, Ordering::SeqCst);
         client.get("/mine").await.unwrap();
     }
-    let logins = bmc.asked().iter().filter(|asked| asked.method == "POST").count();
+    let logins = bmc.take_requests().iter().filter(|asked| asked.method == "POST").count();
     assert_eq!(logins, 1 + 1 + 3, "at first, to be sure about /theirs, and for each that ended");
 }
 
 #[tokio::test]
 async fn forbidden_is_not_a_reason_to_log_in_for_ever() {
-    let bmc = Bmc::start(|asked| match asked.method.as_str() {
-        "POST" => Say::nothing(201).with("x-auth-token", "t"),
-        _ if asked.path == "/redfish/v1/" => {
-            Say::json(200, &json!({"SessionService": {"@odata.id": "/redfish/v1/SessionService"}}))
-        }
-        _ => Say::nothing(403),
+    let bmc = ScriptedBmc::start(|asked| match asked.method.as_str() {
+        "POST" => BmcTestResponse::nothing(201).with("x-auth-token", "t"),
+        _ if asked.path == "/redfish/v1/" => BmcTestResponse::json(
+            200,
+            &json!({"SessionService": {"@odata.id": "/redfish/v1/SessionService"}}),
+        ),
+        _ => BmcTestResponse::nothing(403),
     })
     .await;
     let client = bmc.client_as("admin", "right");
     for _ in 0..3 {
         let error = client.get("/a").await.unwrap_err();
-        assert!(matches!(error, Error::Forbidden { .. }), "{error}");
+        assert!(matches!(error, RedfishError::Forbidden { .. }), "{error}");
     }
-    let logins = bmc.asked().iter().filter(|asked| asked.method == "POST").count();
+    let logins = bmc.take_requests().iter().filter(|asked| asked.method == "POST").count();
     assert_eq!(logins, 2, "once at first, once to be sure");
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_tried_once_whatever_the_status_says() {
+async fn tries_a_wrong_password_once_for_any_status() {
     for status in [400, 403] {
-        let bmc = Bmc::start(move |asked| match asked.method.as_str() {
-            // As iLO says it.
-            "POST" => Say::json(
+        let bmc = ScriptedBmc::start(move |asked| match asked.method.as_str() {
+            // The response of iLO.
+            "POST" => BmcTestResponse::json(
                 status,
                 &json!({"error": {"@Message.ExtendedInfo":
                     [{"MessageId": "iLO.2.14.UnauthorizedLoginAttempt"}]}}),
             ),
-            _ => Say::nothing(401),
+            _ => BmcTestResponse::nothing(401),
         })
         .await;
-        for auth in [Auth::Auto, Auth::Session, Auth::Basic] {
-            let mut endpoint = Endpoint::parse(&bmc.address).unwrap().with_login("admin", "wrong");
+        for auth in [RedfishAuth::Auto, RedfishAuth::Session, RedfishAuth::Basic] {
+            let mut endpoint =
+                RedfishEndpoint::parse(&bmc.address).unwrap().with_login("admin", "wrong");
             endpoint.auth = auth;
             let error = client(endpoint).get("/a").await.unwrap_err();
-            assert!(matches!(error, Error::Unauthorized { .. }), "{auth:?} {error}");
+            assert!(matches!(error, RedfishError::Unauthorized { .. }), "{auth:?} {error}");
             assert_eq!(attempts(&bmc), 1, "{auth:?} {status}");
         }
     }
@@ -207,22 +219,23 @@ async fn a_wrong_password_is_tried_once_whatever_the_status_says() {
 
 #[tokio::test]
 async fn a_rejected_password_is_not_tried_again_for_a_while() {
-    for auth in [Auth::Auto, Auth::Session, Auth::Basic] {
+    for auth in [RedfishAuth::Auto, RedfishAuth::Session, RedfishAuth::Basic] {
         let bmc = with_sessions(Arc::default()).await;
-        let mut endpoint = Endpoint::parse(&bmc.address).unwrap().with_login("admin", "wrong");
+        let mut endpoint =
+            RedfishEndpoint::parse(&bmc.address).unwrap().with_login("admin", "wrong");
         endpoint.auth = auth;
         let impatient = client(endpoint);
-        let client = impatient.patient(Patience::default());
+        let client = impatient.with_retry_policy(RedfishRetryPolicy::default());
         for _ in 0..3 {
             let error = client.get("/a").await.unwrap_err();
-            assert!(matches!(error, Error::Unauthorized { .. }), "{auth:?} {error}");
+            assert!(matches!(error, RedfishError::Unauthorized { .. }), "{auth:?} {error}");
         }
         assert_eq!(attempts(&bmc), 1, "{auth:?}: three calls, one attempt");
 
-        client.try_again();
+        client.clear_rejection();
         client.get("/a").await.unwrap_err();
         client.get("/a").await.unwrap_err();
-        assert_eq!(attempts(&bmc), 1, "{auth:?}: somebody wanted to know");
+        assert_eq!(attempts(&bmc), 1, "{auth:?}: credentials were sent again");
 
         impatient.get("/a").await.unwrap_err();
         assert_eq!(attempts(&bmc), 1, "{auth:?}: the while is over");
@@ -230,39 +243,39 @@ async fn a_rejected_password_is_not_tried_again_for_a_while() {
 }
 
 #[tokio::test]
-async fn a_password_that_was_put_right_lets_in_again() {
+async fn accepts_a_corrected_password() {
     let is_right = Arc::new(AtomicBool::new(false));
     let right = Arc::clone(&is_right);
-    let bmc = Bmc::start(move |asked| match asked.header("authorization") {
-        Some(_) if right.load(Ordering::SeqCst) => Say::json(200, &json!({})),
-        Some(_) | None => Say::nothing(401),
+    let bmc = ScriptedBmc::start(move |asked| match asked.header("authorization") {
+        Some(_) if right.load(Ordering::SeqCst) => BmcTestResponse::json(200, &json!({})),
+        Some(_) | None => BmcTestResponse::nothing(401),
     })
     .await;
-    let mut endpoint = Endpoint::parse(&bmc.address).unwrap().with_login("admin", "wrong");
-    endpoint.auth = Auth::Basic;
-    let client = client(endpoint).patient(Patience::default());
+    let mut endpoint = RedfishEndpoint::parse(&bmc.address).unwrap().with_login("admin", "wrong");
+    endpoint.auth = RedfishAuth::Basic;
+    let client = client(endpoint).with_retry_policy(RedfishRetryPolicy::default());
     client.get("/a").await.unwrap_err();
     is_right.store(true, Ordering::SeqCst);
     client.get("/a").await.unwrap_err();
-    client.try_again();
+    client.clear_rejection();
     client.get("/a").await.unwrap();
     client.get("/a").await.unwrap();
 }
 
 #[tokio::test]
 async fn a_401_to_one_thing_does_not_lock_a_good_session_out() {
-    let bmc = Bmc::start(|asked| match asked.path.as_str() {
+    let bmc = ScriptedBmc::start(|asked| match asked.path.as_str() {
         "/redfish/v1/" => {
-            Say::json(200, &json!({"Links": {"Sessions": {"@odata.id": "/Sessions"}}}))
+            BmcTestResponse::json(200, &json!({"Links": {"Sessions": {"@odata.id": "/Sessions"}}}))
         }
-        "/Sessions" => Say::nothing(201).with("x-auth-token", "t"),
-        "/mine" => Say::json(200, &json!({})),
-        _ => Say::nothing(401),
+        "/Sessions" => BmcTestResponse::nothing(201).with("x-auth-token", "t"),
+        "/mine" => BmcTestResponse::json(200, &json!({})),
+        _ => BmcTestResponse::nothing(401),
     })
     .await;
-    let client = bmc.client_as("admin", "right").patient(Patience::default());
+    let client = bmc.client_as("admin", "right").with_retry_policy(RedfishRetryPolicy::default());
     let error = client.get("/theirs").await.unwrap_err();
-    assert!(matches!(error, Error::Unauthorized { .. }), "{error}");
+    assert!(matches!(error, RedfishError::Unauthorized { .. }), "{error}");
     client.get("/mine").await.unwrap();
 }
 
@@ -271,16 +284,16 @@ async fn a_caller_that_gives_up_leaves_no_session_behind() {
     let (reached, mut seen) = tokio::sync::mpsc::unbounded_channel();
     let (answer, wait) = std::sync::mpsc::channel::<()>();
     let wait = Mutex::new(wait);
-    let bmc = Bmc::start(move |asked| match asked.path.as_str() {
+    let bmc = ScriptedBmc::start(move |asked| match asked.path.as_str() {
         "/redfish/v1/" => {
-            Say::json(200, &json!({"Links": {"Sessions": {"@odata.id": "/Sessions"}}}))
+            BmcTestResponse::json(200, &json!({"Links": {"Sessions": {"@odata.id": "/Sessions"}}}))
         }
         "/Sessions" => {
             reached.send(()).unwrap();
             tokio::task::block_in_place(|| wait.lock().unwrap().recv()).unwrap();
-            Say::nothing(201).with("x-auth-token", "t").with("location", "/Sessions/1")
+            BmcTestResponse::nothing(201).with("x-auth-token", "t").with("location", "/Sessions/1")
         }
-        _ => Say::json(200, &json!({})),
+        _ => BmcTestResponse::json(200, &json!({})),
     })
     .await;
     let client = bmc.client_as("admin", "right");
@@ -292,11 +305,12 @@ async fn a_caller_that_gives_up_leaves_no_session_behind() {
     answer.send(()).unwrap();
     client.close().await;
     let expected = ["GET /redfish/v1/", "POST /Sessions", "DELETE /Sessions/1"];
-    assert_eq!(bmc.lines(), expected);
+    assert_eq!(bmc.take_request_lines(), expected);
 }
 
-/// How often the BMC was shown user name and password since the last time.
-fn attempts(bmc: &Bmc) -> usize {
-    let shows = |asked: &&Asked| asked.method == "POST" || asked.header("authorization").is_some();
-    bmc.asked().iter().filter(shows).count()
+/// The number of requests with user name and password since the last call.
+fn attempts(bmc: &ScriptedBmc) -> usize {
+    let shows =
+        |asked: &&BmcTestRequest| asked.method == "POST" || asked.header("authorization").is_some();
+    bmc.take_requests().iter().filter(shows).count()
 }

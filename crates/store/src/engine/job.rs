@@ -1,107 +1,107 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A closure on its way to a connection, and its answer on the way back.
+//! Type-erased read and write closures, and the channel for their results.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::Session;
-use crate::error::Error;
+use super::DatabaseSession;
+use crate::error::StoreError;
 use crate::journal;
-use crate::reader::Reader;
-use crate::store::Shared;
-use crate::writer::{Pending, Writer};
+use crate::reader::StoreReader;
+use crate::store::StoreShared;
+use crate::writer::{PendingEffects, StoreWriter};
 
-/// A read with its result type forgotten.
+/// A read with its result type erased.
 pub(crate) trait ReadJob: Send {
-    /// Runs it and answers.
-    fn run(self: Box<Self>, session: &mut dyn Session, shared: &Arc<Shared>);
-    /// Answers that it could not be run.
-    fn fail(self: Box<Self>, error: Error);
+    /// Runs the read and sends the result.
+    fn run(self: Box<Self>, session: &mut dyn DatabaseSession, shared: &Arc<StoreShared>);
+    /// Sends an error instead of running.
+    fn fail(self: Box<Self>, error: StoreError);
 }
 
-/// A transaction with its result type forgotten.
+/// A transaction with its result type erased.
 pub(crate) trait WriteJob: Send {
-    /// Runs it once; says whether it wants to be committed.
+    /// Runs the closure once. Returns whether to commit.
     fn attempt(
         &mut self,
-        session: &mut dyn Session,
-        shared: &Arc<Shared>,
-        pending: &mut Pending,
+        session: &mut dyn DatabaseSession,
+        shared: &Arc<StoreShared>,
+        pending: &mut PendingEffects,
     ) -> bool;
-    /// Answers, after the commit or the rollback.
-    fn answer(self: Box<Self>, end: Result<(), Error>);
+    /// Sends the result, after the commit or the rollback.
+    fn finish(self: Box<Self>, end: Result<(), StoreError>);
 }
 
-/// A read to be answered.
-pub(crate) struct Reading<F, T, E> {
+/// A queued read and the sender for its result.
+pub(crate) struct PendingRead<F, T, E> {
     pub(crate) closure: F,
     pub(crate) reply: oneshot::Sender<Result<T, E>>,
 }
 
-/// A transaction to be answered.
-pub(crate) struct Writing<F, T, E> {
+/// A queued transaction and the sender for its result.
+pub(crate) struct PendingWrite<F, T, E> {
     closure: F,
     result: Option<Result<T, E>>,
     reply: oneshot::Sender<Result<T, E>>,
 }
 
-impl<F, T, E> Writing<F, T, E> {
+impl<F, T, E> PendingWrite<F, T, E> {
     pub(crate) fn new(closure: F, reply: oneshot::Sender<Result<T, E>>) -> Self {
         Self { closure, result: None, reply }
     }
 }
 
-/// Runs a read. A panic in it is an error to whoever asked, and nobody else's concern.
-pub(crate) fn read<T, E: From<Error>>(
-    closure: impl FnOnce(&mut Reader<'_>) -> Result<T, E>,
-    session: &mut dyn Session,
-    shared: &Arc<Shared>,
+/// Runs a read. A panic becomes [`StoreError::Panicked`] for this caller only.
+pub(crate) fn run_read<T, E: From<StoreError>>(
+    closure: impl FnOnce(&mut StoreReader<'_>) -> Result<T, E>,
+    session: &mut dyn DatabaseSession,
+    shared: &Arc<StoreShared>,
 ) -> Result<T, E> {
-    let mut reader = Reader { session, shared, locking: false };
+    let mut reader = StoreReader { session, shared, locking: false };
     catch_unwind(AssertUnwindSafe(|| closure(&mut reader)))
-        .unwrap_or_else(|_| Err(E::from(Error::Panicked)))
+        .unwrap_or_else(|_| Err(E::from(StoreError::Panicked)))
 }
 
-impl<F, T, E> ReadJob for Reading<F, T, E>
+impl<F, T, E> ReadJob for PendingRead<F, T, E>
 where
-    F: FnOnce(&mut Reader<'_>) -> Result<T, E> + Send,
+    F: FnOnce(&mut StoreReader<'_>) -> Result<T, E> + Send,
     T: Send,
-    E: From<Error> + Send,
+    E: From<StoreError> + Send,
 {
-    fn run(self: Box<Self>, session: &mut dyn Session, shared: &Arc<Shared>) {
-        // Nobody may be waiting any more; the read is then for nothing.
-        let _ = self.reply.send(read(self.closure, session, shared));
+    fn run(self: Box<Self>, session: &mut dyn DatabaseSession, shared: &Arc<StoreShared>) {
+        // The receiver may be gone; the result is then dropped.
+        let _ = self.reply.send(run_read(self.closure, session, shared));
     }
 
-    fn fail(self: Box<Self>, error: Error) {
+    fn fail(self: Box<Self>, error: StoreError) {
         let _ = self.reply.send(Err(E::from(error)));
     }
 }
 
-impl<F, T, E> WriteJob for Writing<F, T, E>
+impl<F, T, E> WriteJob for PendingWrite<F, T, E>
 where
-    F: FnMut(&mut Writer<'_>) -> Result<T, E> + Send,
+    F: FnMut(&mut StoreWriter<'_>) -> Result<T, E> + Send,
     T: Send,
-    E: From<Error> + Send,
+    E: From<StoreError> + Send,
 {
     fn attempt(
         &mut self,
-        session: &mut dyn Session,
-        shared: &Arc<Shared>,
-        pending: &mut Pending,
+        session: &mut dyn DatabaseSession,
+        shared: &Arc<StoreShared>,
+        pending: &mut PendingEffects,
     ) -> bool {
         let locking = session.dialect().locks_rows();
         let closure = &mut self.closure;
-        // What the closure left half-changed is rolled back or dropped, never looked at again.
+        // Unwind safe: state that the closure left half-changed is rolled back or dropped.
         let attempt = catch_unwind(AssertUnwindSafe(|| {
-            let reader = Reader { session: &mut *session, shared, locking };
-            closure(&mut Writer { reader, pending: &mut *pending })
+            let reader = StoreReader { session: &mut *session, shared, locking };
+            closure(&mut StoreWriter { reader, pending: &mut *pending })
         }))
-        .unwrap_or_else(|_| Err(E::from(Error::Panicked)))
+        .unwrap_or_else(|_| Err(E::from(StoreError::Panicked)))
         .and_then(|value| {
-            journal::flush(session, pending)?;
+            journal::insert_pending_entries(session, pending)?;
             Ok(value)
         });
         let committable = attempt.is_ok();
@@ -109,13 +109,13 @@ where
         committable
     }
 
-    fn answer(self: Box<Self>, end: Result<(), Error>) {
+    fn finish(self: Box<Self>, end: Result<(), StoreError>) {
         let result = match (self.result, end) {
-            // Its own reason not to commit says more than how the rollback went.
+            // The closure's own error is more useful than that of the rollback.
             (Some(Err(error)), _) => Err(error),
             (Some(Ok(_)) | None, Err(error)) => Err(E::from(error)),
             (Some(Ok(value)), Ok(())) => Ok(value),
-            (None, Ok(())) => Err(E::from(Error::Closed)),
+            (None, Ok(())) => Err(E::from(StoreError::Closed)),
         };
         let _ = self.reply.send(result);
     }

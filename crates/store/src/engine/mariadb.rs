@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! MariaDB over its blocking client.
+//! MariaDB sessions over the blocking client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use mysql::consts::CapabilityFlags;
 use mysql::prelude::Queryable as _;
 use mysql::{Conn, Opts, OptsBuilder, Params};
 
-use super::workers::{ServerSession, Trouble};
-use super::{Dialect, Row, Session, duplicate, place};
-use crate::error::{Cause, Error, OpenError};
-use crate::value::{Damaged, Param, Value};
+use super::workers::{RecoveryAction, ServerSession};
+use super::{DatabaseRow, DatabaseSession, Dialect, duplicate_error, host_and_port};
+use crate::error::{ErrorSource, StoreError, StoreOpenError};
+use crate::value::{CorruptValue, SqlParam, SqlValue};
 
 const DUPLICATE_KEY: u16 = 1062;
 const DUPLICATE_KEY_WITH_NAME: u16 = 1586;
@@ -21,36 +21,36 @@ const DATA_TOO_LONG: u16 = 1406;
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const DEADLOCK: u16 = 1213;
 const CHANGED_SINCE_READ: u16 = 1020;
-/// The server is going down or has dropped the connection.
+/// The server is shutting down or has dropped the connection.
 const SHUTDOWN: u16 = 1053;
 const CONNECTION_KILLED: u16 = 1927;
 
 const NOT_SUPPORTED: u16 = 1235;
 
-/// How long a process waits for another that prepares the database, in seconds.
-const MIGRATION_WAIT: u32 = 120;
+/// How long a process waits for another one to finish migrating, in seconds.
+const MIGRATION_LOCK_TIMEOUT: u32 = 120;
 
-/// A connection.
+/// A connection to MariaDB.
 pub(crate) struct MariaDbSession {
     connection: Conn,
-    trouble: Trouble,
+    recovery: RecoveryAction,
 }
 
 impl MariaDbSession {
-    /// Connects.
-    pub(crate) fn connect(url: &str) -> Result<Self, OpenError> {
-        let options = Opts::from_url(url).map_err(|error| OpenError::Address {
-            why: hidden(mysql::Error::UrlError(error)).to_string(),
+    /// Connects to the server.
+    pub(crate) fn connect(url: &str) -> Result<Self, StoreOpenError> {
+        let options = Opts::from_url(url).map_err(|error| StoreOpenError::Address {
+            why: error_source(mysql::Error::UrlError(error)).to_string(),
         })?;
         let what = format!(
             "{} on {}",
             options.get_db_name().unwrap_or("(no name)"),
-            place(&options.get_ip_or_hostname(), options.get_tcp_port())
+            host_and_port(&options.get_ip_or_hostname(), options.get_tcp_port())
         );
         let options = OptsBuilder::from_opts(options)
             .tcp_connect_timeout(Some(Duration::from_secs(10)))
             .stmt_cache_size(256)
-            // An UPDATE that changes nothing still says that it found the row.
+            // Count matched rows: an UPDATE that changes nothing must still report the row as found.
             .additional_capabilities(CapabilityFlags::CLIENT_FOUND_ROWS)
             .init(vec![
                 "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
@@ -58,92 +58,92 @@ impl MariaDbSession {
                 "SET SESSION innodb_lock_wait_timeout = 10",
             ]);
         let connection = Conn::new(options)
-            .map_err(|error| OpenError::Connect { what, source: hidden(error) })?;
-        Ok(Self { connection, trouble: Trouble::None })
+            .map_err(|error| StoreOpenError::Connect { what, source: error_source(error) })?;
+        Ok(Self { connection, recovery: RecoveryAction::None })
     }
 
-    /// Runs `prepare` while no other process does. MariaDB commits every change of the schema by
-    /// itself, so this is a lock and not a transaction.
-    pub(crate) fn alone<T>(
+    /// Runs `prepare` under a named lock that other processes wait for. A transaction would not do,
+    /// because MariaDB commits each DDL statement.
+    pub(crate) fn with_migration_lock<T>(
         mut self,
-        prepare: impl FnOnce(&mut dyn Session) -> Result<T, OpenError>,
-    ) -> Result<T, OpenError> {
-        self.lock(MIGRATION_WAIT)?;
+        prepare: impl FnOnce(&mut dyn DatabaseSession) -> Result<T, StoreOpenError>,
+    ) -> Result<T, StoreOpenError> {
+        self.lock(MIGRATION_LOCK_TIMEOUT)?;
         prepare(&mut self)
     }
 
-    /// Takes the lock, which ends with the connection.
-    fn lock(&mut self, seconds: u32) -> Result<(), OpenError> {
+    /// Acquires the lock, which is released when the connection closes.
+    fn lock(&mut self, seconds: u32) -> Result<(), StoreOpenError> {
         let sql = format!("SELECT GET_LOCK(CONCAT('ferrite migrations ', DATABASE()), {seconds})");
         match self.connection.query_first::<Option<i64>, _>(sql) {
             Ok(Some(Some(1))) => Ok(()),
-            Ok(_) => Err(OpenError::Busy { seconds }),
-            // Some versions have no such lock in a Galera cluster; in others it is a member's own.
+            Ok(_) => Err(StoreOpenError::Busy { seconds }),
+            // Some versions reject GET_LOCK in a Galera cluster; in others it is local to a member.
             Err(mysql::Error::MySqlError(error)) if error.code == NOT_SUPPORTED => {
                 tracing::warn!(
-                    "this cluster has no locks: let one process start first after an upgrade"
+                    "no migration lock in this cluster; after an upgrade, start one process first"
                 );
                 Ok(())
             }
-            Err(error) => Err(OpenError::Prepare(self.failed(error))),
+            Err(error) => Err(StoreOpenError::Prepare(self.classify(error))),
         }
     }
 
-    fn failed(&mut self, error: mysql::Error) -> Error {
+    fn classify(&mut self, error: mysql::Error) -> StoreError {
         let mysql::Error::MySqlError(server) = &error else {
-            self.trouble = Trouble::Lost;
-            return Error::Unavailable(hidden(error));
+            self.recovery = RecoveryAction::Reconnect;
+            return StoreError::Unavailable(error_source(error));
         };
         match server.code {
             // "Duplicate entry 'x' for key 'nodes_name_unique'"
             DUPLICATE_KEY | DUPLICATE_KEY_WITH_NAME => {
                 let key = server.message.trim_end_matches('\'').rsplit(['\'', '.']).next();
-                duplicate(key.unwrap_or_default())
+                duplicate_error(key.unwrap_or_default())
             }
-            PARENT_IN_USE | PARENT_MISSING => Error::Reference,
-            DATA_TOO_LONG => Error::Unfit(hidden(error)),
+            PARENT_IN_USE | PARENT_MISSING => StoreError::Reference,
+            DATA_TOO_LONG => StoreError::ValueRejected(error_source(error)),
             LOCK_WAIT_TIMEOUT | DEADLOCK | CHANGED_SINCE_READ => {
-                self.trouble = Trouble::Again;
-                Error::Contended(hidden(error))
+                self.recovery = RecoveryAction::Retry;
+                StoreError::Contended(error_source(error))
             }
             SHUTDOWN | CONNECTION_KILLED => {
-                self.trouble = Trouble::Lost;
-                Error::Unavailable(hidden(error))
+                self.recovery = RecoveryAction::Reconnect;
+                StoreError::Unavailable(error_source(error))
             }
-            _ => Error::Unavailable(hidden(error)),
+            _ => StoreError::Unavailable(error_source(error)),
         }
     }
 }
 
 impl ServerSession for MariaDbSession {
-    fn begin(&mut self) -> Result<(), Error> {
+    fn begin(&mut self) -> Result<(), StoreError> {
         self.run("START TRANSACTION")
     }
 
-    fn commit(&mut self) -> Result<(), Error> {
-        if self.trouble == Trouble::Again {
-            // After a deadlock the server has undone the transaction already, and a commit would
-            // keep only what came after.
+    fn commit(&mut self) -> Result<(), StoreError> {
+        if self.recovery == RecoveryAction::Retry {
+            // On a deadlock the server has rolled back the transaction, so a COMMIT would commit only
+            // the statements after it.
             self.rollback()?;
-            self.trouble = Trouble::Again;
-            let cause: Cause = Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(
-                "the transaction was undone",
+            self.recovery = RecoveryAction::Retry;
+            let cause: ErrorSource = Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(
+                "transaction rolled back by the server",
             ));
-            return Err(Error::Contended(cause));
+            return Err(StoreError::Contended(cause));
         }
         self.run("COMMIT")
     }
 
-    fn rollback(&mut self) -> Result<(), Error> {
+    fn rollback(&mut self) -> Result<(), StoreError> {
         self.run("ROLLBACK")
     }
 
-    fn take_trouble(&mut self) -> Trouble {
-        std::mem::take(&mut self.trouble)
+    fn take_recovery_action(&mut self) -> RecoveryAction {
+        std::mem::take(&mut self.recovery)
     }
 }
 
-impl Session for MariaDbSession {
+impl DatabaseSession for MariaDbSession {
     fn dialect(&self) -> Dialect {
         Dialect::MariaDb
     }
@@ -151,9 +151,9 @@ impl Session for MariaDbSession {
     fn query(
         &mut self,
         sql: &str,
-        params: &[Param<'_>],
-        each: &mut dyn FnMut(&dyn Row) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        params: &[SqlParam<'_>],
+        each: &mut dyn FnMut(&dyn DatabaseRow) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let streamed = self.connection.exec_iter(sql, positional(params)).map(|mut rows| {
             loop {
                 match rows.next() {
@@ -169,58 +169,58 @@ impl Session for MariaDbSession {
         });
         match streamed {
             Ok(Ok(result)) => result,
-            Ok(Err(error)) | Err(error) => Err(self.failed(error)),
+            Ok(Err(error)) | Err(error) => Err(self.classify(error)),
         }
     }
 
-    fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, Error> {
+    fn execute(&mut self, sql: &str, params: &[SqlParam<'_>]) -> Result<u64, StoreError> {
         let done =
             self.connection.exec_iter(sql, positional(params)).map(|result| result.affected_rows());
-        done.map_err(|error| self.failed(error))
+        done.map_err(|error| self.classify(error))
     }
 
-    fn run(&mut self, sql: &str) -> Result<(), Error> {
+    fn run(&mut self, sql: &str) -> Result<(), StoreError> {
         let done = self.connection.query_drop(sql);
-        done.map_err(|error| self.failed(error))
+        done.map_err(|error| self.classify(error))
     }
 }
 
-impl Row for mysql::Row {
-    fn value(&self, column: usize) -> Result<Value<'_>, Damaged> {
-        match self.as_ref(column).ok_or(Damaged)? {
-            mysql::Value::NULL => Ok(Value::Null),
-            mysql::Value::Int(number) => Ok(Value::Int(*number)),
+impl DatabaseRow for mysql::Row {
+    fn value(&self, column: usize) -> Result<SqlValue<'_>, CorruptValue> {
+        match self.as_ref(column).ok_or(CorruptValue)? {
+            mysql::Value::NULL => Ok(SqlValue::Null),
+            mysql::Value::Int(number) => Ok(SqlValue::Int(*number)),
             mysql::Value::UInt(number) => {
-                i64::try_from(*number).map(Value::Int).map_err(|_| Damaged)
+                i64::try_from(*number).map(SqlValue::Int).map_err(|_| CorruptValue)
             }
-            mysql::Value::Bytes(bytes) => Ok(Value::Bytes(bytes)),
+            mysql::Value::Bytes(bytes) => Ok(SqlValue::Bytes(bytes)),
             mysql::Value::Float(_)
             | mysql::Value::Double(_)
             | mysql::Value::Date(..)
-            | mysql::Value::Time(..) => Err(Damaged),
+            | mysql::Value::Time(..) => Err(CorruptValue),
         }
     }
 }
 
-fn positional(params: &[Param<'_>]) -> Params {
+fn positional(params: &[SqlParam<'_>]) -> Params {
     if params.is_empty() {
         return Params::Empty;
     }
     let values = params.iter().map(|param| match param {
-        Param::Null => mysql::Value::NULL,
-        Param::Int(number) => mysql::Value::Int(*number),
-        Param::Blob(bytes) => mysql::Value::Bytes(bytes.to_vec()),
-        Param::Text(_) | Param::Owned(_) | Param::Id(_) => {
+        SqlParam::Null => mysql::Value::NULL,
+        SqlParam::Int(number) => mysql::Value::Int(*number),
+        SqlParam::Blob(bytes) => mysql::Value::Bytes(bytes.to_vec()),
+        SqlParam::Text(_) | SqlParam::Owned(_) | SqlParam::Id(_) => {
             mysql::Value::Bytes(param.as_text().unwrap_or_default().as_bytes().to_vec())
         }
     });
     Params::Positional(values.collect())
 }
 
-/// The client's errors are not all shareable between threads; their words are. The names of the
-/// client's own types, which it puts around them, say nothing to an operator.
-fn hidden(error: mysql::Error) -> Cause {
-    let words = match error {
+/// Converts a client error to its message, because some variants are not `Sync`. The client's own
+/// type names are left out.
+fn error_source(error: mysql::Error) -> ErrorSource {
+    let text = match error {
         mysql::Error::MySqlError(error) => format!("{} (error {})", error.message, error.code),
         mysql::Error::DriverError(error) => error.to_string(),
         mysql::Error::IoError(error) => error.to_string(),
@@ -230,7 +230,7 @@ fn hidden(error: mysql::Error) -> Cause {
             error.to_string()
         }
     };
-    Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(words))
+    Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(text))
 }
 
 #[cfg(test)]
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_process_prepares_the_database_at_a_time() {
+    fn migration_lock_is_exclusive() {
         let Ok(url) = std::env::var("FERRITE_TEST_MARIADB") else {
             let required = std::env::var("FERRITE_TEST_SERVERS").is_ok_and(|how| how == "required");
             assert!(!required, "FERRITE_TEST_MARIADB is not set, but servers are required");
@@ -247,13 +247,13 @@ mod tests {
         let url = format!("{}/", url.rsplit_once('/').unwrap().0);
         let connect = || {
             let mut session = MariaDbSession::connect(&url).unwrap();
-            // Nobody else's: other tests prepare databases meanwhile.
+            // A database that no other test uses: they migrate databases at the same time.
             session.run("USE information_schema").unwrap();
             session
         };
         let mut first = connect();
         first.lock(0).unwrap();
-        assert!(matches!(connect().lock(0), Err(OpenError::Busy { seconds: 0 })));
+        assert!(matches!(connect().lock(0), Err(StoreOpenError::Busy { seconds: 0 })));
         first.run("DO RELEASE_ALL_LOCKS()").unwrap();
         connect().lock(0).unwrap();
     }

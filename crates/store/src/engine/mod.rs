@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the three databases have in common, and the few words in which they differ.
+//! The interface of the three database engines, and their SQL differences.
 //!
-//! Everything above this module is written once, synchronously, with `?` for placeholders. An
-//! engine owns connections and decides on which thread a closure runs:
+//! Code above this module is synchronous and written once, with `?` as placeholder. An engine owns
+//! the connections and decides on which thread a closure runs:
 //!
-//! - SQLite reads on the caller's thread. A point read takes some microseconds and touches a page
-//!   cache in this process; handing it to another thread and back costs several times that. Scans
-//!   take long enough to be worth a thread that may block, and have connections of their own.
-//! - SQLite writes on one thread, many closures to a commit, because one commit is one disk flush.
-//! - PostgreSQL and MariaDB run every closure on a small set of threads with a blocking connection
-//!   each, because their time is spent waiting for the network.
+//! - SQLite runs point reads on the caller's thread. They take some microseconds and hit a page
+//!   cache in this process; a thread switch costs several times that. Scans run on blocking threads
+//!   with separate connections.
+//! - SQLite writes on one thread, with many closures per commit, because each commit is one fsync.
+//! - PostgreSQL and MariaDB run every closure on a small pool of threads with one blocking
+//!   connection each, because they mostly wait for the network.
 
 pub(crate) mod job;
 pub(crate) mod mariadb;
@@ -17,10 +17,10 @@ pub(crate) mod postgres;
 pub(crate) mod sqlite;
 pub(crate) mod workers;
 
-use crate::error::Error;
-use crate::value::{Damaged, Param, Value};
+use crate::error::StoreError;
+use crate::value::{CorruptValue, SqlParam, SqlValue};
 
-/// Which database it is.
+/// Kind of database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Dialect {
     /// SQLite.
@@ -32,41 +32,41 @@ pub(crate) enum Dialect {
 }
 
 /// A connection, usually inside a transaction.
-pub(crate) trait Session {
-    /// Which database it is.
+pub(crate) trait DatabaseSession {
+    /// Kind of database.
     fn dialect(&self) -> Dialect;
 
-    /// Runs a query and gives every row to `each`.
+    /// Runs a query and calls `each` for every row.
     fn query(
         &mut self,
         sql: &str,
-        params: &[Param<'_>],
-        each: &mut dyn FnMut(&dyn Row) -> Result<(), Error>,
-    ) -> Result<(), Error>;
+        params: &[SqlParam<'_>],
+        each: &mut dyn FnMut(&dyn DatabaseRow) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError>;
 
-    /// Runs a statement and says how many rows it found.
-    fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, Error>;
+    /// Runs a statement. Returns the number of matched rows.
+    fn execute(&mut self, sql: &str, params: &[SqlParam<'_>]) -> Result<u64, StoreError>;
 
-    /// Runs a statement that is needed once, without keeping it prepared.
-    fn run(&mut self, sql: &str) -> Result<(), Error>;
+    /// Runs a one-off statement without preparing it.
+    fn run(&mut self, sql: &str) -> Result<(), StoreError>;
 }
 
-/// A row of a query's result.
-pub(crate) trait Row {
-    /// The value of a column, counted from zero.
-    fn value(&self, column: usize) -> Result<Value<'_>, Damaged>;
+/// A result row.
+pub(crate) trait DatabaseRow {
+    /// The value of the column at this zero-based index.
+    fn value(&self, column: usize) -> Result<SqlValue<'_>, CorruptValue>;
 }
 
 impl Dialect {
-    /// The function that finds a text in another.
-    pub(crate) const fn position_of(self) -> &'static str {
+    /// Name of the SQL function that returns the position of a substring.
+    pub(crate) const fn position_function(self) -> &'static str {
         match self {
             Self::Sqlite | Self::MariaDb => "INSTR",
             Self::Postgres => "STRPOS",
         }
     }
 
-    /// What makes missing values sort before all others (and after them backwards).
+    /// `ORDER BY` suffix that sorts NULL first when ascending and last when descending.
     pub(crate) const fn nulls_first(self, descending: bool) -> &'static str {
         match (self, descending) {
             (Self::Sqlite | Self::MariaDb, _) => "",
@@ -75,7 +75,7 @@ impl Dialect {
         }
     }
 
-    /// Whether rows must be locked when they are read to be changed.
+    /// Whether rows must be locked with `FOR UPDATE` before they are changed.
     pub(crate) const fn locks_rows(self) -> bool {
         match self {
             Self::Sqlite => false,
@@ -84,9 +84,9 @@ impl Dialect {
     }
 }
 
-/// The name of the field in `Duplicate`, from the name an engine gives to the violated index or
-/// column. Every unique index is named `<table>_<field>_unique`; SQLite names the columns instead.
-pub(crate) fn duplicate(violated: &str) -> Error {
+/// A `Duplicate` error, with the field taken from the name of the violated index. Unique indexes are
+/// named `<table>_<field>_unique`; SQLite reports `table.column` instead.
+pub(crate) fn duplicate_error(violated: &str) -> StoreError {
     const FIELDS: [&str; 8] = [
         "instance_uuid",
         "boot_index",
@@ -99,11 +99,11 @@ pub(crate) fn duplicate(violated: &str) -> Error {
     ];
     let stem = violated.strip_suffix("_unique").unwrap_or(violated);
     let what = FIELDS.into_iter().find(|field| stem.ends_with(field)).unwrap_or("key");
-    Error::Duplicate { what }
+    StoreError::Duplicate { what }
 }
 
-/// A server's place, for people.
-pub(crate) fn place(host: &str, port: u16) -> String {
+/// `host:port`, with IPv6 addresses in brackets, for messages.
+pub(crate) fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') && !host.starts_with('[') {
         format!("[{host}]:{port}")
     } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! PostgreSQL over its blocking client.
+//! PostgreSQL sessions over the blocking client.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -13,36 +13,36 @@ use postgres::types::private::BytesMut;
 use postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use postgres::{Client, Config, NoTls, Statement};
 
-use super::workers::{ServerSession, Trouble};
-use super::{Dialect, Row, Session, duplicate, place};
-use crate::error::{Cause, Error, OpenError};
-use crate::value::{Damaged, Param, Value};
+use super::workers::{RecoveryAction, ServerSession};
+use super::{DatabaseRow, DatabaseSession, Dialect, duplicate_error, host_and_port};
+use crate::error::{ErrorSource, StoreError, StoreOpenError};
+use crate::value::{CorruptValue, SqlParam, SqlValue};
 
-/// Held while a process brings the schema up to date. Any number that nobody else uses.
+/// Advisory lock id held during migrations. An arbitrary number.
 const MIGRATION_LOCK: i64 = 0x0FE2_217E;
 
-/// Prepared statements kept per connection. Lists are of many shapes; the rest is about a hundred.
-const MOST_PREPARED: usize = 256;
+/// Prepared statements cached per connection. Besides lists, there are about a hundred.
+const MAX_PREPARED: usize = 256;
 
-/// Where PostgreSQL listens if nothing is said.
-const USUAL_PORT: u16 = 5432;
+/// PostgreSQL's default port.
+const DEFAULT_PORT: u16 = 5432;
 
-/// A connection.
+/// A connection to PostgreSQL.
 pub(crate) struct PostgresSession {
     client: Client,
     prepared: HashMap<String, Statement>,
-    trouble: Trouble,
-    /// A statement of the transaction has failed. PostgreSQL answers a COMMIT with a silent
-    /// rollback then, so the commit must not be believed.
+    recovery: RecoveryAction,
+    /// A statement of the transaction has failed. PostgreSQL then turns COMMIT into a silent
+    /// rollback, so the commit must be refused here.
     aborted: bool,
 }
 
 impl PostgresSession {
-    /// Connects.
-    pub(crate) fn connect(url: &str) -> Result<Self, OpenError> {
-        let config: Config = url
-            .parse()
-            .map_err(|error: postgres::Error| OpenError::Address { why: words(&error) })?;
+    /// Connects to the server.
+    pub(crate) fn connect(url: &str) -> Result<Self, StoreOpenError> {
+        let config: Config = url.parse().map_err(|error: postgres::Error| {
+            StoreOpenError::Address { why: error_text(&error) }
+        })?;
         let connect = || {
             let mut config = config.clone();
             config.application_name("ferrite").connect_timeout(Duration::from_secs(10));
@@ -52,56 +52,65 @@ impl PostgresSession {
             )?;
             Ok(client)
         };
-        let client = connect().map_err(|error: postgres::Error| OpenError::Connect {
-            what: format!("{} on {}", config.get_dbname().unwrap_or("(no name)"), places(&config)),
-            source: said(error),
+        let client = connect().map_err(|error: postgres::Error| StoreOpenError::Connect {
+            what: format!(
+                "{} on {}",
+                config.get_dbname().unwrap_or("(no name)"),
+                server_addresses(&config)
+            ),
+            source: error_source(error),
         })?;
-        Ok(Self { client, prepared: HashMap::new(), trouble: Trouble::None, aborted: false })
+        Ok(Self {
+            client,
+            prepared: HashMap::new(),
+            recovery: RecoveryAction::None,
+            aborted: false,
+        })
     }
 
-    /// Runs `prepare` in a transaction that no other process runs at the same time.
-    pub(crate) fn alone<T>(
+    /// Runs `prepare` in a transaction that holds the migration lock.
+    pub(crate) fn with_migration_lock<T>(
         mut self,
-        prepare: impl FnOnce(&mut dyn Session) -> Result<T, OpenError>,
-    ) -> Result<T, OpenError> {
-        self.begin().map_err(OpenError::Prepare)?;
+        prepare: impl FnOnce(&mut dyn DatabaseSession) -> Result<T, StoreOpenError>,
+    ) -> Result<T, StoreOpenError> {
+        self.begin().map_err(StoreOpenError::Prepare)?;
         self.run(&format!(
             "SET LOCAL lock_timeout = '120s'; SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"
         ))
-        .map_err(OpenError::Prepare)?;
+        .map_err(StoreOpenError::Prepare)?;
         let prepared = prepare(&mut self)?;
-        self.commit().map_err(OpenError::Prepare)?;
+        self.commit().map_err(StoreOpenError::Prepare)?;
         Ok(prepared)
     }
 
-    fn statement(&mut self, sql: &str) -> Result<Statement, Error> {
+    fn statement(&mut self, sql: &str) -> Result<Statement, StoreError> {
         if let Some(statement) = self.prepared.get(sql) {
             return Ok(statement.clone());
         }
-        let statement = match self.client.prepare(&numbered(sql)) {
+        let statement = match self.client.prepare(&numbered_placeholders(sql)) {
             Ok(statement) => statement,
-            Err(error) => return Err(self.failed(error)),
+            Err(error) => return Err(self.classify(error)),
         };
-        if self.prepared.len() >= MOST_PREPARED {
+        if self.prepared.len() >= MAX_PREPARED {
             self.prepared.clear();
         }
         self.prepared.insert(sql.to_owned(), statement.clone());
         Ok(statement)
     }
 
-    fn failed(&mut self, error: postgres::Error) -> Error {
+    fn classify(&mut self, error: postgres::Error) -> StoreError {
         self.aborted = true;
         let Some(db) = error.as_db_error() else {
-            self.trouble = Trouble::Lost;
-            return Error::Unavailable(said(error));
+            self.recovery = RecoveryAction::Reconnect;
+            return StoreError::Unavailable(error_source(error));
         };
         let code = db.code();
         if *code == SqlState::UNIQUE_VIOLATION {
-            duplicate(db.constraint().unwrap_or_default())
+            duplicate_error(db.constraint().unwrap_or_default())
         } else if *code == SqlState::FOREIGN_KEY_VIOLATION {
-            Error::Reference
+            StoreError::Reference
         } else if *code == SqlState::CHARACTER_NOT_IN_REPERTOIRE {
-            Error::Unfit(said(error))
+            StoreError::ValueRejected(error_source(error))
         } else if [
             SqlState::T_R_SERIALIZATION_FAILURE,
             SqlState::T_R_DEADLOCK_DETECTED,
@@ -109,44 +118,44 @@ impl PostgresSession {
         ]
         .contains(code)
         {
-            self.trouble = Trouble::Again;
-            Error::Contended(said(error))
+            self.recovery = RecoveryAction::Retry;
+            StoreError::Contended(error_source(error))
         } else {
             if self.client.is_closed() {
-                self.trouble = Trouble::Lost;
+                self.recovery = RecoveryAction::Reconnect;
             }
-            Error::Unavailable(said(error))
+            StoreError::Unavailable(error_source(error))
         }
     }
 }
 
 impl ServerSession for PostgresSession {
-    fn begin(&mut self) -> Result<(), Error> {
+    fn begin(&mut self) -> Result<(), StoreError> {
         self.aborted = false;
         self.run("BEGIN")
     }
 
-    fn commit(&mut self) -> Result<(), Error> {
+    fn commit(&mut self) -> Result<(), StoreError> {
         if self.aborted {
             self.rollback()?;
-            let cause: Cause = Arc::from(Box::<dyn StdError + Send + Sync>::from(
-                "a statement of the transaction failed and the failure was ignored",
+            let cause: ErrorSource = Arc::from(Box::<dyn StdError + Send + Sync>::from(
+                "a statement of the transaction failed, but the closure returned success",
             ));
-            return Err(Error::Unavailable(cause));
+            return Err(StoreError::Unavailable(cause));
         }
         self.run("COMMIT")
     }
 
-    fn rollback(&mut self) -> Result<(), Error> {
+    fn rollback(&mut self) -> Result<(), StoreError> {
         self.run("ROLLBACK")
     }
 
-    fn take_trouble(&mut self) -> Trouble {
-        std::mem::take(&mut self.trouble)
+    fn take_recovery_action(&mut self) -> RecoveryAction {
+        std::mem::take(&mut self.recovery)
     }
 }
 
-impl Session for PostgresSession {
+impl DatabaseSession for PostgresSession {
     fn dialect(&self) -> Dialect {
         Dialect::Postgres
     }
@@ -154,9 +163,9 @@ impl Session for PostgresSession {
     fn query(
         &mut self,
         sql: &str,
-        params: &[Param<'_>],
-        each: &mut dyn FnMut(&dyn Row) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        params: &[SqlParam<'_>],
+        each: &mut dyn FnMut(&dyn DatabaseRow) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let statement = self.statement(sql)?;
         let streamed = {
             let params = params.iter().map(|param| param as &(dyn ToSql + Sync));
@@ -176,57 +185,56 @@ impl Session for PostgresSession {
         };
         match streamed {
             Ok(Ok(result)) => result,
-            Ok(Err(error)) | Err(error) => Err(self.failed(error)),
+            Ok(Err(error)) | Err(error) => Err(self.classify(error)),
         }
     }
 
-    fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, Error> {
+    fn execute(&mut self, sql: &str, params: &[SqlParam<'_>]) -> Result<u64, StoreError> {
         let statement = self.statement(sql)?;
         let params: Vec<_> = params.iter().map(|param| param as &(dyn ToSql + Sync)).collect();
         let done = self.client.execute(&statement, &params);
-        done.map_err(|error| self.failed(error))
+        done.map_err(|error| self.classify(error))
     }
 
-    fn run(&mut self, sql: &str) -> Result<(), Error> {
+    fn run(&mut self, sql: &str) -> Result<(), StoreError> {
         let done = self.client.batch_execute(sql);
-        done.map_err(|error| self.failed(error))
+        done.map_err(|error| self.classify(error))
     }
 }
 
-/// Where the servers are.
-fn places(config: &Config) -> String {
+/// The configured server addresses, for messages.
+fn server_addresses(config: &Config) -> String {
     let ports = config.get_ports();
-    let port = |index: usize| *ports.get(index).or(ports.first()).unwrap_or(&USUAL_PORT);
+    let port = |index: usize| *ports.get(index).or(ports.first()).unwrap_or(&DEFAULT_PORT);
     let hosts = config.get_hosts().iter().enumerate().map(|(index, host)| match host {
-        Host::Tcp(name) => place(name, port(index)),
+        Host::Tcp(name) => host_and_port(name, port(index)),
         Host::Unix(folder) => format!("{} (port {})", folder.display(), port(index)),
     });
     hosts.collect::<Vec<_>>().join(", ")
 }
 
-/// The error as its words.
-fn said(error: postgres::Error) -> Cause {
-    Arc::from(Box::<dyn StdError + Send + Sync>::from(words(&error)))
+/// Converts a client error to its message.
+fn error_source(error: postgres::Error) -> ErrorSource {
+    Arc::from(Box::<dyn StdError + Send + Sync>::from(error_text(&error)))
 }
 
-/// What the server said, if it is the server's; or what went wrong on the way to it, with its
-/// causes.
-fn words(error: &postgres::Error) -> String {
+/// The server's message with SQLSTATE and hint, or the client's error with its source chain.
+fn error_text(error: &postgres::Error) -> String {
     if let Some(db) = error.as_db_error() {
         let hint = db.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
         return format!("{} (SQLSTATE {}){hint}", db.message(), db.code().code());
     }
-    let mut words = error.to_string();
+    let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
-        words = format!("{words}: {inner}");
+        text = format!("{text}: {inner}");
         cause = inner.source();
     }
-    words
+    text
 }
 
-/// `?` as `$1`, `$2`, …
-fn numbered(sql: &str) -> String {
+/// Replaces each `?` by `$1`, `$2`, …
+fn numbered_placeholders(sql: &str) -> String {
     let mut text = String::with_capacity(sql.len() + 64);
     let mut parts = sql.split('?');
     text.push_str(parts.next().unwrap_or_default());
@@ -238,24 +246,24 @@ fn numbered(sql: &str) -> String {
     text
 }
 
-/// A value as the server sent it.
-struct Raw<'a>(Value<'a>);
+/// A value in the server's binary format.
+struct RawSqlValue<'a>(SqlValue<'a>);
 
-impl<'a> FromSql<'a> for Raw<'a> {
+impl<'a> FromSql<'a> for RawSqlValue<'a> {
     fn from_sql(ty: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
         Ok(Self(if *ty == Type::INT8 {
-            Value::Int(i64::from_sql(ty, raw)?)
+            SqlValue::Int(i64::from_sql(ty, raw)?)
         } else if *ty == Type::INT2 {
-            Value::Int(i64::from(i16::from_sql(ty, raw)?))
+            SqlValue::Int(i64::from(i16::from_sql(ty, raw)?))
         } else if *ty == Type::INT4 {
-            Value::Int(i64::from(i32::from_sql(ty, raw)?))
+            SqlValue::Int(i64::from(i32::from_sql(ty, raw)?))
         } else {
-            Value::Bytes(raw)
+            SqlValue::Bytes(raw)
         }))
     }
 
     fn from_sql_null(_: &Type) -> Result<Self, Box<dyn StdError + Sync + Send>> {
-        Ok(Self(Value::Null))
+        Ok(Self(SqlValue::Null))
     }
 
     fn accepts(_: &Type) -> bool {
@@ -263,13 +271,13 @@ impl<'a> FromSql<'a> for Raw<'a> {
     }
 }
 
-impl Row for postgres::Row {
-    fn value(&self, column: usize) -> Result<Value<'_>, Damaged> {
-        self.try_get::<_, Raw<'_>>(column).map(|raw| raw.0).map_err(|_| Damaged)
+impl DatabaseRow for postgres::Row {
+    fn value(&self, column: usize) -> Result<SqlValue<'_>, CorruptValue> {
+        self.try_get::<_, RawSqlValue<'_>>(column).map(|raw| raw.0).map_err(|_| CorruptValue)
     }
 }
 
-impl ToSql for Param<'_> {
+impl ToSql for SqlParam<'_> {
     fn to_sql(
         &self,
         ty: &Type,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! SQLite: reads on the caller's thread, writes on one thread with many transactions to a commit.
+//! SQLite: reads on the caller's thread, writes on one thread with group commit.
 //!
-//! Point reads and scans have connections of their own, so that a point read, which runs on a
-//! thread of the async runtime, never waits for a list to end.
+//! Point reads and scans use separate connection pools, so that a point read, which blocks a thread
+//! of the async runtime, never waits for a list.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -15,74 +15,76 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql};
 
 use super::job::WriteJob;
-use super::{Dialect, Row, Session, duplicate};
-use crate::error::{Cause, Error, OpenError};
-use crate::settings::Synchronous;
-use crate::store::Shared;
-use crate::value::{Damaged, Param, Value};
-use crate::writer::Pending;
+use super::{DatabaseRow, DatabaseSession, Dialect, duplicate_error};
+use crate::error::{ErrorSource, StoreError, StoreOpenError};
+use crate::settings::SqliteSynchronous;
+use crate::store::StoreShared;
+use crate::value::{CorruptValue, SqlParam, SqlValue};
+use crate::writer::PendingEffects;
 
-/// Point reads beyond this wait for one to end, which takes microseconds. Each connection has a
-/// cache of its own.
-const MOST_READERS: usize = 4;
+/// Maximum number of concurrent point reads; more wait for microseconds. Each connection has its own
+/// page cache.
+const MAX_READERS: usize = 4;
 
-/// How many scans run at a time. Whoever starts them keeps to it. More would not be quicker, since
-/// they wait for the processor and not for the disk, and each thread keeps the memory of its
-/// largest answer.
-pub(crate) const MOST_SCANS: usize = 2;
+/// Maximum number of concurrent scans, enforced by the caller's semaphore. More would not be faster,
+/// since scans are CPU-bound, and each thread keeps the memory of its largest result.
+pub(crate) const MAX_SCANS: usize = 2;
 
-/// How long to wait for another process (a backup, a shell) that holds the write lock.
+/// How long to wait for another process (a backup, an SQLite shell) that holds the write lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Page cache of each connection, in KiB: enough for the indexes of ten thousand nodes.
-const CACHE: i64 = 2048;
+/// Page cache per connection, in KiB; fits the indexes of ten thousand nodes.
+const CACHE_KIB: i64 = 2048;
 
-/// How many transactions may share a commit: bounds how long the first of them waits.
-const MOST_PER_COMMIT: usize = 256;
+/// Maximum number of transactions per commit. Bounds the latency of the first one.
+const MAX_BATCH: usize = 256;
 
-/// The database file and the thread that writes to it.
+/// The database file, its read connections and its writer thread.
 pub(crate) struct Sqlite {
     path: PathBuf,
-    points: Pool,
-    scans: Pool,
-    writer: Mutex<Option<(Sender<Message>, JoinHandle<()>)>>,
-    queue: Sender<Message>,
+    point_reads: ConnectionPool,
+    scans: ConnectionPool,
+    writer: Mutex<Option<(Sender<WriterMessage>, JoinHandle<()>)>>,
+    queue: Sender<WriterMessage>,
 }
 
-/// Which connections a read takes.
+/// Which pool a read takes its connection from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Readers {
-    /// Those for single resources.
-    Points,
-    /// Those for many rows.
+pub(crate) enum ReaderPool {
+    /// For single resources.
+    PointReads,
+    /// For queries over many rows.
     Scans,
 }
 
-/// Reading connections.
-struct Pool {
-    most: usize,
-    connections: Mutex<Connections>,
+/// A bounded pool of read connections.
+struct ConnectionPool {
+    limit: usize,
+    connections: Mutex<PooledConnections>,
     free: Condvar,
 }
 
-struct Connections {
+struct PooledConnections {
     idle: Vec<Connection>,
     open: usize,
 }
 
-/// What the writer's thread is told.
-enum Message {
+/// Messages to the writer thread.
+enum WriterMessage {
     Write(Box<dyn WriteJob>),
     Stop,
 }
 
-/// A connection in use.
+/// A borrowed connection.
 pub(crate) struct SqliteSession<'a>(pub(crate) &'a Connection);
 
 impl Sqlite {
-    /// Opens the database for writing. The schema is not looked at yet.
-    pub(crate) fn connect(path: &Path, synchronous: Synchronous) -> Result<Connection, OpenError> {
-        let failed = |source: rusqlite::Error| OpenError::File {
+    /// Opens the database for writing, without touching the schema.
+    pub(crate) fn connect(
+        path: &Path,
+        synchronous: SqliteSynchronous,
+    ) -> Result<Connection, StoreOpenError> {
+        let failed = |source: rusqlite::Error| StoreOpenError::File {
             what: path.display().to_string(),
             source: Arc::new(source),
         };
@@ -90,7 +92,7 @@ impl Sqlite {
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-        prepare(&connection).map_err(failed)?;
+        configure(&connection).map_err(failed)?;
         connection
             .pragma_update(None, "journal_mode", "WAL")
             .and_then(|()| {
@@ -98,8 +100,8 @@ impl Sqlite {
                     None,
                     "synchronous",
                     match synchronous {
-                        Synchronous::Full => "FULL",
-                        Synchronous::Normal => "NORMAL",
+                        SqliteSynchronous::Full => "FULL",
+                        SqliteSynchronous::Normal => "NORMAL",
                     },
                 )
             })
@@ -107,31 +109,31 @@ impl Sqlite {
         Ok(connection)
     }
 
-    /// Starts the writing thread.
-    pub(crate) fn start(path: &Path, connection: Connection, shared: Arc<Shared>) -> Self {
+    /// Starts the writer thread.
+    pub(crate) fn start(path: &Path, connection: Connection, shared: Arc<StoreShared>) -> Self {
         let (queue, jobs) = channel();
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || write_forever(connection, &jobs, &shared))
+            .spawn(move || run_writer(connection, &jobs, &shared))
             .expect("the process may start one thread");
         Self {
             path: path.to_owned(),
-            points: Pool::new(MOST_READERS),
-            scans: Pool::new(MOST_SCANS),
+            point_reads: ConnectionPool::new(MAX_READERS),
+            scans: ConnectionPool::new(MAX_SCANS),
             writer: Mutex::new(Some((queue.clone(), thread))),
             queue,
         }
     }
 
-    /// Runs `read` on a reading connection, on this thread.
+    /// Runs `read` on this thread with a connection from the pool.
     pub(crate) fn with_reader<T>(
         &self,
-        readers: Readers,
+        readers: ReaderPool,
         read: impl FnOnce(&mut SqliteSession<'_>) -> T,
-    ) -> Result<T, Error> {
+    ) -> Result<T, StoreError> {
         let pool = match readers {
-            Readers::Points => &self.points,
-            Readers::Scans => &self.scans,
+            ReaderPool::PointReads => &self.point_reads,
+            ReaderPool::Scans => &self.scans,
         };
         let connection = pool.take(&self.path)?;
         let result = read(&mut SqliteSession(&connection));
@@ -139,24 +141,24 @@ impl Sqlite {
         Ok(result)
     }
 
-    /// Hands a transaction to the writing thread, or answers that it has stopped.
+    /// Queues a transaction for the writer thread. Fails the job if the thread has stopped.
     pub(crate) fn write(&self, job: Box<dyn WriteJob>) {
-        if let Err(refused) = self.queue.send(Message::Write(job))
-            && let Message::Write(job) = refused.0
+        if let Err(refused) = self.queue.send(WriterMessage::Write(job))
+            && let WriterMessage::Write(job) = refused.0
         {
-            job.answer(Err(Error::Closed));
+            job.finish(Err(StoreError::Closed));
         }
     }
 
-    /// Finishes what is queued, folds the write-ahead log into the database and stops.
+    /// Finishes queued transactions, checkpoints the write-ahead log and stops.
     pub(crate) fn stop(&self) {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((queue, thread)) = writer {
-            // Reading connections keep the log from being folded completely.
-            self.points.close_idle();
+            // Open read connections would prevent a complete checkpoint.
+            self.point_reads.close_idle();
             self.scans.close_idle();
-            let _ = queue.send(Message::Stop);
-            // The last who held the store may have been a job: nobody waits for himself.
+            let _ = queue.send(WriterMessage::Stop);
+            // The last handle may be dropped by a job on this thread, which must not join itself.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
@@ -172,19 +174,19 @@ impl Drop for Sqlite {
 
 // === impl Pool ===
 
-impl Pool {
+impl ConnectionPool {
     fn new(most: usize) -> Self {
-        let connections = Mutex::new(Connections { idle: Vec::new(), open: 0 });
-        Self { most, connections, free: Condvar::new() }
+        let connections = Mutex::new(PooledConnections { idle: Vec::new(), open: 0 });
+        Self { limit: most, connections, free: Condvar::new() }
     }
 
-    fn take(&self, path: &Path) -> Result<Connection, Error> {
+    fn take(&self, path: &Path) -> Result<Connection, StoreError> {
         let mut connections = self.lock();
         loop {
             if let Some(connection) = connections.idle.pop() {
                 return Ok(connection);
             }
-            if connections.open < self.most {
+            if connections.open < self.limit {
                 connections.open += 1;
                 drop(connections);
                 return open_reader(path).inspect_err(|_| self.lock().open -= 1);
@@ -204,131 +206,133 @@ impl Pool {
         connections.idle.clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Connections> {
+    fn lock(&self) -> MutexGuard<'_, PooledConnections> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn open_reader(path: &Path) -> Result<Connection, Error> {
+fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(translate)?;
-    prepare(&connection).map_err(translate)?;
+    let connection = Connection::open_with_flags(path, flags).map_err(store_error)?;
+    configure(&connection).map_err(store_error)?;
     Ok(connection)
 }
 
-fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(64);
     connection.pragma_update(None, "foreign_keys", "ON")?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
-    // Negative is in KiB.
-    // Without this, binding a LIMIT makes SQLite prepare the statement anew for every list.
+    // Without this, binding a LIMIT makes SQLite re-prepare the statement for every list.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    connection.pragma_update(None, "cache_size", -CACHE)
+    // A negative size is in KiB.
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)
 }
 
-fn write_forever(connection: Connection, jobs: &Receiver<Message>, shared: &Arc<Shared>) {
+fn run_writer(connection: Connection, jobs: &Receiver<WriterMessage>, shared: &Arc<StoreShared>) {
     let mut batch: Vec<Box<dyn WriteJob>> = Vec::new();
     let mut running = true;
     while running {
         match jobs.recv() {
-            Ok(Message::Write(job)) => batch.push(job),
-            Ok(Message::Stop) | Err(_) => running = false,
+            Ok(WriterMessage::Write(job)) => batch.push(job),
+            Ok(WriterMessage::Stop) | Err(_) => running = false,
         }
-        // Whatever came in while the last commit was flushed to disk shares the next one.
-        while batch.len() < MOST_PER_COMMIT {
+        // Jobs that arrived during the last commit share the next one.
+        while batch.len() < MAX_BATCH {
             match jobs.try_recv() {
-                Ok(Message::Write(job)) => batch.push(job),
-                Ok(Message::Stop) => running = false,
+                Ok(WriterMessage::Write(job)) => batch.push(job),
+                Ok(WriterMessage::Stop) => running = false,
                 Err(_) => break,
             }
         }
         if !batch.is_empty() {
-            commit_together(&connection, &mut batch, shared);
+            commit_batch(&connection, &mut batch, shared);
         }
     }
     if let Err(error) = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
-        tracing::warn!(%error, "the write-ahead log could not be folded; it will be at the next start");
+        tracing::warn!(%error, "write-ahead log checkpoint failed, will retry at the next start");
     }
 }
 
-/// Runs the transactions of `batch` one after the other, commits once, and answers all. One that
-/// fails is undone alone.
-fn commit_together(
+/// Runs the transactions of `batch` in order, commits once, and sends all results. A failed one is
+/// rolled back to its savepoint.
+fn commit_batch(
     connection: &Connection,
     batch: &mut Vec<Box<dyn WriteJob>>,
-    shared: &Arc<Shared>,
+    shared: &Arc<StoreShared>,
 ) {
-    let mut pending = Pending::default();
-    let end = match step(connection, "BEGIN IMMEDIATE") {
+    let mut pending = PendingEffects::default();
+    let end = match execute_cached(connection, "BEGIN IMMEDIATE") {
         Err(error) => Err(error),
-        Ok(()) => match run_all(connection, batch, shared, &mut pending) {
-            Ok(Kept::Some) => step(connection, "COMMIT"),
-            Ok(Kept::None) => step(connection, "ROLLBACK"),
+        Ok(()) => match run_batch(connection, batch, shared, &mut pending) {
+            Ok(BatchEnd::Commit) => execute_cached(connection, "COMMIT"),
+            Ok(BatchEnd::Rollback) => execute_cached(connection, "ROLLBACK"),
             Err(error) => Err(error),
         },
     };
     match end {
         Ok(()) => {
-            shared.committed(&pending);
-            batch.drain(..).for_each(|job| job.answer(Ok(())));
+            shared.notify_committed(&pending);
+            batch.drain(..).for_each(|job| job.finish(Ok(())));
         }
         Err(error) => {
             if !connection.is_autocommit() {
-                let _ = step(connection, "ROLLBACK");
+                let _ = execute_cached(connection, "ROLLBACK");
             }
             tracing::error!(error = %error, transactions = batch.len(), "commit failed");
-            let cause: Cause = Arc::new(error);
-            batch.drain(..).for_each(|job| job.answer(Err(Error::Unavailable(Arc::clone(&cause)))));
+            let cause: ErrorSource = Arc::new(error);
+            batch
+                .drain(..)
+                .for_each(|job| job.finish(Err(StoreError::Unavailable(Arc::clone(&cause)))));
         }
     }
 }
 
-/// Whether any transaction of a batch wants to be kept.
-enum Kept {
-    Some,
-    None,
+/// How to end the transaction of a batch: commit if any job in it succeeded.
+enum BatchEnd {
+    Commit,
+    Rollback,
 }
 
-fn run_all(
+fn run_batch(
     connection: &Connection,
     batch: &mut [Box<dyn WriteJob>],
-    shared: &Arc<Shared>,
-    pending: &mut Pending,
-) -> rusqlite::Result<Kept> {
+    shared: &Arc<StoreShared>,
+    pending: &mut PendingEffects,
+) -> rusqlite::Result<BatchEnd> {
     let mut session = SqliteSession(connection);
     if let [only] = batch {
-        // Alone, a failure can undo the whole: no savepoint needed.
+        // A single job needs no savepoint: on failure the whole transaction is rolled back.
         let keep = only.attempt(&mut session, shared, pending);
         if !keep {
-            *pending = Pending::default();
+            *pending = PendingEffects::default();
         }
-        return Ok(if keep { Kept::Some } else { Kept::None });
+        return Ok(if keep { BatchEnd::Commit } else { BatchEnd::Rollback });
     }
-    let mut kept = Kept::None;
+    let mut end = BatchEnd::Rollback;
     for job in batch {
         let (wakes, last_seq) = (pending.wakes.len(), pending.last_seq);
-        step(connection, "SAVEPOINT one")?;
+        execute_cached(connection, "SAVEPOINT one")?;
         if job.attempt(&mut session, shared, pending) {
-            kept = Kept::Some;
+            end = BatchEnd::Commit;
         } else {
             pending.journal.clear();
             pending.wakes.truncate(wakes);
             pending.last_seq = last_seq;
-            step(connection, "ROLLBACK TO one")?;
+            execute_cached(connection, "ROLLBACK TO one")?;
         }
-        step(connection, "RELEASE one")?;
+        execute_cached(connection, "RELEASE one")?;
     }
-    Ok(kept)
+    Ok(end)
 }
 
-fn step(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
+fn execute_cached(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
 }
 
 // === impl Session ===
 
-impl Session for SqliteSession<'_> {
+impl DatabaseSession for SqliteSession<'_> {
     fn dialect(&self) -> Dialect {
         Dialect::Sqlite
     }
@@ -336,40 +340,40 @@ impl Session for SqliteSession<'_> {
     fn query(
         &mut self,
         sql: &str,
-        params: &[Param<'_>],
-        each: &mut dyn FnMut(&dyn Row) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let mut statement = self.0.prepare_cached(sql).map_err(translate)?;
-        let mut rows = statement.query(rusqlite::params_from_iter(params)).map_err(translate)?;
-        while let Some(row) = rows.next().map_err(translate)? {
+        params: &[SqlParam<'_>],
+        each: &mut dyn FnMut(&dyn DatabaseRow) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut statement = self.0.prepare_cached(sql).map_err(store_error)?;
+        let mut rows = statement.query(rusqlite::params_from_iter(params)).map_err(store_error)?;
+        while let Some(row) = rows.next().map_err(store_error)? {
             each(row)?;
         }
         Ok(())
     }
 
-    fn execute(&mut self, sql: &str, params: &[Param<'_>]) -> Result<u64, Error> {
-        let mut statement = self.0.prepare_cached(sql).map_err(translate)?;
-        let found = statement.execute(rusqlite::params_from_iter(params)).map_err(translate)?;
+    fn execute(&mut self, sql: &str, params: &[SqlParam<'_>]) -> Result<u64, StoreError> {
+        let mut statement = self.0.prepare_cached(sql).map_err(store_error)?;
+        let found = statement.execute(rusqlite::params_from_iter(params)).map_err(store_error)?;
         Ok(found as u64)
     }
 
-    fn run(&mut self, sql: &str) -> Result<(), Error> {
-        self.0.execute_batch(sql).map_err(translate)
+    fn run(&mut self, sql: &str) -> Result<(), StoreError> {
+        self.0.execute_batch(sql).map_err(store_error)
     }
 }
 
-impl Row for rusqlite::Row<'_> {
-    fn value(&self, column: usize) -> Result<Value<'_>, Damaged> {
-        match self.get_ref(column).map_err(|_| Damaged)? {
-            ValueRef::Null => Ok(Value::Null),
-            ValueRef::Integer(number) => Ok(Value::Int(number)),
-            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Ok(Value::Bytes(bytes)),
-            ValueRef::Real(_) => Err(Damaged),
+impl DatabaseRow for rusqlite::Row<'_> {
+    fn value(&self, column: usize) -> Result<SqlValue<'_>, CorruptValue> {
+        match self.get_ref(column).map_err(|_| CorruptValue)? {
+            ValueRef::Null => Ok(SqlValue::Null),
+            ValueRef::Integer(number) => Ok(SqlValue::Int(number)),
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Ok(SqlValue::Bytes(bytes)),
+            ValueRef::Real(_) => Err(CorruptValue),
         }
     }
 }
 
-impl ToSql for Param<'_> {
+impl ToSql for SqlParam<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self {
             Self::Null => ValueRef::Null,
@@ -382,21 +386,21 @@ impl ToSql for Param<'_> {
     }
 }
 
-/// What an error of SQLite means to the store.
-pub(crate) fn translate(error: rusqlite::Error) -> Error {
+/// Maps an SQLite error to a store error.
+pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
     const UNIQUE: i32 = rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE;
     const PRIMARY_KEY: i32 = rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY;
     const FOREIGN_KEY: i32 = rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY;
     if let rusqlite::Error::SqliteFailure(code, message) = &error {
         match code.extended_code {
-            // "UNIQUE constraint failed: nodes.name", or several columns, the telling one last.
-            UNIQUE | PRIMARY_KEY => return duplicate(message.as_deref().unwrap_or_default()),
-            FOREIGN_KEY => return Error::Reference,
+            // "UNIQUE constraint failed: nodes.name", or several columns with the relevant one last.
+            UNIQUE | PRIMARY_KEY => return duplicate_error(message.as_deref().unwrap_or_default()),
+            FOREIGN_KEY => return StoreError::Reference,
             _ => {}
         }
         if code.code == ErrorCode::DatabaseBusy {
-            return Error::Contended(Arc::new(error));
+            return StoreError::Contended(Arc::new(error));
         }
     }
-    Error::Unavailable(Arc::new(error))
+    StoreError::Unavailable(Arc::new(error))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads with a blocking connection each, for the databases that are servers.
+//! Worker threads with one blocking connection each, for PostgreSQL and MariaDB.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -8,99 +8,103 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::Session;
-use super::job::{ReadJob, Reading, WriteJob};
+use super::DatabaseSession;
+use super::job::{PendingRead, ReadJob, WriteJob};
 use super::mariadb::MariaDbSession;
 use super::postgres::PostgresSession;
-use crate::error::{Error, OpenError};
-use crate::reader::Reader;
-use crate::store::Shared;
-use crate::writer::Pending;
+use crate::error::{StoreError, StoreOpenError};
+use crate::reader::StoreReader;
+use crate::store::StoreShared;
+use crate::writer::PendingEffects;
 
-/// How often a transaction is tried when others keep getting in its way.
-const ATTEMPTS: u32 = 10;
+/// Maximum number of attempts at a transaction that conflicts with others.
+const MAX_ATTEMPTS: u32 = 10;
 
-/// How often entries that other processes add to the journal are looked for.
-const JOURNAL_POLL: Duration = Duration::from_secs(1);
+/// How often the journal is polled for entries of other processes.
+const JOURNAL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Which server, and its address.
+/// Kind and URL of a database server.
 #[derive(Clone)]
-pub(crate) enum Server {
+pub(crate) enum DatabaseServer {
     Postgres(String),
     MariaDb(String),
 }
 
-/// A connection that can carry a transaction, and knows how the last statement went.
-pub(crate) trait ServerSession: Session {
-    /// Starts, commits or undoes a transaction.
-    fn begin(&mut self) -> Result<(), Error>;
-    /// Makes it last.
-    fn commit(&mut self) -> Result<(), Error>;
-    /// Undoes it.
-    fn rollback(&mut self) -> Result<(), Error>;
-    /// What went wrong since this was last asked, if that calls for something.
-    fn take_trouble(&mut self) -> Trouble;
+/// A server connection with transactions and error classification.
+pub(crate) trait ServerSession: DatabaseSession {
+    /// Starts a transaction.
+    fn begin(&mut self) -> Result<(), StoreError>;
+    /// Commits the transaction.
+    fn commit(&mut self) -> Result<(), StoreError>;
+    /// Rolls the transaction back.
+    fn rollback(&mut self) -> Result<(), StoreError>;
+    /// The action that errors since the last call require; resets it.
+    fn take_recovery_action(&mut self) -> RecoveryAction;
 }
 
-/// What an error on a connection calls for.
+/// What to do after an error on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Trouble {
+pub(crate) enum RecoveryAction {
     /// Nothing.
     #[default]
     None,
-    /// Another attempt at the transaction.
-    Again,
-    /// A new connection.
-    Lost,
+    /// Run the transaction again.
+    Retry,
+    /// Open a new connection.
+    Reconnect,
 }
 
-/// The threads and what waits for them.
-pub(crate) struct Workers {
-    queue: Arc<Queue>,
+/// The worker threads and their queue.
+pub(crate) struct WorkerPool {
+    queue: Arc<JobQueue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct Queue {
-    waiting: Mutex<Waiting>,
+struct JobQueue {
+    queued: Mutex<QueuedJobs>,
     arrived: Condvar,
     closed: Condvar,
 }
 
-struct Waiting {
-    jobs: VecDeque<Job>,
+struct QueuedJobs {
+    jobs: VecDeque<DatabaseJob>,
     open: bool,
 }
 
-enum Job {
+enum DatabaseJob {
     Read(Box<dyn ReadJob>),
     Write(Box<dyn WriteJob>),
 }
 
 // === impl Server ===
 
-impl Server {
-    /// Runs `prepare` on a first connection, with a lock that makes other starting processes wait.
+impl DatabaseServer {
+    /// Runs `prepare` on a first connection, under a lock that other starting processes wait for.
     pub(crate) fn with_first_session<T>(
         &self,
-        prepare: impl FnOnce(&mut dyn Session) -> Result<T, OpenError> + Send,
-    ) -> Result<T, OpenError>
+        prepare: impl FnOnce(&mut dyn DatabaseSession) -> Result<T, StoreOpenError> + Send,
+    ) -> Result<T, StoreOpenError>
     where
         T: Send,
     {
-        // The blocking client of PostgreSQL must not be used on a thread of an async runtime, which
-        // is where stores are opened.
+        // The blocking PostgreSQL client panics on a thread of an async runtime, where stores are
+        // opened.
         std::thread::scope(|scope| {
             scope
                 .spawn(|| match self {
-                    Self::Postgres(url) => PostgresSession::connect(url)?.alone(prepare),
-                    Self::MariaDb(url) => MariaDbSession::connect(url)?.alone(prepare),
+                    Self::Postgres(url) => {
+                        PostgresSession::connect(url)?.with_migration_lock(prepare)
+                    }
+                    Self::MariaDb(url) => {
+                        MariaDbSession::connect(url)?.with_migration_lock(prepare)
+                    }
                 })
                 .join()
-                .unwrap_or(Err(OpenError::Prepare(Error::Panicked)))
+                .unwrap_or(Err(StoreOpenError::Prepare(StoreError::Panicked)))
         })
     }
 
-    fn connect(&self) -> Result<Box<dyn ServerSession>, OpenError> {
+    fn connect(&self) -> Result<Box<dyn ServerSession>, StoreOpenError> {
         Ok(match self {
             Self::Postgres(url) => Box::new(PostgresSession::connect(url)?),
             Self::MariaDb(url) => Box::new(MariaDbSession::connect(url)?),
@@ -110,11 +114,15 @@ impl Server {
 
 // === impl Workers ===
 
-impl Workers {
-    /// Starts `connections` threads. Each connects when it gets its first job.
-    pub(crate) fn start(server: Server, connections: usize, shared: &Arc<Shared>) -> Self {
-        let queue = Arc::new(Queue {
-            waiting: Mutex::new(Waiting { jobs: VecDeque::new(), open: true }),
+impl WorkerPool {
+    /// Starts `connections` threads, which connect on their first job.
+    pub(crate) fn start(
+        server: DatabaseServer,
+        connections: usize,
+        shared: &Arc<StoreShared>,
+    ) -> Self {
+        let queue = Arc::new(JobQueue {
+            queued: Mutex::new(QueuedJobs { jobs: VecDeque::new(), open: true }),
             arrived: Condvar::new(),
             closed: Condvar::new(),
         });
@@ -124,7 +132,7 @@ impl Workers {
                     (Arc::clone(&queue), server.clone(), Arc::clone(shared));
                 std::thread::Builder::new()
                     .name("store-worker".to_owned())
-                    .spawn(move || Worker { server, shared, session: None }.run(&queue))
+                    .spawn(move || ServerWorker { server, shared, session: None }.run(&queue))
                     .expect("the process may start a few threads")
             })
             .collect();
@@ -138,25 +146,25 @@ impl Workers {
         Self { queue, threads: Mutex::new(threads) }
     }
 
-    /// Hands over a read.
+    /// Queues a read.
     pub(crate) fn read(&self, job: Box<dyn ReadJob>) {
-        self.queue.push(Job::Read(job));
+        self.queue.push(DatabaseJob::Read(job));
     }
 
-    /// Hands over a transaction.
+    /// Queues a transaction.
     pub(crate) fn write(&self, job: Box<dyn WriteJob>) {
-        self.queue.push(Job::Write(job));
+        self.queue.push(DatabaseJob::Write(job));
     }
 
-    /// Finishes what is queued and disconnects.
+    /// Finishes queued jobs and disconnects.
     pub(crate) fn stop(&self) {
-        self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner).open = false;
+        self.queue.queued.lock().unwrap_or_else(PoisonError::into_inner).open = false;
         self.queue.arrived.notify_all();
         self.queue.closed.notify_all();
         let threads =
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            // The last who held the store may have been a job: nobody waits for himself.
+            // The last handle may be dropped by a job on this thread, which must not join itself.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
@@ -164,7 +172,7 @@ impl Workers {
     }
 }
 
-impl Drop for Workers {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.stop();
     }
@@ -172,87 +180,87 @@ impl Drop for Workers {
 
 // === impl Queue ===
 
-impl Queue {
-    fn push(&self, job: Job) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.open {
-            waiting.jobs.push_back(job);
-            drop(waiting);
+impl JobQueue {
+    fn push(&self, job: DatabaseJob) {
+        let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        if queued.open {
+            queued.jobs.push_back(job);
+            drop(queued);
             self.arrived.notify_one();
         } else {
-            drop(waiting);
-            job.fail(Error::Closed);
+            drop(queued);
+            job.fail(StoreError::Closed);
         }
     }
 
-    /// The next job; none when there will be no more.
-    fn pop(&self) -> Option<Job> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The next job, or `None` when the queue is closed and empty.
+    fn pop(&self) -> Option<DatabaseJob> {
+        let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(job) = waiting.jobs.pop_front() {
+            if let Some(job) = queued.jobs.pop_front() {
                 return Some(job);
             }
-            if !waiting.open {
+            if !queued.open {
                 return None;
             }
-            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            queued = self.arrived.wait(queued).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Waits for `time`; says whether there may still be jobs then.
-    fn is_open_after(&self, time: Duration) -> bool {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.closed.wait_timeout_while(waiting, time, |waiting| waiting.open);
-        waited.unwrap_or_else(PoisonError::into_inner).0.open
+    /// Waits until the queue is closed or `time` has passed. Returns whether it is still open.
+    fn wait_until_closed(&self, time: Duration) -> bool {
+        let queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        let queued = self.closed.wait_timeout_while(queued, time, |queued| queued.open);
+        queued.unwrap_or_else(PoisonError::into_inner).0.open
     }
 }
 
-impl Job {
-    fn fail(self, error: Error) {
+impl DatabaseJob {
+    fn fail(self, error: StoreError) {
         match self {
             Self::Read(job) => job.fail(error),
-            Self::Write(job) => job.answer(Err(error)),
+            Self::Write(job) => job.finish(Err(error)),
         }
     }
 }
 
 // === Threads ===
 
-/// Tells those who follow the journal what other processes add to it. While nobody does, nothing is
-/// asked.
-fn watch_journal(queue: &Queue, shared: &Shared) {
-    let mut told = 0;
-    while queue.is_open_after(JOURNAL_POLL) {
-        if !shared.is_followed() {
+/// Polls the journal for entries of other processes and notifies its followers. Skips the query
+/// while there are none.
+fn watch_journal(queue: &JobQueue, shared: &StoreShared) {
+    let mut announced = 0;
+    while queue.wait_until_closed(JOURNAL_POLL_INTERVAL) {
+        if !shared.has_journal_followers() {
             continue;
         }
-        let (reply, answer) = oneshot::channel();
-        let closure = |reader: &mut Reader<'_>| reader.journal_end();
-        queue.push(Job::Read(Box::new(Reading { closure, reply })));
-        match answer.blocking_recv() {
-            Ok(Ok(end)) if end > told => {
-                told = end;
-                shared.journal_grew_to(end);
+        let (reply, result) = oneshot::channel();
+        let closure = |reader: &mut StoreReader<'_>| reader.journal_end();
+        queue.push(DatabaseJob::Read(Box::new(PendingRead { closure, reply })));
+        match result.blocking_recv() {
+            Ok(Ok(end)) if end > announced => {
+                announced = end;
+                shared.notify_journal(end);
             }
             Ok(Ok(_)) | Err(_) => {}
-            // Followers who read now are told as well; there is nothing to do but ask again.
-            Ok(Err(error)) => tracing::debug!(%error, "the journal's end could not be read"),
+            // Followers get the same error from their own reads; retry at the next poll.
+            Ok(Err(error)) => tracing::debug!(%error, "journal end query failed"),
         }
     }
 }
 
-struct Worker {
-    server: Server,
-    shared: Arc<Shared>,
+struct ServerWorker {
+    server: DatabaseServer,
+    shared: Arc<StoreShared>,
     session: Option<Box<dyn ServerSession>>,
 }
 
-impl Worker {
-    fn run(mut self, queue: &Queue) {
+impl ServerWorker {
+    fn run(mut self, queue: &JobQueue) {
         while let Some(job) = queue.pop() {
             match job {
-                Job::Read(job) => self.read(job),
-                Job::Write(job) => self.write(job),
+                DatabaseJob::Read(job) => self.read(job),
+                DatabaseJob::Write(job) => self.write(job),
             }
         }
     }
@@ -263,7 +271,7 @@ impl Worker {
             Err(error) => job.fail(error),
             Ok(session) => {
                 job.run(session, &shared);
-                if session.take_trouble() == Trouble::Lost {
+                if session.take_recovery_action() == RecoveryAction::Reconnect {
                     self.session = None;
                 }
             }
@@ -271,68 +279,70 @@ impl Worker {
     }
 
     fn write(&mut self, mut job: Box<dyn WriteJob>) {
-        let mut end = Err(Error::Closed);
-        for attempt in 1..=ATTEMPTS {
-            let mut pending = Pending::default();
-            let (ended, trouble) = self.attempt(&mut *job, &mut pending);
+        let mut end = Err(StoreError::Closed);
+        for attempt in 1..=MAX_ATTEMPTS {
+            let mut pending = PendingEffects::default();
+            let (ended, recovery) = self.attempt(&mut *job, &mut pending);
             end = ended;
-            match trouble {
-                Trouble::None => {
+            match recovery {
+                RecoveryAction::None => {
                     if end.is_ok() {
-                        self.shared.committed(&pending);
+                        self.shared.notify_committed(&pending);
                     }
                     break;
                 }
-                Trouble::Lost => {
+                RecoveryAction::Reconnect => {
                     self.session = None;
-                    // After a lost commit nobody knows whether it happened: doing it again might
-                    // do it twice.
-                    if matches!(end, Err(Error::Unavailable(_))) && pending.in_commit {
+                    // It is unknown whether a lost COMMIT took effect, so the transaction must
+                    // not be retried.
+                    if matches!(end, Err(StoreError::Unavailable(_))) && pending.in_commit {
                         break;
                     }
                 }
-                Trouble::Again => {}
+                RecoveryAction::Retry => {}
             }
-            // Spread those that collided, longer each time.
+            // Back off quadratically to spread colliding transactions.
             std::thread::sleep(Duration::from_millis(u64::from(attempt * attempt)));
         }
-        job.answer(end);
+        job.finish(end);
     }
 
     fn attempt(
         &mut self,
         job: &mut dyn WriteJob,
-        pending: &mut Pending,
-    ) -> (Result<(), Error>, Trouble) {
+        pending: &mut PendingEffects,
+    ) -> (Result<(), StoreError>, RecoveryAction) {
         let shared = Arc::clone(&self.shared);
         let session = match self.connected() {
             Ok(session) => session,
-            Err(error) => return (Err(error), Trouble::Lost),
+            Err(error) => return (Err(error), RecoveryAction::Reconnect),
         };
         if let Err(error) = session.begin() {
-            return (Err(error), session.take_trouble());
+            return (Err(error), session.take_recovery_action());
         }
         let end = if job.attempt(session, &shared, pending) {
             pending.in_commit = true;
             session.commit()
         } else {
-            *pending = Pending::default();
-            // The transaction's own error is what its caller gets.
+            *pending = PendingEffects::default();
+            // The closure's own error is returned to the caller.
             session.rollback()
         };
-        let trouble = session.take_trouble();
-        if trouble == Trouble::Again {
-            // It may or may not be undone already; either way it is after this.
+        let recovery = session.take_recovery_action();
+        if recovery == RecoveryAction::Retry {
+            // The server may have rolled back already; a second ROLLBACK is harmless.
             let _ = session.rollback();
-            let _ = session.take_trouble();
+            let _ = session.take_recovery_action();
         }
-        (end, trouble)
+        (end, recovery)
     }
 
-    fn connected(&mut self) -> Result<&mut dyn ServerSession, Error> {
+    fn connected(&mut self) -> Result<&mut dyn ServerSession, StoreError> {
         let session = match self.session.take() {
             Some(session) => session,
-            None => self.server.connect().map_err(|error| Error::Unavailable(Arc::new(error)))?,
+            None => {
+                self.server.connect().map_err(|error| StoreError::Unavailable(Arc::new(error)))?
+            }
         };
         Ok(&mut **self.session.insert(session))
     }

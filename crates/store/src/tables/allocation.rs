@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table of allocations.
+//! The `allocations` table.
 
 use node_model::{Allocation, AllocationId, AllocationState, JsonObject, NodeId, Timestamp};
 use uuid::Uuid;
 
-use super::given;
-use crate::query::Where;
-use crate::record::{Filter, columns, resource};
-use crate::value::Field;
+use super::optional_param;
+use crate::query::SqlBuilder;
+use crate::record::{ResourceFilter, columns, resource};
+use crate::value::ColumnType;
 
 columns!(Allocation, AllocationColumn, "allocations", blank(), {
     Uuid "uuid" id;
@@ -25,12 +25,12 @@ columns!(Allocation, AllocationColumn, "allocations", blank(), {
 });
 resource!(Allocation, AllocationId, AllocationFilter);
 
-/// What a list of allocations can be narrowed by.
+/// Filter for lists of allocations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AllocationFilter {
-    /// Holding this node.
+    /// With this node.
     pub node: Option<NodeId>,
-    /// Asking for this resource class.
+    /// With this resource class.
     pub resource_class: Option<String>,
     /// In one of these states.
     pub states: Option<Vec<AllocationState>>,
@@ -38,13 +38,13 @@ pub struct AllocationFilter {
     pub owner: Option<String>,
 }
 
-impl Filter for AllocationFilter {
-    fn conditions<'a>(&'a self, to: &mut Where<'a>) {
-        to.equals("node_uuid", given(&self.node));
-        to.equals("resource_class", given(&self.resource_class));
-        to.equals("owner", given(&self.owner));
+impl ResourceFilter for AllocationFilter {
+    fn add_conditions<'a>(&'a self, to: &mut SqlBuilder<'a>) {
+        to.equals("node_uuid", optional_param(&self.node));
+        to.equals("resource_class", optional_param(&self.resource_class));
+        to.equals("owner", optional_param(&self.owner));
         if let Some(states) = &self.states {
-            to.any_of("state", states.iter().map(Field::bind));
+            to.in_list("state", states.iter().map(ColumnType::bind));
         }
     }
 }

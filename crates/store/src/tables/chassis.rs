@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table of chassis.
+//! The `chassis` table.
 
 use node_model::{Chassis, ChassisId, JsonObject, Timestamp};
 use uuid::Uuid;
 
-use crate::query::Where;
-use crate::record::{Filter, columns, resource};
+use crate::query::SqlBuilder;
+use crate::record::{ResourceFilter, columns, resource};
 
 columns!(Chassis, ChassisColumn, "chassis", blank(), {
     Uuid "uuid" id;
@@ -16,12 +16,12 @@ columns!(Chassis, ChassisColumn, "chassis", blank(), {
 });
 resource!(Chassis, ChassisId, ChassisFilter);
 
-/// A list of chassis is never narrowed.
+/// Filter for lists of chassis; there are no conditions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ChassisFilter {}
 
-impl Filter for ChassisFilter {
-    fn conditions<'a>(&'a self, _to: &mut Where<'a>) {}
+impl ResourceFilter for ChassisFilter {
+    fn add_conditions<'a>(&'a self, _to: &mut SqlBuilder<'a>) {}
 }
 
 fn blank() -> Chassis {

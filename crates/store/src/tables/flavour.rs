@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table of flavours.
+//! The `flavours` table.
 
 use node_model::{Flavour, FlavourId, JsonArray, JsonObject, Timestamp};
 use uuid::Uuid;
 
-use crate::query::Where;
-use crate::record::{Filter, columns, resource};
+use crate::query::SqlBuilder;
+use crate::record::{ResourceFilter, columns, resource};
 
 columns!(Flavour, FlavourColumn, "flavours", blank_flavour(), {
     Uuid "uuid" id;
@@ -23,12 +23,12 @@ columns!(Flavour, FlavourColumn, "flavours", blank_flavour(), {
 });
 resource!(Flavour, FlavourId, FlavourFilter);
 
-/// What a list of flavours can be narrowed by: nothing, there are few.
+/// Filter for lists of flavours; there are no conditions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlavourFilter;
 
-impl Filter for FlavourFilter {
-    fn conditions<'a>(&'a self, _: &mut Where<'a>) {}
+impl ResourceFilter for FlavourFilter {
+    fn add_conditions<'a>(&'a self, _: &mut SqlBuilder<'a>) {}
 }
 
 fn blank_flavour() -> Flavour {

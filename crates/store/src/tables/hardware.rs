@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tables of what was found out about nodes, what happened to them, and of conductors.
+//! The tables of BIOS settings, firmware components, history, inventories and conductors.
 
 use node_model::{
     BiosSetting, ConductorInfo, FirmwareComponent, HistoryEntry, HistoryId, Inventory, JsonObject,
@@ -7,9 +7,9 @@ use node_model::{
 };
 use uuid::Uuid;
 
-use super::given;
-use crate::query::Where;
-use crate::record::{Filter, Identifies, Resource, columns};
+use super::optional_param;
+use crate::query::SqlBuilder;
+use crate::record::{ResourceFilter, ResourceId, StoredResource, columns};
 
 columns!(BiosSetting, BiosSettingColumn, "bios_settings", blank_setting(), {
     Name "name" name;
@@ -51,7 +51,7 @@ columns!(Inventory, InventoryColumn, "inventories", blank_inventory(), {
     CreatedAt "created_at" created_at;
     Inventory "inventory" inventory;
     PluginData "plugin_data" plugin_data;
-    Found "found" found;
+    Derived "found" derived;
 });
 
 columns!(ConductorInfo, ConductorColumn, "conductors", blank_conductor(), {
@@ -64,20 +64,20 @@ columns!(ConductorInfo, ConductorColumn, "conductors", blank_conductor(), {
     Online "online" online;
 });
 
-/// What a list of history can be narrowed by.
+/// Filter for lists of history entries.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HistoryFilter {
     /// Of this node.
     pub node: Option<NodeId>,
 }
 
-impl Filter for HistoryFilter {
-    fn conditions<'a>(&'a self, to: &mut Where<'a>) {
-        to.equals("node_uuid", given(&self.node));
+impl ResourceFilter for HistoryFilter {
+    fn add_conditions<'a>(&'a self, to: &mut SqlBuilder<'a>) {
+        to.equals("node_uuid", optional_param(&self.node));
     }
 }
 
-impl Resource for HistoryEntry {
+impl StoredResource for HistoryEntry {
     type Id = HistoryId;
     type Filter = HistoryFilter;
 
@@ -88,8 +88,8 @@ impl Resource for HistoryEntry {
     fn touch(&mut self, _now: Timestamp) {}
 }
 
-impl Identifies for HistoryId {
-    type Of = HistoryEntry;
+impl ResourceId for HistoryId {
+    type Resource = HistoryEntry;
 
     fn uuid(self) -> Uuid {
         self.0
@@ -143,7 +143,7 @@ fn blank_inventory() -> Inventory {
         created_at: Timestamp(0),
         inventory: JsonObject::empty(),
         plugin_data: JsonObject::empty(),
-        found: JsonObject::empty(),
+        derived: JsonObject::empty(),
     }
 }
 

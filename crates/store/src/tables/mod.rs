@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which field of the model is which column, and what lists can be narrowed by.
+//! Column tables and list filters per resource.
 
 pub(crate) mod allocation;
 pub(crate) mod chassis;
@@ -7,20 +7,21 @@ pub(crate) mod flavour;
 pub(crate) mod hardware;
 pub(crate) mod network;
 pub(crate) mod node;
-pub(crate) mod recipes;
+pub(crate) mod templates_and_rules;
 pub(crate) mod volume;
 
-use crate::query::Where;
-use crate::value::{Field, Param};
+use crate::query::SqlBuilder;
+use crate::value::{ColumnType, SqlParam};
 
-/// `Some` value as a parameter; none for none.
-fn given<T: Field>(value: &Option<T>) -> Option<Param<'_>> {
-    value.as_ref().map(Field::bind)
+/// The value as a parameter, if set.
+fn optional_param<T: ColumnType>(value: &Option<T>) -> Option<SqlParam<'_>> {
+    value.as_ref().map(ColumnType::bind)
 }
 
-/// Narrows rows that belong to a node by what that node is.
-fn of_nodes<'a>(
-    to: &mut Where<'a>,
+/// Restricts rows to those whose node is in these shards or conductor groups, or is owned or leased
+/// by this project.
+fn filter_by_node<'a>(
+    to: &mut SqlBuilder<'a>,
     shards: &'a Option<Vec<String>>,
     conductor_groups: &'a Option<Vec<String>>,
     project: &'a Option<String>,
@@ -29,7 +30,7 @@ fn of_nodes<'a>(
     for (column, values) in [("shard", shards), ("conductor_group", conductor_groups)] {
         if let Some(values) = values {
             to.and(OF_NODE).sql.push_str(column);
-            to.one_of(values.iter().map(Field::bind));
+            to.push_in_list(values.iter().map(ColumnType::bind));
             to.sql.push(')');
         }
     }

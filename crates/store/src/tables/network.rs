@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tables of ports and portgroups.
+//! The `ports` and `portgroups` tables.
 
 use node_model::{JsonObject, Mac, NodeId, Port, PortId, Portgroup, PortgroupId, Timestamp};
 use uuid::Uuid;
 
-use super::{given, of_nodes};
-use crate::query::Where;
-use crate::record::{Filter, columns, resource};
-use crate::value::Field;
+use super::{filter_by_node, optional_param};
+use crate::query::SqlBuilder;
+use crate::record::{ResourceFilter, columns, resource};
+use crate::value::ColumnType;
 
 columns!(Port, PortColumn, "ports", blank_port(), {
     Uuid "uuid" id;
@@ -48,68 +48,68 @@ columns!(Portgroup, PortgroupColumn, "portgroups", blank_portgroup(), {
 });
 resource!(Portgroup, PortgroupId, PortgroupFilter);
 
-/// What a list of ports can be narrowed by.
+/// Filter for lists of ports.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortFilter {
-    /// In this node.
+    /// Of this node.
     pub node: Option<NodeId>,
-    /// In one of these nodes.
+    /// Of one of these nodes.
     pub nodes: Option<Vec<NodeId>>,
-    /// The one with this address.
+    /// With this MAC address.
     pub address: Option<Mac>,
-    /// In this bond.
+    /// In this portgroup.
     pub portgroup: Option<PortgroupId>,
-    /// In nodes of one of these shards.
+    /// Of nodes in one of these shards.
     pub shards: Option<Vec<String>>,
-    /// In nodes of one of these conductor groups.
+    /// Of nodes in one of these conductor groups.
     pub conductor_groups: Option<Vec<String>>,
-    /// In nodes owned or used by this project.
+    /// Of nodes owned or leased by this project.
     pub project: Option<String>,
-    /// With this text in the description, whatever the case.
+    /// With this text in the description, ignoring case.
     pub description_contains: Option<String>,
 }
 
-impl Filter for PortFilter {
-    fn conditions<'a>(&'a self, to: &mut Where<'a>) {
-        to.equals("node_uuid", given(&self.node));
-        in_any(to, &self.nodes);
-        to.equals("address", given(&self.address));
-        to.equals("portgroup_uuid", given(&self.portgroup));
-        of_nodes(to, &self.shards, &self.conductor_groups, &self.project);
-        to.contains_text("description", self.description_contains.as_deref());
+impl ResourceFilter for PortFilter {
+    fn add_conditions<'a>(&'a self, to: &mut SqlBuilder<'a>) {
+        to.equals("node_uuid", optional_param(&self.node));
+        node_in(to, &self.nodes);
+        to.equals("address", optional_param(&self.address));
+        to.equals("portgroup_uuid", optional_param(&self.portgroup));
+        filter_by_node(to, &self.shards, &self.conductor_groups, &self.project);
+        to.contains_ignoring_case("description", self.description_contains.as_deref());
     }
 }
 
-/// What a list of portgroups can be narrowed by.
+/// Filter for lists of portgroups.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortgroupFilter {
-    /// In this node.
+    /// Of this node.
     pub node: Option<NodeId>,
-    /// In one of these nodes.
+    /// Of one of these nodes.
     pub nodes: Option<Vec<NodeId>>,
-    /// The one with this address.
+    /// With this MAC address.
     pub address: Option<Mac>,
-    /// In nodes of one of these shards.
+    /// Of nodes in one of these shards.
     pub shards: Option<Vec<String>>,
-    /// In nodes of one of these conductor groups.
+    /// Of nodes in one of these conductor groups.
     pub conductor_groups: Option<Vec<String>>,
-    /// In nodes owned or used by this project.
+    /// Of nodes owned or leased by this project.
     pub project: Option<String>,
 }
 
-impl Filter for PortgroupFilter {
-    fn conditions<'a>(&'a self, to: &mut Where<'a>) {
-        to.equals("node_uuid", given(&self.node));
-        in_any(to, &self.nodes);
-        to.equals("address", given(&self.address));
-        of_nodes(to, &self.shards, &self.conductor_groups, &self.project);
+impl ResourceFilter for PortgroupFilter {
+    fn add_conditions<'a>(&'a self, to: &mut SqlBuilder<'a>) {
+        to.equals("node_uuid", optional_param(&self.node));
+        node_in(to, &self.nodes);
+        to.equals("address", optional_param(&self.address));
+        filter_by_node(to, &self.shards, &self.conductor_groups, &self.project);
     }
 }
 
-/// What belongs to one of these nodes.
-pub(super) fn in_any<'a>(to: &mut Where<'a>, nodes: &'a Option<Vec<NodeId>>) {
+/// Restricts rows to those of these nodes.
+pub(super) fn node_in<'a>(to: &mut SqlBuilder<'a>, nodes: &'a Option<Vec<NodeId>>) {
     if let Some(nodes) = nodes {
-        to.any_of("node_uuid", nodes.iter().map(Field::bind));
+        to.in_list("node_uuid", nodes.iter().map(ColumnType::bind));
     }
 }
 

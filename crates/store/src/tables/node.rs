@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table of nodes.
+//! The `nodes` table.
 //!
-//! The columns of the default list come first and the long JSON texts last: SQLite finds a column
-//! by walking over those before it.
+//! The columns of the default list come first and the long JSON texts last, because SQLite decodes
+//! all columns before the one it reads.
 
 use node_model::{ChassisId, Fault, Node, NodeId, ProvisionState, Timestamp};
 use uuid::Uuid;
 
-use super::given;
-use crate::query::Where;
-use crate::record::{Filter, columns, resource};
-use crate::sealed_steps::Steps as _;
-use crate::value::{Field, Param};
-use crate::vault::{Vault, VaultError};
+use super::optional_param;
+use crate::query::SqlBuilder;
+use crate::record::{ResourceFilter, columns, resource};
+use crate::value::{ColumnType, SqlParam};
 
 columns!(Node, NodeColumn, "nodes", Node::new(NodeId(Uuid::nil()), "", Timestamp(0)), {
     Uuid "uuid" id;
@@ -85,46 +83,36 @@ columns!(Node, NodeColumn, "nodes", Node::new(NodeId(Uuid::nil()), "", Timestamp
     "name", "instance_uuid", "provision_state", "owner", "lessee", "chassis_uuid", "parent_node",
     "due_at",
 ]);
-resource!(
-    Node,
-    NodeId,
-    NodeFilter,
-    fn sealed(&self, vault: &Vault) -> Option<Self> {
-        self.with_sealed_steps(vault)
-    },
-    fn unseal(&mut self, vault: &Vault) -> Result<(), VaultError> {
-        self.unseal_steps(vault)
-    }
-);
+resource!(Node, NodeId, NodeFilter, sealed_steps);
 
-/// Whether a list shows nodes that are parts of other nodes.
+/// Whether a list includes child nodes, which have a `parent_node`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Children {
-    /// With the others.
+pub enum ChildNodes {
+    /// Together with all others.
     #[default]
     Included,
-    /// Not at all.
+    /// Leaves them out.
     Excluded,
 }
 
-/// What a list of nodes can be narrowed by. All given conditions must hold.
+/// Filter for lists of nodes. All set conditions must hold.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeFilter {
-    /// Only these.
+    /// With one of these ids.
     pub ids: Option<Vec<NodeId>>,
-    /// Whether an instance is on it.
+    /// Whether it has an instance.
     pub associated: Option<bool>,
     /// Whether it is in maintenance.
     pub maintenance: Option<bool>,
     /// In this chassis.
     pub chassis: Option<ChassisId>,
-    /// The one with this instance.
+    /// With this instance.
     pub instance_uuid: Option<Uuid>,
-    /// In one of these states.
+    /// In one of these provision states.
     pub provision_states: Option<Vec<ProvisionState>>,
-    /// Of this hardware type.
+    /// With this hardware type.
     pub driver: Option<String>,
-    /// Of this resource class.
+    /// With this resource class.
     pub resource_class: Option<String>,
     /// With this fault.
     pub fault: Option<Fault>,
@@ -132,11 +120,11 @@ pub struct NodeFilter {
     pub conductor_groups: Option<Vec<String>>,
     /// Owned by this project.
     pub owner: Option<String>,
-    /// Used by this project.
+    /// Leased by this project.
     pub lessee: Option<String>,
-    /// Owned or used by this project.
+    /// Owned or leased by this project.
     pub project: Option<String>,
-    /// With this text in the description, whatever the case.
+    /// With this text in the description, ignoring case.
     pub description_contains: Option<String>,
     /// Whether it is retired.
     pub retired: Option<bool>,
@@ -144,13 +132,13 @@ pub struct NodeFilter {
     pub shards: Option<Vec<String>>,
     /// Whether it is in any shard.
     pub sharded: Option<bool>,
-    /// Whether parts of other nodes are shown.
-    pub children: Children,
-    /// Part of this node.
+    /// Whether child nodes are included.
+    pub children: ChildNodes,
+    /// Children of this node.
     pub parent_node: Option<NodeId>,
     /// With this instance name.
     pub instance_name: Option<String>,
-    /// Whether a process works on it.
+    /// Whether it has a lease.
     pub reserved: Option<bool>,
     /// Whether its power state is known.
     pub power_known: Option<bool>,
@@ -158,56 +146,73 @@ pub struct NodeFilter {
     pub traits: Option<Vec<String>>,
 }
 
-impl Filter for NodeFilter {
-    fn conditions<'a>(&'a self, to: &mut Where<'a>) {
+/// The nodes that a conductor can manage. An empty list of drivers matches no node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DueFilter {
+    /// The conductor group. Upper and lower case are equal.
+    pub conductor_group: String,
+    /// The enabled hardware types.
+    pub drivers: Vec<String>,
+}
+
+impl DueFilter {
+    pub(crate) fn add_conditions<'a>(&'a self, to: &mut SqlBuilder<'a>) {
+        to.and("LOWER(conductor_group) = LOWER(?)");
+        to.params.push(self.conductor_group.bind());
+        to.in_list("driver", self.drivers.iter().map(ColumnType::bind));
+    }
+}
+
+impl ResourceFilter for NodeFilter {
+    fn add_conditions<'a>(&'a self, to: &mut SqlBuilder<'a>) {
         if let Some(ids) = &self.ids {
-            to.any_of("uuid", ids.iter().map(Field::bind));
+            to.in_list("uuid", ids.iter().map(ColumnType::bind));
         }
-        to.equals("instance_uuid", given(&self.instance_uuid));
+        to.equals("instance_uuid", optional_param(&self.instance_uuid));
         if let Some(states) = &self.provision_states {
-            to.any_of("provision_state", states.iter().map(Field::bind));
+            to.in_list("provision_state", states.iter().map(ColumnType::bind));
         }
         for (column, value) in [
-            ("driver", given(&self.driver)),
-            ("resource_class", given(&self.resource_class)),
-            ("owner", given(&self.owner)),
-            ("lessee", given(&self.lessee)),
-            ("chassis_uuid", given(&self.chassis)),
-            ("parent_node", given(&self.parent_node)),
-            ("instance_name", given(&self.instance_name)),
-            ("fault", given(&self.fault)),
-            ("maintenance", given(&self.maintenance)),
-            ("retired", given(&self.retired)),
+            ("driver", optional_param(&self.driver)),
+            ("resource_class", optional_param(&self.resource_class)),
+            ("owner", optional_param(&self.owner)),
+            ("lessee", optional_param(&self.lessee)),
+            ("chassis_uuid", optional_param(&self.chassis)),
+            ("parent_node", optional_param(&self.parent_node)),
+            ("instance_name", optional_param(&self.instance_name)),
+            ("fault", optional_param(&self.fault)),
+            ("maintenance", optional_param(&self.maintenance)),
+            ("retired", optional_param(&self.retired)),
         ] {
             to.equals(column, value);
         }
-        for (column, wanted) in [
+        for (column, has_value) in [
             ("instance_uuid", self.associated),
             ("shard", self.sharded),
             ("reservation", self.reserved),
             ("power_state", self.power_known),
         ] {
-            to.has_value(column, wanted);
+            to.is_null_or_not(column, has_value);
         }
         match self.children {
-            Children::Included => {}
-            Children::Excluded => to.has_value("parent_node", Some(false)),
+            ChildNodes::Included => {}
+            ChildNodes::Excluded => to.is_null_or_not("parent_node", Some(false)),
         }
         for (column, values) in
             [("conductor_group", &self.conductor_groups), ("shard", &self.shards)]
         {
             if let Some(values) = values {
-                to.any_of(column, values.iter().map(Field::bind));
+                to.in_list(column, values.iter().map(ColumnType::bind));
             }
         }
         if let Some(project) = &self.project {
             to.and("(owner = ? OR lessee = ?)");
-            to.params.extend([Param::Text(project), Param::Text(project)]);
+            to.params.extend([SqlParam::Text(project), SqlParam::Text(project)]);
         }
-        to.contains_text("description", self.description_contains.as_deref());
-        for wanted in self.traits.iter().flatten() {
-            // Traits are JSON text; their names have no quotes, so a quoted name is the whole name.
-            to.contains_exactly("traits", format!("\"{wanted}\""));
+        to.contains_ignoring_case("description", self.description_contains.as_deref());
+        for name in self.traits.iter().flatten() {
+            // Traits are a JSON list; their names contain no quotes, so a quoted name matches exactly.
+            to.contains_exactly("traits", format!("\"{name}\""));
         }
     }
 }

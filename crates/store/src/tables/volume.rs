@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tables of volume connectors and volume targets.
+//! The `volume_connectors` and `volume_targets` tables.
 
 use node_model::{
     JsonObject, NodeId, Timestamp, VolumeConnector, VolumeConnectorId, VolumeTarget, VolumeTargetId,
 };
 use uuid::Uuid;
 
-use super::network::in_any;
-use super::{given, of_nodes};
-use crate::query::Where;
-use crate::record::{Filter, columns, resource};
+use super::network::node_in;
+use super::{filter_by_node, optional_param};
+use crate::query::SqlBuilder;
+use crate::record::{ResourceFilter, columns, resource};
 
 columns!(VolumeConnector, VolumeConnectorColumn, "volume_connectors", blank_connector(), {
     Uuid "uuid" id;
@@ -36,22 +36,22 @@ columns!(VolumeTarget, VolumeTargetColumn, "volume_targets", blank_target(), {
 });
 resource!(VolumeTarget, VolumeTargetId, VolumeFilter);
 
-/// What a list of volume connectors or targets can be narrowed by.
+/// Filter for lists of volume connectors and targets.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VolumeFilter {
     /// Of this node.
     pub node: Option<NodeId>,
     /// Of one of these nodes.
     pub nodes: Option<Vec<NodeId>>,
-    /// Of nodes owned or used by this project.
+    /// Of nodes owned or leased by this project.
     pub project: Option<String>,
 }
 
-impl Filter for VolumeFilter {
-    fn conditions<'a>(&'a self, to: &mut Where<'a>) {
-        to.equals("node_uuid", given(&self.node));
-        in_any(to, &self.nodes);
-        of_nodes(to, &None, &None, &self.project);
+impl ResourceFilter for VolumeFilter {
+    fn add_conditions<'a>(&'a self, to: &mut SqlBuilder<'a>) {
+        to.equals("node_uuid", optional_param(&self.node));
+        node_in(to, &self.nodes);
+        filter_by_node(to, &None, &None, &self.project);
     }
 }
 

@@ -1,43 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The journal keeps its order, and whoever follows it misses nothing.
+//! The journal is ordered, and followers miss no entry.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use node_model::{Happening, NodeId, Recorded, Timestamp};
-use store::{Error, JournalQuery, JournalSearch};
+use node_model::{JournalEvent, JournalRow, NodeId, Timestamp};
+use store::{JournalQuery, JournalSearch, StoreError};
 
-use crate::database::{Database, Kind, on_every_engine};
 use crate::samples::*;
+use crate::test_database::{EngineKind, TestDatabase, on_every_engine};
 
-/// Long enough for a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Generous, for a loaded machine.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 on_every_engine! {
-    entries_are_in_order followers_miss_nothing young_gaps_hold_back old_entries_are_pruned
-    the_position_follows wakes_follow_commits a_new_process_starts_at_the_end
-    entries_of_other_processes_are_noticed windows_are_searched_from_the_end moments_are_found
-    times_of_entering_states
+    entries_are_returned_in_order followers_miss_no_entry recent_gaps_hold_back_later_entries old_entries_are_pruned
+    position_follows_commits wakes_are_sent_after_commit new_process_starts_at_the_journal_end
+    entries_of_other_processes_are_announced search_covers_a_window_from_the_end sequence_number_is_found_by_time
+    state_changes_are_recorded
 }
 
-fn tail(db: &Database, after: i64) -> Vec<Recorded> {
+fn tail(db: &TestDatabase, after: i64) -> Vec<JournalRow> {
     db.read(move |r| r.journal(&JournalQuery { node: None, after, limit: 1000 })).unwrap()
 }
 
-fn targets(entries: &[Recorded]) -> String {
+fn targets(entries: &[JournalRow]) -> String {
     entries
         .iter()
         .map(|recorded| {
-            let Happening::Asked { target } = &recorded.entry.what else { panic!("{recorded:?}") };
+            let JournalEvent::Requested { target } = &recorded.entry.event else {
+                panic!("{recorded:?}")
+            };
             target.as_str()
         })
         .collect()
 }
 
-fn entries_are_in_order(db: &Database) {
+fn entries_are_returned_in_order(db: &TestDatabase) {
     let (one, two, at) = (NodeId::random(), NodeId::random(), db.now());
     db.write(move |w| {
-        // More than one statement inserts.
+        // More entries than fit one INSERT.
         for target in "abcdefghijklmnopqrst".chars() {
             w.append(entry(if target == 'c' { two } else { one }, at, &target.to_string()));
         }
@@ -54,7 +56,7 @@ fn entries_are_in_order(db: &Database) {
     assert_eq!(targets(&db.read(move |r| r.journal(&few)).unwrap()), "bde");
 }
 
-fn followers_miss_nothing(db: &Database) {
+fn followers_miss_no_entry(db: &TestDatabase) {
     const WRITERS: usize = 8;
     const EACH: usize = 40;
     let at = db.now();
@@ -66,8 +68,8 @@ fn followers_miss_nothing(db: &Database) {
                     let result = store
                         .write(move |w| {
                             w.append(entry(NodeId::random(), at, &format!("{writer}.{number} ")));
-                            // Some are undone, and leave gaps.
-                            if number % 7 == 3 { Err(Error::Missing) } else { Ok(()) }
+                            // Some are rolled back and leave gaps.
+                            if number % 7 == 3 { Err(StoreError::Missing) } else { Ok(()) }
                         })
                         .await;
                     assert_eq!(result.is_err(), number % 7 == 3);
@@ -76,7 +78,7 @@ fn followers_miss_nothing(db: &Database) {
         })
         .collect();
     let (mut after, mut seen) = (0, Vec::new());
-    let mut follow = |db: &Database| {
+    let mut follow = |db: &TestDatabase| {
         for recorded in tail(db, after) {
             assert!(recorded.seq > after);
             after = recorded.seq;
@@ -91,7 +93,7 @@ fn followers_miss_nothing(db: &Database) {
         db.runtime.block_on(writer).unwrap();
     }
     follow(db);
-    // Gaps that never fill stop holding back once they are old.
+    // Old gaps no longer hold back entries.
     db.advance(Duration::from_secs(11));
     follow(db);
     let expected: BTreeSet<String> = (0..WRITERS)
@@ -103,8 +105,8 @@ fn followers_miss_nothing(db: &Database) {
     assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), expected);
 }
 
-/// A number that is taken but not committed yet is waited for, though not for ever.
-fn young_gaps_hold_back(db: &Database) {
+/// A number that is allocated but not committed yet holds back later entries, up to the timeout.
+fn recent_gaps_hold_back_later_entries(db: &TestDatabase) {
     let (id, at) = (NodeId::random(), db.now());
     let append = |target: &'static str| {
         db.write(move |w| {
@@ -115,10 +117,10 @@ fn young_gaps_hold_back(db: &Database) {
     };
     append("a");
     assert_eq!(targets(&tail(db, 0)), "a");
-    if db.kind == Kind::Sqlite {
+    if db.kind == EngineKind::Sqlite {
         return;
     }
-    // What another process would have inserted with the next number, had it committed.
+    // An entry behind a number that another process has not committed yet.
     db.sql(
         "INSERT INTO journal (seq, recorded_at, node_uuid, actor, what)
             SELECT seq + 2, recorded_at, node_uuid, actor, what FROM journal",
@@ -140,7 +142,7 @@ fn young_gaps_hold_back(db: &Database) {
     assert_eq!(targets(&tail(db, 0)), "aaaa");
 }
 
-fn old_entries_are_pruned(db: &Database) {
+fn old_entries_are_pruned(db: &TestDatabase) {
     let (id, before) = (NodeId::random(), db.now());
     db.write(move |w| {
         (0..5200).for_each(|_| w.append(entry(id, before, "x")));
@@ -157,11 +159,11 @@ fn old_entries_are_pruned(db: &Database) {
     assert_eq!(db.write(move |w| w.prune_journal(now)).unwrap(), 5000);
     assert_eq!(db.write(move |w| w.prune_journal(now)).unwrap(), 200);
     assert_eq!(db.write(move |w| w.prune_journal(now)).unwrap(), 0);
-    // On servers the pruned part is a gap like any other.
+    // On servers the pruned part is a gap.
     db.advance(Duration::from_secs(11));
     let left = tail(db, 0);
     assert_eq!(targets(&left), "y");
-    // Numbers are never used again, even when nothing is left.
+    // Sequence numbers are never reused, even when the journal is empty.
     let all = node_model::Timestamp(now.0 + 1);
     assert_eq!(db.write(move |w| w.prune_journal(all)).unwrap(), 1);
     db.write(move |w| {
@@ -172,13 +174,13 @@ fn old_entries_are_pruned(db: &Database) {
     assert!(tail(db, 0)[0].seq > left[0].seq);
 }
 
-fn the_position_follows(db: &Database) {
+fn position_follows_commits(db: &TestDatabase) {
     let (position, at) = (db.store.journal_position(), db.now());
-    let undone = db.write(move |w| {
+    let rolled_back = db.write(move |w| {
         w.append(entry(NodeId::random(), at, "a"));
-        Err::<(), _>(Error::Missing)
+        Err::<(), _>(StoreError::Missing)
     });
-    assert!(undone.is_err());
+    assert!(rolled_back.is_err());
     assert_eq!(*position.borrow(), 0);
     db.write(move |w| {
         w.append(entry(NodeId::random(), at, "b"));
@@ -190,12 +192,12 @@ fn the_position_follows(db: &Database) {
     assert_eq!(*position.borrow(), tail(db, 0)[1].seq);
 }
 
-fn a_new_process_starts_at_the_end(db: &Database) {
+fn new_process_starts_at_the_journal_end(db: &TestDatabase) {
     let append = |store: &store::Store, target: &'static str| {
         let at = db.now();
-        let write = move |w: &mut store::Writer<'_>| {
+        let write = move |w: &mut store::StoreWriter<'_>| {
             w.append(entry(NodeId::random(), at, target));
-            Ok::<_, Error>(())
+            Ok::<_, StoreError>(())
         };
         db.runtime.block_on(store.write(write)).unwrap();
     };
@@ -203,43 +205,43 @@ fn a_new_process_starts_at_the_end(db: &Database) {
     let last = tail(db, 0)[2].seq;
     let restarted = db.open_again().unwrap();
     assert_eq!(*restarted.journal_position().borrow(), last);
-    // The end is that of all processes, also of those that this one was not told of.
+    // The end includes entries of other processes.
     append(&db.store, "new");
     let end = db.runtime.block_on(restarted.read(|r| r.journal_end())).unwrap();
     assert_eq!(end, tail(db, last)[0].seq);
     restarted.close();
 }
 
-/// On servers, within about a second; SQLite has one process.
-fn entries_of_other_processes_are_noticed(db: &Database) {
-    if db.kind == Kind::Sqlite {
+/// On servers, within about a second. SQLite has one process.
+fn entries_of_other_processes_are_announced(db: &TestDatabase) {
+    if db.kind == EngineKind::Sqlite {
         return;
     }
     let (other, at) = (db.open_again().unwrap(), db.now());
     let mut position = db.store.journal_position();
-    let write = move |w: &mut store::Writer<'_>| {
+    let write = move |w: &mut store::StoreWriter<'_>| {
         w.append(entry(NodeId::random(), at, "a"));
-        Ok::<_, Error>(())
+        Ok::<_, StoreError>(())
     };
     db.runtime.block_on(other.write(write)).unwrap();
     let mut changed = || {
-        let noticed = async { tokio::time::timeout(PATIENCE, position.changed()).await };
-        db.runtime.block_on(noticed).expect("it is noticed").unwrap();
+        let announced = async { tokio::time::timeout(TIMEOUT, position.changed()).await };
+        db.runtime.block_on(announced).expect("the entry is announced").unwrap();
         *position.borrow_and_update()
     };
     assert_eq!(changed(), tail(db, 0)[0].seq);
-    // What was held back is announced as well, though the position was past it already.
-    let write = move |w: &mut store::Writer<'_>| {
+    // Held-back entries are announced too, although the position is past them already.
+    let write = move |w: &mut store::StoreWriter<'_>| {
         w.append(entry(NodeId::random(), at, "c"));
-        Ok::<_, Error>(())
+        Ok::<_, StoreError>(())
     };
     db.sql(
         "INSERT INTO journal (seq, recorded_at, node_uuid, actor, what)
             SELECT seq + 5, recorded_at, node_uuid, actor, what FROM journal",
     );
     db.sql(match db.kind {
-        Kind::Postgres => "ALTER TABLE journal ALTER COLUMN seq RESTART WITH 7",
-        Kind::MariaDb | Kind::Sqlite => "ALTER TABLE journal AUTO_INCREMENT = 7",
+        EngineKind::Postgres => "ALTER TABLE journal ALTER COLUMN seq RESTART WITH 7",
+        EngineKind::MariaDb | EngineKind::Sqlite => "ALTER TABLE journal AUTO_INCREMENT = 7",
     });
     db.runtime.block_on(db.store.write(write)).unwrap();
     assert_eq!(changed(), 7);
@@ -250,32 +252,32 @@ fn entries_of_other_processes_are_noticed(db: &Database) {
     other.close();
 }
 
-fn wakes_follow_commits(db: &Database) {
+fn wakes_are_sent_after_commit(db: &TestDatabase) {
     let mut wakes = db.store.take_wakes().unwrap();
     assert!(db.store.take_wakes().is_none());
-    let (kept, undone) = (NodeId::random(), NodeId::random());
+    let (committed, rolled_back) = (NodeId::random(), NodeId::random());
     let end = db.write(move |w| {
-        w.wake(undone);
-        Err::<(), _>(Error::Missing)
+        w.wake(rolled_back);
+        Err::<(), _>(StoreError::Missing)
     });
     assert!(end.is_err());
     db.write(move |w| {
-        w.wake(kept);
+        w.wake(committed);
         Ok(())
     })
     .unwrap();
-    assert_eq!(wakes.try_recv(), Ok(kept));
+    assert_eq!(wakes.try_recv(), Ok(committed));
     assert!(wakes.try_recv().is_err());
 }
 
-fn windows_are_searched_from_the_end(db: &Database) {
+fn search_covers_a_window_from_the_end(db: &TestDatabase) {
     let (one, two, at) = (NodeId::random(), NodeId::random(), db.now());
     db.write(move |w| {
         for (index, target) in "abcdef".chars().enumerate() {
             w.append(entry(if index % 2 == 0 { one } else { two }, at, &target.to_string()));
         }
         let mut other = entry(one, at, "");
-        other.what = Happening::Enrolled;
+        other.event = JournalEvent::Enrolled;
         w.append(other);
         Ok(())
     })
@@ -301,20 +303,20 @@ fn windows_are_searched_from_the_end(db: &Database) {
     assert_eq!(search(both, i64::MAX, 9).len(), 7);
     let text = JournalSearch { text: Some("\"E\"".to_owned()), ..asked.clone() };
     assert_eq!(targets(&search(text, i64::MAX, 9)), "e", "whatever the case");
-    // Signs that mean something to databases mean themselves.
+    // SQL wildcards and quotes are literal.
     for sign in ["%", "_", "'", "\\"] {
         let odd = JournalSearch { actor: Some(sign.to_owned()), ..asked.clone() };
         let expected = if sign == "_" { 6 } else { 0 };
         assert_eq!(search(odd, i64::MAX, 9).len(), expected, "{sign}");
     }
-    let nobody = JournalSearch { trace: Some("nobody".to_owned()), ..asked };
-    assert_eq!(search(nobody, i64::MAX, 9), []);
+    let other = JournalSearch { request: Some("other".to_owned()), ..asked };
+    assert_eq!(search(other, i64::MAX, 9), []);
 }
 
-fn moments_are_found(db: &Database) {
+fn sequence_number_is_found_by_time(db: &TestDatabase) {
     let node = NodeId::random();
     let at = |second: i64| Timestamp::from_secs(1_700_000_000 + second);
-    assert_eq!(db.read(move |r| r.journal_number_at(at(0))).unwrap(), 0);
+    assert_eq!(db.read(move |r| r.journal_seq_at(at(0))).unwrap(), 0);
     db.write(move |w| {
         for second in [10, 20, 20, 30] {
             w.append(entry(node, at(second), "x"));
@@ -332,27 +334,28 @@ fn moments_are_found(db: &Database) {
         (30, numbers[3]),
         (31, numbers[3] + 1),
     ] {
-        let found = db.read(move |r| r.journal_number_at(at(second))).unwrap();
+        let found = db.read(move |r| r.journal_seq_at(at(second))).unwrap();
         assert_eq!(found, expected, "{second}");
     }
 }
 
-fn times_of_entering_states(db: &Database) {
+fn state_changes_are_recorded(db: &TestDatabase) {
     let (node, at) = (NodeId::random(), db.now());
     db.write(move |w| {
         for (from, to) in [("available", "deploying"), ("deploying", "active")] {
-            // Much else may happen in between.
+            // With many other entries in between.
             (0..300).for_each(|_| w.append(entry(node, at, "x")));
             let mut entered = entry(node, at, "");
             let (event, why) = ("done".to_owned(), "so".to_owned());
-            entered.what = Happening::Entered { from: from.into(), to: to.into(), event, why };
+            entered.event =
+                JournalEvent::StateChanged { from: from.into(), to: to.into(), event, why };
             w.append(entered);
         }
         Ok(())
     })
     .unwrap();
     let states = |window| {
-        let found = db.read(move |r| r.entries_into_states(window)).unwrap();
+        let found = db.read(move |r| r.state_entries(window)).unwrap();
         assert!(found.iter().all(|entry| (entry.node, entry.at) == (node, at)));
         found.into_iter().map(|entry| entry.to).collect::<Vec<_>>()
     };

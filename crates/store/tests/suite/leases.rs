@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One process works on a node at a time, and one that lost its lease cannot write.
+//! One process works on a node at a time, and a process without a lease cannot write.
 
 use std::time::Duration;
 
 use node_model::NodeId;
-use store::{Error, Lease, NodeFilter, Owner};
+use store::{LeaseOwner, NodeFilter, NodeLease, StoreError};
 use uuid::Uuid;
 
-use crate::database::{Database, on_every_engine};
 use crate::samples::*;
+use crate::test_database::{TestDatabase, on_every_engine};
 
-on_every_engine! { two_owners stale_tokens_cannot_save own_old_leases_are_broken one_of_many_wins }
+on_every_engine! { only_one_owner_holds_a_lease stale_token_cannot_save leases_of_earlier_runs_are_released one_of_many_concurrent_claims_wins }
 
 const TTL: Duration = Duration::from_secs(60);
 
-fn owner(hostname: &str) -> Owner {
-    Owner { hostname: hostname.to_owned(), run: Uuid::new_v4() }
+fn owner(hostname: &str) -> LeaseOwner {
+    LeaseOwner { hostname: hostname.to_owned(), run: Uuid::new_v4() }
 }
 
-fn enrolled(db: &Database, name: &str) -> NodeId {
+fn enrolled(db: &TestDatabase, name: &str) -> NodeId {
     let machine = node(name);
     let id = machine.id;
     db.write(move |w| w.insert(&machine)).unwrap();
     id
 }
 
-fn claim(db: &Database, id: NodeId, owner: &Owner) -> Option<Lease> {
+fn claim(db: &TestDatabase, id: NodeId, owner: &LeaseOwner) -> Option<NodeLease> {
     let owner = owner.clone();
     db.write(move |w| w.claim(id, &owner, TTL)).unwrap()
 }
 
-fn reservation(db: &Database, id: NodeId) -> Option<String> {
+fn reservation(db: &TestDatabase, id: NodeId) -> Option<String> {
     db.read(move |r| r.get(id)).unwrap().unwrap().reservation
 }
 
-fn two_owners(db: &Database) {
+fn only_one_owner_holds_a_lease(db: &TestDatabase) {
     let (id, one, two) = (enrolled(db, "n"), owner("one"), owner("two"));
     let first = claim(db, id, &one).unwrap();
     assert_eq!(reservation(db, id).as_deref(), Some("one"));
     assert_eq!(claim(db, id, &two), None);
     assert_eq!(claim(db, NodeId::random(), &two), None);
-    // The same run may claim again, and only the newer lease counts then.
+    // The same run may claim again, which invalidates its older lease.
     let second = claim(db, id, &one).unwrap();
     assert!(second.token > first.token);
     assert!(!db.write(move |w| w.renew(&first, TTL)).unwrap());
@@ -63,32 +63,32 @@ fn two_owners(db: &Database) {
     assert_eq!(db.read(move |r| r.count::<node_model::Node>(&reserved)).unwrap(), 1);
 }
 
-fn stale_tokens_cannot_save(db: &Database) {
+fn stale_token_cannot_save(db: &TestDatabase) {
     let (id, one, two) = (enrolled(db, "n"), owner("one"), owner("two"));
-    let save = move |lease: Lease, words: &'static str| {
+    let save = move |lease: NodeLease, error: &'static str| {
         db.write(move |w| {
-            let mut node = w.get(id)?.ok_or(Error::Missing)?;
-            node.last_error = Some(words.to_owned());
+            let mut node = w.get(id)?.ok_or(StoreError::Missing)?;
+            node.last_error = Some(error.to_owned());
             w.save_fenced(&mut node, &lease)
         })
     };
-    let said = || db.read(move |r| r.get(id)).unwrap().unwrap().last_error;
+    let last_error = || db.read(move |r| r.get(id)).unwrap().unwrap().last_error;
     let first = claim(db, id, &one).unwrap();
     save(first, "first").unwrap();
     assert_eq!(reservation(db, id).as_deref(), Some("one"), "saving leaves the lease alone");
     db.advance(TTL * 2);
-    // Expired, but nobody else took it: nothing is lost by letting it finish.
+    // Expired but not claimed by another process: the save still succeeds.
     save(first, "late").unwrap();
     let second = claim(db, id, &two).unwrap();
-    assert!(matches!(save(first, "stale"), Err(Error::LeaseLost)));
-    assert_eq!(said().as_deref(), Some("late"));
+    assert!(matches!(save(first, "stale"), Err(StoreError::LeaseLost)));
+    assert_eq!(last_error().as_deref(), Some("late"));
     save(second, "second").unwrap();
     assert!(db.write(move |w| w.release(&second)).unwrap());
-    assert!(matches!(save(second, "released"), Err(Error::LeaseLost)));
-    // Saving without a lease, as the API does, neither needs nor touches one.
+    assert!(matches!(save(second, "released"), Err(StoreError::LeaseLost)));
+    // A save without a lease, as in the API server, neither needs nor changes one.
     let third = claim(db, id, &one).unwrap();
     db.write(move |w| {
-        let mut node = w.get(id)?.ok_or(Error::Missing)?;
+        let mut node = w.get(id)?.ok_or(StoreError::Missing)?;
         node.reservation = None;
         w.save(&mut node)
     })
@@ -97,14 +97,14 @@ fn stale_tokens_cannot_save(db: &Database) {
     save(third, "third").unwrap();
 }
 
-fn own_old_leases_are_broken(db: &Database) {
+fn leases_of_earlier_runs_are_released(db: &TestDatabase) {
     let (a, b, c) = (enrolled(db, "a"), enrolled(db, "b"), enrolled(db, "c"));
     let (before, after, other) = (owner("one"), owner("one"), owner("two"));
     let old = claim(db, a, &before).unwrap();
     claim(db, b, &other).unwrap();
     claim(db, c, &after).unwrap();
     let run = after.run;
-    let freed = db.write(move |w| w.break_leases_of("one", run)).unwrap();
+    let freed = db.write(move |w| w.release_leases_of_earlier_runs("one", run)).unwrap();
     assert_eq!(freed, [a]);
     assert_eq!(reservation(db, a), None);
     assert_eq!(reservation(db, b).as_deref(), Some("two"));
@@ -113,7 +113,7 @@ fn own_old_leases_are_broken(db: &Database) {
     assert!(claim(db, a, &other).unwrap().token > old.token + 1);
 }
 
-fn one_of_many_wins(db: &Database) {
+fn one_of_many_concurrent_claims_wins(db: &TestDatabase) {
     let id = enrolled(db, "n");
     let claims: Vec<_> = (0..16)
         .map(|number| {
@@ -122,7 +122,7 @@ fn one_of_many_wins(db: &Database) {
                 store
                     .write(move |w| w.claim(id, &owner, TTL))
                     .await
-                    .unwrap_or_else(|error: Error| panic!("{error:?}"))
+                    .unwrap_or_else(|error: StoreError| panic!("{error:?}"))
             })
         })
         .collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Filters, orders and pages: the same answers on every engine.
+//! Filters, sorting and paging give the same results on every engine.
 
 use std::collections::BTreeSet;
 
@@ -8,20 +8,20 @@ use node_model::{
     Timestamp,
 };
 use store::{
-    AllocationFilter, Children, Columns, DeployTemplateFilter, Error, NodeColumn, NodeFilter, Page,
-    PortColumn, PortFilter, Query, RunbookFilter, VolumeFilter,
+    AllocationFilter, ChildNodes, Columns, DeployTemplateFilter, DueFilter, NodeColumn, NodeFilter,
+    PortColumn, PortFilter, ResourcePage, ResourceQuery, RunbookFilter, StoreError, VolumeFilter,
 };
 use uuid::Uuid;
 
-use crate::database::{Database, on_every_engine};
 use crate::samples::*;
+use crate::test_database::{TestDatabase, on_every_engine};
 
 on_every_engine! {
-    node_filters other_filters orders_and_pages pages_of_every_sort unknown_markers
-    only_selected_columns counts_and_walks
+    filters_nodes filters_other_resources sorts_and_limits pages_cover_the_list_for_every_sort_column unknown_marker_is_an_error
+    loads_only_selected_columns counts_and_iterates_nodes
 }
 
-fn names(db: &Database, query: Query<Node>) -> Vec<String> {
+fn names(db: &TestDatabase, query: ResourceQuery<Node>) -> Vec<String> {
     db.read(move |r| {
         let mut names = Vec::new();
         r.list(&query, |node| names.push(node.name.clone().unwrap_or_default()))?;
@@ -30,8 +30,8 @@ fn names(db: &Database, query: Query<Node>) -> Vec<String> {
     .unwrap()
 }
 
-/// Eight nodes `a` to `h` that differ in one thing each.
-fn fleet(db: &Database) -> (Vec<Node>, ChassisId) {
+/// Eight nodes `a` to `h` that each differ in one property.
+fn fleet(db: &TestDatabase) -> (Vec<Node>, ChassisId) {
     let rack = chassis();
     let rack_id = rack.id;
     let mut nodes: Vec<_> = ["a", "b", "c", "d", "e", "f", "g", "h"].map(node).into();
@@ -63,7 +63,7 @@ fn fleet(db: &Database) -> (Vec<Node>, ChassisId) {
     (nodes, rack_id)
 }
 
-fn node_filters(db: &Database) {
+fn filters_nodes(db: &TestDatabase) {
     let (nodes, rack) = fleet(db);
     let none = NodeFilter::default;
     let text = |text: &str| Some(text.to_owned());
@@ -103,7 +103,7 @@ fn node_filters(db: &Database) {
         ("fg", NodeFilter { shards: list(&["s1", "s2"]), ..none() }),
         ("fg", NodeFilter { sharded: Some(true), ..none() }),
         ("abcdeh", NodeFilter { sharded: Some(false), ..none() }),
-        ("abcdefh", NodeFilter { children: Children::Excluded, ..none() }),
+        ("abcdefh", NodeFilter { children: ChildNodes::Excluded, ..none() }),
         ("g", NodeFilter { parent_node: Some(nodes[0].id), ..none() }),
         ("b", NodeFilter { instance_name: text("vm"), ..none() }),
         ("", NodeFilter { reserved: Some(true), ..none() }),
@@ -115,13 +115,13 @@ fn node_filters(db: &Database) {
     ] {
         let case = format!("{filter:?}");
         let counted = filter.clone();
-        assert_eq!(names(db, Query::filtered(filter)).concat(), expected, "{case}");
+        assert_eq!(names(db, ResourceQuery::filtered(filter)).concat(), expected, "{case}");
         let count = db.read(move |r| r.count::<Node>(&counted)).unwrap();
         assert_eq!(count, expected.len() as u64, "{case}");
     }
 }
 
-fn other_filters(db: &Database) {
+fn filters_other_resources(db: &TestDatabase) {
     let (nodes, _) = fleet(db);
     let (d, e, f) = (nodes[3].id, nodes[4].id, nodes[5].id);
     let bond = portgroup(d, 99);
@@ -159,7 +159,7 @@ fn other_filters(db: &Database) {
         (vec![1, 2, 3], PortFilter { description_contains: Some("EF".to_owned()), ..none() }),
     ] {
         let case = format!("{filter:?}");
-        let ports = db.read(move |r| r.collect(&Query::<Port>::filtered(filter))).unwrap();
+        let ports = db.read(move |r| r.collect(&ResourceQuery::<Port>::filtered(filter))).unwrap();
         let found: Vec<Mac> = ports.into_iter().map(|port| port.address).collect();
         assert_eq!(found, expected.into_iter().map(mac).collect::<Vec<_>>(), "{case}");
     }
@@ -199,8 +199,8 @@ fn other_filters(db: &Database) {
     .unwrap();
 }
 
-fn orders_and_pages(db: &Database) {
-    // Sorted by owner: missing first, upper case before lower case, ties by age.
+fn sorts_and_limits(db: &TestDatabase) {
+    // Sorted by owner: NULL first, upper case before lower case, ties by row id.
     let owners = [("a", Some("x")), ("b", None), ("c", Some("X")), ("d", Some("x")), ("e", None)];
     db.write(move |w| {
         owners.iter().try_for_each(|(name, owner)| {
@@ -217,27 +217,35 @@ fn orders_and_pages(db: &Database) {
         ("daceb", Some(NodeColumn::Owner), true),
         ("abcde", Some(NodeColumn::Maintenance), false),
     ] {
-        let page = Page { sort, descending, ..Page::default() };
-        assert_eq!(names(db, Query { page, ..Query::default() }).concat(), expected);
-        let page = Page { sort, descending, limit: Some(2), ..Page::default() };
-        assert_eq!(names(db, Query { page, ..Query::default() }).concat(), expected[..2]);
+        let page = ResourcePage { sort, descending, ..ResourcePage::default() };
+        assert_eq!(
+            names(db, ResourceQuery { page, ..ResourceQuery::default() }).concat(),
+            expected
+        );
+        let page = ResourcePage { sort, descending, limit: Some(2), ..ResourcePage::default() };
+        assert_eq!(
+            names(db, ResourceQuery { page, ..ResourceQuery::default() }).concat(),
+            expected[..2]
+        );
     }
 }
 
-/// Whatever the order, pages of two put together are the whole list.
-fn pages_of_every_sort(db: &Database) {
+/// Concatenated pages equal the whole list, for every sort column and direction.
+fn pages_cover_the_list_for_every_sort_column(db: &TestDatabase) {
     fleet(db);
     for column in NodeColumn::ALL {
         if *column == NodeColumn::Sealed {
             continue;
         }
         for descending in [false, true] {
-            let mut page = Page { sort: Some(*column), descending, ..Page::default() };
-            let whole = names(db, Query { page: page.clone(), ..Query::default() });
+            let mut page =
+                ResourcePage { sort: Some(*column), descending, ..ResourcePage::default() };
+            let whole = names(db, ResourceQuery { page: page.clone(), ..ResourceQuery::default() });
             page.limit = Some(3);
             let mut parts: Vec<String> = Vec::new();
             loop {
-                let query = Query::<Node> { page: page.clone(), ..Query::default() };
+                let query =
+                    ResourceQuery::<Node> { page: page.clone(), ..ResourceQuery::default() };
                 let part = db.read(move |r| r.collect(&query)).unwrap();
                 let Some(last) = part.last() else { break };
                 page.marker = Some(last.id.0);
@@ -249,13 +257,13 @@ fn pages_of_every_sort(db: &Database) {
     }
 }
 
-fn unknown_markers(db: &Database) {
-    let page = Page { marker: Some(Uuid::new_v4()), ..Page::default() };
-    let query = Query::<Node> { page, ..Query::default() };
-    assert!(matches!(db.read(move |r| r.collect(&query)), Err(Error::NoSuchMarker)));
+fn unknown_marker_is_an_error(db: &TestDatabase) {
+    let page = ResourcePage { marker: Some(Uuid::new_v4()), ..ResourcePage::default() };
+    let query = ResourceQuery::<Node> { page, ..ResourceQuery::default() };
+    assert!(matches!(db.read(move |r| r.collect(&query)), Err(StoreError::MarkerNotFound)));
 }
 
-fn only_selected_columns(db: &Database) {
+fn loads_only_selected_columns(db: &TestDatabase) {
     let rack = chassis();
     let full = full_node(rack.id);
     let (id, written) = (full.id, full.clone());
@@ -264,10 +272,11 @@ fn only_selected_columns(db: &Database) {
         w.insert(&written)
     })
     .unwrap();
-    let select = Columns::<Node>::of(&[NodeColumn::Uuid, NodeColumn::Traits])
+    let select = Columns::<Node>::only(&[NodeColumn::Uuid, NodeColumn::Traits])
         .with(NodeColumn::BootInterface);
     assert!(select.contains(NodeColumn::Traits) && !select.contains(NodeColumn::Name));
-    let found = db.read(move |r| r.collect(&Query { select, ..Query::default() })).unwrap();
+    let found =
+        db.read(move |r| r.collect(&ResourceQuery { select, ..ResourceQuery::default() })).unwrap();
     let mut expected = Node::new(id, "", Timestamp(0));
     expected.traits = full.traits;
     let boot = node_model::InterfaceKind::Boot;
@@ -275,12 +284,12 @@ fn only_selected_columns(db: &Database) {
     assert_eq!(found, [expected]);
 }
 
-fn counts_and_walks(db: &Database) {
+fn counts_and_iterates_nodes(db: &TestDatabase) {
     let (nodes, _) = fleet(db);
     let ids: Vec<NodeId> = nodes.iter().map(|node| node.id).collect();
     db.write(move |w| {
         for (index, due) in [(0, 30), (1, 10), (2, 20), (3, 99)] {
-            let mut node = w.get(ids[index])?.ok_or(Error::Missing)?;
+            let mut node = w.get(ids[index])?.ok_or(StoreError::Missing)?;
             node.due_at = Some(Timestamp(due));
             w.save(&mut node)?;
         }
@@ -289,15 +298,27 @@ fn counts_and_walks(db: &Database) {
     .unwrap();
     db.read(move |r| {
         let due: Vec<_> = [1, 2, 0].map(|index: usize| nodes[index].id).into();
-        assert_eq!(r.node_ids_due(Timestamp(30), 9)?, due);
-        assert_eq!(r.node_ids_due(Timestamp(30), 2)?, due[..2]);
-        assert_eq!(r.next_due_after(Timestamp(30))?, Some(Timestamp(99)));
-        assert_eq!(r.next_due_after(Timestamp(99))?, None);
+        let filter = |group: &str, drivers: &[&str]| DueFilter {
+            conductor_group: group.to_owned(),
+            drivers: drivers.iter().map(|&driver| driver.to_owned()).collect(),
+        };
+        let all = filter("", &["fake-hardware", "redfish"]);
+        assert_eq!(r.node_ids_due(Timestamp(30), &all, 9)?, due);
+        assert_eq!(r.node_ids_due(Timestamp(30), &all, 2)?, due[..2]);
+        let fake = filter("", &["fake-hardware"]);
+        assert_eq!(r.node_ids_due(Timestamp(30), &fake, 9)?, [due[0], due[2]]);
+        assert_eq!(r.node_ids_due(Timestamp(30), &filter("", &[]), 9)?, []);
+        let east = filter("EAST", &["fake-hardware"]);
+        assert_eq!(r.node_ids_due(Timestamp(99), &east, 9)?, [nodes[3].id]);
+        assert_eq!(r.next_due_after(Timestamp(30), &east)?, Some(Timestamp(99)));
+        assert_eq!(r.next_due_after(Timestamp(30), &all)?, None);
+        assert_eq!(r.next_due_after(Timestamp(10), &all)?, Some(Timestamp(20)));
+        assert_eq!(r.next_due_after(Timestamp(99), &east)?, None);
         assert_eq!(r.nodes_in_states(&[ProvisionState::Active, ProvisionState::Available])?, 2);
         assert_eq!(r.nodes_in_states(&[])?, 0);
         let shard = |name: &str| Some(name.to_owned());
         assert_eq!(r.shards()?, [(None, 6), (shard("s1"), 1), (shard("s2"), 1)]);
-        let select = Columns::of(&[NodeColumn::Name]);
+        let select = Columns::only(&[NodeColumn::Name]);
         let (mut row, mut walked) = (0, String::new());
         while let Some(last) = r.nodes_after(row, 3, select, |node| {
             walked.push_str(node.name.as_deref().unwrap_or("?"))

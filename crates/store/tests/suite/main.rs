@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The store's promises, tried on every engine.
+//! Tests of the store on every engine.
 //!
-//! SQLite is always tried. PostgreSQL and MariaDB are tried where `FERRITE_TEST_POSTGRES` and
-//! `FERRITE_TEST_MARIADB` say how to reach a server on which databases may be made and dropped;
-//! `FERRITE_TEST_SERVERS=required` makes their absence a failure.
+//! SQLite is always tested. PostgreSQL and MariaDB are tested if `FERRITE_TEST_POSTGRES` and
+//! `FERRITE_TEST_MARIADB` contain the URL of a server on which databases may be created and dropped.
+//! With `FERRITE_TEST_SERVERS=required` a missing URL is a failure.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests fail by panicking")]
 
 mod agent_logs;
-mod boot;
-mod database;
-mod discoveries;
+mod boot_plans;
 mod journal;
 mod kill;
 mod leases;
 mod lists;
-mod lookups;
-mod opening;
+mod migrations;
+mod open;
 mod resources;
 mod samples;
+mod search;
 mod secrets;
+mod test_database;
 mod transactions;
+mod unknown_machines;

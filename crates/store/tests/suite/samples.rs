@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records to put into databases.
+//! Sample records.
 
 use node_model::{
-    Actor, Agent, Allocation, AllocationId, AllocationState, BiosSetting, Chassis, ChassisId,
-    Deadline, DeployTemplate, DeployTemplateId, Fault, FirmwareComponent, Happening, Health,
-    HistoryEntry, HistoryId, InspectionRule, InterfaceKind, Inventory, JournalEntry, JsonArray,
-    JsonObject, Mac, Node, NodeId, Port, PortId, Portgroup, PortgroupId, PowerRequest, PowerState,
-    PowerTarget, ProvisionState, Retry, RuleId, Runbook, RunbookId, RunbookStep, Sensitive,
-    Severity, Stage, Step, TemplateStep, Timestamp, VolumeConnector, VolumeConnectorId,
-    VolumeTarget, VolumeTargetId, Wait, WaitReason, Work, WorkKind,
+    Actor, AgentInfo, Allocation, AllocationId, AllocationState, BiosSetting, BootAttempts,
+    BootMethod, Chassis, ChassisId, Deadline, DeployTemplate, DeployTemplateId, Fault,
+    FirmwareComponent, Health, HistoryEntry, HistoryId, InspectionRule, InterfaceKind, Inventory,
+    JournalEntry, JournalEvent, JsonArray, JsonObject, Mac, Node, NodeId, Port, PortId, Portgroup,
+    PortgroupId, PowerRequest, PowerState, PowerTarget, ProvisionState, Retry, RuleId, Runbook,
+    RunbookId, RunbookStep, Sensitive, Severity, Stage, Step, TemplateStep, Timestamp,
+    VolumeConnector, VolumeConnectorId, VolumeTarget, VolumeTargetId, Wait, WaitReason, Work,
+    WorkKind,
 };
 use uuid::Uuid;
 
@@ -34,7 +35,7 @@ fn user() -> Actor {
     Actor::User { name: Some("admin".to_owned()), request_id: "req-1".to_owned() }
 }
 
-/// A node with every field set to something that is not its default.
+/// A node with every field different from its default.
 pub(crate) fn full_node(chassis: ChassisId) -> Node {
     let text = |text: &str| Some(text.to_owned());
     let mut node = Node {
@@ -87,7 +88,7 @@ pub(crate) fn full_node(chassis: ChassisId) -> Node {
         disable_power_off: true,
         health: Some(Health::Warning),
         traits: vec!["CUSTOM_A".to_owned(), "HW_B".to_owned()],
-        agent: Agent {
+        agent: AgentInfo {
             token_from: Some(uuid::Uuid::from_u128(7)),
             replaced_at: Some(Timestamp(6)),
             url: text("https://[::1]:9999"),
@@ -95,7 +96,7 @@ pub(crate) fn full_node(chassis: ChassisId) -> Node {
             last_heartbeat: Some(Timestamp(7)),
             verify_ca: text("PEM"),
             status: text("start"),
-            status_message: text("words"),
+            status_message: text("starting"),
             has_token: true,
             token_pregenerated: true,
         },
@@ -106,31 +107,43 @@ pub(crate) fn full_node(chassis: ChassisId) -> Node {
             steps: vec![Step::new("deploy", "write_image", 80)],
             cursor: 0,
             awaiting: true,
-            heard: true,
+            heartbeat_received: true,
             requested_steps: vec![Step::new("raid", "apply", 10)],
             disable_ramdisk: true,
             started_at: Timestamp(8),
             since: Timestamp(9),
-            asked_by: user(),
-            notes: object(r#"{"k":"v"}"#),
+            requested_by: user(),
+            driver_state: object(r#"{"k":"v"}"#),
+            awaits_installer: true,
+            boot: Some(BootAttempts {
+                started_at: Timestamp(1),
+                count: 2,
+                method: Some(BootMethod::Pxe),
+                method_since: Timestamp(1),
+                responded: false,
+                failure_recorded: true,
+            }),
+            aborted: true,
+            power_off: true,
+            logs_collected: true,
             retry: Some(Retry {
-                whom: node_model::Silent::Agent,
+                peer: node_model::UnreachablePeer::Agent,
                 since: Timestamp(3),
-                tries: 2,
+                attempts: 2,
                 at: Timestamp(4),
-                why: "no route to host".to_owned(),
+                error: "no route to host".to_owned(),
             }),
         }),
         power_request: Some(PowerRequest {
             target: PowerTarget::ALL[0],
             timeout: Some(60),
-            asked_at: Timestamp(10),
-            asked_by: user(),
+            requested_at: Timestamp(10),
+            requested_by: user(),
             retry: None,
         }),
         wait: Some(Wait {
-            why: WaitReason::AgentHeartbeat,
-            until: Deadline::At(Timestamp(11)),
+            reason: WaitReason::AgentHeartbeat,
+            deadline: Deadline::At(Timestamp(11)),
             state: ProvisionState::DeployWait,
         }),
         due_at: Some(Timestamp(12)),
@@ -258,7 +271,7 @@ pub(crate) fn runbook(name: &str) -> Runbook {
         created_at: THEN,
         updated_at: None,
         name: name.to_owned(),
-        description: Some("words".to_owned()),
+        description: Some("text".to_owned()),
         steps: vec![RunbookStep {
             interface: "raid".to_owned(),
             step: "delete".to_owned(),
@@ -278,7 +291,7 @@ pub(crate) fn rule(sensitive: Sensitive) -> InspectionRule {
         id: RuleId::random(),
         created_at: THEN,
         updated_at: None,
-        description: Some("words".to_owned()),
+        description: Some("text".to_owned()),
         priority: 7,
         phase: Some("main".to_owned()),
         sensitive,
@@ -310,7 +323,7 @@ pub(crate) fn inventory(node: NodeId) -> Inventory {
         created_at: THEN,
         inventory: object(r#"{"cpu":{"count":4}}"#),
         plugin_data: object(r#"{"lldp":1}"#),
-        found: object(r#"{"properties":{"cpus":4}}"#),
+        derived: object(r#"{"properties":{"cpus":4}}"#),
     }
 }
 
@@ -343,6 +356,6 @@ pub(crate) fn entry(node: NodeId, at: Timestamp, target: &str) -> JournalEntry {
         at,
         node_id: node,
         actor: user(),
-        what: Happening::Asked { target: target.to_owned() },
+        event: JournalEvent::Requested { target: target.to_owned() },
     }
 }

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Secrets are masked where they can be seen, encrypted where they are kept, and come back whole.
+//! Secrets are masked in records, encrypted in the database, and can be revealed.
 
 use node_model::{
-    Actor, DeployTemplate, Happening, HistoryEntry, JournalEntry, JsonObject, MASK, Node, Secret,
-    Sensitive, Step, Work,
+    Actor, DeployTemplate, HistoryEntry, JournalEntry, JournalEvent, JsonObject, MASK, Node,
+    Secret, Sensitive, Step, Work,
 };
 use serde_json::{Map, Value, json};
-use store::{Error, JournalQuery, NodeColumn, NodeSecrets, Query};
+use store::{JournalQuery, NodeColumn, NodeSecrets, ResourceQuery, StoreError};
 
-use crate::database::{Database, Kind, on_every_engine};
+use crate::migrations::revert_unknown_machines;
 use crate::samples::*;
+use crate::test_database::{EngineKind, TestDatabase, on_every_engine};
 
 on_every_engine! {
-    secrets_come_back masks_keep_what_was_there no_secrets_no_seal sealed_values_do_not_move
-    volume_targets_have_secrets nothing_is_in_clear passwords_in_urls_are_secrets
-    steps_have_secrets what_happened_has_no_passwords what_only_looks_sealed_is_read
-    what_was_in_clear_is_sealed
+    secrets_round_trip masked_values_keep_the_secret objects_without_secrets_are_not_sealed sealed_values_are_bound_to_their_owner
+    volume_target_secrets_round_trip no_plain_text_in_the_database passwords_in_urls_are_sealed
+    secrets_in_step_arguments_are_sealed journal_and_history_have_no_passwords unsealed_arguments_with_the_reserved_key_are_readable
+    migration_seals_plain_text_secrets
 }
 
 fn map(value: Value) -> Map<String, Value> {
@@ -34,7 +35,7 @@ fn secrets() -> NodeSecrets {
     }
 }
 
-fn sealed_node(db: &Database, name: &'static str) -> Node {
+fn sealed_node(db: &TestDatabase, name: &'static str) -> Node {
     db.write(move |w| {
         let mut machine = node(name);
         w.seal_node(&mut machine, secrets())?;
@@ -44,12 +45,12 @@ fn sealed_node(db: &Database, name: &'static str) -> Node {
     .unwrap()
 }
 
-fn reveal(db: &Database, node: &Node) -> Result<NodeSecrets, Error> {
+fn reveal(db: &TestDatabase, node: &Node) -> Result<NodeSecrets, StoreError> {
     let node = node.clone();
     db.read(move |r| r.reveal(&node))
 }
 
-fn secrets_come_back(db: &Database) {
+fn secrets_round_trip(db: &TestDatabase) {
     let machine = sealed_node(db, "one");
     assert_eq!(
         machine.driver_info.parse(),
@@ -66,7 +67,7 @@ fn secrets_come_back(db: &Database) {
     assert!(!format!("{:?} {:?}", loaded, secrets()).contains("sesame"));
 }
 
-fn masks_keep_what_was_there(db: &Database) {
+fn masked_values_keep_the_secret(db: &TestDatabase) {
     let mut machine = sealed_node(db, "one");
     let mut back = NodeSecrets {
         driver_info: machine.driver_info.parse(),
@@ -93,7 +94,7 @@ fn masks_keep_what_was_there(db: &Database) {
     assert_eq!(reveal(db, &machine).unwrap(), expected);
 }
 
-fn no_secrets_no_seal(db: &Database) {
+fn objects_without_secrets_are_not_sealed(db: &TestDatabase) {
     let full = NodeSecrets { driver_info: map(json!({"a": {"b": [1]}})), ..NodeSecrets::default() };
     let given = full.clone();
     let machine = db
@@ -108,20 +109,20 @@ fn no_secrets_no_seal(db: &Database) {
     assert_eq!(reveal(db, &machine).unwrap(), full);
 }
 
-fn sealed_values_do_not_move(db: &Database) {
+fn sealed_values_are_bound_to_their_owner(db: &TestDatabase) {
     let (one, mut two) = (sealed_node(db, "one"), sealed_node(db, "two"));
     assert_ne!(one.sealed, two.sealed);
     two.sealed = one.sealed.clone();
-    assert!(matches!(reveal(db, &two), Err(Error::Vault { .. })));
+    assert!(matches!(reveal(db, &two), Err(StoreError::Unseal { .. })));
     let mut damaged = one.clone();
     let last = damaged.sealed.len() - 1;
     damaged.sealed[last] ^= 1;
-    assert!(matches!(reveal(db, &damaged), Err(Error::Vault { .. })));
+    assert!(matches!(reveal(db, &damaged), Err(StoreError::Unseal { .. })));
     damaged.sealed = vec![1];
-    assert!(matches!(reveal(db, &damaged), Err(Error::Vault { .. })));
+    assert!(matches!(reveal(db, &damaged), Err(StoreError::Unseal { .. })));
 }
 
-fn volume_targets_have_secrets(db: &Database) {
+fn volume_target_secrets_round_trip(db: &TestDatabase) {
     let machine = node("one");
     let full = map(json!({"target_iqn": "iqn", "auth_password": "sesame"}));
     let given = full.clone();
@@ -138,18 +139,18 @@ fn volume_targets_have_secrets(db: &Database) {
     assert_eq!(db.read(move |r| r.reveal_volume_target(&target)).unwrap(), full);
 }
 
-fn nothing_is_in_clear(db: &Database) {
+fn no_plain_text_in_the_database(db: &TestDatabase) {
     let machine = sealed_node(db, "one");
-    let law = rule(Sensitive::Yes);
-    let (id, expected) = (law.id, law.clone());
-    db.write(move |w| w.insert(&law)).unwrap();
+    let sensitive_rule = rule(Sensitive::Yes);
+    let (id, expected) = (sensitive_rule.id, sensitive_rule.clone());
+    db.write(move |w| w.insert(&sensitive_rule)).unwrap();
     assert_eq!(db.read(move |r| r.get(id)).unwrap(), Some(expected));
     assert!(db.read(|r| r.find::<Node>(NodeColumn::Name, "one")).unwrap().is_some());
     assert!(!machine.sealed.windows(6).any(|bytes| bytes == b"sesame"));
-    is_nowhere_in_clear(db);
+    assert_no_plain_text(db);
 }
 
-fn passwords_in_urls_are_secrets(db: &Database) {
+fn passwords_in_urls_are_sealed(db: &TestDatabase) {
     let full = NodeSecrets {
         driver_info: map(json!({"deploy_kernel": "http://u:sesame@h/k", "more": ["http://h/r"]})),
         instance_info: map(json!({
@@ -182,7 +183,7 @@ fn passwords_in_urls_are_secrets(db: &Database) {
     assert_eq!(reveal(db, &machine).unwrap(), full);
     assert!(!format!("{machine:?}").contains("sesame"));
 
-    // What comes back masked is what it was; for another host it is not.
+    // A masked URL sent back keeps its password, but not for another host.
     let mut back = full.clone();
     back.instance_info = map(masked);
     back.instance_info.insert("other".to_owned(), json!("https://me:******@h:8/other"));
@@ -193,14 +194,14 @@ fn passwords_in_urls_are_secrets(db: &Database) {
     expected.instance_info.insert("elsewhere".to_owned(), json!("https://me:******@evil/i"));
     assert_eq!(reveal(db, &machine).unwrap(), expected);
 
-    // What is written in its place since is not replaced by what was sealed before.
+    // A value overwritten since is not replaced by the sealed one.
     machine.instance_info.set("image_source", "https://h/new");
     let revealed = reveal(db, &machine).unwrap().instance_info;
     assert_eq!(revealed["image_source"], "https://h/new");
-    is_nowhere_in_clear(db);
+    assert_no_plain_text(db);
 }
 
-fn steps_have_secrets(db: &Database) {
+fn secrets_in_step_arguments_are_sealed(db: &TestDatabase) {
     let secret = JsonObject::from_stored(r#"{"settings":[{"url":"http://u:sesame@h/f"}],"n":1}"#);
     let plain = JsonObject::from_stored(r#"{"n":1}"#);
     let step =
@@ -216,7 +217,7 @@ fn steps_have_secrets(db: &Database) {
         (machine.work.clone(), template.steps.clone(), runbook.steps.clone()),
         (machine.id, template.id, runbook.id),
     );
-    let owner = store::Owner { hostname: "here".to_owned(), run: uuid::Uuid::new_v4() };
+    let owner = store::LeaseOwner { hostname: "here".to_owned(), run: uuid::Uuid::new_v4() };
     db.write(move |w| {
         w.insert(&machine)?;
         w.insert(&template)?;
@@ -233,19 +234,19 @@ fn steps_have_secrets(db: &Database) {
         })
         .unwrap();
     assert_eq!(found, expected);
-    is_nowhere_in_clear(db);
+    assert_no_plain_text(db);
 }
 
-/// The API once took arguments of the name under which sealed ones are kept.
-fn what_only_looks_sealed_is_read(db: &Database) {
+/// Older versions of the API accepted the reserved key as an argument name.
+fn unsealed_arguments_with_the_reserved_key_are_readable(db: &TestDatabase) {
     let args =
         [r#"{"ferrite:sealed":1}"#, r#"{"ferrite:sealed":"AAAA"}"#, r#"{"ferrite:sealed":"x"}"#];
     for (number, args) in args.into_iter().enumerate() {
-        let mut recipe = template(&format!("CUSTOM_{number}"));
-        recipe.steps[0].args = JsonObject::from_stored(args);
-        db.write(move |w| w.insert(&recipe)).unwrap();
+        let mut deploy_template = template(&format!("CUSTOM_{number}"));
+        deploy_template.steps[0].args = JsonObject::from_stored(args);
+        db.write(move |w| w.insert(&deploy_template)).unwrap();
     }
-    let found: Vec<DeployTemplate> = db.read(|r| r.collect(&Query::default())).unwrap();
+    let found: Vec<DeployTemplate> = db.read(|r| r.collect(&ResourceQuery::default())).unwrap();
     let found_args: Vec<_> = found.iter().map(|it| it.steps[0].args.as_str()).collect();
     assert_eq!(found_args, args);
     let id = found[0].id;
@@ -258,8 +259,8 @@ fn what_only_looks_sealed_is_read(db: &Database) {
     );
 }
 
-/// What an older version wrote, before a password in a URL or an argument of a step was a secret.
-fn what_was_in_clear_is_sealed(db: &Database) {
+/// Older versions stored passwords in URLs and step arguments in plain text.
+fn migration_seals_plain_text_secrets(db: &TestDatabase) {
     let machine = sealed_node(db, "one");
     let mut working = node("two");
     let work = full_node(node_model::ChassisId::random()).work.unwrap();
@@ -267,13 +268,13 @@ fn what_was_in_clear_is_sealed(db: &Database) {
     working.work = Some(Work { steps: vec![Step { args, ..Step::new("raid", "x", 0) }], ..work });
     let mut target = volume_target(machine.id, 0);
     target.sealed.clear();
-    let (recipe, book) = (template("CUSTOM_ONE"), runbook("CUSTOM_TWO"));
-    let ids = (machine.id, working.id, target.id, recipe.id, book.id);
+    let (deploy_template, book) = (template("CUSTOM_ONE"), runbook("CUSTOM_TWO"));
+    let ids = (machine.id, working.id, target.id, deploy_template.id, book.id);
     let node_work = serde_json::to_string(&working.work).unwrap();
     db.write(move |w| {
         w.insert(&working)?;
         w.insert(&target)?;
-        w.insert(&recipe)?;
+        w.insert(&deploy_template)?;
         w.insert(&book)
     })
     .unwrap();
@@ -293,7 +294,8 @@ fn what_was_in_clear_is_sealed(db: &Database) {
     set("runbooks", "steps", &steps("order"), ids.4.0);
     let before = db.read(move |r| r.get(ids.0)).unwrap().unwrap();
 
-    db.sql("DELETE FROM schema_migrations WHERE number = 6");
+    revert_unknown_machines(db);
+    db.sql("DELETE FROM schema_migrations WHERE number >= 6");
     db.open_again().unwrap().close();
     let after = db.read(move |r| r.get(ids.0)).unwrap().unwrap();
     let kernel = after.driver_info.get_str("deploy_kernel");
@@ -302,7 +304,7 @@ fn what_was_in_clear_is_sealed(db: &Database) {
     let mut expected = secrets();
     expected.driver_info.insert("deploy_kernel".to_owned(), json!("http://u:sesame@h/k"));
     assert_eq!(reveal(db, &after).unwrap(), expected);
-    let (work, target, full, recipe, book) = db
+    let (work, target, full, deploy_template, book) = db
         .read(move |r| {
             let work = r.get(ids.1)?.unwrap().work.unwrap();
             let target = r.get(ids.2)?.unwrap();
@@ -312,38 +314,40 @@ fn what_was_in_clear_is_sealed(db: &Database) {
         .unwrap();
     assert_eq!(target.properties.as_str(), url.replace("sesame", MASK));
     assert_eq!(Value::Object(full).to_string(), url);
-    for args in [&work.steps[0].args, &recipe.steps[0].args, &book.steps[0].args] {
+    for args in [&work.steps[0].args, &deploy_template.steps[0].args, &book.steps[0].args] {
         assert_eq!(args.as_str(), r#"{"password":"sesame"}"#);
     }
-    if db.kind == Kind::Sqlite {
+    if db.kind == EngineKind::Sqlite {
         db.sql("PRAGMA wal_checkpoint(TRUNCATE)");
     }
-    is_nowhere_in_clear(db);
+    assert_no_plain_text(db);
 }
 
-fn what_happened_has_no_passwords(db: &Database) {
+fn journal_and_history_have_no_passwords(db: &TestDatabase) {
     let machine = node("one");
     let id = machine.id;
     db.write(move |w| {
         w.insert(&machine)?;
         let error = "cannot fetch 'http://u:ses\"ame@h/i': 404".to_owned();
         w.add_history(&history(id, &error))?;
-        let what = Happening::Failed { action: "boot".to_owned(), took_ms: 1, error };
+        let what = JournalEvent::ActionFailed { action: "boot".to_owned(), took_ms: 1, error };
         let actor = Actor::Conductor { hostname: "here".to_owned() };
-        w.append(JournalEntry { at: w.now(), node_id: id, actor, what });
+        w.append(JournalEntry { at: w.now(), node_id: id, actor, event: what });
         Ok(())
     })
     .unwrap();
     let query = JournalQuery { node: Some(id), after: 0, limit: 9 };
-    let told = db.read(move |r| r.journal(&query)).unwrap();
-    let Happening::Failed { error, .. } = &told[0].entry.what else { panic!("{told:?}") };
+    let entries = db.read(move |r| r.journal(&query)).unwrap();
+    let JournalEvent::ActionFailed { error, .. } = &entries[0].entry.event else {
+        panic!("{entries:?}")
+    };
     assert_eq!(error, "cannot fetch 'http://u:******@h/i': 404");
-    let history: Vec<HistoryEntry> = db.read(|r| r.collect(&Query::default())).unwrap();
+    let history: Vec<HistoryEntry> = db.read(|r| r.collect(&ResourceQuery::default())).unwrap();
     assert_eq!(history[0].event, *error);
 }
 
-fn is_nowhere_in_clear(db: &Database) {
-    if db.kind == Kind::Sqlite {
+fn assert_no_plain_text(db: &TestDatabase) {
+    if db.kind == EngineKind::Sqlite {
         for file in ["ferrite.sqlite", "ferrite.sqlite-wal"] {
             let bytes = std::fs::read(db.settings.data_dir.join(file)).unwrap();
             assert!(!bytes.windows(6).any(|bytes| bytes == b"sesame"), "{file}");

@@ -1,54 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A write happens whole or not at all, and its neighbours do not notice.
+//! A write is atomic, and does not affect concurrent ones.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 use node_model::{Node, NodeId};
-use store::{Error, NodeColumn, NodeFilter, Query, Writer};
+use store::{NodeColumn, NodeFilter, ResourceQuery, StoreError, StoreWriter};
 
-use crate::database::{Database, Kind, on_every_engine, run};
 use crate::samples::*;
+use crate::test_database::{EngineKind, TestDatabase, on_every_engine, run};
 
 on_every_engine! {
-    errors_undo_everything neighbours_are_not_affected panics_are_contained changes_are_not_lost
-    an_ignored_failure_is_not_half_kept closing_refuses_the_rest
-    a_row_of_a_list_is_taken_once scans_see_what_reads_see
+    errors_roll_back failed_writes_do_not_affect_others panics_are_contained concurrent_changes_are_not_lost
+    ignored_failure_is_not_committed_in_part closed_store_rejects_work
+    listed_row_is_claimed_once scans_behave_like_reads
 }
 
-fn count(db: &Database) -> u64 {
+fn count(db: &TestDatabase) -> u64 {
     db.read(|r| r.count::<Node>(&NodeFilter::default())).unwrap()
 }
 
-fn errors_undo_everything(db: &Database) {
+fn errors_roll_back(db: &TestDatabase) {
     let (machine, at) = (node("one"), db.now());
     let id = machine.id;
     let end = db.write(move |w| {
         w.insert(&machine)?;
         w.insert(&port(id, 1))?;
         w.append(entry(id, at, "x"));
-        // Reads within the transaction see it.
+        // Visible within the transaction.
         assert!(w.get(id)?.is_some());
-        Err::<(), _>(Error::LeaseLost)
+        Err::<(), _>(StoreError::LeaseLost)
     });
-    assert!(matches!(end, Err(Error::LeaseLost)), "the closure's own error comes back");
+    assert!(matches!(end, Err(StoreError::LeaseLost)), "the closure's own error comes back");
     assert_eq!(count(db), 0);
     let journal = store::JournalQuery { node: Some(id), after: 0, limit: 9 };
     assert!(db.read(move |r| r.journal(&journal)).unwrap().is_empty());
 }
 
-/// Many writes at once, every third of which fails in one of several ways after having written.
-fn neighbours_are_not_affected(db: &Database) {
+/// Many concurrent writes, every third of which fails in one of several ways after an insert.
+fn failed_writes_do_not_affect_others(db: &TestDatabase) {
     db.write(|w| w.insert(&node("taken"))).unwrap();
     let writes: Vec<_> = (0..120)
         .map(|number: u32| {
             let store = db.store.clone();
             db.runtime.spawn(async move {
-                let write = move |w: &mut Writer<'_>| {
+                let write = move |w: &mut StoreWriter<'_>| {
                     w.insert(&node(&format!("n{number}")))?;
                     match number % 12 {
-                        0 => Err(Error::Missing),
+                        0 => Err(StoreError::Missing),
                         3 => w.insert(&node("taken")),
                         6 => w.insert(&port(NodeId::random(), number)),
                         9 => panic!("as asked"),
@@ -69,21 +69,21 @@ fn neighbours_are_not_affected(db: &Database) {
     assert_eq!(count(db), 1 + 80);
 }
 
-fn panics_are_contained(db: &Database) {
-    let end = db.write(|w| -> Result<(), Error> {
+fn panics_are_contained(db: &TestDatabase) {
+    let end = db.write(|w| -> Result<(), StoreError> {
         w.insert(&node("one"))?;
         panic!("as asked")
     });
-    assert!(matches!(end, Err(Error::Panicked)));
-    let end = db.read(|_| -> Result<(), Error> { panic!("as asked") });
-    assert!(matches!(end, Err(Error::Panicked)));
+    assert!(matches!(end, Err(StoreError::Panicked)));
+    let end = db.read(|_| -> Result<(), StoreError> { panic!("as asked") });
+    assert!(matches!(end, Err(StoreError::Panicked)));
     assert_eq!(count(db), 0);
     db.write(|w| w.insert(&node("one"))).unwrap();
     assert_eq!(count(db), 1);
 }
 
-/// Writers that load, add one and save, all at once: every addition counts.
-fn changes_are_not_lost(db: &Database) {
+/// Concurrent writers load, append and save: no addition is lost.
+fn concurrent_changes_are_not_lost(db: &TestDatabase) {
     let machine = node("one");
     let id = machine.id;
     db.write(move |w| w.insert(&machine)).unwrap();
@@ -97,7 +97,7 @@ fn changes_are_not_lost(db: &Database) {
                             0 => w.get(id)?,
                             _ => w.find::<Node>(NodeColumn::Name, "one")?,
                         }
-                        .ok_or(Error::Missing)?;
+                        .ok_or(StoreError::Missing)?;
                         node.traits.push(format!("T{number}"));
                         w.save(&mut node)
                     })
@@ -111,38 +111,38 @@ fn changes_are_not_lost(db: &Database) {
     assert_eq!(db.read(move |r| r.get(id)).unwrap().unwrap().traits.len(), 40);
 }
 
-/// Two processes find the same free node in a list. Both load it again before they take it, and the
-/// second sees that it is taken.
-fn a_row_of_a_list_is_taken_once(db: &Database) {
+/// Two processes find the same free node in a list. Both load it again before they claim it, and the
+/// second one finds it claimed.
+fn listed_row_is_claimed_once(db: &TestDatabase) {
     db.write(|w| w.insert(&node("one"))).unwrap();
     let other = match db.kind {
-        Kind::Sqlite => db.store.clone(),
-        Kind::Postgres | Kind::MariaDb => db.open_again().unwrap(),
+        EngineKind::Sqlite => db.store.clone(),
+        EngineKind::Postgres | EngineKind::MariaDb => db.open_again().unwrap(),
     };
     let both_have_listed = Arc::new(Barrier::new(2));
     let writes: Vec<_> = [("me", db.store.clone()), ("you", other)]
         .into_iter()
         .map(|(who, store)| {
             let barrier = Arc::clone(&both_have_listed);
-            // SQLite has one writer, for which there is nobody to wait for.
-            let waits = AtomicBool::new(db.kind != Kind::Sqlite);
+            // SQLite has one writer, so there is no second one to wait for.
+            let waits = AtomicBool::new(db.kind != EngineKind::Sqlite);
             db.runtime.spawn(async move {
                 store
                     .write(move |w| {
-                        let free = w.collect(&Query::<Node>::default())?;
+                        let free = w.collect(&ResourceQuery::<Node>::default())?;
                         if waits.swap(false, Ordering::SeqCst) {
                             barrier.wait();
                         }
                         let Some(listed) = free.iter().find(|node| node.owner.is_none()) else {
                             return Ok(false);
                         };
-                        let mut node = w.get(listed.id)?.ok_or(Error::Missing)?;
+                        let mut node = w.get(listed.id)?.ok_or(StoreError::Missing)?;
                         if node.owner.is_some() {
                             return Ok(false);
                         }
                         node.owner = Some(who.to_owned());
                         w.save(&mut node)?;
-                        Ok::<_, Error>(true)
+                        Ok::<_, StoreError>(true)
                     })
                     .await
             })
@@ -153,21 +153,22 @@ fn a_row_of_a_list_is_taken_once(db: &Database) {
     assert_eq!(taken.iter().filter(|taken| **taken).count(), 1, "{taken:?}");
 }
 
-fn scans_see_what_reads_see(db: &Database) {
+fn scans_behave_like_reads(db: &TestDatabase) {
     db.write(|w| w.insert(&node("one"))).unwrap();
     let scan = |store: &store::Store| {
         db.runtime.block_on(store.scan(|r| r.count::<Node>(&NodeFilter::default())))
     };
     assert_eq!(scan(&db.store).unwrap(), 1);
-    let end = db.runtime.block_on(db.store.scan(|_| -> Result<(), Error> { panic!("as asked") }));
-    assert!(matches!(end, Err(Error::Panicked)));
+    let end =
+        db.runtime.block_on(db.store.scan(|_| -> Result<(), StoreError> { panic!("as asked") }));
+    assert!(matches!(end, Err(StoreError::Panicked)));
     assert_eq!(scan(&db.store).unwrap(), 1);
 }
 
-/// Scans that take for ever hold up neither the runtime nor point reads, however many they are.
+/// Blocked scans block neither the runtime nor point reads, however many there are.
 #[test]
-fn scans_do_not_hold_up_reads() {
-    run(Kind::Sqlite, |db| {
+fn scans_do_not_block_reads() {
+    run(EngineKind::Sqlite, |db| {
         let gate = Arc::new((Mutex::new(false), Condvar::new()));
         let (started, starts) = mpsc::channel();
         let scans: Vec<_> = (0..20)
@@ -178,19 +179,19 @@ fn scans_do_not_hold_up_reads() {
                         started.send(()).unwrap();
                         let (open, opened) = &*gate;
                         let shut = open.lock().unwrap();
-                        let patience = Duration::from_secs(30);
-                        let end = opened.wait_timeout_while(shut, patience, |open| !*open);
-                        Ok::<_, Error>(*end.unwrap().0)
+                        let timeout = Duration::from_secs(30);
+                        let end = opened.wait_timeout_while(shut, timeout, |open| !*open);
+                        Ok::<_, StoreError>(*end.unwrap().0)
                     });
                     scan.await.unwrap()
                 })
             })
             .collect();
-        // As many as run at a time; the others wait for these.
+        // Two scans run at a time; the others wait.
         for _ in 0..2 {
             starts.recv_timeout(Duration::from_secs(5)).unwrap();
         }
-        // On a thread of the runtime, where handlers read.
+        // On a runtime thread, like API handlers.
         let store = db.store.clone();
         let read = async move { store.read(|r| r.count::<Node>(&NodeFilter::default())).await };
         assert_eq!(db.runtime.block_on(db.runtime.spawn(read)).unwrap().unwrap(), 0);
@@ -202,8 +203,8 @@ fn scans_do_not_hold_up_reads() {
     });
 }
 
-/// A closure that goes on after a failed statement is either kept whole or refused.
-fn an_ignored_failure_is_not_half_kept(db: &Database) {
+/// A closure that ignores a failed statement is committed completely or not at all.
+fn ignored_failure_is_not_committed_in_part(db: &TestDatabase) {
     db.write(|w| w.insert(&node("one"))).unwrap();
     let end = db.write(|w| {
         w.insert(&node("two"))?;
@@ -213,12 +214,12 @@ fn an_ignored_failure_is_not_half_kept(db: &Database) {
     assert_eq!(count(db), if end.is_ok() { 2 } else { 1 });
 }
 
-fn closing_refuses_the_rest(db: &Database) {
+fn closed_store_rejects_work(db: &TestDatabase) {
     db.store.clone().close();
-    assert!(matches!(db.write(|w| w.insert(&node("one"))), Err(Error::Closed)));
-    // Reads are refused or answered; they never hang.
+    assert!(matches!(db.write(|w| w.insert(&node("one"))), Err(StoreError::Closed)));
+    // Reads fail or succeed, but never hang.
     for _ in 0..9 {
         let read = db.read(|r| r.count::<Node>(&NodeFilter::default()));
-        assert!(matches!(read, Ok(0) | Err(Error::Closed)));
+        assert!(matches!(read, Ok(0) | Err(StoreError::Closed)));
     }
 }

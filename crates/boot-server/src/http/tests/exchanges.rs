@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is read from bytes and what is answered, without sockets.
+//! Request parsing and responses, without sockets.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use boot_media::{Content, Segment};
+use boot_media::{Content, ContentSegment};
 use expect_test::{Expect, expect};
 use node_model::Timestamp;
 use proptest::prelude::*;
@@ -16,31 +16,31 @@ fn client() -> SocketAddr {
 }
 
 /// Ten bytes in memory and ninety zeros.
-fn page() -> Page {
+fn file() -> HttpFile {
     let mut content = Content::from(b"0123456789".to_vec());
-    content.push(Segment::Zeros(90));
-    Page {
+    content.push(ContentSegment::Zeros(90));
+    HttpFile {
         content,
         media_type: "application/efi",
         etag: Some("abc".into()),
         title: "the agent's kernel".into(),
-        subject: Some("node-7".into()),
+        machine: Some("node-7".into()),
     }
 }
 
-fn answer(raw: &str) -> String {
+fn format_response(raw: &str) -> String {
     let now = Timestamp::from_secs(784_111_777);
     let mut out = Vec::new();
-    let response = match parse(raw.as_bytes(), client()) {
+    let response = match parse_request(raw.as_bytes(), client()) {
         Ok(Some(parsed)) => {
-            let response = respond(&parsed.request, page());
+            let response = file_response(&parsed.request, file());
             response.write_head(parsed.persistence, now, &mut out);
             response
         }
         Ok(None) => return "incomplete".to_owned(),
         Err(malformed) => {
-            let response = reject(Method::Get, malformed);
-            response.write_head(Persistence::Ends, now, &mut out);
+            let response = error_response(BootHttpMethod::Get, malformed);
+            response.write_head(ConnectionPersistence::Close, now, &mut out);
             response
         }
     };
@@ -49,11 +49,11 @@ fn answer(raw: &str) -> String {
 }
 
 fn check(raw: &str, expected: Expect) {
-    expected.assert_eq(&answer(raw));
+    expected.assert_eq(&format_response(raw));
 }
 
 #[test]
-fn heads() {
+fn writes_response_heads() {
     check(
         "GET /kernel HTTP/1.1\r\nHost: a\r\n\r\n",
         expect![[r#"
@@ -123,18 +123,18 @@ fn heads() {
         expect![[r#"
         HTTP/1.1 405 Method Not Allowed
         Date: Sun, 06 Nov 1994 08:49:37 GMT
-        Content-Length: 34
+        Content-Length: 32
         Content-Type: text/plain; charset=utf-8
         Allow: GET, HEAD
         Connection: close
 
-        (34 bytes)
+        (32 bytes)
     "#]],
     );
 }
 
 #[test]
-fn conditions_and_ranges_together() {
+fn combines_conditions_and_ranges() {
     for (fields, expected) in [
         ("", "200 100"),
         ("Range: bytes=0-9\r\n", "206 10"),
@@ -156,88 +156,112 @@ fn conditions_and_ranges_together() {
         ("If-None-Match: \"abc\"\r\nRange: bytes=200-\r\n", "304 0"),
     ] {
         let raw = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-        let parsed = parse(raw.as_bytes(), client()).unwrap().unwrap();
-        let response = respond(&parsed.request, page());
+        let parsed = parse_request(raw.as_bytes(), client()).unwrap().unwrap();
+        let response = file_response(&parsed.request, file());
         let summary = format!("{} {}", response.status.code(), response.content.length());
         assert_eq!(summary, expected, "{fields}");
     }
 }
 
 #[test]
-fn refusals() {
-    let why = Reason::Unavailable { why: "no image yet".into(), retry_after: Duration::ZERO };
-    for (reason, code) in
-        [(Reason::NotFound, 404), (Reason::Gone, 410), (Reason::Forbidden, 403), (why, 503)]
-    {
-        let response = refuse(Method::Get, &reason);
+fn refusals_have_status_and_retry_after() {
+    let why = HttpRefusalReason::Unavailable {
+        reason: "no image yet".into(),
+        retry_after: Duration::ZERO,
+    };
+    for (reason, code) in [
+        (HttpRefusalReason::NotFound, 404),
+        (HttpRefusalReason::Gone, 410),
+        (HttpRefusalReason::Forbidden, 403),
+        (why, 503),
+    ] {
+        let response = refusal_response(BootHttpMethod::Get, &reason);
         assert_eq!(response.status.code(), code);
-        assert_eq!(response.length, Some(response.content.length()));
+        assert_eq!(response.content_length, Some(response.content.length()));
         let mut head = Vec::new();
-        response.write_head(Persistence::Stays, Timestamp(0), &mut head);
+        response.write_head(ConnectionPersistence::KeepAlive, Timestamp(0), &mut head);
         let head = String::from_utf8(head).unwrap();
         assert_eq!(head.contains("Retry-After: 1\r\n"), code == 503, "{head}");
-        let without = refuse(Method::Head, &reason);
-        assert_eq!((without.length, without.content.length()), (response.length, 0));
+        let without = refusal_response(BootHttpMethod::Head, &reason);
+        assert_eq!(
+            (without.content_length, without.content.length()),
+            (response.content_length, 0)
+        );
     }
 }
 
 #[test]
-fn requests_that_are_refused() {
-    let long_path = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(LONGEST_TARGET));
-    let longer_path = format!("GET /{}", "a".repeat(LONGEST_HEAD));
-    let long_field = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "a".repeat(LONGEST_HEAD));
+fn rejects_malformed_requests() {
+    let long_path = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(MAX_TARGET_BYTES));
+    let longer_path = format!("GET /{}", "a".repeat(MAX_HEAD_BYTES));
+    let long_field = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "a".repeat(MAX_HEAD_BYTES));
     let many_fields = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(100));
     for (raw, expected) in [
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", Malformed::Method),
-        ("get / HTTP/1.1\r\nHost: a\r\n\r\n", Malformed::Method),
-        ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", Malformed::Body),
-        ("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", Malformed::Body),
-        ("GET / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n", Malformed::Expectation),
-        ("GET / HTTP/1.1\r\n\r\n", Malformed::Host),
-        ("GET / HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n", Malformed::Host),
-        ("GET / HTTP/2.0\r\n\r\n", Malformed::Version),
-        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Malformed::Version),
-        ("GET /\r\n\r\n", Malformed::Syntax),
-        ("\u{16}\u{3}\u{1}\u{2}", Malformed::Syntax),
-        ("GET / HTTP/1.1\r\nHost: a\r\nX : y\r\n\r\n", Malformed::Syntax),
-        ("GET /../a HTTP/1.1\r\nHost: a\r\n\r\n", Malformed::Path(PathError::Segment)),
-        ("GET a:80 HTTP/1.1\r\nHost: a\r\n\r\n", Malformed::Path(PathError::NotAPath)),
-        (&long_path, Malformed::TargetTooLong),
-        (&longer_path, Malformed::TargetTooLong),
-        (&long_field, Malformed::HeadTooLong),
-        (&many_fields, Malformed::HeadTooLong),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
+            BootHttpRequestError::Method,
+        ),
+        ("get / HTTP/1.1\r\nHost: a\r\n\r\n", BootHttpRequestError::Method),
+        ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", BootHttpRequestError::Body),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+            BootHttpRequestError::Body,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n",
+            BootHttpRequestError::Expectation,
+        ),
+        ("GET / HTTP/1.1\r\n\r\n", BootHttpRequestError::Host),
+        ("GET / HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n", BootHttpRequestError::Host),
+        ("GET / HTTP/2.0\r\n\r\n", BootHttpRequestError::Version),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", BootHttpRequestError::Version),
+        ("GET /\r\n\r\n", BootHttpRequestError::Syntax),
+        ("\u{16}\u{3}\u{1}\u{2}", BootHttpRequestError::Syntax),
+        ("GET / HTTP/1.1\r\nHost: a\r\nX : y\r\n\r\n", BootHttpRequestError::Syntax),
+        (
+            "GET /../a HTTP/1.1\r\nHost: a\r\n\r\n",
+            BootHttpRequestError::Path(RequestPathError::Segment),
+        ),
+        (
+            "GET a:80 HTTP/1.1\r\nHost: a\r\n\r\n",
+            BootHttpRequestError::Path(RequestPathError::NotAPath),
+        ),
+        (&long_path, BootHttpRequestError::TargetTooLong),
+        (&longer_path, BootHttpRequestError::TargetTooLong),
+        (&long_field, BootHttpRequestError::HeadTooLong),
+        (&many_fields, BootHttpRequestError::HeadTooLong),
     ] {
-        let found = parse(raw.as_bytes(), client());
+        let found = parse_request(raw.as_bytes(), client());
         assert_eq!(found.err(), Some(expected), "{}", &raw[..raw.len().min(60)]);
     }
 }
 
 #[test]
-fn requests_are_read() {
+fn parses_requests() {
     let raw = "GET http://boot:8080/a%20b?x=1&y HTTP/1.1\r\nHost: other\r\nUser-Agent: iPXE/1.21\r\n\
                Content-Length: 0\r\nConnection: TE, Close\r\n\r\nGET /next";
-    let parsed = parse(raw.as_bytes(), client()).unwrap().unwrap();
+    let parsed = parse_request(raw.as_bytes(), client()).unwrap().unwrap();
     let request = parsed.request;
     assert_eq!((&*request.path, request.query), ("/a b", Some("x=1&y")));
     assert_eq!((request.host, request.user_agent), (Some("boot:8080"), Some("iPXE/1.21")));
-    assert_eq!(parsed.persistence, Persistence::Ends);
+    assert_eq!(parsed.persistence, ConnectionPersistence::Close);
     assert_eq!(&raw[parsed.length..], "GET /next");
 }
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..LONGEST_HEAD + 99)) {
-        let full = bytes.len() >= LONGEST_HEAD;
-        match parse(&bytes, client()) {
-            Ok(Some(parsed)) => prop_assert!(parsed.length <= bytes.len().min(LONGEST_HEAD)),
-            Ok(None) => prop_assert!(!full, "there is no end to what is kept"),
+    fn no_bytes_panic_the_parser(bytes in prop::collection::vec(any::<u8>(), 0..MAX_HEAD_BYTES + 99)) {
+        let full = bytes.len() >= MAX_HEAD_BYTES;
+        match parse_request(&bytes, client()) {
+            Ok(Some(parsed)) => prop_assert!(parsed.length <= bytes.len().min(MAX_HEAD_BYTES)),
+            Ok(None) => prop_assert!(!full, "the buffered head is bounded"),
             Err(_) => {}
         }
     }
 
-    /// Things that look like requests get further into the parser.
+    /// Inputs that resemble requests reach more of the parser.
     #[test]
-    fn any_fields_are_read_or_refused(
+    fn no_fields_panic_the_parser(
         target in "[/a.%?#0-9A-Za-z\\\\]{0,40}",
         fields in prop::collection::vec(
             ("(Range|Host|Connection|If-Range|If-None-Match|Content-Length|X)", "[ -~]{0,40}"), 0..6
@@ -250,15 +274,15 @@ proptest! {
             raw.push_str(&format!("{name}: {value}\r\n"));
         }
         raw.push_str("\r\n");
-        // A beginning is never taken for the whole.
+        // An incomplete request is never accepted.
         let beginning = &raw.as_bytes()[..cut.min(raw.len() - 1)];
-        prop_assert!(!matches!(parse(beginning, client()), Ok(Some(_))));
-        if let Ok(Some(parsed)) = parse(raw.as_bytes(), client()) {
+        prop_assert!(!matches!(parse_request(beginning, client()), Ok(Some(_))));
+        if let Ok(Some(parsed)) = parse_request(raw.as_bytes(), client()) {
             let path = &*parsed.request.path;
             prop_assert!(path.starts_with('/') && !path.contains(['\0', '\\']));
             prop_assert!(path == "/" || path[1..].split('/').all(|part| !matches!(part, "" | "." | "..")));
-            let response = respond(&parsed.request, page());
-            prop_assert!(response.length.is_none_or(|length| length == response.content.length()));
+            let response = file_response(&parsed.request, file());
+            prop_assert!(response.content_length.is_none_or(|length| length == response.content.length()));
             prop_assert!(response.content.length() <= 100);
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests and answers without sockets, and connections that behave badly.
+//! Tests of request and response without sockets, and of connections.
 
 mod connections;
 mod exchanges;

@@ -1,97 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The words and blocks of a GRUB script.
+//! Tokenizer and block parser of GRUB scripts.
 
-/// A command with its words, and the block in braces behind it.
+/// A command with its words and the block in braces after it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Command {
-    pub(super) words: Vec<Word>,
-    pub(super) body: Vec<Command>,
+pub(super) struct GrubCommand {
+    pub(super) words: Vec<GrubWord>,
+    pub(super) body: Vec<GrubCommand>,
 }
 
-/// A word, in pieces: text, and names of variables.
+/// A word, consisting of text and variables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Word(Vec<Piece>);
+pub(super) struct GrubWord(Vec<GrubWordPart>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
+enum GrubWordPart {
     Text(String),
     Variable(String),
 }
 
-impl Word {
-    /// The word with its variables replaced.
+impl GrubWord {
+    /// Returns the word with its variables replaced.
     pub(super) fn expand(&self, value: &mut dyn FnMut(&str) -> String) -> String {
         self.0
             .iter()
-            .map(|piece| match piece {
-                Piece::Text(text) => text.clone(),
-                Piece::Variable(name) => value(name),
+            .map(|part| match part {
+                GrubWordPart::Text(text) => text.clone(),
+                GrubWordPart::Variable(name) => value(name),
             })
             .collect()
     }
 
-    /// The word without its variables.
+    /// Returns the word without its variables.
     pub(super) fn text(&self) -> String {
         self.expand(&mut |_| String::new())
     }
 
-    /// The names of its variables.
+    /// Returns the names of its variables.
     pub(super) fn variables(&self) -> impl Iterator<Item = String> {
-        self.0.iter().filter_map(|piece| match piece {
-            Piece::Variable(name) => Some(name.clone()),
-            Piece::Text(_) => None,
+        self.0.iter().filter_map(|part| match part {
+            GrubWordPart::Variable(name) => Some(name.clone()),
+            GrubWordPart::Text(_) => None,
         })
     }
 
-    fn push(&mut self, letter: char) {
+    fn push(&mut self, character: char) {
         match self.0.last_mut() {
-            Some(Piece::Text(text)) => text.push(letter),
-            Some(Piece::Variable(_)) | None => self.0.push(Piece::Text(letter.to_string())),
+            Some(GrubWordPart::Text(text)) => text.push(character),
+            Some(GrubWordPart::Variable(_)) | None => {
+                self.0.push(GrubWordPart::Text(character.to_string()))
+            }
         }
     }
 }
 
-/// A text in which only variables mean anything.
-pub(super) fn expandable(text: &str) -> Word {
-    let mut word = Word::default();
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '$' => variable(&mut letters, &mut word),
-            _ => word.push(letter),
+/// Parses a text in which only variables are special.
+pub(super) fn parse_word(text: &str) -> GrubWord {
+    let mut word = GrubWord::default();
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '$' => parse_variable(&mut characters, &mut word),
+            _ => word.push(character),
         }
     }
     word
 }
 
-enum Token {
-    Word(Word),
-    /// A line's end, or a semicolon.
+enum GrubToken {
+    Word(GrubWord),
+    /// End of a line, or a semicolon.
     End,
     Open,
     Close,
 }
 
-/// Blocks are not deeper than this.
-const DEEPEST: usize = 32;
+/// Maximum nesting of blocks.
+const MAX_DEPTH: usize = 32;
 
-/// Reads a script.
-pub(super) fn parse(text: &str) -> Result<Vec<Command>, String> {
-    let mut tokens = tokens(text)?.into_iter();
-    let commands = block(&mut tokens, DEEPEST)?;
+/// Parses a script.
+pub(super) fn parse(text: &str) -> Result<Vec<GrubCommand>, String> {
+    let mut tokens = tokenize(text)?.into_iter();
+    let commands = parse_block(&mut tokens, MAX_DEPTH)?;
     Ok(commands)
 }
 
-fn block(tokens: &mut std::vec::IntoIter<Token>, depth: usize) -> Result<Vec<Command>, String> {
+fn parse_block(
+    tokens: &mut std::vec::IntoIter<GrubToken>,
+    depth: usize,
+) -> Result<Vec<GrubCommand>, String> {
     if depth == 0 {
         return Err("its blocks are too deep".to_owned());
     }
     let mut commands = Vec::new();
-    let mut command = Command::default();
+    let mut command = GrubCommand::default();
     while let Some(token) = tokens.next() {
         match token {
-            Token::Word(word) => {
-                // These stand before another command.
+            GrubToken::Word(word) => {
+                // These keywords precede another command.
                 let keyword = command.words.is_empty()
                     && matches!(word.text().as_str(), "then" | "do" | "else");
                 let is_else = keyword && word.text() == "else";
@@ -102,70 +107,72 @@ fn block(tokens: &mut std::vec::IntoIter<Token>, depth: usize) -> Result<Vec<Com
                     commands.push(std::mem::take(&mut command));
                 }
             }
-            Token::End => commands.push(std::mem::take(&mut command)),
-            Token::Open => {
-                command.body = block(tokens, depth - 1)?;
+            GrubToken::End => commands.push(std::mem::take(&mut command)),
+            GrubToken::Open => {
+                command.body = parse_block(tokens, depth - 1)?;
                 commands.push(std::mem::take(&mut command));
             }
-            Token::Close => break,
+            GrubToken::Close => break,
         }
     }
     commands.push(command);
-    // A function is only a block that somebody may call.
+    // Functions are not called, so their definitions are dropped.
     commands.retain(|it| it.words.first().is_some_and(|word| word.text() != "function"));
     Ok(commands)
 }
 
-fn tokens(text: &str) -> Result<Vec<Token>, String> {
+fn tokenize(text: &str) -> Result<Vec<GrubToken>, String> {
     let mut tokens = Vec::new();
-    let mut word: Option<Word> = None;
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => match letters.next() {
+    let mut word: Option<GrubWord> = None;
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => match characters.next() {
                 Some('\n') | None => {}
                 Some(escaped) => word.get_or_insert_default().push(escaped),
             },
             '\'' => {
                 let word = word.get_or_insert_default();
                 loop {
-                    match letters.next() {
+                    match characters.next() {
                         Some('\'') => break,
-                        Some(letter) => word.push(letter),
+                        Some(character) => word.push(character),
                         None => return Err("a quote does not end".to_owned()),
                     }
                 }
             }
-            '"' => quoted(&mut letters, word.get_or_insert_default())?,
-            '$' => variable(&mut letters, word.get_or_insert_default()),
+            '"' => parse_quoted(&mut characters, word.get_or_insert_default())?,
+            '$' => parse_variable(&mut characters, word.get_or_insert_default()),
             '#' if word.is_none() => {
-                while letters.peek().is_some_and(|letter| *letter != '\n') {
-                    letters.next();
+                while characters.peek().is_some_and(|character| *character != '\n') {
+                    characters.next();
                 }
             }
-            '{' if word.is_none() => tokens.push(Token::Open),
-            '}' if word.is_none() => tokens.push(Token::Close),
+            '{' if word.is_none() => tokens.push(GrubToken::Open),
+            '}' if word.is_none() => tokens.push(GrubToken::Close),
             '\n' | ';' => {
-                tokens.extend(word.take().map(Token::Word));
-                tokens.push(Token::End);
+                tokens.extend(word.take().map(GrubToken::Word));
+                tokens.push(GrubToken::End);
             }
-            letter if letter.is_whitespace() => tokens.extend(word.take().map(Token::Word)),
-            letter => word.get_or_insert_default().push(letter),
+            character if character.is_whitespace() => {
+                tokens.extend(word.take().map(GrubToken::Word))
+            }
+            character => word.get_or_insert_default().push(character),
         }
     }
-    tokens.extend(word.take().map(Token::Word));
+    tokens.extend(word.take().map(GrubToken::Word));
     Ok(tokens)
 }
 
-fn quoted(
-    letters: &mut std::iter::Peekable<std::str::Chars<'_>>,
-    word: &mut Word,
+fn parse_quoted(
+    characters: &mut std::iter::Peekable<std::str::Chars<'_>>,
+    word: &mut GrubWord,
 ) -> Result<(), String> {
     loop {
-        match letters.next() {
+        match characters.next() {
             Some('"') => return Ok(()),
-            Some('$') => variable(letters, word),
-            Some('\\') => match letters.next() {
+            Some('$') => parse_variable(characters, word),
+            Some('\\') => match characters.next() {
                 Some(special @ ('"' | '\\' | '$')) => word.push(special),
                 Some(other) => {
                     word.push('\\');
@@ -173,26 +180,26 @@ fn quoted(
                 }
                 None => return Err("a quote does not end".to_owned()),
             },
-            Some(letter) => word.push(letter),
+            Some(character) => word.push(character),
             None => return Err("a quote does not end".to_owned()),
         }
     }
 }
 
-fn variable(letters: &mut std::iter::Peekable<std::str::Chars<'_>>, word: &mut Word) {
-    let braced = letters.next_if_eq(&'{').is_some();
+fn parse_variable(characters: &mut std::iter::Peekable<std::str::Chars<'_>>, word: &mut GrubWord) {
+    let braced = characters.next_if_eq(&'{').is_some();
     let mut name = String::new();
-    while let Some(letter) =
-        letters.next_if(|letter| letter.is_ascii_alphanumeric() || *letter == '_')
+    while let Some(character) =
+        characters.next_if(|character| character.is_ascii_alphanumeric() || *character == '_')
     {
-        name.push(letter);
+        name.push(character);
     }
     if braced {
-        letters.next_if_eq(&'}');
+        characters.next_if_eq(&'}');
     }
     if name.is_empty() {
         word.push('$');
     } else {
-        word.0.push(Piece::Variable(name));
+        word.0.push(GrubWordPart::Variable(name));
     }
 }

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An Ironic as it comes from PyPI, with fake hardware, in a temporary folder.
+//! Unmodified Ironic from PyPI with fake hardware in a temporary folder.
 //!
-//! `FERRITE_TEST_STOCK_IRONIC` says in which virtual environment it is installed.
+//! `FERRITE_TEST_STOCK_IRONIC` is the virtual environment in which it is installed.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::ferrite::Home;
+use crate::test_process::TestHome;
 
-/// How long it may take to start: it is not quick.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout for its start.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A running Ironic, which ends with the value.
+/// A running Ironic; dropping it stops the process.
 pub(super) struct StockIronic {
     process: Child,
-    _home: Home,
+    _home: TestHome,
     pub(super) url: String,
 }
 
 impl StockIronic {
-    /// Starts it; none if nobody installed it.
+    /// Returns `None` if it is not installed.
     pub(super) fn start() -> Option<Self> {
         let environment = PathBuf::from(std::env::var_os("FERRITE_TEST_STOCK_IRONIC")?);
-        let home = Home::new();
+        let home = TestHome::new();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let config = home.path("ironic.conf");
         std::fs::write(&config, configuration(&home.path(""), port)).unwrap();
@@ -41,11 +41,11 @@ impl StockIronic {
             url: format!("http://127.0.0.1:{port}"),
             _home: home,
         };
-        let began = Instant::now();
+        let started_at = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             let ended = ironic.process.try_wait().unwrap();
             assert!(
-                ended.is_none() && began.elapsed() < PATIENCE,
+                ended.is_none() && started_at.elapsed() < START_TIMEOUT,
                 "Ironic does not start: {ended:?}"
             );
             std::thread::sleep(Duration::from_millis(100));
@@ -56,7 +56,7 @@ impl StockIronic {
 
 impl Drop for StockIronic {
     fn drop(&mut self) {
-        // One that ended by itself needs no end.
+        // Fails if the process has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -64,12 +64,12 @@ impl Drop for StockIronic {
 
 fn configuration(folder: &Path, port: u16) -> String {
     let folder = folder.display();
-    let fakes: String = ["boot", "deploy", "inspect", "management", "power"]
+    let fake_interfaces: String = ["boot", "deploy", "inspect", "management", "power"]
         .map(|kind| format!("enabled_{kind}_interfaces = fake\ndefault_{kind}_interface = fake\n"))
         .concat();
     format!(
         "[DEFAULT]\nauth_strategy = noauth\nrpc_transport = none\nhost = stock\nmy_ip = 127.0.0.1\n\
-         state_path = {folder}\ntempdir = {folder}\nenabled_hardware_types = fake-hardware\n{fakes}\
+         state_path = {folder}\ntempdir = {folder}\nenabled_hardware_types = fake-hardware\n{fake_interfaces}\
          enabled_network_interfaces = noop\ndefault_network_interface = noop\n\
          [api]\nhost_ip = 127.0.0.1\nport = {port}\n\
          [database]\nconnection = sqlite:///{folder}/ironic.sqlite\n\

@@ -1,35 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way to a machine that is under control, with the real `baremetal` command line: enrol,
-//! validate, manage, power on, reboot, power off. Over Redfish with a certificate of its own, and
-//! over IPMI.
+//! Enrol, validate, manage, power on, reboot and power off a machine with the real `baremetal` client, over
+//! Redfish with a self-signed certificate and over IPMI.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-use super::lab::Lab;
-use super::operator::Operator;
-use crate::ferrite::output_of;
-use crate::real_clients::{clean, clients};
+use super::api_operator::ApiOperator;
+use super::lab::LabInventory;
+use crate::real_clients::{clients, without_user_settings};
+use crate::test_process::output_of;
 
-const WALK: &str = "tests/end_to_end/real_bmcs/power_walk.py";
+const POWER_SCRIPT: &str = "tests/end_to_end/real_bmcs/baremetal_power.py";
 
 #[test]
-fn baremetal_takes_a_machine_under_control_over_redfish() {
-    walk("redfish", "redfish-https", Lab::https_info);
+fn baremetal_manages_a_machine_over_redfish() {
+    run_power_script("redfish", "redfish-https", LabInventory::https_info);
 }
 
 #[test]
-fn baremetal_takes_a_machine_under_control_over_ipmi() {
-    walk("ipmi", "virtualbmc", |lab| lab.ipmi_info("virtualbmc"));
+fn baremetal_manages_a_machine_over_ipmi() {
+    run_power_script("ipmi", "virtualbmc", |lab| lab.ipmi_info("virtualbmc"));
 }
 
-fn walk(driver: &str, machine: &str, driver_info: fn(&Lab) -> Value) {
-    let (Some(lab), Some(clients)) = (Lab::find(), clients()) else { return };
-    let operator = Operator::start();
-    let mut python = clean(Command::new(clients.join("bin/python")));
+fn run_power_script(driver: &str, machine: &str, driver_info: fn(&LabInventory) -> Value) {
+    let (Some(lab), Some(clients)) = (LabInventory::find(), clients()) else { return };
+    let operator = ApiOperator::start();
+    let mut python = without_user_settings(Command::new(clients.join("bin/python")));
     python
-        .args([WALK, &operator.server.url(), driver, &driver_info(&lab).to_string()])
+        .args([POWER_SCRIPT, &operator.server.url(), driver, &driver_info(&lab).to_string()])
         .args(["virsh", "--quiet", "--connect", lab.libvirt_uri(), "domstate", machine])
         .current_dir(env!("CARGO_MANIFEST_DIR"));
     let output = output_of(&mut python);

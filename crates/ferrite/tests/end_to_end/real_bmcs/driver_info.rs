@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `driver_info` may say. Every right way to name a BMC leads to it; every mistake says what to
-//! fix, to who asks for validation and to who looks why the machine could not be taken under control.
+//! Valid and invalid `driver_info`. Every error states what to fix, in the validation and in
+//! `last_error`.
 
 use std::net::{TcpListener, UdpSocket};
 
 use serde_json::{Value, json};
 
-use super::lab::Lab;
-use super::operator::Operator;
+use super::api_operator::ApiOperator;
+use super::lab::LabInventory;
 
-/// A mistake: what it is; the keys that are wrong, over right ones (null takes a key away); and words
-/// that the reason must have, which say what is wrong and where.
-type Mistake = (&'static str, Value, &'static [&'static str]);
+/// An invalid `driver_info`: a name, the changed keys (null removes a key), and texts that the error must
+/// contain.
+type InvalidInfo = (&'static str, Value, &'static [&'static str]);
 
-/// A system that no BMC of the lab has.
-const NOBODY: &str = "6c61620a-ffff-4fff-bfff-ffffffffffff";
+/// A system that does not exist in the lab.
+const UNKNOWN_SYSTEM: &str = "6c61620a-ffff-4fff-bfff-ffffffffffff";
 
 #[test]
-fn every_right_way_to_name_a_bmc_leads_to_it() {
-    let Some(lab) = Lab::find() else { return };
+fn accepts_all_valid_forms() {
+    let Some(lab) = LabInventory::find() else { return };
     let https = lab.url("redfish-https");
-    let ways = [
+    let forms = [
         ("redfish", lab.https_info(), json!({})),
         ("redfish", lab.https_info(), json!({ "redfish_verify_ca": "false" })),
         ("redfish", lab.https_info(), json!({ "redfish_address": &https["https://".len()..] })),
@@ -32,31 +32,31 @@ fn every_right_way_to_name_a_bmc_leads_to_it() {
             lab.https_info(),
             json!({ "redfish_system_id": format!("{}/", lab.system("redfish-https")) }),
         ),
-        ("ipmi", lab.ipmi_info("virtualbmc-mistakes"), json!({})),
-        ("ipmi", lab.ipmi_info("virtualbmc-mistakes"), json!({ "ipmi_cipher_suite": 3 })),
-        ("ipmi", lab.ipmi_info("virtualbmc-mistakes"), json!({ "ipmi_priv_level": "OPERATOR" })),
+        ("ipmi", lab.ipmi_info("virtualbmc-cases"), json!({})),
+        ("ipmi", lab.ipmi_info("virtualbmc-cases"), json!({ "ipmi_cipher_suite": 3 })),
+        ("ipmi", lab.ipmi_info("virtualbmc-cases"), json!({ "ipmi_priv_level": "OPERATOR" })),
         (
             "ipmi",
-            lab.ipmi_info("virtualbmc-mistakes"),
-            json!({ "ipmi_port": lab.ipmi_port("virtualbmc-mistakes").to_string() }),
+            lab.ipmi_info("virtualbmc-cases"),
+            json!({ "ipmi_port": lab.ipmi_port("virtualbmc-cases").to_string() }),
         ),
     ];
-    let mut operator = Operator::start();
-    let mut complaints = Vec::new();
-    for (driver, right, other) in &ways {
-        let node = operator.enrol(driver, with(right, other), Value::Null);
+    let mut operator = ApiOperator::start();
+    let mut problems = Vec::new();
+    for (driver, right, other) in &forms {
+        let node = operator.enrol(driver, with_changes(right, other), Value::Null);
         manage(&mut operator, &node);
-        let about = verified(&mut operator, &node, driver);
-        if about["provision_state"] != "manageable" {
-            complaints.push(format!("{driver} {other}: {}", about["last_error"]));
+        let node_state = wait_until_verified(&mut operator, &node, driver);
+        if node_state["provision_state"] != "manageable" {
+            problems.push(format!("{driver} {other}: {}", node_state["last_error"]));
         }
     }
-    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 #[test]
-fn mistakes_over_redfish_say_what_to_fix() {
-    let Some(lab) = Lab::find() else { return };
+fn explains_invalid_redfish_settings() {
+    let Some(lab) = LabInventory::find() else { return };
     let folder = tempfile::tempdir().unwrap();
     let no_certificate = folder.path().join("no-certificate.crt");
     std::fs::write(&no_certificate, "not a certificate").unwrap();
@@ -64,7 +64,7 @@ fn mistakes_over_redfish_say_what_to_fix() {
     let closed = format!("http://127.0.0.1:{}", closed_tcp_port());
     let https_to_http = lab.url("redfish").replace("http://", "https://");
     let http_to_https = lab.url("redfish-https").replace("https://", "http://");
-    let mistakes: &[Mistake] = &[
+    let cases: &[InvalidInfo] = &[
         ("no address", json!({ "redfish_address": null }), &["redfish_address"]),
         ("empty address", json!({ "redfish_address": "" }), &["redfish_address"]),
         (
@@ -79,7 +79,7 @@ fn mistakes_over_redfish_say_what_to_fix() {
         ),
         ("bad auth type", json!({ "redfish_auth_type": "magic" }), &["redfish_auth_type", "magic"]),
         (
-            "CA file that is not there",
+            "missing CA file",
             json!({ "redfish_verify_ca": other }),
             &["redfish_verify_ca", "none.crt"],
         ),
@@ -98,17 +98,17 @@ fn mistakes_over_redfish_say_what_to_fix() {
             &["check its address", "nothing listens", "connection refused"],
         ),
         (
-            "name that does not exist",
+            "unknown host name",
             json!({ "redfish_address": "http://bmc.invalid" }),
             &["check its address", "bmc.invalid", "host name"],
         ),
         (
-            "system that is not there",
-            json!({ "redfish_system_id": format!("/redfish/v1/Systems/{NOBODY}") }),
-            &["redfish_system_id", NOBODY],
+            "unknown system",
+            json!({ "redfish_system_id": format!("/redfish/v1/Systems/{UNKNOWN_SYSTEM}") }),
+            &["redfish_system_id", UNKNOWN_SYSTEM],
         ),
         (
-            "which of two systems",
+            "ambiguous system",
             json!({ "redfish_system_id": null }),
             &["redfish_system_id", "/redfish/v1/Systems/"],
         ),
@@ -119,37 +119,37 @@ fn mistakes_over_redfish_say_what_to_fix() {
         ),
         (
             "wrong user",
-            json!({ "redfish_username": "nobody" }),
+            json!({ "redfish_username": "unknown" }),
             &["credentials", "check the user name and password"],
         ),
         (
-            "nobody signs in",
+            "no credentials",
             json!({ "redfish_username": null, "redfish_password": null }),
             &["credentials", "check the user name and password"],
         ),
         (
-            "certificate that signed itself",
+            "self-signed certificate",
             json!({ "redfish_address": lab.url("redfish-https"), "redfish_system_id": null }),
             &["certificate", "redfish_verify_ca"],
         ),
         (
-            "https where http is spoken",
+            "https to an http server",
             json!({ "redfish_address": https_to_http }),
             &["other than TLS", "http"],
         ),
         (
-            "http where https is spoken",
+            "http to an https server",
             json!({ "redfish_address": http_to_https }),
             &["check its address"],
         ),
     ];
-    check("redfish", &lab.redfish_info("redfish-settings"), mistakes);
+    check("redfish", &lab.redfish_info("redfish-settings"), cases);
 }
 
 #[test]
-fn mistakes_over_ipmi_say_what_to_fix() {
-    let Some(lab) = Lab::find() else { return };
-    let mistakes: &[Mistake] = &[
+fn explains_invalid_ipmi_settings() {
+    let Some(lab) = LabInventory::find() else { return };
+    let cases: &[InvalidInfo] = &[
         ("no address", json!({ "ipmi_address": null }), &["ipmi_address"]),
         ("bad port", json!({ "ipmi_port": "many" }), &["ipmi_port", "many"]),
         ("port too high", json!({ "ipmi_port": 70000 }), &["ipmi_port", "70000"]),
@@ -170,67 +170,63 @@ fn mistakes_over_ipmi_say_what_to_fix() {
             json!({ "ipmi_port": closed_udp_port() }),
             &["check its address", "127.0.0.1"],
         ),
-        (
-            "cipher suite that the BMC lacks",
-            json!({ "ipmi_cipher_suite": 17 }),
-            &["ipmi_cipher_suite"],
-        ),
+        ("unsupported cipher suite", json!({ "ipmi_cipher_suite": 17 }), &["ipmi_cipher_suite"]),
         (
             "wrong password",
             json!({ "ipmi_password": "guess" }),
             &["credentials", "check the user name and password"],
         ),
-        ("wrong user", json!({ "ipmi_username": "nobody" }), &["user name"]),
+        ("wrong user", json!({ "ipmi_username": "unknown" }), &["user name"]),
     ];
-    check("ipmi", &lab.ipmi_info("virtualbmc-mistakes"), mistakes);
+    check("ipmi", &lab.ipmi_info("virtualbmc-cases"), cases);
 }
 
-/// Tries all mistakes side by side; what hangs for one must not hold up the others.
-fn check(driver: &str, right: &Value, mistakes: &[Mistake]) {
-    // Trying again is for BMCs that come back, and these will not.
-    let mut operator = Operator::start_with(&[
+/// Checks all cases in parallel; a hanging BMC must not delay the others.
+fn check(driver: &str, right: &Value, cases: &[InvalidInfo]) {
+    // These BMCs never respond, so retries are short.
+    let mut operator = ApiOperator::start_with(&[
         ("FERRITE_LIFECYCLE__BMC_TIMEOUT", "2"),
         ("FERRITE_DRIVERS__IPMI__COMMAND_RETRY_TIMEOUT", "5"),
     ]);
-    let mut complaints = Vec::new();
-    let nodes: Vec<String> = mistakes
+    let mut problems = Vec::new();
+    let nodes: Vec<String> = cases
         .iter()
-        .map(|(_, wrong, _)| operator.enrol(driver, with(right, wrong), Value::Null))
+        .map(|(_, wrong, _)| operator.enrol(driver, with_changes(right, wrong), Value::Null))
         .collect();
     for node in &nodes {
         manage(&mut operator, node);
     }
-    for ((what, _, words), node) in mistakes.iter().zip(&nodes) {
-        let last_error = verified(&mut operator, node, what)["last_error"].clone();
+    for ((what, _, words), node) in cases.iter().zip(&nodes) {
+        let last_error = wait_until_verified(&mut operator, node, what)["last_error"].clone();
         let power = operator.get(&format!("/v1/nodes/{node}/validate"))["power"].clone();
         println!("{what:32} {last_error}");
         if power["result"] != false {
-            complaints.push(format!("{what}: validate says {power}"));
+            problems.push(format!("{what}: validate returns {power}"));
         }
-        for (which, said) in [("last_error", &last_error), ("validate", &power["reason"])] {
-            let said = said.as_str().unwrap_or_default();
-            for word in words.iter().filter(|word| !said.contains(**word)) {
-                complaints.push(format!("{what}: {which} does not say {word}: {said}"));
+        for (which, text) in [("last_error", &last_error), ("validate", &power["reason"])] {
+            let text = text.as_str().unwrap_or_default();
+            for word in words.iter().filter(|word| !text.contains(**word)) {
+                problems.push(format!("{what}: {which} does not contain {word}: {text}"));
             }
         }
     }
-    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-fn manage(operator: &mut Operator, node: &str) {
+fn manage(operator: &mut ApiOperator, node: &str) {
     let path = format!("/v1/nodes/{node}/states/provision");
     operator.expect(202, "PUT", &path, Some(&json!({ "target": "manage" })));
 }
 
-/// The node once it is known whether it can be managed.
-fn verified(operator: &mut Operator, node: &str, what: &str) -> Value {
-    operator.until(node, &format!("verified ({what})"), |node| {
+/// Waits until the verification has ended and returns the node.
+fn wait_until_verified(operator: &mut ApiOperator, node: &str, what: &str) -> Value {
+    operator.wait_until(node, &format!("verified ({what})"), |node| {
         node["target_provision_state"].is_null()
     });
     operator.node(node)
 }
 
-fn with(right: &Value, wrong: &Value) -> Value {
+fn with_changes(right: &Value, wrong: &Value) -> Value {
     let mut info = right.clone();
     for (key, value) in wrong.as_object().into_iter().flatten() {
         if value.is_null() {
@@ -242,7 +238,7 @@ fn with(right: &Value, wrong: &Value) -> Value {
     info
 }
 
-/// A port where nothing listens: one that just was ours.
+/// A port on which no server listens: it was just closed.
 fn closed_tcp_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

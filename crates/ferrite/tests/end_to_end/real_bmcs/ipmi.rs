@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::lab::{Lab, text};
-use super::operator::Operator;
+use super::api_operator::ApiOperator;
+use super::lab::{LabInventory, text};
 
 const IPMI_SIM: &str = "ipmi-sim";
 
-/// One after the other, because they share the machine.
+/// One test, because the parts share the machine.
 #[test]
-fn a_machine_is_operated_over_ipmi() {
-    let Some(lab) = Lab::find() else { return };
-    let mut operator = Operator::start();
+fn operates_a_machine_over_ipmi() {
+    let Some(lab) = LabInventory::find() else { return };
+    let mut operator = ApiOperator::start();
     let interfaces =
         json!({ "console_interface": "ipmitool-socat", "vendor_interface": "ipmitool" });
     let node = operator.manage("ipmi", lab.ipmi_info(IPMI_SIM), interfaces);
@@ -28,10 +28,10 @@ fn a_machine_is_operated_over_ipmi() {
     power_and_console(&lab, &mut operator, &node);
 }
 
-fn boot_devices(lab: &Lab, operator: &mut Operator, node: &str) {
+fn boot_devices(lab: &LabInventory, operator: &mut ApiOperator, node: &str) {
     let path = format!("/v1/nodes/{node}/management/boot_device");
-    // Once and for all, legacy and UEFI; what stands behind it is the message that must have
-    // reached the BMC: parameter 5, the flags, the device.
+    // Once and persistent, BIOS and UEFI, with the message that the BMC must receive: parameter 5, flags,
+    // device.
     for (mode, device, persistent, message, seen) in [
         ("uefi", "pxe", true, "05 e0 04 00 00 00", "Force PXE"),
         ("uefi", "disk", false, "05 a0 08 00 00 00", "Force Boot from default Hard-Drive"),
@@ -55,7 +55,7 @@ fn boot_devices(lab: &Lab, operator: &mut Operator, node: &str) {
     }
 }
 
-fn sensors(lab: &Lab, operator: &mut Operator, node: &str) {
+fn sensors(lab: &LabInventory, operator: &mut ApiOperator, node: &str) {
     let sensors = operator.get(&format!("/v1/ferrite/nodes/{node}/sensors")).to_string();
     let ipmitool = lab.ipmitool(IPMI_SIM, "sdr");
     for (name, reading, as_ipmitool) in [
@@ -68,12 +68,12 @@ fn sensors(lab: &Lab, operator: &mut Operator, node: &str) {
     }
 }
 
-/// IPMI has one light, which says which machine this is.
-fn identify(lab: &Lab, operator: &mut Operator, node: &str) {
+/// IPMI has one indicator, the chassis identify light.
+fn identify(lab: &LabInventory, operator: &mut ApiOperator, node: &str) {
     let path = format!("/v1/nodes/{node}/management/indicators");
     let indicators = operator.get(&path);
     let Some(first) = indicators["indicators"].as_array().and_then(|all| all.first()) else {
-        panic!("no light in {indicators}");
+        panic!("no indicator in {indicators}");
     };
     let name = text(&first["name"]).to_owned();
     operator.expect(204, "PUT", &format!("{path}/{name}"), Some(&json!({ "state": "on" })));
@@ -82,47 +82,47 @@ fn identify(lab: &Lab, operator: &mut Operator, node: &str) {
     assert!(lab.ipmi_sim_changes().contains("identify 0 0"), "{}", lab.ipmi_sim_changes());
 }
 
-fn vendor(lab: &Lab, operator: &mut Operator, node: &str) {
+fn vendor(lab: &LabInventory, operator: &mut ApiOperator, node: &str) {
     let passthru = |method: &str| format!("/v1/nodes/{node}/vendor_passthru?method={method}");
     let changes = || lab.ipmi_sim_changes().matches("identify 7 0").count();
     let before = changes();
-    // Chassis identify for seven seconds, by hand.
+    // Chassis identify for seven seconds as raw bytes.
     let raw = json!({ "raw_bytes": "0x00 0x04 0x07" });
     operator.expect(202, "POST", &passthru("send_raw"), Some(&raw));
-    operator.until(node, "sent", |_| changes() > before);
+    operator.wait_until(node, "sent", |_| changes() > before);
 
     let resets = || lab.ipmi_sim_messages().matches("netfn=0x6 cmd=0x2 ").count();
     let before = resets();
     operator.expect(202, "POST", &passthru("bmc_reset"), Some(&json!({ "warm": "false" })));
-    operator.until(node, "reset", |_| resets() > before);
+    operator.wait_until(node, "reset", |_| resets() > before);
 
-    // This BMC has no warm restart, and the node says so.
+    // This BMC has no warm reset, which last_error states.
     operator.expect(202, "POST", &passthru("bmc_reset"), Some(&json!({ "warm": "true" })));
-    operator.until(node, "refused", |node| {
+    operator.wait_until(node, "refused", |node| {
         node["last_error"]
             .as_str()
             .is_some_and(|error| error.contains("does not know this command"))
     });
 }
 
-fn power_and_console(lab: &Lab, operator: &mut Operator, node: &str) {
+fn power_and_console(lab: &LabInventory, operator: &mut ApiOperator, node: &str) {
     operator.power(node, "power on", "power on");
     assert_eq!(lab.power(IPMI_SIM), "running");
     console(operator, node);
     let before = lab.virsh(&["domid", IPMI_SIM]);
     operator.power(node, "rebooting", "power on");
-    assert_ne!(lab.virsh(&["domid", IPMI_SIM]), before, "it was off in between");
+    assert_ne!(lab.virsh(&["domid", IPMI_SIM]), before, "the machine was powered off in between");
     assert!(lab.ipmitool(IPMI_SIM, "power status").contains("is on"));
     operator.power(node, "power off", "power off");
     assert_eq!(lab.power(IPMI_SIM), "shut off");
     assert!(lab.ipmitool(IPMI_SIM, "power status").contains("is off"));
 }
 
-/// The firmware ends in a shell that tells its version when asked to over the serial line.
-fn console(operator: &mut Operator, node: &str) {
+/// The firmware starts a UEFI shell, whose `ver` command is run over the serial console.
+fn console(operator: &mut ApiOperator, node: &str) {
     let path = format!("/v1/nodes/{node}/states/console");
     operator.expect(202, "PUT", &path, Some(&json!({ "enabled": true })));
-    operator.until(node, "with its console on", |node| node["console_enabled"] == true);
+    operator.wait_until(node, "with its console on", |node| node["console_enabled"] == true);
     let console = operator.get(&path);
     let url = text(&console["console_info"]["url"]);
     let address = url.strip_prefix("tcp://").unwrap_or_else(|| panic!("{console}"));
@@ -133,19 +133,20 @@ fn console(operator: &mut Operator, node: &str) {
     loop {
         let mut bytes = [0; 4096];
         match line.read(&mut bytes) {
-            Ok(0) => panic!("the console hung up after {}", String::from_utf8_lossy(&seen)),
+            Ok(0) => panic!("the console closed after {}", String::from_utf8_lossy(&seen)),
             Ok(read) => seen.extend_from_slice(&bytes[..read]),
-            // Silence: the shell may be waiting, and the question may have come too early.
+            // Read timeout: the shell may be waiting, or the command was sent too early.
             Err(_) => line.write_all(b"\r\nver\r\n").unwrap(),
         }
         let text = String::from_utf8_lossy(&seen);
         if text.contains("UEFI Interactive Shell v") {
             break;
         }
-        assert!(Instant::now() < deadline, "no shell answers: {text}");
+        assert!(Instant::now() < deadline, "no response of the shell: {text}");
     }
     drop(line);
     operator.expect(202, "PUT", &path, Some(&json!({ "enabled": false })));
-    operator
-        .until(node, "with its console off", |node| node["console_enabled"] == Value::Bool(false));
+    operator.wait_until(node, "with its console off", |node| {
+        node["console_enabled"] == Value::Bool(false)
+    });
 }

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The lab as a witness: what libvirt, the emulators and `ipmitool` say about a machine.
+//! The lab: the state of machines according to libvirt, the emulators and `ipmitool`.
 
 use std::net::SocketAddr;
 use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http_probe::Client;
+use http_probe::ProbeClient;
 use serde_json::{Value, json};
 
-use crate::ferrite::output_of;
+use crate::test_process::output_of;
 
 /// The inventory of a running lab.
-pub(crate) struct Lab {
+pub(crate) struct LabInventory {
     inventory: Value,
 }
 
-impl Lab {
-    /// The lab, if there is one. There must be when the servers are required, as in CI.
+impl LabInventory {
+    /// Returns `None` if there is no lab. Panics if the servers are required, as in CI.
     pub(crate) fn find() -> Option<Self> {
         if let Some(path) = std::env::var_os("FERRITE_TEST_LAB") {
             let text = std::fs::read_to_string(path).unwrap();
@@ -25,11 +25,11 @@ impl Lab {
         }
         let required = std::env::var("FERRITE_TEST_SERVERS").is_ok_and(|value| value == "required");
         assert!(!required, "FERRITE_TEST_LAB is not set: run `cargo xtask test`");
-        println!("not run: FERRITE_TEST_LAB is not set; `cargo xtask test` sets it");
+        println!("skipped: FERRITE_TEST_LAB is not set; `cargo xtask test` sets it");
         None
     }
 
-    /// Where `virsh` finds the machines.
+    /// The libvirt connection URI.
     pub(super) fn libvirt_uri(&self) -> &str {
         text(&self.inventory["libvirt_uri"])
     }
@@ -42,7 +42,7 @@ impl Lab {
         text(&self.inventory["password"])
     }
 
-    /// Where a Redfish BMC is: `redfish` or `redfish-https`.
+    /// URL of a Redfish BMC: `redfish` or `redfish-https`.
     pub(super) fn url(&self, bmc: &str) -> &str {
         text(&self.inventory["bmcs"][bmc]["url"])
     }
@@ -57,17 +57,17 @@ impl Lab {
         self.inventory["bmcs"][bmc]["port"].as_u64().unwrap()
     }
 
-    /// The address of the one network card of a machine.
+    /// The MAC address of a machine.
     pub(crate) fn mac(&self, machine: &str) -> &str {
         text(&self.inventory["machines"][machine]["mac"])
     }
 
-    /// The file that a machine writes its serial console to, if it is one that boots.
+    /// The file with the serial console output of a machine.
     pub(crate) fn console(&self, machine: &str) -> &str {
         text(&self.inventory["machines"][machine]["console"])
     }
 
-    /// The bridge that a machine boots from: its name and our address on it.
+    /// The bridge of a machine: its name and the server's address on it.
     pub(crate) fn bridge(&self, machine: &str) -> (&str, &str) {
         let network = &self.inventory["machines"][machine]["network"];
         (text(&network["interface"]), text(&network["address"]))
@@ -93,8 +93,7 @@ impl Lab {
         })
     }
 
-    /// The `driver_info` of the machine behind `redfish-https`, which needs no system id: it is the
-    /// only one there.
+    /// The `driver_info` of the machine behind `redfish-https`, the only system of its BMC.
     pub(super) fn https_info(&self) -> Value {
         json!({
             "redfish_address": self.url("redfish-https"),
@@ -114,19 +113,19 @@ impl Lab {
         })
     }
 
-    /// What libvirt says of a machine: `running` or `shut off`.
+    /// The state in libvirt: `running` or `shut off`.
     pub(crate) fn power(&self, machine: &str) -> String {
         self.virsh(&["domstate", machine]).trim().to_owned()
     }
 
-    /// The machine as it will be when it is switched on the next time.
+    /// The libvirt definition for the next start.
     pub(super) fn definition(&self, machine: &str) -> String {
         self.virsh(&["dumpxml", "--inactive", machine])
     }
 
     pub(crate) fn virsh(&self, arguments: &[&str]) -> String {
         let mut virsh = Command::new("virsh");
-        said(virsh.args(["--quiet", "--connect", self.libvirt_uri()]).args(arguments))
+        command_output(virsh.args(["--quiet", "--connect", self.libvirt_uri()]).args(arguments))
     }
 
     pub(super) fn ipmitool(&self, bmc: &str, command: &str) -> String {
@@ -136,26 +135,26 @@ impl Lab {
             .args(["-p", &self.ipmi_port(bmc).to_string()])
             .args(["-U", self.username(), "-P", self.password()])
             .args(command.split(' '));
-        said(&mut ipmitool)
+        command_output(&mut ipmitool)
     }
 
-    /// What a resource of the emulator behind `redfish` says.
+    /// Reads a resource of the `redfish` emulator.
     pub(crate) fn resource(&self, path: &str) -> Value {
         let address: SocketAddr = self.url("redfish")["http://".len()..].parse().unwrap();
         let login = STANDARD.encode(format!("{}:{}", self.username(), self.password()));
         let mut client =
-            Client::new(address).with_header("Authorization", &format!("Basic {login}"));
-        let answer = client.send("GET", path, None).unwrap();
-        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
-        answer.json()
+            ProbeClient::new(address).with_header("Authorization", &format!("Basic {login}"));
+        let response = client.send("GET", path, None).unwrap();
+        assert_eq!(response.status, 200, "{path}: {}", response.text());
+        response.json()
     }
 
-    /// The changes `ipmi_sim` made to its machine, such as `identify 5 0`.
+    /// The changes that `ipmi_sim` made to its machine, such as `identify 5 0`.
     pub(super) fn ipmi_sim_changes(&self) -> String {
         self.ipmi_sim_file("changes")
     }
 
-    /// The messages that reached `ipmi_sim` and its answers, in hexadecimal.
+    /// The messages of `ipmi_sim` and its replies, in hexadecimal.
     pub(super) fn ipmi_sim_messages(&self) -> String {
         self.ipmi_sim_file("messages")
     }
@@ -168,10 +167,10 @@ impl Lab {
 
 /// The text of a JSON string.
 pub(crate) fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
+    value.as_str().unwrap_or_else(|| panic!("{value} is not a string"))
 }
 
-fn said(command: &mut Command) -> String {
+fn command_output(command: &mut Command) -> String {
     let output = output_of(command);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {errors}");

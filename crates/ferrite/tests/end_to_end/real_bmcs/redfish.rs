@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Power, boot, media, lights and the like over Redfish, on a machine behind sushy-emulator.
+//! Power, boot devices, virtual media and indicators over Redfish, on a machine behind sushy-emulator.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
-use super::lab::{Lab, text};
-use super::operator::Operator;
+use super::api_operator::ApiOperator;
+use super::lab::{LabInventory, text};
 
 const MACHINE: &str = "redfish-power";
 
-/// One after the other, because they share the machine.
+/// One test, because the parts share the machine.
 #[test]
-fn a_machine_is_operated_over_redfish() {
-    let Some(lab) = Lab::find() else { return };
-    let mut operator = Operator::start();
+fn operates_a_machine_over_redfish() {
+    let Some(lab) = LabInventory::find() else { return };
+    let mut operator = ApiOperator::start();
     let node = operator.manage("redfish", lab.redfish_info(MACHINE), Value::Null);
-    let about = operator.node(&node);
-    assert_eq!(about["power_state"], "power off");
-    assert_eq!(about["boot_mode"], "uefi");
-    assert_eq!(about["secure_boot"], false);
+    let shown = operator.node(&node);
+    assert_eq!(shown["power_state"], "power off");
+    assert_eq!(shown["boot_mode"], "uefi");
+    assert_eq!(shown["secure_boot"], false);
     boot_devices(&lab, &mut operator, &node);
     virtual_media(&lab, &mut operator, &node);
     boot_modes(&lab, &mut operator, &node);
@@ -28,10 +28,10 @@ fn a_machine_is_operated_over_redfish() {
     power(&lab, &mut operator, &node);
 }
 
-fn power(lab: &Lab, operator: &mut Operator, node: &str) {
+fn power(lab: &LabInventory, operator: &mut ApiOperator, node: &str) {
     operator.power(node, "power on", "power on");
     assert_eq!(lab.power(MACHINE), "running");
-    // Asking for what is there already changes nothing and is no error.
+    // Requesting the current state changes nothing and is not an error.
     operator.power(node, "power on", "power on");
     operator.expect(
         204,
@@ -43,18 +43,18 @@ fn power(lab: &Lab, operator: &mut Operator, node: &str) {
     let before = lab.virsh(&["domid", MACHINE]);
     operator.power(node, "rebooting", "power on");
     assert_eq!(lab.power(MACHINE), "running");
-    assert_ne!(lab.virsh(&["domid", MACHINE]), before, "it was off in between");
+    assert_ne!(lab.virsh(&["domid", MACHINE]), before, "the machine was powered off in between");
 
-    // There is no operating system that would hear of it.
+    // No operating system reacts to it.
     let path = format!("/v1/nodes/{node}/states/power");
     let soft = json!({ "target": "soft power off", "timeout": 2 });
     operator.expect(202, "PUT", &path, Some(&soft));
-    operator.until(node, "told that it does not shut down", |node| {
+    operator.wait_until(node, "a soft power off that fails", |node| {
         node["target_power_state"].is_null() && !node["last_error"].is_null()
     });
-    let about = operator.node(node);
-    assert_eq!(about["power_state"], "power on");
-    let error = text(&about["last_error"]);
+    let shown = operator.node(node);
+    assert_eq!(shown["power_state"], "power on");
+    let error = text(&shown["last_error"]);
     assert!(error.contains("soft power off") || error.contains("shut down"), "{error}");
     assert_eq!(lab.power(MACHINE), "running");
 
@@ -62,7 +62,7 @@ fn power(lab: &Lab, operator: &mut Operator, node: &str) {
     assert_eq!(lab.power(MACHINE), "shut off");
 }
 
-fn boot_devices(lab: &Lab, operator: &mut Operator, node: &str) {
+fn boot_devices(lab: &LabInventory, operator: &mut ApiOperator, node: &str) {
     let path = format!("/v1/nodes/{node}/management/boot_device");
     let supported = operator.get(&format!("{path}/supported"));
     let supported = supported["supported_boot_devices"].as_array().unwrap();
@@ -70,9 +70,9 @@ fn boot_devices(lab: &Lab, operator: &mut Operator, node: &str) {
         [("pxe", "Pxe", "<interface type='user'>"), ("disk", "Hdd", "device='disk'")]
     {
         assert!(supported.contains(&json!(device)), "{supported:?}");
-        let wanted = json!({ "boot_device": device, "persistent": true });
-        operator.expect(204, "PUT", &path, Some(&wanted));
-        assert_eq!(operator.get(&path), wanted);
+        let requested = json!({ "boot_device": device, "persistent": true });
+        operator.expect(204, "PUT", &path, Some(&requested));
+        assert_eq!(operator.get(&path), requested);
         let boot = &lab.resource(&lab.system(MACHINE))["Boot"];
         assert_eq!(boot["BootSourceOverrideTarget"], target);
         assert_eq!(boot["BootSourceOverrideEnabled"], "Continuous");
@@ -81,25 +81,25 @@ fn boot_devices(lab: &Lab, operator: &mut Operator, node: &str) {
         let device = definition.find(first).unwrap();
         assert!(device < order && !definition[device + 1..order].contains("<boot"), "{definition}");
     }
-    let nonsense = json!({ "boot_device": "punched cards" });
-    let answer = operator.expect(400, "PUT", &path, Some(&nonsense));
-    assert!(answer.text().contains("punched cards"), "{}", answer.text());
+    let invalid = json!({ "boot_device": "floppy-drive-9" });
+    let response = operator.expect(400, "PUT", &path, Some(&invalid));
+    assert!(response.text().contains("floppy-drive-9"), "{}", response.text());
 }
 
-fn virtual_media(lab: &Lab, operator: &mut Operator, node: &str) {
+fn virtual_media(lab: &LabInventory, operator: &mut ApiOperator, node: &str) {
     let path = format!("/v1/nodes/{node}/vmedia");
     let boot_device = format!("/v1/nodes/{node}/management/boot_device");
-    // Without a medium this BMC has no such drive, and says so.
+    // Without media this BMC has no CD drive.
     let from_cd = json!({ "boot_device": "cdrom", "persistent": false });
-    let refused = operator.ask("PUT", &boot_device, Some(&from_cd));
-    assert!(refused.status >= 400, "{}", refused.status);
+    let rejected = operator.send("PUT", &boot_device, Some(&from_cd));
+    assert!(rejected.status >= 400, "{}", rejected.status);
 
-    let image = format!("{}/image.iso", serve(b"not much of an image"));
+    let image = format!("{}/image.iso", serve(b"test image"));
     let insert =
         json!({ "device_type": "cdrom", "image_url": image, "image_download_source": "http" });
     operator.expect(204, "POST", &path, Some(&insert));
-    let holds_image = |lab: &Lab| lab.definition(MACHINE).contains("device='cdrom'");
-    operator.until(node, "holding the image", |_| holds_image(lab));
+    let holds_image = |lab: &LabInventory| lab.definition(MACHINE).contains("device='cdrom'");
+    operator.wait_until(node, "holding the image", |_| holds_image(lab));
     let slots = operator.get(&path);
     assert!(slots.to_string().contains(&image), "{slots}");
     let drive = lab.resource(&format!("{}/VirtualMedia/Cd", lab.system(MACHINE)));
@@ -112,12 +112,12 @@ fn virtual_media(lab: &Lab, operator: &mut Operator, node: &str) {
     assert!(cdrom.split("</disk>").next().unwrap().contains("<boot order='1'/>"), "{definition}");
 
     operator.expect(204, "DELETE", &format!("{path}?device_types=cdrom"), None);
-    operator.until(node, "empty again", |_| !holds_image(lab));
+    operator.wait_until(node, "empty again", |_| !holds_image(lab));
     let slots = operator.get(&path);
     assert!(!slots.to_string().contains(&image), "{slots}");
 }
 
-fn boot_modes(lab: &Lab, operator: &mut Operator, node: &str) {
+fn boot_modes(lab: &LabInventory, operator: &mut ApiOperator, node: &str) {
     for (path, target, field, wanted, in_definition) in [
         ("boot_mode", json!("bios"), "boot_mode", json!("bios"), "type='rom'"),
         ("boot_mode", json!("uefi"), "boot_mode", json!("uefi"), "type='pflash'"),
@@ -126,13 +126,13 @@ fn boot_modes(lab: &Lab, operator: &mut Operator, node: &str) {
     ] {
         let path = format!("/v1/nodes/{node}/states/{path}");
         operator.expect(202, "PUT", &path, Some(&json!({ "target": target })));
-        operator.until(node, &path, |node| node[field] == wanted);
+        operator.wait_until(node, &path, |node| node[field] == wanted);
         let definition = lab.definition(MACHINE);
         assert!(definition.contains(in_definition), "{path} {target}: {definition}");
     }
 }
 
-fn indicators(lab: &Lab, operator: &mut Operator, node: &str) {
+fn indicators(lab: &LabInventory, operator: &mut ApiOperator, node: &str) {
     let path = format!("/v1/nodes/{node}/management/indicators");
     let indicators = operator.get(&path);
     let name = indicators["indicators"]
@@ -141,7 +141,7 @@ fn indicators(lab: &Lab, operator: &mut Operator, node: &str) {
         .iter()
         .map(|indicator| text(&indicator["name"]))
         .find(|name| name.ends_with("@system"))
-        .unwrap_or_else(|| panic!("no light on the system in {indicators}"))
+        .unwrap_or_else(|| panic!("no system indicator in {indicators}"))
         .to_owned();
     for (state, led) in [("blinking", "Blinking"), ("off", "Off"), ("on", "Lit")] {
         operator.expect(204, "PUT", &format!("{path}/{name}"), Some(&json!({ "state": state })));
@@ -150,7 +150,7 @@ fn indicators(lab: &Lab, operator: &mut Operator, node: &str) {
     }
 }
 
-/// Serves some bytes under every path, for as long as the test runs; returns the base URL.
+/// Serves bytes under every path until the test ends; returns the base URL.
 fn serve(content: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -160,16 +160,16 @@ fn serve(content: &'static [u8]) -> String {
             let mut request = [0; 4096];
             let read = connection.read(&mut request).unwrap_or(0);
             let length = content.len();
-            let mut answer = format!(
+            let mut response = format!(
                 "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\
                  Content-Type: application/octet-stream\r\nConnection: close\r\n\r\n"
             )
             .into_bytes();
             if !request[..read].starts_with(b"HEAD") {
-                answer.extend_from_slice(content);
+                response.extend_from_slice(content);
             }
-            // A client that hung up got what it wanted.
-            let _hung_up = connection.write_all(&answer);
+            // The client may have disconnected.
+            let _disconnected = connection.write_all(&response);
         }
     });
     url

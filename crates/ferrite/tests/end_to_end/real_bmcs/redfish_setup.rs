@@ -3,16 +3,16 @@
 
 use serde_json::{Value, json};
 
-use super::lab::{Lab, text};
-use super::operator::Operator;
+use super::api_operator::ApiOperator;
+use super::lab::{LabInventory, text};
 
 const MACHINE: &str = "redfish-settings";
 
-/// One after the other, because they share the machine.
+/// One test, because the parts share the machine.
 #[test]
-fn a_machine_is_set_up_over_redfish() {
-    let Some(lab) = Lab::find() else { return };
-    let mut operator = Operator::start();
+fn configures_a_machine_over_redfish() {
+    let Some(lab) = LabInventory::find() else { return };
+    let mut operator = ApiOperator::start();
     let interfaces = json!({
         "bios_interface": "redfish",
         "raid_interface": "redfish",
@@ -26,11 +26,11 @@ fn a_machine_is_set_up_over_redfish() {
     raid(&lab, &mut operator, &node);
 }
 
-fn inspection(lab: &Lab, operator: &mut Operator, node: &str) {
+fn inspection(lab: &LabInventory, operator: &mut ApiOperator, node: &str) {
     operator.provision(node, json!({ "target": "inspect" }), "manageable");
-    let about = operator.node(node);
-    assert_eq!(about["last_error"], Value::Null);
-    let properties = &about["properties"];
+    let shown = operator.node(node);
+    assert_eq!(shown["last_error"], Value::Null);
+    let properties = &shown["properties"];
     assert_eq!(properties["cpu_arch"], "x86_64", "{properties}");
     assert_eq!(properties["vendor"], "Sushy Emulator", "{properties}");
     assert!(text(&properties["capabilities"]).contains("boot_mode:uefi"), "{properties}");
@@ -43,15 +43,15 @@ fn inspection(lab: &Lab, operator: &mut Operator, node: &str) {
     assert!(interfaces.to_string().contains(lab.mac(MACHINE)), "{interfaces}");
 }
 
-fn bios(lab: &Lab, operator: &mut Operator, node: &str) {
+fn bios(lab: &LabInventory, operator: &mut ApiOperator, node: &str) {
     const SETTING: &str = "ProcTurboMode";
     let setting = format!("/v1/nodes/{node}/bios/{SETTING}");
-    let bmc_says =
+    let bmc_value =
         || lab.resource(&format!("{}/BIOS", lab.system(MACHINE)))["Attributes"][SETTING].clone();
     let all = operator.get(&format!("/v1/nodes/{node}/bios"));
     assert!(all["bios"].as_array().unwrap().len() >= 10, "{all}");
     let before = operator.get(&setting)[SETTING]["value"].clone();
-    assert_eq!(before, bmc_says());
+    assert_eq!(before, bmc_value());
     assert_ne!(before, "Disabled");
     operator.clean(
         node,
@@ -61,14 +61,14 @@ fn bios(lab: &Lab, operator: &mut Operator, node: &str) {
             "args": { "settings": [{ "name": SETTING, "value": "Disabled" }] },
         }]),
     );
-    assert_eq!(bmc_says(), "Disabled");
+    assert_eq!(bmc_value(), "Disabled");
     assert_eq!(operator.get(&setting)[SETTING]["value"], "Disabled");
     operator.clean(node, json!([{ "interface": "bios", "step": "factory_reset" }]));
-    assert_eq!(bmc_says(), before);
+    assert_eq!(bmc_value(), before);
     assert_eq!(operator.get(&setting)[SETTING]["value"], before);
 }
 
-fn firmware(lab: &Lab, operator: &mut Operator, node: &str) {
+fn firmware(lab: &LabInventory, operator: &mut ApiOperator, node: &str) {
     let path = format!("/v1/nodes/{node}/firmware");
     let version = |components: &Value, field: &str| {
         let components = components["firmware"].as_array().unwrap();
@@ -76,9 +76,9 @@ fn firmware(lab: &Lab, operator: &mut Operator, node: &str) {
         bios.unwrap_or_else(|| panic!("no bios in {components:?}"))[field].clone()
     };
     let before = operator.get(&path);
-    let bmc_says = || lab.resource(&lab.system(MACHINE))["BiosVersion"].clone();
-    assert_eq!(version(&before, "current_version"), bmc_says());
-    // The emulator never fetches it.
+    let bmc_value = || lab.resource(&lab.system(MACHINE))["BiosVersion"].clone();
+    assert_eq!(version(&before, "current_version"), bmc_value());
+    // The emulator does not download it.
     let update = json!({ "component": "bios", "url": "http://127.0.0.1/bios-1.1.0.exe" });
     operator.clean(
         node,
@@ -86,11 +86,11 @@ fn firmware(lab: &Lab, operator: &mut Operator, node: &str) {
     );
     let after = operator.get(&path);
     assert_ne!(version(&after, "current_version"), version(&before, "current_version"));
-    assert_eq!(version(&after, "current_version"), bmc_says());
+    assert_eq!(version(&after, "current_version"), bmc_value());
     assert_eq!(version(&after, "initial_version"), version(&before, "current_version"));
 }
 
-fn raid(lab: &Lab, operator: &mut Operator, node: &str) {
+fn raid(lab: &LabInventory, operator: &mut ApiOperator, node: &str) {
     let volumes = format!("{}/Storage/1/Volumes", lab.system(MACHINE));
     let count = || lab.resource(&volumes)["Members"].as_array().unwrap().len();
     let before = count();

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Volume connectors: the initiators by which nodes access remote volumes.
+
+use http::Method;
+use ironic_wire::{Patch, ResourceDraft, WireError, params};
+use node_model::{NodeId, VolumeConnector};
+use store::StoreWriter;
+
+use super::crud::{self, CrudResource};
+use super::node_resources::referenced_node;
+use super::resource::{self, ListDetail, ResourceIdent};
+use super::volume::{self, LIST, SINCE};
+use crate::handler;
+use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute};
+
+const ALL: &str = "/v1/volume/connectors";
+const ONE: &str = "/v1/volume/connectors/{connector}";
+
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get(ALL, "List volume connectors", handler!(list)).since(SINCE).query(LIST),
+    ApiRoute::get(
+        "/v1/nodes/{node}/volume/connectors",
+        "List the volume connectors of a node",
+        handler!(list_of_node),
+    )
+    .since(SINCE)
+    .query(LIST),
+    ApiRoute::new(
+        Method::POST,
+        ALL,
+        "Create a volume connector",
+        handler!(crud::create::<VolumeConnector>),
+    )
+    .since(SINCE),
+    ApiRoute::get(ONE, "Show a volume connector", handler!(show)).since(SINCE).query(&["fields"]),
+    ApiRoute::new(
+        Method::PATCH,
+        ONE,
+        "Change a volume connector",
+        handler!(crud::update::<VolumeConnector>),
+    )
+    .since(SINCE),
+    ApiRoute::new(
+        Method::DELETE,
+        ONE,
+        "Remove a volume connector",
+        handler!(crud::delete::<VolumeConnector>),
+    )
+    .since(SINCE),
+];
+
+async fn list(request: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let node = request.query_value("node").map(|node| ResourceIdent::from_text(&request, node));
+    list_connectors(request, node, "volume/connectors".into()).await
+}
+
+async fn list_of_node(request: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let node = ResourceIdent::from_path(&request, "node");
+    let path = format!("nodes/{}/volume/connectors", node.text());
+    list_connectors(request, Some(node), path).await
+}
+
+async fn list_connectors(
+    request: ApiRequest,
+    node: Option<ResourceIdent>,
+    path: String,
+) -> Result<ApiResponse, ApiError> {
+    let params = params::VOLUME_CONNECTORS;
+    resource::list::<VolumeConnector>(
+        request,
+        params,
+        ListDetail::OnRequest,
+        path,
+        move |reader, _| volume::filter(reader, node),
+    )
+    .await
+}
+
+async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
+    resource::show::<VolumeConnector>(request, "connector", params::ONE_WITH_FIELDS).await
+}
+
+impl CrudResource for VolumeConnector {
+    const PATH_PARAM: &'static str = "connector";
+
+    fn to_insert(
+        writer: &mut StoreWriter<'_>,
+        drafted: &ResourceDraft<Self>,
+        _request: &ApiRequest,
+    ) -> Result<Self, ApiError> {
+        referenced_node(writer, drafted.draft.node_id)?;
+        Ok(drafted.draft.clone())
+    }
+
+    fn to_draft(&self, _writer: &mut StoreWriter<'_>) -> Result<Self, ApiError> {
+        Ok(self.clone())
+    }
+
+    fn to_save(
+        writer: &mut StoreWriter<'_>,
+        _before: Self,
+        drafted: ResourceDraft<Self>,
+        _patch: &Patch,
+        _request: &ApiRequest,
+    ) -> Result<Self, ApiError> {
+        let connector = drafted.draft;
+        let node = referenced_node(writer, connector.node_id)?;
+        volume::require_power_off(&node, "volume connector update")?;
+        Ok(connector)
+    }
+
+    fn check_delete(&self, writer: &mut StoreWriter<'_>) -> Result<(), ApiError> {
+        let node = referenced_node(writer, self.node_id)?;
+        Ok(volume::require_deletable(&node, "volume connector deletion")?)
+    }
+
+    fn already_exists(&self, field: &str) -> WireError {
+        WireError::conflict(match field {
+            "uuid" => format!("A volume connector with UUID {} already exists.", self.id),
+            _ => format!(
+                "A volume connector of type {} with connector_id {} already exists.",
+                self.kind, self.connector_id
+            ),
+        })
+    }
+
+    fn journal_field(&self) -> Option<(NodeId, &'static str)> {
+        Some((self.node_id, "volume_connectors"))
+    }
+}

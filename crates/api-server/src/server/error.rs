@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Errors of handlers, and their HTTP status and message.
+//!
+//! Handlers and the closures they pass to the store return [`ApiError`], so that `?` works for both
+//! wire errors and store errors.
+
+use std::error::Error;
+
+use ironic_wire::WireError;
+
+use super::request_id::RequestId;
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The request is rejected.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The store rejected a change, or failed.
+    #[error(transparent)]
+    Store(#[from] store::StoreError),
+}
+
+impl ApiError {
+    /// The error as clients see it. An internal error contains only the request id, under which the
+    /// log has the cause.
+    pub(crate) fn into_wire(self, request_id: &RequestId) -> WireError {
+        match self {
+            Self::Wire(error) => error,
+            Self::Store(error) => match error {
+                store::StoreError::Duplicate { what } => {
+                    WireError::conflict(format!("A record with the same {what} already exists."))
+                }
+                store::StoreError::Reference | store::StoreError::Missing => WireError::conflict(
+                    "A record this request depends on is gone or still in use; read it again and retry.",
+                ),
+                store::StoreError::ValueRejected(_) => WireError::invalid(
+                    "A text is too long for the database or contains a NUL character.",
+                ),
+                store::StoreError::MarkerNotFound => {
+                    WireError::new(404, "The marker of this page could not be found.")
+                }
+                store::StoreError::LeaseLost | store::StoreError::Contended(_) => {
+                    WireError::conflict(
+                        "Other requests are changing the same records; please retry.",
+                    )
+                }
+                store::StoreError::Unavailable(_) | store::StoreError::Closed => {
+                    WireError::unavailable("The database does not respond; please retry later.")
+                }
+                store::StoreError::Corrupt { .. }
+                | store::StoreError::Unseal { .. }
+                | store::StoreError::Panicked => WireError::internal(request_id.as_str()),
+            },
+        }
+    }
+
+    /// The field whose value another record already has, if this is the error.
+    pub(crate) fn duplicate(&self) -> Option<&'static str> {
+        match self {
+            Self::Store(store::StoreError::Duplicate { what }) => Some(what),
+            Self::Store(_) | Self::Wire(_) => None,
+        }
+    }
+}
+
+impl From<conductor::ConductorError> for ApiError {
+    fn from(error: conductor::ConductorError) -> Self {
+        use conductor::ConductorError;
+        let message = client_message(&error);
+        match error {
+            ConductorError::Store(error) => Self::Store(error),
+            ConductorError::NoSuchNode(_) => WireError::new(404, message).into(),
+            ConductorError::ProvisionRejected(reason) => {
+                WireError::new(provision_status(&reason), message).into()
+            }
+            ConductorError::PowerRejected(reason) => {
+                WireError::new(power_status(&reason), message).into()
+            }
+            ConductorError::Driver { source, .. } if source.is_caller_error() => {
+                WireError::invalid(message).into()
+            }
+            ConductorError::Driver { source, .. } if source.is_not_found() => {
+                WireError::new(404, message).into()
+            }
+            ConductorError::Driver { .. } => WireError::new(500, message).into(),
+            ConductorError::Selection { .. }
+            | ConductorError::Invalid { .. }
+            | ConductorError::Agent(_)
+            | ConductorError::Inspection(_) => WireError::invalid(message).into(),
+            ConductorError::Limit(_) | ConductorError::NotYet(_) => {
+                WireError::unavailable(message).into()
+            }
+            ConductorError::Conflict(_) => WireError::conflict(message).into(),
+        }
+    }
+}
+
+/// The message of an error, with the causes of a driver error and without passwords in URLs.
+fn client_message(error: &conductor::ConductorError) -> String {
+    let mut message = error.to_string();
+    // The outer error already contains the driver's message: append only its causes.
+    if let conductor::ConductorError::Driver { source, .. } = error
+        && let Some(cause) = Error::source(source)
+    {
+        message.push_str(": ");
+        message.push_str(&error_chain(cause));
+    }
+    node_model::mask_urls(&message).into_owned()
+}
+
+/// The messages of an error and of all its causes, separated by `: `.
+pub(super) fn error_chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+const fn provision_status(error: &lifecycle::ProvisionRequestError) -> u16 {
+    use lifecycle::ProvisionRequestError;
+    match error {
+        ProvisionRequestError::Locked { .. } => 409,
+        ProvisionRequestError::Protected { .. } => 403,
+        ProvisionRequestError::Maintenance { .. }
+        | ProvisionRequestError::NotInThisState { .. }
+        | ProvisionRequestError::Retired { .. }
+        | ProvisionRequestError::Steps(_) => 400,
+    }
+}
+
+const fn power_status(error: &lifecycle::PowerRequestError) -> u16 {
+    use lifecycle::PowerRequestError;
+    match error {
+        PowerRequestError::Cleaning { .. } => 400,
+        PowerRequestError::Locked { .. } | PowerRequestError::PowerOffDisabled { .. } => 409,
+    }
+}
+
+/// Replaces the generic message for a duplicate value by a specific one.
+pub(crate) trait ReplaceDuplicate<T> {
+    /// Replaces the error if it is a duplicate; `replace` gets the field.
+    fn on_duplicate(self, replace: impl FnOnce(&'static str) -> WireError) -> Result<T, ApiError>;
+}
+
+impl<T, E: Into<ApiError>> ReplaceDuplicate<T> for Result<T, E> {
+    fn on_duplicate(self, replace: impl FnOnce(&'static str) -> WireError) -> Result<T, ApiError> {
+        self.map_err(|error| {
+            let error: ApiError = error.into();
+            match error.duplicate() {
+                Some(field) => replace(field).into(),
+                None => error,
+            }
+        })
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Health checks and the metrics endpoint.
+
+use http::{HeaderValue, StatusCode};
+use ironic_wire::WireError;
+use serde_json::json;
+
+use super::{ApiError, ApiRequest, ApiResponse, ApiRoute, RouteAccess, UNVERSIONED};
+use crate::handler;
+use crate::ironic::conductors::is_alive;
+
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get("/healthz", "Check whether the process runs", handler!(healthz))
+        .since(UNVERSIONED)
+        .access(RouteAccess::Public),
+    ApiRoute::get("/readyz", "Check whether requests can be served", handler!(readyz))
+        .since(UNVERSIONED)
+        .access(RouteAccess::Public),
+    ApiRoute::get("/metrics", "Show metrics in Prometheus format", handler!(metrics))
+        .since(UNVERSIONED)
+        .access(RouteAccess::Metrics),
+];
+
+async fn healthz(_request: ApiRequest) -> Result<ApiResponse, ApiError> {
+    Ok(ApiResponse::ok(br#"{"status":"alive"}"#.to_vec()))
+}
+
+/// Ready means that the database responds and a conductor is alive.
+async fn readyz(request: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let (now, timeout) = (request.now(), request.app.config.conductor_timeout);
+    let conductors = request.app.store.read(|reader| reader.conductors()).await;
+    let missing = match conductors {
+        Ok(conductors) if conductors.iter().any(|info| is_alive(info, now, timeout)) => None,
+        Ok(_) => Some("no conductor is registered and alive"),
+        Err(error) => {
+            tracing::warn!(%error, "readiness check failed");
+            Some("the database does not respond")
+        }
+    };
+    Ok(match missing {
+        None => ApiResponse::ok(br#"{"status":"ready"}"#.to_vec()),
+        Some(what) => {
+            let body = json!({"status": "not ready", "missing": what});
+            ApiResponse::json(StatusCode::SERVICE_UNAVAILABLE, body.to_string().into_bytes())
+        }
+    })
+}
+
+async fn metrics(request: ApiRequest) -> Result<ApiResponse, ApiError> {
+    const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    match request.app.metrics.render() {
+        Ok(text) => Ok(ApiResponse::with_type(
+            StatusCode::OK,
+            HeaderValue::from_static(OPENMETRICS),
+            text.into_bytes(),
+        )),
+        Err(_) => Err(WireError::internal(request.request_id.as_str()).into()),
+    }
+}

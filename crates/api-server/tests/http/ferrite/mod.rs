@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ferrite's own API and the web UI.
+
+mod boot;
+mod console;
+mod discovery;
+mod events;
+mod fleet;
+mod reports;
+mod web_ui;

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ironic's API.
+
+mod agent;
+mod allocations;
+mod direct_calls;
+mod drivers;
+mod node_resources;
+mod node_subresources;
+mod node_update;
+mod nodes;
+mod provision;
+mod rejected_requests;
+mod resources;

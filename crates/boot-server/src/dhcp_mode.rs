@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The operating modes of the DHCP server on a subnet.
+
+/// Which clients the server replies to, and with what.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DhcpMode {
+    /// No replies.
+    #[default]
+    Off,
+    /// ProxyDHCP: known machines that boot from the network get boot information and never an address;
+    /// another DHCP server assigns addresses. DHCPv6 has no proxy mode, so only information requests are
+    /// answered there.
+    Proxy,
+    /// Known machines get an address, and boot information if they boot from the network.
+    Reserve,
+    /// Unknown machines get an address and the boot information for unknown machines. Known machines get a
+    /// reply only while they boot from the network or renew an address.
+    Discover,
+}

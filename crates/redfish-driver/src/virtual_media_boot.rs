@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The boot interface `redfish-virtual-media`: boots from a virtual CD.
+//!
+//! The boot service builds the CD from a kernel and a ramdisk or uses the operator's ISO image; the
+//! BMC downloads it. The machine's own network is not used for booting. Its network configuration is
+//! on the CD if the node has `network_data`.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use drivers::next_boot::{
+    BOOT_PROPERTIES, is_instance_running, is_persistent, is_ramdisk_instance, set_boot_device,
+    set_disk_boot,
+};
+use drivers::{
+    BaseInterface, BmcImageUrl, BootDevice, BootInterface, BootService, DriverError,
+    DriverProperty, DriverTarget, FixedMethodBootInterface, MediaDevice, NodeChanges,
+    PublishedBootMedia, RamdiskMode,
+};
+use node_model::{BootMethod, BootPurpose, InterfaceKind};
+
+use super::access;
+use super::bmc::RedfishBmc;
+use super::connections::RedfishConnections;
+use super::virtual_media;
+
+/// The name of the implementation.
+pub(super) const NAME: &str = "redfish-virtual-media";
+
+/// The boot interface `redfish-virtual-media`.
+pub(super) struct VirtualMediaBootInterface {
+    connections: Arc<RedfishConnections>,
+    boot_service: Arc<dyn BootService>,
+    properties: Vec<DriverProperty>,
+}
+
+const OWN_PROPERTIES: &[DriverProperty] = &[
+    (
+        "deploy_iso",
+        "The URL of an ISO image with the ramdisk for deployment, cleaning, service and \
+         inspection; instance_info may override it. Optional: by default one is built from \
+         deploy_kernel and deploy_ramdisk.",
+    ),
+    (
+        "rescue_iso",
+        "The URL of an ISO image with the ramdisk for rescue; instance_info may override it. \
+         Optional: by default one is built from rescue_kernel and rescue_ramdisk.",
+    ),
+    (
+        "external_http_url",
+        "URL at which this machine's BMC reaches the boot service, if it differs from the default. Optional.",
+    ),
+];
+
+impl VirtualMediaBootInterface {
+    pub(super) fn new(
+        connections: Arc<RedfishConnections>,
+        boot_service: Arc<dyn BootService>,
+    ) -> Self {
+        let properties = [access::PROPERTIES, OWN_PROPERTIES, &BOOT_PROPERTIES].concat();
+        Self { connections, boot_service, properties }
+    }
+
+    /// Ejects the media, then withdraws the published files.
+    async fn eject(&self, target: &DriverTarget<'_>) -> Result<(), DriverError> {
+        self.change_media(target, "eject the CD", None).await?;
+        self.boot_service.withdraw(target).await
+    }
+
+    /// Ejects the media of the drives the driver uses, and inserts `published` if given.
+    async fn change_media(
+        &self,
+        target: &DriverTarget<'_>,
+        what: &str,
+        published: Option<&PublishedBootMedia>,
+    ) -> Result<(), DriverError> {
+        let bmc: RedfishBmc = self.connections.bmc(target, what)?;
+        let system = bmc.system().await?;
+        let quirks = self.connections.quirks.for_node(target.node, &system);
+        // An image with the same name may have new content: always eject it. If nothing is inserted, the
+        // config drive is ejected too, even if the node does not record one: the next user of the machine
+        // must not read it.
+        let drives = match published {
+            Some(PublishedBootMedia { config_drive: None, .. }) => &[MediaDevice::Cdrom][..],
+            Some(PublishedBootMedia { config_drive: Some(_), .. }) | None => {
+                &[MediaDevice::Cdrom, MediaDevice::Disk]
+            }
+        };
+        virtual_media::eject(&bmc, &system, &quirks, drives).await?;
+        let Some(published) = published else { return Ok(()) };
+        let cd = BmcImageUrl::parse("the URL of the CD", &published.boot_url)?;
+        virtual_media::insert(&bmc, &system, &quirks, MediaDevice::Cdrom, &cd).await?;
+        if let Some(url) = &published.config_drive {
+            let drive = BmcImageUrl::parse("the URL of the config drive", url)?;
+            virtual_media::insert(&bmc, &system, &quirks, MediaDevice::Disk, &drive).await?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl BaseInterface for VirtualMediaBootInterface {
+    fn kind(&self) -> InterfaceKind {
+        InterfaceKind::Boot
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn properties(&self) -> &[DriverProperty] {
+        &self.properties
+    }
+
+    async fn validate(&self, target: &DriverTarget<'_>) -> Result<(), DriverError> {
+        self.connections.validate(target)?;
+        is_persistent(target.driver_info, true)?;
+        let purpose = if is_ramdisk_instance(target)? {
+            BootPurpose::Instance
+        } else {
+            BootPurpose::DeployRamdisk
+        };
+        self.boot_service.check(target, BootMethod::VirtualMedia, purpose)
+    }
+}
+
+#[async_trait]
+impl BootInterface for VirtualMediaBootInterface {
+    fn capabilities(&self) -> &'static [&'static str] {
+        &["ramdisk_boot"]
+    }
+
+    async fn validate_ramdisk(
+        &self,
+        target: &DriverTarget<'_>,
+        mode: RamdiskMode,
+    ) -> Result<(), DriverError> {
+        self.connections.validate(target)?;
+        is_persistent(target.driver_info, true)?;
+        self.boot_service.check(target, BootMethod::VirtualMedia, mode.purpose())
+    }
+
+    async fn prepare_ramdisk(
+        &self,
+        target: &DriverTarget<'_>,
+        mode: RamdiskMode,
+    ) -> Result<NodeChanges, DriverError> {
+        let published =
+            self.boot_service.publish(target, self.boot_method(), mode.purpose()).await?;
+        self.boot_published(target, &published, mode.purpose(), false).await
+    }
+
+    async fn clean_up_ramdisk(
+        &self,
+        target: &DriverTarget<'_>,
+        _mode: RamdiskMode,
+    ) -> Result<NodeChanges, DriverError> {
+        self.eject(target).await?;
+        Ok(NodeChanges::none())
+    }
+
+    async fn prepare_instance(
+        &self,
+        target: &DriverTarget<'_>,
+    ) -> Result<NodeChanges, DriverError> {
+        if is_instance_running(target) {
+            return Ok(NodeChanges::none());
+        }
+        if is_ramdisk_instance(target)? {
+            let published = self
+                .boot_service
+                .publish(target, self.boot_method(), BootPurpose::Instance)
+                .await?;
+            return self.boot_published(target, &published, BootPurpose::Instance, true).await;
+        }
+        self.eject(target).await?;
+        set_disk_boot(target).await
+    }
+
+    async fn clean_up_instance(
+        &self,
+        target: &DriverTarget<'_>,
+    ) -> Result<NodeChanges, DriverError> {
+        self.eject(target).await?;
+        Ok(NodeChanges::none())
+    }
+}
+
+#[async_trait]
+impl FixedMethodBootInterface for VirtualMediaBootInterface {
+    fn boot_method(&self) -> BootMethod {
+        BootMethod::VirtualMedia
+    }
+
+    async fn boot_published(
+        &self,
+        target: &DriverTarget<'_>,
+        published: &PublishedBootMedia,
+        purpose: BootPurpose,
+        always: bool,
+    ) -> Result<NodeChanges, DriverError> {
+        let what = format!("insert the CD for the {purpose}");
+        self.change_media(target, &what, Some(published)).await?;
+        set_boot_device(target, BootDevice::Cdrom, always).await
+    }
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The Redfish interfaces against simulated BMCs of several vendors, over real sockets.
+
+mod automatic;
+mod bios;
+mod boot;
+mod firmware;
+mod inspect;
+mod management;
+mod media;
+mod power;
+mod probe;
+mod raid;
+mod rig;
+mod sessions;
+mod steps;
+mod vendor;

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Migrations keep existing data, and can be resumed where DDL is not transactional.
+
+use node_model::{
+    JournalEvent, JsonObject, MachineSighting, NodeId, ReportId, UnknownMachineReport,
+};
+use store::NodeMatch;
+
+use crate::samples::*;
+use crate::search::inspected;
+use crate::test_database::{EngineKind, TestDatabase, on_every_engine};
+
+on_every_engine! {
+    backfills_older_databases interrupted_migration_is_resumed
+    renaming_unknown_machines_keeps_sightings_and_reports
+}
+
+fn backfills_older_databases(db: &TestDatabase) {
+    let id = inspected_node_with_state_change(db);
+    revert_lookups(db);
+    check_migrated_again(db, id);
+}
+
+/// Only MariaDB can be left with a partly applied migration.
+fn interrupted_migration_is_resumed(db: &TestDatabase) {
+    if db.kind != EngineKind::MariaDb {
+        return;
+    }
+    let id = inspected_node_with_state_change(db);
+    // Killed before the migration was recorded.
+    check_migrated_again(db, id);
+    // Killed after its first statement.
+    db.sql("DROP INDEX inventories_serial ON inventories");
+    db.sql("UPDATE inventories SET serial = NULL");
+    db.sql("DROP TABLE state_entries");
+    check_migrated_again(db, id);
+    // All migrations again: existing tables are left as they are.
+    db.sql("DELETE FROM schema_migrations");
+    check_migrated_again(db, id);
+    assert!(db.read(move |r| r.inventory(id)).unwrap().is_some());
+}
+
+/// A node with a serial number and a state change.
+fn inspected_node_with_state_change(db: &TestDatabase) -> NodeId {
+    let id = inspected(db, "one", r#"{"system_vendor":{"serial_number":"ABC-1"}}"#);
+    let at = db.now();
+    db.write(move |w| {
+        let mut entered = entry(id, at, "");
+        let (event, why) = ("done".to_owned(), "so".to_owned());
+        entered.event = JournalEvent::StateChanged {
+            from: "enroll".into(),
+            to: "verifying".into(),
+            event,
+            why,
+        };
+        w.append(entry(id, at, "x"));
+        w.append(entered);
+        Ok(())
+    })
+    .unwrap();
+    id
+}
+
+fn check_migrated_again(db: &TestDatabase, id: NodeId) {
+    let at = db.now();
+    revert_unknown_machines(db);
+    db.sql("DELETE FROM schema_migrations WHERE number >= 5");
+    let store = db.open_again().unwrap();
+    let read = move |r: &mut store::StoreReader<'_>| {
+        Ok::<_, store::StoreError>((r.nodes_by_mac_or_serial("abc", 9)?, r.state_entries(9)?))
+    };
+    let (matches, entries) = db.runtime.block_on(store.read(read)).unwrap();
+    store.close();
+    assert_eq!(matches, [(id, NodeMatch::Serial("ABC-1".into()))]);
+    let entries: Vec<_> = entries.into_iter().map(|it| (it.node, it.at, it.from, it.to)).collect();
+    assert_eq!(entries, [(id, at, "enroll".to_owned(), "verifying".to_owned())]);
+}
+
+/// Reverts migration 5.
+pub(crate) fn revert_lookups(db: &TestDatabase) {
+    let drop_index = match db.kind {
+        EngineKind::Sqlite | EngineKind::Postgres => "DROP INDEX inventories_serial",
+        EngineKind::MariaDb => "DROP INDEX inventories_serial ON inventories",
+    };
+    for sql in
+        [drop_index, "ALTER TABLE inventories DROP COLUMN serial", "DROP TABLE state_entries"]
+    {
+        db.sql(sql);
+    }
+}
+
+/// Migration 7, also from the states in which a killed process leaves MariaDB.
+fn renaming_unknown_machines_keeps_sightings_and_reports(db: &TestDatabase) {
+    let sighting = MachineSighting {
+        mac: mac(1),
+        first_seen_at: THEN,
+        last_seen_at: THEN,
+        times: 1,
+        ip_address: None,
+        interface: "eth1".to_owned(),
+        architecture: None,
+        last_activity: "DISCOVER".to_owned(),
+    };
+    let report = UnknownMachineReport {
+        id: ReportId::random(),
+        reported_at: THEN,
+        node_id: None,
+        summary: object(r#"{"model":"m"}"#),
+        body: JsonObject::empty(),
+    };
+    let (expected, stored) = (sighting.clone(), report.clone());
+    db.write(move |w| w.store_unknown_machine_report(&stored, &sighting, &[mac(1)])).unwrap();
+
+    let reopen = || {
+        db.sql("DELETE FROM schema_migrations WHERE number >= 7");
+        db.open_again().unwrap().close();
+        let machines = db.read(|r| r.unknown_machines(9)).unwrap();
+        let sightings: Vec<_> = machines.into_iter().map(|machine| machine.sighting).collect();
+        assert_eq!(sightings, std::slice::from_ref(&expected));
+        let found = db.read(|r| r.unknown_machine_report(&mac(1))).unwrap();
+        assert_eq!(found, Some(report.clone()));
+    };
+    revert_unknown_machines(db);
+    reopen();
+    // Reverting again fails if a column or an index does not have its new name.
+    revert_unknown_machines(db);
+    reopen();
+    if db.kind == EngineKind::MariaDb {
+        // Killed before the migration was recorded.
+        reopen();
+        revert_unknown_machines(db);
+        // Killed after its first statements.
+        db.sql("ALTER TABLE strangers RENAME TO unknown_machines");
+        db.sql("DROP INDEX strangers_address_unique ON unknown_machines");
+        reopen();
+    }
+    // The unique index exists: a second sighting of the machine updates the row.
+    let again = expected.clone();
+    db.write(move |w| w.record_sighting(&again)).unwrap();
+    assert_eq!(db.read(|r| r.unknown_machines(9)).unwrap()[0].sighting.times, 2);
+}
+
+/// Reverts migration 7.
+pub(crate) fn revert_unknown_machines(db: &TestDatabase) {
+    let drop_index = |index: &str, table: &str| match db.kind {
+        EngineKind::Sqlite | EngineKind::Postgres => format!("DROP INDEX {index}"),
+        EngineKind::MariaDb => format!("DROP INDEX {index} ON {table}"),
+    };
+    for (new, old, index, unique) in [
+        ("unknown_machines", "strangers", "last_seen_at", "address"),
+        ("unknown_machine_reports", "stranger_reports", "reported_at", "uuid"),
+    ] {
+        db.sql(&drop_index(&format!("{new}_{unique}_unique"), new));
+        db.sql(&drop_index(&format!("{new}_{index}"), new));
+        db.sql(&format!("ALTER TABLE {new} RENAME TO {old}"));
+        db.sql(&format!("CREATE UNIQUE INDEX {old}_{unique}_unique ON {old} ({unique})"));
+        db.sql(&format!("CREATE INDEX {old}_{index} ON {old} ({index})"));
+    }
+    db.sql("ALTER TABLE strangers RENAME COLUMN last_activity TO last_words");
+}
