@@ -40,7 +40,7 @@ pub enum InspectionError {
         /// The start of the response body.
         message: String,
     },
-    /// mDNS server no server.
+    /// mDNS found no server.
     #[error("no server for inspection data found by mDNS")]
     NoServer(#[source] std::io::Error),
 }

@@ -4,6 +4,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
+use time::{Date, Month};
 
 use crate::table::TableCell;
 
@@ -43,6 +44,7 @@ pub(crate) fn with_time_left(text: &str, now: SystemTime) -> String {
 }
 
 const DAY: i64 = 86_400;
+const UNIX_EPOCH_JULIAN_DAY: i64 = 2_440_588;
 
 /// Seconds since 1970 of a UTC timestamp such as `2026-11-16T18:35:15.781383+00:00`.
 fn unix_seconds(text: &str) -> Option<i64> {
@@ -63,13 +65,9 @@ fn unix_seconds(text: &str) -> Option<i64> {
     let number = |from: usize, to: usize| text[from..to].parse::<i64>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let seconds_of_day = number(11, 13)? * 3_600 + number(14, 16)? * 60 + number(17, 19)?;
-    if !(1..=12).contains(&month) {
-        return None;
-    }
-    // Count years from March, so that the leap day is the last of the year.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    let days = year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468;
+    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
+    let date = Date::from_calendar_date(i32::try_from(year).ok()?, month, u8::try_from(day).ok()?);
+    let days = i64::from(date.ok()?.to_julian_day()) - UNIX_EPOCH_JULIAN_DAY;
     Some(days * DAY + seconds_of_day)
 }
 

@@ -3,6 +3,7 @@
 //! and password in separate fields.
 
 use node_model::redact_boot_keys;
+use percent_encoding::percent_decode_str;
 
 use crate::DriverError;
 
@@ -125,23 +126,10 @@ fn split_authority(rest: &str) -> (&str, &str) {
 /// Decodes `%41` and the like. Invalid codes stay as they are; if the result is not UTF-8, returns
 /// `text`.
 fn percent_decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let code = after.get(..2).filter(|_| *first == b'%');
-        let code = code.and_then(|code| std::str::from_utf8(code).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
+    match percent_decode_str(text).decode_utf8() {
+        Ok(decoded) => decoded.into_owned(),
+        Err(_) => text.to_owned(),
     }
-    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
 #[cfg(test)]

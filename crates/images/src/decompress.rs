@@ -26,13 +26,13 @@ const MAX_ZSTD_WINDOW: u64 = 128 << 20;
 /// Why something cannot be decompressed.
 #[derive(Debug, thiserror::Error)]
 pub enum DecompressError {
-    /// It is compressed in a way that is not read here.
-    #[error("images compressed by {name} are not read here: use gzip, xz or zstd")]
+    /// The compression is not supported.
+    #[error("images compressed with {name} are not supported: use gzip, xz or zstd")]
     Unsupported {
         /// The way.
         name: &'static str,
     },
-    /// Its bytes make no sense.
+    /// The data are corrupt.
     #[error(
         "it is damaged, or not really compressed by {name}: check the checksum, or compress it again"
     )]
@@ -85,7 +85,7 @@ fn copy_to_sink(
 ) -> Result<(), DecompressError> {
     let mut piece = vec![0; BUFFER_BYTES];
     loop {
-        // Decoders give little at a time; the sink likes whole blocks.
+        // Decoders return small chunks; the sink is faster with whole blocks.
         let mut filled = 0;
         while filled < BUFFER_BYTES {
             match from.read(&mut piece[filled..]).map_err(&damaged)? {

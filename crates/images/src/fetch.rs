@@ -61,7 +61,7 @@ pub struct Fetcher {
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// The server refuses.
-    #[error("{url} answers {status}{}", advice(*status))]
+    #[error("{url} returned {status}{}", advice(*status))]
     Refused {
         /// Where.
         url: String,
@@ -81,17 +81,15 @@ pub enum FetchError {
         why: String,
     },
     /// Trying again would not help.
-    #[error("{url} cannot be read ({why}): check the address, and for https who vouches for it")]
+    #[error("{url} cannot be read ({why}): check the address, and for https the CA certificate")]
     NotRetryable {
         /// Where.
         url: String,
         /// What happened.
         why: String,
     },
-    /// The answer is longer than such answers are.
-    #[error(
-        "{url} has more than {limit} bytes, which is not what was asked for: check the address"
-    )]
+    /// The response exceeds the size limit.
+    #[error("{url} has more than {limit} bytes, which is too large: check the address")]
     TooLong {
         /// Where.
         url: String,
@@ -249,7 +247,7 @@ impl Fetcher {
         let mut response = sent.map_err(|error| DownloadAttemptError::from_reqwest(&error))?;
         if response.status().is_server_error() {
             return Err(DownloadAttemptError::Retryable(format!(
-                "it answers {}",
+                "it returned {}",
                 response.status()
             )));
         }
@@ -335,7 +333,7 @@ impl Fetcher {
                     || status == StatusCode::TOO_MANY_REQUESTS
                     || status == StatusCode::REQUEST_TIMEOUT =>
             {
-                return Err(DownloadAttemptError::Retryable(format!("it answers {status}")));
+                return Err(DownloadAttemptError::Retryable(format!("it returned {status}")));
             }
             status => return Err(DownloadAttemptError::Refused(status)),
         }

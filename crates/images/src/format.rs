@@ -27,9 +27,9 @@ pub enum ImageFormat {
     Gpt,
     /// A raw disk with an MBR partition table.
     Mbr,
-    /// QEMU's.
+    /// qcow2 of QEMU.
     Qcow2,
-    /// QEMU's for a while.
+    /// QED, an obsolete format of QEMU.
     Qed,
     /// A CD, also when it has a partition table as well (hybrid).
     Iso,
@@ -37,7 +37,7 @@ pub enum ImageFormat {
     Vmdk,
     /// VirtualBox's.
     Vdi,
-    /// Old Hyper-V's.
+    /// VHD of older Hyper-V versions.
     Vhd,
     /// Hyper-V's.
     Vhdx,

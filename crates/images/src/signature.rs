@@ -42,7 +42,7 @@ const RSA_ALGORITHM_ID: [u8; 15] =
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SignaturePolicy {
-    /// Signatures are not looked at.
+    /// Signatures are ignored.
     #[default]
     Off,
     /// An existing signature must be valid. An attacker who can change an image can also remove its

@@ -91,7 +91,7 @@ impl ImageSink {
         }
     }
 
-    /// Learns how many bytes will come, and takes room for them right away.
+    /// Reserves space for the announced number of bytes.
     pub(crate) fn reserve(&mut self, length: u64) -> Result<(), SinkError> {
         self.check(length)?;
         self.reservation.grow_to(length)
@@ -131,7 +131,7 @@ impl ImageSink {
         Ok(())
     }
 
-    /// Forgets everything taken so far.
+    /// Discards all received bytes.
     pub(crate) fn restart(&mut self) -> Result<(), SinkError> {
         self.file.set_len(0).map_err(SinkError::Write)?;
         self.sha256 = digest::Context::new(&digest::SHA256);

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use percent_encoding::percent_decode_str;
 use reqwest::Url;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
@@ -96,7 +97,7 @@ impl ImageSource {
         match self {
             Self::Http(url) => {
                 let last = url.path_segments().and_then(|mut parts| parts.next_back());
-                percent_decoded(last.unwrap_or_default())
+                percent_decode_str(last.unwrap_or_default()).decode_utf8_lossy().into_owned()
             }
             Self::File(path) => {
                 path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
@@ -215,25 +216,6 @@ fn redacted_text(text: &str) -> String {
         }
         _ => shown,
     }
-}
-
-fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, tail)) = rest.split_first() {
-        let pair = tail.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
-        match pair.and_then(|pair| hex::decode(pair).ok()) {
-            Some(byte) if first == b'%' => {
-                bytes.extend(byte);
-                rest = &tail[2..];
-            }
-            _ => {
-                bytes.push(first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

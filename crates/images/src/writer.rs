@@ -24,7 +24,7 @@ pub(crate) enum SinkMessage {
     Length(u64),
     /// The next ones.
     Bytes(Bytes),
-    /// Everything so far was for nothing.
+    /// Restart: the bytes received so far are discarded.
     Restart,
 }
 

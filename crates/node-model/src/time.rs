@@ -8,6 +8,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use time::{Date, Month};
+
+const UNIX_EPOCH_JULIAN_DAY: i64 = 2_440_588;
 
 /// Microseconds since 1970-01-01T00:00:00Z.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
@@ -44,7 +47,8 @@ impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.div_euclid(1_000_000);
         let micros = self.0.rem_euclid(1_000_000);
-        let (year, month, day) = civil_from_days(seconds.div_euclid(86_400));
+        let date = date_from_days(seconds.div_euclid(86_400));
+        let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
         let of_day = seconds.rem_euclid(86_400);
         let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
@@ -80,9 +84,8 @@ impl FromStr for Timestamp {
             [hour, minute, second] => (hour, minute, second),
             _ => return Err(ParseTimestampError),
         };
-        let is_valid = year <= 9999 && hour < 24 && minute < 60 && second < 60;
-        let days = days_from_civil(year, month, day);
-        if !is_valid || fraction.len() > 9 || civil_from_days(days) != (year, month, day) {
+        let days = days_from_date(year, month, day).ok_or(ParseTimestampError)?;
+        if hour >= 24 || minute >= 60 || second >= 60 || fraction.len() > 9 {
             return Err(ParseTimestampError);
         }
         let fraction = fraction.get(..6).unwrap_or(fraction);
@@ -103,32 +106,18 @@ fn number(text: &str) -> Result<i64, ParseTimestampError> {
     if is_number { text.parse().map_err(|_| ParseTimestampError) } else { Err(ParseTimestampError) }
 }
 
-/// The day number of a date. Out-of-range months and days are clamped.
-fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let (march_year, march_month) =
-        if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let era = march_year.div_euclid(400);
-    let year_of_era = march_year.rem_euclid(400);
-    let day_of_year = (153 * march_month.clamp(0, 11) + 2) / 5 + day.clamp(1, 31) - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - 719_468
+/// The day number of a date, counted from 1970-01-01. Returns `None` if there is no such date.
+fn days_from_date(year: i64, month: i64, day: i64) -> Option<i64> {
+    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
+    let date = Date::from_calendar_date(i32::try_from(year).ok()?, month, u8::try_from(day).ok()?);
+    Some(i64::from(date.ok()?.to_julian_day()) - UNIX_EPOCH_JULIAN_DAY)
 }
 
-/// Year, month and day of a day number in the proleptic Gregorian calendar. Years start in March here,
-/// so that the leap day is the last day of a year.
-fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    const DAYS_PER_ERA: i64 = 146_097; // 400 years
-    const DAYS_FROM_MARCH_0000_TO_EPOCH: i64 = 719_468;
-    let shifted = days + DAYS_FROM_MARCH_0000_TO_EPOCH;
-    let era = shifted.div_euclid(DAYS_PER_ERA);
-    let day_of_era = shifted.rem_euclid(DAYS_PER_ERA);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+/// The date with this day number. Dates outside of the years -9999 to 9999 are clamped.
+fn date_from_days(days: i64) -> Date {
+    let julian_day = days.saturating_add(UNIX_EPOCH_JULIAN_DAY);
+    let limit = if days < 0 { Date::MIN } else { Date::MAX };
+    i32::try_from(julian_day).ok().and_then(|day| Date::from_julian_day(day).ok()).unwrap_or(limit)
 }
 
 #[cfg(test)]
@@ -184,6 +173,12 @@ mod tests {
         ] {
             assert_eq!(Timestamp(micros).to_string(), text);
         }
+    }
+
+    #[test]
+    fn formats_extreme_timestamps() {
+        assert!(Timestamp(i64::MAX).to_string().starts_with("9999-12-31T"));
+        assert!(Timestamp(i64::MIN).to_string().starts_with("-9999-01-01T"));
     }
 
     #[test]

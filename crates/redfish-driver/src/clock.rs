@@ -5,6 +5,7 @@ use drivers::{DriverError, DriverTarget, NodeChanges};
 use node_model::Timestamp;
 use redfish::RedfishResource;
 use serde_json::{Map, Value, json};
+use time::{Date, Month};
 
 use super::bmc::RedfishBmc;
 
@@ -114,15 +115,10 @@ fn parse(text: &str) -> Option<Timestamp> {
     let mut time = time.splitn(3, ':');
     let (hour, minute) = (number(time.next()?, 2)?, number(time.next()?, 2)?);
     let second = time.next().map_or(Some(0), |second| number(second, 2))?;
-    let in_range = (1..=12).contains(&month)
-        && (1..=31).contains(&day)
-        && hour < 24
-        && minute < 60
-        && second <= 60;
-    if !in_range {
+    if hour >= 24 || minute >= 60 || second > 60 {
         return None;
     }
-    let seconds = days_from_civil(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second;
+    let seconds = days_from_date(year, month, day)? * 86_400 + hour * 3600 + minute * 60 + second;
     Some(Timestamp((seconds - parse_offset(zone)? * 60) * 1_000_000 + micros(fraction)?))
 }
 
@@ -159,18 +155,12 @@ fn micros(fraction: &str) -> Option<i64> {
     digits.parse().ok()
 }
 
-/// Days since 1970-01-01 in the proleptic Gregorian calendar. The year starts in March, so that the
-/// leap day is the last day of its year.
-const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    const DAYS_PER_ERA: i64 = 146_097; // 400 years
-    const DAYS_FROM_MARCH_0000_TO_EPOCH: i64 = 719_468;
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let march_month = (month + 9) % 12;
-    let day_of_year = (153 * march_month + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * DAYS_PER_ERA + day_of_era - DAYS_FROM_MARCH_0000_TO_EPOCH
+/// Days since 1970-01-01. Returns `None` if there is no such date.
+fn days_from_date(year: i64, month: i64, day: i64) -> Option<i64> {
+    const UNIX_EPOCH_JULIAN_DAY: i64 = 2_440_588;
+    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
+    let date = Date::from_calendar_date(i32::try_from(year).ok()?, month, u8::try_from(day).ok()?);
+    Some(i64::from(date.ok()?.to_julian_day()) - UNIX_EPOCH_JULIAN_DAY)
 }
 
 #[cfg(test)]

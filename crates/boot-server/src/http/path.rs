@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::percent_decode_str;
+
 /// Why a path is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RequestPathError {
@@ -67,24 +69,14 @@ fn percent_decode(raw: &str) -> Result<Cow<'_, str>, RequestPathError> {
     if !raw.contains('%') {
         return Ok(Cow::Borrowed(raw));
     }
-    let mut bytes = Vec::with_capacity(raw.len());
-    let mut rest = raw.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        if byte != b'%' {
-            bytes.push(byte);
-            rest = after;
-            continue;
-        }
-        let (&[high, low], after) = after.split_first_chunk().ok_or(RequestPathError::Escape)?;
-        bytes.push(hex_digit(high)? << 4 | hex_digit(low)?);
-        rest = after;
+    // The crate keeps invalid escapes, which are errors here.
+    let escapes_are_valid = raw.split('%').skip(1).all(|rest| {
+        rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    });
+    if !escapes_are_valid {
+        return Err(RequestPathError::Escape);
     }
-    String::from_utf8(bytes).map(Cow::Owned).map_err(|_| RequestPathError::NotText)
-}
-
-fn hex_digit(character: u8) -> Result<u8, RequestPathError> {
-    let value = char::from(character).to_digit(16).ok_or(RequestPathError::Escape)?;
-    Ok(value as u8)
+    percent_decode_str(raw).decode_utf8().map_err(|_| RequestPathError::NotText)
 }
 
 #[cfg(test)]

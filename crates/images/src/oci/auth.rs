@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a registry wants to see before it answers, from its `WWW-Authenticate`.
+//! The authentication challenge of a registry, from its `WWW-Authenticate` header.
 
 /// What a registry asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) enum AuthChallenge {
 }
 
 impl AuthChallenge {
-    /// Understands a header's value; `None` if it asks for something else.
+    /// Parses the header; `None` if the scheme is not supported.
     pub(super) fn parse(header: &str) -> Option<Self> {
         let (scheme, parameters) = header.trim().split_once(' ').unwrap_or((header.trim(), ""));
         if scheme.eq_ignore_ascii_case("basic") {

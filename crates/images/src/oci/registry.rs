@@ -164,10 +164,10 @@ impl<'a> RegistrySession<'a> {
             access_token: Option<String>,
         }
         let mut url =
-            Url::parse(realm).map_err(|_| self.invalid_response("it sends us to no address"))?;
+            Url::parse(realm).map_err(|_| self.invalid_response("invalid token realm URL"))?;
         // A password is not sent over plain HTTP on behalf of a registry with TLS.
         if url.scheme() != "https" && self.base.starts_with("https:") {
-            return Err(self.invalid_response("it sends us for a token to a place without TLS"));
+            return Err(self.invalid_response("the token realm does not use TLS"));
         }
         url.query_pairs_mut().extend_pairs(service.map(|it| ("service", it)));
         url.query_pairs_mut().append_pair("scope", scope);
@@ -184,20 +184,20 @@ impl<'a> RegistrySession<'a> {
             return Err(self.denied());
         }
         let token: Token = serde_json::from_slice(&answer.body)
-            .map_err(|_| self.invalid_response("what should be a token is none"))?;
+            .map_err(|_| self.invalid_response("invalid token response"))?;
         let token = token.token.or(token.access_token);
         let header =
             token.map(|token| ImageCredentials::Header(format!("Bearer {token}")).header());
-        header.flatten().ok_or_else(|| self.invalid_response("what should be a token is none"))
+        header.flatten().ok_or_else(|| self.invalid_response("invalid token response"))
     }
 
     fn url(&self, path: &str) -> Result<Url, OciError> {
         Url::parse(&format!("{}/{path}", self.base))
-            .map_err(|error| self.invalid_response(&format!("its address is none: {error}")))
+            .map_err(|error| self.invalid_response(&format!("invalid address: {error}")))
     }
 
     fn digest(&self, text: &str) -> Result<Checksum, OciError> {
-        parse_digest(text).map_err(|_| self.invalid_response("something in it has no digest"))
+        parse_digest(text).map_err(|_| self.invalid_response("a digest is invalid"))
     }
 
     fn invalid_response(&self, what: &str) -> OciError {

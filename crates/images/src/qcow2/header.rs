@@ -7,7 +7,7 @@ use std::io;
 const V2_LENGTH: usize = 72;
 const V3_LENGTH: usize = 104;
 
-/// The longest table of tables that QEMU itself accepts.
+/// The largest L1 table that QEMU accepts.
 const MAX_L1_BYTES: u64 = 32 << 20;
 
 /// Bits of incompatible features.
@@ -32,7 +32,7 @@ pub struct Qcow2Header {
     pub zstd: bool,
     /// How many bits an offset within a cluster has.
     pub cluster_bits: u32,
-    /// Where the table of tables is.
+    /// The offset of the L1 table.
     pub l1_offset: u64,
     /// How many entries it has.
     pub l1_entries: u64,
@@ -55,9 +55,9 @@ pub enum Qcow2Error {
         /// How.
         what: &'static str,
     },
-    /// It has something that is not read here.
+    /// It uses an unsupported feature.
     #[error(
-        "the qcow2 image has {what}, which is not read here: make it anew with `qemu-img convert -O qcow2`"
+        "the qcow2 image has {what}, which is not supported: convert it with `qemu-img convert -O qcow2`"
     )]
     Unsupported {
         /// What.
@@ -118,10 +118,10 @@ impl Qcow2Header {
         // An L2 table fills a cluster with 8-byte entries of a cluster each.
         let covered = 1_u64 << (2 * cluster_bits - 3);
         if l1_entries * 8 > MAX_L1_BYTES || l1_entries < virtual_size.div_ceil(covered) {
-            return Err(damaged("its table of tables has an impossible length"));
+            return Err(damaged("its L1 table has an invalid length"));
         }
         if !l1_offset.is_multiple_of(8) {
-            return Err(damaged("its table of tables is out of line"));
+            return Err(damaged("its L1 table is not aligned"));
         }
         Ok(Self { version, virtual_size, zstd, cluster_bits, l1_offset, l1_entries })
     }

@@ -109,8 +109,8 @@ async fn retries_server_errors_and_fails_on_client_errors() {
             4,
         ),
         ("stays away", |_| status("503 Service Unavailable"), "failed 4 times in a row", 4),
-        ("refuses", |_| status("403 Forbidden"), "answers 403 Forbidden: give credentials", 1),
-        ("has not", |_| status("404 Not Found"), "answers 404 Not Found: check the address", 1),
+        ("refuses", |_| status("403 Forbidden"), "returned 403 Forbidden: give credentials", 1),
+        ("has not", |_| status("404 Not Found"), "returned 404 Not Found: check the address", 1),
         ("sends nothing", |_| ServerReply::Silence(Vec::new()), "sends nothing for too long", 4),
         (
             "stops speaking",

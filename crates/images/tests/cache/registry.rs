@@ -177,7 +177,7 @@ async fn detects_wrong_registry_content() {
         ("manifests/1".to_owned(), b"[]".to_vec(), "sent an invalid response"),
         ("manifests/1".to_owned(), b"{}".to_vec(), "neither a manifest nor an index"),
         ("manifests/1".to_owned(), br#"{"layers": [{"digest": "../../x"}]}"#.to_vec(), "no digest"),
-        ("manifests/1".to_owned(), vec![b' '; 5 << 20], "which is not what was asked for"),
+        ("manifests/1".to_owned(), vec![b' '; 5 << 20], "which is too large"),
     ];
     for (path, content, expected) in rows {
         let overrides = vec![(path, content)];

@@ -76,7 +76,7 @@ async fn accepts_only_given_certificates() {
     assert!(error.to_string().contains("cannot be trusted"), "{error}");
 
     let error = get_nodes(&url, with_ca(file("empty.pem", ""))).await.unwrap_err();
-    assert!(error.to_string().contains("no certificate"), "{error}");
+    assert!(error.to_string().contains("no usable certificate"), "{error}");
 
     let nodes = serde_json::json!({"nodes": []});
     assert_eq!(get_nodes(&url, with_ca(file("own.pem", &pem))).await.unwrap(), nodes);

@@ -255,9 +255,9 @@ impl<'a> DeployedLabMachine<'a> {
     /// The last address that DHCP assigned.
     pub(super) fn dhcp_address(&mut self) -> String {
         let timeline = self.timeline_text();
-        let given = timeline.rsplit_once("given 10.").expect("DHCP gave it an address").1;
+        let leased = timeline.rsplit_once("leased 10.").expect("a DHCP lease in the timeline").1;
         let rest: String =
-            given.chars().take_while(|letter| letter.is_ascii_digit() || *letter == '.').collect();
+            leased.chars().take_while(|letter| letter.is_ascii_digit() || *letter == '.').collect();
         format!("10.{}", rest.trim_end_matches('.'))
     }
 

@@ -40,7 +40,7 @@ fn boots_with_another_dhcp_server_in_the_network() {
         "http: ramdisk of the instance: 200 (iPXE",
     ];
     let seen = site.wait_for_activity(&boot.node, &steps);
-    let has_address = seen.iter().any(|line| line.contains("given") || line.contains("offered"));
+    let has_address = seen.iter().any(|line| line.contains("leased") || line.contains("offered"));
     assert!(!has_address, "{seen:?}");
     site.undeploy(&boot);
 }
