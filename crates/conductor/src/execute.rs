@@ -171,7 +171,9 @@ impl ActionCall<'_> {
 
     /// Powers the machine off, if the clean-up of the failed job requires it.
     async fn power_off_after_failure(&self) -> Result<NodeChanges, ConductorError> {
-        if !self.snapshot.node.work.as_ref().is_some_and(|work| work.power_off) {
+        let node = &self.snapshot.node;
+        // `disable_power_off` may have been set after the job failed.
+        if node.disable_power_off || !node.work.as_ref().is_some_and(|work| work.power_off) {
             return Ok(NodeChanges::none());
         }
         let off = self.driver.power().set(&self.target, PowerTarget::Off, None).await;

@@ -435,9 +435,11 @@ impl Config {
 }
 
 /// Variables `FERRITE_*` that are not configuration keys: `FERRITE_PROFILE` of the client,
-/// `FERRITE_BMC_PASSWORD` of `ferrite bmc record`, and those of tests.
+/// `FERRITE_BMC_PASSWORD` of `ferrite bmc record`, those of tests, and those that Kubernetes sets for
+/// a Service named `ferrite`.
 fn is_other_variable(key: &str) -> bool {
-    matches!(key, "PROFILE" | "BMC_PASSWORD") || key.starts_with("TEST_")
+    matches!(key, "PROFILE" | "BMC_PASSWORD" | "PORT")
+        || ["TEST_", "PORT_", "SERVICE_"].iter().any(|prefix| key.starts_with(prefix))
 }
 
 /// Sets `SECTION__KEY`, or the top-level key `DATA_DIR`. The text is parsed as a TOML value if

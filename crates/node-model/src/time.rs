@@ -85,7 +85,7 @@ impl FromStr for Timestamp {
             _ => return Err(ParseTimestampError),
         };
         let days = days_from_date(year, month, day).ok_or(ParseTimestampError)?;
-        if hour >= 24 || minute >= 60 || second >= 60 || fraction.len() > 9 {
+        if year > 9999 || hour >= 24 || minute >= 60 || second >= 60 || fraction.len() > 9 {
             return Err(ParseTimestampError);
         }
         let fraction = fraction.get(..6).unwrap_or(fraction);

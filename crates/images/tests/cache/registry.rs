@@ -176,7 +176,11 @@ async fn detects_wrong_registry_content() {
         (chosen, manifest(&[b"evil"]), "has another digest"),
         ("manifests/1".to_owned(), b"[]".to_vec(), "sent an invalid response"),
         ("manifests/1".to_owned(), b"{}".to_vec(), "neither a manifest nor an index"),
-        ("manifests/1".to_owned(), br#"{"layers": [{"digest": "../../x"}]}"#.to_vec(), "no digest"),
+        (
+            "manifests/1".to_owned(),
+            br#"{"layers": [{"digest": "../../x"}]}"#.to_vec(),
+            "digest is invalid",
+        ),
         ("manifests/1".to_owned(), vec![b' '; 5 << 20], "which is too large"),
     ];
     for (path, content, expected) in rows {

@@ -58,7 +58,7 @@ pub(super) fn start(
         place.sushy_emulator("redfish-https", &passwords, https)?,
         place.virtualbmc("virtualbmc")?,
         // It handles one request at a time, so the test that sends bad requests has its own.
-        place.virtualbmc("virtualbmc-mistakes")?,
+        place.virtualbmc("virtualbmc-cases")?,
         place.virtualbmc("boot-bios")?,
         place.virtualbmc("journey-bios")?,
         place.ipmi_sim("ipmi-sim")?,

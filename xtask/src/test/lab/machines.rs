@@ -34,7 +34,7 @@ pub(super) const MACHINES: &[LabMachine] = &[
     LabMachine::idle("redfish-https", 3),
     LabMachine::idle("virtualbmc", 4),
     LabMachine::idle_with_console("ipmi-sim", 5),
-    LabMachine::idle("virtualbmc-mistakes", 6),
+    LabMachine::idle("virtualbmc-cases", 6),
     LabMachine::booting("boot-bios", 16, LabFirmware::Bios, Bridge::new(0), 512),
     LabMachine::booting("boot-uefi", 17, LabFirmware::Uefi, Bridge::new(1), 512),
     LabMachine::booting("boot-http", 18, LabFirmware::UefiHttp, Bridge::new(2), 1024),

@@ -24,10 +24,7 @@ fn boots_although_the_server_is_killed() {
     let mut site = BootSite::start_with_range(home, &lab, MACHINE, "reserve", 50, "");
     site.wait_until_up(&boot.console, "killed");
     let output = boot.console.output();
-    assert!(
-        output.contains("That did not work; trying again"),
-        "the boot was not interrupted:\n{output}"
-    );
+    assert!(output.contains("Loading failed; retrying"), "the boot was not interrupted:\n{output}");
     let first = output.split("net0: ").find(|part| part.starts_with("10.77.")).unwrap();
     let first = first.split('/').next().unwrap();
     let now = boot.console.ramdisk_value("ADDRESS").unwrap();

@@ -312,7 +312,8 @@ function parseStep(what) {
   const isRunning =
     what.kind === EVENT.ACTION_DONE &&
     typeof what.result === "string" &&
-    what.result.startsWith("running");
+    // Earlier versions stored other texts.
+    /^running|goes on|at it/.test(what.result);
   return { name: found[2], isPoll: found[1] === "poll", isRunning };
 }
 
