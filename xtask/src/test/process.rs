@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs a server next to the tests: started with a log file, stopped when dropped.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -110,13 +112,17 @@ pub(crate) fn chown_to_unprivileged(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A port of the loopback interface that is free for both TCP and UDP.
+/// A port of the loopback interface that is free for both TCP and UDP. Never returns the same port
+/// twice: a server may not have bound its port yet when the next one is chosen.
 pub(crate) fn free_port() -> Result<u16> {
+    static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut returned = RETURNED.lock().unwrap_or_else(PoisonError::into_inner);
     for _ in 0..100 {
         let [high, low] = random::bytes()?;
         let port = SERVER_PORTS.start + u16::from_be_bytes([high, low]) % SERVER_PORTS.len() as u16;
         let address = (Ipv4Addr::LOCALHOST, port);
-        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
+        let is_free = TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok();
+        if is_free && returned.insert(port) {
             return Ok(port);
         }
     }

@@ -135,7 +135,7 @@ fn explains_invalid_redfish_settings() {
         (
             "https to an http server",
             json!({ "redfish_address": https_to_http }),
-            &["other than TLS", "http"],
+            &["does not use TLS", "http"],
         ),
         (
             "http to an https server",
