@@ -60,7 +60,7 @@ pub async fn start_machine(
     start_with(target, before, power_target).await
 }
 
-/// Starts the machine as [`start`] does, with this power change. The power interface needs the node
+/// Starts the machine as [`start_machine`] does, with this power change. The power interface needs the node
 /// with the changes made before: on BMCs without a persistent boot override, it sets the boot device
 /// that the node stores again before each start.
 async fn start_with(

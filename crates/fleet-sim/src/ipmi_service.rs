@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The IPMI service of a simulated BMC: RMCP+ access to the same machine as over Redfish.
 //!
-//! [`ipmi::Responder`] implements the sessions. Each BMC has one UDP socket and one task, which
+//! [`ipmi::BmcResponder`] implements the sessions. Each BMC has one UDP socket and one task, which
 //! sleeps until a datagram arrives or its serial console has output.
 
 mod chassis;

@@ -23,6 +23,15 @@ pub struct Timestamp(pub i64);
 pub struct ParseTimestampError;
 
 impl Timestamp {
+    /// Midnight of a date in UTC. Returns `None` if there is no such date.
+    #[must_use]
+    pub fn from_date(year: i64, month: i64, day: i64) -> Option<Self> {
+        let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
+        let (year, day) = (i32::try_from(year).ok()?, u8::try_from(day).ok()?);
+        let julian_day = Date::from_calendar_date(year, month, day).ok()?.to_julian_day();
+        Some(Self::from_secs((i64::from(julian_day) - UNIX_EPOCH_JULIAN_DAY) * 86_400))
+    }
+
     /// `seconds` after the epoch.
     #[must_use]
     pub const fn from_secs(seconds: i64) -> Self {
@@ -84,14 +93,14 @@ impl FromStr for Timestamp {
             [hour, minute, second] => (hour, minute, second),
             _ => return Err(ParseTimestampError),
         };
-        let days = days_from_date(year, month, day).ok_or(ParseTimestampError)?;
+        let midnight = Self::from_date(year, month, day).ok_or(ParseTimestampError)?;
         if year > 9999 || hour >= 24 || minute >= 60 || second >= 60 || fraction.len() > 9 {
             return Err(ParseTimestampError);
         }
         let fraction = fraction.get(..6).unwrap_or(fraction);
         let micros = if fraction.is_empty() { 0 } else { number(&format!("{fraction:0<6}"))? };
-        let seconds = days * 86_400 + hour * 3600 + minute * 60 + second;
-        Ok(Self(seconds * 1_000_000 + micros))
+        let seconds = hour * 3600 + minute * 60 + second;
+        Ok(Self(midnight.0 + seconds * 1_000_000 + micros))
     }
 }
 
@@ -104,13 +113,6 @@ fn number(text: &str) -> Result<i64, ParseTimestampError> {
     // Only seconds since the epoch may have a sign.
     let is_number = !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
     if is_number { text.parse().map_err(|_| ParseTimestampError) } else { Err(ParseTimestampError) }
-}
-
-/// The day number of a date, counted from 1970-01-01. Returns `None` if there is no such date.
-fn days_from_date(year: i64, month: i64, day: i64) -> Option<i64> {
-    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
-    let date = Date::from_calendar_date(i32::try_from(year).ok()?, month, u8::try_from(day).ok()?);
-    Some(i64::from(date.ok()?.to_julian_day()) - UNIX_EPOCH_JULIAN_DAY)
 }
 
 /// The date with this day number. Dates outside of the years -9999 to 9999 are clamped.

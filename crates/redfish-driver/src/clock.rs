@@ -5,7 +5,6 @@ use drivers::{DriverError, DriverTarget, NodeChanges};
 use node_model::Timestamp;
 use redfish::RedfishResource;
 use serde_json::{Map, Value, json};
-use time::{Date, Month};
 
 use super::bmc::RedfishBmc;
 
@@ -118,8 +117,9 @@ fn parse(text: &str) -> Option<Timestamp> {
     if hour >= 24 || minute >= 60 || second > 60 {
         return None;
     }
-    let seconds = days_from_date(year, month, day)? * 86_400 + hour * 3600 + minute * 60 + second;
-    Some(Timestamp((seconds - parse_offset(zone)? * 60) * 1_000_000 + micros(fraction)?))
+    let midnight = Timestamp::from_date(year, month, day)?;
+    let seconds = hour * 3600 + minute * 60 + second - parse_offset(zone)? * 60;
+    Some(Timestamp(midnight.0 + seconds * 1_000_000 + micros(fraction)?))
 }
 
 /// Returns the minutes of `+02:00`, `-0530`, `Z` or an empty text.
@@ -153,14 +153,6 @@ fn micros(fraction: &str) -> Option<i64> {
     }
     let digits: String = fraction.chars().chain("000000".chars()).take(DIGITS).collect();
     digits.parse().ok()
-}
-
-/// Days since 1970-01-01. Returns `None` if there is no such date.
-fn days_from_date(year: i64, month: i64, day: i64) -> Option<i64> {
-    const UNIX_EPOCH_JULIAN_DAY: i64 = 2_440_588;
-    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
-    let date = Date::from_calendar_date(i32::try_from(year).ok()?, month, u8::try_from(day).ok()?);
-    Some(i64::from(date.ok()?.to_julian_day()) - UNIX_EPOCH_JULIAN_DAY)
 }
 
 #[cfg(test)]

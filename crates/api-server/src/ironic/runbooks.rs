@@ -92,7 +92,7 @@ impl CrudResource for Runbook {
     ) -> Result<Self, ApiError> {
         let sets_owner = drafted.has("owner") && drafted.draft.owner.is_some();
         let mut runbook = drafted.draft;
-        // Passwords in URLs are excerpt masked: restore those that come back masked.
+        // Responses mask passwords in URLs: restore those that come back masked.
         let stored: Vec<_> = before.steps.iter().map(|step| &step.args).collect();
         runbook.steps.iter_mut().for_each(|step| unmask_object(&mut step.args, &stored));
         if runbook.public && sets_owner {

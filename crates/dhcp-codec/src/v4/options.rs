@@ -32,7 +32,6 @@ pub mod option_code {
     pub const USER_CLASS: u8 = 77;
     pub const RELAY_AGENT_INFORMATION: u8 = 82;
     pub const ARCHITECTURE: u8 = 93;
-    pub const NETWORK_INTERFACE: u8 = 94;
     pub const MACHINE_UUID: u8 = 97;
     pub const SUBNET_SELECTION: u8 = 118;
     pub const CLASSLESS_ROUTES: u8 = 121;

@@ -153,13 +153,6 @@ impl FaultRule {
         }
     }
 
-    /// Restricts the rule to these BMCs.
-    #[must_use]
-    pub fn for_bmcs(mut self, bmcs: BmcSelection) -> Self {
-        self.bmcs = bmcs;
-        self
-    }
-
     /// Whether method, path and BMC match.
     pub(super) fn matches_request(&self, bmc: u32, method: &str, path: &str) -> bool {
         self.bmcs.contains(bmc)
