@@ -48,15 +48,12 @@ pub(crate) enum TestScope {
 const MATRIX_MODULE: &str = "matrix::";
 /// Most tests wait for timers, machines or servers, so more programs run than there are cores.
 const PROGRAMS_AT_ONCE: usize = 3;
+/// The longest program. Its tests wait for virtual machines, and for each other's machines.
+const END_TO_END: &str = "ferrite end_to_end";
+const END_TO_END_THREADS: &str = "3";
 /// The programs that take longest, longest first.
-const LONG_PROGRAMS: &[&str] = &[
-    "ferrite end_to_end",
-    web_ui::PROGRAM,
-    "boot-server",
-    "store",
-    "redfish-driver",
-    "api-server",
-];
+const LONG_PROGRAMS: &[&str] =
+    &[END_TO_END, web_ui::PROGRAM, "boot-server", "store", "redfish-driver", "api-server"];
 
 /// Runs all checks and prints the time of each. A failed check does not stop the others. The last
 /// line has the number of passed and failed tests, for CI.
@@ -136,6 +133,9 @@ fn configure(
         }
         if scope != TestScope::All && program.name != web_ui::PROGRAM {
             program.command.args(["--skip", MATRIX_MODULE]);
+        }
+        if program.name == END_TO_END {
+            program.command.args(["--test-threads", END_TO_END_THREADS]);
         }
     }
     programs::start_first(programs, LONG_PROGRAMS);

@@ -60,63 +60,68 @@ fn root_device_hints_select_the_disk() {
     assert!(error.contains("serial"), "{error}");
 }
 
-/// Cleaning creates a RAID 1 of two disks, an image is deployed on it, and cleaning deletes it, each in a
-/// separate boot. The third disk is overwritten completely, and no other.
-#[test]
-fn deploys_on_software_raid() {
-    const MORE: [&str; 1] = ["--no-automated-clean"];
-    let Some(lab) = LabInventory::find() else { return };
-    let _lock = lock_machine("journey-raid");
-    let machine =
-        DeployedLabMachine::enrol(&lab, "journey-raid", TestAgent::Ferrite, "ipxe", &MORE);
-    let Some(mut machine) = machine else { return };
-    machine.run_verb("manage", &[]);
-    let disks = lab.disks("journey-raid");
-    let (large, small): (Vec<_>, Vec<_>) =
-        disks.iter().partition(|disk| disk["bytes"].as_u64() > Some(4 << 30));
-    let hints: Vec<_> = large.iter().map(|disk| json!({ "serial": disk["serial"] })).collect();
-    assert_eq!((hints.len(), small.len()), (2, 1), "{disks:?}");
-    let small = Path::new(text(&small[0]["file"]));
-    write_in_the_middle(small);
-    let config = json!({ "logical_disks": [{
-        "raid_level": "1", "size_gb": "MAX", "controller": "software", "physical_disks": hints,
-    }] });
-    let set = ["node", "set", &machine.node, "--target-raid-config", &config.to_string()];
-    machine.client.run(&set);
-    let steps = json!([
-        { "interface": "raid", "step": "delete_configuration" },
-        { "interface": "deploy", "step": "erase_devices_metadata" },
-        { "interface": "raid", "step": "create_configuration" },
-    ])
-    .to_string();
-    machine.run_verb("clean", &["--clean-steps", &steps]);
-    let made = machine.show()["raid_config"].clone();
-    assert_eq!(made["logical_disks"][0]["raid_level"], json!("1"), "{made}");
-    machine.run_verb("provide", &[]);
-    let console = machine.deploy("mirrored");
-    assert!(console.output().contains("FERRITE-MIRROR"), "{}", console.last_lines(40));
-    for disk in &large {
-        assert!(has_raid_metadata(Path::new(text(&disk["file"]))), "{disk}");
-    }
+/// Slow deployments; run by `cargo xtask test --all`.
+mod matrix {
+    use super::*;
 
-    machine.run_verb("undeploy", &[]);
-    machine.run_verb("manage", &[]);
-    machine.set_property("skip_block_devices", &json!(hints).to_string());
-    let steps = json!([
-        { "interface": "raid", "step": "delete_configuration" },
-        { "interface": "deploy", "step": "erase_devices" },
-    ])
-    .to_string();
-    machine.run_verb("clean", &["--clean-steps", &steps]);
-    for disk in &large {
-        assert!(
-            !has_raid_metadata(Path::new(text(&disk["file"]))),
-            "{disk}: {}",
-            machine.timeline_text()
-        );
+    /// Cleaning creates a RAID 1 of two disks, an image is deployed on it, and cleaning deletes it, each in a
+    /// separate boot. The third disk is overwritten completely, and no other.
+    #[test]
+    fn deploys_on_software_raid() {
+        const MORE: [&str; 1] = ["--no-automated-clean"];
+        let Some(lab) = LabInventory::find() else { return };
+        let _lock = lock_machine("journey-raid");
+        let machine =
+            DeployedLabMachine::enrol(&lab, "journey-raid", TestAgent::Ferrite, "ipxe", &MORE);
+        let Some(mut machine) = machine else { return };
+        machine.run_verb("manage", &[]);
+        let disks = lab.disks("journey-raid");
+        let (large, small): (Vec<_>, Vec<_>) =
+            disks.iter().partition(|disk| disk["bytes"].as_u64() > Some(4 << 30));
+        let hints: Vec<_> = large.iter().map(|disk| json!({ "serial": disk["serial"] })).collect();
+        assert_eq!((hints.len(), small.len()), (2, 1), "{disks:?}");
+        let small = Path::new(text(&small[0]["file"]));
+        write_in_the_middle(small);
+        let config = json!({ "logical_disks": [{
+            "raid_level": "1", "size_gb": "MAX", "controller": "software", "physical_disks": hints,
+        }] });
+        let set = ["node", "set", &machine.node, "--target-raid-config", &config.to_string()];
+        machine.client.run(&set);
+        let steps = json!([
+            { "interface": "raid", "step": "delete_configuration" },
+            { "interface": "deploy", "step": "erase_devices_metadata" },
+            { "interface": "raid", "step": "create_configuration" },
+        ])
+        .to_string();
+        machine.run_verb("clean", &["--clean-steps", &steps]);
+        let made = machine.show()["raid_config"].clone();
+        assert_eq!(made["logical_disks"][0]["raid_level"], json!("1"), "{made}");
+        machine.run_verb("provide", &[]);
+        let console = machine.deploy("mirrored");
+        assert!(console.output().contains("FERRITE-MIRROR"), "{}", console.last_lines(40));
+        for disk in &large {
+            assert!(has_raid_metadata(Path::new(text(&disk["file"]))), "{disk}");
+        }
+
+        machine.run_verb("undeploy", &[]);
+        machine.run_verb("manage", &[]);
+        machine.set_property("skip_block_devices", &json!(hints).to_string());
+        let steps = json!([
+            { "interface": "raid", "step": "delete_configuration" },
+            { "interface": "deploy", "step": "erase_devices" },
+        ])
+        .to_string();
+        machine.run_verb("clean", &["--clean-steps", &steps]);
+        for disk in &large {
+            assert!(
+                !has_raid_metadata(Path::new(text(&disk["file"]))),
+                "{disk}: {}",
+                machine.timeline_text()
+            );
+        }
+        assert!(!has_anything_in_the_middle(small), "{}", machine.timeline_text());
+        assert_eq!(machine.show()["raid_config"], json!({}));
     }
-    assert!(!has_anything_in_the_middle(small), "{}", machine.timeline_text());
-    assert_eq!(machine.show()["raid_config"], json!({}));
 }
 
 /// Whether a disk has RAID metadata in the first partition that `create_configuration` creates, behind the
