@@ -71,12 +71,12 @@ pub struct RamdiskAgent {
     /// Set once the RAID arrays on the disks are assembled.
     pub arrays_assembled: OnceCell<()>,
     phase: watch::Sender<AgentPhase>,
-    learned: Mutex<LearnedState>,
+    state: Mutex<AgentRuntimeState>,
 }
 
-/// State learned after the start.
+/// State that is set after the start.
 #[derive(Default)]
-struct LearnedState {
+struct AgentRuntimeState {
     node: Map<String, Value>,
     server_config: Option<LookupAgentConfig>,
     token: Option<String>,
@@ -121,7 +121,7 @@ impl RamdiskAgent {
             heartbeat_now: Notify::new(),
             arrays_assembled: OnceCell::new(),
             phase: watch::channel(AgentPhase::Serving).0,
-            learned: Mutex::new(LearnedState { token, ..LearnedState::default() }),
+            state: Mutex::new(AgentRuntimeState { token, ..AgentRuntimeState::default() }),
         })
     }
 
@@ -134,86 +134,86 @@ impl RamdiskAgent {
             Ok(Value::Object(node)) => node,
             Ok(_) | Err(_) => Map::new(),
         };
-        let mut learned = self.learned();
+        let mut state = self.state();
         match reply.config.agent_token.as_deref() {
-            Some(MASKED_TOKEN) if learned.token.is_none() => return Err(TokenAlreadyIssued),
+            Some(MASKED_TOKEN) if state.token.is_none() => return Err(TokenAlreadyIssued),
             Some(token) if token.len() >= MIN_TOKEN_LENGTH => {
                 logs::register_secret(token);
                 if self.in_ramdisk {
                     store_secret(Path::new(TOKEN_FILE), token);
                 }
-                learned.token = Some(token.to_owned());
+                state.token = Some(token.to_owned());
             }
             Some(MASKED_TOKEN) | None => {}
             Some(_) => tracing::warn!("agent token from the server is too short, ignored"),
         }
-        learned.node = node;
-        learned.server_config = Some(reply.config);
+        state.node = node;
+        state.server_config = Some(reply.config);
         Ok(())
     }
 
     /// Returns the node as last received from the server.
     #[must_use]
     pub fn node(&self) -> Map<String, Value> {
-        self.learned().node.clone()
+        self.state().node.clone()
     }
 
     /// Returns the UUID of the node, if known.
     #[must_use]
     pub fn node_uuid(&self) -> Option<String> {
-        Some(self.learned().node.get("uuid")?.as_str()?.to_owned())
+        Some(self.state().node.get("uuid")?.as_str()?.to_owned())
     }
 
     /// Stores the node. The server sends it with every list of steps and every step.
     pub fn set_node(&self, node: &Map<String, Value>) {
         if node.contains_key("uuid") {
-            self.learned().node = node.clone();
+            self.state().node = node.clone();
         }
     }
 
     /// Returns the agent configuration of the lookup response.
     #[must_use]
     pub fn server_config(&self) -> Option<LookupAgentConfig> {
-        self.learned().server_config.clone()
+        self.state().server_config.clone()
     }
 
     /// Returns the token.
     #[must_use]
     pub fn token(&self) -> Option<String> {
-        self.learned().token.clone()
+        self.state().token.clone()
     }
 
     /// Returns the partitions of the written image.
     #[must_use]
     pub fn partitions(&self) -> PartitionUuids {
-        self.learned().partitions.clone()
+        self.state().partitions.clone()
     }
 
     /// Stores the partitions of the written image.
     pub fn set_partitions(&self, partitions: PartitionUuids) {
-        self.learned().partitions = partitions;
+        self.state().partitions = partitions;
     }
 
     /// Returns the disk that an image was written to.
     #[must_use]
     pub fn written_disk(&self) -> Option<InventoryDisk> {
-        self.learned().written.clone()
+        self.state().written.clone()
     }
 
     /// Stores the disk that an image was written to. Later steps use the same disk.
     pub fn set_written_disk(&self, disk: InventoryDisk) {
-        self.learned().written = Some(disk);
+        self.state().written = Some(disk);
     }
 
     /// Returns the received LLDP TLVs by interface; `None` if LLDP was not collected.
     #[must_use]
     pub fn lldp(&self) -> Option<std::collections::BTreeMap<String, Vec<(u8, String)>>> {
-        self.learned().lldp.clone()
+        self.state().lldp.clone()
     }
 
     /// Stores the received LLDP TLVs.
     pub fn set_lldp(&self, tlvs: std::collections::BTreeMap<String, Vec<(u8, String)>>) {
-        self.learned().lldp = Some(tlvs);
+        self.state().lldp = Some(tlvs);
     }
 
     /// Subscribes to the phase.
@@ -247,8 +247,8 @@ impl RamdiskAgent {
         if name.is_empty() || name == "(none)" { "localhost".to_owned() } else { name }
     }
 
-    fn learned(&self) -> MutexGuard<'_, LearnedState> {
-        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, AgentRuntimeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -71,7 +71,7 @@ pub enum BootEventDetail {
         /// The result.
         outcome: tftp::TftpOutcome,
     },
-    /// An HTTP request that was answered or refused.
+    /// An HTTP request that was handled or rejected.
     Http {
         /// The title of the file. Never the path, which may contain a secret.
         title: Arc<str>,

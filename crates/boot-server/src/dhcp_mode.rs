@@ -8,8 +8,8 @@ pub enum DhcpMode {
     #[default]
     Off,
     /// ProxyDHCP: known machines that boot from the network get boot information and never an address;
-    /// another DHCP server assigns addresses. DHCPv6 has no proxy mode, so only information requests are
-    /// answered there.
+    /// another DHCP server assigns addresses. DHCPv6 has no proxy mode, so only information requests get
+    /// a reply.
     Proxy,
     /// Known machines get an address, and boot information if they boot from the network.
     Reserve,

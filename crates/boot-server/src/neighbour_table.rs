@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The kernel's IPv4 neighbour table, for unicasts to clients that do not use their address yet and so do
-//! not answer ARP for it.
+//! not reply to ARP.
 //!
 //! An alternative is to write whole Ethernet frames to a packet socket. This way the kernel adds headers
 //! and checksums, for one netlink message (`RTM_NEWNEIGH`). It needs `CAP_NET_ADMIN`; without it the
@@ -28,7 +28,7 @@ const RTM_DELNEIGH: u16 = 29;
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_CREATE_REPLACE: u16 = 0x400 | 0x100;
-/// Usable now and verified by ARP soon: once the client uses the address, it answers itself.
+/// Usable now and verified by ARP soon: once the client uses the address, it replies itself.
 const NUD_STALE: u16 = 0x04;
 const AF_INET: u8 = 2;
 const NDA_DST: u16 = 1;

@@ -6,7 +6,7 @@ use std::fmt;
 /// The hardware type (`htype`) of Ethernet.
 const ETHERNET: u8 = 1;
 /// The size of `chaddr` in the DHCPv4 header.
-pub(crate) const MAX_BYTES: usize = 16;
+const MAX_BYTES: usize = 16;
 
 /// The link-layer address of a NIC. The 20 bytes of an InfiniBand address do not fit the DHCPv4 header;
 /// such clients send none and are identified by their client identifier.

@@ -69,7 +69,7 @@ async fn create_arrays(
     let created = run_blocking(move || {
         let options = RaidOptions {
             uefi: Path::new("/sys/firmware/efi").exists(),
-            gpt: wants_gpt(&node),
+            gpt: uses_gpt(&node),
             keep: selection.protected_volumes(),
         };
         let existing = raid::list_arrays(Path::new(SYSFS));
@@ -88,7 +88,7 @@ fn disk_selection(node: &Map<String, Value>) -> Result<DiskSelection, ManagerSte
 }
 
 /// Whether the node's capabilities request a GPT regardless of the boot mode.
-fn wants_gpt(node: &Map<String, Value>) -> bool {
+fn uses_gpt(node: &Map<String, Value>) -> bool {
     ["instance_info", "properties"].iter().any(|field| {
         let capabilities = node.get(*field).and_then(|field| field.get("capabilities"));
         match capabilities {

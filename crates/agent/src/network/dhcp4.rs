@@ -108,13 +108,8 @@ pub struct Dhcp4Lease {
 impl Dhcp4ServerReply {
     /// Decodes a reply, `None` if it is invalid or for another transaction or interface.
     pub(super) fn decode(message: &[u8], transaction_id: u32, mac: [u8; 6]) -> Option<Self> {
-        let packet = Dhcp4Packet::decode(message).ok()?;
-        let is_for_client = !packet.is_request
-            && packet.transaction_id == transaction_id
-            && packet.hardware.mac() == Some(mac);
-        if !is_for_client {
-            return None;
-        }
+        let hardware = HardwareAddress::ethernet(mac);
+        let packet = Dhcp4Packet::decode_reply(message, transaction_id, hardware)?;
         let message_type = packet.message_type().filter(|message_type| {
             use Dhcp4MessageType::{Ack, Nak, Offer};
             matches!(message_type, Offer | Ack | Nak)
@@ -218,6 +213,26 @@ mod tests {
         assert_eq!(decoded.lease.renew, Duration::from_secs(43_200));
         assert_eq!(Dhcp4ServerReply::decode(&message, 8, MAC), None);
         assert_eq!(Dhcp4ServerReply::decode(&message, 7, [0; 6]), None);
+    }
+
+    #[test]
+    fn ignores_hardware_type_and_length() {
+        let mut message = reply(&[53, 1, 5, 255]);
+        for (hardware_type, length) in [(6, 6), (1, 16), (0, 0), (32, 20)] {
+            message[1..3].copy_from_slice(&[hardware_type, length]);
+            let decoded = Dhcp4ServerReply::decode(&message, 7, MAC);
+            let address = decoded.map(|decoded| decoded.lease.address);
+            assert_eq!(address, Some(Ipv4Addr::new(10, 0, 2, 15)), "{hardware_type} {length}");
+            assert_eq!(Dhcp4ServerReply::decode(&message, 7, [0; 6]), None);
+        }
+    }
+
+    #[test]
+    fn ignores_a_truncated_last_option() {
+        let message = reply(&[53, 1, 5, 3, 4, 10, 0, 2, 2, 6, 4, 10, 0]);
+        let lease = Dhcp4ServerReply::decode(&message, 7, MAC).unwrap().lease;
+        assert_eq!(lease.routes, [default_route(Ipv4Addr::new(10, 0, 2, 2))]);
+        assert!(lease.name_servers.is_empty());
     }
 
     #[test]

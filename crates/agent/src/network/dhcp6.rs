@@ -215,16 +215,8 @@ fn decode(
     transaction_id: u32,
     client_duid: &[u8],
 ) -> Option<(Dhcp6MessageType, Dhcp6Lease)> {
-    let message = Dhcp6Message::decode(bytes).ok()?;
-    let is_from_server =
-        matches!(message.message_type, Dhcp6MessageType::Advertise | Dhcp6MessageType::Reply);
-    if !is_from_server || message.transaction_id != transaction_id {
-        return None;
-    }
+    let message = Dhcp6Message::decode_reply(bytes, transaction_id, client_duid)?;
     let options = &message.options;
-    if options.get(option_code::CLIENT_ID)? != client_duid {
-        return None;
-    }
     let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
     let refresh = options.get_u32(option_code::INFORMATION_REFRESH_TIME);
     let mut lease = Dhcp6Lease {
@@ -234,8 +226,7 @@ fn decode(
         valid: seconds(DEFAULT_VALID_SECONDS),
         address: None,
     };
-    let association = options.get(option_code::IA_NA).and_then(IdentityAssociation::decode);
-    if let Some(association) = association
+    if let Some(association) = IdentityAssociation::first_in_reply(options)
         && let Some(assigned) = association.addresses().next()
         && assigned.valid_lifetime > 0
     {
@@ -300,6 +291,18 @@ mod tests {
         assert_eq!(lease.name_servers, ["2001:db8::53".parse::<IpAddr>().unwrap()]);
         assert_eq!(decode(&reply(), 0x01_0204, CLIENT), None);
         assert_eq!(decode(&reply(), 0x01_0203, &CLIENT[1..]), None);
+    }
+
+    #[test]
+    fn ignores_a_truncated_last_option() {
+        let complete = decode(&reply(), 0x01_0203, CLIENT).unwrap();
+        let message = [reply(), vec![0, 24, 0, 9, 3, b'l']].concat();
+        assert_eq!(decode(&message, 0x01_0203, CLIENT), Some(complete));
+        // The option with the address is truncated: the DNS servers remain.
+        let message = &reply()[..reply().len() - 1];
+        let (_, lease) = decode(message, 0x01_0203, CLIENT).unwrap();
+        assert_eq!(lease.address, None);
+        assert_eq!(lease.name_servers, ["2001:db8::53".parse::<IpAddr>().unwrap()]);
     }
 
     proptest! {

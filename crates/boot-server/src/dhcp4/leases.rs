@@ -114,8 +114,8 @@ impl DhcpLeases4 {
         })
     }
 
-    /// Quarantines an offered address that answered a probe. Does nothing if it was leased in the
-    /// meantime, because then the new holder answered.
+    /// Quarantines an offered address for which a host replied to a probe. Does nothing if it was leased in the
+    /// meantime, because then the new holder replied.
     pub fn report_conflict(&mut self, address: Ipv4Addr, now: Timestamp) {
         let is_leased = self
             .by_address

@@ -11,9 +11,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::config::Dhcp4Settings;
+use super::exchange::{Dhcp4PacketInfo, Dhcp4Port};
 use super::leases::DhcpLeases4;
-use super::reply::{Dhcp4Destination, Dhcp4Outcome, Dhcp4Reply, Dhcp4Response};
-use super::server::{Dhcp4PacketInfo, Dhcp4Port, Dhcp4Server};
+use super::outcome::{Dhcp4Destination, Dhcp4Outcome, Dhcp4Reply, Dhcp4Response};
+use super::server::Dhcp4Server;
 use crate::conflict_probe::ConflictProber;
 use crate::dhcp_loop::{self, DhcpProtocol, DhcpQueue, DhcpSocket, IncomingDhcpMessage};
 use crate::neighbour_table::NeighbourTable;
@@ -24,7 +25,7 @@ use crate::{
 };
 
 /// How long an address is probed before it is offered. Firmware gives up after four seconds at the
-/// earliest, and a host on the same segment answers within milliseconds.
+/// earliest, and a host on the same segment replies within milliseconds.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(400);
 const PXE_PORT: u16 = 4011;
 

@@ -1,62 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DHCPv4 protocol without sockets and clock: takes a packet, the time and the DHCP leases, and returns
-//! the reply.
+//! The DHCPv4 protocol without sockets and clock: takes a packet, the time and the DHCP leases, and decides
+//! what the client gets. `reply.rs` builds the replies.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use dhcp_codec::v4::{
-    CLIENT_PORT, Dhcp4MessageType, Dhcp4Options, Dhcp4Packet, SERVER_PORT, option_code,
-};
-use node_model::Timestamp;
+use dhcp_codec::v4::{Dhcp4MessageType, Dhcp4Options, Dhcp4Packet, option_code};
 
 use super::config::{Dhcp4Interface, Dhcp4Settings, Dhcp4Subnet};
-use super::leases::{DhcpClientKey, DhcpLeaseState, DhcpLeases4, client_key};
-use super::reply::{Dhcp4Destination, Dhcp4Outcome, Dhcp4Reply, Dhcp4Response};
-use crate::{
-    BootInstructions, BootRequest, BootSnapshot, BootStage, DhcpMode, FirmwareArchitecture,
-    NetbootTarget,
-};
+use super::exchange::{Dhcp4Exchange, Dhcp4PacketInfo, Dhcp4Port};
+use super::leases::{DhcpLeaseState, DhcpLeases4, client_key};
+use super::outcome::{Dhcp4Outcome, Dhcp4Reply, Dhcp4Response};
+use super::reply;
+use crate::{BootRequest, BootSnapshot, BootStage, DhcpMode, FirmwareArchitecture, NetbootTarget};
 
 /// The DHCPv4 server.
 #[derive(Debug)]
 pub struct Dhcp4Server {
     settings: Dhcp4Settings,
-}
-
-/// How a packet was received.
-#[derive(Debug, Clone)]
-pub struct Dhcp4PacketInfo<'a> {
-    /// The interface.
-    pub interface: &'a str,
-    /// The destination port.
-    pub port: Dhcp4Port,
-    /// The IP source address and port.
-    pub from: SocketAddrV4,
-    /// The time of receipt.
-    pub now: Timestamp,
-}
-
-/// The ports that a boot server listens on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dhcp4Port {
-    /// 67.
-    Dhcp,
-    /// 4011, where PXE firmware sends its second request to a proxy.
-    Pxe,
-}
-
-/// A message with everything that is derived from it once.
-struct Dhcp4Exchange<'a> {
-    packet: &'a Dhcp4Packet,
-    info: &'a Dhcp4PacketInfo<'a>,
-    interface: &'a Dhcp4Interface,
-    subnet: &'a Dhcp4Subnet,
-    client: DhcpClientKey,
-    stage: BootStage,
-    architecture: Option<FirmwareArchitecture>,
-    instructions: BootInstructions,
-    boot_file: Option<Arc<str>>,
 }
 
 impl Dhcp4Server {
@@ -129,7 +90,7 @@ impl Dhcp4Server {
         exchange.boot_file = self.boot_file(&exchange);
         let (outcome, reply) = match (subnet.mode, info.port) {
             (DhcpMode::Off, _) => (Dhcp4Outcome::Disabled, None),
-            (DhcpMode::Proxy, port) => proxy_dhcp(&exchange, message_type, port),
+            (DhcpMode::Proxy, _) => proxy_dhcp(&exchange, message_type),
             (DhcpMode::Reserve | DhcpMode::Discover, Dhcp4Port::Dhcp) => {
                 serve_addresses(&exchange, message_type, leases)
             }
@@ -141,7 +102,7 @@ impl Dhcp4Server {
         response.no_loadable_boot_file =
             matches!(outcome, Dhcp4Outcome::Offered(_) | Dhcp4Outcome::Leased(_))
                 && exchange.lacks_boot_file();
-        if reply.as_ref().is_some_and(|reply| has_boot_file(&reply.packet)) {
+        if reply.as_ref().is_some_and(Dhcp4Reply::has_boot_file) {
             response.boot_file = exchange.boot_file.take();
         }
         response.reply = reply;
@@ -189,20 +150,6 @@ impl Dhcp4Server {
     }
 }
 
-impl Dhcp4Exchange<'_> {
-    fn requests_option(&self, code: u8) -> bool {
-        let list = self.packet.options.get(option_code::PARAMETER_REQUEST_LIST).unwrap_or_default();
-        list.contains(&code)
-    }
-
-    /// Returns whether the machine has a boot plan of which the requesting program can load no file.
-    fn lacks_boot_file(&self) -> bool {
-        self.stage != BootStage::System
-            && self.instructions.boot != NetbootTarget::Disk
-            && self.boot_file.is_none()
-    }
-}
-
 /// Handles a message in the modes that assign addresses.
 fn serve_addresses(
     exchange: &Dhcp4Exchange<'_>,
@@ -241,10 +188,8 @@ fn serve_addresses(
 fn proxy_dhcp(
     exchange: &Dhcp4Exchange<'_>,
     message_type: Dhcp4MessageType,
-    port: Dhcp4Port,
 ) -> (Dhcp4Outcome, Option<Dhcp4Reply>) {
-    let packet = exchange.packet;
-    let reply_type = match (port, message_type) {
+    let reply_type = match (exchange.info.port, message_type) {
         (Dhcp4Port::Dhcp, Dhcp4MessageType::Discover) => Dhcp4MessageType::Offer,
         (Dhcp4Port::Pxe, Dhcp4MessageType::Request | Dhcp4MessageType::Inform) => {
             Dhcp4MessageType::Ack
@@ -278,24 +223,7 @@ fn proxy_dhcp(
     if exchange.boot_file.is_none() {
         return (Dhcp4Outcome::NoBootFile, None);
     }
-    let mut reply = base_reply(exchange, reply_type);
-    add_boot_options(&mut reply, exchange);
-    reply.client_address = packet.client_address;
-    let class = if exchange.stage == BootStage::HttpBoot { "HTTPClient" } else { "PXEClient" };
-    reply.options.set(option_code::VENDOR_CLASS, class);
-    if exchange.stage != BootStage::HttpBoot {
-        // PXE discovery control 8: skip boot server discovery and load the file in this reply.
-        reply.options.set(option_code::VENDOR_SPECIFIC, [6, 1, 8, 255]);
-    }
-    let to = if packet.is_relayed() {
-        relay_destination(packet)
-    } else {
-        match port {
-            Dhcp4Port::Pxe => Dhcp4Destination::Address(exchange.info.from),
-            Dhcp4Port::Dhcp => Dhcp4Destination::Broadcast,
-        }
-    };
-    (Dhcp4Outcome::ProxyReplied, Some(Dhcp4Reply { to, packet: reply, probe: None }))
+    (Dhcp4Outcome::ProxyReplied, Some(reply::proxy_reply(exchange, reply_type)))
 }
 
 /// Returns why the machine gets no address, or `None` if it gets one.
@@ -333,11 +261,8 @@ fn discover(
     });
     let needs_probe = !was_leased && reserved_address(exchange) != Some(address);
     leases.offer(&exchange.client, address, now);
-    let mut packet = full_reply(exchange, Dhcp4MessageType::Offer);
-    packet.your_address = address;
     let probe = (needs_probe && !exchange.packet.is_relayed()).then_some(address);
-    let reply = Dhcp4Reply { to: destination(exchange, address), packet, probe };
-    (Dhcp4Outcome::Offered(address), Some(reply))
+    (Dhcp4Outcome::Offered(address), Some(reply::offer(exchange, address, probe)))
 }
 
 fn request(
@@ -360,14 +285,10 @@ fn request(
     };
     let Some(requested) = requested else { return (Dhcp4Outcome::Invalid, None) };
     if !may_lease(exchange, leases, requested) {
-        return (Dhcp4Outcome::Refused(requested), Some(nak(exchange)));
+        return (Dhcp4Outcome::Refused(requested), Some(reply::refusal(exchange)));
     }
     leases.lease(&exchange.client, requested, now.plus(exchange.subnet.lease_time), now);
-    let mut reply = full_reply(exchange, Dhcp4MessageType::Ack);
-    reply.your_address = requested;
-    reply.client_address = packet.client_address;
-    let reply = Dhcp4Reply { to: destination(exchange, requested), packet: reply, probe: None };
-    (Dhcp4Outcome::Leased(requested), Some(reply))
+    (Dhcp4Outcome::Leased(requested), Some(reply::acknowledgement(exchange, requested)))
 }
 
 /// Chooses an address in this order: reserved, previous, requested, any free one.
@@ -445,124 +366,10 @@ fn decline(
 }
 
 fn inform(exchange: &Dhcp4Exchange<'_>) -> (Dhcp4Outcome, Option<Dhcp4Reply>) {
-    let packet = exchange.packet;
-    if packet.client_address.is_unspecified() {
+    if exchange.packet.client_address.is_unspecified() {
         return (Dhcp4Outcome::Invalid, None);
     }
-    let mut reply = base_reply(exchange, Dhcp4MessageType::Ack);
-    add_network_options(&mut reply.options, exchange, false);
-    reply.client_address = packet.client_address;
-    let to = Dhcp4Destination::Address(SocketAddrV4::new(packet.client_address, CLIENT_PORT));
-    (Dhcp4Outcome::Informed, Some(Dhcp4Reply { to, packet: reply, probe: None }))
-}
-
-fn nak(exchange: &Dhcp4Exchange<'_>) -> Dhcp4Reply {
-    let mut packet = base_reply(exchange, Dhcp4MessageType::Nak);
-    packet.options.set(option_code::MESSAGE, "address not available to this client");
-    let to = if packet.is_relayed() {
-        // The relay must broadcast it, because the client has no valid address.
-        packet.broadcast = true;
-        relay_destination(exchange.packet)
-    } else {
-        Dhcp4Destination::Broadcast
-    };
-    Dhcp4Reply { to, packet, probe: None }
-}
-
-/// Returns a reply with network and boot options, without an address.
-fn full_reply(exchange: &Dhcp4Exchange<'_>, message_type: Dhcp4MessageType) -> Dhcp4Packet {
-    let mut reply = base_reply(exchange, message_type);
-    add_network_options(&mut reply.options, exchange, true);
-    add_boot_options(&mut reply, exchange);
-    reply
-}
-
-/// Adds the boot file and the server to load it from, if there is a boot file.
-fn add_boot_options(reply: &mut Dhcp4Packet, exchange: &Dhcp4Exchange<'_>) {
-    let Some(file) = &exchange.boot_file else { return };
-    let tftp_server = exchange.subnet.tftp_server.unwrap_or(exchange.interface.address);
-    reply.next_server = tftp_server;
-    let fits_header = file.len() < 128;
-    if fits_header {
-        reply.file = file.as_bytes().to_vec();
-    }
-    // All firmware reads the header fields; the options are for clients that request them.
-    if exchange.requests_option(option_code::BOOT_FILE_NAME) || !fits_header {
-        reply.options.set(option_code::BOOT_FILE_NAME, file.as_bytes());
-    }
-    if exchange.stage == BootStage::HttpBoot {
-        // UEFI ignores offers for HTTP boot without this vendor class.
-        reply.options.set(option_code::VENDOR_CLASS, "HTTPClient");
-        return;
-    }
-    if exchange.requests_option(option_code::TFTP_SERVER_NAME) {
-        reply.options.set(option_code::TFTP_SERVER_NAME, tftp_server.to_string());
-    }
-    if exchange.requests_option(option_code::TFTP_SERVER_ADDRESS) {
-        reply.options.set_addresses(option_code::TFTP_SERVER_ADDRESS, &[tftp_server]);
-    }
-}
-
-/// Returns a reply with the message type, the server identifier and the options that have to be echoed.
-fn base_reply(exchange: &Dhcp4Exchange<'_>, message_type: Dhcp4MessageType) -> Dhcp4Packet {
-    let request = exchange.packet;
-    let mut reply = Dhcp4Packet::reply_to(request, message_type);
-    reply.options.set_addresses(option_code::SERVER_ID, &[exchange.interface.address]);
-    for code in
-        [option_code::CLIENT_ID, option_code::MACHINE_UUID, option_code::RELAY_AGENT_INFORMATION]
-    {
-        if let Some(value) = request.options.get(code) {
-            reply.options.set(code, value);
-        }
-    }
-    reply
-}
-
-/// Adds the network configuration, the most important options first.
-fn add_network_options(
-    options: &mut Dhcp4Options,
-    exchange: &Dhcp4Exchange<'_>,
-    with_lease_times: bool,
-) {
-    let subnet = exchange.subnet;
-    if with_lease_times {
-        let seconds = u32::try_from(subnet.lease_time.as_secs()).unwrap_or(u32::MAX);
-        options.set_u32(option_code::LEASE_TIME, seconds);
-        options.set_u32(option_code::RENEWAL_TIME, seconds / 2);
-        options.set_u32(option_code::REBINDING_TIME, seconds - seconds / 8);
-    }
-    options.set_addresses(option_code::SUBNET_MASK, &[subnet.mask()]);
-    options.set_addresses(option_code::ROUTER, subnet.gateway.as_slice());
-    options.set_addresses(option_code::DNS_SERVER, &subnet.dns);
-    options.set_addresses(option_code::BROADCAST_ADDRESS, &[subnet.broadcast()]);
-    options.set_addresses(option_code::NTP_SERVER, &subnet.ntp);
-    if let Some(domain) = &subnet.domain {
-        options.set(option_code::DOMAIN_NAME, domain.as_bytes());
-    }
-    if let Some(name) = &exchange.instructions.host_name {
-        options.set(option_code::HOST_NAME, name.as_bytes());
-    }
-    if let Some(mtu) = subnet.mtu {
-        options.set(option_code::INTERFACE_MTU, mtu.to_be_bytes());
-    }
-}
-
-/// Returns the destination of an offer or acknowledgement (RFC 2131, section 4.1).
-fn destination(exchange: &Dhcp4Exchange<'_>, address: Ipv4Addr) -> Dhcp4Destination {
-    let packet = exchange.packet;
-    if packet.is_relayed() {
-        relay_destination(packet)
-    } else if !packet.client_address.is_unspecified() {
-        Dhcp4Destination::Address(SocketAddrV4::new(packet.client_address, CLIENT_PORT))
-    } else if packet.broadcast || packet.hardware.mac().is_none() {
-        Dhcp4Destination::Broadcast
-    } else {
-        Dhcp4Destination::NewAddress { address, hardware: packet.hardware }
-    }
-}
-
-fn relay_destination(packet: &Dhcp4Packet) -> Dhcp4Destination {
-    Dhcp4Destination::Address(SocketAddrV4::new(packet.relay, SERVER_PORT))
+    (Dhcp4Outcome::Informed, Some(reply::information(exchange)))
 }
 
 fn is_ipxe(options: &Dhcp4Options) -> bool {
@@ -583,8 +390,4 @@ fn link_selection(options: &Dhcp4Options) -> Option<Ipv4Addr> {
         rest = after;
     }
     options.get_address(option_code::SUBNET_SELECTION)
-}
-
-fn has_boot_file(packet: &Dhcp4Packet) -> bool {
-    !packet.file.is_empty() || packet.options.get(option_code::BOOT_FILE_NAME).is_some()
 }

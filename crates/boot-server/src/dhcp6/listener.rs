@@ -6,8 +6,10 @@ use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use dhcp_codec::v6::{ALL_SERVERS_AND_RELAYS, RelayedDhcp6Message, SERVER_PORT};
 
 use super::config::{Dhcp6Interface, Dhcp6Settings};
+use super::exchange::Dhcp6PacketInfo;
 use super::leases::DhcpLeases6;
-use super::server::{Dhcp6Outcome, Dhcp6PacketInfo, Dhcp6Response, Dhcp6Server};
+use super::outcome::{Dhcp6Outcome, Dhcp6Response};
+use super::server::Dhcp6Server;
 use crate::dhcp_loop::{self, DhcpProtocol, DhcpQueue, DhcpSocket, IncomingDhcpMessage};
 use crate::sockets::{self, SocketBindError};
 use crate::{

@@ -6,14 +6,19 @@
 //! prefixes, and only the other configuration from this server.
 
 mod config;
+mod exchange;
 mod leases;
 mod listener;
+mod outcome;
+mod reply;
 mod server;
 #[cfg(test)]
 mod tests;
 
 pub use config::{Dhcp6Interface, Dhcp6Settings, Dhcp6Subnet};
 pub use dhcp_codec::v6::Dhcp6MessageType;
+pub use exchange::Dhcp6PacketInfo;
 pub use leases::DhcpLeases6;
 pub use listener::Dhcp6Listener;
-pub use server::{Dhcp6Outcome, Dhcp6PacketInfo, Dhcp6Reply, Dhcp6Response, Dhcp6Server};
+pub use outcome::{Dhcp6Outcome, Dhcp6Reply, Dhcp6Response};
+pub use server::Dhcp6Server;

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DHCPv6 protocol without sockets and clock: takes a message, the time and the DHCP leases, and returns
-//! the reply.
+//! The DHCPv6 protocol without sockets and clock: takes a message, the time and the DHCP leases, and
+//! decides what the client gets. `reply.rs` builds the replies.
 
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use dhcp_codec::v6::{
-    CLIENT_PORT, Dhcp6Message, Dhcp6MessageType, Dhcp6Options, IaAddress, IdentityAssociation,
+    CLIENT_PORT, Dhcp6Message, Dhcp6MessageType, Dhcp6Options, IdentityAssociation,
     RelayedDhcp6Message, SERVER_PORT, hardware_address_of_duid, option_code, status_code,
 };
-use node_model::Timestamp;
 
 use super::config::{Dhcp6Interface, Dhcp6Settings, Dhcp6Subnet};
+use super::exchange::{Dhcp6Exchange, Dhcp6PacketInfo};
 use super::leases::DhcpLeases6;
+use super::outcome::{Dhcp6Outcome, Dhcp6Reply, Dhcp6Response};
+use super::reply;
 use crate::{
     BootInstructions, BootRequest, BootSnapshot, BootStage, DhcpMode, FirmwareArchitecture,
     HardwareAddress, NetbootTarget,
@@ -22,112 +24,6 @@ use crate::{
 #[derive(Debug)]
 pub struct Dhcp6Server {
     settings: Dhcp6Settings,
-}
-
-/// How a packet was received.
-#[derive(Debug, Clone)]
-pub struct Dhcp6PacketInfo<'a> {
-    /// The interface.
-    pub interface: &'a str,
-    /// The IP source address and port.
-    pub from: SocketAddrV6,
-    /// The time of receipt.
-    pub now: Timestamp,
-}
-
-/// The result of handling one message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "the client waits for the reply"]
-pub struct Dhcp6Response {
-    /// The message to send, if any.
-    pub reply: Option<Dhcp6Reply>,
-    /// How the message was handled.
-    pub outcome: Dhcp6Outcome,
-    /// The client's hardware address, if it can be determined.
-    pub hardware: Option<HardwareAddress>,
-    /// Whether the machine is enrolled.
-    pub is_known: bool,
-    /// Whether the machine was served and has a boot plan of which the requesting program can load no file.
-    pub no_loadable_boot_file: bool,
-    /// The program that sent the message.
-    pub stage: BootStage,
-    /// The architecture, if the client sent one.
-    pub architecture: Option<FirmwareArchitecture>,
-    /// The boot URL in the reply.
-    pub boot_url: Option<Arc<str>>,
-}
-
-/// A message to send.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dhcp6Reply {
-    /// The destination.
-    pub to: SocketAddrV6,
-    /// The message for the client.
-    pub message: Dhcp6Message,
-    /// The encoded message, wrapped for the relays.
-    pub bytes: Vec<u8>,
-}
-
-/// How a message was handled, or why it got no reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Dhcp6Outcome {
-    /// An address was advertised.
-    Advertised(Ipv6Addr),
-    /// An address was leased.
-    Leased(Ipv6Addr),
-    /// Configuration without an address was sent.
-    Informed,
-    /// The client's addresses are valid on its link.
-    Confirmed,
-    /// The client's addresses are not valid on its link.
-    NotOnLink,
-    /// The client cannot extend the lease of its address.
-    Refused,
-    /// Addresses were released.
-    Released,
-    /// The client declined an address because another host uses it.
-    Declined,
-    /// All addresses of the range are in use, or there is no range.
-    NoFreeAddress,
-    /// The mode of the subnet is [`Off`](crate::DhcpMode::Off).
-    Disabled,
-    /// The hardware address is configured to be ignored.
-    Ignored,
-    /// The machine is unknown, and only known machines get a reply on this subnet.
-    UnknownMachine,
-    /// The machine boots from its disk.
-    BootsFromDisk,
-    /// The message is for another server.
-    OtherServerChosen,
-    /// No configured subnet matches the interface or the relay.
-    NoSubnet,
-    /// The message is invalid here.
-    Invalid,
-    /// The DHCP lease could not be stored, so the address was not assigned.
-    LeaseNotStored,
-}
-
-impl Dhcp6Response {
-    /// Returns the address that was advertised or leased.
-    pub(super) fn assigned_address(&self) -> Option<Ipv6Addr> {
-        if let Dhcp6Outcome::Advertised(address) | Dhcp6Outcome::Leased(address) = self.outcome {
-            return Some(address);
-        }
-        None
-    }
-}
-
-/// The IANA enterprise number of Intel, which PXE and UEFI use in their vendor class.
-const INTEL_ENTERPRISE_NUMBER: u32 = 343;
-
-/// A message with everything that is derived from it once.
-struct Dhcp6Exchange<'a> {
-    message: &'a Dhcp6Message,
-    interface: &'a Dhcp6Interface,
-    subnet: &'a Dhcp6Subnet,
-    /// The client's DUID; empty if it sent none.
-    duid: &'a [u8],
-    now: Timestamp,
 }
 
 impl Dhcp6Server {
@@ -175,9 +71,9 @@ impl Dhcp6Server {
         };
         let interface = self.settings.interfaces.iter().find(|it| *it.name == *info.interface);
         let Some(interface) = interface else { return response };
-        let duid = message.options.get(option_code::CLIENT_ID);
+        let client_duid = message.options.get(option_code::CLIENT_ID);
         // Only an information request may come without a client identifier.
-        if duid.is_none() && message.message_type != Dhcp6MessageType::InformationRequest {
+        if client_duid.is_none() && message.message_type != Dhcp6MessageType::InformationRequest {
             return response;
         }
         if let Some(outcome) = self.reason_not_addressed(message, hardware) {
@@ -200,18 +96,25 @@ impl Dhcp6Server {
             response.outcome = outcome;
             return response;
         }
-        let exchange = Dhcp6Exchange {
+        let mut exchange = Dhcp6Exchange {
             message,
             interface,
             subnet,
-            duid: duid.unwrap_or_default(),
+            client_duid: client_duid.unwrap_or_default(),
+            server_duid: &self.settings.duid,
             now: info.now,
+            stage: response.stage,
+            architecture: response.architecture,
+            instructions,
+            boot_url: None,
         };
-        let (outcome, reply) = self.reply(&exchange, leases);
+        exchange.boot_url = self.boot_url(&exchange);
+        let (outcome, reply) = reply_to(&exchange, leases);
         response.outcome = outcome;
-        let Some(mut reply) = reply else { return response };
+        let Some(reply) = reply else { return response };
         if carries_configuration(message.message_type) {
-            self.add_boot_options(&mut reply, &mut response, &instructions, &exchange);
+            response.no_loadable_boot_file = exchange.lacks_boot_url();
+            response.boot_url = exchange.boot_url;
         }
         let port = if relayed.hops.is_empty() { CLIENT_PORT } else { SERVER_PORT };
         let mut to = info.from;
@@ -251,177 +154,17 @@ impl Dhcp6Server {
             .then_some(Dhcp6Outcome::OtherServerChosen)
     }
 
-    fn reply(
-        &self,
-        exchange: &Dhcp6Exchange<'_>,
-        leases: &mut DhcpLeases6,
-    ) -> (Dhcp6Outcome, Option<Dhcp6Message>) {
-        let message = exchange.message;
-        match message.message_type {
-            Dhcp6MessageType::Solicit => {
-                let rapid_commit = message.options.get(option_code::RAPID_COMMIT).is_some();
-                self.assign_addresses(exchange, leases, rapid_commit)
-            }
-            Dhcp6MessageType::Request | Dhcp6MessageType::Renew | Dhcp6MessageType::Rebind => {
-                self.assign_addresses(exchange, leases, true)
-            }
-            Dhcp6MessageType::Confirm => self.confirm(exchange),
-            Dhcp6MessageType::Release | Dhcp6MessageType::Decline => {
-                self.release_or_decline(exchange, leases)
-            }
-            Dhcp6MessageType::InformationRequest => {
-                let mut reply = self.base_reply(exchange, Dhcp6MessageType::Reply);
-                add_dns_servers(&mut reply, exchange);
-                (Dhcp6Outcome::Informed, Some(reply))
-            }
-            Dhcp6MessageType::Advertise
-            | Dhcp6MessageType::Reply
-            | Dhcp6MessageType::Reconfigure => (Dhcp6Outcome::Invalid, None),
-        }
-    }
-
-    /// Leases an address for each identity association of the message if `commit` is set, otherwise
-    /// advertises one.
-    fn assign_addresses(
-        &self,
-        exchange: &Dhcp6Exchange<'_>,
-        leases: &mut DhcpLeases6,
-        commit: bool,
-    ) -> (Dhcp6Outcome, Option<Dhcp6Message>) {
-        let request = exchange.message;
-        let reply_type = if commit { Dhcp6MessageType::Reply } else { Dhcp6MessageType::Advertise };
-        let mut reply = self.base_reply(exchange, reply_type);
-        if request.message_type == Dhcp6MessageType::Solicit && commit {
-            reply.options.add(option_code::RAPID_COMMIT, []);
-        }
-        let extends =
-            matches!(request.message_type, Dhcp6MessageType::Renew | Dhcp6MessageType::Rebind);
-        let mut outcome = Dhcp6Outcome::Informed;
-        for association in IdentityAssociation::all_in(&request.options) {
-            let client = exchange.client_key(&association);
-            let chosen = choose_address(exchange, leases, &client, &association, extends);
-            let Some(address) = chosen else {
-                let (status, refused) = if extends {
-                    (status_code::NO_BINDING, Dhcp6Outcome::Refused)
-                } else {
-                    (status_code::NO_ADDRESSES_AVAILABLE, Dhcp6Outcome::NoFreeAddress)
-                };
-                reply.options.add(option_code::IA_NA, refusal(&association, status).encode());
-                if !matches!(outcome, Dhcp6Outcome::Leased(_) | Dhcp6Outcome::Advertised(_)) {
-                    outcome = refused;
-                }
-                continue;
-            };
-            let lifetime = exchange.subnet.lease_time;
-            if commit {
-                leases.lease(&client, address, exchange.now.plus(lifetime), exchange.now);
-                outcome = Dhcp6Outcome::Leased(address);
-            } else {
-                leases.offer(&client, address, exchange.now);
-                outcome = Dhcp6Outcome::Advertised(address);
-            }
-            let seconds = u32::try_from(lifetime.as_secs()).unwrap_or(u32::MAX);
-            reply.options.add(option_code::IA_NA, grant(&association, address, seconds).encode());
-        }
-        add_dns_servers(&mut reply, exchange);
-        (outcome, Some(reply))
-    }
-
-    fn confirm(&self, exchange: &Dhcp6Exchange<'_>) -> (Dhcp6Outcome, Option<Dhcp6Message>) {
-        let addresses: Vec<Ipv6Addr> = IdentityAssociation::all_in(&exchange.message.options)
-            .flat_map(|association| addresses(&association).collect::<Vec<_>>())
-            .collect();
-        if addresses.is_empty() {
-            return (Dhcp6Outcome::Invalid, None);
-        }
-        let on_link = addresses.iter().all(|address| exchange.subnet.contains(*address));
-        let (status, outcome) = if on_link {
-            (status_code::SUCCESS, Dhcp6Outcome::Confirmed)
-        } else {
-            (status_code::NOT_ON_LINK, Dhcp6Outcome::NotOnLink)
-        };
-        let mut reply = self.base_reply(exchange, Dhcp6MessageType::Reply);
-        reply.options.add(option_code::STATUS_CODE, status.to_be_bytes());
-        (outcome, Some(reply))
-    }
-
-    fn release_or_decline(
-        &self,
-        exchange: &Dhcp6Exchange<'_>,
-        leases: &mut DhcpLeases6,
-    ) -> (Dhcp6Outcome, Option<Dhcp6Message>) {
-        let mut reply = self.base_reply(exchange, Dhcp6MessageType::Reply);
-        let declines = exchange.message.message_type == Dhcp6MessageType::Decline;
-        for association in IdentityAssociation::all_in(&exchange.message.options) {
-            let client = exchange.client_key(&association);
-            let mut all_leased = true;
-            for address in addresses(&association) {
-                all_leased &= if declines {
-                    leases.decline(&client, address, exchange.now)
-                } else {
-                    leases.release(&client, address, exchange.now)
-                };
-            }
-            if !all_leased {
-                let refused = refusal(&association, status_code::NO_BINDING);
-                reply.options.add(option_code::IA_NA, refused.encode());
-            }
-        }
-        reply.options.add(option_code::STATUS_CODE, status_code::SUCCESS.to_be_bytes());
-        (if declines { Dhcp6Outcome::Declined } else { Dhcp6Outcome::Released }, Some(reply))
-    }
-
-    /// Returns a reply with both identifiers.
-    fn base_reply(
-        &self,
-        exchange: &Dhcp6Exchange<'_>,
-        message_type: Dhcp6MessageType,
-    ) -> Dhcp6Message {
-        let mut options = Dhcp6Options::default();
-        if !exchange.duid.is_empty() {
-            options.add(option_code::CLIENT_ID, exchange.duid);
-        }
-        options.add(option_code::SERVER_ID, self.settings.duid.clone());
-        Dhcp6Message { message_type, transaction_id: exchange.message.transaction_id, options }
-    }
-
-    /// Adds the boot URL, or records that the requesting program can load no file of the boot plan.
-    fn add_boot_options(
-        &self,
-        reply: &mut Dhcp6Message,
-        response: &mut Dhcp6Response,
-        instructions: &BootInstructions,
-        exchange: &Dhcp6Exchange<'_>,
-    ) {
-        let (stage, architecture) = (response.stage, response.architecture);
-        let Some(url) = self.boot_url(instructions, stage, architecture, exchange) else {
-            response.no_loadable_boot_file =
-                stage != BootStage::System && instructions.boot != NetbootTarget::Disk;
-            return;
-        };
-        reply.options.add(option_code::BOOT_FILE_URL, url.as_bytes());
-        if stage == BootStage::HttpBoot {
-            // UEFI ignores replies for HTTP boot without this vendor class.
-            reply.options.add(option_code::VENDOR_CLASS, vendor_class("HTTPClient"));
-        }
-        response.boot_url = Some(url);
-    }
-
-    fn boot_url(
-        &self,
-        instructions: &BootInstructions,
-        stage: BootStage,
-        architecture: Option<FirmwareArchitecture>,
-        exchange: &Dhcp6Exchange<'_>,
-    ) -> Option<Arc<str>> {
-        let NetbootTarget::Netboot(netboot) = &instructions.boot else { return None };
-        match stage {
+    /// Returns the URL for the requesting program.
+    fn boot_url(&self, exchange: &Dhcp6Exchange<'_>) -> Option<Arc<str>> {
+        let NetbootTarget::Netboot(netboot) = &exchange.instructions.boot else { return None };
+        match exchange.stage {
             BootStage::System => None,
             BootStage::Ipxe => Some(netboot.ipxe_script.clone()),
             BootStage::HttpBoot => netboot.http_file.clone(),
             BootStage::Pxe => {
+                let loaders = &self.settings.first_stage_loaders;
                 let file = netboot.tftp_file.as_ref();
-                let file = file.or_else(|| self.settings.first_stage_loaders.get(architecture?))?;
+                let file = file.or_else(|| loaders.get(exchange.architecture?))?;
                 let server = exchange.subnet.tftp_server.unwrap_or(exchange.interface.address);
                 Some(format!("tftp://[{server}]/{file}").into())
             }
@@ -441,46 +184,117 @@ impl Dhcp6Server {
     }
 }
 
-impl Dhcp6Exchange<'_> {
-    /// Returns the key of a DHCP lease: the client's DUID and the IAID.
-    fn client_key(&self, association: &IdentityAssociation) -> Vec<u8> {
-        [self.duid, &association.iaid].concat()
+/// Handles a message of a machine that is served.
+fn reply_to(
+    exchange: &Dhcp6Exchange<'_>,
+    leases: &mut DhcpLeases6,
+) -> (Dhcp6Outcome, Option<Dhcp6Message>) {
+    let message = exchange.message;
+    match message.message_type {
+        Dhcp6MessageType::Solicit => {
+            let rapid_commit = message.options.get(option_code::RAPID_COMMIT).is_some();
+            assign_addresses(exchange, leases, rapid_commit)
+        }
+        Dhcp6MessageType::Request | Dhcp6MessageType::Renew | Dhcp6MessageType::Rebind => {
+            assign_addresses(exchange, leases, true)
+        }
+        Dhcp6MessageType::Confirm => confirm(exchange),
+        Dhcp6MessageType::Release | Dhcp6MessageType::Decline => {
+            release_or_decline(exchange, leases)
+        }
+        Dhcp6MessageType::InformationRequest => {
+            let reply = reply::configuration_reply(exchange, Dhcp6MessageType::Reply, &[]);
+            (Dhcp6Outcome::Informed, Some(reply))
+        }
+        Dhcp6MessageType::Advertise | Dhcp6MessageType::Reply | Dhcp6MessageType::Reconfigure => {
+            (Dhcp6Outcome::Invalid, None)
+        }
     }
 }
 
-fn add_dns_servers(reply: &mut Dhcp6Message, exchange: &Dhcp6Exchange<'_>) {
-    let dns = &exchange.subnet.dns;
-    if !dns.is_empty() {
-        let bytes: Vec<u8> = dns.iter().flat_map(Ipv6Addr::octets).collect();
-        reply.options.add(option_code::DNS_SERVERS, bytes);
+/// Leases an address for each identity association of the message if `commit` is set, otherwise
+/// advertises one.
+fn assign_addresses(
+    exchange: &Dhcp6Exchange<'_>,
+    leases: &mut DhcpLeases6,
+    commit: bool,
+) -> (Dhcp6Outcome, Option<Dhcp6Message>) {
+    let request = exchange.message;
+    let extends =
+        matches!(request.message_type, Dhcp6MessageType::Renew | Dhcp6MessageType::Rebind);
+    let mut outcome = Dhcp6Outcome::Informed;
+    let mut results = Vec::new();
+    for association in IdentityAssociation::all_in(&request.options) {
+        let client = exchange.client_key(&association);
+        let chosen = choose_address(exchange, leases, &client, &association, extends);
+        let Some(address) = chosen else {
+            let (status, refused) = if extends {
+                (status_code::NO_BINDING, Dhcp6Outcome::Refused)
+            } else {
+                (status_code::NO_ADDRESSES_AVAILABLE, Dhcp6Outcome::NoFreeAddress)
+            };
+            results.push(reply::refusal(&association, status));
+            if !matches!(outcome, Dhcp6Outcome::Leased(_) | Dhcp6Outcome::Advertised(_)) {
+                outcome = refused;
+            }
+            continue;
+        };
+        let lifetime = exchange.subnet.lease_time;
+        if commit {
+            leases.lease(&client, address, exchange.now.plus(lifetime), exchange.now);
+            outcome = Dhcp6Outcome::Leased(address);
+        } else {
+            leases.offer(&client, address, exchange.now);
+            outcome = Dhcp6Outcome::Advertised(address);
+        }
+        results.push(reply::grant(&association, address, lifetime));
     }
+    let reply_type = if commit { Dhcp6MessageType::Reply } else { Dhcp6MessageType::Advertise };
+    (outcome, Some(reply::configuration_reply(exchange, reply_type, &results)))
+}
+
+fn confirm(exchange: &Dhcp6Exchange<'_>) -> (Dhcp6Outcome, Option<Dhcp6Message>) {
+    let addresses: Vec<Ipv6Addr> = IdentityAssociation::all_in(&exchange.message.options)
+        .flat_map(|association| addresses(&association).collect::<Vec<_>>())
+        .collect();
+    if addresses.is_empty() {
+        return (Dhcp6Outcome::Invalid, None);
+    }
+    let on_link = addresses.iter().all(|address| exchange.subnet.contains(*address));
+    let (status, outcome) = if on_link {
+        (status_code::SUCCESS, Dhcp6Outcome::Confirmed)
+    } else {
+        (status_code::NOT_ON_LINK, Dhcp6Outcome::NotOnLink)
+    };
+    (outcome, Some(reply::status_reply(exchange, &[], status)))
+}
+
+fn release_or_decline(
+    exchange: &Dhcp6Exchange<'_>,
+    leases: &mut DhcpLeases6,
+) -> (Dhcp6Outcome, Option<Dhcp6Message>) {
+    let declines = exchange.message.message_type == Dhcp6MessageType::Decline;
+    let mut refused = Vec::new();
+    for association in IdentityAssociation::all_in(&exchange.message.options) {
+        let client = exchange.client_key(&association);
+        let mut all_leased = true;
+        for address in addresses(&association) {
+            all_leased &= if declines {
+                leases.decline(&client, address, exchange.now)
+            } else {
+                leases.release(&client, address, exchange.now)
+            };
+        }
+        if !all_leased {
+            refused.push(reply::refusal(&association, status_code::NO_BINDING));
+        }
+    }
+    let outcome = if declines { Dhcp6Outcome::Declined } else { Dhcp6Outcome::Released };
+    (outcome, Some(reply::status_reply(exchange, &refused, status_code::SUCCESS)))
 }
 
 fn addresses(association: &IdentityAssociation) -> impl Iterator<Item = Ipv6Addr> {
     association.addresses().map(|address| address.address)
-}
-
-/// Returns the association of a reply that assigns an address for this many seconds.
-fn grant(requested: &IdentityAssociation, address: Ipv6Addr, seconds: u32) -> IdentityAssociation {
-    let mut association = IdentityAssociation {
-        iaid: requested.iaid,
-        renew_after: seconds / 2,
-        rebind_after: seconds - seconds / 5,
-        options: Dhcp6Options::default(),
-    };
-    association.add_address(IaAddress {
-        address,
-        preferred_lifetime: seconds - seconds / 4,
-        valid_lifetime: seconds,
-    });
-    association
-}
-
-/// Returns the association of a reply that assigns no address.
-fn refusal(requested: &IdentityAssociation, status: u16) -> IdentityAssociation {
-    let mut association = IdentityAssociation { iaid: requested.iaid, ..Default::default() };
-    association.options.add(option_code::STATUS_CODE, status.to_be_bytes());
-    association
 }
 
 /// Chooses an address in this order: previous, requested, any free one. If `extends` is set, only a
@@ -549,13 +363,6 @@ fn boot_stage(options: &Dhcp6Options, architecture: Option<u16>) -> BootStage {
     let class = options.get(option_code::VENDOR_CLASS).and_then(|value| value.get(6..));
     let user = options.get(option_code::USER_CLASS).unwrap_or_default();
     BootStage::detect(class.unwrap_or_default(), user.ends_with(b"iPXE"), architecture)
-}
-
-fn vendor_class(class: &str) -> Vec<u8> {
-    let mut out = INTEL_ENTERPRISE_NUMBER.to_be_bytes().to_vec();
-    out.extend((class.len() as u16).to_be_bytes());
-    out.extend_from_slice(class.as_bytes());
-    out
 }
 
 /// Returns the client's hardware address from the relay (RFC 6939), else from a link-local address that

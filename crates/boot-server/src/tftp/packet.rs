@@ -30,7 +30,7 @@ pub struct TftpOptions {
     /// The block size in bytes.
     pub block_size: Option<u16>,
     /// Whether the client requests the file size.
-    pub wants_size: bool,
+    pub requests_size: bool,
     /// The retransmission timeout.
     pub timeout: Option<Duration>,
     /// The number of blocks per acknowledgement.
@@ -99,7 +99,7 @@ impl TftpOptions {
         if name.eq_ignore_ascii_case(b"blksize") && (8..=65464).contains(&number) {
             self.block_size = Some(number as u16);
         } else if name.eq_ignore_ascii_case(b"tsize") {
-            self.wants_size = true;
+            self.requests_size = true;
         } else if name.eq_ignore_ascii_case(b"timeout") && (1..=255).contains(&number) {
             self.timeout = Some(Duration::from_secs(u64::from(number)));
         } else if name.eq_ignore_ascii_case(b"windowsize") && (1..=65535).contains(&number) {

@@ -141,7 +141,7 @@ impl TftpTransfer {
         if requested.block_size.is_some() {
             acknowledge("blksize", u64::from(block_size));
         }
-        if requested.wants_size {
+        if requested.requests_size {
             acknowledge("tsize", size);
         }
         if let Some(timeout) = requested.timeout {

@@ -211,7 +211,7 @@ fn curl_may_only_read() {
         (&["-X", "GET", "-d", "data"], "413"),
         (&["-H", "Expect: 100-continue"], "417"),
     ] {
-        let arguments_after = ["-o", "answer", "-w", "%{http_code}", url];
+        let arguments_after = ["-o", "response", "-w", "%{http_code}", url];
         let (_, output) = site.curl(&[arguments, &arguments_after].concat());
         assert!(output.ends_with(expected), "{arguments:?}: {output}");
     }

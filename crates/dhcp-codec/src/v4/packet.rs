@@ -7,7 +7,6 @@ use std::ops::Range;
 use super::MIN_MAX_MESSAGE_BYTES;
 use super::options::{Dhcp4Options, option_code};
 use crate::HardwareAddress;
-use crate::hardware_address::MAX_BYTES;
 
 /// The bytes before the options, including the magic cookie.
 const HEADER_BYTES: usize = 240;
@@ -18,6 +17,7 @@ const MIN_MESSAGE_BYTES: usize = 300;
 const MAX_MESSAGE_BYTES: usize = 1472;
 const IP_AND_UDP_HEADER_BYTES: usize = 28;
 
+const CLIENT_HARDWARE: Range<usize> = 28..44;
 const SERVER_NAME: Range<usize> = 44..108;
 const FILE: Range<usize> = 108..236;
 
@@ -148,19 +148,30 @@ impl Dhcp4Packet {
     /// # Errors
     /// If the header is incomplete or invalid. Malformed options are ignored.
     pub fn decode(bytes: &[u8]) -> Result<Self, Dhcp4DecodeError> {
-        let Some((header, options)) = bytes.split_at_checked(HEADER_BYTES) else {
-            return Err(Dhcp4DecodeError::TooShort(bytes.len()));
-        };
-        if !matches!(header[0], 1 | 2) {
-            return Err(Dhcp4DecodeError::Operation(header[0]));
-        }
-        if header[236..HEADER_BYTES] != MAGIC_COOKIE {
-            return Err(Dhcp4DecodeError::Cookie);
-        }
-        let hardware_length = usize::from(header[2]);
-        if hardware_length > MAX_BYTES {
-            return Err(Dhcp4DecodeError::HardwareLength(header[2]));
-        }
+        let (header, options) = split_header(bytes)?;
+        let address = header[CLIENT_HARDWARE].get(..usize::from(header[2]));
+        let address = address.ok_or(Dhcp4DecodeError::HardwareLength(header[2]))?;
+        Ok(Self::from_fields(header, options, HardwareAddress::new(header[1], address)))
+    }
+
+    /// Decodes a server's reply for a client. Returns `None` if it is invalid or for another transaction
+    /// or client. Only the bytes of the hardware address are compared, because some servers and relays
+    /// do not copy its type and length.
+    #[must_use]
+    pub fn decode_reply(
+        bytes: &[u8],
+        transaction_id: u32,
+        client: HardwareAddress,
+    ) -> Option<Self> {
+        let (header, options) = split_header(bytes).ok()?;
+        let packet = Self::from_fields(header, options, client);
+        let is_for_client = !packet.is_request
+            && packet.transaction_id == transaction_id
+            && header[CLIENT_HARDWARE].starts_with(client.bytes());
+        is_for_client.then_some(packet)
+    }
+
+    fn from_fields(header: &[u8; HEADER_BYTES], options: &[u8], hardware: HardwareAddress) -> Self {
         let mut packet = Self {
             is_request: header[0] == 1,
             hops: header[3],
@@ -171,7 +182,7 @@ impl Dhcp4Packet {
             your_address: address_at(header, 16),
             next_server: address_at(header, 20),
             relay: address_at(header, 24),
-            hardware: HardwareAddress::new(header[1], &header[28..28 + hardware_length]),
+            hardware,
             file: Vec::new(),
             options: Dhcp4Options::default(),
         };
@@ -188,7 +199,7 @@ impl Dhcp4Packet {
         if overload & 2 != 0 {
             packet.options.decode_field(&header[SERVER_NAME]);
         }
-        Ok(packet)
+        packet
     }
 
     /// Encodes the message. Options that do not fit into `max_bytes` are left out, except relay agent
@@ -211,7 +222,7 @@ impl Dhcp4Packet {
         ] {
             out[offset..offset + 4].copy_from_slice(&address.octets());
         }
-        out[28..44].copy_from_slice(self.hardware.padded());
+        out[CLIENT_HARDWARE].copy_from_slice(self.hardware.padded());
         let file = &self.file[..self.file.len().min(FILE.len() - 1)];
         out[FILE.start..FILE.start + file.len()].copy_from_slice(file);
         out[236..HEADER_BYTES].copy_from_slice(&MAGIC_COOKIE);
@@ -244,6 +255,19 @@ impl Dhcp4Packet {
     pub fn is_relayed(&self) -> bool {
         !self.relay.is_unspecified()
     }
+}
+
+/// Returns a valid header and the options after it. The hardware address is not checked.
+fn split_header(bytes: &[u8]) -> Result<(&[u8; HEADER_BYTES], &[u8]), Dhcp4DecodeError> {
+    let (header, options) =
+        bytes.split_first_chunk().ok_or(Dhcp4DecodeError::TooShort(bytes.len()))?;
+    if !matches!(header[0], 1 | 2) {
+        return Err(Dhcp4DecodeError::Operation(header[0]));
+    }
+    if header[236..HEADER_BYTES] != MAGIC_COOKIE {
+        return Err(Dhcp4DecodeError::Cookie);
+    }
+    Ok((header, options))
 }
 
 fn address_at(header: &[u8], offset: usize) -> Ipv4Addr {

@@ -79,6 +79,26 @@ fn rejects_invalid_headers() {
 }
 
 #[test]
+fn replies_for_clients_may_have_any_hardware_type_and_length() {
+    let hardware = HardwareAddress::ethernet(MAC);
+    let reply = Dhcp4Packet::reply_to(&discover(), Dhcp4MessageType::Offer);
+    let mut bytes = reply.encode(MIN_MAX_MESSAGE_BYTES);
+    for (hardware_type, length) in [(1, 6), (1, 16), (6, 6), (0, 0), (32, 20)] {
+        bytes[1..3].copy_from_slice(&[hardware_type, length]);
+        let decoded = Dhcp4Packet::decode_reply(&bytes, 7, hardware);
+        assert_eq!(decoded.as_ref(), Some(&reply), "type {hardware_type}, length {length}");
+    }
+    // A server rejects a length that exceeds the field.
+    assert_eq!(Dhcp4Packet::decode(&bytes), Err(Dhcp4DecodeError::HardwareLength(20)));
+    assert_eq!(Dhcp4Packet::decode_reply(&bytes, 8, hardware), None);
+    let other = HardwareAddress::ethernet([0; 6]);
+    assert_eq!(Dhcp4Packet::decode_reply(&bytes, 7, other), None);
+    let request = discover().encode(MIN_MAX_MESSAGE_BYTES);
+    assert_eq!(Dhcp4Packet::decode_reply(&request, 7, hardware), None);
+    assert_eq!(Dhcp4Packet::decode_reply(&bytes[..239], 7, hardware), None);
+}
+
+#[test]
 fn reply_size_is_bounded() {
     for (requested, expected) in
         [(None, 548), (Some(0), 548), (Some(1028), 1000), (Some(9000), 1472)]

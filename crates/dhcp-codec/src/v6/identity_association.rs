@@ -33,15 +33,33 @@ impl IdentityAssociation {
     /// Decodes an option value, `None` if it is malformed.
     #[must_use]
     pub fn decode(value: &[u8]) -> Option<Self> {
+        match Self::decode_complete(value)? {
+            (association, []) => Some(association),
+            (_, [_, ..]) => None,
+        }
+    }
+
+    /// Returns the first association of a reply for a client. A truncated last option in it is ignored.
+    #[must_use]
+    pub fn first_in_reply(options: &Dhcp6Options) -> Option<Self> {
+        let (association, _truncated) = Self::decode_complete(options.get(option_code::IA_NA)?)?;
+        Some(association)
+    }
+
+    /// Decodes an option value with its complete options. Returns also the bytes of a truncated last
+    /// option.
+    fn decode_complete(value: &[u8]) -> Option<(Self, &[u8])> {
         let (iaid, rest) = value.split_first_chunk::<4>()?;
         let (renew_after, rest) = rest.split_first_chunk::<4>()?;
         let (rebind_after, rest) = rest.split_first_chunk::<4>()?;
-        Some(Self {
+        let (options, truncated) = Dhcp6Options::decode_complete(rest);
+        let association = Self {
             iaid: *iaid,
             renew_after: u32::from_be_bytes(*renew_after),
             rebind_after: u32::from_be_bytes(*rebind_after),
-            options: Dhcp6Options::decode(rest).ok()?,
-        })
+            options,
+        };
+        Some((association, truncated))
     }
 
     /// Returns the associations of a message. Malformed ones are ignored.

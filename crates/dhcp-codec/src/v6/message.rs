@@ -93,11 +93,23 @@ impl Dhcp6Message {
     /// # Errors
     /// If the message is truncated or not one between client and server.
     pub fn decode(bytes: &[u8]) -> Result<Self, Dhcp6DecodeError> {
-        let (header, rest) = bytes.split_first_chunk::<4>().ok_or(Dhcp6DecodeError::Truncated)?;
-        let message_type = Dhcp6MessageType::from_number(header[0])
-            .ok_or(Dhcp6DecodeError::MessageType(header[0]))?;
-        let transaction_id = u32::from_be_bytes([0, header[1], header[2], header[3]]);
+        let (message_type, transaction_id, rest) = decode_header(bytes)?;
         Ok(Self { message_type, transaction_id, options: Dhcp6Options::decode(rest)? })
+    }
+
+    /// Decodes an advertisement or a reply for a client. Returns `None` if it is another message or for
+    /// another transaction or client. A truncated last option is ignored, because a client without
+    /// configuration cannot work at all.
+    #[must_use]
+    pub fn decode_reply(bytes: &[u8], transaction_id: u32, client_duid: &[u8]) -> Option<Self> {
+        let (message_type, id, rest) = decode_header(bytes).ok()?;
+        let (options, _truncated) = Dhcp6Options::decode_complete(rest);
+        let is_reply =
+            matches!(message_type, Dhcp6MessageType::Advertise | Dhcp6MessageType::Reply);
+        let is_for_client = is_reply
+            && id == transaction_id
+            && options.get(option_code::CLIENT_ID) == Some(client_duid);
+        is_for_client.then_some(Self { message_type, transaction_id, options })
     }
 
     /// Encodes the message.
@@ -157,6 +169,14 @@ impl RelayedDhcp6Message {
         }
         bytes
     }
+}
+
+/// Returns the message type, the transaction ID and the encoded options.
+fn decode_header(bytes: &[u8]) -> Result<(Dhcp6MessageType, u32, &[u8]), Dhcp6DecodeError> {
+    let (header, options) = bytes.split_first_chunk::<4>().ok_or(Dhcp6DecodeError::Truncated)?;
+    let message_type =
+        Dhcp6MessageType::from_number(header[0]).ok_or(Dhcp6DecodeError::MessageType(header[0]))?;
+    Ok((message_type, u32::from_be_bytes([0, header[1], header[2], header[3]]), options))
 }
 
 fn address(bytes: &[u8]) -> Ipv6Addr {

@@ -36,17 +36,24 @@ impl Dhcp6Options {
     ///
     /// # Errors
     /// If the last option is truncated.
-    pub fn decode(mut bytes: &[u8]) -> Result<Self, Dhcp6DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, Dhcp6DecodeError> {
+        match Self::decode_complete(bytes) {
+            (options, []) => Ok(options),
+            (_, [_, ..]) => Err(Dhcp6DecodeError::Truncated),
+        }
+    }
+
+    /// Decodes the complete options. Returns them and the bytes of a truncated last option.
+    pub(super) fn decode_complete(mut bytes: &[u8]) -> (Self, &[u8]) {
         let mut options = Vec::new();
-        while !bytes.is_empty() {
-            let (header, rest) =
-                bytes.split_first_chunk::<4>().ok_or(Dhcp6DecodeError::Truncated)?;
-            let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
-            let (value, rest) = rest.split_at_checked(length).ok_or(Dhcp6DecodeError::Truncated)?;
+        while let Some((header, rest)) = bytes.split_first_chunk::<4>()
+            && let length = usize::from(u16::from_be_bytes([header[2], header[3]]))
+            && let Some((value, rest)) = rest.split_at_checked(length)
+        {
             options.push((u16::from_be_bytes([header[0], header[1]]), value.to_vec()));
             bytes = rest;
         }
-        Ok(Self(options))
+        (Self(options), bytes)
     }
 
     /// Returns the first value of an option.

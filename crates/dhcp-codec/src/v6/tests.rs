@@ -84,6 +84,34 @@ fn rejects_malformed_messages() {
 }
 
 #[test]
+fn replies_for_clients_may_end_in_a_truncated_option() {
+    let mut association = IdentityAssociation { iaid: [0, 0, 0, 9], ..Default::default() };
+    association.add_address(IaAddress {
+        address: address(7),
+        preferred_lifetime: 3600,
+        valid_lifetime: 7200,
+    });
+    let duid = link_layer_duid(HardwareAddress::ethernet(MAC));
+    let mut options = Dhcp6Options::default();
+    options.add(option_code::CLIENT_ID, duid.clone());
+    options.add(option_code::IA_NA, [association.encode(), vec![0, 13, 0]].concat());
+    let message_type = Dhcp6MessageType::Reply;
+    let reply = Dhcp6Message { message_type, transaction_id: 0x01_0203, options };
+    for truncated in [&[][..], &[0], &[0, 23, 0, 16, 0x20, 0x01]] {
+        let bytes = [&reply.encode(), truncated].concat();
+        let decoded = Dhcp6Message::decode_reply(&bytes, 0x01_0203, &duid);
+        assert_eq!(decoded.as_ref(), Some(&reply), "{truncated:?}");
+        // A server rejects the same bytes.
+        assert_eq!(Dhcp6Message::decode(&bytes).is_ok(), truncated.is_empty(), "{truncated:?}");
+        assert_eq!(Dhcp6Message::decode_reply(&bytes, 0x01_0204, &duid), None);
+        assert_eq!(Dhcp6Message::decode_reply(&bytes, 0x01_0203, &duid[1..]), None);
+    }
+    assert_eq!(IdentityAssociation::first_in_reply(&reply.options), Some(association));
+    assert_eq!(IdentityAssociation::all_in(&reply.options).count(), 0);
+    assert_eq!(Dhcp6Message::decode_reply(&solicit().encode(), 0x01_0203, &duid), None);
+}
+
+#[test]
 fn finds_the_hardware_address_in_a_duid() {
     let hardware = HardwareAddress::ethernet(MAC);
     assert_eq!(hardware_address_of_duid(&link_layer_duid(hardware)), Some(hardware));
@@ -108,7 +136,11 @@ proptest! {
             *place = byte;
         }
         damaged.truncate(cut);
+        let duid = link_layer_duid(HardwareAddress::ethernet(MAC));
         for bytes in [damaged, [&[message_type, 0, 0, 1][..], &bytes].concat(), bytes] {
+            if let Some(reply) = Dhcp6Message::decode_reply(&bytes, 1, &duid) {
+                let _ = IdentityAssociation::first_in_reply(&reply.options);
+            }
             if let Ok(relayed) = RelayedDhcp6Message::decode(&bytes) {
                 let options = &relayed.message.options;
                 let _ = IdentityAssociation::all_in(options).flat_map(|one| one.addresses().collect::<Vec<_>>()).count();
