@@ -41,21 +41,21 @@ pub enum ChecksumError {
         "{text:?} is no checksum: give the hexadecimal digits of a SHA-256 (64) or SHA-512 (128), or the http(s) address of a checksum file"
     )]
     Malformed {
-        /// What was given.
+        /// The text.
         text: String,
     },
-    /// The algorithm's name is not known.
+    /// The algorithm is unknown.
     #[error("checksum algorithm {name:?} is not known: use sha256 or sha512")]
     UnknownAlgorithm {
-        /// What was given.
+        /// The text.
         name: String,
     },
-    /// The digits are not as many as the algorithm has.
+    /// The number of digits does not match the algorithm.
     #[error("{text:?} is no {algorithm} checksum: it must have {} hexadecimal digits", algorithm.length() * 2)]
     WrongLength {
-        /// What was given.
+        /// The text.
         text: String,
-        /// What it should be.
+        /// The expected number of digits.
         algorithm: ChecksumAlgorithm,
     },
     /// An MD5 checksum where the configuration does not allow them.
@@ -68,15 +68,15 @@ pub enum ChecksumError {
         "the checksum file at {url} has no checksum for {name:?}: add a line for it, or give the checksum itself"
     )]
     NotInFile {
-        /// Where the file is.
+        /// The URL of the file.
         url: String,
-        /// The name looked for.
+        /// The name of the image.
         name: String,
     },
 }
 
 impl ChecksumAlgorithm {
-    /// How many bytes its checksums have.
+    /// Returns the length of its checksums in bytes.
     pub fn length(self) -> usize {
         match self {
             Self::Md5 => 16,
@@ -85,7 +85,7 @@ impl ChecksumAlgorithm {
         }
     }
 
-    /// The algorithm of this name, as `sha256` or `SHA-256`.
+    /// Parses the name of an algorithm: `sha256` or `SHA-256`.
     pub fn from_name(name: &str) -> Result<Self, ChecksumError> {
         let plain = name.trim().replace('-', "").to_ascii_lowercase();
         match plain.as_str() {
@@ -125,7 +125,7 @@ impl Checksum {
         Ok(Self { algorithm, value })
     }
 
-    /// A checksum from its digits and its algorithm.
+    /// Parses the digits of a checksum of this algorithm.
     pub fn with_algorithm(
         algorithm: ChecksumAlgorithm,
         digits: &str,
@@ -141,17 +141,17 @@ impl Checksum {
         Self { algorithm, value }
     }
 
-    /// How it is computed.
+    /// Returns the algorithm.
     pub fn algorithm(&self) -> ChecksumAlgorithm {
         self.algorithm
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     pub fn value(&self) -> &[u8] {
         &self.value
     }
 
-    /// Its hexadecimal digits, lower case.
+    /// Returns the hexadecimal digits, in lower case.
     pub fn to_hex(&self) -> String {
         hex::encode(&self.value)
     }
@@ -165,7 +165,7 @@ impl Checksum {
     }
 }
 
-/// `sha256:0123…`, as OCI writes them.
+/// Formats it as OCI does: `sha256:0123…`.
 impl fmt::Display for Checksum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.algorithm, self.to_hex())
@@ -179,7 +179,7 @@ impl fmt::Debug for Checksum {
 }
 
 impl ExpectedChecksum {
-    /// A checksum, or the http(s) address of a checksum file.
+    /// Parses a checksum, or the HTTP URL of a checksum file.
     pub fn parse(text: &str) -> Result<Self, ChecksumError> {
         let text = text.trim();
         if text.contains("://") {
@@ -228,7 +228,7 @@ fn coreutils_line(line: &str, name: &str) -> Option<Checksum> {
     Checksum::parse(digits).ok()
 }
 
-/// Lists made from another folder have `./` or a path before the name.
+/// Lists that were created in another folder have `./` or a path before the name.
 fn same_file(listed: &str, name: &str) -> bool {
     listed == name || listed.rsplit('/').next() == Some(name)
 }

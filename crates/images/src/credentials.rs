@@ -19,27 +19,27 @@ pub enum ImageCredentials {
         /// Not printed.
         password: String,
     },
-    /// The whole of an `Authorization` header. Not printed.
+    /// The value of an `Authorization` header. Not printed.
     Header(String),
 }
 
 /// Credentials for container registries from Docker's `config.json` or Podman's `auth.json`.
 #[derive(Clone, Default)]
 pub struct DockerConfig {
-    /// By registry, or by registry and the beginning of a repository's name.
+    /// By registry, or by registry and prefix of the repository.
     credentials: HashMap<String, ImageCredentials>,
 }
 
 /// Why such a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DockerConfigError {
-    /// It is not JSON of the right shape.
+    /// It is not valid JSON, or has other members.
     #[error("it is not a Docker config.json")]
     Malformed(#[source] serde_json::Error),
     /// An `auth` is not the base64 of `user:password`.
     #[error("the entry of {registry} is not the base64 of user:password; run `podman login` again")]
     BadAuth {
-        /// Whose it is.
+        /// The registry.
         registry: String,
     },
 }
@@ -52,7 +52,7 @@ impl ImageCredentials {
         Self::Basic { user: user.to_owned(), password: password.to_owned() }
     }
 
-    /// The `Authorization` header; `None` when it would have characters no header may have.
+    /// Returns the `Authorization` header; `None` if it would contain characters that headers cannot contain.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         let text = match self {
             Self::Basic { user, password } => {
@@ -73,7 +73,7 @@ impl fmt::Debug for ImageCredentials {
 }
 
 impl DockerConfig {
-    /// Reads the file's text.
+    /// Parses the text of the file.
     pub fn parse(text: &str) -> Result<Self, DockerConfigError> {
         #[derive(Deserialize)]
         struct DockerConfigFile {

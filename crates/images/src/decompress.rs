@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decompression of gzip, xz and zstd into a bounded [`ImageSink`]: a small file that unpacks to
-//! terabytes of zeroes stops at the bound.
+//! Decompression of gzip, xz and zstd into an [`ImageSink`], whose size limit stops small files that
+//! unpack to terabytes of zeroes.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -14,22 +14,22 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use crate::format::Compression;
 use crate::sink::{ImageSink, SinkError};
 
-/// How much is decompressed before it is digested and written.
+/// Bytes that are decompressed before they are digested and written.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// The most memory an xz stream may ask for: `xz -9` wants 65 MiB.
+/// Memory limit of an xz stream: `xz -9` needs 65 MiB.
 const MAX_XZ_MEMORY: u64 = 256 << 20;
 
-/// The most a zstd stream may look back: `zstd --ultra -22` wants 128 MiB.
+/// Window limit of a zstd stream: `zstd --ultra -22` needs 128 MiB.
 const MAX_ZSTD_WINDOW: u64 = 128 << 20;
 
-/// Why something cannot be decompressed.
+/// Why data cannot be decompressed.
 #[derive(Debug, thiserror::Error)]
 pub enum DecompressError {
     /// The compression is not supported.
     #[error("images compressed with {name} are not supported: use gzip, xz or zstd")]
     Unsupported {
-        /// The way.
+        /// The compression.
         name: &'static str,
     },
     /// The data are corrupt.
@@ -37,13 +37,13 @@ pub enum DecompressError {
         "it is damaged, or not really compressed by {name}: check the checksum, or compress it again"
     )]
     Damaged {
-        /// How it should be compressed.
+        /// The compression.
         name: &'static str,
-        /// What is wrong.
+        /// The problem.
         #[source]
         source: io::Error,
     },
-    /// What comes out cannot be kept.
+    /// The decompressed data cannot be written.
     #[error(transparent)]
     Sink(#[from] SinkError),
 }
@@ -60,7 +60,7 @@ pub(crate) fn decompress(
     copy_to_sink(decompressing_reader(input, compression)?, sink, damaged)
 }
 
-/// What comes out of compressed `input`. Reading fails where it is damaged.
+/// Returns a reader of the decompressed data. Reading fails at corrupt data.
 pub fn decompressing_reader<'a>(
     input: impl BufRead + 'a,
     compression: Compression,
@@ -100,8 +100,8 @@ fn copy_to_sink(
     }
 }
 
-/// All frames of a zstd file, one after another: `pzstd` and `zstd --adapt` write many, and
-/// skippable ones between them.
+/// Reads all frames of a zstd file. `pzstd` and `zstd --adapt` write many, with skippable frames between
+/// them.
 struct ZstdFrames<R> {
     input: R,
     decoder: FrameDecoder,
@@ -266,7 +266,7 @@ mod tests {
         fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             for (how, pack) in ALL {
                 let _ = unpack(&bytes, how, 1 << 16);
-                // Behind a true beginning they get farther.
+                // With a valid header the decoder reads more of the data.
                 bytes.splice(..0, pack(b"").into_iter().take(6));
                 let _ = unpack(&bytes, how, 1 << 16);
             }

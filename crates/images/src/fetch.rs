@@ -1,28 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! HTTP downloads that resume after an interruption.
-//!
-//! A download fails if the server is silent or keeps failing, never because it takes long: images are
-//! large and links are slow. Received bytes are not requested again if the server can confirm that the
-//! file is unchanged.
+//! The HTTP client of the image cache: downloads of images, and small files beside them.
 
-use std::error::Error as StdError;
 use std::time::Duration;
 
-use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_RANGE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH,
-    IF_RANGE, LAST_MODIFIED, RANGE,
-};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use reqwest::{Client, Response, Url};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use reqwest::{Client, Url};
 
+use crate::download::{
+    ChangedFilePolicy, ContentVersion, DownloadFailure, DownloadOutcome, DownloadRetryPolicy,
+    RequestFailure, ResumableDownload,
+};
 use crate::source::redacted_url;
 use crate::tls::{self, ImageServerTrust, TlsTrustError};
-use crate::writer::{SinkMessage, SinkWriter, WriterClosed};
+use crate::writer::{SinkWriter, WriterClosed};
 
 /// Maximum number of redirects.
 const MAX_REDIRECTS: usize = 10;
+/// Maximum delay between two attempts, as a multiple of the first one.
+const MAX_DELAY_FACTOR: u32 = 32;
 
-/// How downloads are made.
+/// Settings of downloads.
 #[derive(Debug, Clone)]
 pub struct FetchSettings {
     /// CA certificates for image servers.
@@ -53,19 +50,18 @@ impl Default for FetchSettings {
 #[derive(Debug, Clone)]
 pub struct Fetcher {
     client: Client,
-    max_attempts: u32,
-    retry_delay: Duration,
+    retry_policy: DownloadRetryPolicy,
 }
 
 /// Why a download failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The server refuses.
+    /// The server rejected the request.
     #[error("{url} returned {status}{}", advice(*status))]
     Refused {
-        /// Where.
+        /// The URL.
         url: String,
-        /// How.
+        /// The status.
         status: StatusCode,
     },
     /// The server failed too many times in a row.
@@ -73,73 +69,56 @@ pub enum FetchError {
         "{url} failed {attempts} times in a row, the last time because {why}: check that it can be reached from here"
     )]
     RetriesExhausted {
-        /// Where.
+        /// The URL.
         url: String,
-        /// How many times.
+        /// The number of attempts.
         attempts: u32,
-        /// What happened last.
+        /// The last error.
         why: String,
     },
-    /// Trying again would not help.
+    /// Retries are useless.
     #[error("{url} cannot be read ({why}): check the address, and for https the CA certificate")]
     NotRetryable {
-        /// Where.
+        /// The URL.
         url: String,
-        /// What happened.
+        /// The error.
         why: String,
     },
     /// The response exceeds the size limit.
     #[error("{url} has more than {limit} bytes, which is too large: check the address")]
     TooLong {
-        /// Where.
+        /// The URL.
         url: String,
-        /// How much is taken.
+        /// The limit in bytes.
         limit: usize,
     },
     /// The credentials cannot be sent.
     #[error("the credentials for {url} have characters no HTTP header may have")]
     BadCredentials {
-        /// Where.
+        /// The URL.
         url: String,
     },
 }
 
-/// What identifies a version of a file on its server.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct ContentVersion {
-    /// The server's `ETag`.
-    pub(crate) etag: Option<String>,
-    /// The server's `Last-Modified`.
-    pub(crate) modified: Option<String>,
-}
-
-/// What to download.
+/// A download request.
 pub(crate) struct DownloadRequest<'a> {
     pub(crate) url: &'a Url,
-    /// The `Authorization` to show.
+    /// The `Authorization` header.
     pub(crate) authorization: Option<HeaderValue>,
-    /// The version we have: if it is still that one, nothing is downloaded.
+    /// The cached version: if the file is unchanged, nothing is downloaded.
     pub(crate) cached_version: Option<&'a ContentVersion>,
-}
-
-/// How a download ended.
-pub(crate) enum DownloadOutcome {
-    /// All of it is with the receiver.
-    Complete(ContentVersion),
-    /// It is still the version we have.
-    Unmodified,
 }
 
 /// Why a download ended early.
 pub(crate) enum DownloadStopped {
-    /// Because of the server.
+    /// The server failed.
     Fetch(FetchError),
-    /// Because of the writer, which knows why.
+    /// The writer closed; it returns the reason.
     Writer(WriterClosed),
 }
 
 impl Fetcher {
-    /// Ready to download.
+    /// Returns a fetcher with these settings.
     pub fn new(settings: &FetchSettings) -> Result<Self, TlsTrustError> {
         let client = Client::builder()
             .tls_backend_preconfigured(tls::client_config(&settings.trust)?)
@@ -151,11 +130,12 @@ impl Fetcher {
             .user_agent(concat!("ferrite/", env!("CARGO_PKG_VERSION")))
             .build()
             .expect("settings that fit each other");
-        Ok(Self {
-            client,
-            max_attempts: settings.max_attempts.max(1),
-            retry_delay: settings.retry_delay,
-        })
+        let retry_policy = DownloadRetryPolicy {
+            max_failures: settings.max_attempts,
+            delay: settings.retry_delay,
+            max_delay: settings.retry_delay.saturating_mul(MAX_DELAY_FACTOR),
+        };
+        Ok(Self { client, retry_policy })
     }
 
     /// Downloads into `writer` and resumes after interruptions, until the writer closes.
@@ -164,48 +144,25 @@ impl Fetcher {
         wanted: DownloadRequest<'_>,
         writer: &SinkWriter,
     ) -> Result<DownloadOutcome, DownloadStopped> {
+        let download = ResumableDownload {
+            client: &self.client,
+            url: wanted.url,
+            authorization: wanted.authorization.as_ref(),
+            cached_version: wanted.cached_version,
+            retry_policy: self.retry_policy,
+            changed_file: ChangedFilePolicy::Restart,
+            receiver: writer.messages(),
+            report: &|_, _| {},
+        };
         tokio::select! {
             biased;
             closed = writer.closed() => Err(DownloadStopped::Writer(closed)),
-            ended = self.download_with_retries(wanted, writer) => ended,
-        }
-    }
-
-    async fn download_with_retries(
-        &self,
-        wanted: DownloadRequest<'_>,
-        writer: &SinkWriter,
-    ) -> Result<DownloadOutcome, DownloadStopped> {
-        let mut progress = DownloadProgress::default();
-        let mut failures = 0;
-        loop {
-            let before = progress.received;
-            match self.attempt(&wanted, &mut progress, writer).await {
-                Ok(end) => return Ok(end),
-                Err(DownloadAttemptError::Writer(closed)) => {
-                    return Err(DownloadStopped::Writer(closed));
+            ended = download.run() => ended.map_err(|failure| {
+                if matches!(failure, DownloadFailure::ReceiverClosed { .. }) {
+                    return DownloadStopped::Writer(WriterClosed);
                 }
-                Err(DownloadAttemptError::Permanent(why)) => {
-                    let url = redacted_url(wanted.url);
-                    return Err(DownloadStopped::Fetch(FetchError::NotRetryable { url, why }));
-                }
-                Err(DownloadAttemptError::Refused(status)) => {
-                    let url = redacted_url(wanted.url);
-                    return Err(DownloadStopped::Fetch(FetchError::Refused { url, status }));
-                }
-                Err(DownloadAttemptError::Retryable(why)) => {
-                    failures = if progress.received > before { 1 } else { failures + 1 };
-                    tracing::debug!(
-                        url = redacted_url(wanted.url),
-                        why,
-                        failures,
-                        "download broke"
-                    );
-                    self.fail_or_wait(wanted.url, failures, why)
-                        .await
-                        .map_err(DownloadStopped::Fetch)?;
-                }
-            }
+                DownloadStopped::Fetch(FetchError::new(wanted.url, failure))
+            }),
         }
     }
 
@@ -218,47 +175,39 @@ impl Fetcher {
     ) -> Result<SmallResponse, FetchError> {
         let mut failures = 0;
         loop {
-            match self.get_small_once(url, headers, limit).await {
-                Ok(Some(answer)) => return Ok(answer),
+            let reason = match self.get_small_once(url, headers, limit).await {
+                Ok(Some(response)) => return Ok(response),
                 Ok(None) => return Err(FetchError::TooLong { url: redacted_url(url), limit }),
-                Err(DownloadAttemptError::Permanent(why)) => {
-                    return Err(FetchError::NotRetryable { url: redacted_url(url), why });
-                }
-                Err(DownloadAttemptError::Retryable(why)) => {
-                    failures += 1;
-                    self.fail_or_wait(url, failures, why).await?;
-                }
-                Err(
-                    DownloadAttemptError::Writer(WriterClosed) | DownloadAttemptError::Refused(_),
-                ) => {
-                    unreachable!("nothing is written, and every status is an answer")
-                }
+                Err(RequestFailure::Final(failure)) => return Err(FetchError::new(url, failure)),
+                Err(RequestFailure::Retryable(reason)) => reason,
+            };
+            failures += 1;
+            if !self.retry_policy.wait(failures).await {
+                let url = redacted_url(url);
+                return Err(FetchError::RetriesExhausted { url, attempts: failures, why: reason });
             }
         }
     }
 
+    /// Returns `None` if the response exceeds the limit.
     async fn get_small_once(
         &self,
         url: &Url,
         headers: &HeaderMap,
         limit: usize,
-    ) -> Result<Option<SmallResponse>, DownloadAttemptError> {
-        let sent = self.client.get(url.clone()).headers(headers.clone()).send().await;
-        let mut response = sent.map_err(|error| DownloadAttemptError::from_reqwest(&error))?;
+    ) -> Result<Option<SmallResponse>, RequestFailure> {
+        let failed = |error: reqwest::Error| RequestFailure::from_error(&error);
+        let request = self.client.get(url.clone()).headers(headers.clone());
+        let mut response = request.send().await.map_err(failed)?;
         if response.status().is_server_error() {
-            return Err(DownloadAttemptError::Retryable(format!(
-                "it returned {}",
-                response.status()
-            )));
+            return Err(RequestFailure::from_status(response.status()));
         }
         let mut body = Vec::new();
-        while let Some(piece) =
-            response.chunk().await.map_err(|error| DownloadAttemptError::from_reqwest(&error))?
-        {
-            if body.len() + piece.len() > limit {
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if body.len() + chunk.len() > limit {
                 return Ok(None);
             }
-            body.extend_from_slice(&piece);
+            body.extend_from_slice(&chunk);
         }
         Ok(Some(SmallResponse {
             status: response.status(),
@@ -266,183 +215,30 @@ impl Fetcher {
             body,
         }))
     }
+}
 
-    async fn fail_or_wait(&self, url: &Url, failures: u32, why: String) -> Result<(), FetchError> {
-        if failures >= self.max_attempts {
-            return Err(FetchError::RetriesExhausted {
-                url: redacted_url(url),
-                attempts: failures,
-                why,
-            });
-        }
-        let factor = 1 << (failures - 1).min(5);
-        tokio::time::sleep(self.retry_delay * factor).await;
-        Ok(())
-    }
-
-    async fn attempt(
-        &self,
-        wanted: &DownloadRequest<'_>,
-        progress: &mut DownloadProgress,
-        writer: &SinkWriter,
-    ) -> Result<DownloadOutcome, DownloadAttemptError> {
-        let mut request = self
-            .client
-            .get(wanted.url.clone())
-            .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        if let Some(authorization) = &wanted.authorization {
-            request = request.header(AUTHORIZATION, authorization.clone());
-        }
-        if let Some(version) = progress.resumable() {
-            request = request
-                .header(RANGE, format!("bytes={}-", progress.received))
-                .header(IF_RANGE, version);
-        } else if let Some(have) = wanted.cached_version.filter(|_| progress.received == 0) {
-            request = request.headers(conditions(have));
-        }
-        let mut response =
-            request.send().await.map_err(|error| DownloadAttemptError::from_reqwest(&error))?;
-        match response.status() {
-            StatusCode::NOT_MODIFIED
-                if wanted.cached_version.is_some() && progress.received == 0 =>
-            {
-                return Ok(DownloadOutcome::Unmodified);
+impl FetchError {
+    fn new(url: &Url, failure: DownloadFailure) -> Self {
+        let url = redacted_url(url);
+        match failure {
+            DownloadFailure::Status(status) => Self::Refused { url, status },
+            DownloadFailure::RetriesExhausted { attempts, reason, .. } => {
+                Self::RetriesExhausted { url, attempts, why: reason }
             }
-            StatusCode::OK => {
-                if progress.received > 0 {
-                    writer.send(SinkMessage::Restart).await?;
-                }
-                *progress = DownloadProgress::from_response(&response);
-                if let Some(length) = progress.length {
-                    writer.send(SinkMessage::Length(length)).await?;
-                }
+            DownloadFailure::NotRetryable(why) => Self::NotRetryable { url, why },
+            DownloadFailure::Changed { received }
+            | DownloadFailure::ReceiverClosed { received } => {
+                Self::NotRetryable { url, why: format!("stopped at byte {received}") }
             }
-            StatusCode::PARTIAL_CONTENT if progress.is_continuation(&response) => {}
-            // The response is not the requested rest: restart the download.
-            StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE
-                if progress.received > 0 =>
-            {
-                writer.send(SinkMessage::Restart).await?;
-                *progress = DownloadProgress::default();
-                return Err(DownloadAttemptError::Retryable(
-                    "the server did not continue where the download broke".to_owned(),
-                ));
-            }
-            status
-                if status.is_server_error()
-                    || status == StatusCode::TOO_MANY_REQUESTS
-                    || status == StatusCode::REQUEST_TIMEOUT =>
-            {
-                return Err(DownloadAttemptError::Retryable(format!("it returned {status}")));
-            }
-            status => return Err(DownloadAttemptError::Refused(status)),
-        }
-        while let Some(piece) =
-            response.chunk().await.map_err(|error| DownloadAttemptError::from_reqwest(&error))?
-        {
-            progress.received += piece.len() as u64;
-            writer.send(SinkMessage::Bytes(piece)).await?;
-        }
-        match progress.length {
-            Some(length) if length != progress.received => Err(DownloadAttemptError::Retryable(
-                format!("only {} of {length} bytes came", progress.received),
-            )),
-            Some(_) | None => Ok(DownloadOutcome::Complete(progress.version.clone())),
         }
     }
 }
 
-/// A small answer.
+/// A small response.
 pub(crate) struct SmallResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
-}
-
-/// How far a download is.
-#[derive(Default)]
-struct DownloadProgress {
-    received: u64,
-    /// Of the whole file.
-    length: Option<u64>,
-    version: ContentVersion,
-}
-
-/// Why one attempt ended.
-enum DownloadAttemptError {
-    Writer(WriterClosed),
-    Refused(StatusCode),
-    /// Another attempt may succeed.
-    Retryable(String),
-    /// Another attempt would fail as well.
-    Permanent(String),
-}
-
-impl DownloadAttemptError {
-    fn from_reqwest(error: &reqwest::Error) -> Self {
-        let hopeless = error.is_redirect()
-            || error.is_builder()
-            || server_trust::find_tls_error(error).is_some();
-        if hopeless {
-            Self::Permanent(describe_error(error))
-        } else {
-            Self::Retryable(describe_error(error))
-        }
-    }
-}
-
-impl From<WriterClosed> for DownloadAttemptError {
-    fn from(closed: WriterClosed) -> Self {
-        Self::Writer(closed)
-    }
-}
-
-impl DownloadProgress {
-    fn from_response(response: &Response) -> Self {
-        let text = |name: HeaderName| {
-            response.headers().get(name).and_then(|it| it.to_str().ok()).map(str::to_owned)
-        };
-        Self {
-            received: 0,
-            length: response.content_length(),
-            version: ContentVersion { etag: text(ETAG), modified: text(LAST_MODIFIED) },
-        }
-    }
-
-    /// Returns the validator for `If-Range`. Weak ETags do not qualify.
-    fn resumable(&self) -> Option<&str> {
-        if self.received == 0 {
-            return None;
-        }
-        let strong = self.version.etag.as_deref().filter(|tag| !tag.starts_with("W/"));
-        strong.or(self.version.modified.as_deref())
-    }
-
-    /// Returns whether the response continues at the received position.
-    fn is_continuation(&self, response: &Response) -> bool {
-        let range = response.headers().get(CONTENT_RANGE).and_then(|it| it.to_str().ok());
-        let parts = range
-            .and_then(|range| range.strip_prefix("bytes "))
-            .and_then(|range| range.split_once('/'))
-            .and_then(|(range, total)| Some((range.split_once('-')?, total)));
-        let Some(((start, end), total)) = parts else { return false };
-        let total = total.parse().ok();
-        let whole = total.is_none() || self.length.is_none() || total == self.length;
-        // A server may send less than the rest; the next attempt requests what is left.
-        let sensible = end.parse::<u64>().is_ok_and(|end| end >= self.received);
-        start.parse() == Ok(self.received) && whole && sensible && self.received > 0
-    }
-}
-
-fn conditions(have: &ContentVersion) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    let pairs = [(IF_NONE_MATCH, &have.etag), (IF_MODIFIED_SINCE, &have.modified)];
-    for (name, value) in pairs {
-        if let Some(value) = value.as_deref().and_then(|it| HeaderValue::from_str(it).ok()) {
-            headers.insert(name, value);
-        }
-    }
-    headers
 }
 
 fn advice(status: StatusCode) -> &'static str {
@@ -451,17 +247,4 @@ fn advice(status: StatusCode) -> &'static str {
         StatusCode::NOT_FOUND | StatusCode::GONE => ": check the address",
         _ => "",
     }
-}
-
-/// Returns the text of the innermost error, since the outer ones are generic.
-fn describe_error(error: &reqwest::Error) -> String {
-    if error.is_timeout() {
-        let what = if error.is_connect() { "accepts no connection" } else { "sends nothing" };
-        return format!("it {what} for too long");
-    }
-    let mut cause: &dyn StdError = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }

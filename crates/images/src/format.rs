@@ -14,14 +14,14 @@ use std::os::unix::fs::FileExt;
 /// farthest signature.
 const HEAD_BYTES: usize = 0x9000;
 
-/// The last bytes of an image: where a VHD of fixed size has its footer.
+/// Bytes at the end of an image that are needed: a VHD of fixed size has a footer there.
 const TAIL_BYTES: usize = 512;
 
-/// What an image is.
+/// The format of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ImageFormat {
-    /// Nothing with a known beginning: a partition, a kernel, anything.
+    /// No known signature: a partition, a kernel or other data.
     Raw,
     /// A raw disk with a GPT partition table.
     Gpt,
@@ -31,75 +31,75 @@ pub enum ImageFormat {
     Qcow2,
     /// QED, an obsolete format of QEMU.
     Qed,
-    /// A CD, also when it has a partition table as well (hybrid).
+    /// A CD, with or without a partition table (hybrid).
     Iso,
-    /// VMware's.
+    /// VMDK of VMware.
     Vmdk,
-    /// VirtualBox's.
+    /// VDI of VirtualBox.
     Vdi,
     /// VHD of older Hyper-V versions.
     Vhd,
-    /// Hyper-V's.
+    /// VHDX of Hyper-V.
     Vhdx,
     /// An encrypted volume.
     Luks,
     /// A compressed read-only file system.
     Squashfs,
-    /// Something compressed.
+    /// Compressed data.
     Compressed(Compression),
 }
 
-/// How something is compressed.
+/// A compression format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
-    /// By gzip.
+    /// gzip.
     Gzip,
-    /// By xz.
+    /// xz.
     Xz,
-    /// By zstd.
+    /// zstd.
     Zstd,
-    /// By bzip2, which is recognised and not read.
+    /// bzip2, which is detected but not supported.
     Bzip2,
-    /// By lz4, which is recognised and not read.
+    /// lz4, which is detected but not supported.
     Lz4,
 }
 
-/// Why an image is refused for what it is.
+/// Why an image is rejected because of its format.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FormatError {
-    /// The name of a format is not known.
+    /// The name of the format is unknown.
     #[error("image format {name:?} is not known: use raw, qcow2 or iso")]
     Unknown {
-        /// What was given.
+        /// The name.
         name: String,
     },
-    /// It is two things at once.
+    /// It matches two formats.
     #[error(
-        "the image looks like {first} and like {second} at once, which no honest image does; make it again"
+        "the image matches the formats {first} and {second}, so its format is ambiguous: create the image again"
     )]
     Ambiguous {
-        /// One.
+        /// The first format.
         first: ImageFormat,
-        /// The other.
+        /// The second format.
         second: ImageFormat,
     },
-    /// It is not what it was declared to be.
+    /// The detected format differs from the declared one.
     #[error(
         "the image was declared to be {declared} and is {detected}: correct the declaration, or the address"
     )]
     Mismatch {
         /// The declared format.
         declared: ImageFormat,
-        /// What it is.
+        /// The detected format.
         detected: ImageFormat,
     },
-    /// It is of a kind that is not allowed.
+    /// The format is not permitted.
     #[error(
         "images of format {detected} are not allowed here: convert it (`qemu-img convert -O qcow2`), or allow the format in the configuration"
     )]
     NotPermitted {
-        /// What it is.
+        /// The detected format.
         detected: ImageFormat,
     },
 }
@@ -128,7 +128,7 @@ const MAGIC_NUMBERS: [(usize, &[u8], ImageFormat); 19] = [
 ];
 
 impl ImageFormat {
-    /// The format of this name, as Ironic's `disk_format` has them.
+    /// Parses the name of a format, as in Ironic's `disk_format`.
     pub fn from_name(name: &str) -> Result<Self, FormatError> {
         match name.trim().to_ascii_lowercase().as_str() {
             "raw" | "ami" => Ok(Self::Raw),
@@ -147,8 +147,8 @@ impl ImageFormat {
         }
     }
 
-    /// What an image is that begins and ends like this. `head` should have its first 36 KiB and
-    /// `tail` its last 512 bytes, or all there is.
+    /// Detects the format from the start and the end of an image. `head` is its first 36 KiB and `tail` its
+    /// last 512 bytes, or all of it if it is shorter.
     pub fn detect(head: &[u8], tail: &[u8]) -> Result<Self, FormatError> {
         let mut found = None;
         for (offset, magic, format) in MAGIC_NUMBERS {
@@ -163,8 +163,8 @@ impl ImageFormat {
         match (found, partitioned) {
             (None, None) => Ok(Self::Raw),
             (None, Some(table)) => Ok(table),
-            // Both at once is how every ISO is made that also boots from a USB stick; a fixed VHD
-            // is a raw disk with a footer.
+            // An ISO that also boots from a USB stick has a partition table; a VHD of fixed size is a
+            // raw disk with a footer.
             (Some(format @ (Self::Iso | Self::Vhd)), Some(_)) | (Some(format), None) => Ok(format),
             (Some(format), Some(table)) => {
                 Err(FormatError::Ambiguous { first: format, second: table })
@@ -172,7 +172,7 @@ impl ImageFormat {
         }
     }
 
-    /// What a file is.
+    /// Detects the format of a file.
     pub(crate) fn detect_file(file: &File) -> io::Result<Result<Self, FormatError>> {
         let length = file.metadata()?.len();
         let mut head = vec![0; HEAD_BYTES.min(usize::try_from(length).unwrap_or(HEAD_BYTES))];
@@ -185,9 +185,8 @@ impl ImageFormat {
         Ok(Self::detect(&head, &tail))
     }
 
-    /// Refuses an image that is not what it was declared to be, or not of a permitted format.
-    /// A raw image may have a partition table or none, and what is compressed is judged by what
-    /// comes out.
+    /// Rejects an image whose format is not the declared one or is not permitted. A raw image may have a
+    /// partition table. Compressed data are checked after decompression.
     pub fn check(self, declared: Option<Self>, permitted: &[Self]) -> Result<(), FormatError> {
         if let Some(declared) = declared
             && declared != self
@@ -202,7 +201,7 @@ impl ImageFormat {
         Err(FormatError::NotPermitted { detected: self })
     }
 
-    /// Whether its bytes go to a disk as they are.
+    /// Returns whether the bytes can be written to a disk without conversion.
     pub fn is_raw(self) -> bool {
         match self {
             Self::Raw | Self::Gpt | Self::Mbr => true,
@@ -219,7 +218,7 @@ impl ImageFormat {
         }
     }
 
-    /// Its name, as Ironic's `disk_format` has it where it has one.
+    /// Returns its name, which is that of Ironic's `disk_format` if there is one.
     pub fn name(self) -> &'static str {
         match self {
             Self::Raw => "raw",
@@ -259,8 +258,8 @@ fn require_single_format(
     }
 }
 
-/// A partition table at the beginning of a disk. The boot sector of a FAT partition ends like an
-/// MBR's too, so the partitions must make sense.
+/// Detects a partition table at the start of a disk. The boot sector of a FAT partition has the same
+/// signature as an MBR, so the partition entries must be plausible.
 fn partition_table(head: &[u8]) -> Option<ImageFormat> {
     let sector = head.get(..512)?;
     let gpt_at =
@@ -312,7 +311,7 @@ mod tests {
         let mut footer = vec![0; 512];
         footer[..8].copy_from_slice(b"conectix");
         assert_eq!(ImageFormat::detect(&mbr, &footer), Ok(ImageFormat::Vhd));
-        // A FAT boot sector's code lies where the partitions would be.
+        // The code of a FAT boot sector is at the offset of the partition entries.
         let mut fat = vec![0xf4; 512];
         fat[510..].copy_from_slice(b"\x55\xaa");
         assert_eq!(ImageFormat::detect(&fat, &[]), Ok(ImageFormat::Raw));

@@ -10,6 +10,7 @@
 //! * [`ExpectedChecksum`] is a checksum, or the URL of a checksum file;
 //! * [`ImageFormat`] is detected from the content, not from the name;
 //! * [`qcow2`] reads qcow2 and rejects images that reference other files;
+//! * [`ResumableDownload`] downloads a file and resumes after interruptions; the agent uses it too;
 //! * [`signature`] verifies detached signatures with configured keys.
 //!
 //! Images are untrusted. Lengths, offsets and names in them are checked, sizes are limited before memory
@@ -21,6 +22,7 @@ mod cache;
 mod checksum;
 mod credentials;
 mod decompress;
+mod download;
 mod fetch;
 mod format;
 mod oci;
@@ -40,9 +42,13 @@ pub use checksum::{
 };
 pub use credentials::{DockerConfig, DockerConfigError, ImageCredentials};
 pub use decompress::{DecompressError, decompressing_reader};
+pub use download::{
+    ChangedFilePolicy, ContentVersion, DownloadFailure, DownloadMessage, DownloadOutcome,
+    DownloadRetryPolicy, RequestFailure, ResumableDownload, content_range,
+};
 pub use fetch::{FetchError, FetchSettings, Fetcher};
 pub use format::{Compression, FormatError, ImageFormat};
 pub use oci::{OciError, OciReference};
 pub use sink::SinkError;
-pub use source::{FilePolicy, ImageSource, ImageSourceError};
+pub use source::{FilePolicy, ImageSource, ImageSourceError, redacted_url};
 pub use tls::{ImageServerTrust, TlsTrustError};

@@ -27,14 +27,14 @@ use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject;
 use serde::{Deserialize, Serialize};
 
-/// The longest image that is taken into memory to check a signature over its bytes.
+/// Size limit of an image that is read into memory to verify a signature over its bytes.
 pub const MAX_IN_MEMORY_BYTES: u64 = 512 << 20;
 
-/// What is written before an Ed25519 key's 32 bytes (RFC 8410).
+/// The DER prefix of the 32 bytes of an Ed25519 key (RFC 8410).
 const ED25519_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// RSA's name in a key: the object identifier 1.2.840.113549.1.1.1 and a NULL.
+/// The algorithm identifier of RSA: the object identifier 1.2.840.113549.1.1.1 and a NULL.
 const RSA_ALGORITHM_ID: [u8; 15] =
     [0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
 
@@ -48,58 +48,58 @@ pub enum SignaturePolicy {
     /// An existing signature must be valid. An attacker who can change an image can also remove its
     /// signature, so this protects against mistakes only.
     WhenPresent,
-    /// There must be one, and it must be right.
+    /// A valid signature is required.
     Required,
 }
 
-/// A key that signatures are checked with.
+/// A key for the verification of signatures.
 #[derive(Clone, PartialEq, Eq)]
 pub enum PublicKey {
     /// 32 bytes.
     Ed25519(Vec<u8>),
-    /// As PKCS #1 writes it.
+    /// In PKCS #1 format.
     Rsa(Vec<u8>),
 }
 
-/// Why a key or a signature is refused.
+/// Why a key or a signature is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum SignatureError {
-    /// The text has no public key, or one of another kind.
+    /// The text contains no supported public key.
     #[error(
         "there is no Ed25519 or RSA public key in PEM form (-----BEGIN PUBLIC KEY-----) in it; `openssl pkey -in private.pem -pubout` writes one"
     )]
     BadKey,
-    /// The signature is missing where one must be.
+    /// The required signature is missing.
     #[error(
         "the image is not signed, and only signed ones are allowed: put its signature at {place}"
     )]
     Missing {
-        /// Where it was looked for.
+        /// The source of the signature.
         place: String,
     },
-    /// No configured key made this signature over this image.
+    /// No configured key verifies the signature.
     #[error(
-        "the image's signature is by none of the {keys} configured keys, or for another image: sign it again, or add the key to the configuration"
+        "none of the {keys} configured keys verifies the signature of the image: sign the image again, or add the key to the configuration"
     )]
     Wrong {
-        /// How many keys there are.
+        /// The number of keys.
         keys: usize,
     },
-    /// The same, and the image is too large for the form that was perhaps meant.
+    /// No configured key verifies the signature, and the image is too large for a signature over its bytes.
     #[error(
-        "the image's signature is not over its SHA-256 digits by one of the {keys} configured keys; an image of this size is checked only that way: sign the output of `sha256sum`, first 64 characters"
+        "none of the {keys} configured keys verifies the signature of the image. The signature of an image of this size must be over its SHA-256: sign the first 64 characters of the output of `sha256sum`"
     )]
     WrongForLarge {
-        /// How many keys there are.
+        /// The number of keys.
         keys: usize,
     },
-    /// The image cannot be read back.
+    /// The image cannot be read.
     #[error("the image cannot be read to check its signature")]
     Read(#[source] io::Error),
 }
 
 impl PublicKey {
-    /// All keys in a PEM text.
+    /// Parses all keys in a PEM text.
     pub fn parse_pem(text: &str) -> Result<Vec<Self>, SignatureError> {
         let keys: Result<Vec<Self>, SignatureError> =
             SubjectPublicKeyInfoDer::pem_slice_iter(text.as_bytes())
@@ -117,7 +117,7 @@ impl PublicKey {
         rsa_key(der).map(|key| Self::Rsa(key.to_vec())).ok_or(SignatureError::BadKey)
     }
 
-    /// Whether it made this signature over this message.
+    /// Returns whether the signature of the message is valid.
     fn verifies(&self, signature: &[u8], message: &[u8]) -> bool {
         let (key, algorithms): (&[u8], &[&'static dyn VerificationAlgorithm]) = match self {
             Self::Ed25519(key) => (key, &[&ED25519]),
@@ -147,7 +147,7 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// Checks the signature of an image whose SHA-256 is known.
+/// Verifies the signature of an image whose SHA-256 is known.
 pub fn verify(
     keys: &[PublicKey],
     signature: &[u8],
@@ -171,7 +171,7 @@ pub fn verify(
     if made_over(&bytes) { Ok(()) } else { Err(SignatureError::Wrong { keys: keys.len() }) }
 }
 
-/// The bytes of a signature in base64; `None` if it is none.
+/// Decodes a signature in base64; `None` if it is not base64.
 fn decode_base64(signature: &[u8]) -> Option<Vec<u8>> {
     let text: String =
         std::str::from_utf8(signature).ok()?.chars().filter(|c| !c.is_ascii_whitespace()).collect();
@@ -188,7 +188,7 @@ fn rsa_key(der: &[u8]) -> Option<&[u8]> {
     (rest.is_empty() && after.is_empty()).then_some(key)
 }
 
-/// The contents of a DER element of this kind, and what follows it.
+/// Returns the contents of a DER element with this tag, and the remaining bytes.
 fn der_element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let rest = der.strip_prefix(&[tag])?;
     let (&first, rest) = rest.split_first()?;
@@ -254,7 +254,7 @@ mod tests {
         assert!(matches!(anonymous, Err(SignatureError::Wrong { keys: 0 })));
     }
 
-    /// With the tool people use. Debian's base has it; `cargo xtask test` installs it.
+    /// Signatures made with `openssl`, which `cargo xtask test` installs.
     fn openssl(folder: &Path, arguments: &str) {
         let arguments = arguments.split(' ');
         let output = Command::new("openssl").args(arguments).current_dir(folder).output().unwrap();

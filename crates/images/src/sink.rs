@@ -11,18 +11,18 @@ use ring::digest;
 use crate::cache::SpaceReservation;
 use crate::checksum::{Checksum, ChecksumAlgorithm};
 
-/// What is all zeroes in a piece of this size is not written: the block of most file systems.
+/// Blocks of this size that contain only zeroes become holes. It is the block size of most file systems.
 const BLOCK: usize = 4096;
 
-/// Zeroes to digest where nothing is written.
+/// Zeroes for the digests of holes.
 static ZEROES: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// Takes an image's bytes in order.
+/// Receives the bytes of an image in order.
 pub(crate) struct ImageSink {
     file: File,
     reservation: SpaceReservation,
     position: u64,
-    /// Bytes really written, as they take room.
+    /// Bytes that were written and use disk space.
     written: u64,
     limit: u64,
     sha256: digest::Context,
@@ -35,7 +35,7 @@ enum ExtraDigest {
     Sha512(digest::Context),
 }
 
-/// What went into a [`ImageSink`].
+/// The result of writing to an [`ImageSink`].
 pub(crate) struct SinkOutput {
     pub(crate) file: File,
     pub(crate) reservation: SpaceReservation,
@@ -44,34 +44,34 @@ pub(crate) struct SinkOutput {
     extra_checksums: Vec<Checksum>,
 }
 
-/// Why a sink takes no more.
+/// Why a sink rejects bytes.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
-    /// More bytes than allowed.
+    /// The image exceeds the size limit.
     #[error(
         "it has more than the {limit} bytes allowed: raise the limit in the configuration, or make a smaller image"
     )]
     TooLarge {
-        /// How many are allowed.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// There is no room in the cache that is not in use.
+    /// The cache is full of images that are in use.
     #[error(
         "no space for {wanted} more bytes in the image cache of {max_bytes} bytes, since the cached images are in use: raise images.cache_size"
     )]
     CacheFull {
-        /// How many were wanted.
+        /// The number of bytes to reserve.
         wanted: u64,
-        /// How many the cache may have.
+        /// The size limit of the cache in bytes.
         max_bytes: u64,
     },
-    /// The disk failed, or is full.
+    /// A write failed, for example because the disk is full.
     #[error("it cannot be written to the image cache")]
     Write(#[source] io::Error),
 }
 
 impl ImageSink {
-    /// A sink over an empty file that takes at most `limit` bytes.
+    /// Returns a sink that writes to an empty file and accepts at most `limit` bytes.
     pub(crate) fn new(
         file: File,
         room: SpaceReservation,
@@ -97,7 +97,7 @@ impl ImageSink {
         self.reservation.grow_to(length)
     }
 
-    /// Takes the next bytes.
+    /// Writes the next bytes.
     pub(crate) fn write(&mut self, data: &[u8]) -> Result<(), SinkError> {
         self.check(data.len() as u64)?;
         self.digest(data);
@@ -118,7 +118,7 @@ impl ImageSink {
         Ok(())
     }
 
-    /// Takes this many zeroes.
+    /// Writes this many zeroes, as a hole.
     pub(crate) fn write_zeroes(&mut self, count: u64) -> Result<(), SinkError> {
         self.check(count)?;
         let mut left = count;
@@ -144,7 +144,7 @@ impl ImageSink {
         Ok(())
     }
 
-    /// What was taken. It is not durable yet: much of it is only on its way to something else.
+    /// Returns the size and the digests. The file is not synced, because most files are converted next.
     pub(crate) fn finish(self) -> Result<SinkOutput, SinkError> {
         // Sets the length, since a hole at the end was not written.
         self.file.set_len(self.position).map_err(SinkError::Write)?;
@@ -178,7 +178,7 @@ impl ImageSink {
 }
 
 impl ExtraDigest {
-    /// The digest of this algorithm, if it is not the one that is always made.
+    /// Returns the digest of this algorithm; `None` for SHA-256, which is always computed.
     fn new(algorithm: ChecksumAlgorithm) -> Option<Self> {
         match algorithm {
             ChecksumAlgorithm::Md5 => Some(Self::Md5(md5::Md5::new())),
@@ -207,8 +207,7 @@ impl ExtraDigest {
 }
 
 impl SinkOutput {
-    /// What the checksum of this algorithm came to. SHA-256 is always known, another only when it
-    /// was asked for.
+    /// Returns the checksum. SHA-256 is always available, others only if they were requested.
     pub(crate) fn checksum(&self, algorithm: ChecksumAlgorithm) -> Option<Checksum> {
         match algorithm {
             ChecksumAlgorithm::Sha256 => Some(Checksum::new(algorithm, self.sha256.to_vec())),
@@ -219,13 +218,14 @@ impl SinkOutput {
     }
 }
 
-/// Bytes to write, and zeroes after them not to.
+/// Bytes to write, and the number of zeroes after them.
 struct DataRun {
     data: usize,
     zeroes: usize,
 }
 
-/// The first run of `data`, which goes to `at`. Only whole blocks of the file become holes.
+/// Returns the first run of `data`, which starts at the offset `at`. Only whole blocks of the file become
+/// holes.
 fn next_run(data: &[u8], at: u64) -> DataRun {
     let offset = usize::try_from(at % BLOCK as u64).expect("less than a block");
     let mut written = ((BLOCK - offset) % BLOCK).min(data.len());

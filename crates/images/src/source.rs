@@ -18,11 +18,11 @@ const BLOCKED_DIRS: [&str; 6] = ["/dev", "/sys", "/proc", "/boot", "/etc", "/run
 /// The source of an image.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum ImageSource {
-    /// On a web server.
+    /// An HTTP URL.
     Http(Url),
-    /// A file of this machine.
+    /// A local file.
     File(PathBuf),
-    /// In a container registry.
+    /// An image in a container registry.
     Oci(OciReference),
 }
 
@@ -45,7 +45,7 @@ pub enum ImageSourceError {
         why: String,
     },
     /// The file is not under an allowed folder.
-    #[error("{} is not in a folder from which images may be taken: move it there, or allow its folder in the configuration", path.display())]
+    #[error("{} is not in an allowed folder: move it to one, or allow its folder in the configuration", path.display())]
     NotAllowed {
         /// The file.
         path: PathBuf,
@@ -55,14 +55,14 @@ pub enum ImageSourceError {
     Open {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: io::Error,
     },
     /// It is a folder or a device.
     #[error("{} is not a plain file", path.display())]
     NotAFile {
-        /// What it was.
+        /// The path.
         path: PathBuf,
     },
 }
@@ -92,7 +92,7 @@ impl ImageSource {
         }
     }
 
-    /// The last part of its path: what a checksum file calls it.
+    /// Returns the last part of its path, which is its name in a checksum file.
     pub fn file_name(&self) -> String {
         match self {
             Self::Http(url) => {
@@ -114,7 +114,7 @@ impl ImageSource {
         matches!(self, Self::Http(_))
     }
 
-    /// The same place with something after the name, such as `.sig`. A registry has no such place.
+    /// Returns the source with a suffix such as `.sig` after its path; `None` for a registry.
     pub(crate) fn with_suffix(&self, suffix: &str) -> Option<Self> {
         match self {
             Self::Http(url) => {
@@ -132,7 +132,7 @@ impl ImageSource {
     }
 }
 
-/// Without any password in it: this goes to logs.
+/// Omits passwords, since it is logged.
 impl fmt::Display for ImageSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -181,7 +181,7 @@ impl FilePolicy {
             .next()
             .ok_or_else(not_allowed)?;
         let folder = File::open(folder).map_err(failed)?;
-        // Without waiting, as opening a pipe would wait for its other end.
+        // Non-blocking: opening a pipe would wait for its other end.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let opened = rustix::fs::openat2(&folder, &inside, flags, Mode::empty(), resolve);
@@ -194,13 +194,14 @@ impl FilePolicy {
 }
 
 /// Returns the URL without user name, password and query, for logs and errors.
-pub(crate) fn redacted_url(url: &Url) -> String {
+#[must_use]
+pub fn redacted_url(url: &Url) -> String {
     let mut url = url.clone();
-    // Fails only for addresses that have no place for them.
+    // Fails only for URLs without a host.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     if url.query().is_some() {
-        // Where signed addresses (S3, Swift) have their signatures.
+        // Signed URLs (S3, Swift) contain their signature here.
         url.set_query(Some("…"));
     }
     url.set_fragment(None);
@@ -209,7 +210,7 @@ pub(crate) fn redacted_url(url: &Url) -> String {
 
 fn redacted_text(text: &str) -> String {
     let shown = Url::parse(text).map_or_else(|_| text.to_owned(), |url| redacted_url(&url));
-    // What does not parse may still have a password.
+    // An invalid URL may contain a password.
     match (shown.find("://"), shown.rfind('@')) {
         (Some(start), Some(at)) if at > start => {
             format!("{}…{}", &shown[..start + 3], &shown[at..])

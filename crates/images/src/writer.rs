@@ -2,30 +2,20 @@
 //! Writes and digests downloaded data on a blocking thread, so that neither SHA-256 nor the disk delays
 //! the asynchronous threads.
 
-use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use crate::download::DownloadMessage;
 use crate::sink::{ImageSink, SinkError, SinkOutput};
 
-/// How many pieces may be on their way: enough for the network not to wait for the disk each time,
-/// few enough to be a few MiB, as a piece from a fast network has up to 400 KiB.
+/// Length of the queue: enough that the network rarely waits for the disk, and at most a few MiB, since
+/// a chunk from a fast network has up to 400 KiB.
 const QUEUE_LENGTH: usize = 8;
 
-/// Writes what is sent to it.
+/// Writes the received chunks.
 pub(crate) struct SinkWriter {
-    messages: mpsc::Sender<SinkMessage>,
+    messages: mpsc::Sender<DownloadMessage>,
     task: JoinHandle<Result<ImageSink, SinkError>>,
-}
-
-/// What is sent to a [`SinkWriter`].
-pub(crate) enum SinkMessage {
-    /// There will be this many bytes in all.
-    Length(u64),
-    /// The next ones.
-    Bytes(Bytes),
-    /// Restart: the bytes received so far are discarded.
-    Restart,
 }
 
 /// The writer has closed; [`SinkWriter::finish`] returns the reason.
@@ -39,9 +29,10 @@ impl SinkWriter {
         let task = spawn_blocking(move || {
             while let Some(piece) = arriving.blocking_recv() {
                 match piece {
-                    SinkMessage::Length(length) => sink.reserve(length)?,
-                    SinkMessage::Bytes(bytes) => sink.write(&bytes)?,
-                    SinkMessage::Restart => sink.restart()?,
+                    DownloadMessage::Length(Some(length)) => sink.reserve(length)?,
+                    DownloadMessage::Bytes(bytes) => sink.write(&bytes)?,
+                    DownloadMessage::Restart => sink.restart()?,
+                    DownloadMessage::Length(None) | DownloadMessage::End => {}
                 }
             }
             Ok(sink)
@@ -49,12 +40,12 @@ impl SinkWriter {
         Self { messages: pieces, task }
     }
 
-    /// Gives it something to write.
-    pub(crate) async fn send(&self, piece: SinkMessage) -> Result<(), WriterClosed> {
-        self.messages.send(piece).await.map_err(|_| WriterClosed)
+    /// Returns the channel for the content of a download.
+    pub(crate) fn messages(&self) -> &mpsc::Sender<DownloadMessage> {
+        &self.messages
     }
 
-    /// Waits until it takes no more.
+    /// Waits until the writer has closed.
     pub(crate) async fn closed(&self) -> WriterClosed {
         self.messages.closed().await;
         WriterClosed
@@ -63,7 +54,7 @@ impl SinkWriter {
     /// Waits until everything is written.
     pub(crate) async fn finish(self) -> Result<SinkOutput, SinkError> {
         drop(self.messages);
-        // What is not begun when the process stops is cancelled.
+        // Tasks that have not started are cancelled at shutdown.
         let stopped = |error| SinkError::Write(std::io::Error::other(error));
         self.task.await.map_err(stopped)??.finish()
     }

@@ -318,7 +318,7 @@ async fn expected_checksum(
 fn write_received(
     request: &ImageRequest,
     device: Device,
-    chunks: mpsc::Receiver<crate::http::DownloadChunk>,
+    chunks: mpsc::Receiver<images::DownloadMessage>,
     runtime: &Handle,
 ) -> Result<ImageWriteReport, ImageWriteError> {
     let path = device.path().to_owned();
@@ -334,7 +334,7 @@ fn write_received(
 fn write_to_device(
     request: &ImageRequest,
     device: Device,
-    chunks: mpsc::Receiver<crate::http::DownloadChunk>,
+    chunks: mpsc::Receiver<images::DownloadMessage>,
     runtime: &Handle,
     is_modified: &mut bool,
 ) -> Result<ImageWriteReport, ImageWriteError> {

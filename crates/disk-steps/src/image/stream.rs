@@ -4,14 +4,14 @@
 use std::io::{self, BufRead, Read};
 
 use bytes::{Buf, Bytes};
+use images::DownloadMessage;
 use tokio::sync::mpsc;
 
 use super::digest::StreamDigest;
-use crate::http::DownloadChunk;
 
 /// Reads the chunks of a download in order.
 pub(super) struct DownloadReader {
-    chunks: mpsc::Receiver<DownloadChunk>,
+    chunks: mpsc::Receiver<DownloadMessage>,
     current: Bytes,
     digest: StreamDigest,
     length: Option<u64>,
@@ -21,7 +21,7 @@ pub(super) struct DownloadReader {
 
 impl DownloadReader {
     /// Creates a reader over `chunks`.
-    pub(super) fn new(chunks: mpsc::Receiver<DownloadChunk>, digest: StreamDigest) -> Self {
+    pub(super) fn new(chunks: mpsc::Receiver<DownloadMessage>, digest: StreamDigest) -> Self {
         let current = Bytes::new();
         Self { chunks, current, digest, length: None, received: 0, is_complete: false }
     }
@@ -48,15 +48,17 @@ impl BufRead for DownloadReader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         while self.current.is_empty() && !self.is_complete {
             match self.chunks.blocking_recv() {
-                Some(DownloadChunk::Length(length)) => self.length = length,
-                Some(DownloadChunk::Bytes(bytes)) => {
+                Some(DownloadMessage::Length(length)) => self.length = length,
+                Some(DownloadMessage::Bytes(bytes)) => {
                     self.digest.update(&bytes);
                     self.received += bytes.len() as u64;
                     self.current = bytes;
                 }
-                Some(DownloadChunk::End) => self.is_complete = true,
-                // The download failed; its future returns the error.
-                None => return Err(io::ErrorKind::ConnectionAborted.into()),
+                Some(DownloadMessage::End) => self.is_complete = true,
+                // The download failed; its future returns the error. It never restarts.
+                Some(DownloadMessage::Restart) | None => {
+                    return Err(io::ErrorKind::ConnectionAborted.into());
+                }
             }
         }
         Ok(&self.current)

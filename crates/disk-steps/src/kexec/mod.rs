@@ -264,7 +264,7 @@ fn find_file(root: &Path, name: &str) -> Option<PathBuf> {
 fn load_advice(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EKEYREJECTED | libc::ENOKEY) => {
-            ": secure boot or lockdown wants a signature that this kernel trusts"
+            ": secure boot or lockdown requires a signature that this kernel trusts"
         }
         Some(libc::ENOSYS) => ": the ramdisk's kernel was built without kexec",
         Some(libc::ENOEXEC) => ": it is no kernel for this machine",

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use serde::{Deserialize, Serialize};
 
 use super::request::RequestKey;
-use crate::fetch::ContentVersion;
+use crate::download::ContentVersion;
 use crate::format::ImageFormat;
 use crate::sink::{SinkError, SinkOutput};
 use crate::tls::TlsTrustError;
@@ -68,15 +68,15 @@ pub enum CacheOpenError {
     /// Another process has it.
     #[error("the image cache in {} is in use by another process: stop it, or give this one another folder", folder.display())]
     InUse {
-        /// Where.
+        /// The directory.
         folder: PathBuf,
     },
     /// The folder cannot be used.
     #[error("the image cache in {} cannot be used: see that this user may write there", folder.display())]
     Folder {
-        /// Where.
+        /// The directory.
         folder: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: io::Error,
     },

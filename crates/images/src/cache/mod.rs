@@ -145,8 +145,8 @@ impl ImageCache {
     /// Returns the requested image as a local file.
     ///
     /// A cached image with a given checksum is returned without a request to its server. Without a
-    /// checksum the server is asked each time, and a changed image is fetched again. Concurrent requests
-    /// for the same image share one download.
+    /// checksum each call sends a request to the server, and a changed image is fetched again. Concurrent
+    /// requests for the same image share one download.
     pub async fn get(&self, request: &CacheRequest) -> Result<CachedImage, Arc<ImageError>> {
         if let Some(entry) = self.inner.lookup_without_server(request) {
             return Ok(entry);

@@ -19,14 +19,15 @@ use super::request::{CacheRequest, ImageKind, RequestKey, TargetFormat};
 use crate::checksum::{self, Checksum, ChecksumAlgorithm, ChecksumError, ExpectedChecksum};
 use crate::credentials::ImageCredentials;
 use crate::decompress::DecompressError;
-use crate::fetch::{ContentVersion, DownloadOutcome, DownloadRequest, DownloadStopped, FetchError};
+use crate::download::{ContentVersion, DownloadMessage, DownloadOutcome};
+use crate::fetch::{DownloadRequest, DownloadStopped, FetchError};
 use crate::format::{FormatError, ImageFormat};
 use crate::oci::{self, OciError};
 use crate::qcow2::Qcow2Error;
 use crate::signature::{self, SignatureError, SignaturePolicy};
 use crate::sink::{ImageSink, SinkError, SinkOutput};
 use crate::source::{ImageSource, ImageSourceError, redacted_url};
-use crate::writer::{SinkMessage, SinkWriter, WriterClosed};
+use crate::writer::{SinkWriter, WriterClosed};
 
 /// Size limits of checksum files and signatures.
 const MAX_CHECKSUM_FILE_BYTES: usize = 4 << 20;
@@ -125,7 +126,7 @@ enum FetchOutcome {
 }
 
 impl ImageCacheState {
-    /// Returns a cached image if no server has to be asked.
+    /// Returns a cached image if no request to a server is necessary.
     pub(super) fn lookup_without_server(&self, request: &CacheRequest) -> Option<CachedImage> {
         match (&request.checksum, &request.source) {
             (
@@ -236,10 +237,10 @@ impl ImageCacheState {
     fn record_key(
         &self,
         request: &CacheRequest,
-        wanted: TargetFormat,
+        target_format: TargetFormat,
         checksums: &[Checksum],
     ) -> RequestKey {
-        request.record_key(&self.blobs.salt, &self.settings, wanted, checksums)
+        request.record_key(&self.blobs.salt, &self.settings, target_format, checksums)
     }
 
     /// Resolves the location and the checksums of an image, from its server if necessary.
@@ -287,13 +288,14 @@ impl ImageCacheState {
         url: &Url,
     ) -> Result<Checksum, ImageProblem> {
         let headers = companion_headers(request, url)?;
-        let answer = self.fetcher.get_small(url, &headers, MAX_CHECKSUM_FILE_BYTES).await?;
-        if answer.status != StatusCode::OK {
+        let response = self.fetcher.get_small(url, &headers, MAX_CHECKSUM_FILE_BYTES).await?;
+        if response.status != StatusCode::OK {
             let url = redacted_url(url);
-            return Err(FetchError::Refused { url, status: answer.status }.into());
+            return Err(FetchError::Refused { url, status: response.status }.into());
         }
         let name = request.source.file_name();
-        let found = checksum::find_in_checksum_file(&String::from_utf8_lossy(&answer.body), &name);
+        let found =
+            checksum::find_in_checksum_file(&String::from_utf8_lossy(&response.body), &name);
         let missing = || ChecksumError::NotInFile { url: redacted_url(url), name: name.clone() };
         Ok(found.ok_or_else(missing)?)
     }
@@ -314,14 +316,14 @@ impl ImageCacheState {
                 let writer = SinkWriter::spawn(sink);
                 if let Some(size) = size {
                     // On failure the writer is closed, which ends the download below.
-                    let _ = writer.send(SinkMessage::Length(*size)).await;
+                    let _ = writer.messages().send(DownloadMessage::Length(Some(*size))).await;
                 }
-                let wanted = DownloadRequest {
+                let download = DownloadRequest {
                     url,
                     authorization: authorization.clone(),
                     cached_version: have,
                 };
-                match self.fetcher.download(wanted, &writer).await {
+                match self.fetcher.download(download, &writer).await {
                     Ok(DownloadOutcome::Unmodified) => Ok(FetchOutcome::Unmodified),
                     Ok(DownloadOutcome::Complete(version)) => {
                         let taken = writer.finish().await?;
@@ -395,9 +397,9 @@ impl ImageCacheState {
         match place {
             ImageSource::Http(url) => {
                 let headers = companion_headers(request, url)?;
-                let answer = self.fetcher.get_small(url, &headers, MAX_SIGNATURE_BYTES).await?;
-                match answer.status {
-                    StatusCode::OK => Ok(Some(answer.body)),
+                let response = self.fetcher.get_small(url, &headers, MAX_SIGNATURE_BYTES).await?;
+                match response.status {
+                    StatusCode::OK => Ok(Some(response.body)),
                     StatusCode::NOT_FOUND | StatusCode::GONE => Ok(None),
                     status => Err(FetchError::Refused { url: redacted_url(url), status }.into()),
                 }

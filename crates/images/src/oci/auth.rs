@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The authentication challenge of a registry, from its `WWW-Authenticate` header.
 
-/// What a registry asks for.
+/// The authentication that a registry requires.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AuthChallenge {
-    /// A user and a password with each request.
+    /// Basic authentication with each request.
     Basic,
-    /// A token from this place.
+    /// A bearer token from a token server.
     Bearer {
-        /// Where tokens are given.
+        /// The URL of the token server.
         realm: String,
-        /// For which service.
+        /// The service that the token is for.
         service: Option<String>,
-        /// To do what.
+        /// The scope that the token must have.
         scope: Option<String>,
     },
 }
@@ -40,7 +40,7 @@ impl AuthChallenge {
     }
 }
 
-/// `name="value"` pairs with commas between them; values may have commas when quoted.
+/// Parses `name="value"` pairs that are separated by commas. Quoted values may contain commas.
 struct ChallengeParameters<'a>(&'a str);
 
 impl<'a> Iterator for ChallengeParameters<'a> {
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn parses_challenges() {
-        let asked = AuthChallenge::parse(
+        let challenge = AuthChallenge::parse(
             r#"Bearer realm="https://auth.example/token",service="r.example", scope="repository:a/b:pull,push""#,
         );
         let expected = AuthChallenge::Bearer {
@@ -74,7 +74,7 @@ mod tests {
             service: Some("r.example".to_owned()),
             scope: Some("repository:a/b:pull,push".to_owned()),
         };
-        assert_eq!(asked, Some(expected));
+        assert_eq!(challenge, Some(expected));
         assert_eq!(AuthChallenge::parse(r#"Basic realm="x""#), Some(AuthChallenge::Basic));
         assert_eq!(AuthChallenge::parse("basic"), Some(AuthChallenge::Basic));
         assert_eq!(AuthChallenge::parse("Negotiate"), None);

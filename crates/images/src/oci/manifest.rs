@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Manifests and indexes, and which of an index's manifests is the one.
+//! Manifests and indexes, and the choice of a manifest from an index.
 
 use std::collections::HashMap;
 
 use serde::Deserialize;
 
-/// What we say we understand.
+/// The `Accept` header: the supported media types.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
     application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, \
     application/vnd.docker.distribution.manifest.v2+json";
 
-/// Disk types in the order we like them. The first two are qcow2, which is the smallest to fetch
-/// and unpacked here; the other two are raw.
+/// Disk types, preferred ones first. The first two are qcow2, which is the smallest download and is
+/// converted here; the other two are raw.
 const DISK_TYPE_PREFERENCE: [&str; 4] = ["qcow2", "qemu", "raw", "applehv"];
 
 /// Either an index (it has manifests) or a manifest (it has layers).
@@ -22,7 +22,7 @@ pub(super) struct ManifestDocument {
     layers: Option<Vec<OciDescriptor>>,
 }
 
-/// Something in the registry.
+/// A reference to content in the registry.
 #[derive(Deserialize)]
 pub(super) struct OciDescriptor {
     pub(super) digest: String,
@@ -38,14 +38,14 @@ struct OciPlatform {
     architecture: Option<String>,
 }
 
-/// What a document is.
+/// The type of a document.
 pub(super) enum ManifestContents {
     Index(Vec<OciDescriptor>),
     Manifest(Vec<OciDescriptor>),
 }
 
 impl ManifestDocument {
-    /// What it is; `None` if it is neither.
+    /// Returns its type; `None` if it is neither.
     pub(super) fn contents(self) -> Option<ManifestContents> {
         match (self.manifests, self.layers) {
             (Some(manifests), None) => Some(ManifestContents::Index(manifests)),
@@ -55,7 +55,7 @@ impl ManifestDocument {
     }
 }
 
-/// The manifest of an index with the disk for this architecture (any, if none is given).
+/// Returns the manifest with the disk for this architecture; for any architecture if `None`.
 pub(super) fn choose_manifest<'a>(
     manifests: &'a [OciDescriptor],
     architecture: Option<&str>,
@@ -67,7 +67,7 @@ pub(super) fn choose_manifest<'a>(
         .map(|(_, it)| it)
 }
 
-/// What there is to choose from, for people.
+/// Describes the manifests of an index, for error messages.
 pub(super) fn describe_manifests(manifests: &[OciDescriptor]) -> String {
     let each = manifests.iter().map(|it| {
         let architecture = it.platform.as_ref().and_then(|it| it.architecture.as_deref());
@@ -98,7 +98,7 @@ impl OciDescriptor {
     }
 }
 
-/// Go's names and the kernel's are both in use.
+/// Normalises the name of an architecture: indexes use the names of Go and of the kernel.
 fn normalized_architecture(architecture: &str) -> &str {
     match architecture {
         "amd64" => "x86_64",

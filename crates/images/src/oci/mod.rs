@@ -50,31 +50,31 @@ pub enum OciError {
         "the registry's content for {digest} has another digest ({actual}): it was changed or damaged"
     )]
     WrongDigest {
-        /// What it should be.
+        /// The expected digest.
         digest: String,
-        /// What it is.
+        /// The digest of the content.
         actual: String,
     },
-    /// The index has nothing for this machine.
+    /// The index has no image for this machine.
     #[error(
         "{reference} has no disk image for {wanted} (it has: {there}): choose another tag, or name a manifest by its digest"
     )]
     NoMatchingManifest {
-        /// What was asked for.
+        /// The reference.
         reference: String,
         /// The architecture.
         wanted: String,
-        /// What is there.
+        /// The available images.
         there: String,
     },
-    /// It is a container and no disk image.
+    /// It is a container image, not a disk image.
     #[error(
-        "{reference} has {layers} layers and a disk image has one: it is a container image, which only the bootc deploy interface takes"
+        "{reference} has {layers} layers and a disk image has one: it is a container image, which only the bootc deploy interface supports"
     )]
     NotADiskImage {
-        /// What was asked for.
+        /// The reference.
         reference: String,
-        /// How many layers it has.
+        /// The number of layers.
         layers: usize,
     },
 }

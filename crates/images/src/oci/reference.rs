@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `oci://registry[:port]/repository[:tag][@digest]`.
+//! References to images in a registry: `oci://registry[:port]/repository[:tag][@digest]`.
 
 use std::fmt;
 
@@ -8,23 +8,23 @@ use crate::checksum::{Checksum, ChecksumAlgorithm};
 /// The address of an image in a registry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OciReference {
-    /// The registry's host, and its port if it is not the usual one.
+    /// The host of the registry, with its port unless it is the default port.
     pub registry: String,
-    /// The repository's name in it.
+    /// The name of the repository.
     pub repository: String,
-    /// Which of its images; `latest` when neither this nor a digest is given.
+    /// The tag; `latest` if neither a tag nor a digest is given.
     pub tag: Option<String>,
-    /// Exactly which; the tag is then only for people.
+    /// The digest. It takes precedence over the tag.
     pub digest: Option<Checksum>,
 }
 
-/// Why an address is none.
+/// Why a reference is invalid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct OciReferenceError(&'static str);
 
 impl OciReference {
-    /// Understands an address with or without its `oci://`.
+    /// Parses a reference with or without `oci://`.
     pub fn parse(text: &str) -> Result<Self, OciReferenceError> {
         let rest = match text.get(..6) {
             Some(scheme) if scheme.eq_ignore_ascii_case("oci://") => &text[6..],
@@ -33,7 +33,7 @@ impl OciReference {
         let (registry, rest) =
             rest.split_once('/').ok_or(OciReferenceError("it names no repository"))?;
         if registry.is_empty() || !registry.bytes().all(is_host_byte) {
-            return Err(OciReferenceError("its registry is no host name"));
+            return Err(OciReferenceError("its registry is not a host name"));
         }
         let (rest, digest) = match rest.split_once('@') {
             Some((rest, digest)) => (rest, Some(parse_digest(digest)?)),
@@ -43,7 +43,7 @@ impl OciReference {
             Some((repository, tag)) => (repository, Some(tag)),
             None => (rest, None),
         };
-        // The name becomes part of an address: nothing in it may lead elsewhere.
+        // The name becomes part of a URL and must not change its path.
         let sensible = |part: &str| {
             !part.is_empty()
                 && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
@@ -55,7 +55,7 @@ impl OciReference {
             ));
         }
         if tag.is_some_and(|tag| !sensible(tag) || tag.len() > 128) {
-            return Err(OciReferenceError("its tag has characters tags do not have"));
+            return Err(OciReferenceError("its tag contains invalid characters"));
         }
         let tag = match (tag, &digest) {
             (Some(tag), _) => Some(tag.to_owned()),
@@ -65,7 +65,7 @@ impl OciReference {
         Ok(Self { registry: registry.to_owned(), repository: repository.to_owned(), tag, digest })
     }
 
-    /// What to ask the registry for.
+    /// Returns the digest, or the tag if there is none.
     pub(crate) fn manifest_reference(&self) -> String {
         match (&self.digest, &self.tag) {
             (Some(digest), _) => digest.to_string(),
@@ -93,7 +93,7 @@ impl fmt::Display for OciReference {
     }
 }
 
-/// A digest as OCI writes it. MD5 is not one of theirs.
+/// Parses a digest. OCI does not allow MD5.
 pub(super) fn parse_digest(text: &str) -> Result<Checksum, OciReferenceError> {
     let bad = OciReferenceError("its digest is not sha256: or sha512: and hexadecimal digits");
     if !text.contains(':') {
@@ -119,34 +119,31 @@ mod tests {
     fn parses_references() {
         let check = |text: &str, expected: Expect| {
             let shown = match OciReference::parse(text) {
-                Ok(it) => format!(
-                    "{it} asks {} for {} {}",
-                    it.host(),
-                    it.repository,
-                    it.manifest_reference()
-                ),
+                Ok(it) => {
+                    format!("{it}: {} {} {}", it.host(), it.repository, it.manifest_reference())
+                }
                 Err(error) => format!("no: {error}"),
             };
             expected.assert_eq(&shown);
         };
         let digest = format!("sha256:{}", "0a".repeat(32));
-        check("oci://quay.io/o/os:41", expect!["oci://quay.io/o/os:41 asks quay.io for o/os 41"]);
+        check("oci://quay.io/o/os:41", expect!["oci://quay.io/o/os:41: quay.io o/os 41"]);
         check(
             "OCI://localhost:5000/os",
-            expect!["oci://localhost:5000/os:latest asks localhost:5000 for os latest"],
+            expect!["oci://localhost:5000/os:latest: localhost:5000 os latest"],
         );
         check(
             "oci://docker.io/library/x:1",
-            expect!["oci://docker.io/library/x:1 asks registry-1.docker.io for library/x 1"],
+            expect!["oci://docker.io/library/x:1: registry-1.docker.io library/x 1"],
         );
         check(
             &format!("oci://[::1]:5000/os@{digest}"),
             expect![
-                "oci://[::1]:5000/os@sha256:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a asks [::1]:5000 for os sha256:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
+                "oci://[::1]:5000/os@sha256:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a: [::1]:5000 os sha256:0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
             ],
         );
         check("oci://quay.io", expect!["no: it names no repository"]);
-        check("oci://me:pw@quay.io/x", expect!["no: its registry is no host name"]);
+        check("oci://me:pw@quay.io/x", expect!["no: its registry is not a host name"]);
         check(
             "oci://quay.io/a/../b",
             expect!["no: its repository's name has characters such names do not have"],
@@ -155,7 +152,7 @@ mod tests {
             "oci://quay.io/a?b",
             expect!["no: its repository's name has characters such names do not have"],
         );
-        check("oci://quay.io/a:../x", expect!["no: its tag has characters tags do not have"]);
+        check("oci://quay.io/a:../x", expect!["no: its tag contains invalid characters"]);
         check(
             "oci://quay.io/a@sha256:00",
             expect!["no: its digest is not sha256: or sha512: and hexadecimal digits"],

@@ -94,11 +94,11 @@ impl<'a> RegistrySession<'a> {
 
     /// Returns the manifest or index under a tag or digest. Content requested by digest is verified.
     async fn manifest(&mut self, wanted: &str) -> Result<ManifestContents, OciError> {
-        let answer = self.get_authorized(&format!("manifests/{wanted}")).await?;
+        let response = self.get_authorized(&format!("manifests/{wanted}")).await?;
         if let Ok(digest) = parse_digest(wanted) {
-            verify(&digest, &answer.body)?;
+            verify(&digest, &response.body)?;
         }
-        let document: ManifestDocument = serde_json::from_slice(&answer.body)
+        let document: ManifestDocument = serde_json::from_slice(&response.body)
             .map_err(|error| self.invalid_response(&error.to_string()))?;
         document
             .contents()
@@ -108,13 +108,13 @@ impl<'a> RegistrySession<'a> {
     /// Sends a request, and repeats it with authorization if the registry requires it.
     async fn get_authorized(&mut self, path: &str) -> Result<SmallResponse, OciError> {
         let url = self.url(path)?;
-        let mut answer = self.get(&url).await?;
-        if answer.status == StatusCode::UNAUTHORIZED {
-            self.authorization = Some(self.authorize(&answer.headers).await?);
-            answer = self.get(&url).await?;
+        let mut response = self.get(&url).await?;
+        if response.status == StatusCode::UNAUTHORIZED {
+            self.authorization = Some(self.authorize(&response.headers).await?);
+            response = self.get(&url).await?;
         }
-        match answer.status {
-            StatusCode::OK => Ok(answer),
+        match response.status {
+            StatusCode::OK => Ok(response),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(self.denied()),
             StatusCode::NOT_FOUND => {
                 Err(OciError::NotFound { reference: self.reference.to_string() })
@@ -137,8 +137,8 @@ impl<'a> RegistrySession<'a> {
 
     /// Returns the `Authorization` header for the registry's challenge.
     async fn authorize(&self, headers: &HeaderMap) -> Result<HeaderValue, OciError> {
-        let asked = headers.get_all(WWW_AUTHENTICATE).iter();
-        let challenge = asked.filter_map(|it| AuthChallenge::parse(it.to_str().ok()?)).next();
+        let challenges = headers.get_all(WWW_AUTHENTICATE).iter();
+        let challenge = challenges.filter_map(|it| AuthChallenge::parse(it.to_str().ok()?)).next();
         match challenge {
             Some(AuthChallenge::Basic) => {
                 self.user.and_then(ImageCredentials::header).ok_or_else(|| self.denied())
@@ -175,15 +175,15 @@ impl<'a> RegistrySession<'a> {
         if let Some(user) = self.user {
             headers.insert(AUTHORIZATION, user.header().ok_or_else(|| self.denied())?);
         }
-        let answer = self
+        let response = self
             .fetcher
             .get_small(&url, &headers, MAX_TOKEN_BYTES)
             .await
             .map_err(OciError::Fetch)?;
-        if answer.status != StatusCode::OK {
+        if response.status != StatusCode::OK {
             return Err(self.denied());
         }
-        let token: Token = serde_json::from_slice(&answer.body)
+        let token: Token = serde_json::from_slice(&response.body)
             .map_err(|_| self.invalid_response("invalid token response"))?;
         let token = token.token.or(token.access_token);
         let header =

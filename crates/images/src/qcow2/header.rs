@@ -3,7 +3,7 @@
 
 use std::io;
 
-/// The header's length in version 2, and the least in version 3.
+/// Length of the header in version 2, and its minimum in version 3.
 const V2_LENGTH: usize = 72;
 const V3_LENGTH: usize = 104;
 
@@ -26,33 +26,33 @@ const EXTENSION_DATA_FILE: u32 = 0x4441_5441;
 pub struct Qcow2Header {
     /// 2 or 3.
     pub version: u32,
-    /// How many bytes the disk in it has.
+    /// The size of the disk in bytes.
     pub virtual_size: u64,
-    /// Whether its compressed clusters are by zstd and not by zlib.
+    /// Whether clusters are compressed with zstd; otherwise with zlib.
     pub zstd: bool,
-    /// How many bits an offset within a cluster has.
+    /// The number of bits of an offset within a cluster.
     pub cluster_bits: u32,
     /// The offset of the L1 table.
     pub l1_offset: u64,
-    /// How many entries it has.
+    /// The number of its entries.
     pub l1_entries: u64,
 }
 
-/// Why a qcow2 image is refused.
+/// Why a qcow2 image is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum Qcow2Error {
-    /// Something in it makes no sense.
+    /// The image is invalid.
     #[error("the qcow2 image is damaged: {what}; create it again (`qemu-img check` shows details)")]
     Damaged {
-        /// What.
+        /// The problem.
         what: &'static str,
     },
-    /// It names another file.
+    /// It references another file.
     #[error(
-        "the qcow2 image has {what}, and images that name other files are refused: make it whole with `qemu-img convert -O qcow2`"
+        "the qcow2 image has {what}, and images that reference other files are rejected: convert it with `qemu-img convert -O qcow2`"
     )]
     ReferencesFile {
-        /// How.
+        /// The kind of reference.
         what: &'static str,
     },
     /// It uses an unsupported feature.
@@ -60,17 +60,17 @@ pub enum Qcow2Error {
         "the qcow2 image has {what}, which is not supported: convert it with `qemu-img convert -O qcow2`"
     )]
     Unsupported {
-        /// What.
+        /// The feature.
         what: String,
     },
-    /// The disk in it is too large.
+    /// The disk exceeds the size limit.
     #[error(
         "the disk in the qcow2 image has {virtual_size} bytes and at most {limit} are allowed: raise the limit in the configuration, or make a smaller image"
     )]
     TooLarge {
-        /// How large it is.
+        /// The size in bytes.
         virtual_size: u64,
-        /// How large it may be.
+        /// The limit in bytes.
         limit: u64,
     },
     /// It cannot be read.
@@ -79,8 +79,8 @@ pub enum Qcow2Error {
 }
 
 impl Qcow2Header {
-    /// Checks the header of an image. `head` should have its first cluster, or its first 64 KiB;
-    /// `limit` is the largest disk allowed.
+    /// Parses and validates a header. `head` is the first cluster, or the first 64 KiB; `limit` is the size
+    /// limit of the disk.
     pub fn parse(head: &[u8], limit: u64) -> Result<Self, Qcow2Error> {
         let damaged = |what: &'static str| Qcow2Error::Damaged { what };
         if head.len() < V2_LENGTH || !head.starts_with(b"QFI\xfb") {
@@ -98,7 +98,7 @@ impl Qcow2Header {
         if u32_at(head, 32) != 0 {
             return Err(Qcow2Error::Unsupported { what: "encryption".to_owned() });
         }
-        // QEMU makes 512 B to 2 MiB.
+        // QEMU supports 512 B to 2 MiB.
         if !(9..=21).contains(&cluster_bits) {
             return Err(damaged("its clusters have an impossible size"));
         }
@@ -115,7 +115,7 @@ impl Qcow2Header {
 
         let l1_entries = u64::from(u32_at(head, 36));
         let l1_offset = u64_at(head, 40);
-        // An L2 table fills a cluster with 8-byte entries of a cluster each.
+        // An L2 table is one cluster of 8-byte entries, one per cluster.
         let covered = 1_u64 << (2 * cluster_bits - 3);
         if l1_entries * 8 > MAX_L1_BYTES || l1_entries < virtual_size.div_ceil(covered) {
             return Err(damaged("its L1 table has an invalid length"));
@@ -127,7 +127,7 @@ impl Qcow2Header {
     }
 }
 
-/// The length of a version 3 header, and its incompatible features.
+/// Returns the length of a version 3 header, and its incompatible features.
 fn parse_version_3(head: &[u8]) -> Result<(usize, u64), Qcow2Error> {
     let damaged = |what: &'static str| Qcow2Error::Damaged { what };
     if head.len() < V3_LENGTH {
@@ -150,7 +150,7 @@ fn check_features(features: u64) -> Result<(), Qcow2Error> {
     if features & EXTENDED_L2 != 0 {
         return Err(Qcow2Error::Unsupported { what: "subclusters (extended_l2)".to_owned() });
     }
-    // Dirty means that the reference counts may be wrong, which reading does not need.
+    // Dirty: the reference counts may be wrong; reading does not use them.
     let unknown = features & !(DIRTY | COMPRESSION_TYPE);
     if unknown != 0 {
         let what = format!("incompatible features {unknown:#x}");
@@ -159,7 +159,7 @@ fn check_features(features: u64) -> Result<(), Qcow2Error> {
     Ok(())
 }
 
-/// Whether clusters are compressed by zstd rather than zlib.
+/// Returns whether clusters are compressed with zstd.
 fn is_zstd_compressed(head: &[u8], length: usize) -> Result<bool, Qcow2Error> {
     let known = if length > V3_LENGTH { head.get(V3_LENGTH).copied() } else { None };
     match known {
@@ -169,7 +169,7 @@ fn is_zstd_compressed(head: &[u8], length: usize) -> Result<bool, Qcow2Error> {
     }
 }
 
-/// Looks through what follows the header for the name of a data file.
+/// Rejects a header extension with the name of an external data file.
 fn check_extensions(mut rest: &[u8]) -> Result<(), Qcow2Error> {
     while rest.len() >= 8 {
         let (kind, length) = (u32_at(rest, 0), u32_at(rest, 4) as usize);
@@ -189,7 +189,7 @@ fn check_extensions(mut rest: &[u8]) -> Result<(), Qcow2Error> {
     Ok(())
 }
 
-/// Big-endian numbers at an offset known to be inside.
+/// Reads a big-endian number; the offset must be within the header.
 fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_be_bytes(bytes[offset..offset + 4].try_into().expect("four bytes"))
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads the disk in a qcow2 image from start to end.
 //!
-//! One table of up to 2 MiB and one run of clusters of up to 2 MiB are in memory at a time,
-//! however large the disk is. Clusters that lie next to each other are read at once, and what is
-//! not there is not written.
+//! One table and one run of clusters, of up to 2 MiB each, are in memory at a time, whatever the size of
+//! the disk. Adjacent clusters are read at once. Unallocated clusters are not written.
 
 use std::fs::File;
 use std::io;
@@ -15,18 +14,18 @@ use ruzstd::decoding::FrameDecoder;
 use super::{Qcow2Error, Qcow2Header};
 use crate::sink::{ImageSink, SinkError};
 
-/// How much of the image's beginning the header and its extensions are looked for in.
+/// Bytes at the start of the image that contain the header and its extensions.
 const HEAD_BYTES: u64 = 64 * 1024;
 
-/// How much is read at once at most.
+/// Maximum number of bytes per read.
 const MAX_RUN_BYTES: u64 = 2 << 20;
 
-/// Where an L1 or L2 entry has its offset, and an L2 entry its flags.
+/// The bits of an L1 or L2 entry with the offset, and the flags of an L2 entry.
 const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 const COMPRESSED: u64 = 1 << 62;
 const ALL_ZEROES: u64 = 1;
 
-/// Why a disk could not be read out.
+/// Why a disk cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Qcow2ConvertError {
     #[error(transparent)]
@@ -52,7 +51,7 @@ struct Qcow2Reader<'a> {
     file: &'a File,
     file_length: u64,
     header: Qcow2Header,
-    /// Of one cluster.
+    /// The size of a cluster.
     cluster_size: u64,
     /// Clusters that were read.
     run: Vec<u8>,
@@ -68,18 +67,18 @@ pub struct ClusterDecompressor {
     is_zstd: bool,
 }
 
-/// What is where a cluster of the disk should be.
+/// The location of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Qcow2Cluster {
-    /// Nothing: it reads as zeroes.
+    /// Unallocated: reads as zeroes.
     Zeroes,
-    /// Its bytes, here in the file.
+    /// The offset of the bytes.
     Data(u64),
-    /// Its bytes, compressed, here in the file and no longer than this.
+    /// Compressed bytes.
     Compressed {
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// At most how many bytes.
+        /// The maximum number of bytes.
         length: u64,
     },
 }
@@ -93,7 +92,7 @@ impl Qcow2Header {
     /// Parses an L2 entry.
     pub fn cluster(&self, l2_entry: u64) -> Result<Qcow2Cluster, Qcow2Error> {
         if l2_entry & COMPRESSED != 0 {
-            // The offset takes the low bits, the length in sectors those between it and the flags.
+            // The low bits are the offset; the bits between them and the flags the length in sectors.
             let length_bits = self.cluster_bits - 8;
             let offset_bits = 62 - length_bits;
             let offset = l2_entry & ((1 << offset_bits) - 1);
@@ -112,15 +111,15 @@ impl Qcow2Header {
 }
 
 impl ClusterDecompressor {
-    /// For the clusters of an image with this header.
+    /// Returns a decompressor for the clusters of an image with this header.
     pub fn new(header: &Qcow2Header) -> Self {
         let mut zstd = FrameDecoder::new();
-        // A cluster is the most a frame can look back.
+        // The window of a frame is at most one cluster.
         zstd.set_max_window_size(8 << 20);
         Self { inflate: Decompress::new(false), zstd, is_zstd: header.zstd }
     }
 
-    /// Unpacks one cluster, which must fill `output`.
+    /// Decompresses one cluster, which must fill `output`.
     pub fn decompress(&mut self, packed: &[u8], output: &mut [u8]) -> Result<(), Qcow2Error> {
         let damaged = || Qcow2Error::Damaged { what: "a compressed cluster makes no sense" };
         if self.is_zstd {
@@ -173,7 +172,7 @@ impl<'a> Qcow2Reader<'a> {
         Ok(sink.write_zeroes(holes)?)
     }
 
-    /// Writes the `covered` bytes that this L2 table leads to.
+    /// Writes the `covered` bytes of this L2 table.
     fn clusters(
         &mut self,
         l2: &[u8],
@@ -230,7 +229,7 @@ impl<'a> Qcow2Reader<'a> {
         self.file.read_exact_at(table, offset).map_err(Qcow2Error::Read)
     }
 
-    /// Reads clusters into `run`. The file's last one may be cut short, and is zeroes from there.
+    /// Reads clusters into `run`. A truncated last cluster is filled with zeroes.
     fn read_run(&mut self, offset: u64, length: u64) -> Result<(), Qcow2Error> {
         let there = self.file_length.saturating_sub(offset).min(length);
         if length - there >= self.cluster_size {
@@ -256,7 +255,7 @@ impl<'a> Qcow2Reader<'a> {
     }
 }
 
-/// Unpacks one frame, which must fill `output`. What follows it in the sector is left alone.
+/// Decompresses one frame, which must fill `output`. The rest of the sector is ignored.
 fn decompress_zstd(
     decoder: &mut FrameDecoder,
     input: &mut &[u8],

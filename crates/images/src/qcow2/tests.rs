@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Images made by hand, images made by QEMU, and images made by chance.
+//! Handwritten images, images of QEMU, and random images.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,8 +15,8 @@ use crate::sink::ImageSink;
 
 const CLUSTER: usize = 512;
 
-/// A version 3 image of 512-byte clusters: header, L1, one L2 table, and then one data cluster for
-/// each cluster of the disk that is given bytes.
+/// A version 3 image with 512-byte clusters: header, L1 table, one L2 table, and one data cluster for each
+/// given cluster of the disk.
 fn qcow2_image(virtual_size: u64, clusters: &[Option<[u8; CLUSTER]>]) -> Vec<u8> {
     let mut image = vec![0; 3 * CLUSTER];
     image[..4].copy_from_slice(b"QFI\xfb");
@@ -146,8 +146,8 @@ fn qemu_img(folder: &Path, arguments: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// QEMU's own images, of every sort that a disk image is likely to be. The package that has
-/// `qemu-img` is one of those `cargo xtask test` installs; without it there is nothing to compare.
+/// Images written by `qemu-img` with common options. `cargo xtask test` installs `qemu-img`; the test is
+/// skipped without it.
 #[test]
 fn reads_images_of_qemu_img() {
     if Command::new("qemu-img").arg("--version").output().is_err() {

@@ -15,12 +15,12 @@ use crate::{
 
 const TAG: &str = "ETag: \"1\"\r\n";
 
-/// The rest of `content` from where it was asked for, cut off after this many bytes.
-fn rest(asked: &TestServerRequest, content: &[u8], most: usize) -> ServerReply {
-    let from = asked.range().unwrap_or(0);
+/// The rest of `content` from the requested offset, truncated after this many bytes.
+fn rest(request: &TestServerRequest, content: &[u8], most: usize) -> ServerReply {
+    let from = request.range().unwrap_or(0);
     let piece = &content[from..content.len().min(from + most)];
     let left = content.len() - from;
-    if asked.range().is_none() {
+    if request.range().is_none() {
         return ServerReply::Bytes(http_response("200 OK", TAG, left, piece));
     }
     let range = format!("Content-Range: bytes {from}-{}/{}\r\n", content.len() - 1, content.len());
@@ -32,16 +32,16 @@ async fn interrupted_download_resumes() {
     let folder = tempfile::tempdir().unwrap();
     let content = test_bytes(400_000);
     let served = content.clone();
-    let server = ImageTestServer::start(move |asked| rest(asked, &served, 90_000)).await;
+    let server = ImageTestServer::start(move |request| rest(request, &served, 90_000)).await;
     let cache = open(folder.path());
     let url = format!("{}/disk.raw", server.url);
     let entry = cache.get(&disk_request_with_checksum(&url, &content)).await.unwrap();
     assert!(std::fs::read(&entry.path).unwrap() == content);
-    let asked = server.requests.lock().unwrap().clone();
-    let ranges: Vec<Option<usize>> = asked.iter().map(TestServerRequest::range).collect();
+    let requests = server.requests.lock().unwrap().clone();
+    let ranges: Vec<Option<usize>> = requests.iter().map(TestServerRequest::range).collect();
     assert_eq!(ranges.len(), 5, "{ranges:?}");
     assert!(ranges.is_sorted() && ranges[0].is_none(), "{ranges:?}");
-    assert!(asked[1..].iter().all(|asked| asked.header("if-range") == Some("\"1\"")));
+    assert!(requests[1..].iter().all(|request| request.header("if-range") == Some("\"1\"")));
 }
 
 /// Each row is a server that interrupts its first response and cannot resume; the new content must be
@@ -52,17 +52,22 @@ async fn download_restarts_if_it_cannot_resume() {
     let new: Vec<u8> = old.iter().map(|byte| byte ^ 0x55).collect();
     let wrong_start = "Content-Range: bytes 7-99999/100000\r\n";
     let wrong_total = "Content-Range: bytes 50000-99999/100001\r\n";
-    let second_answers: [(&str, Vec<u8>); 5] = [
+    let other_version = "Content-Range: bytes 50000-99999/100000\r\nETag: \"2\"\r\n";
+    let second_responses: [(&str, Vec<u8>); 6] = [
         ("has changed", http_response("200 OK", "", new.len(), &new)),
         ("another start", http_response("206 Partial Content", wrong_start, 99_993, &new[7..])),
         (
             "another total",
             http_response("206 Partial Content", wrong_total, 50_000, &new[50_000..]),
         ),
+        (
+            "another version",
+            http_response("206 Partial Content", other_version, 50_000, &new[50_000..]),
+        ),
         ("no range at all", http_response("206 Partial Content", "", 50_000, &new[50_000..])),
         ("cannot", http_response("416 Range Not Satisfiable", "", 0, b"")),
     ];
-    for (what, second) in second_answers {
+    for (what, second) in second_responses {
         let folder = tempfile::tempdir().unwrap();
         let (old, served) = (old.clone(), new.clone());
         let turn = AtomicUsize::new(0);
@@ -85,8 +90,8 @@ async fn download_without_validators_restarts() {
     let content = test_bytes(100_000);
     let served = content.clone();
     let turn = AtomicUsize::new(0);
-    let server = ImageTestServer::start(move |asked| {
-        assert_eq!(asked.range(), None);
+    let server = ImageTestServer::start(move |request| {
+        assert_eq!(request.range(), None);
         let broken = turn.fetch_add(1, Ordering::SeqCst) < 2;
         let sent = if broken { &served[..60_000] } else { &served[..] };
         ServerReply::Bytes(http_response("200 OK", "", served.len(), sent))
@@ -100,8 +105,8 @@ async fn download_without_validators_restarts() {
 #[tokio::test]
 async fn retries_server_errors_and_fails_on_client_errors() {
     let content = b"content".to_vec();
-    type Answer = fn(usize) -> ServerReply;
-    let rows: [(&str, Answer, &str, usize); 6] = [
+    type Respond = fn(usize) -> ServerReply;
+    let rows: [(&str, Respond, &str, usize); 6] = [
         (
             "comes back",
             |turn| if turn < 3 { status("503 Busy") } else { ok(b"content", "") },
@@ -111,22 +116,27 @@ async fn retries_server_errors_and_fails_on_client_errors() {
         ("stays away", |_| status("503 Service Unavailable"), "failed 4 times in a row", 4),
         ("refuses", |_| status("403 Forbidden"), "returned 403 Forbidden: give credentials", 1),
         ("has not", |_| status("404 Not Found"), "returned 404 Not Found: check the address", 1),
-        ("sends nothing", |_| ServerReply::Silence(Vec::new()), "sends nothing for too long", 4),
+        (
+            "sends nothing",
+            |_| ServerReply::Silence(Vec::new()),
+            "the server sent no data in time",
+            4,
+        ),
         (
             "stops speaking",
             |_| ServerReply::Silence(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n".to_vec()),
-            "sends nothing for too long",
+            "the server sent no data in time",
             4,
         ),
     ];
-    for (what, answer, expected, requests) in rows {
+    for (what, respond, expected, requests) in rows {
         let folder = tempfile::tempdir().unwrap();
         let turn = AtomicUsize::new(0);
         let server =
-            ImageTestServer::start(move |_| answer(turn.fetch_add(1, Ordering::SeqCst))).await;
+            ImageTestServer::start(move |_| respond(turn.fetch_add(1, Ordering::SeqCst))).await;
         let url = format!("{}/disk.raw", server.url);
         let mut settings = settings(folder.path());
-        if expected.contains("sends nothing") {
+        if expected.contains("sent no data") {
             settings.fetch.read_timeout = Duration::from_millis(50);
         }
         let outcome = ImageCache::open(settings)
@@ -148,7 +158,7 @@ async fn retries_server_errors_and_fails_on_client_errors() {
 #[tokio::test]
 async fn follows_redirects_up_to_the_limit() {
     let folder = tempfile::tempdir().unwrap();
-    let server = ImageTestServer::start(|asked| {
+    let server = ImageTestServer::start(|request| {
         let to = |place: &str| {
             ServerReply::Bytes(http_response(
                 "302 Found",
@@ -157,7 +167,7 @@ async fn follows_redirects_up_to_the_limit() {
                 b"",
             ))
         };
-        match asked.path.as_str() {
+        match request.path.as_str() {
             "/start" => to("/there"),
             "/there" => ok(b"found", ""),
             "/file" => to("file:///etc/passwd"),
@@ -178,7 +188,7 @@ async fn follows_redirects_up_to_the_limit() {
 #[tokio::test]
 async fn download_stops_at_the_limit() {
     let folder = tempfile::tempdir().unwrap();
-    let server = ImageTestServer::start(|asked| match asked.path.as_str() {
+    let server = ImageTestServer::start(|request| match request.path.as_str() {
         "/announced" => {
             ServerReply::Silence(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n".to_vec())
         }
@@ -209,7 +219,7 @@ async fn credentials_are_sent_only_to_the_image_server() {
     let sums = format!("{}  disk.raw\n", crate::sha256(&content));
     let elsewhere = ImageTestServer::with_files(vec![("/SUMS", sums.into_bytes())]).await;
     let served = content.clone();
-    let server = ImageTestServer::start(move |asked| match asked.header("authorization") {
+    let server = ImageTestServer::start(move |request| match request.header("authorization") {
         Some("Basic bWU6aHVzaA==") => ok(&served, ""),
         _ => status("401 Unauthorized"),
     })
@@ -235,9 +245,9 @@ async fn credentials_are_sent_only_to_the_image_server() {
     let credentials = Some(ImageCredentials::pull_secret("me:hush"));
     let moved = CacheRequest { credentials, ..disk_request(&format!("{}/disk.raw", moved.url)) };
     assert!(error_text(&cache.get(&moved).await.unwrap_err()).contains("404"));
-    let asked = elsewhere.requests.lock().unwrap().clone();
-    assert!(asked.iter().any(|it| it.path == "/moved"));
-    assert!(asked.iter().all(|it| it.header("authorization").is_none()), "{asked:?}");
+    let requests = elsewhere.requests.lock().unwrap().clone();
+    assert!(requests.iter().any(|it| it.path == "/moved"));
+    assert!(requests.iter().all(|it| it.header("authorization").is_none()), "{requests:?}");
     // The cached image is not available without the credentials.
     for other in [None, Some(ImageCredentials::pull_secret("me:wrong"))] {
         let error = cache.get(&with(other)).await.unwrap_err();

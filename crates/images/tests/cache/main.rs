@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cache against web servers that behave and that do not, against files, and against itself.
+//! The cache with correct and faulty web servers, with local files, and with concurrent requests.
 #![expect(clippy::unwrap_used, reason = "all of this is tests")]
 
 mod downloads;
@@ -17,7 +17,7 @@ use images::{
     ImageKind, ImageSource,
 };
 
-/// Settings that do not pause, and wait for as long as a busy machine may take to answer.
+/// Settings that do not pause, and wait long enough for a busy machine.
 fn settings(folder: &Path) -> CacheSettings {
     let fetch =
         FetchSettings { max_attempts: 4, retry_delay: Duration::ZERO, ..FetchSettings::default() };
@@ -28,12 +28,12 @@ fn open(folder: &Path) -> ImageCache {
     ImageCache::open(settings(folder)).unwrap()
 }
 
-/// A disk image at this address.
+/// A request for the disk image at this URL.
 fn disk_request(url: &str) -> CacheRequest {
     CacheRequest::new(ImageSource::parse(url).unwrap(), ImageKind::DiskImage)
 }
 
-/// The same, with its checksum.
+/// A request for the disk image at this URL with this checksum.
 fn disk_request_with_checksum(url: &str, content: &[u8]) -> CacheRequest {
     let checksum = Some(ExpectedChecksum::parse(&sha256(content)).unwrap());
     CacheRequest { checksum, ..disk_request(url) }
@@ -44,7 +44,7 @@ fn sha256(content: &[u8]) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes that do not repeat soon.
+/// Bytes with a long period.
 fn test_bytes(count: usize) -> Vec<u8> {
     let mut state = 1_u32;
     let next = || {
@@ -56,12 +56,12 @@ fn test_bytes(count: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(count).collect()
 }
 
-/// An error with its causes, as an operator sees it.
+/// Formats an error with its causes, as for operators.
 fn error_text(error: &ImageError) -> String {
     error_chain::error_chain(error)
 }
 
-/// How many files are in a folder of the cache.
+/// The number of files in a folder of the cache.
 fn file_count(folder: &Path, name: &str) -> usize {
     std::fs::read_dir(folder.join(name)).unwrap().count()
 }

@@ -29,7 +29,7 @@ fn manifest(layers: &[&[u8]]) -> Vec<u8> {
 struct TestRegistry {
     amd64: Vec<u8>,
     arm64: Vec<u8>,
-    /// Gives another blob, manifest or nothing at all for these paths.
+    /// Replaces or removes the content at these paths.
     overrides: Vec<(String, Vec<u8>)>,
 }
 
@@ -62,13 +62,13 @@ impl TestRegistry {
 
     async fn start(self) -> ImageTestServer {
         let files = self.files();
-        ImageTestServer::start(move |asked| respond(asked, &files)).await
+        ImageTestServer::start(move |request| respond(request, &files)).await
     }
 }
 
-fn respond(asked: &TestServerRequest, files: &[(String, Vec<u8>)]) -> ServerReply {
-    let authorization = asked.header("authorization");
-    if let Some(query) = asked.path.strip_prefix("/token?") {
+fn respond(request: &TestServerRequest, files: &[(String, Vec<u8>)]) -> ServerReply {
+    let authorization = request.header("authorization");
+    if let Some(query) = request.path.strip_prefix("/token?") {
         assert_eq!(query, "service=the+registry&scope=repository%3Aorg%2Fos%3Apull");
         return match authorization {
             Some(USER) => ok(br#"{"token": "letmein"}"#, ""),
@@ -76,13 +76,13 @@ fn respond(asked: &TestServerRequest, files: &[(String, Vec<u8>)]) -> ServerRepl
         };
     }
     if authorization != Some("Bearer letmein") {
-        let host = asked.header("host").unwrap();
+        let host = request.header("host").unwrap();
         let header = format!(
             "WWW-Authenticate: Bearer realm=\"http://{host}/token\",service=\"the registry\",scope=\"repository:org/os:pull\"\r\n"
         );
         return ServerReply::Bytes(http_response("401 Unauthorized", &header, 0, b""));
     }
-    let found = files.iter().find(|(path, _)| asked.path == format!("/v2/org/os/{path}"));
+    let found = files.iter().find(|(path, _)| request.path == format!("/v2/org/os/{path}"));
     found.map_or_else(|| status("404 Not Found"), |(_, content)| ok(content, ""))
 }
 
@@ -126,8 +126,8 @@ async fn selects_the_disk_image_of_the_architecture() {
     }
     // The tag is resolved again, but the blob is cached.
     let blobs = || {
-        let asked = server.requests.lock().unwrap();
-        asked.iter().filter(|it| it.path.contains("/blobs/")).count()
+        let requests = server.requests.lock().unwrap();
+        requests.iter().filter(|it| it.path.contains("/blobs/")).count()
     };
     let before = blobs();
     cache.get(&request(&server, ":1", Some("x86_64"))).await.unwrap();

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A request that came.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct TestServerRequest {
     /// Path and query.
@@ -17,11 +17,11 @@ pub(crate) struct TestServerRequest {
     pub headers: HashMap<String, String>,
 }
 
-/// What to say to it.
+/// A response.
 pub(crate) enum ServerReply {
-    /// These bytes, and then the end of the connection.
+    /// Sends these bytes and closes the connection.
     Bytes(Vec<u8>),
-    /// These bytes, and then nothing for ever.
+    /// Sends these bytes and keeps the connection open.
     Silence(Vec<u8>),
 }
 
@@ -37,7 +37,7 @@ impl TestServerRequest {
         self.headers.get(name).map(String::as_str)
     }
 
-    /// The first byte of the range asked for.
+    /// The first byte of the requested range.
     pub(crate) fn range(&self) -> Option<usize> {
         self.header("range")?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
     }
@@ -45,24 +45,24 @@ impl TestServerRequest {
 
 impl ImageTestServer {
     pub(crate) async fn start(
-        answer: impl Fn(&TestServerRequest) -> ServerReply + Send + Sync + 'static,
+        respond: impl Fn(&TestServerRequest) -> ServerReply + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let (answer, log) = (Arc::new(answer), Arc::clone(&asked));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (respond, log) = (Arc::new(respond), Arc::clone(&requests));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, Arc::clone(&answer), Arc::clone(&log)));
+                tokio::spawn(serve(stream, Arc::clone(&respond), Arc::clone(&log)));
             }
         });
-        Self { url, requests: asked, task }
+        Self { url, requests, task }
     }
 
-    /// A server that has these files, and nothing else.
+    /// Starts a server with these files only.
     pub(crate) async fn with_files(files: Vec<(&'static str, Vec<u8>)>) -> Self {
-        Self::start(move |asked| {
-            let found = files.iter().find(|(path, _)| *path == asked.path);
+        Self::start(move |request| {
+            let found = files.iter().find(|(path, _)| *path == request.path);
             found.map_or_else(|| status("404 Not Found"), |(_, content)| ok(content, ""))
         })
         .await
@@ -100,7 +100,7 @@ pub(crate) fn http_response(status: &str, headers: &str, length: usize, body: &[
 
 async fn serve(
     mut stream: TcpStream,
-    answer: Arc<impl Fn(&TestServerRequest) -> ServerReply>,
+    respond: Arc<impl Fn(&TestServerRequest) -> ServerReply>,
     log: Arc<Mutex<Vec<TestServerRequest>>>,
 ) {
     let mut head = Vec::new();
@@ -115,14 +115,14 @@ async fn serve(
     let path = lines.next().unwrap().split(' ').nth(1).unwrap().to_owned();
     let headers = lines.filter_map(|line| line.split_once(": "));
     let headers = headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
-    let asked = TestServerRequest { path, headers };
-    log.lock().unwrap().push(asked.clone());
-    let reply = answer(&asked);
+    let request = TestServerRequest { path, headers };
+    log.lock().unwrap().push(request.clone());
+    let reply = respond(&request);
     match reply {
         ServerReply::Bytes(bytes) => {
             let _ = stream.write_all(&bytes).await;
             let _ = stream.shutdown().await;
-            // Until the client has closed too: else what is on its way may be lost.
+            // Waits until the client closes the connection; otherwise sent data may be lost.
             while matches!(stream.read(&mut [0; 64]).await, Ok(1..)) {}
         }
         ServerReply::Silence(bytes) => {

@@ -40,20 +40,20 @@ async fn concurrent_requests_share_one_download() {
     assert!(all.iter().all(|entry| entry.as_ref().is_ok_and(|entry| entry.size == 300_000)));
     assert_eq!(server.request_count(), 1);
     assert_eq!(file_count(folder.path(), "blobs"), 1);
-    // Without a checksum or a version, the next one asks again.
+    // Without a checksum or a version, the next one sends a request.
     cache.get(&request).await.unwrap();
     assert_eq!(server.request_count(), 2);
     assert_eq!(file_count(folder.path(), "blobs"), 1);
 }
 
 #[tokio::test]
-async fn without_checksum_the_server_is_asked_for_changes() {
+async fn without_checksum_the_server_is_checked_for_changes() {
     let folder = tempfile::tempdir().unwrap();
     static VERSION: AtomicUsize = AtomicUsize::new(1);
-    let server = ImageTestServer::start(|asked| {
+    let server = ImageTestServer::start(|request| {
         let version = VERSION.load(Ordering::SeqCst);
         let tag = format!("\"{version}\"");
-        if asked.header("if-none-match") == Some(&tag) {
+        if request.header("if-none-match") == Some(&tag) {
             return ServerReply::Bytes(
                 b"HTTP/1.1 304 Not Modified\r\nConnection: close\r\n\r\n".to_vec(),
             );
@@ -72,8 +72,8 @@ async fn without_checksum_the_server_is_asked_for_changes() {
     assert_eq!(read(&cache).await, "version 2");
     drop(cache);
     assert_eq!(read(&open(folder.path())).await, "version 2");
-    let asked = server.requests.lock().unwrap();
-    let tags: Vec<Option<&str>> = asked.iter().map(|it| it.header("if-none-match")).collect();
+    let requests = server.requests.lock().unwrap();
+    let tags: Vec<Option<&str>> = requests.iter().map(|it| it.header("if-none-match")).collect();
     assert_eq!(tags, [None, Some("\"1\""), Some("\"1\""), Some("\"2\"")]);
 }
 
@@ -90,7 +90,7 @@ async fn changed_files_are_read_again() {
     std::fs::write(&path, "another").unwrap();
     let second = cache.get(&request).await.unwrap();
     assert_eq!((first.size, second.size), (3, 7));
-    // What was given out is not changed by that.
+    // Images that are in use are unchanged.
     assert_eq!(std::fs::read(&first.path).unwrap(), b"one");
     let outside = disk_request("file:///usr/bin/env");
     let error = cache.get(&outside).await.unwrap_err();
@@ -117,7 +117,7 @@ async fn opening_removes_leftovers_of_a_crash() {
         (file_count(folder.path(), "temporary"), file_count(folder.path(), "records")),
         (0, 1)
     );
-    // The file is removed from outside.
+    // Another program removes the file.
     std::fs::remove_file(&entry.path).unwrap();
     let again = cache.get(&request).await.unwrap();
     assert!(std::fs::read(again.path).unwrap() == content);
@@ -160,7 +160,7 @@ async fn evicts_least_recently_used_images_that_are_not_in_use() {
         let a = cache.get(&request(0)).await.unwrap();
         let b = cache.get(&request(1)).await.unwrap();
         drop(b);
-        // a is older and in use, so b goes.
+        // a is older but in use, so b is evicted.
         let c = cache.get(&request(2)).await.unwrap();
         assert!(a.path.exists() && c.path.exists());
         assert_eq!(file_count(folder.path(), "blobs"), 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checksums, formats, conversions and signatures, from the outside.
+//! Checksums, formats, conversions and signatures of images.
 
 use std::io::Write;
 
@@ -228,7 +228,7 @@ async fn signatures_follow_the_policy() {
     let server = ImageTestServer::with_files(files).await;
     let rows = [
         (SignaturePolicy::Required, "/signed", None, ""),
-        (SignaturePolicy::Required, "/changed", None, "is by none of the 1 configured keys"),
+        (SignaturePolicy::Required, "/changed", None, "none of the 1 configured keys verifies"),
         (
             SignaturePolicy::Required,
             "/unsigned",
@@ -238,7 +238,7 @@ async fn signatures_follow_the_policy() {
         (SignaturePolicy::Required, "/unsigned", Some("/elsewhere"), ""),
         (SignaturePolicy::Required, "/unsigned", Some("/absent"), "is not signed"),
         (SignaturePolicy::WhenPresent, "/signed", None, ""),
-        (SignaturePolicy::WhenPresent, "/changed", None, "is by none of the 1 configured keys"),
+        (SignaturePolicy::WhenPresent, "/changed", None, "none of the 1 configured keys verifies"),
         (SignaturePolicy::WhenPresent, "/unsigned", None, ""),
         (SignaturePolicy::WhenPresent, "/unsigned", Some("/absent"), "is not signed"),
         (SignaturePolicy::Off, "/changed", None, ""),
