@@ -56,7 +56,7 @@ enum AgentRequest<'a> {
     RunCommand(&'a AgentCommand, bool),
 }
 
-const QUERY_ACTION: &str = "ask the agent what it does";
+const QUERY_ACTION: &str = "query the commands of the agent";
 
 impl AgentClient {
     pub(super) fn new(settings: &AgentSettings) -> Result<Self, reqwest::Error> {

@@ -36,8 +36,6 @@ const POWER_OFF_RECHECK: Duration = Duration::from_secs(10);
 const INSTALL_STARTED_KEY: &str = "installing_since";
 /// Driver state: the machine was found off.
 const FOUND_OFF_KEY: &str = "found_off";
-/// Driver state: progress text for the timeline.
-const PROGRESS_KEY: &str = "progress";
 
 const INSTALL_ACTION: &str = "install the system";
 
@@ -146,7 +144,7 @@ impl AnacondaDeploy {
                     changes.and(NodeChanges::driver_state_key(INSTALL_STARTED_KEY, target.now.0));
                 let suffix = message.map(|text| format!(": {text}")).unwrap_or_default();
                 let progress = format!("the installer has started{suffix}");
-                changes = changes.and(NodeChanges::driver_state_key(PROGRESS_KEY, progress));
+                changes = changes.and(NodeChanges::progress(progress));
                 target.now
             }
         };

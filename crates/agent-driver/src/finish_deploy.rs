@@ -18,6 +18,8 @@ use super::agent_deploy::KEXEC;
 const ROOT_UUID_KEY: &str = "root_uuid_or_disk_id";
 /// Driver state: time when the power-off command was sent.
 const POWER_OFF_SENT_KEY: &str = "power_off_sent_at";
+/// The same key as earlier versions stored it.
+const OLD_POWER_OFF_SENT_KEY: &str = "told_to_stop";
 /// Time after which a machine that does not power itself off is powered off.
 const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(45);
 /// Interval of power state queries.
@@ -84,9 +86,9 @@ impl AgentAccess {
             let off = power_off(target).await?;
             return Ok(StepOutcome::done(NodeChanges { agent_stopped: true, ..off }));
         }
-        let Some(since) =
-            target.driver_state.get(POWER_OFF_SENT_KEY).and_then(|since| since.as_i64())
-        else {
+        let stored = |key| target.driver_state.get(key).and_then(|since| since.as_i64());
+        let sent_at = stored(POWER_OFF_SENT_KEY).or_else(|| stored(OLD_POWER_OFF_SENT_KEY));
+        let Some(since) = sent_at else {
             let command = AgentCommand { name: "standby.power_off".to_owned(), params: Map::new() };
             // An agent that does not respond may be shutting down; the power state shows it.
             if let Err(error) = self.client.send(target, &command, false).await

@@ -182,12 +182,11 @@ fn write_lookup(
         let mut secrets = tx.reveal(&node)?;
         secrets.agent_token = Some(token.clone());
         tx.seal_node(&mut node, secrets)?;
-        node.agent.has_token = true;
         node.agent.token_from = Some(conductor.owner.run);
         node.agent.token_pregenerated = false;
         Some(token)
     };
-    entries.events.push(JournalEvent::AgentCall { what: "lookup".to_owned() });
+    entries.events.push(JournalEvent::AgentCall { call: "lookup".to_owned() });
     let actor = Actor::Agent { request_id: lookup.request_id.clone() };
     write_pending_entries(tx, &mut node, entries, &actor, conductor.hostname())?;
     tx.save(&mut node)?;
@@ -232,7 +231,7 @@ fn write_heartbeat(
         tx.update_agent(id, &node.agent, node.provision_updated_at)?;
         return Ok(());
     }
-    entries.events.push(JournalEvent::AgentCall { what: describe(heartbeat) });
+    entries.events.push(JournalEvent::AgentCall { call: describe(heartbeat) });
     let actor = Actor::Agent { request_id: request_id.to_owned() };
     write_pending_entries(tx, &mut node, entries, &actor, conductor.hostname())?;
     tx.save(&mut node)?;

@@ -54,8 +54,8 @@ async fn flush(
     texts: &mut mpsc::Receiver<ConsoleText>,
     pending: &mut Vec<ConsoleText>,
 ) {
-    for id in conductor.registry.consoles_served() {
-        conductor.registry.release_console(id).await;
+    for id in conductor.served_consoles() {
+        conductor.release_console(id).await;
         // The channel has a limited capacity.
         if texts.len() >= BATCH_SIZE {
             texts.recv_many(pending, BATCH_SIZE).await;

@@ -37,6 +37,12 @@ impl Conductor {
         self.registry.release_console(id).await;
     }
 
+    /// The nodes whose consoles this process serves.
+    #[must_use]
+    pub fn served_consoles(&self) -> Vec<NodeId> {
+        self.registry.consoles_served()
+    }
+
     /// The console of a node. Fails if it is disabled or if another process serves it.
     pub(crate) async fn console_feed(&self, id: NodeId) -> Result<ConsoleFeed, ConductorError> {
         let this = self.clone();
@@ -155,7 +161,7 @@ pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool
 /// this process works on a node, its console may just be starting: it is released only if it is found
 /// in `suspects`, the result of the previous round.
 pub(crate) async fn release_others(conductor: &Conductor, suspects: &mut HashSet<NodeId>) {
-    let served = conductor.registry.consoles_served();
+    let served = conductor.served_consoles();
     if served.is_empty() {
         suspects.clear();
         return;

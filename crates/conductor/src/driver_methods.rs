@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls that concern a hardware type and no node: driver vendor methods, logical disk properties.
+//! Calls that concern a hardware type and no node: its interfaces and properties, driver vendor
+//! methods, logical disk properties.
 
-use drivers::{Driver, DriverError, DriverProperty};
-use node_model::{HttpMethod, VendorMethod};
+use drivers::{Driver, DriverError, DriverProperty, DriverSelectionError};
+use node_model::{HttpMethod, InterfaceKind, Node, VendorMethod};
 use serde_json::{Map, Value};
 
 use crate::{Conductor, PassthruReply};
@@ -41,7 +42,45 @@ pub enum DriverMethodError {
     },
 }
 
+/// The implementations of one interface that nodes of a hardware type can use.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InterfaceChoice {
+    /// The interface.
+    pub kind: InterfaceKind,
+    /// The implementation of nodes that set none.
+    pub default: &'static str,
+    /// The enabled implementations, in the order of the settings.
+    pub enabled: Vec<&'static str>,
+}
+
 impl Conductor {
+    /// The interfaces of a hardware type; empty if it is not enabled in this process.
+    #[must_use]
+    pub fn driver_interfaces(&self, driver: &str) -> Vec<InterfaceChoice> {
+        let choice = |kind: &InterfaceKind| {
+            let enabled = self.registry.supported_interfaces(driver, *kind).ok()?;
+            let default = self.registry.default_interface(driver, *kind).ok()?;
+            Some(InterfaceChoice { kind: *kind, default, enabled })
+        };
+        InterfaceKind::ALL.iter().filter_map(choice).collect()
+    }
+
+    /// The `driver_info` keys of a hardware type with their descriptions.
+    pub fn driver_properties(
+        &self,
+        driver: &str,
+    ) -> Result<Vec<DriverProperty>, DriverMethodError> {
+        self.registry
+            .properties(driver)
+            .map_err(|_| DriverMethodError::UnknownDriver(driver.to_owned()))
+    }
+
+    /// Sets the defaults of interfaces that the node leaves empty. Fails if its hardware type or an
+    /// interface is not enabled, or if they do not match.
+    pub fn resolve_interfaces(&self, node: &mut Node) -> Result<(), DriverSelectionError> {
+        self.registry.resolve(&node.driver, &mut node.interfaces)
+    }
+
     /// The vendor methods of a hardware type.
     pub fn driver_vendor_methods(
         &self,

@@ -220,7 +220,7 @@ pub(crate) fn bmc_call_event(log: &BmcCallLog) -> Option<JournalEvent> {
         return None;
     }
     let calls = calls.into_iter().map(|call| BmcCall {
-        what: call.request,
+        request: call.request,
         result: call.result,
         took_ms: u64::try_from(call.duration.as_millis()).unwrap_or(u64::MAX),
         times: call.count,

@@ -132,10 +132,10 @@ impl Conductor {
         Ok(RunningConductor { conductor: self.clone(), stop, tasks })
     }
 
-    /// The registry of drivers.
-    #[must_use]
-    pub fn registry(&self) -> &DriverRegistry {
-        &self.registry
+    /// Closes all BMC sessions at shutdown: BMCs have few sessions, and unclosed ones last half an
+    /// hour. Returns within a few seconds.
+    pub async fn close_bmc_sessions(&self) {
+        self.registry.close().await;
     }
 
     /// The settings of decisions.

@@ -249,7 +249,7 @@ fn write_findings(
     let mut node = get_node(tx, id)?;
     let now = tx.now();
     let mut entries = PendingEntries::default();
-    entries.events.push(JournalEvent::AgentCall { what: "inspection data".to_owned() });
+    entries.events.push(JournalEvent::AgentCall { call: "inspection data".to_owned() });
     entries.events.extend(note_events(findings));
     if !inspection_data_received(&mut node, now, &mut entries) {
         return Ok(false);

@@ -48,7 +48,7 @@ pub use agent_log_tail::{AgentLogError, AgentLogLines, AgentLogTail};
 pub use allocations::AllocationError;
 pub use console_stream::{ConsoleChunk, ConsoleStream};
 pub use direct_calls::{BootSetting, ConsoleState, PassthruReply};
-pub use driver_methods::DriverMethodError;
+pub use driver_methods::{DriverMethodError, InterfaceChoice};
 pub use error::ConductorError;
 pub use handle::{Conductor, ConductorCounters, ConductorParts, RunningConductor};
 pub use hash_ring::conductor_of;

@@ -193,19 +193,19 @@ fn changes_node(
 
 /// The key of `driver_internal_info` with the error of a BMC that does not respond, before it becomes
 /// a fault.
-const BMC_ERROR_KEY: &str = "bmc_silent";
+const BMC_ERROR_KEY: &str = "bmc_unreachable";
 
 /// Whether the recorded BMC error of the node equals `error`. Evaluated at every poll, so the text is
 /// searched before it is parsed.
 fn is_error_recorded(node: &Node, error: Option<&String>) -> bool {
-    let recorded = if node.driver_internal_info.as_str().contains("\"bmc_silent\"") {
+    let recorded = if node.driver_internal_info.as_str().contains("\"bmc_unreachable\"") {
         node.driver_internal_info.get(BMC_ERROR_KEY)
     } else {
         None
     };
     match (recorded, error) {
         (None, None) => true,
-        (Some(recorded), Some(error)) => recorded["why"] == **error,
+        (Some(recorded), Some(error)) => recorded["error"] == **error,
         (None, Some(_)) | (Some(_), None) => false,
     }
 }
@@ -221,7 +221,7 @@ fn record_error(node: &mut Node, error: Option<&String>, now: Timestamp) {
             let before = node.driver_internal_info.get(BMC_ERROR_KEY);
             let since = before.and_then(|before| before["since"].as_str().map(str::to_owned));
             let since = since.unwrap_or_else(|| now.to_string());
-            node.driver_internal_info.set(BMC_ERROR_KEY, json!({"since": since, "why": error}));
+            node.driver_internal_info.set(BMC_ERROR_KEY, json!({"since": since, "error": error}));
         }
     }
 }

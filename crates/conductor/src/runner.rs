@@ -161,7 +161,7 @@ async fn finish(
             let ExecutedAction { lease, action, outcome, results, .. } = &executed;
             let Some(mut node) = tx.get(lease.node)? else { return Ok(Round::Settled(None)) };
             let now = tx.now();
-            let progress_before = progress(&node);
+            let progress_before = progress_text(&node).map(str::to_owned);
             write_results(&conductor, tx, &mut node, results)?;
             let mut entries = PendingEntries::default();
             if results.changes.agent_stopped {
@@ -204,14 +204,14 @@ fn write_results(
     Ok(())
 }
 
-/// The progress that the driver reports for the current step.
-fn progress(node: &Node) -> Option<String> {
-    node.work.as_ref()?.driver_state.get_str("progress")
+/// What the driver last reported about the current step.
+fn progress_text(node: &Node) -> Option<&str> {
+    node.work.as_ref()?.progress_text.as_deref()
 }
 
 /// The journal event for a progress that differs from `before`.
 fn progress_event(node: &Node, before: Option<&str>) -> Option<JournalEvent> {
-    let text = progress(node).filter(|now| Some(now.as_str()) != before)?;
+    let text = progress_text(node).filter(|now| Some(*now) != before)?.to_owned();
     let by = node.work.as_ref().and_then(Work::current_step)?.qualified();
     Some(JournalEvent::Note { by, text })
 }
@@ -266,8 +266,7 @@ pub(crate) fn write_changes(
         contains_secret(&changes.instance_info) || contains_secret(&changes.driver_internal_info);
     if has_secrets {
         let mut secrets = tx.reveal(node)?;
-        merge(&mut secrets.instance_info, &changes.instance_info);
-        merge(&mut secrets.driver_internal_info, &changes.driver_internal_info);
+        changes.apply_to_secrets(&mut secrets.instance_info, &mut secrets.driver_internal_info);
         let others = NodeChanges {
             instance_info: serde_json::Map::new(),
             driver_internal_info: serde_json::Map::new(),
@@ -279,19 +278,6 @@ pub(crate) fn write_changes(
         changes.apply_to(node);
     }
     hardware::write_tables(tx, node.id, changes)
-}
-
-fn merge(
-    into: &mut serde_json::Map<String, serde_json::Value>,
-    from: &serde_json::Map<String, serde_json::Value>,
-) {
-    for (key, value) in from {
-        if value.is_null() {
-            into.remove(key);
-        } else {
-            into.insert(key.clone(), value.clone());
-        }
-    }
 }
 
 /// Applies the changes of a step to a child node.

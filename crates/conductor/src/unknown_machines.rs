@@ -212,7 +212,7 @@ impl Conductor {
         node.conductor_group = settings.conductor_group.to_lowercase();
         node.resource_class = settings.resource_class;
         node.driver_info = settings.driver_info.into();
-        self.registry.resolve(&node.driver, &mut node.interfaces)?;
+        self.resolve_interfaces(&mut node)?;
         let mut new_node = NewNode {
             node,
             macs: vec![mac.clone()],

@@ -12,7 +12,7 @@ const MAX_LOGGED_CALLS: usize = 64;
 pub struct LoggedBmcCall {
     /// The request: `GET /redfish/v1/Systems/1`, `IPMI chassis control`.
     pub request: String,
-    /// The result: `200`, `no answer within 60 s`.
+    /// The result: `200`, `no response within 60 s`.
     pub result: String,
     /// Total duration.
     pub duration: Duration,

@@ -32,6 +32,7 @@ mod in_band;
 pub mod instance_image;
 mod interfaces;
 pub mod next_boot;
+mod no_interfaces;
 mod node_changes;
 mod poll_timer;
 pub mod power_plan;
@@ -40,7 +41,6 @@ mod registry;
 mod registry_builder;
 mod step;
 mod target;
-mod unavailable;
 
 pub use bmc_call_log::{BmcCallLog, LoggedBmcCall};
 pub use bmc_image_url::{BmcImageUrl, ImageLogin, displayed_url, without_login};

@@ -42,6 +42,8 @@ pub struct NodeChanges {
     pub agent_stopped: bool,
     /// Merged into the driver state of the job in progress.
     pub driver_state: Map<String, Value>,
+    /// How far the running step is, for the timeline.
+    pub progress_text: Option<String>,
 }
 
 impl NodeChanges {
@@ -69,6 +71,11 @@ impl NodeChanges {
         changes
     }
 
+    /// Only a text for the timeline: how far the running step is.
+    pub fn progress(text: impl Into<String>) -> Self {
+        Self { progress_text: Some(text.into()), ..Self::default() }
+    }
+
     /// Whether there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -91,11 +98,13 @@ impl NodeChanges {
         self.deploy_interface = later.deploy_interface.or(self.deploy_interface);
         self.agent_stopped |= later.agent_stopped;
         self.driver_state.extend(later.driver_state);
+        self.progress_text = later.progress_text.or(self.progress_text);
         self
     }
 
     /// Applies all changes that are part of the node itself: not the BIOS settings and firmware
-    /// components, which have separate tables, and not the driver state if no job is in progress.
+    /// components, which have separate tables. The driver state and the progress are part of the job
+    /// in progress, if there is one.
     pub fn apply_to(&self, node: &mut Node) {
         if self.power_state.is_some() {
             node.power_state = self.power_state;
@@ -123,7 +132,20 @@ impl NodeChanges {
         }
         if let Some(work) = &mut node.work {
             self.apply_to_driver_state(&mut work.driver_state);
+            if self.progress_text.is_some() {
+                work.progress_text.clone_from(&self.progress_text);
+            }
         }
+    }
+
+    /// Merges the changes of the objects that may contain secrets into their full contents.
+    pub fn apply_to_secrets(
+        &self,
+        instance_info: &mut Map<String, Value>,
+        driver_internal_info: &mut Map<String, Value>,
+    ) {
+        merge_keys(instance_info, &self.instance_info);
+        merge_keys(driver_internal_info, &self.driver_internal_info);
     }
 
     /// Merges [`Self::driver_state`] into `state`.
@@ -137,15 +159,17 @@ fn merge(object: &mut JsonObject, changes: &Map<String, Value>) {
     if changes.is_empty() {
         return;
     }
-    object.edit(|map| {
-        for (key, value) in changes {
-            if value.is_null() {
-                map.remove(key);
-            } else {
-                map.insert(key.clone(), value.clone());
-            }
+    object.edit(|map| merge_keys(map, changes));
+}
+
+fn merge_keys(map: &mut Map<String, Value>, changes: &Map<String, Value>) {
+    for (key, value) in changes {
+        if value.is_null() {
+            map.remove(key);
+        } else {
+            map.insert(key.clone(), value.clone());
         }
-    });
+    }
 }
 
 #[cfg(test)]
@@ -183,10 +207,14 @@ mod tests {
         node.work = Some(work);
         let changes = NodeChanges::driver_state_key("first", 1)
             .and(NodeChanges::driver_state_key("second", 2))
-            .and(NodeChanges::driver_state_key("removed", Value::Null));
+            .and(NodeChanges::driver_state_key("removed", Value::Null))
+            .and(NodeChanges::progress("first"))
+            .and(NodeChanges::progress("second"));
         changes.apply_to(&mut node);
-        let stored = &node.work.unwrap().driver_state;
-        assert_eq!(stored.as_str(), r#"{"first":1,"kept":0,"second":2}"#);
+        NodeChanges::power(PowerState::On).apply_to(&mut node);
+        let work = node.work.unwrap();
+        assert_eq!(work.driver_state.as_str(), r#"{"first":1,"kept":0,"second":2}"#);
+        assert_eq!(work.progress_text.as_deref(), Some("second"));
     }
 
     #[test]

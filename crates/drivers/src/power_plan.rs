@@ -207,8 +207,8 @@ impl PowerPlanCommand {
 
 impl PowerTimeouts {
     fn for_command(&self, command: Option<PowerPlanCommand>) -> Duration {
-        let asks = command.is_some_and(PowerPlanCommand::is_soft);
-        self.requested.unwrap_or(if asks { self.soft } else { self.change })
+        let is_soft = command.is_some_and(PowerPlanCommand::is_soft);
+        self.requested.unwrap_or(if is_soft { self.soft } else { self.change })
     }
 }
 

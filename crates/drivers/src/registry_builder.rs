@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::registry::EnabledHardwareType;
 use crate::{
     BmcLimits, BootService, ConsoleText, DriverRegistry, FixedMethodBootInterface, HardwareType,
-    Implementations, InBandAgent, unavailable,
+    Implementations, InBandAgent, no_interfaces,
 };
 
 /// Capacity of the channel with console text of all machines that waits to be stored.
@@ -131,7 +131,7 @@ impl RegistryBuilder {
     ) -> Self {
         let (console_sender, console_texts) = mpsc::channel(CONSOLE_TEXT_CAPACITY);
         let mut implementations = Implementations::default();
-        unavailable::register(&mut implementations);
+        no_interfaces::register(&mut implementations);
         Self {
             implementations,
             enabled,

@@ -4,8 +4,8 @@
 use std::fmt;
 
 use node_model::{
-    ActionProgress, Deadline, Event, InterfaceKind, PowerTarget, Step, StepFlow, Timestamp,
-    UnreachablePeer, WaitReason,
+    ActionProgress, Event, InterfaceKind, PowerTarget, Step, StepFlow, Timestamp, UnreachablePeer,
+    Wait, WaitReason,
 };
 
 use crate::steps::{AvailableSteps, ReservedStep};
@@ -231,14 +231,16 @@ pub enum Decision {
     NextStage,
     /// The current step is done without an action: begin the next.
     NextStep,
-    /// The job begins to wait.
-    BeginWait(WaitReason, Deadline),
+    /// The job begins to wait, until this time or an event.
+    BeginWait(WaitReason, Option<Timestamp>),
     /// Clean-up after a failure is done, or was not needed: the job is over.
     CleanedUp,
     /// The job fails.
     Fail(ActionFailure),
     /// The job keeps waiting.
-    Wait(WaitReason, Deadline),
+    Wait(Wait),
+    /// The job keeps waiting, and only an event or the end of maintenance continues it.
+    WaitInMaintenance(Wait),
     /// There is no job.
     Idle,
 }

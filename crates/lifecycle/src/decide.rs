@@ -67,6 +67,11 @@ fn settle_bounded(
         match decide(node, settings, now) {
             Decision::Act(action) => {
                 node.due_at = Some(now);
+                let is_awaiting = node.work.as_ref().is_some_and(|work| work.awaiting);
+                if !is_awaiting && current_retry(node, settings).is_none() {
+                    // The retry has ended.
+                    node.wait = None;
+                }
                 return Some(SettleResult::Act(action));
             }
             Decision::Enter { event, why } => transition(node, event, why, settings, now, entries),
@@ -80,13 +85,18 @@ fn settle_bounded(
                     work.begin_next_step(now);
                 }
             }
-            Decision::BeginWait(reason, deadline) => begin_wait(node, reason, deadline, now),
+            Decision::BeginWait(reason, next_action_at) => {
+                begin_wait(node, reason, next_action_at, now);
+            }
             Decision::CleanedUp => finish_clean_up(node, now, entries),
             Decision::Fail(failure) => {
                 record_abandoned_boot(node, entries);
                 fail(node, Event::Fail, &failure, settings, now, entries);
             }
-            Decision::Wait(reason, deadline) => return Some(wait(node, reason, deadline, entries)),
+            Decision::Wait(wait) => return Some(record_wait(node, wait, wait.due_at(), entries)),
+            Decision::WaitInMaintenance(wait) => {
+                return Some(record_wait(node, wait, None, entries));
+            }
             Decision::Idle => {
                 node.due_at = None;
                 node.wait = None;
@@ -97,26 +107,29 @@ fn settle_bounded(
     None
 }
 
-fn wait(
+/// Records a wait that lasts until `due` or an event.
+fn record_wait(
     node: &mut Node,
-    reason: WaitReason,
-    deadline: Deadline,
+    wait: Wait,
+    due: Option<Timestamp>,
     entries: &mut PendingEntries,
 ) -> SettleResult {
-    let due = deadline.timestamp();
+    let reason = wait.reason;
     node.due_at = due;
     let is_awaiting = node.work.as_ref().is_some_and(|work| work.awaiting);
-    let is_retry = matches!(reason, WaitReason::BmcResponse | WaitReason::AgentResponse);
-    if is_retry && node.power_request.is_some() && is_awaiting {
+    if reason.is_retry() && node.power_request.is_some() && is_awaiting {
         // A power request is retried while the job waits: keep the job's wait.
         return SettleResult::Wait(reason, due);
     }
-    let wait = Wait { reason, deadline, state: node.provision_state };
     let is_new =
         node.wait.is_none_or(|before| before.reason != reason || before.state != wait.state);
     node.wait = Some(wait);
     if is_new {
-        entries.events.push(JournalEvent::Waiting { why: reason.as_str().to_owned(), until: due });
+        entries.events.push(JournalEvent::Waiting {
+            reason: reason.as_str().to_owned(),
+            until: wait.deadline.timestamp(),
+            next_action_at: wait.next_action_at,
+        });
     }
     SettleResult::Wait(reason, due)
 }
@@ -153,9 +166,16 @@ fn transition(
 }
 
 fn decide(node: &Node, settings: &LifecycleSettings, now: Timestamp) -> Decision {
-    if let Some(retry) = current_retry(node).filter(|retry| retry.at > now) {
+    if let Some((retry, timeout)) = current_retry(node, settings)
+        && retry.at > now
+    {
         let reason = wait_during_boot_retry(node).unwrap_or_else(|| retry.peer.wait_reason());
-        return Decision::Wait(reason, Deadline::At(retry.at));
+        return Decision::Wait(Wait {
+            reason,
+            deadline: Deadline::At(retry.since.plus(timeout)),
+            next_action_at: Some(retry.at),
+            state: node.provision_state,
+        });
     }
     if let Some(request) = &node.power_request {
         return Decision::Act(Action::SetPower {
@@ -170,19 +190,28 @@ fn decide(node: &Node, settings: &LifecycleSettings, now: Timestamp) -> Decision
     match state_class(node.provision_state) {
         StateClass::Working => decide_working(node, work, settings, now),
         StateClass::Waiting => decide_waiting(node, work, settings, now),
-        StateClass::Held => Decision::Wait(WaitReason::Hold, Deadline::Never),
+        StateClass::Held => Decision::Wait(Wait {
+            reason: WaitReason::Hold,
+            deadline: Deadline::Never,
+            next_action_at: None,
+            state: node.provision_state,
+        }),
         // The job is a leftover: nothing is to be done for it.
         StateClass::Stable | StateClass::Failed => Decision::CleanedUp,
     }
 }
 
-/// The retry in progress. A power request takes precedence over the job.
-fn current_retry(node: &Node) -> Option<&Retry> {
-    match (&node.power_request, &node.work) {
-        (Some(request), _) => request.retry.as_ref(),
-        (None, Some(work)) => work.retry.as_ref(),
-        (None, None) => None,
-    }
+/// The retry in progress and its timeout. A power request takes precedence over the job.
+fn current_retry<'n>(
+    node: &'n Node,
+    settings: &LifecycleSettings,
+) -> Option<(&'n Retry, Duration)> {
+    let (retry, job) = match (&node.power_request, &node.work) {
+        (Some(request), _) => (&request.retry, None),
+        (None, Some(work)) => (&work.retry, Some(work.kind)),
+        (None, None) => return None,
+    };
+    Some((retry.as_ref()?, settings.bmc_retry_timeout(job)))
 }
 
 /// The job's own wait reason while the BMC does not respond to [`Action::BootAgain`]: the agent may
@@ -231,14 +260,14 @@ fn decide_step(node: &Node, work: &Work, now: Timestamp) -> Decision {
         return Decision::NextStage;
     };
     match ReservedStep::from_step(step) {
-        Some(ReservedStep::Hold) => Decision::BeginWait(WaitReason::Hold, Deadline::Never),
+        Some(ReservedStep::Hold) => Decision::BeginWait(WaitReason::Hold, None),
         Some(ReservedStep::Wait) => {
             match step.args.get("seconds").and_then(|value| value.as_u64()) {
-                None => Decision::BeginWait(WaitReason::AgentHeartbeat, Deadline::Never),
+                None => Decision::BeginWait(WaitReason::AgentHeartbeat, None),
                 Some(0) => Decision::NextStep,
                 Some(seconds) => Decision::BeginWait(
                     WaitReason::WaitStep,
-                    Deadline::At(now.plus(Duration::from_secs(seconds))),
+                    Some(now.plus(Duration::from_secs(seconds))),
                 ),
             }
         }
@@ -265,33 +294,42 @@ fn decide_waiting(
         return Decision::Enter { event: Event::Resume, why: "the wait is over" };
     }
     let reason = node.wait.map_or(WaitReason::AgentHeartbeat, |wait| wait.reason);
+    let scheduled_at =
+        node.wait.filter(|_| reason.is_scheduled()).and_then(|wait| wait.next_action_at);
+    let mut wait = Wait {
+        reason,
+        deadline: Deadline::Never,
+        next_action_at: scheduled_at,
+        state: node.provision_state,
+    };
     if node.maintenance {
-        // Heartbeats that arrive in maintenance are evaluated when maintenance ends.
-        return Decision::Wait(reason, Deadline::Never);
+        // Heartbeats that arrive in maintenance, and a time that passes, are evaluated when
+        // maintenance ends.
+        return Decision::WaitInMaintenance(wait);
     }
     if work.heartbeat_received {
         return decide_after_heartbeat(work);
     }
-    let deadline = match (reason, node.wait.map(|wait| wait.deadline)) {
-        (
-            WaitReason::WaitStep
-            | WaitReason::AgentStep
-            | WaitReason::BmcResponse
-            | WaitReason::AgentResponse,
-            Some(deadline),
-        ) => deadline,
-        _ => callback_deadline(node, work, settings),
-    };
-    if deadline.timestamp().is_some_and(|deadline| deadline <= now) {
+    if reason.is_scheduled() {
+        // Earlier versions deleted the time in maintenance: such a job continues at once.
+        return match scheduled_at {
+            Some(at) if at > now => Decision::Wait(wait),
+            Some(_) | None => decide_at_scheduled_time(work),
+        };
+    }
+    wait.deadline = callback_deadline(node, work, settings);
+    let deadline = wait.deadline.timestamp();
+    if deadline.is_some_and(|deadline| deadline <= now) {
         return decide_after_deadline(node, work, reason);
     }
     match boot_again_at(work, reason, settings) {
-        Some(boot_at) if boot_at <= now => Decision::Act(Action::BootAgain),
-        Some(boot_at) if deadline.timestamp().is_none_or(|deadline| boot_at < deadline) => {
-            Decision::Wait(reason, Deadline::At(boot_at))
+        Some(boot_at) if boot_at <= now => return Decision::Act(Action::BootAgain),
+        Some(boot_at) if deadline.is_none_or(|deadline| boot_at < deadline) => {
+            wait.next_action_at = Some(boot_at);
         }
-        Some(_) | None => Decision::Wait(reason, deadline),
+        Some(_) | None => {}
     }
+    Decision::Wait(wait)
 }
 
 /// When the machine is booted again if its agent makes no request.
@@ -300,15 +338,7 @@ fn boot_again_at(
     reason: WaitReason,
     settings: &LifecycleSettings,
 ) -> Option<Timestamp> {
-    let is_for_agent = match reason {
-        WaitReason::AgentHeartbeat | WaitReason::InspectionData => true,
-        WaitReason::WaitStep
-        | WaitReason::AgentStep
-        | WaitReason::Hold
-        | WaitReason::BmcResponse
-        | WaitReason::AgentResponse => false,
-    };
-    if !is_for_agent {
+    if !reason.is_for_boot() {
         return None;
     }
     let timeout = settings.boot_timeout()?;
@@ -340,37 +370,41 @@ fn callback_deadline(node: &Node, work: &Work, settings: &LifecycleSettings) -> 
     })
 }
 
-fn decide_after_deadline(node: &Node, work: &Work, reason: WaitReason) -> Decision {
-    match reason {
-        WaitReason::WaitStep
-        | WaitReason::AgentStep
-        | WaitReason::BmcResponse
-        | WaitReason::AgentResponse => {
-            let step = work.steps.get(work.cursor);
-            match (step, work.kind.flow()) {
-                (Some(step), Some(flow)) if ReservedStep::from_step(step).is_none() => {
-                    Decision::Act(Action::PollStep { flow, step: step.clone() })
-                }
-                (Some(_), Some(_)) if work.stage == Stage::Run => Decision::NextStep,
-                _ => Decision::NextStage,
-            }
+/// The time of a poll, of a retry or of the end of a `wait` step has come.
+fn decide_at_scheduled_time(work: &Work) -> Decision {
+    match (work.steps.get(work.cursor), work.kind.flow()) {
+        (Some(step), Some(flow)) if ReservedStep::from_step(step).is_none() => {
+            Decision::Act(Action::PollStep { flow, step: step.clone() })
         }
-        WaitReason::InspectionData => Decision::Fail(ActionFailure::new(format!(
+        (Some(_), Some(_)) if work.stage == Stage::Run => Decision::NextStep,
+        (Some(_) | None, Some(_) | None) => Decision::NextStage,
+    }
+}
+
+/// The job fails because the agent made no request in time.
+fn decide_after_deadline(node: &Node, work: &Work, reason: WaitReason) -> Decision {
+    let message = match reason {
+        WaitReason::InspectionData => format!(
             "timeout reached while inspecting node {}: the ramdisk sent no data{}; check the \
              machine's console and its timeline to find out how far it booted",
             node.id,
             boot_summary(node, work)
-        ))),
-        WaitReason::AgentHeartbeat | WaitReason::Hold => {
-            Decision::Fail(ActionFailure::new(format!(
-                "Timeout reached while waiting for callback for node {}: no heartbeat from the \
-                 {}{}; check the machine's console and its timeline to find out how far it booted",
-                node.id,
-                awaited_program(work),
-                boot_summary(node, work)
-            )))
-        }
-    }
+        ),
+        WaitReason::AgentHeartbeat
+        | WaitReason::AgentStep
+        | WaitReason::BmcStep
+        | WaitReason::WaitStep
+        | WaitReason::Hold
+        | WaitReason::BmcResponse
+        | WaitReason::AgentResponse => format!(
+            "Timeout reached while waiting for callback for node {}: no heartbeat from the {}{}; \
+             check the machine's console and its timeline to find out how far it booted",
+            node.id,
+            awaited_program(work),
+            boot_summary(node, work)
+        ),
+    };
+    Decision::Fail(ActionFailure::new(message))
 }
 
 /// The transition with which a job succeeds.

@@ -30,7 +30,7 @@ pub(crate) fn enter(
         from: from.as_str().to_owned(),
         to: to.as_str().to_owned(),
         event: event.as_str().to_owned(),
-        why: why.to_owned(),
+        reason: why.to_owned(),
     });
     true
 }

@@ -155,15 +155,15 @@ impl Explanation {
 
     fn add_events(&mut self, entries: &PendingEntries) {
         for event in &entries.events {
-            if let JournalEvent::StateChanged { from, to, event, why } = event {
+            if let JournalEvent::StateChanged { from, to, event, reason: why } = event {
                 if event == Event::Fail.as_str() {
                     self.plan.push(format!("fails: {why}"));
                     self.possible = false;
                     self.obstacles.push(why.clone());
                 }
                 self.plan.push(format!("{from} -> {to}"));
-            } else if let JournalEvent::Waiting { why, .. } = event {
-                self.plan.push(format!("wait: {why}"));
+            } else if let JournalEvent::Waiting { reason, .. } = event {
+                self.plan.push(format!("wait: {reason}"));
             }
         }
     }

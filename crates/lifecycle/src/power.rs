@@ -336,7 +336,7 @@ fn record_state(
     entries.events.push(JournalEvent::Power {
         from: node.power_state.map(|state| state.as_str().to_owned()),
         to: state.map(|state| state.as_str().to_owned()),
-        why: why.to_owned(),
+        reason: why.to_owned(),
     });
     node.power_state = state;
 }

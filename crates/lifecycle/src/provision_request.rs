@@ -570,5 +570,6 @@ fn unhold(node: &mut Node, now: Timestamp, entries: &mut PendingEntries) {
     // still runs; without one there is nothing to wait for.
     work.heartbeat_received = !has_agent || state == ProvisionState::ServiceWait;
     let reason = WaitReason::AgentHeartbeat;
-    node.wait = Some(Wait { reason, deadline: Deadline::Never, state });
+    let deadline = Deadline::Never;
+    node.wait = Some(Wait { reason, deadline, next_action_at: None, state });
 }

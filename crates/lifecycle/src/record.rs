@@ -74,20 +74,18 @@ fn record_progress(
             record_done(node, action, settings, now, entries);
         }
         ActionProgress::WaitForAgent | ActionProgress::WaitForInstaller => {
-            begin_wait(node, WaitReason::AgentHeartbeat, Deadline::Never, now);
+            begin_wait(node, WaitReason::AgentHeartbeat, None, now);
             record_boot(node, action, now);
             if let Some(work) = &mut node.work {
                 work.awaits_installer = progress == ActionProgress::WaitForInstaller;
             }
         }
         ActionProgress::PollAt(due) => {
-            begin_wait(node, WaitReason::WaitStep, Deadline::At(due), now);
+            begin_wait(node, WaitReason::BmcStep, Some(due), now);
         }
-        ActionProgress::Checkpoint => {
-            begin_wait(node, WaitReason::AgentStep, Deadline::At(now), now);
-        }
+        ActionProgress::Checkpoint => begin_wait(node, running_step(action), Some(now), now),
         ActionProgress::PollAgentAt(due) => {
-            begin_wait(node, WaitReason::AgentStep, Deadline::At(due), now);
+            begin_wait(node, WaitReason::AgentStep, Some(due), now);
             // A short step may end, and its heartbeat arrive, before its start is recorded.
             let began = Timestamp(now.0.saturating_sub_unsigned(took_ms.saturating_mul(1000)));
             let is_late = node.agent.last_heartbeat.is_some_and(|heartbeat| heartbeat > began);
@@ -95,6 +93,14 @@ fn record_progress(
                 work.heartbeat_received = true;
             }
         }
+    }
+}
+
+/// The wait reason while the step of an action runs.
+fn running_step(action: &Action) -> WaitReason {
+    match action.step() {
+        Some(step) if step.requires_ramdisk => WaitReason::AgentStep,
+        Some(_) | None => WaitReason::BmcStep,
     }
 }
 
@@ -110,12 +116,12 @@ fn schedule_retry(
 ) -> Option<ActionFailure> {
     let (id, sets_last_error) = (node.id, retry_sets_last_error(node));
     let slot = if matches!(action, Action::SetPower { .. }) {
-        node.power_request.as_mut().map(|request| (&mut request.retry, true))
+        node.power_request.as_mut().map(|request| (&mut request.retry, None))
     } else {
-        node.work.as_mut().map(|work| (&mut work.retry, work.kind == WorkKind::Verify))
+        node.work.as_mut().map(|work| (&mut work.retry, Some(work.kind)))
     };
-    let Some((retry, is_interactive)) = slot else { return Some(failure.clone()) };
-    let timeout = settings.bmc_retry_timeout(is_interactive);
+    let Some((retry, job)) = slot else { return Some(failure.clone()) };
+    let timeout = settings.bmc_retry_timeout(job);
     let error = (peer, failure.message.as_str());
     if let Some(next) = retry::next_attempt(retry.as_ref(), id, error, timeout, now) {
         if sets_last_error {
@@ -183,9 +189,8 @@ fn add_journal_event(
             ActionProgress::Done | ActionProgress::AgentReady => None,
             ActionProgress::WaitForAgent => Some("running, waiting for a heartbeat".into()),
             ActionProgress::WaitForInstaller => Some("running, waiting for the installer".into()),
-            ActionProgress::PollAgentAt(_) | ActionProgress::Checkpoint => {
-                Some("running in the agent".into())
-            }
+            ActionProgress::PollAgentAt(_) => Some("running in the agent".into()),
+            ActionProgress::Checkpoint => Some("running".into()),
             ActionProgress::PollAt(due) => Some(format!("running, polled at {due}").into()),
         },
     };
@@ -220,7 +225,7 @@ fn record_power_change(node: &mut Node, target: PowerTarget, entries: &mut Pendi
     entries.events.push(JournalEvent::Power {
         from: before.map(|state| state.as_str().to_owned()),
         to: node.power_state.map(|state| state.as_str().to_owned()),
-        why: format!("requested: {target}"),
+        reason: format!("requested: {target}"),
     });
 }
 
@@ -242,9 +247,14 @@ pub fn agent_stopped(node: &mut Node, began: Timestamp, entries: &mut PendingEnt
     }
 }
 
-/// Lets the job wait. [`settle`](crate::settle) decides the provision state, and the deadline of a
-/// wait for the agent.
-pub(crate) fn begin_wait(node: &mut Node, reason: WaitReason, deadline: Deadline, now: Timestamp) {
+/// Lets the job wait until `next_action_at` or an event. [`settle`](crate::settle) decides the
+/// provision state, and the deadline of a wait for the agent.
+pub(crate) fn begin_wait(
+    node: &mut Node,
+    reason: WaitReason,
+    next_action_at: Option<Timestamp>,
+    now: Timestamp,
+) {
     let is_inspecting =
         matches!(node.provision_state, ProvisionState::Inspecting | ProvisionState::InspectWait);
     let reason = if is_inspecting { WaitReason::InspectionData } else { reason };
@@ -255,7 +265,8 @@ pub(crate) fn begin_wait(node: &mut Node, reason: WaitReason, deadline: Deadline
         work.awaiting = true;
         work.heartbeat_received = false;
     }
-    node.wait = Some(Wait { reason, deadline, state: node.provision_state });
+    let state = node.provision_state;
+    node.wait = Some(Wait { reason, deadline: Deadline::Never, next_action_at, state });
 }
 
 /// Orders the steps of the job. While steps run, those up to the current one are done and the others
@@ -534,9 +545,7 @@ pub fn heartbeat_received(node: &mut Node, now: Timestamp) -> bool {
     if is_waiting {
         node.provision_updated_at = Some(now);
     }
-    let is_for_agent = node.wait.is_some_and(|wait| {
-        matches!(wait.reason, WaitReason::AgentHeartbeat | WaitReason::AgentStep)
-    });
+    let is_for_agent = node.wait.is_some_and(|wait| wait.reason.ends_with_heartbeat());
     let Some(work) = &mut node.work else { return false };
     if !(is_waiting && work.awaiting && is_for_agent) {
         return false;

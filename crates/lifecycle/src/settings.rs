@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use node_model::WorkKind;
 use serde::{Deserialize, Serialize};
 
 /// Timeouts, limits and policies.
@@ -106,8 +107,10 @@ impl Default for LifecycleSettings {
 }
 
 impl LifecycleSettings {
-    /// How long an action is retried while the BMC does not respond.
-    pub(crate) const fn bmc_retry_timeout(&self, is_interactive: bool) -> Duration {
+    /// How long an action of a job, or of a power request (`None`), is retried while the BMC does not
+    /// respond. Shorter if a user waits for the result.
+    pub(crate) fn bmc_retry_timeout(&self, job: Option<WorkKind>) -> Duration {
+        let is_interactive = job.is_none_or(|job| job == WorkKind::Verify);
         Duration::from_secs(if is_interactive {
             self.bmc_timeout
         } else {

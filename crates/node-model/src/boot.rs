@@ -39,10 +39,10 @@ named_enum! {
 }
 
 /// The key of `driver_internal_info` with the automatically chosen [`BootMethod`] of the current job.
-pub const BOOT_METHOD_KEY: &str = "boot_way";
+pub const BOOT_METHOD_KEY: &str = "boot_method";
 /// The key of `driver_internal_info` with all boot methods that the current job has tried, including
 /// the current one.
-pub const BOOT_METHODS_TRIED_KEY: &str = "boot_ways_tried";
+pub const BOOT_METHODS_TRIED_KEY: &str = "boot_methods_tried";
 
 /// What a machine boots next. A node has at most one; without one, the machine boots its disk.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ pub struct BootPlan {
     /// Why it boots.
     pub purpose: BootPurpose,
     /// How it boots.
-    #[serde(rename = "way")]
+    #[serde(alias = "way")]
     pub method: BootMethod,
     /// What it boots.
     pub system: BootSystem,
@@ -65,7 +65,7 @@ pub struct BootPlan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub installer: Option<InstallerFiles>,
     /// When the plan was created.
-    #[serde(rename = "made_at")]
+    #[serde(alias = "made_at")]
     pub created_at: Timestamp,
     /// When the plan stops being served; `None` while the instance exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]

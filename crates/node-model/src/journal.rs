@@ -38,7 +38,7 @@ pub enum Actor {
 }
 
 /// The typed content of a journal entry. Stored as JSON; the names of kinds and fields are part of
-/// the stored format and of the API.
+/// the stored format and of the API. The aliases are names in entries that earlier versions stored.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum JournalEvent {
@@ -52,13 +52,12 @@ pub enum JournalEvent {
     /// The node was deleted.
     Removed,
     /// A provision verb or a power change was requested and accepted.
-    #[serde(rename = "asked")]
     Requested {
         /// The verb or the power target.
         target: String,
     },
     /// The provision state changed. Written by `lifecycle::enter` only.
-    #[serde(rename = "entered")]
+    #[serde(alias = "entered")]
     StateChanged {
         /// The state before.
         from: String,
@@ -67,10 +66,10 @@ pub enum JournalEvent {
         /// The event of the transition table.
         event: String,
         /// The reason, for users.
-        why: String,
+        #[serde(alias = "why")]
+        reason: String,
     },
     /// An action succeeded.
-    #[serde(rename = "did")]
     ActionDone {
         /// The name of the action.
         action: String,
@@ -81,7 +80,6 @@ pub enum JournalEvent {
         result: Option<Value>,
     },
     /// An action failed.
-    #[serde(rename = "failed")]
     ActionFailed {
         /// The name of the action.
         action: String,
@@ -101,10 +99,14 @@ pub enum JournalEvent {
     /// The node began to wait.
     Waiting {
         /// The wait reason.
-        why: String,
-        /// The deadline, if there is one.
+        #[serde(alias = "why")]
+        reason: String,
+        /// When the wait fails.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Timestamp>,
+        /// When the next action starts: a poll, a retry, another boot.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next_action_at: Option<Timestamp>,
     },
     /// The power state changed, by a request or by itself.
     Power {
@@ -113,7 +115,8 @@ pub enum JournalEvent {
         /// The state after.
         to: Option<String>,
         /// The cause of the change.
-        why: String,
+        #[serde(alias = "why")]
+        reason: String,
     },
     /// Maintenance was set or cleared.
     Maintenance {
@@ -125,7 +128,6 @@ pub enum JournalEvent {
         fault: Option<String>,
     },
     /// A message of an inspection hook, a rule, a step or another component.
-    #[serde(rename = "noted")]
     Note {
         /// The component.
         by: String,
@@ -133,7 +135,6 @@ pub enum JournalEvent {
         text: String,
     },
     /// The machine used a boot service or printed on its console.
-    #[serde(rename = "seen")]
     NetworkActivity {
         /// The service: `dhcp`, `tftp`, `http`, `console`.
         by: String,
@@ -144,18 +145,54 @@ pub enum JournalEvent {
         times: u32,
     },
     /// The agent called the API.
-    #[serde(rename = "heard")]
     AgentCall {
         /// The call: `lookup`, `heartbeat`, `inspection data`.
-        what: String,
+        #[serde(alias = "what")]
+        call: String,
     },
+}
+
+/// Defines the kinds of journal events. A variant without a kind does not compile.
+macro_rules! journal_kinds {
+    ($($variant:ident = $kind:literal,)*) => {
+        impl JournalEvent {
+            /// The kinds of events, as in JSON, in the order of declaration.
+            pub const KINDS: &'static [&'static str] = &[$($kind),*];
+
+            /// The kind of the event, as in JSON.
+            #[must_use]
+            pub const fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => $kind,)*
+                }
+            }
+        }
+    };
+}
+
+journal_kinds! {
+    Enrolled = "enrolled",
+    Changed = "changed",
+    Removed = "removed",
+    Requested = "requested",
+    StateChanged = "state_changed",
+    ActionDone = "action_done",
+    ActionFailed = "action_failed",
+    BmcCalls = "bmc_calls",
+    Waiting = "waiting",
+    Power = "power",
+    Maintenance = "maintenance",
+    Note = "note",
+    NetworkActivity = "network_activity",
+    AgentCall = "agent_call",
 }
 
 /// One request to a BMC and its response.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BmcCall {
     /// The request.
-    pub what: String,
+    #[serde(alias = "what")]
+    pub request: String,
     /// The response.
     pub result: String,
     /// The duration in milliseconds.
@@ -197,4 +234,38 @@ pub struct JournalRow {
     pub seq: i64,
     /// The entry.
     pub entry: JournalEntry,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn kinds_are_the_tags_of_the_json() {
+        for kind in JournalEvent::KINDS {
+            match serde_json::from_value::<JournalEvent>(json!({ "kind": kind })) {
+                Ok(event) => assert_eq!(event.kind(), *kind),
+                Err(error) => assert!(error.to_string().starts_with("missing field"), "{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn reads_fields_stored_by_earlier_versions() {
+        let changed =
+            json!({"kind": "entered", "from": "a", "to": "b", "event": "done", "why": "so"});
+        let waiting = json!({"kind": "waiting", "why": "hold"});
+        let power = json!({"kind": "power", "from": null, "to": null, "why": "so"});
+        let call = json!({"kind": "agent_call", "what": "lookup"});
+        let calls = json!({"kind": "bmc_calls", "calls": [
+            {"what": "GET /", "result": "200", "took_ms": 1}]});
+        for stored in [changed, waiting, power, call, calls] {
+            let event: JournalEvent = serde_json::from_value(stored).unwrap();
+            let written = json!(event);
+            assert_eq!(serde_json::from_value::<JournalEvent>(written.clone()).unwrap(), event);
+            assert!(!written.to_string().contains("\"wh"), "{written}");
+        }
+    }
 }

@@ -30,6 +30,8 @@ mod templates;
 mod time;
 mod url_password;
 mod volume;
+mod wait;
+mod wait_reason;
 mod work;
 
 pub use agent_log::{AgentLog, AgentLogKind, AgentLogLimits};
@@ -70,7 +72,6 @@ pub use url_password::{
     unmask_object, unmask_urls,
 };
 pub use volume::{VolumeConnector, VolumeTarget};
-pub use work::{
-    BootAttempts, Deadline, PowerRequest, Retry, Stage, UnreachablePeer, Wait, WaitReason, Work,
-    WorkKind,
-};
+pub use wait::{Deadline, Wait};
+pub use wait_reason::WaitReason;
+pub use work::{BootAttempts, PowerRequest, Retry, Stage, UnreachablePeer, Work, WorkKind};

@@ -55,9 +55,8 @@ pub struct Node {
     pub allocation_id: Option<AllocationId>,
     /// The last known power state.
     pub power_state: Option<PowerState>,
-    /// The requested power state while a power request is in progress. Set together with
-    /// `power_request`, by [`Node::set_power_request`], because lists of nodes read it without the
-    /// request.
+    /// The requested power state while a power request is in progress. Derived from `power_request`
+    /// by [`Node::set_power_request`], because lists of nodes and filters read this column only.
     pub target_power_state: Option<PowerState>,
     /// The provision state.
     pub provision_state: ProvisionState,
@@ -123,11 +122,12 @@ pub struct Node {
     pub agent: AgentInfo,
     /// The job in progress.
     pub work: Option<Work>,
-    /// The power request in progress.
+    /// The power request in progress. Change it with [`Node::set_power_request`].
     pub power_request: Option<PowerRequest>,
-    /// Why the job waits.
+    /// Why the job waits; see [`Work`].
     pub wait: Option<Wait>,
     /// When the next action or deadline is due; `None` if only an event can advance the node.
+    /// Derived by `lifecycle`.
     pub due_at: Option<Timestamp>,
 }
 
@@ -152,8 +152,8 @@ pub struct AgentInfo {
     /// The message that came with the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_message: Option<String>,
-    /// Whether the agent was given a token. The token itself is in `Node::sealed`; this flag allows
-    /// lookups and lists without decrypting it.
+    /// Whether the agent was given a token. Derived from the token in `Node::sealed` by the store,
+    /// whenever secrets are sealed; it allows lookups and lists without decrypting the token.
     #[serde(default)]
     pub has_token: bool,
     /// The process run that issued the token. Until the first heartbeat, only that run can know
@@ -169,12 +169,12 @@ pub struct AgentInfo {
 }
 
 impl AgentInfo {
-    /// Resets the record for a new agent that has a token on its boot image, or has none.
-    pub fn replace(&mut self, has_token: bool, now: Timestamp) {
+    /// Resets the record for a new agent. Call it after the token on its boot image is sealed, or the
+    /// previous token is deleted.
+    pub fn replace(&mut self, now: Timestamp) {
         self.url = None;
         self.verify_ca = None;
-        self.has_token = has_token;
-        self.token_pregenerated = has_token;
+        self.token_pregenerated = self.has_token;
         self.status = None;
         self.status_message = None;
         self.replaced_at = Some(now);

@@ -5,7 +5,7 @@ use crate::Timestamp;
 
 /// How far a driver call brought an action. Drivers return it, `lifecycle::record` evaluates it.
 ///
-/// All variants but [`Done`](Self::Done) and [`AgentReady`](Self::AgentReady) ask for the same call
+/// All variants but [`Done`](Self::Done) and [`AgentReady`](Self::AgentReady) request the same call
 /// again, with the driver state that came with the result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ActionProgress {

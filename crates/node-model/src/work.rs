@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Jobs in progress, in enough detail to resume them after a process restart.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::named_enum;
 use crate::{
-    Actor, BootMethod, JsonObject, PowerState, PowerTarget, ProvisionState, Step, StepFlow,
-    Timestamp,
+    Actor, BootMethod, JsonObject, PowerState, PowerTarget, Step, StepFlow, Timestamp, WaitReason,
 };
 
 named_enum! {
@@ -76,9 +74,14 @@ named_enum! {
 
 /// A job in progress.
 ///
-/// `awaiting` and `heartbeat_received` describe the job, [`Node::wait`](crate::Node::wait) describes
-/// the wait to users, and [`Node::due_at`](crate::Node::due_at) is the index that the scheduler
-/// searches: `lifecycle::settle` derives the last two.
+/// A wait is described by four fields, each with one meaning:
+/// - `awaiting`: whether the current stage or step was started and waits for its end;
+/// - [`Node::wait`](crate::Node::wait): why, and until when. A job that waits always has it; a job
+///   that does not wait has it only while an action is retried;
+/// - `heartbeat_received`: the event that ends the wait, until it is evaluated;
+/// - [`Node::due_at`](crate::Node::due_at): derived from `wait` by `lifecycle::settle`
+///   ([`Wait::due_at`](crate::Wait::due_at); nothing in maintenance), because the scheduler searches
+///   this column.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Work {
@@ -112,11 +115,14 @@ pub struct Work {
     /// When the current stage or step began.
     pub since: Timestamp,
     /// Who requested the job.
-    #[serde(rename = "asked_by")]
+    #[serde(alias = "asked_by")]
     pub requested_by: Actor,
     /// Private data of the driver for the current stage or step. Cleared when it ends.
-    #[serde(rename = "notes", default, skip_serializing_if = "JsonObject::is_empty")]
+    #[serde(alias = "notes", default, skip_serializing_if = "JsonObject::is_empty")]
     pub driver_state: JsonObject,
+    /// What the driver last reported about the current stage or step, for operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress_text: Option<String>,
     /// Whether the job waits for an installer instead of the agent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub awaits_installer: bool,
@@ -156,6 +162,7 @@ impl Work {
             since: now,
             requested_by,
             driver_state: JsonObject::empty(),
+            progress_text: None,
             awaits_installer: false,
             boot: None,
             aborted: false,
@@ -192,6 +199,7 @@ impl Work {
         self.awaiting = false;
         self.heartbeat_received = false;
         self.driver_state = JsonObject::empty();
+        self.progress_text = None;
         self.awaits_installer = false;
         self.boot = None;
         self.logs_collected = false;
@@ -199,8 +207,14 @@ impl Work {
 
     /// Moves what earlier versions stored under keys of `driver_state` into fields.
     fn upgrade(&mut self) {
-        const OLD_KEYS: [&str; 5] =
-            ["boots", "aborted", "power_off", "logs_collected", "\"awaited\""];
+        const OLD_KEYS: [&str; 6] = [
+            "\"boots\"",
+            "\"aborted\"",
+            "\"power_off\"",
+            "\"logs_collected\"",
+            "\"awaited\"",
+            "\"progress\"",
+        ];
         let text = self.driver_state.as_str();
         if !OLD_KEYS.iter().any(|key| text.contains(key)) {
             return;
@@ -211,6 +225,9 @@ impl Work {
             self.power_off |= flag("power_off");
             self.logs_collected |= flag("logs_collected");
             self.awaits_installer |= flag("awaited");
+            if let Some(Value::String(text)) = state.remove("progress") {
+                self.progress_text = Some(text);
+            }
             if let Some(boots) = state.remove("boots") {
                 self.boot = serde_json::from_value(boots).ok();
             }
@@ -265,10 +282,10 @@ pub struct PowerRequest {
     /// Fails after this many seconds, if the user gave a timeout.
     pub timeout: Option<u32>,
     /// When it was requested.
-    #[serde(rename = "asked_at")]
+    #[serde(alias = "asked_at")]
     pub requested_at: Timestamp,
     /// Who requested it.
-    #[serde(rename = "asked_by")]
+    #[serde(alias = "asked_by")]
     pub requested_by: Actor,
     /// The retry in progress, if the BMC did not respond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -289,12 +306,12 @@ pub struct Retry {
     /// When the first attempt failed.
     pub since: Timestamp,
     /// The number of failed attempts.
-    #[serde(rename = "tries")]
+    #[serde(alias = "tries")]
     pub attempts: u32,
     /// When the next attempt starts.
     pub at: Timestamp,
     /// The error of the last attempt.
-    #[serde(rename = "why")]
+    #[serde(alias = "why")]
     pub error: String,
     /// The peer that does not respond.
     #[serde(default, alias = "whom")]
@@ -329,65 +346,6 @@ impl UnreachablePeer {
     }
 }
 
-named_enum! {
-    /// The reason why a job makes no progress.
-    WaitReason {
-        /// The agent has not sent a heartbeat yet.
-        AgentHeartbeat = "agent heartbeat",
-        /// The agent runs a step. It sends a heartbeat when the step ends, and is polled.
-        AgentStep = "agent step",
-        /// The inspection ramdisk has not sent its data yet.
-        InspectionData = "inspection data",
-        /// The time of a `wait` step is not over.
-        WaitStep = "wait step",
-        /// An operator holds the node until `unhold` or `abort`.
-        Hold = "hold",
-        /// The BMC does not respond; the action is retried.
-        BmcResponse = "BMC answer",
-        /// The agent does not respond; the action is retried.
-        AgentResponse = "agent answer",
-    }
-}
-
-/// When a wait ends without an event.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Deadline {
-    /// The wait ends in a failure or in another attempt at this time.
-    At(Timestamp),
-    /// Only an event ends the wait.
-    Never,
-}
-
-impl Deadline {
-    /// `timeout` after `start`; a zero timeout means no deadline.
-    #[must_use]
-    pub fn after(start: Timestamp, timeout: Duration) -> Self {
-        if timeout.is_zero() { Self::Never } else { Self::At(start.plus(timeout)) }
-    }
-
-    /// The time of the deadline, if there is one.
-    #[must_use]
-    pub const fn timestamp(self) -> Option<Timestamp> {
-        match self {
-            Self::At(timestamp) => Some(timestamp),
-            Self::Never => None,
-        }
-    }
-}
-
-/// Why a node waits, and until when.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Wait {
-    /// The reason.
-    #[serde(rename = "why")]
-    pub reason: WaitReason,
-    /// When the wait ends without an event.
-    #[serde(rename = "until")]
-    pub deadline: Deadline,
-    /// The provision state in which the wait began.
-    pub state: ProvisionState,
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -402,7 +360,7 @@ mod tests {
             "asked_by": {"kind": "conductor", "hostname": "a"},
             "notes": {
                 "aborted": true, "power_off": true, "logs_collected": true, "own": 1,
-                "awaited": "installer",
+                "awaited": "installer", "progress": "update 1 of 2 started",
                 "boots": {"at": 5, "times": 2, "way": "ipxe", "way_since": 4, "answered": false,
                           "told": true},
             },
@@ -411,6 +369,7 @@ mod tests {
         let work: Work = serde_json::from_value(stored).unwrap();
         assert!(work.heartbeat_received && work.aborted && work.power_off && work.logs_collected);
         assert!(work.awaits_installer);
+        assert_eq!(work.progress_text.as_deref(), Some("update 1 of 2 started"));
         assert_eq!(work.driver_state.as_str(), r#"{"own":1}"#);
         let boot = BootAttempts {
             started_at: Timestamp(5),

@@ -187,6 +187,27 @@ async fn token_is_issued_again_if_the_process_ended_before_a_heartbeat() {
 }
 
 #[tokio::test]
+async fn token_flag_matches_the_sealed_token() {
+    let test = TestConductor::new();
+    let wait = json!({"fake_wait_for_agent": true});
+    let id = test.insert_node(ProvisionState::Manageable, wait).await;
+    let check = async |expected: bool, when: &str| {
+        let node = test.get(id).await;
+        let flag = node.agent.has_token;
+        let secrets = test.store.read(move |reader| reader.reveal(&node)).await.unwrap();
+        assert_eq!((flag, secrets.agent_token.is_some()), (expected, expected), "{when}");
+    };
+    check(false, "before the first boot").await;
+    assert_eq!(test.run_verb(id, Verb::Provide).await, ProvisionState::CleanWait);
+    let token = test.conductor.lookup(lookup(id)).await.unwrap().unwrap().token.unwrap();
+    check(true, "after a lookup").await;
+    send(&test.conductor, id, heartbeat(token.reveal())).await.unwrap();
+    check(true, "after a heartbeat").await;
+    assert_eq!(test.run_node(id).await, ProvisionState::Available);
+    check(false, "after the job").await;
+}
+
+#[tokio::test]
 async fn rejects_overlong_members() {
     let test = TestConductor::new();
     let id =

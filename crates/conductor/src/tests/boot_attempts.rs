@@ -77,7 +77,7 @@ fn lookup(id: NodeId) -> AgentLookup {
 async fn tries_every_boot_method_and_lists_them_in_the_error() {
     let test = TestConductor::new();
     let id = waiting(&test, "automatic", Verb::Inspect, json!({})).await;
-    let method = async || test.get(id).await.driver_internal_info.get_str("boot_way");
+    let method = async || test.get(id).await.driver_internal_info.get_str("boot_method");
     assert_eq!(method().await.as_deref(), Some("http"));
     for (again, failed) in [("ipxe", "http 0/1"), ("pxe", "ipxe 0/1"), ("http-ipxe", "pxe 0/1")] {
         test.advance(Duration::from_secs(599));
@@ -103,8 +103,8 @@ async fn tries_every_boot_method_and_lists_them_in_the_error() {
     assert_eq!(node.provision_state, ProvisionState::InspectFail);
     let error = node.last_error.unwrap();
     assert!(error.contains("booted 6 times; tried: http, ipxe, pxe, http-ipxe;"), "{error}");
-    assert_eq!(node.driver_internal_info.get("boot_way"), None);
-    assert_eq!(node.driver_internal_info.get("boot_ways_tried"), None);
+    assert_eq!(node.driver_internal_info.get("boot_method"), None);
+    assert_eq!(node.driver_internal_info.get("boot_methods_tried"), None);
     assert_eq!(statistics(&test).await, ["http 0/1", "http-ipxe 0/1", "ipxe 0/1", "pxe 0/1"]);
     let notes = boot_notes(&test, id).await;
     assert_eq!(

@@ -432,6 +432,21 @@ async fn machine_that_does_not_power_itself_off_is_powered_off() {
 }
 
 #[tokio::test]
+async fn power_off_that_an_earlier_version_sent_is_not_sent_again() {
+    let mut test = AgentTest::new().await;
+    test.boot_agent().await;
+    let now = test.target().now;
+    test.driver_state.set("told_to_stop", now.0);
+    let waits = test.step("tear_down_agent").await.unwrap();
+    assert!(matches!(waits.progress, ActionProgress::PollAt(_)), "{waits:?}");
+    assert_eq!(test.command_count("power_off"), 0);
+    test.clock_offset = Duration::from_secs(46);
+    let done = test.step("tear_down_agent").await.unwrap();
+    assert!(done.is_done(), "{done:?}");
+    test.wait_until(|machine| machine.power_state() == SimulatedPower::Off).await;
+}
+
+#[tokio::test]
 async fn ferrite_agent_starts_instance_with_kexec() {
     for (is_ferrite_agent, kexec, boots) in [(true, true, 1), (true, false, 2), (false, true, 2)] {
         let mut test = AgentTest::with(|agents| agents.is_ferrite_agent = is_ferrite_agent).await;

@@ -179,7 +179,7 @@ async fn full_installation() {
 
     let started = test.send_heartbeat("start", "here we go").await.unwrap();
     assert_eq!(
-        test.machine.driver_state.get_str("progress").as_deref(),
+        started.changes.progress_text.as_deref(),
         Some("the installer has started: here we go")
     );
     let polled = test.poll(started).await.unwrap();

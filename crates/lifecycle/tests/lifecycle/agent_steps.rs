@@ -63,14 +63,14 @@ fn agent_steps_are_added_when_the_agent_runs() {
             list deploy steps
             run deploy step deploy.deploy
             deploying -> wait call-back (wait)
-            waits for agent heartbeat, 600 s
+            waits for agent heartbeat, next action in 600 s, timeout in 1800 s
             > heartbeat
             boot result: method of the plan worked: true
             poll deploy step deploy.deploy
             wait call-back -> deploying (resume)
             run deploy step deploy.write_image
             deploying -> wait call-back (wait)
-            waits for agent step, 20 s
+            waits for agent step, next action in 20 s
             > heartbeat
             > 40 s later
             poll deploy step deploy.write_image
@@ -100,7 +100,7 @@ fn unknown_step_fails_the_deployment_once_all_steps_are_listed() {
             list deploy steps
             run deploy step deploy.deploy
             deploying -> wait call-back (wait)
-            waits for agent heartbeat, 600 s
+            waits for agent heartbeat, next action in 600 s, timeout in 1800 s
             > heartbeat
             boot result: method of the plan worked: true
             poll deploy step deploy.deploy
@@ -137,17 +137,17 @@ fn unreachable_agent_is_retried_until_the_timeout() {
             list deploy steps
             run deploy step deploy.deploy
             deploying -> wait call-back (wait)
-            waits for agent heartbeat, 600 s
+            waits for agent heartbeat, next action in 600 s, timeout in 1800 s
             > heartbeat
             boot result: method of the plan worked: true
             poll deploy step deploy.deploy
             wait call-back -> deploying (resume)
             run deploy step deploy.write_image
             deploying -> wait call-back (wait)
-            waits for agent step, 20 s
+            waits for agent step, next action in 20 s
             > 20 s later
             poll deploy step deploy.write_image FAILED: the agent does not respond
-            waits for agent answer, 0 s
+            waits for agent response, next action in 0 s, timeout in 3 s
             > 1 s later
             poll deploy step deploy.write_image FAILED: the agent does not respond
             > 1 s later
@@ -177,14 +177,14 @@ fn failed_agent_step_fails_the_job() {
             list deploy steps
             run deploy step deploy.deploy
             deploying -> wait call-back (wait)
-            waits for agent heartbeat, 600 s
+            waits for agent heartbeat, next action in 600 s, timeout in 1800 s
             > heartbeat
             boot result: method of the plan worked: true
             poll deploy step deploy.deploy
             wait call-back -> deploying (resume)
             run deploy step deploy.write_image
             deploying -> wait call-back (wait)
-            waits for agent step, 20 s
+            waits for agent step, next action in 20 s
             > heartbeat
             poll deploy step deploy.write_image FAILED: the image is too large
             wait call-back -> deploy failed (fail)

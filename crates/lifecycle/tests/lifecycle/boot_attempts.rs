@@ -46,7 +46,7 @@ fn boot_again_with(harness: &mut JobHarness, seconds: i64, tried: &[&str]) {
 /// Seconds until the deadline, which `due_at` and the wait agree about.
 fn seconds_until_due(harness: &JobHarness) -> u64 {
     let due = harness.node.due_at.expect("a due time");
-    assert_eq!(harness.node.wait.expect("a wait").deadline.timestamp(), Some(due));
+    assert_eq!(harness.node.wait.expect("a wait").due_at(), Some(due));
     due.since(harness.now).as_secs()
 }
 
@@ -60,7 +60,7 @@ fn boots_again_until_the_callback_timeout() {
             manageable -> cleaning (provide)
             prepare cleaning
             cleaning -> clean wait (wait)
-            waits for agent heartbeat, 600 s
+            waits for agent heartbeat, next action in 600 s, timeout in 1800 s
             > 599 s later
             > 1 s later
             boot again
@@ -88,7 +88,7 @@ fn does_not_boot_again_after_a_heartbeat() {
             manageable -> cleaning (provide)
             prepare cleaning
             cleaning -> clean wait (wait)
-            waits for agent heartbeat, 600 s
+            waits for agent heartbeat, next action in 600 s, timeout in 1800 s
             > 600 s later
             boot again
             boot: no request from the agent within 600 s after booting by ipxe; booting again by ipxe
@@ -137,7 +137,7 @@ fn another_boot_method_restarts_the_callback_timeout() {
             manageable -> cleaning (provide)
             prepare cleaning
             cleaning -> clean wait (wait)
-            waits for agent heartbeat, 600 s
+            waits for agent heartbeat, next action in 600 s, timeout in 1800 s
             > 600 s later
             boot again
             boot: no request from the agent within 600 s after booting by ipxe; booting again by ipxe
@@ -204,7 +204,7 @@ fn job_fails_if_booting_again_fails() {
             manageable -> cleaning (provide)
             prepare cleaning
             cleaning -> clean wait (wait)
-            waits for agent heartbeat, 600 s
+            waits for agent heartbeat, next action in 600 s, timeout in 1800 s
             > 600 s later
             boot again FAILED: the BMC has no power
             clean wait -> clean failed (fail)
@@ -233,7 +233,7 @@ fn retries_an_unreachable_bmc_and_still_accepts_heartbeats() {
             manageable -> cleaning (provide)
             prepare cleaning
             cleaning -> clean wait (wait)
-            waits for agent heartbeat, 600 s
+            waits for agent heartbeat, next action in 600 s, timeout in 1800 s
             > 600 s later
             boot again FAILED: no route
             > 1 s later

@@ -53,19 +53,19 @@ fn manage_retries_while_the_bmc_does_not_respond() {
     check(
         harness.later(1).later(2),
         expect![[r#"
-        > manage
-        enroll -> verifying (manage)
-        check power FAILED: no route
-        waits for BMC answer, 0 s
-        > 1 s later
-        check power FAILED: no route
-        > 2 s later
-        check power
-        list verify steps
-        read hardware
-        verifying -> manageable (done)
-        = manageable
-    "#]],
+            > manage
+            enroll -> verifying (manage)
+            check power FAILED: no route
+            waits for BMC response, next action in 0 s, timeout in 30 s
+            > 1 s later
+            check power FAILED: no route
+            > 2 s later
+            check power
+            list verify steps
+            read hardware
+            verifying -> manageable (done)
+            = manageable
+        "#]],
     );
 }
 
@@ -98,10 +98,10 @@ fn step_continues_after_the_bmc_was_unreachable() {
             list clean steps
             run clean step vendor.first
             cleaning -> clean wait (wait)
-            waits for wait step, 10 s
+            waits for BMC step, next action in 10 s
             > 10 s later
             poll clean step vendor.first FAILED: BMC restarts
-            waits for BMC answer, 0 s
+            waits for BMC response, next action in 0 s, timeout in 300 s
             > 1 s later
             poll clean step vendor.first
             clean wait -> cleaning (resume)
@@ -227,7 +227,7 @@ fn clean_steps_wait_for_heartbeats() {
             manageable -> cleaning (provide)
             prepare cleaning
             cleaning -> clean wait (wait)
-            waits for agent heartbeat, 600 s
+            waits for agent heartbeat, next action in 600 s, timeout in 1800 s
             > heartbeat
             boot result: method of the plan worked: true
             clean wait -> cleaning (resume)
@@ -235,7 +235,7 @@ fn clean_steps_wait_for_heartbeats() {
             run clean step vendor.first
             run clean step deploy.erase_devices
             cleaning -> clean wait (wait)
-            waits for agent heartbeat, 1800 s
+            waits for agent heartbeat, timeout in 1800 s
             > 60 s later
             > heartbeat
             > 60 s later
@@ -263,7 +263,7 @@ fn missing_heartbeat_fails_the_clean_step_with_a_fault() {
             list clean steps
             run clean step vendor.first
             cleaning -> clean wait (wait)
-            waits for agent heartbeat, 600 s
+            waits for agent heartbeat, next action in 600 s, timeout in 1800 s
             > 1799 s later
             boot again
             boot: no request from the agent within 600 s after booting by its boot interface; booting again by its boot interface
@@ -291,7 +291,7 @@ fn callback_timeout_does_not_apply_in_maintenance() {
             manageable -> cleaning (provide)
             prepare cleaning
             cleaning -> clean wait (wait)
-            waits for agent heartbeat, 600 s
+            waits for agent heartbeat, next action in 600 s, timeout in 1800 s
             > 100000 s later
             = clean wait -> available, working: clean
         "#]],
@@ -312,7 +312,7 @@ fn abort_waits_for_the_end_of_a_non_abortable_step() {
             list clean steps
             run clean step vendor.first
             cleaning -> clean wait (wait)
-            waits for agent heartbeat, 600 s
+            waits for agent heartbeat, next action in 600 s, timeout in 1800 s
             > abort
             > heartbeat
             boot result: method of the plan worked: true
@@ -366,7 +366,7 @@ fn manual_clean_with_reserved_steps() {
             run clean step power.power_off
             power: Some("power off")
             cleaning -> clean wait (wait)
-            waits for wait step, 5 s
+            waits for wait step, next action in 5 s
             > 5 s later
             clean wait -> cleaning (resume)
             cleaning -> clean hold (hold)
@@ -458,14 +458,14 @@ fn inspect_in_band_ends_with_data_or_timeout() {
             manageable -> inspecting (inspect)
             inspect
             inspecting -> inspect wait (wait)
-            waits for inspection data, 600 s
+            waits for inspection data, next action in 600 s, timeout in 1800 s
             finish inspection
             inspecting -> manageable (done)
             > inspect
             manageable -> inspecting (inspect)
             inspect
             inspecting -> inspect wait (wait)
-            waits for inspection data, 600 s
+            waits for inspection data, next action in 600 s, timeout in 1800 s
             > 1800 s later
             inspect wait -> inspect failed (fail)
             boot result: method of the plan worked: false
@@ -487,7 +487,7 @@ fn rescue_and_unrescue() {
             active -> rescuing (rescue)
             rescue
             rescuing -> rescue wait (wait)
-            waits for agent heartbeat, 600 s
+            waits for agent heartbeat, next action in 600 s, timeout in 1800 s
             > heartbeat
             boot result: method of the plan worked: true
             rescue wait -> rescuing (resume)
@@ -515,7 +515,7 @@ fn failed_clean_up_of_an_aborted_rescue_is_a_fault() {
             active -> rescuing (rescue)
             rescue
             rescuing -> rescue wait (wait)
-            waits for agent heartbeat, 600 s
+            waits for agent heartbeat, next action in 600 s, timeout in 1800 s
             > abort
             rescue wait -> rescue failed (abort)
             clean up rescue FAILED: network gone
@@ -555,30 +555,30 @@ fn aborted_service_returns_to_active() {
     check(
         &harness,
         expect![[r#"
-        > service
-        active -> servicing (service)
-        prepare service
-        list service steps
-        run service step raid.create
-        servicing -> service wait (wait)
-        waits for wait step, 30 s
-        > 30 s later
-        poll service step raid.create
-        service wait -> servicing (resume)
-        tear down service
-        servicing -> active (done)
-        > service
-        active -> servicing (service)
-        prepare service
-        list service steps
-        servicing -> service hold (hold)
-        waits for hold
-        > abort
-        service hold -> service failed (abort)
-        tear down service
-        service failed -> active (abort)
-        = active, last error: By request, the service operation was aborted.
-    "#]],
+            > service
+            active -> servicing (service)
+            prepare service
+            list service steps
+            run service step raid.create
+            servicing -> service wait (wait)
+            waits for BMC step, next action in 30 s
+            > 30 s later
+            poll service step raid.create
+            service wait -> servicing (resume)
+            tear down service
+            servicing -> active (done)
+            > service
+            active -> servicing (service)
+            prepare service
+            list service steps
+            servicing -> service hold (hold)
+            waits for hold
+            > abort
+            service hold -> service failed (abort)
+            tear down service
+            service failed -> active (abort)
+            = active, last error: By request, the service operation was aborted.
+        "#]],
     );
 }
 

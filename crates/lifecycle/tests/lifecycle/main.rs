@@ -10,3 +10,4 @@ mod diagram;
 mod jobs;
 mod properties;
 mod provision_requests;
+mod waits;

@@ -4,14 +4,16 @@
 use lifecycle::{
     Action, ActionOutcome, FollowUpChange, PendingEntries, SettleResult, StateClass, StepForecast,
     confirm_boot, default_target, heartbeat_received, inspection_data_received, next_state, record,
-    request_power, request_provision, settle, state_class,
+    request_power, request_provision, set_maintenance, settle, state_class,
 };
-use node_model::{JournalEvent, PowerTarget, ProvisionState, Step, Timestamp, Verb, WaitReason};
+use node_model::{
+    JournalEvent, PowerRequest, PowerTarget, ProvisionState, Step, Timestamp, Verb, WaitReason,
+};
 use proptest::prelude::*;
 
 use crate::support::{
-    JobHarness, WAIT_FOR_AGENT, actor, available_steps, context, failed, poll_at, request, step,
-    step_with, unreachable,
+    CHECKPOINT, JobHarness, WAIT_FOR_AGENT, actor, available_steps, context, failed, poll_agent_at,
+    poll_at, request, step, step_with, unreachable,
 };
 
 /// An event from outside.
@@ -40,7 +42,7 @@ fn test_event() -> impl Strategy<Value = TestEvent> {
         1 => Just(TestEvent::InspectionData),
         2 => (0i64..4000).prop_map(TestEvent::Time),
         1 => any::<bool>().prop_map(TestEvent::Maintenance),
-        4 => (0usize..6).prop_map(TestEvent::Outcome),
+        4 => (0usize..8).prop_map(TestEvent::Outcome),
         1 => Just(TestEvent::Crash),
     ]
 }
@@ -117,6 +119,10 @@ impl PropertyTest {
             (3, Action::RunStep { .. }) => {
                 poll_at(self.harness.now.plus(std::time::Duration::from_secs(9)))
             }
+            (6, Action::RunStep { .. } | Action::PollStep { .. }) => {
+                poll_agent_at(self.harness.now.plus(std::time::Duration::from_secs(9)))
+            }
+            (7, Action::RunStep { .. }) => CHECKPOINT,
             (4, _) => failed("broken"),
             (5, _) => unreachable("no response"),
             (_, Action::ListSteps(flow)) => ActionOutcome::StepsListed(available_steps(*flow)),
@@ -143,7 +149,8 @@ impl PropertyTest {
                     } else {
                         let wait =
                             self.harness.node.wait.expect("a waiting node has a wait reason");
-                        assert_eq!((wait.reason, wait.deadline.timestamp()), (reason, due));
+                        assert_eq!(wait.reason, reason);
+                        assert!(due == wait.due_at() || self.harness.node.maintenance);
                     }
                     assert_eq!(self.harness.node.due_at, due);
                     return;
@@ -158,6 +165,7 @@ impl PropertyTest {
                 "{action} in {}",
                 self.harness.node.provision_state
             );
+            self.check_wait();
             if std::mem::take(&mut self.crash) {
                 continue; // Run, but not recorded: the same action must come again.
             }
@@ -188,6 +196,16 @@ impl PropertyTest {
             self.open_boots += usize::from(booted);
         }
         panic!("the node does not settle: {:?}", self.harness.node.work);
+    }
+
+    /// A node that acts has a wait reason only if its job waits or the action is retried.
+    fn check_wait(&self) {
+        let node = &self.harness.node;
+        let power = node.power_request.as_ref().and_then(|request| request.retry.as_ref());
+        let work = node.work.as_ref();
+        let is_retry = power.or(work.and_then(|work| work.retry.as_ref())).is_some();
+        let is_awaiting = work.is_some_and(|work| work.awaiting);
+        assert!(node.wait.is_none() || is_awaiting || is_retry, "{:?}", node.wait);
     }
 
     /// Only nodes that wait for the first request of an agent, outside of maintenance, are booted
@@ -251,7 +269,9 @@ impl PropertyTest {
                 self.check_entries(&entries);
             }
             TestEvent::Time(seconds) => self.harness.now = Timestamp(now.0 + seconds * 1_000_000),
-            TestEvent::Maintenance(on) => self.harness.node.maintenance = *on,
+            TestEvent::Maintenance(on) => {
+                set_maintenance(&mut self.harness.node, on.then_some(None), now);
+            }
             TestEvent::Outcome(how) => self.outcome = *how,
             TestEvent::Crash => self.crash = true,
         }
@@ -267,6 +287,11 @@ impl PropertyTest {
             "{state} aims at {:?}",
             node.target_provision_state
         );
+        let target = node.power_request.as_ref().map(PowerRequest::target_state);
+        assert_eq!(node.target_power_state, target);
+        if node.work.as_ref().is_some_and(|work| work.awaiting) {
+            assert!(node.wait.is_some(), "a job waits without a reason");
+        }
         let power = node.power_request.as_ref().and_then(|request| request.retry.as_ref());
         let work = node.work.as_ref().and_then(|work| work.retry.as_ref());
         if let Some(retry) = power.or(work) {
@@ -278,9 +303,18 @@ impl PropertyTest {
                 assert!(node.work.is_none(), "{state} with {:?}", node.work);
                 assert!(node.due_at.is_none());
             }
-            StateClass::Waiting | StateClass::Held => {
+            StateClass::Waiting => {
                 assert!(node.work.is_some(), "{state} without a job");
-                assert!(node.wait.is_some(), "{state} without a wait reason");
+                let wait = node.wait.expect("a waiting node has a wait reason");
+                // A job must not wait forever, and must not time out in maintenance.
+                let due = if node.maintenance { None } else { wait.due_at() };
+                assert_eq!(node.due_at, due, "{wait:?}");
+                assert!(node.due_at.is_some() || node.maintenance, "{wait:?} without an end");
+            }
+            StateClass::Held => {
+                assert!(node.work.is_some(), "{state} without a job");
+                assert_eq!(node.wait.map(|wait| wait.reason), Some(WaitReason::Hold));
+                assert_eq!(node.due_at, None, "only an operator ends a hold");
             }
             StateClass::Working => panic!("settled in {state}: {:?}", node.work),
         }

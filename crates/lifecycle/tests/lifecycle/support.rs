@@ -123,6 +123,19 @@ impl JobHarness {
         panic!("the job does not end:\n{}", self.transcript);
     }
 
+    /// Runs actions before `name`, and returns that action without running it.
+    pub(crate) fn run_to(&mut self, name: &str) -> Action {
+        for _ in 0..200 {
+            let mut entries = PendingEntries::default();
+            match settle(&mut self.node, &self.settings, self.now, &mut entries) {
+                SettleResult::Act(action) if action.to_string() == name => return action,
+                SettleResult::Act(action) => self.act(&action),
+                SettleResult::Wait(..) | SettleResult::Idle => break,
+            }
+        }
+        panic!("the job does not reach \"{name}\":\n{}", self.transcript);
+    }
+
     fn act(&mut self, action: &Action) {
         let name = action.to_string();
         let index = self.outcomes.iter().position(|(prefix, _)| name.starts_with(prefix));
@@ -141,6 +154,13 @@ impl JobHarness {
         self.run()
     }
 
+    /// Like [`Self::later`], but runs the node only if it is due.
+    pub(crate) fn later_if_due(&mut self, seconds: i64) -> &mut Self {
+        self.now = Timestamp(self.now.0 + seconds * 1_000_000);
+        let _ = writeln!(self.transcript, "> {seconds} s later");
+        self.run_if_due()
+    }
+
     pub(crate) fn heartbeat(&mut self) -> &mut Self {
         let _ = writeln!(self.transcript, "> heartbeat");
         let mut entries = PendingEntries::default();
@@ -150,6 +170,17 @@ impl JobHarness {
         self.node.agent.url = Some("https://192.0.2.1:9999".to_owned());
         lifecycle::heartbeat_received(&mut self.node, self.now);
         self.run()
+    }
+
+    pub(crate) fn set_maintenance(&mut self, on: bool) -> &mut Self {
+        let _ = writeln!(self.transcript, "> maintenance {on}");
+        lifecycle::set_maintenance(&mut self.node, on.then_some(None), self.now);
+        self.run_if_due()
+    }
+
+    /// Runs the node if it is due, as the scheduler does.
+    pub(crate) fn run_if_due(&mut self) -> &mut Self {
+        if self.node.due_at.is_some_and(|due| due <= self.now) { self.run() } else { self }
     }
 
     /// A lookup of the agent, without a heartbeat.
@@ -171,13 +202,18 @@ impl JobHarness {
                 JournalEvent::ActionFailed { action, error, .. } => {
                     format!("{action} FAILED: {error}")
                 }
-                JournalEvent::Waiting { why, until } => format!(
-                    "waits for {why}{}",
-                    until.map_or(String::new(), |until| format!(
-                        ", {} s",
-                        until.since(self.now).as_secs()
-                    ))
-                ),
+                JournalEvent::Waiting { reason, until, next_action_at } => {
+                    let seconds = |name, at: &Option<Timestamp>| {
+                        at.map_or(String::new(), |at| {
+                            format!(", {name} in {} s", at.since(self.now).as_secs())
+                        })
+                    };
+                    format!(
+                        "waits for {reason}{}{}",
+                        seconds("next action", next_action_at),
+                        seconds("timeout", until)
+                    )
+                }
                 JournalEvent::Maintenance { fault, .. } => format!("maintenance: {fault:?}"),
                 JournalEvent::Power { to, .. } => format!("power: {to:?}"),
                 JournalEvent::Note { by, text } => format!("{by}: {text}"),
@@ -225,6 +261,8 @@ pub(crate) fn poll_at(due: Timestamp) -> ActionOutcome {
 pub(crate) fn poll_agent_at(due: Timestamp) -> ActionOutcome {
     ActionOutcome::Progress(ActionProgress::PollAgentAt(due))
 }
+
+pub(crate) const CHECKPOINT: ActionOutcome = ActionOutcome::Progress(ActionProgress::Checkpoint);
 
 pub(crate) fn unreachable(message: &str) -> ActionOutcome {
     ActionOutcome::Unreachable(UnreachablePeer::Bmc, ActionFailure::new(message))

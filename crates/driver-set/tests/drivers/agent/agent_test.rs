@@ -34,10 +34,10 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// A quirk file that removes the delay of a power cycle, which would slow the tests down.
 const NO_POWER_CYCLE_DELAY: &str = r#"
 [[quirk]]
-why = "simulated machines need no delay"
+reason = "simulated machines need no delay"
 vendor = "*"
 [quirk.behaviour]
-rest_after_power_off = 0
+delay_after_power_off = 0
 "#;
 
 /// A request of an agent.
