@@ -161,7 +161,7 @@ test("shows the size of a cached image that occupies no blocks yet", async () =>
   const image = { sha256: "ab".repeat(32), format: "raw", size: 4_200_000, on_disk: 0 };
   await page.route("**/v1/ferrite/images", (route) =>
     route.fulfill({
-      json: { in_use: [], count: 0, cache: { used: 4_200_000, bound: 1e9, images: [image] } },
+      json: { in_use: [], count: 0, cache: { used: 4_200_000, limit: 1e9, images: [image] } },
     }),
   );
   await page.goto(`${fixture.server.url}/ui/images`);

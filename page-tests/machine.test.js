@@ -36,7 +36,7 @@ test("deploys a machine and shows the timeline", async () => {
   assert.match(await waiting.innerText(), /waiting for agent/);
   await page
     .locator("[data-countdown]")
-    .filter({ hasText: /^timeout in \d+:\d\d/ })
+    .filter({ hasText: /timeout in \d+:\d\d/ })
     .waitFor();
   await screenshot(page, "machine-waiting");
   await page.locator('[data-provision-state="active"]').waitFor();
@@ -241,13 +241,13 @@ test("shows journal events of an unknown kind as they arrive", async () => {
     seq: 1_000_000_000,
     at: new Date().toISOString(),
     node_uuid: uuid,
-    who: { kind: "conductor", hostname: "test" },
-    what: { kind: "from_a_newer_server", detail: "something new" },
+    actor: { kind: "conductor", hostname: "test" },
+    event: { kind: "from_a_newer_server", detail: "something new" },
   };
   await page.route("**/v1/ferrite/events?*", (route) =>
     route.fulfill({
       contentType: "text/event-stream",
-      body: `id: ${event.seq}\nevent: ${event.what.kind}\ndata: ${JSON.stringify(event)}\n\n`,
+      body: `id: ${event.seq}\nevent: ${event.event.kind}\ndata: ${JSON.stringify(event)}\n\n`,
     }),
   );
   await page.goto(`${server.url}/ui/machines/r01-u05`);

@@ -78,7 +78,7 @@ const lease = (address, mac, state, name) => ({
   mac,
   client: mac ?? "unknown",
   state,
-  until: new Date(Date.now() + (state === "ended" ? -1 : 1) * 1800e3).toISOString(),
+  expires_at: new Date(Date.now() + (state === "expired" ? -1 : 1) * 1800e3).toISOString(),
   node_uuid: name && "1",
   node_name: name,
 });
@@ -87,7 +87,7 @@ const lease = (address, mac, state, name) => ({
 const DHCP = {
   enabled: true,
   count: 3,
-  problem: null,
+  error: null,
   networks: [
     {
       interface: "eth1",
@@ -107,8 +107,8 @@ const DHCP = {
   leases: [
     lease("10.0.0.101", "52:54:00:ee:00:01", "leased", null),
     lease("10.0.0.102", "02:01:00:00:00:00", "leased", "r01-u01"),
-    lease("10.0.0.103", null, "taken", null),
-    lease("10.0.0.104", "52:54:00:ee:00:09", "ended", null),
+    lease("10.0.0.103", null, "conflict", null),
+    lease("10.0.0.104", "52:54:00:ee:00:09", "expired", null),
   ],
 };
 
@@ -124,7 +124,7 @@ test("shows DHCP networks and leases", async () => {
   await respond(DHCP);
   await page.getByRole("button", { name: "Refresh" }).click();
   await page.getByText("3 addresses of 100 in use").waitFor();
-  assert.equal(await page.locator("tbody tr").count(), 3, "ended leases are hidden");
+  assert.equal(await page.locator("tbody tr").count(), 3, "expired leases are hidden");
   await page.getByRole("link", { name: "r01-u01" }).waitFor();
   await checkPage(page, "network");
   await screenshot(page, "network");

@@ -8,9 +8,9 @@ import { EventParser } from "../../crates/web-ui/page/app/sse.js";
 
 test("events are parsed from any chunks", () => {
   const text =
-    ': following\n\nid: 7\nevent: entered\ndata: {"a": 1}\n\nevent: other\ndata: x\ndata: y\n\n';
+    ': following\n\nid: 7\nevent: state_changed\ndata: {"a": 1}\n\nevent: other\ndata: x\ndata: y\n\n';
   const expected = [
-    { kind: "entered", data: '{"a": 1}', id: "7" },
+    { kind: "state_changed", data: '{"a": 1}', id: "7" },
     { kind: "other", data: "x\ny", id: null },
   ];
   assert.deepEqual(new EventParser().push(text), expected);
@@ -67,7 +67,7 @@ function recorder(hub, options) {
 function emit(transport, seq, node = "n1") {
   for (const connection of transport.open)
     if (connection.scope.after === null || seq > connection.scope.after)
-      connection.onEvent("entered", JSON.stringify({ node_uuid: node }), String(seq));
+      connection.onEvent("state_changed", JSON.stringify({ node_uuid: node }), String(seq));
 }
 
 test("a second subscription does not take over the first", async () => {

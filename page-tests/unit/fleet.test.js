@@ -36,7 +36,16 @@ import {
 } from "../../crates/web-ui/page/app/fleet/selection.js";
 import { sortGroups } from "../../crates/web-ui/page/app/fleet/sorting.js";
 
-const FIELDS = ["uuid", "name", "provision_state", "power_state", "owner", "rack", "why", "since"];
+const FIELDS = [
+  "uuid",
+  "name",
+  "provision_state",
+  "power_state",
+  "owner",
+  "rack",
+  "wait_reason",
+  "since",
+];
 
 /** Rows as the server sends them, with only some of the fields. */
 const rowsOf = (...nodes) =>
@@ -51,7 +60,7 @@ const RACK = rowsOf(
     uuid: "b",
     name: "r01-u02",
     provision_state: "wait call-back",
-    why: "agent heartbeat",
+    wait_reason: "agent heartbeat",
     owner: "research",
     rack: "r01",
   },
@@ -235,7 +244,7 @@ test("power and maintenance actions skip machines that are as requested", () => 
   const { possible, rejected } = checkWithoutServer(actionById("power-on"), RACK);
   assert.equal(uuids(possible), "bcd");
   assert.deepEqual(
-    rejected.map(({ why, rows }) => [why, uuids(rows)]),
+    rejected.map(({ reason, rows }) => [reason, uuids(rows)]),
     [["already on", "a"]],
   );
   assert.equal(uuids(checkWithoutServer(actionById("reboot"), RACK).possible), "abcd");

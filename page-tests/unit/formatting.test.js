@@ -94,7 +94,8 @@ test("plan lines are states, steps, waits or failures", () => {
 });
 
 test("all wait reasons and faults have texts; unknown ones are shown", () => {
-  for (const reason of WAIT_REASONS) assert.ok(describeWait(reason)[1], reason);
+  for (const reason of Object.keys(WAIT_REASONS)) assert.ok(describeWait(reason)[1], reason);
+  assert.deepEqual(describeWait("toString"), ["Waiting for: toString", ""]);
   assert.deepEqual(describeWait("new reason"), ["Waiting for: new reason", ""]);
   for (const fault of FAULTS) assert.ok(describeFault(fault)[1], fault);
   assert.equal(faultLabel("power failure"), "BMC unreachable");
@@ -102,10 +103,31 @@ test("all wait reasons and faults have texts; unknown ones are shown", () => {
   assert.deepEqual(describeFault("new fault"), ["Fault: new fault", ""]);
 });
 
-test("wait texts include the timeout", () => {
-  assert.equal(waitText({ why: null, until: null }), "");
-  assert.equal(waitText({ why: "hold", until: null }), "Held by an operator");
-  assert.match(waitText({ why: "BMC answer", until: 1 }), /^BMC unreachable · timeout reached$/);
+test("wait texts include the next action and the timeout", () => {
+  /** @param {object} row */
+  const text = (row) =>
+    waitText(
+      { wait_reason: null, wait_until: null, next_action_at: null, maintenance: false, ...row },
+      0,
+    );
+  const retry = {
+    wait_reason: "BMC response",
+    next_action_at: 7 * SECOND,
+    wait_until: 10 * MINUTE,
+  };
+  assert.equal(text({}), "");
+  assert.equal(text({ wait_reason: "hold" }), "Held by an operator");
+  assert.equal(text(retry), "BMC unreachable · next attempt in 0:07, timeout in 10:00");
+  assert.equal(text({ ...retry, next_action_at: 0 }), "BMC unreachable · timeout in 10:00");
+  assert.equal(
+    text({ ...retry, wait_until: -1 }),
+    "BMC unreachable · next attempt in 0:07, timeout reached",
+  );
+  assert.equal(text({ ...retry, maintenance: true }), "BMC unreachable");
+  assert.equal(
+    text({ wait_reason: "new reason", next_action_at: 7 * SECOND }),
+    "Waiting for: new reason · next action in 0:07",
+  );
 });
 
 test("the cause of an error has no node name and no call", () => {
@@ -134,9 +156,9 @@ test("error messages are extracted from nested responses", () => {
 
 test("job progress uses the most frequent job and stays below one", () => {
   const jobs = [
-    { begins: "deploying", count: 1, median_ms: 10_000, slow_ms: 20_000 },
-    { begins: "deploying", count: 9, median_ms: 60_000, slow_ms: 90_000 },
-    { begins: "cleaning", count: 99, median_ms: 1000, slow_ms: 2000 },
+    { starts_in: "deploying", count: 1, median_ms: 10_000, p90_ms: 20_000 },
+    { starts_in: "deploying", count: 9, median_ms: 60_000, p90_ms: 90_000 },
+    { starts_in: "cleaning", count: 99, median_ms: 1000, p90_ms: 2000 },
   ];
   const job = typicalJob(jobs, "deploying");
   assert.equal(job.count, 9);

@@ -36,8 +36,8 @@ test("the usage of ranges ignores ended leases and other addresses", () => {
   const lease = (address, state) => ({ address, state });
   const leases = [
     lease("10.0.0.101", "leased"),
-    lease("10.0.0.102", "ended"),
-    lease("10.0.0.103", "taken"),
+    lease("10.0.0.102", "expired"),
+    lease("10.0.0.103", "conflict"),
     lease("10.0.9.1", "leased"),
   ];
   const ranges = ["10.0.0.100-10.0.0.199", "nonsense"];

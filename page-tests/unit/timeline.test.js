@@ -30,41 +30,41 @@ test("the samples cover all kinds of events", () => {
 });
 
 test("all kinds of events have a text without undefined parts", () => {
-  for (const what of SAMPLES) {
-    const { lane, title, detail } = describe({ who: user, what });
+  for (const event of SAMPLES) {
+    const { lane, title, detail } = describe({ actor: user, event });
     assert.ok(
       LANES.some(({ id }) => id === lane),
-      what.kind,
+      event.kind,
     );
-    assert.ok(title, what.kind);
-    assert.doesNotMatch(`${title} ${detail}`, /undefined|null|NaN|\[object/, what.kind);
+    assert.ok(title, event.kind);
+    assert.doesNotMatch(`${title} ${detail}`, /undefined|null|NaN|\[object/, event.kind);
   }
 });
 
 test("an event of an unknown kind is shown with its fields", () => {
-  const what = { kind: "from_a_newer_server", answer: 42 };
-  assert.deepEqual(describe({ who: user, what }), {
+  const event = { kind: "from_a_newer_server", detail: 42 };
+  assert.deepEqual(describe({ actor: user, event }), {
     lane: "decision",
     title: "from_a_newer_server",
-    detail: '{"answer":42}',
+    detail: '{"detail":42}',
   });
 });
 
 test("texts of selected events", () => {
-  const text = (what, who = user) => {
-    const { title, detail } = describe({ who, what });
+  const text = (event, actor = user) => {
+    const { title, detail } = describe({ actor, event });
     return `${title} | ${detail}`;
   };
   assert.equal(text({ kind: EVENT.REQUESTED, target: "active" }), "requested active | by ada");
-  assert.equal(text({ kind: EVENT.WAITING, why: "hold" }), "Held by an operator | no timeout");
+  assert.equal(text({ kind: EVENT.WAITING, reason: "hold" }), "Held by an operator | no timeout");
   const done = { kind: EVENT.ACTION_DONE, action: "power on", took_ms: 90 };
   assert.equal(text(done), "power on | 90 ms");
   const output = { kind: EVENT.NETWORK_ACTIVITY, by: "console", text: "one\ntwo" };
   assert.equal(text(output), "two | 2 lines");
-  const call = (result) => ({ what: "GET /redfish/v1/Systems", result, took_ms: 5 });
+  const call = (result) => ({ request: "GET /redfish/v1/Systems", result, took_ms: 5 });
   const calls = { kind: EVENT.BMC_CALLS, calls: [call("200"), call("503")], left_out: 2 };
   assert.equal(text(calls), "4 calls | 10 ms · GET /Systems: 503");
-  assert.ok(describe({ who: user, what: calls }).isError);
+  assert.ok(describe({ actor: user, event: calls }).isError);
 });
 
 test("calls are shortened", () => {
@@ -77,10 +77,11 @@ let seq = 0;
 const entry = (timestamp, kind, fields = {}) => ({
   seq: ++seq,
   timestamp,
-  who: { kind: "conductor" },
-  what: { kind, ...fields },
+  actor: { kind: "conductor" },
+  event: { kind, ...fields },
 });
-const state = (timestamp, from, to) => entry(timestamp, EVENT.STATE_CHANGED, { from, to, why: "" });
+const state = (timestamp, from, to) =>
+  entry(timestamp, EVENT.STATE_CHANGED, { from, to, reason: "" });
 const action = (timestamp, name, result) =>
   entry(timestamp, EVENT.ACTION_DONE, { action: name, took_ms: 10, result });
 
@@ -131,7 +132,7 @@ test("a polled step is one span", () => {
 
 test("a wait ends with the next change of state", () => {
   const entries = [
-    entry(100, EVENT.WAITING, { why: "agent heartbeat" }),
+    entry(100, EVENT.WAITING, { reason: "agent heartbeat" }),
     state(400, "wait call-back", "deploying"),
   ];
   const [wait] = layoutTimeline(entries, 1000).items;
@@ -140,7 +141,7 @@ test("a wait ends with the next change of state", () => {
 });
 
 test("calls are placed one after another before their entry", () => {
-  const call = (what, took) => ({ what, result: "200", took_ms: took });
+  const call = (request, took) => ({ request, result: "200", took_ms: took });
   const calls = [call("GET /a", 10), call("agent: GET commands", 20)];
   const { items } = layoutTimeline([entry(100, EVENT.BMC_CALLS, { calls })], 100);
   assert.deepEqual(
@@ -184,7 +185,7 @@ test("axis ticks are round times in the local time zone", () => {
 
 test("journal filters become request parameters", () => {
   const parameters = (query) => journalParameters(new URLSearchParams(query), 10_000_000);
-  assert.equal(parameters({}).kind, "asked,changed,enrolled,removed,maintenance");
+  assert.equal(parameters({}).kind, "requested,changed,enrolled,removed,maintenance");
   assert.deepEqual(parameters({ kind: "all", text: " x ", node: "" }), { text: "x" });
   assert.equal(parameters({ span: "3600" }).from, new Date(10_000_000 - 3600e3).toISOString());
   assert.equal(parameters({ span: "own", from: "yesterday" }).from, undefined);

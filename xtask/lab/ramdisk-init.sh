@@ -79,8 +79,8 @@ ip addr
 report=$(parameter ferrite.report)
 if [ -n "$report" ]; then
     # Debian's static busybox crashes on a timeout of wget's own.
-    if timeout 30 wget -q -O /answer "$report"; then
-        report_line "REPORTED $(head -n 1 /answer)"
+    if timeout 30 wget -q -O /response "$report"; then
+        report_line "REPORTED $(head -n 1 /response)"
     else
         report_line "REPORT-FAILED $report"
     fi

@@ -35,13 +35,13 @@ pub struct BootIso<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum BootIsoError {
     /// The EFI system partition failed.
-    #[error("could not lay out the EFI system partition of the boot ISO")]
+    #[error("cannot build the EFI system partition of the boot ISO")]
     Partition(#[from] FatError),
-    /// Its one path failed; cannot happen with the paths we have.
-    #[error("could not name the image in the EFI system partition")]
+    /// The path in the partition is invalid. Cannot happen with the built-in paths.
+    #[error("the path of the image in the EFI system partition is invalid")]
     Path(#[from] MediaPathError),
-    /// The image around it failed.
-    #[error("could not lay out the boot ISO")]
+    /// The ISO image failed.
+    #[error("cannot build the boot ISO")]
     Iso(#[from] IsoError),
 }
 

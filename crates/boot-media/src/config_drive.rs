@@ -37,7 +37,7 @@ pub enum ConfigDrive<'a> {
     Parts(ConfigDriveParts<'a>),
 }
 
-/// The contents of a config drive. What is absent or empty gets no file.
+/// The contents of a config drive. Absent or empty parts have no file.
 #[derive(Clone, Default, PartialEq)]
 pub struct ConfigDriveParts<'a> {
     /// `meta_data.json`.
@@ -50,7 +50,7 @@ pub struct ConfigDriveParts<'a> {
     pub vendor_data: Option<&'a Map<String, Value>>,
 }
 
-/// User data: text as it is, or a document to be written as JSON (Ignition, say).
+/// User data: text, or a document that is written as JSON, such as Ignition.
 #[derive(Clone, PartialEq)]
 pub enum UserData<'a> {
     /// Text.
@@ -71,11 +71,11 @@ pub struct ConfigDriveOwner<'a> {
 /// The format of an unpacked image, detected from its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DriveFormat {
-    /// ISO 9660, the usual one.
+    /// ISO 9660, the default.
     Iso9660,
     /// FAT, which OpenStack can be configured to use.
     Fat,
-    /// Neither; instances cannot read it.
+    /// Another format, which instances cannot read.
     Unknown,
 }
 
@@ -92,7 +92,7 @@ pub enum ConfigDriveParseError {
         "the config drive is a string that is neither a URL nor base64; to give contents, send a JSON object"
     )]
     Text,
-    /// An object with a key we do not know.
+    /// An object with an unknown key.
     #[error(
         "a config drive has no {key:?}; it may have meta_data, network_data, user_data and vendor_data"
     )]
@@ -103,9 +103,9 @@ pub enum ConfigDriveParseError {
     /// A part of the wrong type.
     #[error("{key} of the config drive must be {expected}")]
     PartType {
-        /// Which part.
+        /// The part.
         key: &'static str,
-        /// What it may be.
+        /// The expected types.
         expected: &'static str,
     },
 }
@@ -119,7 +119,7 @@ pub enum ConfigDriveUnpackError {
     /// Not gzip, or damaged.
     #[error("the config drive is not a gzip stream, or a damaged one")]
     Gzip(#[source] io::Error),
-    /// It unpacks to more than an agent can store.
+    /// The unpacked image is larger than an agent can store.
     #[error("the config drive is larger than {} MiB when unpacked; make it smaller", MAX_IMAGE_BYTES >> 20)]
     TooLarge,
 }
@@ -128,12 +128,12 @@ pub enum ConfigDriveUnpackError {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigDriveBuildError {
     /// Cannot happen with the built-in paths.
-    #[error("could not name a file of the config drive")]
+    #[error("the path of a file of the config drive is invalid")]
     Path(#[from] MediaPathError),
-    /// The image could not be laid out.
-    #[error("could not lay out the config drive")]
+    /// The ISO image cannot be built.
+    #[error("cannot build the config drive")]
     Iso(#[from] IsoError),
-    /// More than an agent can store.
+    /// The image is larger than an agent can store.
     #[error("the config drive would be larger than {} MiB; shorten the user data", MAX_IMAGE_BYTES >> 20)]
     TooLarge,
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// A piece of a [`Content`]. Cloning one is cheap: bytes and files are shared.
+/// A part of a [`Content`]. Clones share bytes and files.
 #[derive(Clone)]
 pub enum ContentSegment {
     /// Bytes in memory.
@@ -19,11 +19,11 @@ pub enum ContentSegment {
     /// A range of an open file. The file stays open, so replacing it on disk has no effect; writing into
     /// it in place would change the content and must not be done.
     File {
-        /// The file, shared by everything made of it.
+        /// The file, shared by all segments.
         file: Arc<File>,
-        /// Where the range starts, in bytes.
+        /// Start of the range in bytes.
         offset: u64,
-        /// How long the range is, in bytes.
+        /// Length of the range in bytes.
         length: u64,
     },
     /// A number of zero bytes.
@@ -34,12 +34,11 @@ pub enum ContentSegment {
 #[derive(Debug, Clone, Default)]
 pub struct Content {
     segments: Vec<ContentSegment>,
-    /// The end of each segment, counted from the start; same length as `segments`, strictly
-    /// growing.
+    /// The end offset of each segment; as long as `segments`, and strictly increasing.
     ends: Vec<u64>,
 }
 
-/// Reads a [`Content`] from front to back, or from anywhere after a seek.
+/// Reads a [`Content`]. Supports seeking.
 #[derive(Debug)]
 pub struct ContentReader<'a> {
     content: &'a Content,
@@ -71,7 +70,7 @@ impl ContentSegment {
         }
     }
 
-    /// Reads from `skip` bytes into this segment; the buffer must not be longer than the rest of it.
+    /// Reads from the offset `skip` of this segment; the buffer must not be longer than the rest.
     fn read_exact_at(&self, skip: u64, buffer: &mut [u8]) -> io::Result<()> {
         match self {
             ContentSegment::Bytes(bytes) => {

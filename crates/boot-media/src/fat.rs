@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! FAT volumes, written once and never changed: the ESP of a boot ISO and small removable volumes.
+//! Read-only FAT volumes: the ESP of a boot ISO and small removable volumes.
 //!
-//! All files are contiguous, so a volume is one head (boot sector, tables, folders) and then the
-//! contents of the files, each padded to whole clusters.
+//! All files are contiguous: a volume consists of a head (boot sector, tables, folders) and the contents
+//! of the files, each padded to whole clusters.
 
 mod directory;
 mod geometry;
@@ -13,21 +13,21 @@ use crate::{Content, ContentSegment, FileTree};
 use directory::FlatTree;
 use geometry::FatGeometry;
 
-/// Bytes in a sector.
+/// Bytes per sector.
 pub(crate) const SECTOR: u64 = 512;
-/// The longest label a volume can have, in characters.
+/// Maximum length of a label in characters.
 pub const MAX_LABEL_LENGTH: usize = 11;
 
-/// How large a volume is to be.
+/// The size of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FatSize {
-    /// As large as its files need.
+    /// The smallest size that fits the files.
     Fitting,
-    /// So many bytes, a multiple of 512.
+    /// This many bytes, a multiple of 512.
     Exact(u64),
 }
 
-/// Why a volume could not be laid out.
+/// Why a volume cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FatError {
     /// The label is empty, too long or not plain ASCII.
@@ -35,7 +35,7 @@ pub enum FatError {
         "{label:?} cannot be a FAT label: it must be of 1 to {MAX_LABEL_LENGTH} printable ASCII characters"
     )]
     Label {
-        /// The label as given.
+        /// The label.
         label: String,
     },
     /// A file of 4 GiB or more.
@@ -44,18 +44,18 @@ pub enum FatError {
         /// Its size in bytes.
         size: u64,
     },
-    /// All files together are too many or too large for any FAT volume.
+    /// The files are too many or too large for a FAT volume.
     #[error("the files are too large together for a FAT volume")]
     TooLarge,
-    /// They do not fit the exact size asked for.
-    #[error("the files do not fit a volume of {size} bytes; ask for a larger one")]
+    /// The files do not fit the requested size.
+    #[error("the files do not fit a volume of {size} bytes; request a larger one")]
     DoesNotFit {
-        /// The size asked for.
+        /// The requested size.
         size: u64,
     },
 }
 
-/// Lays out a volume.
+/// Builds a volume.
 pub fn layout(label: &str, files: &FileTree, size: FatSize) -> Result<Content, FatError> {
     let label = padded_label(label)?;
     if let Some(file) = files.files().iter().find(|file| file.length() > u64::from(u32::MAX)) {
@@ -72,7 +72,7 @@ pub fn layout(label: &str, files: &FileTree, size: FatSize) -> Result<Content, F
     Ok(assemble(&label, &tree, files, &geometry))
 }
 
-/// Where the clusters of one folder or file are.
+/// The clusters of one folder or file.
 #[derive(Debug, Clone, Copy)]
 struct ClusterRun {
     first: u32,
@@ -91,8 +91,7 @@ fn assemble(
         next += count;
         run
     };
-    // The root of FAT12 and FAT16 is not in the clusters; as cluster 0 it is what `..` wants to
-    // see.
+    // The root of FAT12 and FAT16 is outside the clusters. Its number is 0, which `..` entries contain.
     let folders: Vec<ClusterRun> = tree
         .folders
         .iter()
@@ -116,7 +115,7 @@ fn assemble(
     }
     for file in files.files() {
         volume.append(file);
-        // The head is not a multiple of clusters, so the padding counts from each file's own start.
+        // The head is not a multiple of clusters, so padding is relative to the start of each file.
         let tail = file.length().next_multiple_of(geometry.cluster_size()) - file.length();
         volume.push(ContentSegment::Zeros(tail));
     }

@@ -19,34 +19,34 @@ pub struct FileTree {
     root: TreeFolder,
 }
 
-/// Why a path cannot go onto a medium.
+/// Why a path is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MediaPathError {
-    /// A component is empty, `.` or `..`, or holds a character that FAT or ISO 9660 cannot carry.
+    /// A component is empty, `.` or `..`, or contains a character that FAT or ISO 9660 does not allow.
     #[error(
         "{path:?} is not a path for boot media: give a relative path of plain names, without . and .. and without {}",
         FORBIDDEN_CHARACTERS.iter().collect::<String>()
     )]
     InvalidName {
-        /// The path as given.
+        /// The path.
         path: String,
     },
-    /// A name is longer than Joliet carries.
+    /// A name is longer than Joliet allows.
     #[error("a name in {path:?} is longer than {MAX_NAME_LENGTH} characters; shorten it")]
     NameTooLong {
-        /// The path as given.
+        /// The path.
         path: String,
     },
     /// The file is deeper than ISO 9660 allows.
     #[error("{path:?} is deeper than {MAX_PATH_DEPTH} levels; put the file higher up")]
     TooDeep {
-        /// The path as given.
+        /// The path.
         path: String,
     },
-    /// Two files of one name (upper and lower case are one on FAT), or a file where a folder is.
+    /// The path exists already as a file or a folder. FAT ignores case.
     #[error("{path:?} collides with another file on the same medium; give it another name")]
     AlreadyExists {
-        /// The path as given.
+        /// The path.
         path: String,
     },
 }
@@ -59,7 +59,7 @@ pub(crate) struct TreeFolder {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    /// The name as given.
+    /// The name, with its case.
     pub(crate) name: String,
     pub(crate) kind: TreeEntryKind,
 }
@@ -72,7 +72,7 @@ pub(crate) enum TreeEntryKind {
 }
 
 impl FileTree {
-    /// No files.
+    /// Returns an empty tree.
     pub fn new() -> FileTree {
         FileTree::default()
     }
@@ -103,7 +103,7 @@ impl FileTree {
         Ok(())
     }
 
-    /// Whether there is no file.
+    /// Returns whether there are no files.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
@@ -120,11 +120,11 @@ impl FileTree {
 fn checked_names(path: &str) -> Result<Vec<&str>, MediaPathError> {
     let names: Vec<&str> = path.split('/').collect();
     let plain = |name: &&str| {
-        // A name that ends in a dot or a space loses its end on FAT and on Windows.
+        // FAT and Windows drop dots and spaces at the end of a name.
         !name.is_empty()
             && !name.ends_with(['.', ' '])
             && !name.chars().any(|c| c.is_control() || FORBIDDEN_CHARACTERS.contains(&c))
-            // Joliet and FAT count in UCS-2: one unit for each character.
+            // Joliet and FAT use UCS-2: one unit per character.
             && name.chars().all(|c| c.len_utf16() == 1)
     };
     if !names.iter().all(plain) {

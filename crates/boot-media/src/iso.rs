@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ISO 9660 images with Rock Ridge and Joliet names, and with an El Torito entry for UEFI where
-//! wanted.
+//! ISO 9660 images with Rock Ridge and Joliet names, and optionally with an El Torito entry for UEFI.
 //!
-//! The order on the medium is: system area (with a partition table when bootable, so that the same
-//! image boots from a USB stick), volume descriptors, path tables, folders, boot catalogue, files,
-//! and last the EFI system partition.
+//! The order on the medium is: system area (with a partition table if bootable, so that the image also
+//! boots from a USB stick), volume descriptors, path tables, folders, boot catalogue, files, EFI system
+//! partition.
 
 mod descriptor;
 mod el_torito;
@@ -15,13 +14,13 @@ use crate::{Content, ContentSegment, FileTree, MediaPathError};
 use descriptor::{IsoVolume, IsoVolumeKind, VolumeTexts};
 use hierarchy::{IsoHierarchy, IsoNaming, PathTableByteOrder};
 
-/// Bytes in a sector.
+/// Bytes per sector.
 pub(crate) const SECTOR: u64 = 2048;
-/// The longest label an image can have.
+/// Maximum length of a label.
 pub const MAX_LABEL_LENGTH: usize = 32;
-/// The longest publisher: what a Joliet descriptor holds, so that all readers see the same.
+/// Maximum length of a publisher: the limit of a Joliet descriptor, so that both descriptors are equal.
 pub const MAX_PUBLISHER_LENGTH: usize = 64;
-/// Where the EFI system partition is seen as a file.
+/// The path of the EFI system partition as a file.
 pub const ESP_PATH: &str = "boot/efiboot.img";
 
 const DEFAULT_PUBLISHER: &str = "FERRITE";
@@ -36,7 +35,7 @@ pub struct IsoImage {
     esp: Option<Content>,
 }
 
-/// Why an image could not be laid out.
+/// Why an image cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IsoError {
     /// The label is empty, too long or not plain ASCII.
@@ -44,7 +43,7 @@ pub enum IsoError {
         "{label:?} cannot be the label of an ISO: it must be of 1 to {MAX_LABEL_LENGTH} printable ASCII characters"
     )]
     Label {
-        /// The label as given.
+        /// The label.
         label: String,
     },
     /// The publisher is empty, too long or not plain ASCII.
@@ -52,11 +51,11 @@ pub enum IsoError {
         "{publisher:?} cannot be the publisher of an ISO: it must be of 1 to {MAX_PUBLISHER_LENGTH} printable ASCII characters"
     )]
     Publisher {
-        /// The publisher as given.
+        /// The publisher.
         publisher: String,
     },
-    /// A file has a path that ISO 9660 cannot carry.
-    #[error("a file cannot go onto the ISO")]
+    /// A path is invalid in ISO 9660.
+    #[error("a file cannot be stored on the ISO")]
     Path(#[from] MediaPathError),
     /// A file of 4 GiB or more.
     #[error("a file of {size} bytes is too large for an ISO (4 GiB); use a smaller ramdisk")]
@@ -64,7 +63,7 @@ pub enum IsoError {
         /// Its size in bytes.
         size: u64,
     },
-    /// All files together are too many or too large.
+    /// The files are too many or too large.
     #[error("the files are too many or too large together for an ISO")]
     TooLarge,
 }
@@ -73,12 +72,12 @@ pub enum IsoError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct IsoExtent {
     sector: u32,
-    /// In bytes.
+    /// The size in bytes.
     size: u32,
 }
 
 impl IsoImage {
-    /// An image with some files, not bootable.
+    /// Returns an image with these files that is not bootable.
     pub fn new(label: &str, files: FileTree) -> IsoImage {
         IsoImage {
             label: label.to_owned(),
@@ -95,14 +94,14 @@ impl IsoImage {
         self
     }
 
-    /// Makes the image boot on UEFI firmware: `esp` is a FAT volume with `EFI/BOOT/BOOTX64.EFI` or
-    /// the like.
+    /// Makes the image bootable on UEFI firmware: `esp` is a FAT volume with the boot loader, such as
+    /// `EFI/BOOT/BOOTX64.EFI`.
     pub fn bootable(mut self, esp: Content) -> IsoImage {
         self.esp = Some(esp);
         self
     }
 
-    /// Lays the image out.
+    /// Builds the image.
     pub fn layout(mut self) -> Result<Content, IsoError> {
         if !is_printable_ascii(&self.label, MAX_LABEL_LENGTH) {
             return Err(IsoError::Label { label: self.label });
@@ -111,8 +110,8 @@ impl IsoImage {
             return Err(IsoError::Publisher { publisher: self.publisher });
         }
         if let Some(esp) = &self.esp {
-            // The last file is last on the medium: firmware takes a partition of more than 32 MiB
-            // to reach to the end (see el_torito).
+            // The partition must be last on the medium: for a partition of more than 32 MiB,
+            // firmware assumes that it extends to the end (see el_torito).
             self.files.insert(ESP_PATH, esp.clone())?;
         }
         let plan = IsoLayout::new(&self)?;
@@ -127,12 +126,12 @@ impl IsoImage {
 
 /// The location of all parts, computed before anything is written.
 struct IsoLayout {
-    /// The primary tree and the Joliet tree, and where their parts are.
+    /// The primary tree and the Joliet tree, with the locations of their parts.
     trees: [IsoHierarchy; 2],
     volumes: [IsoVolume; 2],
     catalogue: Option<u32>,
     files: Vec<IsoExtent>,
-    /// Sectors before the first file.
+    /// Number of sectors before the first file.
     head_sectors: u32,
 }
 
@@ -142,7 +141,7 @@ impl IsoLayout {
             IsoHierarchy::new(&iso.files, IsoNaming::RockRidge).ok_or(IsoError::TooLarge)?,
             IsoHierarchy::new(&iso.files, IsoNaming::Joliet).ok_or(IsoError::TooLarge)?,
         ];
-        // Two volume descriptors and the terminator, and the boot record.
+        // Two volume descriptors, the terminator and the boot record.
         let descriptors = if iso.esp.is_some() { 4 } else { 3 };
         let mut next = SectorAllocator { sector: SYSTEM_AREA_SECTORS + descriptors };
         let mut volumes = [IsoVolume::default(), IsoVolume::default()];
@@ -168,7 +167,7 @@ impl IsoLayout {
         Ok(IsoLayout { trees, volumes, catalogue, files, head_sectors })
     }
 
-    /// Everything before the first file.
+    /// Returns everything before the first file.
     fn head(&self, iso: &IsoImage) -> Content {
         let esp = self.catalogue.and_then(|_| self.files.last().copied());
         let system_area = SYSTEM_AREA_SECTORS * SECTOR;
@@ -180,7 +179,7 @@ impl IsoLayout {
         let texts = VolumeTexts { label: &iso.label, publisher: &iso.publisher };
         head.extend_from_slice(&descriptor::volume(IsoVolumeKind::Primary, &texts, primary));
         if let Some(catalogue) = self.catalogue {
-            // El Torito wants the boot record in sector 17.
+            // El Torito requires the boot record in sector 17.
             head.extend_from_slice(&descriptor::boot_record(catalogue));
         }
         head.extend_from_slice(&descriptor::volume(IsoVolumeKind::Joliet, &texts, joliet));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads the files out of a small ISO 9660 image in memory, by their Joliet or Rock Ridge names.
 
-/// An ISO that cannot be read.
+/// The ISO is invalid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("the ISO is damaged: {what}")]
 pub struct IsoReadError {
@@ -9,11 +9,11 @@ pub struct IsoReadError {
 }
 
 const SECTOR: usize = 2048;
-/// Folders are not deeper than this, and there are not more files than this.
+/// Limits of the depth of folders and of the number of files.
 const MAX_DEPTH: usize = 16;
 const MAX_FILES: usize = 10_000;
 
-/// All files with their paths. None of these leads out of the folder it is put into.
+/// Returns all files with their paths, which are relative and contain no `..`.
 pub fn files(iso: &[u8]) -> Result<Vec<(String, &[u8])>, IsoReadError> {
     let mut root = None;
     for number in 16..64 {
@@ -71,8 +71,8 @@ fn folder<'a>(
     Ok(())
 }
 
-/// The name in a record; none for the folder itself and the one above, and for names that would
-/// lead elsewhere.
+/// Returns the name in a record; `None` for the folder itself, for its parent, and for names that are not
+/// safe in a path.
 fn name(record: &[u8], joliet: bool) -> Option<String> {
     let length = usize::from(record[32]);
     let name = record.get(33..33 + length)?;

@@ -12,21 +12,20 @@ pub const PARAMETERS_PATH: &str = "parameters.txt";
 /// A floppy of 1440 KiB, which every BMC can emulate.
 pub const SIZE: u64 = 1440 * 1024;
 
-/// Why the volume could not be laid out.
+/// Why the volume cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum FloppyError {
-    /// A name or a value has a line break, or a name an equals sign: the file could not be read
-    /// back.
+    /// A name or a value contains a line break, or a name an equals sign.
     #[error("the parameter {name:?} cannot be written on one line as name=value")]
     Parameter {
         /// The parameter's name.
         name: String,
     },
-    /// A file among the others has the parameters' path, or one that FAT cannot carry.
-    #[error("a file cannot go onto the parameter floppy")]
+    /// The path of an additional file is that of the parameters, or invalid on FAT.
+    #[error("a file cannot be stored on the parameter floppy")]
     Path(#[from] MediaPathError),
-    /// It does not fit.
-    #[error("could not lay out the parameter floppy")]
+    /// The files do not fit.
+    #[error("cannot build the parameter floppy")]
     Volume(#[from] FatError),
 }
 

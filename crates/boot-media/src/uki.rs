@@ -2,9 +2,9 @@
 //! Unified kernel images: an EFI stub with the kernel, its ramdisks and its parameters as extra
 //! sections.
 //!
-//! The stub is systemd's (`linuxx64.efi.stub` of Debian's `systemd-boot-efi`). It finds its parts
-//! by section name in memory, so building an image is writing a longer section table and putting
-//! the parts behind the stub. The kernel and the ramdisk stay where they are, see [`Content`].
+//! The stub is that of systemd (`linuxx64.efi.stub` of Debian's `systemd-boot-efi`). It finds its parts
+//! by section name, so an image is the stub with a longer section table, followed by the parts. Kernel
+//! and ramdisk are not copied, see [`Content`].
 
 mod pe;
 
@@ -17,19 +17,19 @@ use pe::{PeHeaders, PeSectionHeader};
 
 pub use pe::{EfiArchitecture, UkiStubError};
 
-/// EFI firmware loads sections into pages; a part that starts on a page can be used where it is.
+/// EFI firmware loads sections into pages; parts at page boundaries are used without copying.
 const PAGE: u64 = 4096;
 
-/// Linux on x86_64 and aarch64 keeps 2048 bytes, the terminating zero among them, and drops the
-/// rest silently.
+/// Linux on x86_64 and aarch64 keeps 2048 bytes including the terminating zero, and drops the rest
+/// silently.
 const MAX_COMMAND_LINE: usize = 2047;
 
-/// A stub, parsed once and used for every image.
+/// A parsed stub, used for all images.
 #[derive(Debug, Clone)]
 pub struct UkiStub {
     headers: PeHeaders,
-    /// What follows the headers, up to the end of the last section. A symbol table or a signature
-    /// behind that is left away: neither survives new sections.
+    /// The bytes after the headers, up to the end of the last section. A symbol table or a signature after
+    /// it is omitted, because new sections invalidate it.
     body: Bytes,
 }
 
@@ -53,10 +53,10 @@ pub struct UkiParts {
 /// Why a unified kernel image cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum UkiError {
-    /// The kernel's own header could not be read.
+    /// The header of the kernel cannot be read.
     #[error("could not read the kernel's first bytes")]
     ReadKernel(#[source] io::Error),
-    /// The kernel is no EFI application.
+    /// The kernel is not an EFI application.
     #[error(
         "the kernel is not an EFI application: give an uncompressed image of a kernel built with CONFIG_EFI_STUB"
     )]
@@ -71,36 +71,36 @@ pub enum UkiError {
         /// The stub's architecture.
         stub: EfiArchitecture,
     },
-    /// The kernel parameters hold a line break or another control character.
-    #[error("the kernel parameters hold a control character; give them on one line")]
+    /// The kernel parameters contain a line break or another control character.
+    #[error("the kernel parameters contain a control character; write them on one line")]
     CommandLine,
-    /// The kernel would cut the parameters off.
+    /// The parameters are longer than the kernel accepts.
     #[error(
-        "the kernel parameters have {length} bytes and the kernel takes {MAX_COMMAND_LINE}; shorten them"
+        "the kernel parameters have {length} bytes, but the kernel accepts {MAX_COMMAND_LINE}; shorten them"
     )]
     CommandLineTooLong {
         /// Their length in bytes.
         length: usize,
     },
-    /// A section's name is empty, longer than eight bytes, or there already.
+    /// The name of a section is empty, longer than eight bytes, or a duplicate.
     #[error(
         "{name:?} cannot be a section's name: it must be of 1 to 8 ASCII characters and new to the image"
     )]
     SectionName {
-        /// The name as given.
+        /// The name.
         name: String,
     },
-    /// The stub's headers leave no room for so many sections.
+    /// The headers of the stub have no space for so many sections.
     #[error(
         "the stub has space for {available} more sections, but {requested} are requested; use fewer or a newer stub"
     )]
     TooManySections {
-        /// How many fit.
+        /// The maximum number.
         available: usize,
-        /// How many are wanted.
+        /// The requested number.
         requested: usize,
     },
-    /// Sizes and addresses of an EFI application have 32 bits.
+    /// The image exceeds the 32-bit sizes and addresses of an EFI application.
     #[error("the image would be larger than 4 GiB; use a smaller ramdisk")]
     TooLarge,
 }
@@ -140,7 +140,7 @@ impl UkiStub {
         let mut address = u64::from(headers.size_of_image()).next_multiple_of(page);
         let headers_length = headers.size_of_headers() as u64;
         for (name, content) in &sections {
-            // File positions count from the start of the image, headers included.
+            // File offsets are relative to the start of the image, including the headers.
             pad_to_alignment(&mut behind, headers_length, alignment);
             let size = content.length();
             let section = PeSectionHeader {
@@ -212,7 +212,7 @@ fn uki_sections(parts: &UkiParts) -> Vec<(&str, Content)> {
     }
     let mut ramdisk = Content::new();
     for part in &parts.ramdisks {
-        // The kernel looks for the next archive at a multiple of four.
+        // The kernel expects the next archive at a multiple of four.
         ramdisk.pad_to_multiple(4);
         ramdisk.append(part);
     }

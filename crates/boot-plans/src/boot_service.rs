@@ -118,7 +118,6 @@ impl BootService for BootServices {
                     let mut secrets = tx.reveal(&node)?;
                     secrets.agent_token = None;
                     tx.seal_node(&mut node, secrets)?;
-                    node.agent.has_token = false;
                     node.agent.token_pregenerated = false;
                     tx.save(&mut node)?;
                 }
@@ -310,7 +309,7 @@ impl BootServices {
                     let mut secrets = tx.reveal(&node)?;
                     secrets.agent_token = token.clone().map(Secret::new);
                     tx.seal_node(&mut node, secrets)?;
-                    node.agent.replace(token.is_some(), tx.now());
+                    node.agent.replace(tx.now());
                     tx.save(&mut node)?;
                 }
                 tx.set_boot_plan(&plan)?;

@@ -23,7 +23,7 @@ const MAX_LISTED_NODES: usize = 20;
 /// Options of commands that change several machines.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BulkArguments {
-    /// Do not ask for confirmation before a destructive operation on several machines.
+    /// Do not prompt for confirmation before a destructive operation on several machines.
     #[arg(short, long)]
     pub(crate) yes: bool,
     /// Number of concurrent requests.
@@ -39,7 +39,7 @@ pub(crate) struct BulkOutcome {
     is_interrupted: bool,
 }
 
-/// Lists the nodes and asks for confirmation if there are several. `is_confirmed` skips the prompt.
+/// Lists the nodes and prompts for confirmation if there are several. `is_confirmed` skips the prompt.
 pub(crate) async fn confirm(
     context: &CliContext,
     operation: &str,
@@ -62,7 +62,7 @@ pub(crate) async fn confirm(
     context.screen.note(&plan);
     if !context.screen.is_interactive {
         return Err(CliError::Usage(format!(
-            "cannot ask for confirmation to {operation} {} machines without a terminal; give --yes",
+            "cannot prompt for confirmation to {operation} {} machines without a terminal; give --yes",
             selected.len()
         )));
     }

@@ -147,9 +147,9 @@ pub(crate) fn format_entry(
         return format!("{entry}\n");
     }
     let at = entry["at"].as_str().unwrap_or_default();
-    let (style, text) = describe_event(&entry["what"], at);
+    let (style, text) = describe_event(&entry["event"], at);
     let at = format_timestamp(at);
-    let actor = format_actor(&entry["who"]);
+    let actor = format_actor(&entry["actor"]);
     let name = name.map(|name| format!("{name}  ")).unwrap_or_default();
     let actor = if actor.is_empty() { String::new() } else { format!("  ({actor})") };
     let text = screen.paint(style, &one_line(&text));
@@ -174,49 +174,57 @@ fn format_actor(actor: &Value) -> String {
 }
 
 /// Describes a journal event at the time `at`.
-fn describe_event(what: &Value, at: &str) -> (TextStyle, String) {
-    let text = |field: &str| value_text(&what[field]);
-    let took = match what["took_ms"].as_u64() {
+fn describe_event(event: &Value, at: &str) -> (TextStyle, String) {
+    let text = |field: &str| value_text(&event[field]);
+    let took = match event["took_ms"].as_u64() {
         Some(ms) => format!(" in {:.1} s", ms as f64 / 1000.0),
         None => String::new(),
     };
-    match what["kind"].as_str().unwrap_or_default() {
+    match event["kind"].as_str().unwrap_or_default() {
         "enrolled" => (TextStyle::Plain, "enrolled".to_owned()),
         "changed" => (TextStyle::Plain, format!("changed {}", text("fields"))),
         "removed" => (TextStyle::Plain, "removed".to_owned()),
-        "asked" => (TextStyle::Plain, format!("requested: {}", cli_verb_name(&text("target")))),
-        "entered" => {
+        "requested" => (TextStyle::Plain, format!("requested: {}", cli_verb_name(&text("target")))),
+        "state_changed" => {
             let (from, to) = (text("from"), text("to"));
-            (crate::node::list::state_style(&to), format!("{from} → {to}: {}", text("why")))
+            (crate::node::list::state_style(&to), format!("{from} → {to}: {}", text("reason")))
         }
-        "did" => (TextStyle::Plain, format!("completed {}{took}", action_text(&text("action")))),
-        "failed" => {
+        "action_done" => {
+            (TextStyle::Plain, format!("completed {}{took}", action_text(&text("action"))))
+        }
+        "action_failed" => {
             let action = action_text(&text("action"));
             (TextStyle::Error, format!("failed to {action}{took}: {}", text("error")))
         }
         "waiting" => {
-            let until = what["until"].as_str().map(|until| timestamps::relative_to(until, at));
-            let until = until.map(|until| format!(" until {until}"));
-            let why = text("why").replace('_', " ");
-            (TextStyle::Progress, format!("waits for {why}{}", until.unwrap_or_default()))
+            let time = |field: &str, name: &str| {
+                let time = event[field].as_str().map(|time| timestamps::relative_to(time, at));
+                time.map(|time| format!("{name} {time}")).unwrap_or_default()
+            };
+            let (until, next) =
+                (time("until", " until"), time("next_action_at", ", next action at"));
+            (TextStyle::Progress, format!("waits for {}{until}{next}", text("reason")))
         }
-        "power" => {
-            (TextStyle::Plain, format!("power {} → {}: {}", text("from"), text("to"), text("why")))
-        }
+        "power" => (
+            TextStyle::Plain,
+            format!("power {} → {}: {}", text("from"), text("to"), text("reason")),
+        ),
         "maintenance" => {
-            let on = if what["on"] == true { "into" } else { "out of" };
+            let on = if event["on"] == true { "into" } else { "out of" };
             let reason = text("reason");
             let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
             (TextStyle::Plain, format!("{on} maintenance{reason}"))
         }
-        "noted" | "seen" => (TextStyle::Plain, format!("{}: {}", text("by"), text("text"))),
-        "heard" => (TextStyle::Plain, format!("agent: {}", text("what"))),
+        "note" | "network_activity" => {
+            (TextStyle::Plain, format!("{}: {}", text("by"), text("text")))
+        }
+        "agent_call" => (TextStyle::Plain, format!("agent: {}", text("call"))),
         "bmc_calls" => {
-            let calls = what["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let calls = event["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
             (TextStyle::Dim, format_bmc_calls(calls))
         }
         // Events of newer servers are printed as JSON.
-        _ => (TextStyle::Plain, what.to_string()),
+        _ => (TextStyle::Plain, event.to_string()),
     }
 }
 
@@ -232,10 +240,10 @@ fn format_bmc_calls(calls: &[Value]) -> String {
     let mut text = String::new();
     let mut last = "";
     for call in calls {
-        let what = value_text(&call["what"]);
-        let (peer, what) = match what.strip_prefix("agent: ") {
-            Some(what) => ("agent", what),
-            None => ("BMC", what.as_str()),
+        let request = value_text(&call["request"]);
+        let (peer, request) = match request.strip_prefix("agent: ") {
+            Some(request) => ("agent", request),
+            None => ("BMC", request.as_str()),
         };
         if !text.is_empty() {
             text.push_str("; ");
@@ -244,7 +252,7 @@ fn format_bmc_calls(calls: &[Value]) -> String {
             text.push_str(&format!("{peer}: "));
             last = peer;
         }
-        text.push_str(&format!("{what} → {}", value_text(&call["result"])));
+        text.push_str(&format!("{request} → {}", value_text(&call["result"])));
     }
     text
 }
@@ -283,43 +291,56 @@ mod tests {
     #[test]
     fn formats_journal_entries() {
         let entries = [
-            json!({"kind": "asked", "target": "active"}),
-            json!({"kind": "entered", "from": "manageable", "to": "cleaning", "why": "provide was asked for"}),
-            json!({"kind": "did", "action": "prepare_cleaning", "took_ms": 1240}),
-            json!({"kind": "failed", "action": "power_on", "took_ms": 50, "error": "no\nanswer"}),
-            json!({"kind": "did", "action": "deploy.write_image", "took_ms": 100}),
-            json!({"kind": "waiting", "why": "agent_heartbeat", "until": "2026-01-01T10:05:00.5+00:00"}),
-            json!({"kind": "waiting", "why": "retry", "until": "2026-01-02T00:00:00Z"}),
+            json!({"kind": "requested", "target": "active"}),
+            json!({"kind": "state_changed", "from": "manageable", "to": "cleaning", "reason": "requested by a user"}),
+            json!({"kind": "action_done", "action": "prepare_cleaning", "took_ms": 1240}),
+            json!({"kind": "action_failed", "action": "power_on", "took_ms": 50, "error": "no\nresponse"}),
+            json!({"kind": "action_done", "action": "deploy.write_image", "took_ms": 100}),
+            json!({"kind": "waiting", "reason": "agent heartbeat", "until": "2026-01-01T10:05:00.5+00:00"}),
+            json!({"kind": "waiting", "reason": "BMC response", "until": "2026-01-02T00:00:00Z",
+                   "next_action_at": "2026-01-01T10:00:07Z"}),
             json!({"kind": "bmc_calls", "calls": [
-                {"what": "GET /redfish/v1", "result": "200"},
-                {"what": "agent: GET commands", "result": "ok"},
-                {"what": "agent: GET commands/1", "result": "ok"},
-                {"what": "POST Reset", "result": "204"},
+                {"request": "GET /redfish/v1", "result": "200"},
+                {"request": "agent: GET commands", "result": "ok"},
+                {"request": "agent: GET commands/1", "result": "ok"},
+                {"request": "POST Reset", "result": "204"},
             ]}),
             json!({"kind": "maintenance", "on": true, "reason": "fan"}),
             json!({"kind": "invented", "later": 1}),
         ];
         let lines: String = entries
             .iter()
-            .map(|what| {
-                let who = json!({"kind": "user", "name": "ann"});
+            .map(|event| {
+                let actor = json!({"kind": "user", "name": "ann"});
                 let entry =
-                    json!({"at": "2026-01-01T10:00:00.123456+00:00", "who": who, "what": what});
+                    json!({"at": "2026-01-01T10:00:00.123456+00:00", "actor": actor, "event": event});
                 format_entry(&entry, Some("n1"), OutputFormat::Table, Screen::plain())
             })
             .collect();
         expect![[r#"
             2026-01-01 10:00:00.123  n1  requested: deploy  (by ann)
-            2026-01-01 10:00:00.123  n1  manageable → cleaning: provide was asked for  (by ann)
+            2026-01-01 10:00:00.123  n1  manageable → cleaning: requested by a user  (by ann)
             2026-01-01 10:00:00.123  n1  completed prepare cleaning in 1.2 s  (by ann)
-            2026-01-01 10:00:00.123  n1  failed to power on in 0.1 s: no answer  (by ann)
+            2026-01-01 10:00:00.123  n1  failed to power on in 0.1 s: no response  (by ann)
             2026-01-01 10:00:00.123  n1  completed deploy.write_image in 0.1 s  (by ann)
             2026-01-01 10:00:00.123  n1  waits for agent heartbeat until 10:05:00  (by ann)
-            2026-01-01 10:00:00.123  n1  waits for retry until 2026-01-02 00:00:00  (by ann)
+            2026-01-01 10:00:00.123  n1  waits for BMC response until 2026-01-02 00:00:00, next action at 10:00:07  (by ann)
             2026-01-01 10:00:00.123  n1  BMC: GET /redfish/v1 → 200; agent: GET commands → ok; GET commands/1 → ok; BMC: POST Reset → 204  (by ann)
             2026-01-01 10:00:00.123  n1  into maintenance: fan  (by ann)
             2026-01-01 10:00:00.123  n1  {"kind":"invented","later":1}  (by ann)
         "#]]
         .assert_eq(&lines);
+    }
+
+    /// `UPDATE=1 cargo test -p web-ui` writes one sample of each kind of event to the file.
+    #[test]
+    fn describes_every_kind_of_event() {
+        let samples = include_str!("../../../page-tests/unit/journal_events.json");
+        let samples: Vec<Value> = serde_json::from_str(samples).unwrap();
+        assert!(samples.len() > 10);
+        for event in samples {
+            let (_, text) = describe_event(&event, "2026-01-01T10:00:00Z");
+            assert!(!text.contains("kind"), "no description of {event}");
+        }
     }
 }

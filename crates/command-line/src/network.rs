@@ -26,7 +26,8 @@ pub enum SightingCommand {
     /// Enrol an unknown machine with the data that its ramdisk reported.
     Enrol(SightingEnrolArguments),
     /// Delete sightings.
-    Forget(SightingForgetArguments),
+    #[command(alias = "forget")]
+    Delete(SightingDeleteArguments),
 }
 
 /// Options of `ferrite sighting list`.
@@ -62,9 +63,9 @@ pub struct SightingEnrolArguments {
     conductor_group: Option<String>,
 }
 
-/// Options of `ferrite sighting forget`.
+/// Options of `ferrite sighting delete`.
 #[derive(Args, Debug)]
-pub struct SightingForgetArguments {
+pub struct SightingDeleteArguments {
     /// MAC addresses they were seen with.
     #[arg(value_name = "MAC", required = true)]
     macs: Vec<String>,
@@ -102,7 +103,7 @@ pub(crate) async fn sightings(
                 .await
         }
         SightingCommand::Enrol(arguments) => enrol(&context, arguments).await,
-        SightingCommand::Forget(arguments) => {
+        SightingCommand::Delete(arguments) => {
             for mac in &arguments.macs {
                 let path = format!("/v1/ferrite/sightings/{}", percent_encode(mac));
                 context.api.send(Method::DELETE, &path, None).await?;

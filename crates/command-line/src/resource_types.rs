@@ -208,14 +208,14 @@ pub(crate) const SIGHTING_COLUMNS: &[OutputColumn] = &[
     OutputColumn::wide("INTERFACE", |row| value_cell(&row["interface"])),
     OutputColumn::wide("NODE", |row| value_cell(&row["node_uuid"])),
     OutputColumn::wide("REPORT", |row| value_cell(&row["report"])),
-    OutputColumn::new("LAST REQUEST", |row| value_cell(&row["last"])),
+    OutputColumn::new("LAST REQUEST", |row| value_cell(&row["last_activity"])),
 ];
 
 pub(crate) const IMAGE_COLUMNS: &[OutputColumn] = &[
     OutputColumn::new("IMAGE", |row| value_cell(&row["source"])),
     OutputColumn::new("MACHINES", |row| value_cell(&row["nodes"])),
     OutputColumn::new("ACTIVE", |row| value_cell(&row["active"])),
-    OutputColumn::new("EXAMPLES", |row| value_cell(&row["some"])),
+    OutputColumn::new("EXAMPLES", |row| value_cell(&row["node_names"])),
 ];
 
 pub(crate) const CACHED_IMAGE_COLUMNS: &[OutputColumn] = &[
@@ -239,7 +239,7 @@ pub(crate) const TOPOLOGY_COLUMNS: &[OutputColumn] = &[
             if matches!(state, "moved" | "missing") { TextStyle::Error } else { TextStyle::Plain };
         TableCell::styled(state, tone)
     }),
-    OutputColumn::wide("LLDP AT", |row| timestamps::timestamp_cell(&row["listened_at"])),
+    OutputColumn::wide("LLDP AT", |row| timestamps::timestamp_cell(&row["observed_at"])),
     OutputColumn::wide("DESCRIPTION", |row| value_cell(&row["description"])),
 ];
 

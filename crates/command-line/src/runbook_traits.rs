@@ -90,7 +90,7 @@ mod tests {
     }
 
     /// A server with one runbook that rejects the trait `BAD` and every patch.
-    fn answer(request: &TestRequest) -> TestResponse {
+    fn respond(request: &TestRequest) -> TestResponse {
         let no = || TestResponse::Json(400, json!({"error_message": "no"}));
         match request.line.split(' ').next() {
             Some("POST") if request.body.get("traits").is_some() => no(),
@@ -105,7 +105,7 @@ mod tests {
 
     #[tokio::test]
     async fn creates_a_runbook_with_its_traits_or_not_at_all() {
-        let (context, log) = start_server(answer);
+        let (context, log) = start_server(respond);
         let created = create(&context.api, PATH, body(json!(["CUSTOM_A"]))).await.unwrap();
         assert_eq!(created["traits"], json!(["CUSTOM_A"]));
         let failure = create(&context.api, PATH, body(json!(["BAD"]))).await.unwrap_err();
@@ -129,7 +129,7 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel();
         let (context, _) = start_server(move |request| {
             let _ = sender.send((request.line.clone(), request.body.clone()));
-            answer(request)
+            respond(request)
         });
         update(&context.api, "/v1/runbooks/u", &json!(["NEW"]), &[]).await.unwrap();
         let patch = [json!({"op": "add", "path": "/public", "value": 7})];

@@ -82,14 +82,14 @@ impl Screen {
         if self.has_colours { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// Asks a yes-no question. Ctrl-C means no.
+    /// Prompts for yes or no. Ctrl-C means no.
     pub(crate) async fn confirm(self, question: &str) -> Result<bool, CliError> {
         write_to(std::io::stderr().lock(), &format!("{question} [y/N] "));
         let (sender, receiver) = tokio::sync::oneshot::channel();
         // A separate thread, because reading a line cannot be cancelled.
         std::thread::spawn(move || {
-            let mut answer = String::new();
-            let read = std::io::stdin().read_line(&mut answer).map(|_| answer);
+            let mut input = String::new();
+            let read = std::io::stdin().read_line(&mut input).map(|_| input);
             // The receiver is gone after Ctrl-C.
             let _ = sender.send(read);
         });
@@ -100,13 +100,13 @@ impl Screen {
                 return Ok(false);
             }
         };
-        let answer = read
+        let input = read
             .unwrap_or_else(|_| Ok(String::new()))
             .map_err(|source| CliError::Unreadable { path: "standard input".into(), source })?;
-        if !answer.ends_with('\n') {
+        if !input.ends_with('\n') {
             write_to(std::io::stderr().lock(), "\n");
         }
-        Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+        Ok(matches!(input.trim().to_lowercase().as_str(), "y" | "yes"))
     }
 }
 

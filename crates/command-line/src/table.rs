@@ -192,7 +192,7 @@ mod tests {
     fn aligns_columns_without_trailing_spaces() {
         let rows = [
             json!({"name": "rack1-u01", "state": "active"}),
-            json!({"name": "ü", "state": "deploy failed", "error": "no\nanswer\u{1b}[2J"}),
+            json!({"name": "ü", "state": "deploy failed", "error": "no\nresponse\u{1b}[2J"}),
         ];
         let screen = quiet();
         expect![[r#"
@@ -204,7 +204,7 @@ mod tests {
         expect![[r#"
             NAME       STATE          ERROR
             rack1-u01  active
-            ü          deploy failed  no answer [2J
+            ü          deploy failed  no response [2J
         "#]]
         .assert_eq(&format_table(&rows, COLUMNS, true, screen));
     }

@@ -4,14 +4,14 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use time::{Date, Month};
+use time::{Date, Month, OffsetDateTime};
 
 use crate::table::TableCell;
 
 /// A timestamp to the second: `2026-11-16 18:35:15`. Other texts are kept.
 pub(crate) fn timestamp_cell(value: &Value) -> TableCell {
     let text = value.as_str().unwrap_or_default();
-    match unix_seconds(text) {
+    match parse_utc(text) {
         Some(_) => text[..19].replace('T', " ").into(),
         None => text.to_owned().into(),
     }
@@ -19,8 +19,8 @@ pub(crate) fn timestamp_cell(value: &Value) -> TableCell {
 
 /// A timestamp relative to another: the time of day, with the date if the days differ.
 pub(crate) fn relative_to(text: &str, other: &str) -> String {
-    match (unix_seconds(text), unix_seconds(other)) {
-        (Some(_), Some(_)) if text[..10] == other[..10] => text[11..19].to_owned(),
+    match (parse_utc(text), parse_utc(other)) {
+        (Some(this), Some(other)) if this.date() == other.date() => text[11..19].to_owned(),
         (Some(_), _) => text[..19].replace('T', " "),
         (None, _) => text.to_owned(),
     }
@@ -30,10 +30,11 @@ pub(crate) fn relative_to(text: &str, other: &str) -> String {
 pub(crate) fn with_time_left(text: &str, now: SystemTime) -> String {
     let now = now.duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let now = i64::try_from(now).unwrap_or(i64::MAX);
-    let Some(then) = unix_seconds(text) else { return text.to_owned() };
-    let is_today = then.div_euclid(DAY) == now.div_euclid(DAY);
+    let Some(then) = parse_utc(text) else { return text.to_owned() };
+    let today = OffsetDateTime::from_unix_timestamp(now).map(OffsetDateTime::date);
+    let is_today = today == Ok(then.date());
     let time = if is_today { text[11..19].to_owned() } else { text[..19].replace('T', " ") };
-    let left = match then - now {
+    let left = match then.unix_timestamp() - now {
         left if left < 0 => return format!("{time} (overdue)"),
         left if left < 60 => format!("{left} s"),
         left if left < 3_600 => format!("{} min", left / 60),
@@ -44,17 +45,16 @@ pub(crate) fn with_time_left(text: &str, now: SystemTime) -> String {
 }
 
 const DAY: i64 = 86_400;
-const UNIX_EPOCH_JULIAN_DAY: i64 = 2_440_588;
 
-/// Seconds since 1970 of a UTC timestamp such as `2026-11-16T18:35:15.781383+00:00`.
-fn unix_seconds(text: &str) -> Option<i64> {
-    let bytes = text.as_bytes();
-    let is_shaped = text.is_ascii()
-        && bytes.len() >= 19
-        && [(4, b'-'), (7, b'-'), (13, b':'), (16, b':')]
-            .iter()
-            .all(|(at, sign)| bytes[*at] == *sign)
-        && matches!(bytes[10], b'T' | b' ');
+/// Parses a UTC timestamp such as `2026-11-16T18:35:15.781383+00:00`, to the second.
+fn parse_utc(text: &str) -> Option<OffsetDateTime> {
+    const SHAPE: &[u8; 19] = b"0000-00-00T00:00:00";
+    let start = text.as_bytes().first_chunk::<19>()?;
+    let is_shaped = start.iter().zip(SHAPE).all(|(byte, shape)| match shape {
+        b'0' => byte.is_ascii_digit(),
+        b'T' => matches!(byte, b'T' | b' '),
+        separator => byte == separator,
+    });
     if !is_shaped {
         return None;
     }
@@ -62,13 +62,11 @@ fn unix_seconds(text: &str) -> Option<i64> {
     if !matches!(zone, "" | "Z" | "+00:00") {
         return None;
     }
-    let number = |from: usize, to: usize| text[from..to].parse::<i64>().ok();
-    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-    let seconds_of_day = number(11, 13)? * 3_600 + number(14, 16)? * 60 + number(17, 19)?;
-    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
-    let date = Date::from_calendar_date(i32::try_from(year).ok()?, month, u8::try_from(day).ok()?);
-    let days = i64::from(date.ok()?.to_julian_day()) - UNIX_EPOCH_JULIAN_DAY;
-    Some(days * DAY + seconds_of_day)
+    let number = |from: usize| text[from..from + 2].parse::<u8>().ok();
+    let month = Month::try_from(number(5)?).ok()?;
+    let date = Date::from_calendar_date(text[..4].parse().ok()?, month, number(8)?).ok()?;
+    let time = date.with_hms(number(11)?, number(14)?, number(17)?).ok()?;
+    Some(time.assume_utc())
 }
 
 #[cfg(test)]
@@ -90,10 +88,14 @@ mod tests {
             ("2026-11-16T18:35:15+01:00", None),
             ("2026-11-16", None),
             ("2026-13-16T18:35:15Z", None),
+            ("2026-11-31T18:35:15Z", None),
+            ("2026-11-16T24:35:15Z", None),
+            ("2026-11-16T18:60:15Z", None),
+            ("-026-11-16T18:35:15Z", None),
             ("ü026-11-16T18:35:15Z", None),
             ("", None),
         ] {
-            assert_eq!(unix_seconds(text), expected, "{text}");
+            assert_eq!(parse_utc(text).map(OffsetDateTime::unix_timestamp), expected, "{text}");
         }
     }
 

@@ -377,7 +377,10 @@ impl NodeWaiter {
 /// What a node waits for.
 pub(crate) struct WaitDescription {
     reason: String,
+    /// When the wait fails.
     deadline: Option<String>,
+    /// When the next poll, retry or boot starts.
+    next_action_at: Option<String>,
 }
 
 /// Fetches what a node waits for. Fails if the server does not report it.
@@ -388,20 +391,33 @@ pub(crate) async fn fetch_wait_description(
     let path = format!("/v1/ferrite/nodes/{}/explain?target=abort", percent_encode(uuid));
     let explained = api.get(&path).await.map_err(|_| ())?;
     let waiting = &explained["waiting"];
-    let Some(why) = waiting["why"].as_str() else { return Ok(None) };
-    let until = waiting["until"].as_str().map(str::to_owned);
-    Ok(Some(WaitDescription { reason: why.replace('_', " "), deadline: until }))
+    let Some(why) = waiting["reason"].as_str() else { return Ok(None) };
+    let time = |field: &str| waiting[field].as_str().map(str::to_owned);
+    Ok(Some(WaitDescription {
+        reason: why.replace('_', " "),
+        deadline: time("until"),
+        next_action_at: time("next_action_at"),
+    }))
 }
 
 impl WaitDescription {
-    /// A text that does not change during the wait.
+    /// A text that does not change during the wait: without the next action, which changes with every
+    /// poll and attempt.
     fn without_time_left(self) -> String {
         self.format(|until| timestamps::timestamp_cell(&Value::from(until)).text)
     }
 
     /// A text with the time left.
-    pub(crate) fn with_time_left(self) -> String {
-        self.format(|until| timestamps::with_time_left(until, SystemTime::now()))
+    pub(crate) fn with_time_left(mut self) -> String {
+        let now = SystemTime::now();
+        let next = self.next_action_at.take();
+        let text = self.format(|until| timestamps::with_time_left(until, now));
+        match next {
+            Some(next) => {
+                format!("{text}, next action at {}", timestamps::with_time_left(&next, now))
+            }
+            None => text,
+        }
     }
 
     fn format(self, format_deadline: impl Fn(&str) -> String) -> String {
@@ -549,8 +565,8 @@ mod tests {
             (403, CliExitCode::NotAuthorised, 1),
             (400, CliExitCode::Rejected, 1),
         ] {
-            let answer = move |_: &_| TestResponse::Json(status, json!({"error_message": "no"}));
-            let (context, log) = start_server(answer);
+            let respond = move |_: &_| TestResponse::Json(status, json!({"error_message": "no"}));
+            let (context, log) = start_server(respond);
             assert_eq!(code(&context, 1, None).await, expected, "{status}");
             assert_eq!(poll_count(&log), times, "{status}");
         }

@@ -145,7 +145,7 @@ impl FerriteService {
             servers.stop(SHUTDOWN_TIMEOUT).await;
         }
         self.running.stop(SHUTDOWN_TIMEOUT).await;
-        self.conductor.registry().close().await;
+        self.conductor.close_bmc_sessions().await;
         self.store.close();
     }
 }

@@ -137,7 +137,7 @@ fn add_fault_rule(controlled: &ControlledFleet, body: &[u8]) -> (StatusCode, Val
 
 fn fault_rules_json(faults: &FaultRules) -> Value {
     let rules = faults.rules().into_iter();
-    rules.map(|(rule, fired)| json!({"rule": rule, "struck": fired})).collect()
+    rules.map(|(rule, fired)| json!({"rule": rule, "applied": fired})).collect()
 }
 
 fn machine_json(machine: &SimulatedMachine) -> Value {
@@ -149,12 +149,12 @@ fn machine_json(machine: &SimulatedMachine) -> Value {
             "personality": state.personality().name,
             "power": state.power_state().name(),
             "booted": state.current_boot(),
-            "runs": state.running_software(),
+            "running": state.running_software(),
             "disk": state.disk_image(),
             "steps": state.completed_steps(),
             "agent": agent.map(|agent| json!({"node": agent.node(), "heartbeats": agent.heartbeat_count()})),
             "virtual_media": state.inserted_media(),
-            "bmc_answers": state.bmc_is_reachable(now),
+            "bmc_reachable": state.bmc_is_reachable(now),
         })
     })
 }

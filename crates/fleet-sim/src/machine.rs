@@ -93,19 +93,19 @@ pub enum Health {
 #[derive(Clone, Copy, Debug)]
 pub struct OperationDurations {
     /// From power-on to the start of POST.
-    pub turn_on: Duration,
+    pub power_on: Duration,
     /// From a forced power-off until the machine is off.
-    pub turn_off: Duration,
+    pub power_off: Duration,
     /// Shutdown of the operating system.
-    pub shut_down: Duration,
+    pub shutdown: Duration,
     /// POST.
     pub post: Duration,
     /// Restart of the BMC.
     pub bmc_restart: Duration,
     /// Download of a firmware image by the BMC.
-    pub load_image: Duration,
+    pub firmware_download: Duration,
     /// Creating or deleting a volume, or installing downloaded firmware.
-    pub volume: Duration,
+    pub volume_change: Duration,
 }
 
 /// The reason why a machine rejected an operation.
@@ -369,13 +369,13 @@ impl MachineModel {
         };
         let rules = &self.personality.durations;
         OperationDurations {
-            turn_on: scaled(rules.turn_on, 1),
-            turn_off: scaled(rules.turn_off, 2),
-            shut_down: scaled(rules.shut_down, 3),
+            power_on: scaled(rules.power_on, 1),
+            power_off: scaled(rules.power_off, 2),
+            shutdown: scaled(rules.shutdown, 3),
             post: scaled(rules.post, 4),
             bmc_restart: scaled(rules.bmc_restart, 5),
-            load_image: scaled(rules.load_image, 6),
-            volume: scaled(rules.volume, 7),
+            firmware_download: scaled(rules.firmware_download, 6),
+            volume_change: scaled(rules.volume_change, 7),
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct Personality {
     /// The ids of the resources.
     pub ids: ResourceIds,
     /// How long operations take.
-    #[serde(default, rename = "pace")]
+    #[serde(default)]
     pub durations: DurationRules,
     /// The processors.
     pub processors: ProcessorRules,
@@ -78,7 +78,7 @@ pub struct Personality {
     #[serde(default)]
     pub missing: Vec<ResourceKind>,
     /// Deviations of single resources.
-    #[serde(default, rename = "odd")]
+    #[serde(default, rename = "quirk")]
     pub quirks: Vec<ResourceQuirk>,
 }
 
@@ -101,21 +101,20 @@ pub struct ResourceIds {
 #[serde(deny_unknown_fields, default)]
 pub struct DurationRules {
     /// From power-on to the start of POST.
-    pub turn_on: f64,
+    pub power_on: f64,
     /// From a forced power-off until the machine is off.
-    pub turn_off: f64,
+    pub power_off: f64,
     /// Shutdown of the operating system.
-    pub shut_down: f64,
+    pub shutdown: f64,
     /// POST.
     pub post: f64,
     /// Restart of the BMC.
     pub bmc_restart: f64,
     /// Download of a firmware image by the BMC.
-    pub load_image: f64,
+    pub firmware_download: f64,
     /// Creating or deleting a volume, or installing downloaded firmware.
-    pub volume: f64,
+    pub volume_change: f64,
     /// Latency of a Redfish response.
-    #[serde(rename = "answer")]
     pub response: f64,
 }
 
@@ -155,14 +154,13 @@ pub struct NetworkRules {
 #[serde(deny_unknown_fields, default)]
 pub struct PowerRules {
     /// Reset types that the reset action accepts.
-    pub resets: Vec<ResetType>,
+    pub reset_types: Vec<ResetType>,
     /// Where the BMC lists them.
     pub allowable_values: AllowableValuesLocation,
     /// Whether the power state can be `PoweringOn` and `PoweringOff`.
-    #[serde(rename = "shows_between")]
     pub shows_transitional_states: bool,
     /// Response to a reset that changes nothing, such as `On` for a machine that is on.
-    pub redundant: RedundantResetRule,
+    pub redundant_reset: RedundantResetRule,
 }
 
 /// Where a BMC lists the values that an action accepts.
@@ -174,7 +172,7 @@ pub enum AllowableValuesLocation {
     /// In a separate ActionInfo resource.
     ActionInfo,
     /// Not at all.
-    Nowhere,
+    None,
 }
 
 /// Response to a reset that changes nothing.
@@ -184,7 +182,7 @@ pub enum RedundantResetRule {
     /// Success, without an effect.
     Accepted,
     /// An error.
-    Refused,
+    Rejected,
 }
 
 /// Boot settings.
@@ -196,28 +194,26 @@ pub struct BootRules {
     /// Whether the BMC lists the supported targets.
     pub lists_targets: bool,
     /// Whether `Continuous` is supported.
-    pub continuous: bool,
+    pub supports_continuous: bool,
     /// Whether the boot mode can be changed.
-    pub mode_changes: bool,
+    pub supports_mode_changes: bool,
     /// Whether settings can be changed during POST.
-    pub during_post: bool,
+    pub changes_during_post: bool,
     /// Whether `HttpBootUri` is supported.
-    pub http_uri: bool,
+    pub supports_http_uri: bool,
     /// Effect of a change that sets the target, but not `BootSourceOverrideEnabled`.
-    pub lone_target: LoneTargetRule,
+    pub target_without_enabled: TargetWithoutEnabledRule,
 }
 
 /// Effect of a change that sets the boot target, but not `BootSourceOverrideEnabled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LoneTargetRule {
+pub enum TargetWithoutEnabledRule {
     /// `BootSourceOverrideEnabled` keeps its value, which may be `Disabled`.
-    #[serde(rename = "kept")]
-    KeepEnabled,
+    Keep,
     /// It becomes `Once`.
     Once,
     /// It becomes `Disabled`.
-    #[serde(rename = "forgotten")]
     Disable,
 }
 
@@ -231,19 +227,19 @@ pub struct MediaRules {
     #[serde(default = "default_true")]
     pub actions: bool,
     /// Parameters that `InsertMedia` requires.
-    #[serde(default, rename = "needs")]
+    #[serde(default)]
     pub required_parameters: Vec<String>,
     /// Parameters that `InsertMedia` rejects.
-    #[serde(default, rename = "refuses")]
+    #[serde(default)]
     pub rejected_parameters: Vec<String>,
     /// Supported URL schemes of images.
     #[serde(default = "default_schemes")]
     pub schemes: Vec<String>,
     /// Whether inserting replaces the current image; otherwise it must be ejected first.
     #[serde(default)]
-    pub replaces: bool,
+    pub insert_replaces: bool,
     /// Whether ejecting from an empty slot succeeds.
-    #[serde(default = "default_true", rename = "ejects_nothing")]
+    #[serde(default = "default_true")]
     pub allows_empty_eject: bool,
 }
 
@@ -333,8 +329,8 @@ pub struct ControllerRule {
     #[serde(default = "default_volume_apply_times")]
     pub apply_times: Vec<ApplyTime>,
     /// How an immediate change is made.
-    #[serde(default = "default_volume_timing")]
-    pub timing: VolumeTiming,
+    #[serde(default = "default_volume_changes")]
+    pub volume_changes: VolumeChangeRule,
     /// Its drives.
     pub drives: Vec<DriveRule>,
 }
@@ -342,11 +338,11 @@ pub struct ControllerRule {
 /// How an immediate volume change is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum VolumeTiming {
+pub enum VolumeChangeRule {
     /// It is complete when the response is sent.
-    AtOnce,
+    Immediate,
     /// By a task.
-    ByTask,
+    Task,
 }
 
 /// A group of identical drives.
@@ -407,7 +403,7 @@ pub enum ComponentKind {
 #[serde(rename_all = "kebab-case")]
 pub enum FirmwareActivation {
     /// After the installation.
-    AtOnce,
+    Immediate,
     /// At the next reset of the machine.
     OnReset,
     /// After the installation, with a restart of the BMC.
@@ -433,11 +429,11 @@ pub struct HttpRules {
     /// Handling of a PATCH without `If-Match`.
     pub if_match: IfMatchRule,
     /// The resource at which clients watch a task.
-    pub watch_tasks: TaskWatchLocation,
+    pub task_watch: TaskWatchLocation,
     /// Whether links end with a slash.
     pub trailing_slash: bool,
     /// Whether error responses name the cause; otherwise they contain only a general error.
-    pub explains_errors: bool,
+    pub detailed_errors: bool,
 }
 
 /// ETags of resources.
@@ -480,10 +476,10 @@ pub struct ResourceQuirk {
     pub resource: ResourceKind,
     /// JSON pointers to properties that are removed.
     #[serde(default)]
-    pub without: Vec<String>,
+    pub remove: Vec<String>,
     /// Top-level properties that are added or replaced.
     #[serde(default)]
-    pub with: BTreeMap<String, Value>,
+    pub set: BTreeMap<String, Value>,
 }
 
 /// The reason why a personality cannot be loaded.
@@ -554,17 +550,17 @@ impl Personality {
     fn validation_error(&self) -> Option<String> {
         let durations = &self.durations;
         let seconds = [
-            durations.turn_on,
-            durations.turn_off,
-            durations.shut_down,
+            durations.power_on,
+            durations.power_off,
+            durations.shutdown,
             durations.post,
             durations.bmc_restart,
-            durations.load_image,
-            durations.volume,
+            durations.firmware_download,
+            durations.volume_change,
             durations.response,
         ];
         if seconds.iter().any(|seconds| !(0.0..=86_400.0).contains(seconds)) {
-            return Some("the durations in [pace] must be between 0 and 86400 seconds".to_owned());
+            return Some("the durations must be between 0 and 86400 seconds".to_owned());
         }
         let bad_default = self.bios.attributes.iter().find(|rule| {
             rule.kind == AttributeKind::Enumeration
@@ -628,13 +624,13 @@ impl AttributeKind {
 impl Default for DurationRules {
     fn default() -> Self {
         Self {
-            turn_on: 2.0,
-            turn_off: 3.0,
-            shut_down: 12.0,
+            power_on: 2.0,
+            power_off: 3.0,
+            shutdown: 12.0,
             post: 45.0,
             bmc_restart: 60.0,
-            load_image: 30.0,
-            volume: 15.0,
+            firmware_download: 30.0,
+            volume_change: 15.0,
             response: 0.0,
         }
     }
@@ -643,10 +639,10 @@ impl Default for DurationRules {
 impl Default for PowerRules {
     fn default() -> Self {
         Self {
-            resets: ResetType::ALL.to_vec(),
+            reset_types: ResetType::ALL.to_vec(),
             allowable_values: AllowableValuesLocation::Inline,
             shows_transitional_states: true,
-            redundant: RedundantResetRule::Accepted,
+            redundant_reset: RedundantResetRule::Accepted,
         }
     }
 }
@@ -656,11 +652,11 @@ impl Default for BootRules {
         Self {
             targets: BootTarget::ALL.to_vec(),
             lists_targets: true,
-            continuous: true,
-            mode_changes: true,
-            during_post: true,
-            http_uri: true,
-            lone_target: LoneTargetRule::KeepEnabled,
+            supports_continuous: true,
+            supports_mode_changes: true,
+            changes_during_post: true,
+            supports_http_uri: true,
+            target_without_enabled: TargetWithoutEnabledRule::Keep,
         }
     }
 }
@@ -676,9 +672,9 @@ impl Default for HttpRules {
         Self {
             etags: EtagRule::Strong,
             if_match: IfMatchRule::Optional,
-            watch_tasks: TaskWatchLocation::Monitor,
+            task_watch: TaskWatchLocation::Monitor,
             trailing_slash: false,
-            explains_errors: true,
+            detailed_errors: true,
         }
     }
 }
@@ -711,6 +707,25 @@ fn default_volume_apply_times() -> Vec<ApplyTime> {
     vec![ApplyTime::Immediate]
 }
 
-fn default_volume_timing() -> VolumeTiming {
-    VolumeTiming::AtOnce
+fn default_volume_changes() -> VolumeChangeRule {
+    VolumeChangeRule::Immediate
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_folder_is_built_in() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("personalities");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort_unstable();
+        let mut built_in: Vec<String> =
+            Personality::built_in_names().iter().map(|name| format!("{name}.toml")).collect();
+        built_in.sort_unstable();
+        assert_eq!(files, built_in, "add the file to BUILT_IN in src/personality.rs");
+    }
 }

@@ -202,7 +202,7 @@ fn control_endpoint_shows_machines_and_changes_fault_rules() {
     let listed = client.send_json("GET", "/faults", None).unwrap().json();
     assert_eq!(listed[0]["rule"]["effect"], "drop");
     // The client retries on a new connection, so the rule may apply twice.
-    assert!(listed[0]["struck"].as_u64().unwrap() >= 1);
+    assert!(listed[0]["applied"].as_u64().unwrap() >= 1);
     assert_eq!(client.send("DELETE", "/faults", None).unwrap().status, 200);
     assert_eq!(bench.get_system(1).unwrap().status, 200);
     let wrong = client.send("POST", "/faults", Some(b"explode")).unwrap();

@@ -65,10 +65,10 @@ fn capabilities(personality: &Personality) -> Value {
     json!({
         "manufacturer": personality.manufacturer,
         "ports": personality.network.count,
-        "rejects_redundant_reset": personality.power.redundant == RedundantResetRule::Refused,
-        "continuous": personality.boot.continuous,
+        "rejects_redundant_reset": personality.power.redundant_reset == RedundantResetRule::Rejected,
+        "continuous": personality.boot.supports_continuous,
         "media_under_system": personality.has_resource(ResourceKind::SystemMedia),
-        "replaces_media": personality.media.replaces,
+        "replaces_media": personality.media.insert_replaces,
         "raid": !personality.storage[0].raid.is_empty(),
         "thermal": personality.has_resource(ResourceKind::Thermal),
     })

@@ -50,7 +50,7 @@ impl IpmiBmc {
         total: Duration,
     ) -> Result<A::Response, DriverError> {
         let started = Instant::now();
-        let reply = self.client.ask_within(command, total).await;
+        let reply = self.client.execute_within(command, total).await;
         self.log_command(started, command, &reply);
         reply.map_err(|error| self.explain(error))
     }
@@ -61,7 +61,7 @@ impl IpmiBmc {
         command: &A,
     ) -> Result<A::Response, ipmi::IpmiError> {
         let started = Instant::now();
-        let reply = self.client.ask(command).await;
+        let reply = self.client.execute(command).await;
         self.log_command(started, command, &reply);
         reply
     }

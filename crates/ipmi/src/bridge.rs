@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn responses_arrive_at_once_or_later_or_never() {
-        let asked = IpmiRequest {
+        let request = IpmiRequest {
             responder: 0x72,
             responder_lun: 0,
             requester: BMC_ADDRESS,
@@ -107,14 +107,14 @@ mod tests {
             command: 1,
             data: &[],
         };
-        let forwarded = IpmiRequest { responder: BMC_ADDRESS, command: SEND_MESSAGE, ..asked };
-        let answer = asked.answer(0, &[9]);
+        let forwarded = IpmiRequest { responder: BMC_ADDRESS, command: SEND_MESSAGE, ..request };
+        let response = request.response(0, &[9]);
         let mut bytes = Vec::new();
-        answer.emit(&mut bytes);
-        assert_eq!(unwrap(forwarded.answer(0, &bytes)), Ok(Some(answer)));
-        assert_eq!(unwrap(answer), Ok(Some(answer)));
-        assert_eq!(unwrap(forwarded.answer(0, &[])), Ok(None));
-        let failed = unwrap(forwarded.answer(0x83, &[])).unwrap().unwrap();
+        response.emit(&mut bytes);
+        assert_eq!(unwrap(forwarded.response(0, &bytes)), Ok(Some(response)));
+        assert_eq!(unwrap(response), Ok(Some(response)));
+        assert_eq!(unwrap(forwarded.response(0, &[])), Ok(None));
+        let failed = unwrap(forwarded.response(0x83, &[])).unwrap().unwrap();
         assert!(is_failure(&failed));
     }
 }

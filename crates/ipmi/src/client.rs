@@ -76,24 +76,31 @@ impl IpmiClient {
     }
 
     /// Sends a typed command.
-    pub async fn ask<A: TypedIpmiCommand>(&self, ask: &A) -> Result<A::Response, IpmiError> {
-        self.ask_within(ask, self.timeouts.total).await
+    pub async fn execute<A: TypedIpmiCommand>(
+        &self,
+        command: &A,
+    ) -> Result<A::Response, IpmiError> {
+        self.execute_within(command, self.timeouts.total).await
     }
 
     /// Sends a typed command with a shorter timeout.
-    pub async fn ask_within<A: TypedIpmiCommand>(
+    pub async fn execute_within<A: TypedIpmiCommand>(
         &self,
-        ask: &A,
+        command: &A,
         total: Duration,
     ) -> Result<A::Response, IpmiError> {
         let mut data = Vec::new();
-        ask.emit(&mut data);
-        let command =
-            SessionRequest { netfn: A::NETFN, lun: ask.lun(), command: A::COMMAND, data: &data };
+        command.emit(&mut data);
+        let repetition = command.repetition();
+        let command = SessionRequest {
+            netfn: A::NETFN,
+            lun: command.lun(),
+            command: A::COMMAND,
+            data: &data,
+        };
         let total = total.min(self.timeouts.total);
-        let answer =
-            self.carry_out(IpmiOperation { command, repetition: ask.repetition() }, total).await?;
-        Ok(A::parse(&answer)?)
+        let response = self.carry_out(IpmiOperation { command, repetition }, total).await?;
+        Ok(A::parse(&response)?)
     }
 
     /// Sends any command; returns the data after the completion code. Retries while the BMC is busy.
@@ -107,8 +114,8 @@ impl IpmiClient {
         data: &[u8],
     ) -> Result<Vec<u8>, IpmiError> {
         let command = SessionRequest { netfn, lun, command, data };
-        let order = IpmiOperation { command, repetition: Repetition::Harmful };
-        self.carry_out(order, self.timeouts.total).await
+        let operation = IpmiOperation { command, repetition: Repetition::Harmful };
+        self.carry_out(operation, self.timeouts.total).await
     }
 
     /// Closes the session, if there is one. The next request opens a new one.
@@ -128,16 +135,17 @@ impl IpmiClient {
 
     async fn carry_out(
         &self,
-        order: IpmiOperation<'_>,
+        operation: IpmiOperation<'_>,
         total: Duration,
     ) -> Result<Vec<u8>, IpmiError> {
-        let IpmiOperation { command: SessionRequest { netfn, command, .. }, repetition } = order;
+        let IpmiOperation { command: SessionRequest { netfn, command, .. }, repetition } =
+            operation;
         let mut kept = self.kept.lock().await;
         let _turn = self.turns.acquire().await;
         let deadline = Instant::now() + total;
         let mut pause = self.timeouts.first_retransmission;
         loop {
-            let (code, data) = self.exchange(&mut kept, order, deadline).await?;
+            let (code, data) = self.exchange(&mut kept, operation, deadline).await?;
             if code == completion::OK {
                 return Ok(data);
             }
@@ -153,37 +161,37 @@ impl IpmiClient {
     async fn exchange(
         &self,
         kept: &mut Option<OpenIpmiSession>,
-        order: IpmiOperation<'_>,
+        operation: IpmiOperation<'_>,
         deadline: Instant,
     ) -> Result<(u8, Vec<u8>), IpmiError> {
         // The BMC may have dropped the session. Commands that must not be repeated are only sent in a
         // session that was just verified.
-        let first = match order.repetition {
-            Repetition::Harmless => order,
+        let first = match operation.repetition {
+            Repetition::Harmless => operation,
             Repetition::Harmful => ARE_YOU_THERE,
         };
-        if let Some(answer) = self.try_kept(kept, first, deadline).await
-            && order.repetition == Repetition::Harmless
+        if let Some(response) = self.try_kept(kept, first, deadline).await
+            && operation.repetition == Repetition::Harmless
         {
-            return Ok(answer);
+            return Ok(response);
         }
         let session = match kept {
             Some(session) => session,
             None => kept.insert(self.open(deadline).await?),
         };
         let started = Instant::now();
-        let failure = match self.converse(session, order, deadline).await {
-            Ok(answer) => return Ok(answer),
+        let failure = match self.exchange_once(session, operation, deadline).await {
+            Ok(response) => return Ok(response),
             Err(failure) => failure,
         };
         *kept = None;
         let waited = started.elapsed();
-        Err(match (failure, order.repetition) {
+        Err(match (failure, operation.repetition) {
             (SessionFailure::Refused(_), _) => {
                 IpmiError::PrivilegeTooLow { wanted: self.endpoint.privilege }
             }
             (SessionFailure::Silence { .. }, Repetition::Harmful) => {
-                IpmiError::Uncertain { command: order.command.command, waited }
+                IpmiError::Uncertain { command: operation.command.command, waited }
             }
             (SessionFailure::Silence { garbled: Some(source), .. }, Repetition::Harmless) => {
                 IpmiError::Garbled { source }
@@ -200,7 +208,7 @@ impl IpmiClient {
     async fn try_kept(
         &self,
         kept: &mut Option<OpenIpmiSession>,
-        order: IpmiOperation<'_>,
+        operation: IpmiOperation<'_>,
         deadline: Instant,
     ) -> Option<(u8, Vec<u8>)> {
         if kept.as_ref()?.used.elapsed() >= self.timeouts.idle {
@@ -209,11 +217,11 @@ impl IpmiClient {
         // A busy BMC may take seconds, and a new session would not help.
         let now = Instant::now();
         let until = now + deadline.saturating_duration_since(now) / 2;
-        let answer = self.converse(kept.as_mut()?, order, until).await.ok();
-        if answer.is_none() {
+        let response = self.exchange_once(kept.as_mut()?, operation, until).await.ok();
+        if response.is_none() {
             *kept = None;
         }
-        answer
+        response
     }
 
     async fn open(&self, deadline: Instant) -> Result<OpenIpmiSession, IpmiError> {
@@ -223,25 +231,26 @@ impl IpmiClient {
         Ok(OpenIpmiSession { link, used: Instant::now() })
     }
 
-    async fn converse(
+    /// Sends one request in an open session.
+    async fn exchange_once(
         &self,
         kept: &mut OpenIpmiSession,
-        order: IpmiOperation<'_>,
+        operation: IpmiOperation<'_>,
         until: Instant,
     ) -> Result<(u8, Vec<u8>), SessionFailure> {
         const NOT_OPEN: SessionFailure = SessionFailure::Silence { garbled: None, network: None };
-        if !kept.link.session.submit(order.command, self.endpoint.bridging.as_ref()) {
+        if !kept.link.session.submit(operation.command, self.endpoint.bridging.as_ref()) {
             return Err(NOT_OPEN);
         }
         // BMCs recognise a repeated request by its sequence number. Some do not, and those are more
         // often slow than unreachable.
-        let first_wait = match order.repetition {
+        let first_wait = match operation.repetition {
             Repetition::Harmless => self.timeouts.first_retransmission,
             Repetition::Harmful => self.timeouts.longest_wait,
         };
-        match kept.link.converse(&self.timeouts, first_wait, until).await? {
+        match kept.link.exchange(&self.timeouts, first_wait, until).await? {
             SessionResult::Opened => Err(NOT_OPEN),
-            SessionResult::Answer { completion, data } => {
+            SessionResult::Response { completion, data } => {
                 kept.used = Instant::now();
                 Ok((completion, data))
             }

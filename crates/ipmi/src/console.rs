@@ -51,10 +51,10 @@ impl SolConsole {
         let (link, _) = SessionSocket::open(&endpoint, &suites, &timeouts, deadline).await?;
         let mut console =
             Self { endpoint, timeouts, link, line: SolLine::new(SolEnd::Console, SMALLEST_PACKET) };
-        let activated = match console.ask(&ActivateSol, deadline).await {
+        let activated = match console.execute(&ActivateSol, deadline).await {
             Err(IpmiError::Completion { code: ALREADY_ACTIVE, .. }) => {
                 console.deactivate(deadline).await?;
-                console.ask(&ActivateSol, deadline).await?
+                console.execute(&ActivateSol, deadline).await?
             }
             other => other?,
         };
@@ -73,7 +73,7 @@ impl SolConsole {
         let mut packet = Vec::new();
         let mut heartbeat = Instant::now() + HEARTBEAT;
         // Since when a response is outstanding.
-        let mut unheard_since = None;
+        let mut waiting_since = None;
         loop {
             while self.line.transmit(&mut packet) {
                 // A packet that could not be sent is repeated like a lost one.
@@ -81,21 +81,21 @@ impl SolConsole {
             }
             let mut is_waiting = self.line.is_waiting();
             if is_waiting {
-                unheard_since.get_or_insert_with(Instant::now);
+                waiting_since.get_or_insert_with(Instant::now);
             }
-            is_waiting |= unheard_since.is_some();
+            is_waiting |= waiting_since.is_some();
             let silence = Instant::now() + self.timeouts.first_retransmission;
             tokio::select! {
                 received = self.link.socket.recv(&mut datagram) => {
                     let Ok(length) = received else {
                         // The network reports an unreachable host, which may be temporary.
-                        unheard_since.get_or_insert_with(Instant::now);
+                        waiting_since.get_or_insert_with(Instant::now);
                         sleep_until(silence).await;
                         continue;
                     };
                     match self.link.session.on_datagram(&mut datagram[..length]) {
                         Ok(SessionEvent::Sol(bytes)) => {
-                            unheard_since = None;
+                            waiting_since = None;
                             let Ok(received) = self.line.on_packet(bytes) else { continue };
                             if !received.data.is_empty() {
                                 output(received.data);
@@ -104,7 +104,7 @@ impl SolConsole {
                                 return Err(self.gone());
                             }
                         }
-                        Ok(SessionEvent::Answer { .. }) => unheard_since = None,
+                        Ok(SessionEvent::Response { .. }) => waiting_since = None,
                         Ok(SessionEvent::Ignored(_) | SessionEvent::Offered | SessionEvent::Repeated | SessionEvent::Advanced | SessionEvent::Opened) | Err(_) => {}
                     }
                 }
@@ -119,7 +119,7 @@ impl SolConsole {
                     Some(SolInput::Break) => self.line.push_break(),
                 },
                 () = sleep_until(silence), if is_waiting => {
-                    if unheard_since.is_some_and(|since| since.elapsed() >= self.timeouts.total) {
+                    if waiting_since.is_some_and(|since| since.elapsed() >= self.timeouts.total) {
                         return Err(self.gone());
                     }
                     self.line.on_silence();
@@ -135,7 +135,7 @@ impl SolConsole {
                     };
                     self.link.session.submit(command, None);
                     let _ = self.link.send_request().await;
-                    unheard_since.get_or_insert_with(Instant::now);
+                    waiting_since.get_or_insert_with(Instant::now);
                     heartbeat = Instant::now() + HEARTBEAT;
                 }
             }
@@ -144,25 +144,27 @@ impl SolConsole {
 
     async fn deactivate(&mut self, deadline: Instant) -> Result<(), IpmiError> {
         const NOT_ACTIVE: u8 = 0x80;
-        match self.ask(&DeactivateSol, deadline).await {
+        match self.execute(&DeactivateSol, deadline).await {
             Err(IpmiError::Completion { code: NOT_ACTIVE, .. }) => Ok(()),
             other => other,
         }
     }
 
-    async fn ask<A: TypedIpmiCommand>(
+    async fn execute<A: TypedIpmiCommand>(
         &mut self,
-        ask: &A,
+        typed: &A,
         deadline: Instant,
     ) -> Result<A::Response, IpmiError> {
         let mut data = Vec::new();
-        ask.emit(&mut data);
+        typed.emit(&mut data);
         let (netfn, command) = (A::NETFN, A::COMMAND);
         self.link.session.submit(SessionRequest { netfn, lun: 0, command, data: &data }, None);
         let first_wait = self.timeouts.first_retransmission;
-        match self.link.converse(&self.timeouts, first_wait, deadline).await {
-            Ok(SessionResult::Answer { completion: completion::OK, data }) => Ok(A::parse(&data)?),
-            Ok(SessionResult::Answer { completion, .. }) => {
+        match self.link.exchange(&self.timeouts, first_wait, deadline).await {
+            Ok(SessionResult::Response { completion: completion::OK, data }) => {
+                Ok(A::parse(&data)?)
+            }
+            Ok(SessionResult::Response { completion, .. }) => {
                 Err(IpmiError::Completion { netfn, command, code: completion })
             }
             Ok(SessionResult::Opened)

@@ -75,7 +75,7 @@ pub enum IpmiError {
     },
     /// No response to a command that must not be repeated.
     #[error(
-        "no answer within {} seconds to command 0x{command:02x}: it is not known whether it was \
+        "no response within {} seconds to command 0x{command:02x}: it is not known whether it was \
          carried out",
         waited.as_secs_f32()
     )]

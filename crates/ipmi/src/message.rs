@@ -71,7 +71,7 @@ impl<'a> IpmiRequest<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedIpmiMessage> {
         let fields = MessageFields::parse(bytes)?;
         if fields.netfn & 1 != 0 {
-            return Err(MalformedIpmiMessage("request: it is an answer"));
+            return Err(MalformedIpmiMessage("request: it is a response"));
         }
         Ok(Self {
             responder: fields.to,
@@ -97,7 +97,7 @@ impl<'a> IpmiRequest<'a> {
 
     /// Builds the response to this request.
     #[must_use]
-    pub const fn answer<'b>(&self, completion: u8, data: &'b [u8]) -> IpmiResponse<'b> {
+    pub const fn response<'b>(&self, completion: u8, data: &'b [u8]) -> IpmiResponse<'b> {
         IpmiResponse {
             requester: self.requester,
             requester_lun: self.requester_lun,
@@ -117,10 +117,12 @@ impl<'a> IpmiResponse<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedIpmiMessage> {
         let fields = MessageFields::parse(bytes)?;
         if fields.netfn & 1 == 0 {
-            return Err(MalformedIpmiMessage("answer: it is a request"));
+            return Err(MalformedIpmiMessage("response: it is a request"));
         }
-        let (completion, data) =
-            fields.rest.split_first().ok_or(MalformedIpmiMessage("answer: no completion code"))?;
+        let (completion, data) = fields
+            .rest
+            .split_first()
+            .ok_or(MalformedIpmiMessage("response: no completion code"))?;
         Ok(Self {
             requester: fields.to,
             requester_lun: fields.to_lun,
@@ -236,7 +238,7 @@ mod tests {
             let mut bytes = vec![9, 9, 9];
             request.emit(&mut bytes);
             prop_assert_eq!(IpmiRequest::parse(&bytes[3..]).unwrap(), request);
-            let response = request.answer(completion, &data);
+            let response = request.response(completion, &data);
             let mut bytes = Vec::new();
             response.emit(&mut bytes);
             prop_assert_eq!(IpmiResponse::parse(&bytes).unwrap(), response);

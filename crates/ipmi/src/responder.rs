@@ -42,13 +42,13 @@ pub enum ResponderEvent<'a> {
     /// Ignored.
     Nothing(MalformedIpmiMessage),
     /// Handled; send the reply.
-    Answered,
+    Responded,
     /// The session has ended; send the reply.
     Closed {
         /// The session.
         session: u32,
     },
-    /// A request; respond with [`BmcResponder::answer`].
+    /// A request; respond with [`BmcResponder::respond`].
     Request {
         /// The session.
         session: u32,
@@ -87,7 +87,7 @@ enum ResponderStage {
         seen: ReplayWindow,
         sent: u32,
         privilege: IpmiPrivilege,
-        answered: Option<SentResponse>,
+        last_response: Option<SentResponse>,
     },
 }
 
@@ -111,7 +111,7 @@ impl BmcResponder {
 
     /// Handles a datagram, which is decrypted in place, at the monotonic time `now`. A reply is written
     /// into `reply`. `fill` provides random bytes.
-    pub fn hear<'a>(
+    pub fn receive<'a>(
         &mut self,
         datagram: &'a mut [u8],
         now: Duration,
@@ -119,12 +119,12 @@ impl BmcResponder {
         reply: &mut Vec<u8>,
     ) -> ResponderEvent<'a> {
         reply.clear();
-        self.hear_packet(datagram, now, fill, reply).unwrap_or_else(ResponderEvent::Nothing)
+        self.receive_packet(datagram, now, fill, reply).unwrap_or_else(ResponderEvent::Nothing)
     }
 
     /// Writes the response to a request of a session into `out`. Returns false if the session has
     /// ended.
-    pub fn answer(
+    pub fn respond(
         &mut self,
         session: u32,
         request: &IpmiRequest<'_>,
@@ -134,9 +134,9 @@ impl BmcResponder {
         out: &mut Vec<u8>,
     ) -> bool {
         let mut message = Vec::with_capacity(data.len() + 8);
-        request.answer(completion, data).emit(&mut message);
+        request.response(completion, data).emit(&mut message);
         let is_sealed = self.seal(session, PayloadType::Message, &message, iv, out);
-        self.remember(session, SentResponse { request: number(request), message });
+        self.record_response(session, SentResponse { request: number(request), message });
         is_sealed
     }
 
@@ -157,11 +157,11 @@ impl BmcResponder {
     }
 
     /// Drops all sessions, like a BMC that restarts.
-    pub fn forget_sessions(&mut self) {
+    pub fn drop_sessions(&mut self) {
         self.slots.clear();
     }
 
-    fn hear_packet<'a>(
+    fn receive_packet<'a>(
         &mut self,
         datagram: &'a mut [u8],
         now: Duration,
@@ -174,22 +174,22 @@ impl BmcResponder {
             }
             IpmiPacket::Ping { tag } => {
                 reply.extend_from_slice(&rmcp::pong(tag));
-                return Ok(ResponderEvent::Answered);
+                return Ok(ResponderEvent::Responded);
             }
             IpmiPacket::Old { message } => {
                 let request = IpmiRequest::parse(message)?;
                 let (completion, data) = self.on_sessionless(&request);
                 let mut message = Vec::new();
-                request.answer(completion, &data).emit(&mut message);
+                request.response(completion, &data).emit(&mut message);
                 packet::emit_old(&message, reply);
-                return Ok(ResponderEvent::Answered);
+                return Ok(ResponderEvent::Responded);
             }
             IpmiPacket::New { header, .. } if header.session != 0 => {
-                return self.hear_sealed(header.session, datagram, now, fill, reply);
+                return self.receive_sealed(header.session, datagram, now, fill, reply);
             }
             IpmiPacket::New { header, payload } => (header.payload_type, payload),
         };
-        let (kind, answer) = match kind {
+        let (kind, response) = match kind {
             PayloadType::OpenSessionRequest => {
                 let request = OpenSessionRequest::parse(payload)?;
                 (PayloadType::OpenSessionResponse, self.on_open_session(request, now).emit())
@@ -207,7 +207,7 @@ impl BmcResponder {
                 let request = IpmiRequest::parse(payload)?;
                 let (completion, data) = self.on_sessionless(&request);
                 let mut message = Vec::new();
-                request.answer(completion, &data).emit(&mut message);
+                request.response(completion, &data).emit(&mut message);
                 (PayloadType::Message, message)
             }
             PayloadType::Sol
@@ -217,8 +217,8 @@ impl BmcResponder {
                 return Err(MalformedIpmiMessage("packet to a BMC: payload type"));
             }
         };
-        packet::emit_plain(kind, &answer, reply);
-        Ok(ResponderEvent::Answered)
+        packet::emit_plain(kind, &response, reply);
+        Ok(ResponderEvent::Responded)
     }
 
     fn on_open_session(
@@ -327,12 +327,12 @@ impl BmcResponder {
             seen: ReplayWindow::default(),
             sent: 0,
             privilege: IpmiPrivilege::User,
-            answered: None,
+            last_response: None,
         };
         Some(Rakp4 { tag: rakp3.tag, status: 0, console_session, proof: proof.as_slice() }.emit())
     }
 
-    fn hear_sealed<'a>(
+    fn receive_sealed<'a>(
         &mut self,
         session: u32,
         datagram: &'a mut [u8],
@@ -343,7 +343,8 @@ impl BmcResponder {
         self.slots.retain(|slot| now.saturating_sub(slot.used) < Self::IDLE);
         let slot = self.slots.iter_mut().find(|slot| slot.bmc_session == session);
         let slot = slot.ok_or(MalformedIpmiMessage("packet to a BMC: no such session"))?;
-        let ResponderStage::Active { limit, keys, seen, privilege, answered, .. } = &mut slot.stage
+        let ResponderStage::Active { limit, keys, seen, privilege, last_response, .. } =
+            &mut slot.stage
         else {
             return Err(MalformedIpmiMessage("packet to a BMC: the session is not open"));
         };
@@ -359,12 +360,12 @@ impl BmcResponder {
             return Err(MalformedIpmiMessage("packet to a BMC: payload type"));
         }
         let request = IpmiRequest::parse(payload)?;
-        if let Some(before) = answered.take_if(|before| before.request == number(&request)) {
+        if let Some(before) = last_response.take_if(|before| before.request == number(&request)) {
             let mut iv = [0; IV_LENGTH];
             fill(&mut iv);
             self.seal(session, PayloadType::Message, &before.message, iv, reply);
-            self.remember(session, before);
-            return Ok(ResponderEvent::Answered);
+            self.record_response(session, before);
+            return Ok(ResponderEvent::Responded);
         }
         let (completion, data) = match (request.netfn, request.command, request.data) {
             (netfn::APP, SET_PRIVILEGE, [wanted]) => match IpmiPrivilege::numbered(*wanted) {
@@ -388,19 +389,21 @@ impl BmcResponder {
         };
         let mut iv = [0; IV_LENGTH];
         fill(&mut iv);
-        self.answer(session, &request, completion, &data, iv, reply);
+        self.respond(session, &request, completion, &data, iv, reply);
         if (request.netfn, request.command) == (netfn::APP, CLOSE_SESSION) {
             self.slots.retain(|slot| slot.bmc_session != session);
             return Ok(ResponderEvent::Closed { session });
         }
-        Ok(ResponderEvent::Answered)
+        Ok(ResponderEvent::Responded)
     }
 
-    fn remember(&mut self, session: u32, last: SentResponse) {
+    fn record_response(&mut self, session: u32, last: SentResponse) {
         let slot = self.slots.iter_mut().find(|slot| slot.bmc_session == session);
-        if let Some(ResponderSession { stage: ResponderStage::Active { answered, .. }, .. }) = slot
+        if let Some(ResponderSession {
+            stage: ResponderStage::Active { last_response, .. }, ..
+        }) = slot
         {
-            *answered = Some(last);
+            *last_response = Some(last);
         }
     }
 

@@ -37,7 +37,7 @@ impl IpmiClient {
     /// Returns the records of all sensors that have values.
     pub async fn sensor_records(&self) -> Result<SensorRecords, IpmiError> {
         let mut cache = self.sensors.lock().await;
-        let info = self.ask(&GetRepositoryInfo).await?;
+        let info = self.execute(&GetRepositoryInfo).await?;
         if let Some((known, records)) = &cache.known
             && *known == info
         {
@@ -50,8 +50,8 @@ impl IpmiClient {
 
     /// Reads a sensor. A sensor that the BMC does not find is absent, not an error.
     pub async fn read_sensor(&self, record: &SensorRecord) -> Result<ConvertedReading, IpmiError> {
-        let ask = GetSensorReading { sensor: record.sensor, lun: record.lun };
-        match self.ask(&ask).await {
+        let command = GetSensorReading { sensor: record.sensor, lun: record.lun };
+        match self.execute(&command).await {
             Ok(state) => {
                 let value = state.raw.and_then(|raw| record.conversion.apply(raw));
                 Ok(ConvertedReading { value, state: Some(state) })
@@ -93,7 +93,7 @@ struct SensorRecordReader<'a> {
 
 impl SensorRecordReader<'_> {
     async fn reserve(&mut self) -> Result<(), IpmiError> {
-        self.reservation = self.client.ask(&ReserveRepository).await?;
+        self.reservation = self.client.execute(&ReserveRepository).await?;
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl SensorRecordReader<'_> {
         for _ in 0..MOST_ATTEMPTS {
             let count = u8::try_from(wanted).unwrap_or(u8::MAX).min(self.chunk);
             let reservation = self.reservation;
-            match self.client.ask(&GetRecord { reservation, record, offset, count }).await {
+            match self.client.execute(&GetRecord { reservation, record, offset, count }).await {
                 Ok(chunk) => return Ok((chunk.bytes, chunk.next)),
                 Err(IpmiError::Completion { code, .. })
                     if code == completion::RESERVATION_CANCELED =>

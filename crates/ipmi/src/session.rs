@@ -66,7 +66,7 @@ pub enum SessionEvent<'a> {
     /// The session is open.
     Opened,
     /// The response to the pending request.
-    Answer {
+    Response {
         /// The completion code.
         completion: u8,
         /// The data.
@@ -422,7 +422,7 @@ impl IpmiSession {
         };
         let event = active.on_sealed(datagram, self.random.console_session);
         let event = event.unwrap_or_else(SessionEvent::Ignored);
-        let SessionEvent::Answer { completion, .. } = event else { return Ok(event) };
+        let SessionEvent::Response { completion, .. } = event else { return Ok(event) };
         if !*raising {
             return Ok(event);
         }
@@ -531,7 +531,7 @@ impl OpenSession {
         let response = if pending.bridged { bridge::unwrap(response)? } else { Some(response) };
         // The BMC only confirmed that it forwarded the request.
         let Some(response) = response else {
-            return Err(MalformedIpmiMessage("answer: still on its way"));
+            return Err(MalformedIpmiMessage("response: still on its way"));
         };
         // A forwarding error is the response to the request.
         let is_bridges = pending.bridged && bridge::is_failure(&response);
@@ -540,7 +540,7 @@ impl OpenSession {
             return Err(LATE);
         }
         self.pending = None;
-        Ok(SessionEvent::Answer { completion: response.completion, data: response.data })
+        Ok(SessionEvent::Response { completion: response.completion, data: response.data })
     }
 }
 

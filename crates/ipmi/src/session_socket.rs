@@ -32,7 +32,7 @@ pub(crate) enum SessionResult {
     /// The session is open.
     Opened,
     /// The response to the pending request.
-    Answer {
+    Response {
         /// The completion code.
         completion: u8,
         /// The data.
@@ -87,7 +87,7 @@ impl SessionSocket {
                 attempt_time = rest;
             }
             let until = Instant::now() + attempt_time;
-            match link.converse(timeouts, timeouts.first_retransmission, until).await {
+            match link.exchange(timeouts, timeouts.first_retransmission, until).await {
                 Ok(_) => return Ok((link, suite)),
                 Err(SessionFailure::Silence { garbled, network }) => {
                     attempt += 1;
@@ -136,7 +136,7 @@ impl SessionSocket {
 
     /// Sends the pending message of the session until there is a result or `deadline` is reached. The
     /// first retransmission is after `first_wait`.
-    pub(crate) async fn converse(
+    pub(crate) async fn exchange(
         &mut self,
         timeouts: &IpmiTimeouts,
         first_wait: Duration,
@@ -223,8 +223,8 @@ impl SessionSocket {
                 Err(refusal) => return Err(ListenEnd::Refused(refusal)),
                 Ok(SessionEvent::Advanced) => return Ok(None),
                 Ok(SessionEvent::Opened) => return Ok(Some(SessionResult::Opened)),
-                Ok(SessionEvent::Answer { completion, data }) => {
-                    return Ok(Some(SessionResult::Answer { completion, data: data.to_vec() }));
+                Ok(SessionEvent::Response { completion, data }) => {
+                    return Ok(Some(SessionResult::Response { completion, data: data.to_vec() }));
                 }
                 Ok(SessionEvent::Ignored(malformed)) => *garbled = Some(malformed),
                 Ok(SessionEvent::Offered) => {

@@ -80,7 +80,7 @@ impl PowerChange {
     pub fn parse(body: &[u8], version: ApiVersion) -> Result<Self, WireError> {
         const SOFT_SINCE: u16 = 27;
         let mut members = BodyMembers::parse(body, "power")?;
-        let asked = members.require("target", |value| mandatory_text(value, SHORT_TEXT))?;
+        let requested = members.require("target", |value| mandatory_text(value, SHORT_TEXT))?;
         let timeout = members.take("timeout", |value| match value {
             Value::Null => Ok(None),
             given => match u32::try_from(integer(&given)?) {
@@ -89,13 +89,13 @@ impl PowerChange {
             },
         })?;
         members.finish()?;
-        let target: Option<PowerTarget> = asked.parse().ok();
+        let target: Option<PowerTarget> = requested.parse().ok();
         if !version.has(SOFT_SINCE)
             && (timeout.is_some() || target.is_some_and(PowerTarget::is_soft))
         {
             return Err(WireError::too_new("soft power targets and timeouts", SOFT_SINCE));
         }
-        Ok(Self { requested: asked, target, timeout })
+        Ok(Self { requested, target, timeout })
     }
 }
 

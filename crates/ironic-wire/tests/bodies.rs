@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Create and patch requests, with the responses of Ironic 39.0.0 to the same requests.
 //!
-//! Intended differences: requests that Ironic answers with 500 (malformed JSON, removing
+//! Intended differences: requests for which Ironic returns 500 (malformed JSON, removing
 //! `maintenance`), invalid sizes and capabilities that it accepts, and `~` in paths, which it rejects.
 
 use ironic_wire::{ApiVersion, NodeDraft, Patch, WireError, create};

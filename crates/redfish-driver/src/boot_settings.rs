@@ -232,7 +232,7 @@ fn device_patches(
         && (durations.is_empty() || durations.contains(&CONTINUOUS));
     let durations: &[&'static str] =
         if persistent && can_last { &[CONTINUOUS, ONCE] } else { &[ONCE] };
-    let always = behaviour.boot_always_send.as_deref().unwrap_or_default();
+    let always = behaviour.boot_override_always_include.as_deref().unwrap_or_default();
     let always = |key: &str| always.iter().any(|name| name == key);
     let mut patches = Vec::new();
     for duration in durations {
@@ -273,7 +273,7 @@ fn mode_patches(
     full.insert(ENABLED.to_owned(), json!(text(system, ENABLED).unwrap_or(ONCE)));
     full.insert(TARGET.to_owned(), json!(text(system, TARGET).unwrap_or("Pxe")));
     let mut patches = Vec::new();
-    if behaviour.boot_always_send.as_deref().unwrap_or_default().is_empty() {
+    if behaviour.boot_override_always_include.as_deref().unwrap_or_default().is_empty() {
         push_unique(&mut patches, plain, "");
     }
     push_unique(&mut patches, full, "");
@@ -451,7 +451,7 @@ mod tests {
     #[test]
     fn sends_all_keys_for_quirky_bmcs() {
         let all = QuirkBehaviour {
-            boot_always_send: Some(vec![ENABLED.to_owned(), MODE.to_owned()]),
+            boot_override_always_include: Some(vec![ENABLED.to_owned(), MODE.to_owned()]),
             ..QuirkBehaviour::default()
         };
         let once = system(json!({TARGET: "Pxe", ENABLED: "Once"}));

@@ -171,7 +171,7 @@ impl ManagementInterface for RedfishManagement {
     async fn sets_disk_boot_itself(&self, target: &DriverTarget<'_>) -> Result<bool, DriverError> {
         let (_, system) = self.reach(target, "read how it boots from its disk").await?;
         let quirks = self.0.quirks.for_node(target.node, &system);
-        Ok(quirks.behaviour.leave_disk_boot_to_firmware == Some(true)
+        Ok(quirks.behaviour.skip_disk_boot_override == Some(true)
             && boot_settings::mode(&system) == Some(BootMode::Uefi))
     }
 

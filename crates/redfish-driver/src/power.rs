@@ -118,7 +118,7 @@ impl PowerControl for RedfishPowerControl<'_> {
 
     fn off_on_delay(&self) -> Duration {
         let quirks = self.connections.quirks.for_node(self.target.node, &self.system);
-        Duration::from_secs(quirks.behaviour.rest_after_power_off.unwrap_or(0))
+        Duration::from_secs(quirks.behaviour.delay_after_power_off.unwrap_or(0))
     }
 
     fn was_reset(&self) -> bool {

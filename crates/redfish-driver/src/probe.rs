@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Probe: reads what a BMC is and supports, for operators and for bug reports about hardware.
 //!
-//! An absent part is null. Parts that could not be read are listed under `could_not_ask`; all others
+//! An absent part is null. Parts that could not be read are listed under `failed_queries`; all others
 //! are still reported.
 
 use drivers::DriverError;
@@ -56,7 +56,7 @@ pub(super) async fn probe(
     let quirks = catalog.for_firmware(&resources.system, firmware.unwrap_or_default());
     let mut found = resources.describe(&quirks);
     found.insert("probed_at".to_owned(), now.to_string().into());
-    found.insert("could_not_ask".to_owned(), reader.skipped().into());
+    found.insert("failed_queries".to_owned(), reader.skipped().into());
     Ok(found)
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Vendor quirks: data files that change how the driver treats matching machines.
 //!
-//! The built-in files are in `quirks/`; `quirks_dir` adds files of the operator. A file is a list of
-//! quirks, each with a reason, patterns and a behaviour. All matching quirks apply in order, those
-//! of the operator last; a later value overrides an earlier one.
+//! The built-in files are in `crates/redfish-driver/quirks`, one per vendor; `quirks_dir` adds files
+//! of the operator. A file is a list of quirks, each with a reason, patterns and a behaviour. All
+//! matching quirks apply in order, those of the operator last; a later value overrides an earlier
+//! one. To add a quirk, add a `[[quirk]]` to the file of its vendor. A new file also needs a line in
+//! [`BUILT_IN`]; a test fails without it. A new kind of behaviour is a field of [`QuirkBehaviour`].
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
@@ -13,7 +15,7 @@ use node_model::Node;
 use redfish::RedfishResource;
 use serde::Deserialize;
 
-/// The built-in files.
+/// The files in `quirks/`, in the order in which they apply.
 const BUILT_IN: &[(&str, &str)] = &[
     ("dell.toml", include_str!("../quirks/dell.toml")),
     ("hpe.toml", include_str!("../quirks/hpe.toml")),
@@ -49,7 +51,8 @@ pub(super) struct QuirkCatalog(Vec<Quirk>);
 #[serde(deny_unknown_fields)]
 struct Quirk {
     /// Reason for the quirk, shown in the probe result.
-    why: String,
+    #[serde(alias = "why")]
+    reason: String,
     /// Pattern of `Manufacturer`: `*` matches any text, case is ignored.
     vendor: String,
     /// Pattern of `Model`.
@@ -66,25 +69,30 @@ struct Quirk {
     behaviour: QuirkBehaviour,
 }
 
-/// Changed behaviour; fields that are absent keep the default.
+/// Changed behaviour; fields that are absent keep the default. Files of operators may contain the
+/// aliases, which are the names in earlier versions.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct QuirkBehaviour {
     /// Boot override keys that are sent with every change, even if their value stays the same:
     /// `BootSourceOverrideEnabled`, `BootSourceOverrideMode`.
-    pub(super) boot_always_send: Option<Vec<String>>,
+    #[serde(alias = "boot_always_send")]
+    pub(super) boot_override_always_include: Option<Vec<String>>,
     /// Replacements for the names of boot devices, used where the BMC allows them.
     pub(super) boot_device_names: Option<BTreeMap<String, String>>,
     /// The BMC accepts `Continuous` but does not keep it: set the device before each power-on.
     pub(super) boot_once_only: Option<bool>,
     /// After deployment the firmware boots the disk itself; a boot override breaks its boot order.
-    pub(super) leave_disk_boot_to_firmware: Option<bool>,
+    #[serde(alias = "leave_disk_boot_to_firmware")]
+    pub(super) skip_disk_boot_override: Option<bool>,
     /// Insert and eject media with PATCH instead of the actions.
     pub(super) media_by_patch: Option<bool>,
     /// `InsertMedia` parameters that the BMC rejects.
-    pub(super) media_leave_out: Option<Vec<String>>,
+    #[serde(alias = "media_leave_out")]
+    pub(super) insert_media_omit: Option<Vec<String>>,
     /// Delay in seconds between power-off and power-on.
-    pub(super) rest_after_power_off: Option<u64>,
+    #[serde(alias = "rest_after_power_off")]
+    pub(super) delay_after_power_off: Option<u64>,
 }
 
 /// The quirks that match one machine.
@@ -158,7 +166,7 @@ impl QuirkCatalog {
                 && (quirk.firmware == MATCH_ALL || matches(&quirk.firmware, firmware()));
             if fits {
                 matched.behaviour.overlay(&quirk.behaviour);
-                matched.reasons.push(quirk.why.clone());
+                matched.reasons.push(quirk.reason.clone());
             }
         }
         matched
@@ -179,13 +187,13 @@ impl QuirkBehaviour {
         overlay!(
             self,
             later,
-            boot_always_send,
+            boot_override_always_include,
             boot_device_names,
             boot_once_only,
-            leave_disk_boot_to_firmware,
+            skip_disk_boot_override,
             media_by_patch,
-            media_leave_out,
-            rest_after_power_off
+            insert_media_omit,
+            delay_after_power_off
         );
     }
 }
@@ -241,15 +249,51 @@ mod tests {
     }
 
     #[test]
+    fn every_file_of_the_folder_is_built_in() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("quirks");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort_unstable();
+        let mut built_in: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+        built_in.sort_unstable();
+        assert_eq!(files, built_in, "add the file to BUILT_IN in src/quirks.rs");
+    }
+
+    #[test]
+    fn names_of_earlier_versions_are_read() {
+        let text = r#"
+            [[quirk]]
+            why = "old"
+            vendor = "*"
+            [quirk.behaviour]
+            boot_always_send = ["BootSourceOverrideMode"]
+            leave_disk_boot_to_firmware = true
+            media_leave_out = ["Inserted"]
+            rest_after_power_off = 3
+        "#;
+        let quirks = read("old.toml", text).unwrap();
+        let expected = QuirkBehaviour {
+            boot_override_always_include: Some(vec!["BootSourceOverrideMode".to_owned()]),
+            skip_disk_boot_override: Some(true),
+            insert_media_omit: Some(vec!["Inserted".to_owned()]),
+            delay_after_power_off: Some(3),
+            ..QuirkBehaviour::default()
+        };
+        assert_eq!((quirks[0].reason.as_str(), &quirks[0].behaviour), ("old", &expected));
+    }
+
+    #[test]
     fn quirks_of_the_operator_override_built_in_ones() {
         let folder = tempfile::tempdir().unwrap();
         let own = r#"
             [[quirk]]
-            why = "ours"
+            reason = "ours"
             vendor = "Supermicro*"
             [quirk.behaviour]
-            boot_always_send = []
-            rest_after_power_off = 7
+            boot_override_always_include = []
+            delay_after_power_off = 7
         "#;
         std::fs::write(folder.path().join("own.toml"), own).unwrap();
         let catalog = QuirkCatalog::load(Some(folder.path())).unwrap();
@@ -259,10 +303,10 @@ mod tests {
             body: json!({"Manufacturer": "Supermicro", "Model": "X"}),
         };
         let quirks = catalog.for_firmware(&system, "");
-        assert_eq!(quirks.behaviour.boot_always_send, Some(Vec::new()));
-        assert_eq!(quirks.behaviour.rest_after_power_off, Some(7));
+        assert_eq!(quirks.behaviour.boot_override_always_include, Some(Vec::new()));
+        assert_eq!(quirks.behaviour.delay_after_power_off, Some(7));
         assert!(quirks.reasons.len() > 1 && quirks.reasons.contains(&"ours".to_owned()));
-        std::fs::write(folder.path().join("bad.toml"), "[[quirk]]\nwhy = 1").unwrap();
+        std::fs::write(folder.path().join("bad.toml"), "[[quirk]]\nreason = 1").unwrap();
         let error = QuirkCatalog::load(Some(folder.path())).unwrap_err().to_string();
         assert!(error.contains("bad.toml"), "{error}");
     }
@@ -288,7 +332,7 @@ mod tests {
         ] {
             node.driver_internal_info.set("bmc", probed.clone());
             let behaviour = catalog.for_node(&node, &system).behaviour;
-            assert_eq!(behaviour.media_leave_out.map(|keys| keys.len()), left_out, "{probed}");
+            assert_eq!(behaviour.insert_media_omit.map(|keys| keys.len()), left_out, "{probed}");
         }
     }
 }

@@ -13,8 +13,6 @@ use serde_json::Value;
 use super::bmc::RedfishBmc;
 use super::settings::RedfishSettings;
 
-/// The driver state key with a progress text for operators.
-const PROGRESS: &str = "progress";
 /// The driver state key with the time at which the BMC was first busy.
 const BUSY: &str = "redfish_busy_since";
 /// How long a BMC may stay busy: longer than the longest power-on self-test.
@@ -143,7 +141,7 @@ pub(super) async fn reboot(
 /// Adds a progress text for operators to the outcome of an unfinished step.
 pub(super) fn with_progress_text(mut outcome: StepOutcome, text: impl Into<String>) -> StepOutcome {
     if outcome.progress.is_unfinished() {
-        outcome.changes = outcome.changes.and(NodeChanges::driver_state_key(PROGRESS, text.into()));
+        outcome.changes = outcome.changes.and(NodeChanges::progress(text));
     }
     outcome
 }

@@ -202,7 +202,7 @@ fn default_value(key: &str, image: &BmcImageUrl) -> Value {
 }
 
 fn is_omitted(key: &str, quirks: &QuirkBehaviour) -> bool {
-    quirks.media_leave_out.as_ref().is_some_and(|keys| keys.iter().any(|known| known == key))
+    quirks.insert_media_omit.as_ref().is_some_and(|keys| keys.iter().any(|known| known == key))
 }
 
 fn devices(drive: &RedfishResource) -> Vec<MediaDevice> {
@@ -360,7 +360,7 @@ mod tests {
             ]
         );
         let quirks = QuirkBehaviour {
-            media_leave_out: Some(vec!["Inserted".to_owned(), "WriteProtected".to_owned()]),
+            insert_media_omit: Some(vec!["Inserted".to_owned(), "WriteProtected".to_owned()]),
             ..QuirkBehaviour::default()
         };
         assert_eq!(

@@ -145,14 +145,14 @@ impl RedfishClient {
         }
         // Some services require credentials for the root.
         let root = Arc::new(self.get(&self.shared.endpoint.root).await?);
-        self.remember_root(&root);
+        self.cache_root(&root);
         Ok(root)
     }
 
     /// Returns the service root without credentials; `None` if the BMC requires them.
     pub(crate) async fn open_root(&self) -> Result<Option<Arc<RedfishResource>>, RedfishError> {
-        let remembered = self.root_memory().clone();
-        if let Some((_, root)) = remembered.filter(|(read, _)| read.elapsed() < ROOT_AGE) {
+        let cached = self.root_memory().clone();
+        if let Some((_, root)) = cached.filter(|(read, _)| read.elapsed() < ROOT_AGE) {
             return Ok(Some(root));
         }
         let call = OutgoingRequest::get(&self.shared.endpoint.root);
@@ -166,11 +166,11 @@ impl RedfishClient {
             };
         }
         let root = Arc::new(RedfishResource::of(reply, &call)?);
-        self.remember_root(&root);
+        self.cache_root(&root);
         Ok(Some(root))
     }
 
-    fn remember_root(&self, root: &Arc<RedfishResource>) {
+    fn cache_root(&self, root: &Arc<RedfishResource>) {
         *self.root_memory() = Some((Instant::now(), Arc::clone(root)));
     }
 
@@ -203,12 +203,12 @@ impl RedfishClient {
             );
             match preconditions.next().filter(|_| unmet) {
                 Some(next) => call.if_match = next.as_deref(),
-                None => return reply.accepted(&call).map(|reply| self.answer(&reply)),
+                None => return reply.accepted(&call).map(|reply| self.operation_response(&reply)),
             }
         }
     }
 
-    fn answer(&self, reply: &BmcHttpResponse) -> OperationResponse {
+    fn operation_response(&self, reply: &BmcHttpResponse) -> OperationResponse {
         OperationResponse {
             status: reply.status.as_u16(),
             location: reply

@@ -306,16 +306,16 @@ impl RedfishClient {
         let failed = |error: reqwest::Error| {
             TransportFailure::of(&error, &shared.endpoint.address, &shared.timeouts)
         };
-        let mut answer = request.send().await.map_err(failed)?;
+        let mut response = request.send().await.map_err(failed)?;
         let limit = largest(path);
         let too_large = || hopeless(RedfishError::TooLarge { path: path.to_owned(), limit });
-        let announced = answer.content_length().unwrap_or_default();
+        let announced = response.content_length().unwrap_or_default();
         let announced = usize::try_from(announced).unwrap_or(usize::MAX);
         if announced > limit {
             return Err(too_large());
         }
         let mut body = BytesMut::new();
-        while let Some(chunk) = answer.chunk().await.map_err(failed)? {
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
             if body.len() + chunk.len() > limit {
                 return Err(too_large());
             }
@@ -324,8 +324,8 @@ impl RedfishClient {
             }
             body.extend_from_slice(&chunk);
         }
-        let status = answer.status();
-        let headers = std::mem::take(answer.headers_mut());
+        let status = response.status();
+        let headers = std::mem::take(response.headers_mut());
         let mut body = body.freeze();
         if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "gzip") {
             body = body::inflated(&body, limit)

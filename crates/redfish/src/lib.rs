@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A Redfish client that takes BMCs as they are: it follows links, and any field may be missing.
 //!
-//! It knows HTTP, JSON and the shape of Redfish, and nothing of nodes. [`RedfishClient`] reads and changes
+//! It depends on HTTP, JSON and the structure of Redfish, not on nodes. [`RedfishClient`] reads and changes
 //! [`RedfishResource`]s of one BMC; what went wrong is an [`RedfishError`] an operator can act on.
 
 mod body;

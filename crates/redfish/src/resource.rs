@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(reset.allowable["ResetType"], ["On", "ForceOff"]);
         assert_eq!(reset.info.as_deref(), Some("/redfish/v1/Systems/1/ResetActionInfo"));
         assert!(reset.allows("ResetType", "On") && !reset.allows("ResetType", "Nmi"));
-        assert!(reset.allows("Unheard", "of"));
+        assert!(reset.allows("Unknown", "value"));
         assert_eq!(able.action("Vendor.Direct").unwrap().target, "/direct");
         assert_eq!(able.action("Contoso.Blink").unwrap().target, "/blink");
         assert_eq!(able.action("Broken"), None);

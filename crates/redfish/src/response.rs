@@ -65,8 +65,9 @@ mod tests {
             (201, Some("/redfish/v1/Systems/1/Storage/1/Volumes/1"), volume, None),
             (204, None, Value::Null, None),
         ] {
-            let answer = OperationResponse { status, location: location.map(str::to_owned), body };
-            assert_eq!(answer.task(), handle, "{answer:?}");
+            let response =
+                OperationResponse { status, location: location.map(str::to_owned), body };
+            assert_eq!(response.task(), handle, "{response:?}");
         }
     }
 }

@@ -164,12 +164,12 @@ impl RedfishClient {
                 self.open_session(&collection.path).await?.map_err(|none| match none {
                     SessionRefusal::Rejected | SessionRefusal::Unknown => self.unauthorized(),
                     SessionRefusal::Refused(status, refusal) => self.no_session(format!(
-                        "it answers {}: {}",
+                        "it responds with {}: {}",
                         status.as_u16(),
                         refusal.message
                     )),
                     SessionRefusal::NoToken => {
-                        self.no_session("it answers without a token".to_owned())
+                        self.no_session("its response has no token".to_owned())
                     }
                 })
             }

@@ -11,7 +11,7 @@ use crate::{CertificateTrust, MinTlsVersion, RedfishError};
 
 /// The number of cached TLS sessions. Resumption saves a BMC the key exchange, which takes its
 /// processor a quarter of a second.
-const REMEMBERED_SESSIONS: usize = 1024;
+const CACHED_SESSIONS: usize = 1024;
 
 /// The advice for a certificate that is not trusted.
 const ADVICE: &str = "set redfish_verify_ca to a file with the CA certificate that signed it, or \
@@ -49,7 +49,7 @@ pub(crate) fn config(
         }
     };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    config.resumption = Resumption::in_memory_sessions(REMEMBERED_SESSIONS);
+    config.resumption = Resumption::in_memory_sessions(CACHED_SESSIONS);
     Ok(config)
 }
 

@@ -13,13 +13,13 @@ use crate::value::{ColumnType, SqlParam};
 use crate::writer::StoreWriter;
 
 const TABLE: &str = "agent_logs";
-const COLUMNS: &str = "SELECT uuid, node_uuid, created_at, kind, why, size FROM agent_logs";
+const COLUMNS: &str = "SELECT uuid, node_uuid, created_at, kind, reason, size FROM agent_logs";
 
 /// Maximum bytes of content per row of `agent_log_parts`.
 const PART_BYTES: usize = 1 << 20;
 
 /// Maximum characters of the stored reason.
-const MAX_WHY_CHARS: usize = 1000;
+const MAX_REASON_CHARS: usize = 1000;
 
 impl StoreReader<'_> {
     /// The logs of a node without content, latest first.
@@ -69,7 +69,7 @@ impl StoreWriter<'_> {
         &mut self,
         node: NodeId,
         kind: AgentLogKind,
-        why: &str,
+        reason: &str,
         content: &[u8],
         limits: AgentLogLimits,
     ) -> Result<Option<AgentLogId>, StoreError> {
@@ -77,13 +77,13 @@ impl StoreWriter<'_> {
             return Ok(None);
         }
         let id = AgentLogId::random();
-        let why: String = why.chars().filter(|c| *c != '\0').take(MAX_WHY_CHARS).collect();
+        let reason: String = reason.chars().filter(|c| *c != '\0').take(MAX_REASON_CHARS).collect();
         let size = i64::try_from(content.len()).unwrap_or(i64::MAX);
         let now = self.now();
         self.session.execute(
-            "INSERT INTO agent_logs (uuid, node_uuid, created_at, kind, why, size)
+            "INSERT INTO agent_logs (uuid, node_uuid, created_at, kind, reason, size)
              VALUES (?, ?, ?, ?, ?, ?)",
-            &[id.bind(), node.bind(), now.bind(), kind.bind(), why.bind(), size.bind()],
+            &[id.bind(), node.bind(), now.bind(), kind.bind(), reason.bind(), size.bind()],
         )?;
         for part in content.chunks(PART_BYTES) {
             let sealed = self.shared.sealing_key.seal(id.0, part);
@@ -109,7 +109,7 @@ fn decode_log(row: &dyn DatabaseRow) -> Result<AgentLog, StoreError> {
         node_id: decode_field(row, 1, TABLE, "node_uuid")?,
         created_at: decode_field(row, 2, TABLE, "created_at")?,
         kind: decode_field(row, 3, TABLE, "kind")?,
-        reason: decode_field(row, 4, TABLE, "why")?,
+        reason: decode_field(row, 4, TABLE, "reason")?,
         size: decode_field(row, 5, TABLE, "size")?,
     })
 }

@@ -15,7 +15,7 @@ use crate::reader::{StoreReader, decode_field};
 use crate::value::{ColumnType as _, SqlParam};
 
 const TABLE: &str = "journal";
-const COLUMNS: &str = "SELECT seq, recorded_at, node_uuid, actor, what FROM journal";
+const COLUMNS: &str = "SELECT seq, recorded_at, node_uuid, actor, event FROM journal";
 
 /// Rows per INSERT statement.
 const ROWS_PER_INSERT: usize = 100;
@@ -28,7 +28,7 @@ const BACKFILL_ENTRIES: i64 = 200_000;
 pub struct JournalSearch {
     /// Entries of this node, which may be deleted.
     pub node: Option<NodeId>,
-    /// Event kinds as stored, such as `asked`.
+    /// Event kinds as stored, such as `requested`.
     pub kinds: Vec<String>,
     /// Substring of the actor: a user name, a request id or an address.
     pub actor: Option<String>,
@@ -93,14 +93,14 @@ impl StoreReader<'_> {
         found.and("seq < ?").params.push(SqlParam::Int(before));
         if !search.kinds.is_empty() {
             // `kind` is the first member of the stored JSON.
-            let any = vec!["what LIKE ?"; search.kinds.len()].join(" OR ");
+            let any = vec!["event LIKE ?"; search.kinds.len()].join(" OR ");
             found.and(&format!("({any})"));
             let starts = search.kinds.iter().map(|kind| format!("{{\"kind\":\"{kind}\"%"));
             found.params.extend(starts.map(SqlParam::Owned));
         }
         found.contains_ignoring_case("actor", search.actor.as_deref());
         found.contains_ignoring_case("actor", search.request.as_deref());
-        found.contains_ignoring_case("what", search.text.as_deref());
+        found.contains_ignoring_case("event", search.text.as_deref());
         found.sql.push_str(" ORDER BY seq DESC LIMIT ?");
         found.params.push(SqlParam::Int(i64::from(limit)));
         self.query_journal(&found.sql, &found.params)
@@ -111,7 +111,7 @@ impl StoreReader<'_> {
     /// entries near this number.
     pub fn journal_seq_at(&mut self, time: Timestamp) -> Result<i64, StoreError> {
         let end = |sql: &str, reader: &mut Self| -> Result<Option<i64>, StoreError> {
-            Ok(reader.query_column::<i64>(sql, &[], TABLE)?.first().copied())
+            Ok(reader.query_column::<i64>(sql, &[], TABLE, "seq")?.first().copied())
         };
         let Some(mut low) = end("SELECT seq FROM journal ORDER BY seq LIMIT 1", self)? else {
             return Ok(0);
@@ -189,7 +189,7 @@ pub(crate) fn insert_state_entries(
 }
 
 /// Fills `state_entries` from the latest part of the journal, after deleting what an interrupted
-/// attempt inserted.
+/// attempt inserted. Part of migration 5: column and kind have the names of that version.
 pub(crate) fn backfill_state_entries(session: &mut dyn DatabaseSession) -> Result<(), StoreError> {
     session.run("DELETE FROM state_entries")?;
     let mut entries = Vec::new();

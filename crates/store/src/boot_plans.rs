@@ -63,17 +63,17 @@ impl StoreReader<'_> {
 
     /// Boot statistics of a machine model, by boot method.
     pub fn boot_method_stats(&mut self, model: &str) -> Result<Vec<BootMethodStats>, StoreError> {
-        const TABLE: &str = "boot_experience";
-        let sql = "SELECT way, worked, failed, tried_at FROM boot_experience WHERE model = ? \
-                   ORDER BY way";
+        const TABLE: &str = "boot_method_stats";
+        let sql = "SELECT method, worked, failed, tried_at FROM boot_method_stats WHERE model = ? \
+                   ORDER BY method";
         let mut found = Vec::new();
         self.session.query(sql, &[SqlParam::Text(model)], &mut |row| {
-            let method: String = decode_field(row, 0, TABLE, "way")?;
+            let method: String = decode_field(row, 0, TABLE, "method")?;
             found.push(BootMethodStats {
                 model: model.to_owned(),
                 method: method
                     .parse()
-                    .map_err(|()| StoreError::Corrupt { table: TABLE, column: "way" })?,
+                    .map_err(|()| StoreError::Corrupt { table: TABLE, column: "method" })?,
                 worked: decode_field(row, 1, TABLE, "worked")?,
                 failed: decode_field(row, 2, TABLE, "failed")?,
                 tried_at: decode_field(row, 3, TABLE, "tried_at")?,
@@ -108,7 +108,7 @@ impl StoreWriter<'_> {
         let sealed = self.shared.sealing_key.seal(plan.node_id.0, &plain);
         self.session
             .execute(
-                "INSERT INTO boot_plans (node_uuid, key_digest, made_at, expires_at, sealed)
+                "INSERT INTO boot_plans (node_uuid, key_digest, created_at, expires_at, sealed)
                  VALUES (?, ?, ?, ?, ?)",
                 &[
                     plan.node_id.bind(),
@@ -137,15 +137,15 @@ impl StoreWriter<'_> {
     ) -> Result<(), StoreError> {
         let now = self.now();
         let (change, first) = if worked {
-            ("worked = boot_experience.worked + 1, failed = 0", (1, 0))
+            ("worked = boot_method_stats.worked + 1, failed = 0", (1, 0))
         } else {
-            ("failed = boot_experience.failed + 1", (0, 1))
+            ("failed = boot_method_stats.failed + 1", (0, 1))
         };
         let sql = upsert(
             self.session.dialect(),
-            "INSERT INTO boot_experience (model, way, worked, failed, tried_at)
+            "INSERT INTO boot_method_stats (model, method, worked, failed, tried_at)
              VALUES (?, ?, ?, ?, ?)",
-            "model, way",
+            "model, method",
             &format!("{change}, tried_at = {{new:tried_at}}"),
         );
         self.session

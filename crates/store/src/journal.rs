@@ -61,7 +61,7 @@ pub struct JournalQuery {
 impl StoreReader<'_> {
     /// Entries in order. A caller that continues from the last sequence number misses none.
     pub fn journal(&mut self, query: &JournalQuery) -> Result<Vec<JournalRow>, StoreError> {
-        const COLUMNS: &str = "SELECT seq, recorded_at, node_uuid, actor, what FROM journal";
+        const COLUMNS: &str = "SELECT seq, recorded_at, node_uuid, actor, event FROM journal";
         // SQLite has one writer, so nothing is held back.
         let settled =
             if self.session.dialect().locks_rows() { self.journal_end()? } else { i64::MAX };
@@ -98,7 +98,7 @@ impl StoreReader<'_> {
                     at: decode_field(row, 1, TABLE, "recorded_at")?,
                     node_id: decode_field(row, 2, TABLE, "node_uuid")?,
                     actor: decode_field(row, 3, TABLE, "actor")?,
-                    event: decode_field(row, 4, TABLE, "what")?,
+                    event: decode_field(row, 4, TABLE, "event")?,
                 },
             });
             Ok(())
@@ -113,6 +113,7 @@ impl StoreReader<'_> {
             "SELECT seq FROM journal WHERE node_uuid = ? ORDER BY seq DESC LIMIT 1 OFFSET ?",
             &[SqlParam::id(node.0), SqlParam::Int(i64::from(count))],
             "journal",
+            "seq",
         )?;
         Ok(found.first().copied().unwrap_or(0))
     }
@@ -125,8 +126,8 @@ impl StoreReader<'_> {
         until: i64,
         max_entries: u32,
     ) -> Result<Option<Vec<NodeId>>, StoreError> {
-        let first: Vec<i64> =
-            self.query_column("SELECT seq FROM journal ORDER BY seq LIMIT 1", &[], "journal")?;
+        let sql = "SELECT seq FROM journal ORDER BY seq LIMIT 1";
+        let first: Vec<i64> = self.query_column(sql, &[], "journal", "seq")?;
         let is_forgotten = first.first().is_some_and(|first| after < first - 1);
         if is_forgotten || until.saturating_sub(after) > i64::from(max_entries) {
             return Ok(None);
@@ -135,6 +136,7 @@ impl StoreReader<'_> {
             "SELECT DISTINCT node_uuid FROM journal WHERE seq > ? AND seq <= ?",
             &[SqlParam::Int(after), SqlParam::Int(until)],
             "journal",
+            "node_uuid",
         )
         .map(Some)
     }
@@ -379,7 +381,7 @@ pub(crate) fn insert_pending_entries(
     for part in pending.journal.chunks(ENTRIES_PER_STATEMENT) {
         let rows = vec!["(?, ?, ?, ?)"; part.len()].join(", ");
         let sql = format!(
-            "INSERT INTO journal (recorded_at, node_uuid, actor, what) VALUES {rows} RETURNING seq"
+            "INSERT INTO journal (recorded_at, node_uuid, actor, event) VALUES {rows} RETURNING seq"
         );
         let mut params = Vec::with_capacity(4 * part.len());
         for entry in part {
@@ -428,7 +430,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000_000);
 
-    /// A session that answers the journal queries on servers and counts the rows it returns.
+    /// A session that executes the journal queries on servers and counts the rows it returns.
     struct FakeJournal {
         rows: Vec<(i64, i64)>,
         rows_returned: usize,

@@ -119,7 +119,7 @@ impl StoreWriter<'_> {
         let params = [SqlParam::Text(hostname), SqlParam::id(not_run)];
         let lock = if self.locking { " FOR UPDATE" } else { "" };
         let select = format!("SELECT uuid FROM nodes WHERE {OF_EARLIER_RUNS} ORDER BY id{lock}");
-        let nodes = self.query_column(&select, &params, "nodes")?;
+        let nodes = self.query_column(&select, &params, "nodes", "uuid")?;
         if !nodes.is_empty() {
             // Increment the token to fence off the earlier run in case it is still alive.
             let update = format!(

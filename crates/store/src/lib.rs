@@ -21,6 +21,7 @@ mod neighbours;
 mod query;
 mod reader;
 mod record;
+mod rename_existing;
 mod schema;
 mod seal_existing;
 mod sealed_steps;

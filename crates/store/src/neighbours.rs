@@ -17,7 +17,7 @@ const TABLE: &str = "neighbours";
 
 /// The columns that [`decode_cable_end`] expects first.
 const CABLE_END_COLUMNS: &str = "nodes.uuid, nodes.name, ports.uuid, ports.local_link_connection, \
-                   listenings.listened_at";
+                   neighbour_observations.observed_at";
 
 /// Selects cables.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -35,7 +35,7 @@ impl StoreReader<'_> {
             "SELECT {CABLE_END_COLUMNS}, neighbours.address, interface, switch_id, switch_name, \
              switch_description, management_addresses, port_id, port_description, detail \
              FROM neighbours JOIN nodes ON nodes.uuid = neighbours.node_uuid \
-             LEFT JOIN listenings ON listenings.node_uuid = neighbours.node_uuid \
+             LEFT JOIN neighbour_observations ON neighbour_observations.node_uuid = neighbours.node_uuid \
              LEFT JOIN ports ON ports.address = neighbours.address \
              AND ports.node_uuid = neighbours.node_uuid"
         );
@@ -59,7 +59,7 @@ impl StoreReader<'_> {
     pub fn undetected_cables(&mut self, node: Option<NodeId>) -> Result<Vec<CableEnd>, StoreError> {
         let sql = format!(
             "SELECT {CABLE_END_COLUMNS}, ports.address FROM ports JOIN nodes ON nodes.uuid = ports.node_uuid \
-             LEFT JOIN listenings ON listenings.node_uuid = ports.node_uuid"
+             LEFT JOIN neighbour_observations ON neighbour_observations.node_uuid = ports.node_uuid"
         );
         let mut statement = SqlBuilder::new(self.session.dialect(), sql);
         statement.equals("ports.node_uuid", node.as_ref().map(ColumnType::bind));
@@ -87,7 +87,7 @@ impl StoreWriter<'_> {
         let now = self.now();
         self.delete_neighbours(node)?;
         self.session.execute(
-            "INSERT INTO listenings (node_uuid, listened_at) VALUES (?, ?)",
+            "INSERT INTO neighbour_observations (node_uuid, observed_at) VALUES (?, ?)",
             &[node.bind(), now.bind()],
         )?;
         for neighbour in neighbours {
@@ -114,7 +114,7 @@ impl StoreWriter<'_> {
 
     /// Deletes the LLDP neighbours of a node and their time of collection.
     pub fn delete_neighbours(&mut self, node: NodeId) -> Result<(), StoreError> {
-        for table in ["neighbours", "listenings"] {
+        for table in ["neighbours", "neighbour_observations"] {
             let sql = format!("DELETE FROM {table} WHERE node_uuid = ?");
             self.session.execute(&sql, &[node.bind()])?;
         }
@@ -126,13 +126,14 @@ fn decode_cable_end(
     row: &dyn DatabaseRow,
     observed: Option<Neighbour>,
 ) -> Result<CableEnd, StoreError> {
+    let address_table = if observed.is_some() { TABLE } else { "ports" };
     Ok(CableEnd {
         node_id: decode_field(row, 0, "nodes", "uuid")?,
         node_name: decode_field(row, 1, "nodes", "name")?,
         port_id: decode_field(row, 2, "ports", "uuid")?,
         configured: decode_field(row, 3, "ports", "local_link_connection")?,
-        observed_at: decode_field(row, 4, "listenings", "listened_at")?,
-        address: decode_field(row, 5, TABLE, "address")?,
+        observed_at: decode_field(row, 4, "neighbour_observations", "observed_at")?,
+        address: decode_field(row, 5, address_table, "address")?,
         observed,
     })
 }

@@ -124,8 +124,12 @@ impl<R: StoredRecord> std::fmt::Debug for ResourcePage<R> {
 impl<R: StoredRecord> ResourcePage<R> {
     /// The statement that looks up the marker's row.
     pub(crate) fn marker_statement(&self) -> String {
-        let value = self.sort.map_or("id", |column| R::COLUMNS[R::index(column)].name);
-        format!("SELECT id, {value} FROM {} WHERE uuid = ?", R::TABLE)
+        format!("SELECT id, {} FROM {} WHERE uuid = ?", self.sort_column(), R::TABLE)
+    }
+
+    /// The column that determines the order.
+    pub(crate) fn sort_column(&self) -> &'static str {
+        self.sort.map_or("id", |column| R::COLUMNS[R::index(column)].name)
     }
 }
 

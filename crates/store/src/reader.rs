@@ -112,7 +112,7 @@ impl StoreReader<'_> {
         filter.add_conditions(&mut statement);
         statement.sql.push_str(" ORDER BY due_at LIMIT ?");
         statement.params.push(SqlParam::Int(i64::from(limit)));
-        self.query_column(&statement.sql, &statement.params, "nodes")
+        self.query_column(&statement.sql, &statement.params, "nodes", "uuid")
     }
 
     /// When the next node of `filter` becomes due, of those that are not due yet.
@@ -128,7 +128,7 @@ impl StoreReader<'_> {
         filter.add_conditions(&mut statement);
         statement.sql.push_str(" ORDER BY due_at LIMIT 1");
         let found: Vec<Timestamp> =
-            self.query_column(&statement.sql, &statement.params, "nodes")?;
+            self.query_column(&statement.sql, &statement.params, "nodes", "due_at")?;
         Ok(found.first().copied())
     }
 
@@ -158,7 +158,7 @@ impl StoreReader<'_> {
         let sql = "SELECT DISTINCT node_uuid FROM ports".to_owned();
         let mut statement = SqlBuilder::new(self.session.dialect(), sql);
         statement.in_list("address", macs.iter().map(ColumnType::bind));
-        self.query_column(&statement.sql, &statement.params, "ports")
+        self.query_column(&statement.sql, &statement.params, "ports", "node_uuid")
     }
 
     /// Iterates over all nodes in batches: calls `each` for the `limit` nodes after row id `row` (0 to
@@ -206,7 +206,8 @@ impl StoreReader<'_> {
 
     /// Nodes with an inventory, in the order in which the inventories were first stored.
     pub fn nodes_with_inventory(&mut self) -> Result<Vec<NodeId>, StoreError> {
-        self.query_column("SELECT node_uuid FROM inventories ORDER BY id", &[], "inventories")
+        let sql = "SELECT node_uuid FROM inventories ORDER BY id";
+        self.query_column(sql, &[], "inventories", "node_uuid")
     }
 
     /// All conductors that ever sent a heartbeat, by host name.
@@ -274,10 +275,11 @@ impl StoreReader<'_> {
         sql: &str,
         params: &[SqlParam<'_>],
         table: &'static str,
+        column: &'static str,
     ) -> Result<Vec<T>, StoreError> {
         let mut values = Vec::new();
         self.session.query(sql, params, &mut |row| {
-            values.push(decode_field(row, 0, table, "uuid or due_at")?);
+            values.push(decode_field(row, 0, table, column)?);
             Ok(())
         })?;
         Ok(values)
@@ -318,13 +320,16 @@ impl StoreReader<'_> {
         query: &ResourceQuery<R>,
         marker: Uuid,
     ) -> Result<Option<PageMarker>, StoreError> {
-        let corrupt = |_| StoreError::Corrupt { table: R::TABLE, column: "id" };
+        let corrupt = |column| move |_| StoreError::Corrupt { table: R::TABLE, column };
         let mut page_marker = None;
         let sql = query.page.marker_statement();
         self.session.query(&sql, &[SqlParam::id(marker)], &mut |row| {
             page_marker = Some(PageMarker {
-                row: row.value(0).and_then(SqlValue::int).map_err(corrupt)?,
-                value: row.value(1).and_then(SqlValue::to_param).map_err(corrupt)?,
+                row: row.value(0).and_then(SqlValue::int).map_err(corrupt("id"))?,
+                value: row
+                    .value(1)
+                    .and_then(SqlValue::to_param)
+                    .map_err(corrupt(query.page.sort_column()))?,
             });
             Ok(())
         })?;

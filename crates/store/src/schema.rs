@@ -10,7 +10,7 @@
 use crate::engine::DatabaseSession;
 use crate::error::StoreError;
 use crate::sealing_key::SealingKey;
-use crate::{audit, seal_existing, search};
+use crate::{audit, rename_existing, seal_existing, search};
 
 /// One schema migration.
 pub(crate) struct Migration {
@@ -45,6 +45,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         ..Migration::new(6, "sealed passwords in URLs", &[])
     },
     Migration::new(7, "renamed tables of unknown machines", UNKNOWN_MACHINES),
+    Migration {
+        backfill: Some(Backfill::Plain(rename_existing::rename_existing_values)),
+        ..Migration::new(8, "renamed columns, journal events and wait reasons", RENAMED_COLUMNS)
+    },
 ];
 
 impl Migration {
@@ -278,6 +282,23 @@ const UNKNOWN_MACHINES: &[&str] = &[
     "DROP INDEX stranger_reports_reported_at {on unknown_machine_reports}",
     "CREATE UNIQUE INDEX unknown_machine_reports_uuid_unique ON unknown_machine_reports (uuid)",
     "CREATE INDEX unknown_machine_reports_reported_at ON unknown_machine_reports (reported_at)",
+];
+
+const RENAMED_COLUMNS: &[&str] = &[
+    "ALTER TABLE journal RENAME COLUMN what TO event",
+    "ALTER TABLE agent_logs RENAME COLUMN why TO reason",
+    "ALTER TABLE inventories RENAME COLUMN found TO derived",
+    "ALTER TABLE boot_plans RENAME COLUMN made_at TO created_at",
+    "ALTER TABLE boot_experience RENAME TO boot_method_stats",
+    "ALTER TABLE boot_method_stats RENAME COLUMN way TO method",
+    "DROP INDEX boot_experience_way_unique {on boot_method_stats}",
+    "CREATE UNIQUE INDEX boot_method_stats_method_unique ON boot_method_stats (model, method)",
+    "ALTER TABLE listenings RENAME TO neighbour_observations",
+    "ALTER TABLE neighbour_observations RENAME COLUMN listened_at TO observed_at",
+    // Before the old index is dropped: MariaDB needs one for the foreign key.
+    "CREATE UNIQUE INDEX neighbour_observations_node_uuid_unique
+        ON neighbour_observations (node_uuid)",
+    "DROP INDEX listenings_node_uuid_unique {on neighbour_observations}",
 ];
 
 fn backfill_lookups(session: &mut dyn DatabaseSession) -> Result<(), StoreError> {

@@ -17,6 +17,7 @@ use aes_gcm_siv::aead::{Aead as _, Generate as _, Key, KeyInit as _, Payload};
 use aes_gcm_siv::{Aes256GcmSiv, Nonce};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use node_model::SEALED_ARGUMENTS;
 use uuid::Uuid;
 
 use crate::engine::{DatabaseSession, Dialect};
@@ -218,15 +219,24 @@ fn recorded_key_id(session: &mut dyn DatabaseSession) -> Result<Option<String>, 
     Ok(recorded)
 }
 
+/// Returns whether any value in the database is sealed. The test `sealed_values` fails if a column is
+/// missing here.
 fn has_sealed_data(session: &mut dyn DatabaseSession) -> Result<bool, StoreError> {
+    let is_set = |column: &str| format!("{column} IS NOT NULL");
+    let has_sealed_arguments = |column: &str| format!("{column} LIKE '%\"{SEALED_ARGUMENTS}\":%'");
     let mut found = false;
-    for sql in [
-        "SELECT id FROM nodes WHERE sealed IS NOT NULL LIMIT 1",
-        "SELECT id FROM volume_targets WHERE sealed IS NOT NULL LIMIT 1",
-        "SELECT id FROM boot_plans LIMIT 1",
-        "SELECT id FROM inspection_rules WHERE is_sensitive = 1 LIMIT 1",
+    for (table, condition) in [
+        ("agent_log_parts", is_set("sealed")),
+        ("boot_plans", is_set("sealed")),
+        ("deploy_templates", has_sealed_arguments("steps")),
+        ("inspection_rules", "is_sensitive = 1 AND actions IS NOT NULL".to_owned()),
+        ("nodes", is_set("sealed")),
+        ("nodes", has_sealed_arguments("work")),
+        ("runbooks", has_sealed_arguments("steps")),
+        ("volume_targets", is_set("sealed")),
     ] {
-        session.query(sql, &[], &mut |_| {
+        let sql = format!("SELECT id FROM {table} WHERE {condition} LIMIT 1");
+        session.query(&sql, &[], &mut |_| {
             found = true;
             Ok(())
         })?;

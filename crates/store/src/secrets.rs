@@ -67,7 +67,7 @@ impl StoreReader<'_> {
     }
 
     /// Stores full objects in a node: masked in its fields, encrypted in `sealed`. A secret that equals
-    /// the mask, as sent back by a client, keeps its previous value.
+    /// the mask, as sent back by a client, keeps its previous value. Sets `agent.has_token`.
     pub fn seal_node(&self, node: &mut Node, full: NodeSecrets) -> Result<(), StoreError> {
         seal_node(&self.shared.sealing_key, node, full)
     }
@@ -119,6 +119,7 @@ pub(crate) fn seal_node(
     node.instance_info = extract_secrets(instance_info, "/instance_info", &mut secrets);
     node.driver_internal_info =
         extract_secrets(driver_internal_info, "/driver_internal_info", &mut secrets);
+    node.agent.has_token = agent_token.is_some();
     if let Some(token) = agent_token {
         secrets.insert(AGENT_TOKEN.to_owned(), Value::String(token.reveal().clone()));
     }

@@ -206,8 +206,8 @@ impl StoreWriter<'_> {
         let mut statement = SqlBuilder::new(self.session.dialect(), sql);
         statement.is_null_or_not("node_uuid", Some(false));
         statement.in_list("address", macs.iter().map(ColumnType::bind));
-        let found =
-            self.query_column(&statement.sql, &statement.params, "unknown_machine_reports")?;
+        let table = "unknown_machine_reports";
+        let found = self.query_column(&statement.sql, &statement.params, table, "uuid")?;
         Ok(found.first().copied())
     }
 }

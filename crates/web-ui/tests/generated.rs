@@ -20,6 +20,14 @@ fn generated_module_is_current() {
     compare(folder.join("../../page-tests/unit/journal_events.json"), &event_samples());
 }
 
+#[test]
+fn kinds_of_events_are_their_tags_in_json() {
+    let events = events();
+    let tags: Vec<Value> = events.iter().map(|event| json!(event)["kind"].clone()).collect();
+    assert_eq!(tags, events.iter().map(JournalEvent::kind).collect::<Vec<_>>());
+    assert_eq!(tags, JournalEvent::KINDS);
+}
+
 fn compare(path: PathBuf, expected: &str) {
     if env::var_os("UPDATE").is_some_and(|value| value == "1") {
         fs::write(&path, expected).expect("the file can be written");
@@ -50,11 +58,7 @@ fn module() -> String {
     }
     text += "});\n";
     text += &list("Targets of a provision request.", "VERBS", Verb::ALL.iter().map(|v| v.as_str()));
-    text += &list(
-        "Why a node can be waiting.",
-        "WAIT_REASONS",
-        WaitReason::ALL.iter().map(|reason| reason.as_str()),
-    );
+    text += &wait_reasons();
     text += &list(
         "Faults that put a node into maintenance.",
         "FAULTS",
@@ -65,12 +69,12 @@ fn module() -> String {
     text += "\n/** The kinds of journal events, by the names of their Rust variants. */\n\
              export const EVENT = /** @type {const} */ ({\n";
     for event in events() {
-        text += &format!("  {}: \"{}\",\n", constant_name(&event), kind(&event));
+        text += &format!("  {}: \"{}\",\n", constant_name(&event), event.kind());
     }
     text += "});\n\n/** Whether a row of the fleet can change with a journal event, by kind. */\n\
              export const EVENT_KINDS = /** @type {const} */ ({\n";
     for event in events() {
-        text += &format!("  {}: {{ changesRow: {} }},\n", kind(&event), changes_row(&event));
+        text += &format!("  {}: {{ changesRow: {} }},\n", event.kind(), changes_row(&event));
     }
     text += "});\n";
     text
@@ -88,6 +92,32 @@ fn list<'t>(comment: &str, name: &str, values: impl Iterator<Item = &'t str>) ->
         format!("{start}\n  {},\n]);", values.join(",\n  "))
     };
     format!("\n/** {comment} */\n{declaration}\n")
+}
+
+/// The texts of the wait reasons.
+fn wait_reasons() -> String {
+    let mut text = String::from(
+        "\n/** Why a node can be waiting: a headline, what happens next, and what happens at `next_action_at`. */\n\
+         export const WAIT_REASONS = /** @type {const} */ ({\n",
+    );
+    for reason in WaitReason::ALL {
+        text += &format!("  {}: {{\n", property(reason.as_str()));
+        text += &string_property("title", reason.title());
+        text += &string_property("explanation", reason.explanation());
+        text += &string_property("nextAction", reason.next_action());
+        text += "  },\n";
+    }
+    text + "});\n"
+}
+
+/// A property of a nested object, formatted as prettier does: on one line if it fits.
+fn string_property(name: &str, value: &str) -> String {
+    const MAX_WIDTH: usize = 100;
+    let line = format!("    {name}: \"{value}\",");
+    if line.chars().count() <= MAX_WIDTH {
+        return format!("{line}\n");
+    }
+    format!("    {name}:\n      \"{value}\",\n")
 }
 
 /// A property name as prettier writes it: quoted only if necessary.
@@ -179,7 +209,7 @@ fn sample_after(event: Option<&JournalEvent>) -> Option<JournalEvent> {
             from: "available".into(),
             to: "deploying".into(),
             event: "deploy".into(),
-            why: "requested by a user".into(),
+            reason: "requested by a user".into(),
         },
         Some(JournalEvent::StateChanged { .. }) => JournalEvent::ActionDone {
             action: "run deploy step deploy.write_image".into(),
@@ -193,7 +223,7 @@ fn sample_after(event: Option<&JournalEvent>) -> Option<JournalEvent> {
         },
         Some(JournalEvent::ActionFailed { .. }) => JournalEvent::BmcCalls {
             calls: vec![BmcCall {
-                what: "GET /redfish/v1/Systems/1".into(),
+                request: "GET /redfish/v1/Systems/1".into(),
                 result: "200".into(),
                 took_ms: 12,
                 times: 1,
@@ -201,13 +231,14 @@ fn sample_after(event: Option<&JournalEvent>) -> Option<JournalEvent> {
             left_out: 0,
         },
         Some(JournalEvent::BmcCalls { .. }) => JournalEvent::Waiting {
-            why: WaitReason::AgentHeartbeat.as_str().into(),
+            reason: WaitReason::AgentHeartbeat.as_str().into(),
             until: None::<Timestamp>,
+            next_action_at: None,
         },
         Some(JournalEvent::Waiting { .. }) => JournalEvent::Power {
             from: Some("power off".into()),
             to: Some("power on".into()),
-            why: "requested by a user".into(),
+            reason: "requested by a user".into(),
         },
         Some(JournalEvent::Power { .. }) => {
             JournalEvent::Maintenance { on: true, reason: Some("broken fan".into()), fault: None }
@@ -221,15 +252,11 @@ fn sample_after(event: Option<&JournalEvent>) -> Option<JournalEvent> {
             times: 2,
         },
         Some(JournalEvent::NetworkActivity { .. }) => {
-            JournalEvent::AgentCall { what: "heartbeat".into() }
+            JournalEvent::AgentCall { call: "heartbeat".into() }
         }
         Some(JournalEvent::AgentCall { .. }) => return None,
     };
     Some(next)
-}
-
-fn kind(event: &JournalEvent) -> String {
-    json!(event)["kind"].as_str().expect("events are tagged with their kind").to_owned()
 }
 
 /// `StateChanged { … }` becomes `STATE_CHANGED`.

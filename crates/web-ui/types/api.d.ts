@@ -7,7 +7,7 @@ type ProvisionState = keyof Generated["PROVISION_STATES"];
 type StateFamily = Generated["PROVISION_STATES"][ProvisionState]["family"];
 type StateClass = Generated["PROVISION_STATES"][ProvisionState]["class"];
 type Verb = Generated["VERBS"][number];
-type WaitReason = Generated["WAIT_REASONS"][number];
+type WaitReason = keyof Generated["WAIT_REASONS"];
 type Fault = Generated["FAULTS"][number];
 type EventKind = keyof Generated["EVENT_KINDS"];
 
@@ -28,9 +28,11 @@ interface FleetRow {
   driver: string;
   rack: string | null;
   /** The wait reason. */
-  why: string | null;
-  /** The deadline of the wait. */
-  until: number | null;
+  wait_reason: string | null;
+  /** When the wait fails. */
+  wait_until: number | null;
+  /** When the next poll, retry or boot starts. */
+  next_action_at: number | null;
   error: string | null;
   /** When the provision state last changed. */
   since: number | null;
@@ -43,10 +45,10 @@ interface FleetRow {
 /** The response of `/v1/ferrite/fleet`: rows of values under one list of names. */
 interface FleetResponse {
   seq: number;
-  whole: boolean;
+  complete: boolean;
   fields: string[];
   nodes: unknown[][];
-  gone?: string[];
+  deleted?: string[];
   verbs?: Record<string, string[]>;
 }
 
@@ -117,8 +119,8 @@ interface JournalEntry {
   at: string;
   node_uuid: string;
   node_name?: string | null;
-  who: JournalActor;
-  what: { kind: string; [field: string]: any };
+  actor: JournalActor;
+  event: { kind: string; [field: string]: any };
   timestamp: number;
 }
 
@@ -132,7 +134,7 @@ interface JournalActor {
 
 /** One request to a BMC or an agent, as recorded in a `bmc_calls` entry. */
 interface RecordedCall {
-  what: string;
+  request: string;
   result: string;
   took_ms: number;
   times?: number;
@@ -152,16 +154,16 @@ interface EntryText {
 
 /** A job that `/v1/ferrite/durations` has measured. */
 interface JobDuration {
-  begins: string;
+  starts_in: string;
   count: number;
   median_ms: number;
-  slow_ms: number;
+  p90_ms: number;
 }
 
 /** Something a user can request for a node: a provision verb, power, maintenance. */
 interface ActionDefinition {
   id: string;
-  /** The verb that `explain` is asked about; power and maintenance have none. */
+  /** The verb that `explain` is called with; power and maintenance have none. */
   verb?: Verb;
   label: string;
   /** The headline of the confirmation, if it differs from the label. */

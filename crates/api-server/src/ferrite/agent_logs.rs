@@ -122,7 +122,7 @@ fn log_json(request: &ApiRequest, log: &AgentLog) -> Value {
         "id": log.id,
         "created_at": log.created_at.to_string(),
         "kind": log.kind.as_str(),
-        "why": log.reason,
+        "reason": log.reason,
         "size": log.size,
         "href": request.link(&format!("ferrite/nodes/{}/logs/{}", log.node_id, log.id)),
     })

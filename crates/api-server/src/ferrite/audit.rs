@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use ironic_wire::WireError;
-use node_model::{JournalRow, Node, NodeId, Timestamp};
+use node_model::{JournalEvent, JournalRow, Node, NodeId, Timestamp};
 use serde_json::{Value, json};
 use store::{Columns, JournalSearch, NodeColumn, NodeFilter, ResourceQuery, StoreReader};
 
@@ -25,24 +25,6 @@ const MAX_TEXT_CHARS: usize = 200;
 /// Processes write concurrently: an entry may be this many microseconds later than one with a higher
 /// sequence number.
 const MAX_CLOCK_SKEW: i64 = 120 * 1_000_000;
-
-/// Kinds of journal events.
-const JOURNAL_KINDS: &[&str] = &[
-    "enrolled",
-    "changed",
-    "removed",
-    "asked",
-    "entered",
-    "did",
-    "failed",
-    "bmc_calls",
-    "waiting",
-    "power",
-    "maintenance",
-    "noted",
-    "seen",
-    "heard",
-];
 
 const QUERY: &[&str] = &["node", "actor", "kind", "text", "trace", "from", "to", "before", "limit"];
 
@@ -184,12 +166,12 @@ pub(crate) fn node_names(
 
 fn parse_kinds(request: &ApiRequest) -> Result<Vec<String>, WireError> {
     let Some(text) = request.query_value("kind") else { return Ok(Vec::new()) };
-    let parse = |kind: &str| JOURNAL_KINDS.contains(&kind).then(|| kind.to_owned());
+    let parse = |kind: &str| JournalEvent::KINDS.contains(&kind).then(|| kind.to_owned());
     let kinds: Option<Vec<String>> = text.split(',').map(|kind| parse(kind.trim())).collect();
     match kinds {
-        Some(kinds) if kinds.len() <= JOURNAL_KINDS.len() => Ok(kinds),
+        Some(kinds) if kinds.len() <= JournalEvent::KINDS.len() => Ok(kinds),
         Some(_) | None => {
-            let problem = format!("it must be a list of {}", JOURNAL_KINDS.join(", "));
+            let problem = format!("it must be a list of {}", JournalEvent::KINDS.join(", "));
             Err(WireError::invalid_field("kind", &problem))
         }
     }

@@ -44,14 +44,14 @@ async fn show_bmc(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     let retry = power.or(work).map(|retry| {
         json!({
             "since": retry.since.to_string(),
-            "tries": retry.attempts,
+            "attempts": retry.attempts,
             "next_at": retry.at.to_string(),
-            "why": retry.error,
+            "error": retry.error,
         })
     });
     let body = json!({
         "capabilities": node.driver_internal_info.get("bmc"),
-        "silent": node.driver_internal_info.get("bmc_silent"),
+        "unreachable": node.driver_internal_info.get("bmc_unreachable"),
         "retry": retry,
         "fault": node.fault.map(|fault| fault.as_str()),
     });

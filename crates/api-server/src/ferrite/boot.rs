@@ -53,9 +53,9 @@ fn plan_json(plan: &BootPlan) -> Value {
     let image = |image: &BootImage| json!({"source": without_credentials(&image.source), "checksum": image.checksum});
     let mut body = json!({
         "boots": plan.purpose.as_str(),
-        "way": plan.method.as_str(),
-        "since": plan.created_at.to_string(),
-        "until": plan.expires_at.map(|at| at.to_string()),
+        "method": plan.method.as_str(),
+        "created_at": plan.created_at.to_string(),
+        "expires_at": plan.expires_at.map(|at| at.to_string()),
         "config_drive": plan.config_drive.is_some(),
     });
     match &plan.system {

@@ -48,16 +48,16 @@ async fn dhcp(request: ApiRequest) -> Result<ApiResponse, ApiError> {
                     let mac = lease.client.mac();
                     let node = mac.as_ref().and_then(|mac| nodes.get(mac));
                     let state = match (&lease.client, lease.expires_at > now) {
-                        (DhcpClient::Conflict, true) => "taken",
+                        (DhcpClient::Conflict, true) => "conflict",
                         (_, true) => "leased",
-                        (_, false) => "ended",
+                        (_, false) => "expired",
                     };
                     json!({
                         "address": lease.address,
                         "mac": mac,
                         "client": lease.client.to_string(),
                         "state": state,
-                        "until": lease.expires_at.to_string(),
+                        "expires_at": lease.expires_at.to_string(),
                         "node_uuid": node.map(|(id, _)| id.to_string()),
                         "node_name": node.and_then(|(_, name)| name.as_ref()),
                     })
@@ -68,7 +68,7 @@ async fn dhcp(request: ApiRequest) -> Result<ApiResponse, ApiError> {
                 "networks": boot.dhcp_networks(),
                 "leases": rows,
                 "count": count,
-                "problem": problem,
+                "error": problem,
             });
             Ok::<_, ApiError>(MaybeCompressed::new(body.to_string().into_bytes(), accepts_gzip))
         })

@@ -109,11 +109,11 @@ fn job_json(((first_state, last_state), durations): (&(String, String), &JobDura
         .map(|(state, values)| json!({"state": state, "median_ms": percentile(values, 50)}))
         .collect();
     json!({
-        "begins": first_state,
+        "starts_in": first_state,
         "ends_in": last_state,
         "count": durations.total.len(),
         "median_ms": percentile(&durations.total, 50),
-        "slow_ms": percentile(&durations.total, 90),
+        "p90_ms": percentile(&durations.total, 90),
         "phases": phases,
     })
 }
@@ -169,8 +169,8 @@ mod tests {
         assert_eq!(
             Value::from(jobs),
             json!([{
-                "begins": "deploying", "ends_in": "active", "count": 2,
-                "median_ms": 11_000, "slow_ms": 11_000,
+                "starts_in": "deploying", "ends_in": "active", "count": 2,
+                "median_ms": 11_000, "p90_ms": 11_000,
                 "phases": [{"state": "deploying", "median_ms": 5_000}],
             }])
         );

@@ -217,24 +217,28 @@ enum FollowProgress {
 
 fn event_bytes(recorded: &JournalRow) -> Bytes {
     let data = entry_json(recorded);
-    let kind = data["what"]["kind"].as_str().unwrap_or("entry");
+    let kind = recorded.entry.event.kind();
     // JSON contains no line breaks, so one data line is enough.
     Bytes::from(format!("id: {}\nevent: {kind}\ndata: {data}\n\n", recorded.seq))
 }
 
 pub(crate) fn entry_json(recorded: &JournalRow) -> Value {
     let entry = &recorded.entry;
-    let mut what = json!(entry.event);
-    // The journal stores this timestamp as a number; the API has text.
-    if let JournalEvent::Waiting { until: Some(until), .. } = &entry.event {
-        what["until"] = Value::from(until.to_string());
+    let mut event = json!(entry.event);
+    // The journal stores these timestamps as numbers; the API has text.
+    if let JournalEvent::Waiting { until, next_action_at, .. } = &entry.event {
+        for (field, time) in [("until", until), ("next_action_at", next_action_at)] {
+            if let Some(time) = time {
+                event[field] = Value::from(time.to_string());
+            }
+        }
     }
     json!({
         "seq": recorded.seq,
         "at": entry.at.to_string(),
         "node_uuid": entry.node_id.to_string(),
-        "who": entry.actor,
-        "what": what,
+        "actor": entry.actor,
+        "event": event,
     })
 }
 

@@ -147,9 +147,9 @@ async fn explain_many_nodes(request: ApiRequest) -> Result<ApiResponse, ApiError
         .collect();
     let rejected: Vec<Value> = rejected
         .into_iter()
-        .map(|(why, nodes)| json!({"why": why, "nodes": ids(&nodes)}))
+        .map(|(why, nodes)| json!({"reason": why, "nodes": ids(&nodes)}))
         .collect();
-    let body = json!({"target": verb.as_str(), "plans": plans, "refused": rejected});
+    let body = json!({"target": verb.as_str(), "plans": plans, "rejected": rejected});
     Ok(ApiResponse::ok_value(&body))
 }
 
@@ -188,11 +188,13 @@ fn explanation_response(verb: Verb, explanation: Explanation) -> ApiResponse {
     ApiResponse::ok_value(&body)
 }
 
-/// Reason and deadline of a wait; `until` is null if only an event ends it.
+/// Reason and times of a wait: `until` is when it fails, `next_action_at` when the next poll, retry or
+/// boot starts. Both are null if only an event ends it.
 fn wait_json(wait: Wait) -> Value {
     json!({
-        "why": wait.reason.as_str(),
+        "reason": wait.reason.as_str(),
         "until": wait.deadline.timestamp().map(|at| at.to_string()),
+        "next_action_at": wait.next_action_at.map(|at| at.to_string()),
         "state": wait.state.as_str(),
     })
 }

@@ -76,8 +76,9 @@ fleet_row! {
         conductor_group: &'n str,
         driver: &'n str,
         rack: Option<String>,
-        why: Option<&'static str>,
-        until: Option<String>,
+        wait_reason: Option<&'static str>,
+        wait_until: Option<String>,
+        next_action_at: Option<String>,
         error: Option<&'n str>,
         since: Option<String>,
     }
@@ -125,7 +126,7 @@ fn fleet_body(
     let mut body = Vec::with_capacity(64 * 1024);
     let fields = serde_json::json!(FleetRow::FIELDS);
     body.extend_from_slice(
-        format!(r#"{{"seq":{end},"whole":{is_complete},"fields":{fields},"nodes":["#).as_bytes(),
+        format!(r#"{{"seq":{end},"complete":{is_complete},"fields":{fields},"nodes":["#).as_bytes(),
     );
     if ids.as_ref().is_none_or(|ids| !ids.is_empty()) {
         let filter = NodeFilter { ids, ..NodeFilter::default() };
@@ -141,7 +142,7 @@ fn fleet_body(
         })?;
     }
     let deleted = serde_json::json!(deleted.iter().map(ToString::to_string).collect::<Vec<_>>());
-    body.extend_from_slice(format!(r#"],"gone":{deleted}"#).as_bytes());
+    body.extend_from_slice(format!(r#"],"deleted":{deleted}"#).as_bytes());
     if !matches!(selection, FleetSelection::ChangedAfter(_)) {
         let verbs = Value::Object(verbs_by_state());
         body.extend_from_slice(format!(r#","verbs":{verbs}"#).as_bytes());
@@ -190,8 +191,9 @@ impl<'n> FleetRow<'n> {
             conductor_group: &node.conductor_group,
             driver: &node.driver,
             rack: rack(node),
-            why: node.wait.map(|wait| wait.reason.as_str()),
-            until: node.wait.and_then(|wait| wait.deadline.timestamp()).map(text),
+            wait_reason: node.wait.map(|wait| wait.reason.as_str()),
+            wait_until: node.wait.and_then(|wait| wait.deadline.timestamp()).map(text),
+            next_action_at: node.wait.and_then(|wait| wait.next_action_at).map(text),
             error: node.last_error.as_deref().map(|error| truncate(error, MAX_ERROR_CHARS)),
             since: node.provision_updated_at.map(text),
         }

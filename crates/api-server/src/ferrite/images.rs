@@ -48,7 +48,7 @@ async fn images(request: ApiRequest) -> Result<ApiResponse, ApiError> {
                 "checksum": users.checksum,
                 "nodes": users.nodes,
                 "active": users.active,
-                "some": users.names,
+                "node_names": users.names,
             })
         })
         .collect();
@@ -77,7 +77,7 @@ fn cache_json(boot: &boot_plans::BootServices) -> Value {
             })
         })
         .collect();
-    json!({"used": cache.used, "bound": cache.max_bytes, "images": images})
+    json!({"used": cache.used, "limit": cache.max_bytes, "images": images})
 }
 
 fn images_in_use(reader: &mut StoreReader<'_>) -> Result<BTreeMap<String, ImageUsers>, ApiError> {

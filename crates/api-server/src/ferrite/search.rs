@@ -39,19 +39,19 @@ async fn search(request: ApiRequest) -> Result<ApiResponse, ApiError> {
             let mut rows = Vec::new();
             for (id, matched) in reader.nodes_by_mac_or_serial(&text, MAX_RESULTS)? {
                 let node: Option<Node> = reader.get(id)?;
-                let (what, value) = match matched {
+                let (field, value) = match matched {
                     NodeMatch::Mac(mac) => ("MAC address", mac.to_string()),
                     NodeMatch::Serial(serial) => ("serial number", serial),
                 };
                 rows.push(json!({
                     "node_uuid": id.to_string(),
                     "node_name": node.and_then(|node| node.name),
-                    "what": what,
+                    "field": field,
                     "value": value,
                 }));
             }
             Ok::<_, ApiError>(rows)
         })
         .await?;
-    Ok(ApiResponse::ok_value(&json!({"found": Value::from(found)})))
+    Ok(ApiResponse::ok_value(&json!({"matches": Value::from(found)})))
 }

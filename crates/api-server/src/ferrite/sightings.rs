@@ -88,7 +88,7 @@ fn sighting_json(machine: &UnknownMachine) -> Value {
         "ip_address": sighting.ip_address,
         "interface": Some(sighting.interface.as_str()).filter(|name| !name.is_empty()),
         "architecture": sighting.architecture,
-        "last": sighting.last_activity,
+        "last_activity": sighting.last_activity,
         "node_uuid": machine.node_id,
         "reported_at": machine.reported_at.map(|at| at.to_string()),
         "report": machine.reported_at.map(|_| &machine.summary),
@@ -105,7 +105,7 @@ async fn delete(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         Ok(ApiResponse::no_content())
     } else {
         let text = request.param("mac");
-        Err(WireError::new(404, format!("No machine with MAC address {text} was sighting.")).into())
+        Err(WireError::new(404, format!("No machine with MAC address {text} was seen.")).into())
     }
 }
 

@@ -137,7 +137,7 @@ fn port_json(
         "port_uuid": end.port_id,
         "mac": end.address.as_str(),
         "local_link_connection": configured,
-        "listened_at": end.observed_at.map(|at| at.to_string()),
+        "observed_at": end.observed_at.map(|at| at.to_string()),
     });
     match value {
         Value::Object(members) => members,

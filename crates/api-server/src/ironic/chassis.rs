@@ -2,7 +2,7 @@
 //! Chassis: groups of nodes.
 
 use http::Method;
-use ironic_wire::{Patch, ResourceDraft, WireError, params};
+use ironic_wire::{Patch, QueryParams, ResourceDraft, WireError, params};
 use node_model::{Chassis, Node};
 use store::{ChassisFilter, NodeFilter, StoreWriter};
 
@@ -24,7 +24,8 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Create a chassis",
         handler!(crud::create::<Chassis>),
     ),
-    ApiRoute::get("/v1/chassis/{chassis}", "Show a chassis", handler!(show)).query(&["fields"]),
+    ApiRoute::get("/v1/chassis/{chassis}", "Show a chassis", handler!(crud::show::<Chassis>))
+        .query(&["fields"]),
     ApiRoute::new(
         Method::PATCH,
         "/v1/chassis/{chassis}",
@@ -58,12 +59,9 @@ async fn list_detail(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     .await
 }
 
-async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
-    resource::show::<Chassis>(request, "chassis", params::ONE).await
-}
-
 impl CrudResource for Chassis {
     const PATH_PARAM: &'static str = "chassis";
+    const SHOW_PARAMS: QueryParams = params::ONE;
 
     fn to_insert(
         _writer: &mut StoreWriter<'_>,

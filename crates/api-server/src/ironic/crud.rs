@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `POST`, `PATCH` and `DELETE` of resources that only change the database.
+//! `GET`, `POST`, `PATCH` and `DELETE` of resources that only change the database.
 //!
-//! Each handler checks and changes in one transaction. Resources of a node record their changes in
+//! Each handler of a change checks and changes in one transaction. Resources of a node record their changes in
 //! the node's journal.
 
 use std::sync::Arc;
 
-use ironic_wire::{Patch, ResourceDraft, WireError, WritableResource};
+use ironic_wire::{Patch, QueryParams, ResourceDraft, WireError, WritableResource, params};
 use node_model::NodeId;
 use store::{StoreWriter, StoredResource};
 
@@ -18,6 +18,8 @@ use crate::server::{ApiError, ApiRequest, ApiResponse, ReplaceDuplicate};
 pub(crate) trait CrudResource: ApiResource + WritableResource<Draft: Send> {
     /// Name of its path parameter.
     const PATH_PARAM: &'static str;
+    /// The query parameters of `GET` of one resource.
+    const SHOW_PARAMS: QueryParams = params::ONE_WITH_FIELDS;
     /// Whether the fields of a patch are checked before the resource is looked up, so that 400 and
     /// 406 take precedence over 404, as in Ironic.
     const CHECKS_PATCH_FIRST: bool = false;
@@ -53,6 +55,11 @@ pub(crate) trait CrudResource: ApiResource + WritableResource<Draft: Send> {
     fn journal_field(&self) -> Option<(NodeId, &'static str)> {
         None
     }
+}
+
+/// `GET` of a resource.
+pub(crate) async fn show<R: CrudResource>(request: ApiRequest) -> Result<ApiResponse, ApiError> {
+    resource::show::<R>(request, R::PATH_PARAM, R::SHOW_PARAMS).await
 }
 
 /// `POST` to a collection.

@@ -26,7 +26,9 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     )
     .since(SINCE)
     .too_old(TooOld::MethodNotAllowed),
-    ApiRoute::get(ONE, "Show a deploy template", handler!(show)).since(SINCE).query(&["fields"]),
+    ApiRoute::get(ONE, "Show a deploy template", handler!(crud::show::<DeployTemplate>))
+        .since(SINCE)
+        .query(&["fields"]),
     ApiRoute::new(
         Method::PATCH,
         ONE,
@@ -55,10 +57,6 @@ async fn list(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         |_, _| Ok(DeployTemplateFilter::default()),
     )
     .await
-}
-
-async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
-    resource::show::<DeployTemplate>(request, "template", params::ONE_WITH_FIELDS).await
 }
 
 impl CrudResource for DeployTemplate {

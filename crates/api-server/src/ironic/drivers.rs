@@ -5,7 +5,6 @@ use ironic_wire::{
     DriverInterface, DriverView, JsonWriter, ListQuery, ParamKind, QueryParam, QueryParams,
     RenderContext, WireError, params, write_list,
 };
-use node_model::InterfaceKind;
 
 use crate::app::App;
 use crate::handler;
@@ -68,7 +67,7 @@ async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
 async fn properties(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     let driver = request.param("driver");
-    let properties = request.app.conductor.registry().properties(driver);
+    let properties = request.app.conductor.driver_properties(driver);
     Ok(properties_response(&properties.map_err(|_| unknown_driver(driver))?))
 }
 
@@ -106,16 +105,14 @@ async fn views(request: &ApiRequest) -> Result<Vec<DriverView>, ApiError> {
 
 /// The interfaces of a driver; empty if it is only enabled in other processes.
 fn interfaces(app: &App, driver: &str) -> Vec<DriverInterface> {
-    let registry = app.conductor.registry();
-    let interface = |kind: &InterfaceKind| {
-        let enabled = registry.supported_interfaces(driver, *kind).ok()?;
-        Some(DriverInterface {
-            kind: *kind,
-            default: registry.default_interface(driver, *kind).ok().map(str::to_owned),
-            enabled: enabled.into_iter().map(str::to_owned).collect(),
+    let choices = app.conductor.driver_interfaces(driver).into_iter();
+    choices
+        .map(|choice| DriverInterface {
+            kind: choice.kind,
+            default: Some(choice.default.to_owned()),
+            enabled: choice.enabled.into_iter().map(str::to_owned).collect(),
         })
-    };
-    InterfaceKind::ALL.iter().filter_map(interface).collect()
+        .collect()
 }
 
 /// `{"name": "description", …}`.

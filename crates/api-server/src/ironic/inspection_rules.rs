@@ -30,7 +30,9 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::new(Method::DELETE, ALL, "Remove all inspection rules", handler!(delete_all))
         .since(SINCE)
         .too_old(TooOld::MethodNotAllowed),
-    ApiRoute::get(ONE, "Show an inspection rule", handler!(show)).since(SINCE).query(&["fields"]),
+    ApiRoute::get(ONE, "Show an inspection rule", handler!(crud::show::<InspectionRule>))
+        .since(SINCE)
+        .query(&["fields"]),
     ApiRoute::new(
         Method::PATCH,
         ONE,
@@ -62,10 +64,6 @@ async fn list(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         },
     )
     .await
-}
-
-async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
-    resource::show::<InspectionRule>(request, "rule", params::ONE_WITH_FIELDS).await
 }
 
 impl CrudResource for InspectionRule {

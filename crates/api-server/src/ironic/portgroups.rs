@@ -58,7 +58,9 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         handler!(crud::create::<Portgroup>),
     )
     .since(SINCE),
-    ApiRoute::get(ONE, "Show a portgroup", handler!(show)).since(SINCE).query(&["fields"]),
+    ApiRoute::get(ONE, "Show a portgroup", handler!(crud::show::<Portgroup>))
+        .since(SINCE)
+        .query(&["fields"]),
     ApiRoute::new(Method::PATCH, ONE, "Change a portgroup", handler!(crud::update::<Portgroup>))
         .since(SINCE),
     ApiRoute::new(Method::DELETE, ONE, "Remove a portgroup", handler!(crud::delete::<Portgroup>))
@@ -118,10 +120,6 @@ fn filter(
         conductor_groups: texts("conductor_groups"),
         ..PortgroupFilter::default()
     })
-}
-
-async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
-    resource::show::<Portgroup>(request, "portgroup", params::ONE_WITH_FIELDS).await
 }
 
 impl CrudResource for Portgroup {

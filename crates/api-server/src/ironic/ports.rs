@@ -3,7 +3,9 @@
 
 use conductor::TENANT_VIF;
 use http::Method;
-use ironic_wire::{ApiVersion, ListQuery, Patch, PortDraft, ResourceDraft, WireError, params};
+use ironic_wire::{
+    ApiVersion, ListQuery, Patch, PortDraft, QueryParams, ResourceDraft, WireError, params,
+};
 use node_model::{Node, NodeId, Port, Portgroup, ProvisionState};
 use store::{PortFilter, ResourceQuery, StoreReader, StoreWriter};
 
@@ -62,7 +64,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     .since(24)
     .query(LIST),
     ApiRoute::new(Method::POST, "/v1/ports", "Create a port", handler!(crud::create::<Port>)),
-    ApiRoute::get(ONE, "Show a port", handler!(show)).query(&["fields"]),
+    ApiRoute::get(ONE, "Show a port", handler!(crud::show::<Port>)).query(&["fields"]),
     ApiRoute::new(Method::PATCH, ONE, "Change a port", handler!(crud::update::<Port>)),
     ApiRoute::new(Method::DELETE, ONE, "Remove a port", handler!(crud::delete::<Port>)),
 ];
@@ -174,12 +176,9 @@ fn filter(
     })
 }
 
-async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
-    resource::show::<Port>(request, "port", params::ONE).await
-}
-
 impl CrudResource for Port {
     const PATH_PARAM: &'static str = "port";
+    const SHOW_PARAMS: QueryParams = params::ONE;
     const CHECKS_PATCH_FIRST: bool = true;
 
     fn to_insert(

@@ -32,7 +32,9 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     )
     .since(SINCE)
     .too_old(TooOld::MethodNotAllowed),
-    ApiRoute::get(ONE, "Show a runbook", handler!(show)).since(SINCE).query(&["fields"]),
+    ApiRoute::get(ONE, "Show a runbook", handler!(crud::show::<Runbook>))
+        .since(SINCE)
+        .query(&["fields"]),
     ApiRoute::new(Method::PATCH, ONE, "Change a runbook", handler!(crud::update::<Runbook>))
         .since(SINCE)
         .too_old(TooOld::MethodNotAllowed),
@@ -62,10 +64,6 @@ async fn list(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         Ok(RunbookFilter::default())
     })
     .await
-}
-
-async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
-    resource::show::<Runbook>(request, "runbook", params::ONE_WITH_FIELDS).await
 }
 
 impl CrudResource for Runbook {

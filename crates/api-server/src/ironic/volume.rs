@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The index of volume connectors and targets, and the rules they share.
+//! The index of volume connectors and targets, and the lists and rules they share.
 
-use ironic_wire::{RenderContext, WireError, volume_body};
+use ironic_wire::{QueryParams, RenderContext, WireError, volume_body};
 use node_model::{Node, PowerState, ProvisionState};
-use store::{StoreReader, VolumeFilter};
+use store::VolumeFilter;
 
 use crate::handler;
-use crate::ironic::resource::ResourceIdent;
+use crate::ironic::resource::{self, ApiResource, ListDetail, ResourceIdent};
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute};
 
 /// First version with volumes.
 pub(crate) const SINCE: u16 = 32;
 pub(crate) const LIST: &[&str] =
     &["node", "fields", "detail", "limit", "marker", "sort_key", "sort_dir"];
+
+/// Volume connectors and targets.
+pub(crate) trait VolumeResource: ApiResource<Filter = VolumeFilter> {
+    /// The query parameters of the lists.
+    const LIST_PARAMS: QueryParams;
+}
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get("/v1/volume", "Show links to volume connectors and targets", handler!(index))
@@ -39,16 +45,32 @@ async fn node_index(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(volume_body(&context, Some(&node.id.to_string()))))
 }
 
-/// The filter for the volumes of `node`, or of all nodes.
-pub(crate) fn filter(
-    reader: &mut StoreReader<'_>,
+/// `GET` of the collection, of all nodes or of the node in the query.
+pub(crate) async fn list<R: VolumeResource>(request: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let node = request.query_value("node").map(|node| ResourceIdent::from_text(&request, node));
+    list_page::<R>(request, node, R::PATH.to_owned()).await
+}
+
+/// `GET` of the collection of the node in the path.
+pub(crate) async fn list_of_node<R: VolumeResource>(
+    request: ApiRequest,
+) -> Result<ApiResponse, ApiError> {
+    let node = ResourceIdent::from_path(&request, "node");
+    let path = format!("nodes/{}/{}", node.text(), R::PATH);
+    list_page::<R>(request, Some(node), path).await
+}
+
+async fn list_page<R: VolumeResource>(
+    request: ApiRequest,
     node: Option<ResourceIdent>,
-) -> Result<VolumeFilter, ApiError> {
-    let node = match node {
-        Some(ident) => Some(ident.find::<Node>(reader)?.id),
-        None => None,
-    };
-    Ok(VolumeFilter { node, ..VolumeFilter::default() })
+    path: String,
+) -> Result<ApiResponse, ApiError> {
+    let detail = ListDetail::OnRequest;
+    resource::list::<R>(request, R::LIST_PARAMS, detail, path, move |reader, _| {
+        let node = node.map(|ident| ident.find::<Node>(reader)).transpose()?;
+        Ok(VolumeFilter { node: node.map(|node| node.id), ..VolumeFilter::default() })
+    })
+    .await
 }
 
 /// Fails unless the node is powered off: a running machine may be using the volume.

@@ -2,26 +2,27 @@
 //! Volume connectors: the initiators by which nodes access remote volumes.
 
 use http::Method;
-use ironic_wire::{Patch, ResourceDraft, WireError, params};
+use ironic_wire::{Patch, QueryParams, ResourceDraft, WireError, params};
 use node_model::{NodeId, VolumeConnector};
 use store::StoreWriter;
 
 use super::crud::{self, CrudResource};
 use super::node_resources::referenced_node;
-use super::resource::{self, ListDetail, ResourceIdent};
-use super::volume::{self, LIST, SINCE};
+use super::volume::{self, LIST, SINCE, VolumeResource};
 use crate::handler;
-use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute};
+use crate::server::{ApiError, ApiRequest, ApiRoute};
 
 const ALL: &str = "/v1/volume/connectors";
 const ONE: &str = "/v1/volume/connectors/{connector}";
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::get(ALL, "List volume connectors", handler!(list)).since(SINCE).query(LIST),
+    ApiRoute::get(ALL, "List volume connectors", handler!(volume::list::<VolumeConnector>))
+        .since(SINCE)
+        .query(LIST),
     ApiRoute::get(
         "/v1/nodes/{node}/volume/connectors",
         "List the volume connectors of a node",
-        handler!(list_of_node),
+        handler!(volume::list_of_node::<VolumeConnector>),
     )
     .since(SINCE)
     .query(LIST),
@@ -32,7 +33,9 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         handler!(crud::create::<VolumeConnector>),
     )
     .since(SINCE),
-    ApiRoute::get(ONE, "Show a volume connector", handler!(show)).since(SINCE).query(&["fields"]),
+    ApiRoute::get(ONE, "Show a volume connector", handler!(crud::show::<VolumeConnector>))
+        .since(SINCE)
+        .query(&["fields"]),
     ApiRoute::new(
         Method::PATCH,
         ONE,
@@ -49,35 +52,8 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     .since(SINCE),
 ];
 
-async fn list(request: ApiRequest) -> Result<ApiResponse, ApiError> {
-    let node = request.query_value("node").map(|node| ResourceIdent::from_text(&request, node));
-    list_connectors(request, node, "volume/connectors".into()).await
-}
-
-async fn list_of_node(request: ApiRequest) -> Result<ApiResponse, ApiError> {
-    let node = ResourceIdent::from_path(&request, "node");
-    let path = format!("nodes/{}/volume/connectors", node.text());
-    list_connectors(request, Some(node), path).await
-}
-
-async fn list_connectors(
-    request: ApiRequest,
-    node: Option<ResourceIdent>,
-    path: String,
-) -> Result<ApiResponse, ApiError> {
-    let params = params::VOLUME_CONNECTORS;
-    resource::list::<VolumeConnector>(
-        request,
-        params,
-        ListDetail::OnRequest,
-        path,
-        move |reader, _| volume::filter(reader, node),
-    )
-    .await
-}
-
-async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
-    resource::show::<VolumeConnector>(request, "connector", params::ONE_WITH_FIELDS).await
+impl VolumeResource for VolumeConnector {
+    const LIST_PARAMS: QueryParams = params::VOLUME_CONNECTORS;
 }
 
 impl CrudResource for VolumeConnector {

@@ -3,26 +3,27 @@
 //! never shown.
 
 use http::Method;
-use ironic_wire::{Patch, ResourceDraft, VolumeTargetDraft, WireError, params};
+use ironic_wire::{Patch, QueryParams, ResourceDraft, VolumeTargetDraft, WireError, params};
 use node_model::{NodeId, VolumeTarget};
 use store::StoreWriter;
 
 use super::crud::{self, CrudResource};
 use super::node_resources::referenced_node;
-use super::resource::{self, ListDetail, ResourceIdent};
-use super::volume::{self, LIST, SINCE};
+use super::volume::{self, LIST, SINCE, VolumeResource};
 use crate::handler;
-use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute};
+use crate::server::{ApiError, ApiRequest, ApiRoute};
 
 const ALL: &str = "/v1/volume/targets";
 const ONE: &str = "/v1/volume/targets/{target}";
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::get(ALL, "List volume targets", handler!(list)).since(SINCE).query(LIST),
+    ApiRoute::get(ALL, "List volume targets", handler!(volume::list::<VolumeTarget>))
+        .since(SINCE)
+        .query(LIST),
     ApiRoute::get(
         "/v1/nodes/{node}/volume/targets",
         "List the volume targets of a node",
-        handler!(list_of_node),
+        handler!(volume::list_of_node::<VolumeTarget>),
     )
     .since(SINCE)
     .query(LIST),
@@ -33,7 +34,9 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         handler!(crud::create::<VolumeTarget>),
     )
     .since(SINCE),
-    ApiRoute::get(ONE, "Show a volume target", handler!(show)).since(SINCE).query(&["fields"]),
+    ApiRoute::get(ONE, "Show a volume target", handler!(crud::show::<VolumeTarget>))
+        .since(SINCE)
+        .query(&["fields"]),
     ApiRoute::new(
         Method::PATCH,
         ONE,
@@ -50,35 +53,8 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     .since(SINCE),
 ];
 
-async fn list(request: ApiRequest) -> Result<ApiResponse, ApiError> {
-    let node = request.query_value("node").map(|node| ResourceIdent::from_text(&request, node));
-    list_targets(request, node, "volume/targets".into()).await
-}
-
-async fn list_of_node(request: ApiRequest) -> Result<ApiResponse, ApiError> {
-    let node = ResourceIdent::from_path(&request, "node");
-    let path = format!("nodes/{}/volume/targets", node.text());
-    list_targets(request, Some(node), path).await
-}
-
-async fn list_targets(
-    request: ApiRequest,
-    node: Option<ResourceIdent>,
-    path: String,
-) -> Result<ApiResponse, ApiError> {
-    let params = params::VOLUME_TARGETS;
-    resource::list::<VolumeTarget>(
-        request,
-        params,
-        ListDetail::OnRequest,
-        path,
-        move |reader, _| volume::filter(reader, node),
-    )
-    .await
-}
-
-async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
-    resource::show::<VolumeTarget>(request, "target", params::ONE_WITH_FIELDS).await
+impl VolumeResource for VolumeTarget {
+    const LIST_PARAMS: QueryParams = params::VOLUME_TARGETS;
 }
 
 impl CrudResource for VolumeTarget {

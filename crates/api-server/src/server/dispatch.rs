@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use error_chain::error_chain;
 use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HOST, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
@@ -19,7 +20,7 @@ use tracing::{Instrument, field};
 use super::auth::CallerIdentity;
 use super::body::{discard, read_body};
 use super::browser_headers::{self, BrowserHeaders, session_token};
-use super::error::{ApiError, error_chain};
+use super::error::ApiError;
 use super::request::ApiRequest;
 use super::request_id::RequestId;
 use super::response::{ApiResponse, ResponseBody};
@@ -50,7 +51,7 @@ static VERSION_VALUES: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| {
         .expect("digits and a dot are a valid header value")
 });
 
-/// Answers one request. Never fails: every error becomes a response.
+/// Handles one request. Never fails: every error becomes a response.
 pub(super) async fn dispatch(app: Arc<App>, request: Request<Incoming>) -> Response<ResponseBody> {
     let started = Instant::now();
     let in_flight = app.request_metrics.start_request();

@@ -4,8 +4,7 @@
 //! Handlers and the closures they pass to the store return [`ApiError`], so that `?` works for both
 //! wire errors and store errors.
 
-use std::error::Error;
-
+use error_chain::error_chain;
 use ironic_wire::WireError;
 
 use super::request_id::RequestId;
@@ -96,29 +95,9 @@ impl From<conductor::ConductorError> for ApiError {
     }
 }
 
-/// The message of an error, with the causes of a driver error and without passwords in URLs.
+/// The message of an error with its causes and without passwords in URLs.
 fn client_message(error: &conductor::ConductorError) -> String {
-    let mut message = error.to_string();
-    // The outer error already contains the driver's message: append only its causes.
-    if let conductor::ConductorError::Driver { source, .. } = error
-        && let Some(cause) = Error::source(source)
-    {
-        message.push_str(": ");
-        message.push_str(&error_chain(cause));
-    }
-    node_model::mask_urls(&message).into_owned()
-}
-
-/// The messages of an error and of all its causes, separated by `: `.
-pub(super) fn error_chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
+    node_model::mask_urls(&error_chain(error)).into_owned()
 }
 
 const fn provision_status(error: &lifecycle::ProvisionRequestError) -> u16 {
@@ -156,5 +135,34 @@ impl<T, E: Into<ApiError>> ReplaceDuplicate<T> for Result<T, E> {
                 None => error,
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use conductor::ConductorError;
+    use drivers::DriverError;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot connect: {0}")]
+    struct ConnectError(#[source] std::io::Error);
+
+    #[test]
+    fn driver_error_contains_each_cause_once() {
+        let refused = std::io::Error::other("https://admin:secret@192.0.2.7 refused");
+        let source = DriverError::BmcUnreachable {
+            address: "192.0.2.7".to_owned(),
+            what: "read the power state".to_owned(),
+            source: Some(Box::new(ConnectError(refused))),
+        };
+        let error = ConductorError::Driver { node: "rack1-u02".to_owned(), source };
+        assert_eq!(
+            client_message(&error),
+            "node rack1-u02: the BMC at 192.0.2.7 could not be reached while trying to read the \
+             power state; check its address, its network and that it is up: cannot connect: \
+             https://admin:******@192.0.2.7 refused"
+        );
     }
 }

@@ -91,7 +91,7 @@ impl RequestMetrics {
         });
         let in_flight = Gauge::<i64, AtomicI64>::default();
         metrics.register(|registry| {
-            registry.register("http_requests", "Requests answered", requests.clone());
+            registry.register("http_requests", "Requests handled", requests.clone());
             registry.register(
                 "http_request_duration_seconds",
                 "Time from the head of a request to its response",

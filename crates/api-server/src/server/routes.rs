@@ -268,7 +268,7 @@ impl Router {
     }
 }
 
-/// Only the version documents and unversioned endpoints answer HEAD like GET; as in Ironic, all
+/// Only the version documents and unversioned endpoints support HEAD; as in Ironic, all
 /// others reject it.
 fn method_matches(method: &Method, route: &ApiRoute) -> bool {
     *method == route.method

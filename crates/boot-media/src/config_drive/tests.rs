@@ -104,7 +104,7 @@ fn bombs_are_refused() {
     let bomb = pack(&zeros).unwrap();
     assert!(bomb.len() < 1 << 20);
     assert!(matches!(unpack(&bomb), Err(ConfigDriveUnpackError::TooLarge)));
-    // Many members behind each other are one image to gzip, and are bounded as one.
+    // Concatenated gzip members are one image with one size limit.
     let half = pack(&zeros.slice(0..3 * 1024 * 1024)).unwrap();
     let member = STANDARD.decode(half).unwrap();
     let members = STANDARD.encode(member.repeat(22));
@@ -129,7 +129,7 @@ proptest! {
     #[test]
     fn unpack_never_panics(text in "[A-Za-z0-9+/=\n]{0,200}", bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = unpack(&text);
-        // Behind a true gzip header, so that the damage is inside.
+        // After a valid gzip header, so that the compressed data are damaged.
         let damaged = [&[0x1f, 0x8b, 8, 0][..], &bytes].concat();
         let _ = unpack(&STANDARD.encode(damaged));
         let _ = detect_format(&bytes);

@@ -12,12 +12,12 @@ const READ_ONLY_VOLUME: u8 = 0x08;
 const DIRECTORY: u8 = 0x10;
 const ARCHIVE: u8 = 0x20;
 const LONG_NAME: u8 = 0x0F;
-/// UCS-2 units one long-name entry holds.
+/// UCS-2 units per long-name entry.
 const UNITS_PER_ENTRY: usize = 13;
-/// The first of January 1980: the same files give the same bytes.
+/// 1 January 1980; constant, so that the same files give the same bytes.
 const DATE: u16 = (1 << 5) | 1;
 
-/// All folders of a tree in one list, the root first, parents before children.
+/// All folders of a tree: the root first, parents before children.
 pub(super) struct FlatTree<'a> {
     pub(super) folders: Vec<FlatFolder<'a>>,
 }
@@ -48,7 +48,7 @@ impl<'a> FlatTree<'a> {
     pub(super) fn new(files: &'a FileTree) -> FlatTree<'a> {
         let mut tree = FlatTree { folders: Vec::new() };
         let mut waiting = vec![(files.root(), 0)];
-        // Breadth first by levels, so that the list itself is the queue.
+        // Breadth first: the list is also the queue.
         while !waiting.is_empty() {
             let mut below = Vec::new();
             let first_below = tree.folders.len() + waiting.len();
@@ -76,7 +76,7 @@ impl<'a> FlatTree<'a> {
         if folder.is_root {
             output.extend_from_slice(&entry(label, READ_ONLY_VOLUME, 0, 0));
         } else {
-            // `..` of a folder in the root is 0 whatever the kind of FAT.
+            // `..` of a folder in the root is 0 for all types of FAT.
             let parent = if folder.parent == 0 { 0 } else { folders[folder.parent].first };
             output.extend_from_slice(&entry(b".          ", DIRECTORY, folders[index].first, 0));
             output.extend_from_slice(&entry(b"..         ", DIRECTORY, parent, 0));
@@ -150,7 +150,7 @@ fn flatten<'a>(
     FlatFolder { parent, entries, is_root: own == 0 }
 }
 
-/// The 8.3 form of a name that is one already, in capitals.
+/// Returns the name in upper case if it has the 8.3 form.
 fn exact_short_name(name: &str) -> Option<[u8; 11]> {
     let (base, extension) = name.rsplit_once('.').unwrap_or((name, ""));
     let fits = (1..=8).contains(&base.len()) && extension.len() <= 3;
@@ -159,7 +159,7 @@ fn exact_short_name(name: &str) -> Option<[u8; 11]> {
         .then(|| short_name(base.as_bytes(), extension.as_bytes()))
 }
 
-/// `PARAME~1.TXT` for `parameters.txt`, with the first number that is free.
+/// Returns a short name such as `PARAME~1.TXT` for `parameters.txt`, with the first free number.
 fn generated_short_name(name: &str, taken: &BTreeSet<[u8; 11]>) -> [u8; 11] {
     let capital = |c: char| {
         let upper = c.to_ascii_uppercase();
@@ -209,7 +209,7 @@ fn entry(short: &[u8; 11], attributes: u8, cluster: u32, size: u32) -> [u8; ENTR
     entry
 }
 
-/// Writes the entries of a long name, the last part of the name first.
+/// Writes the entries of a long name, which are stored in reverse order.
 fn write_long_name(output: &mut Vec<u8>, name: &str, short: &[u8; 11]) {
     let checksum = short.iter().fold(0_u8, |sum, byte| sum.rotate_right(1).wrapping_add(*byte));
     let units: Vec<u16> = name.encode_utf16().collect();

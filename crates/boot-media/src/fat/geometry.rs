@@ -5,14 +5,13 @@ use super::directory::{FlatFolder, FlatTree};
 use super::{ClusterRun, SECTOR};
 use crate::Content;
 
-/// By definition fewer clusters make FAT12; a few more keep clear of drivers that count
-/// differently.
+/// Minimum number of clusters of FAT16. The margin avoids numbers that drivers interpret differently.
 const MIN_FAT16_CLUSTERS: u32 = 4085 + 16;
 const MAX_FAT12_CLUSTERS: u32 = 4084;
 const MAX_FAT16_CLUSTERS: u32 = 65_524 - 16;
 const MIN_FAT32_CLUSTERS: u32 = 65_525 + 16;
 const MAX_FAT32_CLUSTERS: u32 = 0x0FFF_FFF0;
-/// In sectors: with 2 KiB the smallest FAT16 has 8 MiB, less than any kernel with its ramdisk.
+/// Sectors per cluster: with 2 KiB the smallest FAT16 volume has 8 MiB, less than a kernel with a ramdisk.
 const MIN_FITTING_CLUSTER_SECTORS: u32 = 4;
 const MAX_CLUSTER_SECTORS: u32 = 64;
 /// The volume ID in the boot sector; constant, so that the same files give the same bytes.
@@ -25,13 +24,13 @@ pub(super) enum FatKind {
     Fat32,
 }
 
-/// What a volume has to store.
+/// The contents of a volume.
 pub(super) struct VolumeContents<'a> {
     pub(super) tree: &'a FlatTree<'a>,
     pub(super) files: &'a [Content],
 }
 
-/// Everything in sectors and clusters.
+/// Sizes in sectors and clusters.
 #[derive(Debug, Clone)]
 pub(super) struct FatGeometry {
     pub(super) kind: FatKind,
@@ -39,7 +38,7 @@ pub(super) struct FatGeometry {
     sectors_per_cluster: u32,
     reserved_sectors: u32,
     table_sectors: u32,
-    /// Zero for FAT32, whose root is a folder like others.
+    /// Zero for FAT32, whose root is an ordinary folder.
     root_entries: u32,
     total_sectors: u32,
 }
@@ -86,7 +85,7 @@ impl FatGeometry {
         draft.with_clusters(needed.max(MIN_FAT16_CLUSTERS))
     }
 
-    /// A volume of a given size with the smallest clusters it can have.
+    /// Returns a volume of a given size with the smallest possible clusters.
     pub(super) fn with_size(demand: &VolumeContents<'_>, size: u64) -> Option<FatGeometry> {
         if !size.is_multiple_of(SECTOR) {
             return None;
@@ -134,7 +133,8 @@ impl FatGeometry {
         if index == 0 && self.kind != FatKind::Fat32 { 0 } else { self.clusters_of(folder.size()) }
     }
 
-    /// The boot sector, and for FAT32 what belongs to it; `next_free` is the first unused cluster.
+    /// Returns the boot sector, for FAT32 with the FSInfo sector and the backup; `next_free` is the first
+    /// unused cluster.
     pub(super) fn boot_sectors(&self, label: &[u8; 11], next_free: u32) -> Vec<u8> {
         let mut sectors = vec![0; self.reserved_sectors as usize * SECTOR as usize];
         let boot = self.boot_sector(label);
@@ -153,7 +153,7 @@ impl FatGeometry {
         sectors
     }
 
-    /// One copy of the allocation table: each run is a chain of neighbours.
+    /// Returns one copy of the allocation table. Each run is a chain of consecutive clusters.
     pub(super) fn table<'a>(&self, runs: impl Iterator<Item = &'a ClusterRun>) -> Vec<u8> {
         let mut table = vec![0; self.table_sectors as usize * SECTOR as usize];
         let mut set = |cluster: u32, value: u32| match self.kind {
@@ -233,7 +233,8 @@ impl FatGeometry {
         Some(self)
     }
 
-    /// As many clusters as fit a given size; the tables grow until they describe what is left.
+    /// Returns the number of clusters that fit a given size. The table size is increased until it covers the
+    /// remaining space.
     fn fill_size(&self, total_sectors: u32) -> Option<FatGeometry> {
         let mut geometry = FatGeometry { total_sectors, ..self.clone() };
         loop {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes read back by a small reader of their own, and the sizes at which the kind of FAT
-//! changes.
+//! Reads volumes with a small reader, and tests the sizes at which the type of FAT changes.
 
 use super::geometry::FatKind;
 use super::*;
 use expect_test::expect;
 use proptest::prelude::*;
 
-/// A volume written out, as a reader sees it.
+/// The bytes of a volume.
 struct FatVolumeReader {
     bytes: Vec<u8>,
     cluster_size: usize,
@@ -68,7 +67,7 @@ impl FatVolumeReader {
         bytes
     }
 
-    /// Every file with its path and contents.
+    /// Returns all files with paths and contents.
     fn files(&self) -> Vec<(String, Vec<u8>)> {
         let mut found = Vec::new();
         let mut used = vec![false; self.clusters + 2];
@@ -225,7 +224,7 @@ proptest! {
         let size = exact.map_or(FatSize::Fitting, |sectors| FatSize::Exact(sectors * 512));
         if let Ok(volume) = layout("PROPERTY", &files, size) {
             let mut found = FatVolumeReader::new(&volume).files();
-            // A folder keeps the case of its first file's path.
+            // A folder has the case of the first path that contains it.
             found.iter_mut().for_each(|(path, _)| *path = path.to_lowercase());
             found.sort();
             prop_assert_eq!(found, expected);

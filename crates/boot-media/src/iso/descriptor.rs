@@ -8,7 +8,7 @@ type Sector = [u8; SECTOR as usize];
 
 const APPLICATION: &str = "FERRITE";
 const SYSTEM: &str = "LINUX";
-/// The first of January 1980, in hundredths of seconds: the same files give the same bytes.
+/// 1 January 1980, to hundredths of seconds; constant, so that the same files give the same bytes.
 const CREATION_DATE: &[u8; 17] = b"1980010100000000\0";
 const UNSET_DATE: &[u8; 17] = b"0000000000000000\0";
 /// UCS-2, level 3: the escape sequence that marks a Joliet volume.
@@ -16,9 +16,9 @@ const JOLIET_ESCAPE_SEQUENCE: &[u8; 3] = b"%/E";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IsoVolumeKind {
-    /// Plain ISO 9660, with Rock Ridge in its folders.
+    /// ISO 9660 with Rock Ridge.
     Primary,
-    /// The second tree, with names in UCS-2.
+    /// Joliet: names in UCS-2.
     Joliet,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct IsoVolume {
     pub(super) path_table_size: u32,
     pub(super) path_table_little: u32,
     pub(super) path_table_big: u32,
-    /// The folders, the root first.
+    /// The folders; the root is the first.
     pub(super) folders: Vec<IsoExtent>,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn volume(kind: IsoVolumeKind, texts: &VolumeTexts<'_>, volume: &IsoV
     sector
 }
 
-/// The descriptor that leads to the boot catalogue.
+/// Returns the descriptor with the location of the boot catalogue.
 pub(super) fn boot_record(catalogue: u32) -> Sector {
     let mut sector = blank(0);
     put(&mut sector, 7, b"EL TORITO SPECIFICATION");
@@ -98,7 +98,7 @@ fn blank(kind: u8) -> Sector {
     sector
 }
 
-/// Writes as much of a text as fits, and spaces behind it.
+/// Writes a text, truncated or padded with spaces.
 fn write_text(field: &mut [u8], kind: IsoVolumeKind, text: &str) {
     match kind {
         IsoVolumeKind::Primary => {
@@ -106,7 +106,7 @@ fn write_text(field: &mut [u8], kind: IsoVolumeKind, text: &str) {
             field.iter_mut().zip(padded).for_each(|(byte, value)| *byte = value);
         }
         IsoVolumeKind::Joliet => {
-            // Three fields have an odd length; their last byte stays zero.
+            // Three fields have an odd length; their last byte is zero.
             let padded = text.encode_utf16().chain(std::iter::repeat(u16::from(b' ')));
             for (pair, unit) in field.chunks_exact_mut(2).zip(padded) {
                 pair.copy_from_slice(&unit.to_be_bytes());

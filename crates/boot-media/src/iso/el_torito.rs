@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What makes an image boot: the El Torito catalogue for CDs and a partition table for USB sticks.
+//! The boot structures of an image: the El Torito catalogue for CDs, the partition table for USB sticks.
 
 use super::{IsoExtent, SECTOR};
 
@@ -19,8 +19,8 @@ pub(super) fn catalogue(esp: IsoExtent) -> [u8; 64] {
     catalogue[28..30].copy_from_slice(&sum.wrapping_neg().to_le_bytes());
 
     // The count has 16 bits: 32 MiB. Zero means "to the end of the medium" (UEFI, El Torito
-    // chapter), which is right because the partition is the last thing on it. OVMF 2022.11 boots
-    // with zero and with a count that is too small; we have seen no other firmware yet.
+    // chapter), which is correct because the partition is last. Tested with OVMF 2022.11 only, which
+    // also boots with a count that is too small.
     let count = u16::try_from(esp.size.div_ceil(512)).unwrap_or(0);
     catalogue[32] = BOOTABLE;
     catalogue[38..40].copy_from_slice(&count.to_le_bytes());
@@ -28,16 +28,15 @@ pub(super) fn catalogue(esp: IsoExtent) -> [u8; 64] {
     catalogue
 }
 
-/// A master boot record whose one partition is the EFI system partition.
+/// Returns a master boot record with the EFI system partition as its only partition.
 pub(super) fn partition_table(esp: IsoExtent) -> Vec<u8> {
     let mut record = vec![0; 512];
-    // Cylinders, heads and sectors do not reach that far; these values say "look at the numbers
-    // behind".
+    // The CHS fields cannot represent the offset; these values mean that the LBA fields apply.
     let beyond = [0xFE, 0xFF, 0xFF];
     record[447..450].copy_from_slice(&beyond);
     record[450] = PARTITION_ESP;
     record[451..454].copy_from_slice(&beyond);
-    // An image past 2 TiB would overflow; files are bounded to 4 GiB each long before.
+    // Only an image of more than 2 TiB would overflow; a file has at most 4 GiB.
     let start = esp.sector.saturating_mul((SECTOR / 512) as u32);
     record[454..458].copy_from_slice(&start.to_le_bytes());
     record[458..462].copy_from_slice(&esp.size.div_ceil(512).to_le_bytes());

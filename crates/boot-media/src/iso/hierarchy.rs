@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One of the two trees of folders an image has: how names are spelled in it, and its tables.
+//! The two directory trees of an image (ISO 9660 with Rock Ridge, Joliet): identifiers and path tables.
 
 use std::collections::BTreeSet;
 
@@ -7,28 +7,27 @@ use super::{IsoExtent, SECTOR, record};
 use crate::FileTree;
 use crate::file_tree::{Entry, TreeEntryKind, TreeFolder};
 
-/// ISO 9660 level 2, without the version behind it.
+/// Maximum length of an identifier in ISO 9660 level 2, without the version.
 const MAX_IDENTIFIER_LENGTH: usize = 31;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IsoNaming {
-    /// ISO 9660 identifiers, with the true names in Rock Ridge entries. Small letters and several
-    /// dots are kept, as in every config drive OpenStack makes: some readers look for
+    /// ISO 9660 identifiers, with the original names in Rock Ridge entries. Lower-case letters and several
+    /// dots are kept, as in the config drives of OpenStack: some readers expect
     /// `/openstack/latest/network_data.json;1`.
     RockRidge,
-    /// The true names in UCS-2.
+    /// The original names in UCS-2.
     Joliet,
 }
 
-/// Every path table is there twice.
+/// Each path table is stored in both byte orders.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum PathTableByteOrder {
     Little,
     Big,
 }
 
-/// The folders level by level, parents before children and in the order of their identifiers, which
-/// is the order of the path table.
+/// The folders in the order of the path table: by level, then by parent, then by identifier.
 pub(super) struct IsoHierarchy {
     naming: IsoNaming,
     folders: Vec<IsoFolder>,
@@ -53,7 +52,7 @@ enum IsoChildTarget {
 }
 
 impl IsoHierarchy {
-    /// Nothing if there are more folders than a path table can number.
+    /// Returns `None` if there are more folders than a path table can number.
     pub(super) fn new(files: &FileTree, naming: IsoNaming) -> Option<IsoHierarchy> {
         let mut folders = Vec::new();
         let mut waiting = vec![(vec![0], files.root(), 0)];
@@ -87,7 +86,7 @@ impl IsoHierarchy {
         u32::try_from(size).expect("65,535 folders of 128 bytes at most")
     }
 
-    /// How many bytes each folder takes, always whole sectors.
+    /// Returns the size of each folder in bytes, in whole sectors.
     pub(super) fn folder_sizes(&self) -> impl Iterator<Item = u64> + '_ {
         let nowhere = IsoExtent { sector: 0, size: 0 };
         (0..self.folders.len()).map(move |index| {
@@ -143,7 +142,7 @@ impl IsoHierarchy {
         }
     }
 
-    /// The records of a folder: itself, its parent, its children.
+    /// Returns the records of a folder: itself, its parent, its children.
     fn records(
         &self,
         index: usize,
@@ -179,13 +178,13 @@ impl IsoHierarchy {
     }
 }
 
-/// Where a record goes that would start at `at`: no record crosses the end of a sector.
+/// Returns the offset of the next record, at or after `at`: a record must not cross a sector boundary.
 fn record_position(at: usize, length: usize) -> usize {
     let sector = SECTOR as usize;
     if at % sector + length > sector { at.next_multiple_of(sector) } else { at }
 }
 
-/// The entries of a folder with their identifiers, in the order of these.
+/// Returns the entries of a folder with their identifiers, ordered by identifier.
 fn entries_with_identifiers(folder: &TreeFolder, naming: IsoNaming) -> Vec<(Vec<u8>, &Entry)> {
     let mut taken = BTreeSet::new();
     let mut entries = Vec::with_capacity(folder.entries.len());
@@ -208,7 +207,7 @@ fn entries_with_identifiers(folder: &TreeFolder, naming: IsoNaming) -> Vec<(Vec<
     entries
 }
 
-/// A name in the characters of ISO 9660, shortened and numbered where it must be.
+/// Converts a name to ISO 9660 characters; shortens it and adds a number if necessary.
 fn plain_identifier(name: &str, taken: &BTreeSet<Vec<u8>>) -> Vec<u8> {
     let plain: Vec<u8> = name
         .chars()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Directory records, and the Rock Ridge entries behind them that carry real names and permissions.
+//! Directory records, and their Rock Ridge entries with the original names and permissions.
 
 use super::IsoExtent;
 
@@ -10,32 +10,32 @@ const FOLDER_FLAG: u8 = 2;
 const FILE_MODE: u32 = 0o100_444;
 const FOLDER_MODE: u32 = 0o040_555;
 
-/// A record of a folder; `[0]` and `[1]` are the identifiers of the folder itself and of its
+/// Returns the record of a folder. `[0]` and `[1]` are the identifiers of the folder itself and of its
 /// parent.
 pub(super) fn folder(identifier: &[u8], extent: IsoExtent, system_use: &[u8]) -> Vec<u8> {
     record(identifier, extent, FOLDER_FLAG, system_use)
 }
 
-/// A record of a file.
+/// Returns the record of a file.
 pub(super) fn file(identifier: &[u8], extent: IsoExtent, system_use: &[u8]) -> Vec<u8> {
     record(identifier, extent, 0, system_use)
 }
 
-/// Rock Ridge for a folder, with its name unless it is `.` or `..`.
+/// Returns the Rock Ridge entries of a folder, with its name unless it is `.` or `..`.
 pub(super) fn rock_ridge_folder(name: Option<&str>) -> Vec<u8> {
     let mut entries = posix(FOLDER_MODE, 2);
     entries.extend(name.map(alternate_name).unwrap_or_default());
     entries
 }
 
-/// Rock Ridge for a file.
+/// Returns the Rock Ridge entries of a file.
 pub(super) fn rock_ridge_file(name: &str) -> Vec<u8> {
     let mut entries = posix(FILE_MODE, 1);
     entries.extend(alternate_name(name));
     entries
 }
 
-/// Rock Ridge entries of the root's own record, including the one that announces Rock Ridge.
+/// Returns the Rock Ridge entries of the root, including the one that identifies Rock Ridge.
 pub(super) fn rock_ridge_root() -> Vec<u8> {
     let mut entries = vec![b'S', b'P', 7, 1, 0xBE, 0xEF, 0];
     entries.extend(posix(FOLDER_MODE, 2));
@@ -57,7 +57,7 @@ pub(super) fn both_u32(value: u32) -> [u8; 8] {
     both
 }
 
-/// The same for a short number.
+/// Returns a 16-bit number in both byte orders.
 pub(super) fn both_u16(value: u16) -> [u8; 4] {
     let [low, high] = value.to_le_bytes();
     [low, high, high, low]

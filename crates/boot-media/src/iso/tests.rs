@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Images read back by a small reader of their own, by both trees.
+//! Reads images with a small reader, through both trees.
 
 use super::*;
 use expect_test::expect;
@@ -18,7 +18,7 @@ fn u32_at(bytes: &[u8], at: usize) -> usize {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
 }
 
-/// The files below a directory record, with the sector each starts in.
+/// Returns the files below a directory record, with their first sectors.
 fn walk(image: &[u8], path: &str, record: &[u8], joliet: bool, found: &mut IsoFiles) {
     let start = u32_at(record, 2) * 2048;
     let folder = &image[start..start + u32_at(record, 10)];
@@ -60,7 +60,7 @@ fn rock_ridge_name(mut entries: &[u8]) -> String {
     panic!("no name");
 }
 
-/// All files by the primary tree and by the Joliet tree.
+/// Returns all files of the primary tree and of the Joliet tree.
 fn both_trees(image: &[u8]) -> [IsoFiles; 2] {
     let descriptors: Vec<&[u8]> = image[16 * 2048..].chunks_exact(2048).take(4).collect();
     [1, 2].map(|kind| {

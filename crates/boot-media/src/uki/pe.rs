@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The headers of an EFI application (PE32+): reading a stub's, and adding sections to them.
+//! The headers of an EFI application (PE32+): parses those of a stub, and adds sections.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ const PE32_PLUS: u16 = 0x20b;
 const EFI_APPLICATION: u16 = 10;
 /// Initialised data, readable.
 const READ_ONLY_DATA: u32 = 0x4000_0040;
-/// A stub is a few hundred kilobytes; its headers a few.
+/// Size limit of the headers of a stub.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 
 /// The architecture of an EFI application.
@@ -31,22 +31,22 @@ pub enum EfiArchitecture {
 /// Why a file cannot be used as a stub.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UkiStubError {
-    /// Not an EFI application at all.
+    /// Not an EFI application.
     #[error(
         "the stub is not an EFI application ({missing}); install systemd-boot-efi or give the path of a stub"
     )]
     NotEfi {
-        /// What is not as it must be.
+        /// The problem.
         missing: &'static str,
     },
-    /// An application for a processor we do not know.
+    /// The processor architecture is not supported.
     #[error("the stub is for machine {machine:#06x}; only x86_64 and aarch64 are supported")]
     UnknownMachine {
         /// The number in the header.
         machine: u16,
     },
-    /// It has a kernel already.
-    #[error("the stub already holds {section}: give a bare stub, not a unified kernel image")]
+    /// It contains a kernel already.
+    #[error("the stub already contains {section}: use a plain stub, not a unified kernel image")]
     AlreadyUnified {
         /// The section that a stub does not have.
         section: &'static str,
@@ -62,18 +62,18 @@ pub(super) struct PeSectionHeader<'a> {
     pub(super) raw_offset: u32,
 }
 
-/// The headers of a checked stub, in their own bytes.
+/// The headers of a validated stub.
 #[derive(Debug, Clone)]
 pub(super) struct PeHeaders {
     bytes: Vec<u8>,
-    /// Where the `PE` signature is.
+    /// The offset of the `PE` signature.
     signature: usize,
     architecture: EfiArchitecture,
     section_alignment: u32,
     file_alignment: u32,
     sections: usize,
     section_table: usize,
-    /// The first address behind all sections.
+    /// The first address after all sections.
     size_of_image: u32,
     end_of_sections: usize,
 }
@@ -227,12 +227,12 @@ impl PeHeaders {
         self.bytes[self.section_table..end].chunks_exact(SECTION).any(|s| section_has_name(s, name))
     }
 
-    /// How many sections still fit between the table and the first section's data.
+    /// Returns the number of sections that fit between the table and the data of the first section.
     pub(super) fn free_section_slots(&self) -> usize {
         (self.bytes.len() - self.section_table) / SECTION - self.sections
     }
 
-    /// Writes one more row into the table; there must be room.
+    /// Adds a row to the table, which must have space for it.
     pub(super) fn add_section(&mut self, section: &PeSectionHeader<'_>) {
         let mut row = [0; SECTION];
         row[..section.name.len()].copy_from_slice(section.name.as_bytes());

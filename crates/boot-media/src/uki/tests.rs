@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The section table of built images, and stubs that are none.
+//! The section table of images, and invalid stubs.
 
 use super::*;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
-/// A stub like systemd's: two sections, 512-byte alignment, a stale checksum and a symbol table
-/// behind.
+/// A stub like systemd's: two sections, 512-byte alignment, an outdated checksum, and a symbol table at
+/// the end.
 fn stub_bytes() -> Vec<u8> {
     let mut stub = vec![0; 0x400];
     stub[..2].copy_from_slice(b"MZ");
@@ -70,7 +70,7 @@ fn written(content: &Content) -> Vec<u8> {
     bytes
 }
 
-/// Name, address, size in memory, place and size in the file of each section.
+/// Name, address, size in memory, file offset and file size of each section.
 fn table(image: &[u8]) -> Vec<(String, u32, u32, u32, u32)> {
     let u32_at = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
     let count = usize::from(u16::from_le_bytes([image[0x86], image[0x87]]));
@@ -136,11 +136,11 @@ fn rejects_invalid_parts() {
     );
     check(
         |parts| parts.command_line.push('\n'),
-        expect!["the kernel parameters hold a control character; give them on one line"],
+        expect!["the kernel parameters contain a control character; write them on one line"],
     );
     check(
         |parts| parts.command_line = "x".repeat(2048),
-        expect!["the kernel parameters have 2048 bytes and the kernel takes 2047; shorten them"],
+        expect!["the kernel parameters have 2048 bytes, but the kernel accepts 2047; shorten them"],
     );
     check(
         |parts| parts.extra_sections.push((".text".to_owned(), Content::new())),

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! OVMF boots what we lay out, and the kernel in it finds its parameters, its ramdisks and its
-//! files.
+//! OVMF boots our images, and the kernel finds its parameters, ramdisks and files.
 //!
-//! Needs a kernel and a ramdisk that prints its findings on the serial line: `cargo xtask test` makes
-//! both (see `xtask/lab/ramdisk-init.sh`) and names them in `FERRITE_TEST_KERNEL` and
+//! Needs a kernel and a ramdisk that prints what it finds on the serial line: `cargo xtask test` builds
+//! both (see `xtask/lab/ramdisk-init.sh`) and sets `FERRITE_TEST_KERNEL` and
 //! `FERRITE_TEST_RAMDISK`.
 
 use std::path::PathBuf;
@@ -21,7 +20,7 @@ const FIRMWARE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
 const VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
 const TIMEOUT: &str = "/usr/bin/timeout";
 const QEMU: &str = "qemu-system-x86_64";
-/// Seconds until a boot counts as failed; a good one takes about ten on two busy cores.
+/// Timeout of a boot in seconds; a boot takes about ten on two busy cores.
 const BOOT_TIMEOUT_SECONDS: &str = "150";
 const PARAMETERS: &str = "console=ttyS0 quiet ferrite.after=off";
 
@@ -69,7 +68,7 @@ fn expect_marks(serial_output: &str) {
     }
 }
 
-/// The image both tests boot, or nothing where something is missing.
+/// The image of both tests; `None` if a program or file is missing.
 fn image(test: &str) -> Option<&'static Content> {
     static IMAGE: OnceLock<Content> = OnceLock::new();
     let here = require_files(test, "systemd-boot-efi", &[STUB])
@@ -97,7 +96,7 @@ fn image(test: &str) -> Option<&'static Content> {
     }))
 }
 
-/// Large, so that the system partition is past 32 MiB.
+/// Large enough that the system partition exceeds 32 MiB.
 fn second_ramdisk() -> Content {
     let mut large = Content::new();
     large.push(ContentSegment::Zeros(30 << 20));

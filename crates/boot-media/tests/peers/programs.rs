@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finding and running the programs, and putting a content on disk for them.
+//! Finds and runs the programs, and writes contents to files for them.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use boot_media::{Content, ContentSegment};
 
-/// Where systemd's stub is.
+/// The path of the stub of systemd.
 pub(crate) const STUB: &str = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub";
 
 /// Returns whether all files exist; if not, prints why the test is skipped, or fails if they are required.
@@ -27,7 +27,7 @@ pub(crate) fn skip_or_fail(test: &str, why: &str) {
     println!("{test}: skipped, {why}");
 }
 
-/// Runs a program and gives back what it printed; it must succeed.
+/// Runs a program, which must succeed, and returns its output.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     let output =
         Command::new(program).args(arguments).env("MTOOLS_SKIP_CHECK", "0").output().unwrap();
@@ -37,7 +37,7 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     printed
 }
 
-/// Writes a content without its zeros, which makes a volume of gigabytes cost nothing.
+/// Writes a content as a sparse file.
 pub(crate) fn write_sparse(folder: &Path, name: &str, content: &Content) -> PathBuf {
     let path = folder.join(name);
     let mut file = File::create(&path).unwrap();

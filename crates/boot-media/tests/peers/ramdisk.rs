@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A ramdisk small enough to be written here: a cpio archive (newc).
+//! Writes a small ramdisk: a cpio archive (newc).
 
 use boot_media::{Content, ContentSegment};
 

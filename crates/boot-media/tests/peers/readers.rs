@@ -11,7 +11,7 @@ use crate::programs::{STUB, require_files, run, write_sparse};
 
 const FSCK: &str = "/usr/sbin/fsck.fat";
 const MTOOLS: [&str; 2] = ["/usr/bin/mtype", "/usr/bin/mdir"];
-/// In util-linux, which every Debian has; what udev and the agent know a medium by.
+/// The program by which udev and the agent identify a medium; part of util-linux.
 const BLKID: &str = "/usr/sbin/blkid";
 const XORRISO: &str = "/usr/bin/xorriso";
 const ISOINFO: &str = "/usr/bin/isoinfo";
@@ -46,7 +46,7 @@ fn fsck_and_mtools_accept_volumes() {
         let volume = fat::layout("Ferrite-1", &files, size).unwrap();
         let path = write_sparse(folder.path(), name, &volume);
         let path = path.to_str().unwrap();
-        // -n changes nothing; the exit code is 1 if anything would have to be.
+        // -n changes nothing; the exit code is 1 if the volume has errors.
         let report = run(FSCK, &["-n", "-v", path]);
         // The label and six folders count as files.
         assert!(report.contains(" 49 files"), "{name}: {report}");

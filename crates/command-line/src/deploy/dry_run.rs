@@ -144,12 +144,12 @@ async fn server_objections(
     });
     match context.api.send(Method::POST, "/v1/ferrite/explain", Some(&body)).await {
         Ok(explained) => {
-            for refused in explained["refused"].as_array().into_iter().flatten() {
-                let why = refused["why"].as_str().unwrap_or("the server gives no reason");
+            for rejected in explained["rejected"].as_array().into_iter().flatten() {
+                let why = rejected["reason"].as_str().unwrap_or("the server gives no reason");
                 // The node is named in another column.
                 let why = why.strip_prefix("node …: ").unwrap_or(why);
                 let why = format!("{why}{}", checks::checksum_hint(why, instance));
-                for uuid in refused["nodes"].as_array().into_iter().flatten() {
+                for uuid in rejected["nodes"].as_array().into_iter().flatten() {
                     let uuid = uuid.as_str().unwrap_or_default().to_owned();
                     objections.insert(uuid, why.clone());
                 }
@@ -207,9 +207,9 @@ mod tests {
             let is_complete = request.body["target"] == "active"
                 && request.body["instance_info"]["image_source"] == "http://images/a"
                 && request.body["nodes"] == json!(["u1", "u2"]);
-            let refused = json!([{"why": "node …: it has no checksum", "nodes": ["u1"]}]);
+            let rejected = json!([{"reason": "node …: it has no checksum", "nodes": ["u1"]}]);
             let status = if is_complete { 200 } else { 400 };
-            TestResponse::Json(status, json!({"plans": [], "refused": refused}))
+            TestResponse::Json(status, json!({"plans": [], "rejected": rejected}))
         });
         let (ironic, _) = start_server(|request| match request.line.contains("/v1/ferrite/") {
             true => TestResponse::Json(404, json!({"error_message": "no such path"})),

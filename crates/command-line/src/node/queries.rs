@@ -212,11 +212,14 @@ fn format_explanation(
     for (step, number) in explained["plan"].as_array().into_iter().flatten().zip(1..) {
         text.push_str(&format!("  {number:>2}. {}\n", format_plan_step(step)));
     }
-    if let Some(why) = explained["waiting"]["why"].as_str() {
-        let until = explained["waiting"]["until"].as_str();
-        let until = until.map(|until| timestamps::with_time_left(until, SystemTime::now()));
-        let until = until.map(|until| format!(", until {until}")).unwrap_or_default();
-        text.push_str(&format!("  currently waiting for {}{until}\n", why.replace('_', " ")));
+    if let Some(why) = explained["waiting"]["reason"].as_str() {
+        let time = |field: &str, name: &str| {
+            let time = explained["waiting"][field].as_str();
+            let time = time.map(|time| timestamps::with_time_left(time, SystemTime::now()));
+            time.map(|time| format!(", {name} {time}")).unwrap_or_default()
+        };
+        let (until, next) = (time("until", "until"), time("next_action_at", "next action at"));
+        text.push_str(&format!("  currently waiting for {}{until}{next}\n", why.replace('_', " ")));
     }
     text
 }

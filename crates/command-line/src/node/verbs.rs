@@ -96,9 +96,9 @@ pub(crate) enum PowerCommand {
     Off(VerbArguments),
     /// Power-cycle machines immediately.
     Reboot(VerbArguments),
-    /// Ask the operating systems of machines to shut down.
+    /// Shut machines down through their operating systems.
     SoftOff(VerbArguments),
-    /// Ask the operating systems of machines to reboot.
+    /// Reboot machines through their operating systems.
     SoftReboot(VerbArguments),
 }
 

@@ -283,7 +283,7 @@ fn runs_provision_and_power_verbs() {
             rack1-02: manageable
             rack1-03: manageable
             $ ferrite node provide rack1-[01-03] --wait
-            ferrite: cannot ask for confirmation to provide 3 machines without a terminal; give --yes
+            ferrite: cannot prompt for confirmation to provide 3 machines without a terminal; give --yes
             [2]
             $ ferrite node provide rack1-[01-03] --wait --yes
             rack1-01: available

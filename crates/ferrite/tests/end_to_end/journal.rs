@@ -11,9 +11,9 @@ pub(crate) fn timeline(client: &mut ProbeClient, node: &str) -> std::io::Result<
         let after =
             entries.last().map_or(0, |last| last["seq"].as_i64().expect("entries are numbered"));
         let path = format!("/v1/ferrite/nodes/{node}/timeline?after={after}&limit=1000");
-        let answer = client.send("GET", &path, None)?;
-        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
-        let mut page = answer.json();
+        let response = client.send("GET", &path, None)?;
+        assert_eq!(response.status, 200, "{path}: {}", response.text());
+        let mut page = response.json();
         let page = page["timeline"].as_array_mut().expect("a timeline is a list");
         if page.is_empty() {
             return Ok(entries);
@@ -24,13 +24,13 @@ pub(crate) fn timeline(client: &mut ProbeClient, node: &str) -> std::io::Result<
 
 /// The accepted provision targets, in order.
 pub(crate) fn requested_targets(timeline: &[Value]) -> Vec<&str> {
-    events_of_kind(timeline, "asked").map(|what| text(&what["target"])).collect()
+    events_of_kind(timeline, "requested").map(|what| text(&what["target"])).collect()
 }
 
 /// The events without what differs between runs: times, request ids, durations and waits.
 pub(crate) fn comparable_events(timeline: &[Value]) -> Vec<Value> {
     let events =
-        timeline.iter().map(|entry| &entry["what"]).filter(|what| what["kind"] != "waiting");
+        timeline.iter().map(|entry| &entry["event"]).filter(|what| what["kind"] != "waiting");
     events
         .map(|what| {
             let mut what = what.clone();
@@ -51,7 +51,7 @@ pub(crate) fn problems(timeline: &[Value], verbs: &[&str], path: &[&str]) -> Vec
         problems.push(format!("entries are not numbered in order: {numbers:?}"));
     }
     for (entry, next) in timeline.iter().zip(timeline.iter().skip(1)) {
-        if entry["what"] == next["what"] && entry["at"] == next["at"] {
+        if entry["event"] == next["event"] && entry["at"] == next["at"] {
             problems.push(format!("duplicate entry: {entry}"));
         }
     }
@@ -64,7 +64,7 @@ pub(crate) fn problems(timeline: &[Value], verbs: &[&str], path: &[&str]) -> Vec
     }
     let mut state = "enroll";
     let mut entered = vec![];
-    for what in events_of_kind(timeline, "entered") {
+    for what in events_of_kind(timeline, "state_changed") {
         let (from, to) = (text(&what["from"]), text(&what["to"]));
         if from != state {
             problems.push(format!("entered {to} from {from}, but was {state}"));
@@ -85,7 +85,7 @@ fn events_of_kind<'a>(
     timeline: &'a [Value],
     kind: &'static str,
 ) -> impl Iterator<Item = &'a Value> {
-    timeline.iter().map(|entry| &entry["what"]).filter(move |what| what["kind"] == kind)
+    timeline.iter().map(|entry| &entry["event"]).filter(move |what| what["kind"] == kind)
 }
 
 fn text(value: &Value) -> &str {
@@ -95,11 +95,12 @@ fn text(value: &Value) -> &str {
 #[test]
 fn finds_missing_and_duplicate_entries() {
     use serde_json::json;
-    let entry = |seq: i64, what: Value| json!({"seq": seq, "at": seq.to_string(), "what": what});
-    let entered = |seq, from, to| entry(seq, json!({"kind": "entered", "from": from, "to": to}));
+    let entry = |seq: i64, what: Value| json!({"seq": seq, "at": seq.to_string(), "event": what});
+    let entered =
+        |seq, from, to| entry(seq, json!({"kind": "state_changed", "from": from, "to": to}));
     let complete = vec![
         entry(1, json!({"kind": "enrolled"})),
-        entry(2, json!({"kind": "asked", "target": "manage"})),
+        entry(2, json!({"kind": "requested", "target": "manage"})),
         entered(3, "enroll", "verifying"),
         entered(4, "verifying", "manageable"),
     ];

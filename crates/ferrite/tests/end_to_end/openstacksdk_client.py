@@ -134,10 +134,10 @@ def run_node_resources():
     assert "pxe" in metal.get_node_supported_boot_devices(node)["supported_boot_devices"]
     methods = metal.list_node_vendor_passthru(node)
     assert "third_method_sync" in methods, methods
-    answer = metal.call_node_vendor_passthru(node, verb="POST", method="third_method_sync", body={"bar": "meow"})
-    check_equal("passthru", answer.json(), True)
-    answer = metal.call_node_vendor_passthru(node, verb="POST", method="second_method", body={"bar": "meow"})
-    check_equal("passthru in the background", answer.status_code, 202)
+    response = metal.call_node_vendor_passthru(node, verb="POST", method="third_method_sync", body={"bar": "meow"})
+    check_equal("passthru", response.json(), True)
+    response = metal.call_node_vendor_passthru(node, verb="POST", method="second_method", body={"bar": "meow"})
+    check_equal("passthru in the background", response.status_code, 202)
     metal.enable_node_console(node)
     check_equal("console", metal.get_node_console(node)["console_enabled"], True)
     metal.disable_node_console(node)

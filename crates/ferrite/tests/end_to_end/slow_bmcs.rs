@@ -121,7 +121,7 @@ fn unreachable_bmc_is_a_fault_until_it_responds() {
     assert!(reason.contains("could not be reached"), "{reason}");
     let bmc =
         client.send_json("GET", &format!("/v1/ferrite/nodes/{lost}/bmc"), None).unwrap().json();
-    assert!(bmc["silent"]["why"].as_str().is_some_and(|why| why.contains("reached")), "{bmc}");
+    assert!(bmc["unreachable"]["error"].as_str().is_some_and(|it| it.contains("reached")), "{bmc}");
     assert_eq!(show(&mut client, &kept)["fault"], Value::Null, "the other node has no fault");
 
     fleet.faults().clear();
@@ -130,7 +130,7 @@ fn unreachable_bmc_is_a_fault_until_it_responds() {
     assert!(back.is_some(), "the fault is cleared");
     let node = show(&mut client, &lost);
     assert_eq!((&node["maintenance"], &node["last_error"]), (&json!(false), &Value::Null));
-    assert_eq!(node["driver_internal_info"].get("bmc_silent"), None);
+    assert_eq!(node["driver_internal_info"].get("bmc_unreachable"), None);
     runtime.block_on(fleet.stop());
 }
 

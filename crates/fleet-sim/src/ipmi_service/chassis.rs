@@ -160,7 +160,7 @@ fn set_boot_flags(
     let mode = if flags.uefi { BootMode::Uefi } else { BootMode::Legacy };
     let enabled = if !flags.valid || *target == BootTarget::None {
         BootOverride::Disabled
-    } else if flags.persistent && rules.continuous {
+    } else if flags.persistent && rules.supports_continuous {
         BootOverride::Continuous
     } else {
         BootOverride::Once
@@ -168,7 +168,7 @@ fn set_boot_flags(
     let change = BootChange {
         target: Some(*target),
         enabled: Some(enabled),
-        mode: rules.mode_changes.then_some(mode),
+        mode: rules.supports_mode_changes.then_some(mode),
         http_uri: None,
     };
     machine.set_boot(change, now).map_err(|error| {

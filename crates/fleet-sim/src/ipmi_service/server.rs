@@ -111,13 +111,13 @@ impl IpmiServer {
         }
         let mut reply = Vec::new();
         let age = self.started.elapsed();
-        let event = self.responder.hear(datagram, age, &mut fill_random, &mut reply);
+        let event = self.responder.receive(datagram, age, &mut fill_random, &mut reply);
         if in_session {
             faults = self.evaluate_faults(match &event {
                 ResponderEvent::Request { request, .. } => commands::fault_path(request),
                 ResponderEvent::Sol { .. } => "/ipmi/console",
                 ResponderEvent::Nothing(_)
-                | ResponderEvent::Answered
+                | ResponderEvent::Responded
                 | ResponderEvent::Closed { .. } => SESSION_PATH,
             });
             if !self.apply_faults(&faults) {
@@ -126,7 +126,7 @@ impl IpmiServer {
         }
         match event {
             ResponderEvent::Nothing(_) => return,
-            ResponderEvent::Answered => {}
+            ResponderEvent::Responded => {}
             ResponderEvent::Closed { session } => self.end_console(session),
             ResponderEvent::Sol { session, packet } => {
                 if let Some(active) = self.console.as_mut().filter(|it| it.session == session) {
@@ -199,7 +199,7 @@ impl IpmiServer {
                 }
             }
         };
-        self.responder.answer(session, request, code, &data, random_iv(), reply);
+        self.responder.respond(session, request, code, &data, random_iv(), reply);
     }
 
     fn send(&self, mut reply: Vec<u8>, to: SocketAddr, faults: &InjectedFaults) {
@@ -256,7 +256,7 @@ impl IpmiServer {
         let restarts = self.bmc.with_model(|machine, _| machine.bmc_restarts());
         if restarts != self.restarts {
             self.restarts = restarts;
-            self.responder.forget_sessions();
+            self.responder.drop_sessions();
             self.console = None;
         }
     }

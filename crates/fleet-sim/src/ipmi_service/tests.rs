@@ -101,14 +101,14 @@ async fn our_client_supports_all_commands_with_both_cipher_suites() {
     let fleet = fleet(2);
     for (suite, machine) in CipherSuite::ALL.into_iter().zip(fleet.machines()) {
         let client = client(&machine, Some(suite), b"password");
-        assert_eq!(client.ask(&GetDeviceId).await.unwrap().ipmi_version, 2);
-        client.ask(&ChassisControl::PowerDown).await.unwrap();
+        assert_eq!(client.execute(&GetDeviceId).await.unwrap().ipmi_version, 2);
+        client.execute(&ChassisControl::PowerDown).await.unwrap();
         wait_for(&machine, PowerState::Off).await;
-        assert!(!client.ask(&GetChassisStatus).await.unwrap().power_on);
-        client.ask(&ChassisControl::PowerDown).await.unwrap();
-        let error = client.ask(&ChassisControl::HardReset).await.unwrap_err();
+        assert!(!client.execute(&GetChassisStatus).await.unwrap().power_on);
+        client.execute(&ChassisControl::PowerDown).await.unwrap();
+        let error = client.execute(&ChassisControl::HardReset).await.unwrap_err();
         assert!(error.completion_code().is_some(), "{error}");
-        client.ask(&ChassisControl::PowerUp).await.unwrap();
+        client.execute(&ChassisControl::PowerUp).await.unwrap();
         // Some personalities lock the boot settings during POST.
         while machine.current_boot().is_none() {
             wait_for_next_change(&machine).await;
@@ -119,10 +119,10 @@ async fn our_client_supports_all_commands_with_both_cipher_suites() {
             uefi: true,
             device: IpmiBootDevice::DISK,
         };
-        client.ask(&SetBootFlags(flags)).await.unwrap();
-        assert_eq!(client.ask(&GetBootFlags).await.unwrap(), flags);
-        client.ask(&IdentifyChassis::Seconds(9)).await.unwrap();
-        assert_eq!(client.ask(&GetChassisStatus).await.unwrap().identify, Some(true));
+        client.execute(&SetBootFlags(flags)).await.unwrap();
+        assert_eq!(client.execute(&GetBootFlags).await.unwrap(), flags);
+        client.execute(&IdentifyChassis::Seconds(9)).await.unwrap();
+        assert_eq!(client.execute(&GetChassisStatus).await.unwrap().identify, Some(true));
         let records = client.sensor_records().await.unwrap();
         let inlet = records.iter().find(|record| record.name == "Inlet Temp").unwrap();
         let value = client.read_sensor(inlet).await.unwrap().value.unwrap();
@@ -204,25 +204,25 @@ async fn console_passes_an_attached_serial_line_through() {
 async fn fault_rules_apply_to_ipmi() {
     let fleet = fleet(1);
     let machine = fleet.machine(0).unwrap();
-    let ask = async |password: &[u8]| {
+    let attempt = async |password: &[u8]| {
         let client = client(&machine, None, password);
-        client.ask(&GetChassisStatus).await.map(drop)
+        client.execute(&GetChassisStatus).await.map(drop)
     };
-    ask(b"password").await.unwrap();
-    assert!(matches!(ask(b"wrong").await, Err(IpmiError::WrongPassword)));
+    attempt(b"password").await.unwrap();
+    assert!(matches!(attempt(b"wrong").await, Err(IpmiError::WrongPassword)));
     fleet.faults().add("wrong-password".parse().unwrap(), fleet.now());
-    assert!(matches!(ask(b"password").await, Err(IpmiError::WrongUser)));
+    assert!(matches!(attempt(b"password").await, Err(IpmiError::WrongUser)));
     fleet.faults().set(vec!["hang".parse().unwrap()], fleet.now());
-    assert!(matches!(ask(b"password").await, Err(IpmiError::Unreachable { .. })));
+    assert!(matches!(attempt(b"password").await, Err(IpmiError::Unreachable { .. })));
     fleet.faults().set(vec!["drop every=2".parse().unwrap()], fleet.now());
-    ask(b"password").await.unwrap();
+    attempt(b"password").await.unwrap();
     fleet.faults().clear();
     let client = client(&machine, None, b"password");
-    client.ask(&GetChassisStatus).await.unwrap();
+    client.execute(&GetChassisStatus).await.unwrap();
     let reset = ResetController::Cold.command();
     client.request(ipmi::message::netfn::APP, 0, reset, &[]).await.unwrap();
     // The simulated BMC restarts quickly and has lost its sessions; the client opens a new one.
-    client.ask(&GetChassisStatus).await.unwrap();
+    client.execute(&GetChassisStatus).await.unwrap();
 }
 
 fn fleet(bmcs: u32) -> SimulatedFleet {

@@ -5,7 +5,7 @@ use node_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{MachineError, MachineModel, MediaKind, PowerPhase};
-use crate::personality::LoneTargetRule;
+use crate::personality::TargetWithoutEnabledRule;
 
 /// Number of boots in the history.
 const MAX_BOOT_HISTORY: usize = 16;
@@ -204,7 +204,7 @@ impl MachineModel {
     pub fn set_boot(&mut self, change: BootChange, now: Timestamp) -> Result<(), MachineError> {
         self.advance(now);
         let rules = &self.personality.boot;
-        if !rules.during_post && matches!(self.power, PowerPhase::Post { .. }) {
+        if !rules.changes_during_post && matches!(self.power, PowerPhase::Post { .. }) {
             return Err(MachineError::DuringPost);
         }
         if let Some(target) = change.target
@@ -216,30 +216,32 @@ impl MachineModel {
                 value: target.name().to_owned(),
             });
         }
-        if change.enabled == Some(BootOverride::Continuous) && !rules.continuous {
+        if change.enabled == Some(BootOverride::Continuous) && !rules.supports_continuous {
             return Err(MachineError::NotInList {
                 property: "BootSourceOverrideEnabled",
                 value: BootOverride::Continuous.name().to_owned(),
             });
         }
-        if change.mode.is_some_and(|mode| mode != self.boot_settings.mode) && !rules.mode_changes {
+        if change.mode.is_some_and(|mode| mode != self.boot_settings.mode)
+            && !rules.supports_mode_changes
+        {
             return Err(MachineError::NotWritable { property: "BootSourceOverrideMode" });
         }
-        if matches!(change.http_uri, Some(Some(_))) && !rules.http_uri {
+        if matches!(change.http_uri, Some(Some(_))) && !rules.supports_http_uri {
             return Err(MachineError::NotWritable { property: "HttpBootUri" });
         }
-        let lone_target = rules.lone_target;
+        let target_without_enabled = rules.target_without_enabled;
         let settings = &mut self.boot_settings;
         settings.target = change.target.unwrap_or(settings.target);
         settings.mode = change.mode.unwrap_or(settings.mode);
         if let Some(uri) = change.http_uri {
             settings.http_uri = uri;
         }
-        settings.enabled = match (change.enabled, change.target, lone_target) {
+        settings.enabled = match (change.enabled, change.target, target_without_enabled) {
             (Some(enabled), _, _) => enabled,
-            (None, Some(_), LoneTargetRule::Once) => BootOverride::Once,
-            (None, Some(_), LoneTargetRule::Disable) => BootOverride::Disabled,
-            (None, Some(_), LoneTargetRule::KeepEnabled) | (None, None, _) => settings.enabled,
+            (None, Some(_), TargetWithoutEnabledRule::Once) => BootOverride::Once,
+            (None, Some(_), TargetWithoutEnabledRule::Disable) => BootOverride::Disabled,
+            (None, Some(_), TargetWithoutEnabledRule::Keep) | (None, None, _) => settings.enabled,
         };
         if settings.target == BootTarget::None {
             settings.enabled = BootOverride::Disabled;

@@ -70,7 +70,7 @@ impl MachineModel {
         self.personality
             .firmware
             .get(component)
-            .map_or(FirmwareActivation::AtOnce, |rule| rule.activation)
+            .map_or(FirmwareActivation::Immediate, |rule| rule.activation)
     }
 
     pub(super) fn set_firmware_version(&mut self, component: usize, version: Box<str>) {

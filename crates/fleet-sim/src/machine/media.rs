@@ -69,7 +69,7 @@ impl MachineModel {
         if !is_known {
             return Err(MachineError::BadFormat { property: "Image", value: media.image.into() });
         }
-        let replaces = rules.replaces;
+        let replaces = rules.insert_replaces;
         let current =
             self.media.get_mut(slot).ok_or(MachineError::NotFound { what: "virtual media" })?;
         if current.as_ref().is_some_and(|media| media.inserted) && !replaces {

@@ -157,7 +157,7 @@ impl MachineModel {
             | ResetType::Nmi => reset.requires_power_on() && !is_on,
         };
         if is_redundant {
-            return match self.personality.power.redundant {
+            return match self.personality.power.redundant_reset {
                 RedundantResetRule::Accepted => {
                     // A restart of a machine that is off powers it on.
                     if matches!(reset, ResetType::ForceRestart | ResetType::GracefulRestart) {
@@ -165,7 +165,7 @@ impl MachineModel {
                     }
                     Ok(())
                 }
-                RedundantResetRule::Refused => Err(MachineError::WrongPowerState {
+                RedundantResetRule::Rejected => Err(MachineError::WrongPowerState {
                     requested: reset,
                     current: self.power_state(),
                 }),
@@ -250,18 +250,19 @@ impl MachineModel {
             self.power = PowerPhase::TurningOff { until, then_on: true };
             return;
         }
-        self.power = PowerPhase::TurningOn { until: now.plus(self.durations().turn_on) };
+        self.power = PowerPhase::TurningOn { until: now.plus(self.durations().power_on) };
     }
 
     pub(super) fn turn_off(&mut self, now: Timestamp, then_on: bool) {
-        self.power = PowerPhase::TurningOff { until: now.plus(self.durations().turn_off), then_on };
+        self.power =
+            PowerPhase::TurningOff { until: now.plus(self.durations().power_off), then_on };
     }
 
     /// Shuts down. An operating system needs time for it; before one runs, the machine stops at
     /// once.
     fn shut_down(&mut self, now: Timestamp, then_on: bool) {
         let until = match self.power {
-            PowerPhase::Running => now.plus(self.durations().shut_down),
+            PowerPhase::Running => now.plus(self.durations().shutdown),
             PowerPhase::ShuttingDown { until, .. } => until,
             PowerPhase::Off
             | PowerPhase::TurningOn { .. }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tasks::{BmcTaskId, BmcTaskJob};
 use super::{MachineError, MachineModel};
-use crate::personality::{ControllerRule, VolumeTiming};
+use crate::personality::{ControllerRule, VolumeChangeRule};
 
 /// RAID level of a volume, with Redfish's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,12 +185,12 @@ impl MachineModel {
         let volume = self.plan_volume(&rule, request)?;
         let id = volume.id;
         self.next_volume = self.next_volume.saturating_add(1);
-        Ok(match (apply, rule.timing) {
-            (ApplyTime::Immediate, VolumeTiming::AtOnce) => {
+        Ok(match (apply, rule.volume_changes) {
+            (ApplyTime::Immediate, VolumeChangeRule::Immediate) => {
                 self.volumes.push(volume);
                 VolumeOutcome::Completed(id)
             }
-            (ApplyTime::Immediate, VolumeTiming::ByTask) => VolumeOutcome::TaskStarted(
+            (ApplyTime::Immediate, VolumeChangeRule::Task) => VolumeOutcome::TaskStarted(
                 self.start_task(BmcTaskJob::CreateVolume(Box::new(volume)), now),
             ),
             (ApplyTime::OnReset, _) => VolumeOutcome::TaskStarted(
@@ -218,12 +218,12 @@ impl MachineModel {
         if !self.volumes.iter().any(is_requested) {
             return Err(MachineError::NotFound { what: "volume" });
         }
-        Ok(match (apply, rule.timing) {
-            (ApplyTime::Immediate, VolumeTiming::AtOnce) => {
+        Ok(match (apply, rule.volume_changes) {
+            (ApplyTime::Immediate, VolumeChangeRule::Immediate) => {
                 self.volumes.retain(|volume| !is_requested(volume));
                 VolumeOutcome::Completed(id)
             }
-            (ApplyTime::Immediate, VolumeTiming::ByTask) => {
+            (ApplyTime::Immediate, VolumeChangeRule::Task) => {
                 VolumeOutcome::TaskStarted(self.start_task(BmcTaskJob::DeleteVolume(id), now))
             }
             (ApplyTime::OnReset, _) => VolumeOutcome::TaskStarted(

@@ -131,12 +131,14 @@ impl MachineModel {
     /// Adds a task that starts now.
     pub(super) fn start_task(&mut self, job: BmcTaskJob, now: Timestamp) -> BmcTaskId {
         let stage = match job {
-            BmcTaskJob::UpdateFirmware { .. } => {
-                BmcTaskStage::Loading { since: now, until: now.plus(self.durations().load_image) }
-            }
-            BmcTaskJob::CreateVolume(_) | BmcTaskJob::DeleteVolume(_) => {
-                BmcTaskStage::Working { since: now, until: now.plus(self.durations().volume) }
-            }
+            BmcTaskJob::UpdateFirmware { .. } => BmcTaskStage::Loading {
+                since: now,
+                until: now.plus(self.durations().firmware_download),
+            },
+            BmcTaskJob::CreateVolume(_) | BmcTaskJob::DeleteVolume(_) => BmcTaskStage::Working {
+                since: now,
+                until: now.plus(self.durations().volume_change),
+            },
         };
         self.add_task(job, stage, now)
     }
@@ -167,7 +169,7 @@ impl MachineModel {
             (BmcTaskStage::Loading { .. }, BmcTaskJob::UpdateFirmware { component, .. }) => {
                 match self.activation(component) {
                     FirmwareActivation::OnReset => BmcTaskStage::WaitingForReset,
-                    FirmwareActivation::AtOnce | FirmwareActivation::RestartsBmc => {
+                    FirmwareActivation::Immediate | FirmwareActivation::RestartsBmc => {
                         self.working_stage(at)
                     }
                 }
@@ -195,7 +197,7 @@ impl MachineModel {
     }
 
     fn working_stage(&self, at: Timestamp) -> BmcTaskStage {
-        BmcTaskStage::Working { since: at, until: at.plus(self.durations().volume) }
+        BmcTaskStage::Working { since: at, until: at.plus(self.durations().volume_change) }
     }
 
     fn complete_job(&mut self, job: BmcTaskJob, at: Timestamp) -> Result<(), MachineError> {

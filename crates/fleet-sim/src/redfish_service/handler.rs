@@ -52,7 +52,7 @@ pub(crate) fn handle_request(
     request: RedfishRequest<'_>,
 ) -> RedfishResponse {
     machine.advance(request.now);
-    let explains = machine.personality().http.explains_errors;
+    let explains = machine.personality().http.detailed_errors;
     if machine.personality().http.trailing_slash && request.path == ROOT {
         return redirect_to_root();
     }
@@ -244,11 +244,11 @@ fn change_response(
 /// Serialises a document with the personality's quirks.
 fn render_document(personality: &Personality, kind: ResourceKind, mut document: Value) -> Vec<u8> {
     for quirk in personality.quirks.iter().filter(|quirk| quirk.resource == kind) {
-        for pointer in &quirk.without {
+        for pointer in &quirk.remove {
             document::remove(&mut document, pointer);
         }
         if let Some(fields) = document.as_object_mut() {
-            fields.extend(quirk.with.iter().map(|(name, value)| (name.clone(), value.clone())));
+            fields.extend(quirk.set.iter().map(|(name, value)| (name.clone(), value.clone())));
         }
     }
     if personality.http.trailing_slash {

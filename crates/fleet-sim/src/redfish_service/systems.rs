@@ -107,12 +107,12 @@ fn reset_action(context: &RequestContext<'_>, path: &str) -> Value {
     let target = format!("{path}/Actions/{RESET}");
     match power.allowable_values {
         AllowableValuesLocation::Inline => {
-            json!({"target": target, "ResetType@Redfish.AllowableValues": power.resets})
+            json!({"target": target, "ResetType@Redfish.AllowableValues": power.reset_types})
         }
         AllowableValuesLocation::ActionInfo => {
             json!({"target": target, "@Redfish.ActionInfo": format!("{path}/ResetActionInfo")})
         }
-        AllowableValuesLocation::Nowhere => json!({"target": target}),
+        AllowableValuesLocation::None => json!({"target": target}),
     }
 }
 
@@ -129,11 +129,11 @@ fn boot(context: &RequestContext<'_>) -> Value {
         if rules.lists_targets {
             put("BootSourceOverrideTarget@Redfish.AllowableValues", json!(rules.targets));
         }
-        if rules.continuous {
+        if rules.supports_continuous {
             let values = json!(["Disabled", "Once", "Continuous"]);
             put("BootSourceOverrideEnabled@Redfish.AllowableValues", values);
         }
-        if rules.http_uri {
+        if rules.supports_http_uri {
             put("HttpBootUri", json!(settings.http_uri));
         }
     }
@@ -221,7 +221,7 @@ fn boot_change(
 }
 
 fn reset(context: &mut RequestContext<'_>) -> Result<ChangeResponse, RedfishErrorResponse> {
-    let resets = context.personality().power.resets.clone();
+    let resets = context.personality().power.reset_types.clone();
     let parse = |name: &str| ResetType::from_name(name).filter(|reset| resets.contains(reset));
     let reset = parameter(context, RESET, "ResetType", parse)?;
     if !context.power_stuck {
@@ -238,7 +238,7 @@ fn reset_info(context: &RequestContext<'_>) -> Result<Value, RedfishErrorRespons
         "Name": "ResetType",
         "Required": true,
         "DataType": "String",
-        "AllowableValues": context.personality().power.resets,
+        "AllowableValues": context.personality().power.reset_types,
     }]}));
     Ok(document.into_value())
 }

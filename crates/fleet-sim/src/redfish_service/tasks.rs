@@ -29,7 +29,7 @@ pub(super) fn accepted_response(
     id: BmcTaskId,
 ) -> Result<ChangeResponse, RedfishErrorResponse> {
     let task = find_task(context, id).ok_or_else(|| context.not_found())?;
-    let (location, body) = match context.personality().http.watch_tasks {
+    let (location, body) = match context.personality().http.task_watch {
         // No body: clients would take its `@odata.id` for the location to watch.
         TaskWatchLocation::Monitor => (monitor_path(id), None),
         TaskWatchLocation::Task => {
@@ -46,7 +46,7 @@ pub(super) fn accepted_response(
 
 /// Returns the status of a read: 202 for a watched task that is not finished, otherwise 200.
 pub(super) fn read_status(context: &RequestContext<'_>, kind: ResourceKind) -> StatusCode {
-    let watched = match context.personality().http.watch_tasks {
+    let watched = match context.personality().http.task_watch {
         TaskWatchLocation::Monitor => ResourceKind::TaskMonitor,
         TaskWatchLocation::Task => ResourceKind::Task,
     };
@@ -113,7 +113,7 @@ fn task_document(context: &RequestContext<'_>, task: &BmcTask) -> Value {
         "TaskStatus": health,
         "PercentComplete": task.percent(context.now),
         "StartTime": task.requested_at.to_string(),
-        "TaskMonitor": match context.personality().http.watch_tasks {
+        "TaskMonitor": match context.personality().http.task_watch {
             TaskWatchLocation::Monitor => monitor_path(task.id),
             TaskWatchLocation::Task => path.clone(),
         },

@@ -68,7 +68,7 @@ impl TypedIpmiCommand for GetDeviceId {
 
     fn parse(data: &[u8]) -> Result<DeviceId, MalformedIpmiMessage> {
         if data.is_empty() {
-            return Err(MalformedIpmiMessage("Get Device ID answer: empty"));
+            return Err(MalformedIpmiMessage("Get Device ID response: empty"));
         }
         // Emulators omit fields that they do not support.
         let at = |index: usize| data.get(index).copied().unwrap_or(0);
@@ -129,7 +129,7 @@ impl TypedIpmiCommand for ActivateSol {
 
     fn parse(data: &[u8]) -> Result<SolActivated, MalformedIpmiMessage> {
         let [_, _, _, _, i0, i1, o0, o1, p0, p1, ..] = data else {
-            return Err(MalformedIpmiMessage("Activate Payload answer: too short"));
+            return Err(MalformedIpmiMessage("Activate Payload response: too short"));
         };
         Ok(SolActivated {
             inbound_size: u16::from_le_bytes([*i0, *i1]),

@@ -90,10 +90,12 @@ impl TypedIpmiCommand for GetBootFlags {
 
     fn parse(data: &[u8]) -> Result<IpmiBootFlags, MalformedIpmiMessage> {
         let [_version, parameter, flags @ ..] = data else {
-            return Err(MalformedIpmiMessage("Get System Boot Options answer: too short"));
+            return Err(MalformedIpmiMessage("Get System Boot Options response: too short"));
         };
         if parameter & 0x7f != PARAMETER_FLAGS {
-            return Err(MalformedIpmiMessage("Get System Boot Options answer: another parameter"));
+            return Err(MalformedIpmiMessage(
+                "Get System Boot Options response: another parameter",
+            ));
         }
         IpmiBootFlags::parse(flags)
     }
@@ -139,9 +141,9 @@ const PARAMETER_FLAGS: u8 = 5;
 mod tests {
     use super::*;
 
-    fn written(ask: &impl TypedIpmiCommand) -> Vec<u8> {
+    fn written(command: &impl TypedIpmiCommand) -> Vec<u8> {
         let mut out = Vec::new();
-        ask.emit(&mut out);
+        command.emit(&mut out);
         out
     }
 
@@ -159,8 +161,8 @@ mod tests {
             (flags(IpmiBootDevice::REMOTE_MEDIA, true, true), [0x05, 0xe0, 0x24, 0, 0, 0]),
         ] {
             assert_eq!(bytes, wanted);
-            let answer = [&[1, 5], &bytes[1..]].concat();
-            let read = GetBootFlags::parse(&answer).unwrap();
+            let response = [&[1, 5], &bytes[1..]].concat();
+            let read = GetBootFlags::parse(&response).unwrap();
             assert_eq!(read.bytes(), bytes[1..]);
         }
         assert_eq!(written(&DisableBootTimeout), [0x03, 0x08]);

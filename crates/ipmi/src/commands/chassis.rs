@@ -68,7 +68,7 @@ impl TypedIpmiCommand for GetChassisStatus {
 
     fn parse(data: &[u8]) -> Result<ChassisStatus, MalformedIpmiMessage> {
         let [power, _, misc, ..] = data else {
-            return Err(MalformedIpmiMessage("Get Chassis Status answer: too short"));
+            return Err(MalformedIpmiMessage("Get Chassis Status response: too short"));
         };
         let bit = |byte: &u8, number: u8| byte & 1 << number != 0;
         Ok(ChassisStatus {

@@ -89,7 +89,7 @@ impl TypedIpmiCommand for GetRepositoryInfo {
 
     fn parse(data: &[u8]) -> Result<RepositoryInfo, MalformedIpmiMessage> {
         let [_, r0, r1, _, _, a0, a1, a2, a3, e0, e1, e2, e3, ..] = data else {
-            return Err(MalformedIpmiMessage("Get SDR Repository Info answer: too short"));
+            return Err(MalformedIpmiMessage("Get SDR Repository Info response: too short"));
         };
         Ok(RepositoryInfo {
             records: u16::from_le_bytes([*r0, *r1]),
@@ -110,7 +110,7 @@ impl TypedIpmiCommand for ReserveRepository {
     fn parse(data: &[u8]) -> Result<u16, MalformedIpmiMessage> {
         match data {
             [low, high, ..] => Ok(u16::from_le_bytes([*low, *high])),
-            _ => Err(MalformedIpmiMessage("Reserve SDR Repository answer: too short")),
+            _ => Err(MalformedIpmiMessage("Reserve SDR Repository response: too short")),
         }
     }
 }
@@ -132,7 +132,7 @@ impl TypedIpmiCommand for GetRecord {
             [low, high, bytes @ ..] => {
                 Ok(RecordChunk { next: u16::from_le_bytes([*low, *high]), bytes: bytes.to_vec() })
             }
-            _ => Err(MalformedIpmiMessage("Get SDR answer: too short")),
+            _ => Err(MalformedIpmiMessage("Get SDR response: too short")),
         }
     }
 }
@@ -195,7 +195,7 @@ impl TypedIpmiCommand for GetSensorReading {
 
     fn parse(data: &[u8]) -> Result<IpmiSensorReading, MalformedIpmiMessage> {
         let [raw, state, rest @ ..] = data else {
-            return Err(MalformedIpmiMessage("Get Sensor Reading answer: too short"));
+            return Err(MalformedIpmiMessage("Get Sensor Reading response: too short"));
         };
         let there = state & SCANNING != 0 && state & UNAVAILABLE == 0;
         let crossed = rest.first().map_or(0, |thresholds| thresholds & 0x3f);

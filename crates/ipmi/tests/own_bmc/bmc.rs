@@ -27,7 +27,7 @@ pub(crate) struct TestBmcBehaviour {
     pub(crate) drop_every: usize,
     /// The number of packets that are dropped at first.
     pub(crate) deaf_to: usize,
-    pub(crate) answer_twice: bool,
+    pub(crate) respond_twice: bool,
     /// The number of requests that get "busy".
     pub(crate) busy: usize,
     /// Delays each response.
@@ -47,7 +47,7 @@ pub(crate) struct TestBmcBehaviour {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseFault {
     /// No response.
-    AnswerLost,
+    ResponseLost,
     /// No response, and all sessions are dropped.
     Restart,
     /// A timeout completion code.
@@ -87,7 +87,7 @@ impl Default for TestBmcBehaviour {
             silent_about_unknown_suites: false,
             drop_every: 0,
             deaf_to: 0,
-            answer_twice: false,
+            respond_twice: false,
             busy: 0,
             slow: false,
             sleepy: Duration::ZERO,
@@ -152,8 +152,8 @@ impl TestBmc {
         self.state.slept.store(false, Ordering::SeqCst);
     }
 
-    pub(crate) fn forget_sessions(&self) {
-        self.state.responder.lock().unwrap().forget_sessions();
+    pub(crate) fn drop_sessions(&self) {
+        self.state.responder.lock().unwrap().drop_sessions();
     }
 }
 
@@ -206,7 +206,7 @@ impl TestBmcState {
     }
 
     async fn reply(&self, reply: &[u8], to: SocketAddr) {
-        for _ in 0..1 + usize::from(self.behaviour.answer_twice) {
+        for _ in 0..1 + usize::from(self.behaviour.respond_twice) {
             self.socket.send_to(reply, to).await.unwrap();
         }
     }
@@ -222,14 +222,14 @@ impl TestBmcState {
     fn handle_datagram(&self, datagram: &mut [u8]) -> Option<Vec<u8>> {
         let mut responder = self.responder.lock().unwrap();
         let mut reply = Vec::new();
-        match responder.hear(datagram, Duration::ZERO, &mut fill, &mut reply) {
+        match responder.receive(datagram, Duration::ZERO, &mut fill, &mut reply) {
             ResponderEvent::Nothing(_) | ResponderEvent::Sol { .. } => return None,
-            ResponderEvent::Answered if !self.lets_out(&reply) => return None,
-            ResponderEvent::Answered | ResponderEvent::Closed { .. } => {}
+            ResponderEvent::Responded if !self.lets_out(&reply) => return None,
+            ResponderEvent::Responded | ResponderEvent::Closed { .. } => {}
             ResponderEvent::Request { session, privilege, request } => {
                 let before = self.switched.load(Ordering::SeqCst);
                 let (mut code, data) =
-                    self.answer(request.netfn, request.command, request.data, privilege);
+                    self.respond(request.netfn, request.command, request.data, privilege);
                 let is_switched = self.switched.load(Ordering::SeqCst) != before;
                 let mishap = self.mishap.lock().unwrap().take_if(|_| is_switched);
                 if mishap == Some(ResponseFault::Timeout) {
@@ -237,12 +237,12 @@ impl TestBmcState {
                 }
                 let mut iv = [0; 16];
                 fill(&mut iv);
-                responder.answer(session, &request, code, &data, iv, &mut reply);
+                responder.respond(session, &request, code, &data, iv, &mut reply);
                 match mishap {
                     None | Some(ResponseFault::Timeout) => {}
-                    Some(ResponseFault::AnswerLost) => return None,
+                    Some(ResponseFault::ResponseLost) => return None,
                     Some(ResponseFault::Restart) => {
-                        responder.forget_sessions();
+                        responder.drop_sessions();
                         return None;
                     }
                 }
@@ -303,7 +303,7 @@ impl TestBmcState {
         true
     }
 
-    fn answer(
+    fn respond(
         &self,
         family: u8,
         command: u8,

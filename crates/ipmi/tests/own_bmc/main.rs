@@ -36,8 +36,8 @@ async fn supports_both_suites_and_prefers_the_stronger() {
         })
         .await;
         let client = client(IpmiEndpoint { cipher_suite: wanted, ..endpoint(&bmc) });
-        client.ask(&ChassisControl::PowerUp).await.unwrap();
-        assert!(client.ask(&GetChassisStatus).await.unwrap().power_on, "{offered:?}");
+        client.execute(&ChassisControl::PowerUp).await.unwrap();
+        assert!(client.execute(&GetChassisStatus).await.unwrap().power_on, "{offered:?}");
     }
 }
 
@@ -50,11 +50,11 @@ async fn gives_up_a_suite_that_the_bmc_ignores() {
     };
     let bmc = TestBmc::start(behaviour).await;
     let client = client(endpoint(&bmc));
-    client.ask(&GetDeviceId).await.unwrap();
+    client.execute(&GetDeviceId).await.unwrap();
     // It is recorded, so that the next session does not wait again.
     let before = bmc.packets_received();
     client.close().await;
-    client.ask(&GetDeviceId).await.unwrap();
+    client.execute(&GetDeviceId).await.unwrap();
     // Close Session, Open Session, RAKP 1 and 3, the privilege level, the request.
     assert_eq!(bmc.packets_received() - before, 6);
 }
@@ -64,7 +64,7 @@ async fn one_session_serves_many_requests() {
     let bmc = TestBmc::start(TestBmcBehaviour::default()).await;
     let client = client(endpoint(&bmc));
     for _ in 0..20 {
-        client.ask(&GetDeviceId).await.unwrap();
+        client.execute(&GetDeviceId).await.unwrap();
     }
     assert_eq!(bmc.packets_received(), 4 + 20);
 }
@@ -73,9 +73,9 @@ async fn one_session_serves_many_requests() {
 async fn reopens_a_dropped_session() {
     let bmc = TestBmc::start(TestBmcBehaviour::default()).await;
     let client = client(endpoint(&bmc));
-    client.ask(&ChassisControl::PowerUp).await.unwrap();
-    bmc.forget_sessions();
-    assert!(client.ask(&GetChassisStatus).await.unwrap().power_on);
+    client.execute(&ChassisControl::PowerUp).await.unwrap();
+    bmc.drop_sessions();
+    assert!(client.execute(&GetChassisStatus).await.unwrap().power_on);
 }
 
 #[tokio::test]
@@ -90,11 +90,11 @@ async fn does_not_repeat_commands_with_side_effects_if_the_bmc_is_lost() {
     ] {
         let bmc = TestBmc::start(TestBmcBehaviour::default()).await;
         let client = impatient(&bmc);
-        client.ask(&GetDeviceId).await.unwrap();
+        client.execute(&GetDeviceId).await.unwrap();
         bmc.expect(ResponseFault::Restart);
-        let asked = client.ask(&control).await;
+        let result = client.execute(&control).await;
         assert_eq!(bmc.power_changes(), times, "{control:?}");
-        match asked {
+        match result {
             Ok(()) => assert_eq!(times, 2, "{control:?}"),
             Err(error) => {
                 assert!(matches!(error, IpmiError::Uncertain { .. }), "{control:?}: {error:?}");
@@ -106,18 +106,18 @@ async fn does_not_repeat_commands_with_side_effects_if_the_bmc_is_lost() {
     let bmc = TestBmc::start(TestBmcBehaviour::default()).await;
     let client = impatient(&bmc);
     bmc.expect(ResponseFault::Restart);
-    let asked = client.request(0, 0, 2, &[1]).await;
-    assert!(matches!(asked, Err(IpmiError::Uncertain { .. })), "{asked:?}");
+    let result = client.request(0, 0, 2, &[1]).await;
+    assert!(matches!(result, Err(IpmiError::Uncertain { .. })), "{result:?}");
     assert_eq!(bmc.power_changes(), 1);
-    client.ask(&GetDeviceId).await.unwrap();
+    client.execute(&GetDeviceId).await.unwrap();
 }
 
 #[tokio::test]
 async fn repeats_a_request_whose_response_was_lost_without_a_second_effect() {
     let bmc = TestBmc::start(TestBmcBehaviour::default()).await;
     let client = client(endpoint(&bmc));
-    bmc.expect(ResponseFault::AnswerLost);
-    client.ask(&ChassisControl::HardReset).await.unwrap();
+    bmc.expect(ResponseFault::ResponseLost);
+    client.execute(&ChassisControl::HardReset).await.unwrap();
     assert_eq!(bmc.power_changes(), 1);
 }
 
@@ -125,9 +125,9 @@ async fn repeats_a_request_whose_response_was_lost_without_a_second_effect() {
 async fn detects_a_dropped_session_before_a_side_effect() {
     let bmc = TestBmc::start(TestBmcBehaviour::default()).await;
     let client = client(endpoint(&bmc));
-    client.ask(&GetDeviceId).await.unwrap();
-    bmc.forget_sessions();
-    client.ask(&ChassisControl::HardReset).await.unwrap();
+    client.execute(&GetDeviceId).await.unwrap();
+    bmc.drop_sessions();
+    client.execute(&ChassisControl::HardReset).await.unwrap();
     assert_eq!(bmc.power_changes(), 1);
 }
 
@@ -136,8 +136,8 @@ async fn retries_after_a_timeout_code_only_if_repetition_is_safe() {
     for (control, times) in [(ChassisControl::HardReset, 1), (ChassisControl::PowerUp, 2)] {
         let bmc = TestBmc::start(TestBmcBehaviour::default()).await;
         bmc.expect(ResponseFault::Timeout);
-        let asked = client(endpoint(&bmc)).ask(&control).await;
-        assert_eq!(asked.is_ok(), times == 2, "{control:?}: {asked:?}");
+        let result = client(endpoint(&bmc)).execute(&control).await;
+        assert_eq!(result.is_ok(), times == 2, "{control:?}: {result:?}");
         assert_eq!(bmc.power_changes(), times, "{control:?}");
     }
 }
@@ -148,10 +148,10 @@ async fn keeps_the_session_of_a_slow_bmc() {
         TestBmcBehaviour { sleepy: Duration::from_millis(400), ..TestBmcBehaviour::default() };
     let bmc = TestBmc::start(behaviour).await;
     let client = client(endpoint(&bmc));
-    client.ask(&GetDeviceId).await.unwrap();
+    client.execute(&GetDeviceId).await.unwrap();
     let offers = bmc.offers();
     bmc.pause_on_next_packet();
-    client.ask(&GetDeviceId).await.unwrap();
+    client.execute(&GetDeviceId).await.unwrap();
     assert_eq!(bmc.offers(), offers);
 }
 
@@ -163,7 +163,7 @@ async fn reaches_a_bmc_that_comes_back_during_the_handshake() {
     let endpoint = IpmiEndpoint { cipher_suite: Some(CipherSuite::Three), ..endpoint(&bmc) };
     let timeouts = IpmiTimeouts { total: Duration::from_millis(1200), ..timeouts() };
     let client = IpmiClient::new(endpoint, timeouts, Arc::new(Semaphore::new(1)));
-    client.ask(&GetDeviceId).await.unwrap();
+    client.execute(&GetDeviceId).await.unwrap();
     assert_eq!(bmc.offers(), 1);
 }
 
@@ -180,8 +180,8 @@ async fn a_renumbered_session_is_not_a_wrong_password() {
         let bmc = TestBmc::start(behaviour).await;
         let cipher_suite = Some(CipherSuite::Three);
         let client = client(IpmiEndpoint { cipher_suite, ..endpoint(&bmc) });
-        client.ask(&GetDeviceId).await.unwrap();
-        assert!(bmc.offers() > 1, "it was asked more than once");
+        client.execute(&GetDeviceId).await.unwrap();
+        assert!(bmc.offers() > 1, "it received more than one request");
     }
 }
 
@@ -189,8 +189,8 @@ async fn a_renumbered_session_is_not_a_wrong_password() {
 async fn tries_a_wrong_password_once() {
     let bmc = TestBmc::start(TestBmcBehaviour::default()).await;
     let credentials = IpmiCredentials::new(b"admin", b"wrong", None).unwrap();
-    let asked = client(IpmiEndpoint { credentials, ..endpoint(&bmc) }).ask(&GetDeviceId).await;
-    assert!(matches!(asked, Err(IpmiError::WrongPassword)), "{asked:?}");
+    let result = client(IpmiEndpoint { credentials, ..endpoint(&bmc) }).execute(&GetDeviceId).await;
+    assert!(matches!(result, Err(IpmiError::WrongPassword)), "{result:?}");
     assert_eq!(bmc.names_received(), 1);
 }
 
@@ -204,7 +204,7 @@ async fn a_bmc_that_ignores_unknown_users_is_not_unreachable() {
         let endpoint =
             IpmiEndpoint { credentials: credentials.clone(), cipher_suite, ..endpoint(&bmc) };
         let client = IpmiClient::new(endpoint, timeouts, Arc::new(Semaphore::new(1)));
-        let error = client.ask(&GetDeviceId).await.unwrap_err();
+        let error = client.execute(&GetDeviceId).await.unwrap_err();
         assert!(matches!(error, IpmiError::SilentToUser), "{error:?}");
         assert!(error.to_string().contains("user name"), "{error}");
     }
@@ -216,28 +216,28 @@ async fn repeats_lost_packets() {
         TestBmc::start(TestBmcBehaviour { drop_every: 3, ..TestBmcBehaviour::default() }).await;
     let client = client(endpoint(&bmc));
     for _ in 0..5 {
-        client.ask(&GetDeviceId).await.unwrap();
+        client.execute(&GetDeviceId).await.unwrap();
     }
 }
 
 #[tokio::test]
 async fn ignores_duplicate_and_late_responses() {
     let bmc =
-        TestBmc::start(TestBmcBehaviour { answer_twice: true, ..TestBmcBehaviour::default() })
+        TestBmc::start(TestBmcBehaviour { respond_twice: true, ..TestBmcBehaviour::default() })
             .await;
     let client = client(endpoint(&bmc));
     for round in 0..10 {
         let control =
             if round % 2 == 0 { ChassisControl::PowerUp } else { ChassisControl::PowerDown };
-        client.ask(&control).await.unwrap();
-        assert_eq!(client.ask(&GetChassisStatus).await.unwrap().power_on, round % 2 == 0);
+        client.execute(&control).await.unwrap();
+        assert_eq!(client.execute(&GetChassisStatus).await.unwrap().power_on, round % 2 == 0);
     }
 }
 
 #[tokio::test]
 async fn retries_while_the_bmc_is_busy() {
     let bmc = TestBmc::start(TestBmcBehaviour { busy: 2, ..TestBmcBehaviour::default() }).await;
-    client(endpoint(&bmc)).ask(&GetDeviceId).await.unwrap();
+    client(endpoint(&bmc)).execute(&GetDeviceId).await.unwrap();
 }
 
 #[tokio::test]
@@ -247,31 +247,31 @@ async fn errors_explain_rejected_sessions() {
         ..TestBmcBehaviour::default()
     })
     .await;
-    let ask = async |username: &[u8], password: &[u8], kg: Option<&[u8]>, privilege| {
+    let attempt = async |username: &[u8], password: &[u8], kg: Option<&[u8]>, privilege| {
         let credentials = IpmiCredentials::new(username, password, kg).unwrap();
         let client = client(IpmiEndpoint { credentials, privilege, ..endpoint(&bmc) });
-        let asked = client.ask(&ChassisControl::PowerUp).await;
-        asked.err().map(|error| error.to_string())
+        let result = client.execute(&ChassisControl::PowerUp).await;
+        result.err().map(|error| error.to_string())
     };
     let key = Some(&b"key"[..]);
     let admin = IpmiPrivilege::Administrator;
     for (text, wanted) in [
-        (ask(b"admin", b"secret", key, admin).await, None),
+        (attempt(b"admin", b"secret", key, admin).await, None),
         (
-            ask(b"unknown", b"secret", key, admin).await,
+            attempt(b"unknown", b"secret", key, admin).await,
             Some("the BMC rejects this user: it is unknown or disabled"),
         ),
         (
-            ask(b"admin", b"wrong", key, admin).await,
+            attempt(b"admin", b"wrong", key, admin).await,
             Some("the password (or the user name) is wrong"),
         ),
-        (ask(b"admin", b"secret", None, admin).await, Some("the Kg key is wrong")),
+        (attempt(b"admin", b"secret", None, admin).await, Some("the Kg key is wrong")),
         (
-            ask(b"guest", b"guest", key, admin).await,
+            attempt(b"guest", b"guest", key, admin).await,
             Some("the user may not have the privilege level ADMINISTRATOR"),
         ),
         (
-            ask(b"guest", b"guest", key, IpmiPrivilege::User).await,
+            attempt(b"guest", b"guest", key, IpmiPrivilege::User).await,
             Some("completion code 0xd4 to command 0x02: the user's privilege is too low"),
         ),
     ] {
@@ -284,7 +284,7 @@ async fn error_names_the_unsupported_suite() {
     let bmc =
         TestBmc::start(TestBmcBehaviour { suites: Vec::new(), ..TestBmcBehaviour::default() })
             .await;
-    let refused = client(endpoint(&bmc)).ask(&GetDeviceId).await.unwrap_err();
+    let refused = client(endpoint(&bmc)).execute(&GetDeviceId).await.unwrap_err();
     let wanted = "the BMC accepts none of the cipher suites that were tried (17, 3)";
     assert_eq!(refused.to_string(), wanted);
 }
@@ -298,7 +298,7 @@ async fn a_silent_bmc_times_out_and_delays_no_other() {
     let turns = Arc::new(Semaphore::new(1));
     let client = IpmiClient::new(endpoint(&silent), timeouts, Arc::clone(&turns));
     let started = Instant::now();
-    let error = client.ask(&GetDeviceId).await.unwrap_err();
+    let error = client.execute(&GetDeviceId).await.unwrap_err();
     assert!(matches!(error, IpmiError::Unreachable { .. }), "{error:?}");
     assert!(started.elapsed() < total * 3, "{:?}", started.elapsed());
     assert_eq!(turns.available_permits(), 1);
@@ -310,7 +310,7 @@ async fn a_shorter_timeout_fails_sooner() {
         TestBmc::start(TestBmcBehaviour { drop_every: 1, ..TestBmcBehaviour::default() }).await;
     let started = Instant::now();
     let client = client(endpoint(&silent));
-    let error = client.ask_within(&GetDeviceId, Duration::from_millis(200)).await.unwrap_err();
+    let error = client.execute_within(&GetDeviceId, Duration::from_millis(200)).await.unwrap_err();
     assert!(matches!(error, IpmiError::Unreachable { .. }), "{error:?}");
     assert!(started.elapsed() < timeouts().total, "{:?}", started.elapsed());
 }
@@ -322,7 +322,7 @@ async fn an_unreachable_port_is_reported_with_the_network_error() {
     let timeouts = IpmiTimeouts { total: Duration::from_millis(200), ..timeouts() };
     let endpoint = IpmiEndpoint { port, ..endpoint_at(port) };
     let client = IpmiClient::new(endpoint, timeouts, Arc::new(Semaphore::new(1)));
-    let error = client.ask(&GetDeviceId).await.unwrap_err();
+    let error = client.execute(&GetDeviceId).await.unwrap_err();
     let IpmiError::Unreachable { source, .. } = error else { panic!("{error:?}") };
     assert_eq!(source.unwrap().kind(), std::io::ErrorKind::ConnectionRefused);
 }
@@ -335,13 +335,13 @@ async fn sends_one_request_at_a_time_for_all_clients() {
         .map(|_| IpmiClient::new(endpoint(&bmc), timeouts(), Arc::clone(&turns)))
         .map(Arc::new)
         .collect();
-    let mut asked = tokio::task::JoinSet::new();
+    let mut tasks = tokio::task::JoinSet::new();
     // They outlive their requests: Close Session packets would count.
     for client in &clients {
         let client = Arc::clone(client);
-        asked.spawn(async move { client.ask(&GetDeviceId).await.map(drop) });
+        tasks.spawn(async move { client.execute(&GetDeviceId).await.map(drop) });
     }
-    asked.join_all().await.into_iter().for_each(|asked| asked.unwrap());
+    tasks.join_all().await.into_iter().for_each(|result| result.unwrap());
     assert_eq!(bmc.state.most_at_once.load(Ordering::SeqCst), 1);
 }
 

@@ -17,7 +17,7 @@ proptest! {
     #[test]
     fn sessions_survive_a_bad_network(
         suite in prop_oneof![Just(CipherSuite::Three), Just(CipherSuite::Seventeen)],
-        mut luck in proptest::collection::vec(0u8..4, 0..40),
+        mut fault in proptest::collection::vec(0u8..4, 0..40),
     ) {
         let mut network = LossyNetwork { responder: responder(&TestBmcBehaviour::default()), now: 0, iv: 0 };
         let mut session = session(suite, b"admin", b"secret", IpmiPrivilege::Administrator);
@@ -26,20 +26,20 @@ proptest! {
             attempts += 1;
             prop_assert!(attempts < 100);
             // A duplicate RAKP 1 may confuse the BMC, as in reality: start again.
-            if network.round(&mut session, luck.pop().unwrap_or(0)).is_err() {
+            if network.round(&mut session, fault.pop().unwrap_or(0)).is_err() {
                 session = self::session(suite, b"admin", b"secret", IpmiPrivilege::Administrator);
             }
         }
         for number in 0..8u8 {
             let data = [number];
             session.submit(SessionRequest { netfn: 0x30, lun: 0, command: 1, data: &data }, None);
-            let mut answer = None;
-            while answer.is_none() {
+            let mut response = None;
+            while response.is_none() {
                 attempts += 1;
                 prop_assert!(attempts < 200);
-                answer = network.round(&mut session, luck.pop().unwrap_or(0)).unwrap();
+                response = network.round(&mut session, fault.pop().unwrap_or(0)).unwrap();
             }
-            prop_assert_eq!(answer, Some(vec![number]));
+            prop_assert_eq!(response, Some(vec![number]));
         }
     }
 
@@ -89,14 +89,14 @@ fn a_session_expires_after_a_minute() {
     while !session.is_open() {
         network.round(&mut session, 0).unwrap();
     }
-    let ask = |network: &mut LossyNetwork, session: &mut IpmiSession| {
+    let exchange = |network: &mut LossyNetwork, session: &mut IpmiSession| {
         session.submit(SessionRequest { netfn: 0x30, lun: 0, command: 1, data: &[5] }, None);
         network.round(session, 0).unwrap()
     };
     network.now += 59;
-    assert_eq!(ask(&mut network, &mut session), Some(vec![5]));
+    assert_eq!(exchange(&mut network, &mut session), Some(vec![5]));
     network.now += 61;
-    assert_eq!(ask(&mut network, &mut session), None);
+    assert_eq!(exchange(&mut network, &mut session), None);
 }
 
 #[test]
@@ -123,27 +123,27 @@ struct LossyNetwork {
 }
 
 impl LossyNetwork {
-    /// Transfers one packet and its reply. `luck`: 0 success, 1 packet lost, 2 reply lost, 3 packet
+    /// Transfers one packet and its reply. `fault`: 0 success, 1 packet lost, 2 reply lost, 3 packet
     /// duplicated.
     fn round(
         &mut self,
         session: &mut IpmiSession,
-        luck: u8,
+        fault: u8,
     ) -> Result<Option<Vec<u8>>, IpmiSessionRefusal> {
         let mut sent = Vec::new();
         self.iv = self.iv.wrapping_add(1);
-        if !session.transmit([self.iv; 16], &mut sent) || luck == 1 {
+        if !session.transmit([self.iv; 16], &mut sent) || fault == 1 {
             return Ok(None);
         }
         let mut replies = vec![self.handle_datagram(&mut sent.clone())];
-        if luck == 3 {
+        if fault == 3 {
             replies.push(self.handle_datagram(&mut sent));
         }
-        let mut answer = None;
-        for mut reply in replies.into_iter().flatten().filter(|_| luck != 2) {
+        let mut response = None;
+        for mut reply in replies.into_iter().flatten().filter(|_| fault != 2) {
             match session.on_datagram(&mut reply)? {
-                SessionEvent::Answer { completion: 0, data } => answer = Some(data.to_vec()),
-                SessionEvent::Answer { completion, .. } => panic!("completion code {completion}"),
+                SessionEvent::Response { completion: 0, data } => response = Some(data.to_vec()),
+                SessionEvent::Response { completion, .. } => panic!("completion code {completion}"),
                 SessionEvent::Ignored(_)
                 | SessionEvent::Offered
                 | SessionEvent::Repeated
@@ -152,7 +152,7 @@ impl LossyNetwork {
                 | SessionEvent::Sol(_) => {}
             }
         }
-        Ok(answer)
+        Ok(response)
     }
 
     fn handle_datagram(&mut self, datagram: &mut [u8]) -> Option<Vec<u8>> {
@@ -165,14 +165,14 @@ impl LossyNetwork {
             });
         };
         let now = Duration::from_secs(self.now);
-        match self.responder.hear(datagram, now, &mut fill, &mut reply) {
+        match self.responder.receive(datagram, now, &mut fill, &mut reply) {
             ResponderEvent::Nothing(_) | ResponderEvent::Sol { .. } => None,
-            ResponderEvent::Answered | ResponderEvent::Closed { .. } => Some(reply),
+            ResponderEvent::Responded | ResponderEvent::Closed { .. } => Some(reply),
             ResponderEvent::Request { session, request, privilege } => {
                 assert_eq!(privilege, IpmiPrivilege::Administrator);
                 let echo = request.data.to_vec();
                 let is_open =
-                    self.responder.answer(session, &request, 0, &echo, [9; 16], &mut reply);
+                    self.responder.respond(session, &request, 0, &echo, [9; 16], &mut reply);
                 is_open.then_some(reply)
             }
         }

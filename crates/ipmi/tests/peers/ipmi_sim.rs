@@ -92,7 +92,7 @@ impl IpmiSim {
             std::thread::sleep(Duration::from_millis(20));
         }
         let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-        panic!("ipmi_sim does not answer: {log}");
+        panic!("ipmi_sim does not response: {log}");
     }
 
     fn stop(&mut self) {
@@ -145,7 +145,7 @@ fn write_machine(directory: &Path, port: u16, serial: u16) {
         &program,
         format!(
             r#"#!/bin/sh
-# Called with get NAME... or set NAME VALUE...; answers NAME:VALUE.
+# Called with get NAME... or set NAME VALUE...; prints NAME:VALUE.
 operation=$1; shift
 while [ $# -gt 0 ]; do
   name=$1; shift

@@ -26,17 +26,17 @@ use tokio::sync::{Semaphore, mpsc};
 async fn power_is_switched_and_ipmitool_agrees() {
     let Some(sim) = IpmiSim::start() else { return };
     let client = client(endpoint(&sim));
-    let device = client.ask(&GetDeviceId).await.unwrap();
+    let device = client.execute(&GetDeviceId).await.unwrap();
     assert_eq!((device.manufacturer, device.product), (0x1291, 0xf02));
     assert_eq!(device.ipmi_version, 0x02);
-    assert!(!client.ask(&GetChassisStatus).await.unwrap().power_on);
-    client.ask(&ChassisControl::PowerUp).await.unwrap();
-    assert!(client.ask(&GetChassisStatus).await.unwrap().power_on);
+    assert!(!client.execute(&GetChassisStatus).await.unwrap().power_on);
+    client.execute(&ChassisControl::PowerUp).await.unwrap();
+    assert!(client.execute(&GetChassisStatus).await.unwrap().power_on);
     assert_eq!(sim.ipmitool(&["power", "status"]), "Chassis Power is on\n");
-    client.ask(&ChassisControl::PowerDown).await.unwrap();
+    client.execute(&ChassisControl::PowerDown).await.unwrap();
     assert_eq!(sim.ipmitool(&["power", "status"]), "Chassis Power is off\n");
     sim.ipmitool(&["power", "on"]);
-    assert!(client.ask(&GetChassisStatus).await.unwrap().power_on);
+    assert!(client.execute(&GetChassisStatus).await.unwrap().power_on);
 }
 
 #[tokio::test]
@@ -44,18 +44,18 @@ async fn the_boot_device_is_set_and_ipmitool_agrees() {
     let Some(sim) = IpmiSim::start() else { return };
     let client = client(endpoint(&sim));
     // The simulator lacks this parameter, like some real BMCs.
-    match client.ask(&DisableBootTimeout).await {
+    match client.execute(&DisableBootTimeout).await {
         Ok(()) | Err(IpmiError::Completion { .. }) => {}
         Err(other) => panic!("{other}"),
     }
     let flags =
         IpmiBootFlags { valid: true, persistent: false, uefi: false, device: IpmiBootDevice::PXE };
-    client.ask(&SetBootFlags(flags)).await.unwrap();
+    client.execute(&SetBootFlags(flags)).await.unwrap();
     assert_eq!(sim.chassis("boot"), "pxe");
     let shown = sim.ipmitool(&["chassis", "bootparam", "get", "5"]);
     assert!(shown.contains("Boot Device Selector : Force PXE"), "{shown}");
     sim.ipmitool(&["chassis", "bootdev", "cdrom"]);
-    assert_eq!(client.ask(&GetBootFlags).await.unwrap().device, IpmiBootDevice::CDROM);
+    assert_eq!(client.execute(&GetBootFlags).await.unwrap().device, IpmiBootDevice::CDROM);
 }
 
 #[tokio::test]
@@ -77,19 +77,19 @@ async fn sensors_are_those_that_ipmitool_shows() {
 #[tokio::test]
 async fn explains_wrong_credentials() {
     let Some(sim) = IpmiSim::start() else { return };
-    let ask = async |username: &[u8], password: &[u8], kg: Option<&[u8]>, privilege| {
+    let attempt = async |username: &[u8], password: &[u8], kg: Option<&[u8]>, privilege| {
         let credentials = IpmiCredentials::new(username, password, kg).unwrap();
         let client = client(IpmiEndpoint { credentials, privilege, ..endpoint(&sim) });
-        client.ask(&ChassisControl::PowerUp).await
+        client.execute(&ChassisControl::PowerUp).await
     };
     let admin = IpmiPrivilege::Administrator;
-    let wrong = ask(b"admin", b"wrong", None, admin).await;
+    let wrong = attempt(b"admin", b"wrong", None, admin).await;
     assert!(matches!(wrong, Err(IpmiError::WrongPassword)), "{wrong:?}");
-    let wrong = ask(b"unknown", b"password", None, admin).await;
+    let wrong = attempt(b"unknown", b"password", None, admin).await;
     assert!(matches!(wrong, Err(IpmiError::WrongUser | IpmiError::WrongPassword)), "{wrong:?}");
-    let wrong = ask(b"admin", b"password", Some(b"not the key"), admin).await;
+    let wrong = attempt(b"admin", b"password", Some(b"not the key"), admin).await;
     assert!(matches!(wrong, Err(IpmiError::WrongKg)), "{wrong:?}");
-    let wrong = ask(b"watcher", b"test", None, IpmiPrivilege::User).await;
+    let wrong = attempt(b"watcher", b"test", None, IpmiPrivilege::User).await;
     assert!(matches!(wrong, Err(IpmiError::Completion { code: 0xd4, .. })), "{wrong:?}");
 }
 
@@ -97,9 +97,10 @@ async fn explains_wrong_credentials() {
 async fn finds_the_suite_or_reports_the_unsupported_one() {
     let Some(sim) = IpmiSim::start() else { return };
     let automatic = client(IpmiEndpoint { cipher_suite: None, ..endpoint(&sim) });
-    automatic.ask(&GetDeviceId).await.unwrap();
+    automatic.execute(&GetDeviceId).await.unwrap();
     let cipher_suite = Some(CipherSuite::Seventeen);
-    let refused = client(IpmiEndpoint { cipher_suite, ..endpoint(&sim) }).ask(&GetDeviceId).await;
+    let refused =
+        client(IpmiEndpoint { cipher_suite, ..endpoint(&sim) }).execute(&GetDeviceId).await;
     assert!(matches!(refused, Err(IpmiError::CipherSuite { .. })), "{refused:?}");
 }
 
@@ -107,15 +108,15 @@ async fn finds_the_suite_or_reports_the_unsupported_one() {
 async fn a_bmc_that_restarts_gets_a_new_session() {
     let Some(mut sim) = IpmiSim::start() else { return };
     let client = client(endpoint(&sim));
-    client.ask(&GetDeviceId).await.unwrap();
+    client.execute(&GetDeviceId).await.unwrap();
     sim.restart();
-    client.ask(&GetDeviceId).await.unwrap();
+    client.execute(&GetDeviceId).await.unwrap();
     client.close().await;
-    client.ask(&GetDeviceId).await.unwrap();
+    client.execute(&GetDeviceId).await.unwrap();
     // Most BMCs have few sessions, so none may leak.
     for _ in 0..40 {
         client.close().await;
-        client.ask(&GetDeviceId).await.unwrap();
+        client.execute(&GetDeviceId).await.unwrap();
     }
 }
 
@@ -124,7 +125,7 @@ async fn reaches_a_controller_behind_the_bmc() {
     let Some(sim) = IpmiSim::start() else { return };
     let bridging = Some(BridgeRoute::to(BridgeTarget { channel: 0, address: 0x30 }));
     let client = client(IpmiEndpoint { bridging, ..endpoint(&sim) });
-    let device = client.ask(&GetDeviceId).await.unwrap();
+    let device = client.execute(&GetDeviceId).await.unwrap();
     assert_eq!(device.product, 0x0b0b);
     let shown = sim.ipmitool(&["-b", "0", "-t", "0x30", "mc", "info"]);
     assert!(shown.contains("(0x0b0b)"), "{shown}");
@@ -134,11 +135,11 @@ async fn reaches_a_controller_behind_the_bmc() {
 async fn raw_commands_and_identification() {
     let Some(sim) = IpmiSim::start() else { return };
     let client = client(endpoint(&sim));
-    let answer = client.request(0x06, 0, 0x01, &[]).await.unwrap();
-    assert_eq!(answer[9..11], [0x02, 0x0f]);
+    let response = client.request(0x06, 0, 0x01, &[]).await.unwrap();
+    assert_eq!(response[9..11], [0x02, 0x0f]);
     let unknown = client.request(0x30, 0, 0x77, &[1, 2]).await;
     assert!(matches!(unknown, Err(IpmiError::Completion { code: 0xc1, .. })), "{unknown:?}");
-    client.ask(&IdentifyChassis::Seconds(5)).await.unwrap();
+    client.execute(&IdentifyChassis::Seconds(5)).await.unwrap();
 }
 
 #[tokio::test]

@@ -66,7 +66,7 @@ pub(crate) fn node() -> Node {
     node.work = serde_json::from_value(serde_json::json!({
         "id": id(9), "kind": "clean", "stage": "run", "cursor": 0, "awaiting": true,
         "steps": [{"interface": "deploy", "step": "erase_devices", "priority": 10, "abortable": true}],
-        "started_at": NOW, "since": NOW, "asked_by": {"kind": "conductor", "hostname": "c"},
+        "started_at": NOW, "since": NOW, "requested_by": {"kind": "conductor", "hostname": "c"},
     }))
     .expect("a job as it is stored");
     node

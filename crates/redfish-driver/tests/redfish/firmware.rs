@@ -122,12 +122,8 @@ async fn stores_reboots_first_and_reports_progress() {
         let were_due = reboots.iter().all(|call| call.had_stored_reboot());
         assert!(!reboots.is_empty() && were_due, "{kind}: {reboots:?}");
         let progress: Vec<_> =
-            calls.iter().filter_map(|call| call.after.get_str("progress")).collect();
-        assert_eq!(
-            progress.first().map(String::as_str),
-            Some("update 1 of 2 (bmc) started"),
-            "{kind}"
-        );
+            calls.iter().filter_map(|call| call.progress_text.as_deref()).collect();
+        assert_eq!(progress.first(), Some(&"update 1 of 2 (bmc) started"), "{kind}");
         for text in ["update 2 of 2 (bios): rebooting the machine", "(bmc): its task is running"] {
             assert!(
                 progress.iter().any(|progress| progress.contains(text)),

@@ -59,7 +59,7 @@ async fn sends_no_reset_in_the_target_state() {
 #[tokio::test]
 async fn replaces_unsupported_reset_types() {
     let mut odd = Personality::built_in("generic").unwrap();
-    odd.power.resets = vec![ResetType::ForceOn, ResetType::PushPowerButton];
+    odd.power.reset_types = vec![ResetType::ForceOn, ResetType::PushPowerButton];
     let rig = RedfishRig::with_personality(odd);
     rig.power(PowerTarget::On).await;
     rig.power(PowerTarget::SoftReboot).await;

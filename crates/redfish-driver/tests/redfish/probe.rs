@@ -23,7 +23,7 @@ async fn probes_every_personality() {
         assert_eq!(found["vendor"], json!(personality.manufacturer), "{kind}");
         assert_eq!(found["model"], json!(personality.model), "{kind}");
         assert_eq!(found["redfish_version"], json!(personality.redfish_version), "{kind}");
-        assert_eq!(found["could_not_ask"], json!([]), "{kind}");
+        assert_eq!(found["failed_queries"], json!([]), "{kind}");
         let drives = found["virtual_media"]["drives"].as_array().map_or(0, Vec::len);
         assert_eq!(drives, personality.media.slots.len(), "{kind}");
         let by = if personality.media.actions { "action" } else { "change" };
@@ -53,7 +53,7 @@ async fn reports_missing_as_null_and_failures_as_skipped() {
     assert_eq!(found["virtual_media"], Value::Null);
     assert_eq!(found["secure_boot"], Value::Null);
     assert_eq!(found["raid"], Value::Null);
-    let skipped = found["could_not_ask"].to_string();
+    let skipped = found["failed_queries"].to_string();
     assert!(skipped.contains("/Storage"), "{skipped}");
     assert!(found["bios_settings"].is_object());
 }

@@ -21,10 +21,10 @@ pub(crate) const SPEED: f64 = 1000.0;
 /// A quirk file without power-off delay, which would make the tests slow.
 const NO_POWER_OFF_DELAY: &str = r#"
 [[quirk]]
-why = "simulated machines need no delay"
+reason = "simulated machines need no delay"
 vendor = "*"
 [quirk.behaviour]
-rest_after_power_off = 0
+delay_after_power_off = 0
 "#;
 
 pub(crate) struct RedfishRig {

@@ -33,8 +33,8 @@ pub(crate) struct StepCall {
     pub(crate) before: JsonObject,
     /// The requests other than GET.
     pub(crate) writes: Vec<String>,
-    /// The driver state after the call.
-    pub(crate) after: JsonObject,
+    /// The progress that the call reported.
+    pub(crate) progress_text: Option<String>,
 }
 
 impl StepCall {
@@ -121,7 +121,8 @@ impl RedfishRig {
             }
             let before = state.clone();
             outcome.changes.apply_to_driver_state(&mut state);
-            calls.push(StepCall { before, writes, after: state.clone() });
+            let progress_text = outcome.changes.progress_text.clone();
+            calls.push(StepCall { before, writes, progress_text });
             let next = next_call(&outcome, now);
             self.pass_time(now, next);
             now = next;

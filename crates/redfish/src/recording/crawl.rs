@@ -74,8 +74,8 @@ pub(super) async fn walk(
             {
                 silent += 1;
                 // Without the address, which would identify the BMC.
-                tracing::debug!(%path, %error, "no answer while recording");
-                found.left_out.insert(key(&path), "the BMC did not answer".to_owned());
+                tracing::debug!(%path, %error, "no response while recording");
+                found.left_out.insert(key(&path), "the BMC did not respond".to_owned());
                 continue;
             }
             Err(error) => return Err(error),

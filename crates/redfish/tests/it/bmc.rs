@@ -63,7 +63,7 @@ type Behaviour = dyn Fn(&BmcTestRequest) -> BmcTestResponse + Send + Sync;
 /// A listening BMC.
 pub(crate) struct ScriptedBmc {
     pub(crate) address: String,
-    asked: Arc<Mutex<Vec<BmcTestRequest>>>,
+    requests: Arc<Mutex<Vec<BmcTestRequest>>>,
     connections: Arc<AtomicUsize>,
 }
 
@@ -73,9 +73,9 @@ impl ScriptedBmc {
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let requests = Arc::new(Mutex::new(Vec::new()));
         let behaviour: Arc<Behaviour> = Arc::new(behaviour);
-        let log = Arc::clone(&asked);
+        let log = Arc::clone(&requests);
         let connections = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&connections);
         tokio::spawn(async move {
@@ -84,18 +84,18 @@ impl ScriptedBmc {
                 tokio::spawn(serve(socket, Arc::clone(&behaviour), Arc::clone(&log)));
             }
         });
-        Self { address, asked, connections }
+        Self { address, requests, connections }
     }
 
     /// Starts a BMC with TLS and this certificate.
     pub(crate) async fn start_tls(tls: tokio_rustls::TlsAcceptor) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("https://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let requests = Arc::new(Mutex::new(Vec::new()));
         let behaviour: Arc<Behaviour> = Arc::new(|_: &BmcTestRequest| {
             BmcTestResponse::json(200, &serde_json::json!({"Id": "root"}))
         });
-        let log = Arc::clone(&asked);
+        let log = Arc::clone(&requests);
         let connections = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&connections);
         tokio::spawn(async move {
@@ -109,7 +109,7 @@ impl ScriptedBmc {
                 });
             }
         });
-        Self { address, asked, connections }
+        Self { address, requests, connections }
     }
 
     /// A client without retry delays.
@@ -123,7 +123,7 @@ impl ScriptedBmc {
 
     /// Takes the requests received so far.
     pub(crate) fn take_requests(&self) -> Vec<BmcTestRequest> {
-        std::mem::take(&mut *self.asked.lock().unwrap())
+        std::mem::take(&mut *self.requests.lock().unwrap())
     }
 
     /// Takes method and path of the requests received so far.
@@ -156,14 +156,14 @@ async fn serve(
     let service = service_fn(move |request: Request<Incoming>| {
         let (behaviour, log) = (Arc::clone(&behaviour), Arc::clone(&log));
         async move {
-            let asked = read(request).await;
-            log.lock().unwrap().push(asked.clone());
-            let BmcTestResponse(status, headers, body) = behaviour(&asked);
-            let mut answer = Response::builder().status(status);
+            let request = read(request).await;
+            log.lock().unwrap().push(request.clone());
+            let BmcTestResponse(status, headers, body) = behaviour(&request);
+            let mut response = Response::builder().status(status);
             for (name, value) in headers {
-                answer = answer.header(name, value);
+                response = response.header(name, value);
             }
-            Ok::<_, Infallible>(answer.body(Full::new(Bytes::from(body))).unwrap())
+            Ok::<_, Infallible>(response.body(Full::new(Bytes::from(body))).unwrap())
         }
     });
     let _ = hyper::server::conn::http1::Builder::new()

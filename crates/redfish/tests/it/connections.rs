@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use crate::bmc::{BmcTestResponse, ScriptedBmc, client};
 
 /// A BMC that reads each request, sends a fixed response and closes. Counts its connections.
-async fn closing_bmc(answers: Vec<&'static str>) -> (String, Arc<AtomicUsize>) {
+async fn closing_bmc(responses: Vec<&'static str>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let connections = Arc::new(AtomicUsize::new(0));
@@ -23,8 +23,8 @@ async fn closing_bmc(answers: Vec<&'static str>) -> (String, Arc<AtomicUsize>) {
         while let Ok((mut socket, _)) = listener.accept().await {
             let number = counted.fetch_add(1, Ordering::SeqCst);
             let _ = socket.read(&mut [0; 4096]).await;
-            let answer = answers.get(number).or(answers.last()).unwrap();
-            let _ = socket.write_all(answer.as_bytes()).await;
+            let response = responses.get(number).or(responses.last()).unwrap();
+            let _ = socket.write_all(response.as_bytes()).await;
         }
     });
     (address, connections)

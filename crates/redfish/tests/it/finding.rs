@@ -12,7 +12,7 @@ fn links(paths: &[&str]) -> Value {
 
 /// A BMC with these systems, of which `/redfish/v1/Systems/gone` does not exist.
 async fn with_systems(paths: &'static [&'static str]) -> ScriptedBmc {
-    ScriptedBmc::start(move |asked| match asked.path.as_str() {
+    ScriptedBmc::start(move |request| match request.path.as_str() {
         "/redfish/v1/" => BmcTestResponse::json(
             200,
             &json!({"Systems": {"@odata.id": "/redfish/v1/Systems"},
@@ -43,7 +43,7 @@ async fn the_only_system_needs_no_name() {
     assert_eq!(client.system(None).await.unwrap().text("Id"), Some("1"));
     assert_eq!(bmc.take_requests().len(), 3);
     client.system(None).await.unwrap();
-    assert_eq!(bmc.take_request_lines(), ["GET /redfish/v1/Systems/1"], "the path is remembered");
+    assert_eq!(bmc.take_request_lines(), ["GET /redfish/v1/Systems/1"], "the path is cached");
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn managers_by_link_else_all_that_exist() {
 
 #[tokio::test]
 async fn pages_are_followed_and_end() {
-    let bmc = ScriptedBmc::start(|asked| match asked.path.as_str() {
+    let bmc = ScriptedBmc::start(|request| match request.path.as_str() {
         "/c" => BmcTestResponse::json(
             200,
             &json!({"Members": links(&["/c/1"]), "Members@odata.nextLink": "/c?$skip=1"}),
@@ -124,5 +124,5 @@ async fn pages_are_followed_and_end() {
     };
     let error = client.managers(&system).await.unwrap_err();
     assert!(matches!(error, RedfishError::Endless { .. }), "{error}");
-    assert!(bmc.take_requests().is_empty(), "nothing was asked for what is too much");
+    assert!(bmc.take_requests().is_empty(), "no request is sent for too large a range");
 }

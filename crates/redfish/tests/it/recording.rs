@@ -9,8 +9,8 @@ use crate::bmc::{BmcTestResponse, ScriptedBmc};
 const TAG: &str = "437XR1138R2";
 
 async fn contoso() -> ScriptedBmc {
-    ScriptedBmc::start(|asked| {
-        let body = match asked.path.as_str() {
+    ScriptedBmc::start(|request| {
+        let body = match request.path.as_str() {
             "/redfish/v1/" => json!({
                 "@odata.id": "/redfish/v1/", "@odata.type": "#ServiceRoot.v1_5_0.ServiceRoot",
                 "RedfishVersion": "1.6.0", "UUID": "92384634-2938-2342-8820-489239905423",
@@ -54,7 +54,7 @@ async fn a_recording_holds_the_service_and_not_the_machine() {
     let bmc = contoso().await;
     let mut counts = Vec::new();
     let recording = record(&bmc.client(), |count| counts.push(count)).await.unwrap();
-    assert!(bmc.take_requests().iter().all(|asked| asked.method == "GET"));
+    assert!(bmc.take_requests().iter().all(|request| request.method == "GET"));
     assert_eq!(counts, [1, 2, 3, 4, 5, 6, 7]);
 
     let text = recording.to_text();

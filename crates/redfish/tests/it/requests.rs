@@ -19,16 +19,16 @@ async fn a_resource_is_read_with_its_etag() {
     assert_eq!(resource.text("Id"), Some("1"));
     assert_eq!(resource.etag.as_deref(), Some("W/\"7\""));
     assert_eq!(resource.path, "/redfish/v1/Systems/1");
-    let asked = &bmc.take_requests()[0];
-    assert_eq!(asked.header("accept"), Some("application/json"));
-    assert_eq!(asked.header("odata-version"), Some("4.0"));
-    assert_eq!(asked.header("accept-encoding"), None);
-    assert_eq!(asked.header("authorization"), None);
+    let request = &bmc.take_requests()[0];
+    assert_eq!(request.header("accept"), Some("application/json"));
+    assert_eq!(request.header("odata-version"), Some("4.0"));
+    assert_eq!(request.header("accept-encoding"), None);
+    assert_eq!(request.header("authorization"), None);
 }
 
 #[tokio::test]
 async fn redirects_are_followed_on_the_same_host_only() {
-    let bmc = ScriptedBmc::start(|asked| match asked.path.as_str() {
+    let bmc = ScriptedBmc::start(|request| match request.path.as_str() {
         "/redfish/v1/Systems" => {
             BmcTestResponse::nothing(301).with("location", "/redfish/v1/Systems/")
         }
@@ -45,8 +45,8 @@ async fn redirects_are_followed_on_the_same_host_only() {
     let client = bmc.client_as("admin", "pw");
     let systems = client.get("/redfish/v1/Systems").await.unwrap();
     assert_eq!(systems.path, "/redfish/v1/Systems/");
-    let asked = bmc.take_requests();
-    assert!(asked.last().unwrap().header("authorization").is_some(), "it is still us");
+    let requests = bmc.take_requests();
+    assert!(requests.last().unwrap().header("authorization").is_some(), "it is still us");
     for path in ["/redfish/v1/Away", "/redfish/v1/Secure"] {
         let error = client.get(path).await.unwrap_err();
         assert!(matches!(error, RedfishError::Redirected { .. }), "{error}");
@@ -58,7 +58,7 @@ async fn redirects_are_followed_on_the_same_host_only() {
 
 #[tokio::test]
 async fn distinguishes_invalid_responses() {
-    let bmc = ScriptedBmc::start(|asked| match asked.path.as_str() {
+    let bmc = ScriptedBmc::start(|request| match request.path.as_str() {
         "/empty" => BmcTestResponse::nothing(200),
         "/html" => {
             BmcTestResponse(200, vec![("content-type", "text/html".to_owned())], "<html>".into())
@@ -126,7 +126,7 @@ async fn errors_contain_the_message_of_the_bmc() {
 async fn reading_is_repeated_while_the_bmc_is_busy() {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
-    let bmc = ScriptedBmc::start(move |asked| match asked.path.as_str() {
+    let bmc = ScriptedBmc::start(move |request| match request.path.as_str() {
         "/soon" if counted.fetch_add(1, Ordering::SeqCst) < 2 => {
             BmcTestResponse::nothing(503).with("retry-after", "60")
         }
@@ -148,14 +148,15 @@ async fn reading_is_repeated_while_the_bmc_is_busy() {
 
 #[tokio::test]
 async fn etags_that_are_refused_are_left_out() {
-    let bmc = ScriptedBmc::start(|asked| match (asked.path.as_str(), asked.header("if-match")) {
-        ("/strict", Some("\"1\"")) | ("/none", None) | ("/any", Some("*")) => {
-            BmcTestResponse::nothing(204)
-        }
-        ("/any", None) => BmcTestResponse::nothing(428),
-        _ => BmcTestResponse::nothing(412),
-    })
-    .await;
+    let bmc =
+        ScriptedBmc::start(|request| match (request.path.as_str(), request.header("if-match")) {
+            ("/strict", Some("\"1\"")) | ("/none", None) | ("/any", Some("*")) => {
+                BmcTestResponse::nothing(204)
+            }
+            ("/any", None) => BmcTestResponse::nothing(428),
+            _ => BmcTestResponse::nothing(412),
+        })
+        .await;
     let client = bmc.client();
     for (path, requests) in [("/strict", 2), ("/none", 3), ("/any", 4)] {
         assert_eq!(client.patch(path, &json!({}), Some("W/\"1\"")).await.unwrap().status, 204);
@@ -166,14 +167,14 @@ async fn etags_that_are_refused_are_left_out() {
 }
 
 #[tokio::test]
-async fn answers_keep_their_location_on_the_host() {
+async fn responses_keep_their_location_on_the_host() {
     let bmc = ScriptedBmc::start(|_| {
         BmcTestResponse::nothing(202)
             .with("location", "https://evil.example/redfish/v1/TaskService/Tasks/7")
     })
     .await;
-    let answer = bmc.client().post("/x", &json!({})).await.unwrap();
-    assert_eq!(answer.task(), Some("/redfish/v1/TaskService/Tasks/7"));
+    let response = bmc.client().post("/x", &json!({})).await.unwrap();
+    assert_eq!(response.task(), Some("/redfish/v1/TaskService/Tasks/7"));
 }
 
 #[tokio::test]
@@ -186,8 +187,8 @@ async fn what_comes_compressed_only_is_read_compressed() {
     };
     let good = squeezed(br#"{"Id": "BiosAttributeRegistry"}"#);
     let bomb = squeezed(&vec![b' '; 17 * 1024 * 1024]);
-    let bmc = ScriptedBmc::start(move |asked| {
-        match (asked.path.as_str(), asked.header("accept-encoding")) {
+    let bmc = ScriptedBmc::start(move |request| {
+        match (request.path.as_str(), request.header("accept-encoding")) {
             (_, None) => BmcTestResponse::nothing(406),
             ("/good", _) => {
                 BmcTestResponse(200, vec![], good.clone()).with("content-encoding", "gzip")

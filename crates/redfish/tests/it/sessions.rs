@@ -11,15 +11,15 @@ use crate::bmc::{BmcTestRequest, BmcTestResponse, ScriptedBmc, client};
 
 /// A BMC whose current session is the given number: `forget` adds one to it.
 async fn with_sessions(valid: Arc<AtomicUsize>) -> ScriptedBmc {
-    ScriptedBmc::start(move |asked| {
+    ScriptedBmc::start(move |request| {
         let current = valid.load(Ordering::SeqCst);
         let path = "/redfish/v1/SessionService/Sessions";
-        match (asked.method.as_str(), asked.path.as_str()) {
+        match (request.method.as_str(), request.path.as_str()) {
             ("GET", "/redfish/v1/") => {
                 BmcTestResponse::json(200, &json!({"Links": {"Sessions": {"@odata.id": path}}}))
             }
             ("POST", at) if at == path => {
-                if asked.body["Password"] != "right" {
+                if request.body["Password"] != "right" {
                     return BmcTestResponse::nothing(401);
                 }
                 BmcTestResponse::nothing(201)
@@ -27,7 +27,7 @@ async fn with_sessions(valid: Arc<AtomicUsize>) -> ScriptedBmc {
                     .with("location", &format!("https://elsewhere{path}/{current}"))
             }
             ("DELETE", _) => BmcTestResponse::nothing(204),
-            _ if asked.header("x-auth-token") == Some(&format!("token-{current}")) => {
+            _ if request.header("x-auth-token") == Some(&format!("token-{current}")) => {
                 BmcTestResponse::json(200, &json!({}))
             }
             _ => BmcTestResponse::nothing(401),
@@ -95,8 +95,8 @@ async fn reports_wrong_passwords() {
 
 #[tokio::test]
 async fn without_a_session_service_it_is_basic() {
-    let basic = |asked: &BmcTestRequest| match asked.header("authorization") {
-        _ if asked.method == "POST" => BmcTestResponse::nothing(404),
+    let basic = |request: &BmcTestRequest| match request.header("authorization") {
+        _ if request.method == "POST" => BmcTestResponse::nothing(404),
         Some("Basic YWRtaW46cmlnaHQ=") => BmcTestResponse::json(200, &json!({})),
         Some(_) | None => BmcTestResponse::nothing(401),
     };
@@ -124,8 +124,8 @@ async fn without_a_session_service_it_is_basic() {
 #[tokio::test]
 async fn uses_basic_auth_if_the_root_lists_no_sessions() {
     // Like sushy-emulator: 401 for every path except the root.
-    let bmc = ScriptedBmc::start(|asked| match asked.header("authorization") {
-        _ if asked.path == "/redfish/v1/" => BmcTestResponse::json(200, &json!({})),
+    let bmc = ScriptedBmc::start(|request| match request.header("authorization") {
+        _ if request.path == "/redfish/v1/" => BmcTestResponse::json(200, &json!({})),
         Some("Basic YWRtaW46cmlnaHQ=") => BmcTestResponse::json(200, &json!({})),
         Some(_) | None => BmcTestResponse::nothing(401),
     })
@@ -146,15 +146,15 @@ async fn a_session_that_ended_with_403_is_made_anew_whatever_is_forbidden() {
     // Like some BMCs: 403 for ended sessions and for forbidden requests.
     let valid = Arc::new(AtomicUsize::new(0));
     let current = Arc::clone(&valid);
-    let bmc = ScriptedBmc::start(move |asked| {
+    let bmc = ScriptedBmc::start(move |request| {
         let token = format!("token-{}", current.load(Ordering::SeqCst));
-        match asked.path.as_str() {
+        match request.path.as_str() {
             "/redfish/v1/" => BmcTestResponse::json(
                 200,
                 &json!({"Links": {"Sessions": {"@odata.id": "/Sessions"}}}),
             ),
             "/Sessions" => BmcTestResponse::nothing(201).with("x-auth-token", &token),
-            "/mine" if asked.header("x-auth-token") == Some(&token) => {
+            "/mine" if request.header("x-auth-token") == Some(&token) => {
                 BmcTestResponse::json(200, &json!({}))
             }
             _ => BmcTestResponse::nothing(403),
@@ -169,15 +169,15 @@ async fn a_session_that_ended_with_403_is_made_anew_whatever_is_forbidden() {
         valid.fetch_add(1, Ordering::SeqCst);
         client.get("/mine").await.unwrap();
     }
-    let logins = bmc.take_requests().iter().filter(|asked| asked.method == "POST").count();
+    let logins = bmc.take_requests().iter().filter(|request| request.method == "POST").count();
     assert_eq!(logins, 1 + 1 + 3, "at first, to be sure about /theirs, and for each that ended");
 }
 
 #[tokio::test]
 async fn forbidden_is_not_a_reason_to_log_in_for_ever() {
-    let bmc = ScriptedBmc::start(|asked| match asked.method.as_str() {
+    let bmc = ScriptedBmc::start(|request| match request.method.as_str() {
         "POST" => BmcTestResponse::nothing(201).with("x-auth-token", "t"),
-        _ if asked.path == "/redfish/v1/" => BmcTestResponse::json(
+        _ if request.path == "/redfish/v1/" => BmcTestResponse::json(
             200,
             &json!({"SessionService": {"@odata.id": "/redfish/v1/SessionService"}}),
         ),
@@ -189,14 +189,14 @@ async fn forbidden_is_not_a_reason_to_log_in_for_ever() {
         let error = client.get("/a").await.unwrap_err();
         assert!(matches!(error, RedfishError::Forbidden { .. }), "{error}");
     }
-    let logins = bmc.take_requests().iter().filter(|asked| asked.method == "POST").count();
+    let logins = bmc.take_requests().iter().filter(|request| request.method == "POST").count();
     assert_eq!(logins, 2, "once at first, once to be sure");
 }
 
 #[tokio::test]
 async fn tries_a_wrong_password_once_for_any_status() {
     for status in [400, 403] {
-        let bmc = ScriptedBmc::start(move |asked| match asked.method.as_str() {
+        let bmc = ScriptedBmc::start(move |request| match request.method.as_str() {
             // The response of iLO.
             "POST" => BmcTestResponse::json(
                 status,
@@ -246,7 +246,7 @@ async fn a_rejected_password_is_not_tried_again_for_a_while() {
 async fn accepts_a_corrected_password() {
     let is_right = Arc::new(AtomicBool::new(false));
     let right = Arc::clone(&is_right);
-    let bmc = ScriptedBmc::start(move |asked| match asked.header("authorization") {
+    let bmc = ScriptedBmc::start(move |request| match request.header("authorization") {
         Some(_) if right.load(Ordering::SeqCst) => BmcTestResponse::json(200, &json!({})),
         Some(_) | None => BmcTestResponse::nothing(401),
     })
@@ -264,7 +264,7 @@ async fn accepts_a_corrected_password() {
 
 #[tokio::test]
 async fn a_401_to_one_thing_does_not_lock_a_good_session_out() {
-    let bmc = ScriptedBmc::start(|asked| match asked.path.as_str() {
+    let bmc = ScriptedBmc::start(|request| match request.path.as_str() {
         "/redfish/v1/" => {
             BmcTestResponse::json(200, &json!({"Links": {"Sessions": {"@odata.id": "/Sessions"}}}))
         }
@@ -282,9 +282,9 @@ async fn a_401_to_one_thing_does_not_lock_a_good_session_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_gives_up_leaves_no_session_behind() {
     let (reached, mut seen) = tokio::sync::mpsc::unbounded_channel();
-    let (answer, wait) = std::sync::mpsc::channel::<()>();
+    let (release, wait) = std::sync::mpsc::channel::<()>();
     let wait = Mutex::new(wait);
-    let bmc = ScriptedBmc::start(move |asked| match asked.path.as_str() {
+    let bmc = ScriptedBmc::start(move |request| match request.path.as_str() {
         "/redfish/v1/" => {
             BmcTestResponse::json(200, &json!({"Links": {"Sessions": {"@odata.id": "/Sessions"}}}))
         }
@@ -302,7 +302,7 @@ async fn a_caller_that_gives_up_leaves_no_session_behind() {
     seen.recv().await.unwrap();
     calling.abort();
     assert!(calling.await.unwrap_err().is_cancelled());
-    answer.send(()).unwrap();
+    release.send(()).unwrap();
     client.close().await;
     let expected = ["GET /redfish/v1/", "POST /Sessions", "DELETE /Sessions/1"];
     assert_eq!(bmc.take_request_lines(), expected);
@@ -310,7 +310,8 @@ async fn a_caller_that_gives_up_leaves_no_session_behind() {
 
 /// The number of requests with user name and password since the last call.
 fn attempts(bmc: &ScriptedBmc) -> usize {
-    let shows =
-        |asked: &&BmcTestRequest| asked.method == "POST" || asked.header("authorization").is_some();
+    let shows = |request: &&BmcTestRequest| {
+        request.method == "POST" || request.header("authorization").is_some()
+    };
     bmc.take_requests().iter().filter(shows).count()
 }

@@ -51,7 +51,7 @@ columns!(Inventory, InventoryColumn, "inventories", blank_inventory(), {
     CreatedAt "created_at" created_at;
     Inventory "inventory" inventory;
     PluginData "plugin_data" plugin_data;
-    Derived "found" derived;
+    Derived "derived" derived;
 });
 
 columns!(ConductorInfo, ConductorColumn, "conductors", blank_conductor(), {

@@ -294,22 +294,24 @@ fn search_covers_a_window_from_the_end(db: &TestDatabase) {
     let search = |search: JournalSearch, before, limit| {
         db.read(move |r| r.search_journal(&search, first, before, limit)).unwrap()
     };
-    let asked = JournalSearch { kinds: vec!["asked".to_owned()], ..JournalSearch::default() };
-    assert_eq!(targets(&search(asked.clone(), i64::MAX, 4)), "fedc");
-    assert_eq!(targets(&search(asked.clone(), all[2].seq, 9)), "ba");
-    let of_two = JournalSearch { node: Some(two), ..asked.clone() };
+    let requested =
+        JournalSearch { kinds: vec!["requested".to_owned()], ..JournalSearch::default() };
+    assert_eq!(targets(&search(requested.clone(), i64::MAX, 4)), "fedc");
+    assert_eq!(targets(&search(requested.clone(), all[2].seq, 9)), "ba");
+    let of_two = JournalSearch { node: Some(two), ..requested.clone() };
     assert_eq!(targets(&search(of_two, i64::MAX, 9)), "fdb");
-    let both = JournalSearch { kinds: vec!["asked".into(), "enrolled".into()], ..asked.clone() };
+    let both =
+        JournalSearch { kinds: vec!["requested".into(), "enrolled".into()], ..requested.clone() };
     assert_eq!(search(both, i64::MAX, 9).len(), 7);
-    let text = JournalSearch { text: Some("\"E\"".to_owned()), ..asked.clone() };
+    let text = JournalSearch { text: Some("\"E\"".to_owned()), ..requested.clone() };
     assert_eq!(targets(&search(text, i64::MAX, 9)), "e", "whatever the case");
     // SQL wildcards and quotes are literal.
     for sign in ["%", "_", "'", "\\"] {
-        let odd = JournalSearch { actor: Some(sign.to_owned()), ..asked.clone() };
+        let odd = JournalSearch { actor: Some(sign.to_owned()), ..requested.clone() };
         let expected = if sign == "_" { 6 } else { 0 };
         assert_eq!(search(odd, i64::MAX, 9).len(), expected, "{sign}");
     }
-    let other = JournalSearch { request: Some("other".to_owned()), ..asked };
+    let other = JournalSearch { request: Some("other".to_owned()), ..requested };
     assert_eq!(search(other, i64::MAX, 9), []);
 }
 
@@ -346,9 +348,9 @@ fn state_changes_are_recorded(db: &TestDatabase) {
             // With many other entries in between.
             (0..300).for_each(|_| w.append(entry(node, at, "x")));
             let mut entered = entry(node, at, "");
-            let (event, why) = ("done".to_owned(), "so".to_owned());
+            let (event, reason) = ("done".to_owned(), "so".to_owned());
             entered.event =
-                JournalEvent::StateChanged { from: from.into(), to: to.into(), event, why };
+                JournalEvent::StateChanged { from: from.into(), to: to.into(), event, reason };
             w.append(entered);
         }
         Ok(())

@@ -9,6 +9,7 @@
 
 mod agent_logs;
 mod boot_plans;
+mod corrupt_values;
 mod journal;
 mod kill;
 mod leases;
@@ -17,6 +18,7 @@ mod migrations;
 mod open;
 mod resources;
 mod samples;
+mod sealed_values;
 mod search;
 mod secrets;
 mod test_database;

@@ -2,9 +2,11 @@
 //! Migrations keep existing data, and can be resumed where DDL is not transactional.
 
 use node_model::{
-    JournalEvent, JsonObject, MachineSighting, NodeId, ReportId, UnknownMachineReport,
+    BootMethod, Deadline, JournalEntry, JournalEvent, JsonObject, MachineSighting, Node, NodeId,
+    ProvisionState, ReportId, UnknownMachineReport, Wait, WaitReason,
 };
-use store::NodeMatch;
+use serde_json::json;
+use store::{JournalQuery, NodeMatch};
 
 use crate::samples::*;
 use crate::search::inspected;
@@ -12,7 +14,7 @@ use crate::test_database::{EngineKind, TestDatabase, on_every_engine};
 
 on_every_engine! {
     backfills_older_databases interrupted_migration_is_resumed
-    renaming_unknown_machines_keeps_sightings_and_reports
+    renaming_unknown_machines_keeps_sightings_and_reports renaming_columns_and_values_keeps_data
 }
 
 fn backfills_older_databases(db: &TestDatabase) {
@@ -46,12 +48,12 @@ fn inspected_node_with_state_change(db: &TestDatabase) -> NodeId {
     let at = db.now();
     db.write(move |w| {
         let mut entered = entry(id, at, "");
-        let (event, why) = ("done".to_owned(), "so".to_owned());
+        let (event, reason) = ("done".to_owned(), "so".to_owned());
         entered.event = JournalEvent::StateChanged {
             from: "enroll".into(),
             to: "verifying".into(),
             event,
-            why,
+            reason,
         };
         w.append(entry(id, at, "x"));
         w.append(entered);
@@ -63,7 +65,7 @@ fn inspected_node_with_state_change(db: &TestDatabase) -> NodeId {
 
 fn check_migrated_again(db: &TestDatabase, id: NodeId) {
     let at = db.now();
-    revert_unknown_machines(db);
+    revert_renames(db);
     db.sql("DELETE FROM schema_migrations WHERE number >= 5");
     let store = db.open_again().unwrap();
     let read = move |r: &mut store::StoreReader<'_>| {
@@ -120,15 +122,15 @@ fn renaming_unknown_machines_keeps_sightings_and_reports(db: &TestDatabase) {
         let found = db.read(|r| r.unknown_machine_report(&mac(1))).unwrap();
         assert_eq!(found, Some(report.clone()));
     };
-    revert_unknown_machines(db);
+    revert_renames(db);
     reopen();
     // Reverting again fails if a column or an index does not have its new name.
-    revert_unknown_machines(db);
+    revert_renames(db);
     reopen();
     if db.kind == EngineKind::MariaDb {
         // Killed before the migration was recorded.
         reopen();
-        revert_unknown_machines(db);
+        revert_renames(db);
         // Killed after its first statements.
         db.sql("ALTER TABLE strangers RENAME TO unknown_machines");
         db.sql("DROP INDEX strangers_address_unique ON unknown_machines");
@@ -140,8 +142,140 @@ fn renaming_unknown_machines_keeps_sightings_and_reports(db: &TestDatabase) {
     assert_eq!(db.read(|r| r.unknown_machines(9)).unwrap()[0].sighting.times, 2);
 }
 
-/// Reverts migration 7.
-pub(crate) fn revert_unknown_machines(db: &TestDatabase) {
+/// Migration 8, also from the states in which a killed process leaves MariaDB.
+fn renaming_columns_and_values_keeps_data(db: &TestDatabase) {
+    let waiting = Wait {
+        reason: WaitReason::BmcResponse,
+        deadline: Deadline::At(THEN),
+        next_action_at: Some(THEN),
+        state: ProvisionState::Deploying,
+    };
+    let machine = Node {
+        wait: Some(waiting),
+        driver_internal_info: object(
+            r#"{"boot_method":"ipxe","bmc_unreachable":{"since":"s","error":"timeout"}}"#,
+        ),
+        ..node("one")
+    };
+    let (id, at) = (machine.id, db.now());
+    let events = [
+        JournalEvent::Requested { target: "active".into() },
+        JournalEvent::StateChanged {
+            from: "available".into(),
+            to: "deploying".into(),
+            event: "deploy".into(),
+            reason: "requested".into(),
+        },
+        JournalEvent::ActionDone { action: "power on".into(), took_ms: 1, result: None },
+        JournalEvent::ActionFailed { action: "x".into(), took_ms: 1, error: "it failed".into() },
+        JournalEvent::Waiting {
+            reason: WaitReason::AgentResponse.as_str().into(),
+            until: None,
+            next_action_at: None,
+        },
+        JournalEvent::Note { by: "rule".into(), text: "\"agent answer\" is kept".into() },
+        JournalEvent::NetworkActivity { by: "dhcp".into(), text: "DISCOVER".into(), times: 1 },
+        JournalEvent::AgentCall { call: "lookup".into() },
+    ];
+    let expected = events.to_vec();
+    db.write(move |w| {
+        w.insert(&machine)?;
+        for event in events.clone() {
+            w.append(JournalEntry { event, ..entry(id, at, "") });
+        }
+        w.record_boot_result("model", BootMethod::Ipxe, true)?;
+        w.replace_neighbours(id, &[])
+    })
+    .unwrap();
+
+    let reopen = || {
+        db.sql("DELETE FROM schema_migrations WHERE number >= 8");
+        db.open_again().unwrap().close();
+        let query = JournalQuery { node: Some(id), after: 0, limit: 99 };
+        let entries = db.read(move |r| r.journal(&query)).unwrap();
+        let found: Vec<_> = entries.into_iter().map(|row| row.entry.event).collect();
+        assert_eq!(found, expected);
+        let machine = db.read(move |r| r.get(id)).unwrap().unwrap();
+        assert_eq!(machine.wait, Some(waiting));
+        let info = machine.driver_internal_info;
+        assert_eq!(info.get_str("boot_method").as_deref(), Some("ipxe"));
+        assert_eq!(info.get("bmc_unreachable"), Some(json!({"since": "s", "error": "timeout"})));
+        // The unique index exists: the second result of a method updates its row.
+        db.write(|w| w.record_boot_result("model", BootMethod::Ipxe, false)).unwrap();
+        let stats = db.read(|r| r.boot_method_stats("model")).unwrap();
+        assert_eq!((stats.len(), stats[0].worked), (1, 1));
+        db.write(move |w| w.replace_neighbours(id, &[])).unwrap();
+    };
+    revert_columns_and_values(db);
+    reopen();
+    // Reverting again fails if a column or an index does not have its new name.
+    revert_columns_and_values(db);
+    reopen();
+    if db.kind == EngineKind::MariaDb {
+        // Killed before the migration was recorded.
+        reopen();
+        revert_columns_and_values(db);
+        // Killed after its first statements.
+        db.sql("ALTER TABLE journal RENAME COLUMN what TO event");
+        db.sql("ALTER TABLE boot_experience RENAME TO boot_method_stats");
+        db.sql("ALTER TABLE listenings RENAME TO neighbour_observations");
+        reopen();
+    }
+}
+
+/// Reverts migration 8, with the values that earlier versions stored.
+fn revert_columns_and_values(db: &TestDatabase) {
+    let drop_index = |index: &str, table: &str| match db.kind {
+        EngineKind::Sqlite | EngineKind::Postgres => format!("DROP INDEX {index}"),
+        EngineKind::MariaDb => format!("DROP INDEX {index} ON {table}"),
+    };
+    for (table, new, old) in [
+        ("journal", "event", "what"),
+        ("agent_logs", "reason", "why"),
+        ("inventories", "derived", "found"),
+        ("boot_plans", "created_at", "made_at"),
+        ("boot_method_stats", "method", "way"),
+        ("neighbour_observations", "observed_at", "listened_at"),
+    ] {
+        db.sql(&format!("ALTER TABLE {table} RENAME COLUMN {new} TO {old}"));
+    }
+    for (new, old, new_column, old_column, columns) in [
+        ("boot_method_stats", "boot_experience", "method", "way", "model, way"),
+        ("neighbour_observations", "listenings", "node_uuid", "node_uuid", "node_uuid"),
+    ] {
+        db.sql(&format!("ALTER TABLE {new} RENAME TO {old}"));
+        db.sql(&format!("CREATE UNIQUE INDEX {old}_{old_column}_unique ON {old} ({columns})"));
+        db.sql(&drop_index(&format!("{new}_{new_column}_unique"), old));
+    }
+    for (new, old) in [
+        ("requested", "asked"),
+        ("state_changed", "entered"),
+        ("action_done", "did"),
+        ("action_failed", "failed"),
+        ("note", "noted"),
+        ("network_activity", "seen"),
+        ("agent_call", "heard"),
+    ] {
+        db.sql(&format!(
+            r#"UPDATE journal SET what = REPLACE(what, '{{"kind":"{new}"', '{{"kind":"{old}"')"#
+        ));
+    }
+    for (column, new, old) in [
+        ("wait", "\"reason\":\"BMC response\"", "\"why\":\"BMC answer\""),
+        ("driver_internal_info", "\"boot_method\"", "\"boot_way\""),
+        ("driver_internal_info", "\"bmc_unreachable\"", "\"bmc_silent\""),
+        ("driver_internal_info", "\"error\"", "\"why\""),
+    ] {
+        db.sql(&format!("UPDATE nodes SET {column} = REPLACE({column}, '{new}', '{old}')"));
+    }
+    db.sql(
+        r#"UPDATE journal SET what = REPLACE(what, '"reason":"agent response"', '"why":"agent answer"')"#,
+    );
+}
+
+/// Reverts migrations 8 and 7.
+pub(crate) fn revert_renames(db: &TestDatabase) {
+    revert_columns_and_values(db);
     let drop_index = |index: &str, table: &str| match db.kind {
         EngineKind::Sqlite | EngineKind::Postgres => format!("DROP INDEX {index}"),
         EngineKind::MariaDb => format!("DROP INDEX {index} ON {table}"),

@@ -8,7 +8,7 @@ use node_model::{Node, Timestamp};
 use serde_json::json;
 use store::{NodeFilter, NodeSecrets, SealError, Store, StoreOpenError, StoreSettings};
 
-use crate::migrations::{revert_lookups, revert_unknown_machines};
+use crate::migrations::{revert_lookups, revert_renames};
 use crate::samples::*;
 use crate::test_database::{EngineKind, TestDatabase, on_every_engine};
 
@@ -44,7 +44,7 @@ fn older_database_is_migrated(db: &TestDatabase) {
         w.set_inventory(&inventory(id))
     })
     .unwrap();
-    revert_unknown_machines(db);
+    revert_renames(db);
     for table in [
         "agent_log_parts",
         "agent_logs",

@@ -114,6 +114,7 @@ pub(crate) fn full_node(chassis: ChassisId) -> Node {
             since: Timestamp(9),
             requested_by: user(),
             driver_state: object(r#"{"k":"v"}"#),
+            progress_text: text("half done"),
             awaits_installer: true,
             boot: Some(BootAttempts {
                 started_at: Timestamp(1),
@@ -144,6 +145,7 @@ pub(crate) fn full_node(chassis: ChassisId) -> Node {
         wait: Some(Wait {
             reason: WaitReason::AgentHeartbeat,
             deadline: Deadline::At(Timestamp(11)),
+            next_action_at: Some(Timestamp(10)),
             state: ProvisionState::DeployWait,
         }),
         due_at: Some(Timestamp(12)),

@@ -8,7 +8,7 @@ use node_model::{
 use serde_json::{Map, Value, json};
 use store::{JournalQuery, NodeColumn, NodeSecrets, ResourceQuery, StoreError};
 
-use crate::migrations::revert_unknown_machines;
+use crate::migrations::revert_renames;
 use crate::samples::*;
 use crate::test_database::{EngineKind, TestDatabase, on_every_engine};
 
@@ -52,6 +52,7 @@ fn reveal(db: &TestDatabase, node: &Node) -> Result<NodeSecrets, StoreError> {
 
 fn secrets_round_trip(db: &TestDatabase) {
     let machine = sealed_node(db, "one");
+    assert!(machine.agent.has_token);
     assert_eq!(
         machine.driver_info.parse(),
         map(json!({
@@ -105,7 +106,7 @@ fn objects_without_secrets_are_not_sealed(db: &TestDatabase) {
             Ok(machine)
         })
         .unwrap();
-    assert!(machine.sealed.is_empty());
+    assert!(machine.sealed.is_empty() && !machine.agent.has_token);
     assert_eq!(reveal(db, &machine).unwrap(), full);
 }
 
@@ -294,7 +295,7 @@ fn migration_seals_plain_text_secrets(db: &TestDatabase) {
     set("runbooks", "steps", &steps("order"), ids.4.0);
     let before = db.read(move |r| r.get(ids.0)).unwrap().unwrap();
 
-    revert_unknown_machines(db);
+    revert_renames(db);
     db.sql("DELETE FROM schema_migrations WHERE number >= 6");
     db.open_again().unwrap().close();
     let after = db.read(move |r| r.get(ids.0)).unwrap().unwrap();

@@ -51,7 +51,7 @@ fn failed_writes_do_not_affect_others(db: &TestDatabase) {
                         0 => Err(StoreError::Missing),
                         3 => w.insert(&node("taken")),
                         6 => w.insert(&port(NodeId::random(), number)),
-                        9 => panic!("as asked"),
+                        9 => panic!("as requested"),
                         _ => Ok(()),
                     }
                 };
@@ -72,10 +72,10 @@ fn failed_writes_do_not_affect_others(db: &TestDatabase) {
 fn panics_are_contained(db: &TestDatabase) {
     let end = db.write(|w| -> Result<(), StoreError> {
         w.insert(&node("one"))?;
-        panic!("as asked")
+        panic!("as requested")
     });
     assert!(matches!(end, Err(StoreError::Panicked)));
-    let end = db.read(|_| -> Result<(), StoreError> { panic!("as asked") });
+    let end = db.read(|_| -> Result<(), StoreError> { panic!("as requested") });
     assert!(matches!(end, Err(StoreError::Panicked)));
     assert_eq!(count(db), 0);
     db.write(|w| w.insert(&node("one"))).unwrap();
@@ -159,8 +159,9 @@ fn scans_behave_like_reads(db: &TestDatabase) {
         db.runtime.block_on(store.scan(|r| r.count::<Node>(&NodeFilter::default())))
     };
     assert_eq!(scan(&db.store).unwrap(), 1);
-    let end =
-        db.runtime.block_on(db.store.scan(|_| -> Result<(), StoreError> { panic!("as asked") }));
+    let end = db
+        .runtime
+        .block_on(db.store.scan(|_| -> Result<(), StoreError> { panic!("as requested") }));
     assert!(matches!(end, Err(StoreError::Panicked)));
     assert_eq!(scan(&db.store).unwrap(), 1);
 }

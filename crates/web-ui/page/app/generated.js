@@ -55,16 +55,51 @@ export const VERBS = /** @type {const} */ ([
   "service",
 ]);
 
-/** Why a node can be waiting. */
-export const WAIT_REASONS = /** @type {const} */ ([
-  "agent heartbeat",
-  "agent step",
-  "inspection data",
-  "wait step",
-  "hold",
-  "BMC answer",
-  "agent answer",
-]);
+/** Why a node can be waiting: a headline, what happens next, and what happens at `next_action_at`. */
+export const WAIT_REASONS = /** @type {const} */ ({
+  "agent heartbeat": {
+    title: "Waiting for the agent's first heartbeat",
+    explanation:
+      "The machine boots the ramdisk. Without a request of the agent it is booted again, if possible by another method. At the timeout the job fails.",
+    nextAction: "next boot",
+  },
+  "agent step": {
+    title: "The agent runs a step",
+    explanation: "The agent reports when the step ends; it is also polled.",
+    nextAction: "next poll",
+  },
+  "BMC step": {
+    title: "The machine or its BMC runs a step",
+    explanation: "The BMC is polled until the step ends.",
+    nextAction: "next poll",
+  },
+  "inspection data": {
+    title: "Waiting for inspection data",
+    explanation:
+      "The machine boots the inspection ramdisk, which sends the inventory. At the timeout inspection fails.",
+    nextAction: "next boot",
+  },
+  "wait step": {
+    title: "Running a wait step",
+    explanation: "The job continues by itself.",
+    nextAction: "continues",
+  },
+  hold: {
+    title: "Held by an operator",
+    explanation: "“Release hold” or “Abort” ends the hold.",
+    nextAction: "continues",
+  },
+  "BMC response": {
+    title: "BMC unreachable",
+    explanation: "The request to the BMC is repeated. At the timeout the action fails.",
+    nextAction: "next attempt",
+  },
+  "agent response": {
+    title: "Agent unreachable",
+    explanation: "The request to the agent is repeated. At the timeout the action fails.",
+    nextAction: "next attempt",
+  },
+});
 
 /** Faults that put a node into maintenance. */
 export const FAULTS = /** @type {const} */ ([
@@ -82,17 +117,17 @@ export const EVENT = /** @type {const} */ ({
   ENROLLED: "enrolled",
   CHANGED: "changed",
   REMOVED: "removed",
-  REQUESTED: "asked",
-  STATE_CHANGED: "entered",
-  ACTION_DONE: "did",
-  ACTION_FAILED: "failed",
+  REQUESTED: "requested",
+  STATE_CHANGED: "state_changed",
+  ACTION_DONE: "action_done",
+  ACTION_FAILED: "action_failed",
   BMC_CALLS: "bmc_calls",
   WAITING: "waiting",
   POWER: "power",
   MAINTENANCE: "maintenance",
-  NOTE: "noted",
-  NETWORK_ACTIVITY: "seen",
-  AGENT_CALL: "heard",
+  NOTE: "note",
+  NETWORK_ACTIVITY: "network_activity",
+  AGENT_CALL: "agent_call",
 });
 
 /** Whether a row of the fleet can change with a journal event, by kind. */
@@ -100,15 +135,15 @@ export const EVENT_KINDS = /** @type {const} */ ({
   enrolled: { changesRow: true },
   changed: { changesRow: true },
   removed: { changesRow: true },
-  asked: { changesRow: true },
-  entered: { changesRow: true },
-  did: { changesRow: false },
-  failed: { changesRow: true },
+  requested: { changesRow: true },
+  state_changed: { changesRow: true },
+  action_done: { changesRow: false },
+  action_failed: { changesRow: true },
   bmc_calls: { changesRow: false },
   waiting: { changesRow: true },
   power: { changesRow: true },
   maintenance: { changesRow: true },
-  noted: { changesRow: false },
-  seen: { changesRow: false },
-  heard: { changesRow: false },
+  note: { changesRow: false },
+  network_activity: { changesRow: false },
+  agent_call: { changesRow: false },
 });

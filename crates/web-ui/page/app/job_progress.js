@@ -32,19 +32,19 @@ export function useDurations() {
  * @param {string} state
  */
 export function typicalJob(jobs, state) {
-  const matching = jobs.filter((job) => job.begins === state);
+  const matching = jobs.filter((job) => job.starts_in === state);
   return matching.sort((a, b) => b.count - a.count)[0] ?? null;
 }
 
 /**
  * The progress of a job: its share, null if unknown, and a text. The share stays below 1.
- * @param {Pick<JobDuration, "median_ms" | "slow_ms"> | null} job
+ * @param {Pick<JobDuration, "median_ms" | "p90_ms"> | null} job
  * @param {number} elapsedMs
  */
 export function describeProgress(job, elapsedMs) {
   const elapsed = `${wholeSeconds(elapsedMs)} elapsed`;
   if (!job) return { share: null, text: elapsed };
-  const slow = elapsedMs > job.slow_ms ? ", slower than usual" : "";
+  const slow = elapsedMs > job.p90_ms ? ", slower than usual" : "";
   return {
     share: Math.min(0.97, elapsedMs / Math.max(job.median_ms, 1)),
     text: `${elapsed}, usually ${wholeSeconds(job.median_ms)}${slow}`,

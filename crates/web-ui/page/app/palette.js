@@ -160,9 +160,9 @@ function stateItems(rows, needle) {
  * @returns {Promise<{ uuid: string, note: string }[]>}
  */
 async function searchServer(needle) {
-  const { found } = await get(`/v1/ferrite/search?text=${encodeURIComponent(needle)}`);
+  const { matches } = await get(`/v1/ferrite/search?text=${encodeURIComponent(needle)}`);
   const notes = new Map(
-    found.map(({ node_uuid: uuid, what, value }) => [uuid, `${what} ${value}`]),
+    matches.map(({ node_uuid: uuid, field, value }) => [uuid, `${field} ${value}`]),
   );
   return [...notes].map(([uuid, note]) => ({ uuid, note }));
 }

@@ -73,7 +73,7 @@ fn fill_defaults(app: &App, node: &mut Node) {
 
 /// Sets defaults for unset interfaces. Fails with 400 if an interface is not enabled or unsupported.
 pub(super) fn resolve_interfaces(app: &App, node: &mut Node) -> Result<(), WireError> {
-    let result = app.conductor.registry().resolve(&node.driver, &mut node.interfaces);
+    let result = app.conductor.resolve_interfaces(node);
     result.map_err(|problem| WireError::invalid(format!("Node {}: {problem}", node.label())))
 }
 

@@ -107,15 +107,15 @@ pub(crate) fn approved_runbook(
         }
         return Err(WireError::invalid(format!(
             "Runbook {} may not be run on node {}: the node does not have the trait of that name; \
-             ask an administrator to add it.",
+             an administrator can add it.",
             runbook.name, node.id
         ))
         .into());
     }
     if runbook.traits.is_empty() {
         return Err(WireError::invalid(format!(
-            "Runbook {} may not be run on any node, because it has no traits; ask an administrator \
-             to add some.",
+            "Runbook {} may not be run on any node, because it has no traits; an administrator \
+             can add some.",
             runbook.id
         ))
         .into());
@@ -124,8 +124,8 @@ pub(crate) fn approved_runbook(
         return Ok(runbook);
     }
     Err(WireError::invalid(format!(
-        "Runbook {} may not be run on node {}: the node has none of the runbook's traits {}; ask an \
-         administrator to add one.",
+        "Runbook {} may not be run on node {}: the node has none of the runbook's traits {}; an \
+         administrator can add one.",
         runbook.id,
         node.id,
         runbook.traits.join(", ")

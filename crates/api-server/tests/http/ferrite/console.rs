@@ -92,7 +92,7 @@ async fn streams_output_accepts_input_and_records_the_timeline() {
         loop {
             let page = api.get(timeline, LATEST).await.json();
             let mut entries = page["timeline"].as_array().unwrap().clone();
-            entries.retain(|entry| entry["what"]["by"] == "console");
+            entries.retain(|entry| entry["event"]["by"] == "console");
             if let Some(entry) = entries.pop() {
                 return entry;
             }
@@ -100,9 +100,9 @@ async fn streams_output_accepts_input_and_records_the_timeline() {
         }
     });
     let entry = entry.await.expect("the output is recorded");
-    assert_eq!(entry["what"]["kind"], "seen");
-    assert_eq!(entry["who"], json!({"kind": "machine", "address": "127.0.0.1"}));
-    assert!(entry["what"]["text"].as_str().unwrap().contains("Booted from"), "{entry}");
+    assert_eq!(entry["event"]["kind"], "network_activity");
+    assert_eq!(entry["actor"], json!({"kind": "machine", "address": "127.0.0.1"}));
+    assert!(entry["event"]["text"].as_str().unwrap().contains("Booted from"), "{entry}");
 
     let off = api.request("PUT", "/v1/nodes/n/states/console", json!({"enabled": false})).await;
     assert_eq!(off.status, 202, "{}", off.message());
@@ -137,7 +137,7 @@ async fn deleting_a_node_closes_its_console() {
     let fleet = enrol_machine(&api).await;
     let on = api.request("PUT", "/v1/nodes/n/states/console", json!({"enabled": true})).await;
     assert_eq!(on.status, 202, "{}", on.message());
-    let served = || api.conductor.registry().consoles_served().len();
+    let served = || api.conductor.served_consoles().len();
     assert_eq!(served(), 1);
     // Without a BMC address the console cannot be disabled.
     let id =

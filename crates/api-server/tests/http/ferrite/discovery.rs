@@ -265,7 +265,7 @@ async fn lists_and_fetches_agent_logs() {
     let logs = fixture.request("GET", list, Value::Null).await.json();
     let row = &logs["logs"][0];
     assert_eq!(
-        (&row["kind"], &row["why"], &row["size"]),
+        (&row["kind"], &row["reason"], &row["size"]),
         (&json!("clean"), &json!("a disk failed"), &json!(9))
     );
     let href = row["href"].as_str().unwrap();

@@ -31,7 +31,7 @@ async fn follow(fixture: &Fixture, query: &str, headers: &str, count: usize) -> 
     let mut stream = connect(fixture, query, headers).await;
     let mut text = String::new();
     let read = async {
-        while text.matches("\nevent: asked\n").count() < count {
+        while text.matches("\nevent: requested\n").count() < count {
             let mut piece = [0; 4096];
             let size = stream.read(&mut piece).await.unwrap();
             assert_ne!(size, 0, "the stream ended early: {text}");
@@ -43,7 +43,7 @@ async fn follow(fixture: &Fixture, query: &str, headers: &str, count: usize) -> 
     let ids = text.lines().filter_map(|line| value(line, "id: ")?.parse().ok());
     let targets = text.lines().filter_map(|line| {
         let data: serde_json::Value = serde_json::from_str(&value(line, "data: ")?).unwrap();
-        data["what"]["target"].as_str().map(str::to_owned)
+        data["event"]["target"].as_str().map(str::to_owned)
     });
     ids.zip(targets).collect()
 }
@@ -154,8 +154,8 @@ async fn timelines_are_paged() {
     for _ in 0..3 {
         let page = fixture.get(&path, "").await.json();
         let entries = page["timeline"].as_array().unwrap().clone();
-        seen.extend(entries.iter().map(|e| e["what"]["target"].as_str().unwrap().to_owned()));
-        assert!(entries.iter().all(|e| e["who"]["kind"] == "user" && e["node_uuid"].is_string()));
+        seen.extend(entries.iter().map(|e| e["event"]["target"].as_str().unwrap().to_owned()));
+        assert!(entries.iter().all(|e| e["actor"]["kind"] == "user" && e["node_uuid"].is_string()));
         match page["next"].as_str() {
             Some(next) => path = next.trim_start_matches("http://api.example:6385").to_owned(),
             None => break,

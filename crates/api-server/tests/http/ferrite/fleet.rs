@@ -47,6 +47,7 @@ async fn fleet_has_all_nodes_with_their_fields() {
             node.wait = Some(Wait {
                 reason: WaitReason::AgentHeartbeat,
                 deadline: Deadline::At(NOW),
+                next_action_at: Some(NOW),
                 state: ProvisionState::DeployWait,
             });
             node.last_error = Some("é".repeat(1000));
@@ -55,7 +56,7 @@ async fn fleet_has_all_nodes_with_their_fields() {
     fixture.node("plain", |_| {}).await;
     fixture.node("r2-u7", |_| {}).await;
     let response = fleet(&fixture, "").await;
-    assert_eq!(response["whole"], true);
+    assert_eq!(response["complete"], true);
     assert_eq!(
         response["verbs"]["active"],
         json!(["rebuild", "deleted", "undeploy", "rescue", "service"])
@@ -73,8 +74,9 @@ async fn fleet_has_all_nodes_with_their_fields() {
         ("fault", json!("power failure")),
         ("owner", json!("us")),
         ("rack", json!("r1")),
-        ("why", json!("agent heartbeat")),
-        ("until", json!(NOW.to_string())),
+        ("wait_reason", json!("agent heartbeat")),
+        ("wait_until", json!(NOW.to_string())),
+        ("next_action_at", json!(NOW.to_string())),
         ("error", json!("é".repeat(240))),
     ] {
         assert_eq!(row[field], value, "{field}");
@@ -83,7 +85,7 @@ async fn fleet_has_all_nodes_with_their_fields() {
     assert_eq!(by_name["rack"], "r2");
     let plain = rows.iter().find(|row| row["name"] == "plain").unwrap();
     assert_eq!(
-        (&plain["rack"], &plain["why"], &plain["until"]),
+        (&plain["rack"], &plain["wait_reason"], &plain["wait_until"]),
         (&Value::Null, &Value::Null, &Value::Null)
     );
 
@@ -126,7 +128,7 @@ async fn fleet_has_the_nodes_that_changed() {
     let first = fleet(&fixture, "").await;
     let seq = &first["seq"];
     let nothing = fleet(&fixture, &format!("?after={seq}")).await;
-    assert_eq!((&nothing["whole"], rows(&nothing).len()), (&json!(false), 0));
+    assert_eq!((&nothing["complete"], rows(&nothing).len()), (&json!(false), 0));
     assert_eq!(nothing["verbs"], Value::Null);
 
     let patch = json!([{"op": "add", "path": "/owner", "value": "us"}]);
@@ -137,9 +139,9 @@ async fn fleet_has_the_nodes_that_changed() {
     let changed = rows(&changes);
     assert_eq!(changed.len(), 1, "{changes}");
     assert_eq!((&changed[0]["name"], &changed[0]["owner"]), (&json!("b"), &json!("us")));
-    assert_eq!(changes["gone"], json!([uuid]));
+    assert_eq!(changes["deleted"], json!([uuid]));
     let after = fleet(&fixture, &format!("?after={}", changes["seq"])).await;
-    assert_eq!((rows(&after).len(), &after["gone"]), (0, &json!([])));
+    assert_eq!((rows(&after).len(), &after["deleted"]), (0, &json!([])));
 }
 
 #[tokio::test]
@@ -161,10 +163,10 @@ async fn explains_a_verb_for_many_nodes() {
     assert_eq!(plans.len(), 1, "plans with different first states are the same: {response}");
     assert_eq!(plans[0]["nodes"].as_array().unwrap().len(), 2);
     assert_eq!(plans[0]["ends_in"], "available");
-    let refused = response["refused"].as_array().unwrap();
+    let rejected = response["rejected"].as_array().unwrap();
     let sizes: Vec<usize> =
-        refused.iter().map(|one| one["nodes"].as_array().unwrap().len()).collect();
-    assert_eq!((refused.len(), sizes.iter().sum::<usize>()), (2, 3), "{response}");
+        rejected.iter().map(|one| one["nodes"].as_array().unwrap().len()).collect();
+    assert_eq!((rejected.len(), sizes.iter().sum::<usize>()), (2, 3), "{response}");
     for bad in [
         json!({}),
         json!({"target": "deleted"}),
@@ -217,13 +219,13 @@ async fn finds_nodes_by_mac_address_and_serial_number() {
         })
         .await
         .unwrap();
-    for (text, what, value) in
+    for (text, field, value) in
         [("AA:BB", "MAC address", mac), ("sn-123", "serial number", "SN-123%x")]
     {
         let path = format!("/v1/ferrite/search?text={text}");
         let response = fixture.request("GET", &path, Value::Null).await.json();
-        let expected = json!([{"node_uuid": id.to_string(), "node_name": "one", "what": what, "value": value}]);
-        assert_eq!(response["found"], expected, "{text}");
+        let expected = json!([{"node_uuid": id.to_string(), "node_name": "one", "field": field, "value": value}]);
+        assert_eq!(response["matches"], expected, "{text}");
     }
     for (query, status) in
         [("", 400), ("?text=ab", 400), ("?text=%25%25%25", 200), ("?text=123", 200)]
@@ -232,7 +234,7 @@ async fn finds_nodes_by_mac_address_and_serial_number() {
             fixture.request("GET", &format!("/v1/ferrite/search{query}"), Value::Null).await;
         assert_eq!(response.status, status, "{query}: {}", response.body);
         if status == 200 {
-            assert_eq!(response.json()["found"], json!([]), "{query}");
+            assert_eq!(response.json()["matches"], json!([]), "{query}");
         }
     }
 }

@@ -13,12 +13,17 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn state_changed(node_id: NodeId, second: i64, from: &str, to: &str) -> JournalEntry {
-    let (event, why) = ("event".to_owned(), "because".to_owned());
+    let (event, reason) = ("event".to_owned(), "because".to_owned());
     JournalEntry {
         at: at(second),
         node_id,
         actor: Actor::Conductor { hostname: "conductor-1".to_owned() },
-        event: JournalEvent::StateChanged { from: from.to_owned(), to: to.to_owned(), event, why },
+        event: JournalEvent::StateChanged {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            event,
+            reason,
+        },
     }
 }
 
@@ -73,8 +78,8 @@ async fn searches_the_journal() {
         (format!("?node={deleted}"), vec![3]),
         ("?actor=BERT".to_owned(), vec![1000, 3]),
         ("?actor=conductor-1".to_owned(), vec![1001, 2]),
-        ("?kind=asked".to_owned(), vec![1000, 3, 1]),
-        ("?kind=asked,entered&actor=anna".to_owned(), vec![1]),
+        ("?kind=requested".to_owned(), vec![1000, 3, 1]),
+        ("?kind=requested,state_changed&actor=anna".to_owned(), vec![1]),
         ("?kind=bmc_calls".to_owned(), vec![]),
         ("?text=deploying".to_owned(), vec![1001, 2]),
         ("?trace=req-bert-3".to_owned(), vec![3]),
@@ -87,12 +92,12 @@ async fn searches_the_journal() {
         assert_eq!(seconds(&response), expected, "{query}");
         assert_eq!(response["next"], Value::Null, "{query}: the whole journal was scanned");
     }
-    let response = get(&fixture, "/v1/ferrite/journal?limit=2&kind=asked").await;
+    let response = get(&fixture, "/v1/ferrite/journal?limit=2&kind=requested").await;
     assert_eq!(seconds(&response), [1000, 3]);
     let names: Vec<&Value> =
         response["entries"].as_array().unwrap().iter().map(|entry| &entry["node_name"]).collect();
     assert_eq!(names, [&json!("one"), &Value::Null], "the other node does not exist");
-    let rest = format!("/v1/ferrite/journal?kind=asked&before={}", response["next"]);
+    let rest = format!("/v1/ferrite/journal?kind=requested&before={}", response["next"]);
     assert_eq!(seconds(&get(&fixture, &rest).await), [1]);
     for bad in ["kind=nonsense", "from=yesterday", "before=-1", "limit=0", "who=me", "node=unknown"]
     {
@@ -137,8 +142,8 @@ async fn shows_the_durations_of_jobs() {
         {"state": "deploying", "median_ms": 4_000}, {"state": "wait call-back", "median_ms": 6_000},
     ]);
     let job = json!({
-        "begins": "deploying", "ends_in": "active", "count": 1, "median_ms": 10_000,
-        "slow_ms": 10_000, "phases": phases,
+        "starts_in": "deploying", "ends_in": "active", "count": 1, "median_ms": 10_000,
+        "p90_ms": 10_000, "phases": phases,
     });
     assert_eq!(response, json!({"jobs": [job], "since": NOW.to_string()}));
 }
@@ -167,9 +172,9 @@ async fn lists_the_images_of_nodes() {
     assert!(!response.to_string().contains("secret"), "{response}");
     let expected = json!([
         {"source": "http://i/os.raw", "is_shortened": false, "checksum": "abc", "nodes": 2,
-         "active": 2, "some": ["a", "b"]},
+         "active": 2, "node_names": ["a", "b"]},
         {"source": "https://i/os.raw", "is_shortened": true, "checksum": null, "nodes": 1,
-         "active": 0, "some": ["c"]},
+         "active": 0, "node_names": ["c"]},
     ]);
     assert_eq!(response, json!({"in_use": expected, "count": 2, "cache": null}));
 }

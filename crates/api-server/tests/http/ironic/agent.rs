@@ -35,13 +35,17 @@ async fn heartbeats_continue_cleaning_and_deployment() {
     lab.wait_for("n", "power off", |node| node.power_state == Some(PowerState::Off)).await;
     lab.provision_until("n", json!({"target": "active"}), ProvisionState::DeployWait).await;
     let explained = lab.api.get("/v1/ferrite/nodes/n/explain?target=abort", "").await.json();
-    assert_eq!(explained["waiting"]["why"], "agent heartbeat", "{explained}");
-    assert!(explained["waiting"]["until"].is_string(), "{explained}");
+    assert_eq!(explained["waiting"]["reason"], "agent heartbeat", "{explained}");
+    for time in ["until", "next_action_at"] {
+        assert!(explained["waiting"][time].is_string(), "{explained}");
+    }
     let timeline = lab.api.get("/v1/ferrite/nodes/n/timeline", "").await.json();
     let entries = timeline["timeline"].as_array().unwrap();
-    let wait = entries.iter().rev().find(|entry| entry["what"]["kind"] == "waiting").unwrap();
-    assert_eq!(wait["what"]["why"], explained["waiting"]["why"], "{wait}");
-    assert_eq!(wait["what"]["until"], explained["waiting"]["until"], "{wait}");
+    let wait = entries.iter().rev().find(|entry| entry["event"]["kind"] == "waiting").unwrap();
+    assert_eq!(wait["event"]["reason"], explained["waiting"]["reason"], "{wait}");
+    for time in ["until", "next_action_at"] {
+        assert_eq!(wait["event"][time], explained["waiting"][time], "{wait}");
+    }
     let token = lab.lookup_token(id).await;
     assert_ne!(token, MASK, "the token of the previous agent is deleted");
     assert_eq!(lab.heartbeat(id, &token).await.status, 202);

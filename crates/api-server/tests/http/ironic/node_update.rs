@@ -416,7 +416,7 @@ async fn changes_have_side_effects_and_journal_entries() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|entry| format!("{} {}", entry["what"]["kind"], entry["what"]["fields"]))
+        .map(|entry| format!("{} {}", entry["event"]["kind"], entry["event"]["fields"]))
         .collect();
     assert_eq!(
         entries,
@@ -455,8 +455,8 @@ async fn maintenance_of_a_waiting_node_restarts_its_timeout() {
     }
     let timeline = fixture.get("/v1/ferrite/nodes/n1/timeline", "").await.json();
     let entries = timeline["timeline"].as_array().unwrap();
-    let changes = entries.iter().filter(|entry| entry["what"]["kind"] == "maintenance");
-    let changes: Vec<_> = changes.map(|entry| entry["what"]["on"].as_bool().unwrap()).collect();
+    let changes = entries.iter().filter(|entry| entry["event"]["kind"] == "maintenance");
+    let changes: Vec<_> = changes.map(|entry| entry["event"]["on"].as_bool().unwrap()).collect();
     assert_eq!(changes, [true, false, true, false]);
 }
 

@@ -27,9 +27,9 @@ fn deploys_without_a_firmware_boot() {
     let timeline = machine.site.operator.timeline(&machine.node);
     let resets: Vec<String> = timeline[before..]
         .iter()
-        .filter(|entry| entry["what"]["kind"] == "bmc_calls")
-        .flat_map(|entry| entry["what"]["calls"].as_array().cloned().unwrap_or_default())
-        .map(|call| text(&call["what"]).to_owned())
+        .filter(|entry| entry["event"]["kind"] == "bmc_calls")
+        .flat_map(|entry| entry["event"]["calls"].as_array().cloned().unwrap_or_default())
+        .map(|call| text(&call["request"]).to_owned())
         .filter(|what| what.contains("Reset"))
         .collect();
     assert_eq!(resets, Vec::<String>::new(), "{}", machine.timeline_text());

@@ -282,7 +282,7 @@ impl<'a> DeployedLabMachine<'a> {
     pub(super) fn timeline_text(&mut self) -> String {
         let timeline = self.site.operator.timeline(&self.node);
         let lines =
-            timeline.iter().map(|entry| format!("{} {}", text(&entry["at"]), entry["what"]));
+            timeline.iter().map(|entry| format!("{} {}", text(&entry["at"]), entry["event"]));
         lines.collect::<Vec<_>>().join("\n")
     }
 

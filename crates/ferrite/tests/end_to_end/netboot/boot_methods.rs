@@ -122,7 +122,7 @@ fn boot_and_undeploy(
 
     let plan = site.operator.get(&format!("/v1/ferrite/nodes/{}/boot", boot.node));
     assert_eq!(plan["boots"], "instance", "{plan}");
-    assert_eq!(plan["way"], boot_interface, "{plan}");
+    assert_eq!(plan["method"], boot_interface, "{plan}");
     assert_eq!(plan["kernel"]["source"], instance["kernel"], "{plan}");
     assert_eq!(plan["ramdisk"]["source"], instance["ramdisk"], "{plan}");
     assert!(

@@ -236,8 +236,8 @@ mode = \"{mode}\"
             let timeline = self.operator.timeline(node);
             let seen: Vec<String> = timeline
                 .iter()
-                .map(|entry| &entry["what"])
-                .filter(|what| what["kind"] == "seen")
+                .map(|entry| &entry["event"])
+                .filter(|what| what["kind"] == "network_activity")
                 .map(|what| format!("{}: {}", text(&what["by"]), text(&what["text"])))
                 .collect();
             let mut rest = seen.iter();

@@ -24,7 +24,7 @@ fn gets_no_reply(lab: &LabInventory) {
     assert_eq!(seen["interface"], "boot0", "{seen}");
     assert_eq!(seen["architecture"], "x86 BIOS", "{seen}");
     assert_eq!(seen["ip_address"], Value::Null, "{seen}");
-    let last = text(&seen["last"]);
+    let last = text(&seen["last_activity"]);
     assert!(last.contains("DISCOVER from iPXE") && last.contains("not enrolled"), "{last}");
     site.power_off();
     assert!(!console.output().contains("net0: 10.77."), "{}", console.last_lines(20));
@@ -45,7 +45,8 @@ fn boots_the_agent(lab: &LabInventory) {
         assert!(parameters.split(' ').any(|found| found == parameter), "{parameters}");
     }
     let address = console.ramdisk_value("ADDRESS").unwrap();
-    let seen = site.wait_for_sighting(|seen| text(&seen["last"]).contains("a running system"));
+    let seen =
+        site.wait_for_sighting(|seen| text(&seen["last_activity"]).contains("a running system"));
     assert_eq!(format!("{}/24", text(&seen["ip_address"])), address, "{seen}");
     assert_eq!(seen["architecture"], "x86 BIOS", "{seen}");
     site.power_off();

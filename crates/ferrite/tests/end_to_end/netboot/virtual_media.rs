@@ -31,7 +31,7 @@ fn boot_from_kernel_and_ramdisk(lab: &LabInventory) -> Vec<u8> {
     let boot = site.deploy(node, &instance);
     let plan = site.operator.get(&format!("/v1/ferrite/nodes/{}/boot", boot.node));
     assert_eq!(
-        (&plan["boots"], &plan["way"], &plan["network_data"]),
+        (&plan["boots"], &plan["method"], &plan["network_data"]),
         (&json!("instance"), &json!("virtual media"), &json!(true)),
         "{plan}"
     );

@@ -156,7 +156,7 @@ fn reboots_for_a_nic_only_while_queued_or_after_the_end() {
 fn bmc_update_ends_when_the_new_version_is_steady() {
     let script = [
         (0, ObservedUpdate::Running, None),
-        (15, ObservedUpdate::Unreadable("no answer".to_owned()), None),
+        (15, ObservedUpdate::Unreadable("no response".to_owned()), None),
         (30, ObservedUpdate::Ended, Some("1")),
         (45, ObservedUpdate::Ended, Some("2")),
         (60, ObservedUpdate::Ended, None),

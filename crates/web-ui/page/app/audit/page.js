@@ -114,7 +114,7 @@ function AuditEntry({ entry }) {
   const { lane, title, detail, isError, state } = describe(entry);
   const timestamp = Date.parse(entry.at);
   const machine = entry.node_name ?? entry.node_uuid;
-  const requestId = entry.who.request_id;
+  const requestId = entry.actor.request_id;
   const hasColour = LANES.some(({ id }) => id === lane);
   return html`<li class="audit-entry ${isError ? "bad" : ""} ${hasColour ? `lane-${lane}` : ""}" data-seq=${entry.seq}>
     <a class="number" href=${href(`machines/${machine}`, { at: String(entry.seq) })} title="Show in the timeline of ${machine}">
@@ -127,8 +127,8 @@ function AuditEntry({ entry }) {
     <span class="cut quiet" title=${requestId ?? ""}>${
       requestId
         ? html`<button class="link" onClick=${() => setQuery({ trace: requestId, kind: "all" })}
-      title="Show all entries of request ${requestId}">${actorName(entry.who)}</button>`
-        : actorName(entry.who)
+      title="Show all entries of request ${requestId}">${actorName(entry.actor)}</button>`
+        : actorName(entry.actor)
     }</span>
     <span class="lane">${laneLabel(lane)}</span>
     <span class="what">${state && html`<${Dot} state=${state} /> `}<strong>${title}</strong> <span class="quiet">${detail}</span></span></li>`;

@@ -26,7 +26,7 @@ const CONFIRM_ABOVE = 5;
 /**
  * @typedef {object} Explanations
  * @property {{ plan: string[], ends_in: string, nodes: string[] }[]} plans
- * @property {{ why: string, nodes: string[] }[]} refused
+ * @property {{ reason: string, nodes: string[] }[]} rejected
  * @param {object} props
  * @param {import("./machines.js").MachineSelection} props.machines
  * @param {FleetRow[]} props.candidates
@@ -49,12 +49,12 @@ export function DeployPlan({ machines, candidates, image, identity, problem }) {
     return html`<div class="loading" role="status" aria-label="Loading the plan"></div>`;
 
   // A missing image is one error of the form, not one of each machine.
-  const rejected = preview.refused.filter(
-    ({ why }) => image.keep || fields || !/image_source/.test(why),
+  const rejected = preview.rejected.filter(
+    ({ reason }) => image.keep || fields || !/image_source/.test(reason),
   );
   const excluded = new Set(rejected.flatMap(({ nodes }) => nodes));
   // Only explained machines are deployed; of a class some are explained for all.
-  const known = new Set([...preview.plans, ...preview.refused].flatMap(({ nodes }) => nodes));
+  const known = new Set([...preview.plans, ...preview.rejected].flatMap(({ nodes }) => nodes));
   const possible = candidates.filter(
     (row) => !excluded.has(row.uuid) && (isClass || known.has(row.uuid)),
   );
@@ -65,8 +65,11 @@ export function DeployPlan({ machines, candidates, image, identity, problem }) {
         <${Plan} plan=${plan} /></div>`,
     )}
     ${rejected.map(
-      ({ why, nodes }) => html`<div key=${why} class="notice warn"><${Icon} name="warning" /><span>
-      <strong>${count(nodes.length, "machine")} skipped</strong> (${namesOf(nodes, candidates)}): ${why}</span></div>`,
+      ({
+        reason,
+        nodes,
+      }) => html`<div key=${reason} class="notice warn"><${Icon} name="warning" /><span>
+      <strong>${count(nodes.length, "machine")} skipped</strong> (${namesOf(nodes, candidates)}): ${reason}</span></div>`,
     )}
     <${Estimate} />
     <${Confirmation} machines=${machines} rows=${possible} image=${image} identity=${identity} problem=${problem}
@@ -109,7 +112,7 @@ function Estimate() {
   const job = typicalJob(useDurations(), "deploying");
   if (!job) return null;
   return html`<p class="quiet">A deployment here usually takes ${duration(job.median_ms)}, and nine of ten take
-    at most ${duration(job.slow_ms)} (of ${count(job.count, "recent deployment")}).</p>`;
+    at most ${duration(job.p90_ms)} (of ${count(job.count, "recent deployment")}).</p>`;
 }
 
 /**

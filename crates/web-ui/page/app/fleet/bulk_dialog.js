@@ -26,7 +26,7 @@ const MAX_LINES = 300;
 /**
  * @typedef {object} BulkPreview
  * @property {FleetRow[]} possible
- * @property {{ why: string, rows: FleetRow[] }[]} rejected
+ * @property {{ reason: string, rows: FleetRow[] }[]} rejected
  * @property {{ plan: string[], ends_in: string, machines: number }[]} plans
  * @param {{ action: ActionDefinition, rows: FleetRow[], onClose: () => void }} props
  */
@@ -88,14 +88,14 @@ function Preview({ preview: { possible, rejected, plans } }) {
       rejectedCount > 0 &&
       html`<div class="rejections"><h2 data-rejected=${rejectedCount}>Rejected for ${count(rejectedCount, "machine")}</h2>
       ${rejected.map(
-        ({ why, rows }) => html`<details key=${why} class="notice warn"><summary><span>
-        ${count(rows.length, "machine")}: ${why}</span></summary><p class="quiet">${names(rows)}</p></details>`,
+        ({ reason, rows }) => html`<details key=${reason} class="notice warn"><summary><span>
+        ${count(rows.length, "machine")}: ${reason}</span></summary><p class="quiet">${names(rows)}</p></details>`,
       )}</div>`
     }`;
 }
 
 /**
- * Asks the server which machines allow the action, and for the plans.
+ * Requests from the server which machines allow the action, and the plans.
  * @param {ActionDefinition} action
  * @param {FleetRow[]} rows
  * @returns {Promise<BulkPreview>}
@@ -110,7 +110,7 @@ async function loadPreview(action, rows) {
   const rowsOf = (uuids) => uuids.flatMap((uuid) => byId.get(uuid) ?? []);
   return {
     possible: response.plans.flatMap(({ nodes }) => rowsOf(nodes)),
-    rejected: response.refused.map(({ why, nodes }) => ({ why, rows: rowsOf(nodes) })),
+    rejected: response.rejected.map(({ reason, nodes }) => ({ reason, rows: rowsOf(nodes) })),
     plans: response.plans.map(({ plan, ends_in, nodes }) => ({
       plan,
       ends_in,

@@ -30,11 +30,14 @@ export function checkWithoutServer({ id }, rows) {
   /** @type {Map<string, FleetRow[]>} */
   const reasons = new Map();
   for (const row of rows) {
-    const why = reasonOf(row);
-    if (!why) possible.push(row);
-    else reasons.set(why, [...(reasons.get(why) ?? []), row]);
+    const reason = reasonOf(row);
+    if (!reason) possible.push(row);
+    else reasons.set(reason, [...(reasons.get(reason) ?? []), row]);
   }
-  return { possible, rejected: [...reasons].map(([why, members]) => ({ why, rows: members })) };
+  return {
+    possible,
+    rejected: [...reasons].map(([reason, members]) => ({ reason, rows: members })),
+  };
 }
 
 /**

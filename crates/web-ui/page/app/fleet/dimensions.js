@@ -63,7 +63,7 @@ export const labelOf = (one, value) =>
 /** @param {FleetRow} row */
 function activityOf(row) {
   if (isFailed(row.provision_state)) return "failed";
-  if (row.why) return "waiting";
+  if (row.wait_reason) return "waiting";
   return isBusy(row.provision_state) || row.target_power_state ? "working" : NONE;
 }
 

@@ -129,7 +129,7 @@ function drawLarge(context, row, x, y, cell, fill, style, isHovered) {
   context.fillText(shorten(context, row.label, cell.width - 34), x + 13, y + 19);
   context.font = fonts.small;
   context.fillStyle = colours.quiet;
-  const activity = row.why ?? stateLabel(row.provision_state);
+  const activity = row.wait_reason ?? stateLabel(row.provision_state);
   const text = row.maintenance ? `maintenance · ${activity}` : activity;
   context.fillText(shorten(context, text, cell.width - 22), x + 13, y + 36);
   drawPowerLamp(context, row, x + cell.width - 12, y + 14.5, colours);

@@ -268,7 +268,7 @@ const describeRow = (row) =>
   [
     row.label,
     stateLabel(row.provision_state),
-    row.why && describeWait(row.why)[0],
+    row.wait_reason && describeWait(row.wait_reason)[0],
     row.power_state ?? "power unknown",
     row.maintenance && "in maintenance",
   ]

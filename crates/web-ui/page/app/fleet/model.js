@@ -164,11 +164,11 @@ async function loadChanges(after) {
   }
   seq = response.seq;
   const rows = decodeRows(response);
-  if (response.whole) {
+  if (response.complete) {
     rows.sort(compareRows);
     fleet.set({ ...fleet.value, rows, byId: byUuid(rows), asOf });
   } else {
-    merge(rows, response.gone ?? [], asOf);
+    merge(rows, response.deleted ?? [], asOf);
   }
 }
 

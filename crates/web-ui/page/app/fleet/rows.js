@@ -13,7 +13,8 @@ export function decodeRows({ fields, nodes }) {
     /** @type {any} */
     const row = {};
     for (let index = 0; index < fields.length; index++) row[fields[index]] = values[index];
-    row.until = row.until ? Date.parse(row.until) : null;
+    row.wait_until = row.wait_until ? Date.parse(row.wait_until) : null;
+    row.next_action_at = row.next_action_at ? Date.parse(row.next_action_at) : null;
     row.since = row.since ? Date.parse(row.since) : null;
     row.label = row.name ?? row.uuid;
     row.searchText = [

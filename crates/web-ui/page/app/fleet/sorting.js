@@ -12,7 +12,7 @@ const SORT_KEYS = {
   name: (row) => row.label,
   state: (row) => stateOrder(row.provision_state),
   // Errors first, then waiting machines.
-  doing: (row) => (row.error ? 0 : row.why ? 1 : 2),
+  doing: (row) => (row.error ? 0 : row.wait_reason ? 1 : 2),
   power: (row) => row.power_state ?? "",
   class: (row) => row.resource_class ?? "",
   owner: (row) => row.owner ?? "",

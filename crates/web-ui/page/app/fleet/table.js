@@ -194,7 +194,7 @@ function GroupLine({ group, groupedBy, index }) {
  */
 function RowLine({ row, index, isSelected, isActive, order, onOpen }) {
   // Timeouts change every second, other times every 15 seconds; unchanged lines are not rerendered.
-  const tick = Math.floor(Date.now() / (row.until ? 1000 : 15000));
+  const tick = Math.floor(Date.now() / (row.wait_until || row.next_action_at ? 1000 : 15000));
   return useMemo(() => {
     const onClick = (event) => {
       if (event.target.closest("a,input")) return;
@@ -228,7 +228,7 @@ function RowLine({ row, index, isSelected, isActive, order, onOpen }) {
 function Activity({ row }) {
   if (row.maintenance)
     return html`<span class=${row.fault ? "bad-text" : "warn-text"}>${row.fault ? faultLabel(row.fault) : "maintenance"}</span>`;
-  if (row.why) return html`<span class="quiet number">${waitText(row)}</span>`;
+  if (row.wait_reason) return html`<span class="quiet number">${waitText(row)}</span>`;
   if (row.error) {
     const cause = errorCause(row.error);
     return html`<span class="bad-text" title=${cause}>${cause}</span>`;

@@ -22,7 +22,7 @@ export function Tooltip({ row, x, y }) {
   return html`<div class="tooltip" ref=${element} aria-hidden="true">
     <strong>${row.label}</strong>
     <${State} state=${row.provision_state} target=${row.target_provision_state} />
-    ${row.why && html`<span class="quiet">${waitText(row)}</span>`}
+    ${row.wait_reason && html`<span class="quiet">${waitText(row)}</span>`}
     <span class="quiet">${power.filter(Boolean).join(" · ")}</span>
     ${row.maintenance && html`<span class="warn-text">in maintenance${row.fault ? `: ${faultLabel(row.fault)}` : ""}</span>`}
     ${row.error && html`<span class="bad-text">${errorCause(row.error)}</span>`}

@@ -38,7 +38,7 @@ const IN_USE_COLUMNS = [
   [
     "Examples",
     (image) =>
-      image.some.map(
+      image.node_names.map(
         (name, index) =>
           html`${index > 0 && ", "}<a key=${name} href=${href(`machines/${name}`)}>${name}</a>`,
       ),
@@ -65,11 +65,11 @@ function ImageCache({ cache }) {
   if (!cache)
     return html`<${Panel} title="Server cache" icon="down">
     <p class="quiet">Boot services are disabled, so the server caches no images.</p><//>`;
-  const share = Math.min(1, cache.used / cache.bound);
+  const share = Math.min(1, cache.used / cache.limit);
   return html`<${Panel} title="Server cache" icon="down" flush>
     <div class="pad"><div class="progress" aria-hidden="true"><i class=${share > 0.9 ? "bad" : ""} style=${{ flexGrow: share }}></i>
       <i class="remaining" style=${{ flexGrow: 1 - share }}></i></div>
-      <p class="quiet number">${bytes(cache.used)} of ${bytes(cache.bound)} used by ${count(
+      <p class="quiet number">${bytes(cache.used)} of ${bytes(cache.limit)} used by ${count(
         cache.images.length,
         "image",
       )}. The least recently used image is removed first.</p></div>

@@ -117,11 +117,11 @@ function Bmc({ node }) {
   };
   return html`<${Panel} title="BMC" icon="chip"
     actions=${html`<button class="button" disabled=${busy} onClick=${probe}>${busy ? "Probing…" : "Probe"}</button>`}>
-    <${FetchResult} result=${bmc}>${({ capabilities, silent, retry }) => html`
-      ${silent && html`<div class="notice bad">BMC unreachable${silent.since ? ` since ${silent.since}` : ""}: ${silent.why ?? ""}</div>`}
+    <${FetchResult} result=${bmc}>${({ capabilities, unreachable, retry }) => html`
+      ${unreachable && html`<div class="notice bad">BMC unreachable${unreachable.since ? ` since ${unreachable.since}` : ""}: ${unreachable.error ?? ""}</div>`}
       ${
         retry &&
-        html`<div class="notice warn">${count(retry.tries, "failed attempt")} since ${retry.since}; next at ${retry.next_at}: ${retry.why}</div>`
+        html`<div class="notice warn">${count(retry.attempts, "failed attempt")} since ${retry.since}; next at ${retry.next_at}: ${retry.error}</div>`
       }
       ${
         capabilities
@@ -163,7 +163,7 @@ function capabilityPairs(bmc) {
     ["Firmware updates", updates?.enabled && (updates.protocols?.join(", ") || "yes")],
     ["Secure boot", bmc.secure_boot && (bmc.secure_boot.enabled ? "on" : "off")],
     ["Quirks", bmc.quirks?.join(", ")],
-    ["Failed queries", bmc.could_not_ask?.join(", ")],
+    ["Failed queries", bmc.failed_queries?.join(", ")],
     ["Last probe", bmc.probed_at && ago(Date.parse(bmc.probed_at))],
   ];
 }

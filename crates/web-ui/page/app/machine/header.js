@@ -7,8 +7,8 @@ import { Icon } from "../icons.js";
 import { JobProgress } from "../job_progress.js";
 import { href } from "../route.js";
 import { State, isBusy, isFailed } from "../states.js";
-import { date, duration, timeoutText, useEverySecond } from "../times.js";
-import { describeWait } from "../wait_reasons.js";
+import { date, duration, useEverySecond } from "../times.js";
+import { describeWait, waitTimes } from "../wait_reasons.js";
 import { Actions } from "./actions.js";
 import { currentJobStart, currentStep } from "./timeline/entries.js";
 
@@ -63,7 +63,8 @@ function StateTile({ value: { node, row, entries } }) {
   const busy = isBusy(state);
   const step = busy ? currentStep(entries, node) : null;
   const job = busy ? currentJobStart(entries) : null;
-  const [wait, explanation] = row?.why ? describeWait(row.why) : [];
+  const [wait, explanation] = row?.wait_reason ? describeWait(row.wait_reason) : [];
+  const times = row && waitTimes(row);
   const hint =
     STATE_HINTS[state] ?? (isFailed(state) ? "The job stopped; the timeline has the cause." : "");
   return html`<section class="tile state-tile" aria-label="State">
@@ -74,7 +75,7 @@ function StateTile({ value: { node, row, entries } }) {
     ${
       wait &&
       html`<p class="waiting"><${Icon} name="clock" /><span>
-      ${wait}${row?.until ? html`: <strong class="number" data-countdown>${timeoutText(row.until)}</strong>` : ""}</span></p>
+      ${wait}${times ? html`: <strong class="number" data-countdown>${times}</strong>` : ""}</span></p>
       <p class="faint">${explanation}</p>`
     }
     ${!wait && !step && !busy && html`<p class="faint">${hint}</p>`}

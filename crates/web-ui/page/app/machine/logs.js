@@ -25,7 +25,7 @@ export function Logs({ value: { node } }) {
       },
     ],
     ["Job", (log) => log.kind],
-    ["Reason", (log) => log.why],
+    ["Reason", (log) => log.reason],
     ["Size", (log) => bytes(log.size), "right number"],
     [
       "Archive",

@@ -178,7 +178,7 @@ export class Machine extends Observable {
       isComplete: isComplete && kept.length > entries.length,
     });
     // Console output does not change the node.
-    if (entry.what.by !== "console") this.#scheduleRefresh();
+    if (entry.event.by !== "console") this.#scheduleRefresh();
   }
 
   #scheduleRefresh() {

@@ -62,7 +62,7 @@ const portColumns = (linkOf) => [
   [
     "Last LLDP",
     (port) => {
-      const at = linkOf(port)?.listened_at;
+      const at = linkOf(port)?.observed_at;
       return at ? html`<span class="quiet">${ago(Date.parse(at))}</span>` : "";
     },
   ],

@@ -55,7 +55,7 @@ export function rangeUsage({ ranges }, leases) {
   });
   const total = bounds.reduce((sum, { first, last }) => sum + Number(last - first + 1n), 0);
   const used = leases.filter(({ address, state }) => {
-    const number = state === "ended" ? null : parseAddress(address);
+    const number = state === "expired" ? null : parseAddress(address);
     return number !== null && bounds.some(({ first, last }) => first <= number && number <= last);
   }).length;
   return { total, used };

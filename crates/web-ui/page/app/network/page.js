@@ -23,8 +23,8 @@ const MODES = {
 /** The badge and the label of each lease state. */
 const LEASE_STATES = {
   leased: ["good", "leased"],
-  ended: ["", "ended"],
-  taken: ["warn", "in use by another host"],
+  expired: ["", "expired"],
+  conflict: ["warn", "in use by another host"],
 };
 
 export function NetworkPage() {
@@ -32,13 +32,13 @@ export function NetworkPage() {
   const dhcp = useFetch(() => get("/v1/ferrite/dhcp"), []);
   useEverySecond();
   return html`<${PageFrame} title="Network" note="DHCP" tools=${html`<${RefreshButton} onClick=${dhcp.reload} />`}>
-    <${FetchResult} result=${dhcp}>${({ enabled, problem, networks, leases }) => html`
-      ${problem && html`<${ErrorNotice} message=${problem} />`}
+    <${FetchResult} result=${dhcp}>${({ enabled, error, networks, leases }) => html`
+      ${error && html`<${ErrorNotice} message=${error} />`}
       ${
         networks.length === 0
           ? html`<${NoNetworks} enabled=${enabled} />`
           : html`<div class="network-panels">${networks.map((network) => html`<${NetworkPanel} key=${`${network.interface} ${network.address}`} network=${network} leases=${leases} />`)}</div>
-          <${LeasesPanel} leases=${leases} search=${query.get("q") ?? ""} includeEnded=${query.get("ended") === "1"} />`
+          <${LeasesPanel} leases=${leases} search=${query.get("q") ?? ""} includeExpired=${query.get("expired") === "1"} />`
       }`}<//><//>`;
 }
 
@@ -96,18 +96,18 @@ const reservations = (hosts) =>
     .map(([mac, address]) => `${mac}: ${address}`)
     .join(", ");
 
-/** @param {{ leases: any, search: string, includeEnded: boolean }} props */
-function LeasesPanel({ leases, search, includeEnded }) {
+/** @param {{ leases: any, search: string, includeExpired: boolean }} props */
+function LeasesPanel({ leases, search, includeExpired }) {
   const needle = search.trim().toLowerCase();
   const matches = leases.filter(({ address, client, node_name: name, state }) => {
-    if (state === "ended" && !includeEnded) return false;
+    if (state === "expired" && !includeExpired) return false;
     return `${address} ${client} ${name ?? ""}`.toLowerCase().includes(needle);
   });
-  const onToggle = (event) => setQuery({ ended: event.currentTarget.checked ? "1" : null });
+  const onToggle = (event) => setQuery({ expired: event.currentTarget.checked ? "1" : null });
   return html`<${Panel} title="DHCP leases" icon="list" flush
     actions=${html`<span class="quiet number">${matches.length.toLocaleString("en")}</span>
       <${SearchField} value=${search} label="Search leases" placeholder="address, MAC, machine…" />
-      <label class="check"><input type="checkbox" checked=${includeEnded} onChange=${onToggle} /> include ended</label>`}>
+      <label class="check"><input type="checkbox" checked=${includeExpired} onChange=${onToggle} /> include expired</label>`}>
     ${
       matches.length === 0
         ? html`<div class="empty"><p>${needle ? "No matching leases." : "No leases yet."}</p></div>`
@@ -136,8 +136,8 @@ function leaseMachine({ node_uuid: uuid, node_name: name, mac }) {
     : "";
 }
 
-function leaseExpiry({ state, until }) {
-  const timestamp = Date.parse(until);
-  if (state === "ended") return html`<span class="faint">ended ${date(timestamp)}</span>`;
+function leaseExpiry({ state, expires_at: expiry }) {
+  const timestamp = Date.parse(expiry);
+  if (state === "expired") return html`<span class="faint">expired ${date(timestamp)}</span>`;
   return html`<span class="number" title=${date(timestamp)}>${countdown(timestamp) ?? "expired"}</span>`;
 }

@@ -60,7 +60,7 @@ export function SightingsPage() {
 
 /** @param {{ sighting: any, onEnrol: Function, onForget: Function }} props */
 function SightingTile({ sighting, onEnrol, onForget }) {
-  const { mac, report, node_uuid: uuid, last, times } = sighting;
+  const { mac, report, node_uuid: uuid, last_activity: activity, times } = sighting;
   const title = [report?.vendor, report?.model].filter(Boolean).join(" ") || "Unknown machine";
   const [firstSeen, lastSeen] = [sighting.first_seen_at, sighting.last_seen_at].map(Date.parse);
   return html`<li class="tile sighting" data-mac=${mac}>
@@ -72,7 +72,7 @@ function SightingTile({ sighting, onEnrol, onForget }) {
           <button class="button primary" aria-label="Enrol ${mac}" onClick=${onEnrol}><${Icon} name="plus" /> Enrol</button>`
       }</div>
     <p class="facts">${describeSighting(sighting).map((fact) => html`<span key=${fact}>${fact}</span>`)}</p>
-    <p class="quiet">${last && html`${last} · `}<span title=${date(lastSeen)}>seen ${ago(lastSeen)}</span>
+    <p class="quiet">${activity && html`${activity} · `}<span title=${date(lastSeen)}>seen ${ago(lastSeen)}</span>
       ${`, ${count(times, "time")} since ${date(firstSeen)}`}</p></li>`;
 }
 

@@ -82,8 +82,8 @@ const COLUMNS = [
   [
     "Last LLDP",
     (port) =>
-      port.listened_at
-        ? html`<span class="quiet nowrap">${ago(Date.parse(port.listened_at))}</span>`
+      port.observed_at
+        ? html`<span class="quiet nowrap">${ago(Date.parse(port.observed_at))}</span>`
         : "",
   ],
 ];

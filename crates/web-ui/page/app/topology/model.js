@@ -12,7 +12,7 @@ import { compareNames } from "../fleet/rows.js";
  * @property {string} mac
  * @property {string} [interface]
  * @property {Record<string, string> | null} [local_link_connection] the recorded switch port
- * @property {string | null} [listened_at]
+ * @property {string | null} [observed_at]
  * @property {TopologySwitch} on
  * @property {TopologyMachine} machine
  * @property {number} [x]

@@ -5,7 +5,7 @@
 import { EVENT } from "../../generated.js";
 import { isJobEnd, stateLabel } from "../../states.js";
 import { clock, duration } from "../../times.js";
-import { describeWait } from "../../wait_reasons.js";
+import { describeWait, nextAction } from "../../wait_reasons.js";
 
 /** The lanes from top to bottom; the chart omits empty ones. */
 export const LANES = [
@@ -21,11 +21,11 @@ export const LANES = [
 /** @param {string} id */
 export const laneLabel = (id) => LANES.find((lane) => lane.id === id)?.label ?? id;
 
-/** @typedef {Pick<JournalEntry, "who" | "what">} Described */
+/** @typedef {Pick<JournalEntry, "actor" | "event">} Described */
 
 /**
  * The text of each kind of event.
- * @type {Record<EventKind, (what: any, actor: JournalActor) => EntryText>}
+ * @type {Record<EventKind, (event: any, actor: JournalActor) => EntryText>}
  */
 const DESCRIPTIONS = {
   [EVENT.ENROLLED]: (_, actor) => ({ lane: "api", title: "enrolled", detail: byUser(actor) }),
@@ -40,10 +40,10 @@ const DESCRIPTIONS = {
     title: `requested ${target}`,
     detail: byUser(actor),
   }),
-  [EVENT.STATE_CHANGED]: ({ to, why }) => ({
+  [EVENT.STATE_CHANGED]: ({ to, reason }) => ({
     lane: "decision",
     title: stateLabel(to),
-    detail: why,
+    detail: reason,
     state: to,
     isError: /failed|error/.test(to),
   }),
@@ -59,15 +59,18 @@ const DESCRIPTIONS = {
     isError: true,
   }),
   [EVENT.BMC_CALLS]: ({ calls, left_out: omitted = 0 }) => describeCalls(calls, omitted),
-  [EVENT.WAITING]: ({ why, until }) => ({
+  [EVENT.WAITING]: ({ reason, until, next_action_at: next }) => ({
     lane: "decision",
-    title: describeWait(why)[0],
-    detail: until ? `timeout at ${clock(Date.parse(until))}` : "no timeout",
+    title: describeWait(reason)[0],
+    detail: joined([
+      next && `${nextAction(reason)} at ${clock(Date.parse(next))}`,
+      until ? `timeout at ${clock(Date.parse(until))}` : "no timeout",
+    ]),
   }),
-  [EVENT.POWER]: ({ from, to, why }) => ({
+  [EVENT.POWER]: ({ from, to, reason }) => ({
     lane: "decision",
     title: `power: ${from ?? "unknown"} → ${to ?? "unknown"}`,
-    detail: why,
+    detail: reason,
   }),
   [EVENT.MAINTENANCE]: ({ on, reason, fault }, actor) => ({
     lane: actor.kind === "user" ? "api" : "decision",
@@ -84,7 +87,7 @@ const DESCRIPTIONS = {
     by === "console"
       ? describeOutput(text)
       : { lane: "network", title: `${by}: ${text}`, detail: times > 1 ? `${times} times` : "" },
-  [EVENT.AGENT_CALL]: ({ what }) => ({ lane: "agent", title: what, detail: "from the agent" }),
+  [EVENT.AGENT_CALL]: ({ call }) => ({ lane: "agent", title: call, detail: "from the agent" }),
 };
 
 /**
@@ -92,10 +95,10 @@ const DESCRIPTIONS = {
  * @param {Described} entry
  * @returns {EntryText}
  */
-export function describe({ who, what }) {
-  const description = DESCRIPTIONS[/** @type {EventKind} */ (what.kind)];
-  if (description) return description(what, who);
-  const { kind, ...fields } = what;
+export function describe({ actor, event }) {
+  const description = DESCRIPTIONS[/** @type {EventKind} */ (event.kind)];
+  if (description) return description(event, actor);
+  const { kind, ...fields } = event;
   return { lane: "decision", title: kind, detail: JSON.stringify(fields) };
 }
 
@@ -131,7 +134,7 @@ function describeOutput(text) {
 }
 
 /** @param {RecordedCall} call */
-const isAgentCall = (call) => call.what.startsWith("agent: ");
+const isAgentCall = (call) => call.request.startsWith("agent: ");
 /** @param {RecordedCall} call */
 const isFailedCall = (call) => !/^2\d\d|^ok/i.test(call.result);
 
@@ -146,8 +149,11 @@ function describeCalls(calls, omitted) {
   const number = calls.reduce((sum, call) => sum + (call.times ?? 1), 0) + omitted;
   return {
     lane: calls.every(isAgentCall) ? "agent" : "bmc",
-    title: calls.length === 1 ? shortenCall(calls[0].what) : `${number} calls`,
-    detail: joined([duration(totalMs), failed && `${shortenCall(failed.what)}: ${failed.result}`]),
+    title: calls.length === 1 ? shortenCall(calls[0].request) : `${number} calls`,
+    detail: joined([
+      duration(totalMs),
+      failed && `${shortenCall(failed.request)}: ${failed.result}`,
+    ]),
     isError: !!failed,
     calls,
   };
@@ -155,10 +161,10 @@ function describeCalls(calls, omitted) {
 
 /**
  * Removes the common prefixes of a call and replaces UUIDs by an ellipsis.
- * @param {string} what
+ * @param {string} request
  */
-export const shortenCall = (what) =>
-  what
+export const shortenCall = (request) =>
+  request
     .replace("agent: ", "")
     .replace("/redfish/v1", "")
     .replace(/[0-9a-f]{8}-[0-9a-f-]{27}/g, "…");
@@ -239,33 +245,33 @@ class TimelineBuilder {
 
   /** @param {JournalEntry} entry */
   add(entry) {
-    const { what, timestamp, seq } = entry;
-    if (this.#wait && WAIT_ENDS.has(/** @type {any} */ (what.kind))) {
+    const { event, timestamp, seq } = entry;
+    if (this.#wait && WAIT_ENDS.has(/** @type {any} */ (event.kind))) {
       this.#wait.end = timestamp;
       this.#wait = null;
     }
-    if (what.kind === EVENT.BMC_CALLS) {
+    if (event.kind === EVENT.BMC_CALLS) {
       this.items.push(...callItems(entry));
       return;
     }
     const text = describe(entry);
     /** @type {TimelineItem} */
-    const item = { ...text, start: timestamp - (what.took_ms ?? 0), end: timestamp, seq };
-    if (what.kind === EVENT.STATE_CHANGED) this.#enterState(what, timestamp);
-    if (what.kind === EVENT.REQUESTED)
-      this.jobs.push({ target: what.target, start: timestamp, end: null });
-    if (what.kind === EVENT.WAITING) {
+    const item = { ...text, start: timestamp - (event.took_ms ?? 0), end: timestamp, seq };
+    if (event.kind === EVENT.STATE_CHANGED) this.#enterState(event, timestamp);
+    if (event.kind === EVENT.REQUESTED)
+      this.jobs.push({ target: event.target, start: timestamp, end: null });
+    if (event.kind === EVENT.WAITING) {
       item.end = this.now;
       item.isWait = true;
       this.#wait = item;
     }
-    const step = parseStep(what);
+    const step = parseStep(event);
     if (step) this.#addStep(step, item);
     else this.items.push(item);
   }
 
   /**
-   * @param {any} what
+   * @param {any} event
    * @param {number} timestamp
    */
   #enterState({ from, to }, timestamp) {
@@ -303,17 +309,17 @@ class TimelineBuilder {
 
 /**
  * Parses the action of a step; null if the event is not about one.
- * @param {any} what
+ * @param {any} event
  */
-function parseStep(what) {
-  if (what.kind !== EVENT.ACTION_DONE && what.kind !== EVENT.ACTION_FAILED) return null;
-  const found = /^(run|poll) \w+ step (.+)$/.exec(what.action);
+function parseStep(event) {
+  if (event.kind !== EVENT.ACTION_DONE && event.kind !== EVENT.ACTION_FAILED) return null;
+  const found = /^(run|poll) \w+ step (.+)$/.exec(event.action);
   if (!found) return null;
   const isRunning =
-    what.kind === EVENT.ACTION_DONE &&
-    typeof what.result === "string" &&
+    event.kind === EVENT.ACTION_DONE &&
+    typeof event.result === "string" &&
     // Earlier versions stored other texts.
-    /^running|goes on|at it/.test(what.result);
+    /^running|goes on|at it/.test(event.result);
   return { name: found[2], isPoll: found[1] === "poll", isRunning };
 }
 
@@ -322,16 +328,16 @@ function parseStep(what) {
  * @param {JournalEntry} entry
  * @returns {TimelineItem[]}
  */
-function callItems({ what, timestamp, seq }) {
+function callItems({ event, timestamp, seq }) {
   /** @type {RecordedCall[]} */
-  const calls = what.calls;
+  const calls = event.calls;
   let end = timestamp;
   return [...calls].reverse().map((call) => {
     const start = end - call.took_ms;
     const times = call.times ?? 1;
     const item = {
       lane: isAgentCall(call) ? "agent" : "bmc",
-      title: shortenCall(call.what),
+      title: shortenCall(call.request),
       detail: joined([call.result, duration(call.took_ms), times > 1 ? `${times} times` : ""]),
       start,
       end,
@@ -349,9 +355,10 @@ function callItems({ what, timestamp, seq }) {
  */
 export function currentJobStart(entries) {
   const first = entries.findLast(
-    ({ what }) => what.kind === EVENT.STATE_CHANGED && isJobEnd(what.from) && !isJobEnd(what.to),
+    ({ event }) =>
+      event.kind === EVENT.STATE_CHANGED && isJobEnd(event.from) && !isJobEnd(event.to),
   );
-  return first ? { state: first.what.to, timestamp: first.timestamp } : null;
+  return first ? { state: first.event.to, timestamp: first.timestamp } : null;
 }
 
 /**
@@ -363,7 +370,7 @@ export function currentStep(entries, node) {
   const step = [node.deploy_step, node.clean_step, node.service_step].find((one) => one?.step);
   if (step) return `Step ${step.interface}.${step.step}`;
   const last = entries.findLast(
-    ({ what }) => what.kind === EVENT.ACTION_DONE || what.kind === EVENT.ACTION_FAILED,
+    ({ event }) => event.kind === EVENT.ACTION_DONE || event.kind === EVENT.ACTION_FAILED,
   );
-  return last ? `Last action: ${last.what.action}` : null;
+  return last ? `Last action: ${last.event.action}` : null;
 }

@@ -90,7 +90,7 @@ function EntryLine({ line, isSelected, onSelect }) {
 function CallList({ calls }) {
   return html`<details><summary>Calls</summary><ul class="calls mono">
     ${calls.map(
-      (call, index) => html`<li key=${index}>${shortenCall(call.what)} <span class="faint">
+      (call, index) => html`<li key=${index}>${shortenCall(call.request)} <span class="faint">
         ${call.result} · ${call.took_ms} ms${(call.times ?? 1) > 1 ? ` · ${call.times}×` : ""}</span></li>`,
     )}</ul></details>`;
 }
