@@ -178,15 +178,17 @@ impl ResumableDownload<'_> {
     pub async fn run(&self) -> Result<DownloadOutcome, DownloadFailure> {
         let mut progress = DownloadProgress::default();
         let mut failures = 0;
+        // Bytes beyond this offset are progress; a restart receives the first ones again.
+        let mut highest = 0;
         loop {
-            let before = progress.received;
             let reason = match self.attempt(&mut progress).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(RequestFailure::Final(failure)) => return Err(failure),
                 Err(RequestFailure::Retryable(reason)) => reason,
             };
             let received = progress.received;
-            failures = if received > before { 1 } else { failures + 1 };
+            failures = if received > highest { 1 } else { failures + 1 };
+            highest = highest.max(received);
             let url = redacted_url(self.url);
             tracing::warn!(url, received, failures, error = reason, "download interrupted");
             if !self.retry_policy.wait(failures).await {

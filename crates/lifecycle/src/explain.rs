@@ -75,7 +75,11 @@ pub fn explain(
         obstacles: Vec::new(),
         plan: Vec::new(),
         ends_in: node.provision_state.as_str().to_owned(),
-        waiting: node.wait,
+        // In maintenance, the next action has no time: nothing happens until maintenance ends.
+        waiting: node.wait.map(|wait| Wait {
+            next_action_at: wait.next_action_at.filter(|_| !node.maintenance),
+            ..wait
+        }),
         actions: Vec::new(),
     };
     match request_provision(&mut simulated, request, context, settings, now) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Why a job waits: the reasons, their texts and their properties.
 //!
-//! To add a reason, add a variant here. The compiler then requires its texts and properties, and the
-//! decision at its deadline in `lifecycle/src/decide.rs`. Two tests require the rest: the generated
+//! To add a reason, add a variant here. The compiler then requires its texts and properties, and (for
+//! reasons with a deadline) the decision at its deadline in `lifecycle/src/decide.rs`. Two tests require the rest: the generated
 //! JavaScript (`UPDATE=1 cargo test -p web-ui`) and a row in `docs/guide/troubleshooting.md`. What
 //! remains is the code that begins the wait, usually in `lifecycle/src/record.rs`.
 
@@ -53,8 +53,8 @@ impl WaitReason {
     pub const fn explanation(self) -> &'static str {
         match self {
             Self::AgentHeartbeat => {
-                "The machine boots the ramdisk. Without a request of the agent it is booted again, \
-                 if possible by another method. At the timeout the job fails."
+                "The machine boots the ramdisk. If the agent sends no request, the machine is booted \
+                 again, if possible by another method. At the timeout the job fails."
             }
             Self::AgentStep => "The agent reports when the step ends; it is also polled.",
             Self::BmcStep => "The BMC is polled until the step ends.",

@@ -173,11 +173,12 @@ impl QuirkCatalog {
     }
 }
 
-/// Copies the fields that are set.
+/// Copies the fields that are set. The compiler rejects a list that lacks a field.
 macro_rules! overlay {
     ($into:ident, $from:ident, $($field:ident),*) => {
-        $(if $from.$field.is_some() {
-            $into.$field.clone_from(&$from.$field);
+        let Self { $($field),* } = $from;
+        $(if $field.is_some() {
+            $into.$field.clone_from($field);
         })*
     };
 }

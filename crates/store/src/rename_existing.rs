@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Data migration that renames stored values: kinds of journal events, wait reasons, and keys of
-//! `driver_internal_info`.
+//! `driver_internal_info`. It also schedules jobs that an earlier version left without a due time.
 
 use node_model::JsonObject;
 
@@ -38,9 +38,7 @@ const INTERNAL_KEYS: &[(&str, &str, &str)] = &[
 
 /// Renames the values in all rows. Idempotent.
 pub(crate) fn rename_existing_values(session: &mut dyn DatabaseSession) -> Result<(), StoreError> {
-    for (old, new) in JOURNAL_KINDS {
-        rename_kind(session, old, new)?;
-    }
+    rename_journal_kinds(session)?;
     for (old, new) in WAIT_REASONS {
         for (table, column, start) in
             [("nodes", "wait", "{"), ("journal", "event", "{\"kind\":\"waiting\"")]
@@ -51,19 +49,39 @@ pub(crate) fn rename_existing_values(session: &mut dyn DatabaseSession) -> Resul
             ))?;
         }
     }
-    rename_internal_keys(session)
+    rename_internal_keys(session)?;
+    schedule_jobs(session)
 }
 
-/// Renames a kind of journal event. `kind` is the first member of the stored JSON.
-fn rename_kind(session: &mut dyn DatabaseSession, old: &str, new: &str) -> Result<(), StoreError> {
-    let start = format!("{{\"kind\":\"{old}\"");
-    let rest = format!("SUBSTR(event, {})", start.len() + 1);
-    let renamed = format!("'{{\"kind\":\"{new}\"'");
-    let event = match session.dialect() {
-        Dialect::Sqlite | Dialect::Postgres => format!("{renamed} || {rest}"),
-        Dialect::MariaDb => format!("CONCAT({renamed}, {rest})"),
-    };
-    session.run(&format!("UPDATE journal SET event = {event} WHERE event LIKE '{start}%'"))
+/// Renames all kinds of journal events in one scan. `kind` is the first member of the stored JSON.
+fn rename_journal_kinds(session: &mut dyn DatabaseSession) -> Result<(), StoreError> {
+    let dialect = session.dialect();
+    let mut cases = String::new();
+    let mut conditions = Vec::new();
+    for (old, new) in JOURNAL_KINDS {
+        let start = format!("{{\"kind\":\"{old}\"");
+        let condition = format!("event LIKE '{start}%'");
+        let rest = format!("SUBSTR(event, {})", start.len() + 1);
+        let renamed = format!("'{{\"kind\":\"{new}\"'");
+        let event = match dialect {
+            Dialect::Sqlite | Dialect::Postgres => format!("{renamed} || {rest}"),
+            Dialect::MariaDb => format!("CONCAT({renamed}, {rest})"),
+        };
+        cases.push_str(&format!(" WHEN {condition} THEN {event}"));
+        conditions.push(condition);
+    }
+    let any = conditions.join(" OR ");
+    session.run(&format!("UPDATE journal SET event = CASE{cases} ELSE event END WHERE {any}"))
+}
+
+/// Makes jobs without a due time due. Earlier versions lost the time of a polled step in maintenance;
+/// jobs that wait for an event only decide again to wait.
+fn schedule_jobs(session: &mut dyn DatabaseSession) -> Result<(), StoreError> {
+    session.execute(
+        "UPDATE nodes SET due_at = 0 WHERE work IS NOT NULL AND due_at IS NULL AND maintenance = ?",
+        &[false.bind()],
+    )?;
+    Ok(())
 }
 
 fn rename_internal_keys(session: &mut dyn DatabaseSession) -> Result<(), StoreError> {
@@ -87,7 +105,10 @@ fn rename_internal_keys(session: &mut dyn DatabaseSession) -> Result<(), StoreEr
         let Some((highest, _)) = found.last() else { return Ok(()) };
         last = *highest;
         for (id, mut info) in found {
-            rename_keys(&mut info);
+            if !rename_keys(&mut info) {
+                tracing::warn!(row = id, "invalid driver_internal_info of a node was not migrated");
+                continue;
+            }
             session.execute(
                 "UPDATE nodes SET driver_internal_info = ? WHERE id = ?",
                 &[info.bind(), SqlParam::Int(id)],
@@ -96,8 +117,11 @@ fn rename_internal_keys(session: &mut dyn DatabaseSession) -> Result<(), StoreEr
     }
 }
 
-fn rename_keys(info: &mut JsonObject) {
-    let mut value = serde_json::Value::Object(info.parse());
+/// Renames the keys. Returns false if the stored text is not a JSON object.
+fn rename_keys(info: &mut JsonObject) -> bool {
+    let Ok(mut value @ serde_json::Value::Object(_)) = serde_json::from_str(info.as_str()) else {
+        return false;
+    };
     for (pointer, old, new) in INTERNAL_KEYS {
         let object = value.pointer_mut(pointer).and_then(serde_json::Value::as_object_mut);
         if let Some(object) = object
@@ -109,6 +133,7 @@ fn rename_keys(info: &mut JsonObject) {
     if let serde_json::Value::Object(renamed) = value {
         *info = JsonObject::from(renamed);
     }
+    true
 }
 
 #[cfg(test)]
@@ -131,9 +156,17 @@ mod tests {
             (r#"{"bmc":null,"why":1}"#, r#"{"bmc":null,"why":1}"#),
         ] {
             let mut info = JsonObject::from_stored(before);
-            rename_keys(&mut info);
+            assert!(rename_keys(&mut info), "{before}");
             assert_eq!(info.parse(), JsonObject::from_stored(after).parse(), "{before}");
         }
+    }
+
+    #[test]
+    fn invalid_objects_are_not_changed() {
+        let text = r#"{"boot_way":"#;
+        let mut info = JsonObject::from_stored(text);
+        assert!(!rename_keys(&mut info));
+        assert_eq!(info.as_str(), text);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `GET`, `POST`, `PATCH` and `DELETE` of resources that only change the database.
 //!
-//! Each handler of a change checks and changes in one transaction. Resources of a node record their changes in
-//! the node's journal.
+//! A change is checked and made in one transaction. Changes of a node's resources are recorded in the
+//! node's journal.
 
 use std::sync::Arc;
 

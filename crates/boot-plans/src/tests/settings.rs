@@ -47,7 +47,7 @@ async fn checks_that_image_files_are_allowed() {
     for (source, problem) in [
         (rig.url("kernel"), None),
         ("oci://registry/image:1".to_owned(), None),
-        ("file:///etc/shadow".to_owned(), Some("/etc/shadow is not in a folder")),
+        ("file:///etc/shadow".to_owned(), Some("/etc/shadow is not in an allowed folder")),
     ] {
         rig.instance_info.insert("image_source".to_owned(), source.clone().into());
         let driver = rig.registry.compose(&rig.node).unwrap();

@@ -46,7 +46,7 @@ impl IdentityAssociation {
         Some(association)
     }
 
-    /// Decodes an option value with its complete options. Returns also the bytes of a truncated last
+    /// Decodes an option value with its complete options. Also returns the bytes of a truncated last
     /// option.
     fn decode_complete(value: &[u8]) -> Option<(Self, &[u8])> {
         let (iaid, rest) = value.split_first_chunk::<4>()?;

@@ -94,7 +94,7 @@ async fn changed_files_are_read_again() {
     assert_eq!(std::fs::read(&first.path).unwrap(), b"one");
     let outside = disk_request("file:///usr/bin/env");
     let error = cache.get(&outside).await.unwrap_err();
-    assert!(error_text(&error).contains("not in a folder from which"), "{}", error_text(&error));
+    assert!(error_text(&error).contains("not in an allowed folder"), "{}", error_text(&error));
 }
 
 #[tokio::test]

@@ -122,20 +122,20 @@ fn recent_gaps_hold_back_later_entries(db: &TestDatabase) {
     }
     // An entry behind a number that another process has not committed yet.
     db.sql(
-        "INSERT INTO journal (seq, recorded_at, node_uuid, actor, what)
-            SELECT seq + 2, recorded_at, node_uuid, actor, what FROM journal",
+        "INSERT INTO journal (seq, recorded_at, node_uuid, actor, event)
+            SELECT seq + 2, recorded_at, node_uuid, actor, event FROM journal",
     );
     assert_eq!(targets(&tail(db, 0)), "a");
     let of_node = JournalQuery { node: Some(id), after: 0, limit: 9 };
     assert_eq!(targets(&db.read(move |r| r.journal(&of_node)).unwrap()), "a");
     db.sql(
-        "INSERT INTO journal (seq, recorded_at, node_uuid, actor, what)
-            SELECT seq + 1, recorded_at, node_uuid, actor, what FROM journal WHERE seq = 1",
+        "INSERT INTO journal (seq, recorded_at, node_uuid, actor, event)
+            SELECT seq + 1, recorded_at, node_uuid, actor, event FROM journal WHERE seq = 1",
     );
     assert_eq!(targets(&tail(db, 0)), "aaa");
     db.sql(
-        "INSERT INTO journal (seq, recorded_at, node_uuid, actor, what)
-            SELECT 9, recorded_at, node_uuid, actor, what FROM journal WHERE seq = 1",
+        "INSERT INTO journal (seq, recorded_at, node_uuid, actor, event)
+            SELECT 9, recorded_at, node_uuid, actor, event FROM journal WHERE seq = 1",
     );
     assert_eq!(targets(&tail(db, 0)), "aaa");
     db.advance(Duration::from_secs(11));
@@ -236,8 +236,8 @@ fn entries_of_other_processes_are_announced(db: &TestDatabase) {
         Ok::<_, StoreError>(())
     };
     db.sql(
-        "INSERT INTO journal (seq, recorded_at, node_uuid, actor, what)
-            SELECT seq + 5, recorded_at, node_uuid, actor, what FROM journal",
+        "INSERT INTO journal (seq, recorded_at, node_uuid, actor, event)
+            SELECT seq + 5, recorded_at, node_uuid, actor, event FROM journal",
     );
     db.sql(match db.kind {
         EngineKind::Postgres => "ALTER TABLE journal ALTER COLUMN seq RESTART WITH 7",

@@ -2,8 +2,8 @@
 //! Migrations keep existing data, and can be resumed where DDL is not transactional.
 
 use node_model::{
-    BootMethod, Deadline, JournalEntry, JournalEvent, JsonObject, MachineSighting, Node, NodeId,
-    ProvisionState, ReportId, UnknownMachineReport, Wait, WaitReason,
+    BootMethod, ChassisId, Deadline, JournalEntry, JournalEvent, JsonObject, MachineSighting, Node,
+    NodeId, ProvisionState, ReportId, Timestamp, UnknownMachineReport, Wait, WaitReason,
 };
 use serde_json::json;
 use store::{JournalQuery, NodeMatch};
@@ -150,8 +150,12 @@ fn renaming_columns_and_values_keeps_data(db: &TestDatabase) {
         next_action_at: Some(THEN),
         state: ProvisionState::Deploying,
     };
+    let work = full_node(ChassisId::random()).work;
+    let in_maintenance = Node { maintenance: true, work: work.clone(), ..node("two") };
+    let other = in_maintenance.id;
     let machine = Node {
         wait: Some(waiting),
+        work,
         driver_internal_info: object(
             r#"{"boot_method":"ipxe","bmc_unreachable":{"since":"s","error":"timeout"}}"#,
         ),
@@ -180,6 +184,7 @@ fn renaming_columns_and_values_keeps_data(db: &TestDatabase) {
     let expected = events.to_vec();
     db.write(move |w| {
         w.insert(&machine)?;
+        w.insert(&in_maintenance)?;
         for event in events.clone() {
             w.append(JournalEntry { event, ..entry(id, at, "") });
         }
@@ -197,6 +202,8 @@ fn renaming_columns_and_values_keeps_data(db: &TestDatabase) {
         assert_eq!(found, expected);
         let machine = db.read(move |r| r.get(id)).unwrap().unwrap();
         assert_eq!(machine.wait, Some(waiting));
+        assert_eq!(machine.due_at, Some(Timestamp(0)), "a job without a due time becomes due");
+        assert_eq!(db.read(move |r| r.get(other)).unwrap().unwrap().due_at, None);
         let info = machine.driver_internal_info;
         assert_eq!(info.get_str("boot_method").as_deref(), Some("ipxe"));
         assert_eq!(info.get("bmc_unreachable"), Some(json!({"since": "s", "error": "timeout"})));

@@ -60,7 +60,7 @@ export const WAIT_REASONS = /** @type {const} */ ({
   "agent heartbeat": {
     title: "Waiting for the agent's first heartbeat",
     explanation:
-      "The machine boots the ramdisk. Without a request of the agent it is booted again, if possible by another method. At the timeout the job fails.",
+      "The machine boots the ramdisk. If the agent sends no request, the machine is booted again, if possible by another method. At the timeout the job fails.",
     nextAction: "next boot",
   },
   "agent step": {

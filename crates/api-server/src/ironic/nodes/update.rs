@@ -159,11 +159,11 @@ fn apply_maintenance(
     now: Timestamp,
 ) -> Result<(), store::StoreError> {
     let on = node.maintenance.then(|| node.maintenance_reason.take());
-    let ledger = set_maintenance(node, on, now);
+    let entries = set_maintenance(node, on, now);
     if node.due_at == Some(now) {
         writer.wake(node.id);
     }
-    write_pending_entries(writer, node, ledger, &request.actor(), request.app.conductor.hostname())
+    write_pending_entries(writer, node, entries, &request.actor(), request.app.conductor.hostname())
 }
 
 fn record_changed_fields(

@@ -68,7 +68,7 @@ async fn unhold_and_abort_end_a_hold() {
     let explained = lab.api.get("/v1/ferrite/nodes/n/explain?target=unhold", "").await.json();
     assert_eq!(
         explained["waiting"],
-        json!({"reason": "hold", "until": null, "state": "clean hold"}),
+        json!({"reason": "hold", "until": null, "next_action_at": null, "state": "clean hold"}),
         "{explained}"
     );
     lab.provision_until("n", json!({"target": "unhold"}), ProvisionState::Manageable).await;

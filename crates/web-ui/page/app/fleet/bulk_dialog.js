@@ -95,7 +95,7 @@ function Preview({ preview: { possible, rejected, plans } }) {
 }
 
 /**
- * Requests from the server which machines allow the action, and the plans.
+ * Fetches which machines allow the action, and their plans.
  * @param {ActionDefinition} action
  * @param {FleetRow[]} rows
  * @returns {Promise<BulkPreview>}

@@ -35,7 +35,7 @@ export function SightingsPage() {
   const matches = (sightings.data?.sightings ?? []).filter((sighting) =>
     JSON.stringify(sighting).toLowerCase().includes(needle),
   );
-  const forget = async ({ mac }) => {
+  const remove = async ({ mac }) => {
     try {
       await remove(`/v1/ferrite/sightings/${mac}`);
       showMessage(`Removed ${mac}.`);
@@ -53,13 +53,13 @@ export function SightingsPage() {
       matches.length === 0
         ? html`<${EmptyState} title=${needle ? "No matching machines" : "No unknown machines"}>
       <p>Machines that boot on a network with DHCP mode <code>discover</code>, or whose ramdisk reports to this server, appear here.</p><//>`
-        : html`<ul class="tiles">${matches.slice(0, MAX_SHOWN).map((sighting) => html`<${SightingTile} key=${sighting.mac} sighting=${sighting} onEnrol=${() => setEnrolling(sighting)} onForget=${() => forget(sighting)} />`)}</ul>
+        : html`<ul class="tiles">${matches.slice(0, MAX_SHOWN).map((sighting) => html`<${SightingTile} key=${sighting.mac} sighting=${sighting} onEnrol=${() => setEnrolling(sighting)} onRemove=${() => remove(sighting)} />`)}</ul>
         ${matches.length > MAX_SHOWN && html`<p class="quiet">and ${matches.length - MAX_SHOWN} more: narrow the search</p>`}`}<//>
     ${enrolling && html`<${EnrolDialog} sighting=${enrolling} onClose=${() => setEnrolling(null)} onEnrolled=${sightings.reload} />`}<//>`;
 }
 
-/** @param {{ sighting: any, onEnrol: Function, onForget: Function }} props */
-function SightingTile({ sighting, onEnrol, onForget }) {
+/** @param {{ sighting: any, onEnrol: Function, onRemove: Function }} props */
+function SightingTile({ sighting, onEnrol, onRemove }) {
   const { mac, report, node_uuid: uuid, last_activity: activity, times } = sighting;
   const title = [report?.vendor, report?.model].filter(Boolean).join(" ") || "Unknown machine";
   const [firstSeen, lastSeen] = [sighting.first_seen_at, sighting.last_seen_at].map(Date.parse);
@@ -68,7 +68,7 @@ function SightingTile({ sighting, onEnrol, onForget }) {
       ${
         uuid
           ? html`<a class="button" href=${href(`machines/${uuid}`)}>Show machine</a>`
-          : html`<button class="button plain" aria-label="Remove ${mac}" onClick=${onForget}>Remove</button>
+          : html`<button class="button plain" aria-label="Remove ${mac}" onClick=${onRemove}>Remove</button>
           <button class="button primary" aria-label="Enrol ${mac}" onClick=${onEnrol}><${Icon} name="plus" /> Enrol</button>`
       }</div>
     <p class="facts">${describeSighting(sighting).map((fact) => html`<span key=${fact}>${fact}</span>`)}</p>
