@@ -35,7 +35,7 @@ export function SightingsPage() {
   const matches = (sightings.data?.sightings ?? []).filter((sighting) =>
     JSON.stringify(sighting).toLowerCase().includes(needle),
   );
-  const remove = async ({ mac }) => {
+  const removeSighting = async ({ mac }) => {
     try {
       await remove(`/v1/ferrite/sightings/${mac}`);
       showMessage(`Removed ${mac}.`);
@@ -53,7 +53,7 @@ export function SightingsPage() {
       matches.length === 0
         ? html`<${EmptyState} title=${needle ? "No matching machines" : "No unknown machines"}>
       <p>Machines that boot on a network with DHCP mode <code>discover</code>, or whose ramdisk reports to this server, appear here.</p><//>`
-        : html`<ul class="tiles">${matches.slice(0, MAX_SHOWN).map((sighting) => html`<${SightingTile} key=${sighting.mac} sighting=${sighting} onEnrol=${() => setEnrolling(sighting)} onRemove=${() => remove(sighting)} />`)}</ul>
+        : html`<ul class="tiles">${matches.slice(0, MAX_SHOWN).map((sighting) => html`<${SightingTile} key=${sighting.mac} sighting=${sighting} onEnrol=${() => setEnrolling(sighting)} onRemove=${() => removeSighting(sighting)} />`)}</ul>
         ${matches.length > MAX_SHOWN && html`<p class="quiet">and ${matches.length - MAX_SHOWN} more: narrow the search</p>`}`}<//>
     ${enrolling && html`<${EnrolDialog} sighting=${enrolling} onClose=${() => setEnrolling(null)} onEnrolled=${sightings.reload} />`}<//>`;
 }
