@@ -3,6 +3,7 @@
 //!
 //! The page `docs/configuration.md` is generated from these structs and those of other crates.
 
+mod checks;
 mod dhcp;
 #[cfg(test)]
 mod reference;
@@ -287,6 +288,11 @@ impl Config {
             }
         }
         Value::Table(table).try_into().context("a FERRITE_* environment variable is invalid")
+    }
+
+    /// Rejects values that have the right type but cannot work.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        checks::check(self)
     }
 
     /// Settings of the API. The user file is in `data_dir` by default.

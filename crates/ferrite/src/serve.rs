@@ -57,6 +57,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     if arguments.database.is_some() {
         config.database.url.clone_from(&arguments.database);
     }
+    config.check()?;
     telemetry::start(&config.log)?;
     raise_open_file_limit();
     let inspection = config.inspection()?;

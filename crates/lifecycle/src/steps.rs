@@ -64,7 +64,7 @@ pub enum StepError {
         step: String,
     },
     /// Neither driver nor agent offers the step.
-    #[error("node has no {flow} step {step}; it offers: {offered}")]
+    #[error("node has no {flow} step {step}; available steps: {offered}")]
     Unknown {
         /// The flow.
         flow: StepFlow,
@@ -440,7 +440,7 @@ mod tests {
         for (step, message) in [
             (create("{}"), "missing these required arguments: level"),
             (create(r#"{"level":1,"x":2}"#), "unexpected arguments: x"),
-            (Step::new("raid", "destroy", 0), "it offers: raid.create"),
+            (Step::new("raid", "destroy", 0), "available steps: raid.create"),
             (Step::new("vendor", "send_raw", 0), "blocked by this service's configuration"),
             (
                 Step { args: args(r#"{"seconds":31}"#), ..Step::new("deploy", "wait", 0) },

@@ -83,7 +83,8 @@ pub(super) async fn show(
         nodes.iter().filter_map(|node| node["resource_class"].as_str()).collect();
     if candidates.is_empty() && !classes.contains(class.as_str()) {
         let classes = classes.into_iter().collect::<Vec<_>>().join(", ");
-        let message = format!("no machine has the resource class {class:?}; existing: {classes}");
+        let existing = if classes.is_empty() { "none" } else { &classes };
+        let message = format!("no machine has the resource class {class:?}; existing: {existing}");
         return Err(CliError::Rejected(message));
     }
     match (fitting.len(), requests.len()) {

@@ -104,8 +104,13 @@ async fn expected_checksum(
     let name = url.rsplit('/').next().unwrap_or(url);
     let line = file.lines().find(|line| line.contains(name)).or_else(|| file.lines().next());
     let is_digest = |word: &&str| word.len() >= 32 && word.bytes().all(|it| it.is_ascii_hexdigit());
-    let digest = line.and_then(|line| line.split_whitespace().find(is_digest));
-    Ok(digest.map(str::to_ascii_lowercase))
+    match line.and_then(|line| line.split_whitespace().find(is_digest)) {
+        Some(digest) => Ok(Some(digest.to_ascii_lowercase())),
+        None => {
+            let reason = format!("{checksum} has no checksum of {name}");
+            Err(command_error("ImageChecksumError", &reason))
+        }
+    }
 }
 
 fn download_error(url: &str, error: &AgentCallError) -> AgentCommandError {

@@ -106,7 +106,7 @@ fn unknown_step_fails_the_deployment_once_all_steps_are_listed() {
             poll deploy step deploy.deploy
             wait call-back -> deploy failed (fail)
             clean up deployment
-            = deploy failed -> active, last error: node has no deploy step deploy.no_such_step; it offers: deploy.deploy, deploy.write_image, deploy.boot_instance, deploy.burn_in, deploy.inject_files, raid.apply
+            = deploy failed -> active, last error: node has no deploy step deploy.no_such_step; available steps: deploy.deploy, deploy.write_image, deploy.boot_instance, deploy.burn_in, deploy.inject_files, raid.apply
         "#]],
     );
 }

@@ -420,7 +420,7 @@ fn manual_clean_fails_on_an_unknown_step() {
         list clean steps
         cleaning -> clean failed (fail)
         tear down cleaning
-        = clean failed -> manageable, last error: node has no clean step raid.destroy; it offers: deploy.erase_devices, raid.create, vendor.first
+        = clean failed -> manageable, last error: node has no clean step raid.destroy; available steps: deploy.erase_devices, raid.create, vendor.first
     "#]],
     );
 }
