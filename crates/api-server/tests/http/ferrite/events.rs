@@ -31,7 +31,12 @@ async fn follow(fixture: &Fixture, query: &str, headers: &str, count: usize) -> 
     let mut stream = connect(fixture, query, headers).await;
     let mut text = String::new();
     let read = async {
-        while text.matches("\nevent: requested\n").count() < count {
+        // An event ends with an empty line; the last one may have arrived only in part.
+        let complete = |text: &str| {
+            let end = text.rfind("\n\n").unwrap_or(0);
+            text[..end].matches("\nevent: requested\n").count()
+        };
+        while complete(&text) < count {
             let mut piece = [0; 4096];
             let size = stream.read(&mut piece).await.unwrap();
             assert_ne!(size, 0, "the stream ended early: {text}");
@@ -39,6 +44,7 @@ async fn follow(fixture: &Fixture, query: &str, headers: &str, count: usize) -> 
         }
     };
     tokio::time::timeout(TIMEOUT, read).await.expect("the events arrive");
+    text.truncate(text.rfind("\n\n").unwrap_or(0));
     let value = |line: &str, key: &str| line.strip_prefix(key).map(str::to_owned);
     let ids = text.lines().filter_map(|line| value(line, "id: ")?.parse().ok());
     let targets = text.lines().filter_map(|line| {
