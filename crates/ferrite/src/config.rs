@@ -261,6 +261,17 @@ impl Default for LogSection {
     }
 }
 
+impl ApiSection {
+    /// Whether clients authenticate with the htpasswd file.
+    fn requires_password(&self) -> bool {
+        match self.auth {
+            AuthMode::None => false,
+            AuthMode::Basic => true,
+            AuthMode::Auto => !self.listen.ip().is_loopback(),
+        }
+    }
+}
+
 impl Config {
     /// Reads the file, if one is given, and applies the environment variables.
     pub(crate) fn load(
@@ -299,15 +310,14 @@ impl Config {
     pub(crate) fn api(&self, data_dir: &Path) -> ApiConfig {
         const KIB: usize = 1024;
         let api = &self.api;
-        let basic = match api.auth {
-            AuthMode::None => false,
-            AuthMode::Basic => true,
-            AuthMode::Auto => !api.listen.ip().is_loopback(),
-        };
         let file = api.htpasswd_file.clone().unwrap_or_else(|| data_dir.join("htpasswd"));
         ApiConfig {
             listen: api.listen,
-            auth: if basic { AuthStrategy::Basic { file } } else { AuthStrategy::None },
+            auth: if api.requires_password() {
+                AuthStrategy::Basic { file }
+            } else {
+                AuthStrategy::None
+            },
             public_endpoint: api.public_endpoint.clone(),
             trust_forwarded_headers: api.trust_forwarded_headers,
             public_metrics: api.public_metrics,

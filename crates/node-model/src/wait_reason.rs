@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Why a job waits: the reasons, their texts and their properties.
 //!
-//! To add a reason, add a variant here. The compiler then requires its texts and properties, and (for
-//! reasons with a deadline) the decision at its deadline in `lifecycle/src/decide.rs`. Two tests require the rest: the generated
-//! JavaScript (`UPDATE=1 cargo test -p web-ui`) and a row in `docs/guide/troubleshooting.md`. What
-//! remains is the code that begins the wait, usually in `lifecycle/src/record.rs`.
+//! To add a reason, add a variant here. The compiler then requires its texts and properties, and a
+//! decision in `lifecycle/src/decide.rs` for when its deadline passes. Two tests require the rest:
+//! the generated JavaScript (`UPDATE=1 cargo test -p web-ui`) and a row in
+//! `docs/guide/troubleshooting.md`. What remains is the code that begins the wait, usually in
+//! `lifecycle/src/record.rs`.
 
 use crate::named_enum;
 

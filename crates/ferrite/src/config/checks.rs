@@ -3,7 +3,7 @@
 
 use anyhow::{bail, ensure};
 
-use super::{AuthMode, Config};
+use super::Config;
 
 /// Rejects values with which the server would start but not work. The error names the key.
 pub(super) fn check(config: &Config) -> anyhow::Result<()> {
@@ -31,7 +31,9 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
             "api.public_endpoint = {url:?} is not a URL; use one such as https://ferrite.example:6385"
         );
     }
-    if let (Some(file), AuthMode::Basic) = (&config.api.htpasswd_file, config.api.auth) {
+    if let Some(file) = &config.api.htpasswd_file
+        && config.api.requires_password()
+    {
         ensure!(
             file.exists(),
             "api.htpasswd_file {} does not exist; create it with `htpasswd -B -c`, or remove the key \
@@ -96,6 +98,10 @@ mod tests {
             ("api.max_connections = 0", "api.max_connections"),
             ("api.public_endpoint = \"foo\"", "api.public_endpoint"),
             ("api.auth = \"basic\"\napi.htpasswd_file = \"/nonexistent\"", "api.htpasswd_file"),
+            (
+                "api.listen = \"0.0.0.0:6385\"\napi.htpasswd_file = \"/nonexistent\"",
+                "api.htpasswd_file",
+            ),
             ("database.connections = 0", "database.connections"),
             ("conductor.heartbeat_interval = 0", "conductor.heartbeat_interval"),
             ("conductor.heartbeat_timeout = 5", "conductor.heartbeat_timeout"),
