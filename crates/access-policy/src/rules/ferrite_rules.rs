@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rules of Ferrite's own API. Routes whose subject Ironic has, such as consoles, use Ironic's rules.
+
+use super::personas::{
+    API_READER, NODE_CREATOR, SYSTEM_ADMIN, SYSTEM_MEMBER, SYSTEM_MEMBER_OR_OWNER_MEMBER,
+    SYSTEM_OR_OWNER_READER, SYSTEM_OR_PROJECT_READER, SYSTEM_READER,
+};
+use super::{PolicyRule, RuleScopes, rule};
+
+pub(super) const RULES: &[PolicyRule] = &[
+    rule(
+        "ferrite:node:timeline",
+        RuleScopes::Any,
+        SYSTEM_OR_OWNER_READER,
+        &[
+            "GET /v1/ferrite/nodes/{node}/timeline",
+            "GET /v1/ferrite/events",
+            "GET /v1/ferrite/journal",
+        ],
+        "Read the journal entries of a node. As with the history, a lessee does not see those of earlier tenants.",
+    ),
+    rule(
+        "ferrite:node:explain",
+        RuleScopes::Any,
+        SYSTEM_OR_PROJECT_READER,
+        &[
+            "GET /v1/ferrite/nodes/{node}/explain",
+            "POST /v1/ferrite/nodes/{node}/explain",
+            "POST /v1/ferrite/explain",
+        ],
+        "See what a verb would do to a node, and what prevents it.",
+    ),
+    rule(
+        "ferrite:node:agent_logs",
+        RuleScopes::Any,
+        SYSTEM_OR_OWNER_READER,
+        &[],
+        "Read the logs that agents sent.",
+    ),
+    rule(
+        "ferrite:node:boot",
+        RuleScopes::Any,
+        SYSTEM_OR_OWNER_READER,
+        &["GET /v1/ferrite/nodes/{node}/boot"],
+        "Read the boot plan of a node.",
+    ),
+    rule(
+        "ferrite:node:bmc:get",
+        RuleScopes::Any,
+        SYSTEM_OR_OWNER_READER,
+        &[],
+        "See the state of the connection to the BMC.",
+    ),
+    rule(
+        "ferrite:node:bmc:probe",
+        RuleScopes::Any,
+        SYSTEM_MEMBER_OR_OWNER_MEMBER,
+        &[],
+        "Read the capabilities of the BMC again.",
+    ),
+    rule(
+        "ferrite:node:warm_up",
+        RuleScopes::Any,
+        SYSTEM_MEMBER_OR_OWNER_MEMBER,
+        &[],
+        "Boot the agent on an available machine ahead of its deployment.",
+    ),
+    rule(
+        "ferrite:node:sensors",
+        RuleScopes::Any,
+        SYSTEM_OR_OWNER_READER,
+        &[],
+        "Read the sensors of a machine.",
+    ),
+    rule(
+        "ferrite:journal:list",
+        RuleScopes::Any,
+        API_READER,
+        &["GET /v1/ferrite/events", "GET /v1/ferrite/journal"],
+        "Follow and search the journal of the nodes whose timeline the caller may read.",
+    ),
+    rule(
+        "ferrite:journal:list_all",
+        RuleScopes::Any,
+        SYSTEM_READER,
+        &["GET /v1/ferrite/events", "GET /v1/ferrite/journal"],
+        "Follow and search the journal of all nodes, also of deleted ones.",
+    ),
+    rule(
+        "ferrite:topology:get",
+        RuleScopes::Any,
+        SYSTEM_READER,
+        &["GET /v1/ferrite/topology"],
+        "See which nodes are connected to which switch ports.",
+    ),
+    rule(
+        "ferrite:dhcp:get",
+        RuleScopes::Any,
+        SYSTEM_READER,
+        &["GET /v1/ferrite/dhcp"],
+        "See DHCP networks and DHCP leases.",
+    ),
+    rule(
+        "ferrite:durations:get",
+        RuleScopes::Any,
+        SYSTEM_READER,
+        &[],
+        "See how long the jobs of the fleet take.",
+    ),
+    rule(
+        "ferrite:image:get",
+        RuleScopes::Any,
+        SYSTEM_READER,
+        &[],
+        "See the images that the fleet uses.",
+    ),
+    rule(
+        "ferrite:image:update",
+        RuleScopes::Any,
+        SYSTEM_MEMBER,
+        &[],
+        "Change the images that Ferrite stores.",
+    ),
+    rule("ferrite:flavour:get", RuleScopes::Any, API_READER, &[], "See flavours."),
+    rule(
+        "ferrite:flavour:update",
+        RuleScopes::Any,
+        SYSTEM_ADMIN,
+        &[],
+        "Create, change and delete flavours.",
+    ),
+    rule(
+        "ferrite:sighting:get",
+        RuleScopes::Any,
+        SYSTEM_READER,
+        &["GET /v1/ferrite/sightings"],
+        "See unknown machines on the network.",
+    ),
+    rule(
+        "ferrite:sighting:enrol",
+        RuleScopes::Any,
+        NODE_CREATOR,
+        &["POST /v1/ferrite/sightings/{mac}/enrol"],
+        "Enrol an unknown machine.",
+    ),
+    rule(
+        "ferrite:sighting:delete",
+        RuleScopes::Any,
+        SYSTEM_ADMIN,
+        &["DELETE /v1/ferrite/sightings/{mac}"],
+        "Delete the sighting of an unknown machine.",
+    ),
+    rule(
+        "ferrite:metrics:get",
+        RuleScopes::Any,
+        SYSTEM_READER,
+        &["GET /metrics"],
+        "Read metrics, unless `public_metrics` is set.",
+    ),
+];
