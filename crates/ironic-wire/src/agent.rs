@@ -19,6 +19,9 @@ use crate::version::ApiVersion;
 /// Maximum length of a URL, certificate or message from an agent.
 const LONG_TEXT: usize = 65_535;
 
+/// The maximum number of MAC addresses in a lookup: the NICs of one machine.
+const MAX_ADDRESSES: usize = 128;
+
 /// The query of `GET /v1/lookup`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LookupQuery {
@@ -32,7 +35,7 @@ impl LookupQuery {
     /// Parses decoded query pairs.
     ///
     /// # Errors
-    /// 400 if neither a node UUID nor a valid address is given.
+    /// 400 if neither a node UUID nor a valid address is given, or more addresses than a machine has.
     pub fn parse(pairs: &[(String, String)]) -> Result<Self, WireError> {
         let mut lookup = Self { node_uuid: None, addresses: Vec::new() };
         let mut unknown = Vec::new();
@@ -51,6 +54,11 @@ impl LookupQuery {
         }
         if !unknown.is_empty() {
             return Err(WireError::unexpected(&unknown));
+        }
+        if lookup.addresses.len() > MAX_ADDRESSES {
+            return Err(WireError::invalid(format!(
+                "'addresses' has more than {MAX_ADDRESSES} MAC addresses"
+            )));
         }
         if lookup.node_uuid.is_none() && lookup.addresses.is_empty() {
             return Err(WireError::invalid(
@@ -237,6 +245,17 @@ mod tests {
                 (result, _) => panic!("{body}: {result:?}"),
             }
         }
+    }
+
+    #[test]
+    fn limits_the_addresses_of_a_lookup() {
+        let addresses = |count: usize| {
+            let macs: Vec<String> =
+                (0..count).map(|it| format!("52:54:00:00:00:{it:02x}")).collect();
+            LookupQuery::parse(&[("addresses".to_owned(), macs.join(","))])
+        };
+        assert_eq!(addresses(MAX_ADDRESSES).unwrap().addresses.len(), MAX_ADDRESSES);
+        assert_eq!(addresses(MAX_ADDRESSES + 1).unwrap_err().status(), 400);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The response to an agent's lookup: its node and its configuration.
 
-use node_model::{JsonObject, MASK, Node};
+use node_model::{JsonObject, MASK, Node, mask_secrets};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -15,6 +15,14 @@ use crate::writer::JsonWriter;
 /// out.
 const NODE_FIELDS: [&str; 5] =
     ["uuid", "properties", "instance_info", "driver_internal_info", "links"];
+
+/// The members that agents read before their first command; every command brings the whole node.
+const PROPERTIES: [&str; 4] = ["capabilities", "cpu_arch", "root_device", "skip_block_devices"];
+/// See [`PROPERTIES`].
+const INSTANCE_INFO: [&str; 3] = ["capabilities", "deploy_boot_mode", "root_device"];
+/// See [`PROPERTIES`]. All settings of agents start with `agent_`.
+const INTERNAL_INFO: [&str; 2] = ["deploy_boot_mode", "disk_erasure_concurrency"];
+const AGENT_SETTING_PREFIX: &str = "agent_";
 
 /// The response to a lookup: `{"node": …, "config": …}`.
 #[derive(Clone, Copy, Debug)]
@@ -30,14 +38,17 @@ pub struct LookupResponse<'n> {
 }
 
 impl LookupResponse<'_> {
-    /// The body. The steps of the node's job are left out: every caller may do a lookup, and an agent
-    /// gets each step when it is due.
+    /// The body. It has only what an agent needs before its first command: every caller may do a lookup.
     ///
     /// # Errors
     /// Fails if a node field does not exist in `version`.
     pub fn body(&self, version: ApiVersion, base_url: &str) -> Result<Vec<u8>, WireError> {
-        let mut node = self.node.clone();
-        node.work = None;
+        let mut node = Node::new(self.node.id, &self.node.driver, self.node.created_at);
+        node.properties = selected(&self.node.properties, |key| PROPERTIES.contains(&key));
+        node.instance_info = selected(&self.node.instance_info, |key| INSTANCE_INFO.contains(&key));
+        node.driver_internal_info = selected(&self.node.driver_internal_info, |key| {
+            key.starts_with(AGENT_SETTING_PREFIX) || INTERNAL_INFO.contains(&key)
+        });
         let mut body = JsonWriter::with_capacity(2048);
         body.begin_object();
         body.key("node");
@@ -58,6 +69,13 @@ impl LookupResponse<'_> {
             ..LookupConfig::default()
         }
     }
+}
+
+/// The members of `object` that `is_selected`, with masked secrets.
+fn selected(object: &JsonObject, is_selected: impl Fn(&str) -> bool) -> JsonObject {
+    let mut members = object.parse();
+    members.retain(|key, _| is_selected(key));
+    mask_secrets(&JsonObject::from(members)).into_owned()
 }
 
 /// Configuration that agents read from the lookup response. Agents require all members; the values

@@ -8,7 +8,7 @@ use crate::error::WireError;
 use crate::field::{FieldShape, ResourceField, ResourceIdentity, WireResource};
 use crate::names::{name, traits};
 use crate::rows::{created_at_row, links_row, object_row, text_row, updated_at_row, uuid_row};
-use crate::value::{SHORT_TEXT, object, text, texts};
+use crate::value::{SHORT_TEXT, object_without_secrets, text, texts};
 use crate::version::ApiVersion;
 
 /// Maximum length of a resource class.
@@ -142,7 +142,7 @@ static FIELDS: &[ResourceField<Allocation>] = &[
     object_row!(Allocation, "extra", 52, extra)
         .listed()
         .writable(|draft, value, _| {
-            draft.allocation.extra = object(value)?.into();
+            draft.allocation.extra = object_without_secrets(value)?.into();
             Ok(())
         })
         .patchable_since(PATCH_SINCE),

@@ -12,6 +12,11 @@ use crate::writer::JsonWriter;
 /// Maximum nesting depth of a body.
 pub const MAX_NESTING: usize = 25;
 
+/// Maximum number of values in a body, of which an object counts as ten. A parsed value needs
+/// up to 64 bytes, as text only two; an object with one member needs 640.
+pub const MAX_VALUES: usize = 300_000;
+const OBJECT_VALUES: usize = 10;
+
 /// Error for a text with NUL, which PostgreSQL rejects.
 pub(crate) const NUL_NOT_ALLOWED: &str = "it has a NUL character, which cannot be kept";
 
@@ -209,11 +214,12 @@ pub(crate) fn expect_object(value: Value, what: &str) -> Result<Map<String, Valu
     }
 }
 
-/// Rejects bodies nested deeper than [`MAX_NESTING`] before any recursive code handles them.
-/// Brackets inside strings do not count. Returns whether a string contains an escaped NUL character;
-/// an unescaped one is invalid JSON.
+/// Rejects bodies nested deeper than [`MAX_NESTING`] before any recursive code handles them, and bodies with
+/// more than [`MAX_VALUES`] before they are parsed. Brackets and commas inside strings do not count.
+/// Returns whether a string contains an escaped NUL character; an unescaped one is invalid JSON.
 fn check_nesting(body: &[u8]) -> Result<bool, WireError> {
     let mut depth = 0_usize;
+    let mut values = 1_usize;
     let mut in_string = false;
     let mut escaped = false;
     let mut may_have_nul = false;
@@ -234,12 +240,18 @@ fn check_nesting(body: &[u8]) -> Result<bool, WireError> {
             b'"' => in_string = true,
             b'{' | b'[' => {
                 depth += 1;
+                values += if *byte == b'{' { OBJECT_VALUES } else { 1 };
                 if depth > MAX_NESTING {
                     return Err(WireError::body_too_deep(MAX_NESTING));
                 }
             }
+            b',' => values += 1,
             b'}' | b']' => depth = depth.saturating_sub(1),
             _ => {}
+        }
+        if values > MAX_VALUES {
+            let problem = format!("The request body has more than {MAX_VALUES} values.");
+            return Err(WireError::invalid(problem));
         }
     }
     Ok(may_have_nul)
@@ -257,6 +269,18 @@ fn category(error: &serde_json::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_the_number_of_values() {
+        let list = |length: usize| format!("[{}]", vec!["0"; length].join(","));
+        assert!(parse_body(list(MAX_VALUES - 2).as_bytes()).is_ok());
+        let objects = format!("[{}0]", "{},".repeat(MAX_VALUES / OBJECT_VALUES));
+        for body in [list(MAX_VALUES), objects] {
+            assert_eq!(parse_body(body.as_bytes()).unwrap_err().status(), 400);
+        }
+        let text = format!("\"{}\"", ",[{".repeat(MAX_VALUES));
+        assert!(parse_body(text.as_bytes()).is_ok(), "a long text is one value");
+    }
 
     #[test]
     fn locates_nul_characters() {

@@ -6,7 +6,7 @@ use node_model::{Chassis, ChassisId, JsonObject, Timestamp};
 use crate::body::WritableResource;
 use crate::field::{FieldShape, ResourceField, ResourceIdentity, WireResource};
 use crate::rows::{created_at_row, links_row, object_row, text_row, updated_at_row, uuid_row};
-use crate::value::{SHORT_TEXT, object, text};
+use crate::value::{SHORT_TEXT, object_without_secrets, text};
 use crate::version::ApiVersion;
 
 impl WireResource for Chassis {
@@ -50,7 +50,7 @@ static FIELDS: &[ResourceField<Chassis>] = &[
     created_at_row!(Chassis, 1),
     updated_at_row!(Chassis, 1),
     object_row!(Chassis, "extra", 1, extra).writable(|draft, value, _| {
-        draft.extra = object(value)?.into();
+        draft.extra = object_without_secrets(value)?.into();
         Ok(())
     }),
     ResourceField::<Chassis>::new("nodes", 1, FieldShape::Links, |w, chassis, context| {

@@ -82,6 +82,11 @@ impl Patch {
         self.operations.is_empty()
     }
 
+    /// The root fields that the operations touch, in their order and with repetitions.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        self.operations.iter().map(|operation| operation.parts[0].as_str())
+    }
+
     /// Whether an operation touches the root field `name`.
     #[must_use]
     pub fn touches(&self, name: &str) -> bool {

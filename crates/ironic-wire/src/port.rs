@@ -14,8 +14,8 @@ use crate::rows::{
     uuid_row,
 };
 use crate::value::{
-    SHORT_TEXT, ValueError, check_one_of, flag, mac, mandatory_text, object, text, text_or_null,
-    unexpected_type, uuid,
+    SHORT_TEXT, ValueError, check_one_of, flag, mac, mandatory_text, object,
+    object_without_secrets, text, text_or_null, unexpected_type, uuid,
 };
 use crate::version::ApiVersion;
 
@@ -115,7 +115,7 @@ static FIELDS: &[ResourceField<Port>] = &[
     updated_at_row!(Port, 1),
     node_uuid_row!(Port, 1, |draft| draft.port.node_id.0),
     object_row!(Port, "extra", 1, extra).writable(|draft, value, _| {
-        draft.port.extra = object(value)?.into();
+        draft.port.extra = object_without_secrets(value)?.into();
         Ok(())
     }),
     object_row!(Port, "internal_info", 18, internal_info),

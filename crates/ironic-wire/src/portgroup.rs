@@ -12,7 +12,7 @@ use crate::rows::{
     created_at_row, flag_row, links_row, node_uuid_row, non_null_text_row, object_row, text_row,
     updated_at_row, uuid_row,
 };
-use crate::value::{SHORT_TEXT, flag, mac, object, text, text_or_null};
+use crate::value::{SHORT_TEXT, flag, mac, object_without_secrets, text, text_or_null};
 use crate::version::ApiVersion;
 
 /// The default bonding mode.
@@ -80,7 +80,7 @@ static FIELDS: &[ResourceField<Portgroup>] = &[
     updated_at_row!(Portgroup, 23),
     node_uuid_row!(Portgroup, 23, |draft| draft.node_id.0).required(),
     object_row!(Portgroup, "extra", 23, extra).writable(|draft, value, _| {
-        draft.extra = object(value)?.into();
+        draft.extra = object_without_secrets(value)?.into();
         Ok(())
     }),
     object_row!(Portgroup, "internal_info", 23, internal_info),
@@ -99,7 +99,7 @@ static FIELDS: &[ResourceField<Portgroup>] = &[
         Ok(())
     }),
     object_row!(Portgroup, "properties", 26, properties).writable(|draft, value, _| {
-        draft.properties = object(value)?.into();
+        draft.properties = object_without_secrets(value)?.into();
         Ok(())
     }),
     text_row!(Portgroup, "physical_network", 102, physical_network).writable(|draft, value, _| {

@@ -91,7 +91,8 @@ macro_rules! flag_row {
 macro_rules! object_row {
     ($resource:ty, $name:literal, $since:literal, $member:ident) => {
         ResourceField::<$resource>::new($name, $since, FieldShape::Object, |w, it, _| {
-            w.object(&it.$member)
+            // Secrets are rejected, but an older process may have stored them in plain text.
+            w.object(&node_model::mask_secrets(&it.$member))
         })
         .columns(&[$name])
     };

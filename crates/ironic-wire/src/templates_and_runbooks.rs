@@ -15,7 +15,7 @@ use crate::rows::{
     uuid_row,
 };
 use crate::steps::{runbook_steps, template_steps};
-use crate::value::{SHORT_TEXT, ValueError, flag, mandatory_text, object, text};
+use crate::value::{SHORT_TEXT, ValueError, flag, mandatory_text, object_without_secrets, text};
 use crate::version::ApiVersion;
 use crate::writer::JsonWriter;
 
@@ -78,7 +78,7 @@ static TEMPLATE_FIELDS: &[ResourceField<DeployTemplate>] = &[
     })
     .required(),
     object_row!(DeployTemplate, "extra", 55, extra).writable(|draft, value, _| {
-        draft.extra = object(value)?.into();
+        draft.extra = object_without_secrets(value)?.into();
         Ok(())
     }),
     // Ironic checks the description, but neither stores nor shows it.
@@ -167,7 +167,7 @@ static RUNBOOK_FIELDS: &[ResourceField<Runbook>] = &[
         Ok(())
     }),
     object_row!(Runbook, "extra", 92, extra).writable(|draft, value, _| {
-        draft.extra = object(value)?.into();
+        draft.extra = object_without_secrets(value)?.into();
         Ok(())
     }),
     text_row!(Runbook, "description", 112, description).writable(|draft, value, _| {

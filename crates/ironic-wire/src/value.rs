@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 
-use node_model::Mac;
+use node_model::{JsonObject, Mac, mask_secrets};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -134,6 +134,22 @@ pub(crate) fn object(value: Value) -> Result<Map<String, Value>, ValueError> {
         Value::Null => Ok(Map::new()),
         Value::Object(map) => Ok(map),
         other => Err(unexpected_type("an object or null", &other)),
+    }
+}
+
+/// An object without secrets, for resources whose secrets are not sealed; null is the empty one.
+pub(crate) fn object_without_secrets(value: Value) -> Result<Map<String, Value>, ValueError> {
+    let given = object(value)?;
+    let stored = JsonObject::from(given.clone());
+    let masked = mask_secrets(&stored).parse();
+    match given.iter().find(|(key, value)| masked.get(*key) != Some(*value)) {
+        None => Ok(given),
+        Some((key, _)) => Err(format!(
+            "'{key}' looks like a secret, or contains one, and would be stored in plain text; only \
+             driver_info, instance_info, extra and properties of nodes and properties of volume targets are \
+             encrypted"
+        )
+        .into()),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::rows::{
     created_at_row, links_row, node_uuid_row, non_null_text_row, object_row, updated_at_row,
     uuid_row,
 };
-use crate::value::{SHORT_TEXT, mandatory_text, object, unexpected_type};
+use crate::value::{SHORT_TEXT, mandatory_text, object, object_without_secrets, unexpected_type};
 use crate::version::ApiVersion;
 
 /// Maximum length of a connector type.
@@ -86,7 +86,7 @@ static CONNECTOR_FIELDS: &[ResourceField<VolumeConnector>] = &[
     created_at_row!(VolumeConnector, 32),
     updated_at_row!(VolumeConnector, 32),
     object_row!(VolumeConnector, "extra", 32, extra).writable(|draft, value, _| {
-        draft.extra = object(value)?.into();
+        draft.extra = object_without_secrets(value)?.into();
         Ok(())
     }),
 ];
@@ -175,7 +175,7 @@ static TARGET_FIELDS: &[ResourceField<VolumeTarget>] = &[
         Ok(())
     }),
     object_row!(VolumeTarget, "extra", 32, extra).writable(|draft, value, _| {
-        draft.target.extra = object(value)?.into();
+        draft.target.extra = object_without_secrets(value)?.into();
         Ok(())
     }),
 ];

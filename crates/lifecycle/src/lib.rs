@@ -17,6 +17,7 @@
 mod action;
 mod boot_attempts;
 mod decide;
+mod deployment;
 mod diagram;
 mod enter;
 mod explain;
@@ -34,6 +35,9 @@ mod warm_up;
 pub use action::{Action, ActionFailure, ActionOutcome, Decision, Prerequisite, SettleResult};
 pub use boot_attempts::{JobRamdisk, awaits_boot_confirmation, confirm_boot, job_ramdisk};
 pub use decide::settle;
+pub use deployment::{
+    DEPLOYED_BY_KEY, DeploymentStep, deployment_config_drive, next_deployment_step,
+};
 pub use diagram::diagram;
 pub use explain::{Explanation, PlannedAction, StepForecast, explain};
 pub use maintenance::set_maintenance;

@@ -8,6 +8,7 @@ use node_model::{
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::deployment::{DEPLOYED_BY_KEY, deployed_by};
 use crate::enter::enter;
 use crate::pending_entries::PendingEntries;
 use crate::record::{clear_agent, fail, fast_track};
@@ -406,6 +407,12 @@ pub fn request_provision(
         | Verb::Rescue
         | Verb::Unrescue
         | Verb::Service => start_job(node, request, context, settings, now, &mut entries),
+    }
+    if is_deployment(verb) {
+        match deployed_by(&request.actor) {
+            Some(user) => node.driver_internal_info.set(DEPLOYED_BY_KEY, user),
+            None => node.driver_internal_info.remove(DEPLOYED_BY_KEY),
+        }
     }
     node.due_at = node.work.is_some().then_some(now);
     Ok(entries)

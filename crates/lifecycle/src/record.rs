@@ -8,6 +8,7 @@ use node_model::{
 };
 
 use crate::boot_attempts::{confirm_boot, is_agent_awaited, record_boot, record_boot_again};
+use crate::deployment::DEPLOYED_BY_KEY;
 use crate::enter::enter;
 use crate::pending_entries::{FollowUpChange, PendingEntries};
 use crate::steps::{AvailableSteps, Ramdisk, check_requested, merge_deploy_steps, order_steps};
@@ -229,12 +230,15 @@ fn record_power_change(node: &mut Node, target: PowerTarget, entries: &mut Pendi
     });
 }
 
-/// Clears the record of the agent. Its token is deleted too, unless it is part of the boot image.
+/// Clears the record of the agent. Its token is deleted too, unless it is part of the kernel
+/// parameters.
 pub fn clear_agent(node: &mut Node, entries: &mut PendingEntries) {
     node.agent.url = None;
     node.agent.verify_ca = None;
     if node.agent.has_token && !node.agent.token_pregenerated {
         node.agent.has_token = false;
+        node.agent.proof = None;
+        node.agent.address = None;
         entries.follow_ups.push(FollowUpChange::DeleteAgentToken);
     }
 }
@@ -514,6 +518,7 @@ fn clear_instance(node: &mut Node, entries: &mut PendingEntries) {
             "is_whole_disk_image",
             "is_source_a_path",
             "deploy_boot_mode",
+            DEPLOYED_BY_KEY,
         ] {
             info.remove(key);
         }

@@ -38,6 +38,18 @@ named_enum! {
     }
 }
 
+named_enum! {
+    /// How an agent proved that it is the one that was booted on the node's machine, weakest first.
+    BootProof {
+        /// Not at all: any client that knows a MAC address or the UUID of the node.
+        None = "none",
+        /// Its source address is the DHCP lease that Ferrite gave to a NIC of the node.
+        Lease = "lease",
+        /// It has the secret of the boot: the token in its kernel parameters.
+        Secret = "secret",
+    }
+}
+
 /// The key of `driver_internal_info` with the automatically chosen [`BootMethod`] of the current job.
 pub const BOOT_METHOD_KEY: &str = "boot_method";
 /// The key of `driver_internal_info` with all boot methods that the current job has tried, including
@@ -200,7 +212,47 @@ pub struct BootMethodStats {
     pub tried_at: Timestamp,
 }
 
+/// The kernel parameter with the agent token.
+const TOKEN_PARAMETER: &str = "ipa-agent-token=";
+/// The query of the URL for inspection data, which proves that the sender has the kernel parameters.
+const INSPECTION_PROOF: &str = "?boot_secret=";
+
 impl BootPlan {
+    /// The agent token in the kernel parameters.
+    #[must_use]
+    pub fn token(&self) -> Option<&str> {
+        self.parameters().find_map(|parameter| parameter.strip_prefix(TOKEN_PARAMETER))
+    }
+
+    /// The secret in the kernel parameters that inspection data must be sent with.
+    #[must_use]
+    pub fn inspection_proof(&self) -> Option<&str> {
+        self.parameters().find_map(|it| it.split_once(INSPECTION_PROOF)).map(|(_, proof)| proof)
+    }
+
+    /// The plan without the secrets in its kernel parameters, for clients that may not be the machine.
+    #[must_use]
+    pub fn without_secrets(&self) -> Self {
+        let mut plan = self.clone();
+        if let BootSystem::Kernel { parameters, .. } = &mut plan.system {
+            parameters.retain(|parameter| !parameter.starts_with(TOKEN_PARAMETER));
+            for parameter in parameters {
+                if let Some(length) = parameter.find(INSPECTION_PROOF) {
+                    parameter.truncate(length);
+                }
+            }
+        }
+        plan
+    }
+
+    fn parameters(&self) -> impl Iterator<Item = &str> {
+        let parameters = match &self.system {
+            BootSystem::Kernel { parameters, .. } => parameters.as_slice(),
+            BootSystem::Iso { .. } => &[],
+        };
+        parameters.iter().map(String::as_str)
+    }
+
     /// Whether the plan is still served at `now`.
     #[must_use]
     pub fn is_valid(&self, now: Timestamp) -> bool {
@@ -238,5 +290,40 @@ impl std::fmt::Debug for BootSystem {
 impl std::fmt::Debug for BootImage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removes_the_secrets_of_kernel_parameters() {
+        let image = || BootImage { source: "k".to_owned(), checksum: None, pull_secret: None };
+        let plan = BootPlan {
+            node_id: NodeId::random(),
+            purpose: BootPurpose::InspectionRamdisk,
+            method: BootMethod::Ipxe,
+            system: BootSystem::Kernel {
+                kernel: image(),
+                ramdisk: image(),
+                parameters: vec![
+                    "quiet".to_owned(),
+                    "ipa-agent-token=hunter2".to_owned(),
+                    "ipa-inspection-callback-url=http://h/v1/x?boot_secret=hunter3".to_owned(),
+                ],
+                network_data: JsonObject::empty(),
+            },
+            key: "key".to_owned(),
+            config_drive: None,
+            installer: None,
+            created_at: Timestamp(0),
+            expires_at: None,
+        };
+        assert_eq!((plan.token(), plan.inspection_proof()), (Some("hunter2"), Some("hunter3")));
+        let public = plan.without_secrets();
+        assert_eq!((public.token(), public.inspection_proof()), (None, None));
+        let shown: Vec<&str> = public.parameters().collect();
+        assert_eq!(shown, ["quiet", "ipa-inspection-callback-url=http://h/v1/x"]);
     }
 }

@@ -48,10 +48,16 @@ ids! {
     AgentLogId
     /// An allocation.
     AllocationId
+    /// An API token.
+    ApiTokenId
+    /// An entry of the audit log.
+    AuditEntryId
     /// A chassis.
     ChassisId
     /// A deploy template.
     DeployTemplateId
+    /// A deployment.
+    DeploymentId
     /// A flavour.
     FlavourId
     /// An entry of a node's history.
@@ -62,12 +68,20 @@ ids! {
     PortId
     /// A portgroup.
     PortgroupId
+    /// A project.
+    ProjectId
+    /// A quota of a project.
+    QuotaId
     /// A report of an unknown machine.
     ReportId
     /// An inspection rule.
     RuleId
     /// A runbook.
     RunbookId
+    /// A session of the web UI.
+    SessionId
+    /// A user or a service account.
+    UserId
     /// A volume connector.
     VolumeConnectorId
     /// A volume target.

@@ -17,6 +17,9 @@ pub enum Actor {
     User {
         /// The authenticated name, if any.
         name: Option<String>,
+        /// The project of the caller, if its roles apply to one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        project: Option<String>,
         /// The id of the API request.
         request_id: String,
     },

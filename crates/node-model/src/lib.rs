@@ -6,12 +6,15 @@
 
 mod agent_log;
 mod allocation;
+mod audit_log;
 mod boot;
 mod chassis;
 mod conductor;
 mod controls;
+mod deployment;
 mod flavour;
 mod hardware;
+mod identity;
 mod ids;
 mod interface;
 mod journal;
@@ -28,7 +31,7 @@ mod states;
 mod step;
 mod templates;
 mod time;
-mod url_password;
+mod url_secrets;
 mod volume;
 mod wait;
 mod wait_reason;
@@ -36,9 +39,10 @@ mod work;
 
 pub use agent_log::{AgentLog, AgentLogKind, AgentLogLimits};
 pub use allocation::{Allocation, AllocationState};
+pub use audit_log::{AuditEntry, AuditOutcome};
 pub use boot::{
     BOOT_METHOD_KEY, BOOT_METHODS_TRIED_KEY, BootImage, BootMethod, BootMethodStats, BootPlan,
-    BootPort, BootPurpose, BootSystem, InstallerFiles, MachineSighting, UnknownMachine,
+    BootPort, BootProof, BootPurpose, BootSystem, InstallerFiles, MachineSighting, UnknownMachine,
     UnknownMachineReport,
 };
 pub use chassis::Chassis;
@@ -47,11 +51,19 @@ pub use controls::{
     ConsoleInfo, HttpMethod, Indicator, IndicatorComponent, IndicatorState, MediaDevice, MediaSlot,
     Sensor, SensorKind, SensorStatus, VendorMethod, VifInfo,
 };
+pub use deployment::{
+    Deployment, DeploymentState, LeaseEndAction, ParseQuotaSubjectError, ProjectQuota, QuotaSubject,
+};
 pub use flavour::Flavour;
 pub use hardware::{BiosSetting, FirmwareComponent, HistoryEntry, Inventory, Severity};
+pub use identity::{
+    AccessScope, ApiToken, IdentitySource, ParseRoleError, Project, RoleAssignment, SignInFailure,
+    UserAccount, UserKind, UserSession, is_identity_name, is_project_name, is_user_name,
+};
 pub use ids::{
-    AgentLogId, AllocationId, ChassisId, DeployTemplateId, FlavourId, HistoryId, NodeId, PortId,
-    PortgroupId, ReportId, RuleId, RunbookId, VolumeConnectorId, VolumeTargetId,
+    AgentLogId, AllocationId, ApiTokenId, AuditEntryId, ChassisId, DeployTemplateId, DeploymentId,
+    FlavourId, HistoryId, NodeId, PortId, PortgroupId, ProjectId, QuotaId, ReportId, RuleId,
+    RunbookId, SessionId, UserId, VolumeConnectorId, VolumeTargetId,
 };
 pub use interface::{InterfaceKind, Interfaces};
 pub use journal::{Actor, BmcCall, JournalEntry, JournalEvent, JournalRow};
@@ -67,9 +79,9 @@ pub use states::{Event, Fault, Health, PowerState, PowerTarget, ProvisionState, 
 pub use step::{AvailableStep, SEALED_ARGUMENTS, Step, StepArgument, StepFlow};
 pub use templates::{DeployTemplate, Runbook, RunbookStep, TemplateStep};
 pub use time::{ParseTimestampError, Timestamp};
-pub use url_password::{
-    contains_secret, has_url_password, mask_object_urls, mask_quoted_urls, mask_urls,
-    unmask_object, unmask_urls,
+pub use url_secrets::{
+    contains_secret, has_url_secret, mask_object_urls, mask_quoted_urls, mask_urls, unmask_object,
+    unmask_urls,
 };
 pub use volume::{VolumeConnector, VolumeTarget};
 pub use wait::{Deadline, Wait};

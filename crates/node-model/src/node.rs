@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The node: the record of one machine.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -8,8 +9,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    AllocationId, ChassisId, Fault, Health, Interfaces, JsonObject, NodeId, PowerRequest,
-    PowerState, ProvisionState, Step, StepFlow, Timestamp, Wait, Work,
+    AllocationId, BootProof, ChassisId, Fault, Health, Interfaces, JsonObject, NodeId,
+    PowerRequest, PowerState, ProvisionState, Step, StepFlow, Timestamp, Wait, Work,
 };
 
 /// The record of one machine.
@@ -160,9 +161,17 @@ pub struct AgentInfo {
     /// whether its response reached the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_from: Option<Uuid>,
-    /// Whether the token is part of the boot image instead of being requested by a lookup.
+    /// Whether the agent got the token with its kernel parameters instead of requesting it by a lookup.
     #[serde(default)]
     pub token_pregenerated: bool,
+    /// How the agent proved that it is the one that was booted; `None` before its first request, and
+    /// for agents of versions without boot proof.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<BootProof>,
+    /// The address of the machine: its DHCP lease when it loaded the boot script, or the source address
+    /// of the lookup that got the token. Only this address gets the token again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
     /// When the machine was last booted into an agent. All other fields refer to that agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced_at: Option<Timestamp>,
@@ -175,6 +184,9 @@ impl AgentInfo {
         self.url = None;
         self.verify_ca = None;
         self.token_pregenerated = self.has_token;
+        self.token_from = None;
+        self.proof = None;
+        self.address = None;
         self.status = None;
         self.status_message = None;
         self.replaced_at = Some(now);

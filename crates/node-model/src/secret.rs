@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use crate::url_secrets::may_have_url_secret;
 use crate::{JsonObject, mask_urls};
 
 /// Replaces a secret in all output.
@@ -33,8 +34,8 @@ impl<T> fmt::Debug for Secret<T> {
     }
 }
 
-/// A key that contains one of these belongs to a secret.
-const SECRET_KEY_PARTS: [&str; 12] = [
+/// A key that contains one of these belongs to a secret. The first lines are what Ironic masks.
+const SECRET_KEY_PARTS: [&str; 24] = [
     "password",
     "admin_pass",
     "adminpass",
@@ -47,15 +48,32 @@ const SECRET_KEY_PARTS: [&str; 12] = [
     "private_key",
     "snmp_auth_key",
     "snmp_priv_key",
+    "passwd",
+    "pswd",
+    "api_key",
+    "apikey",
+    "access_key",
+    "accesskey",
+    "privatekey",
+    "ssh_key",
+    "credential",
+    "community",
+    "cert_pem",
+    "key_pem",
 ];
 /// A key that equals one of these belongs to a secret. As substrings they would match too much.
-const SECRET_KEYS: [&str; 4] = ["ipmi_hex_kg_key", "configdrive", "image_url", "fernet"];
+const SECRET_KEYS: [&str; 6] =
+    ["ipmi_hex_kg_key", "configdrive", "image_url", "fernet", "user_data", "userdata"];
+/// A key that ends with this belongs to public keys.
+const PUBLIC_KEYS: &str = "ssh_keys";
 
-/// Whether the value under `key` in a free-form object is a secret. Matches what Ironic masks.
+/// Whether the value under `key` in a free-form object is a secret: what Ironic masks, and other names
+/// of credentials. Hyphens count as underscores.
 #[must_use]
 pub fn is_secret_key(key: &str) -> bool {
-    let key = key.to_ascii_lowercase();
-    SECRET_KEYS.contains(&key.as_str()) || SECRET_KEY_PARTS.iter().any(|part| key.contains(part))
+    let key = key.to_ascii_lowercase().replace('-', "_");
+    let key = key.strip_suffix(PUBLIC_KEYS).unwrap_or(&key);
+    SECRET_KEYS.contains(&key) || SECRET_KEY_PARTS.iter().any(|part| key.contains(part))
 }
 
 /// A run of this many base64url characters counts as a key: the keys of boot plans have 43, and names
@@ -80,7 +98,7 @@ pub fn redact_boot_keys(text: &str) -> String {
     shown
 }
 
-/// `object` with [`MASK`] in the place of every secret, at any depth, and of every password in a URL.
+/// `object` with [`MASK`] in the place of every secret, at any depth, and of every secret in a URL.
 /// Objects without secrets are returned without being parsed.
 #[must_use]
 pub fn mask_secrets(object: &JsonObject) -> Cow<'_, JsonObject> {
@@ -92,14 +110,13 @@ pub fn mask_secrets(object: &JsonObject) -> Cow<'_, JsonObject> {
     Cow::Owned(JsonObject::from(members))
 }
 
-/// Whether the JSON text may contain the key of a secret, or a URL with a password. A substring search
-/// is sufficient for keys: the stored JSON escapes none of the letters they consist of.
+/// Whether the JSON text may contain the key of a secret, or a URL with one. A substring search is
+/// sufficient for keys: the stored JSON escapes none of the letters they consist of.
 fn may_contain_secret(text: &str) -> bool {
-    // Approximate, because URLs in JSON text may contain escapes.
-    if text.contains("://") && text.contains('@') {
+    if may_have_url_secret(text) {
         return true;
     }
-    let text = text.to_ascii_lowercase();
+    let text = text.to_ascii_lowercase().replace('-', "_");
     SECRET_KEY_PARTS.iter().chain(&SECRET_KEYS).any(|part| text.contains(part))
 }
 
@@ -140,10 +157,37 @@ mod tests {
 
     #[test]
     fn recognises_keys_of_secrets() {
-        for key in ["ipmi_password", "redfish_password", "Agent_Secret_Token", "configdrive"] {
+        for key in [
+            "ipmi_password",
+            "redfish_password",
+            "Agent_Secret_Token",
+            "configdrive",
+            "user_data",
+            "user-data",
+            "my_api_key",
+            "apiKey",
+            "snmp_community",
+            "credential",
+            "ssh_key_contents",
+            "cert_pem",
+            "secret_ssh_keys",
+        ] {
             assert!(is_secret_key(key), "{key}");
         }
-        for key in ["ipmi_address", "deploy_kernel", "redfish_username"] {
+        for key in [
+            "ipmi_address",
+            "deploy_kernel",
+            "redfish_username",
+            "image_checksum",
+            "public_key",
+            "ssh_public_keys",
+            "ssh_keys",
+            // A kernel parameter with a public key.
+            "sshkey",
+            "authorized_keys",
+            "user_data_url",
+            "root_device",
+        ] {
             assert!(!is_secret_key(key), "{key}");
         }
     }

@@ -52,7 +52,7 @@ impl StoreReader<'_> {
         self.session.query(sql, &[id.bind()], &mut |row| {
             let sealed: Vec<u8> = decode_field(row, 0, "agent_log_parts", "sealed")?;
             let part = shared
-                .sealing_key
+                .keys
                 .unseal(id.0, &sealed)
                 .map_err(|source| StoreError::Unseal { owner: node.to_string(), source })?;
             content.extend_from_slice(&part);
@@ -86,7 +86,7 @@ impl StoreWriter<'_> {
             &[id.bind(), node.bind(), now.bind(), kind.bind(), reason.bind(), size.bind()],
         )?;
         for part in content.chunks(PART_BYTES) {
-            let sealed = self.shared.sealing_key.seal(id.0, part);
+            let sealed = self.shared.keys.seal(id.0, part);
             self.session.execute(
                 "INSERT INTO agent_log_parts (log_uuid, sealed) VALUES (?, ?)",
                 &[id.bind(), SqlParam::Blob(&sealed)],

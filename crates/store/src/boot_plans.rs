@@ -105,7 +105,7 @@ impl StoreWriter<'_> {
     pub fn set_boot_plan(&mut self, plan: &BootPlan) -> Result<(), StoreError> {
         self.remove_boot_plan(plan.node_id)?;
         let plain = serde_json::to_vec(plan).expect("a boot plan serialises to JSON");
-        let sealed = self.shared.sealing_key.seal(plan.node_id.0, &plain);
+        let sealed = self.shared.keys.seal(plan.node_id.0, &plain);
         self.session
             .execute(
                 "INSERT INTO boot_plans (node_uuid, key_digest, created_at, expires_at, sealed)
@@ -189,7 +189,7 @@ fn unseal_plan(
     sealed: &[u8],
 ) -> Result<BootPlan, StoreError> {
     let plain = shared
-        .sealing_key
+        .keys
         .unseal(node.0, sealed)
         .map_err(|source| StoreError::Unseal { owner: node.to_string(), source })?;
     serde_json::from_slice(&plain)

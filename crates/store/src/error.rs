@@ -49,13 +49,22 @@ pub enum StoreError {
         column: &'static str,
     },
     /// Sealed data could not be decrypted.
-    #[error("cannot decrypt the secrets of {owner} with this key file")]
+    #[error("cannot decrypt the secrets of {owner} with the sealing keys of this process")]
     Unseal {
         /// The node or resource that the data belongs to.
         owner: String,
         /// The cause.
         #[source]
         source: SealError,
+    },
+    /// The sealing key was replaced, and this process does not have the new one.
+    #[error(
+        "this process does not have the key {key_id}, which replaced the sealing key; give it the key \
+         and restart it"
+    )]
+    KeyMissing {
+        /// The id of the key.
+        key_id: String,
     },
     /// The closure panicked; the transaction was rolled back.
     #[error("a database operation panicked and was rolled back")]
@@ -94,6 +103,14 @@ pub enum StoreOpenError {
         /// The cause.
         #[source]
         source: ErrorSource,
+    },
+    /// The certificates for the connection cannot be used.
+    #[error(
+        "cannot use the certificates of the database URL (sslrootcert, sslcert, sslkey): {why}"
+    )]
+    Certificates {
+        /// The file and what is wrong with it.
+        why: String,
     },
     /// The SQLite file cannot be opened.
     #[error(
@@ -147,11 +164,11 @@ pub enum StoreOpenError {
         /// The newest supported schema.
         known: i64,
     },
-    /// The key file is missing, unreadable, or not the one the database was written with.
-    #[error("cannot use the key file {path}")]
+    /// The sealing keys are missing, unreadable, or not those the database was written with.
+    #[error("cannot use {from}")]
     Key {
-        /// The path.
-        path: PathBuf,
+        /// The source of the keys, such as `the key file PATH`.
+        from: String,
         /// The cause and the remedy.
         #[source]
         source: SealError,

@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use node_model::{JournalEntry, JournalRow, NodeId, Timestamp, mask_quoted_urls};
 
-use crate::audit::insert_state_entries;
 use crate::engine::{DatabaseSession, Dialect};
 use crate::error::StoreError;
+use crate::journal_search::insert_state_entries;
 use crate::reader::{StoreReader, decode_field};
 use crate::value::{ColumnType, SqlParam};
 use crate::writer::{PendingEffects, StoreWriter};

@@ -100,7 +100,7 @@ impl StoreWriter<'_> {
     pub fn save_fenced(&mut self, node: &mut Node, lease: &NodeLease) -> Result<(), StoreError> {
         node.touch(self.now());
         let condition = " AND lease_token = ? AND reservation IS NOT NULL";
-        let sealed = node.sealed(&self.shared.sealing_key);
+        let sealed = node.sealed(&self.shared.keys);
         if self.update(sealed.as_ref().unwrap_or(node), condition, &[SqlParam::Int(lease.token)])? {
             Ok(())
         } else {

@@ -10,11 +10,15 @@
 //! This crate does not depend on `lifecycle` or on HTTP.
 
 mod agent_log;
-mod audit;
 mod boot_plans;
+mod certificate_authority;
 mod engine;
 mod error;
 mod journal;
+mod journal_search;
+mod key_ring;
+mod key_rotation;
+mod key_source;
 mod lease;
 mod migrate;
 mod neighbours;
@@ -22,6 +26,7 @@ mod query;
 mod reader;
 mod record;
 mod rename_existing;
+mod reseal;
 mod schema;
 mod seal_existing;
 mod sealed_steps;
@@ -35,23 +40,36 @@ mod unknown_machines;
 mod value;
 mod writer;
 
-pub use audit::{JournalSearch, StateEntry};
+pub use certificate_authority::StoredAuthority;
 pub use error::{ErrorSource, StoreError, StoreOpenError};
 pub use journal::JournalQuery;
+pub use journal_search::{JournalSearch, StateEntry};
+pub use key_ring::KeyRing;
+pub use key_rotation::{
+    KeyProcess, KeyRotation, KeyStatus, RotationError, RotationPhase, RotationProgress,
+    RotationSummary,
+};
+pub use key_source::{KeyCommand, KeyFile, KeySource, KeySourceError, KeyVariable, MAX_KEYS_BYTES};
 pub use lease::{LeaseOwner, NodeLease};
 pub use neighbours::CableFilter;
 pub use query::{ResourcePage, ResourceQuery};
 pub use reader::StoreReader;
 pub use record::{Columns, ResourceId, StoredRecord, StoredResource};
-pub use sealing_key::SealError;
+pub use sealing_key::{SealError, new_key};
 pub use search::NodeMatch;
 pub use secrets::NodeSecrets;
 pub use settings::{SqliteSynchronous, StoreSettings};
 pub use store::{Store, StoreClock};
 pub use tables::allocation::{AllocationColumn, AllocationFilter};
+pub use tables::audit_log::{AuditColumn, AuditFilter};
 pub use tables::chassis::{ChassisColumn, ChassisFilter};
+pub use tables::deployment::{DeploymentColumn, DeploymentFilter, QuotaColumn, QuotaFilter};
 pub use tables::flavour::{FlavourColumn, FlavourFilter};
 pub use tables::hardware::{HistoryColumn, HistoryFilter};
+pub use tables::identity::{
+    ApiTokenColumn, OwnedByUserFilter, ProjectColumn, ProjectFilter, SessionColumn, UserColumn,
+    UserFilter,
+};
 pub use tables::network::{PortColumn, PortFilter, PortgroupColumn, PortgroupFilter};
 pub use tables::node::{ChildNodes, DueFilter, NodeColumn, NodeFilter};
 pub use tables::templates_and_rules::{

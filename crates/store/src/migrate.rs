@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Applies schema migrations.
 
-use std::path::Path;
+use std::sync::Arc;
 
 use crate::engine::{DatabaseSession, Dialect};
 use crate::error::{StoreError, StoreOpenError};
+use crate::key_ring::KeyRing;
+use crate::key_source::KeySource;
 use crate::reader::decode_field;
 use crate::schema::{Backfill, MIGRATIONS, Migration};
-use crate::sealing_key::SealingKey;
 use crate::value::SqlParam;
 
 /// Runs the migrations that the database has not applied yet. The caller holds the lock against
@@ -18,7 +19,7 @@ use crate::value::SqlParam;
 /// `schema_migrations`.
 pub(crate) fn migrate(
     session: &mut dyn DatabaseSession,
-    data_dir: &Path,
+    source: &Arc<dyn KeySource>,
     now: i64,
 ) -> Result<(), StoreOpenError> {
     let dialect = session.dialect();
@@ -45,11 +46,11 @@ pub(crate) fn migrate(
                 .run(&expand_placeholders(&idempotent(statement, dialect), dialect))
                 .map_err(failed)?;
         }
-        let sealing_key = match migration.backfill {
-            Some(Backfill::WithKey(_)) => Some(SealingKey::load_or_create(session, data_dir)?),
+        let keys = match migration.backfill {
+            Some(Backfill::WithKey(_)) => Some(KeyRing::load_or_create(session, source)?),
             Some(Backfill::Plain(_)) | None => None,
         };
-        run_backfill(session, migration, sealing_key.as_ref(), now).map_err(failed)?;
+        run_backfill(session, migration, keys.as_ref(), now).map_err(failed)?;
         tracing::info!(number = migration.number, name = migration.name, "database migrated");
     }
     Ok(())
@@ -59,7 +60,7 @@ pub(crate) fn migrate(
 fn run_backfill(
     session: &mut dyn DatabaseSession,
     migration: &Migration,
-    sealing_key: Option<&SealingKey>,
+    keys: Option<&KeyRing>,
     now: i64,
 ) -> Result<(), StoreError> {
     let (begin, commit) = match session.dialect() {
@@ -68,9 +69,9 @@ fn run_backfill(
         Dialect::Sqlite | Dialect::Postgres => (None, None),
     };
     begin.map_or(Ok(()), |begin| session.run(begin))?;
-    match (migration.backfill, sealing_key) {
+    match (migration.backfill, keys) {
         (Some(Backfill::Plain(fill)), _) => fill(session)?,
-        (Some(Backfill::WithKey(fill)), Some(sealing_key)) => fill(session, sealing_key)?,
+        (Some(Backfill::WithKey(fill)), Some(keys)) => fill(session, keys)?,
         (Some(Backfill::WithKey(_)), None) | (None, _) => {}
     }
     session.execute(

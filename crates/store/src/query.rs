@@ -188,6 +188,25 @@ impl<'a> SqlBuilder<'a> {
         self.sql.push(')');
     }
 
+    /// Adds the condition that a node is owned or leased by a project. With `without_index`, nodes are read
+    /// in the order of the list and compared.
+    pub(crate) fn node_of_project(&mut self, project: &'a str, without_index: bool) {
+        let condition = match self.dialect {
+            _ if without_index => {
+                self.and("? IN (owner, lessee)");
+                self.params.push(SqlParam::Text(project));
+                return;
+            }
+            // SQLite would sort complete rows after `OR`. This keeps the order of the ids.
+            Dialect::Sqlite => {
+                "id IN (SELECT id FROM nodes WHERE owner = ? UNION ALL SELECT id FROM nodes WHERE lessee = ?)"
+            }
+            Dialect::Postgres | Dialect::MariaDb => "(owner = ? OR lessee = ?)",
+        };
+        self.and(condition);
+        self.params.extend([SqlParam::Text(project), SqlParam::Text(project)]);
+    }
+
     /// Adds a case-insensitive substring condition.
     pub(crate) fn contains_ignoring_case(&mut self, column: &str, text: Option<&str>) {
         if let Some(text) = text {

@@ -341,7 +341,7 @@ fn unseal_record<R: StoredResource>(
     record: &mut R,
     shared: &StoreShared,
 ) -> Result<(), StoreError> {
-    let end = record.unseal(&shared.sealing_key);
+    let end = record.unseal(&shared.keys);
     end.map_err(|source| StoreError::Unseal { owner: record.uuid().to_string(), source })
 }
 

@@ -8,8 +8,9 @@ use uuid::Uuid;
 
 use crate::engine::DatabaseRow;
 use crate::error::StoreError;
+use crate::key_ring::KeyRing;
 use crate::query::SqlBuilder;
-use crate::sealing_key::{SealError, SealingKey};
+use crate::sealing_key::SealError;
 use crate::value::{CorruptValue, SqlParam, SqlValue};
 
 /// A column and how to bind and load its field.
@@ -58,12 +59,12 @@ pub trait StoredResource: StoredRecord {
     fn touch(&mut self, now: Timestamp);
 
     /// The record with its secrets sealed, or `None` if it has none.
-    fn sealed(&self, _key: &SealingKey) -> Option<Self> {
+    fn sealed(&self, _key: &KeyRing) -> Option<Self> {
         None
     }
 
     /// Replaces sealed secrets by their plain values after loading.
-    fn unseal(&mut self, _key: &SealingKey) -> Result<(), SealError> {
+    fn unseal(&mut self, _key: &KeyRing) -> Result<(), SealError> {
         Ok(())
     }
 }
@@ -351,12 +352,12 @@ macro_rules! resource {
             $record,
             $id,
             $filter,
-            fn sealed(&self, key: &crate::sealing_key::SealingKey) -> Option<Self> {
+            fn sealed(&self, key: &crate::key_ring::KeyRing) -> Option<Self> {
                 crate::sealed_steps::HasStepArguments::with_sealed_steps(self, key)
             },
             fn unseal(
                 &mut self,
-                key: &crate::sealing_key::SealingKey,
+                key: &crate::key_ring::KeyRing,
             ) -> Result<(), crate::sealing_key::SealError> {
                 crate::sealed_steps::HasStepArguments::unseal_steps(self, key)
             }

@@ -9,8 +9,8 @@
 
 use crate::engine::DatabaseSession;
 use crate::error::StoreError;
-use crate::sealing_key::SealingKey;
-use crate::{audit, rename_existing, seal_existing, search};
+use crate::key_ring::KeyRing;
+use crate::{journal_search, rename_existing, seal_existing, search};
 
 /// One schema migration.
 pub(crate) struct Migration {
@@ -27,7 +27,7 @@ pub(crate) enum Backfill {
     /// Needs only the database.
     Plain(fn(&mut dyn DatabaseSession) -> Result<(), StoreError>),
     /// Also needs the sealing key.
-    WithKey(fn(&mut dyn DatabaseSession, &SealingKey) -> Result<(), StoreError>),
+    WithKey(fn(&mut dyn DatabaseSession, &KeyRing) -> Result<(), StoreError>),
 }
 
 /// Every migration, oldest first.
@@ -49,6 +49,14 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         backfill: Some(Backfill::Plain(rename_existing::rename_existing_values)),
         ..Migration::new(8, "renamed columns, journal events and wait reasons", RENAMED_COLUMNS)
     },
+    Migration::new(9, "identity", IDENTITY_TABLES),
+    Migration::new(10, "deployments, quotas and audit log", TENANCY_TABLES),
+    Migration::new(11, "certificate authority", CERTIFICATE_AUTHORITY),
+    Migration {
+        backfill: Some(Backfill::WithKey(seal_existing::seal_more_secrets)),
+        ..Migration::new(12, "sealed secrets in more objects", &[])
+    },
+    Migration::new(13, "rotation of the sealing key", KEY_ROTATION),
 ];
 
 impl Migration {
@@ -301,7 +309,99 @@ const RENAMED_COLUMNS: &[&str] = &[
     "DROP INDEX listenings_node_uuid_unique {on neighbour_observations}",
 ];
 
+const CERTIFICATE_AUTHORITY: &[&str] = &[
+    "CREATE TABLE certificate_authorities (
+        id {id}, name {key} NOT NULL, certificate {text} NOT NULL, expires_at {int} NOT NULL,
+        sealed {blob} NOT NULL) {table}",
+    "CREATE UNIQUE INDEX certificate_authorities_name_unique ON certificate_authorities (name)",
+];
+
+/// The table `vault` has the key that seals; during a rotation in phase `sealing`, the new key does.
+const KEY_ROTATION: &[&str] = &[
+    "CREATE TABLE key_rotations (
+        id {id}, key_id {key} NOT NULL, old_key_id {key} NOT NULL, phase {key} NOT NULL,
+        started_at {int} NOT NULL, finished_at {int}) {table}",
+    "CREATE UNIQUE INDEX key_rotations_key_id_unique ON key_rotations (key_id)",
+    "CREATE TABLE key_processes (
+        id {id}, uuid {uuid} NOT NULL, name {key} NOT NULL, key_ids {text} NOT NULL,
+        sealing_key_id {key} NOT NULL, seen_at {int} NOT NULL) {table}",
+    "CREATE UNIQUE INDEX key_processes_uuid_unique ON key_processes (uuid)",
+];
+
+const IDENTITY_TABLES: &[&str] = &[
+    "CREATE TABLE users (
+        id {id}, uuid {uuid} NOT NULL, name {key} NOT NULL, kind {key} NOT NULL,
+        created_at {int} NOT NULL, updated_at {int}, description {text}, enabled {bool} NOT NULL,
+        password_hash {text}, default_project {key}) {table}",
+    "CREATE UNIQUE INDEX users_uuid_unique ON users (uuid)",
+    "CREATE UNIQUE INDEX users_name_unique ON users (name)",
+    "CREATE TABLE projects (
+        id {id}, uuid {uuid} NOT NULL, name {key} NOT NULL, created_at {int} NOT NULL,
+        updated_at {int}, description {text}, enabled {bool} NOT NULL) {table}",
+    "CREATE UNIQUE INDEX projects_uuid_unique ON projects (uuid)",
+    "CREATE UNIQUE INDEX projects_name_unique ON projects (name)",
+    // `scope` is a project name or `system`, which no project may be named.
+    "CREATE TABLE role_assignments (
+        id {id}, user_uuid {uuid} NOT NULL REFERENCES users (uuid) ON DELETE CASCADE,
+        role {key} NOT NULL, scope {key} NOT NULL) {table}",
+    "CREATE UNIQUE INDEX role_assignments_role_unique ON role_assignments (user_uuid, role, scope)",
+    "CREATE TABLE api_tokens (
+        id {id}, uuid {uuid} NOT NULL, lookup {key} NOT NULL, digest {key} NOT NULL,
+        user_uuid {uuid} NOT NULL REFERENCES users (uuid) ON DELETE CASCADE,
+        description {text} NOT NULL, created_at {int} NOT NULL, expires_at {int},
+        last_used_at {int}, role {key}, scope {key}) {table}",
+    "CREATE UNIQUE INDEX api_tokens_uuid_unique ON api_tokens (uuid)",
+    "CREATE UNIQUE INDEX api_tokens_lookup_unique ON api_tokens (lookup)",
+    "CREATE INDEX api_tokens_user_uuid ON api_tokens (user_uuid)",
+    "CREATE TABLE sessions (
+        id {id}, uuid {uuid} NOT NULL, digest {key} NOT NULL, source {key} NOT NULL,
+        user_uuid {uuid} REFERENCES users (uuid) ON DELETE CASCADE, user_name {key} NOT NULL,
+        credential {text} NOT NULL, scope {key}, created_at {int} NOT NULL,
+        expires_at {int} NOT NULL, address {key}) {table}",
+    "CREATE UNIQUE INDEX sessions_uuid_unique ON sessions (uuid)",
+    "CREATE UNIQUE INDEX sessions_digest_unique ON sessions (digest)",
+    "CREATE INDEX sessions_user_uuid ON sessions (user_uuid)",
+    "CREATE INDEX sessions_expires_at ON sessions (expires_at)",
+    "CREATE TABLE sign_in_failures (
+        id {id}, user_name {key} NOT NULL, address {key} NOT NULL, credential {key} NOT NULL,
+        first_at {int} NOT NULL, last_at {int} NOT NULL, attempts {int} NOT NULL) {table}",
+];
+
+const TENANCY_TABLES: &[&str] = &[
+    "CREATE TABLE deployments (
+        id {id}, uuid {uuid} NOT NULL, name {key}, created_at {int} NOT NULL, updated_at {int},
+        state {key} NOT NULL, project {key}, user_name {key}, request_id {key} NOT NULL,
+        flavour {key}, resource_class {key}, traits {json}, node_owner {key}, candidate_nodes {json},
+        node_uuid {uuid} REFERENCES nodes (uuid) ON DELETE SET NULL, instance {json}, sealed {blob},
+        last_error {text}, expires_at {int}, warn_seconds {int} NOT NULL, expiry_action {key} NOT NULL,
+        warned_at {int}, expired_at {int}, due_at {int}) {table}",
+    "CREATE UNIQUE INDEX deployments_uuid_unique ON deployments (uuid)",
+    "CREATE UNIQUE INDEX deployments_name_unique ON deployments (name)",
+    "CREATE INDEX deployments_project ON deployments (project)",
+    "CREATE INDEX deployments_node_uuid ON deployments (node_uuid) {where node_uuid}",
+    "CREATE INDEX deployments_due_at ON deployments (due_at) {where due_at}",
+    "CREATE INDEX allocations_owner ON allocations (owner) {where owner}",
+    "CREATE TABLE quotas (
+        id {id}, uuid {uuid} NOT NULL, project {key} NOT NULL, subject {key} NOT NULL,
+        machines {int} NOT NULL, created_at {int} NOT NULL, updated_at {int}) {table}",
+    "CREATE UNIQUE INDEX quotas_uuid_unique ON quotas (uuid)",
+    "CREATE UNIQUE INDEX quotas_subject_unique ON quotas (project, subject)",
+    // No foreign keys: entries outlive users, projects and resources.
+    "CREATE TABLE audit_log (
+        id {id}, uuid {uuid} NOT NULL, recorded_at {int} NOT NULL, outcome {key} NOT NULL,
+        status {int} NOT NULL, user_id {key}, user_name {key}, project {key}, roles {text},
+        auth_method {key}, method {key} NOT NULL, path {text} NOT NULL, request_id {key} NOT NULL,
+        address {key}, resource_type {key}, resource_id {key}, message {text},
+        suppressed {int} NOT NULL) {table}",
+    "CREATE UNIQUE INDEX audit_log_uuid_unique ON audit_log (uuid)",
+    "CREATE INDEX audit_log_recorded_at ON audit_log (recorded_at)",
+    "CREATE INDEX audit_log_user_name ON audit_log (user_name)",
+    "CREATE INDEX audit_log_project ON audit_log (project)",
+    "CREATE INDEX audit_log_resource_id ON audit_log (resource_id)",
+    "CREATE INDEX audit_log_request_id ON audit_log (request_id)",
+];
+
 fn backfill_lookups(session: &mut dyn DatabaseSession) -> Result<(), StoreError> {
     search::backfill_serials(session)?;
-    audit::backfill_state_entries(session)
+    journal_search::backfill_state_entries(session)
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Data migration that seals secrets stored in plain text by older versions: passwords in URLs and
-//! step arguments.
+//! Data migrations that seal secrets stored in plain text by older versions: passwords in URLs, step
+//! arguments, and keys that older versions did not recognise as secrets.
 
 use node_model::{DeployTemplate, Node, Runbook, VolumeTarget};
 
 use crate::engine::{DatabaseSession, Dialect};
 use crate::error::StoreError;
+use crate::key_ring::KeyRing;
 use crate::reader::decode_field;
 use crate::record::{Columns, StoredRecord, StoredResource, column_list, decode_row};
-use crate::sealing_key::SealingKey;
 use crate::secrets::{reveal, reveal_volume_target, seal_node, seal_volume_target};
 use crate::tables::node::NodeColumn;
 use crate::tables::templates_and_rules::{DeployTemplateColumn, RunbookColumn};
@@ -24,21 +24,64 @@ struct PlaintextSecrets<R: StoredRecord> {
     /// SQL condition for rows that may contain secrets: a URL with credentials, or steps.
     condition: &'static str,
     /// Seals the secrets of a record. Returns whether it changed.
-    seal: fn(&mut R, &SealingKey) -> Result<bool, StoreError>,
+    seal: fn(&mut R, &KeyRing) -> Result<bool, StoreError>,
 }
 
 /// Seals plain-text secrets in all tables. Rows that cannot be decoded are skipped with a warning, so
 /// that they do not prevent the start.
 pub(crate) fn seal_existing_secrets(
     session: &mut dyn DatabaseSession,
-    sealing_key: &SealingKey,
+    keys: &KeyRing,
 ) -> Result<(), StoreError> {
-    let (before, after) = match session.dialect() {
-        // Overwrite freed pages; otherwise the plain text would remain in the file.
-        Dialect::Sqlite => (Some("PRAGMA secure_delete = ON"), Some("PRAGMA secure_delete = OFF")),
-        Dialect::Postgres | Dialect::MariaDb => (None, None),
+    overwriting(session, |session| seal_url_passwords(session, keys))
+}
+
+/// Seals what is a secret since version 12 of the schema: more keys, signatures in URLs, and secrets in
+/// `extra` and `properties`.
+pub(crate) fn seal_more_secrets(
+    session: &mut dyn DatabaseSession,
+    keys: &KeyRing,
+) -> Result<(), StoreError> {
+    let nodes: PlaintextSecrets<Node> = PlaintextSecrets {
+        columns: &[
+            NodeColumn::Uuid,
+            NodeColumn::Work,
+            NodeColumn::Properties,
+            NodeColumn::Extra,
+            NodeColumn::DriverInfo,
+            NodeColumn::InstanceInfo,
+            NodeColumn::DriverInternalInfo,
+            NodeColumn::Sealed,
+        ],
+        condition: "uuid IS NOT NULL",
+        seal: seal_node_row,
     };
-    before.map_or(Ok(()), |before| session.run(before))?;
+    overwriting(session, |session| {
+        nodes.seal_rows(session, keys)?;
+        volume_targets("properties IS NOT NULL").seal_rows(session, keys)?;
+        templates().seal_rows(session, keys)?;
+        runbooks().seal_rows(session, keys)
+    })
+}
+
+/// Runs `seal` in a mode in which SQLite overwrites freed pages; otherwise the plain text would remain in
+/// the file.
+fn overwriting(
+    session: &mut dyn DatabaseSession,
+    seal: impl FnOnce(&mut dyn DatabaseSession) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let is_sqlite = session.dialect() == Dialect::Sqlite;
+    if is_sqlite {
+        session.run("PRAGMA secure_delete = ON")?;
+    }
+    seal(session)?;
+    if is_sqlite {
+        session.run("PRAGMA secure_delete = OFF")?;
+    }
+    Ok(())
+}
+
+fn seal_url_passwords(session: &mut dyn DatabaseSession, keys: &KeyRing) -> Result<(), StoreError> {
     let nodes: PlaintextSecrets<Node> = PlaintextSecrets {
         columns: &[
             NodeColumn::Uuid,
@@ -52,37 +95,45 @@ pub(crate) fn seal_existing_secrets(
             OR instance_info LIKE '%://%@%' OR driver_internal_info LIKE '%://%@%')",
         seal: seal_node_row,
     };
-    nodes.seal_rows(session, sealing_key)?;
-    let targets: PlaintextSecrets<VolumeTarget> = PlaintextSecrets {
+    nodes.seal_rows(session, keys)?;
+    volume_targets("properties LIKE '%://%@%'").seal_rows(session, keys)?;
+    templates().seal_rows(session, keys)?;
+    runbooks().seal_rows(session, keys)
+}
+
+fn volume_targets(condition: &'static str) -> PlaintextSecrets<VolumeTarget> {
+    PlaintextSecrets {
         columns: &[
             VolumeTargetColumn::Uuid,
             VolumeTargetColumn::Properties,
             VolumeTargetColumn::Sealed,
         ],
-        condition: "properties LIKE '%://%@%'",
+        condition,
         seal: seal_volume_target_row,
-    };
-    targets.seal_rows(session, sealing_key)?;
-    let templates: PlaintextSecrets<DeployTemplate> = PlaintextSecrets {
+    }
+}
+
+fn templates() -> PlaintextSecrets<DeployTemplate> {
+    PlaintextSecrets {
         columns: &[DeployTemplateColumn::Uuid, DeployTemplateColumn::Steps],
         condition: "steps IS NOT NULL",
         seal: seal_step_arguments,
-    };
-    templates.seal_rows(session, sealing_key)?;
-    let runbooks: PlaintextSecrets<Runbook> = PlaintextSecrets {
+    }
+}
+
+fn runbooks() -> PlaintextSecrets<Runbook> {
+    PlaintextSecrets {
         columns: &[RunbookColumn::Uuid, RunbookColumn::Steps],
         condition: "steps IS NOT NULL",
         seal: seal_step_arguments,
-    };
-    runbooks.seal_rows(session, sealing_key)?;
-    after.map_or(Ok(()), |after| session.run(after))
+    }
 }
 
 impl<R: StoredResource> PlaintextSecrets<R> {
     fn seal_rows(
         &self,
         session: &mut dyn DatabaseSession,
-        sealing_key: &SealingKey,
+        keys: &KeyRing,
     ) -> Result<(), StoreError> {
         let columns = Columns::<R>::only(self.columns);
         let changed = || columns.columns().filter(|column| column.name != "uuid");
@@ -112,7 +163,7 @@ impl<R: StoredResource> PlaintextSecrets<R> {
                 Ok(())
             })?;
             for mut record in found {
-                match (self.seal)(&mut record, sealing_key) {
+                match (self.seal)(&mut record, keys) {
                     Ok(false) => {}
                     Ok(true) => {
                         let mut params: Vec<_> =
@@ -133,33 +184,32 @@ impl<R: StoredResource> PlaintextSecrets<R> {
     }
 }
 
-fn seal_node_row(node: &mut Node, sealing_key: &SealingKey) -> Result<bool, StoreError> {
-    let full = reveal(sealing_key, node)?;
-    let mut sealed = node.sealed(sealing_key).unwrap_or_else(|| node.clone());
-    seal_node(sealing_key, &mut sealed, full)?;
+fn seal_node_row(node: &mut Node, keys: &KeyRing) -> Result<bool, StoreError> {
+    let full = reveal(keys, node)?;
+    let mut sealed = node.sealed(keys).unwrap_or_else(|| node.clone());
+    seal_node(keys, &mut sealed, full)?;
     let is_changed = sealed.driver_info != node.driver_info
         || sealed.instance_info != node.instance_info
         || sealed.driver_internal_info != node.driver_internal_info
+        || sealed.extra != node.extra
+        || sealed.properties != node.properties
         || sealed.work != node.work;
     *node = sealed;
     Ok(is_changed)
 }
 
-fn seal_volume_target_row(
-    target: &mut VolumeTarget,
-    sealing_key: &SealingKey,
-) -> Result<bool, StoreError> {
-    let full = reveal_volume_target(sealing_key, target)?;
+fn seal_volume_target_row(target: &mut VolumeTarget, keys: &KeyRing) -> Result<bool, StoreError> {
+    let full = reveal_volume_target(keys, target)?;
     let before = target.properties.clone();
-    seal_volume_target(sealing_key, target, full)?;
+    seal_volume_target(keys, target, full)?;
     Ok(target.properties != before)
 }
 
 fn seal_step_arguments<R: StoredResource>(
     record: &mut R,
-    sealing_key: &SealingKey,
+    keys: &KeyRing,
 ) -> Result<bool, StoreError> {
-    match record.sealed(sealing_key) {
+    match record.sealed(keys) {
         None => Ok(false),
         Some(sealed) => {
             *record = sealed;

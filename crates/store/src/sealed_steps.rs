@@ -7,7 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use node_model::{DeployTemplate, JsonObject, Node, Runbook, SEALED_ARGUMENTS, mask_secrets};
 use uuid::Uuid;
 
-use crate::sealing_key::{SealError, SealingKey};
+use crate::key_ring::KeyRing;
+use crate::sealing_key::SealError;
 
 /// A record with steps.
 pub(crate) trait HasStepArguments: Clone {
@@ -19,14 +20,14 @@ pub(crate) trait HasStepArguments: Clone {
     fn any_arguments(&self, test: fn(&JsonObject) -> bool) -> bool;
 
     /// A copy with sealed arguments, or `None` if no step has secrets.
-    fn with_sealed_steps(&self, sealing_key: &SealingKey) -> Option<Self> {
+    fn with_sealed_steps(&self, keys: &KeyRing) -> Option<Self> {
         if !self.any_arguments(has_secret) {
             return None;
         }
         let (mut sealed, owner) = (self.clone(), self.owner());
         sealed.for_each_arguments(&mut |arguments| {
             if has_secret(arguments) {
-                let text = STANDARD.encode(sealing_key.seal(owner, arguments.as_str().as_bytes()));
+                let text = STANDARD.encode(keys.seal(owner, arguments.as_str().as_bytes()));
                 let mut only = JsonObject::empty();
                 only.set(SEALED_ARGUMENTS, text);
                 *arguments = only;
@@ -36,7 +37,7 @@ pub(crate) trait HasStepArguments: Clone {
     }
 
     /// Replaces sealed arguments by their plain values.
-    fn unseal_steps(&mut self, sealing_key: &SealingKey) -> Result<(), SealError> {
+    fn unseal_steps(&mut self, keys: &KeyRing) -> Result<(), SealError> {
         if !self.any_arguments(is_sealed) {
             return Ok(());
         }
@@ -44,7 +45,7 @@ pub(crate) trait HasStepArguments: Clone {
         let mut outcome = Ok(());
         self.for_each_arguments(&mut |arguments| {
             if is_sealed(arguments) {
-                match unseal_arguments(arguments, owner, sealing_key) {
+                match unseal_arguments(arguments, owner, keys) {
                     Ok(Some(plain)) => *arguments = plain,
                     Ok(None) => {}
                     Err(error) => outcome = Err(error),
@@ -109,14 +110,14 @@ fn is_sealed(arguments: &JsonObject) -> bool {
 fn unseal_arguments(
     arguments: &JsonObject,
     owner: Uuid,
-    sealing_key: &SealingKey,
+    keys: &KeyRing,
 ) -> Result<Option<JsonObject>, SealError> {
     let text = arguments.get_str(SEALED_ARGUMENTS);
     let sealed = text.and_then(|text| STANDARD.decode(text).ok());
-    let Some(sealed) = sealed.filter(|bytes| sealing_key.has_own_header(bytes)) else {
+    let Some(sealed) = sealed.filter(|bytes| keys.has_own_header(bytes)) else {
         return Ok(None);
     };
-    let plain = sealing_key.unseal(owner, &sealed)?;
+    let plain = keys.unseal(owner, &sealed)?;
     let plain = String::from_utf8(plain).map_err(|_| SealError::CannotUnseal)?;
     Ok(Some(JsonObject::from_stored(&plain)))
 }

@@ -26,18 +26,25 @@ pub enum NodeMatch {
 
 impl StoreReader<'_> {
     /// Nodes with `text` in the MAC address of a port or at the start of their serial number, at most
-    /// `limit` of each. Scans all ports, so call it from [`crate::Store::scan`].
+    /// `limit` of each; if `project` is set, only nodes owned or leased by it. Scans all ports, so call it from [`crate::Store::scan`].
     pub fn nodes_by_mac_or_serial(
         &mut self,
         text: &str,
+        project: Option<&str>,
         limit: u32,
     ) -> Result<Vec<(NodeId, NodeMatch)>, StoreError> {
+        const OF_PROJECT: &str =
+            "node_uuid IN (SELECT uuid FROM nodes WHERE owner = ? OR lessee = ?)";
         let mut found = Vec::new();
         let mut ports = SqlBuilder::new(
             self.session.dialect(),
             "SELECT node_uuid, address FROM ports".to_owned(),
         );
         ports.contains_ignoring_case("address", Some(text));
+        if let Some(project) = project {
+            ports.and(OF_PROJECT);
+            ports.params.extend([SqlParam::Text(project), SqlParam::Text(project)]);
+        }
         ports.sql.push_str(" ORDER BY id LIMIT ?");
         ports.params.push(SqlParam::Int(i64::from(limit)));
         self.session.query(&ports.sql, &ports.params, &mut |row| {
@@ -53,6 +60,11 @@ impl StoreReader<'_> {
         if let Some(behind) = &behind {
             sql.push_str(" AND serial < ?");
             params.push(SqlParam::Text(behind));
+        }
+        if let Some(project) = project {
+            sql.push_str(" AND ");
+            sql.push_str(OF_PROJECT);
+            params.extend([SqlParam::Text(project), SqlParam::Text(project)]);
         }
         sql.push_str(" ORDER BY serial, id LIMIT ?");
         params.push(SqlParam::Int(i64::from(limit)));

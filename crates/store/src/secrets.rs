@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Extraction of secrets from free-form objects, and their restoration.
 //!
-//! A secret is a value with a secret key, at any depth, or a text with a URL that contains a
-//! password. It is replaced by the mask (in a URL, only the password is), and stored under its JSON
-//! pointer in one encrypted map per record.
+//! A secret is a value with a secret key, at any depth, or a text with a URL that contains a password or
+//! a signature. It is replaced by the mask (in a URL, only the secret part is), and stored under its
+//! JSON pointer in one encrypted map per record.
 
 use std::borrow::Cow;
 
 use node_model::{
-    JsonObject, MASK, Node, Secret, VolumeTarget, has_url_password, is_secret_key, mask_urls,
-    unmask_urls,
+    Deployment, JsonObject, MASK, Node, Secret, VolumeTarget, has_url_secret, is_secret_key,
+    mask_secrets, mask_urls, unmask_urls,
 };
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::error::StoreError;
+use crate::key_ring::KeyRing;
 use crate::reader::StoreReader;
-use crate::sealing_key::{SealError, SealingKey};
+use crate::sealing_key::SealError;
 
 const AGENT_TOKEN: &str = "/agent_token";
 
@@ -42,19 +43,19 @@ impl std::fmt::Debug for NodeSecrets {
 impl StoreReader<'_> {
     /// The objects of a node with their secrets, for driver calls. Never show them to users.
     pub fn reveal(&self, node: &Node) -> Result<NodeSecrets, StoreError> {
-        reveal(&self.shared.sealing_key, node)
+        reveal(&self.shared.keys, node)
     }
 
     /// Seals bytes that leave this process and come back, such as parts of a URL. They can be neither
     /// read nor forged, and open only for `owner`.
     #[must_use]
     pub fn seal(&self, owner: Uuid, plain: &[u8]) -> Vec<u8> {
-        self.shared.sealing_key.seal(owner, plain)
+        self.shared.keys.seal(owner, plain)
     }
 
     /// Opens bytes that [`StoreReader::seal`] sealed for `owner`.
     pub fn unseal(&self, owner: Uuid, sealed: &[u8]) -> Result<Vec<u8>, StoreError> {
-        let opened = self.shared.sealing_key.unseal(owner, sealed);
+        let opened = self.shared.keys.unseal(owner, sealed);
         opened.map_err(|source| StoreError::Unseal { owner: owner.to_string(), source })
     }
 
@@ -63,13 +64,14 @@ impl StoreReader<'_> {
         &self,
         target: &VolumeTarget,
     ) -> Result<Map<String, Value>, StoreError> {
-        reveal_volume_target(&self.shared.sealing_key, target)
+        reveal_volume_target(&self.shared.keys, target)
     }
 
-    /// Stores full objects in a node: masked in its fields, encrypted in `sealed`. A secret that equals
-    /// the mask, as sent back by a client, keeps its previous value. Sets `agent.has_token`.
+    /// Stores full objects in a node: masked in its fields, encrypted in `sealed`. Secrets in its `extra`
+    /// and `properties` are sealed too; they are never revealed. A secret that equals the mask, as sent
+    /// back by a client, keeps its previous value. Sets `agent.has_token`.
     pub fn seal_node(&self, node: &mut Node, full: NodeSecrets) -> Result<(), StoreError> {
-        seal_node(&self.shared.sealing_key, node, full)
+        seal_node(&self.shared.keys, node, full)
     }
 
     /// Like [`StoreReader::seal_node`], for the properties of a volume target.
@@ -78,13 +80,13 @@ impl StoreReader<'_> {
         target: &mut VolumeTarget,
         properties: Map<String, Value>,
     ) -> Result<(), StoreError> {
-        seal_volume_target(&self.shared.sealing_key, target, properties)
+        seal_volume_target(&self.shared.keys, target, properties)
     }
 }
 
 /// See [`StoreReader::reveal`].
-pub(crate) fn reveal(sealing_key: &SealingKey, node: &Node) -> Result<NodeSecrets, StoreError> {
-    let mut secrets = unseal_secrets(sealing_key, node.id.0, &node.sealed)?;
+pub(crate) fn reveal(keys: &KeyRing, node: &Node) -> Result<NodeSecrets, StoreError> {
+    let mut secrets = unseal_secrets(keys, node.id.0, &node.sealed)?;
     let agent_token = match secrets.remove(AGENT_TOKEN) {
         Some(Value::String(token)) => Some(Secret::new(token)),
         _ => None,
@@ -100,16 +102,16 @@ pub(crate) fn reveal(sealing_key: &SealingKey, node: &Node) -> Result<NodeSecret
 
 /// See [`StoreReader::reveal_volume_target`].
 pub(crate) fn reveal_volume_target(
-    sealing_key: &SealingKey,
+    keys: &KeyRing,
     target: &VolumeTarget,
 ) -> Result<Map<String, Value>, StoreError> {
-    let secrets = unseal_secrets(sealing_key, target.id.0, &target.sealed)?;
+    let secrets = unseal_secrets(keys, target.id.0, &target.sealed)?;
     Ok(restore_secrets(&target.properties, "/properties", &secrets))
 }
 
 /// See [`StoreReader::seal_node`].
 pub(crate) fn seal_node(
-    sealing_key: &SealingKey,
+    keys: &KeyRing,
     node: &mut Node,
     full: NodeSecrets,
 ) -> Result<(), StoreError> {
@@ -119,29 +121,83 @@ pub(crate) fn seal_node(
     node.instance_info = extract_secrets(instance_info, "/instance_info", &mut secrets);
     node.driver_internal_info =
         extract_secrets(driver_internal_info, "/driver_internal_info", &mut secrets);
+    seal_own_objects(node, &mut secrets);
     node.agent.has_token = agent_token.is_some();
     if let Some(token) = agent_token {
         secrets.insert(AGENT_TOKEN.to_owned(), Value::String(token.reveal().clone()));
     }
-    node.sealed = seal_secrets(sealing_key, node.id.0, &node.sealed, secrets)?;
+    node.sealed = seal_secrets(keys, node.id.0, &node.sealed, secrets)?;
     Ok(())
+}
+
+/// Moves the secrets of the objects that no driver needs to `secrets`.
+fn seal_own_objects(node: &mut Node, secrets: &mut Map<String, Value>) {
+    node.extra = extract_secrets(node.extra.parse(), "/extra", secrets);
+    node.properties = extract_secrets(node.properties.parse(), "/properties", secrets);
+}
+
+/// Whether `extra` or `properties` have secrets in plain text.
+pub(crate) fn has_plain_secrets(node: &Node) -> bool {
+    [&node.extra, &node.properties].into_iter().any(|object| {
+        matches!(mask_secrets(object), Cow::Owned(masked) if masked.as_str() != object.as_str())
+    })
+}
+
+/// Seals the secrets in `extra` and `properties`, for writers that do not call [`seal_node`]. If the
+/// other secrets of the node cannot be decrypted, these are discarded instead of stored in plain text.
+pub(crate) fn seal_plain_secrets(keys: &KeyRing, node: &mut Node) {
+    let sealed = unseal_secrets(keys, node.id.0, &node.sealed).and_then(|mut secrets| {
+        let is_own =
+            |pointer: &str| pointer.starts_with("/extra/") || pointer.starts_with("/properties/");
+        secrets.retain(|pointer, _| !is_own(pointer));
+        seal_own_objects(node, &mut secrets);
+        seal_secrets(keys, node.id.0, &node.sealed, secrets)
+    });
+    match sealed {
+        Ok(sealed) => node.sealed = sealed,
+        Err(error) => {
+            tracing::warn!(node = %node.id, %error, "secrets in extra and properties discarded");
+            seal_own_objects(node, &mut Map::new());
+        }
+    }
 }
 
 /// See [`StoreReader::seal_volume_target`].
 pub(crate) fn seal_volume_target(
-    sealing_key: &SealingKey,
+    keys: &KeyRing,
     target: &mut VolumeTarget,
     properties: Map<String, Value>,
 ) -> Result<(), StoreError> {
     let mut secrets = Map::new();
     target.properties = extract_secrets(properties, "/properties", &mut secrets);
-    target.sealed = seal_secrets(sealing_key, target.id.0, &target.sealed, secrets)?;
+    target.sealed = seal_secrets(keys, target.id.0, &target.sealed, secrets)?;
+    Ok(())
+}
+
+/// See [`StoreReader::reveal_deployment`].
+pub(crate) fn reveal_deployment(
+    keys: &KeyRing,
+    deployment: &Deployment,
+) -> Result<Map<String, Value>, StoreError> {
+    let secrets = unseal_secrets(keys, deployment.id.0, &deployment.sealed)?;
+    Ok(restore_secrets(&deployment.instance, "/instance", &secrets))
+}
+
+/// See [`StoreReader::seal_deployment`].
+pub(crate) fn seal_deployment(
+    keys: &KeyRing,
+    deployment: &mut Deployment,
+    instance: Map<String, Value>,
+) -> Result<(), StoreError> {
+    let mut secrets = Map::new();
+    deployment.instance = extract_secrets(instance, "/instance", &mut secrets);
+    deployment.sealed = seal_secrets(keys, deployment.id.0, &deployment.sealed, secrets)?;
     Ok(())
 }
 
 /// Encrypts extracted secrets. Masked ones are replaced by their previous values.
 fn seal_secrets(
-    sealing_key: &SealingKey,
+    keys: &KeyRing,
     owner: Uuid,
     before: &[u8],
     mut secrets: Map<String, Value>,
@@ -150,7 +206,7 @@ fn seal_secrets(
         return Ok(Vec::new());
     }
     if secrets.values().any(|value| is_mask(value) || has_masked_url(value)) {
-        let known = unseal_secrets(sealing_key, owner, before)?;
+        let known = unseal_secrets(keys, owner, before)?;
         let texts: Vec<&str> = known.values().filter_map(Value::as_str).collect();
         for (pointer, value) in &mut secrets {
             if is_mask(value) {
@@ -165,11 +221,11 @@ fn seal_secrets(
         }
     }
     let plain = Value::Object(secrets).to_string();
-    Ok(sealing_key.seal(owner, plain.as_bytes()))
+    Ok(keys.seal(owner, plain.as_bytes()))
 }
 
 fn unseal_secrets(
-    sealing_key: &SealingKey,
+    keys: &KeyRing,
     owner: Uuid,
     sealed: &[u8],
 ) -> Result<Map<String, Value>, StoreError> {
@@ -177,7 +233,7 @@ fn unseal_secrets(
         return Ok(Map::new());
     }
     let unopenable = |source| StoreError::Unseal { owner: owner.to_string(), source };
-    let plain = sealing_key.unseal(owner, sealed).map_err(unopenable)?;
+    let plain = keys.unseal(owner, sealed).map_err(unopenable)?;
     serde_json::from_slice(&plain).map_err(|_| unopenable(SealError::CannotUnseal))
 }
 
@@ -186,7 +242,7 @@ fn is_mask(value: &Value) -> bool {
 }
 
 fn has_masked_url(value: &Value) -> bool {
-    value.as_str().is_some_and(|text| text.contains(MASK) && has_url_password(text))
+    value.as_str().is_some_and(|text| text.contains(MASK) && has_url_secret(text))
 }
 
 /// Moves the secrets of `object` to `secrets`. `pointer` is the JSON pointer of `object`.
@@ -211,7 +267,7 @@ fn extract_from_object(
         if is_secret_key(key) {
             let secret = std::mem::replace(value, Value::String(MASK.to_owned()));
             secrets.insert(format!("{pointer}/{}", escape_pointer_token(key)), secret);
-        } else if value.is_object() || value.is_array() || is_url_with_password(value) {
+        } else if value.is_object() || value.is_array() || is_url_with_secret(value) {
             extract_from_value(value, &format!("{pointer}/{}", escape_pointer_token(key)), secrets);
         }
     }
@@ -226,7 +282,7 @@ fn extract_from_value(value: &mut Value, pointer: &str, secrets: &mut Map<String
             }
         }
         Value::String(text) => {
-            if has_url_password(text) {
+            if has_url_secret(text) {
                 let shown = mask_urls(text).into_owned();
                 let secret = std::mem::replace(text, shown);
                 secrets.insert(pointer.to_owned(), Value::String(secret));
@@ -236,8 +292,8 @@ fn extract_from_value(value: &mut Value, pointer: &str, secrets: &mut Map<String
     }
 }
 
-fn is_url_with_password(value: &Value) -> bool {
-    value.as_str().is_some_and(has_url_password)
+fn is_url_with_secret(value: &Value) -> bool {
+    value.as_str().is_some_and(has_url_secret)
 }
 
 fn restore_secrets(

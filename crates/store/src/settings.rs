@@ -2,13 +2,15 @@
 //! Settings of the store.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::error::StoreOpenError;
+use crate::key_source::{KEY_FILE, KeyFile, KeySource};
 
 /// Settings of the store.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
-    /// Directory of the key file, and of the SQLite database if `url` is not set.
+    /// Directory of the key file, and of the SQLite database, unless set otherwise.
     pub data_dir: PathBuf,
     /// `sqlite:PATH`, `postgresql://user:password@host:port/database` or
     /// `mysql://user:password@host:port/database`; `None` is SQLite in the data directory.
@@ -18,6 +20,8 @@ pub struct StoreSettings {
     pub connections: usize,
     /// Durability of SQLite commits.
     pub synchronous: SqliteSynchronous,
+    /// Where the sealing keys come from; by default the file `secrets.key` in the data directory.
+    pub key_source: Option<Arc<dyn KeySource>>,
 }
 
 /// Durability of SQLite commits, as `PRAGMA synchronous`.
@@ -45,6 +49,14 @@ impl StoreSettings {
             url: None,
             connections: 8,
             synchronous: SqliteSynchronous::default(),
+            key_source: None,
+        }
+    }
+
+    pub(crate) fn key_source(&self) -> Arc<dyn KeySource> {
+        match &self.key_source {
+            Some(source) => Arc::clone(source),
+            None => Arc::new(KeyFile(self.data_dir.join(KEY_FILE))),
         }
     }
 

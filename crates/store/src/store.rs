@@ -15,9 +15,9 @@ use crate::engine::sqlite::{MAX_SCANS, ReaderPool, Sqlite, SqliteSession, store_
 use crate::engine::workers::{DatabaseServer, WorkerPool};
 use crate::error::{StoreError, StoreOpenError};
 use crate::journal::{self, ClusterMembers};
+use crate::key_ring::KeyRing;
 use crate::migrate::migrate;
 use crate::reader::StoreReader;
-use crate::sealing_key::SealingKey;
 use crate::settings::{DatabaseAddress, StoreSettings};
 use crate::writer::{PendingEffects, StoreWriter};
 
@@ -42,7 +42,7 @@ enum StorageEngine {
 /// State shared by all connections.
 pub(crate) struct StoreShared {
     pub(crate) clock: StoreClock,
-    pub(crate) sealing_key: SealingKey,
+    pub(crate) keys: KeyRing,
     /// Highest journal sequence number below which no gap can still be filled.
     pub(crate) settled_seq: AtomicI64,
     /// Cluster members that allocate sequence numbers.
@@ -52,8 +52,8 @@ pub(crate) struct StoreShared {
 }
 
 impl Store {
-    /// Connects, runs outstanding migrations, and loads the key file. Creates the key file on the
-    /// first start.
+    /// Connects, runs outstanding migrations, and loads the sealing keys. Creates the key file on
+    /// the first start.
     pub fn open(settings: &StoreSettings, clock: StoreClock) -> Result<Self, StoreOpenError> {
         std::fs::create_dir_all(&settings.data_dir).map_err(|source| StoreOpenError::DataDir {
             path: settings.data_dir.clone(),
@@ -166,21 +166,34 @@ impl Store {
     /// Seals bytes like [`StoreReader::seal`], without a database access.
     #[must_use]
     pub fn seal(&self, owner: Uuid, plain: &[u8]) -> Vec<u8> {
-        self.0.shared.sealing_key.seal(owner, plain)
+        self.0.shared.keys.seal(owner, plain)
     }
 
     /// Opens bytes that [`Store::seal`] sealed for `owner`.
     pub fn unseal(&self, owner: Uuid, sealed: &[u8]) -> Result<Vec<u8>, StoreError> {
-        let opened = self.0.shared.sealing_key.unseal(owner, sealed);
+        let opened = self.0.shared.keys.unseal(owner, sealed);
         opened.map_err(|source| StoreError::Unseal { owner: owner.to_string(), source })
     }
 
     /// Finishes queued work and closes the database for all clones of this store.
     pub fn close(self) {
+        // The result is not needed: a process that ended otherwise is forgotten after a while.
+        let (reply, _) = oneshot::channel();
+        let leave = |writer: &mut StoreWriter<'_>| writer.shared.keys.leave(writer.session);
+        let job = Box::new(PendingWrite::<_, (), StoreError>::new(leave, reply));
+        match &self.0.engine {
+            StorageEngine::Sqlite { sqlite, .. } => sqlite.write(job),
+            StorageEngine::Server(workers) => workers.write(job),
+        }
         match &self.0.engine {
             StorageEngine::Sqlite { sqlite, .. } => sqlite.stop(),
             StorageEngine::Server(workers) => workers.stop(),
         }
+    }
+
+    /// The sealing keys.
+    pub(crate) fn keys(&self) -> &KeyRing {
+        &self.0.shared.keys
     }
 
     fn open_sqlite(
@@ -224,7 +237,7 @@ impl Store {
         let (wakes, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(StoreShared {
             clock,
-            sealing_key: prepared.sealing_key,
+            keys: prepared.keys,
             settled_seq: AtomicI64::new(prepared.journal_end),
             members: Mutex::new(prepared.members),
             position: watch::Sender::new(prepared.journal_end),
@@ -261,7 +274,7 @@ impl StoreShared {
 
 /// Result of preparing a database before the store exists.
 struct PreparedDatabase {
-    sealing_key: SealingKey,
+    keys: KeyRing,
     journal_end: i64,
     members: ClusterMembers,
 }
@@ -274,12 +287,14 @@ fn prepare_database(
     clock: &StoreClock,
 ) -> Result<PreparedDatabase, StoreOpenError> {
     let now = clock();
-    migrate(session, &settings.data_dir, now.0)?;
-    let sealing_key = SealingKey::load_or_create(session, &settings.data_dir)?;
+    let source = settings.key_source();
+    migrate(session, &source, now.0)?;
+    let keys = KeyRing::load_or_create(session, &source)?;
+    keys.join(session, now)?;
     let mut members = ClusterMembers::default();
     let journal_end =
         journal::settled_end(session, 0, now, &mut members).map_err(StoreOpenError::Prepare)?;
-    Ok(PreparedDatabase { sealing_key, journal_end, members })
+    Ok(PreparedDatabase { keys, journal_end, members })
 }
 
 async fn read_on_server<T, E>(

@@ -5,9 +5,10 @@
 //! form (readable with any SQL tool), and structured values are JSON text. Empty JSON is NULL.
 
 use node_model::{
-    AgentInfo, AgentLogKind, AllocationState, Fault, Health, JsonArray, JsonObject, Mac,
-    PowerRequest, PowerState, ProvisionState, RunbookStep, Sensitive, Severity, TemplateStep,
-    Timestamp, Wait, Work,
+    AgentInfo, AgentLogKind, AllocationState, AuditOutcome, DeploymentState, Fault, Health,
+    IdentitySource, JsonArray, JsonObject, LeaseEndAction, Mac, PowerRequest, PowerState,
+    ProvisionState, RunbookStep, Secret, Sensitive, Severity, TemplateStep, Timestamp, UserKind,
+    Wait, Work,
 };
 use uuid::Uuid;
 
@@ -139,6 +140,17 @@ impl ColumnType for String {
     }
 }
 
+/// For values that are stored as they are because they are one-way hashes.
+impl ColumnType for Secret<String> {
+    fn bind(&self) -> SqlParam<'_> {
+        SqlParam::Text(self.reveal())
+    }
+
+    fn read(value: SqlValue<'_>) -> Result<Self, CorruptValue> {
+        String::read(value).map(Self::new)
+    }
+}
+
 impl ColumnType for bool {
     fn bind(&self) -> SqlParam<'_> {
         SqlParam::Int(i64::from(*self))
@@ -233,8 +245,8 @@ macro_rules! id_fields {
     )*};
 }
 id_fields! {
-    AgentLogId AllocationId ChassisId DeployTemplateId FlavourId HistoryId NodeId PortId PortgroupId
-    ReportId RuleId RunbookId
+    AgentLogId AllocationId ApiTokenId AuditEntryId ChassisId DeployTemplateId DeploymentId FlavourId
+    HistoryId NodeId PortId PortgroupId ProjectId QuotaId ReportId RuleId RunbookId SessionId UserId
     VolumeConnectorId VolumeTargetId
 }
 
@@ -251,7 +263,10 @@ macro_rules! named_fields {
         }
     )*};
 }
-named_fields! { AllocationState Fault Health AgentLogKind PowerState ProvisionState Severity }
+named_fields! {
+    AllocationState AuditOutcome DeploymentState Fault Health AgentLogKind IdentitySource LeaseEndAction
+    PowerState ProvisionState Severity UserKind
+}
 
 macro_rules! json_text_fields {
     ($($name:ident)*) => {$(

@@ -64,7 +64,7 @@ impl<'a> DerefMut for StoreWriter<'a> {
 impl StoreWriter<'_> {
     /// Inserts a resource.
     pub fn insert<R: StoredResource>(&mut self, record: &R) -> Result<(), StoreError> {
-        match record.sealed(&self.shared.sealing_key) {
+        match record.sealed(&self.shared.keys) {
             None => self.insert_record(record),
             Some(sealed) => self.insert_record(&sealed),
         }
@@ -73,7 +73,7 @@ impl StoreWriter<'_> {
     /// Updates a resource and sets its time of change. Does not touch a node's lease.
     pub fn save<R: StoredResource>(&mut self, record: &mut R) -> Result<(), StoreError> {
         record.touch(self.now());
-        let sealed = record.sealed(&self.shared.sealing_key);
+        let sealed = record.sealed(&self.shared.keys);
         if self.update(sealed.as_ref().unwrap_or(record), "", &[])? {
             Ok(())
         } else {

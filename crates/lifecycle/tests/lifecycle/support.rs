@@ -26,7 +26,7 @@ pub(crate) struct JobHarness {
 }
 
 pub(crate) fn actor() -> Actor {
-    Actor::User { name: Some("test".to_owned()), request_id: "req-1".to_owned() }
+    Actor::User { name: Some("test".to_owned()), project: None, request_id: "req-1".to_owned() }
 }
 
 pub(crate) fn request(verb: Verb, steps: &[Step]) -> ProvisionRequest {

@@ -96,6 +96,7 @@ where
         let closure = &mut self.closure;
         // Unwind safe: state that the closure left half-changed is rolled back or dropped.
         let attempt = catch_unwind(AssertUnwindSafe(|| {
+            shared.keys.follow(session, (shared.clock)())?;
             let reader = StoreReader { session: &mut *session, shared, locking };
             closure(&mut StoreWriter { reader, pending: &mut *pending })
         }))

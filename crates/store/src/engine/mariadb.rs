@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use mysql::consts::CapabilityFlags;
 use mysql::prelude::Queryable as _;
-use mysql::{Conn, Opts, OptsBuilder, Params};
+use mysql::{ClientIdentity, Conn, DriverError, Opts, OptsBuilder, Params, SslOpts};
 
+use super::tls::{DatabaseTls, TlsRequirement};
 use super::workers::{RecoveryAction, ServerSession};
 use super::{DatabaseRow, DatabaseSession, Dialect, duplicate_error, host_and_port};
 use crate::error::{ErrorSource, StoreError, StoreOpenError};
@@ -39,7 +40,10 @@ pub(crate) struct MariaDbSession {
 impl MariaDbSession {
     /// Connects to the server.
     pub(crate) fn connect(url: &str) -> Result<Self, StoreOpenError> {
-        let options = Opts::from_url(url).map_err(|error| StoreOpenError::Address {
+        let (url, tls) =
+            DatabaseTls::from_url(url).map_err(|why| StoreOpenError::Address { why })?;
+        let ssl = ssl_options(&tls)?;
+        let options = Opts::from_url(&url).map_err(|error| StoreOpenError::Address {
             why: error_source(mysql::Error::UrlError(error)).to_string(),
         })?;
         let what = format!(
@@ -57,7 +61,15 @@ impl MariaDbSession {
                 "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
                 "SET SESSION innodb_lock_wait_timeout = 10",
             ]);
-        let connection = Conn::new(options)
+        let connection = match Conn::new(options.clone().ssl_opts(ssl)) {
+            Err(mysql::Error::DriverError(DriverError::TlsNotSupported))
+                if tls.requirement == TlsRequirement::Prefer =>
+            {
+                Conn::new(options)
+            }
+            outcome => outcome,
+        };
+        let connection = connection
             .map_err(|error| StoreOpenError::Connect { what, source: error_source(error) })?;
         Ok(Self { connection, recovery: RecoveryAction::None })
     }
@@ -217,6 +229,32 @@ fn positional(params: &[SqlParam<'_>]) -> Params {
     Params::Positional(values.collect())
 }
 
+/// The TLS options of the client; `None` without TLS.
+fn ssl_options(tls: &DatabaseTls) -> Result<Option<SslOpts>, StoreOpenError> {
+    let options = SslOpts::default();
+    let options = match tls.requirement {
+        TlsRequirement::Disable => return Ok(None),
+        TlsRequirement::Prefer | TlsRequirement::Require => {
+            options.with_danger_accept_invalid_certs(true)
+        }
+        // The client always trusts the public CAs too, and without the names, a certificate of any web
+        // site would be accepted.
+        TlsRequirement::VerifyCa => {
+            return Err(StoreOpenError::Address {
+                why: "verify-ca is not supported for MariaDB; use sslmode=verify-full".to_owned(),
+            });
+        }
+        TlsRequirement::VerifyFull => options.with_root_cert_path(tls.root_certificates.clone()),
+    };
+    // The client reports unusable files without their names.
+    tls.client_config().map_err(|why| StoreOpenError::Certificates { why })?;
+    // The client uses the provider of the process. It is set already if another connection did so.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let identity =
+        tls.client.clone().map(|(certificate, key)| ClientIdentity::new(certificate, key));
+    Ok(Some(options.with_client_identity(identity)))
+}
+
 /// Converts a client error to its message, because some variants are not `Sync`. The client's own
 /// type names are left out.
 fn error_source(error: mysql::Error) -> ErrorSource {
@@ -226,6 +264,7 @@ fn error_source(error: mysql::Error) -> ErrorSource {
         mysql::Error::IoError(error) => error.to_string(),
         mysql::Error::CodecError(error) => error.to_string(),
         mysql::Error::UrlError(error) => error.to_string(),
+        mysql::Error::TlsError(error) => error.to_string(),
         error @ (mysql::Error::FromValueError(_) | mysql::Error::FromRowError(_)) => {
             error.to_string()
         }

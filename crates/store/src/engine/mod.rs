@@ -15,6 +15,7 @@ pub(crate) mod job;
 pub(crate) mod mariadb;
 pub(crate) mod postgres;
 pub(crate) mod sqlite;
+mod tls;
 pub(crate) mod workers;
 
 use crate::error::StoreError;

@@ -6,13 +6,15 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::config::Host;
+use postgres::config::{Host, SslMode};
 use postgres::error::SqlState;
 use postgres::fallible_iterator::FallibleIterator as _;
 use postgres::types::private::BytesMut;
 use postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use postgres::{Client, Config, NoTls, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::tls::{DatabaseTls, TlsRequirement};
 use super::workers::{RecoveryAction, ServerSession};
 use super::{DatabaseRow, DatabaseSession, Dialect, duplicate_error, host_and_port};
 use crate::error::{ErrorSource, StoreError, StoreOpenError};
@@ -40,13 +42,26 @@ pub(crate) struct PostgresSession {
 impl PostgresSession {
     /// Connects to the server.
     pub(crate) fn connect(url: &str) -> Result<Self, StoreOpenError> {
-        let config: Config = url.parse().map_err(|error: postgres::Error| {
+        let (url, tls) =
+            DatabaseTls::from_url(url).map_err(|why| StoreOpenError::Address { why })?;
+        let mut config: Config = url.parse().map_err(|error: postgres::Error| {
             StoreOpenError::Address { why: error_text(&error) }
         })?;
+        config.ssl_mode(match tls.requirement {
+            TlsRequirement::Disable => SslMode::Disable,
+            TlsRequirement::Prefer => SslMode::Prefer,
+            TlsRequirement::Require | TlsRequirement::VerifyCa | TlsRequirement::VerifyFull => {
+                SslMode::Require
+            }
+        });
+        let tls = tls.client_config().map_err(|why| StoreOpenError::Certificates { why })?;
         let connect = || {
             let mut config = config.clone();
             config.application_name("ferrite").connect_timeout(Duration::from_secs(10));
-            let mut client = config.connect(NoTls)?;
+            let mut client = match tls {
+                None => config.connect(NoTls)?,
+                Some(tls) => config.connect(MakeRustlsConnect::new(tls))?,
+            };
             client.batch_execute(
                 "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '60s'",
             )?;

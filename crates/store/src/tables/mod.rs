@@ -2,9 +2,12 @@
 //! Column tables and list filters per resource.
 
 pub(crate) mod allocation;
+pub(crate) mod audit_log;
 pub(crate) mod chassis;
+pub(crate) mod deployment;
 pub(crate) mod flavour;
 pub(crate) mod hardware;
+pub(crate) mod identity;
 pub(crate) mod network;
 pub(crate) mod node;
 pub(crate) mod templates_and_rules;

@@ -8,9 +8,13 @@ use node_model::{ChassisId, Fault, Node, NodeId, ProvisionState, Timestamp};
 use uuid::Uuid;
 
 use super::optional_param;
+use crate::key_ring::KeyRing;
 use crate::query::SqlBuilder;
 use crate::record::{ResourceFilter, columns, resource};
-use crate::value::{ColumnType, SqlParam};
+use crate::sealed_steps::HasStepArguments as _;
+use crate::sealing_key::SealError;
+use crate::secrets::{has_plain_secrets, seal_plain_secrets};
+use crate::value::ColumnType;
 
 columns!(Node, NodeColumn, "nodes", Node::new(NodeId(Uuid::nil()), "", Timestamp(0)), {
     Uuid "uuid" id;
@@ -83,7 +87,27 @@ columns!(Node, NodeColumn, "nodes", Node::new(NodeId(Uuid::nil()), "", Timestamp
     "name", "instance_uuid", "provision_state", "owner", "lessee", "chassis_uuid", "parent_node",
     "due_at",
 ]);
-resource!(Node, NodeId, NodeFilter, sealed_steps);
+resource!(
+    Node,
+    NodeId,
+    NodeFilter,
+    fn sealed(&self, key: &KeyRing) -> Option<Self> {
+        let mut with_steps = self.with_sealed_steps(key);
+        // The record may have been loaded before the sealing key was replaced.
+        if let Some(resealed) = key.resealed(self.id.0, &self.sealed) {
+            with_steps.get_or_insert_with(|| self.clone()).sealed = resealed;
+        }
+        if !has_plain_secrets(self) {
+            return with_steps;
+        }
+        let mut node = with_steps.unwrap_or_else(|| self.clone());
+        seal_plain_secrets(key, &mut node);
+        Some(node)
+    },
+    fn unseal(&mut self, key: &KeyRing) -> Result<(), SealError> {
+        self.unseal_steps(key)
+    }
+);
 
 /// Whether a list includes child nodes, which have a `parent_node`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -124,6 +148,9 @@ pub struct NodeFilter {
     pub lessee: Option<String>,
     /// Owned or leased by this project.
     pub project: Option<String>,
+    /// Whether `project` owns so many nodes that it is faster to read all nodes than to use an index, see
+    /// [`crate::StoreReader::owns_most_nodes`]. The result is the same.
+    pub project_owns_most: bool,
     /// With this text in the description, ignoring case.
     pub description_contains: Option<String>,
     /// Whether it is retired.
@@ -206,8 +233,7 @@ impl ResourceFilter for NodeFilter {
             }
         }
         if let Some(project) = &self.project {
-            to.and("(owner = ? OR lessee = ?)");
-            to.params.extend([SqlParam::Text(project), SqlParam::Text(project)]);
+            to.node_of_project(project, self.project_owns_most);
         }
         to.contains_ignoring_case("description", self.description_contains.as_deref());
         for name in self.traits.iter().flatten() {

@@ -12,9 +12,10 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::optional_param;
+use crate::key_ring::KeyRing;
 use crate::query::SqlBuilder;
 use crate::record::{ResourceFilter, columns, resource};
-use crate::sealing_key::{SealError, SealingKey};
+use crate::sealing_key::SealError;
 use crate::value::{ColumnType, SqlParam};
 
 columns!(DeployTemplate, DeployTemplateColumn, "deploy_templates", blank_template(), {
@@ -57,16 +58,16 @@ resource!(
     InspectionRule,
     RuleId,
     InspectionRuleFilter,
-    fn sealed(&self, sealing_key: &SealingKey) -> Option<Self> {
+    fn sealed(&self, keys: &KeyRing) -> Option<Self> {
         match self.sensitive {
             Sensitive::No => None,
-            Sensitive::Yes => Some(sealed_rule(self, sealing_key)),
+            Sensitive::Yes => Some(sealed_rule(self, keys)),
         }
     },
-    fn unseal(&mut self, sealing_key: &SealingKey) -> Result<(), SealError> {
+    fn unseal(&mut self, keys: &KeyRing) -> Result<(), SealError> {
         match self.sensitive {
             Sensitive::No => Ok(()),
-            Sensitive::Yes => unseal_rule(self, sealing_key),
+            Sensitive::Yes => unseal_rule(self, keys),
         }
     }
 );
@@ -120,9 +121,9 @@ impl ResourceFilter for InspectionRuleFilter {
 
 /// A sensitive rule as stored: its conditions and actions are encrypted as one text, which replaces
 /// the actions.
-fn sealed_rule(rule: &InspectionRule, sealing_key: &SealingKey) -> InspectionRule {
+fn sealed_rule(rule: &InspectionRule, keys: &KeyRing) -> InspectionRule {
     let plain = format!("[{},{}]", rule.conditions.as_str(), rule.actions.as_str());
-    let text = STANDARD.encode(sealing_key.seal(rule.id.0, plain.as_bytes()));
+    let text = STANDARD.encode(keys.seal(rule.id.0, plain.as_bytes()));
     InspectionRule {
         conditions: JsonArray::empty(),
         actions: JsonArray::from(vec![Value::String(text)]),
@@ -130,14 +131,14 @@ fn sealed_rule(rule: &InspectionRule, sealing_key: &SealingKey) -> InspectionRul
     }
 }
 
-fn unseal_rule(rule: &mut InspectionRule, sealing_key: &SealingKey) -> Result<(), SealError> {
+fn unseal_rule(rule: &mut InspectionRule, keys: &KeyRing) -> Result<(), SealError> {
     let written = rule.actions.parse();
     let Some(Value::String(text)) = written.first() else {
         // The column was not selected.
         return Ok(());
     };
     let sealed = STANDARD.decode(text).map_err(|_| SealError::CannotUnseal)?;
-    let plain = sealing_key.unseal(rule.id.0, &sealed)?;
+    let plain = keys.unseal(rule.id.0, &sealed)?;
     let (conditions, actions): (&RawValue, &RawValue) =
         serde_json::from_slice(&plain).map_err(|_| SealError::CannotUnseal)?;
     rule.conditions = JsonArray::from_stored(conditions.get());

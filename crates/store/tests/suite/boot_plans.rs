@@ -22,7 +22,7 @@ fn image(source: &str) -> BootImage {
     BootImage { source: source.to_owned(), checksum: None, pull_secret: None }
 }
 
-fn plan(node: &Node, key: &str) -> BootPlan {
+pub(crate) fn plan(node: &Node, key: &str) -> BootPlan {
     BootPlan {
         node_id: node.id,
         purpose: BootPurpose::DeployRamdisk,

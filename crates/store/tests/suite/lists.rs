@@ -95,6 +95,8 @@ fn filters_nodes(db: &TestDatabase) {
         ("d", NodeFilter { owner: text("p1"), ..none() }),
         ("e", NodeFilter { lessee: text("p1"), ..none() }),
         ("de", NodeFilter { project: text("p1"), ..none() }),
+        ("de", NodeFilter { project: text("p1"), project_owns_most: true, ..none() }),
+        ("", NodeFilter { project: text("p9"), project_owns_most: true, ..none() }),
         ("e", NodeFilter { project: text("p1"), description_contains: text("left"), ..none() }),
         ("e", NodeFilter { description_contains: text("left ONE"), ..none() }),
         ("e", NodeFilter { description_contains: text("0% _f"), ..none() }),

@@ -9,8 +9,11 @@
 
 mod agent_logs;
 mod boot_plans;
+mod certificate_authority;
 mod corrupt_values;
+mod identity;
 mod journal;
+mod key_rotation;
 mod kill;
 mod leases;
 mod lists;
@@ -21,6 +24,8 @@ mod samples;
 mod sealed_values;
 mod search;
 mod secrets;
+mod tenancy;
 mod test_database;
+mod tls;
 mod transactions;
 mod unknown_machines;

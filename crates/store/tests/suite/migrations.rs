@@ -69,7 +69,7 @@ fn check_migrated_again(db: &TestDatabase, id: NodeId) {
     db.sql("DELETE FROM schema_migrations WHERE number >= 5");
     let store = db.open_again().unwrap();
     let read = move |r: &mut store::StoreReader<'_>| {
-        Ok::<_, store::StoreError>((r.nodes_by_mac_or_serial("abc", 9)?, r.state_entries(9)?))
+        Ok::<_, store::StoreError>((r.nodes_by_mac_or_serial("abc", None, 9)?, r.state_entries(9)?))
     };
     let (matches, entries) = db.runtime.block_on(store.read(read)).unwrap();
     store.close();
@@ -194,6 +194,7 @@ fn renaming_columns_and_values_keeps_data(db: &TestDatabase) {
     .unwrap();
 
     let reopen = || {
+        drop_newer_tables(db);
         db.sql("DELETE FROM schema_migrations WHERE number >= 8");
         db.open_again().unwrap().close();
         let query = JournalQuery { node: Some(id), after: 0, limit: 99 };
@@ -280,8 +281,9 @@ fn revert_columns_and_values(db: &TestDatabase) {
     );
 }
 
-/// Reverts migrations 8 and 7.
+/// Reverts migration 7 and the later ones.
 pub(crate) fn revert_renames(db: &TestDatabase) {
+    drop_newer_tables(db);
     revert_columns_and_values(db);
     let drop_index = |index: &str, table: &str| match db.kind {
         EngineKind::Sqlite | EngineKind::Postgres => format!("DROP INDEX {index}"),
@@ -298,4 +300,34 @@ pub(crate) fn revert_renames(db: &TestDatabase) {
         db.sql(&format!("CREATE INDEX {old}_{index} ON {old} ({index})"));
     }
     db.sql("ALTER TABLE strangers RENAME COLUMN last_activity TO last_words");
+}
+
+/// Reverts the migrations from 9 on, except the values that 12 seals.
+fn drop_newer_tables(db: &TestDatabase) {
+    drop_key_tables(db);
+    for table in [
+        "certificate_authorities",
+        "audit_log",
+        "quotas",
+        "deployments",
+        "sign_in_failures",
+        "sessions",
+        "api_tokens",
+        "role_assignments",
+        "projects",
+        "users",
+    ] {
+        db.sql(&format!("DROP TABLE {table}"));
+    }
+    db.sql(match db.kind {
+        EngineKind::Sqlite | EngineKind::Postgres => "DROP INDEX allocations_owner",
+        EngineKind::MariaDb => "DROP INDEX allocations_owner ON allocations",
+    });
+}
+
+/// Reverts migration 13.
+pub(crate) fn drop_key_tables(db: &TestDatabase) {
+    for table in ["key_rotations", "key_processes"] {
+        db.sql(&format!("DROP TABLE {table}"));
+    }
 }

@@ -32,7 +32,7 @@ pub(crate) fn node(name: &str) -> Node {
 }
 
 fn user() -> Actor {
-    Actor::User { name: Some("admin".to_owned()), request_id: "req-1".to_owned() }
+    Actor::User { name: Some("admin".to_owned()), project: None, request_id: "req-1".to_owned() }
 }
 
 /// A node with every field different from its default.
@@ -98,6 +98,8 @@ pub(crate) fn full_node(chassis: ChassisId) -> Node {
             status: text("start"),
             status_message: text("starting"),
             has_token: true,
+            proof: Some(node_model::BootProof::Lease),
+            address: Some([192, 0, 2, 7].into()),
             token_pregenerated: true,
         },
         work: Some(Work {

@@ -20,7 +20,9 @@ use store::{
 };
 use uuid::Uuid;
 
+use crate::certificate_authority::authority;
 use crate::samples::*;
+use crate::tenancy::deployment;
 use crate::test_database::{EngineKind, TestDatabase, run};
 
 /// Table and column of every sealed value. A new one also belongs into `has_sealed_data` and into
@@ -28,7 +30,9 @@ use crate::test_database::{EngineKind, TestDatabase, run};
 const SEALED_COLUMNS: &[(&str, &str)] = &[
     ("agent_log_parts", "sealed"),
     ("boot_plans", "sealed"),
+    ("certificate_authorities", "sealed"),
     ("deploy_templates", "steps"),
+    ("deployments", "sealed"),
     ("inspection_rules", "actions"),
     ("nodes", "sealed"),
     ("nodes", "work"),
@@ -40,6 +44,8 @@ const SEALED_COLUMNS: &[(&str, &str)] = &[
 const OTHER_TABLES: &[&str] = &[
     "agent_logs",
     "allocations",
+    "api_tokens",
+    "audit_log",
     "bios_settings",
     "boot_method_stats",
     "chassis",
@@ -48,14 +54,22 @@ const OTHER_TABLES: &[&str] = &[
     "flavours",
     "inventories",
     "journal",
+    "key_processes",
+    "key_rotations",
     "neighbour_observations",
     "neighbours",
     "node_history",
     "portgroups",
     "ports",
+    "projects",
+    "quotas",
+    "role_assignments",
+    "sessions",
+    "sign_in_failures",
     "state_entries",
     "unknown_machine_reports",
     "unknown_machines",
+    "users",
     "vault",
     "volume_connectors",
 ];
@@ -82,6 +96,10 @@ fn insert_secrets(w: &mut StoreWriter<'_>) -> Result<(), StoreError> {
     w.insert(&book)?;
     w.insert(&rule(Sensitive::Yes))?;
     w.set_boot_plan(&boot_plan(machine.id))?;
+    w.set_certificate_authority(&authority("certificate", "key"))?;
+    let mut web = deployment("web", "shop");
+    w.seal_deployment(&mut web, json!({"user_data": "sesame"}).as_object().unwrap().clone())?;
+    w.insert(&web)?;
     let limits = AgentLogLimits { per_node: 1, bytes: 9 };
     w.insert_agent_log(machine.id, AgentLogKind::Deploy, "it failed", b"sesame", limits).map(drop)
 }
@@ -179,7 +197,12 @@ fn open_copy(database: &Path, kept: Option<&(&str, &str)>) -> Result<(), StoreOp
     std::fs::copy(database, &copy).unwrap();
     let connection = Connection::open(&copy).unwrap();
     for (table, column) in SEALED_COLUMNS.iter().filter(|place| Some(*place) != kept) {
-        connection.execute(&format!("UPDATE {table} SET {column} = NULL"), []).unwrap();
+        let sql = match *table {
+            // The column is NOT NULL.
+            "certificate_authorities" => format!("DELETE FROM {table}"),
+            _ => format!("UPDATE {table} SET {column} = NULL"),
+        };
+        connection.execute(&sql, []).unwrap();
     }
     drop(connection);
     let settings = StoreSettings::in_dir(dir.path());

@@ -8,7 +8,7 @@ use node_model::{
 use serde_json::{Map, Value, json};
 use store::{JournalQuery, NodeColumn, NodeSecrets, ResourceQuery, StoreError};
 
-use crate::migrations::revert_renames;
+use crate::migrations::{drop_key_tables, revert_renames};
 use crate::samples::*;
 use crate::test_database::{EngineKind, TestDatabase, on_every_engine};
 
@@ -16,7 +16,8 @@ on_every_engine! {
     secrets_round_trip masked_values_keep_the_secret objects_without_secrets_are_not_sealed sealed_values_are_bound_to_their_owner
     volume_target_secrets_round_trip no_plain_text_in_the_database passwords_in_urls_are_sealed
     secrets_in_step_arguments_are_sealed journal_and_history_have_no_passwords unsealed_arguments_with_the_reserved_key_are_readable
-    migration_seals_plain_text_secrets
+    migration_seals_plain_text_secrets secrets_in_extra_and_properties_are_sealed
+    migration_seals_secrets_of_more_objects
 }
 
 fn map(value: Value) -> Map<String, Value> {
@@ -345,6 +346,71 @@ fn journal_and_history_have_no_passwords(db: &TestDatabase) {
     assert_eq!(error, "cannot fetch 'http://u:******@h/i': 404");
     let history: Vec<HistoryEntry> = db.read(|r| r.collect(&ResourceQuery::default())).unwrap();
     assert_eq!(history[0].event, *error);
+}
+
+/// The decrypted secrets of a node, by JSON pointer.
+fn unsealed(db: &TestDatabase, node: &Node) -> Value {
+    let node = node.clone();
+    let plain = db.read(move |r| r.unseal(node.id.0, &node.sealed)).unwrap();
+    serde_json::from_slice(&plain).unwrap()
+}
+
+fn secrets_in_extra_and_properties_are_sealed(db: &TestDatabase) {
+    let mut machine = node("one");
+    machine.extra = JsonObject::from_stored(r#"{"a":[{"password":"sesame"}],"n":1}"#);
+    machine.properties = JsonObject::from_stored(r#"{"url":"https://h/i?sig=sesame"}"#);
+    let id = machine.id;
+    db.write(move |w| w.insert(&machine)).unwrap();
+    let load = || db.read(move |r| r.get(id)).unwrap().unwrap();
+    let mut loaded = load();
+    assert_eq!(loaded.extra.as_str(), r#"{"a":[{"password":"******"}],"n":1}"#);
+    assert_eq!(loaded.properties.as_str(), r#"{"url":"https://h/i?sig=******"}"#);
+    let expected =
+        json!({"/extra/a/0/password": "sesame", "/properties/url": "https://h/i?sig=sesame"});
+    assert_eq!(unsealed(db, &loaded), expected);
+
+    // Writers that change other fields, other secrets, or send the mask back.
+    loaded.extra.set("token", "sesame too");
+    db.write(move |w| {
+        w.save(&mut loaded.clone())?;
+        let mut again = w.get(id)?.unwrap();
+        w.seal_node(&mut again, secrets())?;
+        w.save(&mut again)
+    })
+    .unwrap();
+    let loaded = load();
+    let found = unsealed(db, &loaded);
+    assert_eq!(found["/extra/a/0/password"], "sesame");
+    assert_eq!(found["/extra/token"], "sesame too");
+    assert_eq!(found["/properties/url"], "https://h/i?sig=sesame");
+    assert_eq!(reveal(db, &loaded).unwrap(), secrets());
+    assert_no_plain_text(db);
+}
+
+fn migration_seals_secrets_of_more_objects(db: &TestDatabase) {
+    let machine = sealed_node(db, "one");
+    let id = machine.id;
+    for (column, value) in [
+        ("extra", r#"{"password":"sesame"}"#),
+        ("properties", r#"{"api_key":"sesame"}"#),
+        ("instance_info", r#"{"user_data":"sesame","image_source":"https://h/i?sig=sesame"}"#),
+    ] {
+        db.sql(&format!("UPDATE nodes SET {column} = '{value}' WHERE uuid = '{}'", id.0));
+    }
+    drop_key_tables(db);
+    db.sql("DELETE FROM schema_migrations WHERE number >= 12");
+    db.open_again().unwrap().close();
+    let after = db.read(move |r| r.get(id)).unwrap().unwrap();
+    assert_eq!(after.extra.as_str(), r#"{"password":"******"}"#);
+    assert_eq!(after.properties.as_str(), r#"{"api_key":"******"}"#);
+    assert_eq!(after.instance_info.get_str("user_data").as_deref(), Some(MASK));
+    let full = reveal(db, &after).unwrap();
+    assert_eq!(full.instance_info["image_source"], "https://h/i?sig=sesame");
+    assert_eq!(full.driver_info, secrets().driver_info);
+    if db.kind == EngineKind::Sqlite {
+        db.sql("PRAGMA wal_checkpoint(TRUNCATE)");
+    }
+    assert_no_plain_text(db);
 }
 
 fn assert_no_plain_text(db: &TestDatabase) {

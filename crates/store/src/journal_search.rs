@@ -28,6 +28,8 @@ const BACKFILL_ENTRIES: i64 = 200_000;
 pub struct JournalSearch {
     /// Entries of this node, which may be deleted.
     pub node: Option<NodeId>,
+    /// Entries of nodes owned or leased by this project.
+    pub project: Option<String>,
     /// Event kinds as stored, such as `requested`.
     pub kinds: Vec<String>,
     /// Substring of the actor: a user name, a request id or an address.
@@ -89,6 +91,10 @@ impl StoreReader<'_> {
     ) -> Result<Vec<JournalRow>, StoreError> {
         let mut found = SqlBuilder::new(self.session.dialect(), COLUMNS.to_owned());
         found.equals("node_uuid", search.node.map(|node| SqlParam::id(node.0)));
+        if let Some(project) = &search.project {
+            found.and("node_uuid IN (SELECT uuid FROM nodes WHERE owner = ? OR lessee = ?)");
+            found.params.extend([SqlParam::Text(project), SqlParam::Text(project)]);
+        }
         found.and("seq >= ?").params.push(SqlParam::Int(first));
         found.and("seq < ?").params.push(SqlParam::Int(before));
         if !search.kinds.is_empty() {
