@@ -18,7 +18,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
-use verify::{AnyCertVerifier, PIN_MISMATCH, PinnedCertVerifier, TrustedCertVerifier};
+use verify::{
+    AnyCertVerifier, AnyNameVerifier, PIN_MISMATCH, PinnedCertVerifier, TrustedCertVerifier,
+};
 
 /// None of the given certificates can be used.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +48,18 @@ pub fn client_config_with_versions(
     certificates: Vec<CertificateDer<'static>>,
 ) -> Result<ClientConfig, NoCertificates> {
     Ok(config_with_verifier(versions, Arc::new(trusted_verifier(certificates)?)))
+}
+
+/// Like [`client_config`], but the names of a certificate are not checked: the server may have any
+/// certificate of these CAs.
+///
+/// # Errors
+/// If no certificate is usable.
+pub fn client_config_without_names(
+    certificates: Vec<CertificateDer<'static>>,
+) -> Result<ClientConfig, NoCertificates> {
+    let trusted = trusted_verifier(certificates)?;
+    Ok(config_with_verifier(rustls::ALL_VERSIONS, Arc::new(AnyNameVerifier { trusted })))
 }
 
 /// Returns a configuration that accepts only the first certificate in `pem`. Its names and

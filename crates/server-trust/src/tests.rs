@@ -95,6 +95,21 @@ fn accepts_trusted_certificate_without_names_for_every_address() {
 }
 
 #[test]
+fn accepts_certificate_of_trusted_ca_for_any_name() {
+    let (ca, signed) = ca_and_signed("database.example");
+    let verifier = AnyNameVerifier { trusted: trusted(&[&ca]) };
+    for name in ["database.example", "other.example", "192.0.2.1"] {
+        assert_eq!(verify(&verifier, &signed, name), Ok(()));
+    }
+    let (_, signed_by_other) = ca_and_signed("database.example");
+    for name in ["database.example", "other.example"] {
+        let error = certificate_error(verify(&verifier, &signed_by_other, name));
+        // The other CA has the same name and another key.
+        assert_eq!(error, CertificateError::BadSignature);
+    }
+}
+
+#[test]
 fn rejects_expired_trusted_certificate() {
     let mut params = params(&["bmc.example"]);
     params.not_after = rcgen::date_time_ymd(2021, 1, 1);
