@@ -45,5 +45,8 @@ pub const AGENT_PORT: u16 = 9999;
 /// the server's maximum.
 pub const MAX_AGENT_API_VERSION: &str = "1.68";
 
+/// The header with the secret of the boot, in lookups and inspection data of Ferrite's agent.
+pub const BOOT_SECRET_HEADER: &str = "x-ferrite-boot-secret";
+
 /// The minimum length of an agent token, in bytes.
 pub const MIN_TOKEN_LENGTH: usize = 32;

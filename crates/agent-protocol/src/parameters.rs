@@ -8,7 +8,7 @@ pub const API_URL: &str = "ipa-api-url";
 pub const INSPECTION_CALLBACK_URL: &str = "ipa-inspection-callback-url";
 /// The inspection collectors to run.
 pub const INSPECTION_COLLECTORS: &str = "ipa-inspection-collectors";
-/// The agent token, where it is part of the boot medium.
+/// The agent token, the secret of the boot.
 pub const AGENT_TOKEN: &str = "ipa-agent-token";
 /// The MAC address of the boot NIC.
 pub const BOOT_INTERFACE: &str = "BOOTIF";

@@ -106,8 +106,10 @@ impl RamdiskAgent {
     ) -> Arc<Self> {
         let saved = in_ramdisk.then(|| std::fs::read_to_string(TOKEN_FILE).ok()).flatten();
         let token = options.token.clone().or(saved).filter(|token| token.len() >= MIN_TOKEN_LENGTH);
-        if let Some(token) = &token {
-            logs::register_secret(token);
+        let url_secrets =
+            options.inspection_urls.iter().filter_map(|url| url.rsplit_once("boot_secret="));
+        for secret in token.as_deref().into_iter().chain(url_secrets.map(|(_, secret)| secret)) {
+            logs::register_secret(secret);
         }
         Arc::new(Self {
             options,

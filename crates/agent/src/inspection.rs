@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use agent_protocol::{
-    AgentInventory, CollectorConfiguration, InspectionReport, ManagerVersion, choose_root_device,
+    AgentInventory, BOOT_SECRET_HEADER, CollectorConfiguration, InspectionReport, ManagerVersion,
+    choose_root_device,
 };
 use error_chain::error_chain;
 use machine_inventory::{InventoryOptions, LocalMachine, benchmarks};
@@ -223,6 +224,9 @@ async fn send(
                 .post(url)
                 .header("Content-Type", "application/json")
                 .header("Accept", "application/json");
+            if let Some(token) = agent.token() {
+                request = request.header(BOOT_SECRET_HEADER, token);
+            }
             if let Some(id) = &agent.options.request_id {
                 request = request.header("X-OpenStack-Request-ID", id);
             }

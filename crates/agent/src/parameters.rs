@@ -140,6 +140,8 @@ pub struct AgentOptions {
     pub disk_wait: Duration,
     /// `ipa-ntp-server`: the NTP server.
     pub ntp_server: Option<String>,
+    /// `ferrite-time`: when the boot was prepared, in seconds since 1970.
+    pub boot_time: Option<u64>,
     /// `ipa-enable-vlan-interfaces`: VLAN interfaces to create: `eth0.100,eth1`.
     pub vlan_interfaces: Vec<String>,
     /// `ipa-ignore-bootloader-failure`.
@@ -209,6 +211,7 @@ impl AgentOptions {
             hardware_delay: parameters.seconds("ipa-hardware-initialization-delay", 0),
             disk_wait: Duration::from_secs(attempts.saturating_mul(delay)),
             ntp_server: text("ipa-ntp-server"),
+            boot_time: parameters.number("ferrite-time"),
             vlan_interfaces: parameters.list("ipa-enable-vlan-interfaces"),
             ignore_bootloader_failure: flag("ipa-ignore-bootloader-failure", false),
             inject_files_priority: parameters.number("ipa-inject-files-priority").unwrap_or(0),

@@ -158,9 +158,10 @@ async fn serve(agent: &Arc<RamdiskAgent>, node: Option<&str>) -> Result<(), RunE
         options.request_id.clone(),
     ));
     agent.network.wait_for_address(options.lookup_timeout).await;
-    let reply = server_connection::lookup_node(&server, options, &agent.network, node)
-        .await
-        .map_err(RunError::Lookup)?;
+    let token = agent.token();
+    let lookup =
+        server_connection::lookup_node(&server, options, &agent.network, node, token.as_deref());
+    let reply = lookup.await.map_err(RunError::Lookup)?;
     tracing::info!(node = %reply.node.uuid, "node lookup succeeded");
     if let Err(error) = agent.apply_lookup(reply) {
         tracing::error!(%error, "agent locked down");
@@ -236,8 +237,16 @@ async fn collect_lldp(network: &AgentNetwork, time: Duration) -> lldp::LldpNeigh
     tokio::task::spawn_blocking(move || lldp::listen(&names, time)).await.unwrap_or_default()
 }
 
-/// Sets the clock if an NTP server is configured, or if it was never set and DHCP provides one.
+/// Sets the clock if an NTP server is configured, or if it was never set and DHCP provides one; before that
+/// to the time of the boot, if it is very wrong.
 async fn set_clock(options: &AgentOptions, network: &AgentNetwork, in_ramdisk: bool) {
+    if let Some(boot_time) = options.boot_time.filter(|_| in_ramdisk) {
+        match sntp::correct_clock(boot_time) {
+            Ok(false) => {}
+            Ok(true) => tracing::warn!(boot_time, "clock was wrong, set to the time of the boot"),
+            Err(error) => tracing::warn!(%error, "failed to set the clock"),
+        }
+    }
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs());
     let ntp_server = match &options.ntp_server {
         Some(server) => server.clone(),

@@ -57,7 +57,8 @@ pub async fn discover_server(
     Ok(())
 }
 
-/// Repeats the lookup until it succeeds or `ipa-lookup-timeout` has passed.
+/// Repeats the lookup until it succeeds or `ipa-lookup-timeout` has passed. `secret` is the token of the
+/// boot, if known.
 ///
 /// # Errors
 /// The last failure after the timeout.
@@ -66,6 +67,7 @@ pub async fn lookup_node(
     options: &AgentOptions,
     network: &AgentNetwork,
     node: Option<&str>,
+    secret: Option<&str>,
 ) -> Result<LookupReply, ServerCallError> {
     let started = Instant::now();
     let mut changes = network.changes();
@@ -74,7 +76,7 @@ pub async fn lookup_node(
     loop {
         changes.mark_unchanged();
         let macs = mac_addresses();
-        let failure = match server.lookup(&macs, node).await {
+        let failure = match server.lookup(&macs, node, secret).await {
             Ok(reply) => return Ok(reply),
             Err(failure) => failure,
         };

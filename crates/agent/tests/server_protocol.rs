@@ -72,7 +72,13 @@ async fn respond(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path_and_query().unwrap().to_string();
     let version = request.headers().get("x-openstack-ironic-api-version").cloned();
+    let secret = request.headers().get(agent_protocol::BOOT_SECRET_HEADER);
+    let secret = secret.map(|secret| secret.to_str().unwrap().to_owned());
     let body = request.into_body().collect().await.unwrap().to_bytes();
+    let mut body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    if path.starts_with("/v1/lookup") {
+        body = json!({ "boot_secret": secret });
+    }
     let (status, response) = match path.split(['?', '/']).nth(2) {
         None => (200, json!({"default_version": {"version": "1.95"}})),
         Some("lookup") => {
@@ -97,7 +103,7 @@ async fn respond(
         Some("ferrite") => (202, json!({})),
         Some(_) => (404, json!({})),
     };
-    sender.send((path, serde_json::from_slice(&body).unwrap_or_default())).unwrap();
+    sender.send((path, body)).unwrap();
     let mut response = Response::new(Full::new(Bytes::from(response.to_string())));
     *response.status_mut() = hyper::StatusCode::from_u16(status).unwrap();
     Ok(response)
@@ -274,4 +280,36 @@ async fn locks_down_if_the_token_was_already_issued() {
     .unwrap();
     server.next("/v1/lookup").await;
     assert!(server.requests.try_recv().is_err(), "no request after the lookup");
+}
+
+/// The token in the kernel parameters proves the boot: the server does not send it.
+#[tokio::test]
+async fn sends_the_token_of_the_kernel_parameters_with_the_lookup() {
+    let mut server = FakeIronicServer::start("******").await;
+    let mut parameters = parameters(&server.url);
+    parameters.insert("ipa-agent-token", TOKEN);
+    let devices = DeviceMonitor::unmanaged();
+    let task = tokio::spawn(run(parameters, RunEnvironment::HostProcess, devices, Vec::new()));
+    assert_eq!(server.next("/v1/lookup").await["boot_secret"], TOKEN);
+    assert_eq!(server.next("/v1/heartbeat/").await["agent_token"], TOKEN);
+    task.abort();
+}
+
+/// L5 of the security review: idle connections of other clients locked the server out.
+#[tokio::test]
+async fn idle_connections_do_not_lock_the_server_out() {
+    let mut server = FakeIronicServer::start(TOKEN).await;
+    let devices = DeviceMonitor::unmanaged();
+    let parameters = parameters(&server.url);
+    let task = tokio::spawn(run(parameters, RunEnvironment::HostProcess, devices, Vec::new()));
+    let heartbeat = server.next("/v1/heartbeat/").await;
+    let agent = CommandApiClient::from_heartbeat(&heartbeat);
+    let address = agent.url.trim_start_matches("https://").to_owned();
+    let mut idle = Vec::new();
+    for _ in 0..200 {
+        idle.push(tokio::net::TcpStream::connect(&address).await.unwrap());
+    }
+    let (status, _) = agent.get(&format!("/v1/commands/?agent_token={TOKEN}")).await;
+    assert_eq!(status, 200);
+    task.abort();
 }

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Publishes and withdraws boot plans for the boot interfaces.
 
+use std::net::IpAddr;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use drivers::instance_image::InstanceImage;
+use drivers::instance_image::{InstanceImage, pull_secret};
 use drivers::{
-    BootService, DriverError, DriverTarget, ImageDownloadSource, PublishedBootMedia, PublishedImage,
+    BootService, DriverError, DriverTarget, ImageDownloadSource, MediaDevice, PublishedBootMedia,
+    PublishedImage,
 };
 use error_chain::error_chain;
-use images::{ImageKind, ImageSource};
+use images::signature::SignaturePolicy;
+use images::{ImageKind, ImageSource, OciReference};
 use node_model::{
     Actor, BootImage, BootMethod, BootMethodStats, BootPlan, BootPurpose, BootSystem, JournalEntry,
-    JournalEvent, Secret,
+    JournalEvent, Mac, Secret,
 };
 use serde_json::Value;
 
@@ -37,7 +40,9 @@ impl BootService for BootServices {
         let endpoints = AgentEndpoints {
             api_url: "http://[::1]:6385",
             token: None,
+            inspection_proof: None,
             files_url: "http://[::1]:6180",
+            now: self.0.now(),
         };
         boot_system::resolve_boot_system(target, &self.0.settings, &endpoints, method, purpose)
             .map(drop)
@@ -51,14 +56,20 @@ impl BootService for BootServices {
     ) -> Result<PublishedBootMedia, DriverError> {
         let is_instance = purpose == BootPurpose::Instance;
         let is_installer = purpose == BootPurpose::Installer;
-        // Scripts are readable by every client, so only virtual media contain a token. An installer
-        // cannot request one, so its kickstart contains it.
-        let has_token = (method == BootMethod::VirtualMedia && !is_instance) || is_installer;
-        let token = has_token.then(random_secret).transpose()?;
+        // The token is the secret of the boot: an agent that has it read the kernel parameters, or the
+        // kickstart of an installer.
+        let token = (!is_instance).then(random_secret).transpose()?;
+        let inspection_proof =
+            (purpose == BootPurpose::InspectionRamdisk).then(random_secret).transpose()?;
         let (api_url, key) = (self.api_url(method), random_secret()?);
         let files_url = format!("{}/{key}", self.0.service_urls().files);
-        let endpoints =
-            AgentEndpoints { api_url: &api_url, token: token.as_deref(), files_url: &files_url };
+        let endpoints = AgentEndpoints {
+            api_url: &api_url,
+            token: token.as_deref(),
+            inspection_proof: inspection_proof.as_deref(),
+            files_url: &files_url,
+            now: self.0.now(),
+        };
         let mut system = boot_system::resolve_boot_system(
             target,
             &self.0.settings,
@@ -74,8 +85,11 @@ impl BootService for BootServices {
             true => Some(self.installer_files(target, &endpoints).await?),
             false => None,
         };
-        // A prebuilt ISO cannot contain the token.
-        let token = token.filter(|_| matches!(system, BootSystem::Kernel { .. }));
+        // A prebuilt ISO cannot contain the token. Boot loaders get it with a script that only the
+        // machine may read: it is stored when that is delivered, see `loader_delivery`.
+        let is_delivered =
+            matches!(system, BootSystem::Kernel { .. }) && (is_installer || has_own_image(method));
+        let token = token.filter(|_| is_delivered);
         let now = self.0.now();
         let lifetime = Duration::from_secs(self.0.settings.url_lifetime);
         let plan = BootPlan {
@@ -150,6 +164,45 @@ impl BootService for BootServices {
         })
     }
 
+    async fn verified_container(
+        &self,
+        target: &DriverTarget<'_>,
+        source: &str,
+    ) -> Result<String, DriverError> {
+        let invalid = |why: String| DriverError::invalid("instance_info/image_source", why);
+        let reference = OciReference::parse(source).map_err(|error| invalid(error.to_string()))?;
+        let secret = pull_secret(target, source)?.map(images::ImageCredentials::pull_secret);
+        let verified = self.0.plan_files.verify_container(&reference, secret.as_ref()).await;
+        let verified = verified.map_err(|error| {
+            DriverError::failed("verify the container of the instance", error_chain(&error))
+        })?;
+        // An unchanged reference is passed on as the user wrote it.
+        Ok(if verified == reference { source.to_owned() } else { verified.to_string() })
+    }
+
+    fn verifies_disk_images(&self) -> bool {
+        self.0.disk_image_signature_policy != SignaturePolicy::Off
+    }
+
+    async fn publish_medium(
+        &self,
+        target: &DriverTarget<'_>,
+        device: MediaDevice,
+        image_url: &str,
+        source: ImageDownloadSource,
+    ) -> Result<String, DriverError> {
+        let is_direct = source == ImageDownloadSource::Http;
+        self.publish_attached_medium(target, device, image_url, is_direct).await
+    }
+
+    async fn withdraw_media(
+        &self,
+        target: &DriverTarget<'_>,
+        devices: &[MediaDevice],
+    ) -> Result<(), DriverError> {
+        self.withdraw_attached_media(target, devices).await
+    }
+
     async fn config_drive(&self, target: &DriverTarget<'_>) -> Result<Option<String>, DriverError> {
         packed_config_drive(target)
     }
@@ -157,6 +210,10 @@ impl BootService for BootServices {
     fn registry_login(&self, source: &str) -> Option<Secret<String>> {
         let Ok(ImageSource::Oci(reference)) = ImageSource::parse(source) else { return None };
         self.0.plan_files.registry_login(&reference).map(Secret::new)
+    }
+
+    fn is_leased_to(&self, address: IpAddr, macs: &[Mac]) -> bool {
+        self.lease_holder(address).is_some_and(|holder| macs.contains(&holder))
     }
 
     async fn boot_method_stats(&self, model: &str) -> Vec<BootMethodStats> {
@@ -189,7 +246,7 @@ impl BootServices {
 
     /// Returns the URL of the file service for the reader of the plan's files: the BMC for virtual media,
     /// the machine otherwise.
-    fn files_url(&self, target: &DriverTarget<'_>, method: BootMethod) -> String {
+    pub(crate) fn files_url(&self, target: &DriverTarget<'_>, method: BootMethod) -> String {
         let node_url = target.driver_info.get("external_http_url").and_then(Value::as_str);
         let external = node_url.or(self.0.settings.external_http_url.as_deref());
         match external.filter(|_| method == BootMethod::VirtualMedia) {
@@ -208,8 +265,8 @@ impl BootServices {
         if method != BootMethod::VirtualMedia {
             return Ok(None);
         }
-        let must_be_checked = image.checksum.is_some()
-            || self.0.iso_signature_policy == images::signature::SignaturePolicy::Required;
+        let must_be_checked =
+            image.checksum.is_some() || self.0.iso_signature_policy == SignaturePolicy::Required;
         if boot_system::is_bmc_only_url(&image.source) {
             if must_be_checked {
                 return Err(DriverError::InvalidParameter {
@@ -322,6 +379,15 @@ impl BootServices {
     }
 }
 
+/// Whether the machine loads one image with its kernel parameters, under the unguessable key of the
+/// plan, instead of a script that is named after its MAC address.
+pub(crate) fn has_own_image(method: BootMethod) -> bool {
+    match method {
+        BootMethod::VirtualMedia | BootMethod::Http => true,
+        BootMethod::Ipxe | BootMethod::Pxe | BootMethod::HttpIpxe => false,
+    }
+}
+
 /// Returns a description of the plan for the timeline, without secrets.
 fn describe_plan(plan: &BootPlan) -> String {
     let shown = |image: &BootImage| {
@@ -348,7 +414,7 @@ fn instance_config_drive(target: &DriverTarget<'_>) -> Option<String> {
     }
 }
 
-fn random_secret() -> Result<String, DriverError> {
+pub(crate) fn random_secret() -> Result<String, DriverError> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|_| DriverError::Failed {
         what: "generate a secret".to_owned(),

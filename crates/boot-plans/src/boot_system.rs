@@ -2,7 +2,7 @@
 //! Resolves what a node boots from its fields and the settings, without IO.
 
 use drivers::{DriverError, DriverTarget};
-use node_model::{BootImage, BootMethod, BootPurpose, BootSystem, JsonObject};
+use node_model::{BootImage, BootMethod, BootPurpose, BootSystem, JsonObject, Timestamp};
 use serde_json::{Map, Value};
 
 use crate::installer::InstallRequest;
@@ -14,10 +14,14 @@ use crate::settings::BootServiceSettings;
 pub(crate) struct AgentEndpoints<'a> {
     /// The API.
     pub(crate) api_url: &'a str,
-    /// The agent token, if the boot media contain it.
+    /// The agent token, if the agent gets it with its kernel parameters.
     pub(crate) token: Option<&'a str>,
+    /// The secret that inspection data must be sent with.
+    pub(crate) inspection_proof: Option<&'a str>,
     /// The files of the plan.
     pub(crate) files_url: &'a str,
+    /// The current time.
+    pub(crate) now: Timestamp,
 }
 
 /// Returns the system that the node boots for `purpose`.
@@ -86,10 +90,14 @@ fn ramdisk_system(
         "ferrite-log-url={}/v1/ferrite/agents/{}/log",
         endpoints.api_url, target.node.id
     ));
+    parameters.extend(clock_parameter(endpoints.api_url, endpoints.now));
     if purpose == BootPurpose::InspectionRamdisk {
+        // Agents send the data to this URL without a token, so the URL itself has the proof.
+        let proof = endpoints.inspection_proof.map(|proof| format!("?boot_secret={proof}"));
         parameters.push(format!(
-            "ipa-inspection-callback-url={}/v1/continue_inspection",
-            endpoints.api_url
+            "ipa-inspection-callback-url={}/v1/continue_inspection{}",
+            endpoints.api_url,
+            proof.unwrap_or_default()
         ));
         let more = kernel_parameters::split(&settings.inspection_kernel_params);
         parameters.extend(more.map_err(|error| invalid_kernel_parameters(&error))?);
@@ -105,6 +113,13 @@ fn ramdisk_system(
         network_data = target.node.network_data.clone();
     }
     Ok(BootSystem::Kernel { kernel, ramdisk, parameters, network_data })
+}
+
+/// Returns the parameter with which our agent corrects a clock that is very wrong: it could not verify the
+/// certificate of the API.
+pub(crate) fn clock_parameter(api_url: &str, now: Timestamp) -> Option<String> {
+    const MICROSECONDS: i64 = 1_000_000;
+    api_url.starts_with("https:").then(|| format!("ferrite-time={}", now.0 / MICROSECONDS))
 }
 
 /// Returns the `BOOTIF` parameter if no boot loader adds it and the node has exactly one boot port.

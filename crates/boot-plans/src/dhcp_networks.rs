@@ -5,8 +5,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use boot_server::{DhcpLeaseStoreError, read_dhcp_leases};
-use node_model::Timestamp;
+use boot_server::{DhcpLeaseIndex, DhcpLeaseStoreError, read_dhcp_leases};
+use node_model::{Mac, Timestamp};
 use serde_json::Value;
 
 use crate::services::BootServices;
@@ -46,6 +46,19 @@ impl BootServices {
     pub fn set_dhcp_networks(&self, networks: Value, lease_files: Vec<PathBuf>) {
         // A second call has no effect.
         let _ = self.0.networks.set(DhcpNetworks { config: networks, lease_files });
+    }
+
+    /// Sets the leases of this process's DHCP servers. Must be called once, before they listen.
+    pub fn set_dhcp_leases(&self, leases: DhcpLeaseIndex) {
+        // A second call has no effect.
+        let _ = self.0.leases.set(leases);
+    }
+
+    /// Returns the MAC address of the client to which this process leased `address`.
+    pub(crate) fn lease_holder(&self, address: IpAddr) -> Option<Mac> {
+        let address = address.to_canonical();
+        let client = self.0.leases.get()?.holder(address, self.0.now())?;
+        DhcpClient::from_client_id(address, client).mac()?.parse().ok()
     }
 
     /// Returns the served networks as configured.

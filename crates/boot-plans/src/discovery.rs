@@ -9,6 +9,8 @@ use error_chain::error_chain;
 use images::ImageKind;
 use node_model::BootImage;
 
+use crate::agent_trust::with_trust;
+use crate::boot_system::clock_parameter;
 use crate::kernel_parameters;
 use crate::plan_files::{PlanFile, PlanFileError, PlanFiles, ServedFile};
 use crate::scripts;
@@ -77,6 +79,7 @@ impl BootServices {
         let mut parameters =
             kernel_parameters::ramdisk_parameters(&settings.kernel_append_params, None).ok()?;
         parameters.push(format!("ipa-api-url={api}"));
+        parameters.extend(clock_parameter(&api, self.0.now()));
         parameters.push(format!("ipa-inspection-callback-url={api}/v1/continue_inspection"));
         parameters.extend(kernel_parameters::split(&settings.inspection_kernel_params).ok()?);
         let command_line = kernel_parameters::command_line(&parameters).ok()?;
@@ -97,6 +100,7 @@ impl BootServices {
         let plan_files = &self.0.plan_files;
         let kernel = fetch_configured_image(plan_files, kernel, ImageKind::Kernel).await?;
         let ramdisk = fetch_configured_image(plan_files, ramdisk, ImageKind::Ramdisk).await?;
+        let ramdisk = with_trust(ramdisk, plan_files.agent_trust().get());
         let mut images = self.0.discovery.lock().unwrap_or_else(PoisonError::into_inner);
         *images = Some(DiscoveryImages { kernel, ramdisk });
         Ok(())

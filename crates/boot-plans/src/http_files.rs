@@ -9,8 +9,11 @@
 //! | `/snponly.efi` and others | boot loaders |
 //! | `/discovery/kernel`, `/discovery/ramdisk` | the agent, for unknown machines |
 //! | `/image/<node>/<sealed offer>` | the image of an instance, for the agent that writes it |
+//! | `/vmedia/<node>/<token>/cdrom.iso` | an image that a user has attached, for the BMC |
 //! | `/<key>/kernel`, `ramdisk`, `boot.efi`, `boot.iso`, `config-drive.iso` | the files of a plan |
 
+use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +22,9 @@ use boot_media::Content;
 use boot_server::http::{BootHttpRequest, HttpFile, HttpFileRefusal, HttpFiles, HttpRefusalReason};
 use bytes::Bytes;
 use error_chain::error_chain;
-use node_model::{BootMethod, BootPlan, BootPort, Mac};
+use node_model::{BootMethod, BootPlan, BootPort, Mac, NodeId};
 
+use crate::loader_delivery::LoaderDelivery;
 use crate::plan_files::{PlanFile, PlanFileError, ServedFile};
 use crate::scripts;
 use crate::services::BootServices;
@@ -36,7 +40,7 @@ pub struct LoaderScript {
     /// The text.
     pub text: String,
     /// The node of the MAC address; `None` for an unknown machine.
-    pub node: Option<node_model::NodeId>,
+    pub node: Option<NodeId>,
 }
 
 #[async_trait]
@@ -48,9 +52,10 @@ impl HttpFiles for BootServices {
                 Ok(text_file(scripts::IPXE_ROOT.into(), "boot.ipxe", None))
             }
             None => self.loader_file(path.trim_start_matches('/')),
-            Some(("pxelinux.cfg", mac)) => self.ipxe_script_file(mac, request.host).await,
+            Some(("pxelinux.cfg", mac)) => self.ipxe_script_file(mac, request).await,
             Some(("discovery", name)) => self.discovery_image_file(name),
             Some(("image", name)) => self.instance_image_file(name).await,
+            Some(("vmedia", name)) => self.attached_medium_file(name).await,
             Some((key, name)) => self.plan_file(key, name).await,
         }
     }
@@ -58,7 +63,8 @@ impl HttpFiles for BootServices {
 
 impl BootServices {
     /// Returns the text called `name` (`boot.ipxe`, `pxelinux.cfg` or `grub.cfg`) for the boot
-    /// configuration API; `None` if the MAC address has nothing to boot.
+    /// configuration API, without secrets; `None` if the MAC address has nothing to boot, or the text
+    /// would lead to a secret.
     pub async fn boot_config(
         &self,
         mac: &Mac,
@@ -67,7 +73,7 @@ impl BootServices {
         let files = self.0.service_urls().files;
         match self.boot_port(mac).await? {
             Some(port) if self.loader_plan(&port).is_some() => {
-                Ok(self.script_for_port(&port, name, &files))
+                Ok(self.script_for_port(&port, name, &files, None).await?.ok().flatten())
             }
             Some(_) => Ok(None),
             None => Ok(self.script_for_unknown_machine(name, &files)),
@@ -81,14 +87,15 @@ impl BootServices {
         mac: &Mac,
         name: &str,
         files: &str,
-    ) -> Result<Option<LoaderScript>, store::StoreError> {
-        Ok(match self.boot_port(mac).await? {
-            Some(port) => self.script_for_port(&port, name, files),
-            None => self.script_for_unknown_machine(name, files),
-        })
+        client: IpAddr,
+    ) -> Result<Result<Option<LoaderScript>, ScriptWithheld>, store::StoreError> {
+        match self.boot_port(mac).await? {
+            Some(port) => self.script_for_port(&port, name, files, Some(client)).await,
+            None => Ok(Ok(self.script_for_unknown_machine(name, files))),
+        }
     }
 
-    async fn boot_port(&self, mac: &Mac) -> Result<Option<BootPort>, store::StoreError> {
+    pub(crate) async fn boot_port(&self, mac: &Mac) -> Result<Option<BootPort>, store::StoreError> {
         let mac = mac.clone();
         Ok(self.0.store.read(move |reader| reader.boot_ports(&[mac])).await?.pop())
     }
@@ -110,32 +117,52 @@ impl BootServices {
         })
     }
 
-    fn script_for_port(&self, port: &BootPort, name: &str, files: &str) -> Option<LoaderScript> {
-        let plan = self.loader_plan(port);
-        let text = match (name, plan) {
-            (IPXE_SCRIPT, Some(plan)) => scripts::ipxe(plan, &format!("{files}/{}", plan.key)),
-            (IPXE_SCRIPT, None) => scripts::IPXE_LOCAL.to_owned(),
-            (PXELINUX_CONFIG, Some(plan)) => scripts::pxelinux(plan, &plan.key)?,
-            (PXELINUX_CONFIG, None) => scripts::PXELINUX_LOCAL.to_owned(),
-            (GRUB_CONFIG, Some(plan)) => scripts::grub(plan, &plan.key, &port.mac)?,
-            (GRUB_CONFIG, None) => scripts::GRUB_LOCAL.to_owned(),
-            (_, _) => return None,
+    async fn script_for_port(
+        &self,
+        port: &BootPort,
+        name: &str,
+        files: &str,
+        client: Option<IpAddr>,
+    ) -> Result<Result<Option<LoaderScript>, ScriptWithheld>, store::StoreError> {
+        let plan = match self.loader_plan(port) {
+            None => None,
+            Some(plan) => match self.loader_delivery(port, plan, client).await? {
+                LoaderDelivery::Complete => Some(Cow::Borrowed(plan)),
+                LoaderDelivery::WithoutSecrets => Some(Cow::Owned(plan.without_secrets())),
+                LoaderDelivery::Withheld => {
+                    tracing::warn!(
+                        node = %port.node_id,
+                        mac = %port.mac,
+                        ?client,
+                        "boot script withheld: the client has no DHCP lease of this process for the node"
+                    );
+                    return Ok(Err(ScriptWithheld { node: port.node_id }));
+                }
+            },
         };
-        Some(LoaderScript { text, node: Some(port.node_id) })
+        let text = loader_text(name, plan.as_deref(), port, files);
+        Ok(Ok(text.map(|text| LoaderScript { text, node: Some(port.node_id) })))
     }
 
     async fn ipxe_script_file(
         &self,
         mac: &str,
-        host: Option<&str>,
+        request: &BootHttpRequest<'_>,
     ) -> Result<HttpFile, HttpFileRefusal> {
         let title = || format!("iPXE script of {mac}");
         let refuse = |reason| HttpFileRefusal::new(reason).with_title(title());
         let mac: Mac = mac.parse().map_err(|_| refuse(HttpRefusalReason::NotFound))?;
-        let files = self.files_url_for_host(host);
-        let script = self.loader_script(&mac, IPXE_SCRIPT, &files).await.map_err(|error| {
-            tracing::warn!(%error, %mac, "boot plan lookup failed");
-            refuse(unavailable("the database is not available"))
+        let files = self.files_url_for_host(request.host);
+        let client = request.client.ip();
+        let script =
+            self.loader_script(&mac, IPXE_SCRIPT, &files, client).await.map_err(|error| {
+                tracing::warn!(%error, %mac, "boot plan lookup failed");
+                refuse(unavailable("the database is not available"))
+            })?;
+        let script = script.map_err(|ScriptWithheld { node }| {
+            let title = format!("{} withheld, no DHCP lease of the machine", title());
+            let refusal = HttpFileRefusal::new(HttpRefusalReason::Forbidden).with_title(title);
+            refusal.for_machine(node.to_string())
         })?;
         let script = script.ok_or_else(|| refuse(HttpRefusalReason::NotFound))?;
         let node = script.node.map(|node| node.to_string().into());
@@ -232,6 +259,30 @@ impl BootServices {
     ) -> Result<Option<BootPlan>, store::StoreError> {
         let key = key.to_owned();
         self.0.store.read(move |reader| reader.boot_plan_by_key(&key)).await
+    }
+}
+
+/// A script was not delivered, because it leads to a secret and the client may not be the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ScriptWithheld {
+    pub(crate) node: NodeId,
+}
+
+/// Returns the text called `name`; without a plan it boots the disk.
+fn loader_text(
+    name: &str,
+    plan: Option<&BootPlan>,
+    port: &BootPort,
+    files: &str,
+) -> Option<String> {
+    match (name, plan) {
+        (IPXE_SCRIPT, Some(plan)) => Some(scripts::ipxe(plan, &format!("{files}/{}", plan.key))),
+        (IPXE_SCRIPT, None) => Some(scripts::IPXE_LOCAL.to_owned()),
+        (PXELINUX_CONFIG, Some(plan)) => scripts::pxelinux(plan, &plan.key),
+        (PXELINUX_CONFIG, None) => Some(scripts::PXELINUX_LOCAL.to_owned()),
+        (GRUB_CONFIG, Some(plan)) => scripts::grub(plan, &plan.key, &port.mac),
+        (GRUB_CONFIG, None) => Some(scripts::GRUB_LOCAL.to_owned()),
+        (_, _) => None,
     }
 }
 

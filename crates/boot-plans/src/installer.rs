@@ -6,6 +6,7 @@ use boot_media::iso_reader;
 use drivers::{DriverError, DriverTarget};
 use error_chain::error_chain;
 use images::ImageKind;
+use images::signature::SignaturePolicy;
 use node_model::{BootImage, BootPurpose, InstallerFiles};
 use serde_json::Value;
 
@@ -137,6 +138,13 @@ impl BootServices {
         target: &DriverTarget<'_>,
         endpoints: &AgentEndpoints<'_>,
     ) -> Result<InstallerFiles, DriverError> {
+        if self.0.disk_image_signature_policy == SignaturePolicy::Required {
+            return Err(DriverError::invalid(
+                "deploy_interface",
+                "images must be signed (images.disk_image_signatures), and the signature of what anaconda \
+                 installs cannot be verified; use the deploy interface direct",
+            ));
+        }
         let request = InstallRequest::from_target(target)?;
         let mut stage2 = request.stage2.clone();
         if let Some(stage2) = &mut stage2 {
@@ -162,6 +170,7 @@ impl BootServices {
             token: endpoints.token.unwrap_or_default(),
             heartbeat_url: &heartbeat_url,
             insecure_heartbeat: self.0.settings.insecure_heartbeat,
+            heartbeat_ca: self.0.plan_files.api_certificates(),
             config_drive: &config_drive,
         };
         let kickstart = kickstart::render(&template, &options)

@@ -15,6 +15,7 @@ use boot_server::http::{HttpFile, HttpFileRefusal, HttpRefusalReason};
 use drivers::instance_image::InstanceImage;
 use drivers::{DriverError, DriverTarget, ImageDownloadSource, PublishedImage};
 use error_chain::error_chain;
+use images::signature::SignaturePolicy;
 use images::{
     CacheRequest, CachedImage, ExpectedChecksum, ImageFormat, ImageKind, ImageSource, TargetFormat,
 };
@@ -51,7 +52,9 @@ impl BootServices {
         default: ImageDownloadSource,
     ) -> Result<PublishedImage, DriverError> {
         let image = InstanceImage::from_target(target)?;
-        if image.is_http() && download_source(&image, default)? == ImageDownloadSource::Http {
+        let is_direct =
+            image.is_http() && download_source(&image, default)? == ImageDownloadSource::Http;
+        if is_direct && self.0.disk_image_signature_policy == SignaturePolicy::Off {
             return Ok(image.at_source_url());
         }
         let mut offer = ImageOffer {
@@ -69,7 +72,16 @@ impl BootServices {
             what: what.to_owned(),
             why: error_chain(error),
         };
-        let entry = self.fetch_offered_image(&offer).await.map_err(|error| failed(&error))?;
+        if is_direct {
+            // Agents cannot verify signatures. The image is verified here, and the agent accepts only the
+            // verified bytes from the source.
+            let verified = self.fetch_offered_image(&offer, TargetFormat::AsIs).await;
+            let sha256 = hex::encode(verified.map_err(|error| failed(&error))?.sha256);
+            let checksum = Some(("sha256".to_owned(), sha256));
+            return Ok(PublishedImage { checksum, ..image.at_source_url() });
+        }
+        let entry = self.fetch_offered_image(&offer, TargetFormat::Raw).await;
+        let entry = entry.map_err(|error| failed(&error))?;
         offer.sha256 = hex::encode(entry.sha256);
         let (id, plain) = (target.node.id, serde_json::to_vec(&offer).expect("texts and a number"));
         let sealed = self.0.store.read(move |reader| Ok(reader.seal(id.0, &plain))).await;
@@ -78,8 +90,13 @@ impl BootServices {
             why: error.to_string(),
         })?;
         let name = URL_SAFE_NO_PAD.encode(sealed);
+        // A prebuilt ISO has no CA certificate of ours. The checksum protects the image in any case.
+        let has_own_iso = target.driver_info.contains_key("deploy_iso")
+            || target.instance_info.contains_key("deploy_iso");
+        let files =
+            if has_own_iso { self.0.service_urls().files } else { self.0.agent_files_url() };
         Ok(PublishedImage {
-            url: format!("{}/image/{id}/{name}", self.0.service_urls().files),
+            url: format!("{files}/image/{id}/{name}"),
             checksum: Some(("sha256".to_owned(), offer.sha256)),
             format: Some("raw".to_owned()),
         })
@@ -136,7 +153,7 @@ impl BootServices {
     }
 
     async fn open_offered_image(&self, offer: &ImageOffer) -> Result<ServedFile, PlanFileError> {
-        let entry = self.fetch_offered_image(offer).await?;
+        let entry = self.fetch_offered_image(offer, TargetFormat::Raw).await?;
         if hex::encode(entry.sha256) != offer.sha256 {
             return Err(PlanFileError::InvalidImage(
                 "the image has changed since it was offered; deploy again".to_owned(),
@@ -145,7 +162,11 @@ impl BootServices {
         ServedFile::from_image(entry)
     }
 
-    async fn fetch_offered_image(&self, offer: &ImageOffer) -> Result<CachedImage, PlanFileError> {
+    async fn fetch_offered_image(
+        &self,
+        offer: &ImageOffer,
+        target_format: TargetFormat,
+    ) -> Result<CachedImage, PlanFileError> {
         let invalid =
             |error: &dyn std::fmt::Display| PlanFileError::InvalidImage(error.to_string());
         let source = ImageSource::parse(&offer.source).map_err(|error| invalid(&error))?;
@@ -159,7 +180,7 @@ impl BootServices {
             request.declared_format =
                 Some(ImageFormat::from_name(declared).map_err(|error| invalid(&error))?);
         }
-        request.target_format = TargetFormat::Raw;
+        request.target_format = target_format;
         // The header is for web servers only; a registry uses its own login.
         let header = offer.authorization.clone().filter(|_| is_http);
         let secret = offer.pull_secret.as_deref().map(images::ImageCredentials::pull_secret);

@@ -36,6 +36,7 @@ const OPTION_NAMES: &[(&str, bool)] = &[
     ("repo_url", false),
     ("liveimg_checksum", false),
     ("insecure_heartbeat", false),
+    ("heartbeat_ca", false),
 ];
 
 /// The values for a kickstart.
@@ -52,6 +53,8 @@ pub(crate) struct KickstartOptions<'a> {
     pub(crate) heartbeat_url: &'a str,
     /// Whether heartbeats are sent without certificate verification.
     pub(crate) insecure_heartbeat: bool,
+    /// The CA certificates (PEM) with which heartbeats verify the API.
+    pub(crate) heartbeat_ca: Option<&'a str>,
     /// The section that writes the config drive; empty without a config drive.
     pub(crate) config_drive: &'a str,
 }
@@ -153,6 +156,9 @@ fn option_values(options: &KickstartOptions<'_>) -> BTreeMap<&'static str, Strin
     }
     if options.insecure_heartbeat {
         values.insert("insecure_heartbeat", "true".to_owned());
+    }
+    if let Some(certificates) = options.heartbeat_ca.filter(|_| !options.insecure_heartbeat) {
+        values.insert("heartbeat_ca", certificates.trim_end().to_owned());
     }
     values
 }

@@ -10,6 +10,8 @@
 //! Requests of machines are recorded in the timeline of their node, or, for unknown machines, as
 //! sightings.
 
+mod agent_trust;
+mod attached_media;
 mod boot_events;
 mod boot_service;
 mod boot_system;
@@ -21,6 +23,7 @@ mod installer;
 mod instance_images;
 mod kernel_parameters;
 mod kickstart;
+mod loader_delivery;
 mod loaders;
 mod plan_files;
 mod scripts;
@@ -30,6 +33,7 @@ mod settings;
 mod tests;
 mod tftp_files;
 
+pub use agent_trust::AgentTrust;
 pub use boot_events::BootEventSender;
 pub use dhcp_directory::DhcpBootDirectory;
 pub use dhcp_networks::{ClientLease, DhcpClient};

@@ -4,8 +4,9 @@
 //! None of them is written to disk. Each is created in memory on the first request, as a list of ranges
 //! of cached images, and stays in memory while it is read: BMCs read ISOs in thousands of small ranges.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use boot_media::boot_iso::{BootIso, NETWORK_DATA_PATH};
@@ -20,6 +21,8 @@ use images::{
 use node_model::{BootImage, BootPlan, BootSystem, InstallerFiles};
 use serde_json::Value;
 
+use crate::agent_trust::{AgentTrustArchive, with_trust};
+use crate::boot_service::has_own_image;
 use crate::loaders::BootLoaders;
 
 /// Maximum number of files in memory. Each takes some kilobytes and its open file descriptors.
@@ -83,6 +86,7 @@ pub(crate) struct PlanFiles {
     cache: ImageCache,
     loaders: BootLoaders,
     files: Mutex<ServedFileCache>,
+    agent_trust: OnceLock<AgentTrustArchive>,
 }
 
 /// Files in memory by plan key, with the time of their last use.
@@ -96,6 +100,13 @@ impl ServedFile {
     pub(crate) fn from_image(entry: CachedImage) -> Result<Self, PlanFileError> {
         let content = Content::open(&entry.path).map_err(PlanFileError::Open)?;
         Ok(Self { content, etag: hex::encode(entry.sha256).into(), _images: Arc::new([entry]) })
+    }
+}
+
+impl ServedFile {
+    /// Returns the file with other content, which contains the previous one.
+    pub(crate) fn with_content(self, content: Content, etag: String) -> Self {
+        Self { content, etag: etag.into(), ..self }
     }
 }
 
@@ -133,12 +144,17 @@ impl PlanFile {
 
 impl PlanFiles {
     pub(crate) fn new(cache: ImageCache, loaders: BootLoaders) -> Self {
-        Self { cache, loaders, files: Mutex::default() }
+        Self { cache, loaders, files: Mutex::default(), agent_trust: OnceLock::new() }
     }
 
     /// Returns the image cache.
     pub(crate) const fn cache(&self) -> &ImageCache {
         &self.cache
+    }
+
+    /// The CA certificates for agents.
+    pub(crate) const fn agent_trust(&self) -> &OnceLock<AgentTrustArchive> {
+        &self.agent_trust
     }
 
     pub(crate) fn loaders(&self) -> &BootLoaders {
@@ -214,6 +230,15 @@ impl PlanFiles {
         self.cache.registry_login(reference)
     }
 
+    /// Verifies the signature of a container and returns its reference by digest.
+    pub(crate) async fn verify_container(
+        &self,
+        reference: &OciReference,
+        credentials: Option<&images::ImageCredentials>,
+    ) -> Result<OciReference, images::ImageError> {
+        self.cache.verify_container(reference, credentials).await
+    }
+
     /// Checks that the source of an image may be used, without fetching it.
     pub(crate) fn check_source(&self, source: &ImageSource) -> Result<(), ImageSourceError> {
         self.cache.check_source(source)
@@ -235,7 +260,8 @@ impl PlanFiles {
                 self.open_image(kernel, ImageKind::Kernel).await
             }
             (PlanFile::Ramdisk, BootSystem::Kernel { ramdisk, .. }) => {
-                self.open_image(ramdisk, ImageKind::Ramdisk).await
+                let ramdisk = self.open_image(ramdisk, ImageKind::Ramdisk).await?;
+                Ok(with_trust(ramdisk, self.trust_of(plan)))
             }
             (PlanFile::BootIso, BootSystem::Iso { image }) => {
                 self.open_image(image, ImageKind::Iso).await
@@ -322,14 +348,21 @@ impl PlanFiles {
         plan: &BootPlan,
         file: PlanFile,
     ) -> Result<ServedFile, PlanFileError> {
+        // The key of another plan is in scripts that any client may read.
+        let plan = match has_own_image(plan.method) {
+            true => Cow::Borrowed(plan),
+            false => Cow::Owned(plan.without_secrets()),
+        };
         let BootSystem::Kernel { kernel, ramdisk, parameters, network_data } = &plan.system else {
             return Err(PlanFileError::NoSuchFile);
         };
         let kernel = self.fetch(kernel, ImageKind::Kernel).await?;
         let ramdisk = self.fetch(ramdisk, ImageKind::Ramdisk).await?;
+        let trust = self.trust_of(&plan).map(AgentTrustArchive::content);
+        let main = Content::open(&ramdisk.path).map_err(PlanFileError::Open)?;
         let parts = UkiParts {
             kernel: Content::open(&kernel.path).map_err(PlanFileError::Open)?,
-            ramdisks: vec![Content::open(&ramdisk.path).map_err(PlanFileError::Open)?],
+            ramdisks: trust.into_iter().chain([main]).collect(),
             command_line: parameters.join(" "),
             ..UkiParts::default()
         };
@@ -349,7 +382,7 @@ impl PlanFiles {
                 .layout()
                 .map_err(PlanFileError::BootIso)?
         };
-        let etag = format!("{}-{stub_name}", plan_etag(plan, file)).into();
+        let etag = format!("{}-{stub_name}", plan_etag(&plan, file)).into();
         Ok(ServedFile { content, etag, _images: Arc::new([kernel, ramdisk]) })
     }
 

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use boot_server::DhcpLeaseIndex;
 use images::signature::PublicKey;
 use images::{
     CacheSettings, DockerConfig, FilePolicy, ImageCache, ImageLimits, ImageServerTrust,
     SignatureSettings,
 };
-use node_model::{Mac, Timestamp};
+use node_model::{BootProof, Mac, Timestamp};
 use store::{Store, StoreClock};
 
 use crate::boot_events::EventSubject;
@@ -36,6 +37,8 @@ pub(crate) struct BootServicesState {
     pub(crate) hostname: String,
     /// Whether ISO images must be signed.
     pub(crate) iso_signature_policy: images::signature::SignaturePolicy,
+    /// Whether disk images and containers must be signed.
+    pub(crate) disk_image_signature_policy: images::signature::SignaturePolicy,
     /// The agent images for unknown machines, once they are fetched.
     pub(crate) discovery: Mutex<Option<DiscoveryImages>>,
     /// Cached port lookups of DHCP requests, by hardware address.
@@ -44,7 +47,13 @@ pub(crate) struct BootServicesState {
     /// sightings a user deleted. Their next event is recorded again.
     pub(crate) repeat_resets: Mutex<Vec<EventSubject>>,
     urls: OnceLock<ServiceUrls>,
+    /// The file service with TLS.
+    agent_files_url: OnceLock<String>,
     pub(crate) networks: OnceLock<DhcpNetworks>,
+    /// The leases of this process's DHCP servers; unset if it has none.
+    pub(crate) leases: OnceLock<DhcpLeaseIndex>,
+    /// The weakest boot proof that agents may have.
+    pub(crate) required_proof: BootProof,
 }
 
 /// The URLs under which machines and agents reach Ferrite.
@@ -102,7 +111,7 @@ pub enum BootServicesError {
 
 impl BootServices {
     /// Opens the boot services of the process called `hostname`, with their images in `data_dir`.
-    /// Blocks on file IO.
+    /// `required_proof` is the weakest boot proof that agents may have. Blocks on file IO.
     pub fn open(
         store: Store,
         settings: BootServiceSettings,
@@ -110,6 +119,7 @@ impl BootServices {
         data_dir: &Path,
         hostname: String,
         clock: StoreClock,
+        required_proof: BootProof,
     ) -> Result<Self, BootServicesError> {
         check_settings(&settings)?;
         let cache = ImageCache::open(cache_settings(image_settings, data_dir)?)?;
@@ -121,11 +131,15 @@ impl BootServices {
             clock,
             hostname,
             iso_signature_policy: image_settings.iso_signatures,
+            disk_image_signature_policy: image_settings.disk_image_signatures,
             discovery: Mutex::default(),
             cached_ports: Mutex::default(),
             repeat_resets: Mutex::default(),
             urls: OnceLock::new(),
+            agent_files_url: OnceLock::new(),
             networks: OnceLock::new(),
+            leases: OnceLock::new(),
+            required_proof,
         })))
     }
 
@@ -144,6 +158,13 @@ impl BootServices {
         };
         // A second call has no effect.
         let _ = self.0.urls.set(urls);
+    }
+
+    /// Sets the URL of the file service with TLS, from which agents fetch images. Without it they use the
+    /// URL for machines.
+    pub fn set_agent_files_url(&self, url: &str) {
+        // A second call has no effect.
+        let _ = self.0.agent_files_url.set(url.trim_end_matches('/').to_owned());
     }
 }
 
@@ -173,6 +194,11 @@ impl BootServicesState {
         let unknown =
             || ServiceUrls { files: String::new(), api: String::new(), discovery_enabled: false };
         self.urls.get().cloned().unwrap_or_else(unknown)
+    }
+
+    /// Returns the URL of the file service for agents.
+    pub(crate) fn agent_files_url(&self) -> String {
+        self.agent_files_url.get().cloned().unwrap_or_else(|| self.service_urls().files)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -244,7 +270,9 @@ fn cache_settings(
     cache.limits = ImageLimits {
         download: settings.largest_download.saturating_mul(GIB),
         unpacked: settings.largest_disk.saturating_mul(GIB),
+        expansion: settings.largest_expansion,
     };
+    cache.fetch.network.allow_local = settings.allow_local_urls;
     cache.files = FilePolicy { allowed: settings.file_url_allowed_paths.clone() };
     cache.allow_md5 = settings.allow_md5;
     cache.plain_http_registries = settings.plain_http_registries.clone();

@@ -29,10 +29,9 @@ pub struct BootServiceSettings {
     /// Interfaces on which the API is announced by multicast DNS, for agents with `ipa-api-url=mdns`.
     /// These agents trust any reply, so use trusted networks only.
     pub mdns_interfaces: Vec<String>,
-    /// The certificate chain (PEM) of the file service. With it and a key the file service uses https.
-    pub tls_certificate: Option<PathBuf>,
-    /// The key (PEM) of that certificate.
-    pub tls_key: Option<PathBuf>,
+    /// Addresses and ports of the HTTPS file service, which agents use; by default port 6183 of the
+    /// addresses of the HTTP file service if the API uses TLS. Its certificate is the one of the API.
+    pub tls_listen: Vec<SocketAddr>,
     /// The URL of the agent's kernel, for nodes without one; by default the result of
     /// `ferrite ramdisk build`.
     pub deploy_kernel: Option<String>,
@@ -89,6 +88,12 @@ pub struct ImageSettings {
     pub largest_download: u64,
     /// Maximum virtual size of a disk image, in GiB.
     pub largest_disk: u64,
+    /// How many times larger than its file an unpacked image may be, if it is larger than 32 GiB. Limits the
+    /// processor time for small files of large empty disks.
+    pub largest_expansion: u64,
+    /// Fetch images from loopback and link-local addresses, also after a redirect. Users who may deploy
+    /// can then read everything that is served to this host only, such as the metadata service of a cloud.
+    pub allow_local_urls: bool,
     /// Directories whose files may be used as `file://` images.
     pub file_url_allowed_paths: Vec<PathBuf>,
     /// Accept MD5 checksums, which can be forged.
@@ -99,13 +104,13 @@ pub struct ImageSettings {
     pub registry_credentials: Option<PathBuf>,
     /// Container registries that are accessed without TLS, as `host:port`.
     pub plain_http_registries: Vec<String>,
-    /// Public keys (PEM, Ed25519 or RSA) for image signatures.
+    /// Public keys (PEM, Ed25519, ECDSA P-256 or RSA) for image signatures.
     pub signing_keys: Vec<PathBuf>,
     /// Whether kernels must be signed with one of these keys: `off`, `when-present` or `required`.
     pub kernel_signatures: SignaturePolicy,
     /// Whether ramdisks must be signed.
     pub ramdisk_signatures: SignaturePolicy,
-    /// Whether disk images must be signed.
+    /// Whether disk images must be signed, and containers that `bootc` installs.
     pub disk_image_signatures: SignaturePolicy,
     /// Whether ISO images must be signed.
     pub iso_signatures: SignaturePolicy,
@@ -121,8 +126,7 @@ impl Default for BootServiceSettings {
             api_url: None,
             external_callback_url: None,
             mdns_interfaces: Vec::new(),
-            tls_certificate: None,
-            tls_key: None,
+            tls_listen: Vec::new(),
             deploy_kernel: None,
             deploy_ramdisk: None,
             rescue_kernel: None,
@@ -141,6 +145,21 @@ impl Default for BootServiceSettings {
     }
 }
 
+impl ImageSettings {
+    /// Whether any images must be signed.
+    #[must_use]
+    pub fn requires_signatures(&self) -> bool {
+        [
+            self.kernel_signatures,
+            self.ramdisk_signatures,
+            self.disk_image_signatures,
+            self.iso_signatures,
+        ]
+        .iter()
+        .any(|policy| *policy != SignaturePolicy::Off)
+    }
+}
+
 impl Default for ImageSettings {
     fn default() -> Self {
         Self {
@@ -148,6 +167,8 @@ impl Default for ImageSettings {
             cache_size: 20,
             largest_download: 64,
             largest_disk: 1024,
+            largest_expansion: 256,
+            allow_local_urls: false,
             file_url_allowed_paths: vec![PathBuf::from("/var/lib/ferrite/images")],
             allow_md5: false,
             ca_file: None,

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Boot plans from publishing to withdrawal, through the DHCP, TFTP, HTTP and driver interfaces.
 
+mod agent_trust;
+mod boot_proof;
+mod image_trust;
 mod installer;
 mod settings;
 
@@ -20,7 +23,8 @@ use driver_set::{DriverSettings, build_registry};
 use drivers::{BootService, DriverRegistry, DriverTarget, ExternalBootService};
 use images::signature::SignaturePolicy;
 use node_model::{
-    BootMethod, BootPurpose, JournalEvent, JsonObject, Mac, Node, NodeId, Port, PortId, Timestamp,
+    BootMethod, BootProof, BootPurpose, JournalEvent, JsonObject, Mac, Node, NodeId, Port, PortId,
+    Timestamp,
 };
 use serde_json::{Map, Value, json};
 use store::{JournalQuery, Store};
@@ -28,6 +32,8 @@ use tempfile::TempDir;
 
 use crate::{BootServiceSettings, BootServices, ImageSettings};
 
+/// The address of the client in requests.
+const CLIENT: &str = "10.0.0.100";
 const MAC: [u8; 6] = [0x52, 0x54, 0, 0xaa, 0xbb, 1];
 const KERNEL: &[u8] = b"a test kernel";
 const RAMDISK: &[u8] = b"its ramdisk";
@@ -73,9 +79,16 @@ impl BootRig {
             ImageSettings { file_url_allowed_paths: vec![images], ..ImageSettings::default() };
         change_images(&mut image_settings);
         let host = "host".to_owned();
-        let services =
-            BootServices::open(store.clone(), settings, &image_settings, folder.path(), host, now)
-                .unwrap();
+        let services = BootServices::open(
+            store.clone(),
+            settings,
+            &image_settings,
+            folder.path(),
+            host,
+            now,
+            BootProof::Lease,
+        )
+        .unwrap();
         services.set_service_urls("http://10.0.0.1:6180", "http://10.0.0.1:6385/", true);
         let registry =
             build_registry(&DriverSettings::default(), Arc::new(ExternalBootService)).unwrap();
@@ -166,7 +179,7 @@ impl BootRig {
         host: Option<&str>,
         path: &str,
     ) -> Result<HttpFile, HttpRefusalReason> {
-        let client: SocketAddr = "10.0.0.100:999".parse().unwrap();
+        let client = SocketAddr::new(CLIENT.parse().unwrap(), 999);
         let request = BootHttpRequest {
             method: BootHttpMethod::Get,
             path: path.into(),
@@ -187,7 +200,7 @@ impl BootRig {
     }
 
     async fn tftp(&self, name: &str) -> Result<Vec<u8>, TftpOpenError> {
-        let client: SocketAddr = "10.0.0.100:999".parse().unwrap();
+        let client = SocketAddr::new(CLIENT.parse().unwrap(), 999);
         self.services.open(name, client).await.map(|content| bytes(&content))
     }
 
@@ -450,8 +463,9 @@ async fn virtual_media_contain_token_and_network_data() {
     // A client that knows the MAC address must not get the secrets of the virtual media.
     for name in ["boot.ipxe", "pxelinux.cfg", "grub.cfg"] {
         let mac = &rig.ports[0].address;
-        let script = rig.services.loader_script(mac, name, "http://10.0.0.1:6180").await;
-        let text = script.unwrap().unwrap().text;
+        let client = CLIENT.parse().unwrap();
+        let script = rig.services.loader_script(mac, name, "http://10.0.0.1:6180", client).await;
+        let text = script.unwrap().unwrap().unwrap().text;
         assert!(!text.contains(key) && !text.contains(&token), "{name}: {text}");
     }
 }

@@ -2,7 +2,7 @@
 //! The files of the TFTP server: boot loaders, their configurations by MAC address, and the kernel and
 //! ramdisk of plans under unguessable names.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use async_trait::async_trait;
 use boot_media::Content;
@@ -18,7 +18,8 @@ use crate::services::BootServices;
 
 #[async_trait]
 impl TftpFiles for BootServices {
-    async fn open(&self, name: &str, _client: SocketAddr) -> Result<Content, TftpOpenError> {
+    async fn open(&self, name: &str, client: SocketAddr) -> Result<Content, TftpOpenError> {
+        let client = client.ip();
         let name = name.trim_start_matches('/');
         if let Some((folder, file)) = name.rsplit_once('/') {
             if file == GRUB_CONFIG {
@@ -26,7 +27,9 @@ impl TftpFiles for BootServices {
                 return Ok(text_content(scripts::GRUB_ROOT.to_owned()));
             }
             return match folder {
-                "pxelinux.cfg" => self.script_for_mac(mac_from_name(file)?, PXELINUX_CONFIG).await,
+                "pxelinux.cfg" => {
+                    self.script_for_mac(mac_from_name(file)?, PXELINUX_CONFIG, client).await
+                }
                 key => self.tftp_plan_file(key, file).await,
             };
         }
@@ -34,7 +37,7 @@ impl TftpFiles for BootServices {
             GRUB_CONFIG => Ok(text_content(scripts::GRUB_ROOT.to_owned())),
             IPXE_SCRIPT => Ok(text_content(scripts::IPXE_ROOT.to_owned())),
             _ => match name.strip_suffix(".conf") {
-                Some(mac) => self.script_for_mac(mac_from_name(mac)?, GRUB_CONFIG).await,
+                Some(mac) => self.script_for_mac(mac_from_name(mac)?, GRUB_CONFIG, client).await,
                 None => self.0.plan_files.loaders().open(name).ok_or(TftpOpenError::NotFound),
             },
         }
@@ -42,12 +45,18 @@ impl TftpFiles for BootServices {
 }
 
 impl BootServices {
-    async fn script_for_mac(&self, mac: Mac, name: &str) -> Result<Content, TftpOpenError> {
+    async fn script_for_mac(
+        &self,
+        mac: Mac,
+        name: &str,
+        client: IpAddr,
+    ) -> Result<Content, TftpOpenError> {
         let files = self.0.service_urls().files;
-        let script = self.loader_script(&mac, name, &files).await.map_err(|error| {
+        let script = self.loader_script(&mac, name, &files, client).await.map_err(|error| {
             tracing::warn!(%error, %mac, "boot plan lookup failed");
             TftpOpenError::Unavailable
         })?;
+        let script = script.map_err(|_withheld| TftpOpenError::Forbidden)?;
         script.map(|script| text_content(script.text)).ok_or(TftpOpenError::NotFound)
     }
 

@@ -16,6 +16,7 @@ mod boot_event;
 mod conflict_probe;
 pub mod dhcp4;
 pub mod dhcp6;
+mod dhcp_lease_index;
 mod dhcp_lease_store;
 mod dhcp_loop;
 mod dhcp_mode;
@@ -33,6 +34,7 @@ pub use boot_directory::{
 };
 pub use boot_event::{BootEvent, BootEventDetail, BootEventRecorder};
 pub use dhcp_codec::HardwareAddress;
+pub use dhcp_lease_index::{DhcpLeaseIndex, IndexedDhcpLeaseStore};
 pub use dhcp_lease_store::{
     DhcpLeaseFile, DhcpLeaseRecord, DhcpLeaseStore, DhcpLeaseStoreError, InMemoryDhcpLeaseStore,
     read_dhcp_leases,

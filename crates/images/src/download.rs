@@ -17,6 +17,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use reqwest::{Client, Response, Url};
 use tokio::sync::mpsc;
 
+use crate::network_policy::{LocalAddressError, is_local_address_error};
 use crate::source::redacted_url;
 
 /// A file to download, and the receiver of its content.
@@ -146,6 +147,7 @@ impl RequestFailure {
     pub fn from_error(error: &reqwest::Error) -> Self {
         let is_final = error.is_redirect()
             || error.is_builder()
+            || is_local_address_error(error)
             || server_trust::find_tls_error(error).is_some();
         let reason = innermost_cause(error);
         if is_final {
@@ -166,6 +168,12 @@ impl RequestFailure {
         } else {
             Self::Final(DownloadFailure::Status(status))
         }
+    }
+}
+
+impl From<LocalAddressError> for RequestFailure {
+    fn from(error: LocalAddressError) -> Self {
+        Self::Final(DownloadFailure::NotRetryable(error.to_string()))
     }
 }
 

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The HTTP client of the image cache: downloads of images, and small files beside them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, StatusCode};
-use reqwest::{Client, Url};
+use reqwest::{Client, ClientBuilder, Url};
 
 use crate::download::{
     ChangedFilePolicy, ContentVersion, DownloadFailure, DownloadOutcome, DownloadRetryPolicy,
     RequestFailure, ResumableDownload,
 };
+use crate::network_policy::ImageNetworkPolicy;
 use crate::source::redacted_url;
 use crate::tls::{self, ImageServerTrust, TlsTrustError};
 use crate::writer::{SinkWriter, WriterClosed};
 
-/// Maximum number of redirects.
-const MAX_REDIRECTS: usize = 10;
 /// Maximum delay between two attempts, as a multiple of the first one.
 const MAX_DELAY_FACTOR: u32 = 32;
 
@@ -24,6 +24,8 @@ const MAX_DELAY_FACTOR: u32 = 32;
 pub struct FetchSettings {
     /// CA certificates for image servers.
     pub trust: ImageServerTrust,
+    /// The addresses that images may be fetched from.
+    pub network: ImageNetworkPolicy,
     /// Timeout of a connection attempt.
     pub connect_timeout: Duration,
     /// Maximum time without received data.
@@ -38,6 +40,7 @@ impl Default for FetchSettings {
     fn default() -> Self {
         Self {
             trust: ImageServerTrust::System,
+            network: ImageNetworkPolicy::default(),
             connect_timeout: Duration::from_secs(15),
             read_timeout: Duration::from_secs(60),
             max_attempts: 5,
@@ -50,6 +53,7 @@ impl Default for FetchSettings {
 #[derive(Debug, Clone)]
 pub struct Fetcher {
     client: Client,
+    network: ImageNetworkPolicy,
     retry_policy: DownloadRetryPolicy,
 }
 
@@ -117,25 +121,28 @@ pub(crate) enum DownloadStopped {
     Writer(WriterClosed),
 }
 
+fn client_builder(settings: &FetchSettings) -> Result<ClientBuilder, TlsTrustError> {
+    Ok(Client::builder()
+        .tls_backend_preconfigured(tls::client_config(&settings.trust)?)
+        .http1_only()
+        .redirect(settings.network.redirects())
+        .dns_resolver(Arc::new(settings.network))
+        .referer(false)
+        .connect_timeout(settings.connect_timeout)
+        .read_timeout(settings.read_timeout)
+        .user_agent(concat!("ferrite/", env!("CARGO_PKG_VERSION"))))
+}
+
 impl Fetcher {
     /// Returns a fetcher with these settings.
     pub fn new(settings: &FetchSettings) -> Result<Self, TlsTrustError> {
-        let client = Client::builder()
-            .tls_backend_preconfigured(tls::client_config(&settings.trust)?)
-            .http1_only()
-            .redirect(reqwest::redirect::Policy::limited(MAX_REDIRECTS))
-            .referer(false)
-            .connect_timeout(settings.connect_timeout)
-            .read_timeout(settings.read_timeout)
-            .user_agent(concat!("ferrite/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .expect("settings that fit each other");
+        let client = client_builder(settings)?.build().expect("settings that fit each other");
         let retry_policy = DownloadRetryPolicy {
             max_failures: settings.max_attempts,
             delay: settings.retry_delay,
             max_delay: settings.retry_delay.saturating_mul(MAX_DELAY_FACTOR),
         };
-        Ok(Self { client, retry_policy })
+        Ok(Self { client, network: settings.network, retry_policy })
     }
 
     /// Downloads into `writer` and resumes after interruptions, until the writer closes.
@@ -144,6 +151,10 @@ impl Fetcher {
         wanted: DownloadRequest<'_>,
         writer: &SinkWriter,
     ) -> Result<DownloadOutcome, DownloadStopped> {
+        if let Err(error) = self.network.check_url(wanted.url) {
+            let failure = DownloadFailure::NotRetryable(error.to_string());
+            return Err(DownloadStopped::Fetch(FetchError::new(wanted.url, failure)));
+        }
         let download = ResumableDownload {
             client: &self.client,
             url: wanted.url,
@@ -196,6 +207,7 @@ impl Fetcher {
         headers: &HeaderMap,
         limit: usize,
     ) -> Result<Option<SmallResponse>, RequestFailure> {
+        self.network.check_url(url)?;
         let failed = |error: reqwest::Error| RequestFailure::from_error(&error);
         let request = self.client.get(url.clone()).headers(headers.clone());
         let mut response = request.send().await.map_err(failed)?;
@@ -246,5 +258,57 @@ fn advice(status: StatusCode) -> &'static str {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ": give credentials that may read it",
         StatusCode::NOT_FOUND | StatusCode::GONE => ": check the address",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::network_policy::is_local_address_error;
+
+    /// The name of an allowed server is resolved to the test server, as it would be to one in the network.
+    #[tokio::test]
+    async fn redirects_to_local_addresses_are_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (location, paths) = (Arc::new(Mutex::new(String::new())), Arc::new(Mutex::new(vec![])));
+        let (to, seen) = (Arc::clone(&location), Arc::clone(&paths));
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut head = [0; 4096];
+                let length = stream.read(&mut head).await.unwrap();
+                let head = String::from_utf8_lossy(&head[..length]);
+                let path = head.split(' ').nth(1).unwrap().to_owned();
+                let reply = match path.as_str() {
+                    "/image" => format!("302 Found\r\nLocation: {}", to.lock().unwrap()),
+                    _ => "200 OK".to_owned(),
+                };
+                seen.lock().unwrap().push(path);
+                let reply =
+                    format!("HTTP/1.1 {reply}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                stream.write_all(reply.as_bytes()).await.unwrap();
+            }
+        });
+        let client = client_builder(&FetchSettings::default()).unwrap();
+        let client = client.no_proxy().resolve("images.example", address).build().unwrap();
+        let port = address.port();
+        let get = async |target: String| {
+            *location.lock().unwrap() = target;
+            let result = client.get(format!("http://images.example:{port}/image")).send().await;
+            (result, std::mem::take(&mut *paths.lock().unwrap()))
+        };
+        for host in ["127.0.0.1", "localhost", "0.0.0.0", "127.1", "[::1]", "169.254.169.254"] {
+            let (result, seen) = get(format!("http://{host}:{port}/secret")).await;
+            assert!(is_local_address_error(&result.unwrap_err()), "{host}");
+            assert_eq!(seen, ["/image"], "{host}");
+        }
+        let (result, seen) = get(format!("http://images.example:{port}/moved")).await;
+        assert_eq!(result.unwrap().status(), StatusCode::OK);
+        assert_eq!(seen, ["/image", "/moved"]);
     }
 }

@@ -25,6 +25,7 @@ mod decompress;
 mod download;
 mod fetch;
 mod format;
+mod network_policy;
 mod oci;
 pub mod qcow2;
 pub mod signature;
@@ -48,6 +49,7 @@ pub use download::{
 };
 pub use fetch::{FetchError, FetchSettings, Fetcher};
 pub use format::{Compression, FormatError, ImageFormat};
+pub use network_policy::ImageNetworkPolicy;
 pub use oci::{OciError, OciReference};
 pub use sink::SinkError;
 pub use source::{FilePolicy, ImageSource, ImageSourceError, redacted_url};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Detached signatures of images, verified with configured keys.
 //!
-//! A signature is made with Ed25519 or RSA (2048 bits or more, SHA-256, PKCS #1 v1.5 or PSS), and
-//! over one of two things:
+//! A signature is made with Ed25519, ECDSA (P-256, SHA-256) or RSA (2048 bits or more, SHA-256, PKCS #1
+//! v1.5 or PSS), and over one of two things:
 //!
 //! * the image's SHA-256 as 64 lower-case hexadecimal digits, which works for images of any size:
 //!   `sha256sum disk.raw | head -c 64 | openssl dgst -sha256 -sign rsa.pem -out disk.raw.sig`, or
@@ -11,7 +11,7 @@
 //!   they are in memory for the check: `openssl dgst -sha256 -sign rsa.pem -out vmlinuz.sig vmlinuz`.
 //!
 //! The signature is read from the source in the request, or from the image's URL with `.sig` appended. It
-//! may be binary or base64.
+//! may be binary or base64. Signatures of containers are those of cosign.
 
 use std::fmt;
 use std::fs::File;
@@ -20,8 +20,8 @@ use std::io::{self, Read, Seek};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::signature::{
-    ED25519, RSA_PKCS1_2048_8192_SHA256, RSA_PSS_2048_8192_SHA256, UnparsedPublicKey,
-    VerificationAlgorithm,
+    ECDSA_P256_SHA256_ASN1, ED25519, RSA_PKCS1_2048_8192_SHA256, RSA_PSS_2048_8192_SHA256,
+    UnparsedPublicKey, VerificationAlgorithm,
 };
 use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject;
@@ -33,6 +33,12 @@ pub const MAX_IN_MEMORY_BYTES: u64 = 512 << 20;
 /// The DER prefix of the 32 bytes of an Ed25519 key (RFC 8410).
 const ED25519_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+
+/// The encoding before the 65 bytes of a public key on the curve P-256 (RFC 5480).
+const P256_PREFIX: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
+    0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
 
 /// The algorithm identifier of RSA: the object identifier 1.2.840.113549.1.1.1 and a NULL.
 const RSA_ALGORITHM_ID: [u8; 15] =
@@ -57,6 +63,8 @@ pub enum SignaturePolicy {
 pub enum PublicKey {
     /// 32 bytes.
     Ed25519(Vec<u8>),
+    /// An uncompressed point of the curve P-256, 65 bytes.
+    EcdsaP256(Vec<u8>),
     /// In PKCS #1 format.
     Rsa(Vec<u8>),
 }
@@ -66,7 +74,7 @@ pub enum PublicKey {
 pub enum SignatureError {
     /// The text contains no supported public key.
     #[error(
-        "there is no Ed25519 or RSA public key in PEM form (-----BEGIN PUBLIC KEY-----) in it; `openssl pkey -in private.pem -pubout` writes one"
+        "there is no Ed25519, ECDSA (P-256) or RSA public key in PEM form (-----BEGIN PUBLIC KEY-----) in it; `openssl pkey -in private.pem -pubout` writes one"
     )]
     BadKey,
     /// The required signature is missing.
@@ -114,13 +122,19 @@ impl PublicKey {
         {
             return Ok(Self::Ed25519(key.to_vec()));
         }
+        if let Some(key) = der.strip_prefix(&P256_PREFIX)
+            && key.len() == 65
+        {
+            return Ok(Self::EcdsaP256(key.to_vec()));
+        }
         rsa_key(der).map(|key| Self::Rsa(key.to_vec())).ok_or(SignatureError::BadKey)
     }
 
     /// Returns whether the signature of the message is valid.
-    fn verifies(&self, signature: &[u8], message: &[u8]) -> bool {
+    pub(crate) fn verifies(&self, signature: &[u8], message: &[u8]) -> bool {
         let (key, algorithms): (&[u8], &[&'static dyn VerificationAlgorithm]) = match self {
             Self::Ed25519(key) => (key, &[&ED25519]),
+            Self::EcdsaP256(key) => (key, &[&ECDSA_P256_SHA256_ASN1]),
             Self::Rsa(key) => (key, &[&RSA_PKCS1_2048_8192_SHA256, &RSA_PSS_2048_8192_SHA256]),
         };
         algorithms
@@ -130,7 +144,7 @@ impl PublicKey {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
-            Self::Ed25519(key) | Self::Rsa(key) => key,
+            Self::Ed25519(key) | Self::EcdsaP256(key) | Self::Rsa(key) => key,
         }
     }
 }
@@ -140,6 +154,7 @@ impl fmt::Debug for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self {
             Self::Ed25519(_) => "Ed25519",
+            Self::EcdsaP256(_) => "EcdsaP256",
             Self::Rsa(_) => "Rsa",
         };
         let bytes = self.bytes();

@@ -49,7 +49,7 @@ pub(crate) struct SinkOutput {
 pub enum SinkError {
     /// The image exceeds the size limit.
     #[error(
-        "it has more than the {limit} bytes allowed: raise the limit in the configuration, or make a smaller image"
+        "it has more than the {limit} bytes allowed: raise images.largest_download, images.largest_disk or images.largest_expansion, or make a smaller image"
     )]
     TooLarge {
         /// The limit in bytes.

@@ -3,10 +3,11 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use agent_protocol::{AgentCommand, AgentFault, CommandList};
 use bytes::Bytes;
+use connection_limits::{ConnectionLimits, ConnectionSlot, ConnectionTable};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HOST};
@@ -17,8 +18,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::command_log::CommandFailure;
@@ -28,8 +28,10 @@ use crate::agent::{AgentPhase, RamdiskAgent};
 
 /// Commands may contain config drives in base64.
 const MAX_COMMAND_SIZE: usize = 100 << 20;
-/// More than a server needs; bounds memory.
-const MAX_CONNECTIONS: usize = 16;
+/// More than a server needs; bounds memory. A new connection closes one that waits for a request, so
+/// that clients without the token cannot lock the server out.
+const CONNECTION_LIMITS: ConnectionLimits =
+    ConnectionLimits { total: 64, reserved: 16, per_client: 16 };
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
 type HttpResponse = Response<Full<Bytes>>;
@@ -71,34 +73,45 @@ impl CommandListener {
 /// Serves commands until the serving phase ends.
 pub async fn serve(agent: Arc<RamdiskAgent>, listener: CommandListener) {
     let mut phase = agent.phase();
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let connections = ConnectionTable::new(CONNECTION_LIMITS);
     let acceptor = listener.tls.map(TlsAcceptor::from);
     loop {
         let accepted = tokio::select! {
             accepted = listener.socket.accept() => accepted,
             _ = phase.wait_for(|phase| *phase != AgentPhase::Serving) => return,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, client)) = accepted else {
             // Out of file descriptors: wait until some are closed.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
-        let (agent, acceptor) = (Arc::clone(&agent), acceptor.clone());
+        let Some(slot) = connections.admit(client.ip(), Instant::now()) else { continue };
+        let (agent, acceptor, slot) = (Arc::clone(&agent), acceptor.clone(), Arc::new(slot));
         tokio::spawn(async move {
-            let secure = acceptor.is_some();
-            match acceptor {
-                None => serve_connection(agent, stream, secure).await,
-                Some(acceptor) => {
-                    match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-                        Ok(Ok(stream)) => serve_connection(agent, stream, secure).await,
-                        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-                        Err(_) => tracing::debug!("TLS handshake timed out"),
-                    }
-                }
+            let closing = Arc::clone(&slot);
+            tokio::select! {
+                () = serve_client(agent, stream, acceptor, slot) => {}
+                () = closing.closing() => tracing::debug!(%client, "connection closed for others"),
             }
-            drop(permit);
         });
+    }
+}
+
+async fn serve_client(
+    agent: Arc<RamdiskAgent>,
+    stream: TcpStream,
+    acceptor: Option<TlsAcceptor>,
+    slot: Arc<ConnectionSlot>,
+) {
+    match acceptor {
+        None => serve_connection(agent, stream, false, slot).await,
+        Some(acceptor) => {
+            match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => serve_connection(agent, stream, true, slot).await,
+                Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+                Err(_) => tracing::debug!("TLS handshake timed out"),
+            }
+        }
     }
 }
 
@@ -106,10 +119,19 @@ async fn serve_connection(
     agent: Arc<RamdiskAgent>,
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     secure: bool,
+    slot: Arc<ConnectionSlot>,
 ) {
     let service = service_fn(move |request| {
-        let agent = Arc::clone(&agent);
-        async move { Ok::<_, std::convert::Infallible>(handle_request(&agent, request, secure).await) }
+        let (agent, slot) = (Arc::clone(&agent), Arc::clone(&slot));
+        async move {
+            // False if the connection is being closed: then the response is not sent.
+            let is_open = slot.start_work();
+            let response = handle_request(&agent, request, secure, &slot).await;
+            if is_open {
+                slot.finish_work();
+            }
+            Ok::<_, std::convert::Infallible>(response)
+        }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -124,6 +146,7 @@ async fn handle_request(
     agent: &Arc<RamdiskAgent>,
     request: Request<Incoming>,
     secure: bool,
+    slot: &ConnectionSlot,
 ) -> HttpResponse {
     let path = request.uri().path().to_owned();
     // The version prefix is optional.
@@ -155,6 +178,7 @@ async fn handle_request(
                     "the agent token is missing or wrong",
                 );
             }
+            slot.mark_known(Instant::now());
             let id = rest.trim_start_matches("/commands").trim_matches('/').to_owned();
             handle_commands(agent, request, &id, &query).await
         }

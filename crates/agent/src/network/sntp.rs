@@ -21,16 +21,38 @@ const NTP_UNIX_OFFSET: u64 = 2_208_988_800;
 pub async fn set_clock(server: IpAddr) -> io::Result<f64> {
     let time = query_server(SocketAddr::new(server, 123)).await?;
     let before = SystemTime::now();
-    let unix = time.duration_since(SystemTime::UNIX_EPOCH).map_err(io::Error::other)?;
-    let seconds = i64::try_from(unix.as_secs()).map_err(io::Error::other)?;
-    clock_settime(
-        ClockId::Realtime,
-        Timespec { tv_sec: seconds, tv_nsec: i64::from(unix.subsec_nanos()) },
-    )?;
+    set_time(time.duration_since(SystemTime::UNIX_EPOCH).map_err(io::Error::other)?)?;
     Ok(match time.duration_since(before) {
         Ok(late) => late.as_secs_f64(),
         Err(early) => -early.duration().as_secs_f64(),
     })
+}
+
+/// Sets the clock to the time at which this boot was prepared, if it is so wrong that certificates of the
+/// server would not be valid. Returns whether it was.
+///
+/// # Errors
+/// If the clock cannot be set.
+pub fn correct_clock(boot_time: u64) -> io::Result<bool> {
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+    let is_wrong = is_wrong_clock(now, boot_time);
+    if is_wrong {
+        set_time(Duration::from_secs(boot_time))?;
+    }
+    Ok(is_wrong)
+}
+
+/// Whether the clock is half a day or more behind the preparation of the boot, or a month ahead of it.
+const fn is_wrong_clock(now: u64, boot_time: u64) -> bool {
+    const HALF_DAY: u64 = 12 * 60 * 60;
+    const MONTH: u64 = 30 * 24 * 60 * 60;
+    now.saturating_add(HALF_DAY) <= boot_time || now >= boot_time.saturating_add(MONTH)
+}
+
+fn set_time(unix: Duration) -> io::Result<()> {
+    let seconds = i64::try_from(unix.as_secs()).map_err(io::Error::other)?;
+    let time = Timespec { tv_sec: seconds, tv_nsec: i64::from(unix.subsec_nanos()) };
+    Ok(clock_settime(ClockId::Realtime, time)?)
 }
 
 async fn query_server(server: SocketAddr) -> io::Result<SystemTime> {
@@ -74,6 +96,20 @@ fn decode(message: &[u8]) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wrong_clocks_are_detected() {
+        let boot_time = 1_800_000_000;
+        for (now, expected) in [
+            (0, true),
+            (boot_time - 13 * 3600, true),
+            (boot_time - 11 * 3600, false),
+            (boot_time + 3600, false),
+            (boot_time + 31 * 24 * 3600, true),
+        ] {
+            assert_eq!(is_wrong_clock(now, boot_time), expected, "{now}");
+        }
+    }
 
     #[test]
     fn decodes_server_time() {

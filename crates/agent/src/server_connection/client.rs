@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use agent_protocol::{Heartbeat, LookupReply, MAX_AGENT_API_VERSION};
+use agent_protocol::{BOOT_SECRET_HEADER, Heartbeat, LookupReply, MAX_AGENT_API_VERSION};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::Value;
 
@@ -87,7 +87,8 @@ impl ServerClient {
         self.version().await >= CERTIFICATE_VERSION
     }
 
-    /// Looks up the node with these MAC addresses.
+    /// Looks up the node with these MAC addresses. `secret` is the token of the kernel parameters, which
+    /// proves that this agent was booted on the machine.
     ///
     /// # Errors
     /// If no server responds, or none has the node.
@@ -95,6 +96,7 @@ impl ServerClient {
         &self,
         macs: &[String],
         node: Option<&str>,
+        secret: Option<&str>,
     ) -> Result<LookupReply, ServerCallError> {
         let version = self.version().await.min(MAX_LOOKUP_VERSION);
         let mut path = format!("/v1/lookup?addresses={}", macs.join(","));
@@ -102,7 +104,7 @@ impl ServerClient {
             path.push_str("&node_uuid=");
             path.push_str(node);
         }
-        let (_, body) = self.call(Method::GET, &path, Some(version), None).await?;
+        let (_, body) = self.call(Method::GET, &path, Some(version), None, secret).await?;
         serde_json::from_slice(&body)
             .map_err(|error| ServerCallError::InvalidResponse { reason: error.to_string() })
     }
@@ -121,7 +123,8 @@ impl ServerClient {
         let body = serde_json::to_string(heartbeat)
             .map_err(|error| ServerCallError::InvalidResponse { reason: error.to_string() })?;
         let path = format!("/v1/heartbeat/{node}");
-        let (status, body) = self.call(Method::POST, &path, Some(version), Some(body)).await?;
+        let (status, body) =
+            self.call(Method::POST, &path, Some(version), Some(body), None).await?;
         if status == StatusCode::ACCEPTED {
             return Ok(());
         }
@@ -134,7 +137,7 @@ impl ServerClient {
         if let Some(known) = known {
             return known;
         }
-        match self.call(Method::GET, "/", None, None).await {
+        match self.call(Method::GET, "/", None, None, None).await {
             Ok((_, body)) => {
                 let reported = parse_max_version(&body);
                 if reported.is_none() {
@@ -156,12 +159,16 @@ impl ServerClient {
         path: &str,
         version: Option<(u32, u32)>,
         body: Option<String>,
+        secret: Option<&str>,
     ) -> Result<(StatusCode, Vec<u8>), ServerCallError> {
         let mut failure =
             ServerCallError::InvalidResponse { reason: "no server configured".to_owned() };
         for (index, url) in self.urls().into_iter().enumerate() {
             let request = self.client.request(method.clone(), format!("{url}{path}"));
-            let request = self.with_headers(request, version);
+            let mut request = self.with_headers(request, version);
+            if let Some(secret) = secret {
+                request = request.header(BOOT_SECRET_HEADER, secret);
+            }
             let request = match &body {
                 Some(body) => request.body(body.clone()),
                 None => request,

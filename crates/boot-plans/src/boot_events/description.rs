@@ -95,6 +95,9 @@ fn dhcp4_outcome(outcome: dhcp4::Dhcp4Outcome) -> Option<String> {
         O::OtherServerChosen => "chose another DHCP server".to_owned(),
         O::NoSubnet => "no reply: no configured network matches".to_owned(),
         O::NoFreeAddress => "no reply: no free address".to_owned(),
+        O::UnknownShareUsed => {
+            "no reply: unknown machines hold all addresses that they may".to_owned()
+        }
         O::LeaseNotStored => "no reply: DHCP lease could not be stored".to_owned(),
         O::Disabled | O::Invalid => return None,
     })

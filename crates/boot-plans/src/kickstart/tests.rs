@@ -16,6 +16,7 @@ fn archive() -> KickstartOptions<'static> {
         token: TOKEN,
         heartbeat_url: HEARTBEAT_URL,
         insecure_heartbeat: false,
+        heartbeat_ca: None,
         config_drive: "",
     }
 }
@@ -78,6 +79,19 @@ fn default_template_installs_an_archive() {
     "##]].assert_eq(&render(DEFAULT_TEMPLATE, &archive()).unwrap());
 }
 
+/// Heartbeats verify the API with the CA of this installation.
+#[test]
+fn default_template_verifies_heartbeats_with_the_given_ca() {
+    let ca = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let kickstart =
+        render(DEFAULT_TEMPLATE, &KickstartOptions { heartbeat_ca: Some(ca), ..archive() })
+            .unwrap();
+    let file = format!("%pre\ncat >/run/ferrite-ca.pem <<'END-OF-FILE'\n{ca}END-OF-FILE\ncurl ");
+    assert!(kickstart.contains(&file), "{kickstart}");
+    let option = "--retry-connrefused --cacert /run/ferrite-ca.pem \\\n";
+    assert_eq!(kickstart.matches(option).count(), 3, "{kickstart}");
+}
+
 #[test]
 fn default_template_with_all_options() {
     let files: &[(String, &[u8])] = &[
@@ -111,6 +125,7 @@ fn default_template_with_all_options() {
     let options = KickstartOptions {
         checksum: Some(&digits),
         insecure_heartbeat: true,
+        heartbeat_ca: None,
         config_drive: &config_drive,
         ..archive()
     };
@@ -168,13 +183,13 @@ fn reports_template_errors() {
         (
             format!("{whole}\n{{{{ ks_options.hostname }}}} {{{{ node.uuid }}}}"),
             expect![
-                "undefined variables: ks_options.hostname, node.uuid; ks_options has liveimg_url, agent_token, heartbeat_url, config_drive, and sometimes is_source_a_path, repo_url, liveimg_checksum, insecure_heartbeat"
+                "undefined variables: ks_options.hostname, node.uuid; ks_options has liveimg_url, agent_token, heartbeat_url, config_drive, and sometimes is_source_a_path, repo_url, liveimg_checksum, insecure_heartbeat, heartbeat_ca"
             ],
         ),
         (
             format!("{whole} {{{{ ks_options.repo_url }}}}"),
             expect![
-                "undefined variables: ks_options.repo_url; ks_options has liveimg_url, agent_token, heartbeat_url, config_drive, and sometimes is_source_a_path, repo_url, liveimg_checksum, insecure_heartbeat"
+                "undefined variables: ks_options.repo_url; ks_options has liveimg_url, agent_token, heartbeat_url, config_drive, and sometimes is_source_a_path, repo_url, liveimg_checksum, insecure_heartbeat, heartbeat_ca"
             ],
         ),
         (

@@ -6,7 +6,7 @@ use expect_test::expect;
 use node_model::{BootMethod, BootPlan, BootPurpose};
 use serde_json::{Value, json};
 
-use super::{BootRig, SCRIPT_PATH, bytes};
+use super::{BootRig, MAC, SCRIPT_PATH, bytes};
 use boot_server::http::HttpRefusalReason;
 
 const FILES: &str = "http://10.0.0.1:6180";
@@ -15,6 +15,7 @@ impl BootRig {
     /// Boot services and a node that installs an archive of the file service.
     async fn with_installer() -> Self {
         let mut rig = Self::new().await;
+        rig.lease_to(MAC);
         for (name, content) in [("stage2", "second"), ("system.tar.gz", "archive")] {
             std::fs::write(rig.path(name), content).unwrap();
         }
@@ -46,7 +47,7 @@ impl BootRig {
         self.text(url.strip_prefix(FILES).unwrap()).await
     }
 
-    async fn agent_token(&self) -> Option<String> {
+    pub(super) async fn agent_token(&self) -> Option<String> {
         let id = self.node.id;
         let token = self.store.read(move |reader| {
             let node = reader.get(id)?.unwrap();

@@ -34,6 +34,7 @@ async fn rejects_invalid_settings_at_start() {
             folder.path(),
             "host".to_owned(),
             now.clone(),
+            node_model::BootProof::Lease,
         );
         let error = opened.unwrap_err().to_string();
         assert!(error.starts_with(key), "{error}");

@@ -21,6 +21,9 @@ pub struct Dhcp4Settings {
     pub first_stage_loaders: FirstStageLoaders,
 }
 
+/// The default of [`Dhcp4Subnet::unknown_share`].
+pub const DEFAULT_UNKNOWN_SHARE: u8 = 75;
+
 /// One interface the server listens on.
 #[derive(Debug, Clone)]
 pub struct Dhcp4Interface {
@@ -57,6 +60,9 @@ pub struct Dhcp4Subnet {
     pub lease_time: Duration,
     /// The TFTP server; `None` for this server's address.
     pub tftp_server: Option<Ipv4Addr>,
+    /// The percentage of the dynamic addresses that unknown machines may hold. The rest is left for known
+    /// machines.
+    pub unknown_share: u8,
 }
 
 /// A static reservation: hardware address to IP address.
@@ -108,7 +114,19 @@ impl Dhcp4Subnet {
             mtu: None,
             lease_time: Duration::from_secs(3600),
             tftp_server: None,
+            unknown_share: DEFAULT_UNKNOWN_SHARE,
         }
+    }
+
+    /// Returns how many dynamic addresses unknown machines may hold, at least one; without a limit if their
+    /// share is 100.
+    pub(super) fn unknown_limit(&self) -> usize {
+        if self.unknown_share >= 100 {
+            return usize::MAX;
+        }
+        let total: u64 = self.ranges.iter().map(|(first, last)| range_size(*first, *last)).sum();
+        let limit = total * u64::from(self.unknown_share) / 100;
+        usize::try_from(limit.max(1)).unwrap_or(usize::MAX)
     }
 
     /// Returns the netmask.
@@ -152,4 +170,9 @@ impl Dhcp4Subnet {
     pub fn reservation(&self, hardware: HardwareAddress) -> Option<&StaticReservation> {
         self.reservations.iter().find(|reservation| reservation.hardware == hardware)
     }
+}
+
+/// Returns the number of addresses from the first to the last.
+pub(super) fn range_size(first: Ipv4Addr, last: Ipv4Addr) -> u64 {
+    (u64::from(last.to_bits()) + 1).saturating_sub(u64::from(first.to_bits()))
 }

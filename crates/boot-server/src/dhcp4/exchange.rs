@@ -8,7 +8,7 @@ use dhcp_codec::v4::{Dhcp4Packet, option_code};
 use node_model::Timestamp;
 
 use super::config::{Dhcp4Interface, Dhcp4Subnet};
-use super::leases::DhcpClientKey;
+use super::leases::{DhcpClientKey, LeaseHolder};
 use crate::{BootInstructions, BootStage, FirmwareArchitecture, NetbootTarget};
 
 /// How a packet was received.
@@ -52,6 +52,16 @@ impl Dhcp4Exchange<'_> {
     pub(super) fn requests_option(&self, code: u8) -> bool {
         let list = self.packet.options.get(option_code::PARAMETER_REQUEST_LIST).unwrap_or_default();
         list.contains(&code)
+    }
+
+    /// Returns whether the machine may be invented by a host on the network.
+    pub(super) fn is_unknown(&self) -> bool {
+        !self.instructions.is_known && self.subnet.reservation(self.packet.hardware).is_none()
+    }
+
+    pub(super) fn holder(&self) -> LeaseHolder<'_> {
+        let unknown_on = self.is_unknown().then_some(self.subnet.network);
+        LeaseHolder { client: &self.client, unknown_on }
     }
 
     /// Returns whether the machine has a boot plan of which the requesting program can load no file.

@@ -12,12 +12,15 @@ use std::time::Duration;
 use dhcp_codec::v4::{Dhcp4Packet, option_code};
 use node_model::Timestamp;
 
-use super::config::Dhcp4Subnet;
+use super::config::{Dhcp4Subnet, range_size};
+use super::unknown_holders::UnknownHolders;
 use crate::dhcp_loop::DurableDhcpLeases;
 use crate::{DhcpLeaseRecord, DhcpLeaseStore, DhcpLeaseStoreError};
 
 /// How long an offered address is held for the client's request. Slow firmware takes ten seconds.
 const OFFER_TIME: Duration = Duration::from_secs(60);
+/// The same for unknown machines, of which every host can invent any number.
+const UNKNOWN_OFFER_TIME: Duration = Duration::from_secs(20);
 /// How long an address that another host uses is not assigned.
 const CONFLICT_TIME: Duration = Duration::from_secs(3600);
 /// How long an expired DHCP lease is kept, so that the client gets the same address again.
@@ -37,6 +40,7 @@ pub struct DhcpLeases4 {
     /// Subnets without a free address, with the time at which one expires. Cleared when an address is
     /// released. Avoids a search of the whole range for each request.
     full_until: HashMap<Ipv4Addr, Timestamp>,
+    unknown_holders: UnknownHolders,
     /// The number of DHCP leases until the next purge. 0 after a restart, so the first lease purges.
     leases_until_purge: u32,
 }
@@ -50,6 +54,17 @@ pub struct DhcpLease4 {
     pub state: DhcpLeaseState,
     /// The end of the lease or offer. After it any client may get the address, the last holder first.
     pub expires_at: Timestamp,
+    /// The network address of the subnet if the holder is an unknown machine.
+    pub unknown_on: Option<Ipv4Addr>,
+}
+
+/// Who gets an address.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LeaseHolder<'a> {
+    /// The key of the client.
+    pub(super) client: &'a [u8],
+    /// The network address of the subnet if the machine is unknown.
+    pub(super) unknown_on: Option<Ipv4Addr>,
 }
 
 /// The state of an address.
@@ -75,6 +90,7 @@ impl DhcpLeases4 {
             store: Box::new(crate::InMemoryDhcpLeaseStore::default()),
             is_dirty: false,
             full_until: HashMap::new(),
+            unknown_holders: UnknownHolders::default(),
             leases_until_purge: 0,
         };
         let mut newest: HashMap<DhcpClientKey, Timestamp> = HashMap::new();
@@ -83,7 +99,8 @@ impl DhcpLeases4 {
             let client = DhcpClientKey::from(record.client);
             let expires_at = record.expires_at;
             if client.is_empty() {
-                let lease = DhcpLease4 { client, state: DhcpLeaseState::Conflict, expires_at };
+                let state = DhcpLeaseState::Conflict;
+                let lease = DhcpLease4 { client, state, expires_at, unknown_on: None };
                 leases.by_address.insert(address, lease);
                 continue;
             }
@@ -91,7 +108,9 @@ impl DhcpLeases4 {
                 newest.insert(client.clone(), expires_at);
                 leases.by_client.insert(client.clone(), address);
             }
-            let lease = DhcpLease4 { client, state: DhcpLeaseState::Leased, expires_at };
+            let state = DhcpLeaseState::Leased;
+            let lease = DhcpLease4 { client, state, expires_at, unknown_on: None };
+            leases.unknown_holders.add_loaded(address, expires_at);
             leases.by_address.insert(address, lease);
         }
         leases.store = store;
@@ -129,6 +148,7 @@ impl DhcpLeases4 {
     /// Makes an address unavailable for one hour.
     pub(super) fn quarantine(&mut self, address: Ipv4Addr, now: Timestamp) {
         if let Some(old) = self.by_address.remove(&address) {
+            self.unknown_holders.remove(old.unknown_on, address, old.expires_at);
             self.unlink_client(&old.client, address);
         }
         let expires_at = now.plus(CONFLICT_TIME);
@@ -136,6 +156,7 @@ impl DhcpLeases4 {
             client: DhcpClientKey::default(),
             state: DhcpLeaseState::Conflict,
             expires_at,
+            unknown_on: None,
         };
         self.by_address.insert(address, lease);
         // A record without a client is loaded as a conflict after a restart.
@@ -168,6 +189,19 @@ impl DhcpLeases4 {
             lease.expires_at <= now
                 || (*lease.client == *client && lease.state != DhcpLeaseState::Conflict)
         })
+    }
+
+    /// Returns whether an unknown client may get an address of the subnet: it holds one already, or unknown
+    /// clients hold less than their share.
+    pub(super) fn unknown_may_lease(
+        &mut self,
+        subnet: &Dhcp4Subnet,
+        client: &[u8],
+        now: Timestamp,
+    ) -> bool {
+        let held = self.by_client.get(client).and_then(|address| self.by_address.get(address));
+        held.is_some_and(|lease| *lease.client == *client && lease.expires_at > now)
+            || self.unknown_holders.count(subnet, now) < subnet.unknown_limit()
     }
 
     /// Returns the current or last address of the client if it is still available to it.
@@ -230,25 +264,27 @@ impl DhcpLeases4 {
     }
 
     /// Holds the address for the client until it requests it. An existing lease is unchanged.
-    pub(super) fn offer(&mut self, client: &[u8], address: Ipv4Addr, now: Timestamp) {
-        if !self.holds(client, address, now) {
-            self.insert(client, address, DhcpLeaseState::Offered, now.plus(OFFER_TIME));
+    pub(super) fn offer(&mut self, holder: LeaseHolder<'_>, address: Ipv4Addr, now: Timestamp) {
+        if !self.holds(holder.client, address, now) {
+            let is_unknown = holder.unknown_on.is_some();
+            let time = if is_unknown { UNKNOWN_OFFER_TIME } else { OFFER_TIME };
+            self.insert(holder, address, DhcpLeaseState::Offered, now.plus(time));
         }
     }
 
     /// Leases the address to the client.
     pub(super) fn lease(
         &mut self,
-        client: &[u8],
+        holder: LeaseHolder<'_>,
         address: Ipv4Addr,
         expires_at: Timestamp,
         now: Timestamp,
     ) {
-        self.insert(client, address, DhcpLeaseState::Leased, expires_at);
+        self.insert(holder, address, DhcpLeaseState::Leased, expires_at);
         self.is_dirty = true;
         self.store.record(DhcpLeaseRecord {
             address: address.into(),
-            client: client.to_vec(),
+            client: holder.client.to_vec(),
             expires_at,
         });
         self.purge_expired(now);
@@ -261,6 +297,7 @@ impl DhcpLeases4 {
             && lease.state == DhcpLeaseState::Offered
             && *lease.client == *client
         {
+            self.unknown_holders.remove(lease.unknown_on, address, lease.expires_at);
             lease.expires_at = now;
             self.full_until.clear();
         }
@@ -272,7 +309,7 @@ impl DhcpLeases4 {
             return false;
         }
         self.full_until.clear();
-        self.lease(client, address, now, now);
+        self.lease(LeaseHolder { client, unknown_on: None }, address, now, now);
         true
     }
 
@@ -290,16 +327,21 @@ impl DhcpLeases4 {
 
     fn insert(
         &mut self,
-        client: &[u8],
+        holder: LeaseHolder<'_>,
         address: Ipv4Addr,
         state: DhcpLeaseState,
         expires_at: Timestamp,
     ) {
-        let lease = DhcpLease4 { client: client.into(), state, expires_at };
-        if let Some(old) = self.by_address.insert(address, lease)
-            && *old.client != *client
-        {
-            self.unlink_client(&old.client, address);
+        let LeaseHolder { client, unknown_on } = holder;
+        let lease = DhcpLease4 { client: client.into(), state, expires_at, unknown_on };
+        if let Some(old) = self.by_address.insert(address, lease) {
+            self.unknown_holders.remove(old.unknown_on, address, old.expires_at);
+            if *old.client != *client {
+                self.unlink_client(&old.client, address);
+            }
+        }
+        if let Some(network) = unknown_on {
+            self.unknown_holders.add(network, address, expires_at);
         }
         if let Some(previous) = self.by_client.insert(client.into(), address)
             && previous != address
@@ -309,6 +351,7 @@ impl DhcpLeases4 {
             && lease.state == DhcpLeaseState::Offered
             && *lease.client == *client
         {
+            self.unknown_holders.remove(lease.unknown_on, previous, lease.expires_at);
             self.by_address.remove(&previous);
             self.full_until.clear();
         }
@@ -345,10 +388,6 @@ pub(super) fn client_key(packet: &Dhcp4Packet) -> Option<DhcpClientKey> {
         return Some([&[0], id].concat().into());
     }
     Some([&[hardware.hardware_type()], hardware.bytes()].concat().into())
-}
-
-fn range_size(first: Ipv4Addr, last: Ipv4Addr) -> u64 {
-    (u64::from(last.to_bits()) + 1).saturating_sub(u64::from(first.to_bits()))
 }
 
 /// Returns the address at this offset in the concatenated ranges of the subnet.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dhcp_codec::v4::{CLIENT_PORT, Dhcp4MessageType, Dhcp4Packet, SERVER_PORT};
+use node_model::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -28,6 +29,8 @@ use crate::{
 /// earliest, and a host on the same segment replies within milliseconds.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(400);
 const PXE_PORT: u16 = 4011;
+/// The time between two warnings that an interface has no addresses left.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A DHCPv4 server with bound sockets.
 pub struct Dhcp4Listener {
@@ -88,6 +91,7 @@ impl Dhcp4Listener {
             reply_sender: Arc::new(self.reply_sender),
             queue: queue.sender.clone(),
             tasks,
+            warned_at: HashMap::new(),
         };
         dhcp_loop::serve(protocol, self.leases, self.sockets, directory, queue).await;
     }
@@ -107,6 +111,8 @@ struct Dhcp4Protocol {
     queue: mpsc::Sender<IncomingDhcpMessage<ReceivedDhcp4Packet>>,
     /// The running probes, and the tasks that receive their replies.
     tasks: JoinSet<()>,
+    /// When it was last logged that an interface has no addresses left.
+    warned_at: HashMap<(Arc<str>, Dhcp4Outcome), Timestamp>,
 }
 
 /// Sends replies to clients that do not use their address yet. Without the neighbour table replies are
@@ -177,6 +183,7 @@ impl DhcpProtocol for Dhcp4Protocol {
             response.reply = None;
         }
         self.record_event(&incoming, &response);
+        self.warn_if_exhausted(&incoming, response.outcome);
         if let Some(reply) = response.reply {
             self.send(incoming, reply).await;
         }
@@ -200,6 +207,35 @@ impl Dhcp4Protocol {
             return;
         }
         sender.send(&incoming, &reply).await;
+    }
+
+    /// Logs that a machine gets no address, at most once per minute and interface.
+    fn warn_if_exhausted(
+        &mut self,
+        incoming: &IncomingDhcpMessage<ReceivedDhcp4Packet>,
+        outcome: Dhcp4Outcome,
+    ) {
+        let is_unknown = outcome == Dhcp4Outcome::UnknownShareUsed;
+        if !is_unknown && outcome != Dhcp4Outcome::NoFreeAddress {
+            return;
+        }
+        let now = (self.services.clock)();
+        let interface = &incoming.socket.name;
+        let warned_at = self.warned_at.entry((interface.clone(), outcome)).or_insert(Timestamp(0));
+        if now.since(*warned_at) < WARNING_INTERVAL {
+            return;
+        }
+        *warned_at = now;
+        let hardware = incoming.message.packet.hardware;
+        if is_unknown {
+            tracing::warn!(
+                %interface, %hardware,
+                "unknown machines hold all DHCP addresses that they may; enrol them, or look for a host \
+                 that invents machines"
+            );
+        } else {
+            tracing::warn!(%interface, %hardware, "no free DHCP address; enlarge the ranges");
+        }
     }
 
     fn record_event(

@@ -10,8 +10,11 @@ mod reply;
 mod server;
 #[cfg(test)]
 mod tests;
+mod unknown_holders;
 
-pub use config::{Dhcp4Interface, Dhcp4Settings, Dhcp4Subnet, StaticReservation};
+pub use config::{
+    DEFAULT_UNKNOWN_SHARE, Dhcp4Interface, Dhcp4Settings, Dhcp4Subnet, StaticReservation,
+};
 pub use dhcp_codec::v4::Dhcp4MessageType;
 pub use exchange::{Dhcp4PacketInfo, Dhcp4Port};
 pub(crate) use leases::fnv1a;

@@ -99,6 +99,8 @@ pub enum Dhcp4Outcome {
     NoSubnet,
     /// All addresses of the ranges are in use.
     NoFreeAddress,
+    /// The machine is unknown, and unknown machines hold all addresses they may.
+    UnknownShareUsed,
     /// The message is invalid here: a server's message, without a type, or with missing fields.
     Invalid,
     /// The DHCP lease could not be stored, so the address was not assigned.

@@ -250,6 +250,9 @@ fn discover(
     leases: &mut DhcpLeases4,
 ) -> (Dhcp4Outcome, Option<Dhcp4Reply>) {
     let requested = exchange.packet.options.get_address(option_code::REQUESTED_ADDRESS);
+    if !has_share(exchange, leases) {
+        return (Dhcp4Outcome::UnknownShareUsed, None);
+    }
     let Some(address) = choose_address(exchange, leases, requested) else {
         return (Dhcp4Outcome::NoFreeAddress, None);
     };
@@ -260,7 +263,7 @@ fn discover(
         lease.state == DhcpLeaseState::Leased && *lease.client == *exchange.client
     });
     let needs_probe = !was_leased && reserved_address(exchange) != Some(address);
-    leases.offer(&exchange.client, address, now);
+    leases.offer(exchange.holder(), address, now);
     let probe = (needs_probe && !exchange.packet.is_relayed()).then_some(address);
     (Dhcp4Outcome::Offered(address), Some(reply::offer(exchange, address, probe)))
 }
@@ -284,10 +287,14 @@ fn request(
         packet.options.get_address(option_code::REQUESTED_ADDRESS)
     };
     let Some(requested) = requested else { return (Dhcp4Outcome::Invalid, None) };
+    if !has_share(exchange, leases) {
+        // Other servers may know the machine, so there is no DHCPNAK.
+        return (Dhcp4Outcome::UnknownShareUsed, None);
+    }
     if !may_lease(exchange, leases, requested) {
         return (Dhcp4Outcome::Refused(requested), Some(reply::refusal(exchange)));
     }
-    leases.lease(&exchange.client, requested, now.plus(exchange.subnet.lease_time), now);
+    leases.lease(exchange.holder(), requested, now.plus(exchange.subnet.lease_time), now);
     (Dhcp4Outcome::Leased(requested), Some(reply::acknowledgement(exchange, requested)))
 }
 
@@ -313,6 +320,12 @@ fn choose_address(
             is_dynamic(exchange, *address) && leases.is_available_to(client, *address, now)
         })
         .or_else(|| leases.pick_address(exchange.subnet, client, server, now))
+}
+
+/// Returns whether the machine is known, or unknown machines do not hold all addresses they may.
+fn has_share(exchange: &Dhcp4Exchange<'_>, leases: &mut DhcpLeases4) -> bool {
+    !exchange.is_unknown()
+        || leases.unknown_may_lease(exchange.subnet, &exchange.client, exchange.info.now)
 }
 
 /// Returns whether the client may lease exactly this address.

@@ -66,6 +66,14 @@ struct TestDhcp4Server {
 }
 
 impl TestDhcp4Server {
+    fn with_unknown_share(percent: u8) -> Self {
+        let mut server = Self::new(DhcpMode::Discover);
+        let mut settings = server.core.settings().clone();
+        settings.subnets[0].unknown_share = percent;
+        server.core = Dhcp4Server::new(settings);
+        server
+    }
+
     fn new(mode: DhcpMode) -> Self {
         let mut subnet = Dhcp4Subnet::new(Ipv4Addr::new(192, 0, 2, 0), 24, mode);
         let host = |number, last| StaticReservation {
@@ -77,6 +85,7 @@ impl TestDhcp4Server {
         subnet.gateway = Some(Ipv4Addr::new(192, 0, 2, 254));
         subnet.dns = vec![SERVER];
         subnet.lease_time = Duration::from_secs(600);
+        subnet.unknown_share = 100;
         let mut relayed = Dhcp4Subnet::new(Ipv4Addr::new(198, 51, 100, 0), 24, mode);
         relayed.ranges = vec![(Ipv4Addr::new(198, 51, 100, 7), Ipv4Addr::new(198, 51, 100, 7))];
         let interface = Dhcp4Interface { name: "eth1".into(), address: SERVER };
@@ -460,6 +469,51 @@ fn a_full_range_offers_nothing_until_an_address_expires() {
     assert!(matches!(response.outcome, Dhcp4Outcome::Offered(_)));
 }
 
+/// Leases an address to a machine if it gets an offer.
+fn lease_address(server: &mut TestDhcp4Server, number: u8) -> Dhcp4Outcome {
+    let offered = server.send(&packet(number, Dhcp4MessageType::Discover));
+    match offered.reply {
+        Some(reply) => server.send(&request(number, reply.packet.your_address)).outcome,
+        None => offered.outcome,
+    }
+}
+
+/// Every host on the network can invent machines. They must not use the addresses that known machines need.
+#[test]
+fn unknown_machines_get_only_a_share_of_the_addresses() {
+    let mut server = TestDhcp4Server::with_unknown_share(50);
+    for number in 30..32 {
+        assert!(matches!(lease_address(&mut server, number), Dhcp4Outcome::Leased(_)));
+    }
+    assert_eq!(lease_address(&mut server, 32), Dhcp4Outcome::UnknownShareUsed);
+    // Nor without an offer.
+    for last in 100..104 {
+        let address = Ipv4Addr::new(192, 0, 2, last);
+        let outcome = server.send(&request(33, address)).outcome;
+        assert_eq!(outcome, Dhcp4Outcome::UnknownShareUsed);
+    }
+    assert!(matches!(lease_address(&mut server, NETBOOT), Dhcp4Outcome::Leased(_)));
+    assert!(matches!(lease_address(&mut server, 30), Dhcp4Outcome::Leased(_)), "it renews");
+    // Holders from before a restart count until they renew.
+    server.restart();
+    assert_eq!(lease_address(&mut server, 32), Dhcp4Outcome::UnknownShareUsed);
+    server.now = server.now.plus(Duration::from_secs(601));
+    assert!(matches!(lease_address(&mut server, 32), Dhcp4Outcome::Leased(_)));
+}
+
+#[test]
+fn an_offer_to_an_unknown_machine_is_held_briefly() {
+    let mut server = TestDhcp4Server::with_unknown_share(50);
+    for number in 30..32 {
+        let response = server.send(&packet(number, Dhcp4MessageType::Discover));
+        assert!(matches!(response.outcome, Dhcp4Outcome::Offered(_)));
+    }
+    let query = packet(32, Dhcp4MessageType::Discover);
+    assert_eq!(server.send(&query).outcome, Dhcp4Outcome::UnknownShareUsed);
+    server.now = server.now.plus(Duration::from_secs(21));
+    assert!(matches!(server.send(&query).outcome, Dhcp4Outcome::Offered(_)));
+}
+
 #[test]
 fn a_request_for_an_unavailable_address_gets_a_nak() {
     let mut server = TestDhcp4Server::new(DhcpMode::Discover);
@@ -504,7 +558,8 @@ fn a_ramdisk_renews_its_address_after_the_boot_plan_was_removed() {
     let mut server = TestDhcp4Server::new(DhcpMode::Discover);
     let address = Ipv4Addr::new(192, 0, 2, 101);
     let client = [&[1][..], hardware(DISK).bytes()].concat();
-    server.leases.lease(&client, address, server.now.plus(Duration::from_secs(60)), server.now);
+    let holder = leases::LeaseHolder { client: &client, unknown_on: None };
+    server.leases.lease(holder, address, server.now.plus(Duration::from_secs(60)), server.now);
     let mut renewal = packet(DISK, Dhcp4MessageType::Request);
     renewal.client_address = address;
     assert_eq!(server.send(&renewal).outcome, Dhcp4Outcome::Leased(address));

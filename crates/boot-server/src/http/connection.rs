@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use connection_limits::ConnectionSlot;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::client_stream::ClientStream;
@@ -22,6 +23,8 @@ use crate::{BootEvent, BootEventDetail};
 pub(super) struct HttpConnection {
     pub(super) stream: ClientStream,
     pub(super) client: SocketAddr,
+    slot: Arc<ConnectionSlot>,
+    had_request: bool,
     pub(super) limits: BootHttpLimits,
     pub(super) services: BootHttpServices,
     /// The `User-Agent` of the last request. Kept, because clients send the same one in every request.
@@ -47,10 +50,20 @@ impl HttpConnection {
     pub(super) fn new(
         stream: ClientStream,
         client: SocketAddr,
+        slot: Arc<ConnectionSlot>,
         limits: BootHttpLimits,
         services: BootHttpServices,
     ) -> Self {
-        Self { stream, client, limits, services, user_agent: Arc::default(), head: Vec::new() }
+        Self {
+            stream,
+            client,
+            slot,
+            had_request: false,
+            limits,
+            services,
+            user_agent: Arc::default(),
+            head: Vec::new(),
+        }
     }
 
     /// Serves until either side closes the connection.
@@ -67,12 +80,19 @@ impl HttpConnection {
     /// Reads one request and responds. Returns `None` if the connection is closed or failed.
     async fn serve_next(&mut self, input: &mut Vec<u8>) -> Option<ConnectionPersistence> {
         // One deadline for the whole head, so that sending it byte by byte does not extend it.
-        let deadline = Instant::now() + self.limits.idle_timeout;
+        let head_timeout =
+            if self.had_request { self.limits.idle_timeout } else { self.limits.head_timeout };
+        let deadline = Instant::now() + head_timeout;
         loop {
             match parse_request(input, self.client) {
                 Ok(Some(parsed)) => {
                     let length = parsed.length;
+                    self.had_request = true;
+                    if !self.slot.start_work() {
+                        return None;
+                    }
                     let persistence = self.handle(parsed).await.ok()?;
+                    self.slot.finish_work();
                     input.drain(..length);
                     return Some(persistence);
                 }
@@ -106,6 +126,9 @@ impl HttpConnection {
         let (response, title, machine) = match file {
             Ok(file) => {
                 let (title, machine) = (file.title.clone(), file.machine.clone());
+                if machine.is_some() {
+                    self.slot.mark_known(Instant::now().into_std());
+                }
                 (file_response(request, file), title, machine)
             }
             Err(HttpFileRefusal { reason, title, machine }) => {

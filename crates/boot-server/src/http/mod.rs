@@ -7,7 +7,6 @@
 
 mod client_stream;
 mod connection;
-mod connection_limiter;
 mod files;
 mod page_cache;
 mod path;
@@ -19,7 +18,6 @@ mod server;
 mod status;
 #[cfg(test)]
 mod tests;
-mod tls;
 
 pub use crate::served_directory::ServedDirectory;
 pub use files::{HttpFile, HttpFileRefusal, HttpFiles, HttpRefusalReason};
@@ -36,4 +34,3 @@ pub use server::{
     BootHttpLimits, BootHttpListenError, BootHttpServer, BootHttpServices, BootHttpSettings,
 };
 pub use status::BootHttpStatus;
-pub use tls::{BootTlsError, tls_from_files};

@@ -4,17 +4,19 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use connection_limits::{ConnectionLimits, ConnectionTable};
 use node_model::Timestamp;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::client_stream::ClientStream;
 use super::connection::HttpConnection;
-use super::connection_limiter::ConnectionLimiter;
 use super::files::HttpFiles;
+use super::request::MAX_HEAD_BYTES;
 use super::status::BootHttpStatus;
 use crate::sockets::{self, SocketBindError};
 use crate::{BootEvent, BootEventDetail, BootEventRecorder};
@@ -26,7 +28,7 @@ pub struct BootHttpSettings {
     pub listen: SocketAddr,
     /// The only interface to listen on; `None` for all.
     pub interface: Option<Arc<str>>,
-    /// The TLS configuration, see [`super::tls_from_files`]; `None` for plain HTTP.
+    /// The TLS configuration; `None` for plain HTTP.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// The limits for clients.
     pub limits: BootHttpLimits,
@@ -36,10 +38,14 @@ pub struct BootHttpSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BootHttpLimits {
     /// The number of concurrent connections. Each uses a file descriptor, and another while it sends a file.
+    /// A further connection replaces one that waits for a request.
     pub max_connections: usize,
-    /// The number of concurrent connections per client address. Firmware uses one; a ramdisk a few.
+    /// The number of concurrent connections per client address. Firmware uses one; a ramdisk a few. Clients
+    /// that were sent a file of a known machine have no limit for a while.
     pub max_connections_per_client: usize,
-    /// The time within which a complete request has to arrive on an open connection.
+    /// The time within which the first request of a connection has to arrive completely.
+    pub head_timeout: Duration,
+    /// The time within which each further request has to arrive completely.
     pub idle_timeout: Duration,
     /// How long a client may accept no byte of a response.
     pub stall_timeout: Duration,
@@ -66,7 +72,7 @@ pub struct BootHttpServer {
     settings: BootHttpSettings,
     services: BootHttpServices,
     tls: Option<TlsAcceptor>,
-    limiter: Arc<ConnectionLimiter>,
+    connections: Arc<ConnectionTable>,
 }
 
 /// The HTTP server cannot listen.
@@ -91,9 +97,10 @@ impl Default for BootHttpLimits {
         Self {
             max_connections: 4096,
             max_connections_per_client: 128,
+            head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             stall_timeout: Duration::from_secs(60),
-            handshake_timeout: Duration::from_secs(20),
+            handshake_timeout: Duration::from_secs(10),
             lookup_timeout: Duration::from_secs(10),
         }
     }
@@ -111,7 +118,13 @@ impl BootHttpServer {
         let listener = sockets::tcp(settings.listen, settings.interface.as_deref())
             .map_err(|source| BootHttpListenError { listen: settings.listen, source })?;
         let tls = settings.tls.clone().map(TlsAcceptor::from);
-        Ok(Self { listener, settings, services, tls, limiter: Arc::default() })
+        let limits = settings.limits;
+        let connections = ConnectionTable::new(ConnectionLimits {
+            total: limits.max_connections,
+            reserved: limits.max_connections / RESERVED_PART,
+            per_client: limits.max_connections_per_client,
+        });
+        Ok(Self { listener, settings, services, tls, connections })
     }
 
     /// Returns the bound address.
@@ -138,12 +151,7 @@ impl BootHttpServer {
 
     fn accept(&self, stream: TcpStream, client: SocketAddr, connections: &mut JoinSet<()>) {
         let limits = self.settings.limits;
-        let acquired = self.limiter.acquire(
-            client.ip(),
-            limits.max_connections,
-            limits.max_connections_per_client,
-        );
-        let Some(slot) = acquired else {
+        let Some(slot) = self.connections.admit(client.ip(), Instant::now()) else {
             if self.tls.is_none() {
                 let _ = stream.try_write(TOO_MANY_CONNECTIONS);
             }
@@ -153,21 +161,29 @@ impl BootHttpServer {
         let _ = stream.set_nodelay(true);
         let services = self.services.clone();
         let tls = self.tls.clone();
+        let slot = Arc::new(slot);
         connections.spawn(async move {
-            let _slot = slot;
-            let stream = match tls {
-                None => ClientStream::Plain(stream),
-                Some(tls) => {
-                    match tokio::time::timeout(limits.handshake_timeout, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => ClientStream::Tls(Box::new(stream)),
-                        Ok(Err(error)) => {
-                            return tracing::debug!(%client, %error, "TLS handshake failed");
+            let own_slot = Arc::clone(&slot);
+            let served = async {
+                let stream = match tls {
+                    None => ClientStream::Plain(stream),
+                    Some(tls) => {
+                        let handshake = tls_handshake(stream, &tls);
+                        match tokio::time::timeout(limits.handshake_timeout, handshake).await {
+                            Ok(Ok(stream)) => stream,
+                            Ok(Err(error)) => {
+                                return tracing::debug!(%client, %error, "TLS handshake failed");
+                            }
+                            Err(_) => return,
                         }
-                        Err(_) => return,
                     }
-                }
+                };
+                HttpConnection::new(stream, client, own_slot, limits, services).run().await;
             };
-            HttpConnection::new(stream, client, limits, services).run().await;
+            tokio::select! {
+                () = served => {}
+                () = slot.closing() => {}
+            }
         });
     }
 
@@ -193,12 +209,37 @@ impl BootHttpServer {
         });
     }
 
-    /// Waits before the next accept. Without free file descriptors every accept fails at once.
+    /// Waits before the next accept. Without free file descriptors every accept fails at once, so a waiting
+    /// connection is closed.
     async fn pause_after_accept_error(&self, error: &io::Error) {
-        tracing::warn!(%error, "HTTP accept failed");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let has_closed = self.connections.close_one(Instant::now());
+        let pause = Duration::from_millis(if has_closed { 1 } else { 50 });
+        tracing::warn!(%error, retry_in = ?pause, "HTTP accept failed");
+        tokio::time::sleep(pause).await;
     }
 }
+
+/// Performs the TLS handshake. A client that sends plain HTTP gets a response that it can show.
+async fn tls_handshake(mut stream: TcpStream, tls: &TlsAcceptor) -> io::Result<ClientStream> {
+    /// The first byte of a TLS handshake record.
+    const TLS_HANDSHAKE: u8 = 0x16;
+    let mut first = [0];
+    if stream.peek(&mut first).await? > 0 && first[0] != TLS_HANDSHAKE {
+        // Closing a connection with unread bytes resets it, and the client may lose the response.
+        let _ = stream.read(&mut [0; MAX_HEAD_BYTES]).await?;
+        stream.write_all(TLS_REQUIRED).await?;
+        stream.shutdown().await?;
+        return Err(io::Error::other("the client does not use TLS"));
+    }
+    Ok(ClientStream::Tls(Box::new(tls.accept(stream).await?)))
+}
+
+/// The response to a client that sends plain HTTP to a port with TLS.
+const TLS_REQUIRED: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
+    Content-Length: 31\r\nConnection: close\r\n\r\nThis port uses TLS; use https.\n";
+
+/// One in this many connections is reserved for known clients.
+const RESERVED_PART: usize = 8;
 
 /// The response to a client that exceeds a connection limit.
 const TOO_MANY_CONNECTIONS: &[u8] =

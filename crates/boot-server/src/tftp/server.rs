@@ -38,6 +38,9 @@ pub struct TftpSettings {
     pub max_transfers: usize,
     /// The number of concurrent transfers per client address. Firmware uses one; a boot loader a few.
     pub max_transfers_per_client: usize,
+    /// How many of them may wait for their first acknowledgement. Further requests get no reply, because
+    /// their sender may be forged.
+    pub max_unacknowledged_per_client: usize,
 }
 
 /// What the TFTP server depends on.
@@ -80,7 +83,12 @@ struct RunningTransfers(Mutex<TransferCounts>);
 #[derive(Default)]
 struct TransferCounts {
     total: usize,
-    ports: HashMap<IpAddr, Vec<u16>>,
+    clients: HashMap<IpAddr, Vec<RunningTransfer>>,
+}
+
+struct RunningTransfer {
+    port: u16,
+    is_acknowledged: bool,
 }
 
 /// The permission for one transfer, returned on drop.
@@ -99,6 +107,7 @@ impl TftpSettings {
             limits: TftpLimits::default(),
             max_transfers: 4096,
             max_transfers_per_client: 16,
+            max_unacknowledged_per_client: 4,
         }
     }
 }
@@ -162,6 +171,9 @@ impl TftpServer {
             }
             // The first reply was lost or delayed; the running transfer sends it again.
             SlotRequest::AlreadyRunning => {}
+            SlotRequest::Unacknowledged => {
+                state.record_event(request.file, client, TftpOutcome::TooManyTransfers);
+            }
             SlotRequest::Full => {
                 let text = "too many transfers; try again";
                 state.refuse(client, TftpErrorCode::Undefined, text).await;
@@ -179,9 +191,10 @@ impl TransferSlot {
             Ok(content) => {
                 let local = SocketAddr::new(settings.listen.ip(), 0);
                 match sockets::udp(local, settings.interface.as_deref()) {
-                    Ok(socket) => serve(&socket, client, &request, content, &settings.limits)
-                        .await
-                        .unwrap_or(TftpOutcome::TimedOut),
+                    Ok(socket) => {
+                        let served = serve(&socket, &self, &request, content, &settings.limits);
+                        served.await.unwrap_or(TftpOutcome::TimedOut)
+                    }
                     Err(error) => {
                         tracing::warn!(%client, %error, "opening a TFTP transfer socket failed");
                         TftpOutcome::TooManyTransfers
@@ -206,6 +219,14 @@ impl TransferSlot {
         // Return the slot before the event is recorded.
         drop(self);
         state.record_event(request.file, client, outcome);
+    }
+
+    fn set_acknowledged(&self) {
+        let mut counts = self.state.running.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let transfers = counts.clients.get_mut(&self.client.ip());
+        for transfer in transfers.into_iter().flatten() {
+            transfer.is_acknowledged |= transfer.port == self.client.port();
+        }
     }
 
     async fn open_file(&self, request: &TftpRequest) -> Result<Content, TftpOpenError> {
@@ -253,22 +274,29 @@ enum SlotRequest {
     Granted,
     AlreadyRunning,
     Full,
+    /// Too many transfers of this client wait for their first acknowledgement.
+    Unacknowledged,
 }
 
 impl RunningTransfers {
     fn acquire(&self, client: SocketAddr, settings: &TftpSettings) -> SlotRequest {
         let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let counts = &mut *guard;
-        let client_ports = counts.ports.get(&client.ip()).map_or(&[][..], Vec::as_slice);
-        if client_ports.contains(&client.port()) {
+        let transfers = counts.clients.get(&client.ip()).map_or(&[][..], Vec::as_slice);
+        if transfers.iter().any(|transfer| transfer.port == client.port()) {
             return SlotRequest::AlreadyRunning;
         }
-        if client_ports.len() >= settings.max_transfers_per_client
+        let unacknowledged = transfers.iter().filter(|transfer| !transfer.is_acknowledged).count();
+        if unacknowledged >= settings.max_unacknowledged_per_client {
+            return SlotRequest::Unacknowledged;
+        }
+        if transfers.len() >= settings.max_transfers_per_client
             || counts.total >= settings.max_transfers
         {
             return SlotRequest::Full;
         }
-        counts.ports.entry(client.ip()).or_default().push(client.port());
+        let transfer = RunningTransfer { port: client.port(), is_acknowledged: false };
+        counts.clients.entry(client.ip()).or_default().push(transfer);
         counts.total += 1;
         SlotRequest::Granted
     }
@@ -278,10 +306,10 @@ impl Drop for TransferSlot {
     fn drop(&mut self) {
         let mut counts = self.state.running.0.lock().unwrap_or_else(PoisonError::into_inner);
         counts.total -= 1;
-        if let Some(ports) = counts.ports.get_mut(&self.client.ip()) {
-            ports.retain(|port| *port != self.client.port());
-            if ports.is_empty() {
-                counts.ports.remove(&self.client.ip());
+        if let Some(transfers) = counts.clients.get_mut(&self.client.ip()) {
+            transfers.retain(|transfer| transfer.port != self.client.port());
+            if transfers.is_empty() {
+                counts.clients.remove(&self.client.ip());
             }
         }
     }
@@ -289,12 +317,14 @@ impl Drop for TransferSlot {
 
 async fn serve(
     socket: &UdpSocket,
-    client: SocketAddr,
+    slot: &TransferSlot,
     request: &TftpRequest,
     content: Content,
     limits: &TftpLimits,
 ) -> io::Result<TftpOutcome> {
+    let client = slot.client;
     socket.connect(client).await?;
+    let mut is_acknowledged = false;
     let mut out = TftpOutbox::default();
     let mut buffer = [0; 1024];
     let now = Instant::now().into_std();
@@ -338,6 +368,10 @@ async fn serve(
             Some(Err(error)) => return Err(error),
             None => transfer.on_timeout(now, &mut out),
         };
+        if !is_acknowledged && transfer.is_acknowledged() {
+            is_acknowledged = true;
+            slot.set_acknowledged();
+        }
     }
 }
 

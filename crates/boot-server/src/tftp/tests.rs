@@ -233,10 +233,41 @@ fn transfers_complete_with_20_percent_loss() {
     }
 }
 
+/// Drives a transfer whose client is silent after `acknowledged` blocks. Returns the number of messages
+/// after that, and the time.
+fn messages_to_a_silent_client(options: &[(&str, &str)], acknowledged: u16) -> (usize, Duration) {
+    let decoded = TftpRequest::decode(&request("file", "octet", options)).unwrap();
+    let epoch = Instant::now();
+    let mut now = epoch;
+    let mut out = TftpOutbox::default();
+    let content = Content::from(bytes(50_000));
+    let limits = TftpLimits::default();
+    let (mut sender, mut progress) = TftpTransfer::start(&decoded, content, &limits, now, &mut out);
+    for block in 1..=acknowledged {
+        out.clear();
+        let ack = [ACK.to_be_bytes(), block.to_be_bytes()].concat();
+        progress = sender.on_message(&ack, now, &mut out);
+    }
+    let mut sent = out.iter().count();
+    while let TftpProgress::WaitUntil(deadline) = progress {
+        out.clear();
+        now = deadline;
+        progress = sender.on_timeout(now, &mut out);
+        sent += out.iter().count();
+    }
+    assert_eq!(progress, TftpProgress::Finished(TftpOutcome::TimedOut));
+    (sent, now.duration_since(epoch))
+}
+
+/// A request with a forged sender makes the server send to a host that requested nothing.
 #[test]
-fn a_silent_client_times_out() {
-    let (_, outcome, took) = transfer(bytes(5000), &[], 100, 3);
-    assert_eq!(outcome, TftpOutcome::TimedOut);
+fn sends_few_messages_until_the_first_acknowledgement() {
+    for options in [&[][..], &[("blksize", "1468"), ("windowsize", "64")]] {
+        let (sent, took) = messages_to_a_silent_client(options, 0);
+        assert_eq!(sent, 4, "{options:?}");
+        assert!(took < Duration::from_secs(10), "{took:?}");
+    }
+    let (_, took) = messages_to_a_silent_client(&[], 3);
     assert!((60..65).contains(&took.as_secs()), "{took:?}");
 }
 
@@ -427,6 +458,50 @@ async fn limits_transfers_per_client() {
         sockets.push(socket);
     }
     assert_eq!(message_types, [DATA, DATA, DATA, ERROR]);
+    running.abort();
+}
+
+#[tokio::test]
+async fn limits_unacknowledged_transfers_per_client() {
+    let events = Arc::new(TftpEvents::default());
+    let services = TftpServices {
+        files: Arc::new(TestTftpFiles),
+        events: events.clone(),
+        clock: || Timestamp::from_secs(5),
+    };
+    let mut settings = TftpSettings::new("127.0.0.1:0".parse().unwrap());
+    settings.max_unacknowledged_per_client = 2;
+    let server = TftpServer::bind(settings, services).unwrap();
+    let address = server.local_address().unwrap();
+    let running = tokio::spawn(server.run());
+    let mut sockets = Vec::new();
+    for _ in 0..2 {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        socket.send_to(&request("text", "octet", &[("blksize", "8")]), address).await.unwrap();
+        let mut buffer = [0; 600];
+        let (_, from) = socket.recv_from(&mut buffer).await.unwrap();
+        assert_eq!(u16::from(buffer[1]), OACK);
+        sockets.push((socket, from));
+    }
+    // A third request gets no reply.
+    let third = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    third.send_to(&request("text", "octet", &[]), address).await.unwrap();
+    let refused =
+        BootEventDetail::Tftp { file: "text".into(), outcome: TftpOutcome::TooManyTransfers };
+    let is_recorded = async {
+        while !events.0.lock().unwrap().iter().any(|event| event.detail == refused) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), is_recorded).await.unwrap();
+    let mut buffer = [0; 600];
+    assert!(third.try_recv(&mut buffer).is_err());
+    // After the first acknowledgement a transfer no longer counts.
+    let (socket, from) = &sockets[0];
+    socket.send_to(&[0, 4, 0, 0], *from).await.unwrap();
+    let (_, _) = socket.recv_from(&mut buffer).await.unwrap();
+    assert_eq!(u16::from(buffer[1]), DATA);
+    assert_eq!(exchange(address, &request("who", "octet", &[])).await[1], DATA as u8);
     running.abort();
 }
 

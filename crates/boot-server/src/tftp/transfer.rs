@@ -21,11 +21,19 @@ pub struct TftpLimits {
     pub window: u16,
     /// How long a client may make no progress before the transfer fails.
     pub idle_timeout: Duration,
+    /// How often the first message is sent again. The sender of a request may be forged; until the first
+    /// acknowledgement every message may go to a host that did not request it.
+    pub first_resends: u32,
 }
 
 impl Default for TftpLimits {
     fn default() -> Self {
-        Self { block_size: 1468, window: 64, idle_timeout: Duration::from_secs(60) }
+        Self {
+            block_size: 1468,
+            window: 64,
+            idle_timeout: Duration::from_secs(60),
+            first_resends: 3,
+        }
     }
 }
 
@@ -76,6 +84,8 @@ pub struct TftpTransfer {
     block_size: u64,
     window: u64,
     idle_timeout: Duration,
+    /// How often the first message may still be sent again; `None` after the first acknowledgement.
+    first_resends: Option<u32>,
     /// The option acknowledgement (OACK), sent until the client acknowledges it as block 0.
     options: Option<Vec<u8>>,
     /// The first block that is not acknowledged. Blocks are numbered from 1.
@@ -157,6 +167,7 @@ impl TftpTransfer {
             block_size,
             window: u64::from(window),
             idle_timeout: limits.idle_timeout,
+            first_resends: Some(limits.first_resends),
             options: (!options.is_empty()).then(|| [&OACK.to_be_bytes()[..], &options].concat()),
             base: 1,
             next: 1,
@@ -188,6 +199,7 @@ impl TftpTransfer {
                 return TftpProgress::WaitUntil(self.timer.deadline);
             }
             self.options = None;
+            self.first_resends = None;
             self.timer.acknowledged(now);
             self.last_progress = now;
             return self.send_window(now, out);
@@ -202,6 +214,7 @@ impl TftpTransfer {
             return TftpProgress::WaitUntil(self.timer.deadline);
         }
         if newly_acknowledged > 0 {
+            self.first_resends = None;
             self.base += newly_acknowledged;
             self.last_progress = now;
             self.timer.acknowledged(now);
@@ -217,6 +230,12 @@ impl TftpTransfer {
         self.send_window(now, out)
     }
 
+    /// Returns whether the client has acknowledged a message, so that it exists.
+    #[must_use]
+    pub fn is_acknowledged(&self) -> bool {
+        self.first_resends.is_none()
+    }
+
     /// Handles the timeout of [`TftpProgress::WaitUntil`].
     pub fn on_timeout(&mut self, now: Instant, out: &mut TftpOutbox) -> TftpProgress {
         if now < self.timer.deadline {
@@ -228,6 +247,12 @@ impl TftpTransfer {
                 "timed out waiting for an acknowledgement",
             ));
             return TftpProgress::Finished(TftpOutcome::TimedOut);
+        }
+        match &mut self.first_resends {
+            // A client that exists repeats its request.
+            Some(0) => return TftpProgress::Finished(TftpOutcome::TimedOut),
+            Some(left) => *left -= 1,
+            None => {}
         }
         self.next = self.base;
         self.timer.back_off();

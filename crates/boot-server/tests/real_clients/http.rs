@@ -4,9 +4,7 @@
 use std::sync::Arc;
 
 use boot_server::BootEventDetail;
-use boot_server::http::{
-    BootHttpServer, BootHttpServices, BootHttpSettings, ServedDirectory, tls_from_files,
-};
+use boot_server::http::{BootHttpServer, BootHttpServices, BootHttpSettings, ServedDirectory};
 
 use super::lab::{NetworkLab, RecordedEvents, RunningServer, ready, wall_clock};
 
@@ -242,7 +240,8 @@ fn curl_fetches_a_file_over_tls_and_verifies_the_server() {
     std::fs::write(&certificate, generated.cert.pem()).unwrap();
     std::fs::write(&key, generated.signing_key.serialize_pem()).unwrap();
     let mut settings = BootHttpSettings::new("127.0.0.1:443".parse().unwrap());
-    settings.tls = Some(tls_from_files(&certificate, &key).unwrap());
+    let files = server_tls::CertificateFiles { certificate, key };
+    settings.tls = Some(server_tls::ServerTls::from_files(files).unwrap().server_config());
     let server = start(&lab, &events, settings);
     let site = HttpSite { _server: server, lab, events };
     let trusted = ["--cacert", "certificate.pem", "--resolve", "boot.example:443:127.0.0.1", "-f"];
@@ -258,6 +257,6 @@ fn curl_fetches_a_file_over_tls_and_verifies_the_server() {
     assert!(succeeded && site.read("part") == kernel[100_000..=300_000], "{output}");
     let (succeeded, _) = site.curl(&["--resolve", trusted[3], "-f", "-o", "no", url]);
     assert!(!succeeded, "the certificate is not trusted");
-    let (succeeded, _) = site.curl(&["-f", "-o", "no", "http://127.0.0.1:443/kernel"]);
-    assert!(!succeeded, "plain HTTP must fail on the TLS port");
+    let (_, output) = site.curl(&["http://127.0.0.1:443/kernel"]);
+    assert!(output.contains("This port uses TLS; use https."), "{output}");
 }

@@ -41,12 +41,14 @@ impl ImageConversion {
         blobs: &Arc<BlobStore>,
         file: &File,
     ) -> Result<(ImageFormat, Option<WrittenFile>), ImageProblem> {
+        let length = file.metadata().map_err(ImageProblem::CacheFolder)?.len();
+        let limit = self.limits.unpacked_from(length);
         let mut format = ImageFormat::detect_file(file).map_err(ImageProblem::CacheFolder)??;
         let mut made: Option<WrittenFile> = None;
         if let (ImageFormat::Compressed(compression), TargetFormat::Raw) =
             (format, self.target_format)
         {
-            let unpacked = self.write_file(blobs, |sink| {
+            let unpacked = write_file(blobs, limit, |sink| {
                 let mut file = file;
                 file.rewind().map_err(ImageProblem::CacheFolder)?;
                 Ok(decompress(file, compression, sink)?)
@@ -73,9 +75,8 @@ impl ImageConversion {
                 | ImageFormat::Luks
                 | ImageFormat::Squashfs => Ok((format, made)),
                 ImageFormat::Qcow2 => {
-                    let raw = self.write_file(blobs, |sink| {
-                        Ok(qcow2::convert(current, self.limits.unpacked, sink)?)
-                    })?;
+                    let raw =
+                        write_file(blobs, limit, |sink| Ok(qcow2::convert(current, limit, sink)?))?;
                     let inner = ImageFormat::detect_file(&raw.image.file)
                         .map_err(ImageProblem::CacheFolder)??;
                     if !inner.is_raw() && inner != ImageFormat::Iso {
@@ -100,18 +101,18 @@ impl ImageConversion {
             (None, None) => Ok(()),
         }
     }
+}
 
-    fn write_file(
-        &self,
-        blobs: &Arc<BlobStore>,
-        write: impl FnOnce(&mut ImageSink) -> Result<(), ImageProblem>,
-    ) -> Result<WrittenFile, ImageProblem> {
-        let (temporary, file) = blobs.create_temporary().map_err(ImageProblem::CacheFolder)?;
-        let reservation = SpaceReservation::new(blobs);
-        let mut sink = ImageSink::new(file, reservation, self.limits.unpacked, &[]);
-        write(&mut sink)?;
-        Ok(WrittenFile { temporary, image: sink.finish()? })
-    }
+fn write_file(
+    blobs: &Arc<BlobStore>,
+    limit: u64,
+    write: impl FnOnce(&mut ImageSink) -> Result<(), ImageProblem>,
+) -> Result<WrittenFile, ImageProblem> {
+    let (temporary, file) = blobs.create_temporary().map_err(ImageProblem::CacheFolder)?;
+    let reservation = SpaceReservation::new(blobs);
+    let mut sink = ImageSink::new(file, reservation, limit, &[]);
+    write(&mut sink)?;
+    Ok(WrittenFile { temporary, image: sink.finish()? })
 }
 
 impl From<qcow2::Qcow2ConvertError> for ImageProblem {

@@ -73,7 +73,13 @@ pub struct ImageLimits {
     pub download: u64,
     /// Bytes of a decompressed image, or of the disk in a qcow2 image.
     pub unpacked: u64,
+    /// How many times larger than its file an unpacked image may be, if it is larger than 32 GiB. Every
+    /// unpacked byte is digested, so a small file of a large empty disk would occupy a CPU for minutes.
+    pub expansion: u64,
 }
+
+/// Unpacked images of up to this size are accepted whatever the size of their file.
+const MAX_EMPTY_BYTES: u64 = 32 << 30;
 
 /// The image cache. Clones share their state.
 #[derive(Clone)]
@@ -122,7 +128,14 @@ impl CacheSettings {
 
 impl Default for ImageLimits {
     fn default() -> Self {
-        Self { download: 64 << 30, unpacked: 1 << 40 }
+        Self { download: 64 << 30, unpacked: 1 << 40, expansion: 256 }
+    }
+}
+
+impl ImageLimits {
+    /// Returns the size limit of the image that is unpacked from a file of this length.
+    fn unpacked_from(&self, file_length: u64) -> u64 {
+        self.unpacked.min(file_length.saturating_mul(self.expansion).max(MAX_EMPTY_BYTES))
     }
 }
 
@@ -165,6 +178,22 @@ impl ImageCache {
             ImageCredentials::Basic { user, password } => Some(format!("{user}:{password}")),
             ImageCredentials::Header(_) => None,
         }
+    }
+
+    /// Verifies the signature of a container according to the policy for disk images, and returns its
+    /// reference by digest, so that only the verified container can be pulled. Without a policy the
+    /// reference is returned as it is.
+    pub async fn verify_container(
+        &self,
+        reference: &OciReference,
+        credentials: Option<&ImageCredentials>,
+    ) -> Result<OciReference, ImageError> {
+        let policy = self.inner.settings.signatures.disk_image;
+        let verified = self.inner.verified_reference(reference, credentials, policy).await;
+        verified.map_err(|problem| ImageError {
+            image: reference.to_string(),
+            problem: Box::new(problem),
+        })
     }
 
     /// Checks a file source against [`CacheSettings::files`]; other sources are checked when they are

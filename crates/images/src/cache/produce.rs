@@ -22,7 +22,7 @@ use crate::decompress::DecompressError;
 use crate::download::{ContentVersion, DownloadMessage, DownloadOutcome};
 use crate::fetch::{DownloadRequest, DownloadStopped, FetchError};
 use crate::format::{FormatError, ImageFormat};
-use crate::oci::{self, OciError};
+use crate::oci::{self, ContainerSignature, OciError, OciReference};
 use crate::qcow2::Qcow2Error;
 use crate::signature::{self, SignatureError, SignaturePolicy};
 use crate::sink::{ImageSink, SinkError, SinkOutput};
@@ -58,13 +58,12 @@ pub enum ImageProblem {
     Checksum(#[from] ChecksumError),
     /// The checksum differs.
     #[error(
-        "its checksum is {actual}, but {expected} is expected: it was changed or damaged, or the checksum belongs to another version"
+        "its checksum is not {expected}: it was changed or damaged, or the checksum belongs to another version"
     )]
     WrongChecksum {
-        /// The expected checksum.
+        /// The expected checksum. The actual one is logged and not shown: it would identify the content of
+        /// files that the user cannot read.
         expected: Checksum,
-        /// The checksum of the image.
-        actual: Checksum,
     },
     /// The download failed.
     #[error(transparent)]
@@ -263,13 +262,11 @@ impl ImageCacheState {
             }
             ImageSource::File(path) => FetchLocation::File(path.clone()),
             ImageSource::Oci(reference) => {
-                let wish = oci::OciRequest {
-                    reference,
-                    architecture: request.architecture.as_deref(),
-                    credentials: request.credentials.as_ref(),
-                    config: &self.settings.registries,
-                    plain_http: &self.settings.plain_http_registries,
-                };
+                let credentials = request.credentials.as_ref();
+                let policy = self.registry_signature_policy(request);
+                let verified = self.verified_reference(reference, credentials, policy).await?;
+                let architecture = request.architecture.as_deref();
+                let wish = self.oci_request(&verified, architecture, credentials);
                 let blob = oci::resolve(&self.fetcher, wish).await?;
                 if !checksums.contains(&blob.digest) {
                     checksums.push(blob.digest);
@@ -279,6 +276,60 @@ impl ImageCacheState {
             }
         };
         Ok(ResolvedImage { location: place, checksums })
+    }
+
+    /// Verifies the signature of an image or container in a registry, and returns its reference by digest, so
+    /// that only the verified content can be fetched. Without a policy the reference is returned as it is.
+    pub(super) async fn verified_reference(
+        &self,
+        reference: &OciReference,
+        credentials: Option<&ImageCredentials>,
+        policy: SignaturePolicy,
+    ) -> Result<OciReference, ImageProblem> {
+        if policy == SignaturePolicy::Off {
+            return Ok(reference.clone());
+        }
+        let wish = self.oci_request(reference, None, credentials);
+        let keys = &self.settings.signatures.keys;
+        let (pinned, signature) = oci::verify_container(&self.fetcher, wish, keys).await?;
+        match (signature, policy) {
+            (ContainerSignature::Valid, _) => Ok(pinned),
+            (
+                ContainerSignature::Missing(_),
+                SignaturePolicy::WhenPresent | SignaturePolicy::Off,
+            ) => Ok(pinned),
+            (ContainerSignature::Missing(tag), SignaturePolicy::Required) => {
+                let place = format!("the tag {tag} of its repository, as `cosign sign` does");
+                Err(SignatureError::Missing { place }.into())
+            }
+            (ContainerSignature::Wrong, _) => {
+                Err(SignatureError::Wrong { keys: keys.len() }.into())
+            }
+        }
+    }
+
+    /// The policy for the signature of an image in its registry. A detached signature that the request names
+    /// replaces it.
+    fn registry_signature_policy(&self, request: &CacheRequest) -> SignaturePolicy {
+        match request.signature {
+            None => self.settings.signatures.policy(request.kind),
+            Some(_) => SignaturePolicy::Off,
+        }
+    }
+
+    fn oci_request<'a>(
+        &'a self,
+        reference: &'a OciReference,
+        architecture: Option<&'a str>,
+        credentials: Option<&'a ImageCredentials>,
+    ) -> oci::OciRequest<'a> {
+        oci::OciRequest {
+            reference,
+            architecture,
+            credentials,
+            config: &self.settings.registries,
+            plain_http: &self.settings.plain_http_registries,
+        }
     }
 
     /// Returns the image's checksum from a checksum file.
@@ -355,7 +406,8 @@ impl ImageCacheState {
         }
     }
 
-    /// Fetches the signature of the image if the policy requires it.
+    /// Fetches the detached signature of the image if the policy requires it. The signature of an image in a
+    /// registry was verified when its reference was resolved.
     async fn fetch_signature(
         &self,
         request: &CacheRequest,
@@ -366,11 +418,10 @@ impl ImageCacheState {
         }
         let given = request.signature.clone();
         let named = given.is_some();
-        let place = given.or_else(|| request.source.with_suffix(".sig"));
-        let found = match &place {
-            Some(place) => self.fetch_small_file(request, place).await?,
-            None => None,
+        let Some(place) = given.or_else(|| request.source.with_suffix(".sig")) else {
+            return Ok(None);
         };
+        let found = self.fetch_small_file(request, &place).await?;
         match (found, policy) {
             (Some(signature), _) => Ok(Some(signature)),
             // A signature that the request names must exist.
@@ -378,13 +429,7 @@ impl ImageCacheState {
             (
                 None,
                 SignaturePolicy::Required | SignaturePolicy::WhenPresent | SignaturePolicy::Off,
-            ) => {
-                let place = place.map_or_else(
-                    || "a separate URL (registries cannot store one)".to_owned(),
-                    |place| place.to_string(),
-                );
-                Err(SignatureError::Missing { place }.into())
-            }
+            ) => Err(SignatureError::Missing { place: place.to_string() }.into()),
         }
     }
 
@@ -457,7 +502,8 @@ fn verify_checksums(expected: &[Checksum], taken: &SinkOutput) -> Result<(), Ima
         let actual = taken.checksum(expected.algorithm());
         let actual = actual.expect("every algorithm of these was given to the sink");
         if actual != *expected {
-            return Err(ImageProblem::WrongChecksum { expected: expected.clone(), actual });
+            tracing::warn!(%expected, %actual, "checksum of an image differs");
+            return Err(ImageProblem::WrongChecksum { expected: expected.clone() });
         }
     }
     Ok(())

@@ -164,9 +164,10 @@ impl CacheRequest {
             Some(ImageCredentials::Header(header)) => add("authorization", header.as_bytes()),
             None => {}
         }
-        let ImageLimits { download, unpacked } = settings.limits;
+        let ImageLimits { download, unpacked, expansion } = settings.limits;
         add("max_download_bytes", download.to_string().as_bytes());
         add("max_unpacked_bytes", unpacked.to_string().as_bytes());
+        add("max_expansion", expansion.to_string().as_bytes());
         match self.kind {
             ImageKind::DiskImage => {
                 for format in &settings.permitted_formats {
@@ -260,7 +261,7 @@ mod tests {
 
     fn settings() -> CacheSettings {
         let mut settings = CacheSettings::new(PathBuf::from("/cache"));
-        settings.limits = ImageLimits { download: 1000, unpacked: 2000 };
+        settings.limits = ImageLimits { download: 1000, unpacked: 2000, expansion: 30 };
         settings.permitted_formats = vec![ImageFormat::Raw, ImageFormat::Qcow2];
         settings.files.allowed = vec![PathBuf::from("/srv/images")];
         settings
@@ -293,20 +294,21 @@ mod tests {
             &disk,
             &settings(),
             &expect![[r#"
-            source = https://images.example/a.qcow2?token=1
-            kind = disk_image
-            target_format = raw
-            declared_format = qcow2
-            architecture = x86_64
-            user = ann
-            password = secret
-            max_download_bytes = 1000
-            max_unpacked_bytes = 2000
-            permitted_format = raw
-            permitted_format = qcow2
-            signature_policy = off
-            ce0b21b0ba953252e4f6c09e5e872298ee55be501d5fc9b7fad527a0b7654833
-        "#]],
+                source = https://images.example/a.qcow2?token=1
+                kind = disk_image
+                target_format = raw
+                declared_format = qcow2
+                architecture = x86_64
+                user = ann
+                password = secret
+                max_download_bytes = 1000
+                max_unpacked_bytes = 2000
+                max_expansion = 30
+                permitted_format = raw
+                permitted_format = qcow2
+                signature_policy = off
+                f6a45f7d6a5133cfbd346760d0a09a5bf8c9d0d01b59fd590bd7d55abc8cbd3a
+            "#]],
         );
         let source = ImageSource::parse("file:///srv/images/kernel").unwrap();
         let kernel = CacheRequest::new(source, ImageKind::Kernel);
@@ -316,15 +318,16 @@ mod tests {
             &kernel,
             &required,
             &expect![[r#"
-            source = file:/srv/images/kernel
-            kind = kernel
-            target_format = as_is
-            max_download_bytes = 1000
-            max_unpacked_bytes = 2000
-            allowed_folder = /srv/images
-            signature_policy = required
-            e390d352ccbbd258c2c3f972956bd55c41e62255ae56f8b91f00e111d249fc4c
-        "#]],
+                source = file:/srv/images/kernel
+                kind = kernel
+                target_format = as_is
+                max_download_bytes = 1000
+                max_unpacked_bytes = 2000
+                max_expansion = 30
+                allowed_folder = /srv/images
+                signature_policy = required
+                22d3585896a4c27ef336123859c5743d97365ef6d470ebc49fdcd2adfbbb58d4
+            "#]],
         );
     }
 

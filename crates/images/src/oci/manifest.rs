@@ -38,6 +38,13 @@ struct OciPlatform {
     architecture: Option<String>,
 }
 
+impl OciDescriptor {
+    /// The value of an annotation.
+    pub(super) fn annotation(&self, name: &str) -> Option<&str> {
+        self.annotations.get(name).map(String::as_str)
+    }
+}
+
 /// The type of a document.
 pub(super) enum ManifestContents {
     Index(Vec<OciDescriptor>),

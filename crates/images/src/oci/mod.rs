@@ -6,11 +6,14 @@
 //! digest is verified against it.
 
 mod auth;
+mod container_signature;
 mod manifest;
 mod reference;
 mod registry;
 
+pub(crate) use container_signature::{ContainerSignature, verify_container};
 pub use reference::OciReference;
+use reference::parse_digest;
 pub(crate) use registry::{OciRequest, resolve};
 
 use crate::fetch::FetchError;

@@ -8,6 +8,7 @@ use ring::digest;
 use serde::Deserialize;
 
 use super::auth::AuthChallenge;
+use super::container_signature::sha256;
 use super::manifest::{self, ManifestContents, ManifestDocument};
 use super::reference::parse_digest;
 use super::{OciError, OciReference};
@@ -72,7 +73,7 @@ pub(crate) async fn resolve(fetcher: &Fetcher, wish: OciRequest<'_>) -> Result<O
 }
 
 /// Requests to one repository of a registry.
-struct RegistrySession<'a> {
+pub(super) struct RegistrySession<'a> {
     fetcher: &'a Fetcher,
     reference: &'a OciReference,
     user: Option<&'a ImageCredentials>,
@@ -82,7 +83,7 @@ struct RegistrySession<'a> {
 }
 
 impl<'a> RegistrySession<'a> {
-    fn new(fetcher: &'a Fetcher, wish: &OciRequest<'a>) -> Result<Self, OciError> {
+    pub(super) fn new(fetcher: &'a Fetcher, wish: &OciRequest<'a>) -> Result<Self, OciError> {
         let reference = wish.reference;
         let scheme = if wish.plain_http.contains(&reference.registry) { "http" } else { "https" };
         let user = wish
@@ -93,7 +94,7 @@ impl<'a> RegistrySession<'a> {
     }
 
     /// Returns the manifest or index under a tag or digest. Content requested by digest is verified.
-    async fn manifest(&mut self, wanted: &str) -> Result<ManifestContents, OciError> {
+    pub(super) async fn manifest(&mut self, wanted: &str) -> Result<ManifestContents, OciError> {
         let response = self.get_authorized(&format!("manifests/{wanted}")).await?;
         if let Ok(digest) = parse_digest(wanted) {
             verify(&digest, &response.body)?;
@@ -103,6 +104,23 @@ impl<'a> RegistrySession<'a> {
         document
             .contents()
             .ok_or_else(|| self.invalid_response("it is neither a manifest nor an index"))
+    }
+
+    /// Returns the digest of the manifest or index under a tag or digest.
+    pub(super) async fn manifest_digest(&mut self, wanted: &str) -> Result<Checksum, OciError> {
+        let response = self.get_authorized(&format!("manifests/{wanted}")).await?;
+        match parse_digest(wanted) {
+            Ok(digest) => verify(&digest, &response.body).map(|()| digest),
+            Err(_) => Ok(sha256(&response.body)),
+        }
+    }
+
+    /// Returns a blob of at most the size of a manifest.
+    pub(super) async fn small_blob(&mut self, digest: &str) -> Result<Vec<u8>, OciError> {
+        let digest = self.digest(digest)?;
+        let response = self.get_authorized(&format!("blobs/{digest}")).await?;
+        verify(&digest, &response.body)?;
+        Ok(response.body)
     }
 
     /// Sends a request, and repeats it with authorization if the registry requires it.
@@ -200,7 +218,7 @@ impl<'a> RegistrySession<'a> {
         parse_digest(text).map_err(|_| self.invalid_response("a digest is invalid"))
     }
 
-    fn invalid_response(&self, what: &str) -> OciError {
+    pub(super) fn invalid_response(&self, what: &str) -> OciError {
         OciError::InvalidResponse { reference: self.reference.to_string(), what: what.to_owned() }
     }
 

@@ -65,7 +65,7 @@ pub enum Qcow2Error {
     },
     /// The disk exceeds the size limit.
     #[error(
-        "the disk in the qcow2 image has {virtual_size} bytes and at most {limit} are allowed: raise the limit in the configuration, or make a smaller image"
+        "the disk in the qcow2 image has {virtual_size} bytes and at most {limit} are allowed: raise images.largest_disk, or images.largest_expansion if the file is small, or make a smaller image"
     )]
     TooLarge {
         /// The size in bytes.

@@ -185,6 +185,29 @@ async fn follows_redirects_up_to_the_limit() {
     assert!(get("/file").await.is_err());
 }
 
+/// Otherwise every user who may deploy could read what only this host can.
+#[tokio::test]
+async fn local_addresses_are_not_used_unless_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = ImageTestServer::with_files(vec![("/secret", b"secret".to_vec())]).await;
+    let mut strict = settings(folder.path());
+    strict.fetch.network.allow_local = false;
+    let cache = ImageCache::open(strict).unwrap();
+    let port = server.url.rsplit(':').next().unwrap();
+    for host in ["127.0.0.1", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]", "127.1"] {
+        let url = format!("http://{host}:{port}/secret");
+        let with_checksum = disk_request_with_checksum(&url, b"guess");
+        let checksum = Some(ExpectedChecksum::parse(&url).unwrap());
+        let checksum_file = CacheRequest { checksum, ..disk_request("http://192.0.2.1/image") };
+        for request in [disk_request(&url), with_checksum, checksum_file] {
+            let error = cache.get(&request).await.unwrap_err();
+            let words = error_text(&error);
+            assert!(words.contains("loopback or link-local"), "{host}: {words}");
+        }
+    }
+    assert_eq!(server.request_count(), 0);
+}
+
 #[tokio::test]
 async fn download_stops_at_the_limit() {
     let folder = tempfile::tempdir().unwrap();

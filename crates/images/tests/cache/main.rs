@@ -14,13 +14,17 @@ use std::time::Duration;
 
 use images::{
     CacheRequest, CacheSettings, ExpectedChecksum, FetchSettings, ImageCache, ImageError,
-    ImageKind, ImageSource,
+    ImageKind, ImageNetworkPolicy, ImageSource,
 };
 
 /// Settings that do not pause, and wait long enough for a busy machine.
 fn settings(folder: &Path) -> CacheSettings {
-    let fetch =
-        FetchSettings { max_attempts: 4, retry_delay: Duration::ZERO, ..FetchSettings::default() };
+    let fetch = FetchSettings {
+        network: ImageNetworkPolicy { allow_local: true },
+        max_attempts: 4,
+        retry_delay: Duration::ZERO,
+        ..FetchSettings::default()
+    };
     CacheSettings { fetch, ..CacheSettings::new(folder.to_owned()) }
 }
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A container registry with tokens, and one with wrong content.
 
+use base64::Engine as _;
+use images::signature::{PublicKey, SignaturePolicy};
 use images::{
     CacheRequest, CacheSettings, DockerConfig, ImageCache, ImageCredentials, OciReference,
-    TargetFormat,
+    SignatureSettings, TargetFormat,
 };
+use ring::signature::{EcdsaKeyPair, KeyPair as _};
 use serde_json::{Value, json};
 
 use crate::server::{ImageTestServer, ServerReply, TestServerRequest, http_response, ok, status};
@@ -48,9 +51,11 @@ impl TestRegistry {
         };
         let index = json!({"schemaVersion": 2, "manifests":
             [describe(&manifests[0], "x86_64"), describe(&manifests[1], "arm64")]});
+        let index = index.to_string().into_bytes();
         let mut files = self.overrides.clone();
         files.extend([
-            ("manifests/1".to_owned(), index.to_string().into_bytes()),
+            (format!("manifests/{}", digest(&index)), index.clone()),
+            ("manifests/1".to_owned(), index),
             ("manifests/flat".to_owned(), manifests[0].clone()),
             ("manifests/box".to_owned(), manifest(&[b"one", b"two"])),
         ]);
@@ -203,4 +208,153 @@ async fn registry_login_returns_configured_credentials() {
         let place = OciReference::parse(&format!("oci://{host}/{repository}")).unwrap();
         assert_eq!(cache.registry_login(&place).as_deref(), login, "{repository}");
     }
+}
+
+/// A registry with `os:box` signed as `cosign sign` does, and the public key.
+fn signed_registry(text: impl FnOnce(&str) -> Vec<u8>) -> (TestRegistry, PublicKey) {
+    registry_with_signed(&digest(&manifest(&[b"one", b"two"])), text)
+}
+
+/// A registry with a signature for the manifest or index with this digest.
+fn registry_with_signed(
+    container: &str,
+    text: impl FnOnce(&str) -> Vec<u8>,
+) -> (TestRegistry, PublicKey) {
+    let random = ring::rand::SystemRandom::new();
+    let algorithm = &ring::signature::ECDSA_P256_SHA256_ASN1_SIGNING;
+    let key = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+    let key = EcdsaKeyPair::from_pkcs8(algorithm, key.as_ref(), &random).unwrap();
+    let text = text(container);
+    let signature = key.sign(&random, &text).unwrap();
+    let signature = base64::engine::general_purpose::STANDARD.encode(signature.as_ref());
+    let signatures = json!({"schemaVersion": 2, "layers": [{
+        "mediaType": "application/vnd.dev.cosign.simplesigning.v1+json",
+        "digest": digest(&text), "size": text.len(),
+        "annotations": {"dev.cosignproject.cosign/signature": signature},
+    }]});
+    let mut registry = TestRegistry::new();
+    registry.overrides = vec![
+        (format!("manifests/{}.sig", container.replace(':', "-")), signatures.to_string().into()),
+        (format!("blobs/{}", digest(&text)), text),
+    ];
+    (registry, PublicKey::EcdsaP256(key.public_key().as_ref().to_vec()))
+}
+
+fn simple_signing(digest: &str) -> Vec<u8> {
+    let image = json!({"docker-manifest-digest": digest});
+    let identity = json!({"docker-reference": "registry/org/os"});
+    let kind = "cosign container image signature";
+    json!({"critical": {"identity": identity, "image": image, "type": kind}, "optional": null})
+        .to_string()
+        .into_bytes()
+}
+
+async fn verify_container(
+    registry: TestRegistry,
+    tag: &str,
+    keys: Vec<PublicKey>,
+    policy: SignaturePolicy,
+) -> Result<String, String> {
+    let server = registry.start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let host = server.url.strip_prefix("http://").unwrap();
+    let settings = CacheSettings {
+        plain_http_registries: vec![host.to_owned()],
+        signatures: SignatureSettings { keys, disk_image: policy, ..Default::default() },
+        ..settings(folder.path())
+    };
+    let cache = ImageCache::open(settings).unwrap();
+    let reference = OciReference::parse(&format!("oci://{host}/org/os:{tag}")).unwrap();
+    let credentials = ImageCredentials::pull_secret("me:hush");
+    match cache.verify_container(&reference, Some(&credentials)).await {
+        Ok(pinned) => Ok(pinned.to_string().replace(host, "HOST")),
+        Err(error) => Err(error_text(&error)),
+    }
+}
+
+#[tokio::test]
+async fn containers_are_verified_and_pinned() {
+    use SignaturePolicy::{Off, Required, WhenPresent};
+    let pinned = format!("oci://HOST/org/os@{}", digest(&manifest(&[b"one", b"two"])));
+    let (registry, key) = signed_registry(simple_signing);
+    let verified = verify_container(registry, "box", vec![key], Required).await;
+    assert_eq!(verified, Ok(pinned.clone()));
+
+    // Without a policy the reference is not changed, and the registry gets no request.
+    let unchanged = verify_container(TestRegistry::new(), "none", Vec::new(), Off).await;
+    assert_eq!(unchanged, Ok("oci://HOST/org/os:none".to_owned()));
+    let unsigned = verify_container(TestRegistry::new(), "box", Vec::new(), WhenPresent).await;
+    assert_eq!(unsigned, Ok(pinned));
+    let error = verify_container(TestRegistry::new(), "box", Vec::new(), Required).await;
+    assert!(error.clone().unwrap_err().contains("cosign sign"), "{error:?}");
+
+    // Another key, and a signature of another container.
+    let (registry, _) = signed_registry(simple_signing);
+    let (_, other) = signed_registry(simple_signing);
+    let error = verify_container(registry, "box", vec![other], WhenPresent).await;
+    assert!(error.clone().unwrap_err().contains("none of the 1 configured keys"), "{error:?}");
+    let (registry, key) = signed_registry(|_| simple_signing(&digest(b"another")));
+    let error = verify_container(registry, "box", vec![key], Required).await;
+    assert!(error.clone().unwrap_err().contains("none of the 1 configured keys"), "{error:?}");
+}
+
+/// The digest of the index `os:1`.
+fn index_digest() -> String {
+    let files = TestRegistry::new().files();
+    digest(&files.iter().find(|(path, _)| path == "manifests/1").unwrap().1)
+}
+
+async fn get_signed_disk(
+    registry: TestRegistry,
+    what: &str,
+    keys: Vec<PublicKey>,
+    policy: SignaturePolicy,
+) -> Result<Vec<u8>, String> {
+    let server = registry.start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let host = server.url.strip_prefix("http://").unwrap();
+    let settings = CacheSettings {
+        plain_http_registries: vec![host.to_owned()],
+        signatures: SignatureSettings { keys, disk_image: policy, ..Default::default() },
+        ..settings(folder.path())
+    };
+    let cache = ImageCache::open(settings).unwrap();
+    let wanted = CacheRequest { target_format: TargetFormat::Raw, ..request(&server, what, None) };
+    // The second time from the cache.
+    for _ in 0..2 {
+        cache.get(&wanted).await.map_err(|error| error_text(&error))?;
+    }
+    let entry = cache.get(&wanted).await.map_err(|error| error_text(&error))?;
+    Ok(std::fs::read(&entry.path).unwrap())
+}
+
+#[tokio::test]
+async fn disk_images_in_registries_must_be_signed() {
+    use SignaturePolicy::{Required, WhenPresent};
+    let disk = TestRegistry::new().amd64;
+    let flat = digest(&manifest(&[&disk]));
+    for (what, signed) in [(":1", index_digest()), (":flat", flat.clone())] {
+        for policy in [Required, WhenPresent] {
+            let (registry, key) = registry_with_signed(&signed, simple_signing);
+            let got = get_signed_disk(registry, what, vec![key], policy).await;
+            assert!(got.as_ref() == Ok(&disk), "{what}: {:?}", got.err());
+            // A signature of another key, and one for another image.
+            let (registry, _) = registry_with_signed(&signed, simple_signing);
+            let (_, other) = registry_with_signed(&signed, simple_signing);
+            let error = get_signed_disk(registry, what, vec![other], policy).await.unwrap_err();
+            assert!(error.contains("none of the 1 configured keys"), "{error}");
+            let another = |_: &str| simple_signing(&digest(b"another"));
+            let (registry, key) = registry_with_signed(&signed, another);
+            let error = get_signed_disk(registry, what, vec![key], policy).await.unwrap_err();
+            assert!(error.contains("none of the 1 configured keys"), "{error}");
+        }
+        let error = get_signed_disk(TestRegistry::new(), what, Vec::new(), Required).await;
+        assert!(error.clone().unwrap_err().contains("cosign sign"), "{error:?}");
+        let unsigned = get_signed_disk(TestRegistry::new(), what, Vec::new(), WhenPresent).await;
+        assert!(unsigned.as_ref() == Ok(&disk), "{what}: {:?}", unsigned.err());
+    }
+    // The signature of one image does not hold for another of the same repository.
+    let (registry, key) = registry_with_signed(&flat, simple_signing);
+    let error = get_signed_disk(registry, ":1", vec![key], Required).await.unwrap_err();
+    assert!(error.contains("not signed"), "{error}");
 }

@@ -46,7 +46,9 @@ async fn wrong_checksum_stores_nothing() {
     let cache = open(folder.path());
     let url = format!("{}/a", server.url);
     let error = cache.get(&disk_request_with_checksum(&url, b"something else")).await.unwrap_err();
-    assert!(error_text(&error).contains(&format!("its checksum is sha256:{}", sha256(&content))));
+    let words = error_text(&error);
+    assert!(words.contains(&format!("its checksum is not sha256:{}", sha256(b"something else"))));
+    assert!(!words.contains(&sha256(&content)), "the error identifies the content: {words}");
     assert_eq!(
         (file_count(folder.path(), "blobs"), file_count(folder.path(), "temporary")),
         (0, 0)
@@ -194,6 +196,28 @@ async fn rejects_unexpected_formats() {
         assert_eq!(words.is_empty(), expected.is_empty(), "{path}: {words}");
         assert_eq!(file_count(folder.path(), "temporary"), 0, "{path}");
     }
+}
+
+/// Converting 500 GiB of nothing would take minutes of processor time.
+#[tokio::test]
+async fn rejects_large_empty_disks() {
+    const ENTRIES: usize = 1000;
+    let mut empty = vec![0; 65_536 + ENTRIES * 8];
+    let words: [(usize, u32); 5] =
+        [(0, 0x5146_49fb), (4, 3), (20, 16), (36, ENTRIES as u32), (100, 104)];
+    for (offset, word) in words {
+        empty[offset..offset + 4].copy_from_slice(&word.to_be_bytes());
+    }
+    empty[24..32].copy_from_slice(&(500_u64 << 30).to_be_bytes());
+    empty[40..48].copy_from_slice(&65_536_u64.to_be_bytes());
+    let server = ImageTestServer::with_files(vec![("/empty", empty)]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let cache = open(folder.path());
+    let mut request = disk_request(&format!("{}/empty", server.url));
+    assert_eq!(cache.get(&request).await.unwrap().format, ImageFormat::Qcow2, "as it is");
+    request.target_format = TargetFormat::Raw;
+    let error = cache.get(&request).await.unwrap_err();
+    assert!(error_text(&error).contains("images.largest_expansion"), "{}", error_text(&error));
 }
 
 #[tokio::test]

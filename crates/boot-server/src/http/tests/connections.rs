@@ -337,7 +337,7 @@ async fn a_slow_lookup_gets_service_unavailable() {
 #[tokio::test]
 async fn a_head_that_arrives_byte_by_byte_has_one_deadline() {
     let limits =
-        BootHttpLimits { idle_timeout: Duration::from_millis(300), ..BootHttpLimits::default() };
+        BootHttpLimits { head_timeout: Duration::from_millis(300), ..BootHttpLimits::default() };
     let server = TestHttpServer::start(limits);
     let (mut reader, mut writer) = server.connect().await.into_split();
     let trickle = tokio::spawn(async move {
@@ -379,24 +379,60 @@ async fn a_thousand_idle_connections_do_not_affect_others() {
     assert!(response.ends_with(b"#!ipxe\n"));
 }
 
+/// Connects from another address of this host: 127.0.0.1 has no limit.
+async fn connect_from(server: &TestHttpServer, host: u8) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind((std::net::Ipv4Addr::new(127, 0, 0, host), 0).into()).unwrap();
+    socket.connect(server.address).await.unwrap()
+}
+
+async fn get_small(stream: &mut TcpStream) -> Vec<u8> {
+    let mut response = Vec::new();
+    let _ = stream.write_all(b"GET /small HTTP/1.0\r\n\r\n").await;
+    let _ = timeout(TIMEOUT, stream.read_to_end(&mut response)).await.unwrap();
+    response
+}
+
 #[tokio::test]
 async fn limits_connections_per_client() {
     let limits = BootHttpLimits { max_connections_per_client: 2, ..BootHttpLimits::default() };
     let mut server = TestHttpServer::start(limits);
-    let mut first = server.connect().await;
-    let _second = server.connect().await;
-    let mut third = server.connect().await;
+    let mut waiting = Vec::new();
+    for _ in 0..3 {
+        waiting.push(connect_from(&server, 2).await);
+    }
+    // The connection that waited longest makes room for the third.
+    assert_eq!(get_small(&mut waiting[0]).await, b"");
+    assert!(get_small(&mut waiting[1]).await.ends_with(b"#!ipxe\n"));
+    drop(server.event().await);
+    let limits = BootHttpLimits { max_connections_per_client: 0, ..limits };
+    let mut server = TestHttpServer::start(limits);
+    let mut refused = connect_from(&server, 2).await;
     let mut response = Vec::new();
-    timeout(TIMEOUT, third.read_to_end(&mut response)).await.unwrap().unwrap();
+    let _ = timeout(TIMEOUT, refused.read_to_end(&mut response)).await.unwrap();
     assert!(response.starts_with(b"HTTP/1.1 503 "));
     let BootEventDetail::Http { title, status, .. } = server.event().await.detail else { panic!() };
     assert_eq!((&*title, status), ("refused: too many connections", 503));
-    // A slot that is returned can be used again.
-    first.write_all(b"GET /small HTTP/1.0\r\n\r\n").await.unwrap();
-    timeout(TIMEOUT, first.read_to_end(&mut response)).await.unwrap().unwrap();
-    drop(first);
-    let served = async {
-        while !server.exchange(b"GET /small HTTP/1.0\r\n\r\n").await.ends_with(b"#!ipxe\n") {}
+    let mut known = connect_from(&server, 1).await;
+    assert!(get_small(&mut known).await.ends_with(b"#!ipxe\n"), "this host is known");
+}
+
+#[tokio::test]
+async fn half_open_connections_of_one_client_leave_room_for_others() {
+    let limits = BootHttpLimits {
+        max_connections: 64,
+        max_connections_per_client: 16,
+        ..BootHttpLimits::default()
     };
-    timeout(TIMEOUT, served).await.unwrap();
+    let server = TestHttpServer::start(limits);
+    let mut attack = Vec::new();
+    for _ in 0..200 {
+        let mut stream = connect_from(&server, 2).await;
+        let _ = stream.write_all(b"GET /small HTTP/1.0\r\n").await;
+        attack.push(stream);
+    }
+    for host in [2, 3, 1] {
+        let mut stream = connect_from(&server, host).await;
+        assert!(get_small(&mut stream).await.ends_with(b"#!ipxe\n"), "127.0.0.{host}");
+    }
 }
