@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use drivers::ramdisk_boot::{boot_ramdisk_next, leave_ramdisk_networks, power_off, start_machine};
+use drivers::requested_firmware::prepare_instance_firmware;
 use drivers::{
     BootService, DriverError, DriverTarget, InBandAgent, NetworkPurpose, NodeChanges, RamdiskMode,
     StepOutcome,
@@ -122,7 +123,8 @@ impl InBandAgent for AgentAccess {
         let left = driver.network().leave(target, NetworkPurpose::Servicing).await?;
         let joined = driver.network().join(target, NetworkPurpose::Tenant).await?;
         let booted = driver.boot().prepare_instance(target).await?;
-        let changes = off.and(cleaned_up).and(left).and(joined).and(booted);
+        let firmware = prepare_instance_firmware(target).await?;
+        let changes = off.and(cleaned_up).and(left).and(joined).and(booted).and(firmware);
         let changes = start_machine(target, changes).await?;
         Ok(NodeChanges { agent_stopped: true, ..changes })
     }

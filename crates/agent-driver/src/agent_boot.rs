@@ -2,6 +2,7 @@
 //! Booting the agent, and reusing one that already runs.
 
 use drivers::ramdisk_boot::{boot_ramdisk_next, power_off, start_machine};
+use drivers::requested_firmware::release_secure_boot;
 use drivers::{
     DriverError, DriverProperty, DriverTarget, NetworkPurpose, NodeChanges, RamdiskMode,
     StepOutcome,
@@ -58,6 +59,7 @@ pub(crate) async fn tear_down_instance(
     target: &DriverTarget<'_>,
 ) -> Result<NodeChanges, DriverError> {
     let changes = restore_deploy_interface(target).and(power_off(target).await?);
+    let changes = changes.and(release_secure_boot(target).await?);
     let changes = changes.and(target.driver.storage().detach_volumes(target).await?);
     Ok(changes.and(target.driver.network().leave(target, NetworkPurpose::Tenant).await?))
 }

@@ -11,6 +11,7 @@ use drivers::instance_image::{
     HTTP_PROXY, HTTPS_PROXY, InstanceImage, NO_PROXY, PULL_SECRET, boot_mode, pull_secret,
 };
 use drivers::ramdisk_boot::{boot_ramdisk_next, leave_ramdisk_networks, reboot_ramdisk};
+use drivers::requested_firmware::{RequestedFirmware, SIGNED_RAMDISK};
 use drivers::{
     BaseInterface, DeployInterface, DriverError, DriverProperty, DriverTarget, InBandAgent,
     NetworkPurpose, NodeChanges, PublishedImage, RamdiskMode, RegistryBuilder, StepDefinition,
@@ -114,15 +115,16 @@ impl BaseInterface for AgentDeploy {
     fn properties(&self) -> &[DriverProperty] {
         match self.variant.content {
             InstalledContent::Image => {
-                &[FAST_TRACK, KEXEC, HTTP_PROXY, HTTPS_PROXY, NO_PROXY, PULL_SECRET]
+                &[FAST_TRACK, KEXEC, SIGNED_RAMDISK, HTTP_PROXY, HTTPS_PROXY, NO_PROXY, PULL_SECRET]
             }
-            InstalledContent::Container => &[FAST_TRACK, KEXEC, PULL_SECRET],
-            InstalledContent::AgentDefined => &[FAST_TRACK, KEXEC],
+            InstalledContent::Container => &[FAST_TRACK, KEXEC, SIGNED_RAMDISK, PULL_SECRET],
+            InstalledContent::AgentDefined => &[FAST_TRACK, KEXEC, SIGNED_RAMDISK],
         }
     }
 
     async fn validate(&self, target: &DriverTarget<'_>) -> Result<(), DriverError> {
         target.driver.boot().validate(target).await?;
+        RequestedFirmware::from_target(target)?;
         match self.variant.content {
             InstalledContent::Image => {
                 InstanceImage::from_target(target)?;
@@ -236,9 +238,10 @@ impl AgentDeploy {
     ) -> Result<StepOutcome, DriverError> {
         let arguments = async {
             let source = container_source(target)?;
+            let verified = self.in_band.boot_service.verified_container(target, source).await?;
             let drive = self.in_band.boot_service.config_drive(target).await?;
             Ok(Map::from_iter([
-                ("image_source".to_owned(), json!(source)),
+                ("image_source".to_owned(), json!(verified)),
                 ("configdrive".to_owned(), json!(drive)),
                 ("oci_pull_secret".to_owned(), json!(self.pull_secret(target, source)?)),
             ]))
@@ -276,6 +279,10 @@ impl DeployInterface for AgentDeploy {
             let image = InstanceImage::from_target(target)?;
             self.in_band.publish_image(target).await?;
             changes = NodeChanges::internal_info("is_whole_disk_image", image.is_whole_disk());
+        }
+        if self.variant.content == InstalledContent::Container {
+            let source = container_source(target)?;
+            self.in_band.boot_service.verified_container(target, source).await?;
         }
         let changes = changes.and(target.driver.storage().attach_volumes(target).await?);
         if self.in_band.running_agent(target).await.is_some() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use drivers::ramdisk_boot::{boot_ramdisk_next, power_off, start_machine};
+use drivers::requested_firmware::prepare_instance_firmware;
 use drivers::{
     BaseInterface, DriverError, DriverTarget, NetworkPurpose, NodeChanges, RamdiskMode,
     RegistryBuilder, RescueInterface, StepOutcome,
@@ -87,7 +88,8 @@ impl RescueInterface for AgentRescue {
         let changes = changes.and(self.clean_up(target).await?);
         let joined = driver.network().join(target, NetworkPurpose::Tenant).await?;
         let booted = driver.boot().prepare_instance(target).await?;
-        start_machine(target, changes.and(joined).and(booted)).await
+        let firmware = prepare_instance_firmware(target).await?;
+        start_machine(target, changes.and(joined).and(booted).and(firmware)).await
     }
 
     async fn clean_up(&self, target: &DriverTarget<'_>) -> Result<NodeChanges, DriverError> {

@@ -16,6 +16,8 @@ use serde_json::{Map, Value, json};
 use super::agent_commands::{CommandProgress, failure_reason};
 use super::{AgentAccess, node_info};
 
+/// Agent steps whose arguments name an image to install.
+const IMAGE_STEPS: [&str; 2] = ["write_image", "execute_bootc_install"];
 /// The `driver_internal_info` key with the agent's hardware managers.
 const MANAGERS_KEY: &str = "hardware_manager_version";
 /// Driver state: the step, which ended with this result, requires a restart; and that the restart was
@@ -152,6 +154,14 @@ impl AgentAccess {
         flow: StepFlow,
         step: &Step,
     ) -> Result<StepOutcome, DriverError> {
+        if IMAGE_STEPS.contains(&step.step.as_str()) && self.boot_service.verifies_disk_images() {
+            return Err(DriverError::invalid(
+                format!("{flow} step '{}'", step.step),
+                "the signatures of images are verified (images.disk_image_signatures), and its arguments name \
+                 an image that was not; use the deploy interface direct or bootc, which install the \
+                 image_source of the instance",
+            ));
+        }
         self.run_agent_step_with(target, flow, step, async { Ok(step.args.parse()) }).await
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use drivers::ramdisk_boot::{power_off, start_machine};
+use drivers::requested_firmware::{RequestedFirmware, prepare_instance_firmware};
 use drivers::{
     BaseInterface, BootService, DeployInterface, DriverError, DriverTarget, InBandAgent,
     NetworkPurpose, NodeChanges, RamdiskMode, RegistryBuilder, SINGLE_DEPLOY_STEP, StepOutcome,
@@ -71,6 +72,7 @@ impl BaseInterface for AnacondaDeploy {
 
     async fn validate(&self, target: &DriverTarget<'_>) -> Result<(), DriverError> {
         self.check_boot(target)?;
+        RequestedFirmware::from_target(target)?;
         // Cleaning boots the agent.
         target.driver.boot().validate(target).await
     }
@@ -222,6 +224,7 @@ async fn boot_installed_system(target: &DriverTarget<'_>) -> Result<StepOutcome,
     let driver = target.driver;
     let changes = power_off(target).await?;
     let changes = changes.and(driver.boot().prepare_instance(target).await?);
+    let changes = changes.and(prepare_instance_firmware(target).await?);
     let changes = changes.and(driver.network().leave(target, NetworkPurpose::Provisioning).await?);
     let changes = changes.and(driver.network().join(target, NetworkPurpose::Tenant).await?);
     let changes = start_machine(target, changes).await?;

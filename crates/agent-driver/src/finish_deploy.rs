@@ -6,6 +6,7 @@ use std::time::Duration;
 use agent_protocol::{AgentCommand, CommandStatus, PartitionUuids};
 use drivers::instance_image::boot_mode;
 use drivers::ramdisk_boot::{power_off, start_machine};
+use drivers::requested_firmware::{RequestedFirmware, prepare_instance_firmware};
 use drivers::{DriverError, DriverTarget, NodeChanges, StepOutcome};
 use node_model::{PowerState, PowerTarget, Timestamp};
 use serde_json::{Map, Value};
@@ -134,7 +135,7 @@ impl AgentAccess {
                 Err(error) => return Err(error),
             }
         } else {
-            start_machine(target, NodeChanges::none()).await?
+            start_machine(target, prepare_instance_firmware(target).await?).await?
         };
         Ok(StepOutcome::done(NodeChanges { agent_stopped: true, ..changes }))
     }
@@ -148,7 +149,10 @@ impl AgentAccess {
         let is_supported = managers.as_ref().and_then(Value::as_object).is_some_and(|managers| {
             managers.keys().any(|manager| manager.starts_with(FERRITE_MANAGER_PREFIX))
         });
-        is_supported && requested.unwrap_or(self.settings.kexec)
+        // Secure boot verifies the instance only if the firmware boots it.
+        let firmware = RequestedFirmware::from_target(target).unwrap_or_default();
+        let is_firmware_boot = firmware.secure_boot == Some(true);
+        is_supported && !is_firmware_boot && requested.unwrap_or(self.settings.kexec)
     }
 }
 

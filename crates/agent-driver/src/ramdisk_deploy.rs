@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use drivers::next_boot::RAMDISK_DEPLOY;
 use drivers::ramdisk_boot::{power_off, start_machine};
+use drivers::requested_firmware::{RequestedFirmware, prepare_instance_firmware};
 use drivers::{
     BaseInterface, DeployInterface, DriverError, DriverTarget, InBandAgent, NetworkPurpose,
     NodeChanges, RegistryBuilder, SINGLE_DEPLOY_STEP, StepOutcome, steps_of_flow,
@@ -40,6 +41,7 @@ impl BaseInterface for RamdiskDeploy {
         if !boot.capabilities().contains(&"ramdisk_boot") {
             return Err(boot.unsupported("boot an instance that runs from memory"));
         }
+        RequestedFirmware::from_target(target)?;
         boot.validate(target).await
     }
 
@@ -64,6 +66,7 @@ impl BaseInterface for RamdiskDeploy {
         let driver = target.driver;
         let changes = changes.and(driver.network().join(target, NetworkPurpose::Tenant).await?);
         let changes = changes.and(driver.boot().prepare_instance(target).await?);
+        let changes = changes.and(prepare_instance_firmware(target).await?);
         Ok(StepOutcome::done(start_machine(target, changes).await?))
     }
 }

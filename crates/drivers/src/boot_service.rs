@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The boot service as boot interfaces use it: publishing what a machine boots.
 
+use std::net::IpAddr;
+
 use async_trait::async_trait;
-use node_model::{BootMethod, BootMethodStats, BootPurpose, Secret};
+use node_model::{BootMethod, BootMethodStats, BootPurpose, Mac, Secret};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::instance_image::InstanceImage;
-use crate::{BmcImageUrl, BootInterface, DriverError, DriverTarget, NodeChanges};
+use crate::{BmcImageUrl, BootInterface, DriverError, DriverTarget, MediaDevice, NodeChanges};
 
 /// Publishes what machines boot. Implemented in `boot-plans`.
 #[async_trait]
@@ -45,6 +47,42 @@ pub trait BootService: Send + Sync {
         Ok(())
     }
 
+    /// Verifies the signature of a container according to the configured policy, and returns the reference
+    /// with which an agent pulls only the verified container.
+    async fn verified_container(
+        &self,
+        _target: &DriverTarget<'_>,
+        source: &str,
+    ) -> Result<String, DriverError> {
+        Ok(source.to_owned())
+    }
+
+    /// Whether disk images and containers must have a signature, or an existing one must be valid.
+    fn verifies_disk_images(&self) -> bool {
+        false
+    }
+
+    /// Publishes an image for a virtual media device and returns its URL for the BMC. An image that Ferrite
+    /// serves is verified on return.
+    async fn publish_medium(
+        &self,
+        _target: &DriverTarget<'_>,
+        _device: MediaDevice,
+        image_url: &str,
+        _source: ImageDownloadSource,
+    ) -> Result<String, DriverError> {
+        Ok(image_url.to_owned())
+    }
+
+    /// Stops serving the images of virtual media devices.
+    async fn withdraw_media(
+        &self,
+        _target: &DriverTarget<'_>,
+        _devices: &[MediaDevice],
+    ) -> Result<(), DriverError> {
+        Ok(())
+    }
+
     /// The instance's config drive as agents take it: packed, or a URL. `None` without a config drive.
     async fn config_drive(&self, target: &DriverTarget<'_>) -> Result<Option<String>, DriverError>;
 
@@ -52,6 +90,11 @@ pub trait BootService: Send + Sync {
     /// if none are configured.
     fn registry_login(&self, _source: &str) -> Option<Secret<String>> {
         None
+    }
+
+    /// Whether this process's DHCP server leased `address` to one of `macs`. False if it serves no DHCP.
+    fn is_leased_to(&self, _address: IpAddr, _macs: &[Mac]) -> bool {
+        false
     }
 
     /// The boot statistics of `model`. Empty if they cannot be read; methods are then tried in the

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::requested_firmware::{RequestedFirmware, capability_in};
 use crate::{DriverError, DriverProperty, DriverTarget, PublishedImage};
 
 /// The image of an instance, from `instance_info`.
@@ -173,21 +174,17 @@ fn no_proxy<'a>(target: &DriverTarget<'a>) -> Result<Option<&'a str>, DriverErro
 /// A capability of the instance, or else of the node. `capabilities` may be an object or text such as
 /// `name:value,…` in both.
 pub fn capability(target: &DriverTarget<'_>, name: &str) -> Option<String> {
-    let in_value = |value: &Value| match value {
-        Value::Object(map) => map.get(name).and_then(Value::as_str).map(str::to_owned),
-        Value::String(text) => {
-            let mut pairs = text.split(',').filter_map(|pair| pair.split_once(':'));
-            pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
-    };
-    let of_instance = target.instance_info.get("capabilities").and_then(in_value);
-    of_instance.or_else(|| in_value(&target.node.properties.get("capabilities")?))
+    let of_instance = target.instance_info.get("capabilities");
+    of_instance
+        .and_then(|given| capability_in(given, name))
+        .or_else(|| capability_in(&target.node.properties.get("capabilities")?, name))
 }
 
 /// Boot mode of the deployed system: `uefi` or `bios`.
 pub fn boot_mode(target: &DriverTarget<'_>) -> String {
-    capability(target, "boot_mode")
+    let requested = RequestedFirmware::from_target(target).unwrap_or_default().boot_mode;
+    requested
+        .map(|mode| mode.as_str().to_owned())
         .or_else(|| target.node.boot_mode.clone())
         .filter(|mode| mode == "bios" || mode == "uefi")
         .unwrap_or_else(|| "uefi".to_owned())

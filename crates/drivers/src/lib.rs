@@ -39,6 +39,7 @@ pub mod power_plan;
 pub mod ramdisk_boot;
 mod registry;
 mod registry_builder;
+pub mod requested_firmware;
 mod step;
 mod target;
 

@@ -3,6 +3,7 @@
 
 use node_model::PowerTarget;
 
+use crate::requested_firmware::prepare_ramdisk_firmware;
 use crate::{DriverError, DriverTarget, NetworkPurpose, NodeChanges, RamdiskMode};
 
 /// Powers the machine off and makes its next boot start the agent, on the network for `purpose`.
@@ -11,7 +12,14 @@ pub async fn boot_ramdisk_next(
     mode: RamdiskMode,
     purpose: NetworkPurpose,
 ) -> Result<NodeChanges, DriverError> {
-    let changes = power_off(target).await?.and(leave_ramdisk_networks(target).await?);
+    let changes = power_off(target).await?;
+    // The conductor sets the firmware when it prepares a deployment.
+    let firmware = if purpose == NetworkPurpose::Provisioning {
+        NodeChanges::none()
+    } else {
+        prepare_ramdisk_firmware(target).await?
+    };
+    let changes = changes.and(firmware).and(leave_ramdisk_networks(target).await?);
     let changes = changes.and(target.driver.network().join(target, purpose).await?);
     let boot = target.driver.boot();
     let changes = changes.and(boot.prepare_ramdisk(target, mode).await?);

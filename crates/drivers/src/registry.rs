@@ -7,8 +7,8 @@ use node_model::{AvailableStep, InterfaceKind, Interfaces, Node, NodeId, StepFlo
 use tokio::sync::mpsc;
 
 use crate::{
-    BmcSessions, ConsoleFeed, ConsoleText, Driver, DriverError, DriverProperty, DriverTarget,
-    HardwareType, Implementations, InBandAgent, NodeChanges,
+    BmcSessions, BootService, ConsoleFeed, ConsoleText, Driver, DriverError, DriverProperty,
+    DriverTarget, HardwareType, Implementations, InBandAgent, NodeChanges,
 };
 
 /// The enabled hardware types and implementations. Built once at startup by a
@@ -18,6 +18,7 @@ pub struct DriverRegistry {
     pub(crate) types: Vec<EnabledHardwareType>,
     pub(crate) sessions: Vec<Arc<dyn BmcSessions>>,
     pub(crate) agent: Option<Arc<dyn InBandAgent>>,
+    pub(crate) boot_service: Arc<dyn BootService>,
     pub(crate) console_texts: Mutex<Option<mpsc::Receiver<ConsoleText>>>,
 }
 
@@ -77,6 +78,12 @@ pub enum DriverSelectionError {
 }
 
 impl DriverRegistry {
+    /// The boot service.
+    #[must_use]
+    pub fn boot_service(&self) -> &dyn BootService {
+        self.boot_service.as_ref()
+    }
+
     /// The enabled hardware types, in the order of the settings.
     pub fn hardware_types(&self) -> impl Iterator<Item = &'static HardwareType> {
         self.types.iter().map(|enabled| enabled.hardware_type)

@@ -231,6 +231,7 @@ impl RegistryBuilder {
             types,
             sessions,
             agent,
+            boot_service: self.boot_service,
             console_texts: Mutex::new(Some(self.console_texts)),
         })
     }

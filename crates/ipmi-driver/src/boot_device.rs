@@ -4,6 +4,7 @@
 //! The UEFI flag matters: without it, BMCs boot a disk in legacy BIOS mode and find no boot loader. For
 //! vendor-specific device numbers see [`quirks`].
 
+use drivers::requested_firmware::RequestedFirmware;
 use drivers::{BootDevice, BootDeviceSetting, BootMode, DriverError, DriverTarget, NodeChanges};
 use ipmi::{DisableBootTimeout, GetBootFlags, IpmiBootFlags, SetBootFlags};
 use serde_json::Value;
@@ -138,37 +139,12 @@ async fn send_boot_flags(
 
 /// The boot mode of the instance, or else of the node, or else the default.
 fn boot_mode(target: &DriverTarget<'_>, default: BootMode) -> BootMode {
-    let instance = target.instance_info;
-    let capabilities = instance.get("capabilities");
-    if capability(capabilities, "secure_boot").is_some_and(|on| on.eq_ignore_ascii_case("true")) {
-        return BootMode::Uefi;
-    }
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-    let requested = capability(capabilities, "boot_mode")
-        .or_else(|| text(instance.get("deploy_boot_mode")))
-        .or_else(|| capability(target.node.properties.get("capabilities").as_ref(), "boot_mode"))
-        .or_else(|| target.node.driver_internal_info.get_str("deploy_boot_mode"))
-        .or_else(|| target.node.boot_mode.clone());
-    match requested {
-        None => default,
-        Some(requested) if requested.trim().eq_ignore_ascii_case("bios") => BootMode::Bios,
-        Some(_) => BootMode::Uefi,
-    }
-}
-
-/// A capability from an object, a JSON object in a string, or `name:value,…`.
-fn capability(capabilities: Option<&Value>, name: &str) -> Option<String> {
-    match capabilities? {
-        Value::Object(members) => members.get(name)?.as_str().map(str::to_owned),
-        Value::String(text) => match serde_json::from_str::<Value>(text) {
-            Ok(Value::Object(members)) => members.get(name)?.as_str().map(str::to_owned),
-            Ok(_) | Err(_) => text.split(',').find_map(|pair| {
-                let (key, value) = pair.split_once(':')?;
-                (key.trim() == name).then(|| value.trim().to_owned())
-            }),
-        },
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
-    }
+    let requested = RequestedFirmware::from_target(target).unwrap_or_default().boot_mode;
+    let known = || {
+        let of_job = target.node.driver_internal_info.get_str("deploy_boot_mode");
+        of_job.or_else(|| target.node.boot_mode.clone())?.trim().parse().ok()
+    };
+    requested.or_else(known).unwrap_or(default)
 }
 
 fn vendor(target: &DriverTarget<'_>) -> String {

@@ -32,6 +32,10 @@ impl ManagementInterface for IpmiManagement {
         boot_device::SUPPORTED
     }
 
+    fn sets_boot_mode_with_device(&self) -> bool {
+        true
+    }
+
     async fn boot_device(
         &self,
         target: &DriverTarget<'_>,

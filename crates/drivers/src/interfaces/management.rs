@@ -51,6 +51,12 @@ pub trait ManagementInterface: BaseInterface {
         &[]
     }
 
+    /// Whether each change of the boot device also sets the boot mode of the instance or the node, instead
+    /// of [`ManagementInterface::set_boot_mode`].
+    fn sets_boot_mode_with_device(&self) -> bool {
+        false
+    }
+
     /// The firmware's boot mode.
     async fn boot_mode(&self, _target: &DriverTarget<'_>) -> Result<BootMode, DriverError> {
         Err(self.unsupported("read the boot mode"))

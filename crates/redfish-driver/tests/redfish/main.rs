@@ -11,6 +11,7 @@ mod media;
 mod power;
 mod probe;
 mod raid;
+mod requested_firmware;
 mod rig;
 mod sessions;
 mod steps;
