@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests of the ramdisk agent: lookup, which issues the token once, and heartbeat.
+//! Requests of the ramdisk agent: lookup, which issues the token once if the kernel parameters did not
+//! contain it, and heartbeat.
+
+use std::net::IpAddr;
 
 use agent_protocol::Heartbeat;
 use base64::Engine as _;
@@ -8,9 +11,11 @@ use lifecycle::{
     PendingEntries, awaits_boot_confirmation, confirm_boot, fast_track, heartbeat_received,
     job_accepts_heartbeats, lookup_allowed,
 };
-use node_model::{Actor, BootMethod, BootPurpose, JournalEvent, Mac, Node, NodeId, Secret};
+use node_model::{BootProof, BootPurpose, JournalEvent, Mac, Node, NodeId, Secret};
+use reqwest::Url;
 use store::{StoreReader, StoreWriter};
 
+use crate::agent_proof::AgentCaller;
 use crate::hash_ring::alive_conductors;
 use crate::pending_entries::write_pending_entries;
 use crate::provision::get_node;
@@ -26,8 +31,8 @@ pub struct AgentLookup {
     pub node: Option<NodeId>,
     /// The MAC addresses of the machine.
     pub macs: Vec<Mac>,
-    /// The id of the API request, for the journal.
-    pub request_id: String,
+    /// The sender.
+    pub caller: AgentCaller,
 }
 
 /// The response to a lookup.
@@ -44,22 +49,29 @@ pub struct AgentConfig {
 }
 
 impl Conductor {
-    /// Finds the node that an agent runs on. Returns `None` if there is none, or if no agent is
-    /// expected on it: the response is the same in both cases.
+    /// Finds the node that an agent runs on. Returns `None` if there is none, if no agent is expected on
+    /// it, or if the agent needs a token and has not proved its boot: the response is the same in all
+    /// cases.
     pub async fn lookup(&self, lookup: AgentLookup) -> Result<Option<AgentConfig>, ConductorError> {
         let conductor = self.clone();
         let query = lookup.clone();
         let found = self.store.read(move |reader| find_node(&conductor, reader, &query)).await?;
-        let Some((node, token)) = found else { return Ok(None) };
-        match token {
-            TokenStatus::IssuedByOther => return Err(token_pending(&node)),
-            TokenStatus::Issued if !awaits_boot_confirmation(&node) => {
-                return Ok(Some(self.agent_config(node, None)));
+        let Some(FoundNode { node, token, is_proved }) = found else { return Ok(None) };
+        let may_write = match token {
+            // The response has no secret. The heartbeat proves that the agent has the token.
+            TokenStatus::Issued => is_proved && awaits_boot_confirmation(&node),
+            TokenStatus::NotIssued | TokenStatus::IssuedByOther if !is_proved => {
+                self.record_refusal(node.id, "lookup", &lookup.caller).await?;
+                return Ok(None);
             }
-            TokenStatus::Issued | TokenStatus::NotIssued => {}
+            TokenStatus::IssuedByOther => return Err(token_pending(&node)),
+            TokenStatus::NotIssued => true,
+        };
+        if !may_write {
+            return Ok(Some(self.agent_config(node, None)));
         }
         let (id, conductor) = (node.id, self.clone());
-        self.store.write(move |tx| write_lookup(&conductor, tx, id, &lookup)).await.map(Some)
+        self.store.write(move |tx| write_lookup(&conductor, tx, id, &lookup)).await
     }
 
     fn agent_config(&self, node: Node, token: Option<Secret<String>>) -> AgentConfig {
@@ -74,13 +86,19 @@ impl Conductor {
         &self,
         id: NodeId,
         heartbeat: Heartbeat,
-        request_id: String,
+        caller: AgentCaller,
     ) -> Result<(), ConductorError> {
         let conductor = self.clone();
-        self.store
-            .write(move |tx| write_heartbeat(&conductor, tx, id, &heartbeat, &request_id))
-            .await
+        self.store.write(move |tx| write_heartbeat(&conductor, tx, id, &heartbeat, &caller)).await
     }
+}
+
+/// The node of a lookup.
+struct FoundNode {
+    node: Node,
+    token: TokenStatus,
+    /// Whether the lookup has the required boot proof.
+    is_proved: bool,
 }
 
 /// Whether the running agent has its token.
@@ -98,7 +116,7 @@ fn find_node(
     conductor: &Conductor,
     reader: &mut StoreReader<'_>,
     lookup: &AgentLookup,
-) -> Result<Option<(Node, TokenStatus)>, ConductorError> {
+) -> Result<Option<FoundNode>, ConductorError> {
     let id = match lookup.node {
         Some(id) => id,
         None => match reader.nodes_by_macs(&lookup.macs)?.as_slice() {
@@ -113,14 +131,25 @@ fn find_node(
         return Ok(None);
     }
     let token = token_status(conductor, reader, &node)?;
-    Ok(Some((node, token)))
+    let proof = conductor.lookup_proof(reader, &node, &lookup.caller)?;
+    let is_proved = is_accepted(conductor, &node, proof, &lookup.caller);
+    Ok(Some(FoundNode { node, token, is_proved }))
+}
+
+/// Whether the sender of a lookup may get the token. A token that was issued before is issued again only
+/// to the same address, unless the sender has a better proof.
+fn is_accepted(conductor: &Conductor, node: &Node, proof: BootProof, caller: &AgentCaller) -> bool {
+    let issued_to = node.agent.address.filter(|_| node.agent.has_token);
+    let is_same_sender = issued_to.is_none() || issued_to == caller.address;
+    proof >= conductor.settings.agent_boot_proof
+        && (is_same_sender || Some(proof) > node.agent.proof)
 }
 
 /// Whether the running agent has its token.
 ///
 /// If a process issued the token and ended, the response may be lost; only a heartbeat proves the
-/// opposite. A token on a CD is known only to the agent booted from it: with another boot method the
-/// agent has none. An installer has it from its kickstart file, whatever the boot method.
+/// opposite. A token in kernel parameters is known only to the agent that was booted with them; an
+/// installer has it from its kickstart file.
 fn token_status(
     conductor: &Conductor,
     reader: &mut StoreReader<'_>,
@@ -131,9 +160,11 @@ fn token_status(
         return Ok(TokenStatus::NotIssued);
     }
     if agent.token_pregenerated {
-        let plan = reader.boot_plan(node.id)?;
-        let is_known = plan.is_none_or(|plan| {
-            plan.method == BootMethod::VirtualMedia || plan.purpose == BootPurpose::Installer
+        let token = reader.reveal(node)?.agent_token;
+        let is_known = reader.boot_plan(node.id)?.is_none_or(|plan| {
+            let token = token.as_ref().map(|token| token.reveal().as_str());
+            plan.purpose == BootPurpose::Installer
+                || (plan.token().is_some() && plan.token() == token)
         });
         return Ok(if is_known { TokenStatus::Issued } else { TokenStatus::NotIssued });
     }
@@ -157,14 +188,20 @@ fn token_pending(node: &Node) -> ConductorError {
     ))
 }
 
-/// Records a lookup, and issues a token if the agent has none.
+/// Records a lookup, and issues a token if the agent has none. Returns `None` if the sender has not
+/// proved its boot.
 fn write_lookup(
     conductor: &Conductor,
     tx: &mut StoreWriter<'_>,
     id: NodeId,
     lookup: &AgentLookup,
-) -> Result<AgentConfig, ConductorError> {
+) -> Result<Option<AgentConfig>, ConductorError> {
     let mut node = get_node(tx, id)?;
+    // The node may have changed since it was read.
+    let proof = conductor.lookup_proof(tx, &node, &lookup.caller)?;
+    if !is_accepted(conductor, &node, proof, &lookup.caller) {
+        return Ok(None);
+    }
     let mut entries = PendingEntries::default();
     let is_first = confirm_boot(&mut node, &mut entries);
     let has_token = match token_status(conductor, tx, &node)? {
@@ -174,23 +211,29 @@ fn write_lookup(
     };
     let token = if has_token {
         if !is_first {
-            return Ok(conductor.agent_config(node, None));
+            return Ok(Some(conductor.agent_config(node, None)));
         }
         None
     } else {
-        let token = Secret::new(new_token()?);
         let mut secrets = tx.reveal(&node)?;
+        // The same token again, if the first response may be lost: the agent may have received it.
+        let issued_before = node.agent.has_token && !node.agent.token_pregenerated;
+        let token = match secrets.agent_token.take().filter(|_| issued_before) {
+            Some(token) => token,
+            None => Secret::new(new_token()?),
+        };
         secrets.agent_token = Some(token.clone());
         tx.seal_node(&mut node, secrets)?;
         node.agent.token_from = Some(conductor.owner.run);
         node.agent.token_pregenerated = false;
+        node.agent.proof = Some(proof);
+        node.agent.address = lookup.caller.address;
         Some(token)
     };
     entries.events.push(JournalEvent::AgentCall { call: "lookup".to_owned() });
-    let actor = Actor::Agent { request_id: lookup.request_id.clone() };
-    write_pending_entries(tx, &mut node, entries, &actor, conductor.hostname())?;
+    write_pending_entries(tx, &mut node, entries, &lookup.caller.actor(), conductor.hostname())?;
     tx.save(&mut node)?;
-    Ok(conductor.agent_config(node, token))
+    Ok(Some(conductor.agent_config(node, token)))
 }
 
 fn new_token() -> Result<String, ConductorError> {
@@ -206,10 +249,10 @@ fn write_heartbeat(
     tx: &mut StoreWriter<'_>,
     id: NodeId,
     heartbeat: &Heartbeat,
-    request_id: &str,
+    caller: &AgentCaller,
 ) -> Result<(), ConductorError> {
     let mut node = get_node(tx, id)?;
-    check_heartbeat(conductor, tx, &node, heartbeat)?;
+    let proof = check_heartbeat(conductor, tx, &node, heartbeat, caller)?;
     let now = tx.now();
     if !job_accepts_heartbeats(node.provision_state) && !fast_track(&node, &conductor.rules) {
         tracing::debug!(node = %id, state = %node.provision_state, "heartbeat ignored in this state");
@@ -223,6 +266,7 @@ fn write_heartbeat(
     node.agent.status.clone_from(&heartbeat.agent_status);
     node.agent.status_message.clone_from(&heartbeat.agent_status_message);
     node.agent.last_heartbeat = Some(now);
+    node.agent.proof = Some(proof);
     let mut entries = PendingEntries::default();
     let confirms_boot = confirm_boot(&mut node, &mut entries);
     let is_due = heartbeat_received(&mut node, now);
@@ -232,8 +276,7 @@ fn write_heartbeat(
         return Ok(());
     }
     entries.events.push(JournalEvent::AgentCall { call: describe(heartbeat) });
-    let actor = Actor::Agent { request_id: request_id.to_owned() };
-    write_pending_entries(tx, &mut node, entries, &actor, conductor.hostname())?;
+    write_pending_entries(tx, &mut node, entries, &caller.actor(), conductor.hostname())?;
     tx.save(&mut node)?;
     if is_due {
         tx.wake(id);
@@ -252,37 +295,38 @@ fn describe(heartbeat: &Heartbeat) -> String {
     text
 }
 
+/// Checks a heartbeat, the token first. Returns how the agent proved its boot.
 fn check_heartbeat(
     conductor: &Conductor,
     tx: &mut StoreWriter<'_>,
     node: &Node,
     heartbeat: &Heartbeat,
-) -> Result<(), ConductorError> {
-    let url = &heartbeat.callback_url;
-    check_lengths(heartbeat)?;
-    if node.agent.url.as_ref().is_some_and(|known| known != url) {
-        return Err(ConductorError::Agent(format!(
-            "Detected change in ramdisk provided \"callback_url\" for node {}; only the first URL \
-             is accepted until the machine is powered off",
-            node.id
-        )));
-    }
+    caller: &AgentCaller,
+) -> Result<BootProof, ConductorError> {
     let token = tx.reveal(node)?.agent_token;
     let is_valid = token
         .is_some_and(|token| is_equal(token.reveal().as_bytes(), heartbeat.agent_token.as_bytes()));
     if !is_valid {
         return Err(ConductorError::Agent("Invalid or missing agent token received.".to_owned()));
     }
-    if heartbeat.agent_version.is_none() && heartbeat.agent_status.is_none() {
-        return Err(ConductorError::Agent("agent_version is missing".to_owned()));
-    }
-    if conductor.settings.require_agent_tls && !url.is_empty() && !url.starts_with("https://") {
+    let proof = if node.agent.token_pregenerated {
+        BootProof::Secret
+    } else {
+        node.agent.proof.unwrap_or(BootProof::None)
+    };
+    let required = conductor.settings.agent_boot_proof;
+    if proof < required {
         return Err(ConductorError::Agent(format!(
-            "the agent of node {} uses {url} without TLS; it must use https, or require_agent_tls \
-             must be disabled",
+            "the agent of node {} got its token with the boot proof '{proof}', but \
+             conductor.agent_boot_proof is '{required}'; boot the machine again",
             node.id
         )));
     }
+    check_lengths(heartbeat)?;
+    if heartbeat.agent_version.is_none() && heartbeat.agent_status.is_none() {
+        return Err(ConductorError::Agent("agent_version is missing".to_owned()));
+    }
+    check_callback_url(conductor, node, &heartbeat.callback_url, caller)?;
     let has_other_certificate = node.agent.url.is_some()
         && node.agent.verify_ca.is_some()
         && node.agent.verify_ca != heartbeat.agent_verify_ca;
@@ -292,7 +336,67 @@ fn check_heartbeat(
             node.id
         )));
     }
-    Ok(())
+    Ok(proof)
+}
+
+/// Checks the URL to which commands are sent, with the token and the config drive: scheme, address and
+/// port of the sender, and nothing else.
+fn check_callback_url(
+    conductor: &Conductor,
+    node: &Node,
+    given: &str,
+    caller: &AgentCaller,
+) -> Result<(), ConductorError> {
+    if node.agent.url.as_ref().is_some_and(|known| known != given) {
+        return Err(ConductorError::Agent(format!(
+            "Detected change in ramdisk provided \"callback_url\" for node {}; only the first URL \
+             is accepted until the machine is powered off",
+            node.id
+        )));
+    }
+    // Installers have no command API.
+    if given.is_empty() || node.agent.url.is_some() {
+        return Ok(());
+    }
+    let invalid = |why: &str| {
+        Err(ConductorError::Agent(format!(
+            "the callback_url of node {} is invalid: {why}",
+            node.id
+        )))
+    };
+    let Ok(url) = Url::parse(given) else { return invalid("it is not a URL") };
+    let has_credentials = !url.username().is_empty() || url.password().is_some();
+    let is_plain =
+        matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
+    if has_credentials || !is_plain || given.contains(['@', '?', '#', '\\']) {
+        return invalid(
+            "it must have no user, path, query and fragment, as in https://10.0.0.7:9999",
+        );
+    }
+    match url.scheme() {
+        "https" => {}
+        "http" if !conductor.settings.require_agent_tls => {}
+        "http" => {
+            return invalid(
+                "the agent must use TLS, or conductor.require_agent_tls must be disabled",
+            );
+        }
+        _ => return invalid("its scheme must be http or https"),
+    }
+    if !conductor.settings.check_agent_address {
+        return Ok(());
+    }
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).parse::<IpAddr>();
+    let host = host.map(|address| address.to_canonical()).ok();
+    let is_sender = host.is_some() && (host == caller.address || host == node.agent.address);
+    if is_sender {
+        return Ok(());
+    }
+    let sender = caller.address.map_or_else(|| "unknown".to_owned(), |address| address.to_string());
+    invalid(&format!(
+        "its host must be the address that the agent sends from, which is {sender}; behind NAT or a \
+         proxy set api.trust_forwarded_headers, or disable conductor.check_agent_address"
+    ))
 }
 
 /// Limits the size of the agent's data, because they are part of every list of nodes.

@@ -2,8 +2,8 @@
 //! Finds nodes for allocations.
 
 use node_model::{
-    Allocation, AllocationId, AllocationState, JournalEntry, JournalEvent, Node, NodeId,
-    ProvisionState,
+    Allocation, AllocationId, AllocationState, DeploymentId, JournalEntry, JournalEvent, Node,
+    NodeId, ProjectQuota, ProvisionState, QuotaSubject,
 };
 use serde_json::Value;
 use store::{
@@ -102,7 +102,7 @@ fn read_candidates(
     let mut nodes = Vec::new();
     let mut namesake = None;
     let query = ResourceQuery::<Node> {
-        filter: free_nodes(&allocation),
+        filter: NodeFilter { owner: requested_owner(reader, id)?, ..free_nodes(&allocation) },
         select: Columns::only(&[NodeColumn::Uuid, NodeColumn::Name, NodeColumn::Traits]),
         ..ResourceQuery::default()
     };
@@ -144,6 +144,15 @@ fn free_nodes(allocation: &Allocation) -> NodeFilter {
     }
 }
 
+/// The owner that the deployment of an allocation requests for its machine.
+fn requested_owner(
+    reader: &mut StoreReader<'_>,
+    id: AllocationId,
+) -> Result<Option<String>, store::StoreError> {
+    let deployment = reader.get(DeploymentId(id.0))?;
+    Ok(deployment.and_then(|deployment| deployment.node_owner))
+}
+
 fn no_match(allocation: &Allocation, free: usize) -> AllocationError {
     let resource_class = allocation.resource_class.clone().unwrap_or_default();
     if free > 0 {
@@ -182,8 +191,20 @@ fn take(
     }
     for candidate in candidates.nodes.iter().take(MAX_CHECKS) {
         let Some(mut node) = tx.get(*candidate)? else { continue };
-        if !is_free(&node) {
+        if !is_free(&node) || !may_take(tx, &node, &allocation)? {
             continue;
+        }
+        if allocation.resource_class.is_none() {
+            if let Some(quota) = exceeded_class_quota(tx, &allocation, &node)? {
+                let (subject, machines) = (&quota.subject, quota.machines);
+                allocation.state = AllocationState::Error;
+                allocation.last_error = Some(format!(
+                    "Failed to process allocation {id}: the project already has {machines} machines, \
+                     which is its quota of {subject}"
+                ));
+                return tx.save(&mut allocation);
+            }
+            allocation.resource_class.clone_from(&node.resource_class);
         }
         assign(conductor, tx, &mut node, &allocation)?;
         allocation.node_id = Some(node.id);
@@ -192,6 +213,36 @@ fn take(
         return tx.save(&mut allocation);
     }
     Ok(())
+}
+
+/// Whether the project of the allocation still owns or leases the node, and its owner is the requested
+/// one.
+fn may_take(
+    tx: &mut StoreWriter<'_>,
+    node: &Node,
+    allocation: &Allocation,
+) -> Result<bool, store::StoreError> {
+    let project = &allocation.owner;
+    let is_own = project.is_none() || node.owner == *project || node.lessee == *project;
+    let owner = requested_owner(tx, allocation.id)?;
+    Ok(is_own && (owner.is_none() || node.owner == owner))
+}
+
+/// The quota for the resource class of the node, if the project has no machine of it left. The request did
+/// not name the class, so it was not checked before.
+fn exceeded_class_quota(
+    tx: &mut StoreWriter<'_>,
+    allocation: &Allocation,
+    node: &Node,
+) -> Result<Option<ProjectQuota>, store::StoreError> {
+    let (Some(project), Some(class)) = (&allocation.owner, &node.resource_class) else {
+        return Ok(None);
+    };
+    let subject = QuotaSubject::ResourceClass(class.clone());
+    let quota = tx.quotas_of(project)?.into_iter().find(|quota| quota.subject == subject);
+    let Some(quota) = quota else { return Ok(None) };
+    let used = tx.quota_usage(project, &subject)?;
+    Ok(Some(quota).filter(|quota| used >= quota.machines))
 }
 
 fn is_free(node: &Node) -> bool {

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use drivers::{BootDevice, BootMode, Driver, NodeChanges};
+use drivers::{BootDevice, BootMode, Driver, DriverError, ImageDownloadSource, NodeChanges};
 use node_model::{
     Actor, ConsoleInfo, HttpMethod, Indicator, IndicatorComponent, IndicatorState, InterfaceKind,
     JsonObject, MediaDevice, MediaSlot, NodeId, Sensor, VendorMethod, VifInfo,
@@ -52,9 +52,12 @@ pub enum PassthruReply {
     Done(Value),
 }
 
+/// The key of `driver_internal_info` that is true while a user's image may be attached to virtual media.
+pub(crate) const ATTACHED_BY_USER: &str = "virtual_media_attached_by_user";
+
 impl Conductor {
     /// Reads a node and composes its driver.
-    async fn snapshot_and_driver(
+    pub(crate) async fn snapshot_and_driver(
         &self,
         id: NodeId,
     ) -> Result<(NodeSnapshot, Driver), ConductorError> {
@@ -340,21 +343,36 @@ impl Conductor {
             .map_err(|source| snapshot.driver_error(source))
     }
 
-    /// Attaches an image to a virtual media device.
+    /// Attaches an image to a virtual media device. With the source `local`, or if it must be signed, Ferrite
+    /// fetches and verifies it first.
     pub async fn attach_virtual_media(
         &self,
         id: NodeId,
         device: &str,
         image_url: &str,
+        download_source: &str,
         actor: &Actor,
     ) -> Result<(), ConductorError> {
         let (snapshot, _) = self.snapshot_and_driver(id).await?;
+        let source = match download_source {
+            "http" => ImageDownloadSource::Http,
+            "local" => ImageDownloadSource::Local,
+            other => {
+                let why = format!("it is '{other}', but must be http or local");
+                let error = DriverError::invalid("image_download_source", why);
+                return Err(snapshot.driver_error(error));
+            }
+        };
         let device: MediaDevice =
             parse(&snapshot, "device type", device, MediaDevice::ALL.iter().copied())?;
         let call = self.exclusive_call(id).await?;
         let (target, management) = (call.target(self), call.driver.management());
-        let work =
-            async { Ok(((), management.attach_virtual_media(&target, device, image_url).await?)) };
+        let boot_service = self.registry.boot_service();
+        let work = async {
+            let url = boot_service.publish_medium(&target, device, image_url, source).await?;
+            let changes = management.attach_virtual_media(&target, device, &url).await?;
+            Ok(((), changes.and(NodeChanges::internal_info(ATTACHED_BY_USER, true))))
+        };
         call.run(self, actor, &format!("attach an image to the {device} device"), work).await
     }
 
@@ -372,7 +390,14 @@ impl Conductor {
             .collect::<Result<Vec<MediaDevice>, ConductorError>>()?;
         let call = self.exclusive_call(id).await?;
         let (target, management) = (call.target(self), call.driver.management());
-        let work = async { Ok(((), management.detach_virtual_media(&target, &devices).await?)) };
+        let boot_service = self.registry.boot_service();
+        let work = async {
+            let changes = management.detach_virtual_media(&target, &devices).await?;
+            let all = MediaDevice::ALL;
+            let devices = if devices.is_empty() { all } else { &devices[..] };
+            boot_service.withdraw_media(&target, devices).await?;
+            Ok(((), changes))
+        };
         call.run(self, actor, "detach virtual media", work).await
     }
 

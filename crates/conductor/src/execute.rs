@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drivers::ramdisk_boot::retry_ramdisk_boot;
+use drivers::requested_firmware::prepare_ramdisk_firmware;
 use drivers::{
     BmcCallLog, Driver, DriverTarget, InspectionOutcome, NodeChanges, RamdiskMode, StepOutcome,
 };
 use lifecycle::{Action, ActionFailure, ActionOutcome, JobRamdisk, ReservedStep, job_ramdisk};
-use node_model::{ActionProgress, JournalEvent, NodeId, PowerTarget, Step, StepFlow};
+use node_model::{ActionProgress, JournalEvent, MediaDevice, NodeId, PowerTarget, Step, StepFlow};
+use serde_json::Value;
 use store::{NodeFilter, ResourceQuery};
 
 use crate::agent_logs::AgentLogArchive;
+use crate::direct_calls::ATTACHED_BY_USER;
 use crate::error::error_text;
 use crate::inspect::{OutOfBandResult, inspection_failure};
 use crate::node_snapshot::NodeSnapshot;
@@ -100,8 +103,11 @@ impl ActionCall<'_> {
                 self.run_step(*flow, step).await
             }
             Action::PrepareDeploy => {
+                // First, because it refuses requests that the machine cannot fulfil.
+                let firmware = prepare_ramdisk_firmware(target).await.map_err(failed)?;
                 let console = self.restore_console().await;
-                done(console.and(driver.deploy().prepare(target).await.map_err(failed)?))
+                let prepared = driver.deploy().prepare(target).await.map_err(failed)?;
+                done(console.and(firmware).and(prepared))
             }
             Action::CleanUpDeploy => {
                 let changes = driver.deploy().clean_up(target).await.map_err(failed)?;
@@ -231,11 +237,26 @@ impl ActionCall<'_> {
             consoles::publish_server(self.conductor, self.snapshot.node.id, &off).await;
             changes = changes.and(off);
         }
+        changes = changes.and(self.detach_user_media().await?);
         changes = changes.and(driver.deploy().clean_up(target).await.map_err(failed)?);
         changes = changes.and(driver.deploy().tear_down(target).await.map_err(failed)?);
         // The instance is removed from the node's record.
         changes.instance_info.clear();
         done(changes)
+    }
+
+    /// Detaches the images that a user attached: the next instance could read its user data from them.
+    async fn detach_user_media(&self) -> Result<NodeChanges, ConductorError> {
+        let (driver, target) = (self.driver, &self.target);
+        if self.snapshot.node.driver_internal_info.get(ATTACHED_BY_USER).is_none() {
+            return Ok(NodeChanges::none());
+        }
+        let failed = |source| self.error(source);
+        let changes =
+            driver.management().detach_virtual_media(target, &[]).await.map_err(failed)?;
+        let boot_service = self.conductor.registry.boot_service();
+        boot_service.withdraw_media(target, MediaDevice::ALL).await.map_err(failed)?;
+        Ok(changes.and(NodeChanges::internal_info(ATTACHED_BY_USER, Value::Null)))
     }
 
     /// Lists the steps of the driver and of the running agent.

@@ -9,13 +9,16 @@ use drivers::DriverRegistry;
 use lifecycle::LifecycleSettings;
 use node_model::{Actor, Node, NodeId, Timestamp};
 use store::{LeaseOwner, Store, StoreClock};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::agent_log_tail::AgentLogTails;
+use crate::agent_proof::RefusalNotes;
 use crate::error::error_text;
-use crate::{ConductorSettings, console_recorder, consoles, membership, power_sync, scheduler};
+use crate::{
+    ConductorSettings, console_recorder, consoles, deployments, membership, power_sync, scheduler,
+};
 
 /// A handle of the conductor, shared by the API and the background tasks. Clones are cheap.
 #[derive(Clone)]
@@ -32,6 +35,9 @@ pub struct ConductorInner {
     pub(crate) clock: StoreClock,
     pub(crate) counters: ConductorCounters,
     pub(crate) agent_log_tails: AgentLogTails,
+    pub(crate) refusal_notes: RefusalNotes,
+    /// Wakes the task that runs deployments.
+    pub(crate) deployments_changed: Notify,
     /// Direct calls that continue after their caller got a response.
     background: Mutex<JoinSet<()>>,
 }
@@ -112,6 +118,8 @@ impl Conductor {
             clock,
             counters: ConductorCounters::default(),
             agent_log_tails: AgentLogTails::default(),
+            refusal_notes: RefusalNotes::default(),
+            deployments_changed: Notify::new(),
             background: Mutex::default(),
         }))
     }
@@ -128,6 +136,7 @@ impl Conductor {
         tasks.spawn(membership::run(self.clone(), stopping.clone()));
         tasks.spawn(consoles::run(self.clone(), stopping.clone()));
         tasks.spawn(console_recorder::run(self.clone(), stopping.clone()));
+        tasks.spawn(deployments::run(self.clone(), stopping.clone()));
         tasks.spawn(power_sync::run(self.clone(), stopping));
         Ok(RunningConductor { conductor: self.clone(), stop, tasks })
     }

@@ -17,11 +17,12 @@ use node_model::{
     JsonObject, Mac, Node, NodeId, Port, PortId, ProvisionState,
 };
 use store::{
-    Columns, NodeColumn, NodeFilter, PortColumn, PortFilter, ResourceQuery, StoreReader,
-    StoreWriter,
+    Columns, NodeColumn, NodeFilter, PortColumn, PortFilter, ResourcePage, ResourceQuery,
+    StoreReader, StoreWriter,
 };
 
 use crate::agent_logs::AgentLogArchive;
+use crate::agent_proof::AgentCaller;
 use crate::error::error_text;
 use crate::node_snapshot::NodeSnapshot;
 use crate::pending_entries::write_pending_entries;
@@ -57,10 +58,11 @@ impl Conductor {
         &self,
         report: HardwareReport,
         node: Option<NodeId>,
-        request_id: String,
+        caller: AgentCaller,
     ) -> Result<Option<InspectionReply>, ConductorError> {
         let macs = candidate_macs(&report);
         let bmc = bmc_addresses(&report);
+        let (conductor, sender) = (self.clone(), caller.clone());
         let read = self
             .store
             .read(move |reader| {
@@ -68,13 +70,19 @@ impl Conductor {
                     Ok(id) => id,
                     Err(reason) => return Ok(Err(reason)),
                 };
-                read_context(reader, id).map(Ok)
+                let context = read_context(reader, id)?;
+                let proof = conductor.inspection_proof(reader, &context.node, &sender)?;
+                Ok::<_, ConductorError>(Ok((context, proof)))
             })
             .await?;
         let context = match read {
-            Ok(context) => context,
+            Ok((context, proof)) if proof >= self.settings.agent_boot_proof => context,
+            Ok((context, _)) => {
+                self.record_refusal(context.node.id, "inspection data", &caller).await?;
+                return Ok(None);
+            }
             Err(LookupError::Unknown) => {
-                return self.process_unknown_machine(report, request_id).await;
+                return self.process_unknown_machine(report, caller.request_id).await;
             }
             Err(reason) => {
                 tracing::warn!(%reason, "unexpected inspection data ignored");
@@ -92,7 +100,7 @@ impl Conductor {
         let requests =
             findings.as_ref().map(|findings| findings.api_calls.clone()).unwrap_or_default();
         let conductor = self.clone();
-        let actor = Actor::Agent { request_id };
+        let actor = caller.actor();
         let is_accepted = self
             .store
             .write(move |tx| {
@@ -113,6 +121,37 @@ impl Conductor {
             self.send_rule_requests(id, requests);
         }
         Ok(is_accepted.then_some(InspectionReply { node: id }))
+    }
+
+    /// Returns whether inspection data may arrive now: a node waits for them, the named one if there is
+    /// one, or unknown machines are enrolled automatically.
+    pub async fn expects_inspection_data(
+        &self,
+        node: Option<NodeId>,
+    ) -> Result<bool, ConductorError> {
+        if self.inspection.auto_discovery.is_some() {
+            return Ok(true);
+        }
+        let query = ResourceQuery::<Node> {
+            filter: NodeFilter {
+                provision_states: Some(vec![ProvisionState::InspectWait]),
+                ..NodeFilter::default()
+            },
+            page: ResourcePage { limit: Some(1), ..ResourcePage::default() },
+            select: Columns::only(&[NodeColumn::Uuid]),
+        };
+        self.store
+            .read(move |reader| {
+                if let Some(id) = node {
+                    let node: Option<Node> = reader.get(id)?;
+                    let state = node.map(|node| node.provision_state);
+                    return Ok(state == Some(ProvisionState::InspectWait));
+                }
+                let mut is_waiting = false;
+                reader.list(&query, |_| is_waiting = true)?;
+                Ok(is_waiting)
+            })
+            .await
     }
 
     /// Runs hooks, rules and flavours on a report. Fails if the report is not usable.

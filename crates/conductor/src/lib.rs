@@ -12,12 +12,14 @@
 mod agent;
 mod agent_log_tail;
 mod agent_logs;
+mod agent_proof;
 mod allocations;
 mod available_steps;
 mod bmc_resolver;
 mod console_recorder;
 mod console_stream;
 mod consoles;
+mod deployments;
 mod direct_calls;
 mod driver_methods;
 mod error;
@@ -45,6 +47,7 @@ mod warm_up;
 
 pub use agent::{AgentConfig, AgentLookup};
 pub use agent_log_tail::{AgentLogError, AgentLogLines, AgentLogTail};
+pub use agent_proof::AgentCaller;
 pub use allocations::AllocationError;
 pub use console_stream::{ConsoleChunk, ConsoleStream};
 pub use direct_calls::{BootSetting, ConsoleState, PassthruReply};

@@ -54,17 +54,24 @@ pub(crate) async fn run(conductor: Conductor, mut stopping: watch::Receiver<bool
     }
 }
 
-/// Renews the registration, resumes allocations and deletes old journal entries.
+/// Renews the registration, resumes allocations and deletes old entries of the journal and the audit log.
 async fn renew(conductor: &Conductor) -> Result<(), store::StoreError> {
     write_registration(conductor, true).await?;
     conductor.resume_allocations().await?;
-    let days = conductor.settings.journal_days;
-    if days > 0 {
-        let age = Duration::from_secs(days * 24 * 60 * 60);
-        let before = Timestamp(conductor.now().0 - i64::try_from(age.as_micros()).unwrap_or(0));
+    if let Some(before) = days_ago(conductor, conductor.settings.journal_days) {
         conductor.store.write(move |tx| tx.prune_journal(before)).await?;
     }
+    if let Some(before) = days_ago(conductor, conductor.settings.audit_days) {
+        conductor.store.write(move |tx| tx.prune_audit_log(before)).await?;
+    }
     Ok(())
+}
+
+/// The time `days` days ago; `None` for 0 days.
+fn days_ago(conductor: &Conductor, days: u64) -> Option<Timestamp> {
+    let age = Duration::from_secs(days.saturating_mul(24 * 60 * 60));
+    let micros = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
+    (days > 0).then(|| Timestamp(conductor.now().0.saturating_sub(micros)))
 }
 
 /// Marks this process as stopped, so that others do not have to wait for the timeout.

@@ -23,9 +23,9 @@ pub fn write_pending_entries(
     for event in entries.events {
         tx.append(JournalEntry { at, node_id: node.id, actor: actor.clone(), event });
     }
-    let user = match actor {
-        Actor::User { name, .. } => name.clone(),
-        Actor::Agent { .. } | Actor::Machine { .. } | Actor::Conductor { .. } => None,
+    let (user, project) = match actor {
+        Actor::User { name, project, .. } => (name.clone(), project.clone()),
+        Actor::Agent { .. } | Actor::Machine { .. } | Actor::Conductor { .. } => (None, None),
     };
     for entry in entries.history {
         tx.add_history(&HistoryEntry {
@@ -37,7 +37,7 @@ pub fn write_pending_entries(
             event: entry.event,
             conductor: Some(conductor.to_owned()),
             user: user.clone(),
-            project: None,
+            project: project.clone(),
             state: Some(node.provision_state.as_str().to_owned()),
             target_provision_state: node
                 .target_provision_state

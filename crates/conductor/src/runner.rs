@@ -293,26 +293,36 @@ fn write_child(
     Ok(())
 }
 
-/// Awaits `work` and renews the lease meanwhile. Fails if the lease is lost.
+/// Awaits `work` and renews the lease meanwhile. Fails if the lease is lost, or may be lost because it
+/// could not be renewed in time: another process may command the machine then.
 pub(crate) async fn with_lease<T>(
     conductor: &Conductor,
     lease: NodeLease,
     work: impl Future<Output = T>,
 ) -> Result<T, store::StoreError> {
     let ttl = conductor.lease_time();
+    let mut valid_until = tokio::time::Instant::now() + ttl;
     tokio::pin!(work);
     loop {
         tokio::select! {
             done = &mut work => return Ok(done),
-            () = tokio::time::sleep(ttl / 3) => {
-                match conductor.store.write(move |tx| tx.renew(&lease, ttl)).await {
-                    Ok(true) => {}
-                    Ok(false) => return Err(store::StoreError::LeaseLost),
-                    // Two thirds of the lease are left, so a short outage of the database does not
-                    // interrupt the action.
-                    Err(error) => {
-                        tracing::warn!(node = %lease.node, error = error_text(&error), "lease renewal failed");
-                    }
+            () = tokio::time::sleep(ttl / 3) => {}
+        }
+        let started = tokio::time::Instant::now();
+        let renewal = conductor.store.write(move |tx| tx.renew(&lease, ttl));
+        let renewed = tokio::select! {
+            done = &mut work => return Ok(done),
+            renewed = tokio::time::timeout_at(valid_until, renewal) => renewed,
+        };
+        match renewed {
+            Ok(Ok(true)) => valid_until = started + ttl,
+            Ok(Ok(false)) | Err(_) => return Err(store::StoreError::LeaseLost),
+            // Two thirds of the lease are left, so a short outage of the database does not interrupt
+            // the action.
+            Ok(Err(error)) => {
+                tracing::warn!(node = %lease.node, error = error_text(&error), "lease renewal failed");
+                if tokio::time::Instant::now() >= valid_until {
+                    return Err(store::StoreError::LeaseLost);
                 }
             }
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Settings of the conductor.
 
+use node_model::BootProof;
 use serde::{Deserialize, Serialize};
 
 /// Settings of the conductor. Those of decisions are in `lifecycle::LifecycleSettings`.
@@ -29,6 +30,14 @@ pub struct ConductorSettings {
     pub conductor_group: String,
     /// Whether agents with a plain HTTP command API are rejected.
     pub require_agent_tls: bool,
+    /// The weakest proof that an agent runs on the machine of its node: `secret`, the token in its
+    /// kernel parameters; `lease`, also the source address of a DHCP lease that Ferrite gave to a NIC of
+    /// the node; `none`, any client that knows a MAC address. Use `none` only if machines boot or get
+    /// addresses from other servers, and every client on their network is trusted.
+    pub agent_boot_proof: BootProof,
+    /// Whether the callback URL of an agent must have the source address of its requests. Disable it if
+    /// a proxy or NAT changes the addresses of agents.
+    pub check_agent_address: bool,
     /// Seconds within which agents have to send the next heartbeat. With fast track, an agent whose
     /// last heartbeat is more recent counts as running.
     pub ramdisk_heartbeat_timeout: u64,
@@ -36,6 +45,8 @@ pub struct ConductorSettings {
     pub restrict_lookup: bool,
     /// Days after which journal entries are deleted; 0 keeps them.
     pub journal_days: u64,
+    /// Days after which entries of the audit log are deleted; 0 keeps them.
+    pub audit_days: u64,
 }
 
 impl Default for ConductorSettings {
@@ -52,9 +63,12 @@ impl Default for ConductorSettings {
             due_interval: 5,
             conductor_group: String::new(),
             require_agent_tls: true,
+            agent_boot_proof: BootProof::Lease,
+            check_agent_address: true,
             ramdisk_heartbeat_timeout: 300,
             restrict_lookup: true,
             journal_days: 90,
+            audit_days: 365,
         }
     }
 }

@@ -2,21 +2,25 @@
 //! Tests of the conductor with a real store, fake hardware and a controlled clock.
 
 mod agent_logs;
+mod agent_proof;
 mod agent_requests;
 mod allocations;
 mod boot_attempts;
 mod consoles;
 mod crashes;
+mod deployments;
 mod direct_calls;
 mod explain;
 mod leases;
 mod out_of_band_inspection;
 mod power_polls;
 mod related_nodes;
+mod requested_firmware;
 mod rule_requests;
 mod scheduler;
 mod unknown_machines;
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -25,13 +29,14 @@ use driver_set::{DriverSettings, build_registry};
 use drivers::{BootService, DriverRegistry};
 use lifecycle::{LifecycleSettings, ProvisionRequest};
 use node_model::{
-    Actor, JournalEvent, JournalRow, Node, NodeId, PowerState, ProvisionState, Timestamp, Verb,
+    Actor, BootProof, JournalEvent, JournalRow, Node, NodeId, PowerState, ProvisionState,
+    Timestamp, Verb,
 };
 use serde_json::{Value, json};
 use store::{JournalQuery, Store, StoreClock};
 use tempfile::TempDir;
 
-use crate::{Conductor, ConductorError, ConductorParts, ConductorSettings, runner};
+use crate::{AgentCaller, Conductor, ConductorError, ConductorParts, ConductorSettings, runner};
 
 /// A conductor that is not started: the test runs nodes itself.
 pub(crate) struct TestConductor {
@@ -47,16 +52,20 @@ impl TestConductor {
     }
 
     pub(crate) fn with_inspection(inspection: inspection::InspectionSettings) -> Self {
-        Self::build(registry(), ConductorSettings::default(), inspection)
+        Self::build(registry(), settings(), inspection)
     }
 
     pub(crate) fn with_boot_service(boot_service: Arc<dyn BootService>) -> Self {
         let registry = build_registry(&DriverSettings::default(), boot_service).unwrap();
-        Self::build(
-            registry,
-            ConductorSettings::default(),
-            inspection::InspectionSettings::default(),
-        )
+        Self::build(registry, settings(), inspection::InspectionSettings::default())
+    }
+
+    pub(crate) fn with_boot_service_and_settings(
+        boot_service: Arc<dyn BootService>,
+        settings: ConductorSettings,
+    ) -> Self {
+        let registry = build_registry(&DriverSettings::default(), boot_service).unwrap();
+        Self::build(registry, settings, inspection::InspectionSettings::default())
     }
 
     pub(crate) fn with_settings(settings: ConductorSettings) -> Self {
@@ -171,11 +180,24 @@ pub(crate) fn parts(store: &Store, hostname: &str, clock: StoreClock) -> Conduct
         store: store.clone(),
         registry: registry(),
         hostname: hostname.to_owned(),
-        settings: ConductorSettings::default(),
+        settings: settings(),
         rules: LifecycleSettings { boot_retry_timeout: 600, ..LifecycleSettings::default() },
         inspection: inspection::InspectionSettings::default(),
         clock,
     }
+}
+
+/// Settings for agents without a boot service, which have no boot proof.
+pub(crate) fn settings() -> ConductorSettings {
+    ConductorSettings { agent_boot_proof: BootProof::None, ..ConductorSettings::default() }
+}
+
+/// The address in the callback URLs of agents.
+pub(crate) const AGENT_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
+
+/// The sender of an agent's request without a boot secret.
+pub(crate) fn agent_at(address: IpAddr) -> AgentCaller {
+    AgentCaller { address: Some(address), secret: None, request_id: "req-agent".to_owned() }
 }
 
 pub(crate) fn registry() -> DriverRegistry {
@@ -183,7 +205,7 @@ pub(crate) fn registry() -> DriverRegistry {
 }
 
 pub(crate) fn user() -> Actor {
-    Actor::User { name: None, request_id: "req-test".to_owned() }
+    Actor::User { name: None, project: None, request_id: "req-test".to_owned() }
 }
 
 #[tokio::test]

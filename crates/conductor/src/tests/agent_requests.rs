@@ -7,11 +7,11 @@ use agent_protocol::Heartbeat;
 use node_model::{NodeId, ProvisionState, Verb};
 use serde_json::json;
 
-use super::{TestConductor, parts};
+use super::{AGENT_ADDRESS, TestConductor, agent_at, parts, settings};
 use crate::{AgentLookup, Conductor, ConductorError, ConductorParts, ConductorSettings};
 
 fn lookup(id: NodeId) -> AgentLookup {
-    AgentLookup { node: Some(id), macs: Vec::new(), request_id: "req-agent".to_owned() }
+    AgentLookup { node: Some(id), macs: Vec::new(), caller: agent_at(AGENT_ADDRESS) }
 }
 
 fn heartbeat(token: &str) -> Heartbeat {
@@ -28,7 +28,9 @@ async fn send(
     id: NodeId,
     heartbeat: Heartbeat,
 ) -> Result<(), ConductorError> {
-    conductor.heartbeat(id, heartbeat, "req-agent".to_owned()).await
+    let host = heartbeat.callback_url.trim_start_matches("https://").rsplit_once(':');
+    let address = host.and_then(|(host, _)| host.parse().ok()).unwrap_or(AGENT_ADDRESS);
+    conductor.heartbeat(id, heartbeat, agent_at(address)).await
 }
 
 async fn rejection(test: &TestConductor, id: NodeId, heartbeat: Heartbeat) -> String {
@@ -125,10 +127,7 @@ async fn agent_is_reused_within_the_heartbeat_timeout() {
     for (timeout, is_reused) in [(300, false), (900, true)] {
         let test = TestConductor::new();
         let conductor = Conductor::new(ConductorParts {
-            settings: ConductorSettings {
-                ramdisk_heartbeat_timeout: timeout,
-                ..ConductorSettings::default()
-            },
+            settings: ConductorSettings { ramdisk_heartbeat_timeout: timeout, ..settings() },
             ..parts(&test.store, "here", test.conductor.clock.clone())
         });
         let id = test.insert_node(ProvisionState::Manageable, json!({"fast_track": true})).await;

@@ -10,7 +10,7 @@ use node_model::{
 };
 use serde_json::{Value, json};
 
-use super::TestConductor;
+use super::{AGENT_ADDRESS, TestConductor, agent_at};
 use crate::AgentLookup;
 
 const MODEL: &str = "acme";
@@ -53,13 +53,22 @@ async fn boot_notes(test: &TestConductor, id: NodeId) -> Vec<String> {
 }
 
 async fn insert_plan(test: &TestConductor, id: NodeId, method: BootMethod) {
-    let image =
-        |source: &str| BootImage { source: source.to_owned(), checksum: None, pull_secret: None };
+    insert_plan_with(test, id, method, "quiet").await;
+}
+
+/// Inserts a plan with a kernel parameter.
+async fn insert_plan_with(test: &TestConductor, id: NodeId, method: BootMethod, parameter: &str) {
+    let image = || BootImage { source: "http://h/i".to_owned(), checksum: None, pull_secret: None };
     let plan = BootPlan {
         node_id: id,
         purpose: BootPurpose::DeployRamdisk,
         method,
-        system: BootSystem::Iso { image: image("http://h/i") },
+        system: BootSystem::Kernel {
+            kernel: image(),
+            ramdisk: image(),
+            parameters: vec![parameter.to_owned()],
+            network_data: node_model::JsonObject::empty(),
+        },
         key: id.to_string(),
         config_drive: None,
         installer: None,
@@ -70,7 +79,7 @@ async fn insert_plan(test: &TestConductor, id: NodeId, method: BootMethod) {
 }
 
 fn lookup(id: NodeId) -> AgentLookup {
-    AgentLookup { node: Some(id), macs: Vec::new(), request_id: "req-agent".to_owned() }
+    AgentLookup { node: Some(id), macs: Vec::new(), caller: agent_at(AGENT_ADDRESS) }
 }
 
 #[tokio::test]
@@ -130,7 +139,7 @@ async fn records_a_successful_boot_once() {
         agent_version: Some("12.0.0".to_owned()),
         ..Heartbeat::default()
     };
-    test.conductor.heartbeat(id, heartbeat, "req-agent".to_owned()).await.unwrap();
+    test.conductor.heartbeat(id, heartbeat, agent_at(AGENT_ADDRESS)).await.unwrap();
     assert_eq!(statistics(&test).await, ["ipxe 1/0"]);
 }
 
@@ -147,16 +156,24 @@ async fn records_no_statistics_without_a_model() {
 #[tokio::test]
 async fn agent_not_booted_from_cd_gets_its_own_token() {
     let test = TestConductor::new();
-    for (method, is_issued) in [(BootMethod::VirtualMedia, false), (BootMethod::Http, true)] {
+    for (method, parameter, is_issued) in [
+        (BootMethod::VirtualMedia, "ipa-agent-token=on the CD", false),
+        (BootMethod::Ipxe, "ipa-agent-token=not yet loaded", true),
+        (BootMethod::Http, "quiet", true),
+    ] {
         let info = json!({"fake_wait_for_agent": true});
         let id = waiting(&test, "automatic", Verb::Provide, info).await;
-        insert_plan(&test, id, method).await;
+        insert_plan_with(&test, id, method, parameter).await;
         // As after publishing a CD with a token.
-        test.change(id, |node| {
-            node.agent.has_token = true;
-            node.agent.token_pregenerated = true;
-        })
-        .await;
+        let publish = move |tx: &mut store::StoreWriter<'_>| {
+            let mut node = tx.get(id)?.unwrap();
+            let mut secrets = tx.reveal(&node)?;
+            secrets.agent_token = Some(node_model::Secret::new("on the CD".to_owned()));
+            tx.seal_node(&mut node, secrets)?;
+            node.agent.replace(tx.now());
+            tx.save(&mut node)
+        };
+        test.store.write(publish).await.unwrap();
         let token = test.conductor.lookup(lookup(id)).await.unwrap().unwrap().token;
         assert_eq!(token.is_some(), is_issued, "{method}");
         let again = test.conductor.lookup(lookup(id)).await.unwrap().unwrap().token;

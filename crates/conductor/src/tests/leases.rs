@@ -41,3 +41,17 @@ async fn restarted_process_resumes_jobs_of_its_previous_run() {
     runner::run(&test.conductor, id).await;
     assert_eq!(test.get(id).await.provision_state, ProvisionState::Available);
 }
+
+/// L4: without the database, the process continued to command the BMC after its lease had expired.
+#[tokio::test]
+async fn work_ends_if_the_lease_cannot_be_renewed_in_time() {
+    let test = TestConductor::new();
+    let id = test.insert_node(ProvisionState::Enroll, json!({})).await;
+    let (owner, ttl) = (test.conductor.owner.clone(), test.conductor.lease_time());
+    let claimed = test.store.write(move |tx| tx.claim(id, &owner, ttl)).await.unwrap().unwrap();
+    test.store.clone().close();
+    tokio::time::pause();
+    let work = std::future::pending::<()>();
+    let ended = runner::with_lease(&test.conductor, claimed, work).await;
+    assert!(matches!(ended, Err(store::StoreError::LeaseLost)), "{ended:?}");
+}

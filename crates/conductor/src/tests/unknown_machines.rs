@@ -7,7 +7,7 @@ use node_model::{Node, ProvisionState, Timestamp};
 use serde_json::{Map, Value, json};
 use store::{CableFilter, NodeFilter, PortFilter, ResourceQuery};
 
-use super::{TestConductor, user};
+use super::{AGENT_ADDRESS, TestConductor, agent_at, user};
 use crate::{EnrolError, NewNodeSettings};
 
 const MAC: &str = "52:54:00:aa:00:01";
@@ -67,7 +67,7 @@ fn flavour(name: &str, op: &str, memory: u64) -> Flavour {
 }
 
 async fn send(test: &TestConductor, report: HardwareReport) -> Option<NodeId> {
-    let reply = test.conductor.continue_inspection(report, None, "req-1".to_owned()).await;
+    let reply = test.conductor.continue_inspection(report, None, agent_at(AGENT_ADDRESS)).await;
     reply.unwrap().map(|reply| reply.node)
 }
 
@@ -274,7 +274,7 @@ async fn finds_a_node_by_the_stored_bmc_address() {
 async fn ignores_a_report_with_an_unknown_node_id() {
     let test = TestConductor::with_inspection(auto_discovery("ipmi"));
     let id = Some(NodeId::random());
-    let reply = test.conductor.continue_inspection(report(), id, "req-1".to_owned()).await;
+    let reply = test.conductor.continue_inspection(report(), id, agent_at(AGENT_ADDRESS)).await;
     assert!(reply.unwrap().is_none());
     assert_eq!(count_nodes(&test).await, 0);
 }
