@@ -17,18 +17,18 @@ mod ironic;
 mod server;
 
 pub use app::{App, AppParts};
-pub use config::{ApiConfig, AuthStrategy, BodyLimits};
+pub use config::{ApiConfig, BodyLimits};
 pub use ferrite::openapi::openapi;
-pub use server::auth::{Authenticator, CallerIdentity};
-pub use server::htpasswd::{FirstPassword, HtpasswdError};
+pub use server::certificate_expiry::{CertificateExpiry, CertificateExpirySource};
 pub use server::listener::{ApiServer, ApiServerHandle};
 pub use server::metrics::Metrics;
 pub use server::request_id::RequestId;
 pub use server::{
     ApiError, ApiRequest, ApiResponse, ApiRoute, BodyLimit, EventSender, Handler, HandlerFuture,
-    RouteAccess, RouteTableError, TooOld, UNVERSIONED,
+    ResponseBody, RouteAccess, RouteTableError, TooOld, UNVERSIONED,
 };
 
 /// Routes of the web UI and its sign-in. They are not part of the API: add them to
 /// [`AppParts::more_routes`] to serve the web UI.
-pub const WEB_UI_ROUTES: &[&[ApiRoute]] = &[ferrite::web_ui::ROUTES, server::session::ROUTES];
+pub const WEB_UI_ROUTES: &[&[ApiRoute]] =
+    &[ferrite::web_ui::ROUTES, server::session::ROUTES, server::openid_login::ROUTES];

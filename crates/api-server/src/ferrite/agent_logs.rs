@@ -25,18 +25,21 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "List the ramdisk logs of a node",
         handler!(list),
     )
+    .resource("ferrite:node:agent_logs")
     .since(UNVERSIONED),
     ApiRoute::get(
         "/v1/ferrite/nodes/{node}/logs/{log}",
         "Fetch a ramdisk log as tar.gz archive",
         handler!(fetch),
     )
+    .resource("ferrite:node:agent_logs")
     .since(UNVERSIONED),
     ApiRoute::get(
         "/v1/ferrite/nodes/{node}/logs/live",
         "Show the live log of a node's ramdisk",
         handler!(live),
     )
+    .resource("ferrite:node:agent_logs")
     .since(UNVERSIONED)
     .query(&["after"]),
     ApiRoute::new(
@@ -46,7 +49,8 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         handler!(receive_lines),
     )
     .since(UNVERSIONED)
-    .access(RouteAccess::Public),
+    .access(RouteAccess::Public)
+    .rate_limited(),
 ];
 
 /// The body of an agent's log message.

@@ -17,6 +17,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Show model, capabilities and reachability of a node's BMC",
         handler!(show_bmc),
     )
+    .resource("ferrite:node:bmc:get")
     .since(UNVERSIONED),
     ApiRoute::new(
         Method::POST,
@@ -24,6 +25,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Probe a node's BMC for model and capabilities",
         handler!(probe_bmc),
     )
+    .resource("ferrite:node:bmc:probe")
     .since(UNVERSIONED),
     ApiRoute::new(
         Method::POST,
@@ -31,8 +33,10 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Boot an idle machine into the agent, ready for the next job",
         handler!(warm_up),
     )
+    .resource("ferrite:node:warm_up")
     .since(UNVERSIONED),
     ApiRoute::get("/v1/ferrite/nodes/{node}/sensors", "Read a node's sensors", handler!(sensors))
+        .resource("ferrite:node:sensors")
         .since(UNVERSIONED),
 ];
 

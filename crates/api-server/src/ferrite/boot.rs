@@ -17,12 +17,14 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         handler!(boot_config),
     )
     .since(UNVERSIONED)
-    .access(RouteAccess::Public),
+    .access(RouteAccess::Public)
+    .rate_limited(),
     ApiRoute::get(
         "/v1/ferrite/nodes/{node}/boot",
         "Show the boot plan of a node",
         handler!(show_plan),
     )
+    .resource("ferrite:node:boot")
     .since(UNVERSIONED),
 ];
 

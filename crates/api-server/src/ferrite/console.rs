@@ -1,28 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node's serial console: recent and live output as an event stream, and input.
 //!
-//! Every authenticated caller may read and write it, as every authenticated caller may enable it.
+//! Callers who may see the console's address may read it, callers who may enable it may write.
+
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use conductor::{ConsoleChunk, ConsoleStream};
 use http::Method;
 use ironic_wire::{WireError, parse_object};
+use node_model::Node;
 use serde_json::Value;
+use store::Store;
 use tokio::sync::watch;
 
 use super::events::{KEEP_ALIVE, StreamClient};
 use crate::handler;
 use crate::ironic::nodes::path_node::find_node_id;
+use crate::ironic::resource::ResourceIdent;
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, EventSender, UNVERSIONED};
 
 const CONSOLE: &str = "/v1/ferrite/nodes/{node}/console";
+/// Interval of checks whether the caller may still read the console.
+const ACCESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum length of one input in bytes.
 const MAX_INPUT: usize = 4 << 10;
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(CONSOLE, "Follow the output of a node's console", handler!(follow))
+        .resource("baremetal:node:get_console")
         .since(UNVERSIONED),
     ApiRoute::new(Method::POST, CONSOLE, "Send input to a node's console", handler!(send_input))
+        .resource("baremetal:node:set_console_state")
         .since(UNVERSIONED),
 ];
 
@@ -33,7 +42,12 @@ async fn follow(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (response, sender) = ApiResponse::events();
     let stopping = request.app.watch_stopping();
     let client = StreamClient::new(&request);
-    tokio::spawn(run(output, client, sender, stopping));
+    let access = ConsoleAccess {
+        store: request.app.store.clone(),
+        node: ResourceIdent::from_path(&request, "node"),
+        checked_at: Instant::now(),
+    };
+    tokio::spawn(run(output, client, access, sender, stopping));
     Ok(response)
 }
 
@@ -61,6 +75,7 @@ async fn send_input(request: ApiRequest) -> Result<ApiResponse, ApiError> {
 async fn run(
     output: ConsoleStream,
     client: StreamClient,
+    access: ConsoleAccess,
     sender: EventSender,
     mut stopping: watch::Receiver<bool>,
 ) {
@@ -69,13 +84,37 @@ async fn run(
         let _ = stopping.wait_for(|stop| *stop).await;
     };
     tokio::select! {
-        () = stream(output, &client, &sender) => {}
+        () = stream(output, &client, access, &sender) => {}
         () = sender.closed() => {}
         () = stopped => {}
     }
 }
 
-async fn stream(mut output: ConsoleStream, client: &StreamClient, sender: &EventSender) {
+/// Whether the caller may still read the console: the node may have got another owner or lessee.
+struct ConsoleAccess {
+    store: Store,
+    node: ResourceIdent,
+    checked_at: Instant,
+}
+
+impl ConsoleAccess {
+    /// Reads the node again if the last check is older than [`ACCESS_CHECK_INTERVAL`].
+    async fn is_allowed(&mut self) -> bool {
+        if self.checked_at.elapsed() < ACCESS_CHECK_INTERVAL {
+            return true;
+        }
+        self.checked_at = Instant::now();
+        let ident = self.node.clone();
+        self.store.read(move |reader| ident.find::<Node>(reader).map(drop)).await.is_ok()
+    }
+}
+
+async fn stream(
+    mut output: ConsoleStream,
+    client: &StreamClient,
+    mut access: ConsoleAccess,
+    sender: &EventSender,
+) {
     let mut decoder = Utf8Decoder::default();
     let mut next = Some(decoder.event(&output.take_recent()));
     loop {
@@ -94,7 +133,7 @@ async fn stream(mut output: ConsoleStream, client: &StreamClient, sender: &Event
                 return;
             }
         });
-        if !client.is_authorized() {
+        if !client.is_authorized().await || !access.is_allowed().await {
             return;
         }
     }

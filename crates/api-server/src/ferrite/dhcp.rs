@@ -8,7 +8,7 @@ use node_model::{NodeId, Port};
 use serde_json::{Value, json};
 use store::{Columns, PortColumn, PortFilter, ResourceQuery, StoreReader};
 
-use super::audit::node_names;
+use super::journal_search::node_names;
 use crate::handler;
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, MaybeCompressed, UNVERSIONED};
 
@@ -17,6 +17,7 @@ const MAX_LEASES: usize = 10_000;
 
 pub(crate) const ROUTES: &[ApiRoute] =
     &[ApiRoute::get("/v1/ferrite/dhcp", "List DHCP networks and leases", handler!(dhcp))
+        .rule("ferrite:dhcp:get")
         .since(UNVERSIONED)];
 
 async fn dhcp(request: ApiRequest) -> Result<ApiResponse, ApiError> {

@@ -23,6 +23,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[ApiRoute::get(
     "Show the durations of recent jobs and their phases",
     handler!(durations),
 )
+.rule("ferrite:durations:get")
 .since(UNVERSIONED)];
 
 /// A job that has not ended yet.

@@ -5,9 +5,13 @@
 //! client costs one parked task and a few events of memory. No event is lost: a client that reconnects
 //! sends its last position.
 
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use access_policy::{Caller, PolicyTarget};
+use authentication::CredentialHeaders;
 use bytes::Bytes;
 use ironic_wire::{WireError, as_uuid};
 use node_model::{JournalEvent, JournalRow, Node, NodeId};
@@ -15,11 +19,15 @@ use serde_json::{Value, json};
 use store::{JournalQuery, Store};
 use tokio::sync::watch;
 
+use super::visible_nodes::allowed_nodes;
 use crate::app::App;
 use crate::handler;
 use crate::ironic::resource::ResourceIdent;
+use crate::server::access::CallerAccess;
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, EventSender, UNVERSIONED};
 
+/// The rule for the journal entries of a node.
+pub(crate) const TIMELINE: &str = "ferrite:node:timeline";
 /// Number of entries read by one query.
 const BATCH: u32 = 64;
 /// Interval of comments in an idle stream, so that proxies keep it open and a lost client is detected.
@@ -32,6 +40,7 @@ const DEFAULT_LIMIT: u32 = 100;
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get("/v1/ferrite/events", "Follow the journal of all nodes", handler!(events))
+        .list("ferrite:journal:list_all", "ferrite:journal:list")
         .since(UNVERSIONED)
         .query(&["after", "node"]),
     ApiRoute::get(
@@ -39,6 +48,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Show the timeline of a node",
         handler!(timeline),
     )
+    .resource("ferrite:node:timeline")
     .since(UNVERSIONED)
     .query(&["after", "limit", "last"]),
 ];
@@ -46,6 +56,8 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
 async fn events(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&["after", "node"])?;
     let position = request.app.store.journal_position();
+    // A list for callers of a project is filtered again and again, because nodes change their owner.
+    let is_filtered = request.access.list_project(None)?.is_some();
     let node = match request.query_value("node") {
         None => None,
         Some(text) => Some(find_journal_node(&request, text).await?),
@@ -59,8 +71,14 @@ async fn events(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (response, sender) = ApiResponse::events();
     let stopping = request.app.watch_stopping();
     let client = StreamClient::new(&request);
-    let follower =
-        JournalFollower { store: request.app.store.clone(), node, after, position, client };
+    let follower = JournalFollower {
+        store: request.app.store.clone(),
+        access: is_filtered.then(|| request.access.clone()),
+        node,
+        after,
+        position,
+        client,
+    };
     tokio::spawn(follower.run(sender, stopping));
     Ok(response)
 }
@@ -110,26 +128,28 @@ async fn timeline(request: ApiRequest) -> Result<ApiResponse, ApiError> {
 /// and again.
 pub(crate) struct StreamClient {
     app: Arc<App>,
-    /// User name and password hash; `None` without authentication.
-    user: Option<(String, String)>,
+    caller: Caller,
+    credentials: CredentialHeaders,
+    address: IpAddr,
     since: Instant,
 }
 
 impl StreamClient {
     pub(crate) fn new(request: &ApiRequest) -> Self {
-        let hash =
-            |name: &str| Some((name.to_owned(), request.app.authenticator.password_hash(name)?));
-        let user = request.identity.name().and_then(hash);
-        Self { app: request.app.clone(), user, since: Instant::now() }
+        Self {
+            app: request.app.clone(),
+            caller: request.caller.clone(),
+            credentials: request.credentials.clone(),
+            address: request.client_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            since: Instant::now(),
+        }
     }
 
-    /// Whether the stream may continue: user and password still exist, and the stream is younger than
-    /// [`MAX_STREAM_DURATION`]. An authorized client reconnects by itself.
-    pub(crate) fn is_authorized(&self) -> bool {
-        let is_same_user = self.user.as_ref().is_none_or(|(name, hash)| {
-            self.app.authenticator.password_hash(name).as_ref() == Some(hash)
-        });
-        is_same_user && self.since.elapsed() < MAX_STREAM_DURATION
+    /// Whether the stream may continue: the credentials are still valid with the same rights, and the
+    /// stream is younger than [`MAX_STREAM_DURATION`]. An authorized client reconnects by itself.
+    pub(crate) async fn is_authorized(&self) -> bool {
+        self.since.elapsed() < MAX_STREAM_DURATION
+            && self.app.authenticator.is_still(&self.caller, &self.credentials, self.address).await
     }
 }
 
@@ -137,6 +157,8 @@ impl StreamClient {
 struct JournalFollower {
     client: StreamClient,
     store: Store,
+    /// Filters the entries; `None` if the client may see all.
+    access: Option<CallerAccess>,
     node: Option<NodeId>,
     after: i64,
     position: watch::Receiver<i64>,
@@ -179,7 +201,7 @@ impl JournalFollower {
                 Ok(Err(_)) => return,
                 Err(_) => comment = Some(Bytes::from_static(b": heartbeat\n\n")),
             }
-            if !self.client.is_authorized() {
+            if !self.client.is_authorized().await {
                 return;
             }
         }
@@ -194,10 +216,27 @@ impl JournalFollower {
             // Entries written during the read change the position again, so none is missed.
             self.position.borrow_and_update();
             let query = JournalQuery { node: self.node, after: self.after, limit: BATCH };
-            let batch = self.store.scan(move |reader| reader.journal(&query)).await?;
+            let access = self.access.clone();
+            let (batch, allowed) = self
+                .store
+                .scan(move |reader| {
+                    let batch = reader.journal(&query)?;
+                    let allowed = match &access {
+                        None => None,
+                        Some(access) => {
+                            let ids = batch.iter().map(|row| row.entry.node_id).collect();
+                            Some(allowed_nodes(reader, access, TIMELINE, ids)?)
+                        }
+                    };
+                    Ok::<_, store::StoreError>((batch, allowed))
+                })
+                .await?;
             let full = batch.len() == usize::try_from(BATCH).unwrap_or(usize::MAX);
             for recorded in &batch {
-                if sender.send(event_bytes(recorded)).await.is_err() {
+                let is_allowed = |nodes: &HashSet<NodeId>| nodes.contains(&recorded.entry.node_id);
+                if allowed.as_ref().is_none_or(is_allowed)
+                    && sender.send(event_bytes(recorded)).await.is_err()
+                {
                     return Ok(FollowProgress::ClientGone);
                 }
                 self.after = recorded.seq;
@@ -242,15 +281,17 @@ pub(crate) fn entry_json(recorded: &JournalRow) -> Value {
     })
 }
 
+/// The node whose journal entries are requested. Only callers who may see those of all nodes find
+/// those of a deleted one, by UUID.
 pub(crate) async fn find_journal_node(
     request: &ApiRequest,
     text: &str,
 ) -> Result<NodeId, ApiError> {
-    // The timeline of a deleted node is found by UUID only.
-    if let Some(uuid) = as_uuid(text) {
+    let sees_all = request.access.allows("ferrite:journal:list_all", &PolicyTarget::NONE);
+    if let Some(uuid) = as_uuid(text).filter(|_| sees_all) {
         return Ok(NodeId(uuid));
     }
-    let ident = ResourceIdent::from_text(request, text);
+    let ident = ResourceIdent::from_text(request, text).with_rule(TIMELINE);
     let node: Node = request.app.store.read(move |reader| ident.find(reader)).await?;
     Ok(node.id)
 }

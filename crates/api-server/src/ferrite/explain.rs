@@ -11,9 +11,10 @@ use node_model::{Node, NodeId, Verb, Wait};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::visible_nodes::allowed_nodes_of;
 use crate::handler;
 use crate::ironic::nodes::path_node::find_node_id;
-use crate::ironic::nodes::provision::{approved_runbook, provision_request};
+use crate::ironic::nodes::provision::{approved_runbook, provision_request, runbook_ident};
 use crate::ironic::resource::ResourceIdent;
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, BodyLimit, UNVERSIONED};
 
@@ -27,6 +28,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Explain what a verb would do to a node, and what prevents it",
         handler!(explain_verb),
     )
+    .resource("ferrite:node:explain")
     .since(UNVERSIONED)
     .query(&["target"]),
     ApiRoute::new(
@@ -35,6 +37,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Explain what a provision request would do to a node",
         handler!(explain_request),
     )
+    .resource("ferrite:node:explain")
     .since(UNVERSIONED)
     .body_limit(BodyLimit::Provision),
     ApiRoute::new(
@@ -43,6 +46,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Explain what a verb would do to many nodes",
         handler!(explain_many_nodes),
     )
+    .checked_by_handler(&["ferrite:node:explain"])
     .since(UNVERSIONED)
     .body_limit(BodyLimit::Provision),
 ];
@@ -63,7 +67,7 @@ async fn explain_request(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     let body = ProvisionBody::parse(&request.body)?;
     let verb = parse_verb(&body.target)?;
-    let runbook_ident = body.runbook().map(|name| ResourceIdent::from_text(&request, name));
+    let runbook_ident = body.runbook().map(|name| runbook_ident(&request, name));
     let content = body.arguments(verb, ApiVersion::MAX)?;
     let ident = ResourceIdent::from_path(&request, "node");
     let (id, runbook) = request
@@ -113,7 +117,8 @@ async fn explain_many_nodes(request: ApiRequest) -> Result<ApiResponse, ApiError
     let mut rejected: BTreeMap<String, Vec<NodeId>> = BTreeMap::new();
     let provision_request = ProvisionRequest::plain(verb, request.actor());
     let conductor = &request.app.conductor;
-    let explained = conductor.explain_many(&nodes, &provision_request, &instance_info).await?;
+    let allowed = allowed_nodes_of(&request, "ferrite:node:explain", nodes.clone()).await?;
+    let explained = conductor.explain_many(&allowed, &provision_request, &instance_info).await?;
     let mut missing: BTreeSet<NodeId> = nodes.into_iter().collect();
     for (id, outcome) in explained {
         missing.remove(&id);

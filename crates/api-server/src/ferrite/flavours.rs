@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use store::{FlavourColumn, ResourceQuery, StoreReader};
 
+use super::visible_nodes::allows_node;
 use crate::handler;
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, UNVERSIONED};
 
@@ -19,16 +20,24 @@ const ONE: &str = "/v1/ferrite/flavours/{flavour}";
 const MAX_FLAVOURS: usize = 1_000;
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::get(ALL, "List flavours", handler!(list)).since(UNVERSIONED),
-    ApiRoute::get(ONE, "Show a flavour", handler!(show)).since(UNVERSIONED),
-    ApiRoute::new(Method::PUT, ONE, "Create or replace a flavour", handler!(put))
+    ApiRoute::get(ALL, "List flavours", handler!(list))
+        .rule("ferrite:flavour:get")
         .since(UNVERSIONED),
-    ApiRoute::new(Method::DELETE, ONE, "Remove a flavour", handler!(delete)).since(UNVERSIONED),
+    ApiRoute::get(ONE, "Show a flavour", handler!(show))
+        .rule("ferrite:flavour:get")
+        .since(UNVERSIONED),
+    ApiRoute::new(Method::PUT, ONE, "Create or replace a flavour", handler!(put))
+        .rule("ferrite:flavour:update")
+        .since(UNVERSIONED),
+    ApiRoute::new(Method::DELETE, ONE, "Remove a flavour", handler!(delete))
+        .rule("ferrite:flavour:update")
+        .since(UNVERSIONED),
     ApiRoute::get(
         "/v1/ferrite/flavours/{flavour}/matches",
         "List the inspected nodes that match a flavour",
         handler!(matches),
     )
+    .list("baremetal:node:list_all", "baremetal:node:list")
     .since(UNVERSIONED),
 ];
 
@@ -117,6 +126,8 @@ async fn delete(request: ApiRequest) -> Result<ApiResponse, ApiError> {
 async fn matches(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     let name = request.param("flavour").to_owned();
+    request.access.list_project(None)?;
+    let access = request.access.clone();
     let (settings, now) = (::inspection::InspectionSettings::default(), request.now());
     let body = request
         .app
@@ -130,11 +141,15 @@ async fn matches(request: ApiRequest) -> Result<ApiResponse, ApiError> {
             };
             let mut rows = Vec::new();
             let node_ids = reader.nodes_with_inventory()?;
-            let inspected = node_ids.len();
+            let mut inspected = 0;
             for id in node_ids {
                 let (Some(node), Some(inventory)) = (reader.get(id)?, reader.inventory(id)?) else {
                     continue;
                 };
+                if !allows_node(&access, "baremetal:node:inventory:get", &node) {
+                    continue;
+                }
+                inspected += 1;
                 let matching = set.matching(&ReportContext {
                     node: &node,
                     ports: &[],

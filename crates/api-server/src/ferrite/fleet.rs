@@ -16,7 +16,9 @@ use store::{Columns, NodeColumn, NodeFilter, ResourceQuery, StoreReader};
 
 use super::events::parse_sequence;
 use crate::handler;
+use crate::ironic::redaction::HiddenFields;
 use crate::ironic::resource::ResourceIdent;
+use crate::server::access::CallerAccess;
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, MaybeCompressed, UNVERSIONED};
 
 /// With more journal entries or changed nodes, the response contains all nodes instead of the changes.
@@ -34,6 +36,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[ApiRoute::get(
     "Show the state of all nodes, or of those that changed",
     handler!(fleet),
 )
+.list("baremetal:node:list_all", "baremetal:node:list")
 .since(UNVERSIONED)
 .query(QUERY)];
 
@@ -93,14 +96,24 @@ enum FleetSelection {
 
 async fn fleet(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(QUERY)?;
+    let project = request.access.list_project(None)?;
     let selection = match (request.query_value("node"), request.query_value("after")) {
         (Some(node), _) => FleetSelection::One(ResourceIdent::from_text(&request, node)),
-        (None, Some(after)) => FleetSelection::ChangedAfter(parse_sequence("after", after)?),
+        (None, Some(after)) => {
+            let after = parse_sequence("after", after)?;
+            // The list of deleted nodes would contain the ids of other projects' nodes.
+            if project.is_some() {
+                FleetSelection::All
+            } else {
+                FleetSelection::ChangedAfter(after)
+            }
+        }
         (None, None) => FleetSelection::All,
     };
     let accepts_gzip = request.browser.accepts_gzip;
+    let access = request.access.clone();
     let scan = request.app.store.scan(move |reader| {
-        let body = fleet_body(reader, &selection)?;
+        let body = fleet_body(reader, &selection, project.as_deref(), &access)?;
         Ok::<_, ApiError>(MaybeCompressed::new(body, accepts_gzip))
     });
     Ok(scan.await?.into_response())
@@ -109,6 +122,8 @@ async fn fleet(request: ApiRequest) -> Result<ApiResponse, ApiError> {
 fn fleet_body(
     reader: &mut StoreReader<'_>,
     selection: &FleetSelection,
+    project: Option<&str>,
+    access: &CallerAccess,
 ) -> Result<Vec<u8>, ApiError> {
     // Read the journal position first: changes during the read are then part of the next response.
     let end = reader.journal_end()?;
@@ -129,7 +144,8 @@ fn fleet_body(
         format!(r#"{{"seq":{end},"complete":{is_complete},"fields":{fields},"nodes":["#).as_bytes(),
     );
     if ids.as_ref().is_none_or(|ids| !ids.is_empty()) {
-        let filter = NodeFilter { ids, ..NodeFilter::default() };
+        let project = project.map(str::to_owned);
+        let filter = NodeFilter { ids, project, ..NodeFilter::default() };
         let page = store::ResourcePage::default();
         let query = ResourceQuery { filter, page, select: fleet_columns() };
         let mut is_first = true;
@@ -138,7 +154,8 @@ fn fleet_body(
             if !std::mem::take(&mut is_first) {
                 body.push(b',');
             }
-            serde_json::to_writer(&mut body, &FleetRow::new(node)).expect("writing to a Vec");
+            serde_json::to_writer(&mut body, &FleetRow::new(node, access))
+                .expect("writing to a Vec");
         })?;
     }
     let deleted = serde_json::json!(deleted.iter().map(ToString::to_string).collect::<Vec<_>>());
@@ -163,6 +180,7 @@ fn fleet_columns() -> Columns<Node> {
         NodeColumn::Maintenance,
         NodeColumn::Fault,
         NodeColumn::Owner,
+        NodeColumn::Lessee,
         NodeColumn::ResourceClass,
         NodeColumn::ConductorGroup,
         NodeColumn::Driver,
@@ -175,7 +193,7 @@ fn fleet_columns() -> Columns<Node> {
 }
 
 impl<'n> FleetRow<'n> {
-    fn new(node: &'n Node) -> Self {
+    fn new(node: &'n Node, access: &CallerAccess) -> Self {
         let text = |at: Timestamp| at.to_string();
         Self {
             uuid: node.id,
@@ -194,10 +212,16 @@ impl<'n> FleetRow<'n> {
             wait_reason: node.wait.map(|wait| wait.reason.as_str()),
             wait_until: node.wait.and_then(|wait| wait.deadline.timestamp()).map(text),
             next_action_at: node.wait.and_then(|wait| wait.next_action_at).map(text),
-            error: node.last_error.as_deref().map(|error| truncate(error, MAX_ERROR_CHARS)),
+            error: visible_error(node, access).map(|error| truncate(error, MAX_ERROR_CHARS)),
             since: node.provision_updated_at.map(text),
         }
     }
+}
+
+/// The error of a node, if the caller may see it.
+fn visible_error<'n>(node: &'n Node, access: &CallerAccess) -> Option<&'n str> {
+    let error = node.last_error.as_deref()?;
+    (!HiddenFields::of(node, access).last_error).then_some(error)
 }
 
 /// The rack of a machine: `rack` in `properties` or `extra`, else the node's name up to its last

@@ -20,6 +20,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[ApiRoute::get(
     "List the images of nodes and the images in the cache",
     handler!(images),
 )
+.rule("ferrite:image:get")
 .since(UNVERSIONED)];
 
 /// The nodes with an image.

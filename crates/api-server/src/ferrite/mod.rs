@@ -2,10 +2,13 @@
 //! Handlers of Ferrite's own API below `/v1/ferrite`, and the files of the web UI.
 
 mod agent_logs;
-mod audit;
+mod audit_log;
 mod bmc;
 mod boot;
+mod ca_certificate;
 mod console;
+mod deployment_request;
+mod deployments;
 mod dhcp;
 mod durations;
 mod events;
@@ -13,10 +16,16 @@ mod explain;
 mod flavours;
 mod fleet;
 mod images;
+mod journal_search;
 pub(crate) mod openapi;
+mod projects;
+mod quotas;
 mod search;
 mod sightings;
+mod tokens;
 mod topology;
+mod users;
+mod visible_nodes;
 pub(crate) mod web_ui;
 
 use crate::server::ApiRoute;
@@ -24,10 +33,13 @@ use crate::server::ApiRoute;
 /// All routes of Ferrite's own API. Those of the web UI are in [`crate::WEB_UI_ROUTES`].
 pub(crate) const ROUTES: &[&[ApiRoute]] = &[
     agent_logs::ROUTES,
-    audit::ROUTES,
+    journal_search::ROUTES,
+    audit_log::ROUTES,
     bmc::ROUTES,
     boot::ROUTES,
+    ca_certificate::ROUTES,
     console::ROUTES,
+    deployments::ROUTES,
     dhcp::ROUTES,
     durations::ROUTES,
     events::ROUTES,
@@ -36,7 +48,11 @@ pub(crate) const ROUTES: &[&[ApiRoute]] = &[
     fleet::ROUTES,
     images::ROUTES,
     openapi::ROUTES,
+    projects::ROUTES,
+    quotas::ROUTES,
     search::ROUTES,
     sightings::ROUTES,
+    tokens::ROUTES,
     topology::ROUTES,
+    users::ROUTES,
 ];

@@ -17,6 +17,7 @@ use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, RouteAccess, UN
 
 pub(crate) const ROUTES: &[ApiRoute] =
     &[ApiRoute::get("/v1/ferrite/openapi", "Show the OpenAPI document", handler!(show))
+        .access(RouteAccess::Authenticated)
         .since(UNVERSIONED)];
 
 /// The OpenAPI document of the API's own routes.
@@ -43,7 +44,11 @@ pub fn openapi() -> Value {
             "schemas": schemas(),
             "parameters": {"version": version_parameter()},
             "responses": {"error": error_response()},
-            "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},
+            "securitySchemes": {
+                "basic": {"type": "http", "scheme": "basic"},
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "token": {"type": "apiKey", "in": "header", "name": "X-Auth-Token"},
+            },
         },
     })
 }
@@ -140,9 +145,18 @@ fn operation(route: &ApiRoute) -> Value {
     }
     operation["security"] = match route.access {
         RouteAccess::Public => json!([]),
-        RouteAccess::Authenticated => json!([{"basic": []}]),
-        RouteAccess::Metrics => json!([{}, {"basic": []}]),
+        RouteAccess::Metrics => json!([{}, {"basic": []}, {"bearer": []}, {"token": []}]),
+        RouteAccess::Authenticated
+        | RouteAccess::Rule(_)
+        | RouteAccess::Resource(_)
+        | RouteAccess::List { .. }
+        | RouteAccess::CheckedByHandler(_)
+        | RouteAccess::Unassigned => json!([{"basic": []}, {"bearer": []}, {"token": []}]),
     };
+    let rules = route.access.rules();
+    if !rules.is_empty() {
+        operation["x-policy-rules"] = json!(rules);
+    }
     operation
 }
 

@@ -6,6 +6,7 @@ use node_model::Node;
 use serde_json::{Value, json};
 use store::NodeMatch;
 
+use super::visible_nodes::allows_node;
 use crate::handler;
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, UNVERSIONED};
 
@@ -20,6 +21,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[ApiRoute::get(
     "Find nodes by MAC address or serial number",
     handler!(search),
 )
+.list("baremetal:node:list_all", "baremetal:node:list")
 .since(UNVERSIONED)
 .query(&["text"])];
 
@@ -32,13 +34,23 @@ async fn search(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         let problem = format!("it must have {MIN_TEXT} to {MAX_TEXT} characters");
         return Err(WireError::invalid_field("text", &problem).into());
     }
+    let project = request.access.list_project(None)?;
+    let access = request.access.clone();
     let found = request
         .app
         .store
         .scan(move |reader| {
             let mut rows = Vec::new();
-            for (id, matched) in reader.nodes_by_mac_or_serial(&text, MAX_RESULTS)? {
+            let project = project.as_deref();
+            for (id, matched) in reader.nodes_by_mac_or_serial(&text, project, MAX_RESULTS)? {
                 let node: Option<Node> = reader.get(id)?;
+                let rule = match matched {
+                    NodeMatch::Mac(_) => "baremetal:port:get",
+                    NodeMatch::Serial(_) => "baremetal:node:inventory:get",
+                };
+                if !node.as_ref().is_some_and(|node| allows_node(&access, rule, node)) {
+                    continue;
+                }
                 let (field, value) = match matched {
                     NodeMatch::Mac(mac) => ("MAC address", mac.to_string()),
                     NodeMatch::Serial(serial) => ("serial number", serial),

@@ -23,6 +23,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "List unknown machines seen on the network",
         handler!(list),
     )
+    .rule("ferrite:sighting:get")
     .since(UNVERSIONED)
     .query(&["enrolled"]),
     ApiRoute::new(
@@ -31,6 +32,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Delete the sighting of a machine",
         handler!(delete),
     )
+    .rule("ferrite:sighting:delete")
     .since(UNVERSIONED),
     ApiRoute::new(
         Method::POST,
@@ -38,6 +40,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Enrol an unknown machine with the data reported by its ramdisk",
         handler!(enrol),
     )
+    .rule("ferrite:sighting:enrol")
     .since(UNVERSIONED),
 ];
 

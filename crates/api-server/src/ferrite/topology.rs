@@ -17,6 +17,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[ApiRoute::get(
     "Show which nodes are connected to which switch ports",
     handler!(topology),
 )
+.rule("ferrite:topology:get")
 .since(UNVERSIONED)
 .query(&["node", "switch"])];
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lookup and heartbeat of the ramdisk agent. Neither is authenticated; the first lookup issues the
-//! token that later calls must present.
+//! Lookup and heartbeat of the ramdisk agent. No user is authenticated: the conductor checks the boot
+//! proof of a lookup and the token of a heartbeat.
 
-use conductor::AgentLookup;
+use conductor::{AgentCaller, AgentLookup};
 use http::Method;
 use ironic_wire::{LookupResponse, WireError};
 use node_model::{Node, NodeId};
 
 use super::resource::ResourceIdent;
 use crate::handler;
-use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, RouteAccess};
+use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, BodyLimit, RouteAccess};
 
 const SINCE: u16 = 22;
 
@@ -17,6 +17,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get("/v1/lookup", "Look up the node of an agent", handler!(lookup))
         .since(SINCE)
         .access(RouteAccess::Public)
+        .rate_limited()
         .query(&["addresses", "node_uuid"]),
     ApiRoute::new(
         Method::POST,
@@ -25,7 +26,9 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         handler!(heartbeat),
     )
     .since(SINCE)
-    .access(RouteAccess::Public),
+    .access(RouteAccess::Public)
+    .rate_limited()
+    .body_limit(BodyLimit::Message),
 ];
 
 async fn lookup(request: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -36,7 +39,7 @@ async fn lookup(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         .lookup(AgentLookup {
             node: query.node_uuid.map(NodeId),
             macs: query.addresses,
-            request_id: request.request_id.to_string(),
+            caller: agent_caller(&request),
         })
         .await?;
     // The same error for "no such node" and "no job on the node": callers are not authenticated.
@@ -54,9 +57,18 @@ async fn heartbeat(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     let heartbeat = ironic_wire::parse_heartbeat(&request.body, request.version)?;
     let id = agent_node_id(&request).await?;
-    let request_id = request.request_id.to_string();
-    request.app.conductor.heartbeat(id, heartbeat, request_id).await?;
+    request.app.conductor.heartbeat(id, heartbeat, agent_caller(&request)).await?;
+    request.mark_client_known();
     Ok(ApiResponse::accepted())
+}
+
+/// The sender of an agent's request.
+pub(crate) fn agent_caller(request: &ApiRequest) -> AgentCaller {
+    AgentCaller {
+        address: request.client_address,
+        secret: request.boot_secret.clone(),
+        request_id: request.request_id.to_string(),
+    }
 }
 
 /// The id of the node in the path of an agent's request. A UUID is not looked up here, because the

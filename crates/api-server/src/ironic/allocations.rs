@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Allocations: requests for a node with given properties, and the nodes reserved by them.
 
+use access_policy::PolicyTarget;
 use http::Method;
 use ironic_wire::{AllocationDraft, ListQuery, Patch, RenderContext, WireError, params};
 use lifecycle::update_allowed;
@@ -14,6 +15,7 @@ use store::{AllocationFilter, StoreReader, StoreWriter};
 use super::node_resources::find_referenced_node;
 use super::resource::{self, ListDetail, ResourceIdent};
 use crate::handler;
+use crate::server::access::{CallerAccess, denied};
 use crate::server::{
     ApiError, ApiRequest, ApiResponse, ApiRoute, ReplaceDuplicate, TooOld, run_to_completion,
 };
@@ -25,27 +27,35 @@ const ONE: &str = "/v1/allocations/{allocation}";
 const OF_NODE: &str = "/v1/nodes/{node}/allocation";
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::get(ALL, "List allocations", handler!(list)).since(SINCE).query(&[
-        "node",
-        "resource_class",
-        "state",
-        "owner",
-        "fields",
-        "limit",
-        "marker",
-        "sort_key",
-        "sort_dir",
-    ]),
+    ApiRoute::get(ALL, "List allocations", handler!(list))
+        .list("baremetal:allocation:list_all", "baremetal:allocation:list")
+        .since(SINCE)
+        .query(&[
+            "node",
+            "resource_class",
+            "state",
+            "owner",
+            "fields",
+            "limit",
+            "marker",
+            "sort_key",
+            "sort_dir",
+        ]),
     ApiRoute::new(
         Method::POST,
         ALL,
         "Create an allocation: reserve a node with given properties",
         handler!(create),
     )
+    .checked_by_handler(&["baremetal:allocation:create", "baremetal:allocation:create_restricted"])
     .since(SINCE)
     .too_old(TooOld::MethodNotAllowed),
-    ApiRoute::get(ONE, "Show an allocation", handler!(show)).since(SINCE).query(&["fields"]),
+    ApiRoute::get(ONE, "Show an allocation", handler!(show))
+        .resource("baremetal:allocation:get")
+        .since(SINCE)
+        .query(&["fields"]),
     ApiRoute::new(Method::PATCH, ONE, "Change an allocation", handler!(patch))
+        .resource("baremetal:allocation:update")
         .since(PATCH_SINCE)
         .too_old(TooOld::MethodNotAllowed),
     ApiRoute::new(
@@ -54,9 +64,11 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Delete an allocation and release its node",
         handler!(delete),
     )
+    .resource("baremetal:allocation:delete")
     .since(SINCE)
     .too_old(TooOld::MethodNotAllowed),
     ApiRoute::get(OF_NODE, "Show the allocation of a node", handler!(show_of_node))
+        .checked_by_handler(&["baremetal:allocation:get"])
         .since(SINCE)
         .query(&["fields"]),
     ApiRoute::new(
@@ -65,18 +77,20 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Delete the allocation of a node",
         handler!(delete_of_node),
     )
+    .checked_by_handler(&["baremetal:allocation:delete"])
     .since(SINCE),
 ];
 
 async fn list(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     let node = request.query_value("node").map(|text| ResourceIdent::from_text(&request, text));
     let path = "allocations".into();
+    let owner = request.access.list_project(request.query_value("owner"))?;
     resource::list::<Allocation>(
         request,
         params::ALLOCATIONS,
         ListDetail::OnRequest,
         path,
-        |reader, query| filter(reader, query, node),
+        |reader, query| filter(reader, query, node, owner),
     )
     .await
 }
@@ -85,6 +99,7 @@ fn filter(
     reader: &mut StoreReader<'_>,
     query: &ListQuery<Allocation>,
     node: Option<ResourceIdent>,
+    owner: Option<String>,
 ) -> Result<AllocationFilter, ApiError> {
     let owned = |name: &str| query.text(name).map(str::to_owned);
     Ok(AllocationFilter {
@@ -95,7 +110,7 @@ fn filter(
         resource_class: owned("resource_class"),
         // An unknown state matches nothing.
         states: query.text("state").map(|state| state.parse().into_iter().collect()),
-        owner: owned("owner"),
+        owner,
     })
 }
 
@@ -112,8 +127,12 @@ async fn show_of_node(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         true,
     )?;
     let ident = ResourceIdent::from_path(&request, "node");
-    let allocation =
-        request.app.store.read(move |reader| allocation_of_node(reader, &ident)).await?;
+    let access = request.access.clone();
+    let allocation = request
+        .app
+        .store
+        .read(move |reader| allocation_of_node(reader, &ident, &access, "baremetal:allocation:get"))
+        .await?;
     let context = RenderContext::new(request.version, &request.base_url);
     Ok(ApiResponse::ok(query.selection.body(&allocation, &context)))
 }
@@ -122,15 +141,12 @@ async fn create(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     let (now, actor) = (request.now(), request.actor());
     let drafted = ironic_wire::create::<Allocation>(&request.body, request.version, now)?;
+    let mut allocation = drafted.draft.allocation.clone();
+    set_owner(&request.access, &mut allocation)?;
     let ident = |text: &String| ResourceIdent::from_text(&request, text);
     let candidates = drafted.draft.candidate_nodes.iter().map(ident).collect();
     let node = drafted.draft.node.as_ref().map(ident);
-    let new = NewAllocation {
-        has_uuid: drafted.has("uuid"),
-        allocation: drafted.draft.allocation,
-        candidates,
-        node,
-    };
+    let new = NewAllocation { has_uuid: drafted.has("uuid"), allocation, candidates, node };
     let app = request.app.clone();
     // In its own task: if the client disconnected after the insert, the search for a node would
     // otherwise only start with the next process start.
@@ -143,6 +159,30 @@ async fn create(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     })
     .await?;
     Ok(resource::created(&request, &allocation))
+}
+
+/// Checks that the caller may create the allocation. An allocation of a caller of a project belongs to
+/// that project, unless the caller may create allocations for others.
+fn set_owner(access: &CallerAccess, allocation: &mut Allocation) -> Result<(), WireError> {
+    const CREATE: &str = "baremetal:allocation:create";
+    const CREATE_FOR_OTHERS: &str = "baremetal:allocation:create_restricted";
+    let creates_for_others = access.allows(CREATE_FOR_OTHERS, &PolicyTarget::NONE);
+    if !creates_for_others {
+        access.require(CREATE, &PolicyTarget::NONE)?;
+    }
+    if access.is_system() {
+        return Ok(());
+    }
+    let requested = allocation.owner.as_deref().filter(|owner| !owner.is_empty());
+    match (requested, access.project()) {
+        (Some(_), _) if creates_for_others => Ok(()),
+        (Some(owner), Some(project)) if owner != project => Err(denied(CREATE_FOR_OTHERS)),
+        (_, Some(project)) => {
+            allocation.owner = Some(project.to_owned());
+            Ok(())
+        }
+        (_, None) => Err(denied(CREATE_FOR_OTHERS)),
+    }
 }
 
 /// A candidate node of an allocation. The error message is Ironic's.
@@ -178,6 +218,7 @@ impl NewAllocation {
                 allocation.candidate_nodes.push(candidate);
             }
         }
+        check_quota(writer, &allocation, None)?;
         match &self.node {
             None => {
                 writer
@@ -221,6 +262,25 @@ impl NewAllocation {
         node.instance_info.set("traits", Value::Array(traits));
         assign_node(writer, &mut node, Some(allocation.id), now, actor)
     }
+}
+
+/// Fails with 403 if the project of the allocation may not have another machine.
+pub(crate) fn check_quota(
+    writer: &mut StoreWriter<'_>,
+    allocation: &Allocation,
+    flavour: Option<&str>,
+) -> Result<(), ApiError> {
+    let Some(project) = allocation.owner.as_deref() else { return Ok(()) };
+    let exceeded = writer.exceeded_quota(project, allocation.resource_class.as_deref(), flavour)?;
+    let Some(quota) = exceeded else { return Ok(()) };
+    Err(WireError::forbidden(format!(
+        "The project {project} already has {} of {} ({}); release a machine, or contact an administrator for \
+         a higher quota.",
+        writer.quota_usage(project, &quota.subject)?,
+        quota.machines,
+        quota.subject
+    ))
+    .into())
 }
 
 /// A backfill is for nodes in use without an allocation: the allocation must match the node.
@@ -293,14 +353,16 @@ async fn delete(request: ApiRequest) -> Result<ApiResponse, ApiError> {
 }
 
 async fn delete_of_node(request: ApiRequest) -> Result<ApiResponse, ApiError> {
+    const DELETE_RULE: &str = "baremetal:allocation:delete";
     request.check_query(&[])?;
     let ident = ResourceIdent::from_path(&request, "node");
+    let access = request.access.clone();
     let (now, actor) = (request.now(), request.actor());
     request
         .app
         .store
         .write(move |writer| {
-            let allocation = allocation_of_node(writer, &ident)?;
+            let allocation = allocation_of_node(writer, &ident, &access, DELETE_RULE)?;
             release(writer, &allocation, now, &actor)
         })
         .await?;
@@ -360,17 +422,22 @@ fn assign_node(
     })
 }
 
-/// The allocation of a node.
+/// The allocation of a node. The caller must see the node, and `rule` must match the allocation.
 fn allocation_of_node(
     reader: &mut StoreReader<'_>,
     ident: &ResourceIdent,
+    access: &CallerAccess,
+    rule: &'static str,
 ) -> Result<Allocation, ApiError> {
     let node: Node = ident.find(reader)?;
     let allocation = match node.allocation_id {
         Some(id) => reader.get(id)?,
         None => None,
     };
-    allocation.ok_or_else(|| WireError::not_found("Allocation for node", &node.label()).into())
+    let allocation =
+        allocation.ok_or_else(|| WireError::not_found("Allocation for node", &node.label()))?;
+    access.require(rule, &PolicyTarget::allocation(allocation.owner.as_deref()))?;
+    Ok(allocation)
 }
 
 fn already_exists(allocation: &Allocation, field: &str) -> WireError {

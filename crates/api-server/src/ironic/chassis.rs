@@ -15,29 +15,36 @@ const PAGE: &[&str] = &["limit", "marker", "sort_key", "sort_dir"];
 const LIST: &[&str] = &["fields", "detail", "limit", "marker", "sort_key", "sort_dir"];
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::get("/v1/chassis", "List chassis", handler!(list)).query(LIST),
+    ApiRoute::get("/v1/chassis", "List chassis", handler!(list))
+        .rule("baremetal:chassis:get")
+        .query(LIST),
     ApiRoute::get("/v1/chassis/detail", "List chassis with all fields", handler!(list_detail))
+        .rule("baremetal:chassis:get")
         .query(PAGE),
     ApiRoute::new(
         Method::POST,
         "/v1/chassis",
         "Create a chassis",
         handler!(crud::create::<Chassis>),
-    ),
+    )
+    .rule("baremetal:chassis:create"),
     ApiRoute::get("/v1/chassis/{chassis}", "Show a chassis", handler!(crud::show::<Chassis>))
+        .rule("baremetal:chassis:get")
         .query(&["fields"]),
     ApiRoute::new(
         Method::PATCH,
         "/v1/chassis/{chassis}",
         "Change a chassis",
         handler!(crud::update::<Chassis>),
-    ),
+    )
+    .rule("baremetal:chassis:update"),
     ApiRoute::new(
         Method::DELETE,
         "/v1/chassis/{chassis}",
         "Remove a chassis",
         handler!(crud::delete::<Chassis>),
-    ),
+    )
+    .rule("baremetal:chassis:delete"),
 ];
 
 async fn list(request: ApiRequest) -> Result<ApiResponse, ApiError> {

@@ -16,12 +16,16 @@ const SINCE: u16 = 49;
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get("/v1/conductors", "List conductors", handler!(list))
+        .rule("baremetal:conductor:get")
         .since(SINCE)
         .query(&["fields", "detail", "limit", "marker", "sort_key", "sort_dir"]),
     ApiRoute::get("/v1/conductors/{conductor}", "Show a conductor", handler!(show))
+        .rule("baremetal:conductor:get")
         .since(SINCE)
         .query(&["fields"]),
-    ApiRoute::get("/v1/shards", "Count the nodes of each shard", handler!(shards)).since(82),
+    ApiRoute::get("/v1/shards", "Count the nodes of each shard", handler!(shards))
+        .rule("baremetal:shards:get")
+        .since(82),
 ];
 
 async fn list(request: ApiRequest) -> Result<ApiResponse, ApiError> {

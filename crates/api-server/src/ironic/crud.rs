@@ -12,6 +12,7 @@ use store::{StoreWriter, StoredResource};
 
 use super::node_resources::record_change;
 use super::resource::{self, ApiResource, ResourceIdent};
+use crate::server::access::CallerAccess;
 use crate::server::{ApiError, ApiRequest, ApiResponse, ReplaceDuplicate};
 
 /// The rules of a resource that is created, changed and deleted by this module.
@@ -42,6 +43,12 @@ pub(crate) trait CrudResource: ApiResource + WritableResource<Draft: Send> {
         patch: &Patch,
         request: &ApiRequest,
     ) -> Result<Self, ApiError>;
+
+    /// Fails with 403 if the caller may not change one of the fields. For resources whose fields have
+    /// policy rules of their own.
+    fn check_patch(&self, _patch: &Patch, _access: &CallerAccess) -> Result<(), WireError> {
+        Ok(())
+    }
 
     /// Fails if the resource must not be deleted.
     fn check_delete(&self, _writer: &mut StoreWriter<'_>) -> Result<(), ApiError> {
@@ -96,6 +103,7 @@ pub(crate) async fn update<R: CrudResource>(request: ApiRequest) -> Result<ApiRe
         .store
         .write(move |writer| {
             let before: R = ident.find(writer)?;
+            before.check_patch(&patch, &context.access)?;
             let drafted = patch.apply::<R>(before.to_draft(writer)?, context.version)?;
             let mut resource = R::to_save(writer, before, drafted, &patch, &context)?;
             writer.save(&mut resource).on_duplicate(|field| resource.already_exists(field))?;

@@ -16,6 +16,7 @@ const ONE: &str = "/v1/deploy_templates/{template}";
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get("/v1/deploy_templates", "List deploy templates", handler!(list))
+        .rule("baremetal:deploy_template:get")
         .since(SINCE)
         .query(&["fields", "detail", "limit", "marker", "sort_key", "sort_dir"]),
     ApiRoute::new(
@@ -24,9 +25,11 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Create a deploy template",
         handler!(crud::create::<DeployTemplate>),
     )
+    .rule("baremetal:deploy_template:create")
     .since(SINCE)
     .too_old(TooOld::MethodNotAllowed),
     ApiRoute::get(ONE, "Show a deploy template", handler!(crud::show::<DeployTemplate>))
+        .rule("baremetal:deploy_template:get")
         .since(SINCE)
         .query(&["fields"]),
     ApiRoute::new(
@@ -35,6 +38,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Change a deploy template",
         handler!(crud::update::<DeployTemplate>),
     )
+    .rule("baremetal:deploy_template:update")
     .since(SINCE)
     .too_old(TooOld::MethodNotAllowed),
     ApiRoute::new(
@@ -43,6 +47,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Remove a deploy template",
         handler!(crud::delete::<DeployTemplate>),
     )
+    .rule("baremetal:deploy_template:delete")
     .since(SINCE)
     .too_old(TooOld::MethodNotAllowed),
 ];

@@ -16,6 +16,7 @@ const fn passthru_route(method: Method) -> ApiRoute {
         "Call a vendor method of a hardware type",
         handler!(passthru),
     )
+    .rule("baremetal:driver:vendor_passthru")
     .query(&["method"])
 }
 
@@ -24,7 +25,8 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "/v1/drivers/{driver}/vendor_passthru/methods",
         "List the vendor methods of a hardware type",
         handler!(methods),
-    ),
+    )
+    .rule("baremetal:driver:vendor_passthru"),
     passthru_route(Method::GET),
     passthru_route(Method::POST),
     passthru_route(Method::PUT),

@@ -14,18 +14,23 @@ const ONE: QueryParams = &[QueryParam::new("fields", 77, ParamKind::Fields)];
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get("/v1/drivers", "List drivers", handler!(list))
+        .rule("baremetal:driver:get")
         .query(&["type", "detail", "fields"]),
-    ApiRoute::get("/v1/drivers/{driver}", "Show a driver", handler!(show)).query(&["fields"]),
+    ApiRoute::get("/v1/drivers/{driver}", "Show a driver", handler!(show))
+        .rule("baremetal:driver:get")
+        .query(&["fields"]),
     ApiRoute::get(
         "/v1/drivers/{driver}/properties",
         "List the driver_info properties of a driver",
         handler!(properties),
-    ),
+    )
+    .rule("baremetal:driver:get_properties"),
     ApiRoute::get(
         "/v1/drivers/{driver}/raid/logical_disk_properties",
         "List the logical disk properties of a driver",
         handler!(logical_disk_properties),
     )
+    .rule("baremetal:driver:get_raid_logical_disk_properties")
     .since(12)
     .too_old(TooOld::NotAcceptable),
 ];

@@ -17,6 +17,7 @@ const ONE: &str = "/v1/inspection_rules/{rule}";
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(ALL, "List inspection rules", handler!(list))
+        .rule("baremetal:inspection_rule:get")
         .since(SINCE)
         .query(&["phase", "fields", "detail", "limit", "marker", "sort_key", "sort_dir"]),
     ApiRoute::new(
@@ -25,12 +26,15 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Create an inspection rule",
         handler!(crud::create::<InspectionRule>),
     )
+    .rule("baremetal:inspection_rule:create")
     .since(SINCE)
     .too_old(TooOld::MethodNotAllowed),
     ApiRoute::new(Method::DELETE, ALL, "Remove all inspection rules", handler!(delete_all))
+        .rule("baremetal:inspection_rule:delete")
         .since(SINCE)
         .too_old(TooOld::MethodNotAllowed),
     ApiRoute::get(ONE, "Show an inspection rule", handler!(crud::show::<InspectionRule>))
+        .rule("baremetal:inspection_rule:get")
         .since(SINCE)
         .query(&["fields"]),
     ApiRoute::new(
@@ -39,6 +43,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Change an inspection rule",
         handler!(crud::update::<InspectionRule>),
     )
+    .rule("baremetal:inspection_rule:update")
     .since(SINCE)
     .too_old(TooOld::MethodNotAllowed),
     ApiRoute::new(
@@ -47,6 +52,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Remove an inspection rule",
         handler!(crud::delete::<InspectionRule>),
     )
+    .rule("baremetal:inspection_rule:delete")
     .since(SINCE)
     .too_old(TooOld::MethodNotAllowed),
 ];

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Handlers of Ironic's REST API, one file per resource. The JSON itself is in `ironic-wire`.
 
+pub(crate) mod access_subject;
 pub(crate) mod agent;
-mod allocations;
+pub(crate) mod allocations;
 mod chassis;
 pub(crate) mod conductor_cache;
 pub(crate) mod conductors;
-mod continue_inspection;
+pub(crate) mod continue_inspection;
 mod crud;
 mod deploy_templates;
 mod driver_vendor_passthru;
 mod drivers;
 mod inspection_rules;
-mod node_resources;
+pub(crate) mod node_resources;
 pub(crate) mod nodes;
 mod portgroups;
 mod ports;
+pub(crate) mod redaction;
 pub(crate) mod resource;
 mod root;
 mod runbooks;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks shared by the resources of a node: ports, portgroups, volumes.
 
+use access_policy::PolicyTarget;
 use ironic_wire::WireError;
 use node_model::{InterfaceKind, JournalEntry, JournalEvent, Node, NodeId, ProvisionState};
 use store::{StoreReader, StoreWriter};
@@ -38,6 +39,49 @@ pub(crate) fn find_referenced_node(
         }
         ApiError::Wire(_) | ApiError::Store(_) => error,
     })
+}
+
+/// The node of a new resource, which the caller must see and for which `rule` must match.
+///
+/// As in Ironic, a caller who may not see the node gets 403, because the rule is then evaluated for a
+/// node without owner.
+pub(crate) fn parent_of_new_resource(
+    reader: &mut StoreReader<'_>,
+    ident: &ResourceIdent,
+    request: &ApiRequest,
+    rule: &'static str,
+) -> Result<Node, ApiError> {
+    let found = find_referenced_node(reader, ident);
+    let target = match &found {
+        Ok(node) => PolicyTarget::node(node.owner.as_deref(), node.lessee.as_deref()),
+        Err(_) => PolicyTarget::NONE,
+    };
+    request.access.require(rule, &target)?;
+    found
+}
+
+/// Checks that a resource of the node `before` may be given to the node `after`: the caller must see
+/// it, and it must have the same owner. The error does not reveal whether the node exists.
+pub(crate) fn check_node_link(
+    reader: &mut StoreReader<'_>,
+    before: NodeId,
+    after: NodeId,
+    field: &str,
+    request: &ApiRequest,
+) -> Result<(), ApiError> {
+    if before == after {
+        return Ok(());
+    }
+    let new_node = ResourceIdent::from_text(request, &after.to_string()).find::<Node>(reader);
+    let old_owner = reader.get(before)?.and_then(|node| node.owner);
+    match new_node {
+        Ok(node) if node.owner == old_owner => Ok(()),
+        Ok(_) | Err(ApiError::Wire(_)) => {
+            let problem = format!("there is no node {after}, or it has another owner");
+            Err(WireError::invalid_field(field, &problem).into())
+        }
+        Err(error @ ApiError::Store(_)) => Err(error),
+    }
 }
 
 /// Records in the node's journal that `field` changed.

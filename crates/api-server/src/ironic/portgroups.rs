@@ -7,7 +7,7 @@ use node_model::{Node, NodeId, Port, Portgroup};
 use store::{PortFilter, PortgroupFilter, ResourceQuery, StoreReader, StoreWriter};
 
 use super::crud::{self, CrudResource};
-use super::node_resources::{self, referenced_node};
+use super::node_resources::{self, check_node_link, parent_of_new_resource, referenced_node};
 use super::resource::{self, ListDetail, ResourceIdent};
 use crate::handler;
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute};
@@ -29,12 +29,16 @@ const LIST: &[&str] = &[
 ];
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::get("/v1/portgroups", "List portgroups", handler!(list)).since(SINCE).query(LIST),
+    ApiRoute::get("/v1/portgroups", "List portgroups", handler!(list))
+        .list("baremetal:portgroup:list_all", "baremetal:portgroup:list")
+        .since(SINCE)
+        .query(LIST),
     ApiRoute::get(
         "/v1/portgroups/detail",
         "List portgroups with all fields",
         handler!(list_detail),
     )
+    .list("baremetal:portgroup:list_all", "baremetal:portgroup:list")
     .since(SINCE)
     .query(LIST),
     ApiRoute::get(
@@ -42,6 +46,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "List the portgroups of a node",
         handler!(list_of_node),
     )
+    .list("baremetal:portgroup:list_all", "baremetal:portgroup:list")
     .since(OF_NODE_SINCE)
     .query(LIST),
     ApiRoute::get(
@@ -49,6 +54,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "List the portgroups of a node with all fields",
         handler!(list_of_node_detail),
     )
+    .list("baremetal:portgroup:list_all", "baremetal:portgroup:list")
     .since(OF_NODE_SINCE)
     .query(LIST),
     ApiRoute::new(
@@ -57,13 +63,17 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Create a portgroup",
         handler!(crud::create::<Portgroup>),
     )
+    .checked_by_handler(&["baremetal:portgroup:create"])
     .since(SINCE),
     ApiRoute::get(ONE, "Show a portgroup", handler!(crud::show::<Portgroup>))
+        .resource("baremetal:portgroup:get")
         .since(SINCE)
         .query(&["fields"]),
     ApiRoute::new(Method::PATCH, ONE, "Change a portgroup", handler!(crud::update::<Portgroup>))
+        .resource("baremetal:portgroup:update")
         .since(SINCE),
     ApiRoute::new(Method::DELETE, ONE, "Remove a portgroup", handler!(crud::delete::<Portgroup>))
+        .resource("baremetal:portgroup:delete")
         .since(SINCE),
 ];
 
@@ -99,8 +109,9 @@ async fn list_portgroups(
         ListDetail::OnRequest => params::PORTGROUPS,
         ListDetail::Always => params::PORTGROUPS_DETAIL,
     };
+    let project = request.access.list_project(None)?;
     resource::list::<Portgroup>(request, params, detail, path, move |reader, query| {
-        filter(reader, query, node)
+        filter(reader, query, node, project)
     })
     .await
 }
@@ -109,11 +120,13 @@ fn filter(
     reader: &mut StoreReader<'_>,
     query: &ListQuery<Portgroup>,
     node: Option<ResourceIdent>,
+    project: Option<String>,
 ) -> Result<PortgroupFilter, ApiError> {
     let texts = |name: &str| {
         query.texts(name).map(|list| list.into_iter().map(str::to_owned).collect::<Vec<_>>())
     };
     Ok(PortgroupFilter {
+        project,
         node: node.map(|ident| ident.find::<Node>(reader)).transpose()?.map(|node| node.id),
         address: query.mac("address").cloned(),
         shards: texts("shard"),
@@ -129,9 +142,10 @@ impl CrudResource for Portgroup {
     fn to_insert(
         writer: &mut StoreWriter<'_>,
         drafted: &ResourceDraft<Self>,
-        _request: &ApiRequest,
+        request: &ApiRequest,
     ) -> Result<Self, ApiError> {
-        referenced_node(writer, drafted.draft.node_id)?;
+        let ident = ResourceIdent::from_text(request, &drafted.draft.node_id.to_string());
+        parent_of_new_resource(writer, &ident, request, "baremetal:portgroup:create")?;
         Ok(drafted.draft.clone())
     }
 
@@ -144,9 +158,10 @@ impl CrudResource for Portgroup {
         before: Self,
         drafted: ResourceDraft<Self>,
         _patch: &Patch,
-        _request: &ApiRequest,
+        request: &ApiRequest,
     ) -> Result<Self, ApiError> {
         let after = drafted.draft;
+        check_node_link(writer, before.node_id, after.node_id, "node_uuid", request)?;
         let node = referenced_node(writer, after.node_id)?;
         check_change(writer, &before, &after, &node)?;
         Ok(after)

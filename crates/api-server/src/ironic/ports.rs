@@ -10,7 +10,7 @@ use node_model::{Node, NodeId, Port, Portgroup, ProvisionState};
 use store::{PortFilter, ResourceQuery, StoreReader, StoreWriter};
 
 use super::crud::{self, CrudResource};
-use super::node_resources::{self, find_referenced_node, referenced_node};
+use super::node_resources::{self, check_node_link, parent_of_new_resource, referenced_node};
 use super::resource::{self, ListDetail, ResourceIdent};
 use crate::handler;
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute};
@@ -38,22 +38,28 @@ const LIST: &[&str] = &[
 ];
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::get("/v1/ports", "List ports", handler!(list)).query(LIST),
+    ApiRoute::get("/v1/ports", "List ports", handler!(list))
+        .list("baremetal:port:list_all", "baremetal:port:list")
+        .query(LIST),
     ApiRoute::get("/v1/ports/detail", "List ports with all fields", handler!(list_detail))
+        .list("baremetal:port:list_all", "baremetal:port:list")
         .query(LIST),
     ApiRoute::get("/v1/nodes/{node}/ports", "List the ports of a node", handler!(list_of_node))
+        .list("baremetal:port:list_all", "baremetal:port:list")
         .query(LIST),
     ApiRoute::get(
         "/v1/nodes/{node}/ports/detail",
         "List the ports of a node with all fields",
         handler!(list_of_node_detail),
     )
+    .list("baremetal:port:list_all", "baremetal:port:list")
     .query(LIST),
     ApiRoute::get(
         "/v1/portgroups/{portgroup}/ports",
         "List the ports of a portgroup",
         handler!(list_of_portgroup),
     )
+    .list("baremetal:port:list_all", "baremetal:port:list")
     .since(24)
     .query(LIST),
     ApiRoute::get(
@@ -61,12 +67,18 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "List the ports of a portgroup with all fields",
         handler!(list_of_portgroup_detail),
     )
+    .list("baremetal:port:list_all", "baremetal:port:list")
     .since(24)
     .query(LIST),
-    ApiRoute::new(Method::POST, "/v1/ports", "Create a port", handler!(crud::create::<Port>)),
-    ApiRoute::get(ONE, "Show a port", handler!(crud::show::<Port>)).query(&["fields"]),
-    ApiRoute::new(Method::PATCH, ONE, "Change a port", handler!(crud::update::<Port>)),
-    ApiRoute::new(Method::DELETE, ONE, "Remove a port", handler!(crud::delete::<Port>)),
+    ApiRoute::new(Method::POST, "/v1/ports", "Create a port", handler!(crud::create::<Port>))
+        .checked_by_handler(&["baremetal:port:create"]),
+    ApiRoute::get(ONE, "Show a port", handler!(crud::show::<Port>))
+        .resource("baremetal:port:get")
+        .query(&["fields"]),
+    ApiRoute::new(Method::PATCH, ONE, "Change a port", handler!(crud::update::<Port>))
+        .resource("baremetal:port:update"),
+    ApiRoute::new(Method::DELETE, ONE, "Remove a port", handler!(crud::delete::<Port>))
+        .resource("baremetal:port:delete"),
 ];
 
 /// The resource in the path whose ports are listed.
@@ -134,8 +146,9 @@ async fn list_ports(
         PortParent::Node(node) => (Some(node), query_portgroup),
         PortParent::Portgroup(portgroup) => (query_node, Some(portgroup)),
     };
+    let project = request.access.list_project(None)?;
     resource::list::<Port>(request, params, detail, path, move |reader, query| {
-        filter(reader, query, node, portgroup)
+        filter(reader, query, node, portgroup, project)
     })
     .await
 }
@@ -145,6 +158,7 @@ fn filter(
     query: &ListQuery<Port>,
     node: Option<ResourceIdent>,
     portgroup: Option<ResourceIdent>,
+    project: Option<String>,
 ) -> Result<PortFilter, ApiError> {
     let texts = |name: &str| {
         query.texts(name).map(|list| list.into_iter().map(str::to_owned).collect::<Vec<_>>())
@@ -163,6 +177,7 @@ fn filter(
         return Err(WireError::invalid(problem).into());
     }
     Ok(PortFilter {
+        project,
         node: node.map(|ident| ident.find::<Node>(reader)).transpose()?.map(|node| node.id),
         portgroup: portgroup
             .map(|ident| ident.find::<Portgroup>(reader))
@@ -188,10 +203,9 @@ impl CrudResource for Port {
     ) -> Result<Self, ApiError> {
         let PortDraft { port, node_ident } = &drafted.draft;
         let mut port = port.clone();
-        let node = match node_ident {
-            Some(text) => find_referenced_node(writer, &ResourceIdent::from_text(request, text))?,
-            None => referenced_node(writer, port.node_id)?,
-        };
+        let text = node_ident.clone().unwrap_or_else(|| port.node_id.to_string());
+        let ident = ResourceIdent::from_text(request, &text);
+        let node = parent_of_new_resource(writer, &ident, request, "baremetal:port:create")?;
         port.node_id = node.id;
         if let Some(portgroup) = referenced_portgroup(writer, &port)? {
             check_membership(writer, &port, portgroup.clone())?;
@@ -210,11 +224,13 @@ impl CrudResource for Port {
 
     fn to_save(
         writer: &mut StoreWriter<'_>,
-        _before: Self,
+        before: Self,
         drafted: ResourceDraft<Self>,
         patch: &Patch,
         request: &ApiRequest,
     ) -> Result<Self, ApiError> {
+        let new_node = drafted.draft.port.node_id;
+        check_node_link(writer, before.node_id, new_node, "node_uuid", request)?;
         let node = referenced_node(writer, drafted.draft.port.node_id)?;
         check_change(writer, &drafted, &node, patch, request.version)?;
         Ok(drafted.draft.port)

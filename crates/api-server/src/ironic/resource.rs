@@ -15,6 +15,9 @@ use node_model::{
 use store::{Columns, ResourcePage, ResourceQuery, StoreReader};
 use uuid::Uuid;
 
+use super::access_subject::{AccessDecision, AccessSubject};
+use super::redaction;
+use crate::server::access::{CallerAccess, denied};
 use crate::server::{ApiError, ApiRequest, ApiResponse};
 
 /// A resource with a wire format and a database table.
@@ -31,10 +34,19 @@ pub(crate) trait ApiResource:
 
     /// The typed id for a UUID.
     fn id(uuid: Uuid) -> Self::Id;
+
+    /// Which projects the resource belongs to.
+    fn access_subject(
+        &self,
+        reader: &mut StoreReader<'_>,
+    ) -> Result<AccessSubject, store::StoreError>;
+
+    /// A copy without what the caller may not see; `None` if the caller may see everything.
+    fn redacted(&self, access: &CallerAccess) -> Option<Self>;
 }
 
 macro_rules! api_resources {
-    ($($kind:ident, $columns:ident, $id:ident, $title:literal, $named:expr;)*) => {$(
+    ($($kind:ident, $columns:ident, $id:ident, $title:literal, $named:expr, $subject:ident, $redaction:ident;)*) => {$(
         impl ApiResource for $kind {
             const TITLE: &'static str = $title;
             const NAMED_SINCE: Option<u16> = $named;
@@ -46,21 +58,32 @@ macro_rules! api_resources {
             fn id(uuid: Uuid) -> node_model::$id {
                 node_model::$id(uuid)
             }
+
+            fn access_subject(
+                &self,
+                reader: &mut StoreReader<'_>,
+            ) -> Result<AccessSubject, store::StoreError> {
+                AccessSubject::$subject(self, reader)
+            }
+
+            fn redacted(&self, access: &CallerAccess) -> Option<Self> {
+                redaction::$redaction(self, access)
+            }
         }
     )*};
 }
 
 api_resources! {
-    Node, NodeColumn, NodeId, "Node", Some(5);
-    Port, PortColumn, PortId, "Port", Some(1);
-    Portgroup, PortgroupColumn, PortgroupId, "Portgroup", Some(1);
-    Chassis, ChassisColumn, ChassisId, "Chassis", None;
-    Allocation, AllocationColumn, AllocationId, "Allocation", Some(1);
-    DeployTemplate, DeployTemplateColumn, DeployTemplateId, "Deploy template", Some(1);
-    Runbook, RunbookColumn, RunbookId, "Runbook", Some(1);
-    InspectionRule, InspectionRuleColumn, RuleId, "Inspection rule", None;
-    VolumeConnector, VolumeConnectorColumn, VolumeConnectorId, "Volume connector", None;
-    VolumeTarget, VolumeTargetColumn, VolumeTargetId, "Volume target", None;
+    Node, NodeColumn, NodeId, "Node", Some(5), of_node, redacted_node;
+    Port, PortColumn, PortId, "Port", Some(1), of_port, not_redacted;
+    Portgroup, PortgroupColumn, PortgroupId, "Portgroup", Some(1), of_portgroup, not_redacted;
+    Chassis, ChassisColumn, ChassisId, "Chassis", None, of_none, not_redacted;
+    Allocation, AllocationColumn, AllocationId, "Allocation", Some(1), of_allocation, not_redacted;
+    DeployTemplate, DeployTemplateColumn, DeployTemplateId, "Deploy template", Some(1), of_none, not_redacted;
+    Runbook, RunbookColumn, RunbookId, "Runbook", Some(1), of_runbook, not_redacted;
+    InspectionRule, InspectionRuleColumn, RuleId, "Inspection rule", None, of_none, not_redacted;
+    VolumeConnector, VolumeConnectorColumn, VolumeConnectorId, "Volume connector", None, of_connector, not_redacted;
+    VolumeTarget, VolumeTargetColumn, VolumeTargetId, "Volume target", None, of_target, redacted_volume_target;
 }
 
 /// The column name of a field that `ironic-wire` needs. Most are the same.
@@ -82,18 +105,39 @@ pub(crate) struct ResourceIdent {
     text: String,
     minor: u16,
     json_suffix_cut: bool,
+    access: CallerAccess,
+    /// The rule that must match, besides that the caller may see the resource.
+    rule: Option<&'static str>,
 }
 
 impl ResourceIdent {
-    /// From the path parameter `param`.
+    /// From the path parameter `param`, with the rule of the route.
     pub(crate) fn from_path(request: &ApiRequest, param: &str) -> Self {
-        let text = request.param(param).to_owned();
-        Self { text, minor: request.version.0, json_suffix_cut: request.json_suffix_cut }
+        Self {
+            text: request.param(param).to_owned(),
+            minor: request.version.0,
+            json_suffix_cut: request.json_suffix_cut,
+            access: request.access.clone(),
+            rule: request.access.resource_rule(),
+        }
     }
 
-    /// From the body or query.
+    /// From the body or query. The caller must be allowed to see the resource; no other rule is
+    /// checked.
     pub(crate) fn from_text(request: &ApiRequest, text: &str) -> Self {
-        Self { text: text.to_owned(), minor: request.version.0, json_suffix_cut: false }
+        Self {
+            text: text.to_owned(),
+            minor: request.version.0,
+            json_suffix_cut: false,
+            access: request.access.clone(),
+            rule: None,
+        }
+    }
+
+    /// Sets the rule that must match.
+    pub(crate) fn with_rule(mut self, rule: &'static str) -> Self {
+        self.rule = Some(rule);
+        self
     }
 
     /// The UUID or name as given.
@@ -101,9 +145,24 @@ impl ResourceIdent {
         &self.text
     }
 
-    /// Looks up the resource. Fails with 404 if it does not exist, with 400 if the text is neither a
-    /// UUID nor a valid name.
+    /// Looks up the resource. Fails with 404 if it does not exist or the caller may not see it, with
+    /// 403 if the rule does not match, with 400 if the text is neither a UUID nor a valid name.
     pub(crate) fn find<R: ApiResource>(&self, reader: &mut StoreReader<'_>) -> Result<R, ApiError> {
+        let found: R = self.find_unchecked(reader)?;
+        if self.access.is_restricted() {
+            match found.access_subject(reader)?.check(&self.access, self.rule) {
+                AccessDecision::Allowed => {}
+                AccessDecision::Denied(rule) => return Err(denied(rule).into()),
+                AccessDecision::Hidden => {
+                    self.access.mark_hidden();
+                    return Err(WireError::not_found(R::TITLE, &self.text).into());
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn find_unchecked<R: ApiResource>(&self, reader: &mut StoreReader<'_>) -> Result<R, ApiError> {
         if let Some(uuid) = as_uuid(&self.text) {
             return reader
                 .get(R::id(uuid))?
@@ -144,12 +203,13 @@ pub(crate) async fn show<R: ApiResource>(
 ) -> Result<ApiResponse, ApiError> {
     let query = ListQuery::<R>::parse(params, &request.query, request.version, 1, true)?;
     let ident = ResourceIdent::from_path(&request, param);
-    let context = RenderContext::new(request.version, &request.base_url);
     let store = request.app.store.clone();
     let body = store
         .read(move |reader| {
+            let context = RenderContext::new(request.version, &request.base_url);
             let found: R = ident.find(reader)?;
-            Ok::<_, ApiError>(query.selection.body(&found, &context))
+            let shown = found.redacted(&request.access).unwrap_or(found);
+            Ok::<_, ApiError>(query.selection.body(&shown, &context))
         })
         .await?;
     Ok(ApiResponse::ok(body))
@@ -170,14 +230,15 @@ pub(crate) async fn list<R: ApiResource>(
     let all_fields = detail == ListDetail::Always;
     let query =
         ListQuery::<R>::parse(params, &request.query, request.version, max_limit, all_fields)?;
-    let context = RenderContext::new(request.version, &request.base_url);
     let store = request.app.store.clone();
     let body = store
         .scan(move |reader| {
+            let context = RenderContext::new(request.version, &request.base_url);
+            check_marker::<R>(reader, &request, query.marker.as_deref())?;
             let filter = filter(reader, &query)?;
             let rows =
                 ResourceQuery { filter, page: page(&query), select: columns(&query.selection) };
-            write_page(reader, &query, &rows, &context, &path)
+            write_page(reader, &query, &rows, &context, &path, &request.access)
         })
         .await?;
     Ok(ApiResponse::ok(body))
@@ -199,6 +260,7 @@ pub(crate) fn write_page<R: ApiResource>(
     rows: &ResourceQuery<R>,
     context: &RenderContext<'_>,
     path: &str,
+    access: &CallerAccess,
 ) -> Result<Vec<u8>, ApiError> {
     let mut count = 0;
     let mut last = Uuid::nil();
@@ -209,7 +271,10 @@ pub(crate) fn write_page<R: ApiResource>(
         |each| {
             reader
                 .list(rows, |row| {
-                    each(row);
+                    match row.redacted(access) {
+                        None => each(row),
+                        Some(redacted) => each(&redacted),
+                    }
                     count += 1;
                     last = store::StoredResource::uuid(row);
                 })
@@ -223,6 +288,19 @@ pub(crate) fn write_page<R: ApiResource>(
                 .then(|| query.next_link(context, path, ResourceIdentity::Uuid(last)))
         },
     )
+}
+
+/// Fails with 404 if the marker is a resource that the caller may not see: its position in the list
+/// would reveal it.
+pub(crate) fn check_marker<R: ApiResource>(
+    reader: &mut StoreReader<'_>,
+    request: &ApiRequest,
+    marker: Option<&str>,
+) -> Result<(), ApiError> {
+    match marker.filter(|marker| request.access.is_restricted() && as_uuid(marker).is_some()) {
+        None => Ok(()),
+        Some(marker) => ResourceIdent::from_text(request, marker).find::<R>(reader).map(drop),
+    }
 }
 
 /// The page that a query requests.
@@ -253,7 +331,9 @@ pub(crate) fn columns<R: ApiResource>(selection: &FieldSelection<R>) -> Columns<
 /// 201 with the new resource.
 pub(crate) fn created<R: ApiResource>(request: &ApiRequest, resource: &R) -> ApiResponse {
     let context = RenderContext::new(request.version, &request.base_url);
-    let body = FieldSelection::<R>::detail(request.version).body(resource, &context);
+    let redacted = resource.redacted(&request.access);
+    let shown = redacted.as_ref().unwrap_or(resource);
+    let body = FieldSelection::<R>::detail(request.version).body(shown, &context);
     let location = request.link(&format!("{}/{}", R::PATH, store::StoredResource::uuid(resource)));
     ApiResponse::created(body, &location)
 }
@@ -261,7 +341,9 @@ pub(crate) fn created<R: ApiResource>(request: &ApiRequest, resource: &R) -> Api
 /// 200 with the changed resource.
 pub(crate) fn changed<R: ApiResource>(request: &ApiRequest, resource: &R) -> ApiResponse {
     let context = RenderContext::new(request.version, &request.base_url);
-    ApiResponse::ok(FieldSelection::<R>::detail(request.version).body(resource, &context))
+    let redacted = resource.redacted(&request.access);
+    let shown = redacted.as_ref().unwrap_or(resource);
+    ApiResponse::ok(FieldSelection::<R>::detail(request.version).body(shown, &context))
 }
 
 /// Replaces the store's "marker not found" by an error that contains the marker.

@@ -13,6 +13,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get("/v1", "Show the version and links to all resources", handler!(v1))
         .access(RouteAccess::Public),
     ApiRoute::new(Method::POST, "/v1/events", "Receive external events", handler!(events))
+        .rule("baremetal:events:post")
         .since(54),
 ];
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runbooks: approved lists of steps, and the traits of the nodes they may run on.
 
+use access_policy::PolicyTarget;
 use http::Method;
 use ironic_wire::{
     MAX_TRAITS, Patch, ResourceDraft, WireError, is_trait, params, parse_object, traits_body,
@@ -12,6 +13,7 @@ use store::{RunbookFilter, StoreWriter};
 use super::crud::{self, CrudResource};
 use super::resource::{self, ListDetail, ResourceIdent};
 use crate::handler;
+use crate::server::access::{CallerAccess, denied};
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, TooOld};
 
 const SINCE: u16 = 92;
@@ -22,6 +24,7 @@ const TRAIT: &str = "/v1/runbooks/{runbook}/traits/{trait}";
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get("/v1/runbooks", "List runbooks", handler!(list))
+        .list("baremetal:runbook:list_all", "baremetal:runbook:list")
         .since(SINCE)
         .query(&["fields", "detail", "project", "limit", "marker", "sort_key", "sort_dir"]),
     ApiRoute::new(
@@ -30,19 +33,26 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Create a runbook",
         handler!(crud::create::<Runbook>),
     )
+    .rule("baremetal:runbook:create")
     .since(SINCE)
     .too_old(TooOld::MethodNotAllowed),
     ApiRoute::get(ONE, "Show a runbook", handler!(crud::show::<Runbook>))
+        .resource("baremetal:runbook:get")
         .since(SINCE)
         .query(&["fields"]),
     ApiRoute::new(Method::PATCH, ONE, "Change a runbook", handler!(crud::update::<Runbook>))
+        .checked_by_handler(&["baremetal:runbook:update"])
         .since(SINCE)
         .too_old(TooOld::MethodNotAllowed),
     ApiRoute::new(Method::DELETE, ONE, "Remove a runbook", handler!(crud::delete::<Runbook>))
+        .resource("baremetal:runbook:delete")
         .since(SINCE)
         .too_old(TooOld::MethodNotAllowed),
-    ApiRoute::get(TRAITS, "List the traits of a runbook", handler!(traits)).since(TRAITS_SINCE),
+    ApiRoute::get(TRAITS, "List the traits of a runbook", handler!(traits))
+        .resource("baremetal:runbook:get")
+        .since(TRAITS_SINCE),
     ApiRoute::new(Method::PUT, TRAITS, "Replace the traits of a runbook", handler!(replace_traits))
+        .resource("baremetal:runbook:update")
         .since(TRAITS_SINCE),
     ApiRoute::new(
         Method::DELETE,
@@ -50,18 +60,21 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Remove the traits of a runbook",
         handler!(remove_traits),
     )
+    .resource("baremetal:runbook:update")
     .since(TRAITS_SINCE),
     ApiRoute::new(Method::PUT, TRAIT, "Add a trait to a runbook", handler!(add_trait))
+        .resource("baremetal:runbook:update")
         .since(TRAITS_SINCE),
     ApiRoute::new(Method::DELETE, TRAIT, "Remove a trait from a runbook", handler!(remove_trait))
+        .resource("baremetal:runbook:update")
         .since(TRAITS_SINCE),
 ];
 
 async fn list(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     let path = "runbooks".into();
-    // `project` selects the caller's project. There are no projects here, so it has no effect.
+    let visible_to = request.access.list_project(request.query_value("project"))?;
     resource::list::<Runbook>(request, params::RUNBOOKS, ListDetail::OnRequest, path, |_, _| {
-        Ok(RunbookFilter::default())
+        Ok(RunbookFilter { visible_to, ..RunbookFilter::default() })
     })
     .await
 }
@@ -72,9 +85,28 @@ impl CrudResource for Runbook {
     fn to_insert(
         _writer: &mut StoreWriter<'_>,
         drafted: &ResourceDraft<Self>,
-        _request: &ApiRequest,
+        request: &ApiRequest,
     ) -> Result<Self, ApiError> {
-        Ok(drafted.draft.clone())
+        let mut runbook = drafted.draft.clone();
+        check_steps(&request.access, &runbook)?;
+        set_owner(&request.access, &mut runbook)?;
+        Ok(runbook)
+    }
+
+    fn check_patch(&self, patch: &Patch, access: &CallerAccess) -> Result<(), WireError> {
+        let target = PolicyTarget::runbook(self.owner.as_deref());
+        if patch.is_empty() {
+            access.require("baremetal:runbook:update", &target)?;
+        }
+        for field in patch.fields() {
+            let rule = match field {
+                "owner" => "baremetal:runbook:update:owner",
+                "public" => "baremetal:runbook:update:public",
+                _ => "baremetal:runbook:update",
+            };
+            access.require(rule, &target)?;
+        }
+        Ok(())
     }
 
     fn to_draft(&self, _writer: &mut StoreWriter<'_>) -> Result<Self, ApiError> {
@@ -86,7 +118,7 @@ impl CrudResource for Runbook {
         before: Self,
         drafted: ResourceDraft<Self>,
         patch: &Patch,
-        _request: &ApiRequest,
+        request: &ApiRequest,
     ) -> Result<Self, ApiError> {
         let sets_owner = drafted.has("owner") && drafted.draft.owner.is_some();
         let mut runbook = drafted.draft;
@@ -100,6 +132,9 @@ impl CrudResource for Runbook {
         if patch.touches("public") && runbook.public {
             runbook.owner = None;
         }
+        if patch.touches("steps") {
+            check_steps(&request.access, &runbook)?;
+        }
         Ok(runbook)
     }
 
@@ -109,6 +144,33 @@ impl CrudResource for Runbook {
             _ => format!("A runbook with UUID {} already exists.", self.id),
         })
     }
+}
+
+/// Fails with 403 if the caller may not request one of the steps.
+fn check_steps(access: &CallerAccess, runbook: &Runbook) -> Result<(), WireError> {
+    runbook
+        .steps
+        .iter()
+        .try_for_each(|step| access.require_step(&step.interface, &step.step, &PolicyTarget::NONE))
+}
+
+/// A runbook of a caller of a project belongs to that project and is not public.
+fn set_owner(access: &CallerAccess, runbook: &mut Runbook) -> Result<(), WireError> {
+    if access.is_system() {
+        return Ok(());
+    }
+    let project = access.project();
+    if runbook.owner.as_deref().is_some_and(|owner| !owner.is_empty() && Some(owner) != project) {
+        let problem = "callers of a project can only create runbooks that their project owns";
+        return Err(WireError::invalid_field("owner", problem));
+    }
+    if runbook.public {
+        let problem = "callers of a project cannot create public runbooks";
+        return Err(WireError::invalid_field("public", problem));
+    }
+    let Some(project) = project else { return Err(denied("baremetal:runbook:create")) };
+    runbook.owner = Some(project.to_owned());
+    Ok(())
 }
 
 async fn traits(request: ApiRequest) -> Result<ApiResponse, ApiError> {

@@ -22,12 +22,14 @@ pub(crate) trait VolumeResource: ApiResource<Filter = VolumeFilter> {
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get("/v1/volume", "Show links to volume connectors and targets", handler!(index))
+        .rule("baremetal:volume:get")
         .since(SINCE),
     ApiRoute::get(
         "/v1/nodes/{node}/volume",
         "Show links to a node's volume connectors and targets",
         handler!(node_index),
     )
+    .resource("baremetal:volume:get")
     .since(SINCE),
 ];
 
@@ -66,9 +68,10 @@ async fn list_page<R: VolumeResource>(
     path: String,
 ) -> Result<ApiResponse, ApiError> {
     let detail = ListDetail::OnRequest;
+    let project = request.access.list_project(None)?;
     resource::list::<R>(request, R::LIST_PARAMS, detail, path, move |reader, _| {
         let node = node.map(|ident| ident.find::<Node>(reader)).transpose()?;
-        Ok(VolumeFilter { node: node.map(|node| node.id), ..VolumeFilter::default() })
+        Ok(VolumeFilter { node: node.map(|node| node.id), project, ..VolumeFilter::default() })
     })
     .await
 }

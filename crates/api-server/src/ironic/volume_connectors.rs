@@ -7,7 +7,8 @@ use node_model::{NodeId, VolumeConnector};
 use store::StoreWriter;
 
 use super::crud::{self, CrudResource};
-use super::node_resources::referenced_node;
+use super::node_resources::{check_node_link, parent_of_new_resource, referenced_node};
+use super::resource::ResourceIdent;
 use super::volume::{self, LIST, SINCE, VolumeResource};
 use crate::handler;
 use crate::server::{ApiError, ApiRequest, ApiRoute};
@@ -17,6 +18,7 @@ const ONE: &str = "/v1/volume/connectors/{connector}";
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(ALL, "List volume connectors", handler!(volume::list::<VolumeConnector>))
+        .list("baremetal:volume:list_all", "baremetal:volume:list")
         .since(SINCE)
         .query(LIST),
     ApiRoute::get(
@@ -24,6 +26,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "List the volume connectors of a node",
         handler!(volume::list_of_node::<VolumeConnector>),
     )
+    .list("baremetal:volume:list_all", "baremetal:volume:list")
     .since(SINCE)
     .query(LIST),
     ApiRoute::new(
@@ -32,8 +35,10 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Create a volume connector",
         handler!(crud::create::<VolumeConnector>),
     )
+    .checked_by_handler(&["baremetal:volume:create"])
     .since(SINCE),
     ApiRoute::get(ONE, "Show a volume connector", handler!(crud::show::<VolumeConnector>))
+        .resource("baremetal:volume:get")
         .since(SINCE)
         .query(&["fields"]),
     ApiRoute::new(
@@ -42,6 +47,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Change a volume connector",
         handler!(crud::update::<VolumeConnector>),
     )
+    .resource("baremetal:volume:update")
     .since(SINCE),
     ApiRoute::new(
         Method::DELETE,
@@ -49,6 +55,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Remove a volume connector",
         handler!(crud::delete::<VolumeConnector>),
     )
+    .resource("baremetal:volume:delete")
     .since(SINCE),
 ];
 
@@ -62,9 +69,10 @@ impl CrudResource for VolumeConnector {
     fn to_insert(
         writer: &mut StoreWriter<'_>,
         drafted: &ResourceDraft<Self>,
-        _request: &ApiRequest,
+        request: &ApiRequest,
     ) -> Result<Self, ApiError> {
-        referenced_node(writer, drafted.draft.node_id)?;
+        let ident = ResourceIdent::from_text(request, &drafted.draft.node_id.to_string());
+        parent_of_new_resource(writer, &ident, request, "baremetal:volume:create")?;
         Ok(drafted.draft.clone())
     }
 
@@ -74,12 +82,13 @@ impl CrudResource for VolumeConnector {
 
     fn to_save(
         writer: &mut StoreWriter<'_>,
-        _before: Self,
+        before: Self,
         drafted: ResourceDraft<Self>,
         _patch: &Patch,
-        _request: &ApiRequest,
+        request: &ApiRequest,
     ) -> Result<Self, ApiError> {
         let connector = drafted.draft;
+        check_node_link(writer, before.node_id, connector.node_id, "node_uuid", request)?;
         let node = referenced_node(writer, connector.node_id)?;
         volume::require_power_off(&node, "volume connector update")?;
         Ok(connector)

@@ -8,7 +8,8 @@ use node_model::{NodeId, VolumeTarget};
 use store::StoreWriter;
 
 use super::crud::{self, CrudResource};
-use super::node_resources::referenced_node;
+use super::node_resources::{check_node_link, parent_of_new_resource, referenced_node};
+use super::resource::ResourceIdent;
 use super::volume::{self, LIST, SINCE, VolumeResource};
 use crate::handler;
 use crate::server::{ApiError, ApiRequest, ApiRoute};
@@ -18,6 +19,7 @@ const ONE: &str = "/v1/volume/targets/{target}";
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(ALL, "List volume targets", handler!(volume::list::<VolumeTarget>))
+        .list("baremetal:volume:list_all", "baremetal:volume:list")
         .since(SINCE)
         .query(LIST),
     ApiRoute::get(
@@ -25,6 +27,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "List the volume targets of a node",
         handler!(volume::list_of_node::<VolumeTarget>),
     )
+    .list("baremetal:volume:list_all", "baremetal:volume:list")
     .since(SINCE)
     .query(LIST),
     ApiRoute::new(
@@ -33,8 +36,10 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Create a volume target",
         handler!(crud::create::<VolumeTarget>),
     )
+    .checked_by_handler(&["baremetal:volume:create"])
     .since(SINCE),
     ApiRoute::get(ONE, "Show a volume target", handler!(crud::show::<VolumeTarget>))
+        .resource("baremetal:volume:get")
         .since(SINCE)
         .query(&["fields"]),
     ApiRoute::new(
@@ -43,6 +48,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Change a volume target",
         handler!(crud::update::<VolumeTarget>),
     )
+    .resource("baremetal:volume:update")
     .since(SINCE),
     ApiRoute::new(
         Method::DELETE,
@@ -50,6 +56,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Remove a volume target",
         handler!(crud::delete::<VolumeTarget>),
     )
+    .resource("baremetal:volume:delete")
     .since(SINCE),
 ];
 
@@ -63,10 +70,11 @@ impl CrudResource for VolumeTarget {
     fn to_insert(
         writer: &mut StoreWriter<'_>,
         drafted: &ResourceDraft<Self>,
-        _request: &ApiRequest,
+        request: &ApiRequest,
     ) -> Result<Self, ApiError> {
         let VolumeTargetDraft { target, properties } = &drafted.draft;
-        referenced_node(writer, target.node_id)?;
+        let ident = ResourceIdent::from_text(request, &target.node_id.to_string());
+        parent_of_new_resource(writer, &ident, request, "baremetal:volume:create")?;
         let mut target = target.clone();
         writer.seal_volume_target(&mut target, properties.clone())?;
         Ok(target)
@@ -79,12 +87,13 @@ impl CrudResource for VolumeTarget {
 
     fn to_save(
         writer: &mut StoreWriter<'_>,
-        _before: Self,
+        before: Self,
         drafted: ResourceDraft<Self>,
         _patch: &Patch,
-        _request: &ApiRequest,
+        request: &ApiRequest,
     ) -> Result<Self, ApiError> {
         let VolumeTargetDraft { mut target, properties } = drafted.draft;
+        check_node_link(writer, before.node_id, target.node_id, "node_uuid", request)?;
         let node = referenced_node(writer, target.node_id)?;
         volume::require_power_off(&node, "volume target update")?;
         writer.seal_volume_target(&mut target, properties)?;

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Request headers that browsers send: session cookie, caching, compression.
 
-use http::header::{ACCEPT, ACCEPT_ENCODING, COOKIE, IF_NONE_MATCH};
+use authentication::{named_cookie, session_cookie};
+use http::header::{ACCEPT, ACCEPT_ENCODING, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderName};
 use node_model::Secret;
-
-/// Name of the session cookie.
-pub(crate) const SESSION_COOKIE: &str = "ferrite_session";
 
 /// Sent by the web UI with every request. Other sites can make a browser send our cookie, but a
 /// custom header needs a CORS permission, which we never give.
 pub(crate) const WEB_UI: HeaderName = HeaderName::from_static("x-ferrite-page");
+
+/// Name of the cookie of a sign-in with OpenID Connect that is not complete.
+pub(crate) const LOGIN_COOKIE: &str = "ferrite_oidc_login";
 
 /// Request headers that browsers send.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BrowserHeaders {
     /// Value of the session cookie.
     pub(crate) session: Option<Secret<String>>,
+    /// Value of the cookie of a sign-in with OpenID Connect.
+    pub(crate) login: Option<Secret<String>>,
     /// Whether the request comes from the web UI.
     pub(crate) is_web_ui: bool,
     /// Whether the response may be gzip-compressed.
@@ -29,24 +32,13 @@ impl BrowserHeaders {
     pub(crate) fn parse(headers: &HeaderMap) -> Self {
         let text = |name: &HeaderName| headers.get(name)?.to_str().ok().map(str::to_owned);
         Self {
-            session: session_token(headers).map(|token| Secret::new(token.to_owned())),
+            session: session_cookie(headers).map(|cookie| Secret::new(cookie.to_owned())),
+            login: named_cookie(headers, LOGIN_COOKIE).map(|it| Secret::new(it.to_owned())),
             is_web_ui: headers.contains_key(WEB_UI),
             accepts_gzip: text(&ACCEPT_ENCODING).is_some_and(|accepted| accepts_gzip(&accepted)),
             if_none_match: text(&IF_NONE_MATCH),
         }
     }
-}
-
-/// The value of the session cookie; `None` if absent.
-pub(crate) fn session_token(headers: &HeaderMap) -> Option<&str> {
-    headers
-        .get_all(COOKIE)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(';'))
-        .filter_map(|pair| pair.trim().split_once('='))
-        .find(|(name, _)| *name == SESSION_COOKIE)
-        .map(|(_, value)| value)
 }
 
 /// Whether the request comes from a script of the web UI or from its event stream, which cannot send
@@ -55,7 +47,7 @@ pub(crate) fn session_token(headers: &HeaderMap) -> Option<&str> {
 pub(crate) fn has_own_login_form(headers: &HeaderMap) -> bool {
     let is_event_stream =
         || headers.get(ACCEPT).is_some_and(|accept| accept.as_bytes() == b"text/event-stream");
-    headers.contains_key(WEB_UI) || session_token(headers).is_some() || is_event_stream()
+    headers.contains_key(WEB_UI) || session_cookie(headers).is_some() || is_event_stream()
 }
 
 fn accepts_gzip(accepted: &str) -> bool {
@@ -68,27 +60,7 @@ fn accepts_gzip(accepted: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
-
-    #[test]
-    fn finds_the_session_cookie() {
-        for (cookies, expected) in [
-            (&[][..], None),
-            (&["ferrite_session=abc"], Some("abc")),
-            (&["a=b; ferrite_session=abc; c=d"], Some("abc")),
-            (&["a=b", "ferrite_session=abc"], Some("abc")),
-            (&["not_ferrite_session=abc"], None),
-            (&["ferrite_session"], None),
-        ] {
-            let mut headers = HeaderMap::new();
-            for cookie in cookies {
-                headers.append(COOKIE, HeaderValue::from_static(cookie));
-            }
-            assert_eq!(session_token(&headers), expected, "{cookies:?}");
-        }
-    }
 
     #[test]
     fn parses_accept_encoding() {

@@ -4,27 +4,40 @@
 //! The order of the checks is Ironic's, because clients can observe it: authentication before path,
 //! path and method before version, version before body.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use access_policy::{AuthMethod, Caller};
+use authentication::CredentialHeaders;
+use bytes::Bytes;
 use error_chain::error_chain;
-use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HOST, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use ironic_wire::{ApiVersion, WireError, negotiate};
+use node_model::Secret;
 use tracing::{Instrument, field};
 
-use super::auth::CallerIdentity;
+use super::access::CallerAccess;
+use super::audit_log::AuditSubject;
+use super::auth_response::auth_error_response;
 use super::body::{discard, read_body};
-use super::browser_headers::{self, BrowserHeaders, session_token};
+use super::browser_headers::{self, BrowserHeaders};
+use super::client_certificate;
+use super::client_connection::{ClientConnection, RequestConnection};
 use super::error::ApiError;
 use super::request::ApiRequest;
 use super::request_id::RequestId;
-use super::response::{ApiResponse, ResponseBody};
+use super::request_origin::check_content_type;
+use super::response::{ApiResponse, ResponseBody, TrackedBody};
 use super::routes::{ApiRoute, Handler, RouteAccess, RouteEntry, RouteMatch, TooOld, UNVERSIONED};
+use super::transport::ApiTransport;
 use super::url;
 use crate::app::App;
 use crate::config::ApiConfig;
@@ -39,9 +52,14 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("openstack-request-id");
 const GLOBAL_REQUEST_ID: HeaderName = HeaderName::from_static("x-openstack-request-id");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// `agent_protocol::BOOT_SECRET_HEADER`.
+const BOOT_SECRET: HeaderName = HeaderName::from_static("x-ferrite-boot-secret");
 
 /// From this version on, `.json` at the end of a path is part of the name.
 const JSON_SUFFIX_KEPT_SINCE: u16 = 91;
+
+/// Name of callers over the Unix socket.
+const LOCAL_USER: &str = "local root";
 
 /// Preformatted header values of all versions.
 static VERSION_VALUES: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| {
@@ -52,7 +70,7 @@ static VERSION_VALUES: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| {
 });
 
 /// Handles one request. Never fails: every error becomes a response.
-pub(super) async fn dispatch(app: Arc<App>, request: Request<Incoming>) -> Response<ResponseBody> {
+pub(super) async fn dispatch(app: Arc<App>, request: Request<Incoming>) -> Response<TrackedBody> {
     let started = Instant::now();
     let in_flight = app.request_metrics.start_request();
     let (head, body) = request.into_parts();
@@ -65,9 +83,16 @@ pub(super) async fn dispatch(app: Arc<App>, request: Request<Incoming>) -> Respo
         status = field::Empty,
         duration_us = field::Empty,
     );
-    let mut body = Some(body);
-    let outcome = respond(&app, &head, &mut body, &request_id).instrument(span.clone()).await;
-    if let Some(unread) = body {
+    let mut connection = RequestConnection::new(&head);
+    let mut origin = CallSource::Network(Some(body), &mut connection);
+    let mut subject = AuditSubject::default();
+    let outcome = async {
+        let outcome = respond(&app, &head, &mut origin, &request_id, &mut subject).await;
+        subject.record(&app, &head, &request_id, &outcome.response).await;
+        outcome
+    };
+    let outcome = outcome.instrument(span.clone()).await;
+    if let CallSource::Network(Some(unread), _) = origin {
         discard(unread, &head.headers);
     }
     let duration = started.elapsed();
@@ -82,6 +107,29 @@ pub(super) async fn dispatch(app: Arc<App>, request: Request<Incoming>) -> Respo
         span.in_scope(|| tracing::debug!(caller_request_id = ?caller_id, "request completed"));
     }
     drop(in_flight);
+    into_http(outcome, &request_id).map(|body| TrackedBody::new(body, connection.in_progress))
+}
+
+/// Where the body and the caller of a request come from.
+enum CallSource<'c> {
+    /// A connection. The caller is authenticated by the request's headers.
+    Network(Option<Incoming>, &'c mut RequestConnection),
+    /// This process, which has authenticated the caller.
+    InProcess { caller: Caller, body: Bytes },
+}
+
+/// Handles a request of this process for a caller who is authenticated already.
+pub(crate) async fn dispatch_in_process(
+    app: &Arc<App>,
+    caller: Caller,
+    request: Request<Bytes>,
+) -> Response<ResponseBody> {
+    let (head, body) = request.into_parts();
+    let request_id = RequestId::generate();
+    let mut origin = CallSource::InProcess { caller, body };
+    let mut subject = AuditSubject::default();
+    let outcome = respond(app, &head, &mut origin, &request_id, &mut subject).await;
+    subject.record(app, &head, &request_id, &outcome.response).await;
     into_http(outcome, &request_id)
 }
 
@@ -103,8 +151,9 @@ enum VersionHeaders {
 async fn respond<'r>(
     app: &'r Arc<App>,
     head: &Parts,
-    body: &mut Option<Incoming>,
+    origin: &mut CallSource<'_>,
     request_id: &RequestId,
+    subject: &mut AuditSubject,
 ) -> DispatchOutcome<'r> {
     let reject = |route, versions, error: WireError| DispatchOutcome {
         route,
@@ -121,13 +170,27 @@ async fn respond<'r>(
     let negotiated = negotiate(ironic_version, header_text(&head.headers, &OPENSTACK_VERSION));
     let (decoded, json_suffix_cut) = cut_json_suffix(&decoded, ironic_version, &negotiated);
     let found = app.router.find(&head.method, url::route_key(decoded));
+    if let CallSource::Network(..) = origin
+        && let Err(error) = check_origin(app, head, &found)
+    {
+        return reject(None, VersionHeaders::None, error);
+    }
 
+    if let RouteMatch::Route(entry, params) = &found {
+        subject.route = Some(entry.route);
+        subject.resource = params.first().map(|(_, value)| value.clone());
+    }
     let access = match &found {
         RouteMatch::Route(entry, _) => entry.route.access,
         RouteMatch::OtherMethods(_) | RouteMatch::NotFound { .. } => RouteAccess::Authenticated,
     };
-    let identity = match identify(app, access, head).await {
-        Ok(identity) => identity,
+    let identified = match origin {
+        CallSource::Network(..) => identify(app, access, head).await,
+        CallSource::InProcess { .. } if is_open(app, access) => Ok(Caller::anonymous()),
+        CallSource::InProcess { caller, .. } => Ok(caller.clone()),
+    };
+    let caller = match identified {
+        Ok(caller) => caller,
         Err(response) => {
             return DispatchOutcome {
                 route: None,
@@ -136,6 +199,8 @@ async fn respond<'r>(
             };
         }
     };
+
+    subject.caller = Some(caller.clone());
 
     let (entry, params) = match found {
         RouteMatch::Route(entry, params) => (entry, params),
@@ -177,13 +242,24 @@ async fn respond<'r>(
     if let Some(outcome) = too_old(entry, version) {
         return outcome;
     }
+    let access = CallerAccess::new(&app.policy, &caller, route.access);
+    subject.access = Some(access.clone());
+    if let Err(error) = access.check_route() {
+        return reject(Some(entry), versions, error);
+    }
     let query = match url::decode_query(head.uri.query().unwrap_or_default()) {
         Ok(query) => query,
         Err(error) => {
             return reject(Some(entry), versions, WireError::invalid(error.to_string()));
         }
     };
-    let body = match read_body(body, route.body_limit, &app.config).await {
+    let read = match origin {
+        CallSource::Network(body, connection) => {
+            receive_body(app, head, route, &query, body, connection).await
+        }
+        CallSource::InProcess { body, .. } => Ok(std::mem::take(body)),
+    };
+    let body = match read {
         Ok(body) => body,
         Err(error) => return reject(Some(entry), versions, error),
     };
@@ -192,16 +268,27 @@ async fn respond<'r>(
         method: head.method.clone(),
         version,
         request_id: request_id.clone(),
-        identity,
-        base_url: base_url(&app.config, &head.headers),
+        caller,
+        credentials: CredentialHeaders::of(&head.headers),
+        access: access.clone(),
+        base_url: base_url(&app.config, head),
         params,
         json_suffix_cut,
         query,
+        client_address: client_address(&app.config, head),
+        connection: head.extensions.get::<Arc<ClientConnection>>().cloned(),
+        boot_secret: header_text(&head.headers, &BOOT_SECRET)
+            .map(|secret| Secret::new(secret.to_owned())),
         last_event_id: header_text(&head.headers, &LAST_EVENT_ID).map(str::to_owned),
         browser: BrowserHeaders::parse(&head.headers),
         body,
     };
+    subject.start(app, head, request_id);
     let response = match call_handler(route.handler, request).await {
+        Ok(Ok(_)) if !access.was_checked() => {
+            tracing::error!(%request_id, route = route.path, "handler did not check its policy rule");
+            error_response(&WireError::internal(request_id.as_str()))
+        }
         Ok(Ok(response)) => response,
         Ok(Err(error)) => {
             let cause = store_cause(&error);
@@ -217,6 +304,51 @@ async fn respond<'r>(
         }
     };
     DispatchOutcome { route: Some(entry), versions, response }
+}
+
+/// Fails if the request is for another server or comes from a page of another site.
+fn check_origin(app: &App, head: &Parts, found: &RouteMatch<'_>) -> Result<(), WireError> {
+    if transport(head) == ApiTransport::UnixSocket {
+        return Ok(());
+    }
+    let (allows_any_host, allows_links) = match found {
+        RouteMatch::Route(RouteEntry { route, .. }, _) => {
+            (route.allows_any_host, route.allows_links)
+        }
+        RouteMatch::OtherMethods(_) | RouteMatch::NotFound { .. } => (false, true),
+    };
+    if !allows_any_host {
+        app.hosts.check_host(head)?;
+    }
+    app.hosts.check_site(head, allows_links)
+}
+
+/// Checks the limits of the client and reads the body. Afterwards the connection stays open until the
+/// response is sent: that of an authenticated client from the head on, others from the end of the body on.
+async fn receive_body(
+    app: &App,
+    head: &Parts,
+    route: &ApiRoute,
+    query: &[(String, String)],
+    body: &mut Option<Incoming>,
+    connection: &mut RequestConnection,
+) -> Result<Bytes, WireError> {
+    let is_public = is_open(app, route.access);
+    let address = client_address(&app.config, head).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    if route.is_rate_limited {
+        app.limits.check_rate(address)?;
+    }
+    if !is_public {
+        connection.start_work()?;
+        connection.mark_known();
+    }
+    if body.as_ref().is_some_and(|body| !body.is_end_stream()) {
+        check_content_type(&head.headers)?;
+    }
+    let share = app.limits.body_share(address, !is_public);
+    let received = read_body(app, body, route.body_limit, !is_public, share, query).await?;
+    connection.start_work()?;
+    Ok(received)
 }
 
 fn into_http(outcome: DispatchOutcome<'_>, request_id: &RequestId) -> Response<ResponseBody> {
@@ -241,6 +373,9 @@ fn into_http(outcome: DispatchOutcome<'_>, request_id: &RequestId) -> Response<R
         headers.insert(CONTENT_TYPE, content_type);
     }
     headers.extend(more);
+    // Responses contain data of the installation; only files of the web UI may be cached.
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let id = request_id.header();
     headers.insert(REQUEST_ID, id.clone());
     headers.insert(GLOBAL_REQUEST_ID, id);
@@ -257,37 +392,55 @@ fn error_response(error: &WireError) -> ApiResponse {
     }
 }
 
+/// Whether a route needs no authentication.
+fn is_open(app: &App, access: RouteAccess) -> bool {
+    match access {
+        RouteAccess::Public => true,
+        RouteAccess::Metrics => app.config.public_metrics,
+        RouteAccess::Authenticated
+        | RouteAccess::Rule(_)
+        | RouteAccess::Resource(_)
+        | RouteAccess::List { .. }
+        | RouteAccess::CheckedByHandler(_)
+        | RouteAccess::Unassigned => false,
+    }
+}
+
 async fn identify(
     app: &App,
     access: RouteAccess,
     head: &Parts,
-) -> Result<CallerIdentity, Box<ApiResponse>> {
+) -> Result<Caller, Box<ApiResponse>> {
     let headers = &head.headers;
-    let open = match access {
-        RouteAccess::Public => true,
-        RouteAccess::Authenticated => false,
-        RouteAccess::Metrics => app.config.public_metrics,
-    };
-    if open {
-        return Ok(CallerIdentity::Anonymous);
+    if is_open(app, access) {
+        return Ok(Caller::anonymous());
     }
-    if !headers.contains_key(AUTHORIZATION)
-        && let Some(token) = session_token(headers)
-        && let Some(identity) =
-            app.sessions.identify(token, &app.store, &app.authenticator, app.now())
-    {
+    if transport(head) == ApiTransport::UnixSocket {
+        return Ok(Caller::unrestricted(LOCAL_USER, AuthMethod::UnixSocket));
+    }
+    let address = client_address(&app.config, head).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let refuse = |error: WireError| Box::new(error_response(&error));
+    let user = client_certificate::certificate_user(app, head);
+    client_certificate::check_required(app, user.as_deref()).map_err(refuse)?;
+    let authenticator = &app.authenticator;
+    match authenticator.identify_with_certificate(headers, user.as_deref(), address).await {
         // Browsers send the cookie with cross-site requests, too, but only the web UI can send its
         // header: this prevents CSRF.
-        if head.method.is_safe() || headers.contains_key(browser_headers::WEB_UI) {
-            return Ok(identity);
+        Ok(caller)
+            if caller.method == AuthMethod::Session
+                && !head.method.is_safe()
+                && !headers.contains_key(browser_headers::WEB_UI) =>
+        {
+            let problem =
+                "Changes authenticated by the session cookie need the header X-Ferrite-Page.";
+            Err(Box::new(error_response(&WireError::new(403, problem))))
         }
-        let problem = "Changes authenticated by the session cookie need the header X-Ferrite-Page.";
-        return Err(Box::new(error_response(&WireError::new(403, problem))));
-    }
-    match app.authenticator.identify(headers.get(AUTHORIZATION)).await {
-        Ok(identity) => Ok(identity),
+        Ok(caller) => {
+            client_certificate::check_browser(head, &caller).map_err(refuse)?;
+            Ok(caller)
+        }
         Err(error) => {
-            let mut response = error.into_response();
+            let mut response = auth_error_response(&error);
             if browser_headers::has_own_login_form(headers) {
                 response.headers.retain(|(name, _)| *name != WWW_AUTHENTICATE);
             }
@@ -345,20 +498,33 @@ fn header_text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str>
     headers.get(name).map(|value| value.to_str().unwrap_or("?"))
 }
 
+/// The address of the client; `None` for clients over the Unix socket.
+pub(super) fn client_address(config: &ApiConfig, head: &Parts) -> Option<IpAddr> {
+    let connection = head.extensions.get::<Arc<ClientConnection>>()?;
+    Some(connection.client_address(config, &head.headers))
+}
+
+/// The transport of a request.
+fn transport(head: &Parts) -> ApiTransport {
+    head.extensions.get().copied().unwrap_or(ApiTransport::Plain)
+}
+
 /// The prefix of links: the configured public endpoint, or the `Host` the client used.
-fn base_url(config: &ApiConfig, headers: &HeaderMap) -> String {
+fn base_url(config: &ApiConfig, head: &Parts) -> String {
     if let Some(endpoint) = &config.public_endpoint {
         return endpoint.clone();
     }
+    let headers = &head.headers;
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).filter(|host| {
         // Other characters could inject markup or another host into links.
         !host.is_empty()
             && host.len() <= 255
             && host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_:[]".contains(&b))
     });
-    let https = config.trust_forwarded_headers
+    let is_forwarded = config.trust_forwarded_headers
         && headers.get(FORWARDED_PROTO).is_some_and(|proto| proto.as_bytes() == b"https");
-    let scheme = if https { "https" } else { "http" };
+    let is_https = is_forwarded || transport(head) == ApiTransport::Tls;
+    let scheme = if is_https { "https" } else { "http" };
     match host {
         Some(host) => format!("{scheme}://{host}"),
         None => format!("{scheme}://{}", config.listen),

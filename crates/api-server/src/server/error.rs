@@ -47,6 +47,9 @@ impl ApiError {
                 store::StoreError::Unavailable(_) | store::StoreError::Closed => {
                     WireError::unavailable("The database does not respond; please retry later.")
                 }
+                store::StoreError::KeyMissing { .. } => WireError::unavailable(
+                    "This server does not have the current sealing key; please retry later.",
+                ),
                 store::StoreError::Corrupt { .. }
                 | store::StoreError::Unseal { .. }
                 | store::StoreError::Panicked => WireError::internal(request_id.as_str()),

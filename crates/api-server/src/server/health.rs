@@ -12,20 +12,23 @@ use crate::ironic::conductors::is_alive;
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get("/healthz", "Check whether the process runs", handler!(healthz))
         .since(UNVERSIONED)
-        .access(RouteAccess::Public),
+        .access(RouteAccess::Public)
+        .any_host(),
     ApiRoute::get("/readyz", "Check whether requests can be served", handler!(readyz))
         .since(UNVERSIONED)
-        .access(RouteAccess::Public),
+        .access(RouteAccess::Public)
+        .any_host(),
     ApiRoute::get("/metrics", "Show metrics in Prometheus format", handler!(metrics))
         .since(UNVERSIONED)
-        .access(RouteAccess::Metrics),
+        .access(RouteAccess::Metrics)
+        .any_host(),
 ];
 
 async fn healthz(_request: ApiRequest) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(br#"{"status":"alive"}"#.to_vec()))
 }
 
-/// Ready means that the database responds and a conductor is alive.
+/// Ready means that the database responds and a conductor is alive. Certificates that expire soon are warnings.
 async fn readyz(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (now, timeout) = (request.now(), request.app.config.conductor_timeout);
     let conductors = request.app.store.read(|reader| reader.conductors()).await;
@@ -38,7 +41,14 @@ async fn readyz(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         }
     };
     Ok(match missing {
-        None => ApiResponse::ok(br#"{"status":"ready"}"#.to_vec()),
+        None => {
+            let mut body = json!({"status": "ready"});
+            let warnings = request.app.warnings();
+            if !warnings.is_empty() {
+                body["warnings"] = json!(warnings);
+            }
+            ApiResponse::ok(body.to_string().into_bytes())
+        }
         Some(what) => {
             let body = json!({"status": "not ready", "missing": what});
             ApiResponse::json(StatusCode::SERVICE_UNAVAILABLE, body.to_string().into_bytes())

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A request as a handler gets it: authenticated, with negotiated version and complete body.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use access_policy::Caller;
+use authentication::CredentialHeaders;
 use bytes::Bytes;
 use http::Method;
 use ironic_wire::{ApiVersion, WireError};
-use node_model::{Actor, Timestamp};
+use node_model::{Actor, Secret, Timestamp};
 
-use super::auth::CallerIdentity;
+use super::access::CallerAccess;
 use super::browser_headers::BrowserHeaders;
+use super::client_connection::ClientConnection;
 use super::request_id::RequestId;
 use crate::app::App;
 
@@ -25,7 +29,13 @@ pub struct ApiRequest {
     /// Id of this request.
     pub request_id: RequestId,
     /// The authenticated caller.
-    pub identity: CallerIdentity,
+    pub caller: Caller,
+    /// The headers that authenticate the caller, for responses that last longer than a request.
+    pub(crate) credentials: CredentialHeaders,
+    /// What the caller may do.
+    pub(crate) access: CallerAccess,
+    /// The connection; `None` for clients over the Unix socket.
+    pub(crate) connection: Option<Arc<ClientConnection>>,
     /// `http://host:port` without a trailing slash: the prefix of all links.
     pub base_url: String,
     /// Decoded path parameters by their name in the route.
@@ -35,6 +45,10 @@ pub struct ApiRequest {
     pub json_suffix_cut: bool,
     /// Decoded query parameters, in order.
     pub query: Vec<(String, String)>,
+    /// The address of the client; `None` for clients over the Unix socket.
+    pub client_address: Option<IpAddr>,
+    /// The `X-Ferrite-Boot-Secret` header of an agent.
+    pub(crate) boot_secret: Option<Secret<String>>,
     /// `Last-Event-ID` header of a client that resumes an event stream.
     pub last_event_id: Option<String>,
     /// Headers sent by browsers.
@@ -67,6 +81,14 @@ impl ApiRequest {
         if unknown.is_empty() { Ok(()) } else { Err(WireError::unexpected(&unknown)) }
     }
 
+    /// Records that the client has proved who it is, so that its connections are preferred when the server
+    /// has too many.
+    pub(crate) fn mark_client_known(&self) {
+        if let Some(connection) = &self.connection {
+            connection.mark_known();
+        }
+    }
+
     /// The current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
@@ -77,7 +99,8 @@ impl ApiRequest {
     #[must_use]
     pub fn actor(&self) -> Actor {
         Actor::User {
-            name: self.identity.name().map(str::to_owned),
+            name: self.caller.name().map(str::to_owned),
+            project: self.caller.project().map(str::to_owned),
             request_id: self.request_id.to_string(),
         }
     }

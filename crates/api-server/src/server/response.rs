@@ -15,6 +15,8 @@ use hyper::body::{Body, Frame, SizeHint};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use super::client_connection::RequestInProgress;
+
 /// Events buffered for a slow client before its producer waits.
 const EVENTS_IN_FLIGHT: usize = 16;
 /// Smaller bodies are not worth compressing.
@@ -34,7 +36,7 @@ pub type EventSender = mpsc::Sender<Bytes>;
 
 /// A response body.
 #[derive(Debug)]
-pub(crate) enum ResponseBody {
+pub enum ResponseBody {
     /// The complete body; may be empty.
     Complete(Bytes),
     /// Events as they arrive.
@@ -119,6 +121,13 @@ impl ApiResponse {
         (response, sender)
     }
 
+    /// A stream of parts with another content type, and the sender of its parts.
+    #[must_use]
+    pub fn streamed(content_type: HeaderValue) -> (Self, EventSender) {
+        let (response, sender) = Self::events();
+        (Self { content_type: Some(content_type), ..response }, sender)
+    }
+
     /// Adds a `Location` header. A URL that is not a valid header value is left out.
     #[must_use]
     pub fn with_location(self, location: &str) -> Self {
@@ -169,6 +178,39 @@ fn gzip(body: &[u8]) -> Option<Vec<u8>> {
     }
     let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
     encoder.write_all(body).and_then(|()| encoder.finish()).ok()
+}
+
+/// A response body that keeps its connection from being closed until it is sent.
+#[derive(Debug)]
+pub(crate) struct TrackedBody {
+    body: ResponseBody,
+    _in_progress: Option<RequestInProgress>,
+}
+
+impl TrackedBody {
+    pub(crate) fn new(body: ResponseBody, in_progress: Option<RequestInProgress>) -> Self {
+        Self { body, _in_progress: in_progress }
+    }
+}
+
+impl Body for TrackedBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 impl Body for ResponseBody {

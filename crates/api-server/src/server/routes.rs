@@ -57,6 +57,12 @@ pub struct ApiRoute {
     pub body_limit: BodyLimit,
     /// Who may call it.
     pub access: RouteAccess,
+    /// Whether the requests of each client are limited: for public routes that use the database.
+    pub is_rate_limited: bool,
+    /// Whether users may follow a link of another site to it.
+    pub allows_links: bool,
+    /// Whether requests for other host names are served: for health checks and metrics.
+    pub allows_any_host: bool,
     /// The handler.
     pub handler: Handler,
 }
@@ -79,6 +85,8 @@ pub enum TooOld {
 pub enum BodyLimit {
     /// `BodyLimits::small`.
     Small,
+    /// 256 KiB, or `BodyLimits::small` if that is less: heartbeats and sign-ins.
+    Message,
     /// `BodyLimits::provision`, for bodies with a config drive.
     Provision,
     /// `BodyLimits::inspection`, for inspection data.
@@ -90,20 +98,51 @@ pub enum BodyLimit {
 pub enum RouteAccess {
     /// Every caller.
     Public,
-    /// Authenticated callers.
+    /// All authenticated callers: no rule, because the response contains no resources.
     Authenticated,
-    /// Every caller if `public_metrics` is set, else authenticated callers.
+    /// Every caller if `public_metrics` is set, else callers who may read metrics.
     Metrics,
+    /// Callers who match the rule. Checked by the dispatcher, without a resource.
+    Rule(&'static str),
+    /// Callers who may see the resource in the path (else 404) and match the rule for it (else 403).
+    /// Checked when the handler looks up the resource.
+    Resource(&'static str),
+    /// Callers who may list all resources, or those of their project. The handler filters the list
+    /// with `CallerAccess::list_project`.
+    List {
+        /// The rule for all resources.
+        all: &'static str,
+        /// The rule for the resources of the caller's project.
+        own: &'static str,
+    },
+    /// The handler checks these rules, or further ones that depend on the content of the request.
+    CheckedByHandler(&'static [&'static str]),
+    /// No rule yet: only callers without restriction. A test fails if a route has it.
+    Unassigned,
+}
+
+impl RouteAccess {
+    /// The policy rules by which the route is protected.
+    #[must_use]
+    pub fn rules(self) -> Vec<&'static str> {
+        match self {
+            Self::Public | Self::Authenticated | Self::Unassigned => Vec::new(),
+            Self::Metrics => vec!["ferrite:metrics:get"],
+            Self::Rule(rule) | Self::Resource(rule) => vec![rule],
+            Self::List { all, own } => vec![all, own],
+            Self::CheckedByHandler(rules) => rules.to_vec(),
+        }
+    }
 }
 
 impl ApiRoute {
-    /// A GET route of version 1.1 for authenticated callers.
+    /// A GET route of version 1.1. Set its access with one of the methods below.
     #[must_use]
     pub const fn get(path: &'static str, summary: &'static str, handler: Handler) -> Self {
         Self::new(Method::GET, path, summary, handler)
     }
 
-    /// A route of version 1.1 for authenticated callers with a small body.
+    /// A route of version 1.1 with a small body. Set its access with one of the methods below.
     #[must_use]
     pub const fn new(
         method: Method,
@@ -119,7 +158,10 @@ impl ApiRoute {
             query: &[],
             summary,
             body_limit: BodyLimit::Small,
-            access: RouteAccess::Authenticated,
+            access: RouteAccess::Unassigned,
+            is_rate_limited: false,
+            allows_links: true,
+            allows_any_host: false,
             handler,
         }
     }
@@ -157,6 +199,54 @@ impl ApiRoute {
     pub const fn access(mut self, access: RouteAccess) -> Self {
         self.access = access;
         self
+    }
+
+    /// Limits the requests of each client, see `ApiConfig::unauthenticated_requests_per_second`. Links of
+    /// other sites are rejected: they could use up the limit of the browser's address.
+    #[must_use]
+    pub const fn rate_limited(mut self) -> Self {
+        self.is_rate_limited = true;
+        self.allows_links = false;
+        self
+    }
+
+    /// Like [`ApiRoute::rate_limited`], for pages to which other sites link.
+    #[must_use]
+    pub const fn rate_limited_page(mut self) -> Self {
+        self.is_rate_limited = true;
+        self
+    }
+
+    /// Serves requests for other host names.
+    #[must_use]
+    pub const fn any_host(mut self) -> Self {
+        self.allows_any_host = true;
+        self
+    }
+
+    /// For callers who match the policy rule; see [`RouteAccess::Rule`].
+    #[must_use]
+    pub const fn rule(self, rule: &'static str) -> Self {
+        self.access(RouteAccess::Rule(rule))
+    }
+
+    /// For callers who match the policy rule for the resource in the path; see
+    /// [`RouteAccess::Resource`].
+    #[must_use]
+    pub const fn resource(self, rule: &'static str) -> Self {
+        self.access(RouteAccess::Resource(rule))
+    }
+
+    /// A list that is filtered for callers of a project; see [`RouteAccess::List`].
+    #[must_use]
+    pub const fn list(self, all: &'static str, own: &'static str) -> Self {
+        self.access(RouteAccess::List { all, own })
+    }
+
+    /// The handler checks the rules; see [`RouteAccess::CheckedByHandler`].
+    #[must_use]
+    pub const fn checked_by_handler(self, rules: &'static [&'static str]) -> Self {
+        self.access(RouteAccess::CheckedByHandler(rules))
     }
 }
 
@@ -282,4 +372,27 @@ fn segment_names(path: &'static str) -> Vec<&'static str> {
         .filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
         .map(|name| name.strip_prefix('*').unwrap_or(name))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use access_policy::Policy;
+
+    use super::*;
+
+    #[test]
+    fn every_route_has_an_access_with_existing_rules() {
+        let policy = Policy::with_overrides(None).unwrap();
+        let web_ui = crate::WEB_UI_ROUTES.iter().copied().flatten();
+        for route in api_routes().chain(web_ui) {
+            let (method, path) = (&route.method, route.path);
+            assert_ne!(route.access, RouteAccess::Unassigned, "{method} {path}");
+            for rule in route.access.rules() {
+                assert!(policy.has_rule(rule), "{method} {path}: there is no rule {rule}");
+            }
+            if matches!(route.access, RouteAccess::Resource(_)) {
+                assert!(path.contains('{') || path == "/v1/nodes/validate", "{method} {path}");
+            }
+        }
+    }
 }

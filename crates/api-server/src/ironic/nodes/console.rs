@@ -11,8 +11,10 @@ use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, run_to_completi
 const CONSOLE: &str = "/v1/nodes/{node}/states/console";
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::get(CONSOLE, "Show the state and address of a node's console", handler!(show)),
-    ApiRoute::new(Method::PUT, CONSOLE, "Enable or disable a node's console", handler!(set)),
+    ApiRoute::get(CONSOLE, "Show the state and address of a node's console", handler!(show))
+        .resource("baremetal:node:get_console"),
+    ApiRoute::new(Method::PUT, CONSOLE, "Enable or disable a node's console", handler!(set))
+        .resource("baremetal:node:set_console_state"),
 ];
 
 async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `POST /v1/nodes`: enrols a machine.
 
+use access_policy::PolicyTarget;
 use http::Method;
 use ironic_wire::{FieldSelection, NodeDraft, WireError};
 use node_model::{JournalEntry, JournalEvent, Node, NodeId};
@@ -14,13 +15,15 @@ use crate::ironic::resource::ResourceIdent;
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, ReplaceDuplicate};
 
 pub(crate) const ROUTES: &[ApiRoute] =
-    &[ApiRoute::new(Method::POST, "/v1/nodes", "Enrol a node", handler!(create))];
+    &[ApiRoute::new(Method::POST, "/v1/nodes", "Enrol a node", handler!(create))
+        .checked_by_handler(&["baremetal:node:create", "baremetal:node:create:self_owned_node"])];
 
 async fn create(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     let (now, actor) = (request.now(), request.actor());
     let NodeDraft { mut node, driver_info, instance_info, parent_node } =
         ironic_wire::create::<Node>(&request.body, request.version, now)?.draft;
+    set_owner(&request, &mut node)?;
     fill_defaults(&request.app, &mut node);
     let parent = parent_node.flatten().map(|text| ResourceIdent::from_text(&request, &text));
     let id = node.id;
@@ -34,7 +37,7 @@ async fn create(request: ApiRequest) -> Result<ApiResponse, ApiError> {
             resolve_interfaces(&app, &mut node)?;
             check_chassis(writer, &node)?;
             if let Some(ident) = &parent {
-                node.parent_node = Some(find_parent(writer, ident, node.id)?);
+                node.parent_node = Some(find_parent(writer, ident, &node)?);
             }
             let secrets = NodeSecrets {
                 driver_info: driver_info.clone(),
@@ -59,6 +62,25 @@ async fn create(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         })
         .await?;
     Ok(ApiResponse::created(body, &request.link(&format!("nodes/{id}"))))
+}
+
+/// Checks that the caller may create the node. A node created by a caller of a project belongs to
+/// that project.
+fn set_owner(request: &ApiRequest, node: &mut Node) -> Result<(), WireError> {
+    let access = &request.access;
+    let is_self_service = request.app.config.project_admin_can_manage_own_nodes
+        && (access.is_system() || access.project().is_some())
+        && access.allows("baremetal:node:create:self_owned_node", &PolicyTarget::NONE);
+    if !is_self_service {
+        return access.require("baremetal:node:create", &PolicyTarget::NONE);
+    }
+    let Some(project) = access.project() else { return Ok(()) };
+    if node.owner.as_deref().is_some_and(|owner| !owner.is_empty() && owner != project) {
+        let problem = "callers of a project can only create nodes that their project owns";
+        return Err(WireError::invalid_field("owner", problem));
+    }
+    node.owner = Some(project.to_owned());
+    Ok(())
 }
 
 /// Sets the configured defaults for fields that the request leaves empty.
@@ -86,12 +108,12 @@ pub(super) fn check_chassis(reader: &mut StoreReader<'_>, node: &Node) -> Result
     }
 }
 
-/// The parent of `child`. Fails with 400 if it does not exist or is `child` itself: lists would not
-/// contain such a node.
+/// The parent of `child`. Fails with 400 if it does not exist, has another owner, or is `child` itself:
+/// lists would not contain such a node.
 pub(super) fn find_parent(
     reader: &mut StoreReader<'_>,
     ident: &ResourceIdent,
-    child: NodeId,
+    child: &Node,
 ) -> Result<NodeId, ApiError> {
     let parent = find_referenced_node(reader, ident).map_err(|error| match error {
         ApiError::Wire(error) if error.status() == 400 => {
@@ -99,12 +121,15 @@ pub(super) fn find_parent(
         }
         other @ (ApiError::Wire(_) | ApiError::Store(_)) => other,
     })?;
-    let parent = parent.id;
-    if parent == child {
+    if parent.id == child.id {
         let problem = "a node can not be its own parent";
         return Err(WireError::invalid_field("parent_node", problem).into());
     }
-    Ok(parent)
+    if parent.owner != child.owner {
+        let problem = format!("Node {} could not be found.", ident.excerpt());
+        return Err(WireError::invalid_field("parent_node", &problem).into());
+    }
+    Ok(parent.id)
 }
 
 /// The error for a value of `field` that another node already has.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `DELETE /v1/nodes/{node}`.
 
+use access_policy::PolicyTarget;
 use http::Method;
 use ironic_wire::WireError;
 use lifecycle::delete_allowed;
@@ -10,21 +11,25 @@ use super::path_node::find_node;
 use crate::app::App;
 use crate::handler;
 use crate::ironic::resource::ResourceIdent;
+use crate::server::access::CallerAccess;
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, run_to_completion};
 
 pub(crate) const ROUTES: &[ApiRoute] =
-    &[ApiRoute::new(Method::DELETE, "/v1/nodes/{node}", "Delete a node", handler!(delete))];
+    &[ApiRoute::new(Method::DELETE, "/v1/nodes/{node}", "Delete a node", handler!(delete))
+        .checked_by_handler(&["baremetal:node:delete", "baremetal:node:delete:self_owned_node"])];
 
 async fn delete(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     stop_console(&request).await?;
     let ident = ResourceIdent::from_path(&request, "node");
+    let access = request.access.clone();
     let (app, now, actor) = (request.app.clone(), request.now(), request.actor());
     let id = request
         .app
         .store
         .write(move |writer| {
             let node: Node = ident.find(writer)?;
+            check_policy(&app, &node, &access)?;
             check_deletable(&app, &node)?;
             writer.delete(node.id)?;
             writer.append(JournalEntry {
@@ -44,6 +49,7 @@ async fn delete(request: ApiRequest) -> Result<ApiResponse, ApiError> {
 /// Stops an enabled console. A failure does not prevent the deletion of a broken machine.
 async fn stop_console(request: &ApiRequest) -> Result<(), ApiError> {
     let node = find_node(request).await?;
+    check_policy(&request.app, &node, &request.access)?;
     check_deletable(&request.app, &node)?;
     if !node.console_enabled {
         return Ok(());
@@ -55,6 +61,14 @@ async fn stop_console(request: &ApiRequest) -> Result<(), ApiError> {
         tracing::warn!(node = %id, %error, "stopping the console before node deletion failed");
     }
     Ok(())
+}
+
+/// Fails with 403 if the caller may delete neither all nodes nor those of its project.
+fn check_policy(app: &App, node: &Node, access: &CallerAccess) -> Result<(), WireError> {
+    let target = PolicyTarget::node(node.owner.as_deref(), node.lessee.as_deref());
+    let owns = app.config.project_admin_can_manage_own_nodes
+        && access.allows("baremetal:node:delete:self_owned_node", &target);
+    if owns { Ok(()) } else { access.require("baremetal:node:delete", &target) }
 }
 
 /// Fails if the node must not be deleted.

@@ -17,6 +17,7 @@ const FIRMWARE_SINCE: u16 = 86;
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get("/v1/nodes/{node}/bios", "List the BIOS settings of a node", handler!(bios))
+        .resource("baremetal:node:bios:get")
         .since(BIOS_SINCE)
         .query(&["detail", "fields"]),
     ApiRoute::get(
@@ -24,8 +25,10 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Show a BIOS setting of a node",
         handler!(bios_setting),
     )
+    .resource("baremetal:node:bios:get")
     .since(BIOS_SINCE),
     ApiRoute::get("/v1/nodes/{node}/firmware", "List the firmware of a node", handler!(firmware))
+        .resource("baremetal:node:firmware:get")
         .since(FIRMWARE_SINCE)
         .query(&["fields"]),
     ApiRoute::get(
@@ -33,6 +36,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Show the inventory of a node",
         handler!(inventory),
     )
+    .resource("baremetal:node:inventory:get")
     .since(INVENTORY_SINCE),
 ];
 

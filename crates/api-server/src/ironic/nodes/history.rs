@@ -17,6 +17,7 @@ const SINCE: u16 = 78;
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get("/v1/nodes/{node}/history", "List the history of a node", handler!(list))
+        .resource("baremetal:node:history:get")
         .since(SINCE)
         .query(&["detail", "limit", "marker", "sort_key", "sort_dir"]),
     ApiRoute::get(
@@ -24,6 +25,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Show a history entry of a node",
         handler!(show),
     )
+    .resource("baremetal:node:history:get")
     .since(SINCE),
 ];
 

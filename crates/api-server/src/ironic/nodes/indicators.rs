@@ -19,9 +19,12 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "/v1/nodes/{node}/management/indicators",
         "List a node's indicators",
         handler!(list),
-    ),
-    ApiRoute::get(ONE, "Show the state of an indicator", handler!(show)),
-    ApiRoute::new(Method::PUT, ONE, "Set the state of an indicator", handler!(set)),
+    )
+    .resource("baremetal:node:get_indicator_state"),
+    ApiRoute::get(ONE, "Show the state of an indicator", handler!(show))
+        .resource("baremetal:node:get_indicator_state"),
+    ApiRoute::new(Method::PUT, ONE, "Set the state of an indicator", handler!(set))
+        .resource("baremetal:node:set_indicator_state"),
 ];
 
 async fn list(request: ApiRequest) -> Result<ApiResponse, ApiError> {

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::handler;
 use crate::ironic::conductor_cache::LiveConductors;
+use crate::ironic::redaction::NodeListRedaction;
 use crate::ironic::resource::{self, ListDetail, ResourceIdent};
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute};
 
@@ -30,20 +31,25 @@ macro_rules! filters {
 }
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::get("/v1/nodes", "List nodes", handler!(list)).query(filters!("fields", "detail")),
+    ApiRoute::get("/v1/nodes", "List nodes", handler!(list))
+        .list("baremetal:node:list_all", "baremetal:node:list")
+        .query(filters!("fields", "detail")),
     ApiRoute::get("/v1/nodes/detail", "List nodes with all fields", handler!(list_detail))
+        .list("baremetal:node:list_all", "baremetal:node:list")
         .query(filters!()),
     ApiRoute::get(
         "/v1/chassis/{chassis}/nodes",
         "List the nodes of a chassis",
         handler!(list_of_chassis),
     )
+    .list("baremetal:node:list_all", "baremetal:node:list")
     .query(CHASSIS_LIST),
     ApiRoute::get(
         "/v1/chassis/{chassis}/nodes/detail",
         "List the nodes of a chassis with all fields",
         handler!(list_of_chassis_detail),
     )
+    .list("baremetal:node:list_all", "baremetal:node:list")
     .query(PAGE),
 ];
 
@@ -83,11 +89,21 @@ async fn list_nodes(
     let max_limit = request.app.config.max_limit;
     let query =
         ListQuery::<Node>::parse(params, &request.query, request.version, max_limit, all_fields)?;
+    let project = request.access.list_project(query.text("project"))?;
     let now = request.now();
     let store = request.app.store.clone();
     let body = store
         .scan(move |reader| {
-            let mut filter = filter(reader, &query)?;
+            resource::check_marker::<Node>(reader, &request, query.marker.as_deref())?;
+            let project_owns_most = match &project {
+                Some(project) => reader.owns_most_nodes(project)?,
+                None => false,
+            };
+            let mut filter = NodeFilter {
+                project: project.clone(),
+                project_owns_most,
+                ..filter(reader, &query)?
+            };
             if let Some(ident) = &chassis {
                 filter.chassis = Some(ident.find::<Chassis>(reader)?.id);
             }
@@ -98,9 +114,10 @@ async fn list_nodes(
             } else {
                 LiveConductors::default()
             };
-            let select = columns(&query);
+            let redaction = NodeListRedaction::new(&request.access, &query.selection);
+            let select = columns(&query, redaction.is_some());
             let rows = ResourceQuery { filter, page: resource::page(&query), select };
-            write_nodes(reader, &request, &query, &rows, &conductors, &path)
+            write_nodes(reader, &request, &query, &rows, &conductors, &path, redaction.as_ref())
         })
         .await?;
     Ok(ApiResponse::ok(body))
@@ -114,6 +131,7 @@ fn write_nodes(
     rows: &ResourceQuery<Node>,
     conductors: &LiveConductors,
     path: &str,
+    redaction: Option<&NodeListRedaction<'_>>,
 ) -> Result<Vec<u8>, ApiError> {
     let conductor_of = |node: &Node| conductors.conductor_of(node);
     let context =
@@ -129,7 +147,10 @@ fn write_nodes(
                 // The conductor is computed, not stored: pages may be shorter than the limit.
                 if conductor.is_none_or(|hostname| conductors.conductor_of(node) == Some(hostname))
                 {
-                    each(node);
+                    match redaction.and_then(|redaction| redaction.redact(node)) {
+                        None => each(node),
+                        Some(redacted) => each(&redacted),
+                    }
                 }
             });
             written
@@ -144,9 +165,13 @@ fn write_nodes(
     )
 }
 
-/// The columns that a page needs: those shown, and those that determine the conductor.
-fn columns(query: &ListQuery<Node>) -> Columns<Node> {
-    let shown = resource::columns(&query.selection);
+/// The columns that a page needs: those shown, those that determine the conductor, and those that
+/// determine which fields are hidden.
+fn columns(query: &ListQuery<Node>, has_redaction: bool) -> Columns<Node> {
+    let mut shown = resource::columns(&query.selection);
+    if has_redaction {
+        shown = shown.with(NodeColumn::Owner).with(NodeColumn::Lessee);
+    }
     if query.text("conductor").is_none() {
         return shown;
     }
@@ -169,7 +194,6 @@ fn filter(reader: &mut StoreReader<'_>, query: &ListQuery<Node>) -> Result<NodeF
         conductor_groups: query.text("conductor_group").map(|group| vec![group.to_lowercase()]),
         owner: owned("owner"),
         lessee: owned("lessee"),
-        project: owned("project"),
         description_contains: owned("description_contains"),
         retired: query.flag("retired"),
         shards: query.texts("shard").map(|shards| shards.into_iter().map(str::to_owned).collect()),

@@ -12,8 +12,10 @@ const PATH: &str = "/v1/nodes/{node}/maintenance";
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::new(Method::PUT, PATH, "Put a node into maintenance", handler!(set))
+        .resource("baremetal:node:set_maintenance")
         .query(&["reason"]),
-    ApiRoute::new(Method::DELETE, PATH, "Take a node out of maintenance", handler!(clear)),
+    ApiRoute::new(Method::DELETE, PATH, "Take a node out of maintenance", handler!(clear))
+        .resource("baremetal:node:clear_maintenance"),
 ];
 
 async fn set(request: ApiRequest) -> Result<ApiResponse, ApiError> {

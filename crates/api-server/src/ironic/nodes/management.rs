@@ -11,24 +11,28 @@ use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, run_to_completi
 const BOOT_DEVICE: &str = "/v1/nodes/{node}/management/boot_device";
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::get(BOOT_DEVICE, "Show the boot device of a node", handler!(boot_device)),
+    ApiRoute::get(BOOT_DEVICE, "Show the boot device of a node", handler!(boot_device))
+        .resource("baremetal:node:get_boot_device"),
     ApiRoute::new(
         Method::PUT,
         BOOT_DEVICE,
         "Set the boot device of a node",
         handler!(set_boot_device),
-    ),
+    )
+    .resource("baremetal:node:set_boot_device"),
     ApiRoute::get(
         "/v1/nodes/{node}/management/boot_device/supported",
         "List the boot devices that a node supports",
         handler!(supported_boot_devices),
-    ),
+    )
+    .resource("baremetal:node:get_boot_device"),
     ApiRoute::new(
         Method::PUT,
         "/v1/nodes/{node}/management/inject_nmi",
         "Send an NMI to a node",
         handler!(inject_nmi),
     )
+    .resource("baremetal:node:inject_nmi")
     .since(29),
 ];
 

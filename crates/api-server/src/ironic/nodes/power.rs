@@ -14,7 +14,8 @@ pub(crate) const ROUTES: &[ApiRoute] = &[ApiRoute::new(
     "/v1/nodes/{node}/states/power",
     "Request a change of the power state",
     handler!(set_power),
-)];
+)
+.resource("baremetal:node:set_power_state")];
 
 async fn set_power(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;

@@ -5,19 +5,21 @@
 //! the verb, maintenance, state, arguments of the verb. All checks use one database read; the conductor
 //! checks again when it writes.
 
+use access_policy::PolicyTarget;
 use http::Method;
 use ironic_wire::{
     ApiVersion, ConfigDriveInput, ProvisionArguments, ProvisionBody, WireError,
     check_abort_version, check_verb_version, verb_gate,
 };
 use lifecycle::ProvisionRequest;
-use node_model::{Actor, Node, NodeId, Runbook, Verb};
+use node_model::{Actor, Node, NodeId, Runbook, Step, Verb};
 use serde_json::Value;
-use store::StoreReader;
+use store::{NodeFilter, ResourceQuery, StoreReader};
 
 use super::states::states_url;
 use crate::handler;
 use crate::ironic::resource::ResourceIdent;
+use crate::server::access::CallerAccess;
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, BodyLimit};
 
 /// First version in which runbooks have traits; before, the runbook's name was its trait.
@@ -29,6 +31,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[ApiRoute::new(
     "Request a change of the provision state",
     handler!(provision),
 )
+.resource("baremetal:node:set_provision_state")
 .body_limit(BodyLimit::Provision)];
 
 async fn provision(request: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -36,9 +39,10 @@ async fn provision(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     let body = ProvisionBody::parse(&request.body)?;
     let check = ProvisionCheck {
         node: ResourceIdent::from_path(&request, "node"),
-        runbook: body.runbook().map(|name| ResourceIdent::from_text(&request, name)),
+        runbook: body.runbook().map(|name| runbook_ident(&request, name)),
         version: request.version,
         actor: request.actor(),
+        access: request.access.clone(),
     };
     let (id, provision_request) =
         request.app.store.read(move |reader| check.run(reader, body)).await?;
@@ -52,6 +56,12 @@ struct ProvisionCheck {
     runbook: Option<ResourceIdent>,
     version: ApiVersion,
     actor: Actor,
+    access: CallerAccess,
+}
+
+/// A runbook that the caller requests.
+pub(crate) fn runbook_ident(request: &ApiRequest, name: &str) -> ResourceIdent {
+    ResourceIdent::from_text(request, name).with_rule("baremetal:runbook:use")
 }
 
 impl ProvisionCheck {
@@ -76,12 +86,51 @@ impl ProvisionCheck {
             check_abort_version(node.provision_state, self.version)?;
         }
         let content = body.arguments(verb, self.version)?;
+        if self.access.is_restricted() {
+            check_steps(reader, &node, verb, &content.steps, &self.access)?;
+        }
         let runbook = match &self.runbook {
             None => None,
             Some(ident) => Some(approved_runbook(reader, ident, &node, self.version)?),
         };
         Ok((node.id, provision_request(verb, content, runbook, self.actor)))
     }
+}
+
+/// Fails with 403 if the caller may not request the steps, or not for all child nodes on which they
+/// run.
+fn check_steps(
+    reader: &mut StoreReader<'_>,
+    node: &Node,
+    verb: Verb,
+    steps: &[Step],
+    access: &CallerAccess,
+) -> Result<(), ApiError> {
+    let target = PolicyTarget::node(node.owner.as_deref(), node.lessee.as_deref());
+    if verb == Verb::Clean && !steps.is_empty() {
+        access.require("baremetal:node:set_provision_state:clean_steps", &target)?;
+    }
+    if verb == Verb::Service && !steps.is_empty() {
+        access.require("baremetal:node:set_provision_state:service_steps", &target)?;
+    }
+    for step in steps {
+        access.require_step(&step.interface, &step.step, &target)?;
+    }
+    if steps.iter().any(|step| step.execute_on_child_nodes) {
+        let filter = NodeFilter { parent_node: Some(node.id), ..NodeFilter::default() };
+        for child in reader.collect(&ResourceQuery::<Node>::filtered(filter))? {
+            let id = child.id.to_string();
+            let is_affected = steps.iter().any(|step| {
+                let only = &step.limit_child_node_execution;
+                step.execute_on_child_nodes && (only.is_empty() || only.contains(&id))
+            });
+            if is_affected {
+                let target = PolicyTarget::node(child.owner.as_deref(), child.lessee.as_deref());
+                access.require("baremetal:node:set_provision_state", &target)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// As in Ironic, an unknown verb fails like one that is not allowed in the state.

@@ -14,13 +14,14 @@ pub(crate) const ROUTES: &[ApiRoute] = &[ApiRoute::new(
     "Set the target RAID configuration of a node",
     handler!(set_target),
 )
+.resource("baremetal:node:set_raid_state")
 .since(12)
 .too_old(TooOld::NotAcceptable)];
 
 async fn set_target(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
-    let config = parse_raid_config(&request.body)?;
     let node = find_unlocked_node(&request).await?;
+    let config = parse_raid_config(&request.body)?;
     let result =
         request.app.conductor.set_target_raid(node.id, config.parse(), request.actor()).await;
     match result {

@@ -6,11 +6,13 @@ use node_model::Node;
 
 use crate::handler;
 use crate::ironic::conductor_cache::LiveConductors;
-use crate::ironic::resource::ResourceIdent;
+use crate::ironic::resource::{ApiResource, ResourceIdent};
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute};
 
 pub(crate) const ROUTES: &[ApiRoute] =
-    &[ApiRoute::get("/v1/nodes/{node}", "Show a node", handler!(show)).query(&["fields"])];
+    &[ApiRoute::get("/v1/nodes/{node}", "Show a node", handler!(show))
+        .resource("baremetal:node:get")
+        .query(&["fields"])];
 
 async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     let query = ListQuery::<Node>::parse(params::ONE, &request.query, request.version, 1, true)?;
@@ -27,6 +29,7 @@ async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
                 LiveConductors::default()
             };
             let (version, base_url) = (request.version, &request.base_url);
+            let node = node.redacted(&request.access).unwrap_or(node);
             Ok::<_, ApiError>(conductors.node_body(&node, &query.selection, version, base_url))
         })
         .await?;

@@ -8,18 +8,21 @@ use node_model::Node;
 
 use super::path_node::find_node;
 use crate::handler;
+use crate::ironic::resource::ApiResource;
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, run_to_completion};
 
 const SINCE: u16 = 76;
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::get("/v1/nodes/{node}/states", "Show the states of a node", handler!(states)),
+    ApiRoute::get("/v1/nodes/{node}/states", "Show the states of a node", handler!(states))
+        .resource("baremetal:node:get_states"),
     ApiRoute::new(
         Method::PUT,
         "/v1/nodes/{node}/states/boot_mode",
         "Set the boot mode of a node",
         handler!(set_boot_mode),
     )
+    .resource("baremetal:node:set_boot_mode")
     .since(SINCE),
     ApiRoute::new(
         Method::PUT,
@@ -27,6 +30,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Enable or disable secure boot of a node",
         handler!(set_secure_boot),
     )
+    .resource("baremetal:node:set_secure_boot")
     .since(SINCE),
 ];
 
@@ -38,6 +42,7 @@ pub(super) fn states_url(request: &ApiRequest) -> String {
 async fn states(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(&[])?;
     let node = find_node(&request).await?;
+    let node = node.redacted(&request.access).unwrap_or(node);
     Ok(ApiResponse::ok(node_states_body(
         &node,
         &RenderContext::new(request.version, &request.base_url),

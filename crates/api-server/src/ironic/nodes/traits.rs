@@ -17,17 +17,23 @@ const ONE: &str = "/v1/nodes/{node}/traits/{trait}";
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(ALL, "List the traits of a node", handler!(list))
+        .resource("baremetal:node:traits:list")
         .since(SINCE)
         .too_old(TooOld::NotAcceptable),
     ApiRoute::new(Method::PUT, ALL, "Replace the traits of a node", handler!(replace))
+        .resource("baremetal:node:traits:set")
         .since(SINCE)
         .too_old(TooOld::MethodNotAllowed),
     ApiRoute::new(Method::PUT, ONE, "Add a trait to a node", handler!(add))
+        .resource("baremetal:node:traits:set")
         .since(SINCE)
         .too_old(TooOld::MethodNotAllowed),
     ApiRoute::new(Method::DELETE, ALL, "Remove all traits of a node", handler!(remove_all))
+        .resource("baremetal:node:traits:delete")
         .since(SINCE),
-    ApiRoute::new(Method::DELETE, ONE, "Remove a trait of a node", handler!(remove)).since(SINCE),
+    ApiRoute::new(Method::DELETE, ONE, "Remove a trait of a node", handler!(remove))
+        .resource("baremetal:node:traits:delete")
+        .since(SINCE),
 ];
 
 async fn list(request: ApiRequest) -> Result<ApiResponse, ApiError> {

@@ -17,13 +17,14 @@ use store::{NodeSecrets, StoreWriter};
 use super::create::{already_exists, check_chassis, find_parent, resolve_interfaces};
 use super::update_rules;
 use crate::handler;
-use crate::ironic::resource::ResourceIdent;
+use crate::ironic::resource::{ApiResource, ResourceIdent};
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, ReplaceDuplicate};
 
 const PARAMS: QueryParams = &[QueryParam::new("reset_interfaces", 45, ParamKind::Flag)];
 
 pub(crate) const ROUTES: &[ApiRoute] =
     &[ApiRoute::new(Method::PATCH, "/v1/nodes/{node}", "Change a node", handler!(update))
+        .checked_by_handler(&["baremetal:node:update"])
         .query(&["reset_interfaces"])];
 
 async fn update(request: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -40,6 +41,7 @@ async fn update(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     let body = store
         .write(move |writer| {
             let before: Node = ident.find(writer)?;
+            update_rules::check_policy(&before, &patch, &request.access)?;
             update_rules::check_state(&before, &patch, request.version)?;
             update_rules::check_owner(writer, &before, &patch)?;
             let (mut drafted, secrets) = apply(writer, &before, &patch, &request)?;
@@ -61,6 +63,7 @@ async fn update(request: ApiRequest) -> Result<ApiResponse, ApiError> {
             writer.save(&mut node).on_duplicate(|field| already_exists(&node, field))?;
             release_allocation(writer, &before, &node)?;
             record_changed_fields(writer, &node, &fields, now, &actor);
+            let node = node.redacted(&request.access).unwrap_or(node);
             Ok::<_, ApiError>(conductors.node_body(
                 &node,
                 &FieldSelection::detail(request.version),
@@ -86,8 +89,8 @@ fn apply(
     patch: &Patch,
     request: &ApiRequest,
 ) -> Result<(ResourceDraft<Node>, Option<NodeSecrets>), ApiError> {
-    let needs_secrets = patch.touches("driver_info") || patch.touches("instance_info");
-    if !needs_secrets {
+    const SEALED: [&str; 4] = ["driver_info", "instance_info", "extra", "properties"];
+    if !SEALED.iter().any(|field| patch.touches(field)) {
         let draft = NodeDraft::new(before.clone(), Map::new(), Map::new());
         return Ok((patch.apply(draft, request.version)?, None));
     }
@@ -129,7 +132,7 @@ fn complete(
         Some(None) => drafted.draft.node.parent_node = None,
         Some(Some(text)) => {
             let ident = ResourceIdent::from_text(request, &text);
-            drafted.draft.node.parent_node = Some(find_parent(writer, &ident, before.id)?);
+            drafted.draft.node.parent_node = Some(find_parent(writer, &ident, before)?);
         }
     }
     if before.instance_uuid.is_some() && drafted.draft.node.instance_uuid.is_none() {

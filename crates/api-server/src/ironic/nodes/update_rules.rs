@@ -1,17 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules for changes of a node: which field may change in which state.
 
+use access_policy::PolicyTarget;
 use ironic_wire::{ApiVersion, Patch, ResourceDraft, WireError};
 use lifecycle::{reconfigure_allowed, update_allowed};
 use node_model::{InterfaceKind, Node, ProvisionState};
+use serde_json::Value;
 use store::StoreReader;
 
 use crate::server::ApiError;
+use crate::server::access::CallerAccess;
 
 /// First version in which a node under inspection cannot be changed.
 const INSPECTION_LOCKS_SINCE: u16 = 39;
 /// First version in which a node can be removed from its chassis.
 const LEAVE_CHASSIS_SINCE: u16 = 25;
+
+/// Fields with a policy rule of their own.
+const FIELD_RULES: &[(&str, &str)] = &[
+    ("instance_info", "baremetal:node:update_instance_info"),
+    ("instance_name", "baremetal:node:update_instance_info"),
+    ("instance_uuid", "baremetal:node:update:instance_uuid"),
+    ("extra", "baremetal:node:update_extra"),
+    ("driver_info", "baremetal:node:update:driver_info"),
+    ("properties", "baremetal:node:update:properties"),
+    ("chassis_uuid", "baremetal:node:update:chassis_uuid"),
+    ("lessee", "baremetal:node:update:lessee"),
+    ("owner", "baremetal:node:update:owner"),
+    ("driver", "baremetal:node:update:driver_interfaces"),
+    ("network_data", "baremetal:node:update:network_data"),
+    ("conductor_group", "baremetal:node:update:conductor_group"),
+    ("name", "baremetal:node:update:name"),
+    ("retired", "baremetal:node:update:retired"),
+    ("retired_reason", "baremetal:node:update:retired"),
+    ("shard", "baremetal:node:update:shard"),
+    ("parent_node", "baremetal:node:update:parent_node"),
+    ("disable_power_off", "baremetal:node:update:disable_power_off"),
+];
+/// The rule of all other fields.
+const UPDATE: &str = "baremetal:node:update";
+
+/// Fails with 403 if the caller may not change one of the fields, with 409 if it may not change the
+/// owner of a node in use.
+pub(super) fn check_policy(
+    node: &Node,
+    patch: &Patch,
+    access: &CallerAccess,
+) -> Result<(), WireError> {
+    if !access.is_restricted() {
+        return Ok(());
+    }
+    let target = PolicyTarget::node(node.owner.as_deref(), node.lessee.as_deref());
+    if patch.is_empty() {
+        access.require(UPDATE, &target)?;
+    }
+    for field in patch.fields() {
+        access.require(field_rule(field, patch), &target)?;
+    }
+    let changes_owner_in_use =
+        patch.touches("owner") && node.provision_state == ProvisionState::Active;
+    if changes_owner_in_use && !access.allows("baremetal:node:update_owner_provisioned", &target) {
+        return Err(WireError::conflict(format!(
+            "Cannot update the owner of node {} while it is in state {}.",
+            node.label(),
+            node.provision_state
+        )));
+    }
+    Ok(())
+}
+
+fn field_rule(field: &str, patch: &Patch) -> &'static str {
+    if let Some((_, rule)) = FIELD_RULES.iter().find(|(name, _)| *name == field) {
+        return rule;
+    }
+    if InterfaceKind::ALL.iter().any(|kind| kind.field() == field) {
+        return "baremetal:node:update:driver_interfaces";
+    }
+    if field == "automated_clean" && patch.value_of(field).is_some_and(is_false) {
+        return "baremetal:node:disable_cleaning";
+    }
+    UPDATE
+}
+
+/// Whether a value is accepted as false.
+fn is_false(value: &Value) -> bool {
+    const FALSE: [&str; 6] = ["0", "f", "false", "n", "no", "off"];
+    match value {
+        Value::Bool(value) => !value,
+        Value::String(text) => FALSE.contains(&text.trim().to_lowercase().as_str()),
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::Null | Value::Array(_) | Value::Object(_) => false,
+    }
+}
 
 /// Fails with 409 while a state transition is in progress.
 pub(super) fn check_state(

@@ -12,12 +12,14 @@ use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute};
 const NAMES_SINCE: u16 = 5;
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::get("/v1/nodes/{node}/validate", "Validate a node", handler!(validate_path_node)),
+    ApiRoute::get("/v1/nodes/{node}/validate", "Validate a node", handler!(validate_path_node))
+        .resource("baremetal:node:validate"),
     ApiRoute::get(
         "/v1/nodes/validate",
         "Validate the node given in the query",
         handler!(validate_query_node),
     )
+    .resource("baremetal:node:validate")
     .query(&["node", "node_uuid"]),
 ];
 
@@ -34,7 +36,7 @@ async fn validate_query_node(request: ApiRequest) -> Result<ApiResponse, ApiErro
     if as_uuid(text).is_none() && !request.version.has(NAMES_SINCE) {
         return Err(WireError::too_new("node names", NAMES_SINCE).into());
     }
-    let ident = ResourceIdent::from_text(&request, text);
+    let ident = ResourceIdent::from_text(&request, text).with_rule("baremetal:node:validate");
     validate(&request, ident).await
 }
 

@@ -15,11 +15,13 @@ const SUMMARY: &str = "Call a vendor method of a node";
 
 const fn by_query(method: Method) -> ApiRoute {
     ApiRoute::new(method, "/v1/nodes/{node}/vendor_passthru", SUMMARY, handler!(passthru))
+        .resource("baremetal:node:vendor_passthru")
         .query(&["method"])
 }
 
 const fn by_path(method: Method) -> ApiRoute {
     ApiRoute::new(method, "/v1/nodes/{node}/vendor_passthru/{method}", SUMMARY, handler!(passthru))
+        .resource("baremetal:node:vendor_passthru")
 }
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
@@ -27,7 +29,8 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "/v1/nodes/{node}/vendor_passthru/methods",
         "List the vendor methods of a node",
         handler!(methods),
-    ),
+    )
+    .resource("baremetal:node:vendor_passthru"),
     by_query(Method::GET),
     by_query(Method::POST),
     by_query(Method::PUT),

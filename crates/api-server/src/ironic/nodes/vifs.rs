@@ -15,14 +15,19 @@ const SINCE: u16 = 28;
 const ALL: &str = "/v1/nodes/{node}/vifs";
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::get(ALL, "List the VIFs of a node", handler!(list)).since(SINCE),
-    ApiRoute::new(Method::POST, ALL, "Attach a VIF to a node", handler!(attach)).since(SINCE),
+    ApiRoute::get(ALL, "List the VIFs of a node", handler!(list))
+        .resource("baremetal:node:vif:list")
+        .since(SINCE),
+    ApiRoute::new(Method::POST, ALL, "Attach a VIF to a node", handler!(attach))
+        .resource("baremetal:node:vif:attach")
+        .since(SINCE),
     ApiRoute::new(
         Method::DELETE,
         "/v1/nodes/{node}/vifs/{vif}",
         "Detach a VIF from a node",
         handler!(detach),
     )
+    .resource("baremetal:node:vif:detach")
     .since(SINCE),
 ];
 

@@ -14,10 +14,14 @@ const LIST_SINCE: u16 = 93;
 const ALL: &str = "/v1/nodes/{node}/vmedia";
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::get(ALL, "List the virtual media of a node", handler!(list)).since(LIST_SINCE),
+    ApiRoute::get(ALL, "List the virtual media of a node", handler!(list))
+        .resource("baremetal:node:vmedia:get")
+        .since(LIST_SINCE),
     ApiRoute::new(Method::POST, ALL, "Attach virtual media to a node", handler!(attach))
+        .resource("baremetal:node:vmedia:attach")
         .since(SINCE),
     ApiRoute::new(Method::DELETE, ALL, "Detach virtual media from a node", handler!(detach))
+        .resource("baremetal:node:vmedia:detach")
         .since(SINCE)
         .query(&["device_types"]),
 ];
@@ -49,8 +53,15 @@ async fn attach(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     let id = find_node_id(&request).await?;
     let (conductor, actor) = (request.app.conductor.clone(), request.actor());
     run_to_completion(async move {
-        let (device, url) = (&media.device_type, &media.image_url);
-        conductor.attach_virtual_media(id, device, url, &actor).await
+        conductor
+            .attach_virtual_media(
+                id,
+                &media.device_type,
+                &media.image_url,
+                &media.image_download_source,
+                &actor,
+            )
+            .await
     })
     .await?;
     Ok(ApiResponse::no_content())

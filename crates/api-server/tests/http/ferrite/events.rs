@@ -16,7 +16,7 @@ async fn record(fixture: &Fixture, node_id: NodeId, target: &str) {
 }
 
 async fn record_in(store: &store::Store, node_id: NodeId, target: &str) {
-    let actor = Actor::User { name: None, request_id: "req-1".to_owned() };
+    let actor = Actor::User { name: None, project: None, request_id: "req-1".to_owned() };
     let event = JournalEvent::Requested { target: target.to_owned() };
     let entry = JournalEntry { at: NOW, node_id, actor, event };
     let write = move |writer: &mut store::StoreWriter<'_>| {

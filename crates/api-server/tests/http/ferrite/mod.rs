@@ -6,5 +6,7 @@ mod console;
 mod discovery;
 mod events;
 mod fleet;
+mod identity;
 mod reports;
+mod tenancy;
 mod web_ui;

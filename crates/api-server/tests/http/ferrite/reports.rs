@@ -28,8 +28,11 @@ fn state_changed(node_id: NodeId, second: i64, from: &str, to: &str) -> JournalE
 }
 
 fn requested(node_id: NodeId, second: i64, user: &str) -> JournalEntry {
-    let actor =
-        Actor::User { name: Some(user.to_owned()), request_id: format!("req-{user}-{second}") };
+    let actor = Actor::User {
+        name: Some(user.to_owned()),
+        project: None,
+        request_id: format!("req-{user}-{second}"),
+    };
     let event = JournalEvent::Requested { target: "active".to_owned() };
     JournalEntry { at: at(second), node_id, actor, event }
 }

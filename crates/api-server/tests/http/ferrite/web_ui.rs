@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use api_server::AuthStrategy;
+use authentication::AuthSettings;
 use serde_json::json;
 
 use crate::support::fixture::{Fixture, RawResponse};
@@ -19,7 +19,7 @@ fn write_password(file: &Path, password: &str) {
 
 async fn fixture(file: &Path) -> Fixture {
     write_password(file, "right");
-    Fixture::with(|config| config.auth = AuthStrategy::Basic { file: file.to_owned() }).await
+    Fixture::with(|config| config.auth = AuthSettings::htpasswd(file.to_owned())).await
 }
 
 async fn sign_in(fixture: &Fixture, user: &str, password: &str, headers: &str) -> RawResponse {
@@ -78,6 +78,10 @@ async fn signs_in_and_out() {
     let fixture = fixture(&dir.path().join("htpasswd")).await;
     let session = fixture.get("/ui/session", "").await;
     assert_eq!(session.json(), json!({"needed": true, "user": null}));
+    // Not pages of the web UI: without OpenID Connect they do not exist.
+    for path in ["/ui/oidc/login", "/ui/oidc/callback?code=c&state=s"] {
+        assert_eq!(fixture.get(path, "").await.status, 404, "{path}");
+    }
 
     for (user, password, headers, status) in [
         ("me", "wrong", FROM_WEB_UI, 401),
@@ -189,7 +193,7 @@ async fn consoles_need_authentication() {
         ("POST", FROM_WEB_UI.to_owned(), 401),
         ("GET", cookie.clone(), 409),
         ("POST", cookie.clone(), 403),
-        ("POST", format!("{cookie}{FROM_WEB_UI}"), 409),
+        ("POST", format!("{cookie}{FROM_WEB_UI}Content-Type: application/json\r\n"), 409),
     ] {
         let body = if method == "POST" { br#"{"text": "x"}"#.as_slice() } else { b"" };
         let response = fixture.send(method, path, &headers, body).await;

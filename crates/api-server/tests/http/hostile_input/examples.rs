@@ -23,7 +23,11 @@ pub(crate) fn path_param(name: &str) -> &'static str {
         "rule" => "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa",
         "event" => "bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb",
         "log" => "cccccccc-cccc-4ccc-8ccc-cccccccccccc",
+        "deployment" => "dddddddd-dddd-4ddd-8ddd-dddddddddddd",
+        "token" => "eeeeeeee-eeee-4eee-8eee-eeeeeeeeeeee",
         "flavour" => "large",
+        "project" => "storage",
+        "user" => "alice",
         "conductor" => "conductor-1",
         "driver" => "fake-hardware",
         "setting" => "setting_1",
@@ -51,6 +55,11 @@ pub(crate) fn example_body(method: &str, template: &str) -> Option<Value> {
         | ("PUT", "nodes/{node}/traits/{trait}" | "runbooks/{runbook}/traits/{trait}") => {
             return None;
         }
+        ("PATCH", "ferrite/deployments/{deployment}") => json!({"lease": {"extend_by": 3600}}),
+        ("PATCH", "ferrite/projects/{project}") => json!({"description": "disks", "enabled": true}),
+        ("PATCH", "ferrite/users/{user}") => {
+            json!({"description": "operator", "enabled": true, "roles": ["admin@system"]})
+        }
         ("PATCH", _) => json!([{"op": "add", "path": "/extra/a", "value": 1}]),
         ("POST", "ferrite/nodes/{node}/console") => json!({"text": "ls\r"}),
         ("POST", "ferrite/explain") => {
@@ -70,6 +79,27 @@ pub(crate) fn example_body(method: &str, template: &str) -> Option<Value> {
             "traits": ["CUSTOM_A"], "properties": {"a": 1}, "capabilities": {"b": "c"},
             "overwrite": false,
         }),
+        ("POST", "ferrite/deployments") => json!({
+            "name": "web-1", "resource_class": "metal", "traits": ["CUSTOM_A"], "nodes": [NODE],
+            "image": "http://images/a", "checksum": "a", "ssh_keys": ["ssh-ed25519 A"],
+            "user_data": "#cloud-config", "network_data": {"links": []}, "instance_info": {"a": 1},
+            "lease": {"duration": 3600, "warn_before": 60, "at_end": "undeploy"},
+        }),
+        ("POST", "ferrite/projects") => {
+            json!({"name": "network", "description": "switches", "enabled": true})
+        }
+        ("POST", "ferrite/tokens") => json!({
+            "user": "alice", "description": "backup", "expires_in": 60, "role": "reader",
+            "scope": "system",
+        }),
+        ("POST", "ferrite/users") => json!({
+            "name": "bob", "kind": "human", "password": "correct horse", "description": "operator",
+            "enabled": true, "roles": ["reader@system"],
+        }),
+        ("PUT", "ferrite/users/{user}/password") => {
+            json!({"password": "correct horse", "current_password": "battery staple"})
+        }
+        ("PUT", "ferrite/quotas/{project}") => json!({"machines": 5, "resource_class:big": 2}),
         ("POST", "nodes") => json!({"driver": "fake-hardware", "resource_class": "metal"}),
         ("POST", "ports") => json!({"node_uuid": NODE, "address": "52:54:00:00:00:01"}),
         ("POST", "portgroups") => json!({"node_uuid": NODE}),
@@ -125,7 +155,7 @@ pub(crate) fn example_body(method: &str, template: &str) -> Option<Value> {
         ("POST", "nodes/{node}/vmedia") => {
             json!({"device_type": "cdrom", "image_url": "http://images/cd.iso"})
         }
-        _ => panic!("hostile/examples.rs has no example body for {method} {template}"),
+        _ => panic!("hostile_input/examples.rs has no example body for {method} {template}"),
     };
     Some(example)
 }

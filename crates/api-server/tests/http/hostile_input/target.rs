@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use api_server::{ApiConfig, openapi};
 use node_model::{
-    Allocation, AllocationState, Chassis, DeployTemplate, InspectionRule, Node, Port, Portgroup,
-    ProvisionState, Runbook, VolumeConnector, VolumeTarget,
+    Allocation, AllocationState, ApiToken, Chassis, DeployTemplate, Deployment, InspectionRule,
+    Node, Port, Portgroup, Project, ProjectQuota, ProvisionState, Runbook, UserAccount,
+    VolumeConnector, VolumeTarget,
 };
 use serde_json::{Map, Value, json};
 use store::{ResourceQuery, StoreError, StoreReader, StoreWriter};
@@ -321,6 +322,11 @@ all_records! {
     templates: DeployTemplate;
     runbooks: Runbook;
     rules: InspectionRule;
+    projects: Project;
+    users: UserAccount;
+    tokens: ApiToken;
+    deployments: Deployment;
+    quotas: ProjectQuota;
 }
 
 fn routes(document: &Value) -> Vec<DocumentedRoute> {
@@ -361,6 +367,8 @@ async fn insert_examples(api: &Fixture, routes: &[DocumentedRoute]) {
         "/v1/runbooks",
         "/v1/inspection_rules",
         "/v1/allocations",
+        "/v1/ferrite/projects",
+        "/v1/ferrite/users",
     ] {
         let one = routes.iter().find(|route| {
             let inner = route.template.strip_prefix(collection);
@@ -387,12 +395,17 @@ async fn insert_examples(api: &Fixture, routes: &[DocumentedRoute]) {
     }
 }
 
-/// All records, as soon as no allocation is searching for a node.
+/// All records, as soon as no allocation is searching for a node. Nothing processes deployments here, so
+/// their allocations search for ever.
 async fn read_when_settled(api: &Fixture) -> AllRecords {
     let read = async {
         loop {
             let stored = api.store.read(AllRecords::read).await.unwrap();
-            if stored.allocations.iter().all(|one| one.state != AllocationState::Allocating) {
+            let is_settled = |allocation: &Allocation| {
+                let of = |deployment: &Deployment| deployment.allocation_id() == allocation.id;
+                allocation.state != AllocationState::Allocating || stored.deployments.iter().any(of)
+            };
+            if stored.allocations.iter().all(is_settled) {
                 return stored;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -115,7 +115,7 @@ async fn lookup_does_not_return_the_steps_of_the_job() {
             let mut step = Step::new("deploy", "set_up", 10);
             step.args = object(json!({"seed": "hunter2"}));
             node.provision_state = ProvisionState::CleanWait;
-            node.driver_internal_info = object(json!({"other": 1}));
+            node.driver_internal_info = object(json!({"agent_other": 1}));
             node.work = Some(waiting_work(WorkKind::ManualClean, vec![step]));
         })
         .await;
@@ -125,7 +125,7 @@ async fn lookup_does_not_return_the_steps_of_the_job() {
     assert_eq!(found.status, 200, "{}", found.message());
     assert!(!found.body.contains("hunter2"), "{}", found.body);
     let info = &found.json()["node"]["driver_internal_info"];
-    assert_eq!(info["other"], 1, "{info}");
+    assert_eq!(info["agent_other"], 1, "{info}");
     for key in ["clean_steps", "clean_step_index"] {
         assert!(info.get(key).is_none(), "{key}: {info}");
     }

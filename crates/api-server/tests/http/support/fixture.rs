@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use api_server::{
     ApiConfig, ApiError, ApiRequest, ApiResponse, ApiRoute, ApiServer, ApiServerHandle, App,
-    AppParts, Authenticator, BodyLimit, Metrics, RouteAccess, TooOld, WEB_UI_ROUTES, handler,
+    AppParts, BodyLimit, Metrics, RouteAccess, TooOld, WEB_UI_ROUTES, handler,
 };
-use conductor::Conductor;
+use authentication::Authenticator;
+use conductor::{Conductor, ConductorSettings};
 use driver_set::{DriverSettings, build_registry};
 use http::Method;
 use node_model::{Actor, ConductorInfo, Node, NodeId, Stage, Step, Timestamp, Work, WorkKind};
@@ -47,7 +48,7 @@ async fn show(request: ApiRequest) -> Result<ApiResponse, ApiError> {
         request.param("name"),
         request.query,
         request.base_url,
-        request.identity.name()
+        request.caller.name()
     );
     Ok(ApiResponse::ok(serde_json::Value::from(text).to_string().into_bytes()))
 }
@@ -74,12 +75,29 @@ impl Fixture {
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut ApiConfig)) -> Self {
-        let mut config = ApiConfig { listen: ([127, 0, 0, 1], 0).into(), ..ApiConfig::default() };
+        Self::build(change, |_| {}).await
+    }
+
+    /// A server whose conductor has other settings.
+    pub(crate) async fn with_conductor(change: impl FnOnce(&mut ConductorSettings)) -> Self {
+        Self::build(|_| {}, change).await
+    }
+
+    async fn build(
+        change: impl FnOnce(&mut ApiConfig),
+        change_conductor: impl FnOnce(&mut ConductorSettings),
+    ) -> Self {
+        let mut config = ApiConfig {
+            listen: ([127, 0, 0, 1], 0).into(),
+            allowed_hosts: ["api.example", "api", "x"].map(str::to_owned).to_vec(),
+            ..ApiConfig::default()
+        };
         change(&mut config);
-        let (authenticator, _) = Authenticator::new(&config.auth).unwrap();
         let data = tempfile::tempdir().unwrap();
         let clock: StoreClock = Arc::new(|| NOW);
         let store = Store::open(&StoreSettings::in_dir(data.path()), Arc::clone(&clock)).unwrap();
+        let (authenticator, _) =
+            Authenticator::open(&config.auth, store.clone(), Arc::clone(&clock)).await.unwrap();
         let conductor = ConductorInfo {
             hostname: "conductor-1".to_owned(),
             run: None,
@@ -90,13 +108,16 @@ impl Fixture {
             online: true,
         };
         store.write(move |writer| writer.record_conductor_heartbeat(&conductor)).await.unwrap();
-        let idle = idle_conductor(store.clone(), Arc::clone(&clock));
+        let mut settings = conductor_settings();
+        change_conductor(&mut settings);
+        let idle = conductor_with(settings, store.clone(), Arc::clone(&clock));
         let app = App::new(AppParts {
             config,
             store: store.clone(),
             conductor: idle.clone(),
             clock,
             authenticator,
+            policy: access_policy::Policy::with_overrides(None).unwrap(),
             metrics: Metrics::new(),
             boot: None,
             more_routes: WEB_UI_ROUTES.iter().copied().chain([TEST_ROUTES]).collect(),
@@ -168,6 +189,21 @@ pub(crate) fn waiting_work(kind: WorkKind, steps: Vec<Step>) -> Work {
 
 /// A conductor with fake hardware that serves requests but is not started.
 pub(crate) fn idle_conductor(store: Store, clock: StoreClock) -> Conductor {
+    conductor_with(conductor_settings(), store, clock)
+}
+
+/// Agents of tests have no boot proof, and documentation addresses in their URLs. Locks in tests are
+/// permanent: do not wait for them.
+fn conductor_settings() -> ConductorSettings {
+    ConductorSettings {
+        node_locked_timeout: 0,
+        agent_boot_proof: node_model::BootProof::None,
+        check_agent_address: false,
+        ..ConductorSettings::default()
+    }
+}
+
+fn conductor_with(settings: ConductorSettings, store: Store, clock: StoreClock) -> Conductor {
     Conductor::new(conductor::ConductorParts {
         store,
         registry: build_registry(
@@ -176,11 +212,7 @@ pub(crate) fn idle_conductor(store: Store, clock: StoreClock) -> Conductor {
         )
         .unwrap(),
         hostname: "conductor.example".to_owned(),
-        // Locks in tests are permanent: do not wait for them.
-        settings: conductor::ConductorSettings {
-            node_locked_timeout: 0,
-            ..conductor::ConductorSettings::default()
-        },
+        settings,
         rules: lifecycle::LifecycleSettings::default(),
         inspection: inspection::InspectionSettings::default(),
         clock,

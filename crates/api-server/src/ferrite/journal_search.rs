@@ -11,8 +11,10 @@ use node_model::{JournalEvent, JournalRow, Node, NodeId, Timestamp};
 use serde_json::{Value, json};
 use store::{Columns, JournalSearch, NodeColumn, NodeFilter, ResourceQuery, StoreReader};
 
-use super::events::{entry_json, find_journal_node, parse_limit, parse_sequence};
+use super::events::{TIMELINE, entry_json, find_journal_node, parse_limit, parse_sequence};
+use super::visible_nodes::allowed_nodes;
 use crate::handler;
+use crate::server::access::CallerAccess;
 use crate::server::{ApiError, ApiRequest, ApiResponse, ApiRoute, UNVERSIONED};
 
 /// Maximum number of entries scanned by one request, and by one query.
@@ -33,11 +35,12 @@ pub(crate) const ROUTES: &[ApiRoute] = &[ApiRoute::get(
     "Search the journal of all nodes, latest entries first",
     handler!(journal),
 )
+.list("ferrite:journal:list_all", "ferrite:journal:list")
 .since(UNVERSIONED)
 .query(QUERY)];
 
 /// The parameters of a search.
-struct AuditQuery {
+struct JournalSearchQuery {
     search: JournalSearch,
     from: Option<Timestamp>,
     to: Option<Timestamp>,
@@ -47,7 +50,7 @@ struct AuditQuery {
 
 /// The result of a search.
 #[derive(Default)]
-struct AuditResult {
+struct JournalSearchResult {
     entries: Vec<JournalRow>,
     /// Where the next request continues; `None` at the end.
     next: Option<i64>,
@@ -58,13 +61,15 @@ struct AuditResult {
 
 async fn journal(request: ApiRequest) -> Result<ApiResponse, ApiError> {
     request.check_query(QUERY)?;
+    let project = request.access.list_project(None)?;
     let node = match request.query_value("node") {
         None => None,
         Some(text) => Some(find_journal_node(&request, text).await?),
     };
-    let query = AuditQuery {
+    let query = JournalSearchQuery {
         search: JournalSearch {
             node,
+            project,
             kinds: parse_kinds(&request)?,
             actor: parse_text(&request, "actor")?,
             request: parse_text(&request, "trace")?,
@@ -78,7 +83,9 @@ async fn journal(request: ApiRequest) -> Result<ApiResponse, ApiError> {
             .transpose()?,
         limit: parse_limit(&request, "limit")?.unwrap_or(DEFAULT_LIMIT),
     };
-    let result = request.app.store.scan(move |reader| search_journal(reader, &query)).await?;
+    let access = request.access.clone();
+    let result =
+        request.app.store.scan(move |reader| search_journal(reader, &query, &access)).await?;
     let entries: Vec<Value> = result
         .entries
         .iter()
@@ -98,9 +105,10 @@ async fn journal(request: ApiRequest) -> Result<ApiResponse, ApiError> {
 
 fn search_journal(
     reader: &mut StoreReader<'_>,
-    query: &AuditQuery,
-) -> Result<AuditResult, ApiError> {
-    let mut result = AuditResult::default();
+    query: &JournalSearchQuery,
+    access: &CallerAccess,
+) -> Result<JournalSearchResult, ApiError> {
+    let mut result = JournalSearchResult::default();
     let mut before = query.before.unwrap_or(i64::MAX);
     if let Some(to) = query.to {
         let end = Timestamp(to.0.saturating_add(MAX_CLOCK_SKEW));
@@ -136,6 +144,11 @@ fn search_journal(
         if is_full || result.next.is_none() {
             break;
         }
+    }
+    if query.search.project.is_some() {
+        let ids = result.entries.iter().map(|row| row.entry.node_id).collect();
+        let allowed = allowed_nodes(reader, access, TIMELINE, ids)?;
+        result.entries.retain(|row| allowed.contains(&row.entry.node_id));
     }
     let mut ids: Vec<NodeId> = result.entries.iter().map(|row| row.entry.node_id).collect();
     ids.sort_unstable();
@@ -177,7 +190,7 @@ fn parse_kinds(request: &ApiRequest) -> Result<Vec<String>, WireError> {
     }
 }
 
-fn parse_text(request: &ApiRequest, name: &str) -> Result<Option<String>, WireError> {
+pub(super) fn parse_text(request: &ApiRequest, name: &str) -> Result<Option<String>, WireError> {
     match request.query_value(name).map(str::trim) {
         None | Some("") => Ok(None),
         Some(text) if text.chars().count() <= MAX_TEXT_CHARS => Ok(Some(text.to_owned())),
@@ -188,7 +201,10 @@ fn parse_text(request: &ApiRequest, name: &str) -> Result<Option<String>, WireEr
     }
 }
 
-fn parse_timestamp(request: &ApiRequest, name: &str) -> Result<Option<Timestamp>, WireError> {
+pub(super) fn parse_timestamp(
+    request: &ApiRequest,
+    name: &str,
+) -> Result<Option<Timestamp>, WireError> {
     let Some(text) = request.query_value(name) else { return Ok(None) };
     let parsed: Result<Timestamp, _> = text.trim().parse();
     parsed.map(Some).map_err(|error| WireError::invalid_field(name, &error.to_string()))
